@@ -4,6 +4,7 @@
 #include <weft/comm/agreement_impl.hpp>
 #include <weft/comm/calls_impl.hpp>
 #include <weft/comm/communicator_impl.hpp>
+#include <weft/comm/flight_file_impl.hpp>
 #include <weft/comm/flight_recorder_impl.hpp>
 #include <weft/comm/launcher_impl.hpp>
 #include <weft/comm/ledger_impl.hpp>

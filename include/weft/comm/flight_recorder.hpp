@@ -1,30 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A ring buffer of a rank's last operations that other threads may read at any time. A wait that passes its deadline prints it,
-// so that one sees the position of every rank.
+// A ring buffer of a rank's last operations that other threads may read at any time. Messages of errors show the last few, so
+// that one sees the position of every rank; a file of each rank (comm/flight_file.hpp) holds all of them, with times. Its memory
+// is fixed, and a call writes one cache line.
 //
-//   const auto number = recorder.begin("tp", sequence, signature, count);
+//   FlightRecorder::Line& line = recorder.open("tp", members);
+//   const auto number = recorder.begin(line, sequence, call);
 //   recorder.complete(number);
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
+#include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include <weft/comm/flight_clock.hpp>
 #include <weft/comm/operation.hpp>
 
 namespace weft::comm {
 
-/// Written by one rank, read by all. A reader may see a half-replaced entry, so only messages for people may use it.
+/// Written by one rank, read by all.
 class FlightRecorder {
  public:
-  static constexpr std::size_t capacity = 8;
-  enum class Stage : std::uint64_t { begun, complete };
+  static constexpr std::size_t capacity = 1024, shown = 8;  ///< calls kept, and calls in a message
 
-  /// Records the begin of an operation and returns its number, which `complete` takes.
-  std::uint64_t begin(std::string_view axis, std::uint64_t sequence, std::uint64_t signature, std::size_t count);
+  /// A communicator of the rank.
+  struct Line {
+    std::string axis;
+    std::vector<int> ranks;     ///< of the world, in the order of the communicator
+    std::uint64_t ordinal = 0;  ///< among those of the same axis and ranks, which make them in one order
+    std::uint64_t index = 0;    ///< among those of the recorder
+    mutable std::uint64_t collectives = 0, messages = 0;  ///< begun: written by the recorder, atomically
+  };
+
+  /// A call that was begun.
+  struct Record {
+    std::uint64_t number = 0;  ///< among the rank's calls
+    std::uint64_t line = 0;
+    std::uint64_t sequence = 0;  ///< among its communicator's calls, as messages of errors have it
+    std::uint64_t step = 0;      ///< among its communicator's collectives, or its messages: from 1
+    std::uint64_t signature = 0, count = 0;
+    int peer = -1;                     ///< of a message: its rank in the world
+    std::uint64_t begin = 0, end = 0;  ///< in ticks; end is 0 as long as the call is open
+  };
+
+  FlightRecorder() = default;
+  FlightRecorder(const FlightRecorder&) = delete;
+  FlightRecorder& operator=(const FlightRecorder&) = delete;
+  ~FlightRecorder();
+
+  /// Says whose recorder this is, so that `write_flights` finds it. Called once, before the first call.
+  void belongs_to(int rank, int world, std::string_view backend);
+
+  /// A new communicator of the rank. It lives as long as the recorder.
+  Line& open(std::string_view axis, std::span<const int> ranks);
+
+  /// Records the begin of an operation and returns its number, which `complete` takes. Thread: the rank's own.
+  std::uint64_t begin(Line& line, std::uint64_t sequence, const Call& call);
 
   void complete(std::uint64_t number);
 
@@ -32,14 +68,39 @@ class FlightRecorder {
   std::uint64_t begun() const { return next_.load(std::memory_order_acquire); }
 
   /// The newest `most` operations, newest first: "all_reduce(sum) of 16 float32 on tp #3 (not complete), ...".
-  std::string text(std::size_t most = capacity) const;
+  std::string text(std::size_t most = shown) const;
+
+  int rank() const { return rank_; }
+  int world() const { return world_; }
+  const std::string& backend() const { return backend_; }
+  const FlightClock& clock() const { return clock_; }
+  bool written() const { return written_; }  ///< by the rank itself, because of an error; guarded by the list of recorders
+  void written(bool by_itself) { written_ = written_ || by_itself; }
+
+  /// The calls that are still there, oldest first, without those that are being replaced; and the communicators.
+  std::vector<Record> records(std::size_t most = capacity) const;
+  std::vector<Line> lines() const;
 
  private:
-  struct Entry {
-    std::atomic<std::uint64_t> axis{0}, signature{0}, count{0}, sequence{0};
+  // Every store is a release and every load an acquire, which cost nothing on x86: a reader that finds the same tag before and
+  // after has read one call (H.-J. Boehm: Can seqlocks get along with programming language memory models?, MSPC 2012).
+  struct alignas(64) Entry {
+    std::atomic<std::uint64_t> tag{0};  // the call's number + 1; 0: being replaced, or none yet
+    std::atomic<std::uint64_t> place{0}, step{0}, signature{0}, count{0}, peer{0}, begin{0}, end{0};
   };
-  std::atomic<std::uint64_t> next_{0};
+  static_assert(sizeof(Entry) == 64);
+  static constexpr int line_bits = 16;
+
+  bool read(std::uint64_t number, Record& record) const;
+
   std::array<Entry, capacity> entries_;
+  std::atomic<std::uint64_t> next_{0};
+  FlightClock clock_;
+  mutable std::mutex mutex_;  // over lines_; a call does not take it
+  std::deque<Line> lines_;
+  int rank_ = -1, world_ = 0;
+  std::string backend_;
+  bool written_ = false;
 };
 
 }  // namespace weft::comm

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
+#include <weft/comm/flight_file.hpp>
 #include <weft/comm/gloo/group.hpp>
 #include <weft/comm/launcher.hpp>
 #include <weft/comm/run_result.hpp>
@@ -100,8 +101,10 @@ struct Gloo {
       process_->deadline = deadline;
       try {
         const Communicator world = gloo::over(process_);
-        body(world.group());
-        world.group()->end();  // a rank that is done does not leave while others may fail
+        with_flight_record(launch_.rank, [&] {
+          body(world.group());
+          world.group()->end();  // a rank that is done does not leave while others may fail
+        });
         process_->tell(0, false, std::chrono::seconds(2));
       } catch (const AbortedError&) {
         primary_ = false;

@@ -10,10 +10,17 @@
 #include <string>
 #include <string_view>
 
+#include <weft/comm/flight_recorder.hpp>
 #include <weft/comm/operation.hpp>
 #include <weft/comm/request.hpp>
 
 namespace weft::comm {
+
+/// The place of a communicator in its rank's flight recorder; null of a group that keeps no record (that of one rank).
+struct Flight {
+  FlightRecorder* recorder = nullptr;
+  FlightRecorder::Line* line = nullptr;
+};
 
 /// The ranks of one communicator, seen from one of them. The typed layer has already checked counts and ranks.
 class Group {
@@ -34,6 +41,7 @@ class Group {
   virtual void end() { execute({.operation = Operation::barrier, .purpose = Purpose::end}); }
   /// Throws if this rank's communication has failed. Asks no other rank.
   virtual void check() {}
+  virtual Flight flight() { return {}; }
   /// The group of all ranks that give the same color, ordered by key, then by rank in this group. Collective.
   virtual std::shared_ptr<Group> split(int color, int key, std::string axis) = 0;
 };

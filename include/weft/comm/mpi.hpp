@@ -19,6 +19,7 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
+#include <weft/comm/flight_file.hpp>
 #include <weft/comm/launcher.hpp>
 #include <weft/comm/mpi/group.hpp>
 #include <weft/comm/run_result.hpp>
@@ -149,8 +150,10 @@ struct Mpi {
         runtime::agree_with_launcher(size_);
         auto world = mpi::over(MPI_COMM_WORLD, deadline, runtime::detail::switch_from_environment("WEFT_FINGERPRINTS", true),
                                "world", pulse_.heart);
-        body(world.group());
-        world.group()->end();  // a rank that is done does not leave while others may fail
+        with_flight_record(rank_, [&] {
+          body(world.group());
+          world.group()->end();  // a rank that is done does not leave while others may fail
+        });
         if (pulse_.heart) pulse_.heart->leave();
       } catch (...) {
         return {std::current_exception(), rank_};

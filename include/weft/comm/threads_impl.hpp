@@ -2,6 +2,7 @@
 #pragma once
 // Definitions for comm/threads.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
+#include <weft/comm/flight_file.hpp>
 #include <weft/comm/threads.hpp>
 #include <weft/core/inline.hpp>
 
@@ -40,7 +41,10 @@ WEFT_COLD WEFT_INLINE RunResult run(int ranks, std::chrono::duration<double> dea
       error = std::current_exception();
       text = "an exception that is no std::exception";
     }
-    if (error) run->world->fail(rank, text);
+    if (error) {
+      run->world->fail(rank, text);
+      write_flights(text, rank);
+    }
     run->world->end(rank);
     std::lock_guard lock(run->mutex);
     run->errors[std::size_t(rank)] = error;

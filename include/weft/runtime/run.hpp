@@ -22,6 +22,8 @@
 #include <utility>
 
 #include <weft/comm/agree.hpp>
+#include <weft/comm/errors.hpp>
+#include <weft/comm/flight_file.hpp>
 #include <weft/comm/launcher.hpp>
 #include <weft/comm/run_options.hpp>
 #include <weft/comm/threads.hpp>
@@ -43,6 +45,9 @@ struct Report {
   explicit Report(const std::exception_ptr& error) {
     try {
       std::rethrow_exception(error);
+    } catch (const CommunicationError& caught) {
+      text = caught.what() + comm::flight_hint();
+      if (caught.exit_code() != 0) code = caught.exit_code();
     } catch (const Error& caught) {
       text = caught.what();
       if (caught.exit_code() != 0) code = caught.exit_code();
@@ -106,6 +111,7 @@ int run_on(RunOptions options, F& f) {
       if (!ending.complete) {
         // A rank computes on and cannot be stopped: its memory must stay, so nothing is undone.
         const Report report(ending.error);
+        comm::write_flights("another rank failed: " + report.text, -1, comm::FlightFiles::missing);  // of ranks that go on
         report.print();
         std::_Exit(report.code);
       }

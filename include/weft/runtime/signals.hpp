@@ -19,6 +19,7 @@
 #include <system_error>
 #include <thread>
 
+#include <weft/comm/flight_file.hpp>
 #include <weft/comm/run_options.hpp>
 #include <weft/comm/stop.hpp>
 #include <weft/core/error.hpp>
@@ -61,6 +62,7 @@ class StopWatch {
  private:
   static void watch() {
     while (::sem_wait(&woken_) != 0) {}
+    if (!ending_.load()) comm::write_flights(comm::detail::stop_text());  // a launcher soon kills, as mpirun does
     for (; !ending_.load(); std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
       if (const std::string call = comm::detail::BlockingCall::overdue(); !call.empty())
         end(weft::detail::joined(

@@ -30,6 +30,7 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
       : process_(std::move(process)), number_(number), members_(std::move(members)), axis_(std::move(axis)) {
     rank_ = int(std::find(members_.begin(), members_.end(), process_->rank) - members_.begin());
     ledger_ = process_->watch->open(2 * number_, axis_);
+    flight_ = &process_->recorder.open(axis_, members_);
     process_->groups.push_back(this);
   }
   GlooGroup(const GlooGroup&) = delete;
@@ -44,6 +45,8 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
   std::string_view axis() const override { return axis_; }
   std::string_view backend() const override { return "gloo"; }
   bool supports(Operation, DataType, MemoryKind memory) const override { return memory == MemoryKind::host; }
+
+  Flight flight() override { return {&process_->recorder, flight_}; }
 
   void execute(const Call& call) override {
     if (auto pending = start(call)) pending->wait();
@@ -159,6 +162,7 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
   int rank_ = 0;
   std::uint64_t sequence_ = 0;
   std::shared_ptr<Ledger> ledger_;
+  FlightRecorder::Line* flight_ = nullptr;
   std::vector<std::shared_ptr<Running>> under_way_;
 };
 
@@ -199,7 +203,7 @@ inline std::unique_ptr<Pending> GlooGroup::start(const Call& call) {
                                      : ledger_->collective(call);
   const std::uint64_t collective = message ? 0 : step;
   process_->watch->tidy();
-  const std::uint64_t number = process_->recorder.begin(axis_, sequence_, signature(call), call.count);
+  const std::uint64_t number = process_->recorder.begin(*flight_, sequence_, call);
   auto running = std::make_shared<Running>(Place{process_->mesh.get(), number_, &members_, rank_, size()}, call, collective,
                                            process_->fingerprints, sequence_, number);
   running->step = step;

@@ -36,6 +36,7 @@ class Process final : public shared_memory::Sharing {
         words_(std::size_t(mesh->size())),
         server_(std::move(met.server)),
         heart_(std::move(met.heart)) {
+    recorder.belongs_to(rank, mesh->size(), "gloo");
     // Gloo writes to connections that the other side may have closed; without this the process would end there, and say nothing.
     struct sigaction action {};
     if (::sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);

@@ -54,6 +54,7 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
     mpi::check(MPI_Group_translate_ranks(mine, size_, all.data(), world, members_.data()), "MPI_Group_translate_ranks");
     mpi::check(MPI_Group_free(&mine), "MPI_Group_free");
     mpi::check(MPI_Group_free(&world), "MPI_Group_free");
+    flight_ = &process_->recorder.open(axis_, members_);
     process_->groups.push_back(this);
   }
   MpiGroup(const MpiGroup&) = delete;
@@ -76,6 +77,8 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
   std::string_view axis() const override { return axis_; }
   std::string_view backend() const override { return "mpi"; }
   bool supports(Operation, DataType, MemoryKind memory) const override { return memory == MemoryKind::host; }
+
+  Flight flight() override { return {&process_->recorder, flight_}; }
 
   void execute(const Call& call) override {
     if (is_point_to_point(call.operation)) return send_or_receive(call);
@@ -175,7 +178,7 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
     ++sequence_;
     comm::detail::expect_no_stop(process_->rank, axis_, call, sequence_);
     process_->watch->tidy();
-    return process_->recorder.begin(axis_, sequence_, signature(call), call.count);
+    return process_->recorder.begin(*flight_, sequence_, call);
   }
   void send_or_receive(const Call& call);
   std::uint64_t message_number(const Call& call) {
@@ -195,6 +198,7 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
   std::uint64_t payloads_ = 0;  // messages sent, for their long data
   std::vector<int> members_;
   std::shared_ptr<Ledger> ledger_;
+  FlightRecorder::Line* flight_ = nullptr;
   std::vector<std::shared_ptr<Running>> under_way_;
 };
 

@@ -79,6 +79,9 @@ struct Process final : shared_memory::Sharing {
     Handle handle = Handle::duplicate(of);
     check(MPI_Comm_rank(handle.get(), &rank), "MPI_Comm_rank");
     world = handle.get();
+    int size = 0;
+    check(MPI_Comm_size(world, &size), "MPI_Comm_size");
+    recorder.belongs_to(rank, size, "mpi");
     int on[] = {check_calls, !check_calls};
     check(MPI_Allreduce(MPI_IN_PLACE, on, 2, MPI_INT, MPI_MAX, world), "MPI_Allreduce");
     if (on[0] == on[1]) throw_error<UsageError>({"mpi: WEFT_FINGERPRINTS is on for some ranks and off for others"});

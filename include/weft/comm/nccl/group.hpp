@@ -30,6 +30,8 @@ class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGr
         host_(std::move(host)),
         control_(std::move(control)),
         axis_(std::move(axis)) {
+    flight_ = host_->flight().line;
+    if (const int alone[] = {process_->rank()}; flight_ == nullptr) flight_ = &process_->recorder->open(axis_, alone);
     std::lock_guard lock(process_->mutex);
     process_->groups.push_back(this);
   }
@@ -50,6 +52,8 @@ class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGr
     if (memory == MemoryKind::host || operation == Operation::barrier) return host_->supports(operation, type, MemoryKind::host);
     return !reduces(operation) || reducible(type);
   }
+
+  Flight flight() override { return {process_->recorder, flight_}; }
 
   void execute(const Call& call) override {
     if (on_host(call) && idle()) {
@@ -142,6 +146,7 @@ class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGr
   std::shared_ptr<Comm> comm_;
   std::shared_ptr<Group> host_, control_;
   std::string axis_;
+  FlightRecorder::Line* flight_ = nullptr;
   std::uint64_t sequence_ = 0;
   std::map<int, std::unique_ptr<Pair>> pairs_;
 };
@@ -246,7 +251,7 @@ inline std::unique_ptr<Pending> NcclGroup::start(const Call& call) {
   }
   if (call.order.stream == nullptr) call.order.fence();
   std::lock_guard lock(process_->mutex);
-  const std::uint64_t number = process_->recorder.begin(axis_, sequence_, signature(call), call.count);
+  const std::uint64_t number = process_->recorder->begin(*flight_, sequence_, call);
   auto running = std::make_shared<Running>(call, axis_, rank(), size(), sequence_, number);
   if (process_->failed()) process_->refuse(*running);
   process_->guarded(*running, [&] {

@@ -47,7 +47,8 @@ class Process {
   std::chrono::duration<double> deadline() const { return options_.deadline; }
 
   std::mutex mutex;  ///< guards everything below; held briefly, never during a wait
-  FlightRecorder recorder;
+  FlightRecorder own_recorder;
+  FlightRecorder* recorder = &own_recorder;  ///< or that of the host's ranks: a rank has one
   std::vector<NcclGroup*> groups;
   Lane collectives;
 
@@ -177,7 +178,7 @@ class Process {
                             ? "other ranks have not said what they call"
                             : "not launched, it waits for the other side or for earlier operations";
     return weft::detail::joined({"waited longer than the deadline of ", std::to_string(options_.deadline.count()), " s (", stage,
-                                 "); last operations: ", recorder.text()});
+                                 "); last operations: ", recorder->text()});
   }
   void launch(const Running& running, cudaStream_t stream) const;
   static bool checked(Process& process, Running& running);
@@ -263,7 +264,7 @@ inline void Process::look() {
     const bool done = guarded(*running, [&] { return running->after->done(); });
     if (done) {
       running->stage = Running::Stage::complete;
-      recorder.complete(running->number);
+      recorder->complete(running->number);
       for (auto* used : {&running->before, &running->after})
         if (*used) {
           spare_.push_back(std::move(**used));

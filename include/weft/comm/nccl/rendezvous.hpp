@@ -151,6 +151,7 @@ inline Communicator over(const Communicator& host, const Options& options = {}) 
   if (start.problem[0] != '\0') throw_error<Error>({"nccl: rank 0: ", start.problem});
 
   auto process = std::make_shared<Process>(Process::Options{host.rank(), device, options.deadline, options.fingerprints});
+  if (FlightRecorder* recorder = host.group()->flight().recorder) process->recorder = recorder;
   auto comm = std::shared_ptr<Comm>();
   if (size > 1) {
     const Running meeting({.operation = Operation::split}, host.axis(), host.rank(), host.size(), 0, 0);

@@ -61,7 +61,7 @@ WEFT_INLINE SharedMemoryGroup::Running::Running(SharedMemoryGroup& of, const Cal
   sequence = ++of.sequence_;
   if (of.broken_) of.throw_broken(*this);
   comm::detail::expect_no_stop(of.process_->rank, of.axis(), call, sequence);
-  number = of.process_->recorder.begin(of.axis(), sequence, signature(call), call.count);
+  number = of.process_->recorder.begin(*of.flight_, sequence, call);
   collective_number = of.ledger_->collective(call);
   of.process_->watch->tidy();
   of.open_operations_.append(*this);

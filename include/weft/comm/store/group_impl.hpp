@@ -11,6 +11,7 @@ WEFT_INLINE StoreGroup::StoreGroup(std::shared_ptr<Process> process, std::uint64
                                    std::string axis)
     : process_(std::move(process)), number_(number), members_(std::move(members)), axis_(std::move(axis)) {
   rank_ = int(std::find(members_.begin(), members_.end(), process_->rank()) - members_.begin());
+  flight_ = &process_->recorder.open(axis_, members_);
   process_->groups.push_back(this);
 }
 
@@ -106,7 +107,7 @@ WEFT_INLINE std::unique_ptr<Pending> StoreGroup::start(const Call& call) {
   running->call.send_counts = all.subspan(call.receive_counts.size());
   running->sequence = ++sequence_;
   comm::detail::expect_no_stop(process_->rank(), axis_, call, sequence_);
-  running->number = process_->recorder.begin(axis_, sequence_, signature(call), call.count);
+  running->number = process_->recorder.begin(*flight_, sequence_, call);
   guarded(*running, [&] { post(*running); });
   if (running->complete) {
     process_->recorder.complete(running->number);

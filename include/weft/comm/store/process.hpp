@@ -25,7 +25,9 @@ class StoreGroup;
 /// The state that all groups of this process share.
 struct Process {
   Process(Client connection, const Identity& identity, std::chrono::duration<double> most)
-      : client(std::move(connection)), who(identity), deadline(most) {}
+      : client(std::move(connection)), who(identity), deadline(most) {
+    recorder.belongs_to(rank(), int(who.world), "store");
+  }
 
   Client client;
   Identity who;

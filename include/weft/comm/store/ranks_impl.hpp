@@ -2,6 +2,7 @@
 #pragma once
 // Definitions for comm/store/ranks.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
+#include <weft/comm/flight_file.hpp>
 #include <weft/comm/store/ranks.hpp>
 #include <weft/core/inline.hpp>
 
@@ -47,8 +48,10 @@ WEFT_INLINE RunResult StoreRanks::Session::run(int, std::chrono::duration<double
   place_.process->deadline = deadline;
   try {
     const Communicator world(store::over(place_.process));
-    body(world.group());
-    world.barrier();  // a rank that is done does not leave while others may fail
+    with_flight_record(launch_.rank, [&] {
+      body(world.group());
+      world.barrier();  // a rank that is done does not leave while others may fail
+    });
     leave("bye/", "", std::chrono::seconds(5));
   } catch (const AbortedError&) {
     primary_ = false;

@@ -57,13 +57,18 @@ struct Shared {
 class ThreadGroup final : public Group, public std::enable_shared_from_this<ThreadGroup> {
  public:
   ThreadGroup(std::shared_ptr<Shared> shared, int rank)
-      : shared_(std::move(shared)), world_(*shared_->world), rank_(rank), world_rank_(shared_->members[std::size_t(rank)]) {}
+      : shared_(std::move(shared)),
+        world_(*shared_->world),
+        rank_(rank),
+        world_rank_(shared_->members[std::size_t(rank)]),
+        flight_(&self().recorder.open(shared_->axis, shared_->members)) {}
 
   WEFT_INLINE int rank() const override;
   WEFT_INLINE int size() const override;
   WEFT_INLINE std::string_view axis() const override;
   WEFT_INLINE std::string_view backend() const override;
   WEFT_INLINE bool supports(Operation, DataType, MemoryKind memory) const override;
+  Flight flight() override { return {&self().recorder, flight_}; }
 
   WEFT_INLINE void execute(const Call& call) override;
 
@@ -105,6 +110,7 @@ class ThreadGroup final : public Group, public std::enable_shared_from_this<Thre
   std::shared_ptr<Shared> shared_;
   World& world_;
   int rank_, world_rank_;
+  FlightRecorder::Line* flight_;
   std::uint64_t sequence_ = 0;     // counts all operations, for messages
   std::uint64_t collectives_ = 0;  // counts operations that use slots: the same on every rank
   std::uint64_t known_open_ = 0;   // all ranks have finished the collectives below this one

@@ -77,7 +77,7 @@ WEFT_INLINE std::uint64_t ThreadGroup::begin(const Call& call) {
   if (world_.failed()) finish(World::Outcome::failed, call);
   if (comm::detail::call_must_end()) [[unlikely]]
     interrupt(call, world_rank_);
-  return self().recorder.begin(shared_->axis, sequence_, signature(call), call.count);
+  return self().recorder.begin(*flight_, sequence_, call);
 }
 
 WEFT_INLINE Send ThreadGroup::post_send(const Call& call) {

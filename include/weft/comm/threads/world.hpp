@@ -73,6 +73,7 @@ class World {
     const bool roomy = unsigned(size) <= std::max(1u, std::thread::hardware_concurrency());
     spins_ = roomy ? 1500 : 20;
     yields_ = roomy ? 2 : 4;
+    for (int r = 0; r < size; ++r) rank(r).recorder.belongs_to(r, size, "threads");
   }
 
   int size() const { return int(ranks_.size()); }

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Definitions for comm/flight_file.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <weft/comm/flight_file.hpp>
+#include <weft/comm/flight_recorder.hpp>
+#include <weft/core/hash.hpp>
+#include <weft/core/inline.hpp>
+#include <weft/core/version.hpp>
+
+namespace weft::comm {
+
+namespace detail {
+
+/// Never destroyed: ranks that are left alone may outlive the program's end.
+struct FlightRegistry {
+  std::mutex mutex;
+  std::vector<FlightRecorder*> all;
+  static FlightRegistry& get() {
+    static FlightRegistry& registry = *new FlightRegistry;
+    return registry;
+  }
+};
+
+WEFT_COLD WEFT_INLINE void FlightRecorders::add(FlightRecorder& recorder) {
+  FlightRegistry& registry = FlightRegistry::get();
+  const std::lock_guard lock(registry.mutex);
+  registry.all.push_back(&recorder);
+}
+
+WEFT_COLD WEFT_INLINE void FlightRecorders::remove(FlightRecorder& recorder) {
+  FlightRegistry& registry = FlightRegistry::get();
+  const std::lock_guard lock(registry.mutex);
+  std::erase(registry.all, &recorder);
+}
+
+WEFT_COLD WEFT_INLINE std::vector<FlightRecorders::File> FlightRecorders::files(std::string_view reason, int rank,
+                                                                                FlightFiles which) {
+  FlightRegistry& registry = FlightRegistry::get();
+  const std::lock_guard lock(registry.mutex);
+  std::vector<int> ranks;
+  for (const FlightRecorder* one : registry.all)
+    if ((rank < 0 || one->rank() == rank) && (which == FlightFiles::all || !one->written())) ranks.push_back(one->rank());
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  std::vector<File> all;
+  for (const int r : ranks) {
+    std::vector<FlightRecorder*> of_rank;
+    for (FlightRecorder* one : registry.all)
+      if (one->rank() == r) of_rank.push_back(one), one->written(rank == r);
+    all.push_back({r, flight_json(of_rank, reason)});
+  }
+  return all;
+}
+
+/// A JSON string. Bytes that are no printable ASCII become "?": names come from programs.
+WEFT_COLD inline std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c < ' ' || c > '~' ? '?' : c;
+  }
+  return out += '"';
+}
+
+/// "dp[0,2]", and "dp[0,2].1" of a second communicator of that axis and those ranks: the same on all of them. Of many ranks the
+/// first ones and a digest, for each entry has the name.
+WEFT_COLD inline std::string name_of_line(const FlightRecorder::Line& line) {
+  std::string name = line.axis + "[";
+  const std::size_t ranks = line.ranks.size(), most = ranks > 16 ? 4 : ranks;
+  for (std::size_t k = 0; k < most; ++k) weft::detail::append_to(name, {k == 0 ? "" : ",", line.ranks[k]});
+  if (most < ranks)
+    weft::detail::append_to(name,
+                            {",..;", ranks, ";", weft::detail::hash_bytes(line.ranks.data(), ranks * sizeof(int)) % 1000000});
+  name += "]";
+  if (line.ordinal != 0) weft::detail::append_to(name, {".", line.ordinal});
+  return name;
+}
+
+WEFT_COLD WEFT_INLINE std::string flight_json(const std::vector<FlightRecorder*>& recorders, std::string_view reason) {
+  using weft::detail::append_to;
+  const FlightRecorder& first = *recorders.front();
+  const FlightClock::Scale now = first.clock().now();
+  std::string out;
+  append_to(out, {"{\"format\":\"weft flight 1\",\"weft\":\"",
+                  WEFT_VERSION_MAJOR,
+                  ".",
+                  WEFT_VERSION_MINOR,
+                  ".",
+                  WEFT_VERSION_PATCH,
+                  "\",\"rank\":",
+                  first.rank(),
+                  ",\"world_size\":",
+                  first.world(),
+                  ",\"backend\":",
+                  quoted(first.backend()),
+                  ",\"pid\":",
+                  long(::getpid()),
+                  ",\"reason\":",
+                  quoted(reason.substr(0, 4000)),
+                  ",\"time_written_ns\":",
+                  now.last().wall_ns,
+                  ",\"monotonic_written_ns\":",
+                  now.last().steady_ns,
+                  ",\n\"pg_config\":{"});
+  // Communicators of several recorders have numbers one after the other.
+  std::vector<std::vector<FlightRecorder::Line>> lines;
+  std::vector<std::vector<FlightRecorder::Record>> records;
+  std::string status;
+  std::uint64_t before = 0;
+  for (const FlightRecorder* recorder : recorders) {
+    records.push_back(recorder->records());
+    lines.push_back(recorder->lines());
+    for (const FlightRecorder::Line& line : lines.back()) {
+      std::uint64_t enqueued = line.collectives, completed = enqueued;
+      for (const auto& record : records.back())
+        if (record.line == line.index && record.end == 0 && !is_point_to_point(Operation(record.signature & 0xff)))
+          completed = std::min(completed, record.step - 1);
+      std::string ranks;
+      for (const int rank : line.ranks) append_to(ranks, {ranks.empty() ? "" : ",", rank});
+      const char* comma = before + line.index == 0 ? "\n" : ",\n";
+      append_to(out, {comma, "\"", before + line.index, "\":{\"name\":", quoted(name_of_line(line)),
+                      ",\"desc\":", quoted(line.axis), ",\"ranks\":[", ranks, "]}"});
+      append_to(status, {comma, "\"", before + line.index, "\":{\"last_enqueued_collective\":", enqueued,
+                         ",\"last_completed_collective\":", completed, "}"});
+    }
+    before += lines.back().size();
+  }
+  append_to(out, {"},\n\"pg_status\":{", status, "},\n\"entries\":["});
+  before = 0;
+  bool any = false;
+  for (std::size_t k = 0; k < recorders.size(); ++k) {
+    for (const FlightRecorder::Record& record : records[k]) {
+      if (record.line >= lines[k].size()) continue;
+      const FlightRecorder::Line& line = lines[k][record.line];
+      const auto operation = Operation(record.signature & 0xff);
+      const bool message = is_point_to_point(operation), done = record.end != 0;
+      append_to(out, {any ? ",\n" : "\n", "{\"record_id\":", record.number, ",\"pg_id\":", before + record.line,
+                      ",\"process_group\":[", quoted(name_of_line(line)), ",", quoted(line.axis),
+                      "],\"collective_seq_id\":", message ? 0 : record.step, ",\"p2p_seq_id\":", message ? record.step : 0,
+                      ",\"op_id\":", record.sequence, ",\"profiling_name\":\"weft:", name_of(operation),
+                      "\",\"call\":", quoted(describe(record.signature, record.count))});
+      if (operation != Operation::barrier && operation != Operation::split)
+        append_to(out, {",\"input_sizes\":[[", record.count, "]],\"input_dtypes\":[\"",
+                        name_of(DataType(record.signature >> 8 & 0xff)), "\"]"});
+      if (message) append_to(out, {",\"peer\":", record.peer, ",\"tag\":", std::int32_t(record.signature >> 32)});
+      append_to(
+          out, {",\"is_p2p\":", message ? "true" : "false", ",\"state\":\"", done ? "completed" : "started",
+                "\",\"time_created_ns\":", now.wall_ns(record.begin), ",\"monotonic_created_ns\":", now.steady_ns(record.begin)});
+      if (!done) out += ",\"time_discovered_completed_ns\":null}";
+      else {
+        const std::int64_t end = std::max(now.wall_ns(record.end), now.wall_ns(record.begin));
+        char milliseconds[40];
+        std::snprintf(milliseconds, sizeof milliseconds, "%.6f", double(end - now.wall_ns(record.begin)) * 1e-6);
+        append_to(out, {",\"time_discovered_completed_ns\":", end, ",\"duration_ms\":", milliseconds, "}"});
+      }
+      any = true;
+    }
+    before += lines[k].size();
+  }
+  return out += "]}\n";
+}
+
+WEFT_COLD WEFT_INLINE bool write_flight_file(const std::string& folder, int rank, std::string_view text) noexcept try {
+  (void)::mkdir(folder.c_str(), 0700);
+  const std::string path = weft::detail::joined({folder, "/weft_flight_", rank, ".json"});
+  const std::string made = weft::detail::joined({folder, "/.weft_flight_", rank, ".", long(::getpid())});
+  (void)::unlink(made.c_str());
+  const int file = ::open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (file < 0) return false;
+  bool good = true;
+  while (good && !text.empty()) {
+    const ::ssize_t written = ::write(file, text.data(), text.size());
+    if (written > 0) text.remove_prefix(std::size_t(written));
+    else good = written < 0 && errno == EINTR;
+  }
+  good = ::close(file) == 0 && good;
+  good = good && ::rename(made.c_str(), path.c_str()) == 0;
+  if (!good) (void)::unlink(made.c_str());
+  return good;
+} catch (...) {
+  return false;
+}
+
+}  // namespace detail
+
+WEFT_COLD WEFT_INLINE int write_flights(std::string_view reason, int rank, FlightFiles which) noexcept try {
+  const char* folder = std::getenv(flight_variable);
+  if (folder == nullptr || *folder == '\0') return 0;
+  struct Work {
+    std::string folder;
+    std::vector<detail::FlightRecorders::File> files;
+    std::mutex mutex;
+    std::condition_variable ended;
+    int written = 0;
+    bool done = false;
+  };
+  const auto work = std::make_shared<Work>();
+  work->folder = folder;
+  work->files = detail::FlightRecorders::files(reason, rank, which);
+  if (work->files.empty()) return 0;
+  // A thread of its own: a network's file system may never answer, and whoever asks has an error to report.
+  std::thread([work] {
+    int written = 0;
+    for (const auto& file : work->files) written += detail::write_flight_file(work->folder, file.rank, file.text);
+    const std::lock_guard lock(work->mutex);
+    work->written = written;
+    work->done = true;
+    work->ended.notify_all();
+  }).detach();
+  std::unique_lock lock(work->mutex);
+  work->ended.wait_for(lock, std::chrono::seconds(2), [&] { return work->done; });
+  return work->written;
+} catch (...) {
+  return 0;
+}
+
+WEFT_COLD WEFT_INLINE std::string flight_hint() {
+  const char* folder = std::getenv(flight_variable);
+  if (folder == nullptr || *folder == '\0')
+    return weft::detail::joined({" (", flight_variable, "=FOLDER keeps the last calls of every rank)"});
+  return weft::detail::joined({" (the last calls of every rank: ./examples/run flight ", folder, ")"});
+}
+
+}  // namespace weft::comm
