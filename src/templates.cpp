@@ -56,10 +56,13 @@ template class ContextGradientReducer<Kokkos::DefaultHostExecutionSpace>;
 template class StageChannel<Kokkos::DefaultHostExecutionSpace>;
 template class Executor<Kokkos::DefaultHostExecutionSpace>;
 template class FlatParameterGroup<Kokkos::DefaultHostExecutionSpace>;
+template class FlatGradients<Kokkos::DefaultHostExecutionSpace>;
+template class FlatValues<Kokkos::DefaultHostExecutionSpace>;
 template class FullyShardedHooks<Kokkos::DefaultHostExecutionSpace>;
 template class ParameterHashes<Kokkos::DefaultHostExecutionSpace>;
 template std::uint64_t hash_elements(Device<Kokkos::DefaultHostExecutionSpace>&, const void*, std::size_t, std::size_t);
-template void require_equal_copies(Device<Kokkos::DefaultHostExecutionSpace>&, const std::vector<ParameterState*>&, const std::vector<CopyAxis>&, std::size_t);
+template void require_equal_copies(Device<Kokkos::DefaultHostExecutionSpace>&, const std::vector<ParameterState*>&,
+                                   const std::vector<CopyAxis>&, std::size_t);
 template void agree_on_unreduced(const Communicator&, Device<Kokkos::DefaultHostExecutionSpace>&, const Unit&, unsigned);
 template class PlainAccumulator<Kokkos::DefaultHostExecutionSpace>;
 template void open_layer_gradient(Device<Kokkos::DefaultHostExecutionSpace>&, ParameterState&);
@@ -79,9 +82,11 @@ template void copy_on_host(const Kokkos::DefaultHostExecutionSpace&, void*, cons
 namespace weft::optim {
 template class Optimizer<AdamWRule>;
 template Slot Optimizer<AdamWRule>::make_slot<float>(ParameterState&);
-template void AdamWRule::update<float, Kokkos::DefaultHostExecutionSpace>(Device<Kokkos::DefaultHostExecutionSpace>&, Slot&, const AdamWOptions&, double, double, std::uint64_t);
+template void AdamWRule::update<float, Kokkos::DefaultHostExecutionSpace>(Device<Kokkos::DefaultHostExecutionSpace>&, Slot&,
+                                                                          const AdamWOptions&, double, double, std::uint64_t);
 template Slot Optimizer<AdamWRule>::make_slot<bfloat16>(ParameterState&);
-template void AdamWRule::update<bfloat16, Kokkos::DefaultHostExecutionSpace>(Device<Kokkos::DefaultHostExecutionSpace>&, Slot&, const AdamWOptions&, double, double, std::uint64_t);
+template void AdamWRule::update<bfloat16, Kokkos::DefaultHostExecutionSpace>(Device<Kokkos::DefaultHostExecutionSpace>&, Slot&,
+                                                                             const AdamWOptions&, double, double, std::uint64_t);
 template class Optimizer<SgdRule>;
 template Slot Optimizer<SgdRule>::make_slot<float>(ParameterState&);
 }  // namespace weft::optim

@@ -124,7 +124,7 @@ void FullyShardedHooks<Exec>::prepare(std::span<Unit*> units) {
     }
     for (std::size_t at = before; at < groups_.size(); ++at) {
       groups_[at]->place();
-      folds_ = folds_ || groups_[at]->folds();
+      folds_ = folds_ || groups_[at]->gradients.folds();
     }
   }
 }
@@ -132,13 +132,14 @@ void FullyShardedHooks<Exec>::prepare(std::span<Unit*> units) {
 template <class Exec>
 void FullyShardedHooks<Exec>::lay_out_gradients() {
   settle();
-  for (auto& group : groups_) group->lay_out_gradients();
+  for (auto& group : groups_) group->gradients.lay_out();
   groups_of_.clear();
 }
 
 template <class Exec>
 void FullyShardedHooks<Exec>::begin_sums(GradientAccumulator& accumulator) {
-  for (auto& group : groups_) group->add_in_order(accumulator.order_over(std::size_t(group->ranks().all.size()), replicate_ > 1));
+  for (auto& group : groups_)
+    group->gradients.add_in_order(accumulator.order_over(std::size_t(group->ranks().all.size()), replicate_ > 1));
 }
 
 template <class Exec>
@@ -151,7 +152,7 @@ void FullyShardedHooks<Exec>::begin(bool training) {
 
 template <class Exec>
 void FullyShardedHooks<Exec>::open_gradient(ParameterState& state) {
-  group_of_.at(&state)->open();
+  group_of_.at(&state)->gradients.open();
 }
 
 template <class Exec>
@@ -162,13 +163,13 @@ void FullyShardedHooks<Exec>::gradients_ready(Unit& unit) {
     state->gradients().renew();
   }
   if (folds_ && !unit.complete) {
-    for (Group* group : groups_of(unit)) group->fold();
+    for (Group* group : groups_of(unit)) group->gradients.fold();
     return;
   }
   // The reductions of only one unit run at a time: a second one would hold a second whole unit.
   settle();
   for (Group* group : groups_of(unit)) {
-    group->reduce();
+    group->gradients.reduce();
     reducing_.push_back(group);
   }
 }
@@ -176,7 +177,7 @@ void FullyShardedHooks<Exec>::gradients_ready(Unit& unit) {
 template <class Exec>
 void FullyShardedHooks<Exec>::finish() {
   settle();
-  for (auto& group : groups_) group->start_copies();
+  for (auto& group : groups_) group->gradients.start_copies();
   for (auto& group : groups_) group->finish();
 }
 
@@ -238,19 +239,19 @@ void FullyShardedHooks<Exec>::use(Unit& unit) {
   if (at_ < trace.size() && trace[at_] != &unit) {
     trace.resize(at_);
     for (auto& group : groups_)
-      if (!settings_.rules.keeps_values && !group->used && !uses(unit, *group)) group->drop();
+      if (!settings_.rules.keeps_values && !group->used && !uses(unit, *group)) group->values.drop();
   }
   if (at_ == trace.size()) trace.push_back(&unit);
   ++at_;
-  for (Group* group : groups_of(unit)) group->gather();
-  for (Group* group : groups_of(unit)) group->wait();
+  for (Group* group : groups_of(unit)) group->values.gather();
+  for (Group* group : groups_of(unit)) group->values.wait();
   for (Group* group : groups_of(unit)) group->used = true;
   if (at_ < trace.size())
-    for (Group* group : groups_of(*trace[at_])) group->gather();
+    for (Group* group : groups_of(*trace[at_])) group->values.gather();
   if (at_ + 1 < trace.size())
-    for (Group* group : groups_of(*trace[at_ + 1])) group->read_ahead();
+    for (Group* group : groups_of(*trace[at_ + 1])) group->values.read_ahead();
   bool summed = true;
-  for (Group* group : reducing_) summed = group->test() && summed;
+  for (Group* group : reducing_) summed = group->gradients.test() && summed;
   if (summed) settle();
 }
 
@@ -259,7 +260,7 @@ void FullyShardedHooks<Exec>::leave(Unit& unit) {
   for (Group* group : groups_of(unit)) group->used = false;
   if (settings_.rules.keeps_values) return;
   for (Group* group : groups_of(unit))
-    if (at_ == trace_->size() || !uses(*(*trace_)[at_], *group)) group->drop();
+    if (at_ == trace_->size() || !uses(*(*trace_)[at_], *group)) group->values.drop();
 }
 
 template <class Exec>
@@ -280,7 +281,7 @@ bool FullyShardedHooks<Exec>::uses(Unit& unit, Group& group) {
 
 template <class Exec>
 void FullyShardedHooks<Exec>::settle() {
-  for (Group* group : reducing_) group->settle();
+  for (Group* group : reducing_) group->gradients.settle();
   reducing_.clear();
 }
 
