@@ -245,6 +245,7 @@ TEST_CASE("indexes with a right checksum that say what cannot be") {
   CHECK(contains(with("\"step\":1", "\"more\":1,\"step\":1"), "has a field more, which this weft does not know"));
   CHECK(contains(with("\"step\":1", "\"step\":-1"), "a negative number"));
   CHECK(contains(with("\"step\":1,", ""), "it lacks one of its fields"));
+  CHECK(contains(with("\"begun\":{", "\"begun\":{\"a\":9"), "its state is said to begin at step 9 of 1"));
   CHECK(contains(with("\"notes\":{", "\"notes\":{\"a\":{}"), "an object where none belongs"));
   CHECK(contains(with("\"kind\":\"parameter\"", "\"kind\":\"parameter\",\"kind\":\"parameter\""), "the key kind comes twice"));
   CHECK(contains(with("\"file\":0", "\"file\":1"), "a piece is in file 1 of 1"));
@@ -292,6 +293,43 @@ TEST_CASE("files that are links, or have other files in their place") {
   fs::remove_all(trial.place);
   CHECK(contains(trial.load(), "is no folder"));
   CHECK_FALSE(checkpoint::exists(trial.place));
+}
+
+TEST_CASE("a folder that cannot be read is not one without checkpoints: no run starts anew there") {
+  TemporaryFolder folder;
+  DefaultDevice device;
+  Model model(device, small_config());
+  optim::AdamW optimizer(model);
+  const std::string loop = (folder.path / "loop").string(), file = (folder.path / "file").string();
+  fs::create_symlink("loop", loop);
+  write_file(file, "text");
+  CHECK(checkpoint::resume((folder.path / "none").string(), model, optimizer) == 0);
+  CHECK_THROWS_WITH_AS(checkpoint::resume(loop, model, optimizer), doctest::Contains("cannot be looked at: Too many levels"),
+                       checkpoint::Error);
+  CHECK_THROWS_WITH_AS(checkpoint::resume(file, model, optimizer), doctest::Contains("cannot be looked at: Not a directory"),
+                       checkpoint::Error);
+  CHECK_THROWS_WITH_AS(checkpoint::list(file), doctest::Contains("cannot be listed: Not a directory"), checkpoint::Error);
+}
+
+TEST_CASE("a loss scale that the model cannot take is refused before a parameter changes") {
+  TemporaryFolder folder;
+  const std::string place = (folder.path / "run").string();
+  DefaultDevice device;
+  Model saved(device, small_config(), {.seed = 3, .numerics = {.loss_scale = LossScaleOptions{.initial = 1024}}});
+  optim::AdamW of_saved(saved);
+  checkpoint::save(place, saved, of_saved, 1);
+  Model model(device, small_config(), {.seed = 4, .numerics = {.loss_scale = LossScaleOptions{.initial = 8, .largest = 16}}});
+  optim::AdamW optimizer(model);
+  const auto state = [&] {
+    Ending ending;
+    take_state(ending, model, optimizer);
+    return ending.state;
+  };
+  const auto before = state();
+  CHECK_THROWS_WITH_AS(checkpoint::load(place, model, optimizer), doctest::Contains("the restored factor 1024"),
+                       checkpoint::Error);
+  CHECK(state() == before);
+  CHECK(model.loss_scale()->value() == 8);
 }
 
 TEST_CASE("a checkpoint of another model") {

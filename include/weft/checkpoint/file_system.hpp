@@ -34,6 +34,12 @@ class FileSystem {
   virtual ::ssize_t read_at(int file, void* bytes, std::size_t count, std::uint64_t offset) {
     return ::pread(file, bytes, count, ::off_t(offset));
   }
+  /// Lets the disk begin with bytes that were written, so that it does not wait for the whole file: a hint.
+  virtual void begin_sync([[maybe_unused]] int file, [[maybe_unused]] std::uint64_t offset, [[maybe_unused]] std::size_t count) {
+#ifdef SYNC_FILE_RANGE_WRITE
+    ::sync_file_range(file, ::off_t(offset), ::off_t(count), SYNC_FILE_RANGE_WRITE);
+#endif
+  }
   virtual int sync(int file) { return ::fsync(file); }
   virtual int close(int file) { return ::close(file); }
   virtual int make_folder(const char* path, ::mode_t mode) { return ::mkdir(path, mode); }
@@ -98,7 +104,8 @@ class File {
       : system_(other.system_),
         path_(std::move(other.path_)),
         number_(std::exchange(other.number_, -1)),
-        length_(other.length_) {}
+        length_(other.length_),
+        handed_over_(other.handed_over_) {}
   File& operator=(File&&) = delete;
   ~File() {
     if (number_ >= 0) system_->close(number_);
@@ -126,6 +133,9 @@ class File {
       done += std::size_t(put);
       length_ += std::uint64_t(put);
     }
+    if (length_ - handed_over_ < worth_a_call) return;
+    system_->begin_sync(number_, handed_over_, std::size_t(length_ - handed_over_));
+    handed_over_ = length_;
   }
   /// Brings what was written to the disk and closes the file: an error of either is one of the file's.
   void finish() {
@@ -135,12 +145,15 @@ class File {
   }
 
  private:
+  static constexpr std::uint64_t worth_a_call = 8u << 20;
+
   File(FileSystem& system, std::string path, int number) : system_(&system), path_(std::move(path)), number_(number) {}
 
   FileSystem* system_;
   std::string path_;
   int number_;
   std::uint64_t length_ = 0;
+  std::uint64_t handed_over_ = 0;  // bytes that were written, and with which the disk was told to begin
 };
 
 /// Brings a folder's names to the disk.
@@ -153,15 +166,23 @@ inline void sync_folder(FileSystem& system, const std::string& path) {
   if (failed != 0 && failed != EINVAL && failed != ENOTSUP) refuse_call({path}, "cannot be brought to the disk (fsync)", failed);
 }
 
-/// The names in a folder, sorted; empty if it cannot be read.
+/// Adds the names in a folder, sorted. errno of a failure, also in the middle; 0: these are all.
+inline int read_names(const std::string& path, std::vector<std::string>& names) {
+  ::DIR* folder = ::opendir(path.c_str());
+  if (folder == nullptr) return errno;
+  errno = 0;
+  for (const ::dirent* entry; (entry = ::readdir(folder)) != nullptr; errno = 0)
+    if (const std::string_view name = entry->d_name; name != "." && name != "..") names.emplace_back(name);
+  const int failed = errno;
+  ::closedir(folder);
+  std::sort(names.begin(), names.end());
+  return failed;
+}
+/// The names in a folder, sorted; none if it is not there. Throws Error if it cannot be read.
 inline std::vector<std::string> names_in(const std::string& path) {
   std::vector<std::string> names;
-  if (::DIR* folder = ::opendir(path.c_str())) {
-    while (const ::dirent* entry = ::readdir(folder))
-      if (const std::string_view name = entry->d_name; name != "." && name != "..") names.emplace_back(name);
-    ::closedir(folder);
-  }
-  std::sort(names.begin(), names.end());
+  if (const int failed = read_names(path, names); failed != 0 && failed != ENOENT)
+    refuse_call({path}, "cannot be listed", failed);
   return names;
 }
 

@@ -49,9 +49,13 @@ inline bool step_of(std::string_view name, std::uint64_t& step) {
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
   return error == std::errc() && end == name.data() + name.size();
 }
+/// False if nothing has this name. Throws Error if that cannot be known, as in a folder without permission: a run that took such
+/// a folder for an empty one would start anew.
 inline bool is_there(const std::string& path) {
   struct stat status = {};
-  return ::lstat(path.c_str(), &status) == 0;
+  if (::lstat(path.c_str(), &status) == 0) return true;
+  if (errno != ENOENT) refuse_call({path}, "cannot be looked at", errno);
+  return false;
 }
 inline bool is_folder(const std::string& path) {
   struct stat status = {};
@@ -78,8 +82,9 @@ inline std::string text_of(FileSystem& system, const std::string& path) {
 
 /// Removes a folder of plain files that no reader takes for a checkpoint; what cannot be removed stays. The first errno; 0: gone.
 inline int remove_leftover(FileSystem& system, const std::string& path) {
-  int first = 0;
-  for (const std::string& name : names_in(path))
+  std::vector<std::string> names;
+  int first = read_names(path, names);
+  for (const std::string& name : names)
     if (system.remove_file(in_folder(path, name).c_str()) != 0 && first == 0) first = errno;
   if (system.remove_folder(path.c_str()) != 0 && first == 0) first = errno;
   return first;
@@ -94,7 +99,7 @@ inline bool is_leftover(std::string_view name) {
 
 }  // namespace detail
 
-/// The checkpoints in a folder, oldest first. None: the folder is not there, or holds none.
+/// The checkpoints in a folder, oldest first. None: the folder is not there, or holds none. Throws Error if it cannot be read.
 inline std::vector<Entry> list(const std::string& folder) {
   std::vector<Entry> entries;
   for (const std::string& name : detail::names_in(folder)) {
@@ -125,7 +130,7 @@ inline std::string find(const std::string& folder, FileSystem& system = FileSyst
   return entries.back().path;
 }
 
-/// Whether there is a checkpoint to load.
+/// Whether there is a checkpoint to load. Throws Error if that cannot be known.
 inline bool exists(const std::string& folder) {
   return detail::is_there(detail::in_folder(folder, detail::index_name)) || !list(folder).empty();
 }

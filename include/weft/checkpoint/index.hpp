@@ -252,6 +252,9 @@ inline void check_index(const std::string& path, const Index& index) {
   const auto fail = [&](const LogicalTensor& tensor, weft::detail::Words what) { refuse({path, tensor.name}, what); };
   if (index.chunk_bytes == 0 || index.chunk_bytes > (1u << 30) || index.chunk_bytes % 8 != 0)
     refuse({path}, {"chunk_bytes is ", index.chunk_bytes, ": a multiple of 8 up to 2^30 is meant"});
+  for (const auto& [name, steps] : index.begun)
+    if (steps > index.optimizer_steps.value_or(0))
+      refuse({path, name}, {"its state is said to begin at step ", steps, " of ", index.optimizer_steps.value_or(0)});
   std::unordered_set<std::string> names;
   for (const StoredFile& file : index.files) {
     if (!plain_name(file.name)) refuse({path}, {"names a file ", shown(file.name), ": only plain names are allowed"});

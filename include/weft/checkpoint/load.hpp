@@ -258,14 +258,16 @@ inline Index shared_index(const Communicator& ranks, const std::string& folder, 
   return index;
 }
 
-/// Reads everything, then changes everything. `finish(index)` sets what is no tensor.
-template <class Hooks, class Finish>
+/// Reads everything, then changes everything. `finish(index)` sets what is no tensor, after `check(index)` has thrown if it
+/// cannot.
+template <class Hooks, class Check, class Finish>
 std::uint64_t load(const std::string& folder, const Communicator& ranks, State state, bool with_optimizer, FileSystem& system,
-                   Hooks&& hooks, Finish&& finish) {
+                   Hooks&& hooks, Check&& check, Finish&& finish) {
   require_same_call(ranks, "load", folder, 0);
   std::string path;
   const Index index = shared_index(ranks, folder, system, path);
   std::vector<const LogicalTensor*> tensors = match(ranks, path, index, state, with_optimizer);
+  together(ranks, [&] { check(index); });
   std::vector<Item> of_hooks = hooks(index);
   match_hooks(ranks, index, of_hooks, state, tensors);
   std::vector<std::byte*> read(state.items.size());
@@ -318,7 +320,11 @@ struct LoadOptions {
 template <class Model, StoredOptimizer Optimizer>
 std::uint64_t load(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
   const auto hooks = [&](const Index& index) { return detail::hook_items(model, &index); };
-  return detail::load(folder, model.communicator(), detail::state_of(model, optimizer), true, *options.system, hooks,
+  const auto check = [&](const Index& index) {
+    const auto& scale = model.loss_scale();
+    if (scale && index.loss_scale) LossScale(*scale).restore(index.loss_scale->value, index.loss_scale->good_steps);  // a copy
+  };
+  return detail::load(folder, model.communicator(), detail::state_of(model, optimizer), true, *options.system, hooks, check,
                       [&](const Index& index) {
                         model.discard_gradients();
                         optimizer.restore(*index.optimizer_steps);
@@ -330,13 +336,16 @@ std::uint64_t load(const std::string& folder, Model& model, Optimizer& optimizer
                           scale->restore(index.loss_scale->value, index.loss_scale->good_steps);
                       });
 }
-/// load, or 0 if there is no checkpoint yet: what a program begins with that may have been ended before. Collective.
+/// load, or 0 if there is no checkpoint yet: what a program begins with that may have been ended before. A folder that is there
+/// and cannot be read is an Error on every rank, so that no run starts anew beside its checkpoints. Collective.
 template <class Model, StoredOptimizer Optimizer>
 std::uint64_t resume(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
   const Communicator& ranks = model.communicator();
   detail::require_same_call(ranks, "resume", folder, 0);
   detail::Packed message;
-  if (ranks.rank() == 0) message.put(std::uint64_t(exists(folder)));
+  detail::together(ranks, [&] {
+    if (ranks.rank() == 0) message.put(std::uint64_t(exists(folder)));
+  });
   return detail::from(ranks, 0, std::move(message)).word() != 0 ? load(folder, model, optimizer, options) : 0;
 }
 /// load of the model alone, from a checkpoint with or without an optimizer's state. An optimizer that the model already has
@@ -344,7 +353,8 @@ std::uint64_t resume(const std::string& folder, Model& model, Optimizer& optimiz
 template <class Model>
 std::uint64_t load(const std::string& folder, Model& model, const LoadOptions& options = {}) {
   const auto hooks = [](const Index&) { return std::vector<detail::Item>(); };
-  return detail::load(folder, model.communicator(), detail::state_of(model), false, *options.system, hooks,
+  const auto check = [](const Index&) {};
+  return detail::load(folder, model.communicator(), detail::state_of(model), false, *options.system, hooks, check,
                       [&](const Index&) { model.discard_gradients(); });
 }
 

@@ -106,15 +106,22 @@ inline Written write_parts(FileSystem& system, const std::string& path, const st
   all.add(header.data(), header.size());
   file.write(header.data(), header.size());
   std::vector<std::byte> buffer;
+  constexpr std::uint64_t cached = 256u << 10;
   for (const Part& part : parts) {
     auto& sums = written.checksums.emplace_back();
     const std::uint64_t step = chunk_bytes / part.element_bytes;
     for (std::uint64_t at = 0; at < part.elements; at += step) {
       const std::uint64_t count = std::min(step, part.elements - at), bytes = count * part.element_bytes;
       const std::byte* data = part.get(at, count, buffer);
-      sums.push_back(checksum_of(data, bytes));
-      all.add(data, bytes);
-      file.write(data, bytes);
+      Checksum chunk;
+      // In pieces that stay in the processor's cache from the first of three readings to the last.
+      for (std::uint64_t from = 0; from < bytes; from += cached) {
+        const std::size_t some = std::size_t(std::min(cached, bytes - from));
+        chunk.add(data + from, some);
+        all.add(data + from, some);
+        file.write(data + from, some);
+      }
+      sums.push_back(chunk.value());
     }
   }
   written.file = {name, file.length(), header.size(), checksum_of(header.data(), header.size()), all.value()};
