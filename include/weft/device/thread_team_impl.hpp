@@ -34,6 +34,8 @@ WEFT_INLINE void take_place([[maybe_unused]] std::size_t thread, [[maybe_unused]
 #if defined(_OPENMP) && defined(__linux__)
   const int places = omp_get_num_places();
   if (omp_get_proc_bind() == omp_proc_bind_false || places == 0) return;
+#pragma omp parallel num_threads(1)  // libgomp binds a thread at its first region, which would undo what follows
+  {}
   const int place = int(thread * std::size_t(places) / threads);
   std::vector<int> processors(std::size_t(omp_get_place_num_procs(place)));
   omp_get_place_proc_ids(place, processors.data());
