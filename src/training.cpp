@@ -14,6 +14,7 @@
 #include <weft/data/token_windows_impl.hpp>
 #include <weft/data/tokens_impl.hpp>
 #include <weft/device/offload_store_impl.hpp>
+#include <weft/device/thread_team_impl.hpp>
 #include <weft/dtensor/dtensor_impl.hpp>
 #include <weft/dtensor/sharding_impl.hpp>
 #include <weft/kernels/detail/convolution_onednn_impl.hpp>

@@ -16,7 +16,7 @@ struct HostLoops : Kokkos::DefaultExecutionSpace {
 template <>
 inline constexpr bool weft::detail::on_host<HostLoops> = true;
 template <>
-void weft::detail::run_on_host(const Device<HostLoops>&, const HostLoop& loop) {
+void weft::detail::run_on_host(Device<HostLoops>&, const HostLoop& loop) {
   loop.call(loop.body, 0, loop.count);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A parallel loop over indices. On hosts the body is called through a pointer, so Kokkos' loop is compiled once for each
-// execution space, however many loops there are (each further one costs the compiler 30 ms). A short loop runs on the calling
-// thread alone: to share it out among threads would take longer.
+// A parallel loop over indices. On hosts the device's own threads run it (device/thread_team.hpp), as many as its execution space
+// has; the body is called through a pointer, so the loop is compiled once. A short loop runs on the calling thread alone: to
+// share it out among threads would take longer.
 //
 //   for_each_index(device, rows, KOKKOS_LAMBDA(std::size_t row) { ... });
 
@@ -11,10 +11,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 
 #include <weft/core/text.hpp>
 #include <weft/device/device.hpp>
 #include <weft/device/first_launch.hpp>
+#include <weft/device/thread_team.hpp>
 
 namespace weft::detail {
 
@@ -39,24 +41,33 @@ int threads_of(const Exec& exec) {
   else return exec.concurrency();
 }
 
-/// Runs the loop on all threads. For loops that the caller has cut into one piece for each thread.
+/// Runs the pieces of a loop on the device's threads.
 template <class Exec>
-WEFT_OUT_OF_LINE void share_on_host(const Device<Exec>& device, const HostLoop& loop) {
+WEFT_OUT_OF_LINE void run_pieces(Device<Exec>& device, const TeamLoop& loop) {
+  std::uint64_t kernel = 0;
+  Kokkos::Tools::beginParallelFor("weft", 0, &kernel);
+  device.template cache<ThreadTeam>().run(std::size_t(threads_of(device.exec())), loop);
+  Kokkos::Tools::endParallelFor(kernel);
+}
+
+/// Runs the loop on all threads.
+template <class Exec>
+WEFT_OUT_OF_LINE void share_on_host(Device<Exec>& device, const HostLoop& loop) {
   const std::size_t threads = std::size_t(threads_of(device.exec()));
   if (threads == 1 || loop.count <= 1) return loop.call(loop.body, loop.begin, loop.begin + loop.count);
   HostLoop split = loop;
   split.pieces = std::min(loop.count, threads * 8);
-  using Policy = Kokkos::RangePolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>, Kokkos::IndexType<std::size_t>>;
-  Kokkos::parallel_for("weft", Policy(device.exec(), std::size_t(0), split.pieces), split);
+  const auto call = [](const void* body, std::size_t piece, std::size_t) { (*static_cast<const HostLoop*>(body))(piece); };
+  run_pieces(device, TeamLoop{call, &split, split.pieces});
 }
 
 /// Runs the loop on the calling thread, and shares out what is left as soon as the first part shows that it is worth it: the time
 /// of a body is not known before. Which thread runs a body, and after which other one, changes no result.
 template <class Exec>
-WEFT_OUT_OF_LINE void run_on_host(const Device<Exec>& device, const HostLoop& loop) {
+WEFT_OUT_OF_LINE void run_on_host(Device<Exec>& device, const HostLoop& loop) {
   if (device.shares_short_loops()) return share_on_host(device, loop);
   using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::duration<double, std::micro> enough_to_judge(0.5), worth_sharing(4);
+  constexpr std::chrono::duration<double, std::micro> enough_to_judge(0.5), worth_sharing(2);
   if (loop.count <= 1 || threads_of(device.exec()) == 1) return loop.call(loop.body, loop.begin, loop.begin + loop.count);
   HostLoop rest = loop;
   const auto started = Clock::now();
@@ -117,7 +128,8 @@ requires(!on_host<Exec>) void for_each_entry(Device<Exec>& device, std::size_t r
 
 #ifdef WEFT_COMPILED
 namespace weft::detail {
-extern template void share_on_host(const Device<Kokkos::DefaultHostExecutionSpace>&, const HostLoop&);
-extern template void run_on_host(const Device<Kokkos::DefaultHostExecutionSpace>&, const HostLoop&);
+extern template void run_pieces(Device<Kokkos::DefaultHostExecutionSpace>&, const TeamLoop&);
+extern template void share_on_host(Device<Kokkos::DefaultHostExecutionSpace>&, const HostLoop&);
+extern template void run_on_host(Device<Kokkos::DefaultHostExecutionSpace>&, const HostLoop&);
 }  // namespace weft::detail
 #endif

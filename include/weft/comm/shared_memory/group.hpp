@@ -23,13 +23,13 @@
 #include <weft/comm/group.hpp>
 #include <weft/comm/intrusive_list.hpp>
 #include <weft/comm/process.hpp>
-#include <weft/comm/relax.hpp>
 #include <weft/comm/run_options.hpp>
 #include <weft/comm/shared_memory/collective.hpp>
 #include <weft/comm/shared_memory/doorbell.hpp>
 #include <weft/comm/shared_memory/memory.hpp>
 #include <weft/comm/stop.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/core/relax.hpp>
 
 namespace weft::comm::shared_memory {
 

@@ -153,7 +153,7 @@ WEFT_INLINE void SharedMemoryGroup::wait(Running& running) {
         in_vain = 0;
         most = spins;
       }
-      if (turn < most) relax();
+      if (turn < most) weft::detail::relax();
       else std::this_thread::yield();
     }
     ++in_vain;

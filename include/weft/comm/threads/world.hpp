@@ -18,9 +18,9 @@
 #include <weft/comm/errors.hpp>
 #include <weft/comm/flight_recorder.hpp>
 #include <weft/comm/intrusive_list.hpp>
-#include <weft/comm/relax.hpp>
 #include <weft/comm/stop.hpp>
 #include <weft/comm/threads/census.hpp>
+#include <weft/core/relax.hpp>
 
 namespace weft::comm::threads {
 

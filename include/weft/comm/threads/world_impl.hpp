@@ -48,7 +48,7 @@ WEFT_INLINE World::Outcome World::wait(int r, Advancing& operation) {
     if (operation.complete()) return Outcome::done;
     if (self.under_way.first() != nullptr) advance_all(self);
     if (failed()) return last_chance(operation);
-    if (turn < spins_) relax();
+    if (turn < spins_) weft::detail::relax();
     else std::this_thread::yield();
   }
   const auto start = Clock::now();

@@ -61,18 +61,18 @@ struct AttentionHost {
     keys = padded(s.keys, std::max(columns, tile_rows));  // keys are also rows of a tile
   }
 
-  /// Runs `work(item, workspace)` for each (sequence, key-value head); each worker has `values` numbers of its own as workspace.
+  /// Runs `work(item, workspace)` for each (sequence, key-value head), with `values` numbers as workspace.
   template <class Exec, class Work>
   static void run(Device<Exec>& device, const AttentionShape& shape, std::size_t values, const Work& work) {
     const std::size_t items = shape.sequences * shape.kv_heads, rows = shape.sequences * shape.length * shape.heads;
-    const std::size_t most = std::min(items, std::size_t(threads_of(device.exec()))),
-                      workers = std::min(most, threads_for(device, rows * shape.keys * shape.head_width));
-    const std::size_t each = (values + 63) / 64 * 64;
-    const weft::detail::Buffer buffer = device.allocate(most * each * sizeof(A));  // plan/local_model.hpp counts it
-    char* workspace = static_cast<char*>(buffer.get());
-    for_each_piece(device, workers, [=](std::size_t worker) {
-      for (std::size_t item = worker; item < items; item += workers) work(item, workspace + worker * each * sizeof(A));
-    });
+    const std::size_t threads = std::size_t(threads_of(device.exec())), each = (values + 63) / 64 * 64;
+    const weft::detail::Buffer buffer = device.allocate(std::min(items, threads) * each * sizeof(A));
+    char* const workspace = static_cast<char*>(buffer.get());  // plan/local_model.hpp counts it
+    const auto run_item = [=](std::size_t item, std::size_t thread) {
+      work(item, workspace + (items < threads ? item : thread) * each * sizeof(A));
+    };
+    if (threads_for(device, rows * shape.keys * shape.head_width) > 1) return for_each_piece(device, items, run_item);
+    for (std::size_t item = 0; item < items; ++item) work(item, workspace);
   }
 
   /// Hands out parts of a worker's memory.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The loops that all kernels use. On hosts all of them share one Kokkos loop (device/parallel_for.hpp), elsewhere each is a plain
-// parallel_for.
+// The loops that all kernels use. On hosts the device's threads run them (device/parallel_for.hpp), elsewhere each is a plain
+// parallel_for of Kokkos.
 //
 //   for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) { ... });
 
@@ -20,7 +20,7 @@ namespace weft::kernels::detail {
 using weft::detail::by_argument;
 using weft::detail::HostLoop;
 using weft::detail::run_on_host;
-using weft::detail::share_on_host;
+using weft::detail::run_pieces;
 using weft::detail::threads_of;
 
 template <class F>
@@ -48,10 +48,15 @@ std::size_t threads_for(Device<Exec>& device, std::size_t operations) {
   return device.shares_short_loops() ? threads : std::min(threads, operations / least + 1);
 }
 
-/// Calls f(piece) for each piece of [0, pieces), of which there are as many as threads_for says, all at once.
+/// Calls f(piece, thread) for each piece of [0, pieces), with the number of the thread that runs it, below threads_of(exec).
 template <class Exec, class F>
 requires(on_host<Exec>) void for_each_piece(Device<Exec>& device, std::size_t pieces, const F& f) {
-  if (pieces != 0) share_on_host(device, HostLoop{&call_body<F>, &f, pieces});
+  if (pieces == 0) return;
+  if (pieces == 1) return f(std::size_t(0), std::size_t(0));
+  const auto call = [](const void* body, std::size_t piece, std::size_t thread) {
+    (*static_cast<const F*>(body))(piece, thread);
+  };
+  run_pieces(device, weft::detail::TeamLoop{call, &f, pieces});
 }
 
 /// The threads that compute one row of a matrix together: one thread on hosts, the lanes of a warp (Kokkos' vector) elsewhere.

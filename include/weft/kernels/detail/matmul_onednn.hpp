@@ -6,6 +6,7 @@
 #include <dnnl.h>
 #include <dnnl_version.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <type_traits>
@@ -22,19 +23,21 @@
 
 namespace weft::kernels::detail {
 
-/// Sets oneDNN's number of threads to that of the execution space: oneDNN asks OpenMP for a number that is kept for each thread.
+/// Sets the number of threads of oneDNN for the calling thread: it asks OpenMP for a number that is kept for each thread.
 class OneDnnThreads {
  public:
 #ifdef _OPENMP
-  explicit OneDnnThreads(int threads) : before_(omp_get_max_threads()) {
-    if (before_ != threads) omp_set_num_threads(threads);
+  explicit OneDnnThreads(int threads) : before_(omp_get_max_threads()), now_(threads) {
+    if (before_ != now_) omp_set_num_threads(now_);
   }
-  ~OneDnnThreads() { omp_set_num_threads(before_); }
+  ~OneDnnThreads() {
+    if (before_ != now_) omp_set_num_threads(before_);
+  }
   OneDnnThreads(const OneDnnThreads&) = delete;
   OneDnnThreads& operator=(const OneDnnThreads&) = delete;
 
  private:
-  int before_;
+  int before_, now_;
 #else
   explicit OneDnnThreads(int) {}
 #endif
@@ -69,7 +72,8 @@ class OneDnnMatrix {
   dnnl_memory_desc_t description_ = {};
 };
 
-/// The primitives of one device. No templates: compiled once for all types.
+/// The primitives of one thread of a device: oneDNN keeps their scratch memory for the thread that makes them. No templates:
+/// compiled once for all types.
 class OneDnn {
  public:
   using Type = dnnl_data_type_t;
@@ -88,7 +92,7 @@ class OneDnn {
   }
 
   /// Runs the product of one shape; adds to `c` if shape.accumulate is set; `bias` may be null.
-  void run(const MatmulShape& s, Type type, Type c_type, int threads, const void* a, const void* b, void* c, const void* bias);
+  void run(const MatmulShape& s, Type type, Type c_type, const void* a, const void* b, void* c, const void* bias);
 
   /// Plain sgemm, without a primitive.
   static void run_sgemm(const MatmulShape& s, const float* a, const float* b, float* c);
@@ -98,7 +102,6 @@ class OneDnn {
     MatmulShape shape;
     Type type, c_type;
     bool bias;
-    int threads;
     bool operator==(const Key&) const = default;
     std::size_t bucket() const;
   };
@@ -179,15 +182,41 @@ class OneDnn {
   std::vector<std::unique_ptr<Product>> products_[buckets];
 };
 
-template <class T, class C, class Exec>
-void matmul_onednn(Device<Exec>& device, const MatmulShape& s, const T* a, const T* b, C* c, const T* bias) {
-  const int threads = threads_of(device.exec());
-  const OneDnnThreads guard(threads);
+struct OneDnnOfThreads {
+  std::unique_ptr<OneDnn[]> threads;
+};
+
+/// A product of one thread.
+template <class T, class C>
+void matmul_onednn(OneDnn& products, const MatmulShape& s, const T* a, const T* b, C* c, const T* bias) {
+  const OneDnnThreads alone(1);
   if constexpr (std::is_same_v<T, float>)
     if (bias == nullptr && (s.transpose_a || !s.transpose_b))  // plain sgemm is 1 to 5 % faster here, but not for a b^T
       return OneDnn::run_sgemm(s, a, b, c);
   constexpr auto type_of = []<class N>(const N*) { return std::is_same_v<N, bfloat16> ? OneDnn::bf16 : OneDnn::f32; };
-  device.template cache<OneDnn>().run(s, type_of(a), type_of(c), threads, a, b, c, bias);
+  products.run(s, type_of(a), type_of(c), a, b, c, bias);
+}
+
+/// Each thread computes some rows of c, which are often those that it reads in the next loop, or columns if there are few rows.
+template <class T, class C, class Exec>
+void matmul_onednn(Device<Exec>& device, const MatmulShape& s, const T* a, const T* b, C* c, const T* bias) {
+  constexpr std::size_t least_rows = 32, step = 16;  // a register or two
+  OneDnnOfThreads& products = device.template cache<OneDnnOfThreads>();
+  const std::size_t threads = std::size_t(threads_of(device.exec()));
+  if (products.threads == nullptr) products.threads = std::make_unique<OneDnn[]>(threads);
+  const std::size_t pieces = threads_for(device, s.m * s.n * s.k);
+  const bool by_rows = s.m >= least_rows * pieces || s.m >= s.n;
+  const std::size_t whole = by_rows ? s.m : s.n, each = ((whole + pieces - 1) / pieces + step - 1) / step * step;
+  for_each_piece(device, (whole + each - 1) / each, [&](std::size_t piece, std::size_t thread) {
+    const std::size_t first = piece * each, count = std::min(each, whole - first);
+    MatmulShape part = s;
+    (by_rows ? part.m : part.n) = count;
+    if (by_rows)
+      matmul_onednn(products.threads[thread], part, a + first * (s.transpose_a ? 1 : s.lda), b, c + first * s.ldc, bias);
+    else
+      matmul_onednn(products.threads[thread], part, a, b + first * (s.transpose_b ? s.ldb : 1), c + first,
+                    bias == nullptr ? bias : bias + first);
+  });
 }
 
 }  // namespace weft::kernels::detail

@@ -8,9 +8,9 @@
 
 namespace weft::kernels::detail {
 
-WEFT_INLINE void OneDnn::run(const MatmulShape& s, Type type, Type c_type, int threads, const void* a, const void* b, void* c,
+WEFT_INLINE void OneDnn::run(const MatmulShape& s, Type type, Type c_type, const void* a, const void* b, void* c,
                              const void* bias) {
-  const Product& product = find(Key{s, type, c_type, bias != nullptr, threads});
+  const Product& product = find(Key{s, type, c_type, bias != nullptr});
   dnnl_memory_set_data_handle(product.a, const_cast<void*>(a));
   dnnl_memory_set_data_handle(product.b, const_cast<void*>(b));
   dnnl_memory_set_data_handle(product.c, c);

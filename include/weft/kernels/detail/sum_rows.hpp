@@ -34,7 +34,7 @@ requires(on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, st
                                       Outputs<A, N> outputs, bool accumulate) {
   const std::size_t width = columns_of_piece<V>(device, rows, columns);
   for_each_piece(
-      device, (columns + width - 1) / width, KOKKOS_LAMBDA(std::size_t item) {
+      device, (columns + width - 1) / width, KOKKOS_LAMBDA(std::size_t item, std::size_t) {
         constexpr std::size_t block = 8;
         const std::size_t first = item * width, here = columns - first < width ? columns - first : width;
         for (std::size_t row = 0; row < rows || row == 0; row += block) {

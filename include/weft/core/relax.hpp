@@ -4,7 +4,7 @@
 
 #include <weft/core/standard.hpp>
 
-namespace weft::comm {
+namespace weft::detail {
 
 /// A pause inside a spinning loop: tells the processor that the thread only polls.
 inline void relax() {
@@ -15,4 +15,4 @@ inline void relax() {
 #endif
 }
 
-}  // namespace weft::comm
+}  // namespace weft::detail
