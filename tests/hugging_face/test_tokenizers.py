@@ -4,6 +4,7 @@ all scripts, and every code point that Unicode has given out, to the same ids an
 ends with 77, and says why, where it cannot be installed.
 
     ctest --test-dir build/release -R hugging_face/tokenizers -V     # with WEFT_TEST_LONG=1 all code points with every tokenizer
+    python3 test_tokenizers.py --write FOLDER     # in an environment with the package: tests/hugging_face/tokenizers
 """
 import json
 import os
@@ -209,6 +210,27 @@ def compare(program, kind, folder):
     return faults
 
 
+GOLDEN = ["", "Hello, world! It's 2024, we'LL see.", " leading and  two   three spaces \n\n\tand tabs\r\nx", "naïve café cafe\u0301 re\u0301sume\u0301 Ångström A\u030angstro\u0308m",
+          "你好,世界。こんにちは か\u3099 привет мир مرحبا नमस्ते 안녕 \u1112\u1161\u11ab", "\U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f44d\U0001f3fd 1\ufe0f\u20e3 \U0001f1e9\U0001f1ea",
+          "12345678901 3.14 \u0663\u0664\u0665 x\u00b2 \u2167", "a\u180eb\u2003c\u0085d\u2028e\ufefff\u200bg", "\x00\x01\x7f\x1c|\x1f", "z" * 100 + " " * 60 + "!" * 50,
+          "\U00031350\U000323af \U0001e4d0 \U00010d40\U00010d41 \u1c89 e\u08d3\u0301 \U00011935\U00011930", "def f(x):\n    return x[1:-1] # it's\n\n\n", "(\u017f 'S '\u017f don'T",
+          "<|im_start|>user\nHi<|im_end|> <|begin_of_text|><|endoftext|>x<|eot_id|> <|im_sta <think>hm</think>", " a <left>b<right>  c <both> d word swords word,caf\u00e9 cafe\u0301s <left><x  \n<left><right>\u5b57\u5b57 \u5b57"]
+
+
+def write(folder):
+    """Small tokenizers, and what the package makes of a few texts."""
+    for kind in ("gpt2", "llama3", "qwen3", "flags"):
+        tokenizer = trained(kind, 330)
+        text = spelled_as_text(tokenizer.to_str()) if kind == "gpt2" else tokenizer.to_str()
+        encoded = []
+        for one in GOLDEN:
+            ids = tokenizer.encode(one).ids
+            encoded.append({"text": one, "ids": ids, "plain": tokenizer.encode(one, add_special_tokens=False).ids, "whole": tokenizer.decode(ids, skip_special_tokens=False),
+                            "short": tokenizer.decode(ids)})
+        (folder / f"{kind}.json").write_text(json.dumps(json.loads(text)) + "\n")
+        (folder / f"{kind}_ids.json").write_text("[\n" + ",\n".join(map(json.dumps, encoded)) + "\n]\n")
+
+
 def environment():
     own = SOURCE / ".deps/tokenizers"
     python, stamp = own / "bin/python", own / f"installed-{TOKENIZERS}"
@@ -227,6 +249,8 @@ def main():
     if len(sys.argv) == 3 and sys.argv[1] == "--compare":
         with tempfile.TemporaryDirectory() as place:
             sys.exit(1 if sum(compare(sys.argv[2], kind, pathlib.Path(place)) for kind in SPECIAL) else 0)
+    if len(sys.argv) == 3 and sys.argv[1] == "--write":
+        return write(pathlib.Path(sys.argv[2]))
     program = pathlib.Path(os.environ["WEFT_BUILD"]) / "tests/program_tokenize"
     if not program.exists():
         skip("built without what weft::tokenizer needs")
