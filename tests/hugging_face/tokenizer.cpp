@@ -207,6 +207,8 @@ TEST_CASE("vocabulary and merges that contradict themselves are refused") {
   CHECK(has(with("qwen3", "/model/vocab/a", "x", "model.vocab"), "something else than an id"));
   CHECK(has(with("qwen3", "/model/vocab/a", -1, "model.vocab"), "something else than an id"));
   CHECK(has(with("qwen3", "/model/vocab/a", 1 << 22, "model.vocab"), "has the id 4194304"));
+  CHECK(has(with("qwen3", "/model/vocab/a", 1 << 21, "model.vocab"),
+            "has the id 2097152, and with 330 tokens weft takes those below 66856"));
   CHECK(has(with("qwen3", "/model/vocab/a", 7, "model.vocab"), "for two tokens"));
   CHECK(has(with("qwen3", "/model/vocab", json::array(), "model.vocab"), "in place of"));
   CHECK(has(with("qwen3", "/model/vocab", json::object(), "model.vocab"), "lacks a token for the byte 0"));

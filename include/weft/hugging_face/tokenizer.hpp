@@ -2,7 +2,8 @@
 #pragma once
 // Text to token ids and back, by byte-level BPE from a tokenizer.json of `tokenizers`, as GPT-2, Llama 3, Qwen2 and Qwen3 have
 // it. What the file asks for and weft does not do is refused by its name. With CMake link weft::tokenizer; weft::checkpoint is
-// not needed for it.
+// not needed for it. Ids equal those of `tokenizers` 0.23.3, whose Unicode is followed (tokenizer/unicode.hpp); only whether a
+// character beside an added token with `single_word` belongs to a word is asked of PCRE2's own Unicode, 14 in 10.42.
 //
 //   const auto tokenizer = hugging_face::Tokenizer::load("llama");       // a folder, or the file
 //   std::vector<std::int32_t> ids = tokenizer.encode("Hello");          // with <|begin_of_text|>

@@ -198,7 +198,7 @@ class PatternMemory {
 
  private:
   friend class Pattern;
-  static constexpr std::uint32_t most_steps = 100'000'000;  // of one match
+  static constexpr std::uint32_t most_steps = 10'000'000;  // of one match
   static constexpr std::size_t most_stack = 64 << 20;
   struct Free {
     void operator()(pcre2_match_data* match) const { pcre2_match_data_free(match); }

@@ -180,6 +180,10 @@ class TokenizerReader {
   }
   /// Says what an id is when decoded.
   void name(std::int32_t id, std::string_view token, const std::string& field) {
+    // Memory is in proportion to the file, not to a number in it.
+    if (const std::size_t most = 65536 + 4 * parts_->tokens.size(); std::size_t(id) >= most)
+      refuse_tokenizer(file_, field,
+                       {"has the id ", id, ", and with ", parts_->tokens.size(), " tokens weft takes those below ", most});
     if (std::size_t(id) >= parts_->bytes.size()) {
       parts_->bytes.resize(std::size_t(id) + 1);
       parts_->special.resize(std::size_t(id) + 1);
