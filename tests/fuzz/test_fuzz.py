@@ -44,7 +44,14 @@ flags = ["-std=c++20", "-D_OPENMP=201511", "-Wall", "-Wextra", "-O1", "-g1", "-f
 def fuzz(name):
     """A line of figures, and whether nothing was found."""
     program, corpus = scratch / name, (options.corpus or scratch) / f"{name}_corpus"
-    built = subprocess.run([clang, *flags, str(HERE / "programs" / f"{name}.cpp"), "-o", str(program), "-lpthread"], capture_output=True, text=True)
+    source = HERE / "programs" / f"{name}.cpp"
+    links = re.search(r"^// links: (.*)", source.read_text(), re.MULTILINE)
+    libraries = links[1].split() if links else []
+    if libraries:
+        (scratch / f"{name}_links.cpp").write_text("int main() {}\n")
+        if subprocess.run([clang, str(scratch / f"{name}_links.cpp"), "-o", str(scratch / f"{name}_links"), *libraries], capture_output=True).returncode:
+            return f"left out: {name}, there is no {' '.join(libraries)}", True
+    built = subprocess.run([clang, *flags, str(source), "-o", str(program), "-lpthread", *libraries], capture_output=True, text=True)
     if built.returncode:
         return f"fuzz: {name} does not compile:\n{built.stderr[:4000]}", False
     corpus.mkdir(parents=True, exist_ok=True)
