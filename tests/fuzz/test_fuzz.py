@@ -41,10 +41,15 @@ flags = ["-std=c++20", "-D_OPENMP=201511", "-Wall", "-Wextra", "-O1", "-g1", "-f
          "-I", str(ROOT / "include"), "-I", str(ROOT / "tests"), *includes, "-idirafter", str(scratch)]
 
 
+# What reads into weft's models has Kokkos in its headers.
+kokkos = pathlib.Path(os.environ.get("Kokkos_DIR", "/nowhere")).parent.parent
+libraries = ["-Wl,--as-needed", f"-Wl,-rpath,{kokkos}", *map(str, sorted(kokkos.glob("libkokkoscore.*"))), "-lpthread"]
+
+
 def fuzz(name):
     """A line of figures, and whether nothing was found."""
     program, corpus = scratch / name, (options.corpus or scratch) / f"{name}_corpus"
-    built = subprocess.run([clang, *flags, str(HERE / "programs" / f"{name}.cpp"), "-o", str(program), "-lpthread"], capture_output=True, text=True)
+    built = subprocess.run([clang, *flags, str(HERE / "programs" / f"{name}.cpp"), "-o", str(program), *libraries], capture_output=True, text=True)
     if built.returncode:
         return f"fuzz: {name} does not compile:\n{built.stderr[:4000]}", False
     corpus.mkdir(parents=True, exist_ok=True)
