@@ -36,6 +36,11 @@ std::size_t entries_of(const std::string& folder) {
   return std::size_t(std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator()));
 }
 
+/// Brings nothing to the disk: no machine crashes here, and the disk would be most of the time.
+struct Unsynced final : checkpoint::FileSystem {
+  int sync(int) override { return 0; }
+};
+
 /// What a process holds.
 struct Holdings {
   double resident_mib = 0, in_use_mib = 0;
@@ -67,6 +72,7 @@ Batch batch_of(int step, std::size_t rank) {
 
 /// A training from the last checkpoint to its end. `losses`: of the steps that were done, on rank 0.
 void train(const std::string& folder, const testing::Faults& faults, std::map<int, double>& losses) {
+  static Unsynced unsynced;
   comm::run_threads(
       ranks,
       [&](const Communicator& real) {
@@ -82,7 +88,8 @@ void train(const std::string& folder, const testing::Faults& faults, std::map<in
           const double loss = model.train_step(batch_of(step, std::size_t(mesh.rank(dp{}))));
           optimizer.step();
           if (world.rank() == 0 && !losses.emplace(step, loss).second && losses[step] != loss) throw Error("another loss");
-          if (++step % every == 0) checkpoint::save(folder, model, optimizer, std::uint64_t(step), {.keep = 2});
+          if (++step % every == 0)
+            checkpoint::save(folder, model, optimizer, std::uint64_t(step), {.keep = 2, .system = &unsynced});
         }
       },
       std::chrono::seconds(60));
@@ -99,7 +106,7 @@ TEST_CASE("thousands of failures in one process, each recovered from the last ch
   const auto tensors = weft_test::tensors_of(undisturbed);
   REQUIRE(tensors.size() > 20);
 
-  const long wanted = weft_test::rounds(60);
+  const long wanted = weft_test::rounds(30);
   long failures = 0;
   unsigned long long trainings = 0, apart = 0;
   std::vector<Holdings> held;
