@@ -52,8 +52,8 @@ inline std::optional<double> validate(const weft::World& world, TrainedModel& mo
   return count == 0 ? std::nullopt : std::optional(sum / double(count));
 }
 
-/// Trains; the program's exit code. Throws DivergedError after ten steps in a row without a finite gradient.
-/// `done`: the steps of an earlier run that this one goes on from.
+/// Trains; the program's exit code. Throws DivergedError after ten steps in a row without a finite gradient, and at the end if
+/// the last loss is not finite. `done`: the steps of an earlier run that this one goes on from.
 inline int train(weft::World& world, const Options& o, TrainedModel& model, RankData& batches, Report& report,
                  std::uint64_t done) {
   using Clock = std::chrono::steady_clock;
@@ -73,8 +73,15 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, Rank
                                        .warmup = std::uint64_t(o.warmup_steps()),
                                        .steps = std::uint64_t(o.steps)};
   const double tokens = double(*o.global_batch) * double(o.sequence);
-  std::optional<double> loss;
+  std::optional<double> loss, trained_loss;  // in validation, and in the last step
   int in_a_row = 0;
+  const auto diverged = [&](const std::string& what) {
+    report.curve();
+    report.training_ended();
+    world.communicator().barrier();  // the rank that reports has written its last line before another one's error ends it
+    throw weft::DivergedError("training diverged: " + what + "; try a smaller --learning-rate than " +
+                              detail::text(o.learning_rate, "%g"));
+  };
   for (std::uint64_t step = done; step < std::uint64_t(o.steps); ++step) {
     const auto started = Clock::now();
     weft::trace::StepRecord record{.step = step, .learning_rate = rate.at(step)};
@@ -89,16 +96,11 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, Rank
 
     in_a_row = record.skipped ? in_a_row + 1 : 0;
     if (record.skipped) report.skipped(record, in_a_row);
-    if (in_a_row == most_skipped) {
-      report.curve();
-      report.training_ended();
-      world.communicator().barrier();  // the rank that reports has written its last line before another one's error ends it
-      throw weft::DivergedError("training diverged: no finite loss and gradient for " + std::to_string(most_skipped) +
-                                " steps in a row, the last is step " + std::to_string(step) + " with loss " +
-                                detail::text(record.loss, "%g") + " and gradient norm " +
-                                detail::text(record.gradient_norm, "%g") + "; try a smaller --learning-rate than " +
-                                detail::text(o.learning_rate, "%g"));
-    }
+    if (in_a_row == most_skipped)
+      diverged("no finite loss and gradient for " + std::to_string(most_skipped) + " steps in a row, the last is step " +
+               std::to_string(step) + " with loss " + detail::text(record.loss, "%g") + " and gradient norm " +
+               detail::text(record.gradient_norm, "%g"));
+    trained_loss = record.loss;
     const bool at_end = step + 1 == std::uint64_t(o.steps), due = o.every > 0 && (step + 1) % std::uint64_t(o.every) == 0;
     const bool saved = !o.checkpoint.empty() && (at_end || due);
     if (!o.checkpoint.empty()) model.complete_save(false);
@@ -113,6 +115,9 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, Rank
   }
   if (done >= std::uint64_t(o.steps)) loss = validate(world, model, batches);  // nothing was left to do
   if (!o.checkpoint.empty()) model.complete_save(true);
+  if (!std::isfinite(trained_loss.value_or(0)) || !std::isfinite(loss.value_or(0)))
+    diverged("the last step has the loss " + detail::text(trained_loss.value_or(0), "%g") +
+             (loss ? ", the validation " + detail::text(*loss, "%g") : std::string()));
   if (!o.export_folder.empty()) model.export_folder();
   report.training_ended();
   if (done < std::uint64_t(o.steps)) model.write_timeline(o.output, world.rank() == 0);

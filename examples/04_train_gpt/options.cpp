@@ -9,7 +9,9 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
+#include <system_error>
 #include <utility>
 
 #include <weft/core/error.hpp>
@@ -290,6 +292,12 @@ std::optional<Options> parse(int argc, char** argv) {
                                     std::pair("--load", &o.load), std::pair("--export", &o.export_folder)})
     if (value->empty() && app.count(name) > 0)
       throw weft::UsageError(std::string("train_gpt: ") + name + " is empty: it needs a name");
+  for (const auto& [name, value] : {std::pair("--checkpoint", &o.checkpoint), std::pair("--export", &o.export_folder)}) {
+    std::error_code unseen;  // what cannot be looked at is refused where it is made
+    const auto status = std::filesystem::status(*value, unseen);
+    if (!value->empty() && std::filesystem::exists(status) && !std::filesystem::is_directory(status))
+      throw weft::UsageError(std::string("train_gpt: ") + name + " " + *value + ": is there, and is no folder");
+  }
   for (const char* name : {"--every", "--keep", "--resume", "--restarts"})
     if (o.checkpoint.empty() && app.count(name) > 0)
       throw weft::UsageError(std::string("train_gpt: ") + name + " is of checkpoints: it needs --checkpoint FOLDER");

@@ -283,6 +283,8 @@ for option in ["--offload", "--output", "--prompt"]:
 result = run(f"{SMALL} --steps 40 --learning-rate 1e30 --warmup 0 --clip 0 --tp 2 --output {scratch}/diverged".replace("--steps 6 ", "").replace("--learning-rate 3e-3 ", ""))
 check(result.returncode == 3, f"diverged: exit code {result.returncode}: {result.stderr}")
 check("every rank skips it, 10 in a row" in result.stdout + result.stderr and "training diverged" in result.stderr, f"diverged: {result.stderr!r}")
+short = run(f"{SMALL} --learning-rate 1e30 --warmup 0 --clip 0 --tp 2".replace("--learning-rate 3e-3 ", ""))  # ends before ten steps are skipped
+check(short.returncode == 3 and "training diverged: the last step has the loss " in short.stderr, f"diverged at the end: {short.returncode}: {short.stderr!r}")
 if (scratch / "diverged/metrics.jsonl").exists():
     check(sum("skipped" in r for r in records(scratch / "diverged")) == 10, "ten skipped steps")
 
@@ -330,7 +332,9 @@ for layout in ("--dp 2 --zero 3", "--tp 2 --pp 2"):
     other = run(f"{CHECKPOINTS} --dp 2 --output {cut} --checkpoint {kept} --resume --quiet")
     check(close([float(result.stdout.split()[-1])], [float(other.stdout.split()[-1])], 1e-5),
           f"{layout}: two data ranks load another model: {result.stdout} {other.stdout}")
-for options, message in [("--every 2", "--every is of checkpoints: it needs --checkpoint FOLDER"),
+os.mkfifo(scratch / "pipe")
+for options, message in [("--checkpoint pipe", "--checkpoint pipe: is there, and is no folder"),
+                         ("--every 2", "--every is of checkpoints: it needs --checkpoint FOLDER"),
                          (f"--checkpoint {kept} --resume --seed 5", "is of a run with --seed 1, and this one has 5")]:
     result = run(f"{SMALL} {options}")
     check(result.returncode == 2 and message in result.stderr, f"{options}: {result.returncode} {result.stderr}")

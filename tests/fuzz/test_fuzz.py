@@ -41,17 +41,22 @@ flags = ["-std=c++20", "-D_OPENMP=201511", "-Wall", "-Wextra", "-O1", "-g1", "-f
          "-I", str(ROOT / "include"), "-I", str(ROOT / "tests"), *includes, "-idirafter", str(scratch)]
 
 
+# What reads into weft's models has Kokkos in its headers.
+kokkos = pathlib.Path(os.environ.get("Kokkos_DIR", "/nowhere")).parent.parent
+libraries = ["-Wl,--as-needed", f"-Wl,-rpath,{kokkos}", *map(str, sorted(kokkos.glob("libkokkoscore.*"))), "-lpthread"]
+
+
 def fuzz(name):
     """A line of figures, and whether nothing was found."""
     program, corpus = scratch / name, (options.corpus or scratch) / f"{name}_corpus"
     source = HERE / "programs" / f"{name}.cpp"
     links = re.search(r"^// links: (.*)", source.read_text(), re.MULTILINE)
-    libraries = links[1].split() if links else []
-    if libraries:
+    wanted = links[1].split() if links else []
+    if wanted:
         (scratch / f"{name}_links.cpp").write_text("int main() {}\n")
-        if subprocess.run([clang, str(scratch / f"{name}_links.cpp"), "-o", str(scratch / f"{name}_links"), *libraries], capture_output=True).returncode:
-            return f"left out: {name}, there is no {' '.join(libraries)}", True
-    built = subprocess.run([clang, *flags, str(source), "-o", str(program), "-lpthread", *libraries], capture_output=True, text=True)
+        if subprocess.run([clang, str(scratch / f"{name}_links.cpp"), "-o", str(scratch / f"{name}_links"), *wanted], capture_output=True).returncode:
+            return f"left out: {name}, there is no {' '.join(wanted)}", True
+    built = subprocess.run([clang, *flags, str(source), "-o", str(program), *libraries, *wanted], capture_output=True, text=True)
     if built.returncode:
         return f"fuzz: {name} does not compile:\n{built.stderr[:4000]}", False
     corpus.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@
 #include <weft/checkpoint/checkpoint.hpp>
 #include <weft/parallel/hook/power_sgd.hpp>
 
+#include "support/checkpoint_tensors.hpp"
 #include "support/experts.hpp"
 #include "support/matrix.hpp"
 #include "support/temporary_folder.hpp"
@@ -114,24 +115,6 @@ void check_resume(const Layout& layout, const typename Composition::Config& conf
       CHECK(resumed[rank].state.at(name) == bytes);
     }
   }
-}
-
-/// Every logical tensor of a checkpoint, whole.
-inline std::map<std::string, std::vector<std::byte>> tensors_of(const std::string& folder) {
-  const std::string path = checkpoint::find(folder);
-  const checkpoint::Index index = checkpoint::read_index(path);
-  checkpoint::detail::OpenFiles files(checkpoint::FileSystem::system(), path, index);
-  std::map<std::string, std::vector<std::byte>> all;
-  std::vector<std::byte> buffer;
-  for (const auto& tensor : index.tensors) {
-    checkpoint::detail::Item item;
-    item.size = *checkpoint::detail::bytes_of(tensor.shape, tensor.type) / size_of(tensor.type);
-    item.runs = {{0, 0, item.size}};
-    auto& bytes = all[tensor.name];
-    bytes.resize(item.size * size_of(tensor.type));
-    checkpoint::detail::read_tensor(files, index, tensor, item, bytes.data(), buffer);
-  }
-  return all;
 }
 
 /// Each layout writes a checkpoint, the layouts `offsets` further in the list load it and write it anew: the same logical

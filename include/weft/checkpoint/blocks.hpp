@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -97,28 +98,64 @@ void for_each_overlap(const Block& block, const std::vector<Run>& runs, F&& f) {
   }
 }
 
-/// Whether the blocks hold each of `elements` elements once.
-inline bool cover(const std::vector<Block>& blocks, std::uint64_t elements) {
-  std::vector<std::pair<std::uint64_t, std::pair<const Block*, std::uint64_t>>> heap;  // the next run of each block
+enum class Cover { once, wrong, too_many_runs };
+
+/// Whether the blocks hold each of `elements` elements once. Blocks of one stride that lie side by side, as ranks leave them,
+/// cost no more for more runs; of others each run is looked at, `most_runs` of them.
+inline Cover cover(const std::vector<Block>& blocks, std::uint64_t elements,
+                   std::uint64_t most_runs = std::numeric_limits<std::uint64_t>::max()) {
+  struct Next {  // the next run of a block
+    std::uint64_t begin;
+    const Block* block;
+    std::uint64_t i, period;
+  };
+  std::vector<Next> heap;
   for (const Block& block : blocks)
-    if (block.elements() != 0) heap.push_back({block.first, {&block, 0}});
-  const auto later = [](const auto& a, const auto& b) { return a.first > b.first; };
+    if (block.elements() != 0) heap.push_back({block.first, &block, 0, 0});
+  const auto later = [](const Next& a, const Next& b) { return a.begin > b.begin; };
   std::make_heap(heap.begin(), heap.end(), later);
-  std::uint64_t at = 0;
+  // A period goes from a run of a block to its next one. If all runs in it are of blocks of that stride, the next one is as this.
+  const Block* first = nullptr;
+  std::uint64_t at = 0, period = 0, period_begin = 0, stride = 0, of_period = 0;
   while (!heap.empty()) {
+    if (heap.front().begin != at) return Cover::wrong;
+    if (first == nullptr || heap.front().block == first) {
+      if (first != nullptr && stride != 0 && at - period_begin == stride) {
+        std::uint64_t whole = std::numeric_limits<std::uint64_t>::max(), members = 0;
+        for (const Next& next : heap) {
+          const bool member = next.period == period;
+          members += member;
+          whole = std::min(whole, member ? next.block->runs - next.i - 1 : (next.begin - at) / stride);
+        }
+        if (members == of_period && whole > 0) {
+          for (Next& next : heap)
+            if (next.period == period) next.i += whole, next.begin += whole * stride;
+          at += whole * stride;
+          std::make_heap(heap.begin(), heap.end(), later);
+        }
+      }
+      first = heap.front().block;
+      period_begin = at;
+      stride = first->stride;
+      of_period = 0;
+      ++period;
+    }
+    if (most_runs-- == 0) return Cover::too_many_runs;
     std::pop_heap(heap.begin(), heap.end(), later);
-    auto& [begin, next] = heap.back();
-    auto& [block, i] = next;
-    if (begin != at) return false;
-    at += block->run;
-    if (++i == block->runs) {
+    Next& next = heap.back();
+    at += next.block->run;
+    next.period = period;
+    ++of_period;
+    if (next.block->stride != stride) stride = 0;
+    if (++next.i == next.block->runs) {
+      if (next.block == first) first = nullptr;
       heap.pop_back();
       continue;
     }
-    begin = block->begin_of(i);
+    next.begin = next.block->begin_of(next.i);
     std::push_heap(heap.begin(), heap.end(), later);
   }
-  return at == elements;
+  return at == elements ? Cover::once : Cover::wrong;
 }
 
 /// `parts` blocks with the elements of one, about equally many in each; fewer if it has not so many runs or elements.

@@ -245,6 +245,7 @@ class IndexReader final : public JsonReader {
   unsigned top_seen_ = 0, seen_ = 0, piece_seen_ = 0, scale_numbers_ = 0;
 };
 
+inline constexpr std::uint64_t most_runs = 1u << 24;  // of a tensor that no layout leaves
 inline constexpr std::string_view checksum_key = ",\n\"checksum\":\"", checksum_end = "\"}\n";
 
 /// Throws Error unless pieces and files fit: every piece within its file, and each tensor covered once.
@@ -287,7 +288,9 @@ inline void check_index(const std::string& path, const Index& index) {
       sum = b.elements() > elements - sum ? elements + 1 : sum + b.elements();
       if (sum > elements) fail(tensor, {"its pieces overlap"});
     }
-    if (sum != elements || !cover(blocks, elements)) fail(tensor, {"its pieces overlap, or leave elements out"});
+    const Cover covered = sum == elements ? cover(blocks, elements, most_runs) : Cover::wrong;
+    if (covered == Cover::too_many_runs) fail(tensor, {"its pieces are of more than ", most_runs, " runs of no one stride"});
+    if (covered != Cover::once) fail(tensor, {"its pieces overlap, or leave elements out"});
   }
 }
 

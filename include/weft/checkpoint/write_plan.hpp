@@ -104,7 +104,7 @@ inline WritePlan plan_writes(const Communicator& ranks, const std::vector<Item>&
                         elements = bytes / size;
     std::vector<Block> blocks;
     for (const auto& [block, holders] : tensor.blocks) blocks.push_back(block);
-    if (!cover(blocks, elements)) {
+    if (cover(blocks, elements) != Cover::once) {
       // Ranks have parts that overlap without being equal: those that count an element have it once.
       blocks.clear();
       for (auto entry = tensor.blocks.begin(); entry != tensor.blocks.end();) {
@@ -116,7 +116,7 @@ inline WritePlan plan_writes(const Communicator& ranks, const std::vector<Item>&
           ++entry;
         }
       }
-      if (!cover(blocks, elements))
+      if (cover(blocks, elements) != Cover::once)
         weft::throw_error<weft::Error>({"checkpoint: no ranks have every element of ", name, " once: an error of weft"});
     }
     for (auto& [block, holders] : tensor.blocks)

@@ -12,8 +12,10 @@
 
 #include <weft/comm/ring.hpp>
 #include <weft/comm/threads.hpp>
+#include <weft/testing/inject_faults.hpp>
 
 #include "comm/conformance.hpp"
+#include "comm/random_calls.hpp"
 #include "support/figure.hpp"
 
 using namespace weft;
@@ -91,6 +93,25 @@ bool injected(int ranks, unsigned seed) {
   return false;
 }
 
+// The same calls with faults: naps at every place, messages that are late, requests that complete in another order, a rank that
+// throws.
+bool faults(int ranks, unsigned seed) {
+  comm::run_threads(ranks, [&](const Communicator& c) {
+    const testing::Faults delays{.seed = seed, .delay = 0.1, .longest_delay_s = 1e-4, .late = 0.4, .reorder = true};
+    weft_test::check_random_calls<float>(testing::inject_faults(c, delays), seed, 2);
+    random_delays(testing::inject_faults(c, delays), seed);
+  });
+  try {
+    comm::run_threads(ranks, [&](const Communicator& c) {
+      const Communicator faulty = testing::inject_faults(c, {.seed = seed, .failure = 0.02, .late = 0.4, .reorder = true});
+      for (;;) random_delays(faulty, seed);
+    });
+  } catch (const testing::InjectedError&) {
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -106,7 +127,7 @@ int main(int argc, char** argv) {
       if (c.rank() == 0) passed = good;
     });
     if (!passed) return 1;
-    if (!injected(ranks, seed)) return 1;
+    if (!injected(ranks, seed) || !faults(ranks, seed)) return 1;
   }
   weft_test::figure(21, seeds, "iterations of thread ranks with random delays under ThreadSanitizer", 0,
                     "reports");  // else it has ended
