@@ -45,6 +45,9 @@ std::string flight_hint();
 
 namespace detail {
 
+/// WEFT_FLIGHT_DIR, or null.
+const char* flight_folder();
+
 /// The recorders of this process, so that an error of one rank or a signal finds them all.
 class FlightRecorders {
  public:

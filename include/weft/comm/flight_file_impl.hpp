@@ -28,6 +28,11 @@ namespace weft::comm {
 
 namespace detail {
 
+WEFT_COLD WEFT_INLINE const char* flight_folder() {
+  const char* folder = std::getenv(flight_variable);
+  return folder != nullptr && *folder != '\0' ? folder : nullptr;
+}
+
 /// Never destroyed: ranks that are left alone may outlive the program's end.
 struct FlightRegistry {
   std::mutex mutex;
@@ -70,7 +75,7 @@ WEFT_COLD WEFT_INLINE std::vector<FlightRecorders::File> FlightRecorders::files(
 }
 
 /// A JSON string. Bytes that are no printable ASCII become "?": names come from programs.
-WEFT_COLD inline std::string quoted(std::string_view text) {
+WEFT_COLD inline std::string json_text(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') out += '\\';
@@ -109,11 +114,11 @@ WEFT_COLD WEFT_INLINE std::string flight_json(const std::vector<FlightRecorder*>
                   ",\"world_size\":",
                   first.world(),
                   ",\"backend\":",
-                  quoted(first.backend()),
+                  json_text(first.backend()),
                   ",\"pid\":",
                   long(::getpid()),
                   ",\"reason\":",
-                  quoted(reason.substr(0, 4000)),
+                  json_text(reason.substr(0, 4000)),
                   ",\"time_written_ns\":",
                   now.last().wall_ns,
                   ",\"monotonic_written_ns\":",
@@ -135,8 +140,8 @@ WEFT_COLD WEFT_INLINE std::string flight_json(const std::vector<FlightRecorder*>
       std::string ranks;
       for (const int rank : line.ranks) append_to(ranks, {ranks.empty() ? "" : ",", rank});
       const char* comma = before + line.index == 0 ? "\n" : ",\n";
-      append_to(out, {comma, "\"", before + line.index, "\":{\"name\":", quoted(name_of_line(line)),
-                      ",\"desc\":", quoted(line.axis), ",\"ranks\":[", ranks, "]}"});
+      append_to(out, {comma, "\"", before + line.index, "\":{\"name\":", json_text(name_of_line(line)),
+                      ",\"desc\":", json_text(line.axis), ",\"ranks\":[", ranks, "]}"});
       append_to(status, {comma, "\"", before + line.index, "\":{\"last_enqueued_collective\":", enqueued,
                          ",\"last_completed_collective\":", completed, "}"});
     }
@@ -152,24 +157,28 @@ WEFT_COLD WEFT_INLINE std::string flight_json(const std::vector<FlightRecorder*>
       const auto operation = Operation(record.signature & 0xff);
       const bool message = is_point_to_point(operation), done = record.end != 0;
       append_to(out, {any ? ",\n" : "\n", "{\"record_id\":", record.number, ",\"pg_id\":", before + record.line,
-                      ",\"process_group\":[", quoted(name_of_line(line)), ",", quoted(line.axis),
+                      ",\"process_group\":[", json_text(name_of_line(line)), ",", json_text(line.axis),
                       "],\"collective_seq_id\":", message ? 0 : record.step, ",\"p2p_seq_id\":", message ? record.step : 0,
                       ",\"op_id\":", record.sequence, ",\"profiling_name\":\"weft:", name_of(operation),
-                      "\",\"call\":", quoted(describe(record.signature, record.count))});
+                      "\",\"call\":", json_text(describe(record.signature, record.count))});
       if (operation != Operation::barrier && operation != Operation::split)
         append_to(out, {",\"input_sizes\":[[", record.count, "]],\"input_dtypes\":[\"",
                         name_of(DataType(record.signature >> 8 & 0xff)), "\"]"});
       if (message) append_to(out, {",\"peer\":", record.peer, ",\"tag\":", std::int32_t(record.signature >> 32)});
-      append_to(
-          out, {",\"is_p2p\":", message ? "true" : "false", ",\"state\":\"", done ? "completed" : "started",
-                "\",\"time_created_ns\":", now.wall_ns(record.begin), ",\"monotonic_created_ns\":", now.steady_ns(record.begin)});
-      if (!done) out += ",\"time_discovered_completed_ns\":null}";
-      else {
-        const std::int64_t end = std::max(now.wall_ns(record.end), now.wall_ns(record.begin));
-        char milliseconds[40];
-        std::snprintf(milliseconds, sizeof milliseconds, "%.6f", double(end - now.wall_ns(record.begin)) * 1e-6);
-        append_to(out, {",\"time_discovered_completed_ns\":", end, ",\"duration_ms\":", milliseconds, "}"});
+      append_to(out, {",\"is_p2p\":", message ? "true" : "false", ",\"state\":\"", done ? "completed" : "started", "\""});
+      if (recorders[k]->timed()) {
+        append_to(out, {",\"time_created_ns\":", now.wall_ns(record.begin),
+                        ",\"monotonic_created_ns\":", now.steady_ns(record.begin), ",\"time_discovered_completed_ns\":"});
+        if (done) {
+          char milliseconds[40];
+          std::snprintf(milliseconds, sizeof milliseconds, "%.6f",
+                        double(now.wall_ns(record.end) - now.wall_ns(record.begin)) * 1e-6);
+          append_to(out, {now.wall_ns(record.end), ",\"duration_ms\":", milliseconds});
+        } else {
+          out += "null";
+        }
       }
+      out += "}";
       any = true;
     }
     before += lines[k].size();
@@ -201,8 +210,8 @@ WEFT_COLD WEFT_INLINE bool write_flight_file(const std::string& folder, int rank
 }  // namespace detail
 
 WEFT_COLD WEFT_INLINE int write_flights(std::string_view reason, int rank, FlightFiles which) noexcept try {
-  const char* folder = std::getenv(flight_variable);
-  if (folder == nullptr || *folder == '\0') return 0;
+  const char* folder = detail::flight_folder();
+  if (folder == nullptr) return 0;
   struct Work {
     std::string folder;
     std::vector<detail::FlightRecorders::File> files;
@@ -232,9 +241,8 @@ WEFT_COLD WEFT_INLINE int write_flights(std::string_view reason, int rank, Fligh
 }
 
 WEFT_COLD WEFT_INLINE std::string flight_hint() {
-  const char* folder = std::getenv(flight_variable);
-  if (folder == nullptr || *folder == '\0')
-    return weft::detail::joined({" (", flight_variable, "=FOLDER keeps the last calls of every rank)"});
+  const char* folder = detail::flight_folder();
+  if (folder == nullptr) return weft::detail::joined({" (", flight_variable, "=FOLDER keeps the last calls of every rank)"});
   return weft::detail::joined({" (the last calls of every rank: ./examples/run flight ", folder, ")"});
 }
 

@@ -45,10 +45,11 @@ class FlightRecorder {
     std::uint64_t step = 0;      ///< among its communicator's collectives, or its messages: from 1
     std::uint64_t signature = 0, count = 0;
     int peer = -1;                     ///< of a message: its rank in the world
-    std::uint64_t begin = 0, end = 0;  ///< in ticks; end is 0 as long as the call is open
+    std::uint64_t begin = 0, end = 0;  ///< in ticks, or 1 without times; end is 0 as long as the call is open
   };
 
-  FlightRecorder() = default;
+  /// With times if WEFT_FLIGHT_DIR is set: two readings of a clock cost some 30 ns a call.
+  FlightRecorder();
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
   ~FlightRecorder();
@@ -74,6 +75,7 @@ class FlightRecorder {
   int world() const { return world_; }
   const std::string& backend() const { return backend_; }
   const FlightClock& clock() const { return clock_; }
+  bool timed() const { return timed_; }
   bool written() const { return written_; }  ///< by the rank itself, because of an error; guarded by the list of recorders
   void written(bool by_itself) { written_ = written_ || by_itself; }
 
@@ -91,11 +93,13 @@ class FlightRecorder {
   static_assert(sizeof(Entry) == 64);
   static constexpr int line_bits = 16;
 
+  std::uint64_t now() const { return timed_ ? FlightClock::ticks() | 1 : 1; }
   bool read(std::uint64_t number, Record& record) const;
 
   std::array<Entry, capacity> entries_;
   std::atomic<std::uint64_t> next_{0};
   FlightClock clock_;
+  const bool timed_;
   mutable std::mutex mutex_;  // over lines_; a call does not take it
   std::deque<Line> lines_;
   int rank_ = -1, world_ = 0;

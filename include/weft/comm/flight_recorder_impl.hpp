@@ -10,6 +10,8 @@
 
 namespace weft::comm {
 
+WEFT_INLINE FlightRecorder::FlightRecorder() : timed_(detail::flight_folder() != nullptr) {}
+
 WEFT_INLINE FlightRecorder::~FlightRecorder() {
   if (rank_ >= 0) detail::FlightRecorders::remove(*this);
 }
@@ -51,7 +53,7 @@ WEFT_INLINE std::uint64_t FlightRecorder::begin(Line& line, std::uint64_t sequen
   entry.count.store(call.count, put);
   entry.peer.store(
       message && std::size_t(call.root) < line.ranks.size() ? std::uint64_t(line.ranks[std::size_t(call.root)]) + 1 : 0, put);
-  entry.begin.store(FlightClock::ticks(), put);
+  entry.begin.store(now(), put);
   entry.end.store(0, put);
   entry.tag.store(number + 1, put);
   next_.store(number + 1, put);
@@ -60,8 +62,7 @@ WEFT_INLINE std::uint64_t FlightRecorder::begin(Line& line, std::uint64_t sequen
 
 WEFT_INLINE void FlightRecorder::complete(std::uint64_t number) {
   Entry& entry = entries_[number % capacity];
-  if (entry.tag.load(std::memory_order_relaxed) == number + 1)
-    entry.end.store(std::max<std::uint64_t>(FlightClock::ticks(), 1), std::memory_order_release);
+  if (entry.tag.load(std::memory_order_relaxed) == number + 1) entry.end.store(now(), std::memory_order_release);
 }
 
 WEFT_COLD WEFT_INLINE bool FlightRecorder::read(std::uint64_t number, Record& record) const {

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flight recorder: what it keeps, what another thread reads while it is written, and its files.
+// covers: weft/comm/flight_file.hpp weft/comm/flight_clock.hpp
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <weft/comm/flight_recorder.hpp>
+#include <weft/comm/threads.hpp>
+
+#include "support/temporary_folder.hpp"
+
+using namespace weft;
+using comm::FlightRecorder;
+
+namespace {
+
+const comm::Call reduce{.operation = comm::Operation::all_reduce, .type = DataType::float32, .count = 16};
+
+std::string content(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+std::size_t times(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+struct FlightFolder {
+  weft_test::TemporaryFolder folder;
+  std::filesystem::path path = folder.path / "records";
+  FlightFolder() { ::setenv(comm::flight_variable, path.c_str(), 1); }
+  ~FlightFolder() { ::unsetenv(comm::flight_variable); }
+  std::string of(int rank) const { return content(path / ("weft_flight_" + std::to_string(rank) + ".json")); }
+};
+
+}  // namespace
+
+TEST_CASE("the ring keeps the last calls, with their numbers among collectives and messages") {
+  auto recorder = std::make_unique<FlightRecorder>();
+  const int all[] = {0, 3}, other[] = {3, 4};
+  FlightRecorder::Line& dp = recorder->open("dp", all);
+  FlightRecorder::Line& pp = recorder->open("a_long_axis", other);
+  CHECK(recorder->text() == "nothing");
+  const std::uint64_t first = recorder->begin(dp, 1, reduce);
+  CHECK(recorder->text() == "all_reduce(sum) of 16 float32 on dp #1 (not complete)");
+  recorder->complete(first);
+  recorder->begin(pp, 1, {.operation = comm::Operation::send, .type = DataType::uint8, .root = 1, .tag = 7, .count = 5});
+  CHECK(recorder->text() ==
+        "send of 5 uint8 with tag 7 on a_long_axis #1 (not complete), all_reduce(sum) of 16 float32 on dp #1");
+  auto records = recorder->records();
+  REQUIRE(records.size() == 2);
+  CHECK((records[0].end != 0 && records[0].step == 1 && records[0].peer == -1));
+  CHECK((records[1].end == 0 && records[1].step == 1 && records[1].peer == 4 && records[1].line == pp.index));
+  const std::size_t more = 3 * FlightRecorder::capacity + 5;
+  for (std::size_t k = 0; k < more; ++k) recorder->complete(recorder->begin(dp, k + 2, reduce));
+  recorder->complete(1);  // long gone
+  records = recorder->records();
+  REQUIRE(records.size() == FlightRecorder::capacity);
+  CHECK(FlightRecorder::capacity >= 1000);
+  for (std::size_t k = 0; k < records.size(); ++k) CHECK(records[k].step == more + 1 - records.size() + 1 + k);
+  CHECK(times(recorder->text(), "all_reduce") == FlightRecorder::shown);
+  CHECK(recorder->open("dp", all).ordinal == 1);
+}
+
+TEST_CASE("another thread reads whole calls, or none") {
+  auto recorder = std::make_unique<FlightRecorder>();
+  const int all[] = {0, 1};
+  FlightRecorder::Line& line = recorder->open("dp", all);
+  std::atomic<bool> stop{false};
+  std::size_t torn = 0, read = 0;
+  std::thread reader([&] {
+    while (!stop.load())
+      for (const auto& record : recorder->records()) {
+        ++read;
+        torn += record.count != record.sequence || record.step != record.sequence || record.number + 1 != record.sequence;
+      }
+  });
+  comm::Call call = reduce;
+  for (std::uint64_t k = 1; k < 300000 || read == 0; ++k) {
+    call.count = k;
+    recorder->complete(recorder->begin(line, k, call));
+  }
+  stop = true;
+  reader.join();
+  CHECK(torn == 0);
+  CHECK(read > 0);
+}
+
+TEST_CASE("an error writes one file a rank, and none without a folder") {
+  const auto fails = [](const Communicator& world) {
+    const Communicator pair = world.split(world.rank() % 2, world.rank(), "tp");
+    std::vector<float> x(16);
+    for (int k = 0; k < 20; ++k) world.all_reduce(x);
+    pair.all_reduce(x);
+    world.barrier();
+    if (world.rank() == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the others are in their last call
+      throw Error("a \"quoted\"\nline");
+    }
+    world.barrier();
+  };
+  CHECK_THROWS(comm::run_threads(4, fails));  // no folder: nowhere
+  CHECK(comm::write_flights("nobody is there") == 0);
+  const FlightFolder folder;
+  CHECK_THROWS(comm::run_threads(4, fails));
+  for (int rank = 0; rank < 4; ++rank) {
+    const std::string text = folder.of(rank);
+    CHECK(text.find("\"rank\":" + std::to_string(rank) + ",\"world_size\":4,\"backend\":\"threads\"") != std::string::npos);
+    CHECK(text.find("\"name\":\"tp[" + std::string(rank % 2 == 0 ? "0,2" : "1,3") + "]\"") != std::string::npos);
+    CHECK(times(text, "weft:all_reduce") == 21);
+    CHECK(times(text, "\"state\":\"started\"") == (rank == 2 ? 0 : 1));
+    CHECK(times(text, "duration_ms") >= 21);
+    struct ::stat status {};
+    const auto path = folder.path / ("weft_flight_" + std::to_string(rank) + ".json");
+    REQUIRE(::stat(path.c_str(), &status) == 0);
+    CHECK((status.st_mode & 0777) == 0600);
+  }
+  CHECK(folder.of(2).find("\"reason\":\"weft: a \\\"quoted\\\"?line\"") != std::string::npos);
+  CHECK(folder.of(1).find("rank 2 has failed") != std::string::npos);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 4);  // nothing half-written stays
+}
+
+TEST_CASE("a folder that cannot be takes nothing from the error") {
+  const weft_test::TemporaryFolder folder;
+  const std::string file = (folder.path / "file").string();
+  std::ofstream(file) << "here";
+  ::setenv(comm::flight_variable, (file + "/below").c_str(), 1);
+  CHECK_THROWS_WITH(comm::run_threads(2,
+                                      [](const Communicator& world) {
+                                        if (world.rank() == 0) throw Error("the first error");
+                                        world.barrier();
+                                      }),
+                    "weft: the first error");
+  ::unsetenv(comm::flight_variable);
+}
