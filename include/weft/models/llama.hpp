@@ -20,6 +20,7 @@
 #include <weft/nn/dropout.hpp>
 #include <weft/nn/embedding.hpp>
 #include <weft/nn/linear.hpp>
+#include <weft/nn/lora.hpp>
 #include <weft/nn/loss.hpp>
 #include <weft/nn/norm.hpp>
 
@@ -51,8 +52,10 @@ inline AttentionHeads llama_heads(const LlamaConfig& config) {
   return {config.heads, config.kv_heads ? config.kv_heads : config.heads, config.width / config.heads};
 }
 
-using LlamaIn = Linear<Column, StoredAs::out_in, false>;
-using LlamaOut = Linear<Row, StoredAs::out_in, false>;
+template <class Adapters>
+using LlamaInOf = typename Adapters::template linear<Linear<Column, StoredAs::out_in, false>>;
+template <class Adapters>
+using LlamaOutOf = typename Adapters::template linear<Linear<Row, StoredAs::out_in, false>>;
 using LlamaNorm = Sequential<RmsNorm, EnterParallelRegion<tp>>;
 
 inline double llama_residual_deviation(const LlamaConfig& config) {
@@ -60,7 +63,11 @@ inline double llama_residual_deviation(const LlamaConfig& config) {
 }
 
 /// x + attention(norm(x)).
-class LlamaAttention : public Module<LlamaAttention> {
+template <class Adapters>
+class LlamaAttention : public Module<LlamaAttention<Adapters>> {
+  using LlamaIn = LlamaInOf<Adapters>;
+  using LlamaOut = LlamaOutOf<Adapters>;
+
  public:
   template <class Context>
   WEFT_COLD LlamaAttention(const Context& context, const LlamaConfig& config)
@@ -93,7 +100,11 @@ class LlamaAttention : public Module<LlamaAttention> {
 };
 
 /// x + mlp(norm(x)).
-class LlamaMlp : public Module<LlamaMlp> {
+template <class Adapters>
+class LlamaMlp : public Module<LlamaMlp<Adapters>> {
+  using LlamaIn = LlamaInOf<Adapters>;
+  using LlamaOut = LlamaOutOf<Adapters>;
+
  public:
   template <class Context>
   WEFT_COLD LlamaMlp(const Context& context, const LlamaConfig& config)
@@ -117,8 +128,8 @@ class LlamaMlp : public Module<LlamaMlp> {
 };
 
 /// Attention and an MLP or a mixture of experts.
-template <class Mlp, class Config>
-class DecoderBlock : public Module<DecoderBlock<Mlp, Config>> {
+template <class Mlp, class Config, class Adapters>
+class DecoderBlock : public Module<DecoderBlock<Mlp, Config, Adapters>> {
  public:
   template <class Context>
   DecoderBlock(const Context& context, const LlamaConfig& llama, const Config& config)
@@ -129,20 +140,21 @@ class DecoderBlock : public Module<DecoderBlock<Mlp, Config>> {
   }
 
  private:
-  LlamaAttention attention_;
+  LlamaAttention<Adapters> attention_;
   Mlp mlp_;
   bool recompute_;
 };
 
 }  // namespace detail
 
-/// S: float, bfloat16 (parameters and activations; sums, norms and softmax statistics in float) or double.
-template <weft::detail::Real S>
+/// S: float, bfloat16 (parameters and activations; sums, norms and softmax statistics in float) or double. Adapters: Lora, for
+/// those that ModelOptions::lora asks for.
+template <weft::detail::Real S, class Adapters = NoAdapters>
 struct BasicLlama {
   using scalar = S;
   using Config = LlamaConfig;
   using Front = Embedding;
-  using Block = detail::DecoderBlock<detail::LlamaMlp, LlamaConfig>;
+  using Block = detail::DecoderBlock<detail::LlamaMlp<Adapters>, LlamaConfig, Adapters>;
   using Back = LanguageHead<RmsNorm>;
 
   static std::size_t blocks(const Config& config) { return config.layers; }
