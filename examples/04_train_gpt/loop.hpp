@@ -113,7 +113,7 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, Rank
   }
   if (done >= std::uint64_t(o.steps)) loss = validate(world, model, batches);  // nothing was left to do
   if (!o.checkpoint.empty()) model.complete_save(true);
-  if (!o.export_folder.empty()) model.export_folder();
+  if (!o.export_folder.empty() || !o.export_adapters.empty()) model.export_folder();
   report.training_ended();
   if (done < std::uint64_t(o.steps)) model.write_timeline(o.output, world.rank() == 0);
   bool stopped = false;

@@ -15,9 +15,9 @@ namespace {
 
 constexpr int steps = 2;
 template <class Model>
-using Whole = FullyShardedDataParallel<ContextParallel<TensorParallel<PipelineParallel<Model>>>>;
+using Rings = FullyShardedDataParallel<ContextParallel<TensorParallel<PipelineParallel<Model>>>>;
 template <class Model>
-using Rows = FullyShardedDataParallel<ContextParallel<SequenceParallel<PipelineParallel<Model>>, Ulysses>>;
+using RowsCut = FullyShardedDataParallel<ContextParallel<SequenceParallel<PipelineParallel<Model>>, Ulysses>>;
 
 LoraOptions adapters(std::vector<std::string> match) {
   return {.rank = 3, .alpha = 6, .dropout = 0.1, .match = std::move(match), .up_deviation = 0.1};
@@ -127,7 +127,7 @@ models::LlamaConfig small_llama() {
 }  // namespace
 
 TEST_CASE("GPT-2, adapters beside every linear layer") {
-  check<Whole<models::BasicGpt<double, Lora>>>(small_gpt(), adapters({"*"}), 4 * 4,
+  check<Rings<models::BasicGpt<double, Lora>>>(small_gpt(), adapters({"*"}), 4 * 4,
                                                {{2, {}, 2, "1f1b", 0},
                                                 {2, {}, 2, "1f1b", 1},
                                                 {4, {}, 1, "1f1b", 3},
@@ -139,19 +139,19 @@ TEST_CASE("GPT-2, adapters beside every linear layer") {
                                                 {8, {.tp = 2, .pp = 2}, 4, "zbv", 2}});
 }
 TEST_CASE("Llama, adapters beside some, rows cut over tp, key-value heads fewer than its ranks") {
-  check<Rows<models::BasicLlama<double, Lora>>>(small_llama(), adapters({"*.q_proj", "*.k_proj", "model.layers.?.mlp.down_proj"}),
-                                                4 * 3,
-                                                {{2, {.tp = 2}, 2, "1f1b", 0},
-                                                 {4, {.tp = 4}, 2, "1f1b", 0},
-                                                 {4, {.tp = 2}, 2, "1f1b", 3},
-                                                 {4, {.tp = 2, .cp = 2}, 2, "1f1b", 1},
-                                                 {8, {.tp = 2, .pp = 2}, 4, "interleaved-zb", 2}});
+  check<RowsCut<models::BasicLlama<double, Lora>>>(small_llama(),
+                                                   adapters({"*.q_proj", "*.k_proj", "model.layers.?.mlp.down_proj"}), 4 * 3,
+                                                   {{2, {.tp = 2}, 2, "1f1b", 0},
+                                                    {4, {.tp = 4}, 2, "1f1b", 0},
+                                                    {4, {.tp = 2}, 2, "1f1b", 3},
+                                                    {4, {.tp = 2, .cp = 2}, 2, "1f1b", 1},
+                                                    {8, {.tp = 2, .pp = 2}, 4, "interleaved-zb", 2}});
 }
 
 TEST_CASE("a pattern that names no adapter's layer, and a model's type without adapters") {
   DefaultDevice device;
   const auto refused = [&]<class Model>(std::type_identity<Model>, std::vector<std::string> match) {
-    return weft_test::message_of([&] { SingleDevice<Model>(device, small_llama(), {.lora = adapters(std::move(match))}); });
+    return message<UsageError>([&] { SingleDevice<Model>(device, small_llama(), {.lora = adapters(std::move(match))}); });
   };
   const std::string near = refused(std::type_identity<models::BasicLlama<double, Lora>>(), {"*.q_proj", "*.query"});
   CHECK(near.find("ModelOptions::lora.match") != near.npos);

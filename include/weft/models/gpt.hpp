@@ -124,6 +124,7 @@ template <weft::detail::Real S, class Adapters = NoAdapters>
 struct BasicGpt {
   using scalar = S;
   using Config = GptConfig;
+  using adapters = Adapters;
   using Front = detail::GptFront;
   using Block = detail::GptBlock<Adapters>;
   using Back = LanguageHead<LayerNorm>;

@@ -153,6 +153,7 @@ template <weft::detail::Real S, class Adapters = NoAdapters>
 struct BasicLlama {
   using scalar = S;
   using Config = LlamaConfig;
+  using adapters = Adapters;
   using Front = Embedding;
   using Block = detail::DecoderBlock<detail::LlamaMlp<Adapters>, LlamaConfig, Adapters>;
   using Back = LanguageHead<RmsNorm>;

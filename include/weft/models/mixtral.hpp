@@ -98,6 +98,7 @@ template <weft::detail::Real S, class Adapters = NoAdapters>
 struct BasicMixtral {
   using scalar = S;
   using Config = MixtralConfig;
+  using adapters = Adapters;
   using Front = Embedding;
   using Block = detail::DecoderBlock<detail::MixtralMlp, MixtralConfig, Adapters>;
   using Back = LanguageHead<RmsNorm>;

@@ -449,8 +449,8 @@ class Stages {
     for (Unit& unit : ties_.units()) order.push_back(&unit);
     for (Unit& unit : settings_.accumulator->second_uses()) order.push_back(&unit);
     for (const Unit* unit : order) whole_units_[unit] = unit->parameters;
+    for (Hooks* hooks : context.engine.hooks) hooks->prepare(order);  // frozen parameters too: layers use their values
     keep_trainable();
-    for (Hooks* hooks : context.engine.hooks) hooks->prepare(order);
   }
 
   // The units whose gradients become ready: without frozen parameters, so that no wrapper and no accumulator sees those.
