@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <weft/layer/combinators.hpp>
+#include <weft/layer/lora_options.hpp>
 #include <weft/layer/recompute.hpp>
 #include <weft/nn/activation.hpp>
 #include <weft/nn/gelu_mlp.hpp>
