@@ -69,6 +69,17 @@ Config config_of(const Options& o) {
   return config;
 }
 
+/// A name without a star is a layer's whole name or its end, as in PEFT.
+inline weft::LoraOptions lora_of(const Options& o) {
+  weft::LoraOptions lora{.rank = std::size_t(o.lora), .alpha = o.lora_alpha, .dropout = o.lora_dropout};
+  if (!o.lora_layers.empty()) lora.match.clear();
+  for (const std::string& name : o.lora_layers)
+    lora.match.push_back(name.find_first_of("*?") == name.npos && !name.starts_with("model.") && !name.starts_with("transformer.")
+                             ? "*." + name
+                             : name);
+  return lora;
+}
+
 inline weft::Offload offload_of(const Options& o) {
   return o.offload == "none" ? weft::Offload() : o.offload == "host" ? weft::Offload::host() : weft::Offload::file(o.offload);
 }
@@ -136,7 +147,8 @@ inline void require_memory(double parameters, const weft::World& world, const Op
   using weft::mesh_layout::number;
   const bool one_machine = world.backend() == "threads";  // others may be on several
   if (o.offload == "none" || o.offload == "host") {
-    constexpr double bytes = 16;  // of a parameter, its gradient and optimizer state, at least
+    // Of a parameter, its gradient and optimizer state, at least; of a frozen one its value.
+    const double bytes = o.lora == 0 ? 16 : o.precision == "fp32" ? 4 : 2;
     char text[80];
     std::snprintf(text, sizeof text, ": %.3g parameters take with gradients and optimizer state", parameters);
     require_room(parameters * bytes / (one_machine ? 1 : double(world.size())),
@@ -181,6 +193,7 @@ class Composition final : public TrainedModel {
   using Parallel =
       weft::FullyShardedDataParallel<weft::ContextParallel<weft::TensorParallel<typename Experts<Model>::Inner, Stream>>>;
   using Config = typename Model::Config;
+  static constexpr bool adapts = !std::is_same_v<typename Model::adapters, weft::NoAdapters>;
 
  public:
   Composition(weft::World& world, const Options& o)
@@ -193,7 +206,8 @@ class Composition final : public TrainedModel {
                 .shard = {.stage = int(o.zero), .replicate = std::size_t(o.replicate), .offload = offload_of(o)},
                 .context = o.context == "ulysses" ? weft::ContextMethod::ulysses : weft::ContextMethod::ring,
                 .pipeline = {.schedule = schedule_of(o), .timeline = recording_},
-                .numerics = {.reproducible = o.reproducible}})
+                .numerics = {.reproducible = o.reproducible},
+                .lora = lora_of(o)})
 #ifdef TRAIN_GPT_CHECKPOINTS
         ,
         saver_(o.checkpoint, {.keep = std::size_t(o.keep), .notes = notes_of(o)})
@@ -243,9 +257,18 @@ class Composition final : public TrainedModel {
     return with_optimizer([&](auto& optimizer) { return weft::checkpoint::load(path, model_, optimizer); });
   }
   void load_folder() override {
-    with_optimizer([&](auto& optimizer) { weft::hugging_face::load(options_.load, model_, optimizer); });
+    with_optimizer([&](auto& optimizer) {
+      weft::hugging_face::load(options_.load, model_, optimizer);
+      if constexpr (adapts)
+        if (!options_.adapters.empty()) weft::hugging_face::load_adapters(options_.adapters, model_, optimizer);
+    });
   }
-  void export_folder() override { weft::hugging_face::save(options_.export_folder, model_); }
+  void export_folder() override {
+    if (!options_.export_folder.empty()) weft::hugging_face::save(options_.export_folder, model_);
+    if constexpr (adapts)
+      if (!options_.export_adapters.empty())
+        weft::hugging_face::save_adapters(options_.export_adapters, model_, {.base = options_.load});
+  }
 #else
   void load_folder() override {}
   void export_folder() override {}

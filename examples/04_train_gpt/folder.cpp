@@ -6,6 +6,7 @@
 
 #include <weft/core/error.hpp>
 #if __has_include(<xxhash.h>) && __has_include(<nlohmann/json.hpp>) && __has_include(<weft/hugging_face/config.hpp>)
+#include <weft/hugging_face/adapters.hpp>
 #include <weft/hugging_face/config.hpp>
 #define TRAIN_GPT_FOLDERS
 #endif
@@ -32,7 +33,7 @@ void take(Options& o) {
   }
   if (o.vocabulary_size() == config.vocabulary) return;
   const std::string number = std::to_string(config.vocabulary);
-  throw weft::UsageError("train_gpt: --load " + o.load + ": its vocabulary is of " + number + " tokens, and " +
+  throw weft::UsageError(o.program + ": --load " + o.load + ": its vocabulary is of " + number + " tokens, and " +
                          (o.of_tokens() ? "--vocabulary is " : "a text's of ") + std::to_string(o.vocabulary_size()) +
                          ": it needs --data FILE.bin --vocabulary " + number);
 }
@@ -47,9 +48,26 @@ void take_folder(Options& o) {
   else take<weft::models::MixtralConfig>(o);
 }
 
+std::int64_t vocabulary_of_folder(const std::string& folder) {
+  const std::string type = weft::hugging_face::model_type(folder);
+  using weft::hugging_face::read_config;
+  return std::int64_t(type == "gpt2"    ? read_config<weft::models::GptConfig>(folder).vocabulary
+                      : type == "llama" ? read_config<weft::models::LlamaConfig>(folder).vocabulary
+                                        : read_config<weft::models::MixtralConfig>(folder).vocabulary);
+}
+
+void take_adapters(Options& o) {
+  const weft::LoraOptions lora = weft::hugging_face::read_adapter_config(o.adapters);
+  o.lora = std::int64_t(lora.rank);
+  o.lora_alpha = lora.alpha;
+  o.lora_layers = lora.match;
+}
+
 #else
 
-void take_folder(Options&) {}  // the option is refused
+void take_folder(Options&) {}  // the options are refused
+std::int64_t vocabulary_of_folder(const std::string&) { return 1; }
+void take_adapters(Options&) {}
 
 #endif
 

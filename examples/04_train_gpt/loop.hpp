@@ -118,7 +118,7 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, Rank
   if (!std::isfinite(trained_loss.value_or(0)) || !std::isfinite(loss.value_or(0)))
     diverged("the last step has the loss " + detail::text(trained_loss.value_or(0), "%g") +
              (loss ? ", the validation " + detail::text(*loss, "%g") : std::string()));
-  if (!o.export_folder.empty()) model.export_folder();
+  if (!o.export_folder.empty() || !o.export_adapters.empty()) model.export_folder();
   report.training_ended();
   if (done < std::uint64_t(o.steps)) model.write_timeline(o.output, world.rank() == 0);
   bool stopped = false;

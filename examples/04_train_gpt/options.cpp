@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -71,13 +72,15 @@ CLI::Validator schedule_name() {
 
 }  // namespace
 
-std::optional<Options> parse(int argc, char** argv) {
-  Options o;
+std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
+  Options o = defaults;
+  const std::string who = o.program + ": ";
   CLI::App app(
-      "Trains a language model, byte-level or on token files, over a mesh of ranks: thread ranks, or those that mpirun or srun "
-      "started.\n"
-      "With the same seed the data, the initial weights and so the losses are those of one rank, whatever the layout.",
-      "train_gpt");
+      std::string(o.finetunes ? "Fine-tunes a model of Hugging Face, on text or token files"
+                              : "Trains a language model, byte-level or on token files") +
+          ", over a mesh of ranks: thread ranks, or those that mpirun or srun started.\n"
+          "With the same seed the data, the initial weights and so the losses are those of one rank, whatever the layout.",
+      o.program);
   constexpr std::int64_t most = 1 << 30, most_ranks = 1 << 20;
   app.add_option("--data", o.data, "Text files (default: weft's own headers and documents), or with --vocabulary token files")
       ->expected(1, -1)
@@ -264,6 +267,34 @@ std::optional<Options> parse(int argc, char** argv) {
       ->type_name("FOLDER")
       ->group(transformers);
 
+  if (o.finetunes) {
+    const char* lora = "Low-rank adapters";
+    app.add_option("--lora", o.lora, "Train adapters of this rank beside linear layers, and nothing else; 0: all parameters")
+        ->check(whole(0, most))
+        ->capture_default_str()
+        ->group(lora);
+    app.add_option("--lora-alpha", o.lora_alpha, "An adapter's output is multiplied by alpha / rank")
+        ->check(number(0))
+        ->capture_default_str()
+        ->group(lora);
+    app.add_option("--lora-dropout", o.lora_dropout, "Of an adapter's input")
+        ->check(number(0, 1, true))
+        ->capture_default_str()
+        ->group(lora);
+    app.add_option("--lora-layers", o.lora_layers,
+                   "The layers, by name or its end (q_proj v_proj), or a pattern (\"*.mlp.*\"); default: all of the blocks")
+        ->expected(1, -1)
+        ->type_name("NAME...")
+        ->group(lora);
+    app.add_option("--adapters", o.adapters, "Folder of adapters to begin with, as PEFT writes it: it gives --lora and the rest")
+        ->type_name("FOLDER")
+        ->group(lora);
+    app.add_option("--export-adapters", o.export_adapters,
+                   "Folder for the adapters alone, as PEFT loads them; --export merges them into the model")
+        ->type_name("FOLDER")
+        ->group(lora);
+  }
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {
@@ -272,74 +303,86 @@ std::optional<Options> parse(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     for (const CLI::Option* option : app.get_options())
       if (option->get_expected_max() == 1 && option->count() > 1)
-        throw weft::UsageError("train_gpt: " + option->get_name() + " is given " + std::to_string(option->count()) +
+        throw weft::UsageError(who + option->get_name() + " is given " + std::to_string(option->count()) +
                                " times, it takes one value (--help lists the options)");
-    throw weft::UsageError(std::string("train_gpt: ") + error.what() + " (--help lists the options)");
+    throw weft::UsageError(who + error.what() + " (--help lists the options)");
   }
   for (const std::string& file : o.data)
     if (file.rfind("--", 0) == 0)
-      throw weft::UsageError("train_gpt: --data is followed by the option " + file + ", it needs at least one file");
+      throw weft::UsageError(who + "--data is followed by the option " + file + ", it needs at least one file");
+  if (o.finetunes && o.load.empty()) throw weft::UsageError(who + "--load FOLDER is missing: the model to begin with");
+  const auto is_binary = [](const std::string& file) { return file.ends_with(".bin"); };
+  if (!o.load.empty() && !o.vocabulary && std::any_of(o.data.begin(), o.data.end(), is_binary))
+    o.vocabulary = vocabulary_of_folder(o.load);
   for (const std::string& file : o.data)
-    if (file.ends_with(".bin") && !o.of_tokens())
-      throw weft::UsageError("train_gpt: --data " + file +
+    if (is_binary(file) && !o.of_tokens())
+      throw weft::UsageError(who + "--data " + file +
                              " is a token file by its name, which needs --vocabulary N, with tokens below N (GPT-2: 50257)");
   if (o.of_tokens() && o.data.empty())
-    throw weft::UsageError("train_gpt: --vocabulary is of token files: it needs --data FILE...; a text has the 256 bytes");
+    throw weft::UsageError(who + "--vocabulary is of token files: it needs --data FILE...; a text has the 256 bytes");
   if (!o.of_tokens() && app.count("--token-type") > 0)
-    throw weft::UsageError("train_gpt: --token-type is of token files: it needs --vocabulary");
+    throw weft::UsageError(who + "--token-type is of token files: it needs --vocabulary");
   if (o.of_tokens() && app.count("--prompt") == 0) o.prompt = "0";
   for (const auto& [name, value] : {std::pair("--output", &o.output), std::pair("--offload", &o.offload),
-                                    std::pair("--load", &o.load), std::pair("--export", &o.export_folder)})
-    if (value->empty() && app.count(name) > 0)
-      throw weft::UsageError(std::string("train_gpt: ") + name + " is empty: it needs a name");
-  for (const auto& [name, value] : {std::pair("--checkpoint", &o.checkpoint), std::pair("--export", &o.export_folder)}) {
+                                    std::pair("--load", &o.load), std::pair("--export", &o.export_folder),
+                                    std::pair("--adapters", &o.adapters), std::pair("--export-adapters", &o.export_adapters)})
+    if (value->empty() && app.get_option_no_throw(name) != nullptr && app.count(name) > 0)
+      throw weft::UsageError(who + name + " is empty: it needs a name");
+  for (const auto& [name, value] : {std::pair("--checkpoint", &o.checkpoint), std::pair("--export", &o.export_folder),
+                                    std::pair("--export-adapters", &o.export_adapters)}) {
     std::error_code unseen;  // what cannot be looked at is refused where it is made
     const auto status = std::filesystem::status(*value, unseen);
     if (!value->empty() && std::filesystem::exists(status) && !std::filesystem::is_directory(status))
-      throw weft::UsageError(std::string("train_gpt: ") + name + " " + *value + ": is there, and is no folder");
+      throw weft::UsageError(who + name + " " + *value + ": is there, and is no folder");
   }
   for (const char* name : {"--every", "--keep", "--resume", "--restarts"})
     if (o.checkpoint.empty() && app.count(name) > 0)
-      throw weft::UsageError(std::string("train_gpt: ") + name + " is of checkpoints: it needs --checkpoint FOLDER");
+      throw weft::UsageError(who + name + " is of checkpoints: it needs --checkpoint FOLDER");
   if (o.restarts && o.every == 0)
-    throw weft::UsageError("train_gpt: --restarts beside --every 0: there would be nothing to go on from, it needs --every N");
+    throw weft::UsageError(who + "--restarts beside --every 0: there would be nothing to go on from, it needs --every N");
   if (app.count("--launch") > 0 && (!o.restarts || o.launch.find_first_not_of(' ') == o.launch.npos))
-    throw weft::UsageError(o.restarts ? "train_gpt: --launch is empty: it needs gloo or a command"
-                                      : "train_gpt: --launch says what --restarts starts: it needs --restarts N");
+    throw weft::UsageError(o.restarts ? who + "--launch is empty: it needs gloo or a command"
+                                      : who + "--launch says what --restarts starts: it needs --restarts N");
 #if !__has_include(<xxhash.h>) || !__has_include(<nlohmann/json.hpp>)
   for (const auto& [name, value] :
        {std::pair("--checkpoint", &o.checkpoint), std::pair("--load", &o.load), std::pair("--export", &o.export_folder)})
-    if (!value->empty())
-      throw weft::UsageError(std::string("train_gpt: ") + name +
-                             ": this program was built without xxhash.h (Debian: libxxhash-dev)");
+    if (!value->empty()) throw weft::UsageError(who + name + ": this program was built without xxhash.h (Debian: libxxhash-dev)");
 #endif
   if (!o.load.empty()) {
     for (const char* name : {"--model", "--layers", "--width", "--heads", "--kv-heads", "--experts", "--top-k"})
-      if (app.count(name) > 0)
-        throw weft::UsageError(std::string("train_gpt: ") + name + " beside --load " + o.load + ": the folder gives it");
+      if (app.count(name) > 0) throw weft::UsageError(who + name + " beside --load " + o.load + ": the folder gives it");
     const std::int64_t asked = o.sequence;
     take_folder(o);
     const std::int64_t longest = o.sequence;
     o.sequence = app.count("--sequence") > 0 ? asked : std::min(asked, longest);
     if (o.model == "gpt" && o.sequence > longest)
-      throw weft::UsageError("train_gpt: --sequence " + std::to_string(o.sequence) + " is longer than the " +
-                             std::to_string(longest) + " positions that " + o.load + " has");
+      throw weft::UsageError(who + "--sequence " + std::to_string(o.sequence) + " is longer than the " + std::to_string(longest) +
+                             " positions that " + o.load + " has");
   }
+  if (!o.adapters.empty()) {
+    for (const char* name : {"--lora", "--lora-alpha", "--lora-layers"})
+      if (app.count(name) > 0) throw weft::UsageError(who + name + " beside --adapters " + o.adapters + ": the folder gives it");
+    take_adapters(o);
+  }
+  if (o.finetunes && o.lora == 0)
+    for (const char* name : {"--lora-alpha", "--lora-dropout", "--lora-layers", "--export-adapters"})
+      if (app.count(name) > 0) throw weft::UsageError(who + name + " is of adapters: it needs --lora RANK");
+  if (o.finetunes && o.precision == "fp16") throw weft::UsageError(who + "--precision is fp32 or bf16");
   if (o.width % o.heads != 0)
     throw weft::LayoutError("width(" + std::to_string(o.width) + ") % heads(" + std::to_string(o.heads) +
                             ") != 0: every head has the same width");
   if (o.precision == "fp16" && (o.model != "gpt" || o.sequence_parallel))
     throw weft::UsageError(
-        "train_gpt: --precision fp16 is compiled for --model gpt without --sequence-parallel; --precision bf16 is for every "
+        who +
+        "--precision fp16 is compiled for --model gpt without --sequence-parallel; --precision bf16 is for every "
         "model and layout");
   if (o.replicate > 1 && o.zero == 0)
-    throw weft::UsageError("train_gpt: --replicate " + std::to_string(o.replicate) +
+    throw weft::UsageError(who + "--replicate " + std::to_string(o.replicate) +
                            " copies what is shared out, and --zero 0 shares out nothing: --zero is 1, 2 or 3");
   if (o.model != "mixtral")
     for (const char* name : {"--ep", "--etp", "--experts", "--top-k"})
       if (app.count(name) > 0)
-        throw weft::UsageError(std::string("train_gpt: ") + name + " is of a mixture of experts: --model is " + o.model +
-                               ", it needs --model mixtral");
+        throw weft::UsageError(who + name + " is of a mixture of experts: --model is " + o.model + ", it needs --model mixtral");
   if (o.model == "mixtral" && o.top_k > o.experts)
     throw weft::LayoutError("top-k(" + std::to_string(o.top_k) + ") > experts(" + std::to_string(o.experts) +
                             "): a token goes to different experts");
@@ -347,12 +390,11 @@ std::optional<Options> parse(int argc, char** argv) {
     throw weft::LayoutError("width(" + std::to_string(o.width) + ") / heads(" + std::to_string(o.heads) +
                             ") = " + std::to_string(o.width / o.heads) + ": rotary positions need an even number");
   if (o.least_learning_rate() > o.learning_rate)
-    throw weft::UsageError("train_gpt: --min-learning-rate " + std::to_string(o.least_learning_rate()) +
-                           " is above --learning-rate " + std::to_string(o.learning_rate));
-  if (o.prompt.empty() && o.sample > 0)
-    throw weft::UsageError("train_gpt: --prompt is empty: a sample needs a byte to start with");
+    throw weft::UsageError(who + "--min-learning-rate " + std::to_string(o.least_learning_rate()) + " is above --learning-rate " +
+                           std::to_string(o.learning_rate));
+  if (o.prompt.empty() && o.sample > 0) throw weft::UsageError(who + "--prompt is empty: a sample needs a byte to start with");
   if (o.sample > 0 && prompt_of(o).empty())
-    throw weft::UsageError("train_gpt: --prompt is empty: a sample needs a token to start with");
+    throw weft::UsageError(who + "--prompt is empty: a sample needs a token to start with");
   return o;
 }
 

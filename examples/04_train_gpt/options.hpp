@@ -13,6 +13,8 @@
 namespace train_gpt {
 
 struct Options {
+  std::string program = "train_gpt";  ///< for messages
+  bool finetunes = false;             ///< the program has --lora and its like, and begins with --load
   std::vector<std::string> data;
   std::string token_type = "auto";
   std::optional<std::int64_t> vocabulary;  ///< of token files
@@ -39,9 +41,13 @@ struct Options {
   std::string checkpoint;  ///< folder of checkpoints; empty: none
   std::int64_t every = 0, keep = 2;
   bool resume = false;
-  std::string load, export_folder;       ///< folders of `transformers`; empty: none
-  std::optional<std::int64_t> restarts;  ///< this process starts the ranks, and starts them again if one is lost
-  std::string launch;                    ///< with which command; empty: as threads of one process, gloo: as processes
+  std::string load, export_folder;  ///< folders of `transformers`; empty: none
+  std::int64_t lora = 0;            ///< rank of adapters; 0: all parameters are trained
+  double lora_alpha = 16, lora_dropout = 0;
+  std::vector<std::string> lora_layers;   ///< their names, or the ends of them; empty: all linear layers of the blocks
+  std::string adapters, export_adapters;  ///< folders of PEFT's; empty: none
+  std::optional<std::int64_t> restarts;   ///< this process starts the ranks, and starts them again if one is lost
+  std::string launch;                     ///< with which command; empty: as threads of one process, gloo: as processes
 
   /// Ranks to start where no launcher has: what the degrees make, else two.
   std::int64_t ranks_to_start() const {
@@ -66,8 +72,12 @@ struct Options {
 
 /// Takes the model, its sizes and its vocabulary from the folder of --load. Throws UsageError, or checkpoint::Error.
 void take_folder(Options& options);
+/// The tokens that a folder's model knows.
+std::int64_t vocabulary_of_folder(const std::string& folder);
+/// Takes --lora and its like from the folder of --adapters.
+void take_adapters(Options& options);
 
 /// What the command line asks for; nothing if it asked for help, which is then printed. Throws UsageError.
-std::optional<Options> parse(int argc, char** argv);
+std::optional<Options> parse(const Options& defaults, int argc, char** argv);
 
 }  // namespace train_gpt

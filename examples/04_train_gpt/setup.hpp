@@ -64,6 +64,11 @@ inline void require_same_run(const weft::Communicator& ranks, const Options& o, 
                       {"--prompt", o.prompt},
                       {"--load", o.load},
                       {"--export", o.export_folder},
+                      {"--lora", o.lora},
+                      {"--lora-alpha", o.lora_alpha},
+                      {"--lora-dropout", o.lora_dropout},
+                      {"--adapters", o.adapters},
+                      {"--export-adapters", o.export_adapters},
                       {"the data", data.digest()}});
 }
 

@@ -8,6 +8,8 @@
 //   hugging_face::load("llama", model);
 //   hugging_face::save("mine", model);
 
+#include <weft/hugging_face/adapters.hpp>
 #include <weft/hugging_face/config.hpp>
 #include <weft/hugging_face/load.hpp>
+#include <weft/hugging_face/merge.hpp>
 #include <weft/hugging_face/save.hpp>

@@ -26,6 +26,7 @@
 #include <weft/core/scalar.hpp>
 #include <weft/hugging_face/config.hpp>
 #include <weft/hugging_face/weights.hpp>
+#include <weft/layer/lora_options.hpp>
 
 namespace weft::hugging_face {
 
@@ -233,11 +234,15 @@ inline void require_same_files(const Communicator& ranks, const Weights& weights
                                  " sees other files than rank 0: all ranks read one folder"});
 }
 
+/// Reads the items, then writes them. Collective.
+inline void load_items(const std::string& folder, const Communicator& ranks, const Weights& weights,
+                       checkpoint::detail::State& state);
+
 template <class Config>
 void load(const std::string& folder, const Communicator& ranks, checkpoint::detail::State state, const Config& config,
           const LoadOptions& options) {
   checkpoint::detail::require_same_call(ranks, "load", folder, 0);
-  std::erase_if(state.items, [](const Item& item) { return item.kind != "parameter"; });
+  std::erase_if(state.items, [](const Item& item) { return item.kind != "parameter" || weft::detail::is_adapter(item.name); });
   std::optional<Weights> weights;
   checkpoint::detail::together(ranks, [&] {
     const Config theirs = read_config<Config>(folder, *options.system);
@@ -248,8 +253,13 @@ void load(const std::string& folder, const Communicator& ranks, checkpoint::deta
     if (ranks.rank() == 0)
       require_tied(*weights, std::is_same_v<Config, models::GptConfig> ? "transformer.wte.weight" : "model.embed_tokens.weight");
   });
-  require_same_files(ranks, *weights);
-  const std::vector<const Weight*> found = match(ranks, folder, *weights, state.items);
+  load_items(folder, ranks, *weights, state);
+}
+
+inline void load_items(const std::string& folder, const Communicator& ranks, const Weights& weights,
+                       checkpoint::detail::State& state) {
+  require_same_files(ranks, weights);
+  const std::vector<const Weight*> found = match(ranks, folder, weights, state.items);
   std::vector<StoredType> types(state.items.size());
   std::vector<std::byte*> read(state.items.size());
   checkpoint::detail::Pages pages;
@@ -257,7 +267,7 @@ void load(const std::string& folder, const Communicator& ranks, checkpoint::deta
     const auto room = [&](std::size_t i) { return (state.items[i].size * checkpoint::size_of(types[i]) + 63) / 64 * 64; };
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < state.items.size(); ++i) {
-      types[i] = taken_type(*weights, *found[i], state.items[i]);
+      types[i] = taken_type(weights, *found[i], state.items[i]);
       bytes += room(i);
     }
     pages = checkpoint::detail::Pages(bytes);
@@ -266,9 +276,9 @@ void load(const std::string& folder, const Communicator& ranks, checkpoint::deta
     std::vector<std::byte> buffer;
     for (std::size_t i = 0; i < state.items.size(); ++i) {
       const Item& item = state.items[i];
-      read_weight(*weights, *found[i], item, types[i], read[i], buffer);
+      read_weight(weights, *found[i], item, types[i], read[i], buffer);
       if (item.of == StoredType::f16 && types[i] == StoredType::f32)
-        require_range(weights->path(*found[i]), *found[i], item, read[i]);
+        require_range(weights.path(*found[i]), *found[i], item, read[i]);
     }
   });
   const auto write = [&](bool undone) {
@@ -294,7 +304,7 @@ void load(const std::string& folder, const Communicator& ranks, checkpoint::deta
 /// numbers are rounded to nearest even, and the optimizer's master copies have them unrounded. Its other state stays as it is:
 /// load before the first step. Collective over the model's ranks, which see one file system. Throws Error on every rank for a
 /// folder that is damaged or of another model, UsageError for ranks that do not agree: nothing has changed then. Gradients so far
-/// are discarded.
+/// are discarded. Adapters (Lora) are no part of the folder and stay as they are: load_adapters.
 template <class Model, checkpoint::StoredOptimizer Optimizer>
 void load(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
   if constexpr (detail::require_known<Model>()) {

@@ -86,6 +86,18 @@ class Weights {
     return weights;
   }
 
+  /// Of one file, whose names begin with `prefix`, which weft's do not have.
+  static Weights open_file(const std::string& path, std::string_view prefix, FileSystem& system = FileSystem::system()) {
+    Weights weights;
+    weights.paths_ = {path};
+    weights.files_.push_back(Safetensors::open(path, {.follow_links = true, .system = &system}));
+    for (const StoredTensor& tensor : weights.files_.front().tensors()) {
+      const std::string_view name = tensor.name;
+      weights.put(std::string(name.starts_with(prefix) ? name.substr(prefix.size()) : name), {0, &tensor, tensor.shape, 0});
+    }
+    return weights;
+  }
+
   const std::map<std::string, Weight>& all() const { return all_; }
   const Weight* find(const std::string& name) const {
     const auto at = all_.find(name);

@@ -21,6 +21,8 @@
 
 namespace weft {
 
+struct LoraOptions;
+
 /// The execution space and the scalar in which a model computes.
 template <class Exec, detail::Real S>
 struct Compute {
@@ -61,7 +63,8 @@ struct Environment {
   double loss_gradient = 1;  ///< of each token's loss: the loss scale over the tokens that count in the global batch
   /// Of each token's part of an auxiliary loss: the loss scale over the tokens of the global batch, masked or not.
   double auxiliary_gradient = 1;
-  std::string path;  ///< of the layer being built
+  std::string path;                   ///< of the layer being built
+  const LoraOptions* lora = nullptr;  ///< ModelOptions::lora, while the model is built; null: no adapters
 };
 
 /// Tokens of a sequence, for weft's own layers, which take into account the rows of it that a rank holds.

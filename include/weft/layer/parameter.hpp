@@ -96,6 +96,9 @@ WEFT_COLD void initialise_parameter(Device<Exec>& device, const ParameterState& 
   const Initial& initial = state.info().initial;
   for (const Run& run : state.runs()) {
     if (initial.kind == Initial::Kind::constant) kernels::fill<T>(device, run.length, data + run.local, T(float(initial.value)));
+    else if (initial.kind == Initial::Kind::uniform)
+      kernels::initialise_uniform<T>(device, 1, run.length, data + run.local, key_of(seed, site_of(state.name())), 0, run.global,
+                                     0, -initial.value, initial.value);
     else
       kernels::initialise_normal<T>(device, 1, run.length, data + run.local, key_of(seed, site_of(state.name())), 0, run.global,
                                     0, 0.0, initial.value);

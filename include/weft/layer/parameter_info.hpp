@@ -25,8 +25,8 @@ namespace detail {
 /// The distribution of a parameter's initial values: a function of (name, seed, global element index), so the same in every
 /// layout.
 struct Initial {
-  enum class Kind { constant, normal } kind = Kind::constant;
-  double value = 0;  ///< the constant, or the standard deviation
+  enum class Kind { constant, normal, uniform } kind = Kind::constant;
+  double value = 0;  ///< the constant, the standard deviation, or the bound b of [-b, b)
 };
 
 /// A contiguous run of a rank's elements and its position in the whole parameter.
@@ -41,6 +41,8 @@ struct Run {
 inline constexpr detail::Initial zeros{detail::Initial::Kind::constant, 0};
 inline constexpr detail::Initial ones{detail::Initial::Kind::constant, 1};
 constexpr detail::Initial normal(double standard_deviation) { return {detail::Initial::Kind::normal, standard_deviation}; }
+/// In [-bound, bound).
+constexpr detail::Initial uniform(double bound) { return {detail::Initial::Kind::uniform, bound}; }
 
 /// A parameter's description, immutable once its ParameterState exists.
 struct ParameterInfo {

@@ -20,6 +20,7 @@
 #include <weft/nn/embedding.hpp>
 #include <weft/nn/gelu_mlp.hpp>
 #include <weft/nn/linear.hpp>
+#include <weft/nn/lora.hpp>
 #include <weft/nn/loss.hpp>
 #include <weft/nn/norm.hpp>
 
@@ -51,10 +52,12 @@ WEFT_COLD inline ParameterSharding fused_sharding(const AttentionHeads& heads) {
   return {{{heads.query * heads.width, heads.query}, kv, kv}, false};
 }
 
-using GptIn = Linear<Column, StoredAs::in_out>;
-using GptOut = Linear<Row, StoredAs::in_out>;
 // x + attention(norm(x)), then the same with the MLP.
-class GptBlock : public Module<GptBlock> {
+template <class Adapters>
+class GptBlock : public Module<GptBlock<Adapters>> {
+  using GptIn = typename Adapters::template linear<Linear<Column, StoredAs::in_out>>;
+  using GptOut = typename Adapters::template linear<Linear<Row, StoredAs::in_out>>;
+
  public:
   template <class Context>
   WEFT_COLD GptBlock(const Context& context, const GptConfig& config)
@@ -115,13 +118,15 @@ class GptFront : public Module<GptFront> {
 
 }  // namespace detail
 
-/// S: float, bfloat16 (parameters and activations; sums, norms and softmax statistics in float) or double.
-template <weft::detail::Real S>
+/// S: float, bfloat16 (parameters and activations; sums, norms and softmax statistics in float) or double. Adapters: Lora, for
+/// those that ModelOptions::lora asks for.
+template <weft::detail::Real S, class Adapters = NoAdapters>
 struct BasicGpt {
   using scalar = S;
   using Config = GptConfig;
+  using adapters = Adapters;
   using Front = detail::GptFront;
-  using Block = detail::GptBlock;
+  using Block = detail::GptBlock<Adapters>;
   using Back = LanguageHead<LayerNorm>;
 
   static std::size_t blocks(const Config& config) { return config.layers; }

@@ -25,6 +25,7 @@
 #include <weft/nn/dropout.hpp>
 #include <weft/nn/embedding.hpp>
 #include <weft/nn/linear.hpp>
+#include <weft/nn/lora.hpp>
 #include <weft/nn/loss.hpp>
 #include <weft/nn/norm.hpp>
 
@@ -76,10 +77,6 @@ WEFT_COLD inline void require_llama(const LlamaConfig& config, const ModelDegree
   weft::detail::require_context(llama_heads(config), config.sequence, degrees);
 }
 
-using LlamaIn = Linear<Column>;  // with a bias if the config asks for it
-using LlamaOut = Linear<Row>;
-using PlainIn = Linear<Column, StoredAs::out_in, false>;
-using PlainOut = Linear<Row, StoredAs::out_in, false>;
 using LlamaNorm = Sequential<RmsNorm, EnterParallelRegion<tp>>;
 
 inline double llama_residual_deviation(const LlamaConfig& config) {
@@ -87,7 +84,11 @@ inline double llama_residual_deviation(const LlamaConfig& config) {
 }
 
 /// x + attention(norm(x)).
-class LlamaAttention : public Module<LlamaAttention> {
+template <class Adapters>
+class LlamaAttention : public Module<LlamaAttention<Adapters>> {
+  using LlamaIn = typename Adapters::template linear<Linear<Column>>;  // with a bias if the config asks for it
+  using LlamaOut = typename Adapters::template linear<Linear<Row>>;
+
  public:
   template <class Context>
   WEFT_COLD LlamaAttention(const Context& context, const LlamaConfig& config)
@@ -135,17 +136,21 @@ class LlamaAttention : public Module<LlamaAttention> {
 };
 
 /// x + mlp(norm(x)).
-class LlamaMlp : public Module<LlamaMlp> {
+template <class Adapters>
+class LlamaMlp : public Module<LlamaMlp<Adapters>> {
+  using LlamaIn = typename Adapters::template linear<Linear<Column, StoredAs::out_in, false>>;
+  using LlamaOut = typename Adapters::template linear<Linear<Row, StoredAs::out_in, false>>;
+
  public:
   template <class Context>
   WEFT_COLD LlamaMlp(const Context& context, const LlamaConfig& config)
       : gate_up_(
             LlamaNorm(RmsNorm(context / "post_attention_layernorm", config.width, config.epsilon), EnterParallelRegion<tp>{}),
-            Branch(PlainIn(context / "mlp" / "gate_proj", config.width, config.intermediate_width(), {config.standard_deviation}),
-                   PlainIn(context / "mlp" / "up_proj", config.width, config.intermediate_width(), {config.standard_deviation})),
+            Branch(LlamaIn(context / "mlp" / "gate_proj", config.width, config.intermediate_width(), {config.standard_deviation}),
+                   LlamaIn(context / "mlp" / "up_proj", config.width, config.intermediate_width(), {config.standard_deviation})),
             config.recompute == Recomputation::selective),
         down_(SwiGlu{},
-              PlainOut(context / "mlp" / "down_proj", config.intermediate_width(), config.width,
+              LlamaOut(context / "mlp" / "down_proj", config.intermediate_width(), config.width,
                        {llama_residual_deviation(config)}),
               config.recompute == Recomputation::selective),
         dropout_(context / "mlp" / "dropout", config.dropout) {}
@@ -153,14 +158,14 @@ class LlamaMlp : public Module<LlamaMlp> {
   auto forward(const auto& x) const { return x + to_layout_of(x, dropout_(down_(gate_up_(x)))); }
 
  private:
-  RecomputeInput<LlamaNorm, Branch<PlainIn, PlainIn>> gate_up_;
-  RecomputeInput<SwiGlu, PlainOut> down_;
+  RecomputeInput<LlamaNorm, Branch<LlamaIn, LlamaIn>> gate_up_;
+  RecomputeInput<SwiGlu, LlamaOut> down_;
   Dropout dropout_;
 };
 
 /// Attention and an MLP or a mixture of experts.
-template <class Mlp, class Config>
-class DecoderBlock : public Module<DecoderBlock<Mlp, Config>> {
+template <class Mlp, class Config, class Adapters>
+class DecoderBlock : public Module<DecoderBlock<Mlp, Config, Adapters>> {
  public:
   template <class Context>
   DecoderBlock(const Context& context, const LlamaConfig& llama, const Config& config)
@@ -171,20 +176,22 @@ class DecoderBlock : public Module<DecoderBlock<Mlp, Config>> {
   }
 
  private:
-  LlamaAttention attention_;
+  LlamaAttention<Adapters> attention_;
   Mlp mlp_;
   bool recompute_;
 };
 
 }  // namespace detail
 
-/// S: float, bfloat16 (parameters and activations; sums, norms and softmax statistics in float) or double.
-template <weft::detail::Real S>
+/// S: float, bfloat16 (parameters and activations; sums, norms and softmax statistics in float) or double. Adapters: Lora, for
+/// those that ModelOptions::lora asks for.
+template <weft::detail::Real S, class Adapters = NoAdapters>
 struct BasicLlama {
   using scalar = S;
   using Config = LlamaConfig;
+  using adapters = Adapters;
   using Front = Embedding;
-  using Block = detail::DecoderBlock<detail::LlamaMlp, LlamaConfig>;
+  using Block = detail::DecoderBlock<detail::LlamaMlp<Adapters>, LlamaConfig, Adapters>;
   using Back = LanguageHead<RmsNorm>;
 
   static std::size_t blocks(const Config& config) { return config.layers; }

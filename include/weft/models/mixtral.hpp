@@ -94,13 +94,15 @@ class MixtralMlp : public Module<MixtralMlp> {
 
 }  // namespace detail
 
-/// S: float, bfloat16 (parameters and activations; the router, sums and norms in float) or double.
-template <weft::detail::Real S>
+/// S: float, bfloat16 (parameters and activations; the router, sums and norms in float) or double. Adapters: Lora, for those of
+/// attention that ModelOptions::lora asks for.
+template <weft::detail::Real S, class Adapters = NoAdapters>
 struct BasicMixtral {
   using scalar = S;
   using Config = MixtralConfig;
+  using adapters = Adapters;
   using Front = Embedding;
-  using Block = detail::DecoderBlock<detail::MixtralMlp, MixtralConfig>;
+  using Block = detail::DecoderBlock<detail::MixtralMlp, MixtralConfig, Adapters>;
   using Back = LanguageHead<RmsNorm>;
   using Dense = BasicLlama<S>;
 

@@ -13,6 +13,7 @@
 
 #include <weft/core/scalar.hpp>
 #include <weft/core/text.hpp>
+#include <weft/layer/lora_options.hpp>
 #include <weft/layer/loss_scale.hpp>
 #include <weft/optim/offload.hpp>
 #include <weft/parallel/hook/reduce_option.hpp>
@@ -111,6 +112,9 @@ struct ModelOptions {
   /// Patterns of the parameters that are frozen from the start, as model.freeze takes them, and so never have memory for
   /// gradients; unfreeze trains them later. Throws UsageError for a pattern that names no parameter.
   std::vector<std::string> freeze = {};
+  /// Low-rank adapters for a model whose type has layers that take them (models::BasicLlama<float, Lora>): with a rank above 0
+  /// all parameters but the adapters' are frozen from the start. Throws UsageError for a pattern that names no such layer.
+  LoraOptions lora = {};
 
   /// Throws UsageError for options that exclude each other.
   void check() const;

@@ -8,6 +8,7 @@
 namespace weft {
 
 WEFT_INLINE void ModelOptions::check() const {
+  lora.check();
   const auto& reproducible = numerics.reproducible;
   const auto& reduce = numerics.reduce;
   const auto& gradient = numerics.gradient;

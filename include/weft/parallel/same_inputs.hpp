@@ -40,6 +40,8 @@ WEFT_COLD inline auto words_of(const ModelOptions& options) {
   if (options.numerics.loss_scale) hash_value(scale, *options.numerics.loss_scale);
   std::uint64_t frozen = options.freeze.size();
   for (const std::string& pattern : options.freeze) frozen = hash_of(frozen, hash_bytes(pattern.data(), pattern.size()));
+  std::uint64_t lora = options.lora.rank;
+  if (lora != 0) hash_value(lora, options.lora);
   return std::array{
       OptionWord{"seed", options.seed, true},
       OptionWord{"data.first_bucket_bytes", options.data.first_bucket_bytes, true},
@@ -59,6 +61,7 @@ WEFT_COLD inline auto words_of(const ModelOptions& options) {
       OptionWord{"numerics.loss_scale", scale, false},
       OptionWord{"numerics.compare_every", options.numerics.compare_every, true},
       OptionWord{"freeze", frozen, false},
+      OptionWord{"lora", lora, false},
   };
 }
 

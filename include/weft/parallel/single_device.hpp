@@ -139,6 +139,7 @@ class SingleDevice {
   auto here() const {
     detail::Environment environment;
     environment.seed = options_.seed;
+    environment.lora = &options_.lora;
     detail::EngineState engine;
     if (loss_scale_) engine.loss_scale = loss_scale_->value();
     return Context<Compute<DefaultDevice::execution_space, typename M::scalar>>(*device_, std::move(environment),

@@ -66,7 +66,8 @@ StageSettings stage_settings(Device<Exec>& device, schedule::AnySchedule schedul
   return {.schedule = std::move(schedule),
           .accumulator = reproducible ? reproducible(device) : std::make_shared<PlainAccumulator<Exec>>(device),
           .timeline = options.pipeline.timeline.get(),
-          .freeze = options.freeze};
+          .freeze = options.freeze,
+          .lora = options.lora};
 }
 
 // The loss scale if the options ask for one or the element type needs one, else null.
@@ -332,6 +333,7 @@ class Wrapper {
     detail::Environment environment;
     environment.seed = options.seed;
     environment.ulysses = options.context == ContextMethod::ulysses;
+    environment.lora = &options.lora;
     detail::EngineState engine;
     return Context<Compute<Exec, typename model_type::scalar>>(device, std::move(environment), std::move(engine));
   }

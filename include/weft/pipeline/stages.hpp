@@ -18,6 +18,7 @@
 #include <weft/core/text.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/layer/batch.hpp>
+#include <weft/layer/lora_options.hpp>
 #include <weft/layer/model_check.hpp>
 #include <weft/layer/name_pattern.hpp>
 #include <weft/layer/parameter.hpp>
@@ -43,6 +44,7 @@ struct StageSettings {
   std::shared_ptr<GradientAccumulator> accumulator;
   schedule::TimelineRecorder* timeline = nullptr;  ///< records the times of this rank's actions in each training step
   std::vector<std::string> freeze = {};            ///< patterns of parameters that are frozen from the start
+  LoraOptions lora = {};                           ///< with a rank: all but adapters are frozen from the start
 };
 
 template <class Model>
@@ -280,7 +282,7 @@ class Stages {
     settings_.accumulator->find_uses(units_in_order(), context.engine.hooks, context.size(dp{}));
     for (Unit& unit : settings_.accumulator->second_uses())
       for (ParameterState* state : unit.parameters)
-        if (matches_any(patterns_of(settings_.freeze), state->name())) state->set_trainable(false);
+        if (frozen_at_first(state->name())) state->set_trainable(false);
     prepare(context);
     find_backwards(context);
   }
@@ -363,19 +365,25 @@ class Stages {
   static std::vector<std::string_view> patterns_of(const std::vector<std::string>& patterns) {
     return {patterns.begin(), patterns.end()};
   }
-  // ModelOptions::freeze, before anything is allocated. Collective if there are patterns.
+  bool frozen_at_first(std::string_view name) const {
+    return (settings_.lora.rank != 0 && !is_adapter(name)) || matches_any(patterns_of(settings_.freeze), name);
+  }
+  // ModelOptions::freeze and lora, before anything is allocated. Collective if there are patterns to freeze.
   template <class Context>
   WEFT_COLD void freeze_at_first(const Context& context, WholeModel<Exec>& whole) {
     const std::vector<std::string_view> patterns = patterns_of(settings_.freeze);
     std::vector<std::string> names;
     for (const Registered& parameter : whole.parameters) names.push_back(parameter.state->name());
     frozen_.assign(names.size(), false);
-    if (patterns.empty()) return;
-    std::vector<std::int32_t> found = found_by(patterns, names);
-    Context::for_each_axis([&](auto axis) { context.comm(axis).all_reduce(found, Reduction::max); });
-    require_found(found, names, patterns, "ModelOptions::freeze");
+    if (settings_.lora.rank != 0) require_adapters(names, settings_.lora);
+    if (patterns.empty() && settings_.lora.rank == 0) return;
+    if (!patterns.empty()) {
+      std::vector<std::int32_t> found = found_by(patterns, names);
+      Context::for_each_axis([&](auto axis) { context.comm(axis).all_reduce(found, Reduction::max); });
+      require_found(found, names, patterns, "ModelOptions::freeze");
+    }
     for (std::size_t i = 0; i < names.size(); ++i) {
-      frozen_[i] = matches_any(patterns, names[i]);
+      frozen_[i] = frozen_at_first(names[i]);
       if (frozen_[i]) whole.parameters[i].state->set_trainable(false);
     }
   }
@@ -441,8 +449,8 @@ class Stages {
     for (Unit& unit : ties_.units()) order.push_back(&unit);
     for (Unit& unit : settings_.accumulator->second_uses()) order.push_back(&unit);
     for (const Unit* unit : order) whole_units_[unit] = unit->parameters;
+    for (Hooks* hooks : context.engine.hooks) hooks->prepare(order);  // frozen parameters too: layers use their values
     keep_trainable();
-    for (Hooks* hooks : context.engine.hooks) hooks->prepare(order);
   }
 
   // The units whose gradients become ready: without frozen parameters, so that no wrapper and no accumulator sees those.

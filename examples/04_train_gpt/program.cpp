@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// The trainer behind its main: options, data, ranks, the model, the loop. finetune is another main of it.
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+
+#include <Kokkos_Core.hpp>
+#if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi.hpp>)
+#include <weft/comm/mpi.hpp>
+#define TRAIN_GPT_MPI
+#endif
+#if __has_include(<gloo/common/memory.h>) && __has_include(<gloo/transport/tcp/device.h>) && __has_include(<weft/comm/gloo.hpp>)
+#include <weft/comm/gloo.hpp>
+#define TRAIN_GPT_GLOO
+#endif
+#ifdef KOKKOS_ENABLE_CUDA
+#include <weft/comm/nccl.hpp>
+#include <weft/kernels/cudnn/use.hpp>
+#endif
+#include <weft/comm/launcher.hpp>
+#include <weft/runtime/run.hpp>
+#include <weft/trace/peak.hpp>
+
+#include "data.hpp"
+#include "loop.hpp"
+#include "options.hpp"
+#include "program.hpp"
+#include "report.hpp"
+#include "restarts.hpp"
+#include "setup.hpp"
+#include "trained_model.hpp"
+
+namespace train_gpt {
+
+namespace {
+
+/// Ranks of a backend of the host; with a Kokkos for CUDA each has a GPU, over NCCL.
+#ifdef KOKKOS_ENABLE_CUDA
+template <class Host>
+using On = weft::comm::NcclOver<Host>;
+#else
+template <class Host>
+using On = Host;
+#endif
+
+/// The backends of this program, and whether a launcher has started its ranks. MPI and Gloo are there where their headers are.
+template <class... Backends>
+struct Started {
+  static bool launched() { return (Backends::detected() || ...); }
+  template <class F>
+  static int start(const weft::RunOptions& options, F&& f) {
+    return weft::run<Backends...>(options, f);
+  }
+};
+using Ranks = Started<On<weft::comm::Threads>
+#ifdef TRAIN_GPT_MPI
+                      ,
+                      On<weft::comm::Mpi>
+#endif
+#ifdef TRAIN_GPT_GLOO
+                      ,
+                      On<weft::comm::Gloo>
+#endif
+                      >;
+
+int rank_main(weft::World& world, Options options, const Data& data) {
+  (void)world.interrupted();  // from now on this program ends by itself, after a step
+#ifdef KOKKOS_ENABLE_CUDA
+  weft::cudnn::use_for_attention(world.device(), options.reproducible ? weft::cudnn::Bits::same : weft::cudnn::Bits::vary);
+#endif
+  require_same_run(world.communicator(), options, data);
+  const weft::mesh_layout::ResolvedLayout layout = resolve_layout(options, std::size_t(world.size()));
+  require_vocabulary(world.communicator(), data);
+  const std::unique_ptr<TrainedModel> model = make_model(world, options);
+  const std::uint64_t done = options.resume && has_checkpoint(world, options) ? model->load() : 0;
+  if (done == 0 && !options.load.empty()) model->load_folder();
+  RankData batches(model->share(), data, options, done);
+  Report report(world.rank() == 0, options);
+  report.open(done);
+  const double peak = options.precision == "bf16" ? weft::trace::matmul_peak<weft::bfloat16>(world.device(), world.communicator())
+                                                  : weft::trace::matmul_peak<float>(world.device(), world.communicator());
+  report.start({.layout = layout,
+                .backend = std::string(world.backend()),
+                .parameters = model->parameters(),
+                .flops_per_token = model->flops_per_token(),
+                .peak_flops = peak},
+               data);
+  return train(world, options, *model, batches, report, done);
+}
+
+}  // namespace
+
+int run_program(const Options& defaults, int argc, char** argv) {
+  // What the command line and the files say is known before there are ranks. It is reported by `run`, so that under a launcher
+  // all ranks end with it and one prints it.
+  std::optional<Options> options;
+  Data data;
+  std::exception_ptr refused;
+  try {
+    options = parse(defaults, argc, argv);
+    if (!options) return weft::runtime::detail::written(0, false);  // the list of options
+    if (options->restarts) return supervise(*options, argc, argv, Ranks::launched());
+    data = read_data(*options);
+  } catch (...) {
+    refused = std::current_exception();
+  }
+  weft::RunOptions how{.argc = argc, .argv = argv};
+  const bool by_environment = weft::runtime::detail::is_set("WEFT_RANKS");  // where --ranks is not given
+  if (refused) how.ranks = Ranks::launched() ? 0 : 1;
+  else if (options->ranks) how.ranks = int(*options->ranks);
+  else if (!Ranks::launched() && !by_environment) how.ranks = int(std::min<std::int64_t>(options->ranks_to_start(), 1 << 30));
+  return Ranks::start(how, [&](weft::World& world) {
+    if (refused) std::rethrow_exception(refused);
+    return rank_main(world, *options, data);
+  });
+}
+
+}  // namespace train_gpt

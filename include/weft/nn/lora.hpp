@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Low-rank adapters beside linear layers (LoRA: Hu et al., arXiv:2106.09685), and the policy by which a model's type has them.
+// The adapter adds a product of two small matrices to a layer whose own parameters stay as they are.
+//
+//   DataParallel<TensorParallel<models::BasicLlama<float, Lora>>> model(mesh, config, {.lora = {.rank = 8}});
+
+#include <cmath>
+#include <cstddef>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include <weft/core/text.hpp>
+#include <weft/kernels/activation.hpp>
+#include <weft/layer/layer.hpp>
+#include <weft/layer/lora_options.hpp>
+#include <weft/layer/operations/elementwise.hpp>
+#include <weft/layer/operations/products.hpp>
+#include <weft/layer/parameter.hpp>
+#include <weft/layer/primitive.hpp>
+#include <weft/nn/dropout.hpp>
+#include <weft/nn/linear.hpp>
+#include <weft/tensor/to.hpp>
+
+namespace weft {
+
+namespace detail {
+
+// How a Linear is cut decides how its adapter is.
+template <class L>
+struct LinearMode {
+  static constexpr bool known = false;
+  using type = Whole;
+};
+template <class Mode, StoredAs Stored, bool Bias>
+struct LinearMode<Linear<Mode, Stored, Bias>> {
+  static constexpr bool known = true;
+  using type = Mode;
+};
+
+}  // namespace detail
+
+/// y = base(x) + alpha / rank · dropout(x) Aᵀ Bᵀ, of a Linear `Base` and placed as its result. Parameters: the base's, and of an
+/// adapter "lora_A.weight" [rank, in], drawn uniformly in ±1/√in (Kaiming, a = √5), and "lora_B.weight" [out, rank], zero at
+/// first. Under tp a Column base cuts B as its outputs, and what is communicated has `rank` columns; a Row base cuts A as its
+/// inputs, and nothing is communicated. Whether there is an adapter is ModelOptions::lora's choice by the layer's name; without
+/// one the layer is its base, with the same bits. The model freezes all parameters that are not an adapter's. Saves x alone: x Aᵀ
+/// is computed again in backward. Numerics: equal to one rank up to rounding, as the base.
+template <class Base>
+class LoraLinear : public Primitive<LoraLinear<Base>> {
+  using Mode = typename detail::LinearMode<Base>::type;
+  static constexpr bool column = std::is_same_v<Mode, Column>, row = std::is_same_v<Mode, Row>;
+  using Down = std::conditional_t<row, Parameter<Shard<tp, 1>>, Parameter<>>;
+  using Up = std::conditional_t<column, Parameter<Shard<tp, 0>>, Parameter<>>;
+  static_assert(
+      detail::LinearMode<Base>::known,
+      "weft: LoraLinear<Base> is an adapter beside a linear layer: Base is a Linear<...>, such as LoraLinear<Linear<Column>>");
+
+ public:
+  /// With an adapter if the options of the model ask for one at this path.
+  template <class Context>
+  WEFT_COLD LoraLinear(const Context& context, std::size_t in, std::size_t out, const LinearOptions& options = {})
+      : LoraLinear(context, in, out, options, context.env.lora) {}
+  /// With an adapter as these options say, whatever the model's.
+  template <class Context>
+  WEFT_COLD LoraLinear(const Context& context, std::size_t in, std::size_t out, const LinearOptions& options,
+                       const LoraOptions* lora)
+      : base(context, in, out, options) {
+    if (!detail::takes_adapter(lora, context.env.path)) return;
+    lora->check();  // a layer alone
+    adapter_.emplace(
+        Adapter{Down(context / "lora_A", "weight", {lora->rank, in}, uniform(1 / std::sqrt(double(in))),
+                     row ? options.sharding : ParameterSharding{}),
+                Up(context / "lora_B", "weight", {out, lora->rank}, lora->up_deviation == 0 ? zeros : normal(lora->up_deviation),
+                   column ? options.sharding : ParameterSharding{}),
+                Dropout(context / "lora_dropout", lora->dropout), lora->scale()});
+  }
+
+  template <class Context, class X>
+  auto forward(const Context& context, const X& x) const {
+    auto y = base.forward(context, x).output;
+    if (adapter_) y = add(y, added(context, x));
+    return Result{std::move(y), x};
+  }
+  template <class Context, class X, class G>
+  auto backward_input(const Context& context, X x, const G& g) {
+    using Low = low_t<Context, X>;
+    auto split = base.backward_input(context, std::move(x), g);
+    using D = Deferred<decltype(split.deferred), gradient_t<Low>>;
+    std::optional<gradient_t<Low>> d_low;
+    auto dx = std::move(split.input_gradient);
+    if (adapter_) {
+      const auto up = adapter_->up.template for_operand_type<std::conditional_t<row, G, entered_t<Context, Low>>>(g.device());
+      d_low.emplace(scale(to_layout_of<gradient_t<Low>>(context, contract<0, 1>(g, up)), adapter_->scale));
+      auto d_input = contract<0, 1>(*d_low, adapter_->down.template for_operand_type<X>(g.device()));
+      dx = add(dx, to_layout_of<gradient_t<X>>(context, adapter_->dropout.backward(context, Nothing{}, d_input)));
+    }
+    return InputGradient<decltype(dx), D>{std::move(dx), {std::move(split.deferred), std::move(d_low)}};
+  }
+  template <class Context, class D>
+  void backward_weight(const Context& context, D deferred) {
+    if (adapter_) {
+      const auto x = adapter_->dropout.forward(context, deferred.base.input).output;
+      if (adapter_->up.trainable()) {
+        const auto low = scale(enter(context, contract<0, 0>(x, adapter_->down.for_operand(x))), adapter_->scale);
+        accumulate_product(adapter_->up, deferred.base.gradient, low);
+      }
+      accumulate_product(adapter_->down, *deferred.d_low, x);
+    }
+    base.backward_weight(context, std::move(deferred.base));
+  }
+
+  // With a GELU behind or in front of it (GeluMlp), as Linear's.
+  template <class Context, class X>
+  auto forward_gelu(const Context& context, const X& x) const {
+    if (!adapter_) return base.forward_gelu(context, x);
+    auto before = forward(context, x).output;
+    using Y = decltype(before);
+    Y after(before.device(), before.shape());
+    kernels::gelu_forward(before.device(), before.size(), before.data(), after.data());
+    return std::pair{std::move(before), std::move(after)};
+  }
+  template <class Context, class X, class G>
+  auto backward_input_gelu(const Context& context, X x, const G& g, const X& before) {
+    using D = decltype(backward_input(context, x, g).deferred);
+    if (!adapter_) {
+      auto split = base.backward_input_gelu(context, std::move(x), g, before);
+      return InputGradient<decltype(split.input_gradient), D>{std::move(split.input_gradient), {std::move(split.deferred), {}}};
+    }
+    auto split = backward_input(context, std::move(x), g);
+    auto d_before = std::move(split.input_gradient);
+    kernels::gelu_backward(g.device(), d_before.size(), before.data(), d_before.data(), d_before.data());
+    return InputGradient<decltype(d_before), D>{std::move(d_before), std::move(split.deferred)};
+  }
+
+  /// Whether there is an adapter.
+  bool adapted() const { return adapter_.has_value(); }
+
+  Base base;
+
+ private:
+  struct Adapter {
+    Down down;
+    Up up;
+    Dropout dropout;
+    double scale;
+  };
+  template <class B, class Low>
+  struct Deferred {
+    B base;
+    std::optional<Low> d_low;
+  };
+  // x Aᵀ is placed as x where A is whole; all ranks of a Column layer need all of it.
+  template <class Context, class Low>
+  static auto enter(const Context& context, const Low& low) {
+    if constexpr (column) return to<Replicated<tp>>(context, low);
+    else return low;
+  }
+  template <class Context, class Low>
+  using entered_t = decltype(enter(std::declval<const Context&>(), std::declval<const Low&>()));
+  template <class Context, class X>
+  using low_t = contract_t<X, decltype(std::declval<const Down&>().for_operand(std::declval<const X&>())), 0, 0>;
+
+  template <class Context, class X>
+  auto added(const Context& context, const X& input) const {
+    const auto x = adapter_->dropout.forward(context, input).output;
+    const auto low = scale(enter(context, contract<0, 0>(x, adapter_->down.for_operand(x))), adapter_->scale);
+    return contract<0, 0>(low, adapter_->up.for_operand(low));
+  }
+
+  std::optional<Adapter> adapter_;
+};
+
+/// The policy of a model's type with adapters: models::BasicGpt<float, Lora>, BasicLlama<float, Lora>, BasicMixtral<float, Lora>
+/// (its attention). Its linear layers take them where ModelOptions::lora says.
+struct Lora {
+  template <class L>
+  using linear = LoraLinear<L>;
+};
+/// The policy of a model's type without adapters: its linear layers are plain.
+struct NoAdapters {
+  template <class L>
+  using linear = L;
+};
+
+}  // namespace weft
