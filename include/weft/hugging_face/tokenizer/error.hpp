@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The error of a tokenizer.json: which file, and which field of it.
+//
+//   try { Tokenizer::load("llama"); } catch (const TokenizerError& error) { error.field(); }   // "pre_tokenizer.type"
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <weft/core/error.hpp>
+
+namespace weft::hugging_face {
+
+/// A tokenizer.json that is damaged, or has what this weft does not know: exit code 2.
+class TokenizerError : public Error {
+ public:
+  TokenizerError(const std::string& what, std::string file, std::string field)
+      : Error(what, 2), file_(std::move(file)), field_(std::move(field)) {}
+  const std::string& file() const { return file_; }
+  /// As "model.merges[3]"; empty if the file as a whole is meant.
+  const std::string& field() const { return field_; }
+
+ private:
+  std::string file_, field_;
+};
+
+namespace detail {
+
+/// Bytes of a file as a message may show them: on one line, and not more than fits.
+inline std::string shown_text(std::string_view text) {
+  std::string out(text.substr(0, 80));
+  for (char& c : out)
+    if (c < ' ' || c > '~') c = '?';
+  return text.size() > 80 ? out + "..." : out;
+}
+
+/// Throws TokenizerError: "tokenizer: FILE: FIELD what".
+[[noreturn]] WEFT_COLD inline void refuse_tokenizer(const std::string& file, const std::string& field, weft::detail::Words what) {
+  std::string text = "tokenizer: " + shown_text(file) + ": ";
+  if (!field.empty()) text += shown_text(field) + " ";
+  weft::detail::append_to(text, what);
+  throw TokenizerError(text, file, field);
+}
+
+}  // namespace detail
+
+}  // namespace weft::hugging_face

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The normal form C of Unicode, by utf8proc, as `tokenizers` has it (unicode.hpp says where that differs).
+//
+//   nfc("e\u0301") == "\u00e9"
+
+#include <utf8proc.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <weft/core/error.hpp>
+#include <weft/hugging_face/tokenizer/unicode.hpp>
+#include <weft/hugging_face/tokenizer/utf8.hpp>
+
+namespace weft::hugging_face::detail {
+
+class Nfc {
+ public:
+  /// The normal form of a text in UTF-8; the text itself where nothing can change.
+  std::string_view operator()(std::string_view text) {
+    std::size_t at = 0;
+    while (at < text.size() && stays(text[at])) ++at;
+    if (at == text.size()) return text;
+    out_.clear();
+    while (!text.empty()) {
+      // A run of ASCII, and a run of others with the ASCII character to which its first mark may belong.
+      std::size_t begin = 0;
+      while (begin < text.size() && is_ascii(text[begin])) ++begin;
+      std::size_t end = begin;
+      bool same = true;
+      while (end < text.size() && !is_ascii(text[end])) same = stays(text[end++]) && same;
+      if (same) begin = end;
+      else if (begin > 0) --begin;
+      out_ += text.substr(0, begin);
+      for (std::string_view run = text.substr(begin, end - begin); !run.empty();) run.remove_prefix(segment(run));
+      text.remove_prefix(end);
+    }
+    return out_;
+  }
+
+ private:
+  static bool is_ascii(char byte) { return static_cast<unsigned char>(byte) < 0x80; }
+  /// Whether a character that begins with this byte, or has it inside, stays as it is beside others of the kind: ASCII, Latin up
+  /// to U+02FF, Cyrillic up to U+047F, U+4000 to U+9FFF, Hangul's syllables from U+B000 to U+CFFF.
+  static bool stays(char byte) {
+    const auto b = static_cast<unsigned char>(byte);
+    return b < 0xcc || b == 0xd0 || b == 0xd1 || (b >= 0xe4 && b <= 0xe9) || b == 0xeb || b == 0xec;
+  }
+
+  /// Appends the normal form of what stands before the next character that NFC leaves alone here, and it; returns their bytes.
+  std::size_t segment(std::string_view run) {
+    std::size_t at = 0, length = 0;
+    while (at < run.size()) {
+      length = utf8_sequence(run.substr(at)).length;
+      if (static_cast<unsigned char>(run[at]) >= 0xd7 && is_in(newer_than_nfc, code_point(run.substr(at)))) break;
+      at += length;
+      length = 0;
+    }
+    normalise(run.substr(0, at));
+    out_ += run.substr(at, length);
+    return at + length;
+  }
+  void normalise(std::string_view text) {
+    if (text.empty()) return;
+    constexpr auto options = utf8proc_option_t(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    const auto decompose = [&] {
+      return utf8proc_decompose(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), utf8proc_ssize_t(text.size()),
+                                codes_.data(), utf8proc_ssize_t(codes_.size()), options);
+    };
+    if (codes_.size() < 2 * text.size()) codes_.resize(2 * text.size());
+    utf8proc_ssize_t count = decompose();
+    if (count > utf8proc_ssize_t(codes_.size())) {
+      codes_.resize(std::size_t(count));
+      count = decompose();
+    }
+    if (count > 0) count = utf8proc_normalize_utf32(codes_.data(), count, options);
+    if (count < 0) throw Error(std::string("tokenizer: utf8proc: ") + utf8proc_errmsg(count));
+    for (utf8proc_ssize_t i = 0; i < count; ++i) {
+      utf8proc_uint8_t bytes[4];
+      const auto length = utf8proc_encode_char(codes_[std::size_t(i)], bytes);
+      out_.append(reinterpret_cast<const char*>(bytes), std::size_t(length));
+    }
+  }
+
+  std::string out_;
+  std::vector<utf8proc_int32_t> codes_;
+};
+
+}  // namespace weft::hugging_face::detail

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The regular expression of a pre-tokeniser, by PCRE2. `tokenizers` has Oniguruma's, which reads much of the same text otherwise,
+// so only what means the same to both is taken: literal ASCII characters, \s \S \p{L} \P{L} \p{N} \P{N} \r \n \t, classes of
+// them,
+// (?: ) (?i: ) (?= ) (?! ), |, ? * + {m,n}. That is all that GPT-2, Llama 3 and Qwen use; the rest is refused by its name.
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <weft/core/error.hpp>
+#include <weft/hugging_face/tokenizer/unicode.hpp>
+
+namespace weft::hugging_face::detail {
+
+/// A pattern that is refused, and why.
+struct PatternError {
+  std::string why;
+};
+
+/// Translates a pattern of Oniguruma (Ruby's syntax) into PCRE2's; throws PatternError. PCRE2's own \s has U+180E, and its
+/// letters and numbers may be those of an older Unicode.
+class PatternTranslation {
+ public:
+  static std::string of(std::string_view pattern) { return PatternTranslation(pattern).out_; }
+
+ private:
+  static constexpr std::size_t longest = 1024, most_repeats = 1000;
+
+  explicit PatternTranslation(std::string_view pattern) : rest_(pattern) {
+    if (pattern.size() > longest) throw PatternError{"has more than " + std::to_string(longest) + " characters"};
+    while (!rest_.empty()) item();
+  }
+
+  [[noreturn]] static void refuse(std::string_view what) {
+    throw PatternError{
+        "has " + std::string(what) +
+        ", and weft knows \\s \\S \\p{L} \\P{L} \\p{N} \\P{N} \\r \\n \\t, classes of them, (?:) (?i:) (?=) (?!), |, ? * + {m,n} "
+        "and ASCII characters"};
+  }
+  char take() {
+    if (rest_.empty()) refuse("an end where something is missing");
+    const char c = rest_.front();
+    rest_.remove_prefix(1);
+    if (c < ' ' || c > '~') refuse("a character outside of ASCII's printable ones");
+    return c;
+  }
+  bool take(std::string_view text) {
+    if (!rest_.starts_with(text)) return false;
+    rest_.remove_prefix(text.size());
+    out_ += text;
+    return true;
+  }
+  static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+  static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+  void item() {
+    const char before = std::exchange(letter_, '\0');
+    for (const std::string_view opening : {"(?:", "(?i:", "(?=", "(?!"})
+      if (take(opening)) {
+        folds_ = folds_ || opening == "(?i:";
+        return;
+      }
+    const char c = take();
+    if (c == '(') refuse(rest_.starts_with('?') ? "a group of another kind" : "a group that captures");
+    if (c == '[') return bracket();
+    if (c == '?' || c == '*' || c == '+' || c == '{') return quantifier(c);
+    if (c == '\\') {
+      escape(false);
+      return;
+    }
+    if (c == '.' || c == '^' || c == '$' || c == ']' || c == '}') refuse("a " + std::string(1, c));
+    // Case folding joins these to one character (the ligatures, and ss to a sharp s) in Oniguruma alone.
+    if (folds_ && ((before == 'f' && (c == 'f' || c == 'i' || c == 'l')) || (before == 's' && (c == 's' || c == 't'))))
+      refuse("letters that have a ligature");
+    letter_ = c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
+    out_ += c;
+  }
+
+  void quantifier(char c) {
+    out_ += c;
+    if (c == '{') {
+      const std::size_t least = number();
+      if (take(",") && !rest_.starts_with('}') && number() < least) refuse("a repeat from more to less");
+      if (!take("}")) refuse("a { that is no repeat");
+    }
+    if (rest_.starts_with('?') || rest_.starts_with('+') || rest_.starts_with('*') || rest_.starts_with('{'))
+      refuse("a repeat that is lazy, possessive or of a repeat");
+  }
+  std::size_t number() {
+    std::size_t value = 0;
+    if (rest_.empty() || !is_digit(rest_.front())) refuse("a { that is no repeat");
+    while (!rest_.empty() && is_digit(rest_.front())) {
+      const char digit = take();
+      out_ += digit;
+      value = 10 * value + std::size_t(digit - '0');
+      if (value > most_repeats) refuse("a repeat of more than " + std::to_string(most_repeats));
+    }
+    return value;
+  }
+
+  /// After a backslash. Returns the character if it is a literal one, else 0.
+  char escape(bool in_class) {
+    const char c = take();
+    if (c == 's' || c == 'S') {
+      out_ += c == 's' ? "\\p{White_Space}" : "\\P{White_Space}";
+      return '\0';
+    }
+    if (c == 'p' || c == 'P') {
+      const bool letters = rest_.starts_with("{L}"), numbers = rest_.starts_with("{N}");
+      if (!letters && !numbers)
+        refuse("the property \\" + std::string(1, c) + std::string(rest_.substr(0, rest_.find('}') + 1).substr(0, 20)));
+      if (in_class && c == 'P') refuse("\\P in a class");
+      rest_.remove_prefix(3);
+      if (!in_class) out_ += c == 'p' ? "[" : "[^";
+      out_ += letters ? "\\p{L}" : "\\p{N}";
+      add(letters ? std::span<const CodePoints>(newer_letters) : newer_numbers);
+      if (!in_class) out_ += "]";
+      return '\0';
+    }
+    if (is_digit(c) || (is_letter(c) && c != 'r' && c != 'n' && c != 't')) refuse("\\" + std::string(1, c));
+    out_ += '\\';
+    out_ += c;
+    return c;
+  }
+  void add(std::span<const CodePoints> ranges) {
+    static constexpr char digits[] = "0123456789abcdef";
+    const auto append = [&](std::uint32_t code) {
+      out_ += "\\x{";
+      for (int shift = 20; shift >= 0; shift -= 4) out_ += digits[code >> shift & 15];
+      out_ += "}";
+    };
+    for (const CodePoints& range : ranges) {
+      append(range.first);
+      if (range.last == range.first) continue;
+      out_ += "-";
+      append(range.last);
+    }
+  }
+
+  void bracket() {
+    out_ += '[';
+    take("^");
+    bool empty = true, range = false;
+    char before = '\0';  // the literal that a range may begin with
+    for (;; empty = false) {
+      const char c = take();
+      if (c == ']') {
+        if (empty) refuse("an empty class");
+        if (range) refuse("a - at the edge of a class: write \\-");
+        out_ += ']';
+        return;
+      }
+      if (c == '[' || c == '^' || (c == '&' && rest_.starts_with('&'))) refuse("a " + std::string(1, c) + " in a class");
+      if (c == '-') {
+        if (before == '\0' || range) refuse("a - at the edge of a class: write \\-");
+        range = true;
+        out_ += '-';
+        continue;
+      }
+      char literal = c;
+      if (c == '\\') literal = escape(true);
+      else out_ += c;
+      if (range && (literal < before || !((is_digit(before) && is_digit(literal)) || (is_letter(before) && is_letter(literal)))))
+        refuse("a range that is not of letters or digits");
+      before = range ? '\0' : literal;
+      range = false;
+    }
+  }
+
+  std::string_view rest_;
+  std::string out_;
+  char letter_ = '\0';  // the literal before, in lower case
+  bool folds_ = false;  // a (?i: was there
+};
+
+/// What a match needs of memory, for one thread.
+class PatternMemory {
+ public:
+  PatternMemory()
+      : match_(pcre2_match_data_create(1, nullptr)),
+        context_(pcre2_match_context_create(nullptr)),
+        stack_(pcre2_jit_stack_create(32 << 10, most_stack, nullptr)) {
+    if (!match_ || !context_) throw MemoryError("tokenizer: no memory for PCRE2");
+    pcre2_set_match_limit(context_.get(), most_steps);
+    pcre2_set_heap_limit(context_.get(), most_stack >> 10);
+    if (stack_) pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());
+  }
+
+ private:
+  friend class Pattern;
+  static constexpr std::uint32_t most_steps = 100'000'000;  // of one match
+  static constexpr std::size_t most_stack = 64 << 20;
+  struct Free {
+    void operator()(pcre2_match_data* match) const { pcre2_match_data_free(match); }
+    void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
+    void operator()(pcre2_jit_stack* stack) const { pcre2_jit_stack_free(stack); }
+  };
+  std::unique_ptr<pcre2_match_data, Free> match_;
+  std::unique_ptr<pcre2_match_context, Free> context_;
+  std::unique_ptr<pcre2_jit_stack, Free> stack_;
+};
+
+class Pattern {
+ public:
+  /// GPT-2's, which a ByteLevel pre-tokeniser has of its own.
+  static constexpr std::string_view gpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+  /// Throws PatternError for one that is refused.
+  explicit Pattern(std::string_view oniguruma) { compile(PatternTranslation::of(oniguruma)); }
+  /// A character of a word: Unicode's \w (UTS #18, annex C).
+  static Pattern word() {
+    Pattern pattern;
+    pattern.compile(R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}])");
+    return pattern;
+  }
+
+  /// Calls `piece` with what matches and with what lies between, in order. The text is UTF-8.
+  template <class F>
+  void split(std::string_view text, PatternMemory& memory, F&& piece) const {
+    const auto* const begin = reinterpret_cast<PCRE2_SPTR>(text.data());
+    std::size_t at = 0;
+    while (at < text.size()) {
+      const int found = fast_ ? pcre2_jit_match(code_.get(), begin, text.size(), at, PCRE2_NO_UTF_CHECK, memory.match_.get(),
+                                                memory.context_.get())
+                              : pcre2_match(code_.get(), begin, text.size(), at, PCRE2_NO_UTF_CHECK, memory.match_.get(),
+                                            memory.context_.get());
+      if (found == PCRE2_ERROR_NOMATCH) break;
+      if (found < 0)
+        throw Error("tokenizer: the pre-tokeniser's pattern gives up after byte " + std::to_string(at) +
+                    " of a text: " + message(found));
+      const std::size_t* const match = pcre2_get_ovector_pointer(memory.match_.get());
+      const std::size_t from = match[0], to = match[1];
+      if (from > at) piece(text.substr(at, from - at));
+      piece(text.substr(from, to - from));
+      at = to;
+    }
+    if (at < text.size()) piece(text.substr(at));
+  }
+  /// Whether the pattern is somewhere in the text.
+  bool is_in(std::string_view text, PatternMemory& memory) const {
+    return pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, PCRE2_NO_UTF_CHECK,
+                       memory.match_.get(), memory.context_.get()) >= 0;
+  }
+
+ private:
+  Pattern() = default;
+  void compile(const std::string& pattern) {
+    int error = 0;
+    std::size_t at = 0;
+    code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                              PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &at, nullptr));
+    if (!code_) throw PatternError{"is refused by PCRE2: " + message(error)};
+    std::uint32_t matches_empty = 0;
+    pcre2_pattern_info(code_.get(), PCRE2_INFO_MATCHEMPTY, &matches_empty);
+    if (matches_empty != 0) throw PatternError{"may match no characters at all"};
+    fast_ = pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE) == 0;
+  }
+  static std::string message(int error) {
+    std::array<PCRE2_UCHAR, 256> text{};
+    pcre2_get_error_message(error, text.data(), text.size());
+    return reinterpret_cast<const char*>(text.data());
+  }
+  struct Free {
+    void operator()(pcre2_code* code) const { pcre2_code_free(code); }
+  };
+  std::unique_ptr<pcre2_code, Free> code_;
+  bool fast_ = false;
+};
+
+}  // namespace weft::hugging_face::detail
