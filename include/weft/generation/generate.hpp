@@ -70,8 +70,8 @@ std::vector<std::vector<std::int32_t>> generate(Model& model, std::span<const st
     std::vector<std::int32_t> tokens(prompts.size(), -1);
     for (std::size_t i = 0; i < tokens.size(); ++i)
       if (!next[i].empty())
-        tokens[i] =
-            sample_token(std::span(logits).subspan(i * vocabulary, vocabulary), options.sampling, i, prompts[i].size() + made[i].size());
+        tokens[i] = sample_token(std::span(logits).subspan(i * vocabulary, vocabulary), options.sampling, i,
+                                 prompts[i].size() + made[i].size());
     return tokens;
   };
   for (bool more = true; more;) {

@@ -93,7 +93,7 @@ WEFT_COLD inline std::vector<TokenWeight> candidates_of(std::span<const double> 
 /// A token for these logits, [vocabulary]: the first of the largest if the temperature is 0, else drawn by Philox at (seed,
 /// sequence, position). Throws UsageError if a logit is not a number: such a model chooses nothing.
 inline std::int32_t sample_token(std::span<const double> logits, const Sampling& sampling, std::uint64_t sequence,
-                         std::uint64_t position) {
+                                 std::uint64_t position) {
   for (const double logit : logits)
     if (std::isnan(logit) || logit == std::numeric_limits<double>::infinity())
       throw_error<UsageError>({"no token after position ", position, " of sequence ", sequence,

@@ -43,6 +43,7 @@ void few_rows_by_transposed(Device<Exec>& device, const MatmulShape& s, const T*
       V x[R];
       for (std::size_t r = 0; r < R; ++r) x[r] = V::load(a + r * shape.lda + i, count);
       for (std::size_t j = 0; j < outputs; ++j) {
+        fetch(rows[j] + outputs * shape.ldb + i, 1);  // of the next group: a row is too short for the processor's own prefetcher
         const V w = V::load(rows[j] + i, count);
         for (std::size_t r = 0; r < R; ++r) sums[r][j] = sums[r][j] + x[r] * w;
       }
@@ -72,6 +73,7 @@ void few_rows_by_plain(Device<Exec>& device, const MatmulShape& s, const T* a, c
       const T* const row = b + i * shape.ldb + first;
       sweep<V>(here, [&](std::size_t column, std::size_t count) {
         V w[Together];
+        for (std::size_t j = 0; j < Together; ++j) fetch(row + (Together + j) * shape.ldb + column, 1);
         for (std::size_t j = 0; j < Together; ++j) w[j] = V::load(row + j * shape.ldb + column, count);
         for (std::size_t r = 0; r < R; ++r) {
           V total = V::load(sums + r * most + column, count);
