@@ -78,19 +78,33 @@ inline weft::Offload offload_of(const Options& o) {
 struct BlockSize {
   double matrices, others;
 };
-inline double kv_width(const auto& c) { return double(c.width / c.heads * c.kv_heads); }
+inline double head_width(const auto& c) {
+  if constexpr (requires { c.attention; })
+    if (c.attention.head_width) return double(c.attention.head_width);
+  return double(c.width / c.heads);
+}
+inline double query_width(const auto& c) { return head_width(c) * double(c.heads); }
+inline double kv_width(const auto& c) { return head_width(c) * double(c.kv_heads); }
 inline BlockSize block_size(const weft::models::GptConfig& c) {
   const double kv = kv_width(c), w = double(c.width);
   return {2 * w * w + 2 * w * kv + 8 * w * w, 4 * w + (w + 2 * kv) + w + 4 * w + w};  // norms, and a bias for every matrix
 }
+/// Attention of Llama's relatives, and both norms of a block.
+inline BlockSize attention_size(const auto& c) {
+  using Bias = weft::models::AttentionBias;
+  const double q = query_width(c), kv = kv_width(c), w = double(c.width);
+  const double biases = (c.attention.bias != Bias::none ? q + 2 * kv : 0) + (c.attention.bias == Bias::all ? w : 0);
+  return {2 * w * q + 2 * w * kv, 2 * w + biases + (c.attention.query_key_norm ? 2 * head_width(c) : 0)};
+}
 inline BlockSize block_size(const weft::models::LlamaConfig& c) {
-  const double kv = kv_width(c), w = double(c.width);
-  return {2 * w * w + 2 * w * kv + 3 * w * double(c.intermediate_width()), 2 * w};
+  const BlockSize attention = attention_size(c);
+  return {attention.matrices + 3 * double(c.width) * double(c.intermediate_width()), attention.others};
 }
 inline BlockSize block_size(const weft::models::MixtralConfig& c) {
-  const double kv = kv_width(c), w = double(c.width), experts = double(c.experts), top_k = double(c.top_k);
+  const BlockSize attention = attention_size(c);
+  const double w = double(c.width), experts = double(c.experts), top_k = double(c.top_k);
   const double expert = 3 * w * double(weft::models::llama_of(c).intermediate_width());
-  return {2 * w * w + 2 * w * kv + experts * w + top_k * expert, 2 * w + (experts - top_k) * expert};
+  return {attention.matrices + experts * w + top_k * expert, attention.others + (experts - top_k) * expert};
 }
 inline double other_parameters(const weft::models::GptConfig& c) {
   return double((c.vocabulary + c.sequence) * c.width + 2 * c.width);
@@ -247,7 +261,7 @@ class Composition final : public TrainedModel {
   std::size_t parameters() const override { return std::size_t(parameters_of(config_)); }
   double flops_per_token() const override {
     const double matrices = double(config_.layers) * block_size(config_).matrices + double(config_.vocabulary * config_.width);
-    return 6 * matrices + 6 * double(config_.layers) * double(config_.sequence) * double(config_.width);
+    return 6 * matrices + 6 * double(config_.layers) * double(config_.sequence) * query_width(config_);
   }
 
  private:

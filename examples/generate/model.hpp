@@ -58,7 +58,7 @@ std::unique_ptr<LoadedModel> load_mixtral(weft::World& world, const std::string&
 inline std::unique_ptr<LoadedModel> load(weft::World& world, const std::string& folder, const Layout& layout) {
   const std::string type = weft::hugging_face::model_type(folder);
   if (type == "gpt2") return load_gpt(world, folder, layout);
-  if (type == "mixtral" || type == "qwen3_moe") return load_mixtral(world, folder, layout);
+  if (type == "mixtral") return load_mixtral(world, folder, layout);
   return load_llama(world, folder, layout);
 }
 

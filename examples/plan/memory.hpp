@@ -31,7 +31,9 @@ struct MemoryOptions {
   std::optional<std::int64_t> vpp;
   std::int64_t layers = 6, width = 384, heads = 6, sequence = 256, vocabulary = 256, experts = 8, top_k = 2, zero = 0,
                replicate = 1, secondary = 0, threads = 1;
-  std::optional<std::int64_t> kv_heads, intermediate;
+  std::optional<std::int64_t> kv_heads, intermediate, head_width;
+  std::string attention_bias = "none";
+  bool query_key_norm = false;
   bool sequence_parallel = false, tied = false, dropout = false, quantised_gather = false, float_gradients = false,
        reproducible = false, json = false;
 };
@@ -112,13 +114,23 @@ inline weft::plan::ModelSizes sizes_of(const MemoryOptions& o) {
                                .vocabulary = positive("vocabulary", o.vocabulary),
                                .experts = positive("experts", o.experts),
                                .top_k = positive("top-k", o.top_k),
+                               .head_width = o.head_width ? positive("head width", *o.head_width) : 0,
+                               .query_key_value_bias = o.attention_bias != "none",
+                               .output_bias = o.attention_bias == "all",
+                               .query_key_norm = o.query_key_norm,
                                .tied = o.tied,
                                .dropout = o.dropout};
-  for (const std::size_t size : {sizes.layers, sizes.width, sizes.sequence, sizes.vocabulary, sizes.intermediate, sizes.experts})
+  for (const std::size_t size :
+       {sizes.layers, sizes.width, sizes.sequence, sizes.vocabulary, sizes.intermediate, sizes.experts, sizes.head_width})
     if (size > std::size_t(1) << 24)
       throw weft::LayoutError("plan: a size of " + std::to_string(size) + ": sizes of a model are at most " +
                               std::to_string(std::size_t(1) << 24));
-  weft::mesh_layout::divides({"width", sizes.width}, {"heads", sizes.heads}, "a head has as many columns as another");
+  if (!o.head_width)
+    weft::mesh_layout::divides({"width", sizes.width}, {"heads", sizes.heads}, "a head has as many columns as another");
+  if (o.attention_bias != "none" && o.attention_bias != "qkv" && o.attention_bias != "all")
+    throw weft::UsageError("plan: unknown attention bias '" + o.attention_bias + "'; it can be none, qkv or all");
+  if (sizes.architecture == Architecture::gpt && (o.head_width || o.query_key_norm || o.attention_bias != "none"))
+    throw weft::UsageError("plan: --head-width, --attention-bias and --query-key-norm are llama's and mixtral's");
   if (mixture && sizes.top_k > sizes.experts)
     throw weft::LayoutError("top-k(" + std::to_string(sizes.top_k) + ") > experts(" + std::to_string(sizes.experts) +
                             "): a token goes to as many experts");
@@ -266,6 +278,10 @@ inline void add_memory(CLI::App& app) {
   add_count(command, "--width", o->width, "Width of the hidden state")->capture_default_str();
   add_count(command, "--heads", o->heads, "Attention heads")->capture_default_str();
   add_count(command, "--kv-heads", o->kv_heads, "Key and value heads (default: heads)");
+  add_count(command, "--head-width", o->head_width, "Of llama and mixtral (default: width / heads)");
+  command->add_option("--attention-bias", o->attention_bias, "Of llama and mixtral: none, qkv (Qwen2) or all")
+      ->capture_default_str();
+  command->add_flag("--query-key-norm", o->query_key_norm, "Llama, mixtral: norms of queries and keys (Qwen3)");
   add_count(command, "--intermediate", o->intermediate,
             "Width of llama's MLP or of an expert (default: 8/3 of the width, in steps of 64)");
   add_count(command, "--sequence", o->sequence, "Tokens of a sequence")->capture_default_str();

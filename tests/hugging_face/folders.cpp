@@ -22,6 +22,7 @@
 #include "support/experts.hpp"
 #include "support/matrix.hpp"
 #include "support/temporary_folder.hpp"
+#include "support/transformers_folders.hpp"
 
 using namespace weft_test;
 
@@ -31,13 +32,6 @@ template <class Model>
 using Dense = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>>;
 using Experts = FullyShardedDataParallel<TensorParallel<ExpertParallel<PipelineParallel<models::Mixtral>>>>;
 using Grid = Mesh<dp, tp, pp>;
-
-std::string text_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  REQUIRE_MESSAGE(in, path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
 struct Layout {
   std::size_t world;
@@ -159,27 +153,6 @@ ByHand gpt_by_hand(const std::string& prefix) {
   }
   return made;
 }
-nlohmann::json gpt_json() {
-  return {{"model_type", "gpt2"}, {"vocab_size", 19},   {"n_positions", 8},        {"n_ctx", 8}, {"n_embd", 16}, {"n_layer", 2},
-          {"n_head", 4},          {"n_inner", nullptr}, {"torch_dtype", "float32"}};
-}
-nlohmann::json llama_json() {
-  return {{"model_type", "llama"},    {"architectures", {"LlamaForCausalLM"}},
-          {"vocab_size", 19},         {"hidden_size", 16},
-          {"intermediate_size", 12},  {"num_hidden_layers", 4},
-          {"num_attention_heads", 4}, {"num_key_value_heads", 2},
-          {"hidden_act", "silu"},     {"rms_norm_eps", 1e-5}};
-}
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 }  // namespace
 
 TEST_CASE("GPT: every layout reads what another one wrote, with the same bits") {
@@ -278,93 +251,6 @@ TEST_CASE("bfloat16 with an optimizer: values are rounded, master copies are not
       }
       CHECK(compared > 1000);
     });
-}
-
-TEST_CASE("both spellings of a config") {
-  TemporaryFolder place;
-  const std::string folder = place.path.string();
-  const auto read = [&](const nlohmann::json& json) {
-    write(folder + "/config.json", json.dump());
-    return hugging_face::read_config<models::LlamaConfig>(folder);
-  };
-  nlohmann::json four = llama_json(), five = llama_json();
-  four.update({{"rope_theta", 500000.0}, {"rope_scaling", nullptr}, {"torch_dtype", "bfloat16"}});
-  five.update(
-      {{"rope_parameters", {{"rope_theta", 500000.0}, {"rope_type", "default"}}}, {"dtype", "bfloat16"}, {"head_dim", 4}});
-  for (const auto& json : {four, five}) {
-    const models::LlamaConfig config = read(json);
-    CHECK(config.rope_base == 500000);
-    CHECK(config.kv_heads == 2);
-    CHECK(config.intermediate == 12);
-    CHECK_FALSE(config.tied);
-    CHECK(config.epsilon == 1e-5);
-  }
-  four.erase("rope_theta");
-  four.erase("rms_norm_eps");
-  CHECK(read(four).rope_base == 10000);  // the defaults of `transformers`
-  CHECK(read(four).epsilon == 1e-6);
-  CHECK(hugging_face::model_type(folder) == "llama");
-}
-
-TEST_CASE("a config that weft's model does not compute is refused by name") {
-  TemporaryFolder place;
-  const std::string folder = place.path.string();
-  const auto refused = [&](const nlohmann::json& json, const char* text) {
-    write(folder + "/config.json", json.dump());
-    const std::string said = message_of([&] {
-      if (json.value("model_type", "") == "gpt2") hugging_face::read_config<models::GptConfig>(folder);
-      else hugging_face::read_config<models::LlamaConfig>(folder);
-    });
-    CHECK_MESSAGE(said.find(text) != std::string::npos, said);
-  };
-  const auto with = [](nlohmann::json json, const char* name, const nlohmann::json& value) {
-    json[name] = value;
-    return json;
-  };
-  const std::vector<std::pair<std::pair<const char*, nlohmann::json>, const char*>> of_llama = {
-      {{"model_type", "qwen2"}, "model_type is qwen2, and this weft reads gpt2, llama and mixtral"},
-      {{"model_type", "mixtral"}, "model_type is mixtral, and the config of a llama is asked for"},
-      {{"architectures", {"LlamaForSequenceClassification"}}, "architectures has LlamaForSequenceClassification"},
-      {{"attention_bias", true}, "attention_bias is true, and weft's model has false"},
-      {{"mlp_bias", true}, "mlp_bias is true"},
-      {{"hidden_act", "gelu"}, "hidden_act is \"gelu\""},
-      {{"head_dim", 8}, "head_dim is 8, and weft's model has 4"},
-      {{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}}}, "rope_scaling.rope_type is \"llama3\""},
-      {{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}, "rope_scaling.type is \"linear\""},
-      {{"rope_parameters", {{"rope_type", "default"}, {"factor", 2.0}}}, "does not know: rope_parameters.factor"},
-      {{"rope_theta", -1.0}, "rope_theta is -1.0: a number above 0 is meant"},
-      {{"quantization_config", {{"bits", 4}}}, "has what this weft does not know: quantization_config"},
-      {{"sliding_window", 4096}, "does not know: sliding_window"},
-      {{"num_hidden_layers", 0}, "num_hidden_layers is 0: a whole number of 1 to 2^40 is meant"},
-      {{"num_hidden_layers", 2.5}, "num_hidden_layers is 2.5"},
-      {{"num_hidden_layers", -3}, "num_hidden_layers is -3"},
-      {{"num_key_value_heads", 3}, "heads(4) % key-value heads(3) != 0"},
-      {{"hidden_size", 18}, "width(18) % heads(4) != 0"},
-      {{"rms_norm_eps", "small"}, "rms_norm_eps is \"small\": a finite number is meant"},
-      {{"torch_dtype", "int8"}, "torch_dtype is \"int8\""},
-      {{"tie_word_embeddings", 1}, "tie_word_embeddings is 1: true or false is meant"},
-      {{"vocab_size", nullptr}, "lacks vocab_size"}};
-  for (const auto& [change, text] : of_llama) refused(with(llama_json(), change.first, change.second), text);
-  const std::vector<std::pair<std::pair<const char*, nlohmann::json>, const char*>> of_gpt = {
-      {{"activation_function", "relu"}, "activation_function is \"relu\""},
-      {{"n_inner", 48}, "n_inner is 48, and weft's model has 64"},
-      {{"tie_word_embeddings", false}, "tie_word_embeddings is false"},
-      {{"scale_attn_by_inverse_layer_idx", true}, "scale_attn_by_inverse_layer_idx is true"},
-      {{"scale_attn_weights", false}, "scale_attn_weights is false"},
-      {{"add_cross_attention", true}, "add_cross_attention is true"}};
-  for (const auto& [change, text] : of_gpt) refused(with(gpt_json(), change.first, change.second), text);
-  nlohmann::json twice = with(llama_json(), "rope_theta", 500.0);
-  twice["rope_parameters"] = {{"rope_theta", 600.0}};
-  refused(twice, "rope_theta is given twice, as 500 and 600");
-  const auto refused_text = [&](const std::string& json, const char* text) {
-    write(folder + "/config.json", json);
-    const std::string said = message_of([&] { hugging_face::read_config<models::LlamaConfig>(folder); });
-    CHECK_MESSAGE(said.find(text) != std::string::npos, said);
-  };
-  refused_text("{\"model_type\":\"llama\",\"model_type\":\"gpt2\"}", "the key model_type comes twice");
-  refused_text("[1]", "its JSON is no object");
-  refused_text("{\"a\":", "is not the JSON that it should be");
-  refused_text(std::string(5000, '['), "nested deeper than 16 levels");
 }
 
 TEST_CASE("weights that are not the model's are refused, and nothing has changed") {

@@ -63,6 +63,22 @@ def models(transformers):
     yield "mixtral", t.MixtralForCausalLM(t.MixtralConfig(**llama, num_local_experts=4))
     yield "mixtral with a window", t.MixtralForCausalLM(t.MixtralConfig(**llama, num_local_experts=4, num_experts_per_tok=3, sliding_window=5))
     yield "mixtral fused", t.MixtralForCausalLM(t.MixtralConfig(**llama, num_local_experts=4))
+    linear = dict(rope_type="linear", factor=3.0, rope_theta=5000.0)
+    llama3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16, rope_theta=500.0)
+    yield "llama, linear positions", t.LlamaForCausalLM(t.LlamaConfig(**llama, rope_parameters=linear))
+    yield "llama 3", t.LlamaForCausalLM(t.LlamaConfig(**llama, rope_parameters=llama3, head_dim=10, attention_bias=True))
+    yield "llama in bfloat16", t.LlamaForCausalLM(t.LlamaConfig(**llama))
+    yield "llama in float16", t.LlamaForCausalLM(t.LlamaConfig(**llama))
+    yield "mixtral, scaled positions", t.MixtralForCausalLM(t.MixtralConfig(**llama, num_local_experts=4, rope_parameters=llama3, head_dim=6))
+    yield "qwen2", t.Qwen2ForCausalLM(t.Qwen2Config(**llama))
+    yield "qwen2 tied, with a window", t.Qwen2ForCausalLM(
+        t.Qwen2Config(**llama, tie_word_embeddings=True, use_sliding_window=True, sliding_window=5, max_window_layers=0, rope_parameters=linear))
+    yield "qwen3", t.Qwen3ForCausalLM(t.Qwen3Config(**llama, head_dim=8))
+    yield "qwen3 tied, with biases", t.Qwen3ForCausalLM(t.Qwen3Config(**llama, head_dim=4, tie_word_embeddings=True, attention_bias=True))
+    moe = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=20, head_dim=8)
+    yield "qwen3_moe", t.Qwen3MoeForCausalLM(t.Qwen3MoeConfig(**llama, **moe, norm_topk_prob=True))
+    yield "qwen3_moe, weights below 1", t.Qwen3MoeForCausalLM(t.Qwen3MoeConfig(**llama, **moe, attention_bias=True))
+    yield "qwen3_moe fused", t.Qwen3MoeForCausalLM(t.Qwen3MoeConfig(**llama, **moe, norm_topk_prob=True, use_sliding_window=True, sliding_window=5))
 
 
 def compare():
@@ -82,6 +98,9 @@ def compare():
             for parameter in model.parameters():
                 parameter.normal_(0, 0.3)
         with tempfile.TemporaryDirectory() as place:
+            narrow = next((kind for kind in ("bfloat16", "float16") if kind in name), None)
+            if narrow:
+                model.to(getattr(torch, narrow))
             first, second, logits = place + "/first", place + "/second", place + "/logits"
             (model.transformer if "without" in name else model).save_pretrained(first, **({"max_shard_size": "8KB"} if "sharded" in name else {}))
             if "sharded" in name:
@@ -90,6 +109,7 @@ def compare():
                 safetensors.torch.save_file({key: tensor.contiguous() for key, tensor in model.state_dict().items()},
                                             first + "/model.safetensors", {"format": "pt"})
                 assert any("gate_up_proj" in key for key in model.state_dict())
+            model.float()
             text = ",".join(map(str, TOKENS))
             ran = subprocess.run([sys.argv[1], "4", "2", first, text, logits, second], capture_output=True, text=True)
             if ran.returncode != 0:

@@ -45,3 +45,42 @@ TEST_CASE("an odd head width is refused") {
   CHECK_THROWS_WITH_AS(weft::kernels::rope<float>(device, 1, 1, 3, x.data(), 3, x.data(), 3, position.data(), 1e4, false),
                        "weft: rope: head_width(3) is odd, values are rotated in pairs", weft::ShapeError);
 }
+
+// The frequencies as `transformers` 5.23 computes them in float (modeling_rope_utils.py), of heads of 16 values and base 500000.
+TEST_CASE("scaled frequencies are those of transformers") {
+  using weft::RopeScaling;
+  DefaultDevice device;
+  const std::size_t width = 16, half = 8;
+  const RopeScaling linear{.type = RopeScaling::Type::linear, .factor = 4};
+  const RopeScaling llama3{
+      .type = RopeScaling::Type::llama3, .factor = 8, .low_frequency = 1, .high_frequency = 4, .original_sequence = 64};
+  const std::vector<std::pair<RopeScaling, std::vector<double>>> cases = {
+      {{}, {1, 0.193922758, 0.0376060307, 0.00729266508, 0.00141421345, 0.000274248188, 5.31829573e-05, 1.03133852e-05}},
+      {linear,
+       {0.25, 0.0484806895, 0.00940150768, 0.00182316627, 0.000353553361, 6.85620471e-05, 1.32957393e-05, 2.57834631e-06}},
+      {llama3, {1, 0.079403013, 0.00470075384, 0.000911583134, 0.000176776681, 3.42810235e-05, 6.64786967e-06, 1.28917316e-06}}};
+  for (const auto& [scaling, expected] : cases) {
+    for (std::size_t d = 0; d < half; ++d)
+      CHECK(weft::kernels::RopeFrequencies(500000, scaling).of_pair(d, width) == doctest::Approx(expected[d]).epsilon(1e-6));
+    // The kernel and its table take them, also one after the other.
+    const std::vector<std::int32_t> position{3};
+    std::vector<double> x(width, 1.0);
+    weft::kernels::rope<double>(device, 1, 1, width, x.data(), width, x.data(), width, position.data(), {500000, scaling}, false);
+    for (std::size_t d = 0; d < half; ++d)
+      CHECK(x[d] == doctest::Approx(std::cos(3 * expected[d]) - std::sin(3 * expected[d])).epsilon(1e-5));
+  }
+}
+
+TEST_CASE("a scaling that gives no frequencies is refused") {
+  using weft::RopeScaling;
+  CHECK_NOTHROW(RopeScaling{.factor = 0}.check());  // not in use
+  CHECK_THROWS_WITH_AS((RopeScaling{.type = RopeScaling::Type::linear, .factor = 0}.check()),
+                       "weft: rotary positions: the factor of their scaling must be a finite number above 0", weft::LayoutError);
+  for (const RopeScaling& wrong : {RopeScaling{.type = RopeScaling::Type::llama3, .low_frequency = 4},
+                                   RopeScaling{.type = RopeScaling::Type::llama3, .low_frequency = 0},
+                                   RopeScaling{.type = RopeScaling::Type::llama3, .original_sequence = 0}})
+    CHECK_THROWS_WITH_AS(
+        wrong.check(),
+        "weft: rotary positions: scaling llama3 needs original_sequence >= 1 and 0 < low_frequency < high_frequency",
+        weft::LayoutError);
+}

@@ -87,6 +87,12 @@ void check(const typename Composition::Config& config, plan::Architecture archit
                          .kv_heads = config.kv_heads,
                          .sequence = sequence,
                          .vocabulary = vocabulary};
+  if constexpr (requires { config.attention; }) {
+    sizes.head_width = config.attention.head_width;
+    sizes.query_key_value_bias = config.attention.bias != models::AttentionBias::none;
+    sizes.output_bias = config.attention.bias == models::AttentionBias::all;
+    sizes.query_key_norm = config.attention.query_key_norm;
+  }
   if constexpr (requires { config.experts; }) {
     sizes.experts = config.experts;
     sizes.top_k = config.top_k;
@@ -248,6 +254,13 @@ TEST_CASE("gpt in bfloat16 under sequence parallelism") {
 TEST_CASE("llama in bfloat16") {
   for (const auto* list : {&cases, &context_cases, &recompute_cases})
     for (const Case& c : *list) check<Parallel<models::BasicLlama<bfloat16>>>(llama, plan::Architecture::llama, false, "bf16", c);
+}
+TEST_CASE("llama with biases, norms of queries and keys and wider heads, in bfloat16") {
+  models::LlamaConfig config = llama;
+  config.attention = {.head_width = 48, .bias = models::AttentionBias::all, .query_key_norm = true};
+  for (const Case& c : {Case{}, Case{.dp = 2, .zero = 3, .micro_batch = 4}, Case{.tp = 2, .micro_batches = 2}, Case{.cp = 2},
+                        Case{.pp = 2, .schedule = "zb-h1", .micro_batches = 4}, Case{.recompute = Recomputation::selective}})
+    check<Parallel<models::BasicLlama<bfloat16>>>(config, plan::Architecture::llama, false, "bf16", c);
 }
 TEST_CASE("mixtral in bfloat16") {
   for (const Case& c : expert_cases)

@@ -111,6 +111,12 @@ check(as_json("memory --parameters 1e9 --dp 4 --zero 3 --gradient-bytes 4")["tot
 check(as_json("memory --parameters 1e9 --world 4 --zero 2 --precision fp32")["total"] == 7000000000, "fp32")
 memory = as_json("memory --model llama --layers 32 --width 4096 --heads 32 --intermediate 11008 --sequence 4096 --vocabulary 32000 --precision bf16 --zero 3 --dp 8")
 check(abs(memory["parameters"] * 8 / 4 - 6738415616) < 1e6, "the parameters of Llama 7B, as master copies")
+memory = as_json("memory --model llama --layers 28 --width 1024 --heads 16 --kv-heads 8 --head-width 128 --query-key-norm --intermediate 3072 --sequence 512 --vocabulary 151936 --tied")
+check(0 <= memory["parameters"] - 4 * 596049920 < 1e5, "the parameters of Qwen3 0.6B")
+memory = as_json("memory --model llama --layers 24 --width 896 --heads 14 --kv-heads 2 --attention-bias qkv --intermediate 4864 --sequence 512 --vocabulary 151936 --tied")
+check(0 <= memory["parameters"] - 4 * 494032768 < 1e5, "the parameters of Qwen2 0.5B")
+refused("memory --model gpt --head-width 8", "--head-width, --attention-bias and --query-key-norm are llama's and mixtral's")
+refused("memory --model llama --attention-bias some", "unknown attention bias 'some'; it can be none, qkv or all")
 memory = as_json("memory --model gpt --layers 8 --heads 8 --world 16 --tp 2 --pp 4 --zero 1 --micro-batch 2 --global-batch 32 --sequence-parallel")
 check(len(memory["stages"]) == 4 and memory["total"] == max(stage["total"] for stage in memory["stages"]), "stages of memory")
 activations = [stage["activations"] for stage in memory["stages"][:3]]

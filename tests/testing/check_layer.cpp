@@ -35,6 +35,22 @@ struct Scale {
     return dx;
   }
 };
+
+// Llama's attention with a norm of queries and keys.
+struct NormedAttention : Module<NormedAttention> {
+  Linear<Column> query, key, value;
+  HeadRmsNorm query_norm, key_norm;
+  RotaryPositions rotary;
+  Attention attention;
+  Linear<Row> out;
+  NormedAttention(Linear<Column> q, Linear<Column> k, Linear<Column> v, HeadRmsNorm qn, HeadRmsNorm kn, Attention a,
+                  Linear<Row> o)
+      : query(q), key(k), value(v), query_norm(qn), key_norm(kn), rotary(6), attention(a), out(o) {}
+  auto forward(const auto& x) const {
+    auto inside = to<Replicated<tp>>(x);
+    return out(attention(rotary(std::tuple(query_norm(query(inside)), key_norm(key(inside)), value(inside)))));
+  }
+};
 }  // namespace
 
 TEST_CASE("a right layer passes, and each wrong gradient is found by name") {
@@ -75,6 +91,44 @@ TEST_CASE("norms") {
   // Rows cut over tp: the gradients of gain and bias are Partial, a debt that the types find.
   CHECK_NOTHROW((check_layer_on<tp, Shard<tp, 0>>(2, layer, shape)));
   CHECK_NOTHROW((check_layer_on<tp, Shard<tp, 0>>(4, rms, shape)));
+}
+
+TEST_CASE("a norm of heads, whose gain all heads share, also of heads that several ranks have alike") {
+  const auto norm = [](const auto& context) { return HeadRmsNorm(context / "norm", 4, 1e-2); };
+  CHECK_NOTHROW(check_layer(norm, shape));
+  CHECK_NOTHROW((check_layer_on<tp, Shard<tp, 0>>(2, norm, shape)));
+  // Query, key and value of 4 and 2 heads, as in Llama's relatives; over 4 ranks each key head is on two.
+  const auto attention = [](const auto& context) {
+    const AttentionHeads heads{4, 2, 6};
+    const auto in = [&](const char* name, std::size_t count) {
+      return Linear<Column>(context / name, width, count * 6, {.standard_deviation = 0.5, .sharding = {{{count * 6, count}}}});
+    };
+    return NormedAttention(in("q", 4), in("k", 2), in("v", 2), HeadRmsNorm(context / "q_norm", 6),
+                           HeadRmsNorm(context / "k_norm", 6), Attention(context / "attention", heads),
+                           Linear<Row>(context / "out", 24, width, {.standard_deviation = 0.5, .sharding = {{{24, 4}}}}));
+  };
+  CHECK_NOTHROW(check_layer(attention, shape, two_sequences));
+  for (const int ranks : {2, 4}) CHECK_NOTHROW(check_layer_on<tp>(ranks, attention, shape, two_sequences));
+  CHECK_THROWS_WITH_AS(check_layer([](const auto& context) { return HeadRmsNorm(context, 5); }, shape),
+                       doctest::Contains("that are not whole heads of width 5"), ShapeError);
+}
+
+TEST_CASE("a Linear that may have a bias has none unless it is asked for") {
+  const auto pair = [](bool bias) {
+    return [bias](const auto& context) {
+      return Sequential(Linear<Column>(context / "up", width, 16, {.bias = bias}), Gelu{},
+                        Linear<Row>(context / "down", 16, width, {.bias = bias}));
+    };
+  };
+  for (const bool bias : {false, true}) {
+    CHECK_NOTHROW(check_layer(pair(bias), shape));
+    CHECK_NOTHROW(check_layer_on<tp>(2, pair(bias), shape));
+    CHECK_NOTHROW((check_layer_on<tp, Shard<tp, 0>>(2, pair(bias), shape)));
+  }
+  DefaultDevice device;
+  const Context<Compute<DefaultDevice::execution_space, double>> context(device, detail::Environment());
+  CHECK_FALSE(Linear<Column>(context / "a", 4, 4, {.bias = false}).bias);
+  CHECK(Linear<Column>(context / "b", 4, 4).bias);
 }
 
 TEST_CASE("activations and combinators") {

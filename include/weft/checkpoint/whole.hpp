@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -57,6 +58,7 @@ struct MergeOptions {
   /// Everything as it is stored: master copies, optimizer state and buffers too. False: the parameters, in the types in which
   /// layers use them.
   bool all = false;
+  std::function<std::string(const std::string&)> name = {};  ///< of a tensor in the file, given its own; empty: the same
   FileSystem* system = &FileSystem::system();
 };
 
@@ -69,7 +71,8 @@ inline void merge(const std::string& path, const std::string& file_path, const M
   for (const LogicalTensor& tensor : index.tensors) {
     if (!options.all && tensor.kind != "parameter") continue;
     tensors.push_back(&tensor);
-    headers.push_back({tensor.name, options.all ? tensor.type : tensor.of, tensor.shape, 0, 0});
+    headers.push_back(
+        {options.name ? options.name(tensor.name) : tensor.name, options.all ? tensor.type : tensor.of, tensor.shape, 0, 0});
   }
   const std::string header = safetensors_header(headers, {{"format", "pt"}, {"step", std::to_string(index.step)}});
   const std::string unfinished = file_path + ".tmp-" + detail::nonce();

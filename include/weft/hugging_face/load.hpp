@@ -160,9 +160,23 @@ void require_config(const std::string& path, const Config& theirs, const Config&
   compare("epsilon", theirs.epsilon, ours.epsilon);
   compare("mask.causal", int(theirs.mask.causal), int(ours.mask.causal));
   compare("mask.window", theirs.mask.window, ours.mask.window);
-  if constexpr (requires { ours.rope_base; }) {
+  if constexpr (requires { ours.attention; }) {
     compare("rope_base", theirs.rope_base, ours.rope_base);
     compare("tied", int(theirs.tied), int(ours.tied));
+    const auto head_width = [](const Config& c) {
+      return c.attention.head_width != 0 ? c.attention.head_width : c.width / c.heads;
+    };
+    compare("attention.head_width", head_width(theirs), head_width(ours));
+    compare("attention.bias", int(theirs.attention.bias), int(ours.attention.bias));
+    compare("attention.query_key_norm", int(theirs.attention.query_key_norm), int(ours.attention.query_key_norm));
+    const RopeScaling &scaling = theirs.attention.rope_scaling, &here = ours.attention.rope_scaling;
+    compare("attention.rope_scaling.type", int(scaling.type), int(here.type));
+    if (scaling.type != RopeScaling::Type::none) compare("attention.rope_scaling.factor", scaling.factor, here.factor);
+    if (scaling.type == RopeScaling::Type::llama3) {
+      compare("attention.rope_scaling.low_frequency", scaling.low_frequency, here.low_frequency);
+      compare("attention.rope_scaling.high_frequency", scaling.high_frequency, here.high_frequency);
+      compare("attention.rope_scaling.original_sequence", scaling.original_sequence, here.original_sequence);
+    }
   }
   if constexpr (requires { ours.experts; }) {
     compare("experts", theirs.experts, ours.experts);
@@ -230,7 +244,7 @@ void load(const std::string& folder, const Communicator& ranks, checkpoint::deta
     require_config(checkpoint::detail::in_folder(folder, config_name), theirs, config);
     bool tied = true;
     if constexpr (requires { config.tied; }) tied = config.tied;
-    weights = Weights::open(folder, type_of(config), tied, *options.system);
+    weights = Weights::open(folder, model_of<Config>(), tied, *options.system);
     if (ranks.rank() == 0)
       require_tied(*weights, std::is_same_v<Config, models::GptConfig> ? "transformer.wte.weight" : "model.embed_tokens.weight");
   });

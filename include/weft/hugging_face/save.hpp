@@ -71,8 +71,10 @@ void save(const std::string& folder, Model& model, const SaveOptions& options = 
       checkpoint::detail::together(ranks, [&] {
         if (ranks.rank() != 0) return;
         detail::write_text(*options.system, checkpoint::detail::in_folder(folder, detail::config_name), text);
-        checkpoint::merge(checkpoint::find(parts, *options.system), checkpoint::detail::in_folder(folder, detail::weights_name),
-                          {.system = options.system});
+        checkpoint::merge(
+            checkpoint::find(parts, *options.system), checkpoint::detail::in_folder(folder, detail::weights_name),
+            {.name = [&](const std::string& name) { return detail::stored_name(name, detail::architecture_of(config)); },
+             .system = options.system});
         checkpoint::detail::sync_folder(*options.system, folder);
       });
     } catch (...) {

@@ -47,8 +47,8 @@ inline std::optional<std::string_view> behind_number(std::string_view text, std:
 
 class Weights {
  public:
-  /// `type`: gpt2, llama or mixtral. `tied`: the last projection is the embedding's table. Throws Error for files that do not fit
-  /// together.
+  /// `type`: gpt2, llama or mixtral, whichever of weft's models it is. `tied`: the last projection is the embedding's table.
+  /// Throws Error for files that do not fit together.
   static Weights open(const std::string& folder, std::string_view type, bool tied, FileSystem& system = FileSystem::system()) {
     Weights weights;
     const std::string whole = checkpoint::detail::in_folder(folder, weights_name),
@@ -133,7 +133,8 @@ class Weights {
     if (type == "mixtral" && add_experts(name, whole)) return;
     put(name, whole);
   }
-  /// The spellings of a mixture: mlp. for block_sparse_moe., and all experts' matrices in one tensor.
+  /// The spellings of a mixture: mlp. for block_sparse_moe., gate_proj, up_proj and down_proj for w1, w3 and w2, and all experts'
+  /// matrices in one tensor.
   bool add_experts(const std::string& name, const Weight& whole) {
     const auto rest = behind_number(name, "model.layers.");
     if (!rest) return false;
@@ -144,7 +145,13 @@ class Weights {
       const std::string place = name.substr(0, name.size() - rest->size()) + ".block_sparse_moe.";
       const bool in = inner == "experts.gate_up_proj", out = inner == "experts.down_proj";
       if (!in && !out) {
-        put(place + std::string(inner), whole);
+        std::string own = place + std::string(inner);
+        if (const auto matrix = behind_number(inner, "experts."))
+          for (const auto& [theirs, weft] : {std::pair{".gate_proj.weight", ".w1.weight"},
+                                             {".up_proj.weight", ".w3.weight"},
+                                             {".down_proj.weight", ".w2.weight"}})
+            if (*matrix == theirs) own.replace(own.size() - matrix->size(), matrix->size(), weft);
+        put(own, whole);
         return true;
       }
       const std::vector<std::size_t>& shape = whole.shape;  // [experts, 2 intermediate, width] or [experts, width, intermediate]

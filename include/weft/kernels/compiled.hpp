@@ -93,7 +93,7 @@
   KIND template void dropout<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, T*, double,             \
                                               std::uint64_t, std::size_t, std::size_t, std::size_t, const T*);                   \
   KIND template void rope<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const T*, std::size_t,  \
-                                           T*, std::size_t, const std::int32_t*, double, bool);                                  \
+                                           T*, std::size_t, const std::int32_t*, const RopeFrequencies&, bool);                  \
   KIND template void gather_rows<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const std::int32_t*,          \
                                                   std::size_t, const T*, const accumulate_t<T>*, T*);                            \
   KIND template void sum_places<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const std::int32_t*,           \

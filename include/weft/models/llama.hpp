@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Llama (arXiv:2302.13971): pre-norm blocks with RMS norm, rotary positions, grouped-query attention and SwiGLU, no biases.
-// Parameters have Hugging Face's names and shapes, so a checkpoint needs no conversion.
+// Llama (arXiv:2302.13971) and its relatives: pre-norm blocks with RMS norm, rotary positions, grouped-query attention and
+// SwiGLU. What they differ in are numbers of the config: scaled rotary positions (Llama 3.1), biases (Qwen2), a norm of queries
+// and keys and a head width of its own (Qwen3). Parameters have Hugging Face's names and shapes, so a checkpoint needs no
+// conversion.
 //
 //   DataParallel<TensorParallel<models::Llama>> model(mesh, {.layers = 12, .width = 768, .heads = 12, .kv_heads = 4});
+//   models::LlamaConfig qwen3{.kv_heads = 2, .attention = {.head_width = 128, .query_key_norm = true}};
 
 #include <cmath>
+#include <optional>
 #include <string>
+#include <tuple>
 
 #include <weft/core/text.hpp>
 #include <weft/layer/combinators.hpp>
@@ -25,6 +30,17 @@
 
 namespace weft::models {
 
+/// The projections of an attention that have a bias.
+enum class AttentionBias { none, query_key_value, all };
+
+/// What the attentions of Llama's relatives differ in.
+struct AttentionOptions {
+  std::size_t head_width = 0;  ///< 0: width / heads
+  AttentionBias bias = AttentionBias::none;
+  bool query_key_norm = false;    ///< HeadRmsNorm of queries and keys, in front of their rotation
+  RopeScaling rope_scaling = {};  ///< none
+};
+
 struct LlamaConfig {
   std::size_t vocabulary = 256;
   std::size_t layers = 6;
@@ -40,6 +56,7 @@ struct LlamaConfig {
   bool tied = false;                              ///< the last projection shares the embedding's table
   Recomputation recompute = Recomputation::none;  ///< the activations that backward recomputes
   AttentionMask mask = {};                        ///< causal, without a window
+  AttentionOptions attention = {};
 
   /// Width of the MLP between its projections: `intermediate`, or if that is 0, 8/3 of the width in steps of 64.
   std::size_t intermediate_width() const { return intermediate ? intermediate : (width * 8 / 3 + 63) / 64 * 64; }
@@ -48,11 +65,21 @@ struct LlamaConfig {
 namespace detail {
 
 inline AttentionHeads llama_heads(const LlamaConfig& config) {
-  return {config.heads, config.kv_heads ? config.kv_heads : config.heads, config.width / config.heads};
+  return {config.heads, config.kv_heads ? config.kv_heads : config.heads,
+          config.attention.head_width ? config.attention.head_width : config.width / config.heads};
+}
+/// Throws LayoutError for sizes of which no Llama can be made.
+WEFT_COLD inline void require_llama(const LlamaConfig& config, const ModelDegrees& degrees) {
+  weft::detail::require_sizes(config.vocabulary, config.width, config.attention.head_width ? 1 : config.heads);
+  if (config.heads == 0) throw_error<LayoutError>({"heads(0) must be at least 1"});
+  weft::detail::require_heads(llama_heads(config), degrees.tp);
+  weft::detail::require_context(llama_heads(config), config.sequence, degrees);
 }
 
-using LlamaIn = Linear<Column, StoredAs::out_in, false>;
-using LlamaOut = Linear<Row, StoredAs::out_in, false>;
+using LlamaIn = Linear<Column>;  // with a bias if the config asks for it
+using LlamaOut = Linear<Row>;
+using PlainIn = Linear<Column, StoredAs::out_in, false>;
+using PlainOut = Linear<Row, StoredAs::out_in, false>;
 using LlamaNorm = Sequential<RmsNorm, EnterParallelRegion<tp>>;
 
 inline double llama_residual_deviation(const LlamaConfig& config) {
@@ -66,26 +93,41 @@ class LlamaAttention : public Module<LlamaAttention> {
   WEFT_COLD LlamaAttention(const Context& context, const LlamaConfig& config)
       : LlamaAttention(context, context / "self_attn", config, llama_heads(config)) {}
 
-  auto forward(const auto& x) const { return x + to_layout_of(x, dropout_(out_(attention_(rotary_(query_key_value_(x)))))); }
+  auto forward(const auto& x) const {
+    return x + to_layout_of(x, dropout_(out_(attention_(rotary_(normed(query_key_value_(x)))))));
+  }
 
  private:
+  template <class V>
+  V normed(const V& in) const {
+    if (!query_norm_) return in;
+    return {(*query_norm_)(std::get<0>(in)), (*key_norm_)(std::get<1>(in)), std::get<2>(in)};
+  }
   template <class Context>
   LlamaAttention(const Context& context, const Context& here, const LlamaConfig& config, const AttentionHeads& heads)
       : query_key_value_(
             LlamaNorm(RmsNorm(context / "input_layernorm", config.width, config.epsilon), EnterParallelRegion<tp>{}),
-            Branch(LlamaIn(here / "q_proj", config.width, config.width, {config.standard_deviation, cut(heads.query, heads)}),
-                   LlamaIn(here / "k_proj", config.width, heads.key_value * heads.width,
-                           {config.standard_deviation, cut(heads.key_value, heads)}),
-                   LlamaIn(here / "v_proj", config.width, heads.key_value * heads.width,
-                           {config.standard_deviation, cut(heads.key_value, heads)})),
+            Branch(in(here / "q_proj", config, heads.query, heads), in(here / "k_proj", config, heads.key_value, heads),
+                   in(here / "v_proj", config, heads.key_value, heads)),
             config.recompute == Recomputation::selective),
-        rotary_(heads.width, config.rope_base),
+        rotary_(heads.width, config.rope_base, config.attention.rope_scaling),
         attention_(here, heads, config.mask),
-        out_(here / "o_proj", config.width, config.width, {llama_residual_deviation(config), cut(heads.query, heads)}),
-        dropout_(here / "dropout", config.dropout) {}
+        out_(here / "o_proj", heads.query * heads.width, config.width,
+             {llama_residual_deviation(config), cut(heads.query, heads), config.attention.bias == AttentionBias::all}),
+        dropout_(here / "dropout", config.dropout) {
+    if (!config.attention.query_key_norm) return;
+    query_norm_.emplace(here / "q_norm", heads.width, config.epsilon);
+    key_norm_.emplace(here / "k_norm", heads.width, config.epsilon);
+  }
+  template <class Context>
+  static LlamaIn in(const Context& context, const LlamaConfig& config, std::size_t count, const AttentionHeads& heads) {
+    return LlamaIn(context, config.width, count * heads.width,
+                   {config.standard_deviation, cut(count, heads), config.attention.bias != AttentionBias::none});
+  }
   static ParameterSharding cut(std::size_t count, const AttentionHeads& heads) { return {{{count * heads.width, count}}, false}; }
 
   RecomputeInput<LlamaNorm, Branch<LlamaIn, LlamaIn, LlamaIn>> query_key_value_;
+  std::optional<HeadRmsNorm> query_norm_, key_norm_;
   RotaryPositions rotary_;
   Attention attention_;
   LlamaOut out_;
@@ -99,11 +141,11 @@ class LlamaMlp : public Module<LlamaMlp> {
   WEFT_COLD LlamaMlp(const Context& context, const LlamaConfig& config)
       : gate_up_(
             LlamaNorm(RmsNorm(context / "post_attention_layernorm", config.width, config.epsilon), EnterParallelRegion<tp>{}),
-            Branch(LlamaIn(context / "mlp" / "gate_proj", config.width, config.intermediate_width(), {config.standard_deviation}),
-                   LlamaIn(context / "mlp" / "up_proj", config.width, config.intermediate_width(), {config.standard_deviation})),
+            Branch(PlainIn(context / "mlp" / "gate_proj", config.width, config.intermediate_width(), {config.standard_deviation}),
+                   PlainIn(context / "mlp" / "up_proj", config.width, config.intermediate_width(), {config.standard_deviation})),
             config.recompute == Recomputation::selective),
         down_(SwiGlu{},
-              LlamaOut(context / "mlp" / "down_proj", config.intermediate_width(), config.width,
+              PlainOut(context / "mlp" / "down_proj", config.intermediate_width(), config.width,
                        {llama_residual_deviation(config)}),
               config.recompute == Recomputation::selective),
         dropout_(context / "mlp" / "dropout", config.dropout) {}
@@ -111,8 +153,8 @@ class LlamaMlp : public Module<LlamaMlp> {
   auto forward(const auto& x) const { return x + to_layout_of(x, dropout_(down_(gate_up_(x)))); }
 
  private:
-  RecomputeInput<LlamaNorm, Branch<LlamaIn, LlamaIn>> gate_up_;
-  RecomputeInput<SwiGlu, LlamaOut> down_;
+  RecomputeInput<LlamaNorm, Branch<PlainIn, PlainIn>> gate_up_;
+  RecomputeInput<SwiGlu, PlainOut> down_;
   Dropout dropout_;
 };
 
@@ -149,9 +191,7 @@ struct BasicLlama {
   static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
   static std::size_t sequence(const Config& config) { return config.sequence; }
   WEFT_COLD static void check(const Config& config, const ModelDegrees& degrees) {
-    weft::detail::require_sizes(config.vocabulary, config.width, config.heads);
-    weft::detail::require_heads(detail::llama_heads(config), degrees.tp);
-    weft::detail::require_context(detail::llama_heads(config), config.sequence, degrees);
+    detail::require_llama(config, degrees);
     if (config.intermediate_width() % degrees.tp != 0)
       throw_error<LayoutError>({"intermediate(", config.intermediate_width(), ") % tp(", degrees.tp, ") != 0"});
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Mixtral (arXiv:2401.04088): Llama's blocks with a mixture of SwiGLU experts in place of the MLP. Parameters have Hugging Face's
-// names and shapes, so a checkpoint needs no conversion.
+// Mixtral (arXiv:2401.04088), and Qwen3-MoE with the attention of Qwen3: Llama's blocks with a mixture of SwiGLU experts in place
+// of the MLP. Parameters have the names and shapes of Hugging Face's Mixtral, so a checkpoint needs no conversion.
 //
 //   DataParallel<ExpertParallel<models::Mixtral>> model(mesh, {.experts = 8, .top_k = 2});   // Mesh<dp, ep, edp>
 
@@ -38,6 +38,7 @@ struct MixtralConfig {
   bool tied = false;                              ///< the last projection shares the embedding's table
   Recomputation recompute = Recomputation::none;  ///< the activations that backward recomputes; selective: those of attention
   AttentionMask mask = {};                        ///< causal, without a window
+  AttentionOptions attention = {};
 };
 
 /// The Llama that this Mixtral is without its mixtures.
@@ -55,7 +56,8 @@ inline LlamaConfig llama_of(const MixtralConfig& c) {
           .standard_deviation = c.standard_deviation,
           .tied = c.tied,
           .recompute = c.recompute,
-          .mask = c.mask};
+          .mask = c.mask,
+          .attention = c.attention};
 }
 
 namespace detail {
@@ -108,9 +110,7 @@ struct BasicMixtral {
   static std::size_t sequence(const Config& config) { return config.sequence; }
   static void check(const Config& config, const ModelDegrees& degrees) {
     const LlamaConfig llama = llama_of(config);
-    weft::detail::require_sizes(config.vocabulary, config.width, config.heads);
-    weft::detail::require_heads(detail::llama_heads(llama), degrees.tp);
-    weft::detail::require_context(detail::llama_heads(llama), config.sequence, degrees);
+    detail::require_llama(llama, degrees);
     weft::detail::require_experts(config.experts, llama.intermediate_width(), degrees.ep, degrees.etp);
   }
   template <class Context>

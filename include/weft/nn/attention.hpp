@@ -285,11 +285,14 @@ class CausalAttention : public Attention {
   CausalAttention(const Context& context, const AttentionHeads& heads) : Attention(context, heads) {}
 };
 
-/// Rotary positions (arXiv:2104.09864) on query and key of a tuple (query, key, value), Hugging Face's half-split form.
+/// Rotary positions (arXiv:2104.09864) on query and key of a tuple (query, key, value), Hugging Face's half-split form. Throws
+/// LayoutError for an odd head width, and for a scaling that cannot be.
 class RotaryPositions : public Primitive<RotaryPositions> {
  public:
-  explicit RotaryPositions(std::size_t head_width, double base = 10000) : head_width_(head_width), base_(base) {
+  explicit RotaryPositions(std::size_t head_width, double base = 10000, const RopeScaling& scaling = {})
+      : head_width_(head_width), frequencies_(base, scaling) {
     if (head_width % 2 != 0) throw_error<LayoutError>({"rotary positions need an even head width, not ", head_width});
+    scaling.check();
   }
 
   template <class Context, class X>
@@ -314,14 +317,14 @@ class RotaryPositions : public Primitive<RotaryPositions> {
                                ", expected rows alike of heads of width ", head_width_});
     X q_out(q.device(), q.shape()), k_out(k.device(), k.shape());
     kernels::rope(q.device(), rows, q_columns / head_width_, head_width_, q.data(), q_columns, q_out.data(), q_columns,
-                  positions.data(), base_, inverse);
+                  positions.data(), frequencies_, inverse);
     kernels::rope(k.device(), rows, k_columns / head_width_, head_width_, k.data(), k_columns, k_out.data(), k_columns,
-                  positions.data(), base_, inverse);
+                  positions.data(), frequencies_, inverse);
     return std::tuple<X, X, X>{std::move(q_out), std::move(k_out), std::get<2>(in)};
   }
 
   std::size_t head_width_;
-  double base_;
+  kernels::RopeFrequencies frequencies_;
 };
 
 }  // namespace weft

@@ -6,6 +6,7 @@
 //
 //   Sequential(Linear<Column>(context / "in", width, 4 * width), Gelu{}, Linear<Row>(context / "out", 4 * width, width))
 
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -33,6 +34,7 @@ enum class StoredAs { out_in, in_out };
 struct LinearOptions {
   double standard_deviation = 0.02;
   ParameterSharding sharding = {};  ///< of the dim that tp cuts
+  bool bias = true;                 ///< false: no bias, in a Linear whose type may have one
 };
 
 namespace detail {
@@ -55,9 +57,9 @@ WEFT_OUT_OF_LINE inline void require_inputs_of(const Shape& x, const ParameterSt
 }  // namespace detail
 
 /// y = x Wᵀ + b (out_in) or x W + b (in_out). x [tokens, in] -> [tokens, out]; under tp Column gives [tokens, out / tp], Row
-/// takes [tokens, in / tp]. Parameters: "weight" and, unless Bias is false, "bias" [out]. Throws LayoutError if tp does not
-/// divide the dim it cuts; a Row layer also if its inputs are cut unlike its weight or held alike by several ranks. Numerics: Row
-/// sums tp terms in rank order; equal to one rank up to rounding of that sum.
+/// takes [tokens, in / tp]. Parameters: "weight" and, unless Bias or LinearOptions::bias is false, "bias" [out]. Throws
+/// LayoutError if tp does not divide the dim it cuts; a Row layer also if its inputs are cut unlike its weight or held alike by
+/// several ranks. Numerics: Row sums tp terms in rank order; equal to one rank up to rounding of that sum.
 template <class Mode = Whole, StoredAs Stored = StoredAs::out_in, bool Bias = true>
 class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   static constexpr bool column = std::is_same_v<Mode, Column>, row = std::is_same_v<Mode, Row>,
@@ -90,10 +92,9 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
     auto w = weight.for_operand(inside);
     if constexpr (Bias) {
       using Y = contract_t<decltype(inside), decltype(w), 0, stored_in_out ? 1 : 0>;
-      return Result{linear < stored_in_out ? 1 : 0 > (inside, w, bias_for<Y>(context, inside)), x};
-    } else {
-      return Result{contract < 0, stored_in_out ? 1 : 0 > (inside, w), x};
+      if (bias) return Result{linear < stored_in_out ? 1 : 0 > (inside, w, bias_for<Y>(context, inside)), x};
     }
+    return Result{contract < 0, stored_in_out ? 1 : 0 > (inside, w), x};
   }
   template <class Context, class X, class G>
   auto backward_input(const Context& context, X x, const G& g) {
@@ -105,7 +106,7 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   void backward_weight(const Context& context, D deferred) {
     if constexpr (Bias && !detail::on_host<typename Context::execution_space>) {
       // A library sums the rows in the same pass; on hosts this costs one more pass in any case.
-      if (weight.trainable() && !in_pieces(context, deferred.input)) {
+      if (bias && weight.trainable() && !in_pieces(context, deferred.input)) {
         const auto inside = enter(context, deferred.input);
         if constexpr (stored_in_out)
           return add_bias_gradient(context,
@@ -117,7 +118,7 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
     }
     add_weight_gradient(context, deferred.input, deferred.gradient);
     if constexpr (Bias)
-      if (bias.trainable()) add_bias_gradient(context, sum_rows(deferred.gradient));
+      if (bias && bias->trainable()) add_bias_gradient(context, sum_rows(deferred.gradient));
   }
 
   /// The output and its GELU, for a GELU after this layer (GeluMlp); saves x.
@@ -125,7 +126,7 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   auto forward_gelu(const Context& context, const X& x) const {
     static_assert(Bias && !row,
                   "weft: a GELU follows a Linear with a bias that is Whole or Column: a Row product is a term of a sum");
-    if (in_pieces(context, x)) {
+    if (in_pieces(context, x) || !bias) {
       auto before = forward(context, x).output;
       using Y = decltype(before);
       Y after(before.device(), before.shape());
@@ -148,7 +149,7 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   }
 
   WeightParameter weight;
-  [[no_unique_address]] std::conditional_t<Bias, BiasParameter, NoBias> bias;
+  [[no_unique_address]] std::conditional_t<Bias, std::optional<BiasParameter>, NoBias> bias;
 
  private:
   template <class X, class G>
@@ -158,8 +159,11 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   };
   template <class Context>
   static auto make_bias(const Context& context, std::size_t out, const LinearOptions& options) {
-    if constexpr (Bias) return BiasParameter(context, "bias", {out}, zeros, column ? options.sharding : ParameterSharding{});
-    else return NoBias{};
+    if constexpr (!Bias) return NoBias{};
+    else if (!options.bias) return std::optional<BiasParameter>();
+    else
+      return std::optional<BiasParameter>(std::in_place, context, "bias", Shape{out}, zeros,
+                                          column ? options.sharding : ParameterSharding{});
   }
   template <class Context, class X>
   static auto enter(const Context& context, const X& x) {
@@ -184,9 +188,10 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
     using Y = contract_t<Inside, decltype(w), 0, stored_in_out ? 1 : 0>;
     Y y(x.device(), Shape{x.rows() * context.size(tp{}), stored_in_out ? w.columns() : w.rows()}.set_sharding(
                         1, w.shape().sharding(out_dim)));
+    const typename Y::value_type* added = nullptr;
     if constexpr (Bias)
-      detail::gathered_product<stored_in_out ? 1 : 0>(context.comm(tp{}), x, w, y, bias_for<Y>(context, x).data());
-    else detail::gathered_product<stored_in_out ? 1 : 0>(context.comm(tp{}), x, w, y, nullptr);
+      if (bias) added = bias_for<Y>(context, x).data();  // the parameter's own memory
+    detail::gathered_product<stored_in_out ? 1 : 0>(context.comm(tp{}), x, w, y, added);
     return Result{std::move(y), x};
   }
   template <class Context, class X, class G>
@@ -208,13 +213,13 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   }
   template <class Context, class S>
   void add_bias_gradient(const Context& context, const S& sums) {
-    if constexpr (row) bias.accumulate(context, to<Invariant<tp>>(context, sums));
-    else bias.accumulate(context, sums);
+    if constexpr (row) bias->accumulate(context, to<Invariant<tp>>(context, sums));
+    else bias->accumulate(context, sums);
   }
   // A Row product is a term of a sum, so one rank adds the bias.
   template <class Y, class Context, class X>
   auto bias_for(const Context& context, const X& inside) const {
-    auto b = bias.template for_operand_type<Y>(inside.device());
+    auto b = bias->template for_operand_type<Y>(inside.device());
     if constexpr (row) return to<Partial<tp>>(context, b);
     else return b;
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Layer and RMS normalisation over the columns. Statistics are kept in accumulate_t (float for bfloat16). Under sequence
-// parallelism the rows are cut over tp, so the gradients of gain and bias are Partial<tp>: the types mark them unreduced, and
-// TensorParallel reduces them (the sum that was missing in Megatron-LM#1446).
+// Layer and RMS normalisation over the columns, and RMS normalisation over each head. Statistics are kept in accumulate_t (float
+// for bfloat16). Under sequence parallelism the rows are cut over tp, so the gradients of gain and bias are Partial<tp>: the
+// types mark them unreduced, and TensorParallel reduces them (the sum that was missing in Megatron-LM#1446).
 //
 //   LayerNorm norm(context / "ln_1", width, 1e-5);
 
@@ -11,6 +11,7 @@
 #include <weft/kernels/norm.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/layer/operations/products.hpp>
+#include <weft/layer/operations/reductions.hpp>
 #include <weft/layer/parameter.hpp>
 #include <weft/layer/primitive.hpp>
 
@@ -119,6 +120,57 @@ class RmsNorm : public Primitive<RmsNorm> {
     X x;
     S rstd;
   };
+  double epsilon_;
+};
+
+/// RmsNorm over each head of x [tokens, heads · head_width], with one gain for all heads: the norm of queries and keys (Qwen3,
+/// and Dehghani et al., arXiv:2302.05442). An axis may cut tokens or heads; the gain's gradient is then Partial. Parameter
+/// "weight" [head_width]. Throws ShapeError for columns that are not whole heads.
+class HeadRmsNorm : public Primitive<HeadRmsNorm> {
+ public:
+  template <class Context>
+  HeadRmsNorm(const Context& context, std::size_t head_width, double epsilon = 1e-5)
+      : weight(context, "weight", {head_width}, ones), head_width_(head_width), epsilon_(epsilon) {}
+
+  template <class Context, class X>
+  auto forward(const Context&, const X& x) const {
+    require_not_partial<X>();
+    if (x.columns() % head_width_ != 0)
+      throw_error<ShapeError>({"a norm of heads of ", x.shape().text(), " that are not whole heads of width ", head_width_});
+    using S = detail::Statistics<X>;
+    X y(x.device(), x.shape());
+    S rstd(x.device(), {x.size() / head_width_});
+    kernels::rms_norm_forward(x.device(), rstd.size(), head_width_, x.data(), weight.for_operand(x).data(), y.data(), rstd.data(),
+                              epsilon_);
+    return Result{std::move(y), Saved<X, S>{x, std::move(rstd)}};
+  }
+  template <class Context, class Saved, class G>
+  auto backward_input(const Context&, Saved saved, const G& g) {
+    require_gradient_of<decltype(saved.x), G>();
+    G dx(g.device(), g.shape());
+    kernels::rms_norm_backward_input(g.device(), saved.rstd.size(), head_width_, saved.x.data(),
+                                     weight.for_operand(saved.x).data(), saved.rstd.data(), g.data(), dx.data(), false);
+    return InputGradient{std::move(dx), std::pair{std::move(saved), g}};
+  }
+  template <class Context, class D>
+  void backward_weight(const Context&, D deferred) {
+    if (!weight.trainable()) return;
+    auto& [saved, g] = deferred;
+    using G = std::remove_cvref_t<decltype(g)>;
+    const auto gain = weight.template open_gradient<detail::summed_t<G, accumulate_t<typename G::value_type>>>(g.device());
+    kernels::rms_norm_backward_weight(g.device(), saved.rstd.size(), head_width_, saved.x.data(), saved.rstd.data(), g.data(),
+                                      gain.data, !gain.first);
+  }
+
+  Parameter<> weight;
+
+ private:
+  template <class X, class S>
+  struct Saved {
+    X x;
+    S rstd;
+  };
+  std::size_t head_width_;
   double epsilon_;
 };
 

@@ -23,6 +23,7 @@ struct SavedHalf {
   SavedNorm norm;
   Block entered;             ///< the input of the column-parallel layers, in its kept form
   std::vector<Block> inner;  ///< of attention or activation, freed after its gradient
+  std::vector<Block> heads;  ///< of the norms of queries and keys
   Block row;                 ///< the input of the row-parallel layer
 };
 struct SavedBlock {
@@ -137,6 +138,13 @@ class Layers {
       saved.entered = inside;
       const Block q = matrix(m.rows, m.query), k = matrix(m.rows, m.key), v = matrix(m.rows, m.key);
       alive = {q, k};
+      if (m.query_key_norm) {
+        saved.heads = alive;
+        for (const std::size_t heads : {m.heads, m.kv_heads}) {
+          alive.push_back(matrix(m.rows, heads * m.head));
+          saved.heads.push_back(ledger_->take(m.rows * heads * m.sum));
+        }
+      }
       const Block positions = ledger_->take(m.rows * 4);
       input = {v, matrix(m.rows, m.query), matrix(m.rows, m.key)};
     } else {
@@ -251,6 +259,12 @@ class Layers {
       const Block positions = ledger_->take(m.rows * 4);
       core[0] = matrix(m.rows, m.query);
       core[1] = matrix(m.rows, m.key);
+      if (m.query_key_norm) {
+        saved.heads.insert(saved.heads.end(), core.begin(), core.begin() + 2);
+        core[1] = matrix(m.rows, m.key);
+        core[0] = matrix(m.rows, m.query);
+        deferred.push_back(std::move(saved.heads));
+      }
     }
     std::vector<Block> columns = core;
     Block sum;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <initializer_list>
 #include <vector>
 
 #include <weft/plan/memory.hpp>
@@ -30,9 +31,12 @@ class LocalModel {
         sharded_rows(l.sequence_parallel && l.tp > 1),
         summed(l.tp > 1),
         lean(l.recompute == Recompute::selective),
+        query_key_value_bias(m.query_key_value_bias),
+        output_bias(m.output_bias),
+        query_key_norm(m.query_key_norm),
         width(m.width) {
     const std::size_t kv = m.kv_heads ? m.kv_heads : m.heads;
-    head = m.width / m.heads;
+    head = m.head_width ? m.head_width : m.width / m.heads;
     value = std::size_t(element_bytes(l.precision).value);
     sum = std::max<std::size_t>(4, value);
     heads = m.heads / l.tp;
@@ -61,7 +65,16 @@ class LocalModel {
           {width, width, width * fused, fused, query * width, width, width, width, width * middle, middle, middle * width, width},
           0};
     }
-    UnitSizes unit{{width, query * width, key * width, key * width, query * width, width}, 0};
+    UnitSizes unit{{width}, 0};
+    const auto add = [&](std::initializer_list<std::size_t> sizes) { unit.parameters.insert(unit.parameters.end(), sizes); };
+    for (const std::size_t columns : {query, key, key}) {
+      add({columns * width});
+      if (query_key_value_bias) add({columns});
+    }
+    add({query * width});
+    if (output_bias) add({width});
+    if (query_key_norm) add({head, head});
+    add({width});
     if (mixture) unit.parameters.push_back(experts * width);
     auto& inner = mixture ? unit.experts : unit.parameters;
     inner.insert(inner.end(), 3 * (mixture ? experts / layout.ep : 1), middle * width);
@@ -81,6 +94,7 @@ class LocalModel {
 
   StepLayout layout;
   bool gated, mixture, tied, dropout, sharded_rows, summed, lean;  // gated: Llama's block, without biases
+  bool query_key_value_bias, output_bias, query_key_norm;          // unless it is asked for them
   std::size_t width, head = 0, value = 4, sum = 4;                 // bytes of an element, and of a statistic
   std::size_t heads = 0, kv_heads = 0, query = 0, key = 0, middle = 0, vocabulary = 0, length = 0, rows = 0, own_rows = 0;
   std::size_t experts = 0, top_k = 0, routed_rows = 0;

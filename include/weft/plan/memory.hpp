@@ -58,6 +58,9 @@ struct ModelSizes {
   std::size_t intermediate = 0;  ///< of the MLP (llama) or an expert (mixtral); 0: the model's own rule
   std::size_t sequence = 256, vocabulary = 256;
   std::size_t experts = 8, top_k = 2;
+  // llama, mixtral: models::AttentionOptions
+  std::size_t head_width = 0;  ///< 0: width / heads
+  bool query_key_value_bias = false, output_bias = false, query_key_norm = false;
   bool tied = false;     ///< llama, mixtral: the last projection shares the embedding's table (GPT-2's always does)
   bool dropout = false;  ///< keeps no masks, but copies
 };

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The architectures of `transformers` that weft's models are. One model is several of them: models::Llama is llama, qwen2 or
+// qwen3, and models::Mixtral is mixtral or qwen3_moe, by what its attention has.
+//
+//   architecture_of(models::LlamaConfig{.attention = {.query_key_norm = true}}).type   // "qwen3"
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include <weft/models/gpt.hpp>
+#include <weft/models/llama.hpp>
+#include <weft/models/mixtral.hpp>
+
+namespace weft::hugging_face::detail {
+
+struct Architecture {
+  std::string_view type;        ///< model_type in config.json
+  std::string_view class_name;  ///< with the last projection
+  std::string_view base_name;   ///< without it
+  std::string_view model;       ///< weft's, by the first architecture that it was
+};
+
+inline constexpr std::array<Architecture, 6> architectures = {{{"gpt2", "GPT2LMHeadModel", "GPT2Model", "gpt2"},
+                                                               {"llama", "LlamaForCausalLM", "LlamaModel", "llama"},
+                                                               {"qwen2", "Qwen2ForCausalLM", "Qwen2Model", "llama"},
+                                                               {"qwen3", "Qwen3ForCausalLM", "Qwen3Model", "llama"},
+                                                               {"mixtral", "MixtralForCausalLM", "MixtralModel", "mixtral"},
+                                                               {"qwen3_moe", "Qwen3MoeForCausalLM", "Qwen3MoeModel", "mixtral"}}};
+
+/// Null for a model_type that weft does not know.
+constexpr const Architecture* find_architecture(std::string_view type) {
+  for (const Architecture& one : architectures)
+    if (one.type == type) return &one;
+  return nullptr;
+}
+
+/// The architecture as which a model is written.
+constexpr const Architecture& architecture_of(const models::GptConfig&) { return architectures[0]; }
+constexpr const Architecture& architecture_of(const models::LlamaConfig& config) {
+  const bool qwen2 = config.attention.bias == models::AttentionBias::query_key_value;
+  return architectures[config.attention.query_key_norm ? 3 : qwen2 ? 2 : 1];
+}
+constexpr const Architecture& architecture_of(const models::MixtralConfig& config) {
+  return architectures[config.attention.query_key_norm ? 5 : 4];
+}
+
+/// The name of weft's model of a config, as Architecture::model has it.
+template <class Config>
+constexpr std::string_view model_of() {
+  return std::is_same_v<Config, models::GptConfig> ? "gpt2" : std::is_same_v<Config, models::LlamaConfig> ? "llama" : "mixtral";
+}
+
+template <class Config>
+constexpr bool is_known = std::is_same_v<Config, models::GptConfig> || std::is_same_v<Config, models::LlamaConfig> ||
+                          std::is_same_v<Config, models::MixtralConfig>;
+
+/// True, or an error of the compiler: `transformers` knows a model by its architecture, and a user's has none.
+template <class Model>
+constexpr bool require_known() {
+  static_assert(
+      is_known<typename Model::Config>,
+      "weft: hugging_face::load and save are of models::Gpt, Llama and Mixtral; checkpoint::load and save of every model");
+  return is_known<typename Model::Config>;
+}
+
+/// The name under which `transformers` stores a parameter of weft's, which has that of Mixtral.
+inline std::string stored_name(std::string name, const Architecture& architecture) {
+  constexpr std::string_view mixture = ".block_sparse_moe.";
+  const auto at = architecture.type == "qwen3_moe" ? name.find(mixture) : name.npos;
+  if (at == name.npos) return name;
+  name.replace(at, mixture.size(), ".mlp.");
+  for (const auto& [weft, theirs] : {std::pair{".w1.", ".gate_proj."}, {".w3.", ".up_proj."}, {".w2.", ".down_proj."}})
+    if (const auto inner = name.rfind(weft); inner != name.npos) name.replace(inner, 4, theirs);
+  return name;
+}
+
+}  // namespace weft::hugging_face::detail
