@@ -24,6 +24,16 @@ TEST_CASE("Llama decodes with a cache as its whole forward does") {
                                                                                           1e-12);
 }
 
+TEST_CASE("Llama's relatives decode the same") {
+  models::LlamaConfig config = config_of();
+  config.attention = {.head_width = 6,
+                      .bias = models::AttentionBias::all,
+                      .query_key_norm = true,
+                      .rope_scaling = {.type = RopeScaling::Type::linear, .factor = 4}};
+  check_decoding<DataParallel<TensorParallel<PipelineParallel<Model>>>, Mesh<dp, tp, pp>>(config, {{4, {.tp = 2, .pp = 2}}},
+                                                                                          1e-12);
+}
+
 TEST_CASE("Llama whose rows tp cuts between blocks decodes the same") {
   check_decoding<FullyShardedDataParallel<SequenceParallel<PipelineParallel<Model>>>, Mesh<dp, tp, pp>>(
       config_of(), {{2, {.tp = 2}}, {4, {.tp = 2, .pp = 2}}}, 1e-12);
