@@ -9,5 +9,5 @@ TEST_CASE("Mixtral decodes with a cache as its whole forward does") {
   using Model = models::BasicMixtral<double>;
   check_decoding<FullyShardedDataParallel<TensorParallel<ExpertParallel<PipelineParallel<Model>>>>, ExpertMesh>(
       mixtral_config(),
-      {{2, {.tp = 2}}, {2, {.pp = 2}}, {2, {.ep = 2}}, {2, {.tp = 2, .ep = 2}}, {4, {.tp = 2, .pp = 2, .ep = 2}}}, 1e-12);
+      {{2, {.tp = 2}}, {2, {.pp = 2}}, {2, {.ep = 2}}, {2, {.tp = 2, .ep = 2}}, {4, {.tp = 2, .ep = 2, .pp = 2}}}, 1e-12);
 }
