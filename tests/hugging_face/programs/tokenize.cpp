@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Encodes and decodes for test_tokenizers.py and bench/tokenizer.
 //
-//   tokenize FILE TEXTS OUT      TEXTS: for each text its length as uint32 and its bytes. OUT, for each: number of ids and ids with
+//   tokenize FILE TEXTS OUT      TEXTS: for each text its length as uint32 and its bytes. OUT, for each: number of ids and ids
+//   with
 //                                special tokens, the same without, then the decoded text with and without special tokens
 //   tokenize FILE TEXT           encodes the whole text once and once more, and prints megabytes in a second of the second time
 #include <chrono>

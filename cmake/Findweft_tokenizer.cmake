@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+# What tokenizers need, as weft_deps::tokenizer: PCRE2 of 8-bit units, 10.40 or newer (\p{White_Space}), utf8proc and nlohmann's JSON.
+find_path(WEFT_PCRE2_INCLUDE pcre2.h)
+find_library(WEFT_PCRE2_LIBRARY pcre2-8)
+find_path(WEFT_UTF8PROC_INCLUDE utf8proc.h)
+find_library(WEFT_UTF8PROC_LIBRARY utf8proc)
+mark_as_advanced(WEFT_PCRE2_INCLUDE WEFT_PCRE2_LIBRARY WEFT_UTF8PROC_INCLUDE WEFT_UTF8PROC_LIBRARY)
+find_package(nlohmann_json 3.7 QUIET GLOBAL)
+set(weft_pcre2_version)
+if(WEFT_PCRE2_INCLUDE)
+  file(STRINGS ${WEFT_PCRE2_INCLUDE}/pcre2.h weft_pcre2_version REGEX "^#define PCRE2_(MAJOR|MINOR) +[0-9]+")
+  string(REGEX REPLACE "[^;0-9]*PCRE2_M[A-Z]+ +" "" weft_pcre2_version "${weft_pcre2_version}")
+  string(REPLACE ";" "." weft_pcre2_version "${weft_pcre2_version}")
+endif()
+set(weft_pcre2_new_enough)
+if(weft_pcre2_version VERSION_GREATER_EQUAL 10.40)
+  set(weft_pcre2_new_enough TRUE)
+endif()
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(weft_tokenizer REQUIRED_VARS WEFT_PCRE2_LIBRARY WEFT_PCRE2_INCLUDE weft_pcre2_new_enough
+                                                               WEFT_UTF8PROC_LIBRARY WEFT_UTF8PROC_INCLUDE nlohmann_json_FOUND)
+if(weft_tokenizer_FOUND AND NOT TARGET weft_deps::tokenizer)
+  add_library(weft_deps::tokenizer INTERFACE IMPORTED GLOBAL)
+  set_target_properties(weft_deps::tokenizer PROPERTIES
+    INTERFACE_LINK_LIBRARIES "${WEFT_PCRE2_LIBRARY};${WEFT_UTF8PROC_LIBRARY};nlohmann_json::nlohmann_json")
+  # In their own place and not among the system's folders, where gcc would look for them in another order.
+  set(folders ${WEFT_PCRE2_INCLUDE} ${WEFT_UTF8PROC_INCLUDE})
+  list(REMOVE_DUPLICATES folders)
+  list(REMOVE_ITEM folders /usr/include)
+  set_target_properties(weft_deps::tokenizer PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${folders}")
+endif()
