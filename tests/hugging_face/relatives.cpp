@@ -55,8 +55,8 @@ std::vector<std::string> check_layouts(const std::vector<MatrixEntry>& layouts, 
     CHECK(text_of(folder(i) + "/config.json") == text_of(folder(0) + "/config.json"));
   }
   std::vector<std::string> names;
-  for (const auto& tensor : checkpoint::Safetensors::open(folder(0) + "/model.safetensors").tensors())
-    names.push_back(tensor.name);
+  const auto file = checkpoint::Safetensors::open(folder(0) + "/model.safetensors");
+  for (const auto& tensor : file.tensors()) names.push_back(tensor.name);
   return names;
 }
 bool has(const std::vector<std::string>& names, const std::string& name) {

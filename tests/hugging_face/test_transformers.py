@@ -109,7 +109,8 @@ def compare():
                 safetensors.torch.save_file({key: tensor.contiguous() for key, tensor in model.state_dict().items()},
                                             first + "/model.safetensors", {"format": "pt"})
                 assert any("gate_up_proj" in key for key in model.state_dict())
-            model.float()
+            if narrow:  # its own numbers in float; what .float() gives has frequencies that were rounded
+                model = type(model).from_pretrained(first, dtype=torch.float32).eval()
             text = ",".join(map(str, TOKENS))
             ran = subprocess.run([sys.argv[1], "4", "2", first, text, logits, second], capture_output=True, text=True)
             if ran.returncode != 0:

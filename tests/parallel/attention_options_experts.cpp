@@ -18,7 +18,7 @@ TEST_CASE("experts behind an attention with all options") {
                                               {2, {.tp = 2}, 2},
                                               {4, {.tp = 4, .ep = 2}, 1},
                                               {4, {.cp = 2, .ep = 4}, 2},
-                                              {4, {.ep = 2, .pp = 2}, 4, "zbv"},
+                                              {4, {.ep = 2, .pp = 2}, 4, "1f1b"},
                                               {4, {.tp = 2, .etp = 2}, 2, "1f1b", 3}};
     CHECK(check_matrix<RingExperts, FoldedMesh>(entries, config, [](const auto&) { return true; }) == entries.size());
   }
