@@ -16,11 +16,10 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -28,6 +27,7 @@
 #include <weft/checkpoint/folder.hpp>
 #include <weft/checkpoint/safetensors.hpp>
 #include <weft/comm/agree.hpp>
+#include <weft/core/input_file.hpp>
 #if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi.hpp>)
 #include <weft/comm/mpi.hpp>
 #endif
@@ -76,8 +76,8 @@ Prompts prompts_of(const Options& o, const hugging_face::Tokenizer* tokenizer) {
   for (const std::string& prompt : o.prompts) all.push_back(tokenizer->encode(prompt));
   for (const std::string& tokens : o.tokens) all.push_back(numbers_of(tokens, "--tokens"));
   if (!o.token_file.empty()) {
-    std::ifstream file(o.token_file, std::ios::binary);
-    if (!file) throw UsageError("generate: --token-file " + o.token_file + " cannot be opened");
+    constexpr std::size_t most = 64u << 20;
+    std::istringstream file(weft::detail::InputFile("generate", o.token_file, "token file", most).read());
     for (std::string line; std::getline(file, line);)
       if (auto numbers = numbers_of(line, "--token-file " + o.token_file); !numbers.empty()) all.push_back(std::move(numbers));
     if (all.empty())

@@ -101,7 +101,7 @@ for words, code, said in [
     (("--tokens", "1,256"), 2, "256"),
     (("--tokens", ""), 2, "an empty prompt"),
     ((), 2, "one of --prompt TEXT, --tokens 1,2,3 and --token-file FILE is needed"),
-    (("--token-file", scratch / "none"), 2, "cannot be opened"),
+    (("--token-file", scratch / "none"), 2, "there is no such file"),
     (("--tokens", "1", "--top-p", 0), 2, "top_p"),
     (("--tokens", "1", "--tp", 3), 2, "tp(3)"),
 ]:
