@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Matrix products. On hosts float and bfloat16 use oneDNN, float16 too after widening to float, and double uses a blocked kernel
-// of weft's own; Kokkos::Cuda uses cuBLASLt; other spaces use a plain loop.
+// of weft's own; products of few rows, but of bfloat16, go along the right matrix once. Kokkos::Cuda uses cuBLASLt; other spaces
+// use a plain loop.
 //
 //   kernels::matmul(device, Transpose::no, Transpose::yes, rows, outputs, inputs, x, inputs, weight, inputs, y, outputs, false,
 //                   bias);
@@ -12,6 +13,7 @@
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/loops.hpp>
 #include <weft/kernels/detail/matmul_cublas.hpp>
+#include <weft/kernels/detail/matmul_few_rows.hpp>
 #include <weft/kernels/detail/matmul_half.hpp>
 #include <weft/kernels/detail/matmul_loops.hpp>
 #include <weft/kernels/detail/matmul_onednn.hpp>
@@ -41,6 +43,9 @@ void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, 
                                   .ldb = ldb,
                                   .ldc = ldc,
                                   .accumulate = accumulate};
+  if constexpr (detail::on_host<Exec> && !std::is_same_v<T, bfloat16>) {  // of which oneDNN multiplies pairs
+    if (m <= detail::few_rows && !shape.transpose_a && k != 0) return detail::matmul_few_rows(device, shape, a, b, c, bias);
+  }
   if constexpr (detail::on_host<Exec> && std::is_same_v<T, float16>) {
     if (k != 0)
       return detail::matmul_half(

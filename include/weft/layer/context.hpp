@@ -46,6 +46,8 @@ struct ExpertMeshAxis {
   using axis = void;
 };
 
+struct CachedTokens;
+
 /// The run as layers see it: the part of a context on which no type depends.
 struct Environment {
   std::uint64_t seed = 1;     ///< of weights and dropout
@@ -58,6 +60,8 @@ struct Environment {
   /// The document of each token of this micro-batch, [rows], in the device's memory and before cp and tp cut the rows; null: a
   /// sequence is one document. See documents_of(context, x), layer/global_index.hpp.
   std::shared_ptr<const std::int32_t> documents = nullptr;
+  /// While a model decodes: where its attention layers keep keys and values, and which token each row is; else null.
+  CachedTokens* cached = nullptr;
   bool ulysses = false;      ///< ModelOptions::context: attention over cp is by Ulysses, else by a ring
   bool training = true;      ///< dropout is active
   double loss_gradient = 1;  ///< of each token's loss: the loss scale over the tokens that count in the global batch

@@ -13,6 +13,7 @@
 #include <weft/device/parallel_for.hpp>
 #include <weft/kernels/attention_mask.hpp>
 #include <weft/layer/context.hpp>
+#include <weft/layer/key_value_cache.hpp>
 #include <weft/mesh/zigzag.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -179,7 +180,8 @@ std::size_t sequence_length(const Context& context, const X& x) {
 }
 
 /// The position in its document of each local row (dim 0), [rows]; without Batch::documents a sequence is one document. The rows
-/// of a micro-batch are sequences of Environment::length tokens, one after the other, or this rank's part of each (Zigzag).
+/// of a micro-batch are sequences of Environment::length tokens, one after the other, or this rank's part of each (Zigzag). While
+/// a model decodes, a row's position counts the tokens that the cache has of its sequence.
 template <class Context, AnyTensor X>
 Tensor<std::int32_t, typename X::execution_space> positions_of(const Context& context, const X& x) {
   Tensor<std::int32_t, typename X::execution_space> positions(x.device(), {x.shape()[0]});
@@ -189,9 +191,14 @@ Tensor<std::int32_t, typename X::execution_space> positions_of(const Context& co
                     first = context.env.first_row * each;  // a micro-batch begins with a sequence
   std::int32_t* out = positions.data();
   const std::int32_t* const documents = context.env.documents.get();
+  const std::int32_t* const cached = context.env.cached == nullptr ? nullptr : context.env.cached->positions;
   detail::for_each_index(
       x.device(), x.shape()[0], KOKKOS_LAMBDA(const std::size_t row) {
         const std::size_t token = place.row(row) - first, position = token % length;
+        if (cached != nullptr) {
+          out[row] = cached[token];
+          return;
+        }
         const std::size_t begin = documents ? kernels::document_begin(documents + (token - position), position) : 0;
         out[row] = static_cast<std::int32_t>(position - begin);
       });

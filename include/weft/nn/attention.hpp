@@ -18,6 +18,7 @@
 #include <weft/layer/model.hpp>
 #include <weft/layer/primitive.hpp>
 #include <weft/mesh/layout.hpp>
+#include <weft/nn/cached_attention.hpp>
 #include <weft/nn/norm.hpp>
 #include <weft/nn/ring_attention.hpp>
 #include <weft/nn/ulysses_attention.hpp>
@@ -88,7 +89,7 @@ class Attention : public Primitive<Attention> {
     X y(first_of(input).device(), {first_of(input).rows(), heads_.query * heads_.width});
     if constexpr (Context::has(cp{})) {
       using S = Whichever<decltype(in_place(context, input, y)), decltype(by_heads(context, input, y))>;
-      if (detail::uses_ulysses(context)) {
+      if (detail::uses_ulysses(context) && context.env.cached == nullptr) {
         S saved{{}, by_heads(context, input, y)};
         return Result{std::move(y), std::move(saved)};
       }
@@ -146,6 +147,8 @@ class Attention : public Primitive<Attention> {
   auto in_place(const Context& context, const Input& input, const X& y) const {
     const auto extents = extents_of(context, y);
     const auto in = operands_of<const typename X::value_type>(input);
+    if (context.env.cached != nullptr && detail::attend_cached(y.device(), *context.env.cached, mask_, extents, in, y.data()))
+      return Saved<Input, X, detail::Statistics<X>>{input, y, {}};
     detail::Statistics<X> log_sum_exp(y.device(), {extents.sequences, extents.heads, extents.length});
     bool alone = true;
     if constexpr (Context::has(cp{})) {

@@ -85,7 +85,9 @@ class LearnedPositions : public Primitive<LearnedPositions> {
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
     require_not_partial<X>();
-    if (const std::size_t length = detail::whole_sequence_length(context, x); length > table.state().global()[0])
+    const detail::CachedTokens* cached = context.env.cached;
+    if (const std::size_t length = cached != nullptr ? cached->longest : detail::whole_sequence_length(context, x);
+        length > table.state().global()[0])
       throw_error<ShapeError>(
           {"a sequence of ", length, " tokens, but ", table.state().name(), " holds ", table.state().global()[0], " positions"});
     auto positions = positions_of(context, x);

@@ -158,6 +158,10 @@ class Router {
   template <class Context, class Rows>
   auto forward(const Context& context, const Rows& rows, std::size_t grain = 1) const {
     require_whole_rows<Rows>();
+    if (context.env.cached != nullptr && options_.drop != nn::Drop::none)
+      throw_error<UsageError>(
+          {"decode: experts that drop tokens (drop, capacity factor) would drop others than in a whole sequence: "
+           "set drop to none, or use model.logits of the whole sequence"});
     using A = accumulate_t<typename Rows::value_type>;
     using Exec = typename Rows::execution_space;
     auto& device = rows.device();

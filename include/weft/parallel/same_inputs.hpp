@@ -159,6 +159,18 @@ void require_prompt(const Context& context, std::span<const std::int32_t> tokens
   require_batches(context, TokenBatch{.tokens = {tokens.begin(), tokens.end()}, .sequences = 1, .length = tokens.size()}, false);
 }
 
+/// The same for new tokens of several sequences.
+template <class Context>
+void require_prompts(const Context& context, std::span<const std::vector<std::int32_t>> tokens) {
+  TokenBatch all{.sequences = tokens.size(), .length = 0};
+  for (const auto& one : tokens) {
+    all.tokens.insert(all.tokens.end(), one.begin(), one.end());
+    all.targets.push_back(std::int32_t(one.size()));
+  }
+  all.length = all.tokens.size();
+  require_batches(context, all, false);
+}
+
 }  // namespace weft::detail
 
 #ifndef WEFT_COMPILED

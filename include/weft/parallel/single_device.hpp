@@ -14,6 +14,7 @@
 
 #include <weft/parallel/nesting.hpp>
 #include <weft/parallel/wrapper.hpp>
+#include <weft/pipeline/decode.hpp>
 
 namespace weft {
 
@@ -68,6 +69,20 @@ class SingleDevice {
   std::vector<double> logits(std::span<const std::int32_t> tokens) { return detail::all_logits(stages_, here(), tokens); }
   Prediction predict(const Batch& batch, Gather gather = Gather::share) {
     return detail::predict(stages_, here(), batch, gather);
+  }
+  // Tokens one after the other, as Wrapper's.
+  std::vector<double> decode(KeyValueCache& cache, std::span<const std::vector<std::int32_t>> tokens) {
+    return detail::decode<double>(stages_, here(), cache, tokens, tokens.size() * vocabulary(),
+                                  [](const std::vector<double>& logits) { return logits; });
+  }
+  template <class Choose>
+  requires std::is_invocable_r_v<std::vector<std::int32_t>, Choose&, const std::vector<double>&> std::vector<std::int32_t> decode(
+      KeyValueCache& cache, std::span<const std::vector<std::int32_t>> tokens, Choose choose) {
+    return detail::decode<std::int32_t>(stages_, here(), cache, tokens, tokens.size(), choose);
+  }
+  std::size_t vocabulary() {
+    if constexpr (requires { M::vocabulary(stages_.config()); }) return M::vocabulary(stages_.config());
+    else return 0;
   }
   // Loops of one's own, as Wrapper's.
   template <class... X>

@@ -32,6 +32,7 @@
 #include <weft/parallel/same_inputs.hpp>
 #include <weft/parallel/same_parameters.hpp>
 #include <weft/parallel/whole_parameter.hpp>
+#include <weft/pipeline/decode.hpp>
 #include <weft/pipeline/logits.hpp>
 #include <weft/pipeline/own_loop.hpp>
 #include <weft/pipeline/predictions.hpp>
@@ -181,6 +182,37 @@ class Wrapper {
       detail::require_prompt(context, tokens);
       return detail::all_logits(stages, context, tokens);
     });
+  }
+
+  // ---- one token after the other (generation/generate.hpp)
+
+  /// Appends new tokens to the sequences of `cache`, none to those whose vector is empty, and returns the logits [sequences,
+  /// vocabulary] after the last token of each (0 where there is no new one). The first call takes the prompts, of any lengths;
+  /// later ones usually one token each, which then costs one row of each layer. The same on all ranks of one share, which pass
+  /// the same tokens; under FSDP and ep all data ranks call it together. Numerics: those of `logits` up to rounding. Throws
+  /// ShapeError if a sequence would be longer than the cache or the model has room for, UsageError for other tokens on other
+  /// ranks, under cp, for a mask that is not causal, and for experts that drop tokens; the cache is then as before.
+  std::vector<double> decode(KeyValueCache& cache, std::span<const std::vector<std::int32_t>> tokens) {
+    return enter(here(), [&](const auto& context, auto& stages) {
+      detail::require_prompts(context, tokens);
+      return detail::decode<double>(stages, context, cache, tokens, tokens.size() * vocabulary(),
+                                    [](const std::vector<double>& logits) { return logits; });
+    });
+  }
+  /// The same, but returns the tokens that choose(logits) has made of the logits, one for each sequence. It is called where the
+  /// logits are, so they do not go through the pipeline; ranks that call it must choose alike.
+  template <class Choose>
+  requires std::is_invocable_r_v<std::vector<std::int32_t>, Choose&, const std::vector<double>&> std::vector<std::int32_t> decode(
+      KeyValueCache& cache, std::span<const std::vector<std::int32_t>> tokens, Choose choose) {
+    return enter(here(), [&](const auto& context, auto& stages) {
+      detail::require_prompts(context, tokens);
+      return detail::decode<std::int32_t>(stages, context, cache, tokens, tokens.size(), choose);
+    });
+  }
+  /// The tokens that a model knows; 0 if its type does not say.
+  std::size_t vocabulary() {
+    if constexpr (requires { model_type::vocabulary(stages().config()); }) return model_type::vocabulary(stages().config());
+    else return 0;
   }
 
   // ---- loops of one's own (pipeline/model_call.hpp)

@@ -143,6 +143,15 @@ auto attention_gradient(const X& q, const X& k, const X& v, const Attended<X, L>
 
 namespace detail {
 
+/// Keys of earlier tokens are in the cache of the layer Attention, and this operation would not see them.
+template <class C, class X>
+void refuse_cache(const Variable<C, X>& q) {
+  if (q.context().env.cached != nullptr)
+    throw_error<UsageError>(
+        {"decode: this model calls the operation attention, which keeps no keys and values of earlier tokens: "
+         "use the layer Attention, or model.logits of the whole sequence"});
+}
+
 /// Attention in a Module's forward; its three gradients are made together. M: the tensor of the mask, or Nothing.
 template <class Context, class X, class R, class M>
 struct RecordedAttention : TapeStep<Context>, ValueNode<X> {
@@ -190,11 +199,13 @@ namespace operations {
 /// The same on Variables: the output alone, [heads, tokens, width]. The mask of one's own is a constant.
 template <class C, class X>
 auto attention(const Variable<C, X>& q, const Variable<C, X>& k, const Variable<C, X>& v, const AttentionMask& mask = {}) {
+  detail::refuse_cache(q);
   return detail::record_attention(q, k, v, attention(q.value(), k.value(), v.value(), mask), mask, Nothing());
 }
 template <class C, class X, class M>
 auto attention(const Variable<C, X>& q, const Variable<C, X>& k, const Variable<C, X>& v, const AttentionMask& mask,
                const Variable<C, M>& hidden) {
+  detail::refuse_cache(q);
   return detail::record_attention(q, k, v, attention(q.value(), k.value(), v.value(), mask, hidden.value()), mask,
                                   hidden.value());
 }

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// Continues texts by a model of a folder of `transformers`, with a key-value cache, over tensor and pipeline parallel ranks.
+//
+//   ./examples/run generate --load llama --prompt "Once upon a time"                   greedy, 64 new tokens
+//   ./examples/run generate --load llama --prompt "Hello" --tp 2 --pp 2 --temperature 0.8 --top-p 0.9 --seed 7
+//   ./examples/run generate --load gpt2 --tokens 464,318,257 --max-new-tokens 16       ids in, ids out
+//   ./examples/run generate --load gpt2 --token-file prompts.txt                       a prompt a line, in one batch
+//   ./examples/run generate --load gpt2 --token-file prompts.txt --logits out.safetensors     logits [tokens, vocabulary] instead
+//
+// Every layout and rank draws the same tokens for a seed. With several --prompt, or lines, each continues on a line of its own.
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include <weft/checkpoint/folder.hpp>
+#include <weft/checkpoint/safetensors.hpp>
+#include <weft/comm/agree.hpp>
+#include <weft/core/input_file.hpp>
+#if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi.hpp>)
+#include <weft/comm/mpi.hpp>
+#endif
+#include <weft/hugging_face/stop_tokens.hpp>
+#include <weft/hugging_face/tokenizer.hpp>
+#include <weft/runtime/run.hpp>
+
+#include "model.hpp"
+
+namespace {
+
+using namespace weft;
+using generate_text::LoadedModel;
+using Prompts = std::vector<std::vector<std::int32_t>>;
+
+struct Options {
+  std::string load, token_file, logits;
+  std::vector<std::string> prompts, tokens;
+  std::optional<std::string> stop;
+  generate_text::Layout layout;
+  std::size_t max_new_tokens = 64;
+  Sampling sampling;
+  bool quiet = false;
+};
+
+/// Whole numbers with commas or spaces between.
+std::vector<std::int32_t> numbers_of(const std::string& text, const std::string& option) {
+  std::vector<std::int32_t> numbers;
+  for (std::size_t at = 0; (at = text.find_first_not_of(", \t\r", at)) != std::string::npos;) {
+    const std::size_t end = std::min(text.find_first_of(", \t\r", at), text.size());
+    std::int32_t number = -1;
+    const auto [last, error] = std::from_chars(text.data() + at, text.data() + end, number);
+    if (error != std::errc() || last != text.data() + end || number < 0)
+      throw UsageError("generate: " + option + ": '" + text.substr(at, end - at) +
+                       "' is no token: whole numbers such as 464,318");
+    numbers.push_back(number);
+    at = end;
+  }
+  return numbers;
+}
+
+Prompts prompts_of(const Options& o, const hugging_face::Tokenizer* tokenizer) {
+  if (int(!o.prompts.empty()) + int(!o.tokens.empty()) + int(!o.token_file.empty()) != 1)
+    throw UsageError("generate: one of --prompt TEXT, --tokens 1,2,3 and --token-file FILE is needed");
+  Prompts all;
+  for (const std::string& prompt : o.prompts) all.push_back(tokenizer->encode(prompt));
+  for (const std::string& tokens : o.tokens) all.push_back(numbers_of(tokens, "--tokens"));
+  if (!o.token_file.empty()) {
+    constexpr std::size_t most = 64u << 20;
+    std::istringstream file(weft::detail::InputFile("generate", o.token_file, "token file", most).read());
+    for (std::string line; std::getline(file, line);)
+      if (auto numbers = numbers_of(line, "--token-file " + o.token_file); !numbers.empty()) all.push_back(std::move(numbers));
+    if (all.empty())
+      throw UsageError("generate: --token-file " + o.token_file + " holds no tokens: a prompt a line, such as 464,318");
+  }
+  for (const auto& prompt : all)
+    if (prompt.empty()) throw UsageError("generate: an empty prompt: the first token follows some token");
+  return all;
+}
+
+void print(const std::vector<std::int32_t>& tokens, const hugging_face::Tokenizer* tokenizer) {
+  std::string text;
+  if (tokenizer != nullptr) {
+    text = tokenizer->decode(tokens);
+  } else {
+    for (const std::int32_t token : tokens) text += (text.empty() ? "" : ",") + std::to_string(token);
+  }
+  std::printf("%s\n", text.c_str());
+}
+
+/// "logits" and "tokens" of one sequence, "logits.0", "logits.1", ... of several.
+void write_logits(LoadedModel& model, const Prompts& prompts, const std::string& path, bool writes) {
+  std::vector<checkpoint::StoredTensor> tensors;
+  std::vector<std::vector<float>> values;
+  const std::uint64_t vocabulary = model.vocabulary();
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const std::vector<double> logits = model.logits(prompts[i]);
+    if (!writes) continue;
+    tensors.push_back({prompts.size() == 1 ? "logits" : "logits." + std::to_string(i),
+                       checkpoint::StoredType::f32,
+                       {prompts[i].size(), vocabulary},
+                       0,
+                       0});
+    values.emplace_back(logits.begin(), logits.end());
+  }
+  if (!writes) return;
+  const std::string header = checkpoint::safetensors_header(tensors);
+  auto file = checkpoint::detail::File::make(checkpoint::FileSystem::system(), path + ".tmp");
+  file.write(header.data(), header.size());
+  for (const auto& one : values) file.write(one.data(), one.size() * sizeof(float));
+  file.finish();
+  if (std::rename((path + ".tmp").c_str(), path.c_str()) != 0)
+    throw UsageError("generate: --logits " + path + " cannot be written");
+}
+
+int rank_main(World& world, const Options& o) {
+  // Ids come out where ids went in.
+  std::optional<hugging_face::Tokenizer> tokenizer;
+  if (!o.prompts.empty()) tokenizer = hugging_face::Tokenizer::load(o.load);
+  const hugging_face::Tokenizer* text = tokenizer ? &*tokenizer : nullptr;
+  const Prompts prompts = prompts_of(o, text);
+  agree(world.communicator(), {{"--tp", o.layout.tp},
+                               {"--pp", o.layout.pp},
+                               {"--max-new-tokens", o.max_new_tokens},
+                               {"--temperature", o.sampling.temperature},
+                               {"--top-k", o.sampling.top_k},
+                               {"--top-p", o.sampling.top_p},
+                               {"--seed", o.sampling.seed},
+                               {"--stop", o.stop.value_or("as the folder says")},
+                               {"--logits", o.logits}});
+  const std::unique_ptr<LoadedModel> model = generate_text::load(world, o.load, o.layout);
+  const bool first = world.rank() == 0;
+  if (!o.logits.empty()) return write_logits(*model, prompts, o.logits, first), 0;
+  GenerateOptions options{.max_new_tokens = o.max_new_tokens, .sampling = o.sampling};
+  options.stop = o.stop ? numbers_of(*o.stop, "--stop") : hugging_face::stop_tokens(o.load);
+  using Clock = std::chrono::steady_clock;
+  const auto started = Clock::now();
+  auto prefilled = started;
+  std::size_t count = 0;
+  // One text appears as it is made.
+  std::optional<hugging_face::DecodeStream> stream;
+  if (first && text != nullptr && prompts.size() == 1) stream = text->stream();
+  if (stream) std::printf("%s", o.prompts[0].c_str());
+  const std::set<std::int32_t> ends(options.stop.begin(), options.stop.end());
+  options.each = [&](std::size_t, std::int32_t token) {
+    if (count++ == 0) prefilled = Clock::now();
+    if (stream && !ends.contains(token)) std::printf("%s", stream->next(token).c_str()), std::fflush(stdout);
+    return true;
+  };
+  Prompts made = model->generate(prompts, options);
+  const std::chrono::duration<double> first_token = prefilled - started, others = Clock::now() - prefilled;
+  if (!first) return 0;
+  if (stream) std::printf("%s\n", stream->finish().c_str());
+  for (std::size_t i = 0; i < made.size() && !stream; ++i) {
+    if (text != nullptr) {
+      made[i].insert(made[i].begin(), prompts[i].begin(), prompts[i].end());
+      print(made[i], text);
+    } else {
+      print(made[i], nullptr);
+    }
+  }
+  if (!o.quiet)
+    std::fprintf(stderr, "%zu tokens: the first after %.3f s, then %.1f a second\n", count, first_token.count(),
+                 others.count() > 0 ? double(count - std::min(count, prompts.size())) / others.count() : 0.0);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options o;
+  std::string stop;
+  CLI::App app("Continues texts by a model of a folder of `transformers`.", "generate");
+  app.add_option("--load", o.load, "Folder with config.json and model.safetensors, and tokenizer.json for --prompt");
+  app.add_option("--prompt", o.prompts, "Text; several are one batch")->allow_extra_args(false);
+  app.add_option("--tokens", o.tokens, "A prompt as token ids, 464,318; ids come out")->allow_extra_args(false);
+  app.add_option("--token-file", o.token_file, "Prompts as token ids, one a line; ids come out");
+  app.add_option("--max-new-tokens", o.max_new_tokens)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--temperature", o.sampling.temperature, "0: the most probable token")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--top-k", o.sampling.top_k, "Only the k most probable tokens; 0: all")->capture_default_str();
+  app.add_option("--top-p", o.sampling.top_p, "Only the most probable tokens that together reach p")->capture_default_str();
+  app.add_option("--seed", o.sampling.seed)->capture_default_str();
+  app.add_option("--stop", stop, "Token ids that end a text, \"\" for none; default: the folder's eos_token_id");
+  app.add_option("--tp", o.layout.tp, "Tensor parallel degree")->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("--pp", o.layout.pp, "Pipeline parallel degree")->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("--logits", o.logits, "Writes the logits of every prompt's tokens to this file, and generates nothing");
+  app.add_flag("--quiet", o.quiet, "Without the line of times");
+  std::string refused;  // said by `run`, so that one of the ranks of a launcher says it
+  try {
+    app.parse(argc, argv);
+    if (app.count("--stop") != 0) o.stop = stop;
+    if (o.load.empty()) refused = "generate: --load FOLDER is needed (--help lists the options)";
+  } catch (const CLI::Success& success) {
+    return runtime::detail::written(app.exit(success), false);
+  } catch (const CLI::ParseError& error) {
+    refused = std::string("generate: ") + error.what() + " (--help lists the options)";
+  }
+  const auto generate = [&](World& world) {
+    if (!refused.empty()) throw UsageError(refused);
+    return rank_main(world, o);
+  };
+  RunOptions how{.ranks = int(std::min<std::size_t>(o.layout.tp * o.layout.pp, 1 << 30)), .argc = argc, .argv = argv};
+#if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi.hpp>)
+  if (!refused.empty()) how.ranks = comm::Mpi::detected() ? 0 : 1;
+  return run<comm::Threads, comm::Mpi>(how, generate);
+#else
+  return run<comm::Threads>(how, generate);
+#endif
+}

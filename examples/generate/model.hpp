@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A model of a folder behind one virtual interface, so that each architecture is compiled in a file of its own.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <weft/generation/generate.hpp>
+#include <weft/hugging_face/hugging_face.hpp>
+#include <weft/mesh/mesh.hpp>
+#include <weft/mesh/world.hpp>
+
+namespace generate_text {
+
+struct Layout {
+  std::size_t tp = 1, pp = 1;
+};
+
+/// Every function is called by all ranks together and gives each the same result.
+class LoadedModel {
+ public:
+  virtual ~LoadedModel() = default;
+  virtual std::vector<std::vector<std::int32_t>> generate(std::span<const std::vector<std::int32_t>> prompts,
+                                                          const weft::GenerateOptions& options) = 0;
+  /// [tokens, vocabulary], by the ordinary forward.
+  virtual std::vector<double> logits(std::span<const std::int32_t> tokens) = 0;
+  virtual std::size_t vocabulary() = 0;
+};
+
+template <class Model, class Grid>
+class Loaded final : public LoadedModel {
+ public:
+  Loaded(weft::World& world, const std::string& folder, const typename Model::Config& config, weft::Degrees degrees)
+      : mesh_(world, degrees), model_(mesh_, config) {
+    weft::hugging_face::load(folder, model_);
+  }
+  std::vector<std::vector<std::int32_t>> generate(std::span<const std::vector<std::int32_t>> prompts,
+                                                  const weft::GenerateOptions& options) override {
+    return weft::generate(model_, prompts, options);
+  }
+  std::vector<double> logits(std::span<const std::int32_t> tokens) override { return model_.logits(tokens); }
+  std::size_t vocabulary() override { return model_.vocabulary(); }
+
+ private:
+  Grid mesh_;
+  Model model_;
+};
+
+std::unique_ptr<LoadedModel> load_gpt(weft::World& world, const std::string& folder, const Layout& layout);
+std::unique_ptr<LoadedModel> load_llama(weft::World& world, const std::string& folder, const Layout& layout);
+std::unique_ptr<LoadedModel> load_mixtral(weft::World& world, const std::string& folder, const Layout& layout);
+
+/// The model of a folder of `transformers`.
+inline std::unique_ptr<LoadedModel> load(weft::World& world, const std::string& folder, const Layout& layout) {
+  const std::string type = weft::hugging_face::model_type(folder);
+  if (type == "gpt2") return load_gpt(world, folder, layout);
+  if (type == "mixtral") return load_mixtral(world, folder, layout);
+  return load_llama(world, folder, layout);
+}
+
+}  // namespace generate_text

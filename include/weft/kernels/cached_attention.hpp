@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Attention of a few query rows against the keys and values of earlier tokens (decoding). Each row is a token of some sequence at
+// some position; a cache holds [sequences, kv_heads, capacity, head_width], so that a head's keys lie one after the other.
+//
+//   kernels::append_to_cache(device, extents, place, k, k_stride, v, v_stride, keys, values);
+//   kernels::cached_attention(device, extents, place, q, q_stride, keys, values, out);
+
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <weft/core/scalar.hpp>
+#include <weft/kernels/detail/loops.hpp>
+#include <weft/kernels/detail/sweep.hpp>
+
+namespace weft::kernels {
+
+/// Query head h reads key-value head h / (heads / kv_heads).
+struct CacheExtents {
+  std::size_t rows = 0, heads = 1, kv_heads = 1, head_width = 1;
+  std::size_t capacity = 0;  ///< tokens of a sequence that the cache has room for
+  std::size_t longest = 0;   ///< above every position
+  std::size_t window = 0;    ///< a token sees itself and the window - 1 tokens before it; 0: all before it
+};
+
+/// The tokens of the rows, [rows] each in the device's memory. Rows of a negative sequence are padding.
+struct CachePlace {
+  const std::int32_t *sequences = nullptr, *positions = nullptr;
+};
+
+/// Stores the rows' keys and values, [rows, kv_heads * head_width] with rows `k_stride` and `v_stride` values apart, at their
+/// positions.
+template <class T, class Exec>
+void append_to_cache(Device<Exec>& device, const CacheExtents& e, const CachePlace& place, const T* k, std::size_t k_stride,
+                     const T* v, std::size_t v_stride, T* keys, T* values) {
+  using V = detail::lanes_for<Exec, T>;
+  const std::size_t width = e.head_width, kv_heads = e.kv_heads, capacity = e.capacity;
+  detail::for_each(
+      device, e.rows * kv_heads, KOKKOS_LAMBDA(const std::size_t i) {
+        const std::size_t row = i / kv_heads, head = i % kv_heads;
+        if (place.sequences[row] < 0) return;
+        const std::size_t to =
+            ((std::size_t(place.sequences[row]) * kv_heads + head) * capacity + std::size_t(place.positions[row])) * width;
+        const T *from_k = k + row * k_stride + head * width, *from_v = v + row * v_stride + head * width;
+        detail::sweep<V>(width, [&](std::size_t d, std::size_t count) {
+          V::load(from_k + d, count).store(keys + to + d, count);
+          V::load(from_v + d, count).store(values + to + d, count);
+        });
+      });
+}
+
+namespace detail {
+
+/// Out of the probabilities of one head: out[d] = sum_i p[i] values[i, d], in registers.
+template <class V, class A, class T>
+KOKKOS_FORCEINLINE_FUNCTION void weigh_values(std::size_t keys, std::size_t width, const A* p, A scale, const T* values, T* out) {
+  constexpr std::size_t side = 4;
+  std::size_t d = 0;
+  for (; d + side * V::size <= width; d += side * V::size) {
+    V sums[side] = {V(A(0)), V(A(0)), V(A(0)), V(A(0))};
+    for (std::size_t i = 0; i < keys; ++i) {
+      const V weight = V(p[i]);
+      for (std::size_t j = 0; j < side; ++j) sums[j] = sums[j] + weight * V::load(values + i * width + d + j * V::size);
+    }
+    for (std::size_t j = 0; j < side; ++j) (V(scale) * sums[j]).store(out + d + j * V::size);
+  }
+  sweep<V>(width - d, [&](std::size_t j, std::size_t count) {
+    V total = V(A(0));
+    for (std::size_t i = 0; i < keys; ++i) total = total + V(p[i]) * V::load(values + i * width + d + j, count);
+    (V(scale) * total).store(out + d + j, count);
+  });
+}
+
+/// One query head against the keys [first, end); `p` is scratch, [end - first].
+template <class V, class A, class T>
+KOKKOS_FORCEINLINE_FUNCTION void attend_to_cache(std::size_t count, std::size_t width, A scale, const T* q, const T* keys,
+                                                 const T* values, A* p, T* out) {
+  A top = A(0);
+  for (std::size_t i = 0; i < count; ++i) {
+    const T* key = keys + i * width;
+    p[i] = scale * sum(add_up<V>(width, [&](std::size_t d, std::size_t n) { return V::load(q + d, n) * V::load(key + d, n); }));
+    top = i == 0 || p[i] > top ? p[i] : top;
+  }
+  const A total = sum(add_up<V>(count, [&](std::size_t i, std::size_t n) {
+    const V power = V::first(exp(V::load(p + i, n) - V(top)), n, A(0));
+    power.store(p + i, n);
+    return power;
+  }));
+  weigh_values<V>(count, width, p, A(1) / total, values, out);
+}
+
+}  // namespace detail
+
+/// out[r, h] = softmax(q k^T / sqrt(head_width)) v over the keys of the row's sequence up to its position (of a window: the last
+/// ones), for out [rows, heads * head_width] and rows of q `q_stride` values apart; padding gets 0. Statistics and sums in
+/// accumulate_t<T>. The same bits for any number of threads, and for any rows beside a row.
+template <class T, class Exec>
+void cached_attention(Device<Exec>& device, const CacheExtents& e, const CachePlace& place, const T* q, std::size_t q_stride,
+                      const T* keys, const T* values, T* out) {
+  using A = accumulate_t<T>;
+  using V = detail::lanes_for<Exec, T>;
+  const weft::detail::Buffer memory = device.allocate(e.rows * e.heads * e.longest * sizeof(A));
+  A* const scores = static_cast<A*>(memory.get());  // [rows, heads, longest]
+  const CacheExtents all = e;
+  const A scale = A(1) / std::sqrt(A(e.head_width));
+  detail::for_each(
+      device, e.rows * e.heads, KOKKOS_LAMBDA(const std::size_t i) {
+        const std::size_t row = i / all.heads, head = i % all.heads, width = all.head_width;
+        T* const to = out + i * width;
+        if (place.sequences[row] < 0) {
+          for (std::size_t d = 0; d < width; ++d) to[d] = T(0);
+          return;
+        }
+        const std::size_t end = std::size_t(place.positions[row]) + 1,
+                          first = all.window != 0 && all.window < end ? end - all.window : 0,
+                          kv_head = head / (all.heads / all.kv_heads),
+                          from = ((std::size_t(place.sequences[row]) * all.kv_heads + kv_head) * all.capacity + first) * width;
+        detail::attend_to_cache<V>(end - first, width, scale, q + row * q_stride + head * width, keys + from, values + from,
+                                   scores + i * all.longest, to);
+      });
+}
+
+}  // namespace weft::kernels
+
+#ifdef WEFT_COMPILED
+#include <weft/kernels/compiled.hpp>
+#endif
