@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include <weft/comm/flight_clock.hpp>
+#include <weft/comm/flight_file.hpp>
 #include <weft/comm/flight_recorder.hpp>
 #include <weft/comm/threads.hpp>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The threads of a device: each piece once, on the same thread as before if that is awake, exceptions to the caller, and no wait
 // for workers that are not there.
+// covers: weft/core/relax.hpp
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>
@@ -13,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include <weft/core/relax.hpp>
 #include <weft/device/thread_team.hpp>
 
 using weft::detail::TeamLoop;
