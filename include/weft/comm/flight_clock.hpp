@@ -62,6 +62,7 @@ class FlightClock {
     double rate_;  // nanoseconds a tick
   };
   Scale now() const { return Scale(first_, read()); }
+  const Reading& first() const { return first_; }
 
  private:
   static std::uint64_t steady() {

@@ -40,7 +40,7 @@ void with_flight_record(int rank, F&& f) {
   }
 }
 
-/// " (calls of each rank: DIR; ./examples/run flight DIR)", or how to get them, for the line of an error.
+/// " (the last calls of every rank: ./examples/run flight DIR)", or how to get them, for the line of an error.
 std::string flight_hint();
 
 namespace detail {

@@ -119,6 +119,8 @@ WEFT_COLD WEFT_INLINE std::string flight_json(const std::vector<FlightRecorder*>
                   long(::getpid()),
                   ",\"reason\":",
                   json_text(reason.substr(0, 4000)),
+                  ",\"time_started_ns\":",
+                  first.clock().first().wall_ns,
                   ",\"time_written_ns\":",
                   now.last().wall_ns,
                   ",\"monotonic_written_ns\":",

@@ -92,6 +92,7 @@ class SignalGuard {
     auto& state = comm::detail::stop_state;
     state.heeded.store(false);
     state.patience_ms.store(0);
+    for (auto& one : seen_) one.store(0);
     if (how == Signals::never) return;
     sigset_t requests;
     ::sigemptyset(&requests);
@@ -132,18 +133,31 @@ class SignalGuard {
     if (!may_take(one, how)) return;
     struct sigaction action {};
     action.sa_handler = handler;
-    action.sa_flags = SA_RESTART | (handler == SIG_IGN ? 0 : int(SA_RESETHAND));  // the second one has its normal effect
+    action.sa_flags = SA_RESTART;
     ::sigemptyset(&action.sa_mask);
     one.taken = ::sigaction(one.number, &action, nullptr) == 0;
   }
+  /// Two of a kind within a moment are one request that came on two ways: a launcher hands on what its group has got, too.
+  static constexpr std::int64_t one_request_ns = 200'000'000;
   static void handle(int number) {
     const int before = errno;
+    const std::int64_t now = std::chrono::nanoseconds(comm::detail::StopClock::now().time_since_epoch()).count();
+    std::int64_t first = 0;
+    if (!seen_[number == SIGINT ? 0 : 1].compare_exchange_strong(first, now)) {
+      if (now - first > one_request_ns) {  // the second one has its normal effect
+        ::signal(number, SIG_DFL);
+        ::raise(number);
+      }
+      errno = before;
+      return;
+    }
     comm::request_stop(number);
     StopWatch::wake();
     errno = before;
   }
 
   inline static std::atomic<int> guards_{0};
+  inline static std::atomic<std::int64_t> seen_[2]{};  // when the first SIGINT and the first SIGTERM came, or 0
   const bool outermost_;
   std::optional<StopWatch> watch_;
   sigset_t unblocked_;
