@@ -160,7 +160,7 @@ TEST_CASE("a mask over columns that are cut by segments, held alike or padded is
       for (const auto& same : {z, g, add(z, y), times(y, z),
                                map(
                                    y, KOKKOS_LAMBDA(float value) { return value * 2; }),
-                               add_row(z, with_bias.bias.for_operand(z))})
+                               add_row(z, with_bias.bias->for_operand(z))})
         CHECK(refusal<LayoutError>([&] { dropped(context, same); }) == text);
       // On rows that tp cuts, which are gathered piece by piece.
       const auto pieces = to<Shard<tp, 0>>(context, relabel<Tensor<float, Exec, Invariant<tp>>>(x));
