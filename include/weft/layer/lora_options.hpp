@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The choice of low-rank adapters (LoRA: Hu et al., arXiv:2106.09685) for a model whose type
-// has layers that take them.
+// The choice of low-rank adapters (LoRA: Hu et al., arXiv:2106.09685) for a model whose type has layers that take them.
 //
-//   Model model(mesh, config, {.lora = {.rank = 8, .match = {"*.q_proj", "*.v_proj"}}});   // Model of models::BasicLlama<float,
-//   Lora>
+//   DataParallel<models::BasicLlama<float, Lora>> model(mesh, config, {.lora = {.rank = 8, .match = {"*.q_proj", "*.v_proj"}}});
 
 #include <cstddef>
 #include <string>
@@ -13,12 +11,18 @@
 
 namespace weft {
 
+namespace detail {
+// A function, because g++ 12 does not survive a braced list of strings here where a template fills in ModelOptions.
+inline std::vector<std::string> every_layer() { return {"*"}; }
+}  // namespace detail
+
 struct LoraOptions {
-  std::size_t rank = 0;                    ///< r of the adapters; 0: there are none, and every layer is as without them
-  double alpha = 16;                       ///< an adapter's output is multiplied by alpha / rank
-  double dropout = 0;                      ///< of an adapter's input, in training
-  std::vector<std::string> match = {"*"};  ///< the layers, by their global names; `*` stands for any characters, dots as well
-  double up_deviation = 0;                 ///< of B's first values; 0, as in the paper: the model begins as it was
+  std::size_t rank = 0;  ///< r of the adapters; 0: there are none, and every layer is as without them
+  double alpha = 16;     ///< an adapter's output is multiplied by alpha / rank
+  double dropout = 0;    ///< of an adapter's input, in training
+  /// The layers, by their global names; `*` stands for any characters, dots as well.
+  std::vector<std::string> match = detail::every_layer();
+  double up_deviation = 0;  ///< of B's first values; 0, as in the paper: the model begins as it was
 
   double scale() const { return rank == 0 ? 0 : alpha / double(rank); }
   /// Throws UsageError for numbers that cannot be.
