@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include <weft/checkpoint/data_types.hpp>
+#include <weft/checkpoint/index.hpp>
 #include <weft/hugging_face/architecture.hpp>
 #include <weft/hugging_face/fields.hpp>
 

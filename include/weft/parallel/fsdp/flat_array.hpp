@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/layer/hooks.hpp>
+#include <weft/layer/hook/bucket.hpp>
 #include <weft/layer/parameter.hpp>
 
 namespace weft::detail {
