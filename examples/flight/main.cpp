@@ -119,11 +119,11 @@ std::vector<Wait> waits_of(const Run& run, const std::map<Route, Messages>& mess
           }
         on = place->second;
       }
-      // A rank that was interrupted goes on after its file was written.
+      // Who was interrupted goes on after its file was written.
+      const bool fresh = entry.timed && flight.age(entry) < in_motion_s;
       std::erase_if(on, [&, &flight = flight](int q) {
         const auto other = run.flights.find(q);
-        return q == flight.rank || (other != run.flights.end() && other->second.interrupted() && entry.timed &&
-                                    double(other->second.written_ns - entry.begin_ns) * 1e-9 < in_motion_s);
+        return q == flight.rank || (fresh && other != run.flights.end() && other->second.interrupted());
       });
       if (!on.empty()) waits.push_back({&flight, &entry, std::move(on)});
     }

@@ -48,6 +48,13 @@ def start(backend, how, folder):
                             text=True, errors="replace", start_new_session=True)
 
 
+def begun(process):
+    """Returns when the ranks wait, in less time than their deadline."""
+    while (line := process.stdout.readline()) and "ranks as" not in line:
+        pass
+    time.sleep(0.5)
+
+
 def finish(process, limit=20):
     try:
         return process.communicate(timeout=limit)[0]
@@ -57,7 +64,7 @@ def finish(process, limit=20):
 
 
 def ranks_of(folder):
-    """The processes of the ranks that have begun to wait, by what they are: the program is named in their command line."""
+    """The processes of the ranks of a run."""
     found = {}
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -73,16 +80,16 @@ def ranks_of(folder):
 # ---- programs ---------------------------------------------------------------------------------------------------------------------
 barrier = re.escape("barrier() on world[0,1,2]") + r"(\.1)?, collective \d+"
 endings = {
-    "absent": rf"rank 2 (stands still|has no file): .*ranks 0, 1 wait for it in {barrier}, for 1\.\d+ s",
+    "absent": rf"rank 2 (stands still|has no file): .*ranks 0, 1 wait for it in {barrier}, for \d+\.\d+ s",
     "throw": rf"rank 2 stands still: ranks? [01](, 1)? waits? for it in {barrier}, for .*its file says: boom\?in two lines",
     "mismatch": r"ranks disagree at collective \d+ of world\[0,1,2\](\.1)?: ranks 1, 2 called all_reduce\(sum\) of 20000 float32; rank 0 called barrier\(\)",
     "circle": r"ranks wait for each other in a circle: rank 0 in barrier\(\) on tp\[0,1,2\](\.1)?, collective \d+, for rank 1; rank 1 in barrier\(\) on "
               r"dp\[0,1,2\](\.1)?, collective \d+, for rank 0 ",
 }
 for backend in launchers:
+    together = {how: start(backend, how, scratch / f"{backend}-{how}") for how in endings}
     for how, expected in endings.items():
-        folder = scratch / f"{backend}-{how}"
-        process = start(backend, how, folder)
+        folder, process = scratch / f"{backend}-{how}", together[how]
         if backend == "gloo" and how == "absent":  # rank 2 is never told: a user ends it, with the others' files there
             begin = time.monotonic()
             while len(list(folder.glob("*.json"))) < 2 and time.monotonic() - begin < 15:
@@ -95,13 +102,10 @@ for backend in launchers:
         check(sum(line.startswith("oldest open call: rank ") for line in lines) == 1, f"{backend}, {how}: {lines}")
 
 for backend in launchers:
-    for how in ("absent", "unheeded"):  # SIGTERM, to one of the ranks' processes each, as a launcher sends it
+    for how in ("absent", "unheeded"):  # SIGTERM, once to each process
         folder = scratch / f"{backend}-{how}-stopped"
         process = start(backend, how, folder)
-        begin = time.monotonic()
-        while len(ranks_of(folder)) < (1 if backend == "threads" else 3) and time.monotonic() - begin < 10:
-            time.sleep(0.05)
-        time.sleep(0.6)
+        begun(process)
         for pid in ranks_of(folder).values():
             os.kill(pid, signal.SIGTERM)
         out = finish(process)
@@ -116,10 +120,7 @@ for backend in launchers:
     if backend != "threads":  # a process that is killed leaves no file
         folder = scratch / f"{backend}-killed"
         process = start(backend, "absent", folder)
-        begin = time.monotonic()
-        while len(ranks_of(folder)) < 3 and time.monotonic() - begin < 10:
-            time.sleep(0.02)
-        time.sleep(0.4)
+        begun(process)
         ranks = ranks_of(folder)
         if 2 in ranks:
             os.kill(ranks[2], signal.SIGKILL)
@@ -172,12 +173,10 @@ says("behind", [record(0, calls=[reduce] * 3, started=[2]), record(1, calls=[], 
      "rank 1 stands still: ranks 0, 2 wait for it in all_reduce(sum) of 4 float32 on world, collective 3, for 3.000 s; it has begun nothing")
 says("not split", [record(0, 2, calls=[("tp[0,1]", "barrier()")], started=[0], groups={"world": [0, 1], "tp[0,1]": [0, 1]}), record(1, 2)], 1, "rank 1 stands still: rank 0 waits")
 # Of a run that was interrupted, waits shorter than 0.1 s before a rank's file are its normal ones.
-moving = [record(0, calls=[reduce] * 3, started=[2], reason="interrupted by SIGTERM"), record(1, calls=[reduce] * 2, reason="weft: rank 1: interrupted by SIGTERM", written=10**18),
-          record(2, calls=[reduce] * 2, reason="interrupted by SIGTERM")]
-for wait, code in [(50_000_000, 0), (-(10**9), 0), (150_000_000, 1)]:
-    moving[0]["entries"][2]["time_created_ns"] = 10**18 - wait
-    moving[0]["time_written_ns"] = 10**18 + 10**9
-    says(f"moving {wait}", moving, code, "stands still" if code else "nothing suspicious")
+for wait, reasons, code in [(50, ("SIGTERM", "SIGTERM"), 0), (50, ("", "SIGINT"), 0), (50, ("", ""), 1), (150, ("SIGTERM", "SIGTERM"), 1)]:
+    moving = [record(0, 2, calls=[reduce] * 3, started=[2], reason="weft: rank 0: interrupted by " + reasons[0]), record(1, 2, calls=[reduce] * 2, reason="interrupted by " + reasons[1])]
+    moving[0]["entries"][2]["time_created_ns"] = 10**18 - wait * 10**6
+    says(f"moving {wait} {reasons}", moving, code, "rank 1 stands still: rank 0 waits" if code else "nothing suspicious")
 # A chain of messages: who waits itself does not stand still.
 chain = [record(0, calls=[("pp[0,1]", "send of 4 float32 with tag 1", 1, 1)] * 2, groups=pair),
          record(1, calls=[("pp[0,1]", "recv of 4 float32 with tag 1", 0, 1)] * 3, started=[2], groups=pair),
