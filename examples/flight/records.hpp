@@ -33,7 +33,7 @@ using json = nlohmann::json;
 // A file of 1024 calls has 0.5 MB. The others bound what a file that nobody's run has written can cost.
 inline constexpr std::uint64_t most_bytes = 16 << 20, most_entries = 1 << 16, most_communicators = 1 << 16, most_ranks = 100'000;
 inline constexpr std::uint64_t most = std::uint64_t(1) << 62;
-inline constexpr double after_the_end_s = 600;  // until then a rank may still end calls after its file, and clocks may differ
+inline constexpr double after_the_end_s = 10, after_a_signal_s = 600;  // clocks may differ, and who was asked to stop goes on
 inline constexpr std::size_t longest_text = 300;
 
 /// A communicator of a rank.
@@ -57,8 +57,8 @@ struct Flight {
   int rank = 0;
   std::uint64_t world = 0;
   std::string file, backend, version, reason;
-  std::int64_t written_ns = 0;
-  bool whole = true;  // no call has been replaced by a later one
+  std::int64_t written_ns = 0, started_ns = 0;  // 0: not known
+  bool whole = true;                            // no call has been replaced by a later one
   std::vector<Line> lines;
   std::vector<Entry> entries;
   bool interrupted() const { return reason.find("interrupted by SIG") != reason.npos; }
@@ -216,6 +216,7 @@ inline void read(const std::string& path, int rank, Run& run) {
   flight.version = fields.text(root, "weft");
   flight.reason = fields.text(root, "reason");
   flight.written_ns = fields.number(root, "time_written_ns", 0, most);
+  if (root.contains("time_started_ns")) flight.started_ns = fields.number(root, "time_started_ns", 0, most);
   if (!run.flights.empty()) {
     const Flight& first = run.flights.begin()->second;
     if (first.world != flight.world || first.backend != flight.backend || first.version != flight.version)
@@ -239,27 +240,35 @@ inline int rank_of_name(std::string_view name) {
   return std::stoi(std::string(name));
 }
 
-/// A file that an earlier job has left: its rank took part in a collective that ended long after it was written.
+/// A file that an earlier job has left: it was written before another rank of this one began, or its rank takes part in a
+/// collective that ended after it.
 inline void refuse_older_jobs(const Run& run) {
+  const auto refuse = [](const Flight& older, double seconds_late, weft::detail::Words what) {
+    weft::throw_error<UsageError>({"flight: cannot read '", older.file, "': it was written ", seconds(seconds_late), " before ",
+                                   joined(what), ": it is of an earlier job. Give each job an empty folder"});
+  };
+  const auto before = [](const Flight& one, const Flight& other) { return one.written_ns < other.written_ns; };
   std::map<const std::string*, const Flight*> earliest;  // of each communicator
-  for (const auto& [rank, flight] : run.flights)
-    for (const Line& line : flight.lines) {
-      const Flight*& one = earliest[line.name];
-      if (one == nullptr || flight.written_ns < one->written_ns) one = &flight;
-    }
-  for (const auto& [rank, flight] : run.flights)
+  const Flight* first = nullptr;
+  for (const auto& [rank, flight] : run.flights) {
+    if (first == nullptr || before(flight, *first)) first = &flight;
+    for (const Line& line : flight.lines)
+      if (const Flight*& one = earliest[line.name]; one == nullptr || before(flight, *one)) one = &flight;
+  }
+  for (const auto& [rank, flight] : run.flights) {
+    const double late_s = double(flight.started_ns - first->written_ns) * 1e-9;
+    if (late_s > after_the_end_s) refuse(*first, late_s, {"rank ", rank, " began"});
     for (const Entry& entry : flight.entries) {
       // Of a broadcast, reduce, gather or scatter a rank may be done before others have begun.
       const bool of_all =
           entry.call->starts_with("all_") || entry.call->starts_with("reduce_scatter") || *entry.call == "barrier()";
       if (entry.message || entry.open || !entry.timed || !of_all) continue;
       const Flight& other = *earliest.at(flight.lines[entry.line].name);
-      const double late_s = double(entry.end_ns - other.written_ns) * 1e-9;
-      if (late_s > after_the_end_s)
-        weft::throw_error<UsageError>({"flight: cannot read '", other.file, "': it was written ", seconds(late_s),
-                                       " before rank ", rank, " completed ", *entry.call, " with rank ", other.rank,
-                                       ": it is of an earlier job. Give each job an empty folder"});
+      const double after_s = double(entry.end_ns - other.written_ns) * 1e-9;
+      if (after_s > (other.interrupted() ? after_a_signal_s : after_the_end_s))
+        refuse(other, after_s, {"rank ", rank, " completed ", *entry.call, " with rank ", other.rank});
     }
+  }
 }
 
 inline Run read_all(const std::string& folder) {

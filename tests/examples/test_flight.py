@@ -224,6 +224,10 @@ refused("other members", [record(0, 3), record(1, 3, groups={"world": [1, 2]})],
 refused("members", [record(0, 3, groups={"world": [0, 0, 1]})], "holds a rank twice, or not its own")
 refused("no member", [record(0, 3, groups={"world": [0, 3]})], "holds what is no rank of 3")
 refused("older", [record(0, 2, calls=[reduce] * 2), record(1, 2, calls=[reduce], written=10**18 - 86400 * 10**9)], "weft_flight_1.json': it was written 86398.000 s before rank 0 completed")
+minute = 60 * 10**9
+refused("a minute older", [record(0, 2, calls=[reduce] * 2), record(1, 2, calls=[reduce], written=10**18 - minute)], "weft_flight_1.json': it was written 58.000 s before rank 0 completed")
+refused("before it began", [dict(record(0, 2), time_started_ns=10**18 - minute // 2), record(1, 2, written=10**18 - minute)], "weft_flight_1.json': it was written 30.000 s before rank 0 began")
+says("a minute of stopping", [record(0, 2, calls=[reduce]), record(1, 2, calls=[reduce], written=10**18 - minute, reason="interrupted by SIGTERM")], 0, "nothing suspicious")
 for field, value in [("pg_id", 1), ("pg_id", -1), ("pg_id", 0.5), ("pg_id", 2**64 - 1), ("pg_id", 10**400), ("call", 3), ("is_p2p", "no"), ("state", "lost"), ("collective_seq_id", 2), ("collective_seq_id", 0),
                      ("time_created_ns", None), ("record_id", [])]:
     one = record(0, calls=[reduce])
