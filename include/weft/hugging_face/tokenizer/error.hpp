@@ -13,10 +13,10 @@
 namespace weft::hugging_face {
 
 /// A tokenizer.json that is damaged, or has what this weft does not know: exit code 2.
-class TokenizerError : public Error {
+class TokenizerError : public weft::Error {
  public:
   TokenizerError(const std::string& what, std::string file, std::string field)
-      : Error(what, 2), file_(std::move(file)), field_(std::move(field)) {}
+      : weft::Error(what, 2), file_(std::move(file)), field_(std::move(field)) {}
   const std::string& file() const { return file_; }
   /// As "model.merges[3]"; empty if the file as a whole is meant.
   const std::string& field() const { return field_; }
