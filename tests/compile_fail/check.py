@@ -17,9 +17,11 @@ A case is a file beside this one:
 Both are compiled with -fsyntax-only. The twin must pass: so the wrong one fails for the reason that it shows and not for a
 typo. The wrong one must print exactly one error, and that one must match.
 
-Most of a compiler's time goes into what weft's headers themselves instantiate, whatever the case. So twins are compiled several
-at a time, each in a namespace of its own; if they do not pass together they are compiled again one by one. A wrong program never
-shares a compiler with another.
+Most of a compiler's time goes into what weft's headers themselves instantiate, whatever the case. So cases are compiled several at
+a time, each in a namespace of its own, against the headers as weft::compiled gives them. Twins that do not pass together are compiled
+again one by one. Of wrong programs each error must name the file of exactly one of them, and a program that does not show one error, the
+right one, is compiled again alone, and so are all of them after an error that names none or several: what counts then is what a compiler
+says of the program alone. Cases that are named are always compiled alone.
 
     check.py --compiler g++ [--show] [NAME...]       --show prints each error, to be read as a user would read it
 """
@@ -35,9 +37,11 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 SKIPPED = 77
-TWINS_AT_ONCE = 16  # a compiler that took all at once would want gigabytes
+AT_ONCE = 16  # a compiler that took all at once would want gigabytes
 SPECIALISES = re.compile(r"^inline constexpr \w+ weft::\w+<.*> =", re.MULTILINE)  # not allowed within a namespace of its own
 ERROR = re.compile(r"^(?P<where>.*?): (?:fatal )?error: (?P<text>.*)$", re.MULTILINE)
+NAMESPACE = re.compile(r"\bcase_\d+::")
+BEFORE_AN_ERROR = re.compile(r"^In file included from |^ +from |^[^ ].*: In |^[^ ].*:   +(required|recursively required|in ) ?|^[^ ].*:   +\[ skipping ")  # where g++ says it
 
 
 def find_compiler(name):
@@ -58,7 +62,7 @@ def left_out(case):
 
 
 def base_flags(compiler, is_clang, folder):
-    flags = ["-std=c++20", "-fopenmp", "-w", "-I", str(HERE.parent.parent / "include")]
+    flags = ["-std=c++20", "-fopenmp", "-w", "-DWEFT_COMPILED", "-I", str(HERE.parent.parent / "include")]
     for path in folders():
         flags += ["-isystem", path]
     if is_clang:
@@ -98,41 +102,75 @@ def check_twin(case, command):
     return f"the right twin does not compile:\n{twin.stderr}" if twin.returncode != 0 else None
 
 
+def compile_together(cases, command, folder):
+    """What a compiler says of some cases in one translation unit, each in a namespace of its own and with its own file's name."""
+    includes, bodies = [], []
+    for number, case in enumerate(cases):
+        text = case.read_text()
+        includes += re.findall(r"^#include .*$", text, re.MULTILINE)
+        body = re.sub(r"^#include .*$", "", text, flags=re.MULTILINE)
+        bodies.append(f'namespace case_{number} {{\n#line 1 "{case}"\n{body}\n}}')
+    together = folder / "together.cpp"
+    together.write_text("\n".join([*includes, *bodies]) + "\n")
+    return subprocess.run([*command, str(together)], capture_output=True, text=True)
+
+
 def check_twins(cases, command, folder):
     """Returns what is wrong with the twins of some cases, by case; the twins that pass are not in it."""
-    if len(cases) > 1:
-        includes, bodies = [], []
-        for number, case in enumerate(cases):
-            text = case.read_text()
-            includes += re.findall(r"^#include .*$", text, re.MULTILINE)
-            body = re.sub(r"^#include .*$", "", text, flags=re.MULTILINE)
-            bodies.append(f'namespace twin_{number} {{\n#line 1 "{case}"\n{body}\n}}')
-        together = folder / "twins.cpp"
-        together.write_text("\n".join([*includes, *bodies]) + "\n")
-        if subprocess.run([*command, str(together)], capture_output=True, text=True).returncode == 0:
-            return {}
+    if len(cases) > 1 and compile_together(cases, command, folder).returncode == 0:
+        return {}
     return {case: wrong for case in cases if (wrong := check_twin(case, command))}
+
+
+def judge(case, printed):
+    """Returns what is wrong with what a compiler printed of the wrong program of a case, or nothing."""
+    text = case.read_text()
+    expected = re.findall(r"^// expect: (.*\S)", text, re.MULTILINE)
+    mentions = re.findall(r"^// mention: (.*\S)", text, re.MULTILINE)
+    errors = list(ERROR.finditer(printed))
+    if len(errors) != 1:
+        return f"{len(errors)} errors instead of one:\n{printed}"
+    if not re.search(expected[0], errors[0]["text"]):
+        return f"the error does not match '{expected[0]}':\n{printed}"
+    for mention in mentions:
+        if not re.search(mention, printed):
+            return f"nothing that the compiler prints matches '{mention}':\n{printed}"
+    return None
 
 
 def check_wrong(case, command, show):
     """Returns what is wrong with the wrong program of a case, or nothing."""
-    text = case.read_text()
-    expected = re.findall(r"^// expect: (.*\S)", text, re.MULTILINE)
-    mentions = re.findall(r"^// mention: (.*\S)", text, re.MULTILINE)
     wrong = subprocess.run([*command, "-DWEFT_FAIL", str(case)], capture_output=True, text=True)
-    if wrong.returncode == 0:
-        return "the wrong program compiles"
-    errors = list(ERROR.finditer(wrong.stderr))
     if show:
         print(wrong.stderr)
-    if len(errors) != 1:
-        return f"{len(errors)} errors instead of one:\n{wrong.stderr}"
-    if not re.search(expected[0], errors[0]["text"]):
-        return f"the error does not match '{expected[0]}':\n{wrong.stderr}"
-    for mention in mentions:
-        if not re.search(mention, wrong.stderr):
-            return f"nothing that the compiler prints matches '{mention}':\n{wrong.stderr}"
-    return None
+    return "the wrong program compiles" if wrong.returncode == 0 else judge(case, wrong.stderr)
+
+
+def errors_apart(printed):
+    """What a compiler printed, cut at its errors. clang says where an error comes from after it, g++ before it."""
+    parts = [[]]
+    for line in printed.splitlines(keepends=True):
+        part = parts[-1]
+        if ERROR.match(line) and any(ERROR.match(other) for other in part):
+            first = len(part)
+            while BEFORE_AN_ERROR.match(part[first - 1]):
+                first -= 1
+            parts[-1], part = part[:first], part[first:]
+            parts.append(part)
+        part.append(line)
+    return ["".join(part) for part in parts]
+
+
+def wrong_together(cases, command, folder):
+    """The cases whose wrong programs show their one error also beside each other."""
+    printed = NAMESPACE.sub("", compile_together(cases, [*command, "-DWEFT_FAIL"], folder).stderr)
+    said = {case: "" for case in cases}
+    for part in errors_apart(printed):
+        named = [case for case in cases if f"{case}:" in part]
+        if len(named) != 1:
+            return []
+        said[named[0]] += part
+    return [case for case in cases if judge(case, said[case]) is None]
 
 
 def main():
@@ -165,15 +203,18 @@ def main():
             else:
                 here.append(case)
         together = [case for case in here if not SPECIALISES.search(case.read_text())]
-        groups = [together[first : first + TWINS_AT_ONCE] for first in range(0, len(together), TWINS_AT_ONCE)]
+        groups = [together[first : first + AT_ONCE] for first in range(0, len(together), AT_ONCE)]
+        if options.names:
+            groups, together = [], []
         for some in [*groups, *([case] for case in here if case not in together)]:
             started = time.monotonic()
             wrong_twins = check_twins(some, command, folder)
+            right = wrong_together(some, command, folder) if len(some) > 1 else []
             if len(some) > 1:
-                print(f"twins of {some[0].stem} to {some[-1].stem} ({time.monotonic() - started:.1f} s)")
+                print(f"{some[0].stem} to {some[-1].stem} together ({time.monotonic() - started:.1f} s)")
                 started = time.monotonic()
             for case in some:
-                wrong = wrong_twins.get(case) or check_wrong(case, command, options.show)
+                wrong = wrong_twins.get(case) or (None if case in right else check_wrong(case, command, options.show))
                 print(f"{'FAILED' if wrong else 'passed'} {case.stem} ({time.monotonic() - started:.1f} s)")
                 if wrong:
                     failures += 1
