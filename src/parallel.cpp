@@ -4,6 +4,7 @@
 #include <weft/parallel/hook/hook_check_impl.hpp>
 #include <weft/parallel/hook/power_sgd_impl.hpp>
 #include <weft/parallel/model_options_impl.hpp>
+#include <weft/parallel/nonfinite_trace_impl.hpp>
 #include <weft/parallel/same_inputs_impl.hpp>
 #include <weft/parallel/same_parameters_impl.hpp>
 #include <weft/pipeline/schedule/csv_impl.hpp>

@@ -18,6 +18,7 @@
 #include <weft/parallel/data_parallel.hpp>
 #include <weft/parallel/fsdp/flat_parameter_group.hpp>
 #include <weft/parallel/fsdp/fully_sharded_hooks.hpp>
+#include <weft/parallel/nonfinite_trace.hpp>
 #include <weft/parallel/same_parameters.hpp>
 #include <weft/parallel/tensor_parallel.hpp>
 #include <weft/pipeline/executor.hpp>
@@ -57,6 +58,7 @@ template class StageChannel<Kokkos::DefaultHostExecutionSpace>;
 template class Executor<Kokkos::DefaultHostExecutionSpace>;
 template class FlatParameterGroup<Kokkos::DefaultHostExecutionSpace>;
 template class FlatGradients<Kokkos::DefaultHostExecutionSpace>;
+template class NonfiniteTrace<Kokkos::DefaultHostExecutionSpace>;
 template class FlatValues<Kokkos::DefaultHostExecutionSpace>;
 template class FullyShardedHooks<Kokkos::DefaultHostExecutionSpace>;
 template class ParameterHashes<Kokkos::DefaultHostExecutionSpace>;

@@ -206,7 +206,7 @@ class Composition final : public TrainedModel {
                 .shard = {.stage = int(o.zero), .replicate = std::size_t(o.replicate), .offload = offload_of(o)},
                 .context = o.context == "ulysses" ? weft::ContextMethod::ulysses : weft::ContextMethod::ring,
                 .pipeline = {.schedule = schedule_of(o), .timeline = recording_},
-                .numerics = {.reproducible = o.reproducible},
+                .numerics = {.reproducible = o.reproducible, .trace_nonfinite = o.trace_nonfinite},
                 .lora = lora_of(o)})
 #ifdef TRAIN_GPT_CHECKPOINTS
         ,
@@ -236,7 +236,9 @@ class Composition final : public TrainedModel {
       const auto report = optimizer.step(learning_rate);
       return {report.gradient_norm, report.skipped};
     };
-    return muon_ ? by(*muon_) : by(*adamw_);
+    Optimized done = muon_ ? by(*muon_) : by(*adamw_);
+    if (done.skipped && options_.trace_nonfinite) done.nonfinite = weft::find_nonfinite(model_);
+    return done;
   }
   double evaluate(const weft::Batch& batch) override { return model_.evaluate(batch); }
   std::vector<float> next_logits(const std::vector<std::int32_t>& tokens) override { return model_.next_logits(tokens); }

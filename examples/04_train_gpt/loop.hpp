@@ -95,7 +95,7 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, Rank
     report.step(record);
 
     in_a_row = record.skipped ? in_a_row + 1 : 0;
-    if (record.skipped) report.skipped(record, in_a_row);
+    if (record.skipped) report.skipped(record, in_a_row, applied.nonfinite);
     if (in_a_row == most_skipped)
       diverged("no finite loss and gradient for " + std::to_string(most_skipped) + " steps in a row, the last is step " +
                std::to_string(step) + " with loss " + detail::text(record.loss, "%g") + " and gradient norm " +

@@ -229,6 +229,9 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
       ->type_name("TEXT")
       ->capture_default_str()
       ->group(report);
+  app.add_flag("--trace-nonfinite", o.trace_nonfinite,
+               "Of a step that is skipped: on which rank and in which gradient the NaN or infinity arose")
+      ->group(report);
   app.add_flag("--quiet", o.quiet, "Only the validation loss")->group(report);
   app.add_flag("--json", o.json, "A line of JSON for every event instead of tables and the bar")->group(report);
 

@@ -24,6 +24,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/mesh/layout.hpp>
+#include <weft/parallel/nonfinite_trace.hpp>
 #include <weft/trace/loss_curve.hpp>
 #include <weft/trace/metrics.hpp>
 #include <weft/trace/progress.hpp>
@@ -119,11 +120,11 @@ class Report {
   }
 
   /// Of a step that every rank left out; on standard error, whatever the format.
-  void skipped(const weft::trace::StepRecord& record, int in_a_row) {
+  void skipped(const weft::trace::StepRecord& record, int in_a_row, const std::vector<weft::NonfiniteGradient>& nonfinite) {
     if (!speaks_) return;
     const std::string line = "step " + std::to_string(record.step) + ": loss(" + detail::text(record.loss, "%g") +
                              ") or gradient norm(" + detail::text(record.gradient_norm, "%g") +
-                             ") is not finite: every rank skips it, " + std::to_string(in_a_row) + " in a row";
+                             ") is not finite: every rank skips it, " + std::to_string(in_a_row) + " in a row" + where(nonfinite);
     if (progress_) progress_->note(line);
     else std::cerr << "weft: " << line << std::endl;
   }
@@ -249,12 +250,27 @@ class Report {
             {"offload", o.offload},
             {"sequence_parallel", o.sequence_parallel},
             {"reproducible", o.reproducible},
+            {"trace_nonfinite", o.trace_nonfinite},
             {"global_batch", *o.global_batch},
             {"micro_batch", *o.micro_batch},
             {"micro_batches", facts.layout.micro_batches},
             {"layers_per_stage", facts.layout.layers_per_stage},
             {"flops_per_token", facts.flops_per_token},
             {"peak_flops", facts.peak_flops}};
+  }
+
+  // The first gradient of each rank that was not finite before any sum, and how many more.
+  static std::string where(const std::vector<weft::NonfiniteGradient>& nonfinite) {
+    std::string text;
+    for (std::size_t i = 0; i < nonfinite.size();) {
+      const weft::NonfiniteGradient& first = nonfinite[i];
+      std::size_t more = 0;
+      while (++i < nonfinite.size() && nonfinite[i].rank == first.rank) ++more;
+      text += (text.empty() ? "; first on rank " : ", on rank ") + std::to_string(first.rank) + " in the gradient of " +
+              first.parameter + ", micro-batch " + std::to_string(first.micro_batch) +
+              (more == 0 ? "" : " (and of " + std::to_string(more) + " more)");
+    }
+    return text;
   }
 
   std::string layout_table(const Facts& facts) const {

@@ -13,6 +13,7 @@
 #include <weft/layer/batch.hpp>
 #include <weft/mesh/layout.hpp>
 #include <weft/mesh/world.hpp>
+#include <weft/parallel/nonfinite_trace.hpp>
 #include <weft/pipeline/schedule/timeline.hpp>
 
 #include "options.hpp"
@@ -20,8 +21,9 @@
 namespace train_gpt {
 
 struct Optimized {
-  double gradient_norm = 0;  ///< before clipping
-  bool skipped = false;      ///< the gradients are not finite: the parameters are as they were
+  double gradient_norm = 0;                             ///< before clipping
+  bool skipped = false;                                 ///< the gradients are not finite: the parameters are as they were
+  std::vector<weft::NonfiniteGradient> nonfinite = {};  ///< of a skipped step under --trace-nonfinite
 };
 
 /// Every function is called by all ranks together and gives each the same result.

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import shutil
 import signal
 import struct
@@ -283,6 +284,9 @@ for option in ["--offload", "--output", "--prompt"]:
 result = run(f"{SMALL} --steps 40 --learning-rate 1e30 --warmup 0 --clip 0 --tp 2 --output {scratch}/diverged".replace("--steps 6 ", "").replace("--learning-rate 3e-3 ", ""))
 check(result.returncode == 3, f"diverged: exit code {result.returncode}: {result.stderr}")
 check("every rank skips it, 10 in a row" in result.stdout + result.stderr and "training diverged" in result.stderr, f"diverged: {result.stderr!r}")
+traced = run(f"{SMALL} --learning-rate 1e30 --warmup 0 --clip 0 --dp 2 --trace-nonfinite".replace("--learning-rate 3e-3 ", ""))
+check(re.search(r"every rank skips it, 1 in a row; first on rank 0 in the gradient of \S+, micro-batch 0 \(and of \d+ more\), on rank 1 in the gradient of ", traced.stdout + traced.stderr),
+      f"--trace-nonfinite: {traced.stdout!r} {traced.stderr!r}")
 short = run(f"{SMALL} --learning-rate 1e30 --warmup 0 --clip 0 --tp 2".replace("--learning-rate 3e-3 ", ""))  # ends before ten steps are skipped
 check(short.returncode == 3 and "training diverged: the last step has the loss " in short.stderr, f"diverged at the end: {short.returncode}: {short.stderr!r}")
 if (scratch / "diverged/metrics.jsonl").exists():

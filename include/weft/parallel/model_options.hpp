@@ -92,6 +92,9 @@ struct NumericsOptions {
   /// (require_equal_parameters). A communication hook's sums are compared with plain ones as often. 0: parameters are never
   /// compared, and a hook's sums only in the first step.
   std::uint64_t compare_every = 100;
+  /// find_nonfinite(model) names the ranks and parameters whose gradients were not finite, before any sum over ranks. Costs a
+  /// pass over the gradients for each micro-batch, and on a GPU a wait for each unit.
+  bool trace_nonfinite = false;
 };
 
 /// The options of a model. All ranks pass the same. Types of wrappers may set options, too (parallel/policies.hpp).

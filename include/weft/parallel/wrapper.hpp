@@ -27,6 +27,7 @@
 #include <weft/parallel/hook/compress.hpp>
 #include <weft/parallel/model_options.hpp>
 #include <weft/parallel/nesting.hpp>
+#include <weft/parallel/nonfinite_trace.hpp>
 #include <weft/parallel/policy_check.hpp>
 #include <weft/parallel/reproducible/parts.hpp>
 #include <weft/parallel/same_inputs.hpp>
@@ -64,8 +65,11 @@ inline constexpr bool policy_uses<Policy, X> = Policy::axes::template has<X>;
 template <class Exec>
 StageSettings stage_settings(Device<Exec>& device, schedule::AnySchedule schedule, const ModelOptions& options) {
   const auto reproducible = options.numerics.reproducible.accumulator();
+  std::shared_ptr<GradientAccumulator> accumulator =
+      reproducible ? reproducible(device) : std::make_shared<PlainAccumulator<Exec>>(device);
+  if (options.numerics.trace_nonfinite) accumulator = std::make_shared<NonfiniteTrace<Exec>>(device, std::move(accumulator));
   return {.schedule = std::move(schedule),
-          .accumulator = reproducible ? reproducible(device) : std::make_shared<PlainAccumulator<Exec>>(device),
+          .accumulator = std::move(accumulator),
           .timeline = options.pipeline.timeline.get(),
           .freeze = options.freeze,
           .lora = options.lora};

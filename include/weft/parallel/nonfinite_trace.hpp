@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The ranks and parameters at which a gradient stopped being finite. After the sums over ranks every rank has the NaN, so each
+// rank looks at what its own layers added, before any sum: one pass over the gradients per micro-batch, while the option is on.
+//
+//   Model model(mesh, config, {.numerics = {.trace_nonfinite = true}});
+//   if (optimizer.step().skipped)
+//     for (const auto& [rank, parameter, micro_batch] : find_nonfinite(model)) ...
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/core/error.hpp>
+#include <weft/core/text.hpp>
+#include <weft/kernels/optimizer.hpp>
+#include <weft/layer/gradient_accumulator.hpp>
+#include <weft/tensor/tensor.hpp>
+#include <weft/tensor/transfer.hpp>
+
+namespace weft {
+
+/// A gradient that was not finite before any sum over ranks.
+struct NonfiniteGradient {
+  int rank = 0;  ///< of the mesh
+  std::string parameter;
+  std::size_t micro_batch = 0;  ///< of this rank's share of the step, the first in which it was seen
+  bool operator==(const NonfiniteGradient&) const = default;
+};
+
+namespace detail {
+
+/// Another accumulator, and a look at each unit's gradients before that one is told of them.
+template <class Exec>
+class NonfiniteTrace final : public GradientAccumulator {
+ public:
+  struct Found {
+    const ParameterState* state;
+    std::size_t micro;
+  };
+
+  NonfiniteTrace(Device<Exec>& device, std::shared_ptr<GradientAccumulator> of) : device_(&device), of_(std::move(of)) {}
+
+  /// Of the last step, in the order in which this rank's backward came to them.
+  const std::vector<Found>& found() const { return found_; }
+
+  bool separates_terms() const override { return of_->separates_terms(); }
+  void find_uses(std::span<Unit* const> units, AllHooks hooks, std::size_t data_ranks) override {
+    of_->find_uses(units, hooks, data_ranks);
+  }
+  std::span<Unit> second_uses() override { return of_->second_uses(); }
+  void begin(const BatchShare& batch, AllHooks hooks, std::size_t data_rank, std::size_t data_ranks) override {
+    found_.clear();
+    known_.clear();
+    of_->begin(batch, hooks, data_rank, data_ranks);
+  }
+  void open(const Unit& unit, std::size_t micro) override {
+    micro_ = micro;
+    of_->open(unit, micro);
+  }
+  void leave(const Unit& unit, std::size_t micro) override {
+    look(unit, micro);
+    of_->leave(unit, micro);
+  }
+  void close(Unit& unit, std::size_t micro, AllHooks hooks) override {
+    look(unit, micro);
+    of_->close(unit, micro, hooks);
+  }
+  void ready(Unit& owned, AllHooks hooks, bool last) override {
+    look(owned, micro_);  // a loop of one's own and a Module's children are not closed
+    of_->ready(owned, hooks, last);
+  }
+  void finish(std::span<const Tie> ties, std::span<Unit> tied, AllHooks hooks) override { of_->finish(ties, tied, hooks); }
+  hook::AnyHook* bucket_hook(std::size_t ranks, hook::AnyHook* own) override { return of_->bucket_hook(ranks, own); }
+  const ReductionTree* order_over(std::size_t ranks, bool copies) override { return of_->order_over(ranks, copies); }
+  std::vector<double> loss_terms(std::vector<double> losses, std::size_t data_rank, std::size_t data_ranks) const override {
+    return of_->loss_terms(std::move(losses), data_rank, data_ranks);
+  }
+  double norm(const Communicator& communicator, const std::vector<GradientPart>& parts, const SquaredNorm& square) override {
+    return of_->norm(communicator, parts, square);
+  }
+
+ private:
+  WEFT_COLD void look(const Unit& unit, std::size_t micro) {
+    std::vector<ParameterState*> added;
+    for (ParameterState* state : unit.parameters)
+      if (state->trainable() && !state->gradients().fresh() && state->gradients().layer_buffer() && state->size() != 0 &&
+          !known_.contains(state))
+        added.push_back(state);
+    if (added.empty()) return;
+    Tensor<double, Exec> squares(*device_, {added.size()});
+    for (std::size_t i = 0; i < added.size(); ++i)
+      added[i]->gradient_span(
+          [&](auto gradient) { kernels::squared_norm(*device_, gradient.size(), gradient.data(), squares.data() + i); });
+    const auto host = copy_to_host(squares);
+    for (std::size_t i = 0; i < added.size(); ++i) {
+      if (std::isfinite(host[i])) continue;
+      known_.insert(added[i]);
+      found_.push_back({added[i], micro});
+    }
+  }
+
+  Device<Exec>* device_;
+  std::shared_ptr<GradientAccumulator> of_;
+  std::size_t micro_ = 0;  // of the last unit that was opened
+  std::vector<Found> found_;
+  std::unordered_set<const ParameterState*> known_;
+};
+
+/// What each rank has found, on every rank. Collective.
+std::vector<NonfiniteGradient> gather_nonfinite(const Communicator& ranks, const std::vector<NonfiniteGradient>& mine);
+
+}  // namespace detail
+
+/// The gradients that were not finite in the model's last training step, before any sum over ranks, the same on every rank: by
+/// rank, and of a rank in the order of its backward, so the first is nearest to the loss. A NaN that arises in forward makes all
+/// gradients of the ranks it reaches NaN; one that a single layer's backward makes names that parameter and those before it.
+/// Squares are added in double: of a gradient in double an element above 1e154 counts as not finite, as for the norm. Collective
+/// over the mesh. Throws UsageError without ModelOptions::numerics.trace_nonfinite.
+template <class Model>
+std::vector<NonfiniteGradient> find_nonfinite(Model& model) {
+  using Trace = detail::NonfiniteTrace<typename std::remove_cvref_t<decltype(model.device())>::execution_space>;
+  const auto* trace = dynamic_cast<const Trace*>(model.stages().accumulator().get());
+  if (trace == nullptr)
+    throw_error<UsageError>(
+        {"find_nonfinite: the model does not look at its gradients; give it ModelOptions::numerics.trace_nonfinite"});
+  std::vector<NonfiniteGradient> mine;
+  for (const auto& [state, micro] : trace->found()) mine.push_back({model.communicator().rank(), state->name(), micro});
+  return detail::gather_nonfinite(model.communicator(), mine);
+}
+
+}  // namespace weft
+
+#ifdef WEFT_COMPILED
+namespace weft::detail {
+extern template class NonfiniteTrace<Kokkos::DefaultHostExecutionSpace>;
+}  // namespace weft::detail
+#endif
+
+#ifndef WEFT_COMPILED
+#include <weft/parallel/nonfinite_trace_impl.hpp>
+#endif
