@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include <weft/core/standard.hpp>
+
 namespace weft::hugging_face::detail {
 
 /// What a pair of tokens becomes, and how early. A hash table with open addressing.

@@ -9,6 +9,8 @@
 #include <iterator>
 #include <span>
 
+#include <weft/core/standard.hpp>
+
 namespace weft::hugging_face::detail {
 
 /// The code points from `first` to `last`, both of them in.

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include <weft/core/standard.hpp>
+
 namespace weft::hugging_face::detail {
 
 enum class Utf8 : std::uint8_t { character, incomplete, wrong };
