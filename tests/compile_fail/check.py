@@ -20,8 +20,7 @@ typo. The wrong one must print exactly one error, and that one must match.
 Most of a compiler's time goes into what weft's headers themselves instantiate, whatever the case. So cases are compiled several at
 a time, each in a namespace of its own, against the headers as weft::compiled gives them. Twins that do not pass together are compiled
 again one by one. Of wrong programs each error must name the file of exactly one of them, and a program that does not show one error, the
-right one, is compiled again alone, and so are all of them after an error that names none or several: what counts then is what a compiler
-says of the program alone. Cases that are named are always compiled alone.
+right one, is compiled again alone; after an error that names none or several they are compiled in halves, and at last alone. Cases that are named are always compiled alone.
 
     check.py --compiler g++ [--show] [NAME...]       --show prints each error, to be read as a user would read it
 """
@@ -167,8 +166,9 @@ def wrong_together(cases, command, folder):
     said = {case: "" for case in cases}
     for part in errors_apart(printed):
         named = [case for case in cases if f"{case}:" in part]
-        if len(named) != 1:
-            return []
+        if len(named) != 1:  # whose is it? In halves fewer are in doubt
+            half = len(cases) // 2
+            return wrong_together(cases[:half], command, folder) + wrong_together(cases[half:], command, folder) if half > 1 else []
         said[named[0]] += part
     return [case for case in cases if judge(case, said[case]) is None]
 
