@@ -8,6 +8,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "support"))
+from free_port import free_port
+
 program = os.path.join(os.environ["WEFT_BUILD"], "tests", "program_ending")
 if "comm::Gloo" not in subprocess.run(["nm", "-C", program], capture_output=True, text=True).stdout:
     print("skipped: built without Gloo")
@@ -15,12 +18,6 @@ if "comm::Gloo" not in subprocess.run(["nm", "-C", program], capture_output=True
 bad = 0
 launchers = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "OMPI_", "PMI", "SLURM_", "TORCHELASTIC", "WEFT_SECRET", "WEFT_STORE", "WEFT_R", "WEFT_T")
 clean = {k: v for k, v in os.environ.items() if not k.startswith(launchers) or k.startswith("WEFT_TORCHRUN")}
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def check(good, what, detail=""):

@@ -4,10 +4,12 @@ number of threads a rank (--reproducible). Ranks that were started with other op
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "support"))
+from free_port import free_port
 
 program = os.path.join(os.environ["WEFT_EXAMPLES"], "04_train_gpt")
 scratch = tempfile.TemporaryDirectory()
@@ -49,9 +51,7 @@ for repeat in range(repeats):
             print(f"{name}, {1 + repeat % min(cores, 4)} threads: {found}")
 print(f"figure 17: {runs} runs over {', '.join(starts)} on up to {min(repeats, cores, 4)} threads a rank, {different} with other bits")
 if "comm::Gloo::" in symbols:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
     ranks = []
     for rank, seed in enumerate(("1", "2")):
         command = [program, *layout[:-4], "--seed", seed, *layout[-2:], "--output", os.devnull]

@@ -11,12 +11,14 @@ import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+
+sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "support"))
+from free_port import free_port
 
 options = argparse.ArgumentParser()
 options.add_argument("--runs", type=int, default=3)
@@ -138,12 +140,6 @@ def saved_step(folder):
 def shared_memory():
     """All but the files of MPI's libraries, which OpenMPI removes only if mpirun itself is not killed."""
     return {name for name in os.listdir("/dev/shm") if not name.startswith(("vader_segment", "sm_segment", "mpich", "psm3", "ucx"))}
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def nothing_left(what, before):

@@ -8,11 +8,13 @@ import pathlib
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "support"))
+from free_port import free_port
 
 options = argparse.ArgumentParser()
 options.add_argument("--runs", type=int, default=6)
@@ -35,9 +37,7 @@ def start(over_gloo, words):
     """The processes of a run of two ranks: one process of threads, or two."""
     if not over_gloo:
         return [subprocess.Popen([TRAIN, *training, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2", "WEFT_JOB": "stops"}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "WEFT_JOB": "stops"}
     return [subprocess.Popen([TRAIN, *training, *words], env=environment | meeting | {"RANK": str(rank)}, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, text=True) for rank in range(2)]
 

@@ -8,6 +8,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "support"))
+from free_port import free_port
+
 program = os.path.join(os.environ["WEFT_BUILD"], "tests", "program_ending")
 mpirun = os.environ["WEFT_MPIRUN"]
 torchrun = os.environ["WEFT_TORCHRUN"]
@@ -156,7 +159,7 @@ stopped("absent-heeded", [], signal.SIGTERM, {"WEFT_STOP_S": "2.5"}, ["interrupt
 if with_gloo:
     for rank, part in (("0", "of rank 1"), ("1", "rank 0 did not come")):
         process = subprocess.Popen([program, "well"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   env=clean | {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(20000 + os.getpid() % 20000)})
+                                   env=clean | {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())})
         time.sleep(0.7)
         process.send_signal(signal.SIGTERM)
         begin = time.monotonic()

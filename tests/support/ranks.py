@@ -5,11 +5,12 @@ import hmac
 import os
 import re
 import select
-import socket
 import struct
 import subprocess
 import sys
 import time
+
+from free_port import free_port
 
 program = os.path.join(os.environ["WEFT_BUILD"], "tests", "program_meeting")
 secret, job = "0123456789abcdef0123456789abcdef", "the job"
@@ -35,12 +36,6 @@ def check(good, what, detail=""):
         bad += 1
         print(f"failed: {what} {detail}", flush=True)
     return good
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def start(rank, world, how, port, changes=None, **options):

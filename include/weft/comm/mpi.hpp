@@ -45,6 +45,10 @@ WEFT_COLD inline void require_started(MPI_Comm comm) {
 
 /// A communicator over a duplicate of `comm`, for programs that initialise MPI themselves. Collective over `comm`. Ends before
 /// MPI_Finalize. Throws UsageError if MPI is not running or if this rank is not in `comm`.
+///
+/// MPI cannot take an operation back. After an error of weft's, or one that passed a request on its way, MPI may still read and
+/// write the buffers of what was under way, in any later call: a program that catches it calls MPI_Abort, or keeps those buffers
+/// to its end. weft's own calls throw AbortedError from there on.
 inline Communicator over(MPI_Comm comm, std::chrono::duration<double> deadline = std::chrono::minutes(30),
                          bool fingerprints = true, std::string axis = "world", std::shared_ptr<store::Heart> heart = nullptr) {
   require_started(comm);
@@ -162,7 +166,7 @@ struct Mpi {
     }
 
     /// Makes the lowest failed rank report its error, and ends all processes with its exit code: in good order if all ranks fail
-    /// because of their arguments (exit code 2), else by MPI_Abort.
+    /// because of their arguments (exit code 2), else by MPI_Abort. A rank with operations under way calls nothing else of MPI.
     int fail(int code, const std::function<void()>& report);
 
    private:
@@ -177,6 +181,12 @@ static_assert(Backend<Mpi>);
 inline int Mpi::Session::fail(int code, const std::function<void()>& report) {
   if (pulse_.heart) pulse_.heart->leave();  // who failed by itself is not lost
   constexpr auto patience = std::chrono::milliseconds(400);
+  if (mpi::leftovers().touch_buffers()) {  // nobody can be asked: the lower rank speaks sooner, and ends the others
+    std::this_thread::sleep_for(std::min<std::chrono::milliseconds>(rank_ * std::chrono::milliseconds(50), patience));
+    report();
+    MPI_Abort(MPI_COMM_WORLD, code);
+    std::_Exit(code);
+  }
   constexpr int usage_code = 2;
   std::vector<MPI_Request> requests;
   std::vector<int> codes(std::size_t(size_), 0);

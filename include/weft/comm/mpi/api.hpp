@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -95,6 +96,21 @@ struct Pieces {
   }
 };
 
+/// What errors have left to MPI, which cannot take an operation back.
+struct Leftovers {
+  /// An operation that has buffers of the caller's. Every later turn of MPI, on any communicator, may read and write where they
+  /// were, so that the process makes none: its calls throw, and a program that weft started ends by MPI_Abort. Empty: none.
+  std::string operation;
+  std::vector<std::shared_ptr<void>> memory;  ///< weft's own, which MPI may touch as long as it likes
+  bool touch_buffers() const { return !operation.empty(); }
+};
+
+/// Those of this process.
+inline Leftovers& leftovers() {
+  static auto& left = *new Leftovers;  // MPI may outlive what is destroyed at the end
+  return left;
+}
+
 /// An owned communicator whose errors are returned as codes.
 class Handle {
  public:
@@ -116,7 +132,8 @@ class Handle {
   ~Handle() {
     int finalized = 0;
     // Freeing is collective: a rank that is on its way out with an error would wait for those that are not.
-    if (comm_ == MPI_COMM_NULL || std::uncaught_exceptions() > 0 || MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0)
+    if (comm_ == MPI_COMM_NULL || std::uncaught_exceptions() > 0 || leftovers().touch_buffers() ||
+        MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0)
       return;
     int arrived = 0;
     if (MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &arrived, MPI_STATUS_IGNORE) != MPI_SUCCESS || arrived != 0)

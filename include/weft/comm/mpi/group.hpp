@@ -60,11 +60,9 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
   MpiGroup(const MpiGroup&) = delete;
   MpiGroup& operator=(const MpiGroup&) = delete;
   ~MpiGroup() override {
-    count(-long(under_way_.size()));
-    if (!under_way_.empty()) {  // MPI cannot take them back: it keeps their memory
+    while (!under_way_.empty()) give_up(*under_way_.back());
+    if (gave_up_)
       for (Handle* handle : {&main_, &steps_, &checks_}) handle->leave();
-      static_cast<void>(new std::vector(std::move(under_way_)));
-    }
     std::erase(process_->groups, this);
   }
 
@@ -92,7 +90,7 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
       throw MismatchError(process_->rank, axis(), "the end of the program", sequence_, why);
   }
   void progress() override {
-    if (under_way_.empty()) return;
+    if (under_way_.empty() || leftovers().touch_buffers()) return;
     bool earlier_waits = false, ended = false;  // collectives start in one order on all ranks
     for (const auto& running : under_way_) {
       if (running->complete) continue;
@@ -153,6 +151,31 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
     }
   }
   void wait(Running& running);
+  void poll(Running& running);
+  /// The operation ends here, before it is complete: what MPI may still touch of it is left to MPI.
+  WEFT_COLD void give_up(Running& running) {
+    const auto at =
+        std::find_if(under_way_.begin(), under_way_.end(), [&](const auto& other) { return other.get() == &running; });
+    if (at == under_way_.end()) return;
+    if (running.transfer.has_buffers()) leave_buffers(running.transfer.call());
+    gave_up_ = true;
+    leftovers().memory.push_back(*at);
+    under_way_.erase(at);
+    count(-1);
+  }
+  WEFT_COLD void leave_buffers(const Call& call) {
+    if (!leftovers().touch_buffers()) leftovers().operation = weft::detail::joined({describe(call), " on axis ", axis_});
+  }
+  void expect_no_leftovers(const Call& call, std::uint64_t sequence) const {
+    if (leftovers().touch_buffers()) [[unlikely]]
+      throw_leftovers(call, sequence);
+  }
+  [[noreturn]] WEFT_COLD void throw_leftovers(const Call& call, std::uint64_t sequence) const {
+    throw AbortedError(process_->rank, axis_, describe(call), sequence,
+                       leftovers().operation +
+                           " was under way on this rank when an error came, and MPI cannot take it back: it may still touch "
+                           "those buffers, so that this process has to end, and calls nothing of MPI but MPI_Abort");
+  }
   void expect_whole(const Running& running) {
     if (const Message* message = running.transfer.message()) expect_whole(running.transfer.call(), running.sequence, *message);
   }
@@ -176,6 +199,7 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
       throw UsageError(std::string(name_of(call.operation)) + ": tag " + std::to_string(call.tag) + " is not in [0, " +
                        std::to_string(tags) + ")");
     ++sequence_;
+    expect_no_leftovers(call, sequence_);
     comm::detail::expect_no_stop(process_->rank, axis_, call, sequence_);
     process_->watch->tidy();
     return process_->recorder.begin(*flight_, sequence_, call);
@@ -200,6 +224,7 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
   std::shared_ptr<Ledger> ledger_;
   FlightRecorder::Line* flight_ = nullptr;
   std::vector<std::shared_ptr<Running>> under_way_;
+  bool gave_up_ = false;
 };
 
 class MpiGroup::Started final : public Pending {
@@ -207,7 +232,10 @@ class MpiGroup::Started final : public Pending {
   Started(std::shared_ptr<MpiGroup> group, std::shared_ptr<Running> running)
       : group_(std::move(group)), running_(std::move(running)) {}
   bool test() override {
-    if (!running_->complete) group_->process_->progress();
+    if (!running_->complete) {
+      group_->expect_no_leftovers(running_->transfer.call(), running_->sequence);
+      group_->process_->progress();
+    }
     if (running_->complete) group_->expect_whole(*running_);
     return running_->complete;
   }
@@ -216,8 +244,8 @@ class MpiGroup::Started final : public Pending {
     group_->expect_whole(*running_);
   }
   void abandon() noexcept override {
-    // MPI cannot take an operation back; with an exception on its way the process ends, and the buffers are left to it.
-    if (running_->complete || std::uncaught_exceptions() > 0) return;
+    if (running_->complete) return;
+    if (std::uncaught_exceptions() > 0) return group_->give_up(*running_);
     try {
       wait();
     } catch (const std::exception& error) {
@@ -236,14 +264,20 @@ inline void MpiGroup::send_or_receive(const Call& call) {
   const std::uint64_t step = message_number(call);
   std::unique_ptr<Message> message;
   guarded(call, sequence, [&] { message = std::make_unique<Message>(main_.get(), checks_.get(), call, payloads_++); });
-  for (int turn = 0, most = spins(); turn < most; ++turn) {
-    bool done = false;
-    guarded(call, sequence, [&] { done = message->test(); });
-    if (done) {
-      process_->recorder.complete(number);
-      return expect_whole(call, sequence, *message);
+  try {
+    for (int turn = 0, most = spins(); turn < most; ++turn) {
+      bool done = false;
+      guarded(call, sequence, [&] { done = message->test(); });
+      if (done) {
+        process_->recorder.complete(number);
+        return expect_whole(call, sequence, *message);
+      }
+      if (process_->under_way != 0) process_->progress();
     }
-    if (process_->under_way != 0) process_->progress();
+  } catch (...) {
+    if (message->has_buffer()) leave_buffers(call);
+    gave_up_ = true;
+    throw;
   }
   auto running = std::make_shared<Running>(place(), call, 0, 0, false, sequence, number);
   running->step = step;
@@ -265,15 +299,31 @@ inline std::unique_ptr<Pending> MpiGroup::start(const Call& call) {
   running->step = step;
   under_way_.push_back(running);
   count(1);
-  guarded(*running, [&] {
-    if (process_->fingerprints && !message)
-      running->comparison.emplace(running->transfer.call(), checks_.get(), steps_.get(), rank_, size_);
-    else advance(*running);
-  });
+  try {
+    guarded(*running, [&] {
+      if (process_->fingerprints && !message)
+        running->comparison.emplace(running->transfer.call(), checks_.get(), steps_.get(), rank_, size_);
+      else advance(*running);
+    });
+  } catch (...) {
+    give_up(*running);
+    throw;
+  }
   return std::make_unique<Started>(shared_from_this(), std::move(running));
 }
 
 inline void MpiGroup::wait(Running& running) {
+  try {
+    expect_no_leftovers(running.transfer.call(), running.sequence);
+    poll(running);
+  } catch (...) {
+    give_up(running);
+    throw;
+  }
+}
+
+/// Advances all operations of this rank until this one is complete, or throws.
+inline void MpiGroup::poll(Running& running) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   for (int turn = 0, most = spins(); !running.complete && turn < most; ++turn) process_->progress();

@@ -58,6 +58,8 @@ class Message {
     }
     return data_ == MPI_REQUEST_NULL || done(data_);
   }
+  /// Whether MPI may still read or write the caller's buffer.
+  bool has_buffer() const { return data_ != MPI_REQUEST_NULL; }
   /// True if the message that came has another type or count.
   bool mismatch() const { return mismatch_; }
   const Head& found() const { return found_; }

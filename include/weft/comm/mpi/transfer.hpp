@@ -45,6 +45,12 @@ class Transfer {
   /// A send or recv; else null.
   const Message* message() const { return message_.get(); }
 
+  /// Whether MPI may still read or write the caller's buffers.
+  bool has_buffers() const {
+    if (message_) return message_->has_buffer();
+    return pipeline_ || (!requests_.empty() && call_.operation != Operation::barrier);
+  }
+
   void launch();
   /// Adopts a send or recv that has begun.
   void adopt(std::unique_ptr<Message> message) {

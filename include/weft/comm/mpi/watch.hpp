@@ -27,21 +27,23 @@ class Notices final : public Watch {
     check(MPI_Comm_size(comm_.get(), &size_), "MPI_Comm_size");
   }
   ~Notices() override {
-    forget_sent();
-    for (Message& message : leaving_) static_cast<void>(message.bytes.release());  // MPI cannot take them back
-    if (sent_) comm_.leave();                                                      // who got them need not have looked
+    if (!leftovers().touch_buffers()) forget_sent();
+    for (Message& message : leaving_) leftovers().memory.push_back(std::move(message.bytes));
+    if (sent_) comm_.leave();  // who got them need not have looked
   }
 
  protected:
   int size() const override { return size_; }
   void send(int rank, const std::string& notice) override {
+    if (leftovers().touch_buffers()) return;
     forget_sent();
     sent_ = true;
     Message& message = leaving_.emplace_back();
-    message.bytes = std::make_unique<std::string>(notice);
+    message.bytes = std::make_shared<std::string>(notice);
     check(MPI_Isend(message.bytes->data(), int(notice.size()), MPI_BYTE, rank, 0, comm_.get(), &message.request), "MPI_Isend");
   }
   bool receive(std::string& notice) override {
+    if (leftovers().touch_buffers()) return false;
     int arrived = 0, bytes = 0;
     MPI_Status status;
     check(MPI_Iprobe(MPI_ANY_SOURCE, 0, comm_.get(), &arrived, &status), "MPI_Iprobe");
@@ -54,7 +56,7 @@ class Notices final : public Watch {
 
  private:
   struct Message {
-    std::unique_ptr<std::string> bytes;
+    std::shared_ptr<std::string> bytes;
     MPI_Request request = MPI_REQUEST_NULL;
   };
   void forget_sent() {

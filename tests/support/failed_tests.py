@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""failed_tests.py FOLDER: the last lines of each test that failed in ctest's last run, once more, where nobody has to look for them among hundreds."""
+import os
+import re
+import sys
+
+LINES, COLUMNS = 12, 600
+with open(os.path.join(sys.argv[1], "LastTestsFailed.log")) as names:
+    failed = [line.strip().split(":", 1)[1] for line in names if ":" in line]
+with open(os.path.join(sys.argv[1], "LastTest.log"), errors="replace") as log:
+    tests = re.split(r"^\d+/\d+ Testing: ", log.read(), flags=re.MULTILINE)[1:]
+for test in tests:
+    name = test.split("\n", 1)[0].strip()
+    output = re.search(r"^Output:\n-+\n(.*?)\n<end of output>", test, re.DOTALL | re.MULTILINE)
+    if name not in failed or not output:
+        continue
+    lines = [line[:COLUMNS] for line in output.group(1).splitlines() if line.strip()]
+    telling = [line for line in lines if re.search("fail|error", line, re.IGNORECASE)][:LINES]
+    print(f"\n{name}:", *telling, *[line for line in lines[-LINES:] if line not in telling], sep="\n  ")
