@@ -5,10 +5,13 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <weft/comm/agree.hpp>
+#include <weft/comm/gather_lists.hpp>
 #include <weft/comm/threads.hpp>
 
 using namespace weft;
@@ -73,4 +76,24 @@ TEST_CASE("an empty value and a value that looks like the next name are values")
   CHECK(error_of(2, [](int rank) {
           return std::vector<NamedValue>{{"a", rank == 0 ? "" : "b"}, {"c", "d"}};
         }).find("about a: rank 0 has , rank 1 has b") != std::string::npos);
+}
+
+TEST_CASE("lists of any lengths arrive whole, in the order of the ranks") {
+  for (const int ranks : {1, 2, 4})
+    comm::run_threads(ranks, [&](const Communicator& c) {
+      for (const std::size_t most : {0u, 1u, 5u}) {
+        const auto list_of = [&](int rank) {
+          std::vector<std::uint64_t> list;
+          for (std::size_t k = 0; k < std::size_t(rank) * most; ++k) list.push_back(100 * std::uint64_t(rank) + k);
+          return list;
+        };
+        const auto mine = list_of(c.rank());
+        const auto all = detail::gather_lists(c, std::span<const std::uint64_t>(mine));
+        REQUIRE(all.size() == std::size_t(ranks));
+        for (int rank = 0; rank < ranks; ++rank) CHECK(all[std::size_t(rank)] == list_of(rank));
+      }
+    });
+  const std::string texts("one\0\0three\0", 11);
+  CHECK(detail::split_at_zeros(detail::bytes_of(texts)) == std::vector<std::string_view>{"one", "", "three"});
+  CHECK(detail::split_at_zeros(detail::bytes_of("")).empty());
 }

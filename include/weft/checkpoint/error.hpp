@@ -38,13 +38,7 @@ class Error : public weft::Error {
 
 namespace detail {
 
-/// Bytes of a file as a message may show them: on one line, and not more than fits.
-inline std::string shown(std::string_view text) {
-  std::string out(text.substr(0, 80));
-  for (char& c : out)
-    if (c < ' ' || c > '~') c = '?';
-  return text.size() > 80 ? out + "..." : out;
-}
+using weft::detail::shown;
 
 /// Throws an Error that names the place: "checkpoint: FILE: tensor T: byte B: what".
 [[noreturn]] WEFT_COLD inline void refuse(const Place& place, weft::detail::Words what) {

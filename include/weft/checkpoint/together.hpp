@@ -18,6 +18,7 @@
 
 #include <weft/checkpoint/error.hpp>
 #include <weft/comm/communicator.hpp>
+#include <weft/comm/gather_lists.hpp>
 
 namespace weft::checkpoint::detail {
 
@@ -62,23 +63,8 @@ inline Packed from(const Communicator& ranks, int root, Packed message) {
 /// Every rank's message on every rank. Collective.
 inline std::vector<Packed> from_all(const Communicator& ranks, Packed message) {
   std::vector<Packed> all;
-  if (ranks.size() == 1) {
-    all.push_back(std::move(message));
-    return all;
-  }
-  const std::uint64_t mine[] = {message.words().size()};
-  std::vector<std::uint64_t> sizes(std::size_t(ranks.size()));
-  ranks.all_gather(std::span<const std::uint64_t>(mine), sizes);
-  std::vector<std::size_t> counts(sizes.begin(), sizes.end());
-  std::size_t total = 0;
-  for (const std::size_t count : counts) total += count;
-  std::vector<std::uint64_t> words(total);
-  if (total != 0) ranks.all_gather_v(message.words(), words, counts);
-  std::size_t at = 0;
-  for (const std::size_t count : counts) {
-    all.emplace_back(std::vector<std::uint64_t>(words.begin() + std::ptrdiff_t(at), words.begin() + std::ptrdiff_t(at + count)));
-    at += count;
-  }
+  for (auto& words : weft::detail::gather_lists(ranks, std::span<const std::uint64_t>(message.words())))
+    all.emplace_back(std::move(words));
   return all;
 }
 

@@ -7,6 +7,7 @@
 
 #include <weft/comm/agree.hpp>
 #include <weft/comm/agreement.hpp>
+#include <weft/comm/gather_lists.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>
 #include <weft/core/scalar.hpp>
@@ -35,28 +36,10 @@ WEFT_COLD WEFT_INLINE void agree(const Communicator& ranks, std::span<const Name
   }
   const std::uint64_t hash = detail::hash_bytes(mine.data(), mine.size());
   if (detail::same_on_all(ranks, {&hash, 1})) return;
-  const std::uint64_t length = mine.size();
-  std::vector<std::uint64_t> lengths(std::size_t(ranks.size()));
-  ranks.all_gather(std::span(&length, 1), lengths);
-  std::vector<std::size_t> counts(lengths.begin(), lengths.end());
-  std::size_t sum = 0;
-  for (const std::size_t count : counts) sum += count;
-  std::vector<std::uint8_t> all(sum);
-  ranks.all_gather_v(std::span(reinterpret_cast<const std::uint8_t*>(mine.data()), mine.size()), all, counts);
-  const auto words_of = [&](std::size_t rank) {
-    std::size_t at = 0;
-    for (std::size_t q = 0; q < rank; ++q) at += counts[q];
-    std::vector<std::string> words{""};
-    for (std::size_t k = at; k < at + counts[rank]; ++k) {
-      if (all[k] == 0) words.emplace_back();
-      else words.back() += char(all[k]);
-    }
-    words.pop_back();
-    return words;
-  };
-  const std::vector<std::string> first = words_of(0);
-  for (std::size_t q = 1; q < counts.size(); ++q) {
-    const std::vector<std::string> other = words_of(q);
+  const std::vector<std::vector<std::uint8_t>> all = detail::gather_lists(ranks, detail::bytes_of(mine));
+  const std::vector<std::string_view> first = detail::split_at_zeros(all[0]);
+  for (std::size_t q = 1; q < all.size(); ++q) {
+    const std::vector<std::string_view> other = detail::split_at_zeros(all[q]);
     for (std::size_t k = 0; k + 1 < std::max(first.size(), other.size()); k += 2) {
       if (k >= first.size() || k >= other.size() || first[k] != other[k]) {
         const bool only_first = k < first.size();

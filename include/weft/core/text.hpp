@@ -54,6 +54,9 @@ void append_to(std::string& text, Words words);
 /// The words as one string.
 std::string joined(Words words);
 
+/// Bytes of a file, or of another process, as a message may show them: on one line, in ASCII, and not more than `most`.
+std::string shown(std::string_view bytes, std::size_t most = 80);
+
 }  // namespace weft::detail
 
 #ifndef WEFT_COMPILED

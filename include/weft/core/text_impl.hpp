@@ -32,4 +32,11 @@ WEFT_COLD WEFT_INLINE std::string joined(Words words) {
   return text;
 }
 
+WEFT_COLD WEFT_INLINE std::string shown(std::string_view bytes, std::size_t most) {
+  std::string text(bytes.substr(0, most));
+  for (char& c : text)
+    if (c < ' ' || c > '~') c = '?';
+  return bytes.size() > most ? text + "..." : text;
+}
+
 }  // namespace weft::detail

@@ -12,14 +12,6 @@
 namespace weft::data {
 namespace detail {
 
-/// Bytes of a file as a message may show them: on one line, and not more than fits.
-WEFT_INLINE std::string shown_of_file(std::string_view text) {
-  std::string shown(text.substr(0, 40));
-  for (char& c : shown)
-    if (c < ' ' || c > '~') c = '?';
-  return text.size() > 40 ? shown + "..." : shown;
-}
-
 /// The header of a .npy file: a literal of Python, {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), }. Its
 /// three keys may come in any order.
 class NpyDict {
@@ -142,7 +134,7 @@ WEFT_INLINE Npy::Header Npy::read(const detail::FileBytes& bytes) {
   dict.read();
 
   const std::string_view type = dict.descr;
-  const std::string shown = detail::shown_of_file(type);
+  const std::string shown = weft::detail::shown(type, 40);
   if (type.find('O') != type.npos)
     fail({"its elements are Python objects (dtype '", shown, "'), which are pickled and could run anything: save numbers"});
   if (dict.fortran_order) fail({"it is in Fortran order: save it in C order, np.save(file, np.ascontiguousarray(array))"});

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
+#include <weft/layer/hook/keeper.hpp>
 #include <weft/layer/model_check.hpp>
 #include <weft/parallel/model_options.hpp>
 
@@ -96,6 +97,33 @@ struct Refused {
   const std::vector<std::string>& parameter_names() const;
   Communicator communicator() const { return {}; }
   DefaultDevice& device() const;
+};
+
+// Answers every question that the wrappers around a refused wrapper ask, and does nothing.
+struct Anything {
+  template <class T>
+  operator T() const {
+    return T();
+  }
+};
+// Stands in for a wrapper whose policy is not one: the wrappers around it are sound, and construct it and enter it.
+template <class M>
+struct RefusedInner : Refused<M> {
+  using Refused<M>::Refused;
+  using Inner = RefusedInner;
+  static constexpr bool shards_parameters = false;
+  static void adjust(ModelOptions&) {}
+  template <class X>
+  static constexpr bool uses(X) {
+    return true;
+  }
+  auto& stages() { return *this; }
+  template <class... T>
+  Anything enter(T&&...) {
+    return {};
+  }
+  void check_hook() {}
+  void keep_hooks(hook::Keeper&) {}
 };
 
 template <class M>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The concept of a wrapper's policy, which names the axis that the wrapper binds, the placement of the hidden state on it and the
-// hooks that it registers. A wrong policy gives one error that names its member.
+// hooks that it registers, and the policy that has neither. A wrong policy gives one error that names its member.
 //
 //   struct OwnPolicy : PlainPolicy {
 //     using axis = tp;
@@ -21,9 +21,18 @@
 #include <weft/mesh/axis.hpp>
 #include <weft/parallel/model_options.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
+#include <weft/pipeline/schedule/one_forward_one_backward.hpp>
 #include <weft/tensor/placement.hpp>
 
 namespace weft {
+
+/// A policy without hooks, and with the schedule of a model without a pipeline: one micro-batch after the other.
+struct PlainPolicy {
+  detail::Hooks* hooks() { return nullptr; }
+  static constexpr bool shards_parameters = false;
+  static void adjust(ModelOptions&) {}
+  static schedule::AnySchedule schedule(const ModelOptions&) { return schedule::erase<schedule::OneForwardOneBackward>(); }
+};
 
 namespace detail {
 

@@ -38,7 +38,6 @@
 #include <weft/pipeline/own_loop.hpp>
 #include <weft/pipeline/predictions.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
-#include <weft/pipeline/schedule/one_forward_one_backward.hpp>
 #include <weft/pipeline/stages.hpp>
 
 namespace weft {
@@ -401,36 +400,6 @@ class Wrapper {
   std::unique_ptr<detail::Outermost> outermost_;  // only in the wrapper that a program constructs
 };
 
-namespace detail {
-
-// Answers every question that the wrappers around a refused wrapper ask, and does nothing.
-struct Anything {
-  template <class T>
-  operator T() const {
-    return T();
-  }
-};
-template <class M>
-struct RefusedInner : Refused<M> {
-  using Refused<M>::Refused;
-  using Inner = RefusedInner;
-  static constexpr bool shards_parameters = false;
-  static void adjust(ModelOptions&) {}
-  template <class X>
-  static constexpr bool uses(X) {
-    return true;
-  }
-  auto& stages() { return *this; }
-  template <class... T>
-  Anything enter(T&&...) {
-    return {};
-  }
-  void check_hook() {}
-  void keep_hooks(hook::Keeper&) {}
-};
-
-}  // namespace detail
-
 /// Stands in for a wrapper whose policy is not one, so that there is only one error.
 template <class Policy, class M>
 requires(!detail::WrapperPolicy<Policy>) class Wrapper<Policy, M> : public detail::RefusedInner<M> {
@@ -438,14 +407,6 @@ requires(!detail::WrapperPolicy<Policy>) class Wrapper<Policy, M> : public detai
 
  public:
   using detail::RefusedInner<M>::RefusedInner;
-};
-
-/// A policy without hooks, and with the schedule of a model without a pipeline: one micro-batch after the other.
-struct PlainPolicy {
-  detail::Hooks* hooks() { return nullptr; }
-  static constexpr bool shards_parameters = false;
-  static void adjust(ModelOptions&) {}
-  static schedule::AnySchedule schedule(const ModelOptions&) { return schedule::erase<schedule::OneForwardOneBackward>(); }
 };
 
 }  // namespace weft

@@ -32,6 +32,7 @@
 #include <weft/pipeline/schedule/any_schedule.hpp>
 #include <weft/pipeline/stage_cut.hpp>
 #include <weft/pipeline/tied_parameters.hpp>
+#include <weft/pipeline/trainable_parameters.hpp>
 #include <weft/pipeline/unreduced_gradients.hpp>
 
 namespace weft {
@@ -58,7 +59,7 @@ class Stages {
 
   template <class Context>
   WEFT_COLD Stages(const Context& context, const Config& config, StageSettings settings)
-      : settings_(std::move(settings)), config_(config) {
+      : settings_(std::move(settings)), config_(config), trainable_(settings_.freeze, settings_.lora) {
     if constexpr (is_usable<Model, Context>() || is_open<Model, Context>) construct(context, config);
     else if constexpr (!can_be_built<Model, Context>) refuse_model<Model, Context>();
   }
@@ -94,12 +95,12 @@ class Stages {
   std::span<const std::shared_ptr<StepBuffer>> buffers() const { return buffers_; }
 
   /// The names of all parameters of the model, in its order; of experts only those of this rank.
-  const std::vector<std::string>& parameter_names() const { return names_; }
+  const std::vector<std::string>& parameter_names() const { return trainable_.names(); }
   /// Sets whether parameters are trainable, those that a pattern matches; see Wrapper::freeze. Collective over `everyone`.
   template <class Context>
   WEFT_COLD void set_trainable(const Context& context, const Communicator& everyone, std::span<const std::string_view> patterns,
                                bool trainable) {
-    require_matches(everyone, names_, patterns, trainable ? "unfreeze" : "freeze");
+    require_matches(everyone, parameter_names(), patterns, trainable ? "unfreeze" : "freeze");
     if (gradients_.use_count() > 1 && !gradients_->applied)
       throw_error<UsageError>({trainable ? "unfreeze" : "freeze",
                                " between train_step and the optimizer's step: the gradients would be lost. Call it after the "
@@ -110,8 +111,7 @@ class Stages {
     for_each_state(set);
     for (Unit& unit : settings_.accumulator->second_uses())
       for (ParameterState* state : whole_units_.at(&unit)) set(*state);
-    for (std::size_t i = 0; i < names_.size(); ++i)
-      if (matches_any(patterns, names_[i])) frozen_[i] = !trainable;
+    trainable_.set(patterns, trainable);
     keep_trainable();
     find_backwards(context);
     for (Hooks* hooks : context.engine.hooks) hooks->lay_out_gradients();
@@ -282,7 +282,7 @@ class Stages {
     settings_.accumulator->find_uses(units_in_order(), context.engine.hooks, context.size(dp{}));
     for (Unit& unit : settings_.accumulator->second_uses())
       for (ParameterState* state : unit.parameters)
-        if (frozen_at_first(state->name())) state->set_trainable(false);
+        if (trainable_.frozen_at_first(state->name())) state->set_trainable(false);
     prepare(context);
     find_backwards(context);
   }
@@ -307,12 +307,7 @@ class Stages {
     if constexpr (!ModuleModel<Model>)
       for (const Registered& parameter : whole.parameters)
         if (parameter.uses.front() == 0 || parameter.uses.back() + 1 == whole.units.size()) ends_.insert(parameter.state->name());
-    freeze_at_first(context, whole);
-    for (const auto& unit : whole.units) {
-      auto& uses = uses_.emplace_back();
-      for (std::size_t i = 0; i < whole.parameters.size(); ++i)
-        if (std::find(unit.used.begin(), unit.used.end(), whole.parameters[i].state.get()) != unit.used.end()) uses.push_back(i);
-    }
+    trainable_.begin(context, whole);
     first_unit_.resize(stages);
     for (std::size_t unit = whole.units.size(); unit-- > 0;) first_unit_[stage_of[unit]] = unit;
     // Of a Module each layer's parameters are a part, if a wrapper gathers those of a child when it is called.
@@ -351,7 +346,6 @@ class Stages {
       if (parts) chunk.calls->split(chunk.owned, chunk.trained);
     }
     for (const Registered& parameter : whole.parameters) {
-      names_.push_back(parameter.state->name());
       if (!ties_.add(
               context, parameter, [&](std::size_t unit) { return stage_of[unit]; }, rank_of,
               settings_.accumulator->separates_terms()))
@@ -362,46 +356,10 @@ class Stages {
     }
   }
 
-  static std::vector<std::string_view> patterns_of(const std::vector<std::string>& patterns) {
-    return {patterns.begin(), patterns.end()};
-  }
-  bool frozen_at_first(std::string_view name) const {
-    return (settings_.lora.rank != 0 && !is_adapter(name)) || matches_any(patterns_of(settings_.freeze), name);
-  }
-  // ModelOptions::freeze and lora, before anything is allocated. Collective if there are patterns to freeze.
+  // Finds which units have a backward.
   template <class Context>
-  WEFT_COLD void freeze_at_first(const Context& context, WholeModel<Exec>& whole) {
-    const std::vector<std::string_view> patterns = patterns_of(settings_.freeze);
-    std::vector<std::string> names;
-    for (const Registered& parameter : whole.parameters) names.push_back(parameter.state->name());
-    frozen_.assign(names.size(), false);
-    if (settings_.lora.rank != 0) require_adapters(names, settings_.lora);
-    if (patterns.empty() && settings_.lora.rank == 0) return;
-    if (!patterns.empty()) {
-      std::vector<std::int32_t> found = found_by(patterns, names);
-      Context::for_each_axis([&](auto axis) { context.comm(axis).all_reduce(found, Reduction::max); });
-      require_found(found, names, patterns, "ModelOptions::freeze");
-    }
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      frozen_[i] = frozen_at_first(names[i]);
-      if (frozen_[i]) whole.parameters[i].state->set_trainable(false);
-    }
-  }
-  // Finds which units have a backward. All ranks know all units, so those that would send a gradient and those that would receive
-  // it agree; only of experts a rank knows its own, and these are compared.
-  template <class Context>
-  WEFT_COLD void find_backwards([[maybe_unused]] const Context& context) {
-    std::vector<std::int32_t> trained(uses_.size());
-    for (std::size_t unit = 0; unit < uses_.size(); ++unit)
-      trained[unit] = std::any_of(uses_[unit].begin(), uses_[unit].end(), [&](std::size_t i) { return !frozen_[i]; });
-    if constexpr (Context::has(ep{}))
-      Context::for_each_axis([&](auto axis) { context.comm(axis).all_reduce(trained, Reduction::max); });
-    std::vector<UnitBackward> all;
-    bool before = false;
-    for (const std::int32_t here : trained) {
-      all.push_back({before || here != 0, before});
-      before = before || here != 0;
-    }
+  WEFT_COLD void find_backwards(const Context& context) {
+    const std::vector<UnitBackward> all = trainable_.backwards(context);
     for (const auto& chunk : chunks_) {
       const auto first = all.begin() + std::ptrdiff_t(first_unit_[std::size_t(chunk->stage)]);
       chunk->backwards.assign(first, first + std::ptrdiff_t(chunk->layers.size()));
@@ -473,11 +431,9 @@ class Stages {
 
   StageSettings settings_;
   Config config_;
-  std::vector<std::string> names_;
-  std::vector<char> frozen_;                    // by name
-  std::vector<std::vector<std::size_t>> uses_;  // of each unit of the whole model, the places of its parameters in `names_`
-  std::vector<std::size_t> first_unit_;         // of each stage
-  std::set<std::string> ends_;                  // the names of parameters that the first or the last unit uses
+  TrainableParameters trainable_;
+  std::vector<std::size_t> first_unit_;  // of each stage
+  std::set<std::string> ends_;           // the names of parameters that the first or the last unit uses
   std::vector<std::shared_ptr<StepBuffer>> buffers_;
   std::vector<std::unique_ptr<Chunk<Exec>>> chunks_;
   Ties ties_;

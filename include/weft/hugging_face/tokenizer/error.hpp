@@ -5,10 +5,10 @@
 //   try { Tokenizer::load("llama"); } catch (const TokenizerError& error) { error.field(); }   // "pre_tokenizer.type"
 
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include <weft/core/error.hpp>
+#include <weft/core/text.hpp>
 
 namespace weft::hugging_face {
 
@@ -27,18 +27,10 @@ class TokenizerError : public weft::Error {
 
 namespace detail {
 
-/// Bytes of a file as a message may show them: on one line, and not more than fits.
-inline std::string shown_text(std::string_view text) {
-  std::string out(text.substr(0, 80));
-  for (char& c : out)
-    if (c < ' ' || c > '~') c = '?';
-  return text.size() > 80 ? out + "..." : out;
-}
-
 /// Throws TokenizerError: "tokenizer: FILE: FIELD what".
 [[noreturn]] WEFT_COLD inline void refuse_tokenizer(const std::string& file, const std::string& field, weft::detail::Words what) {
-  std::string text = "tokenizer: " + shown_text(file) + ": ";
-  if (!field.empty()) text += shown_text(field) + " ";
+  std::string text = "tokenizer: " + weft::detail::shown(file) + ": ";
+  if (!field.empty()) text += weft::detail::shown(field) + " ";
   weft::detail::append_to(text, what);
   throw TokenizerError(text, file, field);
 }

@@ -98,7 +98,7 @@ class TokenizerJsonReader : public nlohmann::json_sax<nlohmann::json> {
     nlohmann::json& object = *open_.back();
     if (object.contains(name) ||
         (open_.size() == 2 && ((name == "vocab" && out_.has_vocabulary) || (name == "merges" && out_.has_merges))))
-      fail("", {"the key ", shown_text(name), " comes twice"});
+      fail("", {"the key ", weft::detail::shown(name), " comes twice"});
     if (open_.size() == 1) in_model_ = name == "model";
     key_ = name;
     return true;
@@ -132,7 +132,7 @@ class TokenizerJsonReader : public nlohmann::json_sax<nlohmann::json> {
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& error) override {
     std::string_view what = error.what();  // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
     if (const std::size_t from = what.find(": "); from != what.npos) what.remove_prefix(from + 2);
-    fail("", {"it is not JSON: byte ", position > 0 ? position - 1 : 0, ": ", shown_text(what)});
+    fail("", {"it is not JSON: byte ", position > 0 ? position - 1 : 0, ": ", weft::detail::shown(what)});
   }
 
  private:
@@ -143,7 +143,8 @@ class TokenizerJsonReader : public nlohmann::json_sax<nlohmann::json> {
 
   [[noreturn]] void fail(const std::string& field, weft::detail::Words what) const { refuse_tokenizer(file_, field, what); }
   [[noreturn]] void wrong_value() const {
-    if (place_ == Place::vocabulary) fail("model.vocab", {"has something else than an id for ", shown_text(last_token())});
+    if (place_ == Place::vocabulary)
+      fail("model.vocab", {"has something else than an id for ", weft::detail::shown(last_token())});
     fail("model.merges", {"are neither all texts \"a b\" nor all pairs [\"a\", \"b\"]"});
   }
   std::string last_token() const { return std::string(out_.tokens[out_.tokens.size() - 1]); }
@@ -164,7 +165,7 @@ class TokenizerJsonReader : public nlohmann::json_sax<nlohmann::json> {
     if (place_ != Place::rest) wrong_value();
     if (open_.empty()) return true;  // the whole text is a number or such
     if (is_at("vocab") || is_at("merges"))
-      fail("model." + key_, {"is ", shown_text(json.dump(-1, ' ', true)), ", a table is meant"});
+      fail("model." + key_, {"is ", weft::detail::shown(json.dump(-1, ' ', true)), ", a table is meant"});
     add(std::move(json));
     return true;
   }

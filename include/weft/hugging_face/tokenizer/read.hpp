@@ -27,7 +27,7 @@ class TokenizerFields {
   TokenizerFields(const std::string& file, const nlohmann::json& object, std::string place)
       : file_(file), place_(std::move(place)), object_(object) {
     if (!object.is_object())
-      refuse_tokenizer(file_, place_, {"is ", shown_text(object.dump(-1, ' ', true)), ", an object is meant"});
+      refuse_tokenizer(file_, place_, {"is ", weft::detail::shown(object.dump(-1, ' ', true)), ", an object is meant"});
   }
   /// Whether the field is there and not null.
   bool has(const std::string& name) {
@@ -82,7 +82,7 @@ class TokenizerFields {
   void finish() const {
     for (const auto& [name, value] : object_.items())
       if (!taken_.contains(name))
-        refuse_tokenizer(file_, within(shown_text(name)),
+        refuse_tokenizer(file_, within(weft::detail::shown(name)),
                          {"is what this weft does not know. It may change the ids, so it is not ignored"});
   }
   [[noreturn]] void unexpected(const std::string& name, std::string_view meant) const {
@@ -97,7 +97,7 @@ class TokenizerFields {
   std::string within(const std::string& name) const {
     return place_.empty() || name.empty() ? place_ + name : place_ + "." + name;
   }
-  std::string shown(const std::string& name) const { return shown_text(object_.at(name).dump(-1, ' ', true)); }
+  std::string shown(const std::string& name) const { return weft::detail::shown(object_.at(name).dump(-1, ' ', true)); }
   const nlohmann::json& value(const std::string& name) {
     if (!has(name)) refuse(name, {"is not there"});
     return object_.at(name);
@@ -168,7 +168,7 @@ class TokenizerReader {
     parts_->ids.reserve(tokens.size());
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       if (!parts_->ids.emplace(tokens[i], json_.ids[i]).second)
-        refuse_tokenizer(file_, "model.vocab", {"has the token ", shown_text(tokens[i]), " twice"});
+        refuse_tokenizer(file_, "model.vocab", {"has the token ", weft::detail::shown(tokens[i]), " twice"});
       name(json_.ids[i], tokens[i], "model.vocab");
     }
     for (int byte = 0; byte < 256; ++byte) {
@@ -190,7 +190,7 @@ class TokenizerReader {
       named_.resize(std::size_t(id) + 1);
     }
     if (named_[std::size_t(id)])
-      refuse_tokenizer(file_, field, {"has the id ", id, " for two tokens, the second is ", shown_text(token)});
+      refuse_tokenizer(file_, field, {"has the id ", id, " for two tokens, the second is ", weft::detail::shown(token)});
     named_[std::size_t(id)] = true;
     parts_->bytes[std::size_t(id)] = ByteAlphabet::get().bytes(token);
   }
@@ -208,7 +208,8 @@ class TokenizerReader {
         if (left.starts_with("#version")) continue;  // the head of a merges.txt
         const std::size_t space = left.find(' ');
         if (space == left.npos || left.find(' ', space + 1) != left.npos)
-          refuse_tokenizer(file_, merge_name(i / step), {"is ", shown_text(left), ", two tokens with a space between are meant"});
+          refuse_tokenizer(file_, merge_name(i / step),
+                           {"is ", weft::detail::shown(left), ", two tokens with a space between are meant"});
         right = left.substr(space + 1);
         left = left.substr(0, space);
       }
@@ -220,7 +221,7 @@ class TokenizerReader {
   std::int32_t token_of(std::string_view text, std::size_t merge) const {
     const auto token = parts_->ids.find(text);
     if (token == parts_->ids.end())
-      refuse_tokenizer(file_, merge_name(merge), {"names the token ", shown_text(text), ", which model.vocab lacks"});
+      refuse_tokenizer(file_, merge_name(merge), {"names the token ", weft::detail::shown(text), ", which model.vocab lacks"});
     return token->second;
   }
 
@@ -285,7 +286,7 @@ class TokenizerReader {
     fields.finish();
     if (token.content.empty()) fields.refuse("content", {"is empty"});
     if (!parts_->added_ids.emplace(token.content, token.id).second)
-      fields.refuse("content", {"is ", shown_text(token.content), ", which is there already"});
+      fields.refuse("content", {"is ", weft::detail::shown(token.content), ", which is there already"});
     // `tokenizers` gives these ids itself, in this order, whatever the file says.
     const auto known = parts_->ids.find(token.content);
     const std::int32_t expected =
@@ -333,7 +334,7 @@ class TokenizerReader {
         const std::string name = special.text("id");
         special.ignore("type_id");
         special.finish();
-        if (!tokens.has(name)) fields.refuse("special_tokens", {"lack ", shown_text(name)});
+        if (!tokens.has(name)) fields.refuse("special_tokens", {"lack ", weft::detail::shown(name)});
         TokenizerFields token = tokens.fields(name);
         for (const std::int32_t id : token.ids("ids")) {
           if (std::size_t(id) >= named_.size() || !named_[std::size_t(id)])

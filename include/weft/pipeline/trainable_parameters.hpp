@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Which parameters of a model are trained, and which units have a backward by that. Every rank knows it of the whole model, so
+// that ranks of a pipeline agree on who sends a gradient and who waits for one; of experts a rank knows its own.
+//
+//   TrainableParameters trainable(options.freeze, options.lora);
+//   trainable.begin(context, whole_model);
+//   for (const UnitBackward& backward : trainable.backwards(context)) ...
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/layer/lora_options.hpp>
+#include <weft/layer/name_pattern.hpp>
+#include <weft/layer/parameter_state.hpp>
+#include <weft/pipeline/chunk.hpp>
+
+namespace weft::detail {
+
+class TrainableParameters {
+ public:
+  /// `freeze`: patterns of parameters that are frozen from the start. `lora` with a rank: all but adapters are.
+  TrainableParameters(std::vector<std::string> freeze, LoraOptions lora) : freeze_(std::move(freeze)), lora_(std::move(lora)) {}
+
+  /// The names of the model's parameters, in its order.
+  const std::vector<std::string>& names() const { return names_; }
+  bool frozen_at_first(std::string_view name) const {
+    return (lora_.rank != 0 && !is_adapter(name)) || matches_any(patterns(), name);
+  }
+
+  /// The model is built; nothing is allocated. Collective if there are patterns. Throws UsageError on all ranks for one that
+  /// names no parameter.
+  template <class Context, class Exec>
+  WEFT_COLD void begin(const Context& context, WholeModel<Exec>& whole) {
+    for (const Registered& parameter : whole.parameters) names_.push_back(parameter.state->name());
+    for (const auto& unit : whole.units) {
+      auto& uses = uses_.emplace_back();
+      for (std::size_t i = 0; i < whole.parameters.size(); ++i)
+        if (std::find(unit.used.begin(), unit.used.end(), whole.parameters[i].state.get()) != unit.used.end()) uses.push_back(i);
+    }
+    frozen_.assign(names_.size(), false);
+    if (lora_.rank != 0) require_adapters(names_, lora_);
+    if (freeze_.empty() && lora_.rank == 0) return;
+    if (!freeze_.empty()) {
+      std::vector<std::int32_t> found = found_by(patterns(), names_);
+      Context::for_each_axis([&](auto axis) { context.comm(axis).all_reduce(found, Reduction::max); });
+      require_found(found, names_, patterns(), "ModelOptions::freeze");
+    }
+    for (std::size_t i = 0; i < names_.size(); ++i) {
+      frozen_[i] = frozen_at_first(names_[i]);
+      if (frozen_[i]) whole.parameters[i].state->set_trainable(false);
+    }
+  }
+
+  /// Those that a pattern matches are trained from here on, or not.
+  void set(std::span<const std::string_view> patterns, bool trainable) {
+    for (std::size_t i = 0; i < names_.size(); ++i)
+      if (matches_any(patterns, names_[i])) frozen_[i] = !trainable;
+  }
+
+  /// Of each unit of the model. Collective if experts are cut.
+  template <class Context>
+  WEFT_COLD std::vector<UnitBackward> backwards([[maybe_unused]] const Context& context) const {
+    std::vector<std::int32_t> trained(uses_.size());
+    for (std::size_t unit = 0; unit < uses_.size(); ++unit)
+      trained[unit] = std::any_of(uses_[unit].begin(), uses_[unit].end(), [&](std::size_t i) { return !frozen_[i]; });
+    if constexpr (Context::has(ep{}))
+      Context::for_each_axis([&](auto axis) { context.comm(axis).all_reduce(trained, Reduction::max); });
+    std::vector<UnitBackward> all;
+    bool before = false;
+    for (const std::int32_t here : trained) {
+      all.push_back({before || here != 0, before});
+      before = before || here != 0;
+    }
+    return all;
+  }
+
+ private:
+  std::vector<std::string_view> patterns() const { return {freeze_.begin(), freeze_.end()}; }
+
+  std::vector<std::string> freeze_;
+  LoraOptions lora_;
+  std::vector<std::string> names_;
+  std::vector<char> frozen_;                    // by name
+  std::vector<std::vector<std::size_t>> uses_;  // of each unit, the places of its parameters in `names_`
+};
+
+}  // namespace weft::detail
