@@ -254,8 +254,8 @@ class Composition final : public TrainedModel {
     const auto notes = weft::checkpoint::read_index(path).notes;
     for (const auto& [name, value] : notes_of(options_))
       if (const auto at = notes.find(name); at != notes.end() && at->second != value)
-        throw weft::UsageError("train_gpt: " + path + " is of a run with --" + name + " " + at->second + ", and this one has " +
-                               value + ": its data would not go on where they ended");
+        throw weft::UsageError(options_.program + ": " + path + " is of a run with --" + name + " " + at->second +
+                               ", and this one has " + value + ": its data would not go on where they ended");
     return with_optimizer([&](auto& optimizer) { return weft::checkpoint::load(path, model_, optimizer); });
   }
   void load_folder() override {

@@ -97,7 +97,8 @@ class RestartedRanks {
 inline int supervise(const Options& o, int argc, char** argv, bool launched) {
   if (launched)
     throw weft::UsageError(
-        "train_gpt: --restarts beside a launcher: each of its processes would start ranks; let train_gpt start the launcher, as "
+        o.program + ": --restarts beside a launcher: each of its processes would start ranks; let " + o.program +
+        " start the launcher, as "
         "--restarts 5 --launch \"mpirun -np 4\", or use torchrun --max-restarts or srun's requeue with --resume");
   weft::runtime::Supervision what{.restarts = int(*o.restarts)};
   if (!o.resume) what.after_restart = {"--resume"};
@@ -105,7 +106,7 @@ inline int supervise(const Options& o, int argc, char** argv, bool launched) {
   what.saved_step = [folder = o.checkpoint] { return weft::checkpoint::saved_step(folder); };
   if (const auto step = what.saved_step(); step && !o.resume)
     throw weft::UsageError(
-        "train_gpt: --restarts: " + o.checkpoint + " holds a checkpoint of step " + std::to_string(*step) +
+        o.program + ": --restarts: " + o.checkpoint + " holds a checkpoint of step " + std::to_string(*step) +
         " of an earlier run, which a restart would take for its own: give --resume to go on from it, or another "
         "--checkpoint");
 #endif

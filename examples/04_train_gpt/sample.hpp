@@ -42,7 +42,7 @@ inline std::vector<std::int32_t> prompt_of(const Options& o) {
     std::int64_t number = -1;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
     if (error != std::errc() || end != word.data() + word.size() || number < 0 || number >= *o.vocabulary)
-      throw weft::UsageError("train_gpt: --prompt: '" + word +
+      throw weft::UsageError(o.program + ": --prompt: '" + word +
                              "' is no token: beside token files a prompt is whole numbers below " + "vocabulary(" +
                              std::to_string(*o.vocabulary) + "), such as \"464 318\"");
     tokens.push_back(std::int32_t(number));

@@ -95,7 +95,8 @@ inline std::int64_t micro_batch_of(const Options& o, std::int64_t share) {
 inline std::shared_ptr<const weft::schedule::AnySchedule> schedule_of(const Options& o) {
   if (o.schedule.ends_with(".csv")) {
     if (o.vpp)
-      throw weft::UsageError("train_gpt: --vpp beside --schedule " + o.schedule + ": the file says how many stages a rank has");
+      throw weft::UsageError(o.program + ": --vpp beside --schedule " + o.schedule +
+                             ": the file says how many stages a rank has");
     return weft::schedule::choose_file(o.schedule);
   }
   return weft::schedule::choose(o.schedule, int(o.vpp.value_or(0)));
