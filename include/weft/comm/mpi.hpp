@@ -181,7 +181,8 @@ static_assert(Backend<Mpi>);
 inline int Mpi::Session::fail(int code, const std::function<void()>& report) {
   if (pulse_.heart) pulse_.heart->leave();  // who failed by itself is not lost
   constexpr auto patience = std::chrono::milliseconds(400);
-  if (mpi::leftovers().touch_buffers()) {  // nobody can be asked: the lower rank speaks sooner, and ends the others
+  if (!mpi::leftovers().writes.empty() ||
+      !mpi::leftovers().reads.empty()) {  // nobody can be asked: the lower rank speaks sooner, and ends the others
     std::this_thread::sleep_for(std::min<std::chrono::milliseconds>(rank_ * std::chrono::milliseconds(50), patience));
     report();
     MPI_Abort(MPI_COMM_WORLD, code);

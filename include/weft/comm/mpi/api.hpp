@@ -12,6 +12,7 @@
 #endif
 #include <mpi.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -96,19 +97,47 @@ struct Pieces {
   }
 };
 
-/// What errors have left to MPI, which cannot take an operation back.
+/// What errors have left to MPI, which takes few operations back.
 struct Leftovers {
-  /// An operation that has buffers of the caller's. Every later turn of MPI, on any communicator, may read and write where they
-  /// were, so that the process makes none: its calls throw, and a program that weft started ends by MPI_Abort. Empty: none.
-  std::string operation;
+  /// An operation that every later turn of MPI, on any communicator, may go on with, and write where its buffers were. So the
+  /// process makes none: its calls throw, and a program that weft started ends by MPI_Abort. Empty: none.
+  std::string writes;
+  /// One of whose sends MPI may read the buffers, if a rank still receives them. A process that ends makes no turn of MPI; one
+  /// that goes on has agreed with the others that all of them give up.
+  std::string reads;
   std::vector<std::shared_ptr<void>> memory;  ///< weft's own, which MPI may touch as long as it likes
-  bool touch_buffers() const { return !operation.empty(); }
 };
 
 /// Those of this process.
 inline Leftovers& leftovers() {
   static auto& left = *new Leftovers;  // MPI may outlive what is destroyed at the end
   return left;
+}
+
+/// Polls for a moment: true once f() is.
+template <class F>
+bool soon(F&& f) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+  do
+    if (f()) return true;
+  while (std::chrono::steady_clock::now() < end);
+  return false;
+}
+
+/// Takes back receives that nothing has come for yet; a message that is on its way has a moment to come. True if MPI writes to
+/// none of their buffers any more.
+inline bool take_back(std::span<MPI_Request> receives) {
+  for (MPI_Request& request : receives)
+    if (request != MPI_REQUEST_NULL && MPI_Cancel(&request) != MPI_SUCCESS) return false;
+  return soon([&] {
+    bool all = true;
+    for (MPI_Request& request : receives) {
+      int done = 1;
+      if (request != MPI_REQUEST_NULL && MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+      all = all && done != 0;
+    }
+    return all;
+  });
 }
 
 /// An owned communicator whose errors are returned as codes.
@@ -132,7 +161,7 @@ class Handle {
   ~Handle() {
     int finalized = 0;
     // Freeing is collective: a rank that is on its way out with an error would wait for those that are not.
-    if (comm_ == MPI_COMM_NULL || std::uncaught_exceptions() > 0 || leftovers().touch_buffers() ||
+    if (comm_ == MPI_COMM_NULL || std::uncaught_exceptions() > 0 || !leftovers().writes.empty() ||
         MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0)
       return;
     int arrived = 0;

@@ -90,7 +90,7 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
       throw MismatchError(process_->rank, axis(), "the end of the program", sequence_, why);
   }
   void progress() override {
-    if (under_way_.empty() || leftovers().touch_buffers()) return;
+    if (under_way_.empty() || !leftovers().writes.empty()) return;
     bool earlier_waits = false, ended = false;  // collectives start in one order on all ranks
     for (const auto& running : under_way_) {
       if (running->complete) continue;
@@ -157,22 +157,28 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
     const auto at =
         std::find_if(under_way_.begin(), under_way_.end(), [&](const auto& other) { return other.get() == &running; });
     if (at == under_way_.end()) return;
-    if (running.transfer.has_buffers()) leave_buffers(running.transfer.call());
-    gave_up_ = true;
+    leave_buffers(running.transfer.call(), running.transfer);
     leftovers().memory.push_back(*at);
     under_way_.erase(at);
     count(-1);
   }
-  WEFT_COLD void leave_buffers(const Call& call) {
-    if (!leftovers().touch_buffers()) leftovers().operation = weft::detail::joined({describe(call), " on axis ", axis_});
+  /// Takes the caller's buffers back from a Transfer or Message, or says that MPI has them.
+  template <class T>
+  WEFT_COLD void leave_buffers(const Call& call, T& operation) {
+    gave_up_ = true;
+    Leftovers& left = leftovers();
+    if (!left.writes.empty()) return;  // not one more turn of MPI
+    const bool writes = !operation.take_back();
+    if (writes) left.writes = weft::detail::joined({describe(call), " on axis ", axis_});
+    else if (operation.reads()) left.reads = weft::detail::joined({describe(call), " on axis ", axis_});
   }
   void expect_no_leftovers(const Call& call, std::uint64_t sequence) const {
-    if (leftovers().touch_buffers()) [[unlikely]]
+    if (!leftovers().writes.empty()) [[unlikely]]
       throw_leftovers(call, sequence);
   }
   [[noreturn]] WEFT_COLD void throw_leftovers(const Call& call, std::uint64_t sequence) const {
     throw AbortedError(process_->rank, axis_, describe(call), sequence,
-                       leftovers().operation +
+                       leftovers().writes +
                            " was under way on this rank when an error came, and MPI cannot take it back: it may still touch "
                            "those buffers, so that this process has to end, and calls nothing of MPI but MPI_Abort");
   }
@@ -275,8 +281,7 @@ inline void MpiGroup::send_or_receive(const Call& call) {
       if (process_->under_way != 0) process_->progress();
     }
   } catch (...) {
-    if (message->has_buffer()) leave_buffers(call);
-    gave_up_ = true;
+    leave_buffers(call, *message);
     throw;
   }
   auto running = std::make_shared<Running>(place(), call, 0, 0, false, sequence, number);

@@ -58,8 +58,10 @@ class Message {
     }
     return data_ == MPI_REQUEST_NULL || done(data_);
   }
-  /// Whether MPI may still read or write the caller's buffer.
-  bool has_buffer() const { return data_ != MPI_REQUEST_NULL; }
+  /// Whether MPI may still read the caller's buffer.
+  bool reads() const { return call_.operation == Operation::send && data_ != MPI_REQUEST_NULL; }
+  /// False if MPI may still write to it.
+  bool take_back() { return call_.operation == Operation::send || mpi::take_back({&data_, 1}); }
   /// True if the message that came has another type or count.
   bool mismatch() const { return mismatch_; }
   const Head& found() const { return found_; }

@@ -64,6 +64,22 @@ class Pipeline {
     if (std::size_t(done) != requests_.size()) static_cast<void>(rows_.release());
   }
 
+  /// Whether MPI may still read the caller's buffers.
+  bool reads() const {
+    bool any = false;
+    for (std::size_t at = 0; at < requests_.size(); ++at) any = any || (sends(at) && requests_[at] != MPI_REQUEST_NULL);
+    return any;
+  }
+  /// False if MPI may still write to them.
+  bool take_back() {
+    std::vector<MPI_Request> receives;
+    for (std::size_t at = 0; at < requests_.size(); ++at)
+      if (!sends(at)) receives.push_back(std::exchange(requests_[at], MPI_REQUEST_NULL));
+    if (mpi::take_back(receives)) return true;
+    requests_.insert(requests_.end(), receives.begin(), receives.end());  // MPI keeps the rows
+    return false;
+  }
+
   /// Advances as far as possible without waiting; true once complete.
   bool advance() {
     while (test()) {
@@ -82,6 +98,10 @@ class Pipeline {
   };
 
   Stream& stream(Kind kind, std::size_t q) { return streams_[q * kinds + kind]; }
+  static bool sends(std::size_t at) {
+    const auto kind = Kind(at / window % kinds);
+    return kind == send_input || kind == send_result;
+  }
   std::size_t place(Kind kind, std::size_t q, std::size_t c) const { return (q * kinds + kind) * window + c % window; }
   static std::size_t chunks(const Bytes& piece) { return (piece.length + chunk_bytes - 1) / chunk_bytes; }
   static Bytes chunk(const Bytes& piece, std::size_t c) {
@@ -98,8 +118,7 @@ class Pipeline {
       const auto& status = statuses_[std::size_t(k)];
       const auto at = std::size_t(indices_[std::size_t(k)]);
       if (code == MPI_ERR_IN_STATUS) check(status.MPI_ERROR, "MPI_Testsome");
-      const auto kind = Kind(at / window % kinds);
-      if (kind == send_input || kind == send_result) continue;
+      if (sends(at)) continue;
       int bytes = 0;
       check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
       if (bytes != lengths_[at])

@@ -45,10 +45,17 @@ class Transfer {
   /// A send or recv; else null.
   const Message* message() const { return message_.get(); }
 
-  /// Whether MPI may still read or write the caller's buffers.
-  bool has_buffers() const {
-    if (message_) return message_->has_buffer();
-    return pipeline_ || (!requests_.empty() && call_.operation != Operation::barrier);
+  /// Whether MPI may still read the caller's buffers, and does not write to them.
+  bool reads() const { return message_ ? message_->reads() : pipeline_ && pipeline_->reads(); }
+  /// False if MPI may still write to them. A collective of its own it takes back never; the ranks may all have come to it.
+  bool take_back() {
+    if (message_) return message_->take_back();
+    if (pipeline_) return pipeline_->take_back();
+    next_ = nullptr;
+    return requests_.empty() || call_.operation == Operation::barrier || soon([this] {
+             int done = 0;
+             return MPI_Testall(int(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE) == MPI_SUCCESS && done != 0;
+           });
   }
 
   void launch();

@@ -27,7 +27,7 @@ class Notices final : public Watch {
     check(MPI_Comm_size(comm_.get(), &size_), "MPI_Comm_size");
   }
   ~Notices() override {
-    if (!leftovers().touch_buffers()) forget_sent();
+    if (leftovers().writes.empty()) forget_sent();
     for (Message& message : leaving_) leftovers().memory.push_back(std::move(message.bytes));
     if (sent_) comm_.leave();  // who got them need not have looked
   }
@@ -35,7 +35,7 @@ class Notices final : public Watch {
  protected:
   int size() const override { return size_; }
   void send(int rank, const std::string& notice) override {
-    if (leftovers().touch_buffers()) return;
+    if (!leftovers().writes.empty()) return;
     forget_sent();
     sent_ = true;
     Message& message = leaving_.emplace_back();
@@ -43,7 +43,7 @@ class Notices final : public Watch {
     check(MPI_Isend(message.bytes->data(), int(notice.size()), MPI_BYTE, rank, 0, comm_.get(), &message.request), "MPI_Isend");
   }
   bool receive(std::string& notice) override {
-    if (leftovers().touch_buffers()) return false;
+    if (!leftovers().writes.empty()) return false;
     int arrived = 0, bytes = 0;
     MPI_Status status;
     check(MPI_Iprobe(MPI_ANY_SOURCE, 0, comm_.get(), &arrived, &status), "MPI_Iprobe");
