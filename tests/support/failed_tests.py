@@ -5,6 +5,8 @@ import re
 import sys
 
 LINES, COLUMNS = 12, 600
+if not os.path.exists(os.path.join(sys.argv[1], "LastTestsFailed.log")):
+    sys.exit()  # none has run
 with open(os.path.join(sys.argv[1], "LastTestsFailed.log")) as names:
     failed = [line.strip().split(":", 1)[1] for line in names if ":" in line]
 with open(os.path.join(sys.argv[1], "LastTest.log"), errors="replace") as log:
