@@ -37,7 +37,8 @@ def start(over_gloo, words):
     """The processes of a run of two ranks: one process of threads, or two."""
     if not over_gloo:
         return [subprocess.Popen([TRAIN, *training, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)]
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "WEFT_JOB": "stops"}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "WEFT_JOB": "stops",
+               "WEFT_RENDEZVOUS_S": "15"}  # for a rank that is killed before the others have heard of it
     return [subprocess.Popen([TRAIN, *training, *words], env=environment | meeting | {"RANK": str(rank)}, stdout=subprocess.PIPE,
                              stderr=subprocess.PIPE, text=True) for rank in range(2)]
 
