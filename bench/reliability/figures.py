@@ -20,7 +20,7 @@ ROWS = [
     (2, "examples/restarts", "04_train_gpt", ["--runs", "200"], {}, "200 runs killed again and again; the same state bit for bit; back within 5 s (figure 20)"),
     (3, "checkpoint/resume", "test_checkpoint_resume", [], {"WEFT_TEST_LONG": "1"}, "24 layouts resumed; every byte of the state equal"),
     (4, "checkpoint/crashes", "test_checkpoint_crashes", [], {}, "a save ends at its k-th call, for every k; a load gives exactly old or new"),
-    (5, "checkpoint/damage", "test_checkpoint_damage", [], {RUNS: "10000"}, "every length, 10,000 random cuts; a typed error for all"),
+    (5, "checkpoint/damage", "test_checkpoint_damage", [], {RUNS: "10000", "WEFT_TEST_LONG": "1"}, "every length, 10,000 random cuts; a typed error for all"),
     (7, "fuzz/fuzz", "", ["--runs", "100000000"], {}, "100 million executions each; 0 findings"),
     (8, "checkpoint/reference", "program_read_files", ["100000"], {}, "100,000 mutated files; 0 accepted that the reference rejects"),
     (9, "comm/disagree", "program_disagree", ["--long"], {}, "all ordered pairs found within 1 s; both ranks and calls named"),

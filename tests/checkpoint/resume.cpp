@@ -70,7 +70,7 @@ TEST_CASE("gpt: a resumed run has the bits of an uninterrupted one") {
 // 24 pairs; with WEFT_TEST_LONG=1 all 552.
 TEST_CASE("gpt: what one layout has written another one loads, bit by bit") {
   std::vector<std::size_t> offsets{7};
-  if (std::getenv("WEFT_TEST_LONG") != nullptr)
+  if (long_form())
     for (std::size_t offset = 1; offset < dense.size(); ++offset)
       if (offset != 7) offsets.push_back(offset);
   const auto before = Failures::so_far.load();

@@ -2,6 +2,7 @@
 // Ranks that throw, waits that pass their deadline, requests that are dropped: every rank ends promptly, with the first error.
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -51,15 +52,17 @@ TEST_CASE("a rank that throws ends all others, wherever they wait") {
   };
   for (const int ranks : {2, 3, 8}) {
     for (const auto& wait : waits) {
-      std::atomic<int> aborted{0};
+      std::atomic<int> waiting{0}, aborted{0};
       const double seconds = seconds_of([&] {
         CHECK_THROWS_WITH_AS(comm::run_threads(ranks,
                                                [&](const Communicator& c) {
                                                  c.barrier();
                                                  if (c.rank() == c.size() - 1) {
+                                                   while (waiting != c.size() - 1) std::this_thread::yield();
                                                    std::this_thread::sleep_for(std::chrono::milliseconds(20));
                                                    throw std::runtime_error("boom");
                                                  }
+                                                 ++waiting;
                                                  try {
                                                    wait(c);
                                                  } catch (const AbortedError& error) {
@@ -78,13 +81,16 @@ TEST_CASE("a rank that throws ends all others, wherever they wait") {
 
 TEST_CASE("errors carry rank, axis, operation and sequence number") {
   std::optional<AbortedError> error;
+  std::atomic<bool> split{false};
   CHECK_THROWS_AS(comm::run_threads(2,
                                     [&](const Communicator& c) {
                                       const Communicator tp = c.split(0, 0, "tp");
                                       if (c.rank() == 1) {  // once the other has left the split
+                                        while (!split) std::this_thread::yield();
                                         std::this_thread::sleep_for(std::chrono::milliseconds(100));
                                         throw DivergedError("ten steps without a finite gradient");
                                       }
+                                      split = true;
                                       std::vector<double> x(3);
                                       try {
                                         tp.all_reduce(x);

@@ -22,6 +22,8 @@ a time, each in a namespace of its own, against the headers as weft::compiled gi
 again one by one. Of wrong programs each error must name the file of exactly one of them, and a program that does not show one error, the
 right one, is compiled again alone; after an error that names none or several they are compiled in halves, and at last alone. Cases that are named are always compiled alone.
 
+Of a whole list each case is compiled by one of the two compilers, the other one's turn comes with another commit; WEFT_TEST_LONG=1: by both.
+
     check.py --compiler g++ [--show] [NAME...]       --show prints each error, to be read as a user would read it
 """
 import argparse
@@ -33,6 +35,9 @@ import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from share import share_of
 
 HERE = pathlib.Path(__file__).resolve().parent
 SKIPPED = 77
@@ -188,6 +193,8 @@ def main():
         print("no such case")
         return 1
     is_clang = "clang" in os.path.basename(compiler)
+    if not options.names:
+        cases = share_of(cases, 2, turn=int(is_clang))
     failures = 0
     with tempfile.TemporaryDirectory(prefix="weft_compile_fail_") as scratch:
         folder = pathlib.Path(scratch)

@@ -5,7 +5,7 @@ Kokkos is most of what such a program costs the compiler, and the same in each, 
 hides nothing but its place among a header's includes; the headers that do not come to Kokkos are compiled with nothing before them.
 They are taken as weft::compiled takes them: foo_impl.hpp, which only it leaves out, lends foo.hpp no include.
 
-All of them cost twelve minutes of a slow core. So a run takes a third, which third the commit says; WEFT_TEST_LONG=1 takes all.
+All of them cost twelve minutes of a slow core. So a run takes a sixth, which sixth the commit says; WEFT_TEST_LONG=1 takes all.
 
     python3 tests/headers/test_alone.py [HEADER...]       by hand, with WEFT_INCLUDES as support/environment.sh has it
 """
@@ -16,6 +16,9 @@ import re
 import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from share import share_of
 
 INCLUDE = pathlib.Path(__file__).resolve().parent.parent.parent / "include"
 COMPILER = os.environ.get("WEFT_CXX", "g++")
@@ -49,13 +52,6 @@ def comes_to_kokkos(header):
     return False
 
 
-def third_of(headers):
-    commit = subprocess.run(["git", "-C", str(INCLUDE), "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-    if os.environ.get("WEFT_TEST_LONG") == "1" or not commit:
-        return headers
-    return headers[int(commit, 16) % 3 :: 3]
-
-
 def main():
     absent = [place for place, needed in NEEDS.items() if not is_here(needed)]
     # name_impl.hpp is compiled after name.hpp, where weft is header-only and in src/.
@@ -63,7 +59,7 @@ def main():
     headers = [header for header in headers if not any(re.match(rf"{place}[./_]", header) for place in absent)]
     if len(headers) < 250:
         sys.exit(f"only {len(headers)} headers: is the list right?")
-    headers = sys.argv[1:] or third_of(headers)
+    headers = sys.argv[1:] or share_of(headers, 6)
     flags = ["-std=c++20", "-DWEFT_COMPILED", "-fopenmp", "-fsyntax-only", "-Wall", "-Wextra", "-I", str(INCLUDE)]
     for path in folders:
         flags += ["-isystem", path]

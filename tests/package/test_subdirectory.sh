@@ -2,7 +2,9 @@
 # weft inside of another project: no tests, no examples, no flags of the other project changed.
 . "$WEFT_SOURCE/tests/support/environment.sh"
 
-for compiled in OFF ON; do
+modes=ON
+[ "${WEFT_TEST_LONG:-}" = 1 ] && modes="OFF ON"  # (test_include_path.sh is without the library in every run)
+for compiled in $modes; do
   must cmake -S "$WEFT_SOURCE/tests/package/consumer" -B "$scratch/build$compiled" -G Ninja -DCMAKE_CXX_COMPILER="$WEFT_CXX" \
     -DWEFT_AS=subdirectory -DWEFT_COMPILED=$compiled -DWEFT_SOURCE="$WEFT_SOURCE" -DKokkos_DIR="$Kokkos_DIR"
   must cmake --build "$scratch/build$compiled"

@@ -2,6 +2,7 @@
 // What plan::memory says of a layout is what the arena counts in a real run, within 5 % : what is kept between two steps, by
 // kind, and the peak of a step, for both models, every stage of ZeRO, tp with and without sequence parallelism, and pipelines.
 
+#include "support/figure.hpp"
 #include "support/parity.hpp"
 
 #include <weft/pipeline/schedule/dynamic.hpp>
@@ -223,6 +224,13 @@ using WithExperts = FullyShardedDataParallel<ContextParallel<TensorParallel<Expe
 using Rows = Shard<tp, 0>;
 using FoldedMesh = Mesh<dp, cp, tp, pp, ep, etp, edp>;
 
+// Every third; in a long run all.
+std::vector<Case> some_of(const std::vector<Case>& all) {
+  std::vector<Case> some;
+  for (std::size_t i = 0; i < all.size(); i += long_form() ? 1 : 3) some.push_back(all[i]);
+  return some;
+}
+
 }  // namespace
 
 const models::GptConfig gpt{.vocabulary = vocabulary, .layers = 4, .width = 128, .heads = 4, .sequence = sequence};
@@ -245,15 +253,15 @@ TEST_CASE("gpt in double") {
 }
 TEST_CASE("gpt in float") {
   for (const auto* list : {&cases, &choice_cases, &context_cases, &recompute_cases})
-    for (const Case& c : *list) check<Parallel<models::BasicGpt<float>>>(gpt, plan::Architecture::gpt, false, "fp32", c);
+    for (const Case& c : some_of(*list)) check<Parallel<models::BasicGpt<float>>>(gpt, plan::Architecture::gpt, false, "fp32", c);
 }
 TEST_CASE("gpt in bfloat16 under sequence parallelism") {
   for (const auto* list : {&cases, &choice_cases, &context_cases, &recompute_cases})
-    for (const Case& c : *list) check<Parallel<models::BasicGpt<bfloat16>, Rows>>(gpt, plan::Architecture::gpt, true, "bf16", c);
+    for (const Case& c : some_of(*list)) check<Parallel<models::BasicGpt<bfloat16>, Rows>>(gpt, plan::Architecture::gpt, true, "bf16", c);
 }
 TEST_CASE("llama in bfloat16") {
   for (const auto* list : {&cases, &context_cases, &recompute_cases})
-    for (const Case& c : *list) check<Parallel<models::BasicLlama<bfloat16>>>(llama, plan::Architecture::llama, false, "bf16", c);
+    for (const Case& c : some_of(*list)) check<Parallel<models::BasicLlama<bfloat16>>>(llama, plan::Architecture::llama, false, "bf16", c);
 }
 TEST_CASE("llama with biases, norms of queries and keys and wider heads, in bfloat16") {
   models::LlamaConfig config = llama;
@@ -263,11 +271,11 @@ TEST_CASE("llama with biases, norms of queries and keys and wider heads, in bflo
     check<Parallel<models::BasicLlama<bfloat16>>>(config, plan::Architecture::llama, false, "bf16", c);
 }
 TEST_CASE("mixtral in bfloat16") {
-  for (const Case& c : expert_cases)
+  for (const Case& c : some_of(expert_cases))
     check<WithExperts<models::BasicMixtral<bfloat16>>, FoldedMesh>(mixtral, plan::Architecture::mixtral, false, "bf16", c);
 }
 TEST_CASE("mixtral in float under sequence parallelism") {
-  for (const Case& c : expert_cases)
+  for (const Case& c : some_of(expert_cases))
     check<WithExperts<models::BasicMixtral<float>, Rows>, FoldedMesh>(mixtral, plan::Architecture::mixtral, true, "fp32", c);
 }
 TEST_CASE("ZeRO's own example: 7.5e9 parameters on 64 ranks") {

@@ -60,7 +60,7 @@ def expect(arguments, code, text, ranks=0, environment=None, usual=0.0):
     return out
 
 
-for ranks in (0, 2, 4) if with_mpi else (0,):
+for ranks in ((0, 2, 4) if os.environ.get("WEFT_TEST_LONG") == "1" else (0, 3)) if with_mpi else (0,):
     count = [] if ranks else ["3"]
     code, out, err, usual = run(["well", *count], ranks)
     what = f"a good end with {ranks or 3} ranks"

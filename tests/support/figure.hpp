@@ -16,6 +16,12 @@ inline long rounds(long in_the_suite) {
   return text != nullptr && std::atol(text) > 0 ? std::atol(text) : in_the_suite;
 }
 
+/// Whether this is a run of long forms: ./tests/run --long.
+inline bool long_form() {
+  const char* text = std::getenv("WEFT_TEST_LONG");
+  return text != nullptr && *text == '1';
+}
+
 /// `bad` of `count` were not as they must be.
 inline void figure(int number, unsigned long long count, const char* what, unsigned long long bad, const char* wrong) {
   std::printf("figure %d: %llu %s, %llu %s\n", number, count, what, bad, wrong);

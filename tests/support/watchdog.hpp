@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A test that hangs is ended by name. CTest's own time limit says only which program hung; here every test case has a
-// deadline (WEFT_TEST_DEADLINE_S, default 120 s, one case with all its subcases), and the one that passes it is printed with
+// deadline (WEFT_TEST_DEADLINE_S, default 300 s, one case with all its subcases), and the one that passes it is printed with
 // its file, line and rank before the process ends.
 //
 // Included once, by the main of a test program, after doctest.
@@ -68,7 +68,7 @@ class Watchdog {
   std::condition_variable changed_;
   std::thread thread_;
   std::string what_;
-  double deadline_s_ = 120;
+  double deadline_s_ = 300;
   unsigned long generation_ = 0;
   int rank_ = 0;
   bool stopped_ = false;

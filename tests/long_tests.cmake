@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+# What only `./tests/run --long` builds and runs (WEFT_LONG_TESTS). Every commit has to pass within a time that leaves a slow and busy machine room, and each
+# of these shows on other ranks, for another model or in another mode what a test of every commit shows too; docs/decisions/0045-tests-of-every-commit.md has the figures.
+option(WEFT_LONG_TESTS "Also the tests that ./tests/run runs only with --long" OFF)
+set(weft_long_tests
+  # the layouts of parallel/parity_mpi, parallel/zero_mpi and parallel/context_parity once more
+  parallel/matrix_mpi parallel/context_mpi
+  # comm/conformance_header_only and the tests of other devices are header-only, too
+  layer/composed_header_only headers/two_translation_units_header_only
+  # hugging_face/folders and checkpoint/resume for other models
+  hugging_face/relatives hugging_face/adapters checkpoint/between_mpi
+  # the same wrappers around a mixture of experts: parallel/matrix_experts has them
+  parallel/attention_options_experts parallel/reproducible_experts parallel/expert_zero
+  # where PyTorch and `transformers` are installed
+  hugging_face/test_transformers.py hugging_face/test_finetune.py
+  # comm, data, device and parallel have their programs under ThreadSanitizer in every run; what reads bytes of others is fuzzed under the other two
+  checkpoint/thread_sanitizer support/address_sanitizer.sh
+  # package/test_install.sh and package/test_subdirectory.sh build what Conan builds
+  package/test_conan.sh)
+
+# weft_left_out(VARIABLE TEST): whether this run is without a test.
+macro(weft_left_out variable test)
+  set(${variable} OFF)
+  if("${test}" IN_LIST weft_long_tests AND NOT WEFT_LONG_TESTS)
+    set(${variable} ON)
+    set_property(GLOBAL APPEND PROPERTY weft_registered_tests ${test})
+  endif()
+endmacro()
