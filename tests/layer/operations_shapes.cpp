@@ -33,24 +33,26 @@ namespace {
 template <class... P>
 using F = Tensor<float, Exec, P...>;
 
+// The dims `dims` of `values`, whose shape is [shape], in the order of a permutation's result, y.
+std::vector<double> permuted(const std::vector<double>& values, const Shape& shape, const std::array<std::size_t, 4>& dims,
+                             const Shape& y) {
+  std::array<std::size_t, 4> strides{1, 1, 1, 1};
+  for (std::size_t d = 3; d-- > 0;) strides[d] = strides[d + 1] * shape[d + 1];
+  std::vector<double> want;
+  for (std::size_t a = 0; a < y[0]; ++a)
+    for (std::size_t b = 0; b < y[1]; ++b)
+      for (std::size_t c = 0; c < y[2]; ++c)
+        for (std::size_t d = 0; d < y[3]; ++d)
+          want.push_back(values[a * strides[dims[0]] + b * strides[dims[1]] + c * strides[dims[2]] + d * strides[dims[3]]]);
+  return want;
+}
 template <int... Dims>
 void check_permutation(const Shape& shape) {
   DefaultDevice device;
   std::vector<double> values(shape.size());
   std::iota(values.begin(), values.end(), 0);
-  const auto x = weft_test::tensor_of<float>(device, shape, values);
-  const auto y = permute<Dims...>(x);
-  const std::array<std::size_t, 4> dims{Dims...};
-  std::array<std::size_t, 4> strides{1, 1, 1, 1};
-  for (std::size_t d = 3; d-- > 0;) strides[d] = strides[d + 1] * shape[d + 1];
-  std::vector<double> want;
-  const Shape& s = y.shape();
-  for (std::size_t a = 0; a < s[0]; ++a)
-    for (std::size_t b = 0; b < s[1]; ++b)
-      for (std::size_t c = 0; c < s[2]; ++c)
-        for (std::size_t d = 0; d < s[3]; ++d)
-          want.push_back(values[a * strides[dims[0]] + b * strides[dims[1]] + c * strides[dims[2]] + d * strides[dims[3]]]);
-  CHECK(weft_test::numbers_of(y) == want);
+  const auto y = permute<Dims...>(weft_test::tensor_of<float>(device, shape, values));
+  CHECK(weft_test::numbers_of(y) == permuted(values, shape, {Dims...}, y.shape()));
   CHECK(weft_test::numbers_of(permute_back<Dims...>(y)) == values);
 }
 
@@ -75,39 +77,48 @@ struct Lookup : Module<Lookup> {
   }
 };
 
+// What reductions and softmax of x gave along a dim.
+struct Along {
+  std::vector<double> x, sums, maxima, at, means, soft, logs;
+};
 // Along each dim of [3, 5, 37], in T, against plain loops.
-template <class T, int Dim>
-void check_along(double tolerance) {
-  DefaultDevice device;
-  const Shape shape{3, 5, 37};
-  const auto x = weft_test::tensor_of<T>(device, shape, weft_test::waves(shape.size(), 0.4, 2));
-  const auto in = weft_test::numbers_of(x);
-  const auto sums = weft_test::numbers_of(sum<Dim>(x)), maxima = weft_test::numbers_of(max<Dim>(x)),
-             at = weft_test::numbers_of(argmax<Dim>(x)), means = weft_test::numbers_of(mean<Dim>(x)),
-             soft = weft_test::numbers_of(softmax<Dim>(x)), logs = weft_test::numbers_of(log_softmax<Dim>(x));
-  const detail::Around around(shape, Dim);
+void compare(const detail::Around& around, const Along& found, double tolerance) {
   double worst = 0;
-  bool found = true;
+  bool same = true;
   for (std::size_t o = 0; o < around.outer; ++o)
     for (std::size_t i = 0; i < around.inner; ++i) {
       const auto element = [&](std::size_t k) { return (o * around.extent + k) * around.inner + i; };
       double total = 0, largest = -1e9, power = 0;
       std::size_t place = 0;
       for (std::size_t k = 0; k < around.extent; ++k) {
-        total += in[element(k)];
-        power += std::exp(in[element(k)]);
-        if (in[element(k)] > largest) largest = in[element(place = k)];
+        const double value = found.x[element(k)];
+        total += value;
+        power += std::exp(value);
+        if (value > largest) largest = value, place = k;
       }
       const std::size_t out = o * around.inner + i;
-      worst = std::max({worst, std::abs(sums[out] - total) / 10, std::abs(means[out] - total / double(around.extent))});
-      found = found && maxima[out] == largest && std::size_t(at[out]) == place;
+      worst =
+          std::max({worst, std::abs(found.sums[out] - total) / 10, std::abs(found.means[out] - total / double(around.extent))});
+      same = same && found.maxima[out] == largest && std::size_t(found.at[out]) == place;
       for (std::size_t k = 0; k < around.extent; ++k) {
-        worst = std::max(worst, std::abs(soft[element(k)] - std::exp(in[element(k)]) / power));
-        worst = std::max(worst, std::abs(logs[element(k)] - (in[element(k)] - std::log(power))) / 4);
+        const double value = found.x[element(k)];
+        worst = std::max(worst, std::abs(found.soft[element(k)] - std::exp(value) / power));
+        worst = std::max(worst, std::abs(found.logs[element(k)] - (value - std::log(power))) / 4);
       }
     }
   CHECK(worst < tolerance);
-  CHECK(found);
+  CHECK(same);
+}
+template <class T, int Dim>
+void check_along(double tolerance) {
+  DefaultDevice device;
+  const Shape shape{3, 5, 37};
+  const auto x = weft_test::tensor_of<T>(device, shape, weft_test::waves(shape.size(), 0.4, 2));
+  using weft_test::numbers_of;
+  compare(detail::Around(shape, Dim),
+          {numbers_of(x), numbers_of(sum<Dim>(x)), numbers_of(max<Dim>(x)), numbers_of(argmax<Dim>(x)), numbers_of(mean<Dim>(x)),
+           numbers_of(softmax<Dim>(x)), numbers_of(log_softmax<Dim>(x))},
+          tolerance);
 }
 template <class T>
 void check_along_each(double tolerance) {
@@ -225,13 +236,13 @@ TEST_CASE("batched products") {
   check_rows([](const auto& x) { return batched_matmul(softmax(batched_matmul_transposed(x, x * 2)), x); }, {4, 3, 5});
   check_cut<0>([](const auto& x) { return batched_matmul_transposed(x, exp(x)); }, {4, 3, 5});
   // Cut along the rows of the left, the columns of the right, and the summed dim.
-  const auto over = [](auto f) {
-    CHECK(testing::check_layer_on<tp, Invariant<tp>>(2, [=](const auto&) { return weft_test::Formula(f); }, {3, 4, 6}).compared !=
-          0);
-  };
-  over([](const auto& x) { return batched_matmul_transposed(to<Shard<tp, 1>>(x), to<Replicated<tp>>(x * x)); });
-  over([](const auto& x) { return batched_matmul_transposed(to<Replicated<tp>>(x * x), to<Shard<tp, 1>>(x)); });
-  over([](const auto& x) { return to<Invariant<tp>>(batched_matmul_transposed(to<Shard<tp, 2>>(x), to<Shard<tp, 2>>(exp(x)))); });
+  weft_test::check_over<Invariant<tp>>(
+      [](const auto& x) { return batched_matmul_transposed(to<Shard<tp, 1>>(x), to<Replicated<tp>>(x * x)); }, {3, 4, 6});
+  weft_test::check_over<Invariant<tp>>(
+      [](const auto& x) { return batched_matmul_transposed(to<Replicated<tp>>(x * x), to<Shard<tp, 1>>(x)); }, {3, 4, 6});
+  weft_test::check_over<Invariant<tp>>(
+      [](const auto& x) { return to<Invariant<tp>>(batched_matmul_transposed(to<Shard<tp, 2>>(x), to<Shard<tp, 2>>(exp(x)))); },
+      {3, 4, 6});
   using B = F<Shard<tp, 0>>;
   static_assert(
       std::is_same_v<decltype(batched_matmul(std::declval<B>(), std::declval<B>())), B> &&

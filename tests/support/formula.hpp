@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@ namespace weft_test {
 
 using namespace weft;
 
+/// A formula of any inputs and results.
 template <class F>
 struct Formula : Module<Formula<F>> {
   F f;
@@ -28,27 +30,81 @@ struct Formula : Module<Formula<F>> {
   auto forward(const auto&... x) const { return f(x...); }
 };
 
+/// A formula of one placed tensor, an X under the context C, whose result is placed as Y. The type says nothing else of the
+/// formula, a lambda without captures: a check is compiled once for all formulas that have the same placements.
+template <class C, class X, class Y>
+struct PlacedFormula : Module<PlacedFormula<C, X, Y>> {
+  using function_type = Variable<C, Y> (*)(const Variable<C, X>&);
+  function_type f;
+  explicit PlacedFormula(function_type formula) : f(formula) {}
+  Variable<C, Y> forward(const Variable<C, X>& x) const { return f(x); }
+};
+template <class F, class C, class X>
+using formula_t = PlacedFormula<C, X, typename std::invoke_result_t<F, const Variable<C, X>&>::tensor_type>;
+
+/// The context and the input of testing::check_layer, and of testing::check_layer_on<tp, Hidden> and <dp, Hidden>.
+struct Alone {
+  using context = testing::detail::Root;
+  using input = testing::detail::Whole;
+};
+template <class Hidden>
+struct Over {
+  using context = decltype(std::declval<Alone::context>()
+                               .with<Shard<dp, 0>>(dp{}, std::declval<Communicator>())
+                               .template with<Hidden>(tp{}, std::declval<Communicator>()));
+  using input = Tensor<double, testing::detail::Exec, Shard<dp, 0>, Hidden>;
+};
+template <class Hidden>
+requires std::is_same_v<typename Hidden::axis, dp>
+struct Over<Hidden> {
+  using context = decltype(std::declval<Alone::context>().with<Hidden>(dp{}, std::declval<Communicator>()));
+  using input = Tensor<double, testing::detail::Exec, Hidden>;
+};
+
+/// Makes the layers of a check on several ranks: one rank's alone, and those that are compared with it.
+template <class One, class Each>
+struct MakeFormula {
+  typename One::function_type one;
+  typename Each::function_type each;
+  One operator()(const Alone::context&) const { return One(one); }
+  template <class Context>
+  Each operator()(const Context&) const {
+    return Each(each);
+  }
+};
+template <class Layer>
+void check_alone(typename Layer::function_type f, const Shape& shape) {
+  CHECK(testing::check_layer([=](const auto&) { return Layer(f); }, shape).compared != 0);
+}
+template <class Hidden, class One, class Each>
+void check_ranks(const MakeFormula<One, Each>& make, const Shape& shape) {
+  CHECK(testing::check_layer_on<typename Hidden::axis, Hidden>(2, make, shape).compared != 0);
+}
+
 /// Against finite differences.
 template <class F>
 void check_formula(F f, const Shape& shape) {
-  CHECK(testing::check_layer([=](const auto&) { return Formula<F>(f); }, shape).compared != 0);
+  check_alone<formula_t<F, Alone::context, Alone::input>>(f, shape);
+}
+/// On two ranks of Hidden's axis against one.
+template <class Hidden, class F>
+void check_over(F f, const Shape& shape) {
+  using One = formula_t<F, Alone::context, Alone::input>;
+  using Each = formula_t<F, typename Over<Hidden>::context, typename Over<Hidden>::input>;
+  check_ranks<Hidden>(MakeFormula<One, Each>{f, f}, shape);
 }
 /// Also over dp and over tp, with x whole and with its rows cut.
 template <class F>
 void check_rows(F f, const Shape& shape) {
   check_formula(f, shape);
-  const auto make = [=](const auto&) { return Formula<F>(f); };
-  CHECK(testing::check_layer_on<dp, Shard<dp, 0>>(2, make, shape).compared != 0);
-  CHECK(testing::check_layer_on<tp, Invariant<tp>>(2, make, shape).compared != 0);
-  CHECK(testing::check_layer_on<tp, Shard<tp, 0>>(2, make, shape).compared != 0);
+  check_over<Shard<dp, 0>>(f, shape);
+  check_over<Invariant<tp>>(f, shape);
+  check_over<Shard<tp, 0>>(f, shape);
 }
 /// Over tp, with x cut along Dim inside of the layer.
 template <int Dim, class F>
-void check_cut(F f, const Shape& shape) {
-  const auto cut = [=](const auto& x) { return f(to<Shard<tp, Dim>>(x)); };
-  CHECK(testing::check_layer_on<tp, Invariant<tp>>(
-            2, [=](const auto&) { return Formula(cut); }, shape)
-            .compared != 0);
+void check_cut(F, const Shape& shape) {
+  check_over<Invariant<tp>>([](const auto& x) { return F()(to<Shard<tp, Dim>>(x)); }, shape);
 }
 
 /// The message of the Error that act() throws; "" if it throws none.
