@@ -11,8 +11,6 @@ set(weft_long_tests
   hugging_face/relatives hugging_face/adapters checkpoint/between_mpi
   # the same wrappers around a mixture of experts: parallel/matrix_experts has them
   parallel/attention_options_experts parallel/reproducible_experts parallel/expert_zero
-  # where PyTorch and `transformers` are installed
-  hugging_face/test_transformers.py hugging_face/test_finetune.py
   # comm, data, device and parallel have their programs under ThreadSanitizer in every run; what reads bytes of others is fuzzed under the other two
   checkpoint/thread_sanitizer support/address_sanitizer.sh
   # package/test_install.sh and package/test_subdirectory.sh build what Conan builds

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What reads bytes of others, under libFuzzer with AddressSanitizer and UBSan: each program of tests/fuzz/programs for 6 s, with
-WEFT_TEST_LONG=1 for 20, two at a time. It starts from the inputs that the program makes itself; what it finds is printed in Base64, to become one of them.
+"""What reads bytes of others, under libFuzzer with AddressSanitizer and UBSan: each program of tests/fuzz/programs for 30 s, two at
+a time. It starts from the inputs that the program makes itself; what it finds is printed in Base64, to become one of them.
 
     python3 tests/fuzz/test_fuzz.py [--seconds N | --runs N] [--corpus FOLDER] [NAME...]
 
@@ -19,7 +19,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--seconds", type=int, default=20 if os.environ.get("WEFT_TEST_LONG") == "1" else 6)
+parser.add_argument("--seconds", type=int, default=30)
 parser.add_argument("--runs", type=int, default=-1)
 parser.add_argument("--corpus", type=pathlib.Path)
 parser.add_argument("names", nargs="*")

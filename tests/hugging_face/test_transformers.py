@@ -138,7 +138,7 @@ def main():
         sys.exit(1 if compare() else 0)
     program = pathlib.Path(os.environ["WEFT_BUILD"]) / "tests/program_hugging_face"
     if not program.exists():
-        skip("built without what checkpoints need: weft::checkpoint")
+        skip("built without what checkpoints need, weft::checkpoint, or before PyTorch was in .deps/torch: `./bench/run training` installs it, then ./tests/run")
     python, there = environment()
     sys.exit(subprocess.run([python, __file__, program], env=there).returncode)
 
