@@ -6,15 +6,15 @@
 namespace train_gpt {
 
 std::unique_ptr<TrainedModel> make_gpt_bf16(weft::World& world, const Options& options) {
-  return compose<weft::models::BasicGpt<weft::bfloat16>>(world, options);
+  return compose<weft::models::BasicGpt<weft::bfloat16, weft::Lora>>(world, options);
 }
 
 std::unique_ptr<TrainedModel> make_llama_bf16(weft::World& world, const Options& options) {
-  return compose<weft::models::BasicLlama<weft::bfloat16>>(world, options);
+  return compose<weft::models::BasicLlama<weft::bfloat16, weft::Lora>>(world, options);
 }
 
 std::unique_ptr<TrainedModel> make_mixtral_bf16(weft::World& world, const Options& options) {
-  return compose<weft::models::BasicMixtral<weft::bfloat16>>(world, options);
+  return compose<weft::models::BasicMixtral<weft::bfloat16, weft::Lora>>(world, options);
 }
 
 std::unique_ptr<TrainedModel> make_gpt_fp16(weft::World& world, const Options& options) {

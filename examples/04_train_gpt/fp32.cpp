@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compositions in fp32, together because they share their kernels: that halves the work of the compiler.
+// The compositions in fp32, together because they share their kernels: that halves the work of the compiler. Linear layers take
+// adapters, which are finetune's; without --lora they are plain, with the same bits.
 #include "composition.hpp"
 
 namespace train_gpt {
 
 std::unique_ptr<TrainedModel> make_gpt_fp32(weft::World& world, const Options& options) {
-  return compose<weft::models::BasicGpt<float>>(world, options);
+  return compose<weft::models::BasicGpt<float, weft::Lora>>(world, options);
 }
 
 std::unique_ptr<TrainedModel> make_llama_fp32(weft::World& world, const Options& options) {
-  return compose<weft::models::BasicLlama<float>>(world, options);
+  return compose<weft::models::BasicLlama<float, weft::Lora>>(world, options);
 }
 
 std::unique_ptr<TrainedModel> make_mixtral_fp32(weft::World& world, const Options& options) {
-  return compose<weft::models::BasicMixtral<float>>(world, options);
+  return compose<weft::models::BasicMixtral<float, weft::Lora>>(world, options);
 }
 
 }  // namespace train_gpt

@@ -6,7 +6,7 @@
 //   ./examples/run finetune --load llama --data train.bin --lora 8 --lora-layers q_proj v_proj --dp 2 --tp 2 --zero 3 --export
 //   merged
 //
-// It is train_gpt (04_train_gpt), which has all its options, with models whose linear layers take adapters.
+// It is the trainer of train_gpt (04_train_gpt) with other defaults and the options of adapters.
 
 #include "../04_train_gpt/program.hpp"
 
