@@ -13,8 +13,7 @@ WEFT_INLINE std::string grouped(double number) {
   std::snprintf(digits, sizeof digits, "%.0f", number);
   std::string text = digits;
   const std::ptrdiff_t first = text[0] == '-' ? 1 : 0;
-  for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > first; at -= 3)
-    text.insert(static_cast<std::size_t>(at), ",");
+  for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > first; at -= 3) text.insert(text.begin() + at, ',');
   return text;
 }
 
