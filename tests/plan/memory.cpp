@@ -257,11 +257,13 @@ TEST_CASE("gpt in float") {
 }
 TEST_CASE("gpt in bfloat16 under sequence parallelism") {
   for (const auto* list : {&cases, &choice_cases, &context_cases, &recompute_cases})
-    for (const Case& c : some_of(*list)) check<Parallel<models::BasicGpt<bfloat16>, Rows>>(gpt, plan::Architecture::gpt, true, "bf16", c);
+    for (const Case& c : some_of(*list))
+      check<Parallel<models::BasicGpt<bfloat16>, Rows>>(gpt, plan::Architecture::gpt, true, "bf16", c);
 }
 TEST_CASE("llama in bfloat16") {
   for (const auto* list : {&cases, &context_cases, &recompute_cases})
-    for (const Case& c : some_of(*list)) check<Parallel<models::BasicLlama<bfloat16>>>(llama, plan::Architecture::llama, false, "bf16", c);
+    for (const Case& c : some_of(*list))
+      check<Parallel<models::BasicLlama<bfloat16>>>(llama, plan::Architecture::llama, false, "bf16", c);
 }
 TEST_CASE("llama with biases, norms of queries and keys and wider heads, in bfloat16") {
   models::LlamaConfig config = llama;
