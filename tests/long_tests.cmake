@@ -3,16 +3,18 @@
 # of these shows on other ranks, for another model or in another mode what a test of every commit shows too; docs/decisions/0045-tests-of-every-commit.md has the figures.
 option(WEFT_LONG_TESTS "Also the tests that ./tests/run runs only with --long" OFF)
 set(weft_long_tests
-  # the layouts of parallel/parity_mpi, parallel/zero_mpi and parallel/context_parity once more
-  parallel/matrix_mpi parallel/context_mpi
+  # between processes what parallel/parity_mpi and parallel/parity_gloo show of other layouts, and threads of these
+  parallel/matrix_mpi parallel/context_mpi parallel/zero_mpi parallel/expert_mpi
   # comm/conformance_header_only and the tests of other devices are header-only, too
   layer/composed_header_only headers/two_translation_units_header_only
-  # hugging_face/folders and checkpoint/resume for other models
-  hugging_face/relatives hugging_face/adapters checkpoint/between_mpi
+  # hugging_face/folders and checkpoint/resume for other models and kinds of state
+  hugging_face/relatives hugging_face/adapters checkpoint/between_mpi checkpoint/resume_kinds
+  # bytes that each stage of ZeRO keeps: plan/memory counts them, too
+  parallel/zero_memory
   # the same wrappers around a mixture of experts: parallel/matrix_experts has them
   parallel/attention_options_experts parallel/reproducible_experts parallel/expert_zero
-  # comm, data, device and parallel have their programs under ThreadSanitizer in every run; what reads bytes of others is fuzzed under the other two
-  checkpoint/thread_sanitizer support/address_sanitizer.sh
+  # comm, data and device have their programs under ThreadSanitizer in every run; what reads bytes of others is fuzzed under the other two
+  checkpoint/thread_sanitizer parallel/thread_sanitizer support/address_sanitizer.sh
   # package/test_install.sh and package/test_subdirectory.sh build what Conan builds
   package/test_conan.sh)
 
