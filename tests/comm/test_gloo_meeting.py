@@ -20,11 +20,11 @@ launchers = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "OMPI_", "PMI", "SLURM_"
 clean = {k: v for k, v in os.environ.items() if not k.startswith(launchers) or k.startswith("WEFT_TORCHRUN")}
 
 
-def check(good, what, detail=""):
+def check(good, what, detail="", word="failed"):
     global bad
     if not good:
         bad += 1
-        print(f"failed: {what} {detail}")
+        print(f"{word}: {what} {detail}")
 
 
 def start(rank, world, how, port, changes=None):
@@ -130,7 +130,7 @@ for size, how in ((2, "interrupt"), (4, "interrupt"), (3, "long")):
     begin = time.monotonic()
     results = finish(processes[:-1])
     processes[-1].communicate()
-    check(time.monotonic() - begin < 2, f"killed one of {size}, {how}", f"the others took {time.monotonic() - begin:.1f} s")
+    check(time.monotonic() - begin < 2, f"killed one of {size}, {how}", f"the others took {time.monotonic() - begin:.1f} s", "late")
     errors = [line for _, _, err in results for line in err.splitlines()]
     check(all(c == 1 for c, _, _ in results) and len(errors) >= 1 and all(f"rank {size - 1} is lost" in e for e in errors), f"killed one of {size}, {how}", results)
 

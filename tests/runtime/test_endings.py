@@ -20,11 +20,11 @@ clean = {k: v for k, v in os.environ.items() if not k.startswith(launchers)}
 bad = 0
 
 
-def check(good, what, detail=""):
+def check(good, what, detail="", word="failed"):
     global bad
     if not good:
         bad += 1
-        print(f"failed: {what} {detail}")
+        print(f"{word}: {what} {detail}")
 
 
 def start(arguments, ranks=0, environment=None):
@@ -54,7 +54,7 @@ def expect(arguments, code, text, ranks=0, environment=None, usual=0.0):
     what = " ".join(arguments) + (f" under mpirun with {ranks}" if ranks else "")
     check(found == code, what, f"exit code {found}, expected {code}: {err}")
     check(sum(text in line for line in lines(err)) == 1, what, f"expected one line with '{text}':\n{err}")
-    check(seconds - usual < 2.5, what, f"took {seconds:.2f} s, a good end {usual:.2f} s")
+    check(seconds - usual < 2.5, what, f"took {seconds:.2f} s, a good end {usual:.2f} s", "late")
     if not ranks:
         check(len(lines(err)) == 1, what, f"expected one line on standard error:\n{err}")
     return out
@@ -119,7 +119,7 @@ def stopped(how, launcher, number, environment, texts, limit_s):
     seconds = time.monotonic() - begin
     check(process.returncode == 130, what, f"exit code {process.returncode}: {err}")
     check(any(all(text in line for text in texts) for line in lines(err)) or not texts, what, f"no line with {texts}:\n{err}")
-    check(seconds < limit_s, what, f"took {seconds:.2f} s")
+    check(seconds < limit_s, what, f"took {seconds:.2f} s", "late")
     if not launcher:
         check(len(lines(err)) == (1 if texts else 0), what, f"expected one line on standard error:\n{err}")
 

@@ -30,12 +30,17 @@ def has(backend):
     return "comm::" + backend in subprocess.run(["nm", "-C", program], capture_output=True, text=True).stdout
 
 
-def check(good, what, detail=""):
+def check(good, what, detail="", word="failed"):
     global bad
     if not good:
         bad += 1
-        print(f"failed: {what} {detail}", flush=True)
+        print(f"{word}: {what} {detail}", flush=True)
     return good
+
+
+def check_in_time(good, what, detail):
+    """Of a limit in seconds alone: what is only late has a second chance (failed_tests.py)."""
+    return check(good, what, detail, "late")
 
 
 def start(rank, world, how, port, changes=None, **options):
