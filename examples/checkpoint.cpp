@@ -19,6 +19,7 @@
 namespace {
 
 using namespace weft;
+using weft::detail::shown;
 
 std::string bytes_text(double bytes) {
   const char* units[] = {"B", "kB", "MB", "GB", "TB"};
@@ -36,8 +37,8 @@ std::uint64_t bytes_of(const checkpoint::Index& index) {
 
 int list(const std::string& folder) {
   trace::Table table({"step", "ranks", "tensors", "size", "checkpoint"});
-  const auto entries = checkpoint::list(folder);
-  if (entries.empty()) checkpoint::find(folder);  // says why there is none
+  auto entries = checkpoint::list(folder);
+  if (entries.empty()) entries.push_back({0, checkpoint::find(folder)});  // a checkpoint itself, or an error that says why not
   bool sound = true;
   for (const auto& entry : entries) try {
       const checkpoint::Index index = checkpoint::read_index(entry.path);
@@ -61,10 +62,10 @@ int show(const std::string& folder) {
   if (index.loss_scale)
     std::printf("loss scale: %g, %llu good steps in a row\n", index.loss_scale->value,
                 (unsigned long long)index.loss_scale->good_steps);
-  for (const auto& [name, note] : index.notes) std::printf("%s: %s\n", name.c_str(), note.c_str());
+  for (const auto& [name, note] : index.notes) std::printf("%s: %s\n", shown(name).c_str(), shown(note, 1000).c_str());
   trace::Table table({"tensor", "kind", "type", "shape", "pieces"});
   for (const auto& tensor : index.tensors)
-    table.row({tensor.name, tensor.kind,
+    table.row({shown(tensor.name, 256), shown(tensor.kind),
                std::string(name_of(tensor.type)) + (tensor.of == tensor.type ? "" : " of " + std::string(name_of(tensor.of))),
                checkpoint::detail::shape_text(tensor.shape), std::to_string(tensor.pieces.size())});
   std::printf("\n%s", table.text().c_str());

@@ -12,10 +12,12 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <set>
@@ -115,12 +117,18 @@ void write_logits(LoadedModel& model, const Prompts& prompts, const std::string&
   }
   if (!writes) return;
   const std::string header = checkpoint::safetensors_header(tensors);
-  auto file = checkpoint::detail::File::make(checkpoint::FileSystem::system(), path + ".tmp");
-  file.write(header.data(), header.size());
-  for (const auto& one : values) file.write(one.data(), one.size() * sizeof(float));
-  file.finish();
-  if (std::rename((path + ".tmp").c_str(), path.c_str()) != 0)
-    throw UsageError("generate: --logits " + path + " cannot be written");
+  const std::string unfinished = path + ".tmp-" + checkpoint::detail::nonce();
+  try {
+    auto file = checkpoint::detail::File::make(checkpoint::FileSystem::system(), unfinished);
+    file.write(header.data(), header.size());
+    for (const auto& one : values) file.write(one.data(), one.size() * sizeof(float));
+    file.finish();
+    if (std::rename(unfinished.c_str(), path.c_str()) != 0)
+      throw UsageError("generate: --logits " + path + " cannot be written: " + std::strerror(errno));
+  } catch (...) {
+    std::remove(unfinished.c_str());
+    throw;
+  }
 }
 
 int rank_main(World& world, const Options& o) {
@@ -186,9 +194,7 @@ int main(int argc, char** argv) {
   app.add_option("--tokens", o.tokens, "A prompt as token ids, 464,318; ids come out")->allow_extra_args(false);
   app.add_option("--token-file", o.token_file, "Prompts as token ids, one a line; ids come out");
   app.add_option("--max-new-tokens", o.max_new_tokens)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--temperature", o.sampling.temperature, "0: the most probable token")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  app.add_option("--temperature", o.sampling.temperature, "0: the most probable token")->capture_default_str();
   app.add_option("--top-k", o.sampling.top_k, "Only the k most probable tokens; 0: all")->capture_default_str();
   app.add_option("--top-p", o.sampling.top_p, "Only the most probable tokens that together reach p")->capture_default_str();
   app.add_option("--seed", o.sampling.seed)->capture_default_str();

@@ -6,6 +6,7 @@
 #include "support/figure.hpp"
 
 #include <atomic>
+#include <fstream>
 #include <mutex>
 
 using namespace weft_test;
@@ -246,8 +247,9 @@ TEST_CASE("a folder that cannot be written") {
   TemporaryFolder folder;
   DefaultDevice device;
   SingleDevice<models::BasicGpt<float>> model(device, small_config());
-  CHECK_THROWS_WITH_AS(checkpoint::save((folder.path / "no" / "such").string(), model, 1),
-                       doctest::Contains("cannot be made: No such file"), checkpoint::Error);
+  std::ofstream(folder.path / "file") << "no folder";
+  CHECK_THROWS_WITH_AS(checkpoint::save((folder.path / "file" / "run").string(), model, 1),
+                       doctest::Contains("cannot be made: Not a directory"), checkpoint::Error);
   Failing read_only(0, true, EROFS);
   CHECK_THROWS_WITH_AS(checkpoint::save((folder.path / "run").string(), model, 1, {.system = &read_only}),
                        doctest::Contains("Read-only file system"), checkpoint::Error);

@@ -372,6 +372,69 @@ TEST_CASE("a checkpoint of another model") {
   CHECK(contains(trial.load(), "it lacks"));
 }
 
+TEST_CASE("a checkpoint of a model that computes something else with the same tensors") {
+  Trial trial;
+  checkpoint::save(trial.place, trial.model, trial.optimizer, 2);
+  const auto loaded = [&](const models::GptConfig& config, const checkpoint::LoadOptions& options = {}) -> std::string {
+    Model model(trial.device, config);
+    optim::AdamW optimizer(model);
+    const auto before = [&] { return *model.parameter("transformer.wte.weight").data(); };
+    const float value = before();
+    try {
+      checkpoint::load(trial.place, model, optimizer, options);
+    } catch (const checkpoint::Error& error) {
+      CHECK(before() == value);
+      return error.what();
+    }
+    return "loaded";
+  };
+  auto config = small_config();
+  config.heads = 4;
+  CHECK(contains(loaded(config), "step-00000002: is of a model with heads 2, and this one has 4"));
+  CHECK(loaded(config, {.same_config = false}) == "loaded");
+  config = small_config();
+  config.epsilon = 1e-6;
+  CHECK(contains(loaded(config), "is of a model with epsilon 1e-05, and this one has 1e-06"));
+  config = small_config();
+  config.mask.window = 3;
+  CHECK(contains(loaded(config), "is of a model with mask.window 0, and this one has 3"));
+  config = small_config();  // what is of training alone may change
+  config.dropout = 0.1;
+  config.recompute = Recomputation::full;
+  config.standard_deviation = 0.5;
+  CHECK(loaded(config) == "loaded");
+  const auto notes = checkpoint::read_index(checkpoint::find(trial.place)).notes;
+  CHECK(notes.at("config.heads") == "2");
+  // One of an earlier weft, without these numbers.
+  const fs::path index = fs::path(trial.place) / "step-00000002" / "index.json";
+  write_file(index, sealed(bytes_of_file(index), [](std::string& text) {
+               replace(text, "config.heads", "other.heads");
+               replace(text, "config.kv_heads", "other.kv_heads");
+             }));
+  config = small_config();
+  config.heads = 4;
+  CHECK(loaded(config) == "loaded");
+}
+
+TEST_CASE("a folder in folders that are not there, and a message that names a file at the end of a long path") {
+  Trial trial;
+  const std::string deep = trial.place + "/with spaces/" + std::string(90, 'a') + "/und \u00fcml\u00e4uts//";
+  checkpoint::save(deep, trial.model, trial.optimizer, 3);
+  CHECK(checkpoint::load(deep, trial.model, trial.optimizer) == 3);
+  CHECK((fs::status(deep).permissions() & fs::perms::mask) == fs::perms(0700));
+  fs::resize_file(deep + "/step-00000003/rank-00000.safetensors", 100);
+  CHECK_THROWS_WITH_AS(checkpoint::load(deep, trial.model, trial.optimizer),
+                       doctest::Contains("/und \u00fcml\u00e4uts//step-00000003/rank-00000.safetensors: byte 100: has 100 bytes"),
+                       checkpoint::Error);
+  // A name that a script has left empty: no run begins anew, or ends without its checkpoint.
+  const auto named = doctest::Contains("the folder's name is empty");
+  CHECK_THROWS_WITH_AS(checkpoint::resume("", trial.model, trial.optimizer), named, UsageError);
+  CHECK_THROWS_WITH_AS(checkpoint::save("", trial.model, trial.optimizer, 3), named, UsageError);
+  write_file(trial.folder.path / "file", "");
+  CHECK_THROWS_AS(checkpoint::save((trial.folder.path / "file/run").string(), trial.model, trial.optimizer, 3),
+                  checkpoint::Error);
+}
+
 TEST_CASE("save between train_step and the optimizer's step is refused") {
   Trial trial;
   trial.model.train_step(make_batch(2, 0, 1, 1));

@@ -49,7 +49,9 @@ for layout in ("--dp 2 --zero 3", "--tp 2"):
     check(listed.returncode == 0 and [line.split()[0] for line in listed.stdout.splitlines()[2:]] == ["2", "3"], f"list: {listed}")
     shown = tool("show", folder)
     check("step 3, written by 2 ranks, seed 1" in shown.stdout and "[256, 16]" in shown.stdout and "optimizer: 3 steps" in shown.stdout
-          and "global-batch: 8" in shown.stdout, f"show: {shown}")
+          and "global-batch: 8" in shown.stdout and "config.heads: 2" in shown.stdout and "layout.tp: " in shown.stdout, f"show: {shown}")
+    alone = tool("list", folder / "step-00000003")
+    check(alone.returncode == 0 and [line.split()[0] for line in alone.stdout.splitlines()[2:]] == ["3"], f"list of one: {alone}")
     verified = tool("verify", folder)
     check(verified.returncode == 0 and "is whole" in verified.stdout, f"verify: {verified}")
     file = scratch / f"{folder.name}.safetensors"
@@ -75,6 +77,13 @@ for layout in ("--dp 2 --zero 3", "--tp 2"):
     check(found.returncode == 2 and "is damaged: checksum" in found.stderr and damaged.name in found.stderr, f"verify damaged: {found}")
     broken = tool("merge", folder, scratch / "broken.safetensors", "--all")
     check(broken.returncode == 2 and not [path for path in scratch.iterdir() if path.name.startswith("broken")], f"merge damaged: {broken}")
+# Another function of the same tensors, a name that a script left empty, and a place that cannot be: before the first step.
+for words, expected in [(["--heads", "4", "--checkpoint", str(scratch / "--tp2"), "--resume"], "is of a model with heads 2, and this one has 4"),
+                        (["--heads", "2", "--checkpoint", ""], "--checkpoint is empty: it needs a name"),
+                        (["--heads", "2", "--checkpoint", str(scratch / "unused"), "--export", f"{text}/deep/folder"], "Not a directory")]:
+    without = [word for i, word in enumerate(small) if word != "--heads" and small[i - 1] != "--heads"]
+    bad = subprocess.run([TRAIN, *without, "--tp", "2", *words], capture_output=True, text=True, timeout=120)
+    check(bad.returncode == 2 and expected in bad.stderr and bad.stderr.count("\n") == 1, f"{words}: {bad}")
 check(sorted(merged[0]) == sorted(merged[1]), "two layouts have the same tensors")
 check(max(abs(a - b) for name in merged[0] for a, b in zip(*(struct.unpack(f"<{len(m[name][2]) // 4}f", m[name][2]) for m in merged))) < 1e-4,
       "two layouts have learnt the same")

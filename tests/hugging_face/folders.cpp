@@ -3,6 +3,8 @@
 // those that are refused. test_transformers.py compares logits.
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -310,6 +312,50 @@ TEST_CASE("weights that are not the model's are refused, and nothing has changed
     CHECK(message_of([&] { hugging_face::load(folder, model); }).find("has 1e+06, and the model's float16 ends at 65504") !=
           std::string::npos);
   });
+}
+
+// A disk whose k-th read fails, on a system that has no call to bring bytes in.
+struct Failing : checkpoint::FileSystem {
+  std::atomic<long> left;
+  explicit Failing(long reads) : left(reads) {}
+  int bring_in(int, std::uint64_t, std::size_t) override { return -1; }
+  ::ssize_t read_at(int file, void* bytes, std::size_t size, std::uint64_t offset) override {
+    if (left.fetch_sub(1) == 0) return errno = EIO, -1;
+    return FileSystem::read_at(file, bytes, size, offset);
+  }
+};
+
+TEST_CASE("a disk that fails: nothing has changed, or the error says that some has") {
+  TemporaryFolder place;
+  const std::string folder = place.path.string();
+  write(folder + "/config.json", gpt_json().dump());
+  write(folder + "/model.safetensors", gpt_by_hand("").text());
+  const auto config = hugging_face::read_config<models::GptConfig>(folder);
+  std::size_t before_any = 0, after_some = 0;
+  for (long k = 0;; ++k) {
+    bool ended = false;
+    on<Dense<models::Gpt>, Grid>({1, {}}, config, 3, [&](auto& model, World&) {
+      const auto values = [&] {
+        std::map<std::string, std::vector<double>> all;
+        for (const auto& item : checkpoint::detail::state_of(model).items) all[item.name] = model.parameter(item.name);
+        return all;
+      };
+      const auto before = values();
+      Failing system(k);
+      const std::string said = message_of([&] { hugging_face::load(folder, model, {.system = &system}); });
+      ended = said == "no error";
+      if (ended) return;
+      CHECK_MESSAGE(said.find("Input/output error") != std::string::npos, said);
+      const bool changed = said.find("some parameters have changed: load again, or end") != std::string::npos;
+      ++(changed ? after_some : before_any);
+      if (!changed) CHECK(values() == before);
+      hugging_face::load(folder, model);
+      CHECK(values() != before);
+    });
+    if (ended) break;
+  }
+  CHECK(before_any > 20);
+  CHECK(after_some > 20);
 }
 
 TEST_CASE("large tensors: runs longer than a read, and far from each other") {

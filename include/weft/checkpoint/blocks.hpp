@@ -21,6 +21,7 @@
 namespace weft::checkpoint::detail {
 
 using weft::detail::Run;
+using weft::detail::Runs;
 
 /// `runs` runs of `run` elements, the first of which begins at element `first`, each `stride` behind the one before.
 struct Block {
@@ -41,14 +42,16 @@ struct LocalBlock {
 };
 
 /// The runs as few blocks. `row`: the distance in the tensor after which the pattern of runs repeats.
-inline std::vector<LocalBlock> blocks_of(const std::vector<Run>& runs, std::uint64_t row) {
+inline std::vector<LocalBlock> blocks_of(const Runs& runs, std::uint64_t row) {
   std::vector<LocalBlock> blocks;
   std::map<std::tuple<std::uint64_t, std::uint64_t, bool>, std::size_t> open;  // by place in the row and length
-  for (std::size_t i = 0; i < runs.size();) {
-    Run run = runs[i++];
-    while (i < runs.size() && runs[i].global == run.global + run.length && runs[i].local == run.local + run.length &&
-           runs[i].owned == run.owned)
-      run.length += runs[i++].length;
+  for (auto next = runs.begin(); next != runs.end();) {
+    Run run = *next++;
+    for (; next != runs.end(); ++next) {
+      const Run more = *next;
+      if (more.global != run.global + run.length || more.local != run.local + run.length || more.owned != run.owned) break;
+      run.length += more.length;
+    }
     if (run.length == 0) continue;
     const auto [at, added] = open.try_emplace({row > 0 ? run.global % row : run.global, run.length, run.owned}, blocks.size());
     if (!added) {

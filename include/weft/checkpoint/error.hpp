@@ -42,8 +42,9 @@ using weft::detail::shown;
 
 /// Throws an Error that names the place: "checkpoint: FILE: tensor T: byte B: what".
 [[noreturn]] WEFT_COLD inline void refuse(const Place& place, weft::detail::Words what) {
-  std::string text = "checkpoint: " + shown(place.file);
-  if (!place.tensor.empty()) text += ": tensor " + shown(place.tensor);
+  constexpr std::size_t longest_path = 4096;  // the file is at its end
+  std::string text = "checkpoint: " + shown(place.file, longest_path);
+  if (!place.tensor.empty()) text += ": tensor " + shown(place.tensor, 256);
   if (place.offset != Place::nowhere) weft::detail::append_to(text, {": byte ", place.offset});
   text += ": ";
   weft::detail::append_to(text, what);

@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -33,6 +34,20 @@ class FileSystem {
   virtual ::ssize_t write(int file, const void* bytes, std::size_t count) { return ::write(file, bytes, count); }
   virtual ::ssize_t read_at(int file, void* bytes, std::size_t count, std::uint64_t offset) {
     return ::pread(file, bytes, count, ::off_t(offset));
+  }
+  /// Brings bytes of a file into the system's memory, so that reading them soon does not depend on the disk any more. -1 if they
+  /// cannot be read, or the system has no such call (Linux before 5.14).
+  virtual int bring_in([[maybe_unused]] int file, [[maybe_unused]] std::uint64_t offset, [[maybe_unused]] std::size_t count) {
+#ifdef MADV_POPULATE_READ
+    const std::uint64_t page = std::uint64_t(::sysconf(_SC_PAGESIZE)), before = offset % page;
+    void* const map = ::mmap(nullptr, before + count, PROT_READ, MAP_SHARED, file, ::off_t(offset - before));
+    if (map == MAP_FAILED) return -1;
+    const int result = ::madvise(map, before + count, MADV_POPULATE_READ);
+    ::munmap(map, before + count);
+    return result;
+#else
+    return errno = ENOSYS, -1;
+#endif
   }
   /// Lets the disk begin with bytes that were written, so that it does not wait for the whole file: a hint.
   virtual void begin_sync([[maybe_unused]] int file, [[maybe_unused]] std::uint64_t offset, [[maybe_unused]] std::size_t count) {
@@ -124,6 +139,13 @@ class File {
       if (got == 0) refuse({path_, tensor, offset + done}, {"the file has ended, ", count - done, " bytes short"});
       done += std::size_t(got);
     }
+  }
+  /// Brings `count` bytes at `offset` into the system's memory. Throws Error if they cannot be read.
+  void bring_in(std::uint64_t count, std::uint64_t offset, const std::string& tensor = {}) const {
+    if (count == 0 || system_->bring_in(number_, offset, std::size_t(count)) == 0) return;
+    std::vector<char> some(std::size_t(std::min<std::uint64_t>(count, 1u << 18)));  // reading says why, or does it
+    for (std::uint64_t done = 0; done < count; done += some.size())
+      read(some.data(), std::size_t(std::min<std::uint64_t>(some.size(), count - done)), offset + done, tensor);
   }
   void write(const void* bytes, std::size_t count) {
     for (std::size_t done = 0; done < count;) {

@@ -80,6 +80,17 @@ inline std::string text_of(FileSystem& system, const std::string& path) {
   return text;
 }
 
+/// Makes a folder that is not there, and what it lies in. Throws Error.
+inline void make_folders(FileSystem& system, const std::string& folder) {
+  if (is_folder(folder)) return;
+  std::string name = folder;
+  while (name.size() > 1 && name.back() == '/') name.pop_back();
+  const std::string parent = std::filesystem::path(name).lexically_normal().parent_path().string();
+  if (!parent.empty() && parent != name && !is_there(parent)) make_folders(system, parent);
+  if (system.make_folder(name.c_str(), 0700) != 0 && errno != EEXIST) refuse_call({folder}, "cannot be made", errno);
+  sync_folder(system, parent.empty() ? "." : parent);
+}
+
 /// Removes a folder of plain files that no reader takes for a checkpoint; what cannot be removed stays. The first errno; 0: gone.
 inline int remove_leftover(FileSystem& system, const std::string& path) {
   std::vector<std::string> names;
@@ -149,11 +160,7 @@ class Commit {
   /// Makes the folder to write into.
   Commit(FileSystem& system, std::string folder, std::uint64_t step, const std::string& nonce)
       : system_(&system), folder_(std::move(folder)), step_(step), nonce_(nonce) {
-    if (!is_folder(folder_)) {
-      std::string parent = std::filesystem::path(folder_).lexically_normal().parent_path().string();
-      if (system_->make_folder(folder_.c_str(), 0700) != 0 && errno != EEXIST) refuse_call({folder_}, "cannot be made", errno);
-      sync_folder(*system_, parent.empty() ? "." : parent);
-    }
+    make_folders(*system_, folder_);
     for (const std::string& name : names_in(folder_))
       if (is_leftover(name)) {
         const std::string path = in_folder(folder_, name);

@@ -6,7 +6,6 @@
 //
 //   const checkpoint::Index index = checkpoint::parse_index("run/step-00000010/index.json", text);
 
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +19,7 @@
 
 #include <weft/checkpoint/blocks.hpp>
 #include <weft/checkpoint/checksum.hpp>
+#include <weft/checkpoint/config_numbers.hpp>
 #include <weft/checkpoint/data_types.hpp>
 #include <weft/checkpoint/error.hpp>
 #include <weft/checkpoint/file_system.hpp>
@@ -69,18 +69,13 @@ struct Index {
   std::optional<std::uint64_t> optimizer_steps;
   std::optional<StoredLossScale> loss_scale;
   std::map<std::string, std::uint64_t> begun;  ///< optimizer's steps before a parameter's state was made, if there were any
-  std::map<std::string, std::string> notes;    ///< what a program adds: options, a layout
+  /// What a program adds, and of the model "config.NAME" (detail::config_numbers) and "layout.AXIS", "layout.zero".
+  std::map<std::string, std::string> notes;
   std::vector<StoredFile> files;
   std::vector<LogicalTensor> tensors;  ///< by name
 };
 
 namespace detail {
-
-inline std::string number_text(double value) {
-  char text[40];
-  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
-  return std::string(text, end);
-}
 
 class IndexReader final : public JsonReader {
  public:

@@ -31,6 +31,13 @@
 
 namespace weft::checkpoint {
 
+struct LoadOptions {
+  FileSystem* system = &FileSystem::system();
+  /// Refuses a checkpoint of a model that has the same tensors and computes something else with them: with other heads, epsilon,
+  /// positions, mask, choice of experts, or another alpha of its adapters.
+  bool same_config = true;
+};
+
 namespace detail {
 
 /// The files of a checkpoint, opened when they are needed.
@@ -120,7 +127,7 @@ inline void read_piece(OpenFiles& files, const Index& index, const PieceRead& re
     } else {
       buffer.resize(bytes);
       files.read_chunk(tensor, piece, chunk, buffer.data(), bytes);
-      for (std::size_t i = at; i < overlaps.size() && overlaps[i].from < end; ++i) {
+      for (std::size_t i = at; i < overlaps.size() && end > overlaps[i].from; ++i) {
         const std::uint64_t from = std::max(begin, overlaps[i].from), to = std::min(end, overlaps[i].from + overlaps[i].count);
         std::memcpy(read.out + (overlaps[i].local + std::size_t(from - overlaps[i].from)) * size,
                     buffer.data() + (from - begin) * size, std::size_t(to - from) * size);
@@ -149,9 +156,10 @@ inline void read_pieces(OpenFiles& files, const Index& index, std::vector<PieceR
   for (const PieceRead& read : reads) read_piece(files, index, read, overlaps, buffer);
 }
 
-inline std::vector<Run> sorted(std::vector<Run> runs) {
-  std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.global < b.global; });
-  return runs;
+inline std::vector<Run> sorted(const Runs& runs) {
+  std::vector<Run> list(runs.begin(), runs.end());
+  std::sort(list.begin(), list.end(), [](const Run& a, const Run& b) { return a.global < b.global; });
+  return list;
 }
 
 /// The elements of one tensor that this rank has, to `out`, which has room for all of them.
@@ -172,6 +180,14 @@ inline std::string shape_text(const std::vector<std::size_t>& shape) {
   std::string text = "[";
   for (std::size_t dim = 0; dim < shape.size(); ++dim) weft::detail::append_to(text, {dim ? ", " : "", shape[dim]});
   return text += "]";
+}
+
+/// Throws Error for a checkpoint of a model whose config gives other numbers than this one's. Those that it does not have (of an
+/// earlier weft) are not compared.
+inline void require_config(const std::string& path, const Index& index, const State& state) {
+  for (const auto& [name, value] : state.config)
+    if (const auto at = index.notes.find("config." + name); at != index.notes.end() && at->second != value)
+      refuse({path}, {"is of a model with ", name, " ", shown(at->second), ", and this one has ", value});
 }
 
 /// The tensor of each item. Throws Error on all ranks if the checkpoint is of another model. Collective.
@@ -261,13 +277,17 @@ inline Index shared_index(const Communicator& ranks, const std::string& folder, 
 /// Reads everything, then changes everything. `finish(index)` sets what is no tensor, after `check(index)` has thrown if it
 /// cannot.
 template <class Hooks, class Check, class Finish>
-std::uint64_t load(const std::string& folder, const Communicator& ranks, State state, bool with_optimizer, FileSystem& system,
-                   Hooks&& hooks, Check&& check, Finish&& finish) {
+std::uint64_t load(const std::string& folder, const Communicator& ranks, State state, bool with_optimizer,
+                   const LoadOptions& options, Hooks&& hooks, Check&& check, Finish&& finish) {
+  FileSystem& system = *options.system;
   require_same_call(ranks, "load", folder, 0);
   std::string path;
   const Index index = shared_index(ranks, folder, system, path);
   std::vector<const LogicalTensor*> tensors = match(ranks, path, index, state, with_optimizer);
-  together(ranks, [&] { check(index); });
+  together(ranks, [&] {
+    if (options.same_config) require_config(path, index, state);
+    check(index);
+  });
   std::vector<Item> of_hooks = hooks(index);
   match_hooks(ranks, index, of_hooks, state, tensors);
   std::vector<std::byte*> read(state.items.size());
@@ -282,9 +302,10 @@ std::uint64_t load(const std::string& folder, const Communicator& ranks, State s
     OpenFiles files(system, path, index);
     for (std::size_t i = std::size_t(ranks.rank()); i < index.files.size(); i += std::size_t(ranks.size())) files.check_header(i);
     std::vector<PieceRead> reads;
+    std::vector<std::vector<Run>> runs(state.items.size());
     for (std::size_t i = 0; i < state.items.size(); ++i) {
-      state.items[i].runs = sorted(std::move(state.items[i].runs));
-      for (const StoredPiece& piece : tensors[i]->pieces) reads.push_back({tensors[i], &piece, &state.items[i].runs, read[i]});
+      runs[i] = sorted(state.items[i].runs);
+      for (const StoredPiece& piece : tensors[i]->pieces) reads.push_back({tensors[i], &piece, &runs[i], read[i]});
     }
     read_pieces(files, index, reads, ranks.rank());
   });
@@ -309,14 +330,11 @@ std::uint64_t load(const std::string& folder, const Communicator& ranks, State s
 
 }  // namespace detail
 
-struct LoadOptions {
-  FileSystem* system = &FileSystem::system();
-};
-
 /// Sets model and optimizer to the state that was saved, and returns the step that was given to save. `folder` is the one given
 /// to save, whose newest complete checkpoint is taken, or one checkpoint in it. In the same layout training goes on with the same
 /// bits; in another one it starts from the same numbers. Collective over the model's ranks. Throws Error on every rank for a file
-/// that is damaged, missing or of another model: nothing has changed then. Gradients so far are discarded.
+/// that is damaged, missing or of another model (LoadOptions::same_config): nothing has changed then. Gradients so far are
+/// discarded.
 template <class Model, StoredOptimizer Optimizer>
 std::uint64_t load(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
   const auto hooks = [&](const Index& index) { return detail::hook_items(model, &index); };
@@ -324,7 +342,7 @@ std::uint64_t load(const std::string& folder, Model& model, Optimizer& optimizer
     const auto& scale = model.loss_scale();
     if (scale && index.loss_scale) LossScale(*scale).restore(index.loss_scale->value, index.loss_scale->good_steps);  // a copy
   };
-  return detail::load(folder, model.communicator(), detail::state_of(model, optimizer), true, *options.system, hooks, check,
+  return detail::load(folder, model.communicator(), detail::state_of(model, optimizer), true, options, hooks, check,
                       [&](const Index& index) {
                         model.discard_gradients();
                         optimizer.restore(*index.optimizer_steps);
@@ -354,7 +372,7 @@ template <class Model>
 std::uint64_t load(const std::string& folder, Model& model, const LoadOptions& options = {}) {
   const auto hooks = [](const Index&) { return std::vector<detail::Item>(); };
   const auto check = [](const Index&) {};
-  return detail::load(folder, model.communicator(), detail::state_of(model), false, *options.system, hooks, check,
+  return detail::load(folder, model.communicator(), detail::state_of(model), false, options, hooks, check,
                       [&](const Index&) { model.discard_gradients(); });
 }
 

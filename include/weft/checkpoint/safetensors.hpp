@@ -223,13 +223,21 @@ class Safetensors {
 
   /// Reads bytes of a tensor, from its byte `first` on.
   void read(const StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t first = 0) const {
-    if (first > tensor.bytes() || bytes.size() > tensor.bytes() - first)
-      detail::refuse({file_.path(), tensor.name},
-                     {bytes.size(), " bytes are asked for from byte ", first, " on, and it has ", tensor.bytes()});
+    require_inside(tensor, bytes.size(), first);
     file_.read(bytes.data(), bytes.size(), data_begin_ + tensor.begin + first, tensor.name);
+  }
+  /// Brings `count` bytes of a tensor, from its byte `first` on, into the system's memory: what cannot be read is found here.
+  void bring_in(const StoredTensor& tensor, std::uint64_t count, std::uint64_t first = 0) const {
+    require_inside(tensor, count, first);
+    file_.bring_in(count, data_begin_ + tensor.begin + first, tensor.name);
   }
 
  private:
+  void require_inside(const StoredTensor& tensor, std::uint64_t count, std::uint64_t first) const {
+    if (first > tensor.bytes() || count > tensor.bytes() - first)
+      detail::refuse({file_.path(), tensor.name},
+                     {count, " bytes are asked for from byte ", first, " on, and it has ", tensor.bytes()});
+  }
   explicit Safetensors(detail::File file) : file_(std::move(file)) {
     const std::string& path = file_.path();
     if (file_.length() < 8) detail::refuse({path}, {"has ", file_.length(), " bytes, too few for a safetensors file"});

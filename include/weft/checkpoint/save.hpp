@@ -30,7 +30,7 @@ namespace weft::checkpoint {
 
 struct SaveOptions {
   std::size_t keep = 0;                           ///< the newest checkpoints that stay, this one counted; 0: all
-  std::map<std::string, std::string> notes = {};  ///< written into the index: options, a layout
+  std::map<std::string, std::string> notes = {};  ///< written into the index: options of the program
   FileSystem* system = &FileSystem::system();
 };
 
@@ -175,6 +175,8 @@ inline Index index_of(const Communicator& ranks, const State& state, std::uint64
   index.optimizer_steps = state.optimizer_steps;
   index.loss_scale = state.loss_scale;
   index.notes = options.notes;
+  for (const auto& [name, value] : state.config) index.notes["config." + name] = value;
+  for (const auto& [name, value] : state.layout) index.notes["layout." + name] = value;
   // Of parameters that other ranks have, too.
   Packed mine;
   for (const auto& [name, steps] : state.begun) {
@@ -189,10 +191,13 @@ inline Index index_of(const Communicator& ranks, const State& state, std::uint64
   return index;
 }
 
-/// Throws UsageError on every rank unless all name the same folder and step.
+/// Throws UsageError on every rank unless all name the same folder and step, and the folder has a name.
 inline void require_same_call(const Communicator& ranks, const char* what, const std::string& folder, std::uint64_t step) {
   const std::uint64_t words[] = {weft::detail::hash_bytes(folder.data(), folder.size()), step};
-  if (ranks.size() == 1 || weft::detail::same_on_all(ranks, words)) return;
+  if (ranks.size() == 1 || weft::detail::same_on_all(ranks, words)) {
+    if (folder.empty()) weft::throw_error<UsageError>({"checkpoint::", what, ": the folder's name is empty"});
+    return;
+  }
   weft::throw_error<UsageError>({"checkpoint::", what, ": rank ", weft::detail::first_difference(ranks, words).rank,
                                  " gives another folder or another step than rank 0: all ranks give the same"});
 }

@@ -20,10 +20,12 @@
 #include <vector>
 
 #include <weft/checkpoint/blocks.hpp>
+#include <weft/checkpoint/config_numbers.hpp>
 #include <weft/checkpoint/data_types.hpp>
 #include <weft/checkpoint/index.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/device/device.hpp>
+#include <weft/device/host_copies.hpp>
 #include <weft/device/offload_store.hpp>
 #include <weft/layer/hook/keeper.hpp>
 #include <weft/layer/parameter_state.hpp>
@@ -54,7 +56,7 @@ struct Item {
   StoredType of = StoredType::f32;    ///< in which layers use it
   StoredType wide = StoredType::f32;  ///< of a master copy; `of` if there is none
   std::vector<std::size_t> shape;
-  std::vector<Run> runs;  ///< this rank's elements in the tensor
+  Runs runs;              ///< this rank's elements in the tensor
   std::uint64_t row = 0;  ///< elements of the tensor after which the pattern of runs repeats
   std::size_t size = 0;   ///< elements here, padding included
   bool counted = true;    ///< this rank counts them, if several have the same
@@ -62,6 +64,10 @@ struct Item {
   /// Takes `size` elements of type `of` or `wide`. First all that is written to stores that can undo it until they commit
   /// (`undone`), then the rest.
   std::function<void(const std::byte*, StoredType, bool undone)> write;
+  /// The elements themselves, if they lie in the host's memory and nothing else is made of them: written here, they need no
+  /// `write`. Of type `memory_type`.
+  std::byte* memory = nullptr;
+  StoredType memory_type = StoredType::f32;
 };
 
 struct State {
@@ -70,6 +76,7 @@ struct State {
   std::optional<std::uint64_t> optimizer_steps;
   std::optional<StoredLossScale> loss_scale;
   std::map<std::string, std::uint64_t> begun;
+  Numbers config, layout;
   weft::detail::Store* store = nullptr;
 };
 
@@ -92,6 +99,12 @@ class Kept {
     else move(host.get(), true);
     return {host, host.get()};
   }
+  /// The bytes themselves, which no kernel uses any more, or null if they are of a device or a store.
+  std::byte* memory() const {
+    if (!on_host || store_ != nullptr) return nullptr;
+    device_->exec().fence("weft: a checkpoint is moved");
+    return static_cast<std::byte*>(buffer_.get());
+  }
   /// Without effect unless `undone` says whether this memory can undo what is written.
   void write(const std::byte* bytes, bool undone) const {
     if (undone != (store_ != nullptr && store_->may_fail())) return;
@@ -108,12 +121,8 @@ class Kept {
     if constexpr (on_host) {
       if (bytes_ != 0) out ? std::memcpy(host, buffer_.get(), bytes_) : std::memcpy(buffer_.get(), host, bytes_);
     } else {
-      using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
-      using Memory = typename Device::execution_space::memory_space;
-      const Kokkos::View<std::byte*, Kokkos::HostSpace, Unmanaged> here(host, bytes_);
-      const Kokkos::View<std::byte*, Memory, Unmanaged> there(static_cast<std::byte*>(buffer_.get()), bytes_);
-      if (out) Kokkos::deep_copy(device_->exec(), here, there);
-      else Kokkos::deep_copy(device_->exec(), there, here);
+      if (out) weft::detail::copy_from_device(*device_, host, buffer_.get(), bytes_);
+      else weft::detail::copy_to_device(*device_, buffer_.get(), host, bytes_);
       device_->exec().fence("weft: a checkpoint is moved");
     }
   }
@@ -233,6 +242,8 @@ Item parameter_item(Device& device, ParameterState& state, const optim::Slot* sl
     if (master) master->write(as(true), undone);
     if (guard) guard->write(as(false), undone);
   };
+  if (!master && !guard) item.memory = value.memory();
+  item.memory_type = kept_wide ? wide : of;
   return item;
 }
 
@@ -249,6 +260,13 @@ template <class Model>
 void add_model(State& state, Model& model) {
   state.seed = model.options().seed;
   state.store = model.options().shard.offload.store.get();
+  if constexpr (requires { model.stages().config(); }) state.config = config_numbers(model.stages().config());
+  if (const auto& lora = model.options().lora; lora.rank != 0) state.config.emplace_back("lora.alpha", number_text(lora.alpha));
+  if constexpr (requires { model.for_each_axis([](std::string_view, std::size_t) {}); }) {
+    model.for_each_axis(
+        [&](std::string_view name, std::size_t degree) { state.layout.emplace_back(name, std::to_string(degree)); });
+    state.layout.emplace_back("zero", std::to_string(model.options().shard.stage));
+  }
   if (const auto& scale = model.loss_scale()) state.loss_scale = StoredLossScale{scale->value(), scale->good_steps()};
   for (const auto& buffer : model.buffers()) {
     Item item;
@@ -304,9 +322,19 @@ std::vector<Item> hook_items([[maybe_unused]] Model& model, [[maybe_unused]] con
   return items;
 }
 
+/// Throws UsageError in a rehearsal, which has no values.
+template <class Model>
+void require_values(Model& model) {
+  if (model.device().rehearsal() != nullptr)
+    throw UsageError(
+        "a rehearsal has no values to save, and loads none: leave checkpoints and folders of transformers out where "
+        "world.communicator().rehearsed() is true");
+}
+
 /// The state of a model alone.
 template <class Model>
 State state_of(Model& model) {
+  require_values(model);
   State state;
   add_model(state, model);
   auto& device = model.device();
@@ -318,6 +346,7 @@ State state_of(Model& model) {
 /// The state of a model and its optimizer.
 template <class Model, class Rule>
 State state_of(Model& model, optim::Optimizer<Rule>& optimizer) {
+  require_values(model);
   State state;
   add_model(state, model);
   state.optimizer_steps = optimizer.steps();

@@ -125,6 +125,13 @@ namespace detail {
 /// Types in which a layer may compute.
 template <class T>
 concept Real = std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>;
+/// Refuses to compute on elements of type T.
+template <class T>
+KOKKOS_FUNCTION constexpr void require_real() {
+  static_assert(Real<T>,
+                "weft: arithmetic on whole numbers: layers compute on numbers with a fraction, so pixels, labels and masks of a "
+                "batch become such first: cast<float>(x), in the model's scalar");
+}
 
 /// Calls `f` with a value of the C++ type that `type` names.
 template <class F>

@@ -54,7 +54,8 @@ void append_to(std::string& text, Words words);
 /// The words as one string.
 std::string joined(Words words);
 
-/// Bytes of a file, or of another process, as a message may show them: on one line, in ASCII, and not more than `most`.
+/// Bytes of a file, or of another process, as a message may show them: on one line, and not more than `most`. What is not UTF-8,
+/// or would move the cursor, change the direction of a line or not be seen, becomes '?'.
 std::string shown(std::string_view bytes, std::size_t most = 80);
 
 }  // namespace weft::detail

@@ -80,6 +80,12 @@ class Fields {
       unexpected(name, "a whole number of 1 to 2^40");
     return value.get<std::size_t>();
   }
+  /// The same, of parts that a model is made of one by one: a damaged number would take hours, or all memory.
+  std::size_t parts(const std::string& name, std::optional<std::size_t> other = std::nullopt) {
+    const std::size_t number = count(name, other);
+    if (number > most_parts) unexpected(name, "a whole number of 1 to 4096");
+    return number;
+  }
   double number(const std::string& name, std::optional<double> other = std::nullopt) {
     if (!take(name, other.has_value())) return *other;
     const nlohmann::json& value = object_.at(name);
@@ -138,7 +144,7 @@ class Fields {
   }
 
  private:
-  static constexpr std::uint64_t most = std::uint64_t(1) << 40;
+  static constexpr std::uint64_t most = std::uint64_t(1) << 40, most_parts = 4096;
 
   std::string called(const std::string& name) const { return shown(within_.empty() ? name : within_ + "." + name); }
   bool take(const std::string& name, bool optional) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A folder of `transformers` read into a model of any layout: each rank reads the bytes of its own elements, in 16 or 32 bits,
-// and only when all ranks have read everything does the first parameter change.
+// and only when all ranks have everything in the system's memory does the first parameter change.
 //
 //   Model model(mesh, hugging_face::read_config<models::LlamaConfig>("llama"));
 //   hugging_face::load("llama", model, optimizer);
@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include <weft/checkpoint/config_numbers.hpp>
 #include <weft/checkpoint/load.hpp>
-#include <weft/checkpoint/pages.hpp>
 #include <weft/checkpoint/state.hpp>
 #include <weft/checkpoint/together.hpp>
 #include <weft/comm/agreement.hpp>
@@ -81,13 +81,12 @@ inline void require_range(const std::string& path, const Weight& weight, const I
 /// The elements that this rank has, to `out`, which is zero. Runs that lie close together are read at once, with what is between.
 inline void read_weight(const Weights& weights, const Weight& weight, const Item& item, StoredType as, std::byte* out,
                         std::vector<std::byte>& buffer) {
-  constexpr std::uint64_t most = 1u << 20, gap = 1u << 14;  // bytes
+  constexpr std::uint64_t most = 1u << 18, gap = 1u << 14;  // bytes: what a core's own cache holds
   const StoredType is = weight.stored->type;
   const std::uint64_t size = checkpoint::size_of(is), wide = checkpoint::size_of(as);
   const Safetensors& file = weights.file(weight);
-  std::vector<checkpoint::detail::Run> runs = item.runs;
+  std::vector<checkpoint::detail::Run> runs = checkpoint::detail::sorted(item.runs);
   std::erase_if(runs, [](const auto& run) { return run.length == 0; });
-  std::sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) { return a.global < b.global; });
   for (std::size_t i = 0; i < runs.size();) {
     if (is == as && runs[i].length * size >= gap) {  // a long run as it is
       file.read(*weight.stored, std::span(out + runs[i].local * wide, runs[i].length * size),
@@ -120,6 +119,18 @@ inline void read_weight(const Weights& weights, const Weight& weight, const Item
   }
 }
 
+/// Brings what read_weight reads into the system's memory, in one piece, if little lies between.
+inline void bring_in(const Weights& weights, const Weight& weight, const Item& item) {
+  const std::uint64_t size = checkpoint::size_of(weight.stored->type), gap = (1u << 16) / size;
+  std::vector<checkpoint::detail::Run> runs = checkpoint::detail::sorted(item.runs);
+  for (std::size_t i = 0; i < runs.size();) {
+    const std::uint64_t begin = runs[i].global;
+    std::uint64_t end = begin + runs[i].length;
+    for (++i; i < runs.size() && runs[i].global <= end + gap; ++i) end = std::max(end, runs[i].global + runs[i].length);
+    weights.file(weight).bring_in(*weight.stored, (end - begin) * size, (weight.first + begin) * size);
+  }
+}
+
 /// Refuses a stored last projection that is not the table to which the model ties it.
 inline void require_tied(const Weights& weights, const std::string& table_name) {
   if (!weights.tied_head()) return;
@@ -144,46 +155,12 @@ inline void require_tied(const Weights& weights, const std::string& table_name) 
 /// Refuses a model whose config gives other numbers than that of the folder. Shapes are compared with the tensors.
 template <class Config>
 void require_config(const std::string& path, const Config& theirs, const Config& ours) {
-  const auto compare = [&](std::string_view name, auto is, auto here) {
-    const auto text = [](auto value) {
-      if constexpr (std::is_floating_point_v<decltype(value)>) return checkpoint::detail::number_text(value);
-      else return std::to_string(value);
-    };
-    if (is != here)
-      refuse({path}, {"says ", name, " ", text(is), ", and this model has ", text(here),
+  const auto said = checkpoint::detail::config_numbers(theirs), here = checkpoint::detail::config_numbers(ours);
+  // Of two kinds of scaled positions, which have other numbers, the kind differs first.
+  for (std::size_t i = 0; i < said.size() && i < here.size(); ++i)
+    if (said[i] != here[i])
+      refuse({path}, {"says ", said[i].first, " ", said[i].second, ", and this model has ", here[i].second,
                       ": make it of hugging_face::read_config(folder)"});
-  };
-  const auto kv_heads = [](const Config& c) { return c.kv_heads ? c.kv_heads : c.heads; };
-  compare("layers", theirs.layers, ours.layers);
-  compare("width", theirs.width, ours.width);
-  compare("heads", theirs.heads, ours.heads);
-  compare("kv_heads", kv_heads(theirs), kv_heads(ours));
-  compare("epsilon", theirs.epsilon, ours.epsilon);
-  compare("mask.causal", int(theirs.mask.causal), int(ours.mask.causal));
-  compare("mask.window", theirs.mask.window, ours.mask.window);
-  if constexpr (requires { ours.attention; }) {
-    compare("rope_base", theirs.rope_base, ours.rope_base);
-    compare("tied", int(theirs.tied), int(ours.tied));
-    const auto head_width = [](const Config& c) {
-      return c.attention.head_width != 0 ? c.attention.head_width : c.width / c.heads;
-    };
-    compare("attention.head_width", head_width(theirs), head_width(ours));
-    compare("attention.bias", int(theirs.attention.bias), int(ours.attention.bias));
-    compare("attention.query_key_norm", int(theirs.attention.query_key_norm), int(ours.attention.query_key_norm));
-    const RopeScaling &scaling = theirs.attention.rope_scaling, &here = ours.attention.rope_scaling;
-    compare("attention.rope_scaling.type", int(scaling.type), int(here.type));
-    if (scaling.type != RopeScaling::Type::none) compare("attention.rope_scaling.factor", scaling.factor, here.factor);
-    if (scaling.type == RopeScaling::Type::llama3) {
-      compare("attention.rope_scaling.low_frequency", scaling.low_frequency, here.low_frequency);
-      compare("attention.rope_scaling.high_frequency", scaling.high_frequency, here.high_frequency);
-      compare("attention.rope_scaling.original_sequence", scaling.original_sequence, here.original_sequence);
-    }
-  }
-  if constexpr (requires { ours.experts; }) {
-    compare("experts", theirs.experts, ours.experts);
-    compare("top_k", theirs.top_k, ours.top_k);
-    compare("scores", int(theirs.scores), int(ours.scores));
-  }
 }
 
 /// The weight of each item. Throws Error on all ranks if the folder is of another model. Collective.
@@ -261,40 +238,48 @@ inline void load_items(const std::string& folder, const Communicator& ranks, con
   require_same_files(ranks, weights);
   const std::vector<const Weight*> found = match(ranks, folder, weights, state.items);
   std::vector<StoredType> types(state.items.size());
-  std::vector<std::byte*> read(state.items.size());
-  checkpoint::detail::Pages pages;
+  std::vector<std::byte> buffer, elements;
+  const auto read = [&](std::size_t i) {
+    const Item& item = state.items[i];
+    elements.assign(item.size * checkpoint::size_of(types[i]), std::byte{0});
+    read_weight(weights, *found[i], item, types[i], elements.data(), buffer);
+  };
   checkpoint::detail::together(ranks, [&] {
-    const auto room = [&](std::size_t i) { return (state.items[i].size * checkpoint::size_of(types[i]) + 63) / 64 * 64; };
-    std::size_t bytes = 0;
-    for (std::size_t i = 0; i < state.items.size(); ++i) {
-      types[i] = taken_type(weights, *found[i], state.items[i]);
-      bytes += room(i);
-    }
-    pages = checkpoint::detail::Pages(bytes);
-    std::byte* at = pages.data();
-    for (std::size_t i = 0; i < state.items.size(); at += room(i++)) read[i] = at;
-    std::vector<std::byte> buffer;
     for (std::size_t i = 0; i < state.items.size(); ++i) {
       const Item& item = state.items[i];
-      read_weight(weights, *found[i], item, types[i], read[i], buffer);
-      if (item.of == StoredType::f16 && types[i] == StoredType::f32)
-        require_range(weights.path(*found[i]), *found[i], item, read[i]);
+      types[i] = taken_type(weights, *found[i], item);
+      bring_in(weights, *found[i], item);
+      if (item.of != StoredType::f16 || types[i] != StoredType::f32) continue;
+      read(i);
+      require_range(weights.path(*found[i]), *found[i], item, elements.data());
     }
   });
   const auto write = [&](bool undone) {
-    for (std::size_t i = 0; i < state.items.size(); ++i)
-      if (state.items[i].size != 0) state.items[i].write(read[i], types[i], undone);
+    for (std::size_t i = 0; i < state.items.size(); ++i) {
+      const Item& item = state.items[i];
+      if (item.size == 0) continue;
+      if (item.memory != nullptr && item.memory_type == types[i] && item.runs.elements() == item.size) {
+        if (!undone) read_weight(weights, *found[i], item, types[i], item.memory, buffer);
+        continue;
+      }
+      read(i);
+      item.write(elements.data(), types[i], undone);
+    }
   };
   // A file of offloaded state may fail: nothing of it is valid before all ranks have written theirs.
-  const auto failure = checkpoint::detail::failure_of([&] { write(true); });
-  try {
-    checkpoint::detail::require_all(ranks, failure);
-  } catch (...) {
-    if (state.store != nullptr) state.store->roll_back();
-    throw;
+  if (state.store != nullptr) {
+    const auto failure = checkpoint::detail::failure_of([&] { write(true); });
+    try {
+      checkpoint::detail::require_all(ranks, failure);
+    } catch (...) {
+      state.store->roll_back();
+      throw;
+    }
+    state.store->commit();
   }
-  if (state.store != nullptr) state.store->commit();
-  write(false);
+  auto failure = checkpoint::detail::failure_of([&] { write(false); });
+  if (failure) failure->what += "; it could be read a moment ago, and some parameters have changed: load again, or end";
+  checkpoint::detail::require_all(ranks, failure);
 }
 
 }  // namespace detail

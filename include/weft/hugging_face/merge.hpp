@@ -62,7 +62,7 @@ struct Product {
 };
 
 template <class T>
-void add_product(const Product& product, const std::vector<checkpoint::detail::Run>& runs, std::byte* bytes) {
+void add_product(const Product& product, const checkpoint::detail::Runs& runs, std::byte* bytes) {
   std::vector<double> values;
   for (const auto& run : runs) {
     values.resize(run.length);

@@ -50,6 +50,12 @@ inline void take_common(Fields& fields, const Architecture& architecture) {
                  "id2label",
                  "label2id",
                  "num_labels",
+                 "_num_labels",
+                 "is_llama_config",
+                 "transformers.js_config",
+                 "unsloth_fixed",
+                 "unsloth_version",
+                 "_attn_implementation",
                  "problem_type",
                  "finetuning_task",
                  "prefix",
@@ -182,12 +188,13 @@ void take_bias(Fields& fields, Config& config) {
 
 inline void take(Fields& fields, const Architecture&, models::GptConfig& config) {
   config.vocabulary = fields.count("vocab_size");
-  config.layers = fields.count("n_layer");
+  config.layers = fields.parts("n_layer");
   config.width = fields.count("n_embd");
   config.heads = fields.count("n_head");
   config.kv_heads = 0;
   config.sequence = fields.count("n_positions");
   config.epsilon = fields.number("layer_norm_epsilon", 1e-5);
+  if (config.epsilon < 0) fields.unexpected("layer_norm_epsilon", "a number of at least 0");
   config.standard_deviation = fields.number("initializer_range", 0.02);
   fields.require("n_inner", 4 * config.width, "its MLP is four times as wide as the model");
   fields.require("n_ctx", config.sequence, "the positions that it has learned");
@@ -208,12 +215,13 @@ template <class Config>
 void take_llama(Fields& fields, Config& config, const char* intermediate, double epsilon, double rope_base,
                 std::size_t sequence) {
   config.vocabulary = fields.count("vocab_size");
-  config.layers = fields.count("num_hidden_layers");
+  config.layers = fields.parts("num_hidden_layers");
   config.width = fields.count("hidden_size");
   config.heads = fields.count("num_attention_heads");
   config.intermediate = fields.count(intermediate);
   config.sequence = fields.count("max_position_embeddings", sequence);
   config.epsilon = fields.number("rms_norm_eps", epsilon);
+  if (config.epsilon < 0) fields.unexpected("rms_norm_eps", "a number of at least 0");
   config.standard_deviation = fields.number("initializer_range", 0.02);
   take_rope(fields, config, rope_base);
   config.tied = fields.flag("tie_word_embeddings", false);
@@ -235,6 +243,7 @@ inline void take(Fields& fields, const Architecture& architecture, models::Llama
     return;
   }
   fields.require("mlp_bias", false, "its MLP has no biases");
+  fields.require("rope_interleaved", false, "a number is rotated with that half a head further");
   fields.ignore({"pretraining_tp"});  // the same numbers, from slices
 }
 
@@ -254,7 +263,7 @@ inline void take(Fields& fields, const Architecture& architecture, models::Mixtr
   if (architecture.type == "mixtral") {
     take_llama(fields, config, "intermediate_size", 1e-5, 1e6, 4096 * 32);
     take_heads(fields, config, 8);
-    take_experts(fields, config, fields.count("num_local_experts", 8), 2);
+    take_experts(fields, config, fields.parts("num_local_experts", 8), 2);
     config.scores = nn::Scores::after_top_k;
     fields.require("router_jitter_noise", 0.0, "its router has no noise");
     if (fields.has("sliding_window")) config.mask.window = fields.count("sliding_window");
@@ -266,7 +275,7 @@ inline void take(Fields& fields, const Architecture& architecture, models::Mixtr
   take_bias(fields, config);
   config.attention.query_key_norm = true;
   take_window(fields, config, false);
-  const std::size_t experts = fields.count("num_experts", fields.count("num_local_experts", 128));
+  const std::size_t experts = fields.parts("num_experts", fields.parts("num_local_experts", 128));
   fields.require("num_local_experts", experts, "num_experts is another");
   take_experts(fields, config, experts, 8);
   config.scores = fields.flag("norm_topk_prob", false) ? nn::Scores::after_top_k : nn::Scores::before_top_k;

@@ -57,8 +57,7 @@ inline void save(const std::string& folder, const Communicator& ranks, const che
   };
   checkpoint::detail::together(ranks, [&] {
     if (ranks.rank() != 0) return;
-    if (!checkpoint::detail::is_folder(folder) && system.make_folder(folder.c_str(), 0700) != 0)
-      checkpoint::detail::refuse_call({folder}, "cannot be made", errno);
+    checkpoint::detail::make_folders(system, folder);
     remove();  // of a save that was ended
   });
   try {

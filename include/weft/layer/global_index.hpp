@@ -193,7 +193,7 @@ Tensor<std::int32_t, typename X::execution_space> positions_of(const Context& co
   const std::int32_t* const documents = context.env.documents.get();
   const std::int32_t* const cached = context.env.cached == nullptr ? nullptr : context.env.cached->positions;
   detail::for_each_index(
-      x.device(), x.shape()[0], KOKKOS_LAMBDA(const std::size_t row) {
+      x.device(), {"positions", x.shape()[0] * sizeof(std::int32_t)}, x.shape()[0], KOKKOS_LAMBDA(const std::size_t row) {
         const std::size_t token = place.row(row) - first, position = token % length;
         if (cached != nullptr) {
           out[row] = cached[token];
@@ -214,7 +214,7 @@ Tensor<std::int32_t, typename X::execution_space> documents_of(const Context& co
   std::int32_t* out = numbers.data();
   const std::int32_t* const documents = context.env.documents.get();
   detail::for_each_index(
-      x.device(), x.shape()[0],
+      x.device(), {"positions", x.shape()[0] * sizeof(std::int32_t)}, x.shape()[0],
       KOKKOS_LAMBDA(const std::size_t row) { out[row] = documents ? documents[place.row(row) - first] : 0; });
   return numbers;
 }

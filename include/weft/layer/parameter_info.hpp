@@ -15,6 +15,7 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/scalar.hpp>
+#include <weft/layer/runs.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/tensor/shape.hpp>
 
@@ -27,13 +28,6 @@ namespace detail {
 struct Initial {
   enum class Kind { constant, normal, uniform } kind = Kind::constant;
   double value = 0;  ///< the constant, the standard deviation, or the bound b of [-b, b)
-};
-
-/// A contiguous run of a rank's elements and its position in the whole parameter.
-struct Run {
-  std::size_t local = 0, global = 0, length = 0;
-  bool owned = true;    ///< false if another rank of the axis holds the same elements and counts them
-  bool shared = false;  ///< other ranks of the axis hold the same elements
 };
 
 }  // namespace detail
@@ -52,7 +46,7 @@ struct ParameterInfo {
   DataType type = DataType::float32;
   DataType gradient_type = DataType::float32;  ///< accumulate_t of `type`: float for bfloat16
   detail::Initial initial = {};
-  std::vector<detail::Run> runs = {};  ///< the local elements' positions in the whole parameter; padding belongs to no run
+  detail::Runs runs = {};  ///< the local elements' positions in the whole parameter; padding belongs to no run
 
   /// Names of the parameter's user-defined axes, for messages.
   std::vector<std::pair<unsigned, std::string_view>> user_axes = {};

@@ -54,18 +54,16 @@ WEFT_COLD WEFT_INLINE void shard_parameter(ParameterInfo& info, std::size_t dim,
                                  : padding             ? DimSharding::padded
                                                        : DimSharding::even);
   }
-  info.runs.clear();
-  for (std::size_t row = 0; row < outer; ++row) {
-    std::size_t before = 0, here = 0;
-    for (std::size_t s = 0; s < pieces.size(); ++s) {
-      const Piece& piece = pieces[s];
-      if (piece.valid)
-        info.runs.push_back({(row * local + here) * inner, (row * total + before + piece.first) * inner, piece.valid * inner,
-                             piece.owned, piece.replicas > 1});
-      here += piece.local;
-      before += segments[s].extent;
-    }
+  std::vector<Run> row;
+  std::size_t before = 0, here = 0;
+  for (std::size_t s = 0; s < pieces.size(); ++s) {
+    const Piece& piece = pieces[s];
+    if (piece.valid)
+      row.push_back({here * inner, (before + piece.first) * inner, piece.valid * inner, piece.owned, piece.replicas > 1});
+    here += piece.local;
+    before += segments[s].extent;
   }
+  info.runs = Runs::of_rows(row, outer, local * inner, total * inner);
 }
 
 }  // namespace weft::detail

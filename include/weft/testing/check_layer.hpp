@@ -21,6 +21,7 @@
 #include <weft/comm/self.hpp>
 #include <weft/comm/threads.hpp>
 #include <weft/core/text.hpp>
+#include <weft/layer/struct_value.hpp>
 #include <weft/testing/layer_trial.hpp>
 #include <weft/testing/rank_comparison.hpp>
 
@@ -139,7 +140,9 @@ using layer_of_t = std::remove_cvref_t<decltype(std::declval<Make&>()(std::declv
 // Whether L is a layer at all. If not, the compiler says why and nothing else.
 template <class L>
 constexpr bool is_layer() {
-  if constexpr (weft::detail::is_refused<typename weft::detail::forward_of_t<L, Root, Whole>::output_type>) {
+  using Output = typename weft::detail::forward_of_t<L, Root, Whole>::output_type;
+  if constexpr (weft::detail::is_refused<Output> ||
+                weft::detail::is_refused<typename decltype(weft::detail::hidden_of<L, Output>())::type>) {
     return false;
   } else {
     using Step = weft::detail::forward_t<L, Root, Whole>;
