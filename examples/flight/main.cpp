@@ -26,6 +26,7 @@ namespace {
 using namespace flight;
 
 constexpr double in_motion_s = 0.1;  // of a run that was interrupted: shorter waits are its normal ones
+constexpr double late_s = 1;  // nobody is missing: who came so much later than others, and than half their wait, stood still
 constexpr std::size_t most_ranges = 16, most_findings = 16;
 
 /// An error of communication ends with the last calls of all ranks, which the files have, too.
@@ -246,6 +247,35 @@ std::size_t report_still(const Run& run, const std::vector<Wait>& waits) {
   return findings.count();
 }
 
+/// Ranks that stood still and went on before their file was written: they came late to a collective that is open.
+std::size_t report_late(const Run& run) {
+  struct Came {
+    const Flight* flight;
+    const Entry* entry;
+  };
+  std::map<Place, std::vector<Came>> open;
+  for (const auto& [rank, flight] : run.flights)
+    for (const Entry& entry : flight.entries)
+      if (entry.open && entry.timed && !entry.message)
+        open[{flight.lines[entry.line].name, entry.step}].push_back({&flight, &entry});
+  Findings findings;
+  for (const auto& [place, all] : open) {
+    const auto begun = [](const Came& a, const Came& b) { return a.entry->begin_ns < b.entry->begin_ns; };
+    const Came& first = *std::min_element(all.begin(), all.end(), begun);
+    const auto after_s = [&](const Came& one) { return double(one.entry->begin_ns - first.entry->begin_ns) * 1e-9; };
+    const double limit = std::max(late_s, first.flight->age(*first.entry) / 2);
+    std::vector<int> waited;
+    for (const Came& one : all)
+      if (after_s(one) < limit) waited.push_back(one.flight->rank);
+    for (const Came& one : all)
+      if (after_s(one) >= limit)
+        findings.add(joined({"rank ", one.flight->rank, " stood still and went on: ", ranks_text(waited), " waited for it in ",
+                             place_text(*first.flight, *first.entry), ", for "}) +
+                     seconds(after_s(one)) + " until it came; its file says: " + short_text(one.flight->reason));
+  }
+  return findings.count();
+}
+
 /// If every rank that others wait for waits itself, each way through them ends in a circle.
 bool report_circle(const std::vector<Wait>& waits) {
   std::map<int, const Wait*> of_rank;
@@ -287,6 +317,7 @@ int report(const std::string& folder) {
       if (entry.open && entry.timed && (oldest == nullptr || flight.age(entry) > oldest_of->age(*oldest)))
         oldest = &entry, oldest_of = &flight;
   }
+  if (found == 0 && !earliest->interrupted()) found += report_late(run);
   if (oldest != nullptr)
     std::printf("oldest open call: rank %d in %s, for %s\n", oldest_of->rank, place_text(*oldest_of, *oldest).c_str(),
                 seconds(oldest_of->age(*oldest)).c_str());

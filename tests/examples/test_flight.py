@@ -168,6 +168,12 @@ def says(name, records, code, *parts):
 reduce, pair = ("world", "all_reduce(sum) of 4 float32"), {"world": [0, 1, 2], "pp[0,1]": [0, 1], "pp[1,2]": [1, 2]}
 says("done", [record(r, calls=[reduce] * 3) for r in range(3)], 0, "nothing suspicious")
 says("all there", [record(r, calls=[reduce] * 3, started=[2]) for r in range(3)], 0, "nothing suspicious", "oldest open call: rank 0 in all_reduce(sum) of 4 float32 on world, collective 3, for 3.000 s")
+# Who stood still, and went on before its file was written, is in the call by then: its beginning tells.
+for late, reason, code in [(2.5, "weft: an error", 1), (1.4, "weft: an error", 0), (2.5, "interrupted by SIGTERM", 0)]:
+    released = [record(r, calls=[reduce] * 3, started=[2], reason=reason) for r in range(3)]
+    released[1]["entries"][2]["time_created_ns"] += int(late * 10**9)
+    says(f"released {late} {code}", released, code, "rank 1 stood still and went on: ranks 0, 2 waited for it in all_reduce(sum) of 4 float32 on world, collective 3, "
+         "for 2.500 s until it came" if code else "nothing suspicious")
 # Behind is who has begun fewer, also if the ring has none of its calls any more; and who has not split yet.
 says("behind", [record(0, calls=[reduce] * 3, started=[2]), record(1, calls=[], begun={"world": 2}), record(2, calls=[reduce] * 3, started=[2])], 1,
      "rank 1 stands still: ranks 0, 2 wait for it in all_reduce(sum) of 4 float32 on world, collective 3, for 3.000 s; it has begun nothing")

@@ -2,6 +2,7 @@
 // A supervisor over shells: which ends it mends, how often, what it tells the processes, and that it leaves none.
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -71,6 +72,25 @@ TEST_CASE("without a new checkpoint it asks for fewer ranks, and ends if there a
   what.fewer = nullptr;
   CHECK(runtime::supervise(what) == 1);
   CHECK(lines_of(file).size() == 4);
+}
+
+TEST_CASE("it waits longer only before restarts that follow one which has gained nothing") {
+  runtime::Supervision what = shell("exit 1");
+  what.restarts = 8;
+  what.wait_s = 0.05;
+  what.longest_wait_s = 10;
+  std::uint64_t step = 0;
+  what.saved_step = [&] { return std::optional(++step); };
+  const auto seconds = [&] {
+    const auto begin = std::chrono::steady_clock::now();
+    CHECK(runtime::supervise(what) == 1);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  CHECK(seconds() < 6);  // 0.4 s of waiting; doubled each time it would be 12.75
+  what.saved_step = [] { return std::optional<std::uint64_t>(4); };
+  what.fewer = [](runtime::Supervision&) { return true; };
+  what.restarts = 5;
+  CHECK(seconds() > 1.5);  // 0.05 + 0.1 + ... + 0.8
 }
 
 TEST_CASE("processes over TCP have a place, one port and one job, another for each start") {

@@ -52,7 +52,7 @@ struct Supervision {
   /// Is asked if a restart has gained no checkpoint: changes `command` and `processes` to fewer ranks, or returns false. Without
   /// it such a run ends.
   std::function<bool(Supervision&)> fewer = {};
-  /// Before a restart; twice as long before the next one, and short again after a minute without a failure.
+  /// Before a restart; twice as long before each that follows one which has gained no checkpoint.
   double wait_s = 0.1, longest_wait_s = 10;
   /// For the other processes after the first is lost: to say what they saw, and to end.
   double grace_s = 3;
@@ -135,7 +135,6 @@ class Supervisor {
 
   int run() {
     for (int restart = 0;; ++restart) {
-      const auto begin = Clock::now();
       const Outcome outcome = attempt(restart);
       children_.end_all();
       if (stopped_by_ != 0 || !outcome.mendable()) return outcome.ending.code();
@@ -148,7 +147,8 @@ class Supervisor {
         return outcome.ending.code();
       }
       std::string with;
-      if (restart > 0 && saved == last_saved_) {
+      const bool gained = restart == 0 || saved != last_saved_;
+      if (!gained) {
         if (!what_.fewer || !what_.fewer(what_)) {
           say({"no restart: ", reason, "; restart ", restart, " from ", from, " has gained no checkpoint"});
           return outcome.ending.code();
@@ -157,8 +157,7 @@ class Supervisor {
       }
       last_saved_ = saved;
       say({"restart ", restart + 1, " of ", what_.restarts, " from ", from, with, ": ", reason});
-      if (Clock::now() - begin > std::chrono::minutes(1)) wait_s_ = 0;
-      wait_s_ = wait_s_ == 0 ? what_.wait_s : std::min(2 * wait_s_, what_.longest_wait_s);
+      wait_s_ = gained ? what_.wait_s : std::min(2 * wait_s_, what_.longest_wait_s);
       for (const auto until = Clock::now() + std::chrono::duration<double>(wait_s_); Clock::now() < until;)
         if (signals_.next(std::chrono::milliseconds(20)) != 0) return InterruptedError::code;
     }
