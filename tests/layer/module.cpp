@@ -41,6 +41,22 @@ struct GatedMlp : Module<GatedMlp> {
   }
 };
 
+struct BothSides : Module<BothSides> {
+  Parameter<> gain, shift;
+  Parameter<Shard<tp, 0>> up, cut;
+  Parameter<Shard<tp, 1>> down;
+  BothSides(const auto& context, std::size_t width)
+      : gain(context, "gain", {width}, normal(0.5)),
+        shift(context, "shift", {width}, normal(0.5)),
+        up(context, "up", {2 * width, width}, normal(0.5)),
+        cut(context, "cut", {2 * width}, normal(0.5)),
+        down(context, "down", {width, 2 * width}, normal(0.5)) {}
+  auto forward(const auto& x) const {
+    auto inside = cut + cut * (matmul(to<Replicated<tp>>(shift + gain * x - gain), up) - cut);
+    return x - to_layout_of(x, matmul(inside, down));
+  }
+};
+
 /// A block: adds what a Partial value is brought to x's layout for.
 struct GatedBlock : Module<GatedBlock> {
   GatedMlp mlp;
@@ -177,6 +193,13 @@ struct Detached : Module<Detached> {
 };
 
 }  // namespace
+
+TEST_CASE("a parameter in front of a value, and subtracted") {
+  const auto make = [](const auto& context) { return BothSides(context / "sides", 6); };
+  testing::check_layer(make, {4, 6});
+  testing::check_layer_on<tp>(2, make, {4, 6});
+  testing::check_layer_on<dp>(2, make, {4, 6});
+}
 
 TEST_CASE("backward stops at a detached value, and without a backward nothing is recorded") {
   DefaultDevice device;

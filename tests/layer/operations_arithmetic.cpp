@@ -68,6 +68,7 @@ TEST_CASE("functions of each element") {
   check_everywhere([](const auto& x) { return relu(x * 2 - 0.3) + clamp(x, -0.4, 0.25) * x; });
   check_everywhere([](const auto& x) { return maximum(x, square(x)) * minimum(x * 2, tanh(x) - 0.1); });
   check_everywhere([](const auto& x) { return where(greater(x, 0.1), exp(x), x * x) + where(greater(x, -x), x, x * 3); });
+  check_everywhere([](const auto& x) { return where(greater(x, 0.1), 0.5, x * x) - where(greater(x, -0.2), exp(x), 2); });
   check_precisions([](const auto& x) { return silu(x); }, [](double v) { return v / (1 + std::exp(-v)); });
   check_precisions([](const auto& x) { return gelu_erf(x); }, [](double v) { return v * 0.5 * std::erfc(-v / std::sqrt(2.0)); });
   check_precisions([](const auto& x) { return relu(x); }, [](double v) { return v > 0 ? v : 0; });
@@ -82,6 +83,8 @@ TEST_CASE("functions of each element") {
 
 TEST_CASE("a value that is used in another precision") {
   weft_test::check_formula([](const auto& x) { return exp(cast<double>(x) * 2); }, {3, 5});
+  weft_test::check_formula([](const auto& x) { return x * cast<double>(greater(x, 0)); },
+                           {3, 5});  // of whole numbers: a constant
 }
 
 TEST_CASE("NaN stays, and equal elements share the gradient") {

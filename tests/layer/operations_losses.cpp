@@ -114,6 +114,27 @@ TEST_CASE("a loss in a forward: its gradient is scaled by what backward is given
     CHECK(one_sided[i] == doctest::Approx((1 / (1 + std::exp(-x.data()[i])) - (x.data()[i] > 0 ? 1 : 0)) / 4).epsilon(1e-12));
 }
 
+TEST_CASE("losses with weights beside each other") {
+  Case c;
+  const auto x = weft_test::tensor_of<double>(c.device, {3, 4}, weft_test::waves(12, 0.2, 3));
+  const auto y = weft_test::tensor_of<double>(c.device, {3, 4}, weft_test::waves(12, 2));
+  const auto two = [&](const auto& in) {
+    const Variable other(y, in.tape());
+    return 0.5 * mse(in, other) + sum_losses(sum<1>(square(in))) * 3 - mse(in * 2, other) + -mse(in, in * 3);
+  };
+  double want = 0;
+  std::vector<double> slope;
+  for (std::size_t i = 0; i < 12; ++i) {
+    const double a = x.data()[i], b = y.data()[i];
+    want += (0.5 * (a - b) * (a - b) - (2 * a - b) * (2 * a - b) - 4 * a * a) / 4 + 3 * a * a;
+    slope.push_back((a - b - 4 * (2 * a - b) - 8 * a) / 4 + 6 * a);
+  }
+  weft_test::Formula<decltype(two)> layer(two);
+  CHECK(value(weft::forward(layer, c.context, x).output) == doctest::Approx(want).epsilon(1e-13));
+  const auto seen = gradient_of(two, x, 0.25);
+  for (std::size_t i = 0; i < 12; ++i) CHECK(seen[i] == doctest::Approx(0.25 * slope[i]).epsilon(1e-12));
+}
+
 TEST_CASE("the losses over dp, and with classes that tp cuts, are those of one rank") {
   Case c;
   const Shape shape{4, 6};

@@ -17,6 +17,7 @@
 #include <weft/layer/operations/products.hpp>
 #include <weft/layer/primitive.hpp>
 #include <weft/layer/recompute.hpp>
+#include <weft/layer/struct_value.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft {
@@ -74,6 +75,8 @@ struct Chain<First, L...> {
         return RefusedResult();
       } else if constexpr (sizeof...(L) == 0) {
         return Result{std::move(result.output), SavedPair<X, S, Nothing>{std::move(result.saved), {}}};
+      } else if constexpr (is_refused<typename decltype(hidden_of<First, decltype(result.output)>())::type>) {
+        return RefusedResult();
       } else {
         auto others = rest.forward(context, result.output);
         using R = typename decltype(others)::saved_type;

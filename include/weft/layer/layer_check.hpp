@@ -111,10 +111,12 @@ constexpr auto refuse_forward() {  // auto: an unevaluated use prints the error,
                 "weft: this layer's forward is not const: it is a pure function, and several micro-batches may be in flight; "
                 "what backward reads goes into saved, not into a member: write `auto forward(const auto& context, const auto& x) "
                 "const`; see L in this function's template arguments");
-  static_assert(fault != Forward::arguments,
-                "weft: this layer's forward cannot be called with the context and its input (a model's back: context, hidden "
-                "state and targets): it must be public and take each by const reference or by value, whatever their types: write "
-                "`auto forward(const auto& context, const auto& x) const`; see L and X in this function's template arguments");
+  static_assert(
+      fault != Forward::arguments,
+      "weft: this layer's forward cannot be called with the context and its input (a model's back: context, hidden "
+      "state and targets): it must be public and take each by const reference or by value, whatever their types: write "
+      "`auto forward(const auto& context, const auto& x) const`, or, of an operation that has no parameters, `gradient(const "
+      "auto& g, const auto& x)` beside `forward(const auto& x)`; see L and X in this function's template arguments");
   static_assert(fault != Forward::returns_nothing,
                 "weft: this layer's forward returns nothing (void): return Result{output, saved}, where saved is what backward "
                 "reads, Nothing{} if that is nothing; see L in this function's template arguments");

@@ -108,7 +108,7 @@ constexpr void require_tokens_of() {
 template <class Exec, class T, class I>
 void sum_counted(Device<Exec>& device, std::size_t tokens, const T* losses, const I* targets, double* sum) {
   kernels::detail::sum_blocks(
-      device, tokens, sum, KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
+      device, {"loss", tokens * (sizeof(T) + sizeof(I))}, tokens, sum, KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
         double total = 0;
         for (std::size_t i = begin; i < end; ++i) total += targets[i] < 0 ? 0.0 : double(accumulate_t<T>(losses[i]));
         return total;
@@ -118,7 +118,7 @@ void sum_counted(Device<Exec>& device, std::size_t tokens, const T* losses, cons
 template <class Exec, class T>
 void sum_every(Device<Exec>& device, std::size_t count, const T* losses, double* sum) {
   kernels::detail::sum_blocks(
-      device, count, sum, KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
+      device, {"loss", count * sizeof(T)}, count, sum, KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
         double total = 0;
         for (std::size_t i = begin; i < end; ++i) total += double(accumulate_t<T>(losses[i]));
         return total;
@@ -139,7 +139,8 @@ X mask_rows(const X& x, const Ids& targets) {
   auto* out = y.data();
   const auto* target = targets.data();
   detail::for_each_entry(
-      x.device(), targets.size(), width, KOKKOS_LAMBDA(const std::size_t row, const std::size_t i) {
+      x.device(), {"loss", 2 * x.size() * sizeof(typename X::value_type)}, targets.size(), width,
+      KOKKOS_LAMBDA(const std::size_t row, const std::size_t i) {
         out[row * width + i] = target[row] < 0 ? typename X::value_type(0.0f) : in[row * width + i];
       });
   return y;

@@ -27,6 +27,7 @@ namespace model_grade {
 WEFT_HAS_MEMBER(stack)
 WEFT_HAS_MEMBER(check)
 WEFT_HAS_MEMBER(count)
+WEFT_HAS_MEMBER(check_batch)
 WEFT_HAS_MEMBER(loss)
 }  // namespace model_grade
 
@@ -92,6 +93,32 @@ std::size_t count_of(const B& batch, std::size_t usual) {
         "template arguments");
     return usual;
   }
+}
+/// What the model itself refuses in a batch.
+template <class M, class B>
+void check_batch_of([[maybe_unused]] const typename M::Config& config, [[maybe_unused]] const B& batch) {
+  if constexpr (requires { M::check_batch(config, batch); }) {
+    M::check_batch(config, batch);
+  } else {
+    static_assert(
+        !model_grade::has_check_batch<M>() || std::is_final_v<M>,
+        "weft: this model's check_batch cannot be called with its config and batch, so nothing would be checked: write "
+        "`static void check_batch(const Config& config, const Batch& batch)`, public; see M in this function's template "
+        "arguments");
+  }
+}
+
+/// A batch of another type than the model's.
+template <class Given, class M>
+concept OtherBatch = !std::is_convertible_v<const Given&, const batch_of_t<M>&>;
+template <class M, class Given>
+double refuse_batch(const Given&) {
+  static_assert(
+      !OtherBatch<Given, M>,
+      "weft: this batch is of another type than the model's: a field is missing, or of other scalars, or they come in "
+      "another order: make it as the model's Batch, which is weft::Batch, of tokens, if the model names none; see M and "
+      "Given in this function's template arguments");
+  return 0;
 }
 
 }  // namespace weft::detail

@@ -241,6 +241,12 @@ struct RecordedLayer : TapeStep<Context> {
   Saved saved;
 };
 
+// Whether G is a tuple of n gradients.
+template <class G, std::size_t n>
+inline constexpr bool is_gradient_tuple = false;
+template <class... G, std::size_t n>
+inline constexpr bool is_gradient_tuple<std::tuple<G...>, n> = sizeof...(G) == n;
+
 // The call of an operation with forward(x...) and gradient(g, x...).
 template <class Context, class F, class Y, class... X>
 struct RecordedOperation : TapeStep<Context>, ValueNode<Y> {
@@ -249,8 +255,13 @@ struct RecordedOperation : TapeStep<Context>, ValueNode<Y> {
     if (!*this) return;
     const auto g = this->take();
     auto gradients = std::apply([&](const X&... x) { return f.gradient(g, x...); }, values);
-    if constexpr (sizeof...(X) == 1) detail::give(tape.context(), std::get<0>(nodes), std::move(gradients));
-    else detail::give(tape.context(), nodes, std::move(gradients));
+    constexpr bool one = sizeof...(X) == 1, several = is_gradient_tuple<decltype(gradients), sizeof...(X)>;
+    static_assert(one || several,
+                  "weft: this Primitive's gradient(g, x...) of several operands returns something else than a std::tuple of as "
+                  "many gradients: `return std::tuple{dx, dy};`, Nothing{} for an operand without one; see F in this class's "
+                  "template arguments");
+    if constexpr (one) detail::give(tape.context(), std::get<0>(nodes), std::move(gradients));
+    else if constexpr (several) detail::give(tape.context(), nodes, std::move(gradients));
   }
   F f;
   std::tuple<ValueNode<X>*...> nodes;
@@ -264,9 +275,9 @@ auto call_layer(const L& layer, Tape<Context>& tape, const V& x, const Others&..
   const std::size_t asked = calls ? calls->asked_trainable() : 0, kept = calls ? calls->kept_counts() : 0;
   auto step = weft::forward(layer, tape.context(), values_of(x), others.value()...);
   using Y = decltype(step.output);
-  auto inputs = nodes_of(x);
-  if constexpr (is_refused<Y>) {
-    return step.output;
+  [[maybe_unused]] auto inputs = nodes_of(x);
+  if constexpr (is_refused<Y> || is_refused<typename decltype(hidden_of<L, Y>())::type>) {
+    return AlreadyRefused();
   } else {
     if (!tape.records() || (!any_node(inputs) && !needs_backward(layer, tape.context(), asked, kept, step.saved)))
       return constants(tape, std::move(step.output));

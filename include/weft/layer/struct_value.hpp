@@ -71,6 +71,18 @@ inline constexpr bool is_value = IsTensorMember<X>::value;
 template <class... X>
 inline constexpr bool is_value<std::tuple<X...>> = (is_value<X> && ...);
 
+/// Refuses what a layer L returns if no later one could take it: a Y that is no value.
+template <class L, class Y>
+constexpr auto hidden_of() {  // auto: an unevaluated use prints the error, too
+  static_assert(
+      is_value<Y> || std::is_same_v<Y, AlreadyRefused>,
+      "weft: this layer returns something else than a tensor, or a std::tuple or a struct of tensors: a struct is a class "
+      "template with a parameter for each member, `template <class A, class B> struct Flow { A velocity; B pressure; };`, "
+      "without constructors, private members, base classes or members of other types; see L and Y in this function's "
+      "template arguments");
+  return std::type_identity<std::conditional_t<is_value<Y>, Y, AlreadyRefused>>();
+}
+
 /// The type between layers of what is a V in a forward: X for Variable<C, X>, and so the members of a struct.
 template <class V>
 struct ValueOf {};

@@ -155,6 +155,12 @@ AlreadyRefused refused_temporary() {
   return {};
 }
 
+template <class X>
+AlreadyRefused refused_whole_numbers() {
+  require_real<typename X::value_type>();
+  return {};
+}
+
 /// A parameter's values as a Variable beside x, for operations that have no form of their own for parameters.
 template <class Context, class P, class W>
 struct ParameterLeaf : TapeStep<Context>, ValueNode<W> {

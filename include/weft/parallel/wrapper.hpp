@@ -45,9 +45,10 @@ namespace weft {
 namespace detail {
 
 // The options, checked, and with a store for offloaded state.
-WEFT_COLD inline ModelOptions with_store(const ModelOptions& given, int rank) {
+WEFT_COLD inline ModelOptions with_store(const ModelOptions& given, int rank, bool rehearsed) {
   given.check();
   ModelOptions options = given;
+  if (rehearsed && options.shard.offload.make) options.shard.offload.store = std::make_shared<RehearsedStore>();
   if (!options.shard.offload.store) options.shard.offload.store = make_store(options.shard.offload, rank);
   return options;
 }
@@ -171,6 +172,12 @@ class Wrapper {
       detail::require_batches(context, batch, gather == Gather::whole);
       return detail::predict(stages, context, batch, gather);
     });
+  }
+  // Of a batch of another type.
+  double train_step(const detail::OtherBatch<model_type> auto& batch) { return detail::refuse_batch<model_type>(batch); }
+  double evaluate(const detail::OtherBatch<model_type> auto& batch) { return detail::refuse_batch<model_type>(batch); }
+  Prediction predict(const detail::OtherBatch<model_type> auto& batch, Gather = Gather::share) {
+    return detail::refuse_batch<model_type>(batch), Prediction();
   }
   /// The logits [vocabulary] that follow these tokens, the same on all ranks of one share, which pass the same tokens.
   std::vector<float> next_logits(std::span<const std::int32_t> tokens) {
@@ -311,6 +318,13 @@ class Wrapper {
   }
   /// The values that this rank's layers keep from step to step beside their parameters (a router's bias and load).
   auto buffers() { return stages().buffers(); }
+  /// Calls f(name, degree) for each axis.
+  template <class F>
+  void for_each_axis(F&& f) {
+    enter(here(), [&](const auto& context, auto&) {
+      std::remove_cvref_t<decltype(context)>::for_each_axis([&](auto axis) { f(axis.name, context.size(axis)); });
+    });
+  }
   /// All ranks of the mesh.
   const Communicator& communicator() const { return outermost_->everyone; }
   auto& device() const { return *outermost_->device; }
@@ -352,7 +366,7 @@ class Wrapper {
   static ModelOptions agreed(ModelOptions options, const Mesh<X...>& mesh, const Config& config) {
     adjust(options);
     detail::require_same_construction(mesh.communicator(), options, config);
-    return detail::with_store(options, mesh.world().rank());
+    return detail::with_store(options, mesh.world().rank(), mesh.world().communicator().rehearsed());
   }
   template <detail::Axis... X>
   static Communicator comm_of(const Mesh<X...>& mesh) {

@@ -18,6 +18,7 @@
 #include <weft/layer/gradient_accumulator.hpp>
 #include <weft/layer/module.hpp>
 #include <weft/pipeline/loss_axes.hpp>
+#include <weft/pipeline/loss_check.hpp>
 #include <weft/pipeline/model_types.hpp>
 #include <weft/pipeline/unit_calls.hpp>
 #include <weft/tensor/transfer.hpp>
@@ -108,9 +109,10 @@ class LossCall {
                 "divides once by the model's count of the global batch");
 
  public:
-  /// `count`: of the global batch.
-  LossCall(const Context& context, F f, double count, const X& x)
+  /// `count`: of the global batch. `check`: 0, or of how many samples the tensors are, whose loss is to be shown to be a sum.
+  LossCall(const Context& context, F f, double count, const X& x, std::size_t check)
       : context_(std::make_unique<Context>(context)), layer_(std::make_unique<L>(std::move(f))), count_(count) {
+    if (check != 0) require_loss_of_tensors_is_a_sum(context, *layer_, x, check);
     auto result = weft::forward(*layer_, *context_, x);
     device_ = &result.output.sum().device();
     double sum = copy_to_host(result.output.sum())[0];

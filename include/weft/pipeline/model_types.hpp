@@ -20,6 +20,8 @@
 #include <weft/layer/model_check.hpp>
 #include <weft/layer/module.hpp>
 #include <weft/layer/stack.hpp>
+#include <weft/layer/struct_value.hpp>
+#include <weft/pipeline/loss_check.hpp>
 
 namespace weft::detail {
 
@@ -127,18 +129,6 @@ template <class S, class U, class Context, class Before>
 requires(S::stacked) struct CheckedResult<S, U, Context, Before> : ResultBehind<decltype(result_behind<U, Context, Before>())> {
 };
 
-/// Refuses what a layer L returns if no later one could take it: a Y that is no value.
-template <class L, class Y>
-constexpr auto hidden_of() {  // auto: an unevaluated use prints the error, too
-  static_assert(
-      is_value<Y> || is_refused<Y>,
-      "weft: this layer returns something else than a tensor, or a std::tuple or a struct of tensors: a struct is a class "
-      "template with a parameter for each member, `template <class A, class B> struct Flow { A velocity; B pressure; };`, "
-      "without constructors, private members, base classes or members of other types; see L and Y in this function's "
-      "template arguments");
-  return std::type_identity<std::conditional_t<is_value<Y>, Y, AlreadyRefused>>();
-}
-
 /// The segments of a model.
 template <class Model, class Context>
 struct SegmentsOf {
@@ -157,14 +147,38 @@ struct SegmentsOf<Model, Context>
     : SegmentsOfStack<decltype(Model::stack(std::declval<const Context&>(), std::declval<const typename Model::Config&>()))> {
 };
 
+// As BesideForward (layer/module.hpp), for losses.
+template <class M, class B>
+struct BesideLoss : M {
+  using M::loss;
+  NotCallable loss(each_to<B, AnyArgument>) const;
+};
+template <class M, class B>
+constexpr bool loss_takes() {
+  if constexpr (std::is_final_v<M>) return true;
+  else return !requires(const BesideLoss<M, B>& model, const B& batch) {
+      requires std::is_same_v<decltype(model.loss(batch)), NotCallable>;
+    };
+}
+
 /// A Module's loss as a layer, the only unit of its model.
 template <class M>
 struct LossOfModule : Module<LossOfModule<M>> {
   template <class Context>
   LossOfModule(const Context& context, const typename M::Config& config) : model(context, config) {}
-  auto forward(const auto& batch) const { return model.loss(batch); }
+  template <class B>
+  auto forward(const B& batch) const {
+    constexpr bool takes = loss_takes<M, B>();
+    static_assert(takes,
+                  "weft: this Module's loss cannot be called with the fields of its batch: write `auto loss(const auto& batch) "
+                  "const`, public, of this one argument; see M in this class's template arguments");
+    if constexpr (takes && requires { model.loss(batch); }) return model.loss(batch);
+    else return AlreadyRefused();  // if it takes the batch, the compiler has said what in its body is wrong
+  }
   M model;
 };
+template <class M>
+inline constexpr bool says_loss_is_a_sum<LossOfModule<M>> = says_loss_is_a_sum<M>;
 template <class Model, class Context>
 requires ModuleModel<Model>
 struct SegmentsOf<Model, Context> {

@@ -237,10 +237,13 @@ auto model_loss_call(Stages& stages, const Context& context, const B& batch, Mic
     const auto& part = stages.part_of(context, batch);
     const inputs_of_t<Model, Context> inputs(context, part);
     const LossCounts counts = stages.count_targets(context, batch);
+    bool check = false;
+    if constexpr (!has_whole_loss<Model, Context>) check = stages.checks_loss();
+    else if (!stages.gradients()->open && stages.checks_loss()) require_whole_loss_is_a_sum(stages, context, batch);
     auto open = open_call(stages, context_in_step(stages, context, batch, micro, counts), batch, micro);
     open->run.take(inputs);
     stages.gradients()->open->has_loss = true;
-    return ModelLossCall<Model, Context>(std::move(open), counts.counted, stages.checks_loss());
+    return ModelLossCall<Model, Context>(std::move(open), counts.counted, check);
   }
 }
 
@@ -249,8 +252,10 @@ auto loss_call(Stages& stages, const Context& context, const B& batch, MicroBatc
   const Context own = context_of_call(context, share_of(batch), micro_of(batch, which));
   if (stages.gradients()->open) stages.gradients()->open->has_loss = true;
   const auto input = as_one_input(x...);
-  return LossCall<F, Context, std::remove_const_t<decltype(input)>>(own, std::move(f),
-                                                                    stages.count_targets(context, batch).counted, input);
+  const double count = stages.count_targets(context, batch).counted;
+  using Call = LossCall<F, Context, std::remove_const_t<decltype(input)>>;
+  return Call(own, std::move(f), count, input,
+              stages.checks_loss(&layer_kind<F>) ? share_of(batch).micro_batch(micro_of(batch, which)).sequences : 0);
 }
 
 }  // namespace detail

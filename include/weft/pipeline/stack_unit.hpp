@@ -6,19 +6,16 @@
 //   unit.forward(call, input, hidden, hidden, saved);
 //   unit.backward(call, hidden, saved, deferred);      // hidden: the gradient of the output, then of the input
 
-#include <cmath>
 #include <memory>
-#include <string>
 #include <type_traits>
 #include <utility>
 
-#include <weft/core/text.hpp>
 #include <weft/layer/context.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/pipeline/any_value.hpp>
+#include <weft/pipeline/loss_check.hpp>
 #include <weft/pipeline/model_types.hpp>
 #include <weft/pipeline/transport.hpp>
-#include <weft/tensor/to.hpp>
 
 namespace weft::detail {
 
@@ -59,58 +56,6 @@ class StackUnit {
   /// Throws UsageError unless the loss is a sum over samples; see require_loss_is_a_sum. For the last unit only.
   virtual void require_sum(const UnitCall& call, AnyValue& hidden) const = 0;
 };
-
-[[noreturn]] WEFT_COLD inline void refuse_mean(bool tokens, std::size_t count, double once, double twice) {
-  const char* what = tokens ? "tokens" : "samples";
-  throw_error<UsageError>(
-      {"the loss of this model's back is not a sum over ", what, ": that of ", count, " ", what, " is ", std::to_string(once),
-       ", that of the same ", what, " twice ", std::to_string(twice), ". Leave out the division by a count: weft divides by the ",
-       tokens ? "targets of the global batch that count" : "samples of the global batch, or by the model's count",
-       ", and x.rows() is what one rank has of one micro-batch"});
-}
-
-/// Throws unless the loss of some samples taken twice is twice their loss, which it is not if the loss is divided by a count. The
-/// samples are one of the batch (one sequence of tokens), or the rows on this rank if tp cuts rows. Nothing is checked if that
-/// would be more than a micro-batch should hold, or if the hidden value is no tensor of rows.
-template <class Context, class L, class Inputs, class Hidden>
-WEFT_COLD void require_loss_is_a_sum(const UnitCall& call, const Context& context, const L& last, Inputs inputs,
-                                     const Hidden& hidden) {
-  if constexpr (AnyTensor<Hidden>) {
-    constexpr bool cut = shard_dim<placement_t<Hidden, tp>> == 0;
-    constexpr bool tokens = Inputs::has_tokens;
-    const std::size_t all = hidden.shape().rank() == 0 ? 0 : hidden.shape()[0], parts = cut ? context.size(tp{}) : 1;
-    // One row for each token, or the same number of rows for each sample.
-    if (call.samples == 0 || (tokens ? all * parts * inputs.sharers() != call.env->rows : all * parts % call.samples != 0))
-      return;
-    const std::size_t rows = cut ? all : all / call.samples, count = tokens ? rows : cut ? call.samples / parts : 1;
-    if (rows == 0 || (call.samples < 2 && rows > 4096) || (!tokens && cut && call.samples % parts != 0)) return;
-    using H = typename Hidden::value_type;
-    const std::size_t width = hidden.size() / all;
-    struct Restore {
-      Environment& env;
-      bool training;
-      std::size_t rows;
-      std::shared_ptr<const std::int32_t> documents;
-      ~Restore() {
-        env.documents = std::move(documents);
-        env.training = training;
-        env.rows = rows;
-      }
-    } restore{*call.env, call.env->training, call.env->rows, std::exchange(call.env->documents, nullptr)};  // not of these rows
-    call.env->training = false;
-    double losses[2];
-    for (const std::size_t times : {1, 2}) {
-      Hidden x(context.device(), with_extent(hidden.shape(), 0, times * rows));
-      for (std::size_t time = 0; time < times; ++time)
-        copy_rows(context.device(), 1, rows * width, static_cast<const H*>(hidden.data()), 0, x.data() + time * rows * width, 0);
-      const auto targets = inputs.repeated(call.micro, parts, count, times);
-      call.env->rows = parts * times * count * inputs.sharers();
-      losses[times - 1] = copy_to_host(weft::forward(last, context, x, targets).output.sum())[0];
-    }
-    if (std::abs(losses[1] - 2 * losses[0]) > 1e-4 * (std::abs(losses[0]) + std::abs(losses[1])))
-      refuse_mean(tokens, count, losses[0], losses[1]);
-  }
-}
 
 /// The unit of a layer of type U::Layer (UnitTypes) under Context.
 template <class U, class Context>
@@ -190,8 +135,9 @@ class StackUnitOf final : public StackUnit<typename Context::execution_space> {
   }
 
   void require_sum(const UnitCall& call, AnyValue& hidden) const override {
-    if constexpr (U::place == UnitPlace::last && !requires { Layer::loss_is_a_sum; })
-      require_loss_is_a_sum(call, context_of(call), layer, inputs_of(call), hidden.as<typename U::Input>());
+    if constexpr (U::place == UnitPlace::last && !says_loss_is_a_sum<Layer>)
+      require_loss_is_a_sum(context_of(call), layer, inputs_of(call), hidden.as<typename U::Input>(),
+                            {.env = call.env, .micro = call.micro, .samples = call.samples});
   }
 
   Layer layer;

@@ -169,7 +169,8 @@ X operator/(double number, const X& x) {
 
 template <class C, class X>
 auto operator+(const Variable<C, X>& x, double number) {
-  return detail::record_by_gradient(x, add_number(x.value(), number), [](const auto& g) { return g; });
+  if constexpr (!detail::Real<typename X::value_type>) return detail::refused_whole_numbers<X>();
+  else return detail::record_by_gradient(x, add_number(x.value(), number), [](const auto& g) { return g; });
 }
 template <class C, class X>
 auto operator+(double number, const Variable<C, X>& x) {
@@ -181,7 +182,8 @@ auto operator-(const Variable<C, X>& x, double number) {
 }
 template <class C, class X>
 auto operator-(double number, const Variable<C, X>& x) {
-  return detail::record_by_gradient(x, subtract_from(number, x.value()), [](const auto& g) { return scale(g, -1); });
+  if constexpr (!detail::Real<typename X::value_type>) return detail::refused_whole_numbers<X>();
+  else return detail::record_by_gradient(x, subtract_from(number, x.value()), [](const auto& g) { return scale(g, -1); });
 }
 template <class C, class X>
 auto operator/(double number, const Variable<C, X>& x) {

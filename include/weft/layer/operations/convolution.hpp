@@ -59,6 +59,7 @@ template <bool depthwise, class T, class E, class... PL, class... PR, int LI, in
 requires(std::is_same_v<Axes<typename PL::axis...>, Axes<typename PR::axis...>>) struct Convolved<depthwise, Tensor<T, E, PL...>,
                                                                                                   Tensor<T, E, PR...>, LI, RJ> {
   static constexpr bool fits = convolution_fits<depthwise, Tensor<T, E, PL...>, Tensor<T, E, PR...>, LI, RJ>;
+  static_assert((require_real<T>(), true));
   static_assert(
       fits,
       "weft: conv2d has no rule for these placements: on each axis both operands are whole and alike, or the samples are "

@@ -104,18 +104,21 @@ inline std::size_t row_size(const char* operation, const Shape& x, const Shape& 
 struct ExpOf {
   template <class A>
   KOKKOS_FUNCTION A operator()(A x) const {
+    require_real<A>();
     return Kokkos::exp(x);
   }
 };
 struct LogOf {
   template <class A>
   KOKKOS_FUNCTION A operator()(A x) const {
+    require_real<A>();
     return Kokkos::log(x);
   }
 };
 struct SqrtOf {
   template <class A>
   KOKKOS_FUNCTION A operator()(A x) const {
+    require_real<A>();
     return Kokkos::sqrt(x);
   }
 };
@@ -128,12 +131,14 @@ struct SquareOf {
 struct TanhOf {
   template <class A>
   KOKKOS_FUNCTION A operator()(A x) const {
+    require_real<A>();
     return Kokkos::tanh(x);
   }
 };
 struct SigmoidOf {
   template <class A>
   KOKKOS_FUNCTION A operator()(A x) const {
+    require_real<A>();
     return A(1) / (A(1) + Kokkos::exp(-x));
   }
 };

@@ -27,6 +27,15 @@ constexpr bool require_alike_values() {
   if constexpr (std::is_same_v<X, Y>) require_not_partial<X>();
   return std::is_same_v<X, Y>;
 }
+
+/// The number at every place of x.
+template <class X>
+X number_like(const X& x, double number) {
+  require_number_fits<X>();
+  X out(x.device(), x.shape());
+  kernels::fill(x.device(), x.size(), out.data(), typename X::value_type(number_t<X>(number)));
+  return out;
+}
 }  // namespace detail
 
 namespace operations {
@@ -195,6 +204,15 @@ X where(const C& condition, const X& x, const Y& y) {
     return x;  // one error is enough
   }
 }
+/// The same with a number for x or y; the other one is not Partial.
+template <AnyTensor C, AnyTensor X>
+X where(const C& condition, const X& x, double number) {
+  return where(condition, x, detail::number_like(x, number));
+}
+template <AnyTensor C, AnyTensor X>
+X where(const C& condition, double number, const X& x) {
+  return where(condition, detail::number_like(x, number), x);
+}
 /// The gradient of x (`chosen`) or y in where(condition, x, y).
 template <AnyTensor C, AnyTensor G>
 G where_gradient(const C& condition, const G& g, bool chosen) {
@@ -294,13 +312,22 @@ auto where(const Variable<C, N>& condition, const Variable<C, X>& x, const Varia
                           detail::from(x, [c](const auto&, const auto& g) { return where_gradient(c, g, true); }),
                           detail::from(y, [c](const auto&, const auto& g) { return where_gradient(c, g, false); }));
 }
+template <class C, class N, class X>
+auto where(const Variable<C, N>& condition, const Variable<C, X>& x, double number) {
+  return where(condition, x, Variable<C, X>(detail::number_like(x.value(), number), x.tape()));
+}
+template <class C, class N, class X>
+auto where(const Variable<C, N>& condition, double number, const Variable<C, X>& x) {
+  return where(condition, Variable<C, X>(detail::number_like(x.value(), number), x.tape()), x);
+}
 
 }  // namespace operations
 
-/// x with elements of type U, any placement.
+/// x with elements of type U, any placement; of whole numbers, such as pixels or weights of a batch, a constant.
 template <detail::Real U, class C, class X>
 auto cast(const Variable<C, X>& x) {
-  return detail::record_by_gradient(x, cast<U>(x.value()), [](const auto& g) { return cast<typename X::value_type>(g); });
+  if constexpr (!detail::Real<typename X::value_type>) return Variable<C, with_scalar_t<X, U>>(cast<U>(x.value()), x.tape());
+  else return detail::record_by_gradient(x, cast<U>(x.value()), [](const auto& g) { return cast<typename X::value_type>(g); });
 }
 
 }  // namespace weft

@@ -43,7 +43,8 @@ requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PI::axis...>>)
 template <class N, class Exec>
 void copy_ids(Device<Exec>& device, std::size_t n, const N* from, std::int32_t* to) {
   for_each_index(
-      device, n, KOKKOS_LAMBDA(const std::size_t i) { to[i] = std::int32_t(from[i]); });
+      device, {"copy", n * (sizeof(N) + sizeof(std::int32_t))}, n,
+      KOKKOS_LAMBDA(const std::size_t i) { to[i] = std::int32_t(from[i]); });
 }
 
 /// The words of the message for an id that is no row.
@@ -58,7 +59,8 @@ auto ids_of(const I& ids, std::size_t rows, const IdWords& words) {
   static_assert(std::is_integral_v<N>, "weft: ids and labels are whole numbers, such as std::int32_t");
   if constexpr (std::is_integral_v<N> && on_host<typename I::execution_space>) {
     const N* data = ids.data();
-    for (std::size_t i = 0; i < ids.size(); ++i)
+    const std::size_t known = ids.device().rehearsal() == nullptr ? ids.size() : 0;
+    for (std::size_t i = 0; i < known; ++i)
       if (std::cmp_less(data[i], 0) || std::cmp_greater_equal(data[i], rows))
         throw_error<UsageError>({words.operation, ": ", words.id, " ", data[i], words.at, i, " is not one of ", rows, words.rows,
                                  ", 0 to ", rows - 1});

@@ -87,14 +87,15 @@ void loss_and_slope(Device<Exec>& device, std::size_t n, double elements, const 
   using A = accumulate_t<T>;
   using B = accumulate_t<U>;
   kernels::detail::sum_blocks(
-      device, n, sum, KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
+      device, {"loss", n * (sizeof(T) + sizeof(U))}, n, sum, KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
         double total = 0;
         for (std::size_t i = begin; i < end; ++i) total += F::loss(A(x[i]), A(B(y[i])));
         return total / elements;
       });
   const A share = A(1 / elements);
   for_each_index(
-      device, n, KOKKOS_LAMBDA(const std::size_t i) { slope[i] = T(F::slope(A(x[i]), A(B(y[i]))) * share); });
+      device, {"loss", n * (2 * sizeof(T) + sizeof(U))}, n,
+      KOKKOS_LAMBDA(const std::size_t i) { slope[i] = T(F::slope(A(x[i]), A(B(y[i]))) * share); });
 }
 
 /// Result{sum over samples of the mean over elements of F::loss, the derivative by x}.

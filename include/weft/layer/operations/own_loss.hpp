@@ -3,7 +3,7 @@
 // A loss of one's own in a Module's forward: the sum of one number for each sample (or token), of which the engine divides once
 // by the count of the global batch.
 //
-//   auto forward(const auto& x, const auto& batch) const { return sum_losses(sum_squares(x - batch[wanted])); }
+//   auto forward(const auto& x, const auto& batch) const { return sum_losses(sum_squares(x - batch[wanted])) + 0.1 * penalty; }
 
 #include <cstddef>
 #include <utility>
@@ -11,6 +11,7 @@
 #include <weft/device/parallel_for.hpp>
 #include <weft/layer/layer_check.hpp>
 #include <weft/layer/loss_sum.hpp>
+#include <weft/layer/operations/elementwise.hpp>
 #include <weft/layer/operations/products.hpp>
 #include <weft/layer/variable.hpp>
 
@@ -26,7 +27,7 @@ gradient_t<X> gradient_of_losses(const X& losses, const G& g, const std::int32_t
   T* out = gradient.data();
   const auto* of_sum = g.data();
   for_each_index(
-      losses.device(), losses.size(),
+      losses.device(), {"loss", losses.size() * sizeof(T)}, losses.size(),
       KOKKOS_LAMBDA(const std::size_t i) { out[i] = targets != nullptr && targets[i] < 0 ? T(0.0f) : T(of_sum[0]); });
   return gradient;
 }
@@ -64,6 +65,33 @@ template <class C, class E, class... P>
 auto operator+(const Variable<C, LossSum<E, P...>>& a, const Variable<C, LossSum<E, P...>>& b) {
   const auto same = [](const auto&, const auto& g) { return g; };
   return detail::record(a.tape(), a.value() + b.value(), detail::from(a, same), detail::from(b, same));
+}
+/// A loss times its weight beside another one: `cross_entropy(z, labels) + 0.1 * mse(x, y)`.
+template <class C, class E, class... P>
+auto operator*(double weight, const Variable<C, LossSum<E, P...>>& loss) {
+  return detail::record(loss.tape(), detail::MakesLosses::make<LossSum<E, P...>>(scale(loss.value().sum(), weight)),
+                        detail::from(loss, [weight](const auto&, const auto& g) { return scale(g, weight); }));
+}
+template <class C, class E, class... P>
+auto operator*(const Variable<C, LossSum<E, P...>>& loss, double weight) {
+  return weight * loss;
+}
+template <class C, class E, class... P>
+auto operator-(const Variable<C, LossSum<E, P...>>& loss) {
+  return -1.0 * loss;
+}
+template <class C, class E, class... P>
+auto operator-(const Variable<C, LossSum<E, P...>>& a, const Variable<C, LossSum<E, P...>>& b) {
+  return a + -1.0 * b;
+}
+template <class C, class E, class... P>
+detail::AlreadyRefused operator/(const Variable<C, LossSum<E, P...>>&, double) {
+  static_assert(
+      detail::never<C>,
+      "weft: a loss divided by a number, which would be divided twice if that is a count: weft divides a loss once, by "
+      "the samples of the global batch, or by what the model's count(batch) says; the weight of one loss beside another "
+      "is a factor, 0.5 * loss");
+  return {};
 }
 
 }  // namespace weft

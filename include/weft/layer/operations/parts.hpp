@@ -41,7 +41,8 @@ G slice_gradient(int dim, const Shape& shape, std::size_t first, const G& g) {
   const auto* from = g.data();
   auto* to = out.data();
   for_each_index(
-      g.device(), whole.outer, KOKKOS_LAMBDA(const std::size_t row) {
+      g.device(), {"copy", (g.size() + out.size()) * sizeof(typename G::value_type)}, whole.outer,
+      KOKKOS_LAMBDA(const std::size_t row) {
         const auto* in = from + row * width;
         auto* row_out = to + row * all;
         for (std::size_t i = 0; i < before; ++i) row_out[i] = {};

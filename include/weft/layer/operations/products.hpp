@@ -82,6 +82,7 @@ requires(std::is_same_v<Axes<typename PL::axis...>, Axes<typename PR::axis...>>)
                                                                                                  Tensor<T, E, PR...>, LI, RJ> {
   using Rules = ContractRules<Tensor<T, E, PL...>, Tensor<T, E, PR...>, LI, RJ>;
   using type = typename Rules::type;
+  static_assert((require_real<T>(), true));
   static_assert(Rules::fault != ContractFault::partial_by_partial,
                 "weft: matmul of Partial by Partial: a product of sums is not the sum of products; reduce one operand first");
   static_assert(Rules::fault != ContractFault::not_entered,

@@ -25,7 +25,7 @@ struct RefusedOperands<Tensor<T, E, PX...>, Tensor<U, F, PY...>> {
   static_assert(
       types,
       "weft: the operands hold different element types, such as double beside bfloat16: layers compute in Context::scalar, so "
-      "make the tensor in it, Tensor<typename Context::scalar, ...>, or convert it on purpose with kernels::cast");
+      "make the tensor in it, Tensor<typename Context::scalar, ...>, or convert it on purpose, cast<T>(x)");
   static_assert(memory || !types,
                 "weft: the operands lie in the memory of different devices: copy one to the other's device first");
   static_assert(as_many || !types || !memory,
@@ -117,8 +117,8 @@ inline void require_same_shape(const char* operation, const Shape& a, const Shap
 
 // out[i] = f(i), for user functions.
 template <class Exec, class F>
-void for_each_element(Device<Exec>& device, std::size_t size, F f) {
-  for_each_index(device, size, f);
+void for_each_element(Device<Exec>& device, Traffic traffic, std::size_t size, F f) {
+  for_each_index(device, traffic, size, f);
 }
 
 }  // namespace detail
@@ -213,7 +213,8 @@ X map(const X& x, F f) {
   const T* a = x.data();
   T* c = out.data();
   detail::for_each_element(
-      x.device(), x.size(), KOKKOS_LAMBDA(const std::size_t i) { c[i] = T(f(accumulate_t<T>(a[i]))); });
+      x.device(), {"elementwise", 2 * x.size() * sizeof(T)}, x.size(),
+      KOKKOS_LAMBDA(const std::size_t i) { c[i] = T(f(accumulate_t<T>(a[i]))); });
   return out;
 }
 
@@ -228,7 +229,8 @@ G chain(const X& x, const G& g, F derivative) {
   const T *a = x.data(), *b = g.data();
   T* c = out.data();
   detail::for_each_element(
-      g.device(), g.size(), KOKKOS_LAMBDA(const std::size_t i) { c[i] = T(A(b[i]) * A(derivative(A(a[i])))); });
+      g.device(), {"elementwise", 3 * g.size() * sizeof(T)}, g.size(),
+      KOKKOS_LAMBDA(const std::size_t i) { c[i] = T(A(b[i]) * A(derivative(A(a[i])))); });
   return out;
 }
 

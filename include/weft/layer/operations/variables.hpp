@@ -109,7 +109,15 @@ template <class C, class X, Placement... R>
 detail::AlreadyRefused operator+(const Variable<C, X>&, const Parameter<R...>&&) {
   return detail::refused_temporary<X>();
 }
-/// x - y, placed alike.
+template <class C, class X, Placement... R>
+auto operator+(const Parameter<R...>& bias, const Variable<C, X>& x) {
+  return x + bias;
+}
+template <class C, class X, Placement... R>
+detail::AlreadyRefused operator+(const Parameter<R...>&&, const Variable<C, X>&) {
+  return detail::refused_temporary<X>();
+}
+/// x - y, placed alike; a parameter [columns] subtracted from each row.
 template <class C, class X, class Y>
 auto operator-(const Variable<C, X>& x, const Variable<C, Y>& y) {
   if constexpr (!std::is_same_v<X, Y>) {
@@ -118,6 +126,17 @@ auto operator-(const Variable<C, X>& x, const Variable<C, Y>& y) {
   } else
     return detail::record(x.tape(), subtract(x.value(), y.value()), detail::from(x, [](const auto&, const auto& g) { return g; }),
                           detail::from(y, [](const auto&, const auto& g) { return scale(g, -1); }));
+}
+template <class C, class X, Placement... R>
+auto operator-(const Variable<C, X>& x, const Parameter<R...>& bias) {
+  return detail::record(
+      x.tape(), add_row(x.value(), scale(bias.for_operand(x.value()), -1)),
+      detail::from(x, [](const auto&, const auto& g) { return g; }),
+      detail::from(bias, [](const auto& context, auto& b, const auto& g) { b.accumulate(context, scale(sum_rows(g), -1)); }));
+}
+template <class C, class X, Placement... R>
+detail::AlreadyRefused operator-(const Variable<C, X>&, const Parameter<R...>&&) {
+  return detail::refused_temporary<X>();
 }
 /// The product element by element; of a parameter [columns], with each row.
 template <class C, class X, class Y>
@@ -149,6 +168,14 @@ template <class C, class X, Placement... R>
 detail::AlreadyRefused times_row(const Variable<C, X>&, const Parameter<R...>&&) {
   return detail::refused_temporary<X>();
 }
+template <class C, class X, Placement... R>
+auto operator*(const Parameter<R...>& gain, const Variable<C, X>& x) {
+  return times_row(x, gain);
+}
+template <class C, class X, Placement... R>
+detail::AlreadyRefused operator*(const Parameter<R...>&&, const Variable<C, X>&) {
+  return detail::refused_temporary<X>();
+}
 /// x / y, element by element.
 template <class C, class X, class Y>
 auto operator/(const Variable<C, X>& x, const Variable<C, Y>& y) {
@@ -161,8 +188,10 @@ auto operator/(const Variable<C, X>& x, const Variable<C, Y>& y) {
 /// x times a number, any placement.
 template <class C, class X>
 auto scale(const Variable<C, X>& x, double factor) {
-  return detail::record(x.tape(), scale(x.value(), factor),
-                        detail::from(x, [factor](const auto&, const auto& g) { return scale(g, factor); }));
+  if constexpr (!detail::Real<typename X::value_type>) return detail::refused_whole_numbers<X>();
+  else
+    return detail::record(x.tape(), scale(x.value(), factor),
+                          detail::from(x, [factor](const auto&, const auto& g) { return scale(g, factor); }));
 }
 template <class C, class X>
 auto operator*(const Variable<C, X>& x, double factor) {

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// covers: weft/pipeline/loss_check.hpp weft/pipeline/whole_loss_check.hpp
+// Losses that are divided by a count, in a Module's loss and in a loop of one's own: refused before the first step, in every
+// layout, because weft divides too. Sums are let through, and the check leaves no trace in what is computed after it.
+
+#include <weft/pipeline/loss_check.hpp>
+#include <weft/pipeline/whole_loss_check.hpp>
+
+#include "support/field_models.hpp"
+#include "support/field_parity.hpp"
+
+using namespace weft_test;
+
+namespace {
+
+enum class Kind { sum, mean, mean_and_sum, compared };
+
+struct CheckedConfig {
+  Kind kind = Kind::sum;
+  std::size_t blocks = 2;
+};
+/// `says`: that the loss is a sum, so nothing is checked.
+template <class T, bool says>
+struct Checked : Module<Checked<T, says>> {
+  static constexpr bool loss_is_a_sum = says;
+  using scalar = T;
+  using Config = CheckedConfig;
+  using Batch = Mlp::Batch;
+
+  Kind kind;
+  Linear<> encoder;
+  std::vector<TwoLayers> blocks;
+  Dropout dropout;
+  Linear<> decoder;
+  Checked(const auto& context, const Config& config)
+      : kind(config.kind),
+        encoder(context / "encoder", 6, 8, {.standard_deviation = 0.5}),
+        dropout(context / "dropout", 0.25),
+        decoder(context / "decoder", 8, 3, {.standard_deviation = 0.5}) {
+    for (std::size_t i = 0; i < config.blocks; ++i) blocks.emplace_back(context / "blocks" / std::to_string(i), 8, 16, 8);
+  }
+  auto forward(const auto& x) const { return decoder(encoder(to<Invariant<tp>>(x))); }
+  auto loss(const auto& batch) const {
+    auto x = encoder(to<Invariant<tp>>(batch[input_field]));
+    for (const TwoLayers& block : blocks) x = dropout(x + to_layout_of(x, block(x)));
+    const auto squares = HalfSquares()(decoder(x) - to<Invariant<tp>>(batch[wanted_field]));
+    const double count = double(batch.samples());
+    const auto mean = sum_losses(squares * (1 / count));
+    if (kind == Kind::mean) return mean;
+    if (kind == Kind::mean_and_sum) return mean + sum_losses(squares) * 0.1;
+    if (kind == Kind::compared) return sum_losses(squares * count);
+    return sum_losses(squares);
+  }
+  static Batch make_batch(std::size_t rank, std::size_t ranks, std::size_t micro_batches) {
+    auto batch = share_of_samples<Batch>(0, rank, ranks, micro_batches);
+    fill_field(batch, input_field, 1, {6});
+    fill_field(batch, wanted_field, 2, {3});
+    return batch;
+  }
+};
+
+/// What a training of two steps says: its losses and parameters, or the error of the first one.
+template <class Model, class Mesh>
+std::string trained(Mesh& mesh, const MatrixEntry& entry, Kind kind, bool own_loop) {
+  using Layout = FullyShardedDataParallel<TensorParallel<Model>>;
+  ModelOptions options;
+  options.shard.stage = entry.zero;
+  Layout model(mesh, {.kind = kind}, options);
+  optim::Sgd optimizer(model, {.learning_rate = 0.1});
+  std::string text;
+  try {
+    for (int step = 0; step < 2; ++step) {
+      const auto batch =
+          Model::make_batch(std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), own_loop ? 1 : entry.micro_batches);
+      if (own_loop) {
+        auto loss = model.loss(batch);
+        text += std::to_string(loss.value()) + " ";
+        loss.backward();
+      } else {
+        text += std::to_string(model.train_step(batch)) + " ";
+      }
+      optimizer.step();
+    }
+    for (const std::string& name : model.parameter_names())
+      for (const double value : model.parameter(name)) text += std::to_string(value) + " ";
+  } catch (const UsageError& error) {
+    text = error.what();
+  }
+  return text;
+}
+template <class Model>
+std::string trained(const MatrixEntry& entry, Kind kind, bool own_loop = false) {
+  std::string text;
+  std::mutex mutex;
+  CHECK(runtime::run(runtime::RunOptions{.ranks = int(entry.world)}, [&](World& world) {
+          Mesh<dp, tp> mesh(world, entry.degrees);
+          const std::string mine = trained<Model>(mesh, entry, kind, own_loop);
+          std::lock_guard lock(mutex);
+          if (world.rank() == 0) text = mine;
+        }) == 0);
+  return text;
+}
+
+const std::vector<MatrixEntry> layouts = {{1, {}, 1}, {1, {}, 2}, {2, {}, 2, "", 0}, {2, {}, 1, "", 3}, {2, {.tp = 2}, 1}};
+
+}  // namespace
+
+TEST_CASE("a Module's loss that is divided by a count is refused before its first step") {
+  for (const MatrixEntry& entry : layouts)
+    for (const bool own_loop : {false, true})
+      for (const Kind kind : {Kind::mean, Kind::mean_and_sum, Kind::compared}) {
+        const std::string said = trained<Checked<double, false>>(entry, kind, own_loop);
+        INFO("world " << entry.world << ", ZeRO " << entry.zero << ", kind " << int(kind) << ", own loop " << own_loop);
+        CHECK_MESSAGE(said.starts_with("weft: the loss of this model is not a sum over samples: that of "), said);
+        CHECK(trained<Checked<double, true>>(entry, kind, own_loop).find("weft") == std::string::npos);
+      }
+}
+
+TEST_CASE("the check of a loss that is a sum leaves no trace: the same bits as without it") {
+  for (const MatrixEntry& entry : layouts)
+    for (const bool own_loop : {false, true}) {
+      INFO("world " << entry.world << ", ZeRO " << entry.zero << ", own loop " << own_loop);
+      const std::string with = trained<Checked<double, false>>(entry, Kind::sum, own_loop);
+      CHECK_MESSAGE(with.find("weft") == std::string::npos, with);
+      CHECK(with == trained<Checked<double, true>>(entry, Kind::sum, own_loop));
+    }
+}
+
+TEST_CASE("sums in 16 bits are let through, and means are not") {
+  CHECK(trained<Checked<bfloat16, false>>({1, {}, 1}, Kind::sum).find("weft") == std::string::npos);
+  CHECK(trained<Checked<bfloat16, false>>({1, {}, 1}, Kind::mean).starts_with("weft: the loss of this model is not a sum"));
+}
+
+TEST_CASE("a function given to model.loss that divides by a count is refused at its first call") {
+  using Model = Checked<double, true>;
+  const auto mean = [](const auto& x, const auto& y) {
+    return sum_losses(HalfSquares()(x - to<Invariant<tp>>(y)) * (1 / double(x.shape()[0])));
+  };
+  const auto sum = [](const auto& x, const auto& y) { return sum_losses(HalfSquares()(x - to<Invariant<tp>>(y))); };
+  DefaultDevice device;
+  SingleDevice<Model> model(device, {});
+  const auto batch = Model::make_batch(0, 1, 1);
+  const auto fields = model.inputs(batch);
+  auto call = model.forward(batch);
+  const double expected = model.loss(batch, sum, call.output(), fields[wanted_field]).value();
+  CHECK(expected > 0);
+  CHECK(model.loss(batch, sum, call.output(), fields[wanted_field]).value() == expected);
+  std::string said;
+  try {
+    model.loss(batch, mean, call.output(), fields[wanted_field]);
+  } catch (const UsageError& error) {
+    said = error.what();
+  }
+  CHECK_MESSAGE(said.starts_with("weft: the loss of this function given to model.loss is not a sum over samples: that of 1 "),
+                said);
+}
+
+TEST_CASE("the first samples of batches, repeated") {
+  const TokenBatch tokens{.tokens = {1, 2, 3, 4, 5, 6},
+                          .targets = {2, 3, -1, 5, 6, -1},
+                          .sequences = 2,
+                          .length = 3,
+                          .micro_batches = 2,
+                          .documents = {0, 0, 1, 0, 1, 1}};
+  const TokenBatch twice = detail::first_samples(tokens, 1, 2);
+  twice.check(7);
+  CHECK(twice.tokens == std::vector<std::int32_t>{1, 2, 3, 1, 2, 3});
+  CHECK(twice.targets == std::vector<std::int32_t>{2, 3, -1, 2, 3, -1});
+  CHECK(twice.documents == std::vector<std::int32_t>{0, 0, 1, 0, 0, 1});
+  CHECK(twice.sequences == 2);
+  CHECK(twice.micro_batches == 1);
+}
