@@ -16,7 +16,7 @@ struct HostLoops : Kokkos::DefaultExecutionSpace {
 template <>
 inline constexpr bool weft::detail::on_host<HostLoops> = true;
 template <>
-void weft::detail::run_on_host(Device<HostLoops>&, const HostLoop& loop) {
+void weft::detail::run_on_host(Device<HostLoops>&, Traffic, const HostLoop& loop) {
   loop.call(loop.body, 0, loop.count);
 }
 
@@ -205,7 +205,7 @@ TEST_CASE("a matrix of one long row is spread over threads") {
   int* const visit = visits.data();
   std::size_t* const seen = &rows;
   weft::detail::for_each_entry(
-      device, 1, n, KOKKOS_LAMBDA(std::size_t row, std::size_t column) {
+      device, {}, 1, n, KOKKOS_LAMBDA(std::size_t row, std::size_t column) {
         ++visit[column];
         if (row != 0) ++*seen;
       });

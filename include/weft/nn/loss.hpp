@@ -15,6 +15,7 @@
 #include <weft/layer/operations/products.hpp>
 #include <weft/layer/primitive.hpp>
 #include <weft/nn/norm.hpp>
+#include <weft/nn/padded_logits.hpp>
 
 namespace weft {
 
@@ -42,9 +43,10 @@ struct CrossEntropy {
   }
 };
 
-// The loss, and what its gradient needs. Communication under tp: the row maxima, then sums and target logits together.
+// The loss, and what its gradient needs. The first `own` columns are this rank's part of the vocabulary. Communication under tp:
+// the row maxima, then sums and target logits together.
 template <class Context, class Z, class Ids>
-auto cross_entropy_of(const Context& context, Z logits, const Ids& targets, std::size_t vocabulary) {
+auto cross_entropy_of(const Context& context, Z logits, const Ids& targets, std::size_t vocabulary, std::size_t own) {
   require_not_partial<Z>();
   static_assert(cut_by_vocabulary<Z>,
                 "weft: cross_entropy under tp needs logits sharded along the vocabulary (Shard<tp, 1>); Replicated logits would "
@@ -53,8 +55,8 @@ auto cross_entropy_of(const Context& context, Z logits, const Ids& targets, std:
   using State = CrossEntropy<Z, Ids>;
   using T = typename Z::value_type;
   using S = Statistics<Z>;
-  const std::size_t rows = logits.rows(), columns = logits.columns(), first = context.rank(tp{}) * columns;
-  const std::size_t valid = first >= vocabulary ? 0 : std::min(columns, vocabulary - first);
+  const std::size_t rows = logits.rows(), columns = logits.columns(), first = context.rank(tp{}) * own;
+  const std::size_t valid = first >= vocabulary ? 0 : std::min(own, vocabulary - first);
   auto& device = logits.device();
   S maximum(device, {rows}), sums(device, {2, rows});
   auto *sum = sums.data(), *target = sums.data() + rows;
@@ -80,7 +82,7 @@ auto cross_entropy_of(const Context& context, Z logits, const Ids& targets, std:
 /// under tp: the row maxima, then sums and target logits together. Statistics in accumulate_t.
 template <class Context, AnyTensor Z, AnyTensor Ids>
 auto cross_entropy(const Context& context, const Z& logits, const Ids& targets, std::size_t vocabulary) {
-  auto result = detail::cross_entropy_of(context, logits, targets, vocabulary);
+  auto result = detail::cross_entropy_of(context, logits, targets, vocabulary, logits.columns());
   gradient_t<Z> difference(logits.device(), logits.shape());
   result.saved.finish(nullptr, difference.data());
   return Result{std::move(result.output), std::move(difference)};
@@ -89,7 +91,7 @@ auto cross_entropy(const Context& context, const Z& logits, const Ids& targets, 
 /// The same in a Module's forward: logits [tokens, vocabulary / tp] and targets [tokens], both Variables.
 template <class C, class Z, class Ids>
 auto cross_entropy(const Variable<C, Z>& logits, const Variable<C, Ids>& targets, std::size_t vocabulary) {
-  auto result = detail::cross_entropy_of(logits.context(), logits.value(), targets.value(), vocabulary);
+  auto result = detail::cross_entropy_of(logits.context(), logits.value(), targets.value(), vocabulary, logits.value().columns());
   return detail::record(logits.tape(), std::move(result.output),
                         detail::from(logits, [state = std::move(result.saved)](const auto&, const auto& g) {
                           gradient_t<Z> dz(state.logits.device(), state.logits.shape());
@@ -112,8 +114,9 @@ class LanguageHead : public Primitive<LanguageHead<Norm>> {
   auto forward(const Context& context, const X& x, const Ids& targets) const {
     auto normed = weft::forward(norm, context, x);
     auto inside = to<Replicated<tp>>(context, normed.output);
+    const auto w = table.for_operand(inside);
     auto result =
-        detail::cross_entropy_of(context, matmul(inside, table.for_operand(inside)), targets, table.state().global()[0]);
+        detail::cross_entropy_of(context, detail::padded_logits(inside, w), targets, table.state().global()[0], w.rows());
     using N = typename decltype(normed)::saved_type;
     using D = typename decltype(result)::saved_type;
     return Result{std::move(result.output), Saved<X, N, decltype(normed.output), D>{
@@ -137,7 +140,8 @@ class LanguageHead : public Primitive<LanguageHead<Norm>> {
     gradient_t<std::remove_cvref_t<decltype(logits)>> dz(logits.device(), logits.shape(), logits.buffer());
     saved.cross.finish(g.data(), dz.data());
     auto inside = to<Replicated<tp>>(context, saved.normed);
-    auto dn = to_layout_of<gradient_t<decltype(saved.normed)>>(context, matmul_input_gradient(dz, table.for_operand(inside)));
+    auto dn = to_layout_of<gradient_t<decltype(saved.normed)>>(
+        context, detail::padded_logits_input_gradient(dz, table.for_operand(inside)));
     auto split = weft::backward_input(norm, context, std::move(saved.norm), dn);
     using D = Deferred<typename decltype(split)::deferred_type, decltype(inside), std::remove_cvref_t<decltype(dz)>>;
     return InputGradient{detail::input_gradient_of<typename S::input_type>(std::move(split.input_gradient)),
@@ -145,7 +149,7 @@ class LanguageHead : public Primitive<LanguageHead<Norm>> {
   }
   template <class Context, class D>
   void backward_weight(const Context& context, D deferred) {
-    accumulate_product(table, deferred.gradient, deferred.inside);
+    detail::accumulate_padded_product(table, deferred.gradient, deferred.inside);
     weft::backward_weight(norm, context, std::move(deferred.norm));
   }
 

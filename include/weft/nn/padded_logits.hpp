@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Logits with room between their rows. Libraries' fast kernels for GPUs want rows that begin at multiples of 16 bytes, and a
+// vocabulary of 50,257 has none; three products of every step read or write these rows. So each row has memory for a multiple of
+// 64 logits there. What is beyond the vocabulary is never computed, has no probability, and no gradient comes from it. Parameters
+// have no padding by this. On hosts it gains nothing, and rows are as long as the vocabulary.
+
+#include <cstddef>
+
+#include <weft/kernels/matmul.hpp>
+#include <weft/layer/operations/products.hpp>
+#include <weft/tensor/to.hpp>
+
+namespace weft::detail {
+
+/// Rows of logits have memory for a multiple of this.
+template <class Exec>
+inline constexpr std::size_t logits_step = on_host<Exec> ? 1 : 64;
+
+/// x [tokens, width] times wᵀ, w [columns, width] -> [tokens, columns and padding]; the padding is left as it is.
+template <AnyTensor X, AnyTensor W>
+auto padded_logits(const X& x, const W& w) {
+  using T = typename X::value_type;
+  using Z = contract_t<X, W, 0, 0>;
+  constexpr std::size_t step = logits_step<typename X::execution_space>;
+  const auto e = matmul_extents(x, w, false, false);
+  Z z(x.device(), with_extent(e.product, 1, (e.n + step - 1) / step * step));
+  if constexpr (contract_fits<X, W, 0, 0>)
+    kernels::matmul<T, T>(x.device(), kernels::Transpose::no, kernels::Transpose::yes, e.m, e.n, e.k, x.data(), e.k, w.data(),
+                          e.k, z.data(), z.columns());
+  return z;
+}
+
+/// The gradient of x: g [tokens, columns and padding], whose padding nothing reads, times w [columns, width] -> [tokens, width].
+template <AnyTensor G, AnyTensor W>
+auto padded_logits_input_gradient(const G& g, const W& w) {
+  using T = typename G::value_type;
+  const auto e = matmul_extents(with_extent(g.shape(), 1, w.rows()), w.shape(), false, true);
+  contract_t<G, W, 0, 1> dx(g.device(), e.product);
+  if constexpr (contract_fits<G, W, 0, 1>)
+    kernels::matmul<T, T>(g.device(), kernels::Transpose::no, kernels::Transpose::no, e.m, e.n, e.k, g.data(), g.columns(),
+                          w.data(), e.n, dx.data(), e.n);
+  return dx;
+}
+
+/// Adds gᵀ x to the gradient of the table [columns, width] of such logits; computes nothing if it is frozen.
+template <class P, AnyTensor G, AnyTensor X>
+void accumulate_padded_product(P& table, const G& g, const X& x) {
+  using D = contract_t<G, X, 1, 1>;
+  using T = typename G::value_type;
+  const auto e = matmul_extents(with_extent(g.shape(), 1, table.state().local()[0]), x.shape(), true, true);
+  require_gradient_size(e.product, e.m * e.n, table.state());
+  if (!table.trainable()) return;
+  const auto open = table.template open_gradient<D>(g.device());
+  if constexpr (contract_fits<G, X, 1, 1>)
+    kernels::matmul<T, std::remove_pointer_t<decltype(open.data)>>(g.device(), kernels::Transpose::yes, kernels::Transpose::no,
+                                                                   e.m, e.n, e.k, g.data(), g.columns(), x.data(), e.n, open.data,
+                                                                   e.n, !open.first);
+}
+
+}  // namespace weft::detail
