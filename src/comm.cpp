@@ -9,6 +9,7 @@
 #include <weft/comm/launcher_impl.hpp>
 #include <weft/comm/ledger_impl.hpp>
 #include <weft/comm/operation_impl.hpp>
+#include <weft/comm/rehearsal_impl.hpp>
 #include <weft/comm/run_options_impl.hpp>
 #include <weft/comm/self_impl.hpp>
 #include <weft/comm/shared_memory/collective_impl.hpp>

@@ -73,9 +73,9 @@ template void zero_gradient(Device<Kokkos::DefaultHostExecutionSpace>&, Paramete
 template void initialise_parameter<float>(Device<Kokkos::DefaultHostExecutionSpace>&, const ParameterState&, std::uint64_t);
 template void initialise_parameter<bfloat16>(Device<Kokkos::DefaultHostExecutionSpace>&, const ParameterState&, std::uint64_t);
 template class Arena<Kokkos::HostSpace>;
-template void run_pieces(Device<Kokkos::DefaultHostExecutionSpace>&, const TeamLoop&);
+template void run_pieces(Device<Kokkos::DefaultHostExecutionSpace>&, Traffic, const TeamLoop&);
 template void share_on_host(Device<Kokkos::DefaultHostExecutionSpace>&, const HostLoop&);
-template void run_on_host(Device<Kokkos::DefaultHostExecutionSpace>&, const HostLoop&);
+template void run_on_host(Device<Kokkos::DefaultHostExecutionSpace>&, Traffic, const HostLoop&);
 template operations::Elements make_elements(Device<Kokkos::DefaultHostExecutionSpace>&, const Shape&, std::size_t);
 template void read_record(Device<Kokkos::DefaultHostExecutionSpace>&, const Store&, std::size_t, void*, std::size_t);
 template void write_record(Device<Kokkos::DefaultHostExecutionSpace>&, Store&, std::size_t, const void*, std::size_t);

@@ -14,6 +14,7 @@
 #include <weft/data/token_windows_impl.hpp>
 #include <weft/data/tokens_impl.hpp>
 #include <weft/device/offload_store_impl.hpp>
+#include <weft/device/rehearsal_impl.hpp>
 #include <weft/device/thread_team_impl.hpp>
 #include <weft/dtensor/dtensor_impl.hpp>
 #include <weft/dtensor/sharding_impl.hpp>
@@ -35,6 +36,7 @@
 #include <weft/layer/parameter_sharding_impl.hpp>
 #include <weft/layer/reduction_tree_impl.hpp>
 #include <weft/layer/registry_impl.hpp>
+#include <weft/layer/runs_impl.hpp>
 #include <weft/nn/expert_exchange_impl.hpp>
 #include <weft/nn/router_impl.hpp>
 #include <weft/optim/matrix_exchange_impl.hpp>

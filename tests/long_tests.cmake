@@ -9,12 +9,12 @@ set(weft_long_tests
   layer/composed_header_only headers/two_translation_units_header_only
   # hugging_face/folders and checkpoint/resume for other models and kinds of state
   hugging_face/relatives hugging_face/adapters checkpoint/between_mpi checkpoint/resume_kinds
-  # bytes that each stage of ZeRO keeps: plan/memory counts them, too
+  # bytes that each stage of ZeRO keeps: plan/rehearsal counts them, too
   parallel/zero_memory
   # the same wrappers around a mixture of experts: parallel/matrix_experts has them
   parallel/attention_options_experts parallel/reproducible_experts parallel/expert_zero
-  # comm, data and device have their programs under ThreadSanitizer in every run; what reads bytes of others is fuzzed under the other two
-  checkpoint/thread_sanitizer parallel/thread_sanitizer support/address_sanitizer.sh
+  # comm, data and device have their programs under ThreadSanitizer in every run
+  checkpoint/thread_sanitizer parallel/thread_sanitizer
   # package/test_install.sh and package/test_subdirectory.sh build what Conan builds
   package/test_conan.sh)
 

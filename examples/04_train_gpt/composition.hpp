@@ -66,6 +66,14 @@ Config config_of(const Options& o) {
     config.experts = std::size_t(o.experts);
     config.top_k = std::size_t(o.top_k);
   }
+  if constexpr (requires { config.attention; }) {
+    using weft::models::AttentionBias;
+    if (o.intermediate > 0) config.intermediate = std::size_t(o.intermediate);
+    if (o.head_width > 0) config.attention.head_width = std::size_t(o.head_width);
+    if (o.query_key_value_bias) config.attention.bias = o.output_bias ? AttentionBias::all : AttentionBias::query_key_value;
+    config.attention.query_key_norm = config.attention.query_key_norm || o.query_key_norm;
+    config.tied = config.tied || o.tied;
+  }
   return config;
 }
 
@@ -82,6 +90,10 @@ inline weft::LoraOptions lora_of(const Options& o) {
 
 inline weft::Offload offload_of(const Options& o) {
   return o.offload == "none" ? weft::Offload() : o.offload == "host" ? weft::Offload::host() : weft::Offload::file(o.offload);
+}
+
+inline std::optional<weft::DataType> gradient_of(const Options& o) {
+  return o.float_gradients ? std::optional(weft::DataType::float32) : std::nullopt;
 }
 
 /// Weights of one block that are multiplied with every token, and all its other parameters; of a mixture a token meets top-k
@@ -203,10 +215,14 @@ class Composition final : public TrainedModel {
         recording_(o.pp > 1 ? std::make_shared<weft::schedule::TimelineRecorder>() : nullptr),
         model_(mesh_, config_,
                {.seed = std::uint64_t(o.seed),
-                .shard = {.stage = int(o.zero), .replicate = std::size_t(o.replicate), .offload = offload_of(o)},
+                .shard = {.stage = int(o.zero),
+                          .replicate = std::size_t(o.replicate),
+                          .quantised_gather = o.quantised_gather,
+                          .secondary = std::size_t(o.secondary),
+                          .offload = offload_of(o)},
                 .context = o.context == "ulysses" ? weft::ContextMethod::ulysses : weft::ContextMethod::ring,
                 .pipeline = {.schedule = schedule_of(o), .timeline = recording_},
-                .numerics = {.reproducible = o.reproducible, .trace_nonfinite = o.trace_nonfinite},
+                .numerics = {.reproducible = o.reproducible, .gradient = gradient_of(o), .trace_nonfinite = o.trace_nonfinite},
                 .lora = lora_of(o)})
 #ifdef TRAIN_GPT_CHECKPOINTS
         ,
@@ -315,7 +331,8 @@ class Composition final : public TrainedModel {
 
 template <class Model>
 std::unique_ptr<TrainedModel> compose(weft::World& world, const Options& options) {
-  require_memory(parameters_of(config_of<typename Model::Config>(options)), world, options);
+  if (!world.communicator().rehearsed())
+    require_memory(parameters_of(config_of<typename Model::Config>(options)), world, options);
   if (options.sequence_parallel) return std::make_unique<Composition<Model, weft::Shard<weft::tp, 0>>>(world, options);
   return std::make_unique<Composition<Model, weft::Invariant<weft::tp>>>(world, options);
 }

@@ -3,11 +3,17 @@
 // The training loop: what every rank does, in the same order. A decision (to skip, to stop) is taken from numbers that all
 // ranks share.
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #if __has_include(<xxhash.h>) && __has_include(<nlohmann/json.hpp>) && __has_include(<weft/checkpoint/folder.hpp>)
@@ -37,6 +43,34 @@ inline bool has_checkpoint([[maybe_unused]] const weft::World& world, [[maybe_un
 #else
   return false;
 #endif
+}
+
+/// Makes the folders that are written later, so that a run learns in its beginning of one that cannot be. Of rank 0.
+inline void make_folders([[maybe_unused]] const Options& o) {
+#ifdef TRAIN_GPT_CHECKPOINTS
+  for (const std::string& folder : {o.checkpoint, o.export_folder, o.export_adapters}) {
+    if (folder.empty()) continue;
+    weft::checkpoint::detail::make_folders(weft::checkpoint::FileSystem::system(), folder);
+    if (::access(folder.c_str(), W_OK | X_OK) != 0)
+      throw weft::UsageError(o.program + ": cannot write to '" + folder + "': " + std::strerror(errno));
+  }
+#endif
+}
+
+/// Copies what `transformers` keeps beside the weights of --load, and training does not change, to --export: the tokenizer, and
+/// the tokens that end a text. Of rank 0.
+inline void copy_tokenizer(const Options& o) {
+  namespace fs = std::filesystem;
+  if (o.load.empty() || o.export_folder.empty()) return;
+  std::error_code error;
+  if (fs::equivalent(o.load, o.export_folder, error)) return;
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+                           "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "generation_config.json"}) {
+    const fs::path from = fs::path(o.load) / name;
+    if (!fs::is_regular_file(from, error)) continue;
+    if (!fs::copy_file(from, fs::path(o.export_folder) / name, fs::copy_options::overwrite_existing, error))
+      throw weft::UsageError(o.program + ": --export " + o.export_folder + ": " + name + " cannot be copied: " + error.message());
+  }
 }
 
 /// Mean loss over the validation part; nothing if there is none, or if the program is asked to stop.
@@ -118,7 +152,10 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, Rank
   if (!std::isfinite(trained_loss.value_or(0)) || !std::isfinite(loss.value_or(0)))
     diverged("the last step has the loss " + detail::text(trained_loss.value_or(0), "%g") +
              (loss ? ", the validation " + detail::text(*loss, "%g") : std::string()));
-  if (!o.export_folder.empty() || !o.export_adapters.empty()) model.export_folder();
+  if (!o.export_folder.empty() || !o.export_adapters.empty()) {
+    model.export_folder();
+    if (world.rank() == 0) copy_tokenizer(o);
+  }
   report.training_ended();
   if (done < std::uint64_t(o.steps)) model.write_timeline(o.output, world.rank() == 0);
   bool stopped = false;

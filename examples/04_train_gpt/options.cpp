@@ -232,6 +232,14 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
   app.add_flag("--trace-nonfinite", o.trace_nonfinite,
                "Of a step that is skipped: on which rank and in which gradient the NaN or infinity arose")
       ->group(report);
+  app.add_option("--rehearse", o.rehearse,
+                 "What a rank of so many would need and send: two steps and an evaluation without ranks, data and arithmetic; "
+                 "without a rank those that differ")
+      ->type_name("N[:rank[:early]]")
+      ->group(report);
+  app.add_option("--ranks-per-node", o.ranks_per_node, "With --rehearse: tells which axes leave a node")
+      ->check(whole(1, 1 << 16))
+      ->group(report);
   app.add_flag("--quiet", o.quiet, "Only the validation loss")->group(report);
   app.add_flag("--json", o.json, "A line of JSON for every event instead of tables and the bar")->group(report);
 
@@ -326,9 +334,10 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
   if (!o.of_tokens() && app.count("--token-type") > 0)
     throw weft::UsageError(who + "--token-type is of token files: it needs --vocabulary");
   if (o.of_tokens() && app.count("--prompt") == 0) o.prompt = "0";
-  for (const auto& [name, value] : {std::pair("--output", &o.output), std::pair("--offload", &o.offload),
-                                    std::pair("--load", &o.load), std::pair("--export", &o.export_folder),
-                                    std::pair("--adapters", &o.adapters), std::pair("--export-adapters", &o.export_adapters)})
+  for (const auto& [name, value] :
+       {std::pair("--output", &o.output), std::pair("--offload", &o.offload), std::pair("--checkpoint", &o.checkpoint),
+        std::pair("--load", &o.load), std::pair("--export", &o.export_folder), std::pair("--adapters", &o.adapters),
+        std::pair("--export-adapters", &o.export_adapters)})
     if (value->empty() && app.get_option_no_throw(name) != nullptr && app.count(name) > 0)
       throw weft::UsageError(who + name + " is empty: it needs a name");
   for (const auto& [name, value] : {std::pair("--checkpoint", &o.checkpoint), std::pair("--export", &o.export_folder),
@@ -338,6 +347,9 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
     if (!value->empty() && std::filesystem::exists(status) && !std::filesystem::is_directory(status))
       throw weft::UsageError(who + name + " " + *value + ": is there, and is no folder");
   }
+  if (app.count("--rehearse") > 0 && o.rehearse.empty())
+    throw weft::UsageError(who + "--rehearse is empty: it needs N or N:rank");
+  if (!o.rehearse.empty() && o.restarts) throw weft::UsageError(who + "--restarts beside --rehearse: a rehearsal has no ranks");
   for (const char* name : {"--every", "--keep", "--resume", "--restarts"})
     if (o.checkpoint.empty() && app.count(name) > 0)
       throw weft::UsageError(who + name + " is of checkpoints: it needs --checkpoint FOLDER");

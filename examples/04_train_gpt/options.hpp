@@ -44,10 +44,16 @@ struct Options {
   std::string load, export_folder;  ///< folders of `transformers`; empty: none
   std::int64_t lora = 0;            ///< rank of adapters; 0: all parameters are trained
   double lora_alpha = 16, lora_dropout = 0;
-  std::vector<std::string> lora_layers;   ///< their names, or the ends of them; empty: all linear layers of the blocks
-  std::string adapters, export_adapters;  ///< folders of PEFT's; empty: none
-  std::optional<std::int64_t> restarts;   ///< this process starts the ranks, and starts them again if one is lost
-  std::string launch;                     ///< with which command; empty: as threads of one process, gloo: as processes
+  std::vector<std::string> lora_layers;        ///< their names, or the ends of them; empty: all linear layers of the blocks
+  std::string adapters, export_adapters;       ///< folders of PEFT's; empty: none
+  std::optional<std::int64_t> restarts;        ///< this process starts the ranks, and starts them again if one is lost
+  std::string launch;                          ///< with which command; empty: as threads of one process, gloo: as processes
+  std::string rehearse;                        ///< N or N:rank; empty: the program runs
+  std::optional<std::int64_t> ranks_per_node;  ///< of a rehearsal
+  // Of models and layouts that `plan memory` rehearses; the command line has no options for them.
+  std::int64_t intermediate = 0, head_width = 0, secondary = 0;  ///< 0: the model's own, none
+  bool query_key_value_bias = false, output_bias = false, query_key_norm = false, tied = false;
+  bool quantised_gather = false, float_gradients = false;
 
   /// Ranks to start where no launcher has: what the degrees make, else two.
   std::int64_t ranks_to_start() const {

@@ -28,6 +28,7 @@
 #include "loop.hpp"
 #include "options.hpp"
 #include "program.hpp"
+#include "rehearse.hpp"
 #include "report.hpp"
 #include "restarts.hpp"
 #include "setup.hpp"
@@ -67,6 +68,10 @@ using Ranks = Started<On<weft::comm::Threads>
                       >;
 
 int rank_main(weft::World& world, Options options, const Data& data) {
+  if (world.communicator().rehearsed()) {
+    rehearse_steps(world, options);
+    return 0;
+  }
   (void)world.interrupted();  // from now on this program ends by itself, after a step
 #ifdef KOKKOS_ENABLE_CUDA
   weft::cudnn::use_for_attention(world.device(), options.reproducible ? weft::cudnn::Bits::same : weft::cudnn::Bits::vary);
@@ -80,6 +85,7 @@ int rank_main(weft::World& world, Options options, const Data& data) {
   RankData batches(model->share(), data, options, done);
   Report report(world.rank() == 0, options);
   report.open(done);
+  if (world.rank() == 0) make_folders(options);
   const double peak = options.precision == "bf16" ? weft::trace::matmul_peak<weft::bfloat16>(world.device(), world.communicator())
                                                   : weft::trace::matmul_peak<float>(world.device(), world.communicator());
   report.start({.layout = layout,
@@ -109,6 +115,7 @@ int run_program(const Options& defaults, int argc, char** argv) {
   }
   weft::RunOptions how{.argc = argc, .argv = argv};
   const bool by_environment = weft::runtime::detail::is_set("WEFT_RANKS");  // where --ranks is not given
+  if (options && !options->rehearse.empty()) how.rehearse = options->rehearse.c_str();
   if (refused) how.ranks = Ranks::launched() ? 0 : 1;
   else if (options->ranks) how.ranks = int(*options->ranks);
   else if (!Ranks::launched() && !by_environment) how.ranks = int(std::min<std::int64_t>(options->ranks_to_start(), 1 << 30));

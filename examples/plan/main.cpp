@@ -5,9 +5,10 @@
 //   plan validate --nodes 2 --ranks-per-node 8 --tp 2 --pp 2 --layers 12 --heads 12 --global-batch 32
 //   plan schedule --kind 1f1b --stages 4 --micro-batches 8 --svg 1f1b.svg
 //   plan memory --model llama --layers 32 --width 4096 --heads 32 --dp 8 --tp 4 --zero 3
+//   plan estimate --model llama --layers 32 --width 4096 --heads 32 --dp 8 --tp 4 --zero 1 --machine h100
 //
-// Tables, or JSON with --json. What cannot be is refused with one line on standard error and exit code 2. Needs neither
-// Kokkos nor MPI.
+// Tables, or JSON with --json. What cannot be is refused with one line on standard error and exit code 2.
+// Nothing runs: `memory` rehearses the trainer's compositions, which are linked in.
 
 #include <CLI/CLI.hpp>
 
@@ -19,6 +20,7 @@
 
 #include <weft/core/error.hpp>
 
+#include "estimate.hpp"
 #include "groups.hpp"
 #include "memory.hpp"
 #include "schedule.hpp"
@@ -44,6 +46,7 @@ int main(int argc, char** argv) {
   plan::add_validate(app);
   plan::add_schedule(app);
   plan::add_memory(app);
+  plan::add_estimate(app);
   const auto known = [&](const std::string& name) {
     for (const CLI::App* command : app.get_subcommands({}))
       if (command->get_name() == name) return true;
@@ -53,7 +56,7 @@ int main(int argc, char** argv) {
     if (argc < 2 || (argv[1][0] != '-' && !known(argv[1])))
       throw weft::UsageError(
           "plan: " + (argc < 2 ? std::string("no command") : "unknown command '" + std::string(argv[1]) + "'") +
-          "; the commands are groups, validate, schedule and memory (plan --help)");
+          "; the commands are groups, validate, schedule, memory and estimate (plan --help)");
     app.parse(argc, argv);
     if (std::fflush(stdout) != 0)
       throw weft::UsageError(std::string("plan: cannot write to standard output: ") + std::strerror(errno));
@@ -70,6 +73,8 @@ int main(int argc, char** argv) {
           return refuse("weft: plan: " + option->get_name() + " is given " + std::to_string(option->count()) +
                         " times, it takes one value (--help lists the options)");
     return refuse(std::string("weft: plan: ") + error.what() + " (--help lists the options)");
+  } catch (const weft::MemoryError& error) {
+    return refuse(error.what()), error.exit_code();  // as the run itself would end
   } catch (const weft::Error& error) {
     return refuse(error.what());
   } catch (const std::exception& error) {

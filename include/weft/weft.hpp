@@ -18,6 +18,7 @@
 #include <weft/data/batches.hpp>
 #include <weft/dtensor/dtensor.hpp>
 #include <weft/layer/field_inputs.hpp>
+#include <weft/layer/kept_values.hpp>
 #include <weft/layer/module.hpp>
 #include <weft/layer/operations/along_dim.hpp>
 #include <weft/layer/operations/attention.hpp>

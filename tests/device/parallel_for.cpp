@@ -50,7 +50,7 @@ TEST_CASE("each index once, for any number of threads and bodies of any length")
       for (const int slow : {0, 1, 5}) {  // every fifth body takes longer than a loop that is not worth sharing
         if (slow != 0 && n > 1000) continue;
         std::vector<std::atomic<int>> visits(n);
-        weft::detail::for_each_index(device, n, [&](std::size_t i) {
+        weft::detail::for_each_index(device, {}, n, [&](std::size_t i) {
           if (slow != 0 && i % 5 == std::size_t(slow % 5)) compute_for(std::chrono::microseconds(6));
           ++visits[i];
         });
@@ -71,7 +71,7 @@ TEST_CASE("a short loop stays on the calling thread") {
   std::atomic<int> elsewhere{0};
   const int count = loops_shared([&] {
     for (int loop = 0; loop < loops; ++loop)
-      weft::detail::for_each_index(device, x.size(), [&](std::size_t i) {
+      weft::detail::for_each_index(device, {}, x.size(), [&](std::size_t i) {
         x[i] += 1;
         if (std::this_thread::get_id() != caller) ++elsewhere;
       });
@@ -83,12 +83,12 @@ TEST_CASE("a short loop stays on the calling thread") {
 TEST_CASE("a long loop is shared out, and so is one that the caller has cut into pieces") {
   DefaultDevice device(threads(2));
   const auto body = [](std::size_t) { compute_for(std::chrono::microseconds(20)); };
-  CHECK(loops_shared([&] { weft::detail::for_each_index(device, 32, body); }) == 1);
+  CHECK(loops_shared([&] { weft::detail::for_each_index(device, {}, 32, body); }) == 1);
   const auto call = [](const void*, std::size_t, std::size_t) {};
   CHECK(loops_shared([&] { weft::detail::share_on_host(device, {call, nullptr, 2}); }) == 1);
   CHECK(loops_shared([&] { weft::detail::share_on_host(device, {call, nullptr, 1}); }) == 0);
   DefaultDevice eager(threads(2)), alone(threads(1));
   eager.share_short_loops();
-  CHECK(loops_shared([&] { weft::detail::for_each_index(eager, 2, [](std::size_t) {}); }) == 1);
-  CHECK(loops_shared([&] { weft::detail::for_each_index(alone, 32, body); }) == 0);
+  CHECK(loops_shared([&] { weft::detail::for_each_index(eager, {}, 2, [](std::size_t) {}); }) == 1);
+  CHECK(loops_shared([&] { weft::detail::for_each_index(alone, {}, 32, body); }) == 0);
 }

@@ -24,8 +24,7 @@ struct Pieces {
   std::deque<ParameterState> states;
   std::vector<MatrixPiece> pieces;
 
-  void add(const std::string& name, std::size_t rows, std::size_t columns, std::vector<weft::detail::Run> runs,
-           bool by_rows = false) {
+  void add(const std::string& name, std::size_t rows, std::size_t columns, weft::detail::Runs runs, bool by_rows = false) {
     std::size_t held = 0;
     for (const auto& run : runs) held = std::max(held, run.local + run.length);
     ParameterInfo info;
@@ -38,8 +37,8 @@ struct Pieces {
   }
 };
 
-std::vector<weft::detail::Run> columns_of(std::size_t rows, std::size_t columns, std::size_t first, std::size_t count) {
-  std::vector<weft::detail::Run> runs;
+weft::detail::Runs columns_of(std::size_t rows, std::size_t columns, std::size_t first, std::size_t count) {
+  weft::detail::Runs runs;
   for (std::size_t row = 0; row < rows; ++row) runs.push_back({row * count, row * columns + first, count});
   return runs;
 }
@@ -62,12 +61,10 @@ TEST_CASE("pieces of every shape come together and go back, at home and everywhe
               // Segments of columns, in another order than in the matrix.
               if (rank < 2)
                 mine.add("segments", 2, 8,
-                         ranks == 1 ? std::vector<weft::detail::Run>{{0, 0, 16}}
-                                    : std::vector<weft::detail::Run>{
+                         ranks == 1 ? weft::detail::Runs{{0, 0, 16}}
+                                    : weft::detail::Runs{
                                           {2, rank * 2, 2}, {0, 4 + rank * 2, 2}, {6, 8 + rank * 2, 2}, {4, 12 + rank * 2, 2}});
-              mine.add(
-                  "padded", 3, 2,
-                  rank == 0 ? std::vector<weft::detail::Run>{{0, 0, 4}, {6, 4, 2}} : std::vector<weft::detail::Run>{{1, 2, 4}});
+              mine.add("padded", 3, 2, rank == 0 ? weft::detail::Runs{{0, 0, 4}, {6, 4, 2}} : weft::detail::Runs{{1, 2, 4}});
               DefaultDevice device;
               const MatrixExchange exchange(world.communicator(), mine.pieces, work);
               for (const bool second : {false, true}) {

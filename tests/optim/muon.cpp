@@ -307,6 +307,9 @@ TEST_CASE("what is refused") {
         "weft: products float16: Muon's are in float32 or bfloat16");
   CHECK(text_of([&] { optim::Muon(model, {.groups = {{.match = "*.bias", .rule = "adam"}}}); }) ==
         "weft: group \"*.bias\" asks for the rule \"adam\": this optimizer's are \"muon\" and \"adamw\"");
+  CHECK(text_of([&] {
+          optim::Muon(model, {.groups = {{.match = "*.ln_1.bias", .rule = "muon"}}});
+        }).starts_with("weft: group \"*.ln_1.bias\" asks for the rule \"muon\" for transformer.h.0.ln_1.bias ["));
   CHECK(
       text_of([&] { optim::AdamW(model, {.groups = {{.match = "*.bias", .rule = "adamw"}}}); }) ==
       "weft: group \"*.bias\" asks for the rule \"adamw\", and this optimizer has one rule: leave it out, or use an optimizer of "

@@ -104,7 +104,7 @@ check(table.returncode == 0 and "makespan 25, bubble 1" in table.stdout, "table 
 
 for stage, total in enumerate([120e9, 31.4e9, 16.6e9, 1.88e9]):
     memory = as_json(f"memory --parameters 7.5e9 --dp 64 --zero {stage}")
-    check(list(memory) == ["parameters", "gradients", "optimizer", "activations", "buffers", "total"], "keys of memory")
+    check(list(memory) == ["parameters", "gradients", "optimizer", "activations", "total"], "keys of memory")
     check(abs(memory["total"] - total) < 0.005 * total, f"ZeRO stage {stage}: {memory['total']}")
     check(sum(memory.values()) == 2 * memory["total"], "kinds add up")
 check(as_json("memory --parameters 1e9 --dp 4 --zero 3 --gradient-bytes 4")["total"] == 4500000000, "gradients in float")
@@ -132,12 +132,38 @@ check(as_json("memory --model llama --sequence 4096 --cp 4")["activations"] < 0.
 check(as_json("memory --model gpt --dp 8 --zero 3 --replicate 2")["optimizer"] > 1.9 * as_json("memory --model gpt --dp 8 --zero 3")["optimizer"], "hybrid sharding")
 memory = as_json("memory --model gpt --dp 8 --zero 3 --offload host")
 check(memory["optimizer"] == memory["parameters"] == 0 < memory["gradients"], "offload")
-check(as_json("memory --model gpt --precision fp64")["optimizer"] == 2 * as_json("memory --model gpt")["optimizer"], "fp64")
+refused("memory --model gpt --precision fp64", "no composition in fp64")
+refused("memory --model llama --precision fp16", "gpt without --sequence-parallel")
 check(as_json("memory --model gpt --precision bf16 --dp 2 --zero 1 --float-gradients")["gradients"] == 2 * as_json("memory --model gpt --precision bf16 --dp 2 --zero 1")["gradients"], "gradients in float")
 check(as_json("memory --model gpt --dp 2 --global-batch 6 --reproducible")["total"] > as_json("memory --model gpt --dp 2 --global-batch 6")["total"], "reproducible")
-memory = as_json("memory --model gpt --layers 128 --pp 128 --global-batch 1000")  # half a second; run() waits a minute
+memory = as_json("memory --model gpt --layers 32 --pp 32 --global-batch 100")  # two seconds; run() waits a minute
 kept = [stage["activations"] for stage in memory["stages"]]
-check(len(kept) == 128 and len({kept[rank] - kept[rank + 1] for rank in range(1, 126)}) == 1, "under 1F1B a rank keeps one micro-batch more than the next")
+check(len(kept) == 32 and len({kept[rank] - kept[rank + 1] for rank in range(1, 29)}) == 1, "under 1F1B a rank keeps one micro-batch more than the next")
+check(all(stage["least_total"] <= stage["total"] for stage in memory["stages"]), "both peaks")
+memory = as_json("memory --model llama --layers 8 --heads 8 --world 16 --tp 2 --pp 4 --ranks-per-node 4")
+check(memory["nodes"]["tp"] == 1 and memory["nodes"]["pp"] == 4 and [stage["rank"] for stage in memory["stages"]] == [0, 4, 8, 12], "nodes, and the ranks of the stages")
+# The trainer's own rehearsal says the same.
+TRAIN = os.path.join(os.environ["WEFT_EXAMPLES"], "04_train_gpt")
+with tempfile.TemporaryDirectory() as folder:
+    notes = os.path.join(folder, "notes.json")
+    layout = "--model llama --layers 8 --width 64 --heads 8 --sequence 128 --tp 2 --pp 4 --zero 1 --micro-batch 1 --global-batch 8"
+    result = subprocess.run([TRAIN, *layout.split(), "--rehearse", "16", "--ranks-per-node", "4", "--output", folder], capture_output=True, text=True, timeout=60, env={**os.environ, "WEFT_REHEARSE_JSON": notes})
+    check(result.returncode == 0 and result.stdout.startswith("rehearsal of the ranks that differ, of 16\n") and "tp 2 (inside of a node)" in result.stdout, f"train_gpt --rehearse: {result}")
+    there, here = json.load(open(notes)), as_json(f"memory {layout} --world 16 --vocabulary 256")["stages"]
+    check(len(there) == 4 and [rank["peak_bytes"] for rank in there] == [stage["total"] for stage in here], "plan memory and train_gpt --rehearse")
+    check([rank["least_peak_bytes"] for rank in there] == [stage["least_total"] for stage in here], "and the least")
+    check(os.listdir(folder) == ["notes.json"], "a rehearsal writes no report of a run")
+    # A device that is too small: the stage, its bytes, and changes that are enough, which they are.
+    needed = here[0]["total"]
+    result = run(f"memory {layout} --world 16 --memory {needed - 1}")
+    check(result.returncode == 1 and result.stdout == "" and result.stderr.count("\n") == 1, f"a device that is too small: {result}")
+    check("out of memory: stage 0 of the pipeline (rank 0) needs " in result.stderr and "it fits with " in result.stderr, result.stderr)
+    check("--recompute full" in result.stderr and run(f"memory {layout} --world 16 --memory {needed - 1} --recompute full").returncode == 0, "a change that is enough")
+    result = run(f"memory {layout} --world 16 --memory {needed // 3}")
+    check(result.returncode == 1 and "it fits with" in result.stderr, f"changes that are enough together: {result.stderr}")
+    check(run(f"memory {layout} --world 16 --memory {needed}").returncode == 0, "a device that is large enough")
+refused("memory --model gpt --memory much", "expected a size such as 80GB")
+refused("memory --model gpt --ranks-per-node 0", "ranks-per-node(0)")
 refused("memory --model gpt --dp 8 --zero 3 --secondary 3", "dp / replicate(8) % secondary(3) != 0")
 refused("memory --model gpt --dp 8 --zero 2 --quantised-gather", "zero(2) with --quantised-gather or --secondary")
 refused("memory --model gpt --dp 8 --zero 3 --replicate 3", "dp(8) % replicate(3) != 0")
@@ -174,6 +200,30 @@ refused("memory --model gpt --schedule dualpipev --pp 2 --global-batch 2", "micr
 refused("memory --model gpt --recompute some", "none, selective or full")
 refused("memory --model gpt --micro-batch 2 --global-batch 3", "global batch(3) % micro-batch(2) != 0")
 
+# Seconds of a step: what is twice the work takes twice as long, a slower link is seen, and the parts are the whole.
+small = "estimate --model gpt --layers 8 --width 512 --heads 8 --sequence 512 --vocabulary 1024 --machine h100"
+one = as_json(small + " --micro-batch 8")
+check(one["ranks"] == 1 and 0 < one["share_of_peak"] < 1 and one["tokens"] == 8 * 512, f"estimate of one rank: {one}")
+check(abs(sum(one["stages"][0].values()) / one["seconds"] - 1) < 1e-9, f"the parts of a step are the step: {one}")
+check(1.8 < as_json(small + " --micro-batch 8 --global-batch 16")["seconds"] / one["seconds"] < 2, "two micro-batches")
+here, there = (as_json(small + f" --micro-batch 8 --dp 8 --ranks-per-node {n}")["seconds"] for n in (8, 1))
+check(one["seconds"] < here < there, "sums inside of a node, and between nodes")
+piped = as_json(small + " --micro-batch 8 --global-batch 64 --pp 4")
+check(len(piped["stages"]) == 4 and all(stage["bubble"] > 0 for stage in piped["stages"]), f"stages of a pipeline: {piped}")
+with tempfile.TemporaryDirectory() as folder:
+    picture, slow = os.path.join(folder, "step.svg"), os.path.join(folder, "slow.json")
+    check(run(f"{small} --pp 4 --global-batch 8 --svg {picture}").stdout.startswith("estimate of a step of 4 ranks on h100"), "a table")
+    xml.etree.ElementTree.parse(picture)
+    json.dump({"like": "h100", "memory_bandwidth": 1e11}, open(slow, "w"))
+    check(as_json(small.replace("h100", slow) + " --micro-batch 8")["seconds"] > 2 * one["seconds"], "a machine from a file")
+refused("estimate --model gpt", "estimate needs --machine")
+refused("estimate --machine h100", "estimate needs --model")
+refused("estimate --model gpt --machine h99", "no machine is called 'h99'")
+refused("estimate --model gpt --machine /nonexistent.json", "/nonexistent.json")
+refused("estimate --model gpt --machine h100 --ranks-per-node 0", "ranks-per-node(0)")
+refused("estimate --model gpt --machine h100 --svg /nonexistent/x.svg", "/nonexistent/x.svg' cannot be written")
+refused("estimate --model gpt --machine h100 --zero 4", "zero(4)")
+
 refused("schedule --stages 4 --micro-batches 8", "schedule needs --kind")
 refused("schedule --kind gpipe --micro-batches 8", "schedule needs --stages")
 refused("schedule --kind gpipe --stages 4", "schedule needs --micro-batches")
@@ -190,7 +240,7 @@ refused("schedule --kind gpipe --stages 4 --micro-batches 8 --svg /nonexistent/x
 refused("schedule --csv /nonexistent.csv", "cannot read '/nonexistent.csv'")
 refused("schedule --csv /tmp", "cannot read '/tmp': it is a folder")
 refused("schedule --kind gpipe --stages 4 --micro-batches 8 --svg=", "--svg")
-refused("", "groups, validate, schedule and memory")
+refused("", "groups, validate, schedule, memory and estimate")
 refused("frobnicate", "unknown command 'frobnicate'")
 refused("groups", "groups needs --world")
 refused("groups --wrold 8", "--wrold")

@@ -56,6 +56,8 @@ class Communicator {
   int size() const { return group_->size(); }
   std::string_view axis() const { return group_->axis(); }
   std::string_view backend() const { return group_->backend(); }
+  /// True in a rehearsal, whose other ranks do not exist and seem to say what this one says (comm/rehearsal.hpp).
+  bool rehearsed() const { return group_->rehearsed(); }
   /// The backend's table of traits, so that a program can ask before a run and not fail in its middle.
   bool supports(comm::Operation operation, DataType type, comm::MemoryKind memory = comm::MemoryKind::host) const {
     return group_->supports(operation, type, memory);
@@ -68,6 +70,8 @@ class Communicator {
     if (color < 0) throw_error<UsageError>({"split: color ", color, " is negative"});
     return Communicator(group_->split(color, key, std::move(axis)), order_);
   }
+  /// The same if every rank can tell its place in the new communicator beforehand; a rehearsal needs to be told.
+  Communicator split(int color, int key, std::string axis, const comm::SplitPlace& place) const;
 
   /// Throws if this rank's communication has failed, without a word to the others: what a device computed from messages that were
   /// aborted meanwhile is not to be used.

@@ -19,6 +19,14 @@ WEFT_OUT_OF_LINE WEFT_INLINE Communicator& Communicator::operator=(Communicator 
 
 WEFT_OUT_OF_LINE WEFT_INLINE Communicator::~Communicator() {}
 
+WEFT_OUT_OF_LINE WEFT_INLINE Communicator Communicator::split(int color, int key, std::string axis,
+                                                              const comm::SplitPlace& place) const {
+  if (color < 0) throw_error<UsageError>({"split: color ", color, " is negative"});
+  if (place.rank < 0 || place.rank >= place.size || place.size > size())
+    throw_error<UsageError>({"split: rank ", place.rank, " of ", place.size, " out of ", size(), " ranks"});
+  return Communicator(group_->split_placed(color, key, std::move(axis), place), order_);
+}
+
 WEFT_OUT_OF_LINE WEFT_INLINE comm::Call Communicator::checked(comm::Call call) const {
   // A span does not say whose memory it shows.
   if (order_.device != nullptr && call.memory == comm::MemoryKind::host)

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <weft/comm/flight_recorder.hpp>
 #include <weft/comm/operation.hpp>
@@ -22,6 +23,11 @@ struct Flight {
   FlightRecorder::Line* line = nullptr;
 };
 
+/// A rank's place in the group that a split makes.
+struct SplitPlace {
+  int rank = 0, size = 1;
+};
+
 /// The ranks of one communicator, seen from one of them. The typed layer has already checked counts and ranks.
 class Group {
  public:
@@ -30,6 +36,8 @@ class Group {
   virtual int size() const = 0;
   virtual std::string_view axis() const = 0;
   virtual std::string_view backend() const = 0;
+  /// True if the other ranks do not exist (comm/rehearsal.hpp).
+  virtual bool rehearsed() const { return false; }
   /// The backend's table of traits.
   virtual bool supports(Operation, DataType, MemoryKind) const = 0;
 
@@ -44,7 +52,13 @@ class Group {
   virtual Flight flight() { return {}; }
   /// The group of all ranks that give the same color, ordered by key, then by rank in this group. Collective.
   virtual std::shared_ptr<Group> split(int color, int key, std::string axis) = 0;
+  /// The same if the caller knows this rank's place in the new group. A rehearsal has no other ranks to ask.
+  virtual std::shared_ptr<Group> split_placed(int color, int key, std::string axis, const SplitPlace& place);
 };
+
+inline std::shared_ptr<Group> Group::split_placed(int color, int key, std::string axis, const SplitPlace&) {
+  return split(color, key, std::move(axis));
+}
 
 /// A backend: a type with a name, a table of traits, a test of the environment (did its launcher start this program?), and a
 /// Session, which owns the library for the life of the program.

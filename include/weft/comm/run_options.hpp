@@ -33,6 +33,9 @@ struct RunOptions {
   /// s.
   double stop_s = 0;
   Signals signals = Signals::unless_handled;
+  /// "N" or "N:rank": the program runs as that rank of N, without the others (runtime/rehearse.hpp). Default: its argument
+  /// --rehearse, else WEFT_REHEARSE.
+  const char* rehearse = nullptr;
 };
 
 /// The whole number that a text is, such as a command line's `--tp 2`. Throws UsageError, which names it, for anything else.

@@ -18,6 +18,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/device/block_bytes.hpp>
+#include <weft/device/rehearsal.hpp>
 #ifdef KOKKOS_ENABLE_CUDA
 #include <weft/device/cuda/runtime.hpp>
 #endif
@@ -25,7 +26,7 @@
 namespace weft {
 
 namespace detail {
-/// The source of an arena's blocks. `take` returns null if the memory is full.
+/// The memory of a system. `take` returns null if it is full.
 template <class MemorySpace>
 struct System {
   static void* take(std::size_t bytes) {
@@ -62,14 +63,13 @@ struct System<Kokkos::CudaSpace> {
 #endif
 }  // namespace detail
 
-/// The arena's byte counters.
-struct MemoryUse {
-  std::size_t current = 0;   ///< in use now
-  std::size_t peak = 0;      ///< largest value of `current` so far
-  std::size_t reserved = 0;  ///< taken from the system
-};
-
 namespace detail {
+
+/// The source of an arena's blocks.
+struct BlockSource {
+  void* (*take)(std::size_t bytes);
+  void (*give_back)(void* block);
+};
 
 /// A shared handle of a block of bytes; the last copy gives the block back to its arena.
 class Buffer : public std::shared_ptr<void> {
@@ -100,6 +100,7 @@ class Arena {
   struct State {
     std::vector<Free> free;  // by size
     MemoryUse use;
+    BlockSource source{&System<MemorySpace>::take, &System<MemorySpace>::give_back};
     ~State() { give_back(); }
 
     WEFT_OUT_OF_LINE std::vector<void*>& blocks(std::size_t size) {
@@ -120,26 +121,31 @@ class Arena {
     void give_back() {
       for (Free& of_size : free)
         for (std::vector<void*>& unused = of_size.blocks; !unused.empty(); unused.pop_back(), use.reserved -= of_size.size)
-          System<MemorySpace>::give_back(unused.back());
+          source.give_back(unused.back());
     }
   };
 
  public:
   /// A block of at least `bytes`. Throws MemoryError if the memory space is full even after unused blocks were returned.
-  Buffer allocate(std::size_t bytes) { return take(block_bytes(bytes)); }
+  Buffer allocate(std::size_t bytes) { return take(block_bytes(bytes), MemoryCategory::activations); }
   /// A block for data that lives as long as the model (parameters, optimizer state). No other data would reuse the block, so its
   /// size is rounded up to a cache line only.
-  Buffer allocate_persistent(std::size_t bytes) { return take(persistent_block_bytes(bytes)); }
+  Buffer allocate_persistent(std::size_t bytes, MemoryCategory category = MemoryCategory::other) {
+    return take(persistent_block_bytes(bytes), category);
+  }
 
   /// Swaps the contents of two arenas. Blocks that a recorded step writes at every launch must not be handed to other code.
   /// Blocks in use go back to the arena that they came from.
   void exchange(Arena& other) noexcept { state_.swap(other.state_); }
 
+  /// From now on blocks are addresses without memory behind them. Before anything is allocated.
+  void rehearse() { state_->source = {&RehearsedMemory::take, &RehearsedMemory::give_back}; }
+
   const MemoryUse& use() const { return state_->use; }
   void reset_peak();
 
  private:
-  Buffer take(std::size_t size);
+  Buffer take(std::size_t size, MemoryCategory category);
 
   WEFT_COLD void* taken_from_system(std::size_t size);
 
@@ -152,7 +158,7 @@ void Arena<MemorySpace>::reset_peak() {
 }
 
 template <class MemorySpace>
-Buffer Arena<MemorySpace>::take(std::size_t size) {
+Buffer Arena<MemorySpace>::take(std::size_t size, MemoryCategory category) {
   std::vector<void*>& blocks = state_->blocks(size);
   void* block = nullptr;
   if (blocks.empty()) {
@@ -163,9 +169,11 @@ Buffer Arena<MemorySpace>::take(std::size_t size) {
     blocks.pop_back();
   }
   state_->use.current += size;
+  state_->use.by_category[std::size_t(category)] += size;
   if (state_->use.current > state_->use.peak) state_->use.peak = state_->use.current;
-  return Buffer(block, [state = state_, size](void* freed) {
+  return Buffer(block, [state = state_, size, category](void* freed) {
     state->use.current -= size;
+    state->use.by_category[std::size_t(category)] -= size;
     state->blocks(size).push_back(freed);
   });
 }
@@ -173,9 +181,9 @@ Buffer Arena<MemorySpace>::take(std::size_t size) {
 template <class MemorySpace>
 void* Arena<MemorySpace>::taken_from_system(std::size_t size) {
   using System = detail::System<MemorySpace>;
-  if (void* block = System::take(size)) return block;
+  if (void* block = state_->source.take(size)) return block;
   state_->give_back();
-  if (void* block = System::take(size)) return block;
+  if (void* block = state_->source.take(size)) return block;
   throw_error<MemoryError>({"out of memory: ", MemorySpace::name(), " memory has no room for ", size,
                             " more bytes; this rank uses ", state_->use.current, " there", System::room(),
                             ": a smaller model or micro-batch, recomputation, or more ranks to share it"});

@@ -33,7 +33,19 @@ class Device {
   const Exec& exec() const { return exec_; }
   detail::Arena<memory_space>& arena() { return arena_; }
   Buffer allocate(std::size_t bytes) { return arena_.allocate(bytes); }
-  Buffer allocate_persistent(std::size_t bytes) { return arena_.allocate_persistent(bytes); }
+  Buffer allocate_persistent(std::size_t bytes, MemoryCategory category = MemoryCategory::other) {
+    return arena_.allocate_persistent(bytes, category);
+  }
+
+  /// From now on kernels are noted and not run, and memory is addresses alone. Before anything is allocated.
+  void rehearse(Rehearsal& notes) {
+    rehearsal_ = &notes;
+    arena_.rehearse();
+  }
+  /// The notes of a rehearsal, else null.
+  Rehearsal* rehearsal() const { return rehearsal_; }
+  /// The order of a rehearsal's kernels, if it is kept, else null.
+  RehearsedTrace* trace() const { return rehearsal_ == nullptr ? nullptr : rehearsal_->trace.get(); }
 
   /// True if loops are shared out among the device's threads however short they are: slower, for tests of what must not depend on
   /// the number of threads.
@@ -55,10 +67,37 @@ class Device {
     std::shared_ptr<void> value;
   };
   Exec exec_;
+  Rehearsal* rehearsal_ = nullptr;
   detail::Arena<memory_space> arena_;
   bool shares_short_loops_ = false;
   std::vector<Cache> caches_;  // a few
 };
+
+namespace detail {
+
+/// While it lives, what a rehearsed device does and allocates is not noted: it is beside the program.
+template <class Exec>
+class RehearsedAside {
+ public:
+  WEFT_COLD explicit RehearsedAside(Device<Exec>& device) : device_(device), notes_(*device.rehearsal()) {
+    arena_.rehearse();
+    device_.rehearsal()->trace = nullptr;
+    device_.arena().exchange(arena_);
+  }
+  WEFT_COLD ~RehearsedAside() {
+    device_.arena().exchange(arena_);
+    *device_.rehearsal() = std::move(notes_);
+  }
+  RehearsedAside(const RehearsedAside&) = delete;
+  RehearsedAside& operator=(const RehearsedAside&) = delete;
+
+ private:
+  Device<Exec>& device_;
+  Rehearsal notes_;
+  Arena<typename Exec::memory_space> arena_;
+};
+
+}  // namespace detail
 
 /// The device of programs that do not choose one.
 using DefaultDevice = Device<Kokkos::DefaultExecutionSpace>;

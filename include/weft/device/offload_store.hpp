@@ -27,6 +27,7 @@
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>
 #include <weft/device/device.hpp>
+#include <weft/device/host_copies.hpp>
 
 namespace weft {
 
@@ -63,6 +64,20 @@ requires(!Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_sp
   using type = Kokkos::SharedHostPinnedSpace;
 };
 #endif
+
+/// Records without contents, for rehearsals: nobody reads or writes them.
+class RehearsedStore final : public Store {
+ public:
+  std::size_t record(std::size_t) override { return records_++; }
+  void read(std::size_t, void*) const override {}
+  void write(std::size_t, const void*) override {}
+  void commit() override {}
+  void roll_back() override {}
+  bool may_fail() const override { return false; }
+
+ private:
+  std::size_t records_ = 0;
+};
 
 /// Records in host memory. Writing to memory cannot fail, so a record has one place.
 class HostStore final : public Store {
@@ -135,17 +150,16 @@ class FileStore final : public Store {
 /// Copies the record to `bytes` bytes at `data` in the device's memory. Waits until the copy is done.
 template <class Exec>
 void read_record(Device<Exec>& device, const Store& store, std::size_t record, void* data, std::size_t bytes) {
+  if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
+    return notes->offloaded(bytes);
   if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible) {
     device.exec().fence("weft::read_record");
     store.read(record, data);
   } else {
-    using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
     std::vector<char> staged;
     const void* from = store.memory(record);
     if (from == nullptr) store.read(record, (staged.resize(bytes), staged.data()));
-    Kokkos::View<const char*, Kokkos::HostSpace, Unmanaged> host(static_cast<const char*>(from ? from : staged.data()), bytes);
-    Kokkos::deep_copy(device.exec(), Kokkos::View<char*, typename Exec::memory_space, Unmanaged>(static_cast<char*>(data), bytes),
-                      host);
+    copy_to_device(device, data, from ? from : staged.data(), bytes);
     device.exec().fence("weft::read_record");
   }
 }
@@ -154,17 +168,16 @@ void read_record(Device<Exec>& device, const Store& store, std::size_t record, v
 /// is done.
 template <class Exec>
 void write_record(Device<Exec>& device, Store& store, std::size_t record, const void* data, std::size_t bytes) {
+  if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
+    return notes->offloaded(bytes);
   if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible) {
     device.exec().fence("weft::write_record");
     store.write(record, data);
   } else {
-    using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
     std::vector<char> staged;
     void* to = store.memory(record);
     if (to == nullptr) to = (staged.resize(bytes), staged.data());
-    Kokkos::View<char*, Kokkos::HostSpace, Unmanaged> host(static_cast<char*>(to), bytes);
-    Kokkos::deep_copy(device.exec(), host,
-                      Kokkos::View<const char*, typename Exec::memory_space, Unmanaged>(static_cast<const char*>(data), bytes));
+    copy_from_device(device, to, data, bytes);
     device.exec().fence("weft::write_record");
     if (!staged.empty()) store.write(record, to);
   }

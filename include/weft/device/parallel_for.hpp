@@ -4,7 +4,9 @@
 // has; the body is called through a pointer, so the loop is compiled once. A short loop runs on the calling thread alone: to
 // share it out among threads would take longer.
 //
-//   for_each_index(device, rows, KOKKOS_LAMBDA(std::size_t row) { ... });
+//   for_each_index(device, {"norm", 2 * rows * width * sizeof(T)}, rows, KOKKOS_LAMBDA(std::size_t row) { ... });
+//
+// Each loop says its kind and its bytes, for rehearsals (device/rehearsal.hpp).
 
 #include <Kokkos_Core.hpp>
 
@@ -43,7 +45,9 @@ int threads_of(const Exec& exec) {
 
 /// Runs the pieces of a loop on the device's threads.
 template <class Exec>
-WEFT_OUT_OF_LINE void run_pieces(Device<Exec>& device, const TeamLoop& loop) {
+WEFT_OUT_OF_LINE void run_pieces(Device<Exec>& device, Traffic traffic, const TeamLoop& loop) {
+  if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
+    return notes->launched(traffic);
   std::uint64_t kernel = 0;
   Kokkos::Tools::beginParallelFor("weft", 0, &kernel);
   device.template cache<ThreadTeam>().run(std::size_t(threads_of(device.exec())), loop);
@@ -58,13 +62,15 @@ WEFT_OUT_OF_LINE void share_on_host(Device<Exec>& device, const HostLoop& loop) 
   HostLoop split = loop;
   split.pieces = std::min(loop.count, threads * 8);
   const auto call = [](const void* body, std::size_t piece, std::size_t) { (*static_cast<const HostLoop*>(body))(piece); };
-  run_pieces(device, TeamLoop{call, &split, split.pieces});
+  run_pieces(device, {}, TeamLoop{call, &split, split.pieces});  // run_on_host has asked whether this is a rehearsal
 }
 
 /// Runs the loop on the calling thread, and shares out what is left as soon as the first part shows that it is worth it: the time
 /// of a body is not known before. Which thread runs a body, and after which other one, changes no result.
 template <class Exec>
-WEFT_OUT_OF_LINE void run_on_host(Device<Exec>& device, const HostLoop& loop) {
+WEFT_OUT_OF_LINE void run_on_host(Device<Exec>& device, Traffic traffic, const HostLoop& loop) {
+  if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
+    return notes->launched(traffic);
   if (device.shares_short_loops()) return share_on_host(device, loop);
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::duration<double, std::micro> enough_to_judge(0.5), worth_sharing(2);
@@ -90,18 +96,26 @@ auto by_argument(const Policy& policy) {
   return Kokkos::Experimental::require(policy, Kokkos::Experimental::WorkItemProperty::HintLightWeight);
 }
 
+/// Calls launch(), which launches a kernel of type Kernel on a device that is no host.
+template <class Kernel, class Exec, class F>
+void launch_kernel(Device<Exec>& device, Traffic traffic, const F& launch) {
+  if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
+    return notes->launched(traffic);
+  launch_on<Kernel>(device.exec(), launch);
+}
+
 /// Calls f(i) for each i of [0, n) on the device's threads.
 template <class Exec, class F>
-requires(on_host<Exec>) void for_each_index(Device<Exec>& device, std::size_t n, const F& f) {
+requires(on_host<Exec>) void for_each_index(Device<Exec>& device, Traffic traffic, std::size_t n, const F& f) {
   const auto call = [](const void* body, std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) (*static_cast<const F*>(body))(i);
   };
-  if (n != 0) run_on_host(device, HostLoop{call, &f, n});
+  if (n != 0) run_on_host(device, traffic, HostLoop{call, &f, n});
 }
 template <class Exec, class F>
-requires(!on_host<Exec>) void for_each_index(Device<Exec>& device, std::size_t n, const F& f) {
+requires(!on_host<Exec>) void for_each_index(Device<Exec>& device, Traffic traffic, std::size_t n, const F& f) {
   if (n != 0)
-    launch_on<F>(device.exec(), [&] {
+    launch_kernel<F>(device, traffic, [&] {
       Kokkos::parallel_for("weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n)),
                            f);
     });
@@ -110,26 +124,28 @@ requires(!on_host<Exec>) void for_each_index(Device<Exec>& device, std::size_t n
 /// Calls f(row, column) for each entry of a matrix. Devices take an entry a thread, hosts long pieces of rows: a matrix may be
 /// one long row.
 template <class Exec, class F>
-requires(on_host<Exec>) void for_each_entry(Device<Exec>& device, std::size_t rows, std::size_t columns, const F& f) {
+requires(on_host<Exec>) void for_each_entry(Device<Exec>& device, Traffic traffic, std::size_t rows, std::size_t columns,
+                                            const F& f) {
   constexpr std::size_t piece = 4096;
   const std::size_t pieces = (columns + piece - 1) / piece;
-  for_each_index(device, rows * pieces, [=](std::size_t item) {
+  for_each_index(device, traffic, rows * pieces, [=](std::size_t item) {
     const std::size_t row = item / pieces, first = item % pieces * piece, end = std::min(columns, first + piece);
     for (std::size_t column = first; column < end; ++column) f(row, column);
   });
 }
 template <class Exec, class F>
-requires(!on_host<Exec>) void for_each_entry(Device<Exec>& device, std::size_t rows, std::size_t columns, const F& f) {
+requires(!on_host<Exec>) void for_each_entry(Device<Exec>& device, Traffic traffic, std::size_t rows, std::size_t columns,
+                                             const F& f) {
   for_each_index(
-      device, rows * columns, KOKKOS_LAMBDA(const std::size_t i) { f(i / columns, i % columns); });
+      device, traffic, rows * columns, KOKKOS_LAMBDA(const std::size_t i) { f(i / columns, i % columns); });
 }
 
 }  // namespace weft::detail
 
 #ifdef WEFT_COMPILED
 namespace weft::detail {
-extern template void run_pieces(Device<Kokkos::DefaultHostExecutionSpace>&, const TeamLoop&);
+extern template void run_pieces(Device<Kokkos::DefaultHostExecutionSpace>&, Traffic, const TeamLoop&);
 extern template void share_on_host(Device<Kokkos::DefaultHostExecutionSpace>&, const HostLoop&);
-extern template void run_on_host(Device<Kokkos::DefaultHostExecutionSpace>&, const HostLoop&);
+extern template void run_on_host(Device<Kokkos::DefaultHostExecutionSpace>&, Traffic, const HostLoop&);
 }  // namespace weft::detail
 #endif

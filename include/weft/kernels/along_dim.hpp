@@ -26,19 +26,19 @@ namespace detail {
 
 /// Calls f(start, to, count): the elements start + k inner + j, for k below the extent and j below count, are columns to + j.
 template <class V, class Exec, class F>
-requires(on_host<Exec>) void for_each_strip(Device<Exec>& device, const Along& along, const F& f) {
+requires(on_host<Exec>) void for_each_strip(Device<Exec>& device, Traffic traffic, const Along& along, const F& f) {
   constexpr std::size_t most = 8 * V::size;
   const std::size_t blocks = (along.inner + most - 1) / most, extent = along.extent, inner = along.inner;
-  for_each(device, along.outer * blocks, [=](std::size_t item) {
+  for_each(device, traffic, along.outer * blocks, [=](std::size_t item) {
     const std::size_t o = item / blocks, first = item % blocks * most, here = inner - first < most ? inner - first : most;
     sweep<V>(here, [&](std::size_t j, std::size_t count) { f(o * extent * inner + first + j, o * inner + first + j, count); });
   });
 }
 template <class V, class Exec, class F>
-requires(!on_host<Exec>) void for_each_strip(Device<Exec>& device, const Along& along, const F& f) {
+requires(!on_host<Exec>) void for_each_strip(Device<Exec>& device, Traffic traffic, const Along& along, const F& f) {
   const std::size_t extent = along.extent, inner = along.inner;
   for_each(
-      device, along.outer * inner,
+      device, traffic, along.outer * inner,
       KOKKOS_LAMBDA(std::size_t item) { f(item / inner * extent * inner + item % inner, item, std::size_t(1)); });
 }
 
@@ -52,13 +52,15 @@ void sum_along(Device<Exec>& device, const Along& along, const T* x, accumulate_
   const std::size_t extent = along.extent, inner = along.inner;
   if (inner == 1)
     return detail::for_each_row(
-        device, along.outer, KOKKOS_LAMBDA(std::size_t row, Team team) {
+        device, {"reduction", along.size() * sizeof(T) + along.outer * sizeof(accumulate_t<T>)}, along.outer,
+        KOKKOS_LAMBDA(std::size_t row, Team team) {
           const accumulate_t<T> total = sum(team.template add_up<V>(
               extent, [&](std::size_t i, std::size_t count) { return V::load(x + row * extent + i, count); }));
           if (team.leads()) out[row] = factor * total;
         });
   detail::for_each_strip<V>(
-      device, along, KOKKOS_LAMBDA(std::size_t start, std::size_t to, std::size_t count) {
+      device, {"reduction", along.size() * sizeof(T) + along.outer * along.inner * sizeof(accumulate_t<T>)}, along,
+      KOKKOS_LAMBDA(std::size_t start, std::size_t to, std::size_t count) {
         V total = V(accumulate_t<T>(0));
         for (std::size_t k = 0; k < extent; ++k) total = total + V::load(x + start + k * inner, count);
         (V(factor) * total).store(out + to, count);
@@ -72,12 +74,13 @@ void spread_along(Device<Exec>& device, const Along& along, const S* v, accumula
   const std::size_t inner = along.inner, extent = along.extent;
   if (inner == 1)
     return detail::for_each(
-        device, along.outer, KOKKOS_LAMBDA(std::size_t row) {
+        device, {"elementwise", along.size() * sizeof(T) + along.outer * sizeof(S)}, along.outer, KOKKOS_LAMBDA(std::size_t row) {
           const T value = T(factor * A(v[row]));
           for (std::size_t k = 0; k < extent; ++k) out[row * extent + k] = value;
         });
   detail::for_each(
-      device, along.outer * extent, KOKKOS_LAMBDA(std::size_t item) {
+      device, {"elementwise", along.size() * sizeof(T) + along.outer * along.inner * sizeof(S)}, along.outer * extent,
+      KOKKOS_LAMBDA(std::size_t item) {
         const S* from = v + item / extent * inner;
         T* to = out + item * inner;
         for (std::size_t i = 0; i < inner; ++i) to[i] = T(factor * A(from[i]));
@@ -91,7 +94,8 @@ void max_along(Device<Exec>& device, const Along& along, const T* x, T* out, std
   const std::size_t extent = along.extent, inner = along.inner;
   if (inner == 1)
     return detail::for_each(
-        device, along.outer, KOKKOS_LAMBDA(std::size_t row) {
+        device, {"reduction", along.size() * sizeof(T) + along.outer * (sizeof(T) + sizeof(std::int32_t))}, along.outer,
+        KOKKOS_LAMBDA(std::size_t row) {
           const T* from = x + row * extent;
           A best = A(from[0]);
           std::size_t at = 0;
@@ -106,7 +110,8 @@ void max_along(Device<Exec>& device, const Along& along, const T* x, T* out, std
   constexpr std::size_t most = 256;
   const std::size_t blocks = (inner + most - 1) / most;
   detail::for_each(
-      device, along.outer * blocks, KOKKOS_LAMBDA(std::size_t item) {
+      device, {"reduction", along.size() * sizeof(T) + along.outer * along.inner * (sizeof(T) + sizeof(std::int32_t))},
+      along.outer * blocks, KOKKOS_LAMBDA(std::size_t item) {
         const std::size_t o = item / blocks, first = item % blocks * most, here = inner - first < most ? inner - first : most;
         T* best = out + o * inner + first;
         std::int32_t* at = places + o * inner + first;
@@ -132,7 +137,8 @@ template <class T, class Exec>
 void place_along(Device<Exec>& device, const Along& along, const T* g, const std::int32_t* places, T* out) {
   const std::size_t extent = along.extent, inner = along.inner;
   detail::for_each(
-      device, along.outer * extent, KOKKOS_LAMBDA(std::size_t item) {
+      device, {"elementwise", along.size() * sizeof(T) + along.outer * along.inner * (sizeof(T) + sizeof(std::int32_t))},
+      along.outer * extent, KOKKOS_LAMBDA(std::size_t item) {
         const std::size_t o = item / extent;
         const std::int32_t k = std::int32_t(item % extent);
         const T* from = g + o * inner;
@@ -151,7 +157,7 @@ void softmax_along(Device<Exec>& device, const Along& along, const T* x, T* y) {
   const std::size_t extent = along.extent, inner = along.inner;
   if (inner == 1)
     return detail::for_each_row(
-        device, along.outer, KOKKOS_LAMBDA(std::size_t row, Team team) {
+        device, {"softmax", 2 * along.size() * sizeof(T)}, along.outer, KOKKOS_LAMBDA(std::size_t row, Team team) {
           const T* from = x + row * extent;
           T* to = y + row * extent;
           const A top = team.template maximum<V>(extent, from, -Kokkos::Experimental::infinity_v<A>);
@@ -168,7 +174,7 @@ void softmax_along(Device<Exec>& device, const Along& along, const T* x, T* y) {
           }
         });
   detail::for_each_strip<V>(
-      device, along, KOKKOS_LAMBDA(std::size_t start, std::size_t, std::size_t count) {
+      device, {"softmax", 2 * along.size() * sizeof(T)}, along, KOKKOS_LAMBDA(std::size_t start, std::size_t, std::size_t count) {
         T* const to = y + start;
         V top = V::load(x + start, count), total = V(A(0));
         for (std::size_t k = 1; k < extent; ++k) top = max_of(top, V::load(x + start + k * inner, count));
@@ -197,7 +203,7 @@ void softmax_along_backward(Device<Exec>& device, const Along& along, const T* y
   const std::size_t extent = along.extent, inner = along.inner;
   if (inner == 1)
     return detail::for_each_row(
-        device, along.outer, KOKKOS_LAMBDA(std::size_t row, Team team) {
+        device, {"softmax", 3 * along.size() * sizeof(T)}, along.outer, KOKKOS_LAMBDA(std::size_t row, Team team) {
           const T *ys = y + row * extent, *gs = g + row * extent;
           T* to = dx + row * extent;
           const A total = sum(team.template add_up<V>(extent, [&](std::size_t i, std::size_t count) {
@@ -210,7 +216,7 @@ void softmax_along_backward(Device<Exec>& device, const Along& along, const T* y
           });
         });
   detail::for_each_strip<V>(
-      device, along, KOKKOS_LAMBDA(std::size_t start, std::size_t, std::size_t count) {
+      device, {"softmax", 3 * along.size() * sizeof(T)}, along, KOKKOS_LAMBDA(std::size_t start, std::size_t, std::size_t count) {
         T* const to = dx + start;
         V total = V(A(0));
         for (std::size_t k = 0; k < extent; ++k) {

@@ -55,6 +55,15 @@ AttentionShape masked_shape(Device<Exec>& device, AttentionShape shape, const At
   return shape;
 }
 
+// Notes `products` products of queries with keys or values. A mask's ranges are values, which a rehearsal does not have: all
+// pairs are then counted, half of them where attention is causal.
+template <class T, class Exec>
+void note_attention(Device<Exec>& device, const AttentionShape& s, int products) {
+  if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
+    notes->attention(products, double(s.sequences) * double(s.heads) * double(s.length) * double(s.keys) * (s.causal ? 0.5 : 1.0),
+                     double(s.head_width), data_type_of<T>);
+}
+
 }  // namespace detail
 
 /// out[r, h] = softmax(q k^T / sqrt(head_width)) v over the keys that `mask` and `arrays` leave; lse [sequences, heads, length]
@@ -66,6 +75,8 @@ void attention_forward(Device<Exec>& device, const AttentionExtents& extents, co
                        const MaskArrays<accumulate_t<T>>& arrays = {}) {
   weft::detail::Buffer ranges;
   const auto shape = detail::masked_shape(device, detail::AttentionShape(extents, mask.causal), mask, arrays, ranges);
+  detail::note_attention<T>(device, shape, 2);
+  const weft::detail::TracedWhole whole(device.trace());
   if constexpr (detail::on_host<Exec>) detail::attention_host_forward(device, shape, in, out, lse);
   else detail::attention_device_forward(device, shape, in, out, lse);
 }
@@ -79,6 +90,8 @@ void attention_backward(Device<Exec>& device, const AttentionExtents& extents, c
                         const MaskArrays<accumulate_t<T>>& arrays = {}) {
   weft::detail::Buffer ranges;
   const auto shape = detail::masked_shape(device, detail::AttentionShape(extents, mask.causal), mask, arrays, ranges);
+  detail::note_attention<T>(device, shape, 5);
+  const weft::detail::TracedWhole whole(device.trace());
   if constexpr (detail::on_host<Exec>) detail::attention_host_backward(device, shape, in, out, d_out, lse, d);
   else detail::attention_device_backward(device, shape, in, out, d_out, lse, d);
 }
@@ -109,6 +122,8 @@ template <class T, class R, class Exec>
 void attention_block_forward(Device<Exec>& device, const AttentionBlock& block, const AttentionOperands<const T>& in,
                              StridedRows<R> out, accumulate_t<T>* lse) {
   const detail::AttentionShape shape = block.shape();
+  detail::note_attention<T>(device, shape, 2);
+  const weft::detail::TracedWhole whole(device.trace());
   if constexpr (detail::on_host<Exec>) detail::attention_host_forward(device, shape, in, out, lse);
   else detail::attention_device_forward(device, shape, in, out, lse);
 }
@@ -119,6 +134,8 @@ void attention_block_backward(Device<Exec>& device, const AttentionBlock& block,
                               StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
                               const AttentionOperands<R>& d) {
   const detail::AttentionShape shape = block.shape();
+  detail::note_attention<T>(device, shape, 5);
+  const weft::detail::TracedWhole whole(device.trace());
   if constexpr (detail::on_host<Exec>) detail::attention_host_backward(device, shape, in, out, d_out, lse, d);
   else detail::attention_device_backward(device, shape, in, out, d_out, lse, d);
 }

@@ -84,7 +84,8 @@ void find_key_ranges(Device<Exec>& device, const AttentionMask& mask, const std:
   const AttentionMask m = mask;
   std::int32_t *const first = ranges.first, *const end = ranges.end;
   detail::for_each(
-      device, b.sequences * b.query_count, KOKKOS_LAMBDA(std::size_t item) {
+      device, {"mask", b.sequences * b.query_count * 2 * sizeof(std::int32_t)}, b.sequences * b.query_count,
+      KOKKOS_LAMBDA(std::size_t item) {
         const std::size_t sequence = item / b.query_count, length = b.keys.length;
         const std::size_t position = b.queries.position(b.first_query + item % b.query_count);
         std::size_t from = 0, to = m.causal ? position + 1 : length;

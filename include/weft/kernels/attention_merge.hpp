@@ -25,7 +25,8 @@ void merge_attention(Device<Exec>& device, const AttentionBlock& block, const A*
   A* const out = whole.data;
   const std::size_t stride = whole.stride;
   detail::for_each_row(
-      device, b.sequences * b.queries, KOKKOS_LAMBDA(std::size_t item, Team team) {
+      device, {"attention", 3 * b.sequences * b.queries * b.heads * (b.head_width + 1) * sizeof(A)}, b.sequences * b.queries,
+      KOKKOS_LAMBDA(std::size_t item, Team team) {
         const std::size_t sequence = item / b.queries, row = item % b.queries;
         for (std::size_t head = 0; head < b.heads; ++head) {
           const std::size_t statistic = (sequence * b.heads + head) * b.statistic_step + row;

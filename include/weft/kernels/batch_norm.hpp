@@ -20,7 +20,7 @@ void plane_sums(Device<Exec>& device, std::size_t planes, std::size_t pixels, co
   using V = detail::lanes_for<Exec, T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, planes, KOKKOS_LAMBDA(std::size_t p, Team team) {
+      device, {"batch_norm", planes * (pixels * sizeof(T) + sizeof(double))}, planes, KOKKOS_LAMBDA(std::size_t p, Team team) {
         const accumulate_t<T> total = sum(team.template add_up<V>(
             pixels, [&](std::size_t i, std::size_t count) { return V::load(x + p * pixels + i, count); }));
         if (team.leads()) sums[p] = double(total);
@@ -34,7 +34,8 @@ void plane_squares(Device<Exec>& device, std::size_t samples, std::size_t channe
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, samples * channels, KOKKOS_LAMBDA(std::size_t p, Team team) {
+      device, {"batch_norm", samples * channels * (pixels * sizeof(T) + sizeof(double))}, samples * channels,
+      KOKKOS_LAMBDA(std::size_t p, Team team) {
         const V middle = V(A(mean[p % channels]));
         const A total = sum(team.template add_up<V>(pixels, [&](std::size_t i, std::size_t count) {
           const V d = V::load(x + p * pixels + i, count) - middle;
@@ -51,7 +52,8 @@ void plane_gradient_sums(Device<Exec>& device, std::size_t samples, std::size_t 
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, samples * channels, KOKKOS_LAMBDA(std::size_t p, Team team) {
+      device, {"batch_norm", samples * channels * 2 * (pixels * sizeof(T) + sizeof(double))}, samples * channels,
+      KOKKOS_LAMBDA(std::size_t p, Team team) {
         const std::size_t n = p / channels, c = p % channels;
         const V middle = V(A(mean[c])), factor = V(A(rstd[c]));
         const auto both = team.template add_up<V>(pixels, [&](std::size_t i, std::size_t count) {
@@ -70,7 +72,8 @@ void plane_gradient_sums(Device<Exec>& device, std::size_t samples, std::size_t 
 template <class Exec>
 void reciprocal_roots(Device<Exec>& device, std::size_t n, double factor, double epsilon, double* values) {
   detail::for_each(
-      device, n, KOKKOS_LAMBDA(std::size_t i) { values[i] = 1 / Kokkos::sqrt(values[i] * factor + epsilon); });
+      device, {"batch_norm", 2 * n * sizeof(double)}, n,
+      KOKKOS_LAMBDA(std::size_t i) { values[i] = 1 / Kokkos::sqrt(values[i] * factor + epsilon); });
 }
 
 /// y = (x - mean[c]) rstd[c] gain[c] + bias[c].
@@ -81,7 +84,8 @@ void batch_norm_forward(Device<Exec>& device, std::size_t samples, std::size_t c
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, samples * channels, KOKKOS_LAMBDA(std::size_t p, Team team) {
+      device, {"batch_norm", 2 * samples * channels * pixels * sizeof(T)}, samples * channels,
+      KOKKOS_LAMBDA(std::size_t p, Team team) {
         const std::size_t c = p % channels;
         const V middle = V(A(mean[c])), factor = V(A(rstd[c]) * A(gain[c])), shift = V(A(bias[c]));
         team.template sweep<V>(pixels, [&](std::size_t i, std::size_t count) {
@@ -99,7 +103,8 @@ void batch_norm_backward(Device<Exec>& device, std::size_t samples, std::size_t 
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, samples * channels, KOKKOS_LAMBDA(std::size_t p, Team team) {
+      device, {"batch_norm", 3 * samples * channels * pixels * sizeof(T)}, samples * channels,
+      KOKKOS_LAMBDA(std::size_t p, Team team) {
         const std::size_t c = p % channels;
         const V middle = V(A(mean[c])), factor = V(A(rstd[c]) * A(gain[c])), first = V(A(sums[c] * share)),
                 second = V(A(rstd[c] * sums[channels + c] * share));

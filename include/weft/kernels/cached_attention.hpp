@@ -39,7 +39,7 @@ void append_to_cache(Device<Exec>& device, const CacheExtents& e, const CachePla
   using V = detail::lanes_for<Exec, T>;
   const std::size_t width = e.head_width, kv_heads = e.kv_heads, capacity = e.capacity;
   detail::for_each(
-      device, e.rows * kv_heads, KOKKOS_LAMBDA(const std::size_t i) {
+      device, {"copy", 4 * e.rows * kv_heads * width * sizeof(T)}, e.rows * kv_heads, KOKKOS_LAMBDA(const std::size_t i) {
         const std::size_t row = i / kv_heads, head = i % kv_heads;
         if (place.sequences[row] < 0) return;
         const std::size_t to =
@@ -107,7 +107,8 @@ void cached_attention(Device<Exec>& device, const CacheExtents& e, const CachePl
   const CacheExtents all = e;
   const A scale = A(1) / std::sqrt(A(e.head_width));
   detail::for_each(
-      device, e.rows * e.heads, KOKKOS_LAMBDA(const std::size_t i) {
+      device, {"attention", 2 * e.rows * (e.heads + e.kv_heads * e.longest) * e.head_width * sizeof(T)}, e.rows * e.heads,
+      KOKKOS_LAMBDA(const std::size_t i) {
         const std::size_t row = i / all.heads, head = i % all.heads, width = all.head_width;
         T* const to = out + i * width;
         if (place.sequences[row] < 0) {

@@ -29,7 +29,8 @@ void add_to_channels(Device<Exec>& device, std::size_t samples, std::size_t chan
   using V = detail::lanes_for<Exec, T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, samples * channels, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"convolution", 2 * samples * channels * pixels * sizeof(T)}, samples * channels,
+      KOKKOS_LAMBDA(std::size_t row, Team team) {
         const V add = V(accumulate_t<T>(bias[row % channels]));
         team.template sweep<V>(pixels, [&](std::size_t i, std::size_t count) {
           (V::load(y + row * pixels + i, count) + add).store(y + row * pixels + i, count);
@@ -43,7 +44,7 @@ void sum_channels(Device<Exec>& device, std::size_t samples, std::size_t channel
   using V = detail::lanes_for<Exec, T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, channels, KOKKOS_LAMBDA(std::size_t c, Team team) {
+      device, {"convolution", samples * channels * pixels * sizeof(T)}, channels, KOKKOS_LAMBDA(std::size_t c, Team team) {
         accumulate_t<T> total = 0;
         for (std::size_t n = 0; n < samples; ++n) {
           const T* from = x + (n * channels + c) * pixels;

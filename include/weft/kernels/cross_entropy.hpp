@@ -26,7 +26,7 @@ void row_max(Device<Exec>& device, std::size_t rows, std::size_t columns, std::s
   constexpr A lowest = Kokkos::Experimental::finite_min_v<A>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"cross_entropy", rows * (valid * sizeof(T) + sizeof(A))}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const A result = team.template maximum<V>(valid, logits + row * columns, lowest);
         if (team.leads()) max[row] = result;
       });
@@ -42,7 +42,8 @@ void softmax_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, s
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"cross_entropy", rows * (valid * sizeof(T) + 3 * sizeof(A) + sizeof(std::int32_t))}, rows,
+      KOKKOS_LAMBDA(std::size_t row, Team team) {
         const T* in = logits + row * columns;
         const A top = max[row];
         const A result = team.template total_of_powers<V>(valid, in, top);
@@ -71,7 +72,8 @@ requires(!detail::on_host<Exec>) void softmax_statistics(Device<Exec>& device, s
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"cross_entropy", rows * (valid * sizeof(T) + 3 * sizeof(A) + sizeof(std::int32_t))}, rows,
+      KOKKOS_LAMBDA(std::size_t row, Team team) {
         const T* in = logits + row * columns;
         const detail::PowerSum<A> powers = team.template powers<V>(valid, in);
         if (!team.leads()) return;
@@ -94,7 +96,8 @@ void cross_entropy_gradient(Device<Exec>& device, std::size_t rows, std::size_t 
   using Team = detail::row_team<Exec>;
   constexpr bool host = detail::on_host<Exec>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"cross_entropy", rows * ((valid + columns) * sizeof(T) + 2 * sizeof(A) + sizeof(std::int32_t))}, rows,
+      KOKKOS_LAMBDA(std::size_t row, Team team) {
         const T* in = logits + row * columns;
         T* out = gradient + row * columns;
         if (targets[row] < 0)
@@ -123,7 +126,8 @@ void cross_entropy_finish(Device<Exec>& device, std::size_t rows, std::size_t co
                           const std::int32_t* targets, std::int64_t first, double* loss_sum, T* gradient) {
   if (loss_sum != nullptr)
     detail::sum_blocks(
-        device, rows, loss_sum, KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
+        device, {"cross_entropy", rows * (2 * sizeof(accumulate_t<T>) + sizeof(std::int32_t))}, rows, loss_sum,
+        KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
           double total = 0;
           for (std::size_t row = begin; row < end; ++row)
             if (targets[row] >= 0) total += Kokkos::log(double(sum_exp[row])) - double(target_logit[row]);

@@ -29,7 +29,7 @@ void fill(Device<Exec>& device, std::size_t n, T* out, T value) {
   using V = detail::lanes_for<Exec, T>;
   const auto v = static_cast<accumulate_t<T>>(value);
   detail::for_lanes<V>(
-      device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) { V(v).store(out + i, count); });
+      device, {"fill", n * sizeof(T)}, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) { V(v).store(out + i, count); });
 }
 
 /// out[i] = a[i] + b[i]; `out` may be either of them.
@@ -37,7 +37,7 @@ template <class T, class Exec>
 void add(Device<Exec>& device, std::size_t n, const T* a, const T* b, T* out) {
   using V = detail::lanes_for<Exec, T>;
   detail::for_lanes<V>(
-      device, n,
+      device, {"elementwise", 3 * n * sizeof(T)}, n,
       KOKKOS_LAMBDA(std::size_t i, std::size_t count) { (V::load(a + i, count) + V::load(b + i, count)).store(out + i, count); });
 }
 
@@ -46,7 +46,7 @@ template <class T, class Exec>
 void multiply(Device<Exec>& device, std::size_t n, const T* a, const T* b, T* out) {
   using V = detail::lanes_for<Exec, T>;
   detail::for_lanes<V>(
-      device, n,
+      device, {"elementwise", 3 * n * sizeof(T)}, n,
       KOKKOS_LAMBDA(std::size_t i, std::size_t count) { (V::load(a + i, count) * V::load(b + i, count)).store(out + i, count); });
 }
 
@@ -55,7 +55,8 @@ template <class T, class Exec>
 void scale(Device<Exec>& device, std::size_t n, accumulate_t<T> factor, const T* x, T* out) {
   using V = detail::lanes_for<Exec, T>;
   detail::for_lanes<V>(
-      device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) { (V(factor) * V::load(x + i, count)).store(out + i, count); });
+      device, {"elementwise", 2 * n * sizeof(T)}, n,
+      KOKKOS_LAMBDA(std::size_t i, std::size_t count) { (V(factor) * V::load(x + i, count)).store(out + i, count); });
 }
 
 /// y[i] += factor * x[i], in accumulate_t<T>.
@@ -63,7 +64,7 @@ template <class T, class Y, class Exec>
 void axpy(Device<Exec>& device, std::size_t n, accumulate_t<T> factor, const T* x, Y* y) {
   using V = detail::lanes_for<Exec, T>;
   detail::for_lanes<V>(
-      device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
+      device, {"elementwise", n * (sizeof(T) + 2 * sizeof(Y))}, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
         (V::load(y + i, count) + V(factor) * V::load(x + i, count)).store(y + i, count);
       });
 }
@@ -73,7 +74,7 @@ template <class T, class A, class Exec>
 void accumulate(Device<Exec>& device, std::size_t n, const T* x, A* sum) {
   using V = detail::lanes_for<Exec, T>;
   detail::for_lanes<V>(
-      device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
+      device, {"elementwise", n * (sizeof(T) + 2 * sizeof(A))}, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
         (V::load(sum + i, count) + V::load(x + i, count)).store(sum + i, count);
       });
 }
@@ -84,12 +85,13 @@ requires(std::is_same_v<accumulate_t<From>, accumulate_t<To>>) void cast(Device<
                                                                          To* out) {
   using V = detail::lanes_for<Exec, From>;
   detail::for_lanes<V>(
-      device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) { V::load(x + i, count).store(out + i, count); });
+      device, {"cast", n * (sizeof(From) + sizeof(To))}, n,
+      KOKKOS_LAMBDA(std::size_t i, std::size_t count) { V::load(x + i, count).store(out + i, count); });
 }
 template <class From, class To, class Exec>
 requires(!std::is_same_v<accumulate_t<From>, accumulate_t<To>>) void cast(Device<Exec>& device, std::size_t n, const From* x,
                                                                           To* out) {
-  detail::for_each(device, n, detail::CastOne<From, To>{x, out});
+  detail::for_each(device, {"cast", n * (sizeof(From) + sizeof(To))}, n, detail::CastOne<From, To>{x, out});
 }
 
 /// out[r, c] = x[r, c] + bias[c]; rows are contiguous, `out` may be `x`.
@@ -98,7 +100,7 @@ void add_row(Device<Exec>& device, std::size_t rows, std::size_t columns, const 
   using V = detail::lanes_for<Exec, T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"elementwise", (2 * rows + 1) * columns * sizeof(T)}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         team.template sweep<V>(columns, [&](std::size_t i, std::size_t count) {
           (V::load(x + row * columns + i, count) + V::load(bias + i, count)).store(out + row * columns + i, count);
         });
@@ -111,7 +113,7 @@ void multiply_row(Device<Exec>& device, std::size_t rows, std::size_t columns, c
   using V = detail::lanes_for<Exec, T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"elementwise", (2 * rows + 1) * columns * sizeof(T)}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         team.template sweep<V>(columns, [&](std::size_t i, std::size_t count) {
           (V::load(x + row * columns + i, count) * V::load(gain + i, count)).store(out + row * columns + i, count);
         });
@@ -123,8 +125,8 @@ template <class T, class Exec>
 void column_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, std::size_t ld, accumulate_t<T>* out,
                  bool accumulate) {
   using V = detail::lanes_for<Exec, T>;
-  detail::sum_rows<V, 1>(device, rows, columns, detail::LoadRow<V, T>{x, ld}, detail::Outputs<accumulate_t<T>, 1>{{out}},
-                         accumulate);
+  detail::sum_rows<V, 1>(device, {"reduction", rows * columns * sizeof(T)}, rows, columns, detail::LoadRow<V, T>{x, ld},
+                         detail::Outputs<accumulate_t<T>, 1>{{out}}, accumulate);
 }
 
 }  // namespace weft::kernels

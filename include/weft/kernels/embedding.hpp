@@ -24,7 +24,8 @@ void embedding_forward(Device<Exec>& device, std::size_t tokens, std::size_t wid
   using Team = detail::row_team<Exec>;
   using A = accumulate_t<T>;
   detail::for_each_row(
-      device, tokens, KOKKOS_LAMBDA(std::size_t token, Team team) {
+      device, {"embedding", tokens * (2 * width * sizeof(T) + sizeof(std::int32_t))}, tokens,
+      KOKKOS_LAMBDA(std::size_t token, Team team) {
         const std::int64_t row = std::int64_t(ids[token]) - first;
         const bool here = row >= 0 && row < std::int64_t(rows_here);
         const T* from = table + (here ? std::size_t(row) * width : 0);
@@ -44,7 +45,8 @@ requires(detail::on_host<Exec>) void embedding_backward(Device<Exec>& device, st
   using V = detail::lanes_for<Exec, T>;
   constexpr std::size_t group = V::size == 1 ? 1 : 8 * V::size;  // columns of one work item: tokens are never split
   detail::for_each(
-      device, (width + group - 1) / group, KOKKOS_LAMBDA(std::size_t g) {
+      device, {"embedding", tokens * (width * (sizeof(T) + 2 * sizeof(accumulate_t<T>)) + sizeof(std::int32_t))},
+      (width + group - 1) / group, KOKKOS_LAMBDA(std::size_t g) {
         const std::size_t column = g * group, columns = width - column < group ? width - column : group;
         for (std::size_t token = 0; token < tokens; ++token) {
           const std::int64_t row = std::int64_t(ids[token]) - first;

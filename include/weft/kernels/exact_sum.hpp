@@ -59,7 +59,7 @@ void exact_squared_norm(Device<Exec>& device, std::size_t n, std::size_t first, 
   constexpr std::size_t chunk = 512 * exact_sum_block;
   const std::size_t before = first % exact_sum_block, chunks = (before + n + chunk - 1) / chunk;
   detail::for_each(
-      device, chunks, KOKKOS_LAMBDA(std::size_t c) {
+      device, {"gradient_norm", n * sizeof(T)}, chunks, KOKKOS_LAMBDA(std::size_t c) {
         std::int64_t local[exact_sum_words] = {};
         const std::size_t end = (c + 1) * chunk < before + n ? (c + 1) * chunk - before : n;
         for (std::size_t i = c == 0 ? 0 : c * chunk - before; i < end;) {

@@ -23,14 +23,15 @@ template <class T, class Exec, class F>
 void map(Device<Exec>& device, std::size_t n, const T* x, T* out, F f) {
   using V = detail::lanes_for<Exec, T>;
   detail::for_lanes<V>(
-      device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) { f(V::load(x + i, count)).store(out + i, count); });
+      device, {"elementwise", 2 * n * sizeof(T)}, n,
+      KOKKOS_LAMBDA(std::size_t i, std::size_t count) { f(V::load(x + i, count)).store(out + i, count); });
 }
 /// out[i] = f(a[i], b[i]); `out` may be either of them.
 template <class T, class Exec, class F>
 void map(Device<Exec>& device, std::size_t n, const T* a, const T* b, T* out, F f) {
   using V = detail::lanes_for<Exec, T>;
   detail::for_lanes<V>(
-      device, n,
+      device, {"elementwise", 3 * n * sizeof(T)}, n,
       KOKKOS_LAMBDA(std::size_t i, std::size_t count) { f(V::load(a + i, count), V::load(b + i, count)).store(out + i, count); });
 }
 /// out[i] = f(a[i], b[i], c[i]); `out` may be any of them.
@@ -38,7 +39,7 @@ template <class T, class Exec, class F>
 void map(Device<Exec>& device, std::size_t n, const T* a, const T* b, const T* c, T* out, F f) {
   using V = detail::lanes_for<Exec, T>;
   detail::for_lanes<V>(
-      device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
+      device, {"elementwise", 4 * n * sizeof(T)}, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
         f(V::load(a + i, count), V::load(b + i, count), V::load(c + i, count)).store(out + i, count);
       });
 }
@@ -227,23 +228,27 @@ void greater(Device<Exec>& device, std::size_t n, const T* a, const T* b, accumu
   using A = accumulate_t<T>;
   if (b == nullptr)
     detail::for_each(
-        device, n, KOKKOS_LAMBDA(std::size_t i) { out[i] = A(a[i]) > number ? 1 : 0; });
+        device, {"elementwise", n * (sizeof(T) + 1)}, n, KOKKOS_LAMBDA(std::size_t i) { out[i] = A(a[i]) > number ? 1 : 0; });
   else
     detail::for_each(
-        device, n, KOKKOS_LAMBDA(std::size_t i) { out[i] = A(a[i]) > A(b[i]) ? 1 : 0; });
+        device, {"elementwise", n * (2 * sizeof(T) + 1)}, n,
+        KOKKOS_LAMBDA(std::size_t i) { out[i] = A(a[i]) > A(b[i]) ? 1 : 0; });
 }
 /// out[i] = condition[i] != 0 ? a[i] : b[i]; 0 in place of an array that is null.
 template <class T, class C, class Exec>
 void select(Device<Exec>& device, std::size_t n, const C* condition, const T* a, const T* b, T* out) {
   if (b == nullptr)
     detail::for_each(
-        device, n, KOKKOS_LAMBDA(std::size_t i) { out[i] = condition[i] != 0 ? a[i] : T(accumulate_t<T>(0)); });
+        device, {"elementwise", n * (2 * sizeof(T) + sizeof(C))}, n,
+        KOKKOS_LAMBDA(std::size_t i) { out[i] = condition[i] != 0 ? a[i] : T(accumulate_t<T>(0)); });
   else if (a == nullptr)
     detail::for_each(
-        device, n, KOKKOS_LAMBDA(std::size_t i) { out[i] = condition[i] != 0 ? T(accumulate_t<T>(0)) : b[i]; });
+        device, {"elementwise", n * (2 * sizeof(T) + sizeof(C))}, n,
+        KOKKOS_LAMBDA(std::size_t i) { out[i] = condition[i] != 0 ? T(accumulate_t<T>(0)) : b[i]; });
   else
     detail::for_each(
-        device, n, KOKKOS_LAMBDA(std::size_t i) { out[i] = condition[i] != 0 ? a[i] : b[i]; });
+        device, {"elementwise", n * (3 * sizeof(T) + sizeof(C))}, n,
+        KOKKOS_LAMBDA(std::size_t i) { out[i] = condition[i] != 0 ? a[i] : b[i]; });
 }
 
 }  // namespace weft::kernels

@@ -43,6 +43,9 @@ void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, 
                                   .ldb = ldb,
                                   .ldc = ldc,
                                   .accumulate = accumulate};
+  if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
+    notes->product(double(m), double(n), double(k), double(detail::matmul_bytes<T, C>(shape)), data_type_of<T>);
+  const weft::detail::TracedWhole whole(device.trace());
   if constexpr (detail::on_host<Exec> && !std::is_same_v<T, bfloat16>) {  // of which oneDNN multiplies pairs
     if (m <= detail::few_rows && !shape.transpose_a && k != 0) return detail::matmul_few_rows(device, shape, a, b, c, bias);
   }
@@ -59,7 +62,7 @@ void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, 
   }
 #ifdef KOKKOS_ENABLE_CUDA
   if constexpr (std::is_same_v<Exec, Kokkos::Cuda>)
-    if (k != 0 && detail::matmul_cublas(device, shape, a, b, c, bias)) return;
+    if (k != 0 && device.rehearsal() == nullptr && detail::matmul_cublas(device, shape, a, b, c, bias)) return;
 #endif
   if constexpr (detail::on_host<Exec> && std::is_same_v<T, double>) detail::matmul_tiles(device, shape, a, b, c, bias);
   else detail::matmul_loops(device, shape, a, b, c, bias);

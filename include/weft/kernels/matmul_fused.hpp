@@ -14,12 +14,29 @@
 
 namespace weft::kernels {
 
+namespace detail {
+/// Notes a product by a device's library in a rehearsal, if the library has epilogues for T. `more`: the bytes of the epilogue.
+template <class T, class Exec>
+bool rehearsed_epilogue(Device<Exec>& device, std::size_t m, std::size_t n, std::size_t k, std::size_t more) {
+  if constexpr (!on_host<Exec> && sizeof(T) <= 4)
+    if (Rehearsal* const notes = device.rehearsal(); notes != nullptr && m * n * k != 0) [[unlikely]] {
+      const std::size_t bytes = ((m + n) * k + m * n) * sizeof(T) + more;
+      notes->product(double(m), double(n), double(k), double(bytes), data_type_of<T>);
+      const weft::detail::TracedWhole whole(device.trace());
+      notes->launched({"product", bytes});
+      return true;
+    }
+  return false;
+}
+}  // namespace detail
+
 /// before [m, n] = a op(b) + bias and after [m, n] = gelu(before), in its tanh form; a [m, k], op(b) [k, n], bias [n], all
 /// contiguous. Numerics: an epilogue applies GELU to the sum before it is rounded to T.
 template <class T, class Exec>
 void matmul_gelu(Device<Exec>& device, Transpose transpose_b, std::size_t m, std::size_t n, std::size_t k, const T* a, const T* b,
                  const T* bias, T* before, T* after) {
   const std::size_t ldb = transpose_b == Transpose::yes ? k : n;
+  if (detail::rehearsed_epilogue<T>(device, m, n, k, m * n * sizeof(T))) return;
 #ifdef KOKKOS_ENABLE_CUDA
   if constexpr (std::is_same_v<Exec, Kokkos::Cuda>)
     if (m != 0 && n != 0 && k != 0 && bias != nullptr &&
@@ -35,6 +52,7 @@ template <class T, class Exec>
 void matmul_gelu_backward(Device<Exec>& device, Transpose transpose_b, std::size_t m, std::size_t n, std::size_t k, const T* a,
                           const T* b, const T* before, T* c) {
   const std::size_t ldb = transpose_b == Transpose::yes ? k : n;
+  if (detail::rehearsed_epilogue<T>(device, m, n, k, m * n * sizeof(T))) return;
 #ifdef KOKKOS_ENABLE_CUDA
   if constexpr (std::is_same_v<Exec, Kokkos::Cuda>)
     if (m != 0 && n != 0 && k != 0 &&
@@ -54,9 +72,13 @@ template <Factor Summed, class T, class Exec>
 void matmul_sums(Device<Exec>& device, std::size_t m, std::size_t n, std::size_t k, const T* a, const T* b, accumulate_t<T>* c,
                  bool accumulate, accumulate_t<T>* sums) {
   constexpr bool right = Summed == Factor::right;
+  const std::size_t gradient = m * n * ((accumulate ? 2 : 1) * sizeof(*c) - sizeof(T));  // beyond what T would take
+  if (detail::rehearsed_epilogue<T>(device, m, n, k, gradient + (right ? n : m) * sizeof(*sums))) return;
 #ifdef KOKKOS_ENABLE_CUDA
   if constexpr (std::is_same_v<Exec, Kokkos::Cuda>)
-    if (m != 0 && n != 0 && k != 0 && detail::matmul_sums_cublas(device, right, m, n, k, a, b, c, accumulate, sums)) return;
+    if (m != 0 && n != 0 && k != 0 && device.rehearsal() == nullptr &&
+        detail::matmul_sums_cublas(device, right, m, n, k, a, b, c, accumulate, sums))
+      return;
 #endif
   matmul<T, accumulate_t<T>>(device, Transpose::yes, Transpose::no, m, n, k, a, m, b, n, c, n, accumulate);
   column_sums<T>(device, k, right ? n : m, right ? b : a, right ? n : m, sums, false);

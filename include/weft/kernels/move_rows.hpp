@@ -19,7 +19,7 @@ void cast_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const 
   using V = detail::lanes_for<Exec, From>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"copy", rows * width * (sizeof(From) + sizeof(To))}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const From* in = from + row * from_stride;
         To* out = to + row * to_stride;
         team.template sweep<V>(width, [&](std::size_t i, std::size_t count) { V::load(in + i, count).store(out + i, count); });
@@ -33,7 +33,8 @@ void add_rows(Device<Exec>& device, std::size_t sequences, std::size_t rows, std
   using V = detail::lanes_for<Exec, A>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, sequences * rows, KOKKOS_LAMBDA(std::size_t item, Team team) {
+      device, {"elementwise", 3 * sequences * rows * width * sizeof(A)}, sequences * rows,
+      KOKKOS_LAMBDA(std::size_t item, Team team) {
         const std::size_t at = (item / rows * step + item % rows) * width;
         team.template sweep<V>(width, [&](std::size_t i, std::size_t count) {
           (V::load(to + at + i, count) + V::load(from + at + i, count)).store(to + at + i, count);
@@ -49,7 +50,7 @@ void order_rows(Device<Exec>& device, std::size_t length, std::size_t ranks, std
   using V = detail::lanes_for<Exec, T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, ranks * rows, KOKKOS_LAMBDA(std::size_t item, Team team) {
+      device, {"copy", 2 * ranks * rows * width * sizeof(T)}, ranks * rows, KOKKOS_LAMBDA(std::size_t item, Team team) {
         const std::size_t ordered = weft::detail::Zigzag{length, ranks, item / rows}.row(item % rows);
         const T* in = from + (back ? ordered : item) * width;
         T* out = to + (back ? item : ordered) * width;
@@ -64,7 +65,7 @@ void sum_parts(Device<Exec>& device, std::size_t rows, std::size_t width, std::s
   using V = detail::lanes_for<Exec, T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"reduction", (parts + 1) * rows * width * sizeof(T)}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const T* in = from + row * from_stride;
         T* out = to + row * to_stride;
         team.template sweep<V>(width, [&](std::size_t i, std::size_t count) {

@@ -24,7 +24,8 @@ void combine(Device<Exec>& device, std::size_t n, double a, const T* x, double c
   using A = accumulate_t<T>;
   const A first = A(a), second = A(c);
   weft::detail::for_each_index(
-      device, n, KOKKOS_LAMBDA(const std::size_t i) { out[i] = T(first * A(x[i]) + second * A(y[i])); });
+      device, {"optimizer", n * (2 * sizeof(T) + sizeof(Y))}, n,
+      KOKKOS_LAMBDA(const std::size_t i) { out[i] = T(first * A(x[i]) + second * A(y[i])); });
 }
 
 }  // namespace detail
@@ -48,7 +49,8 @@ void newton_schulz(Device<Exec>& device, std::size_t rows, std::size_t columns, 
     *square = static_cast<T*>(memory[4].get());
   squared_norm(device, size, static_cast<const A*>(x), sum);
   weft::detail::for_each_index(
-      device, size, KOKKOS_LAMBDA(const std::size_t i) { here[i] = T(A(1 / (Kokkos::sqrt(*sum) + 1e-7)) * x[i]); });
+      device, {"optimizer", size * (sizeof(A) + sizeof(T))}, size,
+      KOKKOS_LAMBDA(const std::size_t i) { here[i] = T(A(1 / (Kokkos::sqrt(*sum) + 1e-7)) * x[i]); });
   for (int step = 0; step < steps; ++step) {
     const Transpose no = Transpose::no, yes = Transpose::yes;
     matmul<T, T>(device, wide ? no : yes, wide ? yes : no, small, small, large, here, columns, here, columns, gram, small);
@@ -59,7 +61,7 @@ void newton_schulz(Device<Exec>& device, std::size_t rows, std::size_t columns, 
     detail::combine<T, T>(device, size, a, here, 1, next, here);
   }
   weft::detail::for_each_index(
-      device, size, KOKKOS_LAMBDA(const std::size_t i) { x[i] = A(here[i]); });
+      device, {"optimizer", size * (sizeof(A) + sizeof(T))}, size, KOKKOS_LAMBDA(const std::size_t i) { x[i] = A(here[i]); });
 }
 
 }  // namespace weft::kernels

@@ -22,7 +22,7 @@ void layer_norm_forward(Device<Exec>& device, std::size_t rows, std::size_t widt
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"norm", 2 * ((rows + 1) * width * sizeof(T) + rows * sizeof(A))}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const T* in = x + row * width;
         const V total = team.template add_up<V>(width, [&](std::size_t i, std::size_t count) { return V::load(in + i, count); });
         const A center = sum(total) / A(width);
@@ -50,7 +50,8 @@ void layer_norm_backward_input(Device<Exec>& device, std::size_t rows, std::size
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"norm", ((accumulate ? 4 : 3) * rows + 1) * width * sizeof(T) + 2 * rows * sizeof(A)}, rows,
+      KOKKOS_LAMBDA(std::size_t row, Team team) {
         const std::size_t at = row * width;
         const V center = V(mean[row]), inverse = V(rstd[row]);
         const auto sums = team.template add_up<V>(width, [&](std::size_t i, std::size_t count) {
@@ -98,7 +99,8 @@ void layer_norm_backward_weight(Device<Exec>& device, std::size_t rows, std::siz
                                 const accumulate_t<T>* mean, const accumulate_t<T>* rstd, const T* dy, accumulate_t<T>* dgain,
                                 accumulate_t<T>* dbias, bool accumulate) {
   using V = detail::lanes_for<Exec, T>;
-  detail::sum_rows<V, 2>(device, rows, width, detail::LayerNormWeight<V, T>{x, dy, mean, rstd, width},
+  detail::sum_rows<V, 2>(device, {"norm", 2 * rows * (width * sizeof(T) + sizeof(accumulate_t<T>))}, rows, width,
+                         detail::LayerNormWeight<V, T>{x, dy, mean, rstd, width},
                          detail::Outputs<accumulate_t<T>, 2>{{dgain, dbias}}, accumulate);
 }
 
@@ -110,7 +112,7 @@ void rms_norm_forward(Device<Exec>& device, std::size_t rows, std::size_t width,
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"norm", (2 * rows + 1) * width * sizeof(T) + rows * sizeof(A)}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const T* in = x + row * width;
         const V squares = team.template add_up<V>(width, [&](std::size_t i, std::size_t count) {
           const V v = V::load(in + i, count);
@@ -132,7 +134,8 @@ void rms_norm_backward_input(Device<Exec>& device, std::size_t rows, std::size_t
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"norm", ((accumulate ? 4 : 3) * rows + 1) * width * sizeof(T) + rows * sizeof(A)}, rows,
+      KOKKOS_LAMBDA(std::size_t row, Team team) {
         const std::size_t at = row * width;
         const V inverse = V(rstd[row]);
         const V sum_gn = team.template add_up<V>(width, [&](std::size_t i, std::size_t count) {
@@ -153,8 +156,9 @@ template <class T, class Exec>
 void rms_norm_backward_weight(Device<Exec>& device, std::size_t rows, std::size_t width, const T* x, const accumulate_t<T>* rstd,
                               const T* dy, accumulate_t<T>* dgain, bool accumulate) {
   using V = detail::lanes_for<Exec, T>;
-  detail::sum_rows<V, 1>(device, rows, width, detail::RmsNormWeight<V, T>{x, dy, rstd, width},
-                         detail::Outputs<accumulate_t<T>, 1>{{dgain}}, accumulate);
+  detail::sum_rows<V, 1>(device, {"norm", rows * (2 * width * sizeof(T) + sizeof(accumulate_t<T>))}, rows, width,
+                         detail::RmsNormWeight<V, T>{x, dy, rstd, width}, detail::Outputs<accumulate_t<T>, 1>{{dgain}},
+                         accumulate);
 }
 
 }  // namespace weft::kernels

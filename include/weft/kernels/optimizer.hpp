@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <weft/core/scalar.hpp>
+#include <weft/device/host_copies.hpp>
 #include <weft/kernels/detail/loops.hpp>
 
 namespace weft::kernels {
@@ -24,7 +25,7 @@ void squared_norm(Device<Exec>& device, std::size_t n, const T* g, double* out) 
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
   detail::sum_blocks(
-      device, n, out, KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
+      device, {"gradient_norm", n * sizeof(T)}, n, out, KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
         double total = 0;
         for (std::size_t i = begin; i < end;) {  // short sums in float, long ones in double
           const std::size_t stop = end - i < 1024 ? end : i + 1024;
@@ -64,6 +65,7 @@ struct NormTable {
   };
   std::vector<NormPart<T>> parts;
   std::vector<Piece> pieces;
+  std::size_t elements = 0;        // of all parts
   std::vector<std::size_t> first;  // piece of each part, and the number of all
   weft::detail::Buffer on_device;  // pieces, then first
 
@@ -71,26 +73,16 @@ struct NormTable {
   void update(Device<Exec>& device, std::span<const NormPart<T>> of) {
     if (std::equal(parts.begin(), parts.end(), of.begin(), of.end())) return;
     parts.assign(of.begin(), of.end());
-    pieces.clear(), first.assign(1, 0);
+    pieces.clear(), first.assign(1, 0), elements = 0;
     for (const auto& [data, n] : parts) {
       for (std::size_t i = 0; i < n; i += piece) pieces.push_back({data + i, n - i < piece ? n - i : piece});
-      first.push_back(pieces.size());
+      first.push_back(pieces.size()), elements += n;
     }
     const std::size_t bytes = pieces.size() * sizeof(Piece), words = first.size() * sizeof(std::size_t);
     on_device = device.allocate_persistent(bytes + words);
-    copy(device, pieces.data(), 0, bytes);
-    copy(device, first.data(), bytes, words);
+    weft::detail::copy_to_device(device, on_device.get(), pieces.data(), bytes);
+    weft::detail::copy_to_device(device, static_cast<char*>(on_device.get()) + bytes, first.data(), words);
     device.exec().fence("weft: the table of squared_norms");
-  }
-
- private:
-  template <class Exec>
-  void copy(Device<Exec>& device, const void* from, std::size_t at, std::size_t bytes) {
-    using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
-    Kokkos::View<const char*, Kokkos::HostSpace, Unmanaged> host(static_cast<const char*>(from), bytes);
-    Kokkos::deep_copy(
-        device.exec(),
-        Kokkos::View<char*, typename Exec::memory_space, Unmanaged>(static_cast<char*>(on_device.get()) + at, bytes), host);
   }
 };
 }  // namespace detail
@@ -114,7 +106,7 @@ requires(!detail::on_host<Exec>) void squared_norms(Device<Exec>& device, std::s
   const Piece* const pieces = static_cast<const Piece*>(table.on_device.get());
   const std::size_t* const first = reinterpret_cast<const std::size_t*>(pieces + count);
   detail::for_each_row(
-      device, count, KOKKOS_LAMBDA(std::size_t i, Team team) {
+      device, {"gradient_norm", table.elements * sizeof(T)}, count, KOKKOS_LAMBDA(std::size_t i, Team team) {
         const T* g = pieces[i].data;
         const double total = team.template total<double>((pieces[i].n + V::size - 1) / V::size, [&](std::size_t j, double& part) {
           const V x = V::load(g + j * V::size, pieces[i].n - j * V::size);
@@ -123,7 +115,7 @@ requires(!detail::on_host<Exec>) void squared_norms(Device<Exec>& device, std::s
         if (team.leads()) partial[i] = total;
       });
   detail::for_each_row(
-      device, parts.size(), KOKKOS_LAMBDA(std::size_t p, Team team) {
+      device, {"gradient_norm", (count + parts.size()) * sizeof(double)}, parts.size(), KOKKOS_LAMBDA(std::size_t p, Team team) {
         const double* from = partial + first[p];
         const double total =
             team.template total<double>(first[p + 1] - first[p], [&](std::size_t i, double& part) { part += from[i]; });
@@ -132,6 +124,14 @@ requires(!detail::on_host<Exec>) void squared_norms(Device<Exec>& device, std::s
 }
 
 namespace detail {
+/// That an update reads and writes of each element of a parameter and its master copy; either may be null.
+template <class P>
+std::size_t weight_bytes(const P* parameter, const accumulate_t<P>* master) {
+  constexpr std::size_t reads = std::is_same_v<P, accumulate_t<P>> ? 0 : 1;  // see values_before
+  if (master == nullptr) return 2 * sizeof(P);
+  return 2 * sizeof(*master) + (parameter == nullptr ? 0 : (reads + 1) * sizeof(P));
+}
+
 /// The values from which an update starts: those of the master copy. If a 16-bit parameter is not the rounding of its master
 /// value, the program wrote the parameter after the last update, and the written value counts.
 template <class V, class P>
@@ -168,7 +168,8 @@ void adamw_update(Device<Exec>& device, std::size_t n, P* parameter, accumulate_
   const A keep = A(1 - options.learning_rate * options.weight_decay), step = A(options.learning_rate / options.bias_correction1);
   const A correction = A(1 / std::sqrt(options.bias_correction2)), epsilon = A(options.epsilon);
   detail::for_lanes<V>(
-      device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
+      device, {"optimizer", n * (sizeof(G) + 4 * sizeof(A) + detail::weight_bytes(parameter, master))}, n,
+      KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
         const V g = V(scale) * V::load(gradient + i, count);
         const V first = V(beta1) * V::load(m + i, count) + V(one_less_beta1) * g;
         const V second = V(beta2) * V::load(v + i, count) + V(one_less_beta2) * g * g;
@@ -201,7 +202,9 @@ void sgd_update(Device<Exec>& device, std::size_t n, P* parameter, accumulate_t<
   const A factor = A(options.momentum);
   const bool nesterov = options.nesterov;
   detail::for_lanes<V>(
-      device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
+      device,
+      {"optimizer", n * (sizeof(G) + (momentum == nullptr ? 0 : 2) * sizeof(A) + detail::weight_bytes(parameter, master))}, n,
+      KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
         const V old = detail::values_before<V>(parameter, master, i, count);
         V g = V(scale) * V::load(gradient + i, count) + V(decay) * old;
         if (momentum != nullptr) {
@@ -223,7 +226,7 @@ void momentum_direction(Device<Exec>& device, std::size_t n, const A* gradient, 
   using V = detail::lanes_for<Exec, A>;
   const A scale = A(gradient_scale), factor = A(momentum);
   detail::for_lanes<V>(
-      device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
+      device, {"optimizer", 4 * n * sizeof(A)}, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
         const V g = V(scale) * V::load(gradient + i, count);
         const V sum = V(factor) * V::load(buffer + i, count) + g;
         sum.store(buffer + i, count);
@@ -239,7 +242,8 @@ void direction_update(Device<Exec>& device, std::size_t n, P* parameter, accumul
   using A = accumulate_t<P>;
   const A kept = A(keep), length = A(step);
   detail::for_lanes<V>(
-      device, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
+      device, {"optimizer", n * (sizeof(A) + detail::weight_bytes(parameter, master))}, n,
+      KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
         const V old = detail::values_before<V>(parameter, master, i, count);
         const V updated = V(kept) * old - V(length) * V::load(direction + i, count);
         if (parameter != nullptr) updated.store(parameter + i, count);

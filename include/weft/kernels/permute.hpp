@@ -46,7 +46,7 @@ void permute(Device<Exec>& device, const Permutation& p, const T* x, T* y) {
   if (p.rows() * p.extents[3] == 0) return;
   if (p.strides[3] == 1)
     return detail::for_each(
-        device, p.rows(), KOKKOS_LAMBDA(std::size_t row) {
+        device, {"copy", 2 * p.rows() * p.extents[3] * sizeof(T)}, p.rows(), KOKKOS_LAMBDA(std::size_t row) {
           const std::size_t c = row % p.extents[2], b = row / p.extents[2] % p.extents[1], a = row / p.extents[2] / p.extents[1];
           const T* from = x + a * p.strides[0] + b * p.strides[1] + c * p.strides[2];
           T* to = y + row * p.extents[3];
@@ -61,7 +61,7 @@ void permute(Device<Exec>& device, const Permutation& p, const T* x, T* y) {
                     vs = p.extents[v], from_u = p.strides[u], from_v = p.strides[v], to_u = to_stride[u], to_v = to_stride[v],
                     from_column = p.strides[3], to_row = to_stride[fast];
   detail::for_each(
-      device, us * vs * blocks, KOKKOS_LAMBDA(std::size_t item) {
+      device, {"copy", 2 * p.rows() * p.extents[3] * sizeof(T)}, us * vs * blocks, KOKKOS_LAMBDA(std::size_t item) {
         const std::size_t first = item % blocks * square, last = first + square < rows ? first + square : rows,
                           matrix = item / blocks;
         const T* from = x + matrix / vs * from_u + matrix % vs * from_v;

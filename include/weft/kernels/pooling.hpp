@@ -22,7 +22,8 @@ void max_pool(Device<Exec>& device, const ConvolutionShape& s, const T* x, T* y,
   using A = accumulate_t<T>;
   const std::size_t out_height = s.out_height(), out_width = s.out_width();
   detail::for_each(
-      device, s.samples * s.in * out_height, KOKKOS_LAMBDA(std::size_t row) {
+      device, {"pooling", s.samples * s.in * (s.pixels() * sizeof(T) + s.out_pixels() * (sizeof(T) + sizeof(std::int32_t)))},
+      s.samples * s.in * out_height, KOKKOS_LAMBDA(std::size_t row) {
         const std::size_t plane = row / out_height, top = row % out_height * s.stride;
         const std::size_t y0 = top > s.padding ? top - s.padding : 0,
                           y1 = top + s.kernel_height < s.height + s.padding ? top + s.kernel_height - s.padding : s.height;
@@ -51,7 +52,8 @@ void max_pool_backward(Device<Exec>& device, const ConvolutionShape& s, const T*
   using A = accumulate_t<T>;
   const std::size_t windows = s.out_pixels(), pixels = s.pixels();
   detail::for_each(
-      device, s.samples * s.in, KOKKOS_LAMBDA(std::size_t plane) {
+      device, {"pooling", s.samples * s.in * (s.pixels() * sizeof(T) + s.out_pixels() * (sizeof(T) + sizeof(std::int32_t)))},
+      s.samples * s.in, KOKKOS_LAMBDA(std::size_t plane) {
         T* to = dx + plane * pixels;
         for (std::size_t i = 0; i < pixels; ++i) to[i] = T(A(0));
         for (std::size_t i = 0; i < windows; ++i) {
@@ -68,7 +70,8 @@ void average_pool(Device<Exec>& device, const ConvolutionShape& s, const T* x, T
   const std::size_t out_height = s.out_height(), out_width = s.out_width();
   const A factor = A(1) / A(s.kernel_pixels());
   detail::for_each(
-      device, s.samples * s.in * out_height, KOKKOS_LAMBDA(std::size_t row) {
+      device, {"pooling", s.samples * s.in * (s.pixels() + s.out_pixels()) * sizeof(T)}, s.samples * s.in * out_height,
+      KOKKOS_LAMBDA(std::size_t row) {
         const std::size_t plane = row / out_height, top = row % out_height * s.stride;
         const std::size_t y0 = top > s.padding ? top - s.padding : 0,
                           y1 = top + s.kernel_height < s.height + s.padding ? top + s.kernel_height - s.padding : s.height;
@@ -90,7 +93,8 @@ void average_pool_backward(Device<Exec>& device, const ConvolutionShape& s, cons
   const std::size_t out_height = s.out_height(), out_width = s.out_width();
   const A factor = A(1) / A(s.kernel_pixels());
   detail::for_each(
-      device, s.samples * s.in * s.height, KOKKOS_LAMBDA(std::size_t row) {
+      device, {"pooling", s.samples * s.in * (s.pixels() + s.out_pixels()) * sizeof(T)}, s.samples * s.in * s.height,
+      KOKKOS_LAMBDA(std::size_t row) {
         const std::size_t plane = row / s.height, iy = row % s.height + s.padding;
         // The windows that cover a pixel at i begin at multiples of the stride in (i - kernel, i].
         const std::size_t oy0 = iy < s.kernel_height ? 0 : (iy - s.kernel_height) / s.stride + 1,

@@ -24,7 +24,8 @@ requires(detail::on_host<Exec>) void quantise(Device<Exec>& device, std::size_t 
                                               accumulate_t<T>* scales) {
   using A = accumulate_t<T>;
   detail::for_each(
-      device, quantised_blocks(n), KOKKOS_LAMBDA(std::size_t block) {
+      device, {"quantise", n * (sizeof(T) + 1) + quantised_blocks(n) * sizeof(A)}, quantised_blocks(n),
+      KOKKOS_LAMBDA(std::size_t block) {
         const std::size_t begin = block * quantised_block, end = begin + quantised_block < n ? begin + quantised_block : n;
         A largest = A(0), poison = A(0);
         for (std::size_t i = begin; i < end; ++i) {
@@ -49,7 +50,8 @@ requires(!detail::on_host<Exec>) void quantise(Device<Exec>& device, std::size_t
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, quantised_blocks(n), KOKKOS_LAMBDA(std::size_t block, Team team) {
+      device, {"quantise", n * (sizeof(T) + 1) + quantised_blocks(n) * sizeof(A)}, quantised_blocks(n),
+      KOKKOS_LAMBDA(std::size_t block, Team team) {
         const std::size_t begin = block * quantised_block, here = n - begin < quantised_block ? n - begin : quantised_block;
         const A largest = team.template largest<A>(here, A(0), [&](std::size_t i) {
           const A value = A(x[begin + i]);
@@ -73,7 +75,8 @@ void dequantise(Device<Exec>& device, std::size_t n, const std::int8_t* integers
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, quantised_blocks(n), KOKKOS_LAMBDA(std::size_t block, Team team) {
+      device, {"quantise", n * (sizeof(T) + 1) + quantised_blocks(n) * sizeof(A)}, quantised_blocks(n),
+      KOKKOS_LAMBDA(std::size_t block, Team team) {
         const std::size_t begin = block * quantised_block, here = n - begin < quantised_block ? n - begin : quantised_block;
         const A scale = scales[block];
         team.each(here, [&](std::size_t i) { out[begin + i] = T(A(integers[begin + i]) * scale); });

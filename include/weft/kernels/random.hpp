@@ -23,7 +23,7 @@ template <class T, class Exec>
 void initialise_normal(Device<Exec>& device, std::size_t rows, std::size_t columns, T* out, std::uint64_t key,
                        std::size_t first_row, std::size_t first_column, std::size_t row_width, double mean, double deviation) {
   weft::detail::for_each_entry(
-      device, rows, columns, KOKKOS_LAMBDA(std::size_t row, std::size_t column) {
+      device, {"initialise", rows * columns * sizeof(T)}, rows, columns, KOKKOS_LAMBDA(std::size_t row, std::size_t column) {
         const std::uint64_t index = std::uint64_t(first_row + row) * row_width + first_column + column;
         out[row * columns + column] = T(accumulate_t<T>(mean + deviation * Philox::normal(key, index)));
       });
@@ -34,7 +34,7 @@ template <class T, class Exec>
 void initialise_uniform(Device<Exec>& device, std::size_t rows, std::size_t columns, T* out, std::uint64_t key,
                         std::size_t first_row, std::size_t first_column, std::size_t row_width, double low, double high) {
   weft::detail::for_each_entry(
-      device, rows, columns, KOKKOS_LAMBDA(std::size_t row, std::size_t column) {
+      device, {"initialise", rows * columns * sizeof(T)}, rows, columns, KOKKOS_LAMBDA(std::size_t row, std::size_t column) {
         const std::uint64_t index = std::uint64_t(first_row + row) * row_width + first_column + column;
         out[row * columns + column] = T(accumulate_t<T>(low + (high - low) * double(Philox::uniform(key, index))));
       });
@@ -45,7 +45,7 @@ template <class T, class Exec>
 void initialise_constant(Device<Exec>& device, std::size_t rows, std::size_t columns, T* out, std::uint64_t, std::size_t,
                          std::size_t, std::size_t, double value) {
   weft::detail::for_each_entry(
-      device, rows, columns,
+      device, {"initialise", rows * columns * sizeof(T)}, rows, columns,
       KOKKOS_LAMBDA(std::size_t row, std::size_t column) { out[row * columns + column] = T(accumulate_t<T>(value)); });
 }
 
@@ -61,7 +61,7 @@ requires(detail::on_host<Exec>) void dropout(Device<Exec>& device, std::size_t r
   constexpr std::size_t piece = 512;  // columns whose words are drawn together
   const A factor = A(1.0 / (1.0 - p));
   const std::uint32_t threshold = std::uint32_t(p * 0x1p24);
-  detail::for_each(device, rows, [=](std::size_t row) {
+  detail::for_each(device, {"dropout", (residual == nullptr ? 2 : 3) * rows * columns * sizeof(T)}, rows, [=](std::size_t row) {
     std::uint32_t words[piece + 2 * detail::philox_block];
     for (std::size_t column = 0; column < columns; column += piece) {
       const std::size_t here = std::min(piece, columns - column), at = row * columns + column;
@@ -87,7 +87,8 @@ requires(!detail::on_host<Exec>) void dropout(Device<Exec>& device, std::size_t 
   // Four elements share a draw and a thread; the first and the last draw of a row may reach beyond it.
   const std::size_t draws = columns / 4 + 2;
   detail::for_each(
-      device, rows * draws, KOKKOS_LAMBDA(std::size_t item) {
+      device, {"dropout", (residual == nullptr ? 2 : 3) * rows * columns * sizeof(T)}, rows * draws,
+      KOKKOS_LAMBDA(std::size_t item) {
         const std::size_t row = item / draws;
         const std::uint64_t first = std::uint64_t(first_row + row) * row_width + first_column, draw = (first >> 2) + item % draws;
         if (draw * 4 >= first + columns) return;

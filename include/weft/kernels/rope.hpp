@@ -104,14 +104,17 @@ requires(detail::on_host<Exec>) void rope(Device<Exec>& device, std::size_t rows
   using A = accumulate_t<T>;
   using V = detail::lanes_for<Exec, T>;
   if (head_width % 2 != 0) throw_error<ShapeError>({"rope: head_width(", head_width, ") is odd, values are rotated in pairs"});
+  if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
+    return notes->launched({"rope", rows * (2 * heads * head_width * sizeof(T) + sizeof(std::int32_t))});
   std::int32_t last = 0;
   for (std::size_t row = 0; row < rows; ++row) last = positions[row] > last ? positions[row] : last;
   const std::size_t half = head_width / 2;
   const A* table = device.template cache<detail::RopeTable<A>>().covering(std::size_t(last) + 1, half, frequencies);
-  detail::for_each(device, rows, [=](std::size_t row) {
-    const A* cosines = table + std::size_t(positions[row]) * 2 * half;
-    detail::rotate_heads<V>(heads, head_width, in + row * stride, out + row * out_stride, cosines, cosines + half, inverse);
-  });
+  detail::for_each(
+      device, {"rope", rows * (2 * heads * head_width * sizeof(T) + sizeof(std::int32_t))}, rows, [=](std::size_t row) {
+        const A* cosines = table + std::size_t(positions[row]) * 2 * half;
+        detail::rotate_heads<V>(heads, head_width, in + row * stride, out + row * out_stride, cosines, cosines + half, inverse);
+      });
 }
 template <class T, class Exec>
 requires(!detail::on_host<Exec>) void rope(Device<Exec>& device, std::size_t rows, std::size_t heads, std::size_t head_width,
@@ -122,7 +125,8 @@ requires(!detail::on_host<Exec>) void rope(Device<Exec>& device, std::size_t row
   const std::size_t half = head_width / 2;
   const RopeFrequencies turns = frequencies;  // a copy for the device
   detail::for_each(
-      device, rows * half, KOKKOS_LAMBDA(std::size_t i) {
+      device, {"rope", rows * (2 * heads * head_width * sizeof(T) + sizeof(std::int32_t))}, rows * half,
+      KOKKOS_LAMBDA(std::size_t i) {
         const std::size_t row = i / half, d = i % half;
         const double angle = detail::rope_angle(positions[row], d, head_width, turns);
         const A c = A(Kokkos::cos(angle)), s = A(inverse ? -Kokkos::sin(angle) : Kokkos::sin(angle));

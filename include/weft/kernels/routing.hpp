@@ -98,7 +98,7 @@ struct RouteRowBackward {
 template <class A, class Exec>
 void route(Device<Exec>& device, std::size_t rows, std::size_t experts, std::size_t k, const A* logits, const A* bias,
            bool chosen_only, A* probabilities, A* log_sum_exp, std::int32_t* chosen, A* weights) {
-  detail::for_each(device, rows,
+  detail::for_each(device, {"routing", rows * ((2 * experts + 1) * sizeof(A) + k * (sizeof(A) + sizeof(std::int32_t)))}, rows,
                    detail::RouteRow<A>{.experts = experts,
                                        .k = k,
                                        .logits = logits,
@@ -116,7 +116,7 @@ template <class A, class Exec>
 void route_backward(Device<Exec>& device, std::size_t rows, std::size_t experts, std::size_t k, const A* probabilities,
                     const A* log_sum_exp, const std::int32_t* chosen, const A* weights, const A* d_weights, bool chosen_only,
                     const A* balance, const std::int32_t* group, A z_scale, A* d_logits) {
-  detail::for_each(device, rows,
+  detail::for_each(device, {"routing", rows * ((2 * experts + 1) * sizeof(A) + k * (2 * sizeof(A) + sizeof(std::int32_t)))}, rows,
                    detail::RouteRowBackward<A>{.experts = experts,
                                                .k = k,
                                                .probabilities = probabilities,
@@ -140,7 +140,8 @@ void gather_rows(Device<Exec>& device, std::size_t count, std::size_t width, con
   using Team = detail::row_team<Exec>;
   using A = accumulate_t<T>;
   detail::for_each_row(
-      device, count, KOKKOS_LAMBDA(std::size_t i, Team team) {
+      device, {"routing", count * (2 * width * sizeof(T) + sizeof(std::int32_t))}, count,
+      KOKKOS_LAMBDA(std::size_t i, Team team) {
         if (order[i] < 0) {
           team.template sweep<V>(width, [&](std::size_t c, std::size_t n) { V(A(0)).store(out + i * width + c, n); });
           return;
@@ -161,7 +162,8 @@ void sum_places(Device<Exec>& device, std::size_t rows, std::size_t width, const
   using Team = detail::row_team<Exec>;
   using A = accumulate_t<T>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"routing", rows * ((k + 1) * width * sizeof(T) + k * sizeof(std::int32_t))}, rows,
+      KOKKOS_LAMBDA(std::size_t row, Team team) {
         team.template sweep<V>(width, [&](std::size_t c, std::size_t n) {
           V total = V(A(0));
           for (std::size_t slot = row * k; slot < (row + 1) * k; ++slot)
@@ -180,7 +182,8 @@ void dot_places(Device<Exec>& device, std::size_t rows, std::size_t width, const
   using Team = detail::row_team<Exec>;
   using A = accumulate_t<T>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"routing", rows * ((k + 1) * width * sizeof(T) + k * (sizeof(A) + sizeof(std::int32_t)))}, rows,
+      KOKKOS_LAMBDA(std::size_t row, Team team) {
         for (std::size_t slot = row * k; slot < (row + 1) * k; ++slot) {
           const T* from = place[slot] >= 0 ? y + std::size_t(place[slot]) * width : nullptr;
           const V total = team.template add_up<V>(from ? width : 0, [&](std::size_t c, std::size_t n) {

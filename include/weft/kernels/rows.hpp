@@ -21,7 +21,7 @@ template <class T, class Exec>
 void subtract(Device<Exec>& device, std::size_t n, const T* a, const T* b, T* out) {
   using A = accumulate_t<T>;
   weft::detail::for_each_index(
-      device, n, KOKKOS_LAMBDA(const std::size_t i) { out[i] = T(A(a[i]) - A(b[i])); });
+      device, {"elementwise", 3 * n * sizeof(T)}, n, KOKKOS_LAMBDA(const std::size_t i) { out[i] = T(A(a[i]) - A(b[i])); });
 }
 
 /// out[i] = a[i] / b[i]; `out` may be either of them.
@@ -29,7 +29,7 @@ template <class T, class Exec>
 void divide(Device<Exec>& device, std::size_t n, const T* a, const T* b, T* out) {
   using A = accumulate_t<T>;
   weft::detail::for_each_index(
-      device, n, KOKKOS_LAMBDA(const std::size_t i) { out[i] = T(A(a[i]) / A(b[i])); });
+      device, {"elementwise", 3 * n * sizeof(T)}, n, KOKKOS_LAMBDA(const std::size_t i) { out[i] = T(A(a[i]) / A(b[i])); });
 }
 
 /// out[i] = x[i] * *factor, with the factor in the device's memory.
@@ -37,7 +37,8 @@ template <class T, class S, class Exec>
 void multiply_scalar(Device<Exec>& device, std::size_t n, const T* x, const S* factor, T* out) {
   using A = accumulate_t<T>;
   weft::detail::for_each_index(
-      device, n, KOKKOS_LAMBDA(const std::size_t i) { out[i] = T(A(x[i]) * static_cast<A>(*factor)); });
+      device, {"elementwise", 2 * n * sizeof(T)}, n,
+      KOKKOS_LAMBDA(const std::size_t i) { out[i] = T(A(x[i]) * static_cast<A>(*factor)); });
 }
 
 /// out[i] = *value, with the value in the device's memory.
@@ -45,7 +46,7 @@ template <class T, class S, class Exec>
 void fill_scalar(Device<Exec>& device, std::size_t n, const S* value, T* out) {
   using A = accumulate_t<T>;
   weft::detail::for_each_index(
-      device, n, KOKKOS_LAMBDA(const std::size_t i) { out[i] = T(static_cast<A>(*value)); });
+      device, {"fill", n * sizeof(T)}, n, KOKKOS_LAMBDA(const std::size_t i) { out[i] = T(static_cast<A>(*value)); });
 }
 
 /// *out = sum of a[i] * b[i], or of a[i] if b is null; added in double.
@@ -53,7 +54,7 @@ template <class T, class Exec>
 void dot(Device<Exec>& device, std::size_t n, const T* a, const T* b, double* out) {
   using A = accumulate_t<T>;
   detail::sum_blocks(
-      device, n, out, KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
+      device, {"reduction", (b == nullptr ? 1 : 2) * n * sizeof(T)}, n, out, KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
         double sum = 0;
         for (std::size_t i = begin; i < end; ++i) sum += double(A(a[i])) * (b == nullptr ? 1.0 : double(A(b[i])));
         return sum;
@@ -67,7 +68,7 @@ void row_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, const
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"reduction", rows * (columns * sizeof(T) + sizeof(A))}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const A sum = team.template total<A>(columns, [&](std::size_t c, A& part) { part += A(x[row * columns + c]); });
         if (team.leads()) out[row] = factor * sum;
       });
@@ -79,7 +80,7 @@ void multiply_column(Device<Exec>& device, std::size_t rows, std::size_t columns
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"elementwise", rows * (2 * columns * sizeof(T) + sizeof(V))}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const A factor = A(v[row]);
         team.each(columns, [&](std::size_t c) { out[row * columns + c] = T(A(x[row * columns + c]) * factor); });
       });
@@ -91,7 +92,7 @@ void divide_column(Device<Exec>& device, std::size_t rows, std::size_t columns, 
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"elementwise", rows * (2 * columns * sizeof(T) + sizeof(V))}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const A divisor = A(v[row]);
         team.each(columns, [&](std::size_t c) { out[row * columns + c] = T(A(x[row * columns + c]) / divisor); });
       });
@@ -103,7 +104,7 @@ void spread_column(Device<Exec>& device, std::size_t rows, std::size_t columns, 
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"elementwise", rows * (columns * sizeof(T) + sizeof(V))}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const T value = T(factor * A(v[row]));
         team.each(columns, [&](std::size_t c) { out[row * columns + c] = value; });
       });
@@ -115,7 +116,7 @@ void spread_row(Device<Exec>& device, std::size_t rows, std::size_t columns, con
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"elementwise", columns * (rows * sizeof(T) + sizeof(V))}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         team.each(columns, [&](std::size_t c) { out[row * columns + c] = T(A(v[c])); });
       });
 }
@@ -127,7 +128,7 @@ void exp_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, std::
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"softmax", rows * (valid * sizeof(T) + 2 * sizeof(A))}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const A sum = team.template total<A>(
             valid, [&](std::size_t c, A& part) { part += Kokkos::exp(A(x[row * columns + c]) - maximum[row]); });
         if (team.leads()) out[row] = sum;
@@ -138,7 +139,8 @@ void exp_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, std::
 template <class A, class Exec>
 void finish_log_sum_exp(Device<Exec>& device, std::size_t rows, const A* maximum, A* sums) {
   weft::detail::for_each_index(
-      device, rows, KOKKOS_LAMBDA(const std::size_t row) { sums[row] = maximum[row] + Kokkos::log(sums[row]); });
+      device, {"softmax", 3 * rows * sizeof(A)}, rows,
+      KOKKOS_LAMBDA(const std::size_t row) { sums[row] = maximum[row] + Kokkos::log(sums[row]); });
 }
 
 /// out[r, c] = x[r, c] - lse[r] if Log, its exp otherwise; times g[r] unless g is null. 0 for c >= valid.
@@ -148,7 +150,7 @@ void normalise_rows(Device<Exec>& device, std::size_t rows, std::size_t columns,
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"softmax", rows * ((valid + columns) * sizeof(T) + sizeof(A))}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const A factor = g == nullptr ? A(1) : g[row];
         team.each(columns, [&](std::size_t c) {
           const std::size_t at = row * columns + c;
@@ -164,7 +166,7 @@ void softmax_backward(Device<Exec>& device, std::size_t rows, std::size_t column
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"softmax", 3 * rows * columns * sizeof(T)}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const std::size_t first = row * columns;
         const A sum = team.template total<A>(columns, [&](std::size_t c, A& part) { part += A(y[first + c]) * A(g[first + c]); });
         team.each(columns, [&](std::size_t c) { dx[first + c] = T(A(y[first + c]) * (A(g[first + c]) - sum)); });
@@ -177,7 +179,7 @@ void log_softmax_backward(Device<Exec>& device, std::size_t rows, std::size_t co
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"softmax", 3 * rows * columns * sizeof(T)}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const std::size_t first = row * columns;
         const A sum = team.template total<A>(columns, [&](std::size_t c, A& part) { part += A(g[first + c]); });
         team.each(columns, [&](std::size_t c) { dx[first + c] = T(A(g[first + c]) - Kokkos::exp(A(y[first + c])) * sum); });

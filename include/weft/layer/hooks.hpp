@@ -101,7 +101,7 @@ template <class Device>
 void open_layer_gradient(Device& device, ParameterState& state) {
   if (state.gradients().layer_buffer()) return;
   if (Hooks* sharder = state.storage().sharder()) sharder->open_gradient(state);
-  else state.gradients().set_buffer(device.allocate_persistent(state.gradient_bytes()));
+  else state.gradients().set_buffer(device.allocate_persistent(state.gradient_bytes(), MemoryCategory::gradients));
 }
 
 }  // namespace detail

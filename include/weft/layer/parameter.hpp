@@ -112,7 +112,7 @@ WEFT_COLD void make_parameter(const Context& context, ParameterState& state) {
   for (auto* hooks : context.engine.hooks) taken = hooks->allocate(state) || taken;
   if (state.info().later & ~state.sharded()) state.storage().count_elsewhere();
   if (taken) return;
-  state.storage().set_value(context.device().allocate_persistent(state.bytes()));
+  state.storage().set_value(context.device().allocate_persistent(state.bytes(), MemoryCategory::parameters));
   initialise_parameter<T>(context.device(), state, context.env.seed);
 }
 

@@ -57,7 +57,7 @@ class ParameterState {
   std::size_t kept() const { return storage_.sharder() ? storage_.kept().size : size(); }  ///< elements
   DataType kept_type() const { return storage_.sharder() ? storage_.kept().type : type(); }
   DataType kept_gradient_type() const { return storage_.sharder() ? storage_.kept().gradient_type : gradient_type(); }
-  const std::vector<Run>& runs() const { return storage_.sharder() ? storage_.kept().runs : info_.runs; }  ///< of those elements
+  const detail::Runs& runs() const { return storage_.sharder() ? storage_.kept().runs : info_.runs; }  ///< of those elements
   const detail::Buffer& value() const { return storage_.value(); }
   const detail::Buffer& gradient() const { return gradients_.buffer(); }
   bool counted() const { return storage_.counted(); }

@@ -26,7 +26,7 @@ class Hooks;
 struct KeptPart {
   std::size_t size = 0;
   DataType type = DataType::float32, gradient_type = DataType::float32;
-  std::vector<Run> runs = {};  ///< its elements in the whole parameter
+  Runs runs = {};  ///< its elements in the whole parameter
 };
 
 class ParameterStorage {

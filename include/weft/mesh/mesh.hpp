@@ -99,6 +99,9 @@ class MeshState {
 
   std::string names_of(unsigned set) const;
 
+  /// Tells a rehearsal the ranks along these axes.
+  void note(unsigned set, const std::string& name, const mesh_layout::RankGrid::Place& at) const;
+
   World* world_;
   mesh_layout::RankOrder order_;
   std::vector<Line> lines_;

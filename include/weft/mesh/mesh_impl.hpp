@@ -50,12 +50,26 @@ WEFT_COLD WEFT_INLINE const Communicator& MeshState::comm(unsigned set) {
     if (made->set == set) return made->communicator;
   const mesh_layout::RankGrid::Place at = place(set);
   std::string name = names_of(set);
-  Communicator made = at.size == 1 ? Communicator(std::make_shared<comm::SelfGroup>(std::move(name), world_->backend()),
-                                                  world_->communicator().order())
-                                   : world_->communicator().split(narrow<int>(at.group, "a group's number"),
-                                                                  narrow<int>(at.member, "a rank"), std::move(name));
+  if (world_->communicator().rehearsed()) note(set, name, at);
+  Communicator made =
+      at.size == 1
+          ? Communicator(std::make_shared<comm::SelfGroup>(std::move(name), world_->backend()), world_->communicator().order())
+          : world_->communicator().split(narrow<int>(at.group, "a group's number"), narrow<int>(at.member, "a rank"),
+                                         std::move(name), {int(at.member), int(at.size)});
   made_.reset(new Made{set, std::move(made), std::move(made_)});
   return made_->communicator;
+}
+
+WEFT_COLD WEFT_INLINE void MeshState::note(unsigned set, const std::string& name, const mesh_layout::RankGrid::Place& at) const {
+  Rehearsal* const notes = world_->device().rehearsal();
+  if (notes == nullptr || world_->size() != notes->ranks || notes->axis(name) != nullptr) return;
+  Rehearsal::Axis axis{name, at.size, at.member, {}};
+  std::size_t stride = 1;
+  for (const mesh_layout::RankAxis& line : grid_of(set).axes()) {
+    if ((bit(line.name) & set) != 0 && line.size > 1) axis.lines.push_back({line.size, stride});
+    stride *= line.size;
+  }
+  notes->axes.push_back(std::move(axis));
 }
 
 WEFT_COLD WEFT_INLINE std::string MeshState::text(unsigned set) const {

@@ -217,6 +217,9 @@ WEFT_COLD WEFT_INLINE MatrixExchange::MatrixExchange(const Communicator& communi
       std::vector<std::pair<std::size_t, std::size_t>> missing{{0, matrix.rows * matrix.columns}};
       for (const HeldPiece* source : sources)
         if (!missing.empty()) add(worker, *source, take(source->runs, missing), there_, true);
+      if (!missing.empty() && communicator.rehearsed())
+        throw_error<UsageError>({"a rehearsal does not know which elements of ", pieces_[mine->index].state->name(),
+                                 " other ranks hold, which an update of whole matrices (Muon) asks them: rehearse with AdamW"});
       if (!missing.empty())
         throw_error<Error>(
             {"optimizer: no rank holds element ", missing.front().first, " of ", pieces_[mine->index].state->name()});

@@ -258,7 +258,8 @@ class Optimizer {
       if (state.storage().store())
         weft::detail::read_record(*device_, *state.storage().store(), state.storage().record(),
                                   (value = device_->allocate(size * sizeof(P))).get(), size * sizeof(P));
-      slot.master = store_ ? device_->allocate(size * sizeof(A)) : device_->allocate_persistent(size * sizeof(A));
+      slot.master = store_ ? device_->allocate(size * sizeof(A))
+                           : device_->allocate_persistent(size * sizeof(A), MemoryCategory::optimizer_state);
       widen_(*device_, size, value.get(), slot.master.get());
     }
     slot.kept.resize(buffers_of(state));
@@ -267,7 +268,7 @@ class Optimizer {
       return slot;
     }
     for (weft::detail::Buffer& kept : slot.kept) {
-      kept = device_->allocate_persistent(size * sizeof(A));
+      kept = device_->allocate_persistent(size * sizeof(A), MemoryCategory::optimizer_state);
       kernels::fill(*device_, size, static_cast<A*>(kept.get()), A(0));
     }
     return slot;
@@ -350,6 +351,8 @@ StepReport Optimizer<Rule>::step(double learning_rate) {
   ++steps_;
   if (loss_scale_) loss_scale_->update(false);
   if (compare_every_ != 0 && (steps_ == 1 || steps_ % compare_every_ == 0)) compare_(model_);
+  if (Rehearsal* const notes = device_->rehearsal(); notes != nullptr) [[unlikely]]
+    notes->stepped(device_->arena().use());
   return report;
 }
 

@@ -36,8 +36,14 @@ template <class Rule>
 bool Optimizer<Rule>::takes_whole([[maybe_unused]] const Slot& slot, [[maybe_unused]] bool inner) const {
   const std::string named = slot.group == 0 ? std::string() : grouped_.groups[slot.group - 1].rule;
   if constexpr (requires { Rule::rules; }) {
-    for (std::size_t k = 0; k < 2; ++k)
-      if (named == Rule::rules[k]) return k == 0;
+    if (named == Rule::rules[0]) {
+      if (slot.state->global().rank() < 2)
+        throw_error<UsageError>({"group \"", grouped_.groups[slot.group - 1].match, "\" asks for the rule \"", named, "\" for ",
+                                 slot.state->name(), " ", slot.state->global().text(), ", which is no matrix: \"", Rule::rules[1],
+                                 "\" updates vectors"});
+      return true;
+    }
+    if (named == Rule::rules[1]) return false;
     if (!named.empty())
       throw_error<UsageError>({"group \"", grouped_.groups[slot.group - 1].match, "\" asks for the rule \"", named,
                                "\": this optimizer's are \"", Rule::rules[0], "\" and \"", Rule::rules[1], "\""});

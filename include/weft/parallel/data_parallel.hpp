@@ -132,7 +132,7 @@ void Buckets<Exec>::lay_out_gradients() {
   for (Bucket& bucket : buckets_) {
     const std::size_t lines = std::size_t(bucket.comm.size()) * 64;  // each rank's piece is whole cache lines
     bucket.bytes = (bucket.bytes + lines - 1) / lines * lines;
-    bucket.storage = device_->allocate_persistent(bucket.bytes);
+    bucket.storage = device_->allocate_persistent(bucket.bytes, MemoryCategory::gradients);
     fill_zero(*device_, static_cast<char*>(bucket.storage.get()), bucket.bytes);  // the gaps are summed, too
     for (const FlatMember& member : bucket.members)
       member.state->gradients().set_buffer(

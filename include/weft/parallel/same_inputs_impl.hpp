@@ -70,6 +70,7 @@ WEFT_OUT_OF_LINE WEFT_INLINE std::size_t require_shares(std::span<const BatchAxi
     all.push_back({words[i], words[i + 1], words[i + 2]});
     longest = std::max(longest, std::size_t(words[i + 3]));
   }
+  if (!axes.empty() && axes.front().ranks->rehearsed()) return longest;  // all that is known of the others is this rank's share
   // The common case: shares in the order of the ranks.
   bool in_order = true;
   for (std::size_t i = 0; i < all.size() && in_order; ++i)

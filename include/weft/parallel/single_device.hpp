@@ -56,7 +56,7 @@ class SingleDevice {
   SingleDevice(DefaultDevice& device,  // what is no Config names a field that it lacks, or fields out of its order
                const Config& config, const ModelOptions& options = {})
       : device_(&device),
-        options_(detail::with_store(options, 0)),
+        options_(detail::with_store(options, 0, device.rehearsal() != nullptr)),
         loss_scale_(detail::make_loss_scale<typename M::scalar>(options)),
         stages_(here(), config, detail::stage_settings(device, PlainPolicy::schedule(options), options)) {}
 
@@ -65,6 +65,12 @@ class SingleDevice {
     return stages_.train_step(here(), batch);
   }
   double evaluate(const Batch& batch) { return stages_.evaluate(here(), batch); }
+  // Of a batch of another type.
+  double train_step(const detail::OtherBatch<model_type> auto& batch) { return detail::refuse_batch<model_type>(batch); }
+  double evaluate(const detail::OtherBatch<model_type> auto& batch) { return detail::refuse_batch<model_type>(batch); }
+  Prediction predict(const detail::OtherBatch<model_type> auto& batch, Gather = Gather::share) {
+    return detail::refuse_batch<model_type>(batch), Prediction();
+  }
   std::vector<float> next_logits(std::span<const std::int32_t> tokens) { return detail::next_logits(stages_, here(), tokens); }
   std::vector<double> logits(std::span<const std::int32_t> tokens) { return detail::all_logits(stages_, here(), tokens); }
   Prediction predict(const Batch& batch, Gather gather = Gather::share) {

@@ -44,7 +44,8 @@ template <class Exec>
 bool TensorGradientReducer<Exec>::allocate(ParameterState& state) {
   // All ranks make the same parameters in the same order, so this is collective.
   if (state.info().replicas > 1 && find_replicas(state.info().replicas) == nullptr)
-    replicas_.push_back({state.info().replicas, comm_.split(comm_.rank() / state.info().replicas, comm_.rank(), "tp")});
+    replicas_.push_back({state.info().replicas, comm_.split(comm_.rank() / state.info().replicas, comm_.rank(), "tp",
+                                                            {comm_.rank() % state.info().replicas, state.info().replicas})});
   return false;
 }
 

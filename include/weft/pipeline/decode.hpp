@@ -117,6 +117,9 @@ void forward_to_decode(Stages& stages, const Context& of, KeyValueCache& cache, 
   stages.check_length(rows.longest);
   const schedule::Table table = stages.forward_table(of, rows.batch);
   using Numbers = Tensor<std::int32_t, typename Context::execution_space>;
+  if (of.device().rehearsal() != nullptr && of.size(pp{}) > 1)
+    throw_error<UsageError>({"decode: a rehearsal of generation over pp(", of.size(pp{}),
+                             ") does not know what other stages send: rehearse with pp 1, or model.logits"});
   Numbers sequences(of.device(), {rows.sequences.size()}), positions(of.device(), {rows.positions.size()});
   copy_from_host(sequences, std::span<const std::int32_t>(rows.sequences));
   copy_from_host(positions, std::span<const std::int32_t>(rows.positions));

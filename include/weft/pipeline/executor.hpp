@@ -85,6 +85,8 @@ class Executor {
   }
   /// Makes `env` that of a micro-batch.
   void enter(std::size_t micro);
+  /// A rehearsal: the stages before and after this rank's send tensors of these shapes.
+  WEFT_COLD void rehearse(const StageShapes& shapes) { shapes_ = &shapes; }
   /// Later runs read the gradient of the loss from this tensor, and the documents from the other,
   /// with their values at the time of the run.
   void take(const Seed& seed, const Documents& documents) {
@@ -99,6 +101,9 @@ class Executor {
   }
   int rank() const { return place_.pipeline.rank(); }
   int rank_of(int stage) const { return schedule::rank_of(table_, stage); }
+
+  void begin_rehearsal(const RunMode& mode);
+  WEFT_COLD void trace(const Action& action, bool begins) const;
 
   // Posts the receive for the next action, from `at` on, that needs an input from another rank; returns the place after that
   // action.
@@ -128,6 +133,8 @@ class Executor {
   schedule::TimelineRecorder* recording_;
   RunMode mode_;
   StageChannel<Exec> channel_;
+  const StageShapes* shapes_ = nullptr;  // of a rehearsal
+  std::unique_ptr<PeerProgress> peers_;
   std::vector<int> done_;
   Seed seed_;
   std::size_t units_ = 0;                   // units per chunk and micro-batch
@@ -178,7 +185,28 @@ void Executor<Exec>::enter(std::size_t micro) {
 }
 
 template <class Exec>
+WEFT_COLD void Executor<Exec>::begin_rehearsal(const RunMode& mode) {
+  Rehearsal& notes = *place_.device->rehearsal();
+  notes.before_run(place_.device->arena().use());
+  if (!mode.forward_only) notes.before_step(share_.rows_before(share_.micro_batches));
+  if (shapes_ == nullptr) return;
+  if (!notes.early) peers_ = std::make_unique<PeerProgress>(table_, mode.forward_only);
+  channel_.rehearse(*shapes_, share_, peers_.get());
+}
+
+template <class Exec>
+WEFT_COLD void Executor<Exec>::trace(const Action& action, bool begins) const {
+  place_.device->trace()->add({.kind = begins ? RehearsedTrace::Kind::begin : RehearsedTrace::Kind::end,
+                               .operation = char(action.what),
+                               .a = table_.stage(rank(), action.chunk),
+                               .b = action.micro,
+                               .c = action.chunk});
+}
+
+template <class Exec>
 void Executor<Exec>::run(const RunMode& mode) {
+  if (place_.device->rehearsal() != nullptr) [[unlikely]]
+    begin_rehearsal(mode);
   mode_ = mode;
   const bool forward_only = mode.forward_only;
   std::fill(done_.begin(), done_.end(), 0);
@@ -190,16 +218,21 @@ void Executor<Exec>::run(const RunMode& mode) {
   place_.engine->running = true;
   if (recording_) recording_->begin(table_);
   const schedule::Order& order = table_.orders[std::size_t(rank())];
+  const bool traced = place_.device->trace() != nullptr && !forward_only;
   std::size_t expected = 0;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Action action = order[i];
     while (expected <= i + 1 && expected < order.size()) expected = expect_next(order, expected);  // its input and the next
     if (recording_) recording_->start();
+    if (traced) [[unlikely]]
+      trace(action, true);
     enter(std::size_t(action.micro));
     if (action.what == Op::F) forward(action);
     else if (!forward_only && action.what == Op::W) weight(action);
     else if (!forward_only) backward(action, action.what == Op::B);
     if (recording_) recording_->end();
+    if (traced) [[unlikely]]
+      trace(action, false);
     channel_.progress();
   }
   channel_.finish();

@@ -61,6 +61,7 @@ std::vector<double> forward_for_logits(Stages& stages, const Context& context, s
   const schedule::Table table = stages.forward_table(context, whole);
   const auto& batch = stages.part_of(context, whole);
   ModelRun<Model, Context> run(context, stages.chunks(), table, batch, *stages.accumulator());
+  stages.rehearse_stages(context, batch, run);
   run.executor.run({.forward_only = true, .stop_before_last = true});
   const std::size_t vocabulary = Model::vocabulary(stages.config());
   std::vector<double> logits(whole.length * vocabulary);

@@ -212,6 +212,7 @@ void predict_share(Stages& stages, const Context& context, const typename Stages
     const schedule::Table table = stages.forward_table(context, whole);
     const auto& part = stages.part_of(context, whole);
     ModelRun<Model, Context> run(context, stages.chunks(), table, part, *stages.accumulator());
+    stages.rehearse_stages(context, part, run);
     run.executor.run({.forward_only = true, .stop_before_last = true});
     for (const auto& chunk : stages.chunks()) {
       if (!chunk->last) continue;

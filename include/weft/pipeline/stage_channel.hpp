@@ -16,18 +16,12 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/text.hpp>
+#include <weft/layer/batch_share.hpp>
+#include <weft/pipeline/peer_progress.hpp>
+#include <weft/pipeline/stage_shapes.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft::detail {
-
-/// The identity of a tensor: the stage and the micro-batch that need it, whether it is an activation or a gradient, and its place
-/// among the tensors that go from one stage to the next.
-struct StageMessage {
-  int stage = 0, micro = 0;
-  bool forward = true;
-  int part = 0;
-  friend bool operator==(const StageMessage&, const StageMessage&) = default;
-};
 
 template <class Exec>
 class StageChannel {
@@ -46,7 +40,7 @@ class StageChannel {
     // In separate statements: the header is sent before the elements, and both before the buffer is stored.
     Request first = comm_.send_async(*header, to, tag(message, 0));
     Request second = comm_.send_async(raw(x), to, tag(message, 1));
-    sending_.push_back({std::move(header), x.buffer(), std::move(first), std::move(second)});
+    sending_.push_back({std::move(header), x.buffer(), std::move(first), std::move(second), message});
     progress();
   }
 
@@ -65,6 +59,8 @@ class StageChannel {
     coming.header_request.wait();
     if (!coming.buffer) coming.open(*this, coming);
     coming.request.wait();
+    if (peers_ != nullptr) [[unlikely]]
+      peers_->received(message);
     return Y(*device_, shape_of(coming.header), std::move(coming.buffer));
   }
 
@@ -79,7 +75,19 @@ class StageChannel {
     coming.body_tag = tag(message, 1);
     coming.open = &open<T>;
     coming.header_request = comm_.recv_async(coming.header, from, tag(message, 0));
+    if (shapes_ != nullptr) [[unlikely]]
+      foresee(coming);
   }
+
+  /// From now on no stage announces what it sends: a rehearsal. `peers`, if not null, say when a message is taken. All of them
+  /// outlive the channel.
+  void rehearse(const StageShapes& shapes, const BatchShare& share, PeerProgress* peers) {
+    shapes_ = &shapes;
+    share_ = &share;
+    peers_ = peers;
+  }
+  /// Adds the shapes of what this rank was sent by itself and has not received, of micro-batches of this size.
+  void add_shapes(const MicroBatch& size, StageShapes& shapes) const;
 
   /// Releases the buffers that peers have received, and advances the receives.
   void progress();
@@ -97,6 +105,7 @@ class StageChannel {
     std::unique_ptr<Header> header;
     Buffer buffer;
     Request header_request, request;
+    StageMessage message;
   };
 
   // A tensor on its way: announced by its header, then received into a buffer of its shape.
@@ -118,6 +127,7 @@ class StageChannel {
   // The parts of one value have one tag, so the receive of a part is posted after those of the parts before it.
   bool follows_opened(const Coming& coming);
 
+  void foresee(Coming& coming) const;
   WEFT_OUT_OF_LINE WaitingTensor take_waiting(const StageMessage& message);
   static Shape shape_of(const Header& header);
   // MPI guarantees only tags below 32768. Messages of one tag arrive in order, and a stage takes its micro-batches in order, so
@@ -126,6 +136,9 @@ class StageChannel {
 
   Device<Exec>* device_;
   Communicator comm_;
+  const StageShapes* shapes_ = nullptr;
+  const BatchShare* share_ = nullptr;
+  PeerProgress* peers_ = nullptr;
   std::vector<WaitingTensor> kept_;  // for another stage of this rank
   std::vector<Sending> sending_;
   std::vector<std::unique_ptr<Coming>> coming_;
@@ -133,7 +146,11 @@ class StageChannel {
 
 template <class Exec>
 void StageChannel<Exec>::progress() {
-  std::erase_if(sending_, [](Sending& sending) { return sending.header_request.test() && sending.request.test(); });
+  std::erase_if(sending_, [this](Sending& sending) {
+    if (peers_ != nullptr && !peers_->taken(sending.message)) [[unlikely]]
+      return false;
+    return sending.header_request.test() && sending.request.test();
+  });
   for (const auto& coming : coming_) {
     if (!coming->buffer && follows_opened(*coming) && coming->header_request.test()) coming->open(*this, *coming);
     if (coming->buffer) coming->request.test();
@@ -147,6 +164,18 @@ void StageChannel<Exec>::finish() {
     sending.request.wait();
   }
   sending_.clear();
+}
+
+template <class Exec>
+WEFT_COLD void StageChannel<Exec>::add_shapes(const MicroBatch& size, StageShapes& shapes) const {
+  for (const WaitingTensor& kept : kept_) shapes.add(size, kept.message, kept.shape);
+}
+
+template <class Exec>
+WEFT_COLD void StageChannel<Exec>::foresee(Coming& coming) const {
+  const Shape& shape = shapes_->of(share_->micro_batch(std::size_t(coming.message.micro)), coming.message);
+  coming.header[0] = std::int64_t(shape.rank());
+  for (std::size_t dim = 0; dim < shape.rank(); ++dim) coming.header[dim + 1] = std::int64_t(shape[dim]);
 }
 
 template <class Exec>

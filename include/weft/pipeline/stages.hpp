@@ -26,6 +26,7 @@
 #include <weft/layer/step_buffer.hpp>
 #include <weft/pipeline/executor.hpp>
 #include <weft/pipeline/forward_table.hpp>
+#include <weft/pipeline/learn_shapes.hpp>
 #include <weft/pipeline/loss_axes.hpp>
 #include <weft/pipeline/loss_count.hpp>
 #include <weft/pipeline/model_run.hpp>
@@ -34,6 +35,7 @@
 #include <weft/pipeline/tied_parameters.hpp>
 #include <weft/pipeline/trainable_parameters.hpp>
 #include <weft/pipeline/unreduced_gradients.hpp>
+#include <weft/pipeline/whole_loss_check.hpp>
 
 namespace weft {
 
@@ -134,8 +136,9 @@ class Stages {
   // ---- The parts of a training step, for a caller that runs them in another way (parallel/cuda/graphed_step.hpp).
 
   auto& chunks() { return chunks_; }
-  /// Whether this is the first time that the model's loss is computed in training, which is then checked to be a sum.
-  bool checks_loss() { return !std::exchange(loss_checked_, true); }
+  /// Whether this is the first time that the model's loss is computed in training, which is then checked to be a sum; or one of
+  /// an own loop's losses, each of a type of its own.
+  bool checks_loss(const void* kind = nullptr) { return losses_checked_.insert(kind).second; }
   /// The schedule's table for this batch. Throws as train_step does.
   template <class Context>
   const schedule::Table& table(const Context& context, const Batch& batch) {
@@ -190,7 +193,7 @@ class Stages {
   void check(const Batch& batch) const {
     if constexpr (has_tokens && requires { Model::vocabulary(config_); }) batch.check(Model::vocabulary(config_));
     else batch.check();
-    if constexpr (requires { Model::check_batch(config_, batch); }) Model::check_batch(config_, batch);
+    check_batch_of<Model>(config_, batch);
   }
   // Positions beyond those that the model was made for are meaningless, whether it has a table of them or computes them.
   void check_length([[maybe_unused]] std::size_t length) const {
@@ -208,6 +211,19 @@ class Stages {
   static decltype(auto) part_of(const Context& context, const Batch& batch) {
     if constexpr (Context::has(cp{}) && has_tokens) return cut_over_cp(context, batch);
     else return (batch);
+  }
+  /// In a rehearsal, tells the run the shapes of what other stages send it.
+  template <class Context>
+  void rehearse_stages([[maybe_unused]] const Context& context, [[maybe_unused]] const Batch& part,
+                       [[maybe_unused]] ModelRun<Model, Context>& run) {
+    if constexpr (Context::has(pp{})) {
+      if (context.device().rehearsal() == nullptr || context.size(pp{}) == 1) return;
+      if (!shapes_) shapes_ = std::make_unique<StageShapes>();
+      learn_shapes<Model>(
+          context, config_, part, settings_.schedule, *settings_.accumulator,
+          [&](const WholeModel<Exec>& whole) { return stages_of(whole, first_unit_.size()); }, *shapes_);
+      run.executor.rehearse(*shapes_);
+    }
   }
   template <class Context>
   static void finish(const Context& context) {
@@ -228,12 +244,15 @@ class Stages {
            "give one Batch with more micro_batches; to go on without them, call model.discard_gradients()"});
     const auto [count, tokens] = count_targets(context, whole);
     discard_open_step();
+    if constexpr (has_whole_loss<Model, Context>)
+      if (checks_loss()) require_whole_loss_is_a_sum(*this, context, whole);
     for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
     settings_.accumulator->begin(share_of(whole), context.engine.hooks, context.rank(dp{}), context.size(dp{}));
     ModelRun<Model, Context> run(context, chunks_, table, batch, *settings_.accumulator,
                                  {.loss_gradient = context.engine.loss_scale / count,
                                   .auxiliary_gradient = context.engine.loss_scale / tokens,
                                   .timeline = settings_.timeline});
+    rehearse_stages(context, batch, run);
     run.executor.run({.check_loss = checks_loss()});
     complete_step(context);
     const double loss = total_loss<Context>(context, run.executor.losses()) / count;
@@ -249,6 +268,7 @@ class Stages {
     const auto& batch = part_of(context, whole);
     const double count = count_targets(context, whole).counted;
     ModelRun<Model, Context> run(context, chunks_, table, batch, *settings_.accumulator);
+    rehearse_stages(context, batch, run);
     run.executor.run({.forward_only = true});
     finish(context);
     return total_loss<Context>(context, run.executor.losses()) / count;
@@ -440,7 +460,8 @@ class Stages {
   std::map<const Unit*, std::vector<ParameterState*>> whole_units_;  // every parameter of a unit, frozen ones as well
   std::shared_ptr<StepGradients> gradients_ = std::make_shared<StepGradients>();
   std::optional<schedule::Table> table_;
-  bool loss_checked_ = false;
+  std::unique_ptr<StageShapes> shapes_;  // of a rehearsal
+  std::set<const void*> losses_checked_;
   std::uint64_t changes_ = 0;
 };
 

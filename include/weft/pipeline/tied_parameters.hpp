@@ -63,9 +63,14 @@ class Ties {
   std::shared_ptr<const Communicator> ranks_of(const Communicator& pipeline, const std::vector<int>& holders) {
     for (const Group& group : groups_)
       if (group.holders == holders) return group.ranks;
-    groups_.push_back({holders, std::make_shared<const Communicator>(pipeline.split(
-                                    std::find(holders.begin(), holders.end(), pipeline.rank()) != holders.end() ? 0 : 1,
-                                    pipeline.rank(), "pp"))});
+    const auto mine = std::find(holders.begin(), holders.end(), pipeline.rank());
+    const int before = int(std::count_if(holders.begin(), holders.end(), [&](int other) { return other < pipeline.rank(); }));
+    const bool held = mine != holders.end();
+    const int all = int(holders.size());
+    const comm::SplitPlace place =
+        held ? comm::SplitPlace{before, all} : comm::SplitPlace{pipeline.rank() - before, pipeline.size() - all};
+    groups_.push_back(
+        {holders, std::make_shared<const Communicator>(pipeline.split(held ? 0 : 1, pipeline.rank(), "pp", place))});
     return groups_.back().ranks;
   }
 

@@ -29,6 +29,7 @@
 #include <weft/comm/threads.hpp>
 #include <weft/mesh/world.hpp>
 #include <weft/runtime/guard.hpp>
+#include <weft/runtime/rehearse.hpp>
 #include <weft/runtime/signals.hpp>
 
 namespace weft {
@@ -124,9 +125,20 @@ int run_on(RunOptions options, F& f) {
   return session.fail(report.code, [&] { report.print(); });
 }
 
+template <class F>
+WEFT_COLD int rehearse_on(const RehearsedRank& rank, const RunOptions& options, F& f) {
+  const bool lost_before = std::ferror(stdout) != 0;
+  const auto program = [&f](World& world) -> int {
+    if constexpr (std::is_void_v<std::invoke_result_t<F&, World&>>) return f(world), 0;
+    else return f(world);
+  };
+  return written(rehearse_program(rank, options, program), lost_before);
+}
+
 template <comm::Backend First, comm::Backend... Others, class F>
 int choose(const RunOptions& options, F& f) {
   int code = 0;
+  if (const auto rehearsed = rehearsed_rank(options)) return rehearse_on(*rehearsed, options, f);
   // A backend whose launcher started this program goes first; without one, the first of the list.
   const bool chosen = ((Others::detected() && (code = run_on<Others>(options, f), true)) || ...);
   if (chosen) return code;
@@ -155,7 +167,8 @@ constexpr bool runs_on_ranks() {
 
 /// Runs `f(world)` on every rank and returns the program's exit code: 0, the first nonzero value that `f` returned, or the code
 /// of the first error, which is printed once. A backend after the first is used if its launcher started the program. Lines that
-/// standard output did not take (a full disk) are an error, too.
+/// standard output did not take (a full disk) are an error, too. With --rehearse N[:rank] among the arguments, or WEFT_REHEARSE,
+/// the program is rehearsed instead (runtime/rehearse.hpp).
 ///
 /// The first Ctrl-C or SIGTERM is left to `f`, which asks `world.interrupted()` or `world.stop_requested()`; a wait that lasts
 /// too long after it throws InterruptedError (exit code 130), and the second one ends the process. Handlers that the program has

@@ -34,14 +34,14 @@ template <class Exec, class T>
 void copy_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const T* from, std::size_t from_stride, T* to,
                std::size_t to_stride) {
   for_each_entry(
-      device, rows, width,
+      device, {"copy", 2 * rows * width * sizeof(T)}, rows, width,
       KOKKOS_LAMBDA(const std::size_t row, const std::size_t i) { to[row * to_stride + i] = from[row * from_stride + i]; });
 }
 
 template <class Exec, class T>
 void fill_zero(Device<Exec>& device, T* data, std::size_t size) {
   for_each_index(
-      device, size, KOKKOS_LAMBDA(const std::size_t i) { data[i] = T{}; });
+      device, {"fill", size * sizeof(T)}, size, KOKKOS_LAMBDA(const std::size_t i) { data[i] = T{}; });
 }
 
 // A shape seen from one dim: `outer` rows of `extent * inner` elements.

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include <weft/device/host_copies.hpp>
 #include <weft/device/parallel_for.hpp>
 #include <weft/tensor/tensor.hpp>
 
@@ -27,31 +28,31 @@ void copy_on_host(const Exec& exec, void* to, const void* from, std::size_t byte
 
 template <AnyTensor X>
 void copy_from_host(const X& x, std::span<const typename X::value_type> elements) {
-  using T = typename X::value_type;
   if (elements.size() != x.size())
     throw_error<ShapeError>({"copy of ", elements.size(), " elements to a tensor ", x.shape().text()});
+  if (Rehearsal* const notes = x.device().rehearsal(); notes != nullptr) [[unlikely]]
+    return notes->copied();
   if constexpr (detail::on_host<typename X::execution_space>) {
     detail::copy_on_host(x.device().exec(), x.data(), elements.data(), elements.size_bytes());
   } else {
-    using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
-    Kokkos::View<const T*, Kokkos::HostSpace, Unmanaged> from(elements.data(), elements.size());
-    Kokkos::View<T*, typename X::execution_space::memory_space, Unmanaged> to(x.data(), x.size());
-    Kokkos::deep_copy(x.device().exec(), to, from);
+    detail::copy_to_device(x.device(), x.data(), elements.data(), elements.size_bytes());
     x.device().exec().fence("weft::copy_from_host");
   }
 }
 
+/// The elements, in row-major order; zeros in a rehearsal.
 template <AnyTensor X>
 std::vector<typename X::value_type> copy_to_host(const X& x) {
   using T = typename X::value_type;
   std::vector<T> elements(x.size());
+  if (Rehearsal* const notes = x.device().rehearsal(); notes != nullptr) [[unlikely]] {
+    notes->copied();  // of zeros: a rehearsal has no values
+    return elements;
+  }
   if constexpr (detail::on_host<typename X::execution_space>) {
     detail::copy_on_host(x.device().exec(), elements.data(), x.data(), x.size() * sizeof(T));
   } else {
-    using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
-    Kokkos::View<T*, Kokkos::HostSpace, Unmanaged> to(elements.data(), elements.size());
-    Kokkos::View<const T*, typename X::execution_space::memory_space, Unmanaged> from(x.data(), x.size());
-    Kokkos::deep_copy(x.device().exec(), to, from);
+    detail::copy_from_device(x.device(), elements.data(), x.data(), x.size() * sizeof(T));
     x.device().exec().fence("weft::copy_to_host");
   }
   return elements;

@@ -32,7 +32,8 @@ struct TokenOrder<Kokkos::Cuda> {
     const weft::detail::Buffer numbers = device.allocate(tokens * sizeof(std::int32_t)), work = device.allocate(bytes);
     std::int32_t* const number = static_cast<std::int32_t*>(numbers.get());
     for_each(
-        device, tokens, KOKKOS_LAMBDA(std::size_t i) { number[i] = std::int32_t(i); });
+        device, {"embedding", tokens * sizeof(std::int32_t)}, tokens,
+        KOKKOS_LAMBDA(std::size_t i) { number[i] = std::int32_t(i); });
     sorting(work.get(), bytes, number);
   }
 };

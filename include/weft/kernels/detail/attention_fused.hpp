@@ -100,10 +100,21 @@ bool attention_fused_backward(Device<Exec>& device, const AttentionShape& shape,
   return library->backward(call);
 }
 
+/// Notes a kernel of the device's library in a rehearsal, which knows no library: its workspace is not known.
+template <class T, class R, class Exec>
+bool rehearsed_fused(Device<Exec>& device, const AttentionShape& shape, std::size_t bytes) {
+  Rehearsal* const notes = device.rehearsal();
+  if (notes == nullptr || !may_be_fused<T, Exec> || !may_be_fused_under(shape.mask)) [[likely]]
+    return false;
+  notes->launched({"attention", bytes});
+  return true;
+}
+
 /// On devices: the library's kernel if it has one, else loops over rows.
 template <class T, class R, class Exec>
 void attention_device_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
                               StridedRows<R> out, accumulate_t<T>* lse) {
+  if (rehearsed_fused<T, R>(device, shape, attention_bytes<T, R>(shape))) return;
   if constexpr (may_be_fused<T, Exec>)
     if (may_be_fused_under(shape.mask) && attention_fused_forward(device, shape, in, out, lse)) return;
   if constexpr (!on_host<Exec>) tell_slow_attention(device.template cache<FusedAttention>(), shape, data_type_of<T>, false);
@@ -114,6 +125,7 @@ template <class T, class R, class Exec>
 void attention_device_backward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
                                StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
                                const AttentionOperands<R>& d) {
+  if (rehearsed_fused<T, R>(device, shape, attention_backward_bytes<T, R>(shape))) return;
   if constexpr (may_be_fused<T, Exec>)
     if (may_be_fused_under(shape.mask) && attention_fused_backward(device, shape, in, out, d_out, lse, d)) return;
   if constexpr (!on_host<Exec>) tell_slow_attention(device.template cache<FusedAttention>(), shape, data_type_of<T>, true);

@@ -63,15 +63,16 @@ struct AttentionHost {
 
   /// Runs `work(item, workspace)` for each (sequence, key-value head), with `values` numbers as workspace.
   template <class Exec, class Work>
-  static void run(Device<Exec>& device, const AttentionShape& shape, std::size_t values, const Work& work) {
+  static void run(Device<Exec>& device, Traffic traffic, const AttentionShape& shape, std::size_t values, const Work& work) {
     const std::size_t items = shape.sequences * shape.kv_heads, rows = shape.sequences * shape.length * shape.heads;
     const std::size_t threads = std::size_t(threads_of(device.exec())), each = (values + 63) / 64 * 64;
     const weft::detail::Buffer buffer = device.allocate(std::min(items, threads) * each * sizeof(A));
-    char* const workspace = static_cast<char*>(buffer.get());  // plan/local_model.hpp counts it
+    char* const workspace = static_cast<char*>(buffer.get());
     const auto run_item = [=](std::size_t item, std::size_t thread) {
       work(item, workspace + (items < threads ? item : thread) * each * sizeof(A));
     };
-    if (threads_for(device, rows * shape.keys * shape.head_width) > 1) return for_each_piece(device, items, run_item);
+    if (threads_for(device, rows * shape.keys * shape.head_width) > 1 || device.rehearsal() != nullptr)
+      return for_each_piece(device, traffic, items, run_item);
     for (std::size_t item = 0; item < items; ++item) work(item, workspace);
   }
 
@@ -349,7 +350,8 @@ void attention_host_forward(Device<Exec>& device, const AttentionShape& shape, c
   Loops loops(shape);
   loops.q = in.q, loops.k = in.k, loops.v = in.v, loops.result = out.data, loops.lse = lse;
   loops.q_stride = in.q_stride, loops.k_stride = in.k_stride, loops.v_stride = in.v_stride, loops.out_stride = out.stride;
-  Loops::run(device, shape, loops.forward_values(), [=](std::size_t item, char* workspace) { loops.forward(item, workspace); });
+  Loops::run(device, {"attention", attention_bytes<T, R>(shape)}, shape, loops.forward_values(),
+             [=](std::size_t item, char* workspace) { loops.forward(item, workspace); });
 }
 
 template <class T, class R, class Exec>
@@ -362,7 +364,8 @@ void attention_host_backward(Device<Exec>& device, const AttentionShape& shape, 
   loops.dq = d.q, loops.dk = d.k, loops.dv = d.v;
   loops.q_stride = in.q_stride, loops.k_stride = in.k_stride, loops.v_stride = in.v_stride, loops.out_stride = out.stride;
   loops.d_out_stride = d_out.stride, loops.dq_stride = d.q_stride, loops.dk_stride = d.k_stride, loops.dv_stride = d.v_stride;
-  Loops::run(device, shape, loops.backward_values(), [=](std::size_t item, char* workspace) { loops.backward(item, workspace); });
+  Loops::run(device, {"attention", attention_backward_bytes<T, R>(shape)}, shape, loops.backward_values(),
+             [=](std::size_t item, char* workspace) { loops.backward(item, workspace); });
 }
 
 }  // namespace weft::kernels::detail

@@ -37,6 +37,20 @@ struct AttentionShape {
   }
 };
 
+/// That attention reads and writes if it touches queries, keys, values, the result and the statistics once, and no scores.
+template <class T, class R>
+std::size_t attention_bytes(const AttentionShape& s) {
+  const std::size_t rows = s.sequences * s.heads * s.length, keys = s.sequences * s.kv_heads * s.keys;
+  return ((sizeof(T) + sizeof(R)) * rows + 2 * sizeof(T) * keys) * s.head_width + rows * sizeof(accumulate_t<T>);
+}
+/// The same of its gradients.
+template <class T, class R>
+std::size_t attention_backward_bytes(const AttentionShape& s) {
+  const std::size_t rows = s.sequences * s.heads * s.length, keys = s.sequences * s.kv_heads * s.keys;
+  return ((3 * sizeof(T) + sizeof(R)) * rows + 2 * (sizeof(T) + sizeof(R)) * keys) * s.head_width +
+         rows * sizeof(accumulate_t<T>);
+}
+
 template <class Team, class T>
 KOKKOS_FORCEINLINE_FUNCTION accumulate_t<T> dot(const Team& team, std::size_t n, const T* a, const T* b) {
   using A = accumulate_t<T>;
@@ -57,7 +71,8 @@ void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, c
   const weft::detail::Buffer buffer = device.allocate(s.sequences * s.heads * s.length * s.head_width * sizeof(A));
   A* workspace = static_cast<A*>(buffer.get());
   for_each_row(
-      device, s.sequences * s.heads * s.length, KOKKOS_LAMBDA(std::size_t item, Team team) {
+      device, {"attention", attention_bytes<T, R>(s)}, s.sequences * s.heads * s.length,
+      KOKKOS_LAMBDA(std::size_t item, Team team) {
         const std::size_t i = item % s.length, head = item / s.length % s.heads, sequence = item / (s.length * s.heads);
         const std::size_t start = sequence * s.query_step, key_start = sequence * s.key_step;
         const std::size_t kv = head / s.group * s.head_width, range = sequence * s.length + i;
@@ -115,7 +130,10 @@ void attention_rows_backward(Device<Exec>& device, const AttentionShape& shape, 
   A* delta = static_cast<A*>(buffer.get());  // sum over d of d_out * out, one for each row and head
   A* workspace = delta + items;
   for_each_row(
-      device, items, KOKKOS_LAMBDA(std::size_t item, Team team) {
+      device,
+      {"attention",
+       items * ((3 * sizeof(T) + sizeof(R)) * s.head_width + 2 * sizeof(A)) + 2 * key_items * s.head_width * sizeof(T)},
+      items, KOKKOS_LAMBDA(std::size_t item, Team team) {
         const std::size_t i = item % s.length, head = item / s.length % s.heads, sequence = item / (s.length * s.heads);
         const std::size_t start = sequence * s.query_step, key_start = sequence * s.key_step;
         const std::size_t at = head * s.head_width, kv = head / s.group * s.head_width, range = sequence * s.length + i;
@@ -146,7 +164,10 @@ void attention_rows_backward(Device<Exec>& device, const AttentionShape& shape, 
       });
   A* key_sums = workspace + items * s.head_width;
   for_each_row(
-      device, key_items, KOKKOS_LAMBDA(std::size_t item, Team team) {
+      device,
+      {"attention",
+       items * (2 * s.head_width * sizeof(T) + 2 * sizeof(A)) + 2 * key_items * s.head_width * (sizeof(T) + sizeof(R))},
+      key_items, KOKKOS_LAMBDA(std::size_t item, Team team) {
         const std::size_t j = item % s.keys, kv_head = item / s.keys % s.kv_heads, sequence = item / (s.keys * s.kv_heads);
         const std::size_t start = sequence * s.query_step, key_start = sequence * s.key_step, kv = kv_head * s.head_width;
         const T* key = k + (key_start + j) * k_stride + kv;

@@ -24,7 +24,8 @@ void image_to_columns(Device<Exec>& device, const ConvolutionShape& s, const T* 
                     padding = s.padding, width = s.width, height = s.height, kernel_width = s.kernel_width,
                     kernel_height = s.kernel_height;
   for_each(
-      device, rows * out_height, KOKKOS_LAMBDA(std::size_t item) {
+      device, {"convolution", (s.in * s.pixels() + rows * s.out_pixels()) * sizeof(T)}, rows * out_height,
+      KOKKOS_LAMBDA(std::size_t item) {
         const std::size_t row = item / out_height, oy = item % out_height, kx = row % kernel_width, above = row / kernel_width,
                           ky = above % kernel_height, channel = above / kernel_height, place = oy * stride + ky;
         T* to = columns + item * out_width;
@@ -52,7 +53,8 @@ void columns_to_image(Device<Exec>& device, const ConvolutionShape& s, const A* 
   const std::size_t out_height = s.out_height(), out_width = s.out_width(), stride = s.stride, padding = s.padding,
                     width = s.width, height = s.height, kernel_width = s.kernel_width, kernel_height = s.kernel_height;
   for_each(
-      device, s.in, KOKKOS_LAMBDA(std::size_t channel) {
+      device, {"convolution", s.in * (s.kernel_pixels() * s.out_pixels() * sizeof(A) + s.pixels() * sizeof(T))}, s.in,
+      KOKKOS_LAMBDA(std::size_t channel) {
         A* to = sums + channel * height * width;
         for (std::size_t i = 0; i < height * width; ++i) to[i] = A(0);
         for (std::size_t ky = 0; ky < kernel_height; ++ky)

@@ -3,7 +3,7 @@
 // The loops that all kernels use. On hosts the device's threads run them (device/parallel_for.hpp), elsewhere each is a plain
 // parallel_for of Kokkos.
 //
-//   for_each(device, rows, KOKKOS_LAMBDA(std::size_t row) { ... });
+//   for_each(device, {"norm", 2 * rows * width * sizeof(T)}, rows, KOKKOS_LAMBDA(std::size_t row) { ... });
 
 #include <Kokkos_Core.hpp>
 
@@ -22,6 +22,7 @@ using weft::detail::HostLoop;
 using weft::detail::run_on_host;
 using weft::detail::run_pieces;
 using weft::detail::threads_of;
+using weft::detail::Traffic;
 
 template <class F>
 WEFT_FLATTEN inline void call_body(const void* body, std::size_t begin, std::size_t end) {
@@ -31,12 +32,12 @@ WEFT_FLATTEN inline void call_body(const void* body, std::size_t begin, std::siz
 
 /// Calls f(i) for each i of [0, n) on the device's threads.
 template <class Exec, class F>
-requires(on_host<Exec>) void for_each(Device<Exec>& device, std::size_t n, const F& f) {
-  if (n != 0) run_on_host(device, HostLoop{&call_body<F>, &f, n});
+requires(on_host<Exec>) void for_each(Device<Exec>& device, Traffic traffic, std::size_t n, const F& f) {
+  if (n != 0) run_on_host(device, traffic, HostLoop{&call_body<F>, &f, n});
 }
 template <class Exec, class F>
-requires(!on_host<Exec>) void for_each(Device<Exec>& device, std::size_t n, const F& f) {
-  weft::detail::for_each_index(device, n, f);
+requires(!on_host<Exec>) void for_each(Device<Exec>& device, Traffic traffic, std::size_t n, const F& f) {
+  weft::detail::for_each_index(device, traffic, n, f);
 }
 
 /// The number of threads among which so many multiplications and additions are shared out: each has enough to do to be worth the
@@ -50,13 +51,13 @@ std::size_t threads_for(Device<Exec>& device, std::size_t operations) {
 
 /// Calls f(piece, thread) for each piece of [0, pieces), with the number of the thread that runs it, below threads_of(exec).
 template <class Exec, class F>
-requires(on_host<Exec>) void for_each_piece(Device<Exec>& device, std::size_t pieces, const F& f) {
+requires(on_host<Exec>) void for_each_piece(Device<Exec>& device, Traffic traffic, std::size_t pieces, const F& f) {
   if (pieces == 0) return;
-  if (pieces == 1) return f(std::size_t(0), std::size_t(0));
+  if (pieces == 1 && device.rehearsal() == nullptr) return f(std::size_t(0), std::size_t(0));
   const auto call = [](const void* body, std::size_t piece, std::size_t thread) {
     (*static_cast<const F*>(body))(piece, thread);
   };
-  run_pieces(device, weft::detail::TeamLoop{call, &f, pieces});
+  run_pieces(device, traffic, weft::detail::TeamLoop{call, &f, pieces});
 }
 
 /// The threads that compute one row of a matrix together: one thread on hosts, the lanes of a warp (Kokkos' vector) elsewhere.
@@ -296,15 +297,15 @@ struct RowTeamBody {
 
 /// Calls f(row, team) for each row of [0, rows), with `team` a row_team<Exec>.
 template <class Exec, class F>
-requires(on_host<Exec>) void for_each_row(Device<Exec>& device, std::size_t rows, const F& f) {
-  for_each(device, rows, OneThreadBody<F>{f});
+requires(on_host<Exec>) void for_each_row(Device<Exec>& device, Traffic traffic, std::size_t rows, const F& f) {
+  for_each(device, traffic, rows, OneThreadBody<F>{f});
 }
 template <class Exec, class F>
-requires(!on_host<Exec>) void for_each_row(Device<Exec>& device, std::size_t rows, const F& f) {
+requires(!on_host<Exec>) void for_each_row(Device<Exec>& device, Traffic traffic, std::size_t rows, const F& f) {
   using Policy = typename RowTeam<Exec>::Policy;
   const int lanes = std::min(32, Policy::vector_length_max()), rows_of_team = lanes == 32 ? 4 : 1;
   if (rows != 0)
-    weft::detail::launch_on<RowTeamBody<Exec, F>>(device.exec(), [&] {
+    weft::detail::launch_kernel<RowTeamBody<Exec, F>>(device, traffic, [&] {
       Kokkos::parallel_for(
           "weft",
           by_argument(Policy(device.exec(), int((rows + std::size_t(rows_of_team) - 1) / std::size_t(rows_of_team)), rows_of_team,
@@ -315,17 +316,17 @@ requires(!on_host<Exec>) void for_each_row(Device<Exec>& device, std::size_t row
 
 /// Calls f(i, count) for the pieces of [0, n) that fit into V.
 template <class V, class Exec, class F>
-requires(on_host<Exec>) void for_lanes(Device<Exec>& device, std::size_t n, const F& f) {
+requires(on_host<Exec>) void for_lanes(Device<Exec>& device, Traffic traffic, std::size_t n, const F& f) {
   constexpr std::size_t block = 4096;
-  for_each(device, (n + block - 1) / block, [=](std::size_t b) {
+  for_each(device, traffic, (n + block - 1) / block, [=](std::size_t b) {
     const std::size_t first = b * block;
     sweep<V>(std::min(block, n - first), [&](std::size_t i, std::size_t count) { f(first + i, count); });
   });
 }
 template <class V, class Exec, class F>
-requires(!on_host<Exec>) void for_lanes(Device<Exec>& device, std::size_t n, const F& f) {
+requires(!on_host<Exec>) void for_lanes(Device<Exec>& device, Traffic traffic, std::size_t n, const F& f) {
   for_each(
-      device, (n + V::size - 1) / V::size, KOKKOS_LAMBDA(std::size_t piece) {
+      device, traffic, (n + V::size - 1) / V::size, KOKKOS_LAMBDA(std::size_t piece) {
         const std::size_t i = piece * V::size;
         f(i, n - i < V::size ? n - i : V::size);
       });
@@ -334,24 +335,25 @@ requires(!on_host<Exec>) void for_lanes(Device<Exec>& device, std::size_t n, con
 /// *out = the sum over [0, n) of f(begin, end), each call on one block of a fixed size, in double: the same bits for any number
 /// of threads on hosts.
 template <class Exec, class F>
-requires(on_host<Exec>) void sum_blocks(Device<Exec>& device, std::size_t n, double* out, const F& f) {
+requires(on_host<Exec>) void sum_blocks(Device<Exec>& device, Traffic traffic, std::size_t n, double* out, const F& f) {
   constexpr std::size_t block = 16384;
   const std::size_t blocks = (n + block - 1) / block;
   const weft::detail::Buffer buffer = device.allocate(blocks * sizeof(double));
   double* partial = static_cast<double*>(buffer.get());
-  for_each(device, blocks, [=](std::size_t b) { partial[b] = f(b * block, std::min((b + 1) * block, n)); });
+  for_each(device, traffic, blocks, [=](std::size_t b) { partial[b] = f(b * block, std::min((b + 1) * block, n)); });
+  if (device.rehearsal() != nullptr) return;
   double total = 0;
   for (std::size_t b = 0; b < blocks; ++b) total += partial[b];
   *out = total;
 }
 template <class Exec, class F>
-requires(!on_host<Exec>) void sum_blocks(Device<Exec>& device, std::size_t n, double* out, const F& f) {
+requires(!on_host<Exec>) void sum_blocks(Device<Exec>& device, Traffic traffic, std::size_t n, double* out, const F& f) {
   constexpr std::size_t block = 8;  // of one thread
   Kokkos::View<double, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>> result(out);
   const auto body = KOKKOS_LAMBDA(std::size_t b, double& total) {
     total += f(b * block, (b + 1) * block < n ? (b + 1) * block : n);
   };
-  weft::detail::launch_on<decltype(body)>(device.exec(), [&] {
+  weft::detail::launch_kernel<decltype(body)>(device, traffic, [&] {
     Kokkos::parallel_reduce(
         "weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, (n + block - 1) / block)),
         body, result);

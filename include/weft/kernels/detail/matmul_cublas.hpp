@@ -65,7 +65,8 @@ bool matmul_cublas(Device<Kokkos::Cuda>& device, const MatmulShape& s, const T* 
     product.epilogue = gpu::Epilogue::none;
   }
   if (!own.blas.run(product, a, b, c, stream)) return false;
-  if (bias != nullptr) for_each(device, s.m * s.n, AddBiasOne<T, C>{c, bias, s.n, s.ldc});
+  if (bias != nullptr)
+    for_each(device, {"product", (2 * s.m + 1) * s.n * sizeof(C)}, s.m * s.n, AddBiasOne<T, C>{c, bias, s.n, s.ldc});
   return true;
 }
 

@@ -32,25 +32,27 @@ void few_rows_by_transposed(Device<Exec>& device, const MatmulShape& s, const T*
   using A = accumulate_t<T>;
   constexpr std::size_t outputs = 8 / R;
   const MatmulShape shape = s;
-  for_each(device, (s.n + outputs - 1) / outputs, [=](std::size_t group) {
-    const std::size_t first = group * outputs, here = std::min(outputs, shape.n - first);
-    const T* rows[outputs];
-    for (std::size_t j = 0; j < outputs; ++j) rows[j] = b + (first + std::min(j, here - 1)) * shape.ldb;
-    V sums[R][outputs];
-    for (std::size_t r = 0; r < R; ++r)
-      for (std::size_t j = 0; j < outputs; ++j) sums[r][j] = V(A(0));
-    sweep<V>(shape.k, [&](std::size_t i, std::size_t count) {
-      V x[R];
-      for (std::size_t r = 0; r < R; ++r) x[r] = V::load(a + r * shape.lda + i, count);
-      for (std::size_t j = 0; j < outputs; ++j) {
-        fetch(rows[j] + outputs * shape.ldb + i, 1);  // of the next group: a row is too short for the processor's own prefetcher
-        const V w = V::load(rows[j] + i, count);
-        for (std::size_t r = 0; r < R; ++r) sums[r][j] = sums[r][j] + x[r] * w;
-      }
-    });
-    for (std::size_t r = 0; r < R; ++r)
-      for (std::size_t j = 0; j < here; ++j) put(shape, sum(sums[r][j]), r, first + j, c, bias);
-  });
+  for_each(device, {"product", (R + s.n) * s.k * sizeof(T) + (s.accumulate ? 2 : 1) * R * s.n * sizeof(C)},
+           (s.n + outputs - 1) / outputs, [=](std::size_t group) {
+             const std::size_t first = group * outputs, here = std::min(outputs, shape.n - first);
+             const T* rows[outputs];
+             for (std::size_t j = 0; j < outputs; ++j) rows[j] = b + (first + std::min(j, here - 1)) * shape.ldb;
+             V sums[R][outputs];
+             for (std::size_t r = 0; r < R; ++r)
+               for (std::size_t j = 0; j < outputs; ++j) sums[r][j] = V(A(0));
+             sweep<V>(shape.k, [&](std::size_t i, std::size_t count) {
+               V x[R];
+               for (std::size_t r = 0; r < R; ++r) x[r] = V::load(a + r * shape.lda + i, count);
+               for (std::size_t j = 0; j < outputs; ++j) {
+                 fetch(rows[j] + outputs * shape.ldb + i,
+                       1);  // of the next group: a row is too short for the processor's own prefetcher
+                 const V w = V::load(rows[j] + i, count);
+                 for (std::size_t r = 0; r < R; ++r) sums[r][j] = sums[r][j] + x[r] * w;
+               }
+             });
+             for (std::size_t r = 0; r < R; ++r)
+               for (std::size_t j = 0; j < here; ++j) put(shape, sum(sums[r][j]), r, first + j, c, bias);
+           });
 }
 
 /// R rows times b, b [k, n]: b's rows, 4 at a time, are added to the sums of a piece of columns.
@@ -62,32 +64,33 @@ void few_rows_by_plain(Device<Exec>& device, const MatmulShape& s, const T* a, c
   const std::size_t threads = std::size_t(threads_of(device.exec())), share = (s.n + threads - 1) / threads,
                     piece = std::clamp<std::size_t>((share + 31) / 32 * 32, 128 / R, most);
   const MatmulShape shape = s;
-  for_each(device, (s.n + piece - 1) / piece, [=](std::size_t index) {
-    const std::size_t first = index * piece, here = std::min(piece, shape.n - first);
-    A sums[R * most];
-    std::fill_n(sums, R * most, A(0));
-    const auto add = [&]<std::size_t Together>(std::size_t i, std::integral_constant<std::size_t, Together>) {
-      V x[R][Together];
-      for (std::size_t r = 0; r < R; ++r)
-        for (std::size_t j = 0; j < Together; ++j) x[r][j] = V(A(a[r * shape.lda + i + j]));
-      const T* const row = b + i * shape.ldb + first;
-      sweep<V>(here, [&](std::size_t column, std::size_t count) {
-        V w[Together];
-        for (std::size_t j = 0; j < Together; ++j) fetch(row + (Together + j) * shape.ldb + column, 1);
-        for (std::size_t j = 0; j < Together; ++j) w[j] = V::load(row + j * shape.ldb + column, count);
-        for (std::size_t r = 0; r < R; ++r) {
-          V total = V::load(sums + r * most + column, count);
-          for (std::size_t j = 0; j < Together; ++j) total = total + x[r][j] * w[j];
-          total.store(sums + r * most + column, count);
-        }
-      });
-    };
-    std::size_t i = 0;
-    for (; i + together <= shape.k; i += together) add(i, std::integral_constant<std::size_t, together>());
-    for (; i < shape.k; ++i) add(i, std::integral_constant<std::size_t, 1>());
-    for (std::size_t r = 0; r < R; ++r)
-      for (std::size_t j = 0; j < here; ++j) put(shape, sums[r * most + j], r, first + j, c, bias);
-  });
+  for_each(device, {"product", (R + s.n) * s.k * sizeof(T) + (s.accumulate ? 2 : 1) * R * s.n * sizeof(C)},
+           (s.n + piece - 1) / piece, [=](std::size_t index) {
+             const std::size_t first = index * piece, here = std::min(piece, shape.n - first);
+             A sums[R * most];
+             std::fill_n(sums, R * most, A(0));
+             const auto add = [&]<std::size_t Together>(std::size_t i, std::integral_constant<std::size_t, Together>) {
+               V x[R][Together];
+               for (std::size_t r = 0; r < R; ++r)
+                 for (std::size_t j = 0; j < Together; ++j) x[r][j] = V(A(a[r * shape.lda + i + j]));
+               const T* const row = b + i * shape.ldb + first;
+               sweep<V>(here, [&](std::size_t column, std::size_t count) {
+                 V w[Together];
+                 for (std::size_t j = 0; j < Together; ++j) fetch(row + (Together + j) * shape.ldb + column, 1);
+                 for (std::size_t j = 0; j < Together; ++j) w[j] = V::load(row + j * shape.ldb + column, count);
+                 for (std::size_t r = 0; r < R; ++r) {
+                   V total = V::load(sums + r * most + column, count);
+                   for (std::size_t j = 0; j < Together; ++j) total = total + x[r][j] * w[j];
+                   total.store(sums + r * most + column, count);
+                 }
+               });
+             };
+             std::size_t i = 0;
+             for (; i + together <= shape.k; i += together) add(i, std::integral_constant<std::size_t, together>());
+             for (; i < shape.k; ++i) add(i, std::integral_constant<std::size_t, 1>());
+             for (std::size_t r = 0; r < R; ++r)
+               for (std::size_t j = 0; j < here; ++j) put(shape, sums[r * most + j], r, first + j, c, bias);
+           });
 }
 
 /// matmul of 1 to few_rows rows that are not transposed. The same bits for any number of threads.

@@ -16,7 +16,7 @@ template <class From, class To, class Exec>
 void convert_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const From* from, std::size_t from_stride, To* to,
                   std::size_t to_stride) {
   using V = lanes_for<Exec, float>;
-  for_each(device, rows, [=](std::size_t row) {
+  for_each(device, {"packing", rows * width * (sizeof(From) + sizeof(To))}, rows, [=](std::size_t row) {
     sweep<V>(width, [&](std::size_t i, std::size_t count) {
       V::load(from + row * from_stride + i, count).store(to + row * to_stride + i, count);
     });

@@ -16,6 +16,12 @@ struct MatmulShape {
   bool operator==(const MatmulShape&) const = default;
 };
 
+/// That a product reads and writes if each matrix is touched once.
+template <class T, class C>
+std::size_t matmul_bytes(const MatmulShape& s) {
+  return (s.m + s.n) * s.k * sizeof(T) + (s.accumulate ? 2 : 1) * s.m * s.n * sizeof(C);
+}
+
 template <class T, class C, class Exec>
 void matmul_loops(Device<Exec>& device, const MatmulShape& s, const T* a, const T* b, C* c, const T* bias) {
   using A = accumulate_t<T>;
@@ -24,7 +30,7 @@ void matmul_loops(Device<Exec>& device, const MatmulShape& s, const T* a, const 
   const std::size_t n = s.n, k = s.k, ldc = s.ldc;
   const bool accumulate = s.accumulate;
   for_each(
-      device, s.m * n, KOKKOS_LAMBDA(std::size_t item) {
+      device, {"product", matmul_bytes<T, C>(s)}, s.m * n, KOKKOS_LAMBDA(std::size_t item) {
         const std::size_t row = item / n, column = item % n;
         A sum = bias != nullptr ? A(bias[column]) : A(0);
         C* to = c + row * ldc + column;

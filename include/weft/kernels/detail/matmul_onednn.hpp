@@ -207,16 +207,17 @@ void matmul_onednn(Device<Exec>& device, const MatmulShape& s, const T* a, const
   const std::size_t pieces = threads_for(device, s.m * s.n * s.k);
   const bool by_rows = s.m >= least_rows * pieces || s.m >= s.n;
   const std::size_t whole = by_rows ? s.m : s.n, each = ((whole + pieces - 1) / pieces + step - 1) / step * step;
-  for_each_piece(device, (whole + each - 1) / each, [&](std::size_t piece, std::size_t thread) {
-    const std::size_t first = piece * each, count = std::min(each, whole - first);
-    MatmulShape part = s;
-    (by_rows ? part.m : part.n) = count;
-    if (by_rows)
-      matmul_onednn(products.threads[thread], part, a + first * (s.transpose_a ? 1 : s.lda), b, c + first * s.ldc, bias);
-    else
-      matmul_onednn(products.threads[thread], part, a, b + first * (s.transpose_b ? s.ldb : 1), c + first,
-                    bias == nullptr ? bias : bias + first);
-  });
+  for_each_piece(
+      device, {"product", matmul_bytes<T, C>(s)}, (whole + each - 1) / each, [&](std::size_t piece, std::size_t thread) {
+        const std::size_t first = piece * each, count = std::min(each, whole - first);
+        MatmulShape part = s;
+        (by_rows ? part.m : part.n) = count;
+        if (by_rows)
+          matmul_onednn(products.threads[thread], part, a + first * (s.transpose_a ? 1 : s.lda), b, c + first * s.ldc, bias);
+        else
+          matmul_onednn(products.threads[thread], part, a, b + first * (s.transpose_b ? s.ldb : 1), c + first,
+                        bias == nullptr ? bias : bias + first);
+      });
 }
 
 }  // namespace weft::kernels::detail

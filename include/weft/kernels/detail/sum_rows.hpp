@@ -30,11 +30,12 @@ std::size_t columns_of_piece(Device<Exec>& device, std::size_t rows, std::size_t
 /// outputs[k][c] (+)= the sum over rows of term(row, c, count, k-th sum). `Term` has `void operator()(row, c, count, V
 /// (&sums)[N])`, which adds the row's terms of columns [c, c + count) to `sums`.
 template <class V, int N, class Exec, class Term, class A>
-requires(on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, std::size_t columns, Term term,
+requires(on_host<Exec>) void sum_rows(Device<Exec>& device, Traffic terms, std::size_t rows, std::size_t columns, Term term,
                                       Outputs<A, N> outputs, bool accumulate) {
   const std::size_t width = columns_of_piece<V>(device, rows, columns);
   for_each_piece(
-      device, (columns + width - 1) / width, KOKKOS_LAMBDA(std::size_t item, std::size_t) {
+      device, {terms.kind, terms.bytes + (accumulate ? 2 : 1) * N * columns * sizeof(A)}, (columns + width - 1) / width,
+      KOKKOS_LAMBDA(std::size_t item, std::size_t) {
         constexpr std::size_t block = 8;
         const std::size_t first = item * width, here = columns - first < width ? columns - first : width;
         for (std::size_t row = 0; row < rows || row == 0; row += block) {
@@ -57,7 +58,7 @@ requires(on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, st
 
 /// On devices: the sums of blocks of rows in parallel, then sums of blocks of those, until few are left.
 template <class V, int N, class Exec, class Term, class A>
-requires(!on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, std::size_t columns, Term term,
+requires(!on_host<Exec>) void sum_rows(Device<Exec>& device, Traffic terms, std::size_t rows, std::size_t columns, Term term,
                                        Outputs<A, N> outputs, bool accumulate) {
   constexpr std::size_t block = 16, few = 32;
   const std::size_t pieces = (columns + V::size - 1) / V::size;
@@ -65,7 +66,7 @@ requires(!on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, s
   weft::detail::Buffer buffer = device.allocate(blocks * columns * N * sizeof(A));
   A* partial = static_cast<A*>(buffer.get());  // [blocks, N, columns]
   for_each(
-      device, blocks * pieces, KOKKOS_LAMBDA(std::size_t item) {
+      device, {terms.kind, terms.bytes + blocks * columns * N * sizeof(A)}, blocks * pieces, KOKKOS_LAMBDA(std::size_t item) {
         const std::size_t b = item / pieces, column = item % pieces * V::size,
                           end = (b + 1) * block < rows ? (b + 1) * block : rows,
                           count = columns - column < V::size ? columns - column : V::size;
@@ -81,7 +82,7 @@ requires(!on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, s
     A* const sums = static_cast<A*>(next.get());
     const A* const from = partial;
     for_each(
-        device, left * width, KOKKOS_LAMBDA(std::size_t item) {
+        device, {terms.kind, (before + left) * width * sizeof(A)}, left * width, KOKKOS_LAMBDA(std::size_t item) {
           const std::size_t first = item / width * few, end = first + few < before ? first + few : before;
           A sum = 0;
           for (std::size_t b = first; b < end; ++b) sum += from[b * width + item % width];
@@ -91,7 +92,7 @@ requires(!on_host<Exec>) void sum_rows(Device<Exec>& device, std::size_t rows, s
   }
   const A* const from = partial;
   for_each(
-      device, width, KOKKOS_LAMBDA(std::size_t item) {
+      device, {terms.kind, (blocks + (accumulate ? 2 : 1)) * width * sizeof(A)}, width, KOKKOS_LAMBDA(std::size_t item) {
         const std::size_t k = item / columns, column = item % columns;
         A sum = accumulate ? outputs.pointer[k][column] : A(0);
         for (std::size_t b = 0; b < blocks; ++b) sum += from[b * width + item];

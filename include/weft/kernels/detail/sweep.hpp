@@ -18,9 +18,14 @@ namespace weft::kernels::detail {
 
 using weft::detail::on_host;
 
+template <class Exec, class T>
+constexpr std::size_t host_lanes() {
+  if constexpr (on_host<Exec>) weft::detail::require_real<T>();
+  return weft::detail::Real<T> ? register_bytes / sizeof(accumulate_t<T>) : 1;
+}
 /// The lanes in which Exec computes on values of type T (in accumulate_t<T>): a register on hosts, elsewhere 16 bytes of memory.
 template <class Exec, class T>
-using lanes_for = std::conditional_t<on_host<Exec>, Lanes<accumulate_t<T>, register_bytes / sizeof(accumulate_t<T>)>,
+using lanes_for = std::conditional_t<on_host<Exec>, Lanes<accumulate_t<T>, host_lanes<Exec, T>()>,
                                      Lanes<accumulate_t<T>, 16 / sizeof(T), false>>;
 
 /// Prefetches the memory of n values that will be read or written soon: rows of a matrix are too far apart for the processor's

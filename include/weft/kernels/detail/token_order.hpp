@@ -20,7 +20,7 @@ template <class Exec>
 struct TokenOrder {
   static void sort(Device<Exec>& device, std::size_t tokens, const std::int32_t* ids, std::int32_t* sorted, std::int32_t* order) {
     for_each(
-        device, tokens, KOKKOS_LAMBDA(std::size_t i) {
+        device, {"embedding", 3 * tokens * sizeof(std::int32_t)}, tokens, KOKKOS_LAMBDA(std::size_t i) {
           const std::int32_t id = ids[i];
           std::size_t place = 0;
           for (std::size_t j = 0; j < tokens; ++j) place += ids[j] < id || (ids[j] == id && j < i) ? 1 : 0;
@@ -46,7 +46,8 @@ void sum_by_id(Device<Exec>& device, std::size_t tokens, std::size_t width, cons
   A* const tails = heads + chunks * width;         // of ids that go on in the next one
   TokenOrder<Exec>::sort(device, tokens, ids, sorted, order);
   for_each(
-      device, chunks * width, KOKKOS_LAMBDA(std::size_t item) {
+      device, {"embedding", tokens * (width * (sizeof(T) + 2 * sizeof(A)) + 2 * sizeof(std::int32_t))}, chunks * width,
+      KOKKOS_LAMBDA(std::size_t item) {
         const std::size_t begin = item / width * chunk, end = begin + chunk < tokens ? begin + chunk : tokens,
                           column = item % width;
         const auto row_of = [&](std::size_t p) { return std::int64_t(sorted[p]) - first; };
@@ -67,7 +68,7 @@ void sum_by_id(Device<Exec>& device, std::size_t tokens, std::size_t width, cons
         }
       });
   for_each(
-      device, chunks * width, KOKKOS_LAMBDA(std::size_t item) {
+      device, {"embedding", 2 * chunks * width * sizeof(A)}, chunks * width, KOKKOS_LAMBDA(std::size_t item) {
         const std::size_t c = item / width, begin = c * chunk, end = begin + chunk, column = item % width;
         if (end >= tokens || sorted[end] != sorted[end - 1]) return;
         const std::int32_t id = sorted[end];

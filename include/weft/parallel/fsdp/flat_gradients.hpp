@@ -98,11 +98,11 @@ void FlatGradients<Exec>::lay_out() {
     if (!member.state->trainable()) member.state->gradients().drop();
   if (layout_.empty()) return;
   if (settings_->rules.keeps_gradients) {
-    if (rounds()) rounded_ = device_->allocate_persistent(layout_.size() * kept_bytes());
+    if (rounds()) rounded_ = device_->allocate_persistent(layout_.size() * kept_bytes(), MemoryCategory::gradients);
     else open();
     shard_ = buffer_at(rounds() ? rounded_ : gradients_, layout_.begin() * kept_bytes());
   } else {
-    shard_ = device_->allocate_persistent(layout_.piece() * kept_bytes());
+    shard_ = device_->allocate_persistent(layout_.piece() * kept_bytes(), MemoryCategory::gradients);
   }
 }
 
@@ -110,7 +110,8 @@ template <class Exec>
 void FlatGradients<Exec>::open() {
   if (!gradients_) {
     const std::size_t bytes = layout_.size() * element_bytes();
-    gradients_ = settings_->rules.keeps_gradients && !rounds() ? device_->allocate_persistent(bytes) : device_->allocate(bytes);
+    gradients_ = settings_->rules.keeps_gradients && !rounds() ? device_->allocate_persistent(bytes, MemoryCategory::gradients)
+                                                               : device_->allocate(bytes);
     std::size_t used = 0;
     const auto clear = [&](std::size_t from, std::size_t to) {
       fill_zero(*device_, static_cast<char*>(gradients_.get()) + from * element_bytes(), (to - from) * element_bytes());

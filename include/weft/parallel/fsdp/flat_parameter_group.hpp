@@ -57,9 +57,8 @@ class FlatParameterGroup {
     ParameterState &state = *member.state, &any = *array_.members.front().state;
     const std::size_t end = member.first + state.size(), first = std::clamp(array_.begin(), member.first, end),
                       last = std::clamp(array_.begin() + array_.piece, member.first, end);
-    state.storage().keep(
-        {last - first, values.kept_type(any), settings_->kept_gradient_type(any),
-         first != last ? cut_runs(state.info().runs, first - member.first, last - member.first) : std::vector<Run>()});
+    state.storage().keep({last - first, values.kept_type(any), settings_->kept_gradient_type(any),
+                          first != last ? state.info().runs.cut(first - member.first, last - member.first) : Runs()});
   }
 
   FlatArray array_;

@@ -86,10 +86,11 @@ template <class Exec>
 void FlatValues<Exec>::place() {
   type_ = array_->members.front().state->type();
   kept_type_ = kept_type(*array_->members.front().state);
-  if (settings_->rules.keeps_values) values_ = device_->allocate_persistent(array_->size() * value_bytes());
+  if (settings_->rules.keeps_values)
+    values_ = device_->allocate_persistent(array_->size() * value_bytes(), MemoryCategory::parameters);
   Buffer shard = settings_->rules.keeps_values ? buffer_at(values_, array_->begin() * value_bytes())
                  : stored()                    ? device_->allocate(array_->piece * kept_bytes())
-                                               : device_->allocate_persistent(array_->piece * kept_bytes());
+                            : device_->allocate_persistent(array_->piece * kept_bytes(), MemoryCategory::parameters);
   fill_zero(*device_, static_cast<char*>(shard.get()), array_->piece * kept_bytes());
   for (const FlatMember& member : array_->members) {
     ParameterState& state = *member.state;
@@ -182,9 +183,7 @@ void FlatValues<Exec>::wait() {
   if (keeps_secondary_ && !secondary_) {
     secondary_ = device_->allocate(secondary_bytes());
     const auto from = words(buffer_at(values_, std::size_t(ranks_->neighbours.rank()) * secondary_bytes()), secondary_bytes());
-    using Words = Kokkos::View<std::int64_t*, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-    Kokkos::deep_copy(device_->exec(), Words(words(secondary_, secondary_bytes()).data(), from.size()),
-                      Words(from.data(), from.size()));
+    copy_rows(*device_, 1, from.size(), from.data(), from.size(), words(secondary_, secondary_bytes()).data(), from.size());
   }
   for (const FlatMember& member : array_->members)
     member.state->storage().set_gathered(buffer_at(values_, member.first * value_bytes()));

@@ -203,12 +203,13 @@ ShardRanks FullyShardedHooks<Exec>::split(Communicator all, const char* axis) co
   const std::size_t sharers = ranks / replicate_;
   ShardRanks made{all, all, Communicator(), Communicator()};
   if (replicate_ > 1) {
-    made.sharing = all.split(int(rank / sharers), int(rank), axis);
-    made.copies = all.split(int(rank % sharers), int(rank), axis);
+    made.sharing = all.split(int(rank / sharers), int(rank), axis, {int(rank % sharers), int(sharers)});
+    made.copies = all.split(int(rank % sharers), int(rank), axis, {int(rank / sharers), int(replicate_)});
   }
   if (secondary_ > 0) {
     require_divides("secondary", secondary_, replicate_ > 1 ? "dp / replicate" : axis, sharers);
-    made.neighbours = made.sharing.split(int(rank % sharers / secondary_), int(rank), axis);
+    made.neighbours = made.sharing.split(int(rank % sharers / secondary_), int(rank), axis,
+                                         {int(rank % sharers % secondary_), int(secondary_)});
   }
   return made;
 }

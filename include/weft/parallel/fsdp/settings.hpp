@@ -20,9 +20,6 @@ struct ShardRules {
   static constexpr ShardRules of_stage(int stage) { return {.keeps_values = stage < 3, .keeps_gradients = stage < 2}; }
 };
 
-// The runs of the elements [begin, end), counted from `begin`.
-std::vector<Run> cut_runs(const std::vector<Run>& runs, std::size_t begin, std::size_t end);
-
 // The data ranks of some parameters: all of them, those among which one copy is sharded, those that keep the same piece, and the
 // neighbours among which gathered values are kept.
 struct ShardRanks {

@@ -7,15 +7,6 @@
 
 namespace weft::detail {
 
-WEFT_INLINE std::vector<Run> cut_runs(const std::vector<Run>& runs, std::size_t begin, std::size_t end) {
-  std::vector<Run> cut;
-  for (const Run& run : runs) {
-    const std::size_t first = std::max(begin, run.local), last = std::min(end, run.local + run.length);
-    if (first < last) cut.push_back({first - begin, run.global + (first - run.local), last - first, run.owned, run.shared});
-  }
-  return cut;
-}
-
 WEFT_INLINE DataType ShardSettings::kept_gradient_type(const ParameterState& state) const {
   if (!gradient) return rules.keeps_values && rounds ? state.type() : state.gradient_type();
   if (*gradient != state.type() && *gradient != state.gradient_type())

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// What a rank of the trainer does, as far as a rehearsal asks: a model, its optimizer, two steps and an evaluation, on tokens
+// that are all zero. `plan memory` rehearses it, too.
+
+#include <cstddef>
+#include <memory>
+
+#include <weft/mesh/world.hpp>
+
+#include "options.hpp"
+#include "setup.hpp"
+#include "trained_model.hpp"
+
+namespace train_gpt {
+
+/// Throws LayoutError for a layout that cannot be.
+inline void rehearse_steps(weft::World& world, Options o, bool evaluates = true) {
+  resolve_layout(o, std::size_t(world.size()));
+  const std::unique_ptr<TrainedModel> model = make_model(world, o);
+  const weft::data::Share share = model->share();
+  weft::Batch batch{.sequences = std::size_t(*o.global_batch) / share.size, .length = std::size_t(o.sequence)};
+  batch.micro_batches = batch.sequences / std::size_t(*o.micro_batch);
+  batch.first_sequence = share.rank * batch.sequences;
+  batch.tokens.assign(batch.sequences * batch.length, 0);
+  batch.targets = batch.tokens;
+  for (int step = 0; step < 2; ++step) {
+    model->train_step(batch);
+    model->optimize(o.learning_rate);
+  }
+  if (evaluates) model->evaluate(batch);
+}
+
+}  // namespace train_gpt

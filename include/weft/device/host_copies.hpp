@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Copies of bytes between the host's memory and a device's that is not the host's: the one place that calls Kokkos' deep copy.
+// They run after the device's kernels so far; who reads the result on the host, or changes what is copied, waits for the device
+// first. A rehearsal notes them.
+//
+//   copy_to_device(device, to, from, bytes);
+//   device.exec().fence("weft: what was copied");
+
+#include <Kokkos_Core.hpp>
+
+#include <cstddef>
+
+#include <weft/device/device.hpp>
+
+namespace weft::detail {
+
+template <class Space>
+using ByteView = Kokkos::View<char*, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+template <class Space>
+using ConstByteView = Kokkos::View<const char*, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+template <class Exec>
+void copy_to_device(Device<Exec>& device, void* to, const void* from, std::size_t bytes) {
+  if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
+    return notes->copied();
+  Kokkos::deep_copy(device.exec(), ByteView<typename Exec::memory_space>(static_cast<char*>(to), bytes),
+                    ConstByteView<Kokkos::HostSpace>(static_cast<const char*>(from), bytes));
+}
+
+template <class Exec>
+void copy_from_device(Device<Exec>& device, void* to, const void* from, std::size_t bytes) {
+  if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
+    return notes->copied();
+  Kokkos::deep_copy(device.exec(), ByteView<Kokkos::HostSpace>(static_cast<char*>(to), bytes),
+                    ConstByteView<typename Exec::memory_space>(static_cast<const char*>(from), bytes));
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The byte counters of an arena, in all and by category.
+//
+//   const MemoryUse& use = device.arena().use();
+//   use.of(MemoryCategory::gradients)   // bytes now
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <weft/core/standard.hpp>
+
+namespace weft {
+
+/// What a block of memory is for. Gradients here are those that stay allocated from step to step; the others count as
+/// activations, as everything does that is allocated and freed within a step.
+enum class MemoryCategory : std::uint8_t { activations, parameters, gradients, optimizer_state, other };
+
+namespace detail {
+inline constexpr std::size_t memory_categories = 5;
+}
+
+constexpr std::string_view name_of(MemoryCategory category) {
+  constexpr std::string_view names[detail::memory_categories] = {"activations", "parameters", "gradients", "optimizer state",
+                                                                 "other"};
+  return names[std::size_t(category)];
+}
+
+struct MemoryUse {
+  std::size_t current = 0;                                              ///< in use now
+  std::size_t peak = 0;                                                 ///< largest value of `current` so far
+  std::size_t reserved = 0;                                             ///< taken from the system
+  std::array<std::size_t, detail::memory_categories> by_category = {};  ///< of `current`
+  std::size_t of(MemoryCategory category) const { return by_category[std::size_t(category)]; }
+};
+
+}  // namespace weft

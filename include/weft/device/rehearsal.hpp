@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The notes of a rehearsal: what one rank of a program would do, noted while it runs without peers, memory and arithmetic. Its
+// kernels return once they are noted, and its memory is addresses that nobody may touch.
+//
+//   Rehearsal notes;
+//   device.rehearse(notes);   // before anything is allocated
+//   ...
+//   notes.product_flops
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <weft/core/inline.hpp>
+#include <weft/device/memory_use.hpp>
+#include <weft/device/rehearsal_trace.hpp>
+
+namespace weft {
+
+namespace detail {
+/// What a launch of a kernel says of itself: its kind, and the bytes that it reads and writes if it touches each element of its
+/// operands once.
+struct Traffic {
+  const char* kind;
+  std::size_t bytes;
+};
+}  // namespace detail
+
+/// The notes of one rehearsed rank. Bytes are those that the real rank would use and send.
+struct Rehearsal {
+  /// Messages of one operation on one axis. Bytes are of the whole buffer that the operation is about: of all ranks' pieces where
+  /// it gathers or scatters them, of one rank's elements where it reduces or broadcasts them, of the message in a send or recv.
+  struct Messages {
+    std::string axis;
+    std::string_view operation;
+    std::uint64_t calls = 0;
+    double bytes = 0;
+  };
+  /// The ranks of one communicator of the program's mesh, of one axis or of several ("dp-cp"), and this rank's number among them.
+  struct Axis {
+    /// Neighbours along one axis.
+    struct Line {
+      std::size_t size, stride;  ///< ranks, and how far apart their numbers in the world are
+    };
+    std::string name;
+    std::size_t size = 1, rank = 0;
+    std::vector<Line> lines;  ///< those with more than one rank, the fastest first
+  };
+
+  /// Launches of kernels of one kind ("norm", "product", "optimizer", ...).
+  struct Kernels {
+    std::string_view kind;
+    std::uint64_t launches = 0;
+    double bytes = 0;
+  };
+
+  int rank = 0, ranks = 1;
+  int ranks_per_node = 0;  ///< 0: not known
+  /// Buffers of messages live as short as they can: all is complete as soon as it starts, but what is received comes when it is
+  /// waited for. Else as long as they can: collectives are complete when they are waited for, what goes to another stage when
+  /// that is known to have taken it, and what is received is there as soon as it may be. The real peak is not outside of the two.
+  bool early = false;
+  double product_flops = 0;    ///< of matrix products and convolutions, two for each multiplication and addition
+  double product_bytes = 0;    ///< that products read and write if each matrix is touched once
+  double attention_flops = 0;  ///< half of all pairs of queries and keys where attention is causal
+  std::uint64_t products = 0, attentions = 0;
+  std::uint64_t launches = 0;          ///< of kernels, those of products and attention among them
+  double kernel_bytes = 0;             ///< that they read and write if each element of their operands is touched once
+  std::uint64_t copies = 0;            ///< between the host and the device
+  double offloaded_bytes = 0;          ///< read from and written to an offload store
+  std::uint64_t steps = 0;             ///< of optimizers
+  MemoryUse kept;                      ///< after the last optimizer's step; without one, before the last forward
+  std::size_t peak = 0, reserved = 0;  ///< at the end of the program
+  std::vector<Kernels> kernels;        ///< by kind, in the order of their first launches
+  std::vector<Messages> messages;      ///< by axis and operation, in the order of their first calls
+  std::vector<Axis> axes;              ///< of the meshes over all ranks, in the order in which their communicators were made
+
+  /// The order of the last step, if it was asked for. Collectives are then complete when they are waited for, and what is sent at
+  /// once, so peaks are between the two.
+  std::shared_ptr<RehearsedTrace> trace;
+
+  /// Those of one kind; without launches if there were none.
+  Kernels of(std::string_view kind) const;
+  /// Those of one operation on one axis; without calls if there were none.
+  Messages of(std::string_view axis, std::string_view operation) const;
+  /// The axis of that name, or null.
+  const Axis* axis(std::string_view name) const;
+  /// The nodes on which the ranks of one group along the axis lie, at most: 1 if messages stay inside of nodes, 0 if it is not
+  /// known how many ranks a node has. Nodes have ranks in the order of their numbers.
+  std::size_t nodes_of(const Axis& axis) const;
+  /// Notes a message.
+  void sent(std::string_view axis, std::string_view operation, double bytes);
+
+  /// Between two steps of training, or before the first.
+  void before_run(const MemoryUse& use) {
+    if (steps == 0) kept = use;
+  }
+  /// A step of training begins.
+  void before_step(std::size_t rows) {
+    if (!trace) return;
+    trace->begin_step();
+    trace->rows += double(rows);
+  }
+  void stepped(const MemoryUse& use) {
+    ++steps;
+    kept = use;
+    if (trace) trace->end_step();
+  }
+  void launched(double bytes = 0) {
+    ++launches;
+    kernel_bytes += bytes;
+    if (trace) trace->add({.kind = RehearsedTrace::Kind::kernel, .amount = bytes});
+  }
+  /// Notes a launch with its kind.
+  void launched(const detail::Traffic& traffic);
+  void product(double m, double n, double k, double bytes, DataType type) {
+    ++products;
+    product_flops += 2 * m * n * k;
+    product_bytes += bytes;
+    if (trace)
+      trace->add({.kind = RehearsedTrace::Kind::product,
+                  .type = type,
+                  .a = std::int64_t(m),
+                  .b = std::int64_t(n),
+                  .c = std::int64_t(k),
+                  .amount = bytes});
+  }
+  /// `products`: of [queries, head_width] with [keys, head_width].
+  void attention(double products, double pairs, double head_width, DataType type) {
+    ++attentions;
+    const double flops = 2 * products * pairs * head_width;
+    attention_flops += flops;
+    if (trace)
+      trace->add({.kind = RehearsedTrace::Kind::attention,
+                  .type = type,
+                  .a = std::int64_t(products),
+                  .b = std::int64_t(head_width),
+                  .amount = flops});
+  }
+  void copied() {
+    ++copies;
+    if (trace) trace->add({.kind = RehearsedTrace::Kind::copy});
+  }
+  void offloaded(std::size_t bytes) { offloaded_bytes += double(bytes); }
+};
+
+namespace detail {
+
+/// The memory of rehearsals: 64 TiB of addresses for this process, which no thread may read or write.
+struct RehearsedMemory {
+  /// The next `bytes` bytes, or null if there are no more.
+  static void* take(std::size_t bytes);
+  static void give_back(void*) {}
+  static bool holds(const void* address);
+};
+
+}  // namespace detail
+
+}  // namespace weft
+
+#ifndef WEFT_COMPILED
+#include <weft/device/rehearsal_impl.hpp>
+#endif

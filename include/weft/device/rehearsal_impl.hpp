@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Definitions for device/rehearsal.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include <weft/core/error.hpp>
+#include <weft/core/inline.hpp>
+#include <weft/device/rehearsal.hpp>
+
+namespace weft {
+
+WEFT_COLD WEFT_INLINE void Rehearsal::sent(std::string_view axis, std::string_view operation, double bytes) {
+  std::size_t i = 0;
+  while (i < messages.size() && (messages[i].operation != operation || messages[i].axis != axis)) ++i;
+  if (i == messages.size()) messages.push_back({std::string(axis), operation});
+  ++messages[i].calls;
+  messages[i].bytes += bytes;
+}
+
+WEFT_COLD WEFT_INLINE void Rehearsal::launched(const detail::Traffic& traffic) {
+  launched(double(traffic.bytes));
+  std::size_t i = 0;
+  while (i < kernels.size() && kernels[i].kind != traffic.kind) ++i;
+  if (i == kernels.size()) kernels.push_back({traffic.kind});
+  ++kernels[i].launches;
+  kernels[i].bytes += double(traffic.bytes);
+}
+
+WEFT_COLD WEFT_INLINE Rehearsal::Kernels Rehearsal::of(std::string_view kind) const {
+  for (const Kernels& one : kernels)
+    if (one.kind == kind) return one;
+  return {};
+}
+
+WEFT_COLD WEFT_INLINE Rehearsal::Messages Rehearsal::of(std::string_view axis, std::string_view operation) const {
+  for (const Messages& one : messages)
+    if (one.operation == operation && one.axis == axis) return one;
+  return {};
+}
+
+WEFT_COLD WEFT_INLINE const Rehearsal::Axis* Rehearsal::axis(std::string_view name) const {
+  for (const Axis& one : axes)
+    if (one.name == name) return &one;
+  return nullptr;
+}
+
+WEFT_COLD WEFT_INLINE std::size_t Rehearsal::nodes_of(const Axis& axis) const {
+  if (ranks_per_node <= 0) return 0;
+  std::size_t most = 1;
+  const auto first_of_a_group = [&](std::size_t rank) {
+    for (const Axis::Line& line : axis.lines)
+      if (rank / line.stride % line.size != 0) return false;
+    return true;
+  };
+  for (std::size_t first = 0; first < std::size_t(ranks); ++first) {
+    if (!first_of_a_group(first)) continue;
+    std::size_t nodes = 0, last = 0;
+    for (std::size_t i = 0; i < axis.size; ++i) {
+      std::size_t rank = first, rest = i;
+      for (const Axis::Line& line : axis.lines) {
+        rank += rest % line.size * line.stride;
+        rest /= line.size;
+      }
+      const std::size_t node = rank / std::size_t(ranks_per_node);
+      nodes += nodes == 0 || node != last;
+      last = node;
+    }
+    most = std::max(most, nodes);
+  }
+  return most;
+}
+
+}  // namespace weft
+
+namespace weft::detail {
+
+/// The addresses, and how many of them are taken. The mapping has no pages, so it costs no memory.
+struct RehearsedAddresses {
+  static constexpr std::size_t size = std::size_t(64) << 40;
+  std::atomic<char*> begin{nullptr};
+  std::atomic<std::size_t> taken{0};
+
+  char* mapped() {
+    if (char* const known = begin.load()) return known;
+    void* const block = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (block == MAP_FAILED)
+      throw_error<Error>({"rehearsal: this process may not have 64 TiB of addresses (no memory): raise its limit (ulimit -v)"});
+    char* none = nullptr;
+    if (!begin.compare_exchange_strong(none, static_cast<char*>(block))) ::munmap(block, size);
+    return begin.load();
+  }
+};
+
+WEFT_COLD WEFT_INLINE RehearsedAddresses& rehearsed_addresses() {
+  static RehearsedAddresses addresses;
+  return addresses;
+}
+
+WEFT_COLD WEFT_INLINE void* RehearsedMemory::take(std::size_t bytes) {
+  RehearsedAddresses& addresses = rehearsed_addresses();
+  char* const begin = addresses.mapped();
+  const std::size_t rounded = (bytes + 63) / 64 * 64, at = addresses.taken.fetch_add(rounded);
+  if (rounded > RehearsedAddresses::size || at > RehearsedAddresses::size - rounded) return nullptr;
+  return begin + at;
+}
+
+WEFT_COLD WEFT_INLINE bool RehearsedMemory::holds(const void* address) {
+  const char* const begin = rehearsed_addresses().begin.load();
+  const char* const at = static_cast<const char*>(address);
+  return begin != nullptr && at >= begin && at < begin + RehearsedAddresses::size;
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The order in which a rehearsed rank does its work in one step: kernels, messages and the actions of the pipeline as the
+// executor issues them. Equal events are kept once, so an identical micro-batch costs 4 bytes an event.
+//
+//   RehearsedTrace trace;
+//   trace.begin_step();
+//   trace.add({.kind = RehearsedTrace::Kind::kernel, .amount = bytes});
+//   trace.end_step();                    // trace[0], trace[1], ... are those of the last step
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <weft/core/inline.hpp>
+#include <weft/core/scalar.hpp>
+
+namespace weft {
+
+class RehearsedTrace {
+ public:
+  enum class Kind : std::uint8_t {
+    product,    ///< a, b, c: m, n, k; amount: bytes of the matrices
+    attention,  ///< a: its products; b: head width; amount: FLOPs
+    kernel,     ///< amount: bytes that it reads and writes
+    copy,       ///< between the host and the device
+    call,       ///< a collective that the program waits for at once; a: its operation; amount: bytes as in Rehearsal::Messages
+    start,      ///< a collective that goes on beside the program
+    wait,       ///< a: how many of the step's starts ago the collective was started, from 1
+    send,       ///< a: rank in the group, b: tag
+    receive,    ///< the program needs what that rank sent
+    begin,      ///< an action of the pipeline; a: stage, b: micro-batch, c: chunk; operation: its letter
+    end,
+  };
+  struct Event {
+    Kind kind = Kind::kernel;
+    DataType type = DataType::float32;  ///< of a product's or attention's elements
+    char operation = 0;
+    std::int32_t group = -1;  ///< of messages: in `groups`
+    std::int64_t a = 0, b = 0, c = 0;
+    double amount = 0;
+
+    friend bool operator==(const Event&, const Event&) = default;
+  };
+  /// A communicator. Ranks of one communicator have the same identity in their traces.
+  struct Group {
+    std::string axis;
+    std::uint64_t identity = 0;
+    int rank = 0, size = 1;
+  };
+
+  std::vector<Group> groups;
+  double rows = 0;  ///< of the last step: rows of samples that enter the model, of all ranks that share them (tokens)
+
+  /// A model begins a step: from here on events are kept, and those of the step before are dropped.
+  void begin_step() {
+    if (open_) return;
+    order_.clear();
+    starts_ = 0;
+    rows = 0;
+    open_ = true;
+  }
+  /// An optimizer has ended it.
+  void end_step() { open_ = false, whole_ = !order_.empty(); }
+  /// Whether a step of an optimizer was traced.
+  bool whole() const { return whole_ && !open_; }
+
+  /// Events in between are not kept, as they are beside the step or part of an event: an evaluation, the loops of a product.
+  void mute(bool muted) { muted_ += muted ? 1 : -1; }
+
+  WEFT_COLD void add(const Event& event) {
+    if (!open_ || muted_ > 0) return;
+    const auto found = numbers_.try_emplace(event, std::uint32_t(events_.size()));
+    if (found.second) events_.push_back(event);
+    order_.push_back(found.first->second);
+  }
+  /// The number of a collective that starts, and the event of its wait.
+  std::uint64_t start(const Event& event) {
+    add(event);
+    return open_ && muted_ == 0 ? ++starts_ : 0;
+  }
+  void wait(std::uint64_t number) {
+    if (number != 0 && number <= starts_) add({.kind = Kind::wait, .a = std::int64_t(starts_ - number + 1)});
+  }
+
+  WEFT_COLD std::int32_t group_of(const Group& group) {
+    for (std::size_t i = 0; i < groups.size(); ++i)
+      if (groups[i].identity == group.identity) return std::int32_t(i);
+    groups.push_back(group);
+    return std::int32_t(groups.size() - 1);
+  }
+
+  std::size_t size() const { return order_.size(); }
+  const Event& operator[](std::size_t i) const { return events_[order_[i]]; }
+  std::size_t distinct() const { return events_.size(); }
+  /// The place of the i-th event among the distinct ones.
+  std::size_t number(std::size_t i) const { return order_[i]; }
+  const Event& event(std::size_t number) const { return events_[number]; }
+
+ private:
+  struct Hash {
+    std::size_t operator()(const Event& e) const {
+      std::uint64_t hash = std::uint64_t(e.kind) | std::uint64_t(e.type) << 8 | std::uint64_t(std::uint8_t(e.operation)) << 16;
+      for (const std::uint64_t part : {std::uint64_t(e.group), std::uint64_t(e.a), std::uint64_t(e.b), std::uint64_t(e.c),
+                                       std::bit_cast<std::uint64_t>(e.amount)}) {
+        hash = (hash ^ part) * 0x9e3779b97f4a7c15;
+        hash ^= hash >> 29;
+      }
+      return hash;
+    }
+  };
+  std::vector<Event> events_;
+  std::vector<std::uint32_t> order_;
+  std::unordered_map<Event, std::uint32_t, Hash> numbers_;
+  std::uint64_t starts_ = 0;
+  int muted_ = 0;
+  bool open_ = false, whole_ = false;
+};
+
+namespace detail {
+
+/// While it lives, the loops of a kernel that was noted as a whole are not traced. Null: nothing is traced.
+class TracedWhole {
+ public:
+  explicit TracedWhole(RehearsedTrace* trace) : trace_(trace) {
+    if (trace_ != nullptr) [[unlikely]]
+      trace_->mute(true);
+  }
+  ~TracedWhole() {
+    if (trace_ != nullptr) [[unlikely]]
+      trace_->mute(false);
+  }
+  TracedWhole(const TracedWhole&) = delete;
+  TracedWhole& operator=(const TracedWhole&) = delete;
+
+ private:
+  RehearsedTrace* trace_;
+};
+
+}  // namespace detail
+
+}  // namespace weft

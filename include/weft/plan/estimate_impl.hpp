@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Definitions for plan/estimate.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include <weft/core/error.hpp>
+#include <weft/core/inline.hpp>
+#include <weft/pipeline/schedule/visualise.hpp>
+#include <weft/plan/estimate.hpp>
+
+namespace weft::plan::detail {
+
+/// How many ranks of a communicator are in one node: its neighbours along an axis of the mesh are `stride` ranks apart.
+WEFT_COLD WEFT_INLINE int ranks_here(const Rehearsal& notes, const RehearsedTrace::Group& group, int per_node) {
+  if (notes.ranks <= per_node) return group.size;
+  if (group.size >= notes.ranks) return per_node;
+  const Rehearsal::Axis* const axis = notes.axis(group.axis);
+  if (axis == nullptr) return 1;  // of a program's own split: it is not known, so at worst
+  std::size_t here = 1, left = std::size_t(group.size);
+  for (const Rehearsal::Axis::Line& line : axis->lines) {
+    const std::size_t room = std::max<std::size_t>(1, std::size_t(per_node) / line.stride);
+    here *= std::min({line.size, room, left});
+    left = std::max<std::size_t>(1, left / line.size);
+  }
+  return int(std::min<std::size_t>(here, std::size_t(group.size)));
+}
+
+/// What a rank computes in the traced step.
+struct Counted {
+  double flops = 0, forward = 0;
+  std::map<DataType, double> by_type;
+};
+
+WEFT_COLD WEFT_INLINE Counted count(const RehearsedTrace& trace) {
+  using Kind = RehearsedTrace::Kind;
+  Counted counted;
+  bool forward = false;
+  for (std::size_t i = 0; i < trace.size(); ++i) {
+    const RehearsedTrace::Event& e = trace[i];
+    if (e.kind == Kind::begin) forward = e.operation == 'F';
+    if (e.kind == Kind::end) forward = false;
+    if (e.kind != Kind::product && e.kind != Kind::attention) continue;
+    const double flops = e.kind == Kind::product ? 2.0 * double(e.a) * double(e.b) * double(e.c) : e.amount;
+    counted.flops += flops;
+    counted.by_type[e.type] += flops;
+    if (forward) counted.forward += flops;
+  }
+  return counted;
+}
+
+}  // namespace weft::plan::detail
+
+namespace weft::plan {
+
+WEFT_COLD WEFT_INLINE Estimate estimate(const std::vector<RehearsedStage>& stages, const Machine& machine) {
+  using Kind = RehearsedTrace::Kind;
+  if (stages.empty()) throw_error<UsageError>({"estimate: no rehearsal"});
+  const Rehearsal& notes = stages.front().notes;
+  std::vector<const RehearsedTrace*> traces;
+  for (const RehearsedStage& stage : stages) traces.push_back(stage.notes.trace.get());
+  const EventCosts costs{[&](const RehearsedTrace::Event& e) {
+                           switch (e.kind) {
+                             case Kind::product:
+                               return machine.product_s(double(e.a), double(e.b), double(e.c), e.amount, e.type);
+                             case Kind::attention: return machine.attention_s(e.amount, e.a > 2, e.type);
+                             default: return machine.kernel_s(e.amount);
+                           }
+                         },
+                         [&](const RehearsedTrace::Event& e, const RehearsedTrace::Group& group) {
+                           const int here = detail::ranks_here(notes, group, machine.ranks_per_node);
+                           if (e.kind == Kind::send || e.kind == Kind::receive)
+                             return machine.message_s(e.amount, here < group.size);
+                           return machine.collective_s(comm::Operation(e.a), e.amount, group.size, here);
+                         }};
+  Estimate step;
+  step.machine = machine.name;
+  step.ranks = notes.ranks;
+  step.replayed = replay(traces, costs);
+  step.seconds = step.replayed.seconds;
+  const double each = double(notes.ranks) / double(stages.size());  // ranks of a stage
+  std::map<DataType, double> by_type;
+  for (const RehearsedTrace* trace : traces) {
+    const detail::Counted counted = detail::count(*trace);
+    step.flops += each * counted.flops;
+    step.model_flops += each * 3 * counted.forward;
+    for (const auto& [type, flops] : counted.by_type) by_type[type] += flops;
+  }
+  const auto most =
+      std::max_element(by_type.begin(), by_type.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  step.peak_flops = double(notes.ranks) * machine.flops(most == by_type.end() ? DataType::float32 : most->first);
+  const Rehearsal::Axis* const data = notes.axis("dp");
+  step.tokens = traces.front()->rows * (data == nullptr ? 1.0 : double(data->size));
+  return step;
+}
+
+WEFT_COLD WEFT_INLINE Estimate estimate(RehearsedStages of, const Machine& machine, const std::function<void(World&)>& f) {
+  of.trace = true;
+  return estimate(rehearse_stages(of, f), machine);
+}
+
+namespace detail {
+
+WEFT_COLD WEFT_INLINE std::vector<std::pair<std::string, std::function<double(const StageTimes&)>>> lines_of(
+    const Estimate& step) {
+  std::vector<std::pair<std::string, std::function<double(const StageTimes&)>>> lines{
+      {"products", [](const StageTimes& s) { return s.products; }},
+      {"attention", [](const StageTimes& s) { return s.attention; }},
+      {"other kernels", [](const StageTimes& s) { return s.kernels; }},
+      {"after the pipeline", [](const StageTimes& s) { return s.optimizer; }}};
+  std::set<std::string> axes;
+  for (const StageTimes& stage : step.replayed.stages)
+    for (const auto& [axis, seconds] : stage.exposed) axes.insert(axis);
+  for (const std::string& axis : axes)
+    lines.push_back({"messages, " + axis, [axis](const StageTimes& s) {
+                       const auto found = s.exposed.find(axis);
+                       return found == s.exposed.end() ? 0.0 : found->second;
+                     }});
+  lines.push_back({"bubble", [](const StageTimes& s) { return s.bubble; }});
+  return lines;
+}
+
+WEFT_COLD WEFT_INLINE std::string estimate_for_people(const std::vector<RehearsedStage>& stages, std::string_view name) {
+  Machine machine = machine_of(name);
+  if (const int nodes = stages.front().notes.ranks_per_node; nodes > 0)
+    machine.ranks_per_node = nodes;  // as the program was told
+  const Estimate step = estimate(stages, machine);
+  if (const char* const path = std::getenv("WEFT_ESTIMATE_SVG"); path != nullptr && *path != '\0') {
+    const std::string picture = schedule::to_svg(step.replayed.table, step.replayed.timeline, " s");
+    std::FILE* const file = std::fopen(path, "w");
+    const bool written = file != nullptr && std::fwrite(picture.data(), 1, picture.size(), file) == picture.size();
+    if (file == nullptr || std::fclose(file) != 0 || !written)
+      throw_error<UsageError>({"WEFT_ESTIMATE_SVG: '", path, "' cannot be written: ", std::strerror(errno)});
+  }
+  return table_of(step);
+}
+
+}  // namespace detail
+
+WEFT_COLD WEFT_INLINE std::string table_of(const Estimate& step) {
+  char line[256];
+  std::snprintf(line, sizeof line, "estimate of a step of %d ranks on %.60s\n  %-22s %11.4g s\n", step.ranks,
+                step.machine.c_str(), "time", step.seconds);
+  std::string text = line;
+  if (step.tokens > 0) {
+    std::snprintf(line, sizeof line, "  %-22s %11.0f /s, %.0f /s of a rank\n", "tokens (or samples)", step.tokens_per_second(),
+                  step.tokens_per_second() / step.ranks);
+    text += line;
+  }
+  std::snprintf(line, sizeof line, "  %-22s %11.1f %% (model FLOPs; %.1f %% with what is recomputed)\n", "share of the peak",
+                100 * step.share_of_peak(), 100 * step.hardware_share());
+  text += line;
+  const auto& stages = step.replayed.stages;
+  const std::size_t shown = stages.size() <= 8 ? stages.size() : 0;  // else the first, a middle and the last one
+  std::vector<std::size_t> which;
+  for (std::size_t i = 0; i < shown; ++i) which.push_back(i);
+  if (shown == 0) which = {0, stages.size() / 2, stages.size() - 1};
+  text += "  where it goes, in % of the step";
+  if (stages.size() > 1) {
+    text += "; stages";
+    for (const std::size_t i : which) (text += ' ') += std::to_string(i);
+  }
+  text += '\n';
+  for (const auto& [name, of] : detail::lines_of(step)) {
+    std::snprintf(line, sizeof line, "    %-20.40s", name.c_str());
+    text += line;
+    for (const std::size_t i : which) {
+      std::snprintf(line, sizeof line, " %7.2f", 100 * of(stages[i]) / step.seconds);
+      text += line;
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+WEFT_COLD WEFT_INLINE std::string json_of(const Estimate& step) {
+  char line[512];
+  const auto plain = [](std::string name) {
+    for (char& c : name)
+      if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' ') c = '_';
+    return name;
+  };
+  std::snprintf(
+      line, sizeof line,
+      "{\"machine\": \"%.60s\", \"ranks\": %d, \"seconds\": %.17g, \"tokens\": %.17g, \"flops\": %.17g, \"model_flops\": "
+      "%.17g, \"peak_flops\": %.17g, \"share_of_peak\": %.17g, \"stages\": [",
+      plain(step.machine).c_str(), step.ranks, step.seconds, step.tokens, step.flops, step.model_flops, step.peak_flops,
+      step.share_of_peak());
+  std::string text = line;
+  for (std::size_t i = 0; i < step.replayed.stages.size(); ++i) {
+    text += i == 0 ? "{" : ", {";
+    bool first = true;
+    for (const auto& [name, of] : detail::lines_of(step)) {
+      std::snprintf(line, sizeof line, "%s\"%.60s\": %.17g", first ? "" : ", ", plain(name).c_str(), of(step.replayed.stages[i]));
+      text += line;
+      first = false;
+    }
+    text += '}';
+  }
+  return text + "]}";
+}
+
+}  // namespace weft::plan

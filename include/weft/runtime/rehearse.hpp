@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A rehearsal: a program as one rank of many, on this machine alone, without peers, memory or arithmetic. `run` rehearses the
+// program if it is asked to, and then prints what it noted.
+//
+//   WEFT_REHEARSE=2048 ./program                        // of 2,048 ranks, those that differ
+//   WEFT_REHEARSE=2048:17 ./program                     // rank 17; 2048:17:early for the least memory
+//   Rehearsal notes = weft::rehearse({.rank = 17, .ranks = 2048}, [](World& world) { ... });
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <weft/comm/run_options.hpp>
+#include <weft/core/inline.hpp>
+#include <weft/device/rehearsal.hpp>
+#include <weft/mesh/world.hpp>
+#include <weft/runtime/rehearsal_report.hpp>
+
+namespace weft::runtime {
+
+/// The rank that is rehearsed.
+struct RehearsedRank {
+  int rank = 0, ranks = 1;
+  /// Messages come so that their buffers live as short as they can, instead of as long: the two peaks between which the real one
+  /// is (Rehearsal::early).
+  bool early = false;
+  int threads = 1;         ///< of its kernels: attention has a workspace for each
+  int ranks_per_node = 0;  ///< tells which axes leave a node (Rehearsal::nodes_of); 0: not known
+  /// Also keeps the order of the last step's kernels, messages and actions: Rehearsal::trace.
+  bool trace = false;
+};
+
+/// Runs `f(world)` as that rank and returns what it would do. Kokkos must be running. Throws what f throws, and UsageError for a
+/// rank out of range or a Kokkos that computes on GPUs.
+Rehearsal rehearse(const RehearsedRank& rank, const std::function<void(World&)>& f);
+
+/// What is rehearsed of all ranks.
+struct RehearsedStages {
+  int ranks = 1;
+  bool early = false;
+  bool both = false;  ///< the other peak, too, for which each rank is rehearsed again (RehearsedStage::least_peak)
+  int threads = 1, ranks_per_node = 0;
+  bool trace = false;  ///< RehearsedRank::trace
+};
+
+/// Runs `f(world)` as every rank that differs, one after the other: the stages of the pipeline (the axis pp of the program's
+/// mesh), each as its rank that is the first along all other axes; without a pipeline, rank 0. Throws as rehearse does.
+std::vector<RehearsedStage> rehearse_stages(const RehearsedStages& of, const std::function<void(World&)>& f);
+
+namespace detail {
+
+/// The estimate of a step's time of rehearsed stages on the machine of that name, as a text; null in a program that has not
+/// included weft/plan/estimate.hpp.
+inline std::string (*estimate_for_people)(const std::vector<RehearsedStage>& stages, std::string_view machine) = nullptr;
+
+/// The rank that "N", "N:rank" or "N:rank:early" names, -1 for all that differ; `name` is that of the option, for errors. Throws
+/// UsageError.
+RehearsedRank rehearsed_rank_of(std::string_view name, std::string_view text);
+/// What the program's options (RunOptions::rehearse), its arguments (--rehearse N[:rank]) or WEFT_REHEARSE ask for.
+std::optional<RehearsedRank> rehearsed_rank(const RunOptions& options);
+/// Ranks of a node, from the program's arguments (--ranks-per-node) or WEFT_RANKS_PER_NODE; 0 if neither says it.
+int ranks_per_node(const RunOptions& options);
+/// Rehearses the program as that rank, or as all that differ, prints the table and writes the file that WEFT_REHEARSE_JSON names.
+/// Returns the program's exit code. Throws MemoryError if a rank needs more memory than WEFT_REHEARSE_MEMORY says.
+int rehearse_program(RehearsedRank rank, const RunOptions& options, const std::function<int(World&)>& f);
+
+}  // namespace detail
+
+}  // namespace weft::runtime
+
+namespace weft {
+using runtime::rehearse;
+using runtime::rehearse_stages;
+using runtime::RehearsedRank;
+using runtime::RehearsedStages;
+}  // namespace weft
+
+#ifndef WEFT_COMPILED
+#include <weft/runtime/rehearse_impl.hpp>
+#endif

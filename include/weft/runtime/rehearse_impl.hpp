@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Definitions for runtime/rehearse.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/rehearsal.hpp>
+#include <weft/core/error.hpp>
+#include <weft/core/inline.hpp>
+#include <weft/runtime/guard.hpp>
+#include <weft/runtime/rehearsal_report.hpp>
+#include <weft/runtime/rehearse.hpp>
+
+namespace weft::runtime::detail {
+
+/// Says on one line that the program touched memory that a rehearsal does not have, and ends it, instead of the system's
+/// "Segmentation fault".
+class TouchGuard {
+ public:
+  TouchGuard() {
+    struct sigaction action = {};
+    action.sa_sigaction = &touched;
+    action.sa_flags = SA_SIGINFO;
+    ::sigaction(SIGSEGV, &action, &before_);
+  }
+  ~TouchGuard() { ::sigaction(SIGSEGV, &before_, nullptr); }
+  TouchGuard(const TouchGuard&) = delete;
+  TouchGuard& operator=(const TouchGuard&) = delete;
+
+ private:
+  static void touched(int, siginfo_t* info, void*) {
+    if (!weft::detail::RehearsedMemory::holds(info->si_addr)) {
+      ::signal(SIGSEGV, SIG_DFL);  // another error, which now happens again
+      return;
+    }
+    static constexpr char text[] =
+        "weft: a rehearsal has no memory, and the program read or wrote elements of a tensor itself: copy_to_host and "
+        "copy_from_host (zeros in a rehearsal), or weft's kernels and operations, in place of loops over data()\n";
+    (void)!::write(2, text, sizeof text - 1);
+    ::_exit(2);
+  }
+  struct sigaction before_ = {};
+};
+
+WEFT_COLD WEFT_INLINE RehearsedRank rehearsed_rank_of(std::string_view name, std::string_view text) {
+  constexpr int most = 1 << 24;
+  RehearsedRank rank;
+  if (text.ends_with(":early")) {
+    rank.early = true;
+    text.remove_suffix(6);
+  }
+  const std::size_t colon = text.find(':');
+  rank.rank = -1;
+  const auto number = [&](std::string_view part, const char* what, int least, int largest) {
+    return whole_number_of(weft::detail::joined({name, " (N, N:rank or N:rank:early): ", what}), part, least, largest);
+  };
+  rank.ranks = number(text.substr(0, colon), "the number of ranks", 1, most);
+  if (colon != std::string_view::npos) rank.rank = number(text.substr(colon + 1), "the rank", 0, rank.ranks - 1);
+  return rank;
+}
+
+WEFT_COLD WEFT_INLINE std::optional<RehearsedRank> rehearsed_rank(const RunOptions& options) {
+  if (options.rehearse != nullptr) return rehearsed_rank_of("--rehearse", options.rehearse);
+  for (int i = 1; i < options.argc; ++i) {
+    const std::string_view word = options.argv[i];
+    if (word.starts_with("--rehearse=")) return rehearsed_rank_of("--rehearse", word.substr(11));
+    if (word != "--rehearse") continue;
+    if (i + 1 == options.argc) throw_error<UsageError>({"--rehearse needs a value: N, N:rank or N:rank:early"});
+    return rehearsed_rank_of("--rehearse", options.argv[i + 1]);
+  }
+  const char* text = std::getenv("WEFT_REHEARSE");
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  return rehearsed_rank_of("environment variable WEFT_REHEARSE", text);
+}
+
+WEFT_COLD WEFT_INLINE int ranks_per_node(const RunOptions& options) {
+  constexpr int most = 1 << 16;
+  for (int i = 1; i < options.argc; ++i) {
+    const std::string_view word = options.argv[i], name = "--ranks-per-node";
+    if (!word.starts_with(name)) continue;
+    if (word.size() == name.size()) return whole_number_of(name, i + 1 < options.argc ? options.argv[i + 1] : "", 1, most);
+    if (word[name.size()] == '=') return whole_number_of(name, word.substr(name.size() + 1), 1, most);
+  }
+  return whole_number_from_environment("WEFT_RANKS_PER_NODE", 1, most).value_or(0);
+}
+
+WEFT_COLD WEFT_INLINE void write_json(const std::string& path, const std::string& text) {
+  std::FILE* const file = std::fopen(path.c_str(), "w");
+  const bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (file == nullptr || std::fclose(file) != 0 || !written)
+    throw_error<UsageError>({"WEFT_REHEARSE_JSON: '", path, "' cannot be written: ", std::strerror(errno)});
+}
+
+WEFT_COLD WEFT_INLINE int rehearse_program(RehearsedRank rank, const RunOptions& options, const std::function<int(World&)>& f) {
+  rank.ranks_per_node = ranks_per_node(options);
+  const char* const room = std::getenv("WEFT_REHEARSE_MEMORY");
+  const double memory = room == nullptr || *room == '\0' ? 0 : bytes_of("environment variable WEFT_REHEARSE_MEMORY", room);
+  rank.threads = options.threads_per_rank > 0 ? std::min(options.threads_per_rank, most_threads) : 1;
+  const KokkosGuard kokkos(rank.threads);
+  int code = 0;
+  const auto program = [&](World& world) {
+    const int result = f(world);
+    if (code == 0) code = result;
+  };
+  const bool all = rank.rank < 0;
+  std::vector<RehearsedStage> stages;
+  const char* const named = std::getenv("WEFT_MACHINE");
+  const std::string machine = named == nullptr ? "" : named;
+  if (!machine.empty() && estimate_for_people == nullptr)
+    throw_error<UsageError>({"WEFT_MACHINE: this program cannot estimate its time: it must include weft/plan/estimate.hpp"});
+  if (!machine.empty() && !all)
+    throw_error<UsageError>(
+        {"WEFT_MACHINE: an estimate of time needs all stages: give the number of ranks alone, without a rank"});
+  RehearsedStages of{.ranks = rank.ranks,
+                     .early = rank.early,
+                     .both = !rank.early,
+                     .threads = rank.threads,
+                     .ranks_per_node = rank.ranks_per_node};
+  if (all) stages = rehearse_stages(of, program);
+  else stages.push_back({rank.rank, 0, rehearse(rank, program), 0});
+  std::fflush(stdout);
+  std::fputs((all ? table_of(stages) : table_of(stages.front().notes)).c_str(), stdout);
+  if (!machine.empty()) {  // once more, as peaks are others while the order is kept
+    of.both = false, of.trace = true;
+    std::fputs(estimate_for_people(rehearse_stages(of, program), machine).c_str(), stdout);
+  }
+  if (const char* path = std::getenv("WEFT_REHEARSE_JSON"); path != nullptr && *path != '\0')
+    write_json(path, (all ? json_of(stages) : json_of(stages.front().notes)) + "\n");
+  if (memory > 0) require_memory(stages, memory);
+  return code;
+}
+
+}  // namespace weft::runtime::detail
+
+namespace weft::runtime {
+
+WEFT_COLD WEFT_INLINE Rehearsal rehearse(const RehearsedRank& rank, const std::function<void(World&)>& f) {
+  if (rank.ranks < 1 || rank.rank < 0 || rank.rank >= rank.ranks)
+    throw_error<UsageError>(
+        {"rehearse: rank ", rank.rank, " of ", rank.ranks, " ranks: it is from 0 to one less than their number"});
+  if constexpr (!Kokkos::SpaceAccessibility<Kokkos::HostSpace, DefaultDevice::memory_space>::accessible)
+    throw_error<UsageError>({"a rehearsal needs a Kokkos that computes on the host: build the program with one"});
+  Rehearsal notes;
+  notes.rank = rank.rank, notes.ranks = rank.ranks, notes.early = rank.early;
+  if (rank.trace) notes.trace = std::make_shared<RehearsedTrace>();
+  notes.ranks_per_node = rank.ranks_per_node;
+  const detail::TouchGuard touches;
+  const detail::RankInstance<DefaultDevice::execution_space> instance(0, 1, rank.threads);
+  DefaultDevice device(instance.exec);
+  device.rehearse(notes);
+  {
+    World world(
+        Communicator(std::make_shared<comm::RehearsedGroup>(rank.rank, rank.ranks, "world", notes), comm::rehearsed_order()),
+        device);
+    f(world);
+  }
+  const MemoryUse& use = device.arena().use();
+  notes.peak = use.peak;
+  notes.reserved = use.reserved;
+  return notes;
+}
+
+WEFT_COLD WEFT_INLINE std::vector<RehearsedStage> rehearse_stages(const RehearsedStages& of,
+                                                                  const std::function<void(World&)>& f) {
+  std::vector<RehearsedStage> stages;
+  const auto add = [&](int rank, int stage) {
+    const auto one = [&](bool early) {
+      return rehearse({.rank = rank,
+                       .ranks = of.ranks,
+                       .early = early,
+                       .threads = of.threads,
+                       .ranks_per_node = of.ranks_per_node,
+                       .trace = of.trace},
+                      f);
+    };
+    stages.push_back({rank, stage, one(of.early), 0});
+    if (of.both) stages.back().least_peak = one(!of.early).peak;
+    if (of.both && of.early) std::swap(stages.back().notes.peak, stages.back().least_peak);
+  };
+  add(0, 0);
+  const Rehearsal::Axis* const pipeline = stages.front().notes.axis("pp");
+  if (pipeline == nullptr || pipeline->lines.empty()) return stages;
+  const Rehearsal::Axis::Line line = pipeline->lines.front();
+  for (std::size_t stage = 1; stage < line.size; ++stage) add(int(stage * line.stride), int(stage));
+  return stages;
+}
+
+}  // namespace weft::runtime

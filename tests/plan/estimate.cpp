@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+// Machines, collectives by their formulas, files of machines, and estimates: of published steps, and of real ones.
+
+#include "support/parity.hpp"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+
+#include <weft/models/gpt.hpp>
+#include <weft/pipeline/schedule/visualise.hpp>
+#include <weft/plan/estimate.hpp>
+#include <weft/plan/machine_file.hpp>
+
+using namespace weft_test;
+using plan::Machine;
+
+namespace {
+
+template <class Model>
+using Parallel = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>, Invariant<tp>>>;
+
+Batch batch_of(std::size_t rank, std::size_t sequences, std::size_t length, std::size_t micro_batches) {
+  Batch batch{.sequences = sequences, .length = length, .micro_batches = micro_batches};
+  batch.first_sequence = sequences * rank;
+  for (std::size_t i = 0; i < sequences * length; ++i) {
+    batch.tokens.push_back(int(i * 7 % 256));
+    batch.targets.push_back(int(i * 11 % 256));
+  }
+  return batch;
+}
+
+std::string refusal(std::string_view text) {
+  try {
+    (void)plan::machine_from_json(text, "own.json");
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("collectives take the time of their formulas") {
+  Machine machine;
+  machine.inside = {1, 100};
+  machine.across = {10, 10};
+  using comm::Operation;
+  CHECK(machine.collective_s(Operation::all_gather, 800, 4, 4) == doctest::Approx(3 + 0.75 * 8));
+  CHECK(machine.collective_s(Operation::reduce_scatter_v, 800, 4, 4) == doctest::Approx(3 + 0.75 * 8));
+  CHECK(machine.collective_s(Operation::all_reduce, 8000, 4, 4) == doctest::Approx(2 * (3 + 0.75 * 80)));
+  CHECK(machine.collective_s(Operation::all_reduce, 1, 64, 64) == doctest::Approx(2 * (6 + 0.01)));  // a tree
+  CHECK(machine.collective_s(Operation::broadcast, 800, 4, 4) == doctest::Approx(2 + 8));
+  CHECK(machine.collective_s(Operation::barrier, 0, 4, 4) == doctest::Approx(4));
+  CHECK(machine.collective_s(Operation::all_gather, 800, 1, 1) == 0);
+  // 8 ranks of 2 nodes: 6 short steps and one long, and 4 cards of 10 bytes a second from each node; one rank a node has one.
+  CHECK(machine.collective_s(Operation::all_gather, 800, 8, 4) == doctest::Approx(6 + 10 + 7.0 / 8 * 800 / 40));
+  CHECK(machine.collective_s(Operation::all_gather, 800, 4, 1) == doctest::Approx(3 * 10 + 0.75 * 800 / 10));
+  CHECK(machine.message_s(100, false) == doctest::Approx(2));
+  CHECK(machine.message_s(100, true) == doctest::Approx(20));
+}
+
+TEST_CASE("products: whole waves of whole tiles are the fastest, and short sums and few bytes cost their share") {
+  Machine machine = plan::known_machine("a100");
+  CHECK(machine.tile_share(256 * 108, 128) == doctest::Approx(1));
+  CHECK(machine.tile_share(128, 256 * 108) == doctest::Approx(1));
+  CHECK(machine.tile_share(256 * 109, 128) < 0.96);
+  CHECK(machine.tile_share(64, 64) < 0.01);
+  machine.half_terms = 100, machine.launch_s = 0;
+  const auto seconds = [&](double k) { return machine.product_s(256 * 108, 128, k, 0, DataType::bfloat16) / k; };
+  CHECK(seconds(100) == doctest::Approx(2 * seconds(1e9)));
+  CHECK(machine.product_s(1, 1, 1, 2.039e12, DataType::bfloat16) == doctest::Approx(1 / machine.memory_share));
+  for (const char* name : {"a100", "h100", "h200"}) CHECK(plan::known_machine(name).flops(DataType::bfloat16) >= 312e12);
+  CHECK_THROWS_AS(plan::known_machine("h999"), UsageError);
+}
+
+TEST_CASE("a machine is read from JSON; a file that is none is refused in one line") {
+  const Machine own = plan::machine_from_json(
+      R"({"like": "h100", "name": "ours", "ranks_per_node": 4, "across": {"latency_s": 8e-6, "bandwidth": 25e9}})", "own.json");
+  CHECK(own.name == "ours");
+  CHECK(own.ranks_per_node == 4);
+  CHECK(own.across.bandwidth == 25e9);
+  CHECK(own.flops_16 == plan::known_machine("h100").flops_16);
+  for (const char* wrong : {"", "[]", "{", R"({"like": "h100", "flops": 1})", R"({"like": "h100", "flops_16": -1})",
+                            R"({"like": "h100", "flops_16": "1"})", R"({"like": "x"})", R"({"like": 1})", R"({"flops_16": 1})",
+                            R"({"like": "h100", "across": 1})", R"({"like": "h100", "across": {"speed": 1}})",
+                            R"({"like": "h100", "ranks_per_node": 1.5})", R"({"like": "h100", "units": 1e999})"}) {
+    INFO(wrong);
+    const std::string text = refusal(wrong);
+    CHECK(text.find("machine") != std::string::npos);
+    CHECK(text.find('\n') == std::string::npos);
+  }
+}
+
+TEST_CASE("Megatron-LM's GPT of 7.5 and 18 billion parameters on A100: within 15 % of what was published in 2021") {
+  struct Row {
+    std::size_t heads, width, layers, tp;
+    int ranks;
+    std::size_t batch;
+    double tflops;
+  };
+  for (const Row& row : {Row{32, 4096, 36, 4, 128, 512, 142}, Row{48, 6144, 40, 8, 256, 1024, 135}}) {
+    Machine machine = plan::known_machine("a100");
+    machine.attention_share = machine.attention_backward_share = 0.11;  // of 2021: scores in memory
+    const plan::Estimate step = plan::estimate({.ranks = row.ranks}, machine, [&](World& world) {
+      const Mesh<dp, tp, pp> mesh(world, {.tp = row.tp});
+      ModelOptions options;
+      options.shard.stage = 0;
+      Parallel<models::BasicGpt<bfloat16>> model(mesh,
+                                                 {.vocabulary = 51200,
+                                                  .layers = row.layers,
+                                                  .width = row.width,
+                                                  .heads = row.heads,
+                                                  .sequence = 2048,
+                                                  .recompute = Recomputation::full},
+                                                 options);
+      optim::AdamW optimizer(model);
+      model.train_step(batch_of(std::size_t(mesh.rank(dp{})), 16, 2048, 4));
+      optimizer.step();
+    });
+    const double h = double(row.width), l = double(row.layers), s = 2048;
+    const double batch = 16.0 * row.ranks / double(row.tp);
+    const double flops = 96 * batch * s * l * h * h * (1 + s / (6 * h) + 51200 / (16 * l * h));
+    const double tflops = flops / step.seconds / row.ranks / 1e12;
+    MESSAGE(row.tflops << " published, " << tflops << " estimated");
+    CHECK(tflops == doctest::Approx(row.tflops).epsilon(0.15));
+    CHECK(step.tokens == batch * s);
+    CHECK(step.hardware_share() > step.share_of_peak());  // what is recomputed
+    const plan::StageTimes& times = step.replayed.stages[0];
+    CHECK(times.products + times.attention + times.kernels + times.optimizer + times.bubble + times.communication() ==
+          doctest::Approx(step.seconds));
+    CHECK(plan::table_of(step).find("share of the peak") != std::string::npos);
+    CHECK(plan::json_of(step).starts_with("{\"machine\": \"a100\""));
+  }
+}
+
+TEST_CASE("a pipeline's estimate: the bubble and the picture of its schedule") {
+  const plan::Estimate step = plan::estimate({.ranks = 8}, plan::known_machine("h100"), [&](World& world) {
+    const Mesh<dp, tp, pp> mesh(world, {.pp = 4});
+    Parallel<models::BasicGpt<bfloat16>> model(mesh,
+                                               {.vocabulary = 256, .layers = 8, .width = 1024, .heads = 8, .sequence = 512});
+    optim::AdamW optimizer(model);
+    model.train_step(batch_of(std::size_t(mesh.rank(dp{})), 8, 512, 8));
+    optimizer.step();
+  });
+  REQUIRE(step.replayed.stages.size() == 4);
+  const double bubble = step.replayed.stages[1].bubble / step.seconds;
+  CHECK(bubble > 0.15);  // 3 / 11 and what the ends add
+  CHECK(bubble < 0.45);
+  CHECK(step.replayed.table.orders[0].size() == 16);
+  CHECK(schedule::to_svg(step.replayed.table, step.replayed.timeline, " s").find("<svg") != std::string::npos);
+  CHECK(step.tokens == 2 * 8 * 512);
+}
+
+TEST_CASE("a program is asked by WEFT_MACHINE for its time, and refuses what cannot be in one line") {
+  const std::string picture = std::string(std::getenv("TMPDIR") != nullptr ? std::getenv("TMPDIR") : "/tmp") + "/weft_estimate_" +
+                              std::to_string(::getpid()) + ".svg";
+  ::setenv("WEFT_ESTIMATE_SVG", picture.c_str(), 1);
+  const auto asked = [](const char* machine, const char* ranks) {
+    ::setenv("WEFT_MACHINE", machine, 1);
+    const int code = runtime::run(RunOptions{.rehearse = ranks}, [](World& world) {
+      const Mesh<dp, tp, pp> mesh(world, {.pp = std::size_t(world.size()) / 2});
+      Parallel<models::BasicGpt<float>> model(mesh, {.vocabulary = 64, .layers = 4, .width = 32, .heads = 4, .sequence = 16});
+      optim::AdamW optimizer(model);
+      Batch batch{.sequences = 4, .length = 16, .micro_batches = 4};
+      batch.first_sequence = 4 * std::size_t(mesh.rank(dp{}));
+      batch.tokens.assign(64, 1), batch.targets.assign(64, 2);
+      model.train_step(batch);
+      optimizer.step();
+      return 0;
+    });
+    ::unsetenv("WEFT_MACHINE");
+    return code;
+  };
+  CHECK(asked("h100", "8") == 0);
+  CHECK(std::filesystem::file_size(picture) > 1000);
+  CHECK(asked("this", "4") == 0);
+  CHECK(asked("h100", "8:0") == 2);
+  CHECK(asked("nothing", "8") == 2);
+  CHECK(asked("/nowhere/machine.json", "8") == 2);
+  ::setenv("WEFT_ESTIMATE_SVG", "/nowhere/step.svg", 1);
+  CHECK(asked("h100", "8") == 2);
+  ::unsetenv("WEFT_ESTIMATE_SVG");
+  std::filesystem::remove(picture);
+}
+
+// What is measured here depends on what else the machine does: WEFT_TEST_LONG prints the errors.
+TEST_CASE("real steps of small models on this machine") {
+  if (std::getenv("WEFT_TEST_LONG") == nullptr) return;
+  struct Case {
+    std::size_t layers, width, sequence, sequences;
+    int ranks;
+    std::size_t tp, pp, micro_batches;
+  };
+  for (const Case& c : {Case{4, 128, 128, 8, 1, 1, 1, 1}, Case{4, 256, 128, 8, 1, 1, 1, 1}, Case{2, 512, 128, 4, 1, 1, 1, 1},
+                        Case{4, 256, 128, 8, 2, 1, 1, 1}, Case{4, 256, 128, 8, 2, 2, 1, 1}, Case{4, 256, 128, 8, 2, 1, 2, 4}}) {
+    double real = 0;
+    Machine here;
+    const auto program = [&](World& world, int steps, const std::function<void(double)>& took) {
+      const Mesh<dp, tp, pp> mesh(world, {.tp = c.tp, .pp = c.pp});
+      Parallel<models::BasicGpt<float>> model(
+          mesh, {.vocabulary = 256, .layers = c.layers, .width = c.width, .heads = c.width / 32, .sequence = c.sequence});
+      optim::AdamW optimizer(model);
+      const Batch batch = batch_of(std::size_t(mesh.rank(dp{})), c.sequences, c.sequence, c.micro_batches);
+      for (int step = 0; step < steps; ++step) {
+        const auto started = std::chrono::steady_clock::now();
+        model.train_step(batch);
+        optimizer.step();
+        took(std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
+      }
+    };
+    const int code = runtime::run(RunOptions{.ranks = c.ranks, .threads_per_rank = 1}, [&](World& world) {
+      const Machine measured = plan::this_machine(world);
+      std::vector<double> times;
+      program(world, 12, [&](double seconds) { times.push_back(seconds); });
+      std::nth_element(times.begin(), times.begin() + 6, times.end());
+      if (world.rank() == 0) real = times[6], here = measured;
+    });
+    REQUIRE(code == 0);
+    const plan::Estimate step = plan::estimate({.ranks = c.ranks}, here, [&](World& world) { program(world, 2, [](double) {}); });
+    MESSAGE("layers " << c.layers << " width " << c.width << " ranks " << c.ranks << " tp " << c.tp << " pp " << c.pp << ": "
+                      << 1e3 * real << " ms real, " << 1e3 * step.seconds << " ms estimated, " << 100 * (step.seconds / real - 1)
+                      << " %\n"
+                      << plan::table_of(step));
+    CHECK(step.seconds < 2 * real);
+    CHECK(step.seconds > real / 2);
+  }
+}

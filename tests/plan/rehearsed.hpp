@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Every rank of a real run of thread ranks beside its rehearsal: the bytes that it keeps, by category, and its messages, by axis
+// and operation, are equal, and its peak lies between the two that rehearsals tell.
+
+#include "support/counted_group.hpp"
+#include "support/parity.hpp"
+
+#include <sstream>
+
+#include <weft/pipeline/schedule/dynamic.hpp>
+
+namespace weft_test {
+
+struct Case {
+  std::size_t dp = 1, tp = 1, pp = 1, cp = 1, ep = 1, etp = 1;
+  int zero = 0;
+  std::string schedule = "1f1b";
+  std::size_t micro_batches = 1, micro_batch = 2;
+  bool ulysses = false;
+  std::size_t replicate = 1, secondary = 0;
+  Recomputation recompute = Recomputation::none;
+  bool reproducible = false, quantised = false, offload = false, float_gradients = false;
+  std::size_t world() const { return dp * tp * pp * cp; }
+};
+
+inline constexpr std::size_t sequence = 64, vocabulary = 256;
+
+struct Seen {
+  MemoryUse use;
+  std::size_t peak = 0;
+  std::vector<Rehearsal::Messages> messages;
+};
+
+// Two steps and an evaluation, as a program would do them.
+template <class Composition>
+Seen train(World& world, typename Composition::Config config, const Case& c) {
+  if constexpr (requires { config.recompute; }) config.recompute = c.recompute;
+  using Model = typename Composition::model_type;
+  constexpr bool fields = requires { Model::make_batch(config, 0, 0, 1, 1); };
+  constexpr bool experts = requires { config.experts; };
+  using Grid = std::conditional_t<fields, Mesh<dp, tp, pp>,
+                                  std::conditional_t<experts, Mesh<dp, cp, tp, pp, ep, etp, edp>, Mesh<dp, cp, tp, pp>>>;
+  Degrees degrees{.tp = c.tp, .pp = c.pp};
+  if constexpr (experts) degrees.ep = c.ep, degrees.etp = c.etp;
+  if constexpr (!fields) degrees.cp = c.cp;
+  const Grid mesh(world, degrees);
+  ModelOptions options;
+  options.shard.stage = c.zero;
+  options.shard.replicate = c.replicate;
+  options.shard.secondary = c.secondary;
+  options.shard.quantised_gather = c.quantised;
+  if (c.offload) options.shard.offload = Offload::host();
+  options.context = c.ulysses ? ContextMethod::ulysses : ContextMethod::ring;
+  options.pipeline.schedule = schedule::choose(c.schedule);
+  options.numerics.reproducible = c.reproducible;
+  if (c.float_gradients) options.numerics.gradient = DataType::float32;
+  Composition model(mesh, config, options);
+  optim::AdamW optimizer(model);
+  const auto batch = [&] {
+    if constexpr (fields) {
+      return Model::make_batch(config, 0, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), c.micro_batches);
+    } else {
+      Batch made{.sequences = c.micro_batches * c.micro_batch, .length = sequence, .micro_batches = c.micro_batches};
+      made.first_sequence = made.sequences * std::size_t(mesh.rank(dp{}));
+      for (std::size_t i = 0; i < made.sequences * made.length; ++i) {
+        made.tokens.push_back(int(i * 7 % vocabulary));
+        made.targets.push_back(int(i * 11 % vocabulary));
+      }
+      return made;
+    }
+  }();
+  for (int step = 0; step < 2; ++step) {
+    model.train_step(batch);
+    optimizer.step();
+  }
+  model.evaluate(batch);
+  const MemoryUse& use = world.device().arena().use();
+  return {use, use.peak, {}};
+}
+
+inline std::string name_of(const Case& c) {
+  std::ostringstream text;
+  text << "dp " << c.dp << " tp " << c.tp << " pp " << c.pp << " cp " << c.cp << (c.ulysses ? "u" : "") << " ep " << c.ep
+       << " etp " << c.etp << " zero " << c.zero << " " << c.schedule << " micro-batches " << c.micro_batches << " replicate "
+       << c.replicate << " secondary " << c.secondary << " recompute " << int(c.recompute)
+       << (c.reproducible ? " reproducible" : "") << (c.quantised ? " quantised" : "") << (c.offload ? " offload" : "")
+       << (c.float_gradients ? " float gradients" : "");
+  return text.str();
+}
+
+/// Compares every rank of a real run with its rehearsal.
+template <class Composition>
+void check(const typename Composition::Config& config, const Case& c) {
+  const int world = int(c.world());
+  std::vector<Seen> real(c.world());
+  const int code = runtime::run(runtime::RunOptions{.ranks = world, .threads_per_rank = 1}, [&](World& of_threads) {
+    Rehearsal counts;
+    World rank(counted(of_threads.communicator(), counts), of_threads.device());
+    Seen seen = train<Composition>(rank, config, c);
+    seen.messages = std::move(counts.messages);
+    real[std::size_t(rank.rank())] = std::move(seen);
+  });
+  REQUIRE(code == 0);
+  for (int rank = 0; rank < world; ++rank) {
+    const Seen& there = real[std::size_t(rank)];
+    Seen seen;
+    const Rehearsal notes =
+        rehearse({.rank = rank, .ranks = world}, [&](World& alone) { seen = train<Composition>(alone, config, c); });
+    INFO(name_of(c) << ", rank " << rank);
+    for (std::size_t category = 0; category < weft::detail::memory_categories; ++category)
+      CHECK(seen.use.by_category[category] == there.use.by_category[category]);
+    CHECK(seen.use.current == there.use.current);
+    CHECK(notes.steps == 2);
+    CHECK(notes.products > 0);
+    const Rehearsal early = rehearse({.rank = rank, .ranks = world, .early = true},
+                                     [&](World& alone) { (void)train<Composition>(alone, config, c); });
+    CHECK(early.peak <= there.peak);
+    CHECK(there.peak <= notes.peak);
+    if (std::getenv("SHOW"))
+      std::printf("%s rank %d: peak %zu rehearsed %zu %zu: %+.2f %+.2f %%\n", name_of(c).c_str(), rank, there.peak, early.peak,
+                  notes.peak, 100.0 * (double(early.peak) / double(there.peak) - 1),
+                  100.0 * (double(notes.peak) / double(there.peak) - 1));
+    CHECK(notes.messages.size() == there.messages.size());
+    for (const Rehearsal::Messages& messages : there.messages) {
+      INFO(messages.axis << " " << std::string(messages.operation));
+      const Rehearsal::Messages rehearsed = notes.of(messages.axis, messages.operation);
+      CHECK(rehearsed.calls == messages.calls);
+      CHECK(rehearsed.bytes == messages.bytes);
+    }
+  }
+}
+
+}  // namespace weft_test
