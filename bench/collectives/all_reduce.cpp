@@ -81,7 +81,7 @@ void two_threads(const std::function<void(int, const std::function<void()>&)>& b
   std::atomic<int> arrived{0};
   const std::function<void()> meet = [&] {
     const int target = (arrived.fetch_add(1) / 2 + 1) * 2;
-    while (arrived.load() < target) weft::comm::relax();
+    while (arrived.load() < target) weft::detail::relax();
   };
   std::thread other([&] { body(1, meet); });
   body(0, meet);

@@ -37,7 +37,7 @@ struct Features {
     const auto* id = ids.data();
     auto* out = x.data();
     weft::detail::for_each_index(
-        ids.device(), ids.size(), KOKKOS_LAMBDA(const std::size_t row) {
+        ids.device(), {"features", ids.size() * inputs * sizeof(*out)}, ids.size(), KOKKOS_LAMBDA(const std::size_t row) {
           for (std::size_t i = 0; i < inputs; ++i)
             out[row * inputs + i] = float((std::size_t(id[row]) * 37 + i * 11) % 101) / 101 - 0.5f;
         });
@@ -60,7 +60,7 @@ struct SquaredError {
     const auto* target = targets.data();
     auto *difference = off.data(), *loss = losses.data();
     weft::detail::for_each_index(
-        x.device(), x.rows(), KOKKOS_LAMBDA(const std::size_t row) {
+        x.device(), {"loss", x.rows() * (3 * sizeof(*out) + sizeof(*target))}, x.rows(), KOKKOS_LAMBDA(const std::size_t row) {
           difference[row] = out[row] - float(target[row]) / 100;
           loss[row] = difference[row] * difference[row];
         });
