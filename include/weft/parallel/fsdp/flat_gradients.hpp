@@ -34,6 +34,8 @@ class FlatGradients {
   // already summed over the axes inside data parallelism, to them.
   bool folds() const { return settings_->rules.keeps_gradients && rounds(); }
   void fold();
+  // True if a reduction needs no memory for whole gradients: in stage 1 they are its input where they are.
+  bool stay() const { return settings_->rules.keeps_gradients && !rounds() && !settings_->narrow; }
 
   void begin() { reduced_ = folded_ = false; }
 

@@ -61,6 +61,19 @@ class FullyShardedHooks : public Hooks {
 
   // The order in which a run uses the units is learnt from the last run of the same kind. It is the same on all data ranks,
   // because they run the same schedule.
+  struct Trace {
+    std::vector<Unit*> uses, units;  // each use; each unit once, in the order of first uses
+    void add(Unit& unit) {
+      uses.push_back(&unit);
+      if (std::find(units.begin(), units.end(), &unit) == units.end()) units.push_back(&unit);
+    }
+    void cut(std::size_t size) {
+      const std::vector<Unit*> kept(uses.begin(), uses.begin() + std::ptrdiff_t(size));
+      uses.clear(), units.clear();
+      for (Unit* unit : kept) add(*unit);
+    }
+  };
+  void gather_ahead();
   void use(Unit& unit);
   void leave(Unit& unit);
 
@@ -78,10 +91,10 @@ class FullyShardedHooks : public Hooks {
   std::vector<std::unique_ptr<Group>> groups_;
   std::map<const ParameterState*, Group*> group_of_;
   std::map<const Unit*, std::vector<Group*>> groups_of_;
-  std::vector<Unit*> traces_[2];  // by whether the run trains: units in the order of their use
-  std::vector<Unit*>* trace_ = &traces_[0];
+  Trace traces_[2];  // by whether the run trains
+  Trace* trace_ = &traces_[0];
   std::size_t at_ = 0;
-  std::vector<Group*> reducing_;  // the groups of one unit whose reductions are running
+  std::vector<Group*> reducing_;  // those whose reductions are running
 };
 
 template <class Exec>
@@ -148,6 +161,17 @@ void FullyShardedHooks<Exec>::begin(bool training) {
   at_ = 0;
   settle();  // left by a step that ended early
   for (auto& group : groups_) group->begin(training);
+  gather_ahead();
+}
+
+// A later stage of a pipeline waits for its first micro-batch: its gathers are on their way meanwhile. Below stage 3 whole values
+// have memory of their own, so all are started; in stage 3 the first.
+template <class Exec>
+void FullyShardedHooks<Exec>::gather_ahead() {
+  for (Unit* unit : trace_->units) {
+    for (Group* group : groups_of(*unit)) group->values.gather();
+    if (!settings_.rules.keeps_values) return;
+  }
 }
 
 template <class Exec>
@@ -166,8 +190,10 @@ void FullyShardedHooks<Exec>::gradients_ready(Unit& unit) {
     for (Group* group : groups_of(unit)) group->gradients.fold();
     return;
   }
-  // The reductions of only one unit run at a time: a second one would hold a second whole unit.
-  settle();
+  // Where a reduction holds a whole unit, only one runs at a time.
+  const bool room = std::all_of(reducing_.begin(), reducing_.end(),
+                                [&](Group* group) { return group->gradients.stay() && !uses(unit, *group); });
+  if (!room) settle();
   for (Group* group : groups_of(unit)) {
     group->gradients.reduce();
     reducing_.push_back(group);
@@ -236,13 +262,13 @@ const ShardRanks& FullyShardedHooks<Exec>::ranks_of(const ParameterState& state)
 
 template <class Exec>
 void FullyShardedHooks<Exec>::use(Unit& unit) {
-  auto& trace = *trace_;
+  const std::vector<Unit*>& trace = trace_->uses;
   if (at_ < trace.size() && trace[at_] != &unit) {
-    trace.resize(at_);
+    trace_->cut(at_);
     for (auto& group : groups_)
       if (!settings_.rules.keeps_values && !group->used && !uses(unit, *group)) group->values.drop();
   }
-  if (at_ == trace.size()) trace.push_back(&unit);
+  if (at_ == trace.size()) trace_->add(unit);
   ++at_;
   for (Group* group : groups_of(unit)) group->values.gather();
   for (Group* group : groups_of(unit)) group->values.wait();
@@ -261,7 +287,7 @@ void FullyShardedHooks<Exec>::leave(Unit& unit) {
   for (Group* group : groups_of(unit)) group->used = false;
   if (settings_.rules.keeps_values) return;
   for (Group* group : groups_of(unit))
-    if (at_ == trace_->size() || !uses(*(*trace_)[at_], *group)) group->values.drop();
+    if (at_ == trace_->uses.size() || !uses(*trace_->uses[at_], *group)) group->values.drop();
 }
 
 template <class Exec>
