@@ -89,6 +89,54 @@ TEST_CASE("a trace keeps equal micro-batches as numbers") {
   CHECK(many.trace->distinct() < few.trace->distinct() + 4 * 2 * 24 + 32);  // the actions' numbers, and tags that repeat
 }
 
+namespace {
+
+struct Ahead {
+  int before_actions = 0, flying = 0;  // collectives over dp: started before the first action, at most on their way at once
+};
+
+Ahead ahead_of_stage(int zero, int steps) {
+  const Rehearsal notes = rehearse({.rank = 2, .ranks = 4, .trace = true}, [&](World& world) {
+    const Mesh<dp, tp, pp> mesh(world, {.pp = 2});
+    ModelOptions options;
+    options.shard.stage = zero;
+    FullyShardedDataParallel<TensorParallel<PipelineParallel<models::BasicGpt<float>>, Invariant<tp>>> model(
+        mesh, {.vocabulary = 64, .layers = 8, .width = 32, .heads = 4, .sequence = 16}, options);
+    optim::AdamW optimizer(model);
+    for (int step = 0; step < steps; ++step) {
+      model.train_step(batch_of(std::size_t(mesh.rank(dp{})), 4, 16));
+      optimizer.step();
+    }
+  });
+  Ahead ahead;
+  const RehearsedTrace& trace = *notes.trace;
+  int flying = 0;
+  bool began = false;
+  for (std::size_t i = 0; i < trace.size(); ++i) {
+    if (trace[i].kind == Kind::begin) began = true;
+    if (trace[i].kind == Kind::wait) --flying;
+    if (trace[i].kind != Kind::start || trace.groups[std::size_t(trace[i].group)].axis != "dp") continue;
+    if (!began) ++ahead.before_actions;
+    else ahead.flying = std::max(ahead.flying, ++flying);
+  }
+  return ahead;
+}
+
+}  // namespace
+
+TEST_CASE("a later stage's gathers are on their way before its first micro-batch") {
+  CHECK(ahead_of_stage(1, 1).before_actions == 0);  // the first step learns the order
+  CHECK(ahead_of_stage(1, 2).before_actions >= 4);  // of four layers, and of the head
+  CHECK(ahead_of_stage(2, 2).before_actions >= 4);
+  CHECK(ahead_of_stage(3, 2).before_actions == 1);  // a whole unit more would be held
+}
+
+TEST_CASE("reductions are on their way together where they hold no whole unit") {
+  CHECK(ahead_of_stage(1, 1).flying >= 4);
+  CHECK(ahead_of_stage(2, 1).flying <= 2);
+  CHECK(ahead_of_stage(3, 1).flying <= 3);  // of two units the gathers
+}
+
 TEST_CASE("a message is of the same communicator on the ranks that share one, and of no others") {
   const auto identity = [](int rank, std::string_view axis) {
     const Rehearsal notes = of_gpt({.rank = rank, .ranks = 8, .trace = true}, 1, 4, 2);

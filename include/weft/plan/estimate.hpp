@@ -39,6 +39,9 @@ struct Estimate {
   double hardware_share() const { return flops / (peak_flops * seconds); }
 };
 
+/// The seconds of a rehearsed rank's events on a machine, for a replay of one's own. Both are referred to.
+EventCosts costs_of(const Rehearsal& notes, const Machine& machine);
+
 /// The step of these stages, which were rehearsed with a trace (RehearsedStages::trace). Throws UsageError if they were not.
 Estimate estimate(const std::vector<RehearsedStage>& stages, const Machine& machine);
 
