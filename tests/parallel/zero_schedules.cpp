@@ -25,17 +25,20 @@ void check_schedule(const Reference& reference, int stage, const char* name) {
 }
 
 // Losses, gradient norms and every kept parameter after some steps, as bits.
-template <class Composition>
-std::vector<double> run_of(int ranks, const ModelOptions& options = {}) {
+template <class Composition, class Grid = Mesh<dp>>
+std::vector<double> run_of(int ranks, const ModelOptions& options = {}, Degrees degrees = {}, std::size_t layers = 0) {
   std::vector<double> losses;
   std::map<std::pair<std::string, std::size_t>, double> values;
   std::mutex mutex;
   const int code = runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
-    Mesh<dp> mesh(world);
-    Composition model(mesh, gpt_config(), options);
+    Grid mesh(world, degrees);
+    auto config = gpt_config();
+    if (layers != 0) config.layers = layers;
+    Composition model(mesh, config, options);
     optim::AdamW optimizer(model, {.learning_rate = 1e-2});
+    const int shares = mesh.size(dp{});
     for (int step = 0; step < 4; ++step) {
-      const double loss = model.train_step(make_batch(step, world.rank(), world.size(), 1));
+      const double loss = model.train_step(make_batch(step, mesh.rank(dp{}), shares, degrees.pp == 1 ? 1 : 4));
       optimizer.step();
       if (world.rank() == 0) losses.push_back(loss);
     }
@@ -83,6 +86,28 @@ TEST_CASE("beside sequence parallelism") {
 
 TEST_CASE("bits of DataParallel in float") { check_bits<models::BasicGpt<float>>(); }
 TEST_CASE("bits of DataParallel in bfloat16") { check_bits<models::BasicGpt<bfloat16>>(); }
+
+TEST_CASE("bits of DataParallel over several steps of a pipeline: gathers ahead have what the optimizer wrote") {
+  using M = models::BasicGpt<float>;
+  for (const char* name : {"1f1b", "interleaved", "zb-h1"}) {
+    INFO(name);
+    ModelOptions options{.pipeline = {.schedule = schedule::choose(name)}};
+    options.numerics.gradient = DataType::float32;
+    const auto expected = run_of<DataParallel<PipelineParallel<M>>, Mesh<dp, pp>>(4, options, {.pp = 2});
+    options.shard.reduce_each_micro_batch = false;
+    for (const int stage : {1, 2, 3}) {
+      INFO("stage " << stage);
+      options.shard.stage = stage;
+      CHECK(run_of<FullyShardedDataParallel<PipelineParallel<M>>, Mesh<dp, pp>>(4, options, {.pp = 2}) == expected);
+    }
+  }
+}
+
+TEST_CASE("more gathers and reductions at once than a thread rank may be ahead of another") {
+  using M = models::BasicGpt<float>;
+  const ModelOptions options{.numerics = {.gradient = DataType::float32}};
+  CHECK(run_of<FullyShardedDataParallel<M, zero::Stage1>>(4, options, {}, 24) == run_of<DataParallel<M>>(4, {}, {}, 24));
+}
 
 TEST_CASE("one reduction a step gives the bits of DataParallel with several micro-batches") {
   std::vector<double> losses[2];
