@@ -51,6 +51,8 @@ std::string table_of(const Estimate& step);
 std::string json_of(const Estimate& step);
 
 namespace detail {
+/// Seconds of the events of these notes' trace. Both must live as long as the result.
+EventCosts costs_of(const Rehearsal& notes, const Machine& machine);
 /// For programs that are asked by WEFT_MACHINE. Also writes the picture that WEFT_ESTIMATE_SVG names.
 std::string estimate_for_people(const std::vector<RehearsedStage>& stages, std::string_view machine);
 inline const bool people_may_ask = (runtime::detail::estimate_for_people = &estimate_for_people) != nullptr;

@@ -55,30 +55,32 @@ WEFT_COLD WEFT_INLINE Counted count(const RehearsedTrace& trace) {
   return counted;
 }
 
+WEFT_COLD WEFT_INLINE EventCosts costs_of(const Rehearsal& notes, const Machine& machine) {
+  using Kind = RehearsedTrace::Kind;
+  return {[&](const RehearsedTrace::Event& e) {
+            switch (e.kind) {
+              case Kind::product: return machine.product_s(double(e.a), double(e.b), double(e.c), e.amount, e.type);
+              case Kind::attention: return machine.attention_s(e.amount, e.a > 2, e.type);
+              default: return machine.kernel_s(e.amount);
+            }
+          },
+          [&](const RehearsedTrace::Event& e, const RehearsedTrace::Group& group) {
+            const int here = ranks_here(notes, group, machine.ranks_per_node);
+            if (e.kind == Kind::send || e.kind == Kind::receive) return machine.message_s(e.amount, here < group.size);
+            return machine.collective_s(comm::Operation(e.a), e.amount, group.size, here);
+          }};
+}
+
 }  // namespace weft::plan::detail
 
 namespace weft::plan {
 
 WEFT_COLD WEFT_INLINE Estimate estimate(const std::vector<RehearsedStage>& stages, const Machine& machine) {
-  using Kind = RehearsedTrace::Kind;
   if (stages.empty()) throw_error<UsageError>({"estimate: no rehearsal"});
   const Rehearsal& notes = stages.front().notes;
   std::vector<const RehearsedTrace*> traces;
   for (const RehearsedStage& stage : stages) traces.push_back(stage.notes.trace.get());
-  const EventCosts costs{[&](const RehearsedTrace::Event& e) {
-                           switch (e.kind) {
-                             case Kind::product:
-                               return machine.product_s(double(e.a), double(e.b), double(e.c), e.amount, e.type);
-                             case Kind::attention: return machine.attention_s(e.amount, e.a > 2, e.type);
-                             default: return machine.kernel_s(e.amount);
-                           }
-                         },
-                         [&](const RehearsedTrace::Event& e, const RehearsedTrace::Group& group) {
-                           const int here = detail::ranks_here(notes, group, machine.ranks_per_node);
-                           if (e.kind == Kind::send || e.kind == Kind::receive)
-                             return machine.message_s(e.amount, here < group.size);
-                           return machine.collective_s(comm::Operation(e.a), e.amount, group.size, here);
-                         }};
+  const EventCosts costs = detail::costs_of(notes, machine);
   Estimate step;
   step.machine = machine.name;
   step.ranks = notes.ranks;
