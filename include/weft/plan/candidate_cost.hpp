@@ -84,7 +84,8 @@ class CandidateCosts {
   static Key shard_key(const Candidate& layout);
   std::array<int, 2> neighbours(const Candidate& layout) const;
   Read read(const Candidate& layout, std::int64_t layers, std::int64_t vocabulary);
-  detail::Parts parts(double one, double two, double with_head) const;
+  /// Of figures with `layers`, one layer more, and with the whole vocabulary.
+  detail::Parts parts(double fewer, double more, double with_head, int layers) const;
   detail::BlockCosts block(const Candidate& layout);
   const detail::BlockCosts& block_of(const Candidate& layout, int micro_batch);
   const detail::ShardCosts& shard(const Candidate& layout);

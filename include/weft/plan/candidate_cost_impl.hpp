@@ -133,10 +133,10 @@ WEFT_COLD WEFT_INLINE CandidateCosts::Read CandidateCosts::read(const Candidate&
   return read;
 }
 
-WEFT_COLD WEFT_INLINE detail::Parts CandidateCosts::parts(double one, double two, double with_head) const {
-  const double layer = two - one, more = double(search_.vocabulary - few_);
-  const double entry = more > 0 ? (with_head - one) / more : 0;
-  return {layer, one - layer - entry * double(few_), entry * double(search_.vocabulary)};
+WEFT_COLD WEFT_INLINE detail::Parts CandidateCosts::parts(double fewer, double more, double with_head, int layers) const {
+  const double layer = more - fewer, entries = double(search_.vocabulary - few_);
+  const double entry = entries > 0 ? (with_head - fewer) / entries : 0;
+  return {layer, fewer - layers * layer - entry * double(few_), entry * double(search_.vocabulary)};
 }
 
 WEFT_COLD WEFT_INLINE const detail::BlockCosts& CandidateCosts::block_of(const Candidate& asked, int micro_batch) {
@@ -149,9 +149,9 @@ WEFT_COLD WEFT_INLINE const detail::BlockCosts& CandidateCosts::block_of(const C
   few_ = std::max<std::int64_t>(c.tp, search_.vocabulary / 8 / c.tp * c.tp);
   const Read one = read(c, 1, few_), two = read(c, 2, few_), head = few_ < search_.vocabulary ? read(c, 1, search_.vocabulary) : one;
   detail::BlockCosts costs;
-  costs.forward = parts(one.forward, two.forward, head.forward);
-  costs.backward = parts(one.backward, two.backward, head.backward);
-  costs.optimizer = parts(one.optimizer, two.optimizer, head.optimizer);
+  costs.forward = parts(one.forward, two.forward, head.forward, 1);
+  costs.backward = parts(one.backward, two.backward, head.backward, 1);
+  costs.optimizer = parts(one.optimizer, two.optimizer, head.optimizer, 1);
   costs.saved = two.peak - two.kept - (one.peak - one.kept);
   costs.temporary = one.peak - one.kept - costs.saved;
   costs.temporary_head = head.peak - head.kept - costs.saved;
@@ -182,11 +182,12 @@ WEFT_COLD WEFT_INLINE const detail::ShardCosts& CandidateCosts::shard(const Cand
   Candidate plain = c;
   plain.zero = 0;
   const int less = 2 * c.dp, more = 16 * c.dp;
+  constexpr int least = 3;  // two layers are gathered at a time, so memory is linear from the third on
   const auto all = [&](const Candidate& layout) {
-    const Read one = read(layout, 1, few_);
-    return std::array{one, read(layout, 2, few_), few_ < search_.vocabulary ? read(layout, 1, search_.vocabulary) : one};
+    const Read fewer = read(layout, least, few_);
+    return std::array{fewer, read(layout, least + 1, few_), few_ < search_.vocabulary ? read(layout, least, search_.vocabulary) : fewer};
   };
-  const auto parts_of = [&](const std::array<Read, 3>& r, const auto& f) { return parts(f(r[0]), f(r[1]), f(r[2])); };
+  const auto parts_of = [&](const std::array<Read, 3>& r, const auto& f) { return parts(f(r[0]), f(r[1]), f(r[2]), least); };
   detail::ShardCosts costs;
   plain.dp = c.dp = more;
   const std::array<Read, 3> far = all(c), without = all(plain);
@@ -206,7 +207,7 @@ WEFT_COLD WEFT_INLINE const detail::ShardCosts& CandidateCosts::shard(const Cand
   const detail::Parts with = parts_of(far, beside), before = parts_of(without, beside);
   costs.temporary = {with.layer - before.layer, with.rest - before.rest, with.head - before.head};
   c.dp = more, c.micro_batches = 1;
-  const Read once = read(c, 1, few_);
+  const Read once = read(c, least, few_);
   for (std::size_t phase = 0; phase < 3; ++phase)
     for (std::size_t axis = 0; axis < 2; ++axis)
       for (std::size_t kind = 0; kind < 3; ++kind) {
@@ -226,6 +227,12 @@ WEFT_COLD WEFT_INLINE const detail::ShardCosts& CandidateCosts::shard(const Cand
 WEFT_COLD WEFT_INLINE CandidateCost CandidateCosts::of(const Candidate& c) {
   const detail::BlockCosts block = this->block(c);
   const detail::ShardCosts& shard = this->shard(c);
+  double saved = block.saved;
+  if (c.order == PipelineOrder::zero_bubble_h1 && c.kept != Kept::all) {  // what is computed again waits for the weights' turn
+    Candidate all = c;
+    all.kept = Kept::all;
+    saved = this->block(all).saved;
+  }
   const double layers = double(search_.layers) / c.pp, x = c.shards(), m = c.micro_batches;
   // The first stage has the embedding, the last the head; both have the table if it is tied.
   const bool alone = c.pp == 1, v_shape = c.order == PipelineOrder::zbv;
@@ -275,7 +282,7 @@ WEFT_COLD WEFT_INLINE CandidateCost CandidateCosts::of(const Candidate& c) {
     const double stage = layers / c.chunks;
     const double buffers = alone ? 0 : 2 * hidden + held * hidden / std::max(1.0, stage * 8);
     return shard.whole.of(layers, rests, heads) + shard.cut.of(layers, rests, heads) / x +
-           std::max(0.0, shard.temporary.of(layers, rests, heads)) + held * stage * block.saved + temporary + buffers;
+           std::max(0.0, shard.temporary.of(layers, rests, heads)) + held * stage * saved + temporary + buffers;
   };
   const double with_head = std::max(block.temporary, block.temporary_head);
   cost.memory = std::max(bytes(alone ? 1 : 0.5, first_head, alone ? 1 : pipeline.first, alone || v_shape ? with_head : block.temporary),
