@@ -106,8 +106,9 @@ inline std::string command_of(const train_gpt::Options& run) {
   number("micro-batch", *run.micro_batch, always), number("global-batch", *run.global_batch, always);
   word("recompute", run.recompute, "none");
   std::string missing;
-  for (const auto& [name, is] : {std::pair("--tied", run.tied && run.model != "gpt"), std::pair("--head-width", run.head_width > 0),
-                                 std::pair("--attention-bias", run.query_key_value_bias), std::pair("--query-key-norm", run.query_key_norm)})
+  for (const auto& [name, is] :
+       {std::pair("--tied", run.tied && run.model != "gpt"), std::pair("--head-width", run.head_width > 0),
+        std::pair("--attention-bias", run.query_key_value_bias), std::pair("--query-key-norm", run.query_key_norm)})
     if (is) missing += std::string(missing.empty() ? "  # train_gpt has no option for " : ", ") + name;
   return text + missing;
 }
@@ -115,9 +116,9 @@ inline std::string command_of(const train_gpt::Options& run) {
 inline void choose_layout(const ChooseOptions& o) {
   using weft::mesh_layout::positive;
   constexpr std::size_t most_ranks = 1 << 20, most_batch = 1 << 24;
-  for (const auto& [name, value, most] : {std::tuple("world", *o.layout.world, most_ranks),
-                                          std::tuple("global-batch", *o.layout.global_batch, most_batch),
-                                          std::tuple("ranks-per-node", o.ranks_per_node.value_or(1), most_ranks)})
+  for (const auto& [name, value, most] :
+       {std::tuple("world", *o.layout.world, most_ranks), std::tuple("global-batch", *o.layout.global_batch, most_batch),
+        std::tuple("ranks-per-node", o.ranks_per_node.value_or(1), most_ranks)})
     if (positive(name, value) > most)
       throw weft::LayoutError("plan: --" + std::string(name) + ' ' + std::to_string(value) + ": plan choose takes at most " +
                               std::to_string(most));
@@ -129,21 +130,20 @@ inline void choose_layout(const ChooseOptions& o) {
   const weft::runtime::detail::KokkosGuard kokkos(1);
   const weft::plan::Machine machine = weft::plan::detail::machine_of(o.machine);
   search.ranks_per_node = o.ranks_per_node.value_or(o.machine == "this" ? search.ranks : machine.ranks_per_node);
-  const weft::plan::Chosen chosen = weft::plan::choose(
-      search, machine,
-      {.train =
-           [&](weft::World& world, const weft::plan::Piece& piece) {
-             train_gpt::Options run = with_layout(model, piece.layout);
-             run.layers = piece.layers, run.vocabulary = piece.vocabulary;
-             train_gpt::rehearse_steps(world, std::move(run), false);
-           },
-       .names =
-           [&](const weft::plan::Candidate& layout) {
-             const train_gpt::Options run = with_layout(model, layout);
-             return weft::plan::LayoutNames{type_of(run), command_of(run)};
-           },
-       .limit_s = o.limit_s,
-       .listed = positive("listed", o.listed)});
+  const weft::plan::Chosen chosen = weft::plan::choose(search, machine,
+                                                       {.train =
+                                                            [&](weft::World& world, const weft::plan::Piece& piece) {
+                                                              train_gpt::Options run = with_layout(model, piece.layout);
+                                                              run.layers = piece.layers, run.vocabulary = piece.vocabulary;
+                                                              train_gpt::rehearse_steps(world, std::move(run), false);
+                                                            },
+                                                        .names =
+                                                            [&](const weft::plan::Candidate& layout) {
+                                                              const train_gpt::Options run = with_layout(model, layout);
+                                                              return weft::plan::LayoutNames{type_of(run), command_of(run)};
+                                                            },
+                                                        .limit_s = o.limit_s,
+                                                        .listed = positive("listed", o.listed)});
   std::printf("%s", (o.json ? weft::plan::json_of(chosen) + "\n" : weft::plan::table_of(chosen)).c_str());
 }
 

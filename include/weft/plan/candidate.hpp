@@ -34,8 +34,6 @@ struct Candidate {
   bool sequence_parallel = false, ulysses = false;
 
   int ranks() const { return dp * tp * cp * pp; }
-  /// Those that share out what ZeRO shares out, of parameters that are no expert's.
-  int shards() const { return dp * cp; }
   friend auto operator<=>(const Candidate&, const Candidate&) = default;
 };
 
@@ -47,18 +45,18 @@ struct Search {
   std::int64_t ranks = 1, ranks_per_node = 8;
   std::int64_t global_batch = 1;  ///< sequences of a step
   std::int64_t layers = 1, width = 1, heads = 1, kv_heads = 1, sequence = 1, vocabulary = 1;
-  std::int64_t columns = 1;                      ///< inside of an MLP that tp cuts; an expert's, if there are experts
-  std::int64_t experts = 0;                      ///< of a block; 0: no mixture
-  bool tied = false;                             ///< both ends of the model share one table
-  bool sequence_parallel = true;                 ///< a composition is compiled for it
-  std::int64_t element_bytes = 2;                ///< of the hidden state
-  double memory = 0;                             ///< bytes of a device; 0: enough
+  std::int64_t columns = 1;        ///< inside of an MLP that tp cuts; an expert's, if there are experts
+  std::int64_t experts = 0;        ///< of a block; 0: no mixture
+  bool tied = false;               ///< both ends of the model share one table
+  bool sequence_parallel = true;   ///< a composition is compiled for it
+  std::int64_t element_bytes = 2;  ///< of the hidden state
+  double memory = 0;               ///< bytes of a device; 0: enough
 };
 
-/// Calls `f` with every legal layout, by cp from the smallest on. The rules are those of `mesh_layout::resolve` and: a tp group is
-/// in one node; cp cuts a sequence into two pieces for each rank; sequence parallelism and experts cut a sequence's rows evenly;
-/// ep and etp fill whole ranks of a stage, etp is 1 or tp; without a pipeline there is one order, without data ranks nothing to
-/// share out. Throws UsageError for sizes below 1.
+/// Calls `f` with every legal layout, by cp from the smallest on. The rules are those of `mesh_layout::resolve` and: a tp group
+/// is in one node; cp cuts a sequence into two pieces for each rank; sequence parallelism and experts cut a sequence's rows
+/// evenly; ep and etp fill whole ranks of a stage, etp is 1 or tp; without a pipeline there is one order, without data ranks
+/// nothing to share out. Throws UsageError for sizes below 1.
 void for_each_candidate(const Search& search, const std::function<void(const Candidate&)>& f);
 std::vector<Candidate> candidates(const Search& search);
 

@@ -22,9 +22,7 @@ namespace weft::plan {
 struct Piece {
   Candidate layout;
   std::int64_t layers = 1, vocabulary = 1;
-  std::int64_t global_batch() const {
-    return std::int64_t(layout.dp) * layout.micro_batch * layout.micro_batches;
-  }
+  std::int64_t global_batch() const { return std::int64_t(layout.dp) * layout.micro_batch * layout.micro_batches; }
 };
 using TrainPiece = std::function<void(World&, const Piece&)>;
 
@@ -44,7 +42,8 @@ struct Parts {
 /// One micro-batch without messages of data ranks: seconds, and bytes.
 struct BlockCosts {
   Parts forward, backward, optimizer;
-  double saved = 0;                         ///< by a layer's forward for its backward
+  Parts context_bytes, context_calls;        ///< sums of gradients over cp, which are not in `backward`
+  double saved = 0;                          ///< by a layer's forward for its backward
   double temporary = 0, temporary_head = 0;  ///< beside it: in a block, in the head
 };
 
@@ -53,11 +52,11 @@ struct ShardCosts {
   Parts whole, cut;  ///< bytes that are kept between steps: on each rank, and divided by the number of ranks
   Parts temporary;   ///< bytes of what is gathered, and of gradients that are on their way
   struct Traffic {
-    Parts bytes;         ///< of all micro-batches if it is `each` time, else of a step
+    Parts bytes;  ///< of all micro-batches if it is `each` time, else of a step
     Parts calls;
-    double each = 0;     ///< 1: in each micro-batch, 0: once a step
+    double each = 0;  ///< 1: in each micro-batch, 0: once a step
   };
-  /// By phase (forward, backward, after the pipeline), axis (dp-cp, edp) and operation (gather, scatter, sum).
+  /// By phase (forward, backward, after the pipeline), axis (dp, edp) and operation (gather, scatter, sum).
   std::array<std::array<std::array<Traffic, 3>, 2>, 3> traffic;
 };
 
@@ -77,7 +76,7 @@ class CandidateCosts {
  private:
   using Key = std::array<std::int32_t, 8>;
   struct Read {
-    double forward = 0, backward = 0, optimizer = 0, kept = 0, peak = 0;
+    double forward = 0, backward = 0, optimizer = 0, kept = 0, peak = 0, context_bytes = 0, context_calls = 0;
     std::array<std::array<std::array<std::array<double, 2>, 3>, 2>, 3> traffic = {};  // bytes, calls
   };
   static Key block_key(const Candidate& layout, int micro_batch);

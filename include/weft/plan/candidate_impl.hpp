@@ -92,7 +92,7 @@ class Candidates {
       c_.micro_batch = std::int32_t(micro_batch);
       c_.micro_batches = std::int32_t(s_.global_batch / c_.dp / micro_batch);
       for (const Kept kept : {Kept::all, Kept::selected, Kept::inputs})
-        for (int zero = 0; zero <= (c_.shards() > 1 ? 3 : 0); ++zero) {
+        for (int zero = 0; zero <= (c_.dp > 1 ? 3 : 0); ++zero) {
           c_.kept = kept, c_.zero = std::int8_t(zero);
           f_(c_);
         }

@@ -29,10 +29,10 @@ struct LayoutNames {
 
 /// What a program gives, and how long it waits.
 struct ChooseOptions {
-  TrainPiece train;                                           ///< two steps of the model
-  std::function<LayoutNames(const Candidate&)> names = {};    ///< for reports
-  double limit_s = 8;                                         ///< of the whole search
-  std::size_t listed = 10;                                    ///< layouts that are returned
+  TrainPiece train;                                         ///< two steps of the model
+  std::function<LayoutNames(const Candidate&)> names = {};  ///< for reports
+  double limit_s = 8;                                       ///< of the whole search
+  std::size_t listed = 10;                                  ///< layouts that are returned
 };
 
 /// A layout that was rehearsed whole.
@@ -48,16 +48,16 @@ struct RankedLayout {
 struct Chosen {
   Search search;
   std::string machine;
-  std::string reason;                ///< of the tree's answer
-  std::optional<RankedLayout> tree;  ///< nothing if its answer does not fit when it is rehearsed
-  std::vector<RankedLayout> best;    ///< the fastest first
+  std::string reason;                                 ///< of the tree's answer
+  std::optional<RankedLayout> tree;                   ///< nothing if its answer does not fit when it is rehearsed
+  std::vector<RankedLayout> best;                     ///< the fastest first
   std::size_t legal = 0, fitting = 0, rehearsed = 0;  ///< layouts; fitting: by the formulas
-  bool complete = true;              ///< false: time was up before all that promised something was looked at
-  double seconds = 0;                ///< that the search took
+  bool complete = true;                               ///< false: time was up before all that promised something was looked at
+  double seconds = 0;                                 ///< that the search took
 };
 
-/// Searches. Throws UsageError for sizes below 1, LayoutError if no layout is legal, MemoryError if none fits (it says how much the
-/// smallest needs).
+/// Searches. Throws UsageError for sizes below 1, LayoutError if no layout is legal, MemoryError if none fits (it says how much
+/// the smallest needs).
 Chosen choose(const Search& search, const Machine& machine, const ChooseOptions& options);
 
 namespace detail {

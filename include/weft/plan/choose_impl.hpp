@@ -7,6 +7,7 @@
 #include <chrono>
 #include <limits>
 #include <map>
+#include <set>
 #include <utility>
 
 #include <weft/core/error.hpp>
@@ -30,7 +31,8 @@ WEFT_COLD WEFT_INLINE bool of_tree(const Search& search, const Candidate& c) {
   using enum PipelineOrder;
   if (c.ulysses || c.order == zero_bubble_h1 || c.order == zbv || c.order == interleaved) return false;
   if (c.tp > 1 && c.sequence_parallel != search.sequence_parallel && search.sequence % (c.tp * c.cp) == 0) return false;
-  if (c.tp > 1 && c.shards() > 1 && c.zero == 0) return false;  // sharing out the optimizer's state costs next to nothing
+  if (branch_of(c) == Branch::data && c.kept != Kept::all) return false;  // sharing out costs less than computing twice
+  if (c.tp > 1 && c.dp > 1 && c.zero == 0) return false;  // sharing out the optimizer's state costs next to nothing
   if (search.experts > 0 && c.etp != 1) return false;
   return c.kept != Kept::selected;
 }
@@ -58,8 +60,9 @@ WEFT_COLD WEFT_INLINE std::array<int, 2> sampled(const Candidate& c, const Searc
 WEFT_COLD WEFT_INLINE Estimate step_of(Candidate c, int micro_batches, const Search& search, const Machine& machine,
                                        const TrainPiece& train) {
   c.micro_batches = micro_batches;
-  return estimate({.ranks = c.ranks(), .ranks_per_node = machine.ranks_per_node}, machine,
-                  [&](World& world) { train(world, {c, search.layers, search.vocabulary}); });
+  return estimate({.ranks = c.ranks(), .ranks_per_node = machine.ranks_per_node}, machine, [&](World& world) {
+    train(world, {c, search.layers, search.vocabulary});
+  });
 }
 
 WEFT_COLD WEFT_INLINE Estimate whole_step(const Candidate& c, const Search& search, const Machine& machine,
@@ -70,7 +73,8 @@ WEFT_COLD WEFT_INLINE Estimate whole_step(const Candidate& c, const Search& sear
   const Estimate part = step_of(c, parts[0], search, machine, train);
   const double more = double(c.micro_batches - parts[1]) / double(parts[1] - parts[0]);
   const auto on = [more](double& value, double before) { value += more * (value - before); };
-  on(step.seconds, part.seconds), on(step.flops, part.flops), on(step.model_flops, part.model_flops), on(step.tokens, part.tokens);
+  on(step.seconds, part.seconds), on(step.flops, part.flops), on(step.model_flops, part.model_flops),
+      on(step.tokens, part.tokens);
   on(step.replayed.seconds, part.replayed.seconds);
   for (std::size_t i = 0; i < step.replayed.stages.size(); ++i) {
     StageTimes& s = step.replayed.stages[i];
@@ -90,9 +94,13 @@ WEFT_COLD WEFT_INLINE double whole_memory(const Candidate& asked, const Search& 
   Candidate c = asked;
   c.micro_batches = sampled(c, search)[1];
   double most = 0;
-  for (const RehearsedStage& stage : rehearse_stages({.ranks = c.ranks(), .ranks_per_node = machine.ranks_per_node},
-                                                     [&](World& world) { train(world, {c, search.layers, search.vocabulary}); }))
-    most = std::max(most, double(stage.notes.peak));
+  for (const int stage : std::set<int>{0, c.pp / 2, c.pp - 1}) {  // the embedding and the most in flight, and the head
+    const Rehearsal notes = runtime::rehearse(
+        {.rank = stage * (c.ranks() / c.pp), .ranks = c.ranks(), .ranks_per_node = machine.ranks_per_node}, [&](World& world) {
+          train(world, {c, search.layers, search.vocabulary});
+        });
+    most = std::max(most, double(notes.peak));
+  }
   return most;
 }
 
@@ -102,7 +110,7 @@ struct ByFormulas {
     Candidate layout;
     CandidateCost cost;
   };
-  std::vector<One> best;  // the fastest first
+  std::vector<One> best;                                          // the fastest first
   std::array<std::vector<One>, std::size_t(Branch::count)> tree;  // the first of each branch, in the tree's order
   std::optional<One> smallest;
   std::size_t legal = 0, fitting = 0;
@@ -180,8 +188,8 @@ WEFT_COLD WEFT_INLINE Chosen choose(const Search& search, const Machine& given, 
                               ") have no degrees whose product is ", search.ranks});
   const auto none_fits = [&](double needed) {
     throw_error<MemoryError>({"choose: out of memory: of ", found.legal, " legal layouts none fits into ",
-                              runtime::bytes_text(search.memory), " a rank; the smallest needs ", runtime::bytes_text(needed), ": ",
-                              text_of(found.smallest->layout)});
+                              runtime::bytes_text(search.memory), " a rank; the smallest needs ", runtime::bytes_text(needed),
+                              ": ", text_of(found.smallest->layout)});
   };
   if (found.best.empty()) none_fits(found.smallest->cost.memory);
   Chosen chosen;
@@ -224,7 +232,8 @@ WEFT_COLD WEFT_INLINE Chosen choose(const Search& search, const Machine& given, 
   for (auto& [layout, ranked] : rehearsed) chosen.best.push_back(std::move(ranked));
   std::sort(chosen.best.begin(), chosen.best.end(),
             [](const RankedLayout& a, const RankedLayout& b) { return a.step.seconds < b.step.seconds; });
-  if (chosen.best.size() > options.listed) chosen.best.erase(chosen.best.begin() + std::ptrdiff_t(options.listed), chosen.best.end());
+  if (chosen.best.size() > options.listed)
+    chosen.best.erase(chosen.best.begin() + std::ptrdiff_t(options.listed), chosen.best.end());
   for (std::size_t i = 0; i < chosen.best.size(); ++i) {
     const RankedLayout* const tree = chosen.tree && chosen.tree->layout != chosen.best[i].layout ? &*chosen.tree : nullptr;
     const RankedLayout* const other = tree != nullptr ? tree : i + 1 < chosen.best.size() ? &chosen.best[i + 1] : nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for plan/choose_report.hpp and the texts of the decision tree, inline when weft is header-only, else compiled once in
-// the library weft::compiled.
+// Definitions for plan/choose_report.hpp and the texts of the decision tree, inline when weft is header-only, else compiled once
+// in the library weft::compiled.
 
 #include <algorithm>
 #include <cmath>
@@ -59,7 +59,8 @@ WEFT_COLD WEFT_INLINE std::string why_of(const RankedLayout& layout, const Ranke
 
 WEFT_COLD WEFT_INLINE std::string reason_of(const Search& search, const Candidate& c, double memory) {
   std::string text;
-  const std::string room = search.memory > 0 ? " (" + runtime::bytes_text(memory) + " of " + runtime::bytes_text(search.memory) + ")" : "";
+  const std::string room =
+      search.memory > 0 ? " (" + runtime::bytes_text(memory) + " of " + runtime::bytes_text(search.memory) + ")" : "";
   const bool spread = search.global_batch < search.ranks;
   const char* const ranks = spread ? "the global batch has fewer sequences than there are ranks" : "FSDP alone does not fit";
   switch (branch_of(c)) {
@@ -70,7 +71,9 @@ WEFT_COLD WEFT_INLINE std::string reason_of(const Search& search, const Candidat
       break;
     case Branch::tensor: ((text = "tp inside a node: ") += ranks) += ", and layers are cut where links are fast"; break;
     case Branch::pipeline: text = "pp across nodes: tp inside of nodes is not enough, and stages send the least"; break;
-    default: text = "cp for long sequences: one sequence of a micro-batch is too long for the ranks of a stage, or too few of them"; break;
+    default:
+      text = "cp for long sequences: one sequence of a micro-batch is too long for the ranks of a stage, or too few of them";
+      break;
   }
   if (c.ep > 1) text += "; ep for experts: tokens go to them, and they are not gathered";
   return text + room;
@@ -88,15 +91,16 @@ inline std::string quoted(std::string_view text) {
 WEFT_COLD WEFT_INLINE std::string layout_json(const RankedLayout& one) {
   char line[768];
   const Candidate& c = one.layout;
-  std::snprintf(line, sizeof line,
-                "{\"dp\": %d, \"tp\": %d, \"cp\": %d, \"pp\": %d, \"ep\": %d, \"etp\": %d, \"sequence_parallel\": %s, \"context\": "
-                "\"%s\", \"schedule\": \"%s\", \"vpp\": %d, \"zero\": %d, \"micro_batch\": %d, \"micro_batches\": %d, \"recompute\": "
-                "\"%s\", \"memory\": %.17g, \"seconds\": %.17g, \"tokens_per_second\": %.17g, \"share_of_peak\": %.17g, "
-                "\"formula_seconds\": %.17g, \"formula_memory\": %.17g, ",
-                c.dp, c.tp, c.cp, c.pp, c.ep, c.etp, c.sequence_parallel ? "true" : "false", c.ulysses ? "ulysses" : "ring",
-                std::string(name_of(c.order)).c_str(), c.chunks, int(c.zero), c.micro_batch, c.micro_batches,
-                std::string(name_of(c.kept)).c_str(), one.memory, one.step.seconds, one.step.tokens_per_second(),
-                one.step.share_of_peak(), one.formulas.seconds, one.formulas.memory);
+  std::snprintf(
+      line, sizeof line,
+      "{\"dp\": %d, \"tp\": %d, \"cp\": %d, \"pp\": %d, \"ep\": %d, \"etp\": %d, \"sequence_parallel\": %s, \"context\": "
+      "\"%s\", \"schedule\": \"%s\", \"vpp\": %d, \"zero\": %d, \"micro_batch\": %d, \"micro_batches\": %d, \"recompute\": "
+      "\"%s\", \"memory\": %.17g, \"seconds\": %.17g, \"tokens_per_second\": %.17g, \"share_of_peak\": %.17g, "
+      "\"formula_seconds\": %.17g, \"formula_memory\": %.17g, ",
+      c.dp, c.tp, c.cp, c.pp, c.ep, c.etp, c.sequence_parallel ? "true" : "false", c.ulysses ? "ulysses" : "ring",
+      std::string(name_of(c.order)).c_str(), c.chunks, int(c.zero), c.micro_batch, c.micro_batches,
+      std::string(name_of(c.kept)).c_str(), one.memory, one.step.seconds, one.step.tokens_per_second(), one.step.share_of_peak(),
+      one.formulas.seconds, one.formulas.memory);
   std::string text = line;
   text += "\"goes_to\": {";
   bool first = true;
@@ -157,8 +161,9 @@ WEFT_COLD WEFT_INLINE std::string json_of(const Chosen& chosen) {
   std::snprintf(line, sizeof line,
                 "{\"ranks\": %lld, \"machine\": %s, \"legal\": %zu, \"fitting\": %zu, \"rehearsed\": %zu, \"complete\": %s, "
                 "\"search_seconds\": %.3f, \"reason\": %s, \"tree\": ",
-                (long long)chosen.search.ranks, detail::quoted(chosen.machine.substr(0, 60)).c_str(), chosen.legal, chosen.fitting,
-                chosen.rehearsed, chosen.complete ? "true" : "false", chosen.seconds, detail::quoted(chosen.reason).c_str());
+                (long long)chosen.search.ranks, detail::quoted(chosen.machine.substr(0, 60)).c_str(), chosen.legal,
+                chosen.fitting, chosen.rehearsed, chosen.complete ? "true" : "false", chosen.seconds,
+                detail::quoted(chosen.reason).c_str());
   std::string text = line;
   text += chosen.tree ? detail::layout_json(*chosen.tree) : "null";
   text += ", \"best\": [";
