@@ -9,12 +9,9 @@
 
 #include <weft/comm/operation.hpp>
 #include <weft/core/inline.hpp>
-#include <weft/pipeline/schedule/interleaved.hpp>
-#include <weft/pipeline/schedule/one_forward_one_backward.hpp>
-#include <weft/pipeline/schedule/zbv.hpp>
-#include <weft/pipeline/schedule/zero_bubble.hpp>
 #include <weft/plan/candidate_cost.hpp>
 #include <weft/plan/estimate.hpp>
+#include <weft/plan/pipeline_formulas.hpp>
 #include <weft/plan/replay.hpp>
 #include <weft/runtime/rehearse.hpp>
 
@@ -55,31 +52,6 @@ inline int kind_of(comm::Operation operation) {
 inline comm::Operation operation_of(int kind) {
   using comm::Operation;
   return kind == 2 ? Operation::all_reduce : kind == 1 ? Operation::reduce_scatter : Operation::all_gather;
-}
-
-/// How long a rank waits if all others are as busy as it, and how many micro-batches' activations of one of its stages the first
-/// rank keeps: the formulas of the schedules.
-struct PipelineFormulas {
-  double bubble = 0;
-  int first = 1, last = 1;
-};
-WEFT_COLD WEFT_INLINE PipelineFormulas pipeline_formulas(const Candidate& c, double forward, double backward) {
-  const schedule::Costs costs{forward / c.chunks, backward / 2 / c.chunks, backward / 2 / c.chunks};
-  const auto by = [&]<class S>(S*) {
-    return PipelineFormulas{S::bubble(c.pp, c.micro_batches, costs), S::peak(0, c.pp, c.micro_batches),
-                            S::peak(c.pp - 1, c.pp, c.micro_batches)};
-  };
-  switch (c.order) {
-    case PipelineOrder::one_forward_one_backward: return by(static_cast<schedule::OneForwardOneBackward*>(nullptr));
-    case PipelineOrder::zero_bubble_h1: return by(static_cast<schedule::ZeroBubbleH1*>(nullptr));
-    case PipelineOrder::zbv: return by(static_cast<schedule::Zbv*>(nullptr));
-    default: break;
-  }
-  const int missing = std::max(0, c.pp - c.micro_batches);
-  const auto peak = [&](int rank) {
-    return std::min(schedule::detail::interleaved_warm_up(rank, c.pp, c.chunks, c.micro_batches) + 1, c.micro_batches * c.chunks);
-  };
-  return {(c.pp - 1 + (c.chunks - 1) * missing) * (costs.forward + costs.backward()), peak(0), peak(c.pp - 1)};
 }
 
 }  // namespace weft::plan::detail

@@ -73,7 +73,7 @@ std::string reason_of(const Search& search, const Candidate& layout, double memo
 Estimate whole_step(const Candidate& layout, const Search& search, const Machine& machine, const TrainPiece& train);
 /// Bytes of the fullest rank, at most.
 double whole_memory(const Candidate& layout, const Search& search, const Machine& machine, const TrainPiece& train);
-/// Events that a rehearsal of the whole step would have, in passes of a layer.
+/// Passes of a layer that whole_step and whole_memory rehearse.
 double passes_of(const Candidate& layout, const Search& search);
 
 }  // namespace detail

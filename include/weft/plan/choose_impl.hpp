@@ -44,17 +44,19 @@ inline std::array<double, 6> tree_key(const Search& search, const Candidate& c, 
   return {double(c.cp), double(c.pp), double(c.tp), ep, double(c.kept), c.zero + seconds * 1e-9};
 }
 
-WEFT_COLD WEFT_INLINE double passes_of(const Candidate& c, const Search& search) {
-  return double(search.layers) * c.micro_batches;
-}
-
 /// The numbers of micro-batches from which a step follows: the whole, if it is short, else two whose difference is that of one
 /// more micro-batch when all ranks are busy.
 WEFT_COLD WEFT_INLINE std::array<int, 2> sampled(const Candidate& c, const Search& search) {
   constexpr double short_step = 512;
   const int low = c.pp == 1 ? 2 : c.pp, high = c.pp == 1 ? 3 : 2 * c.pp;
-  if (passes_of(c, search) <= short_step || c.micro_batches <= high) return {c.micro_batches, c.micro_batches};
+  if (double(search.layers) * c.micro_batches <= short_step || c.micro_batches <= high) return {c.micro_batches, c.micro_batches};
   return {low, high};
+}
+
+WEFT_COLD WEFT_INLINE double passes_of(const Candidate& c, const Search& search) {
+  const std::array<int, 2> parts = sampled(c, search);
+  const double step = parts[0] + (parts[0] == parts[1] ? 0 : parts[1]), memory = std::min(3, int(c.pp)) * parts[1] / double(c.pp);
+  return double(search.layers) * (step + memory);
 }
 
 WEFT_COLD WEFT_INLINE Estimate step_of(Candidate c, int micro_batches, const Search& search, const Machine& machine,
@@ -195,10 +197,16 @@ WEFT_COLD WEFT_INLINE Chosen choose(const Search& search, const Machine& given, 
   Chosen chosen;
   chosen.search = search, chosen.machine = machine.name;
   chosen.legal = found.legal, chosen.fitting = found.fitting, chosen.complete = found.complete;
-  double least = std::numeric_limits<double>::infinity();
+  double least = std::numeric_limits<double>::infinity(), a_pass = 0;
   std::map<Candidate, RankedLayout> rehearsed;
+  // Null if it does not fit, or if its rehearsal would take longer than there is time.
   const auto rehearse = [&](const detail::ByFormulas::One& one) -> const RankedLayout* {
     if (const auto known = rehearsed.find(one.layout); known != rehearsed.end()) return &known->second;
+    const double passes = detail::passes_of(one.layout, search), started = timer.seconds();
+    if (chosen.rehearsed > 0 && started + a_pass * passes > options.limit_s) {
+      chosen.complete = false;
+      return nullptr;
+    }
     ++chosen.rehearsed;
     RankedLayout layout;
     layout.layout = one.layout, layout.formulas = one.cost;
@@ -206,6 +214,7 @@ WEFT_COLD WEFT_INLINE Chosen choose(const Search& search, const Machine& given, 
     least = std::min(least, layout.memory);
     if (search.memory > 0 && layout.memory > search.memory) return nullptr;
     layout.step = detail::whole_step(one.layout, search, machine, options.train);
+    a_pass = std::max(a_pass, (timer.seconds() - started) / passes);
     if (options.names) layout.names = options.names(one.layout);
     return &rehearsed.emplace(one.layout, std::move(layout)).first->second;
   };
@@ -214,7 +223,7 @@ WEFT_COLD WEFT_INLINE Chosen choose(const Search& search, const Machine& given, 
       if (chosen.tree) break;
       if (const RankedLayout* const answer = rehearse(one)) {
         chosen.tree = *answer;
-        chosen.reason = detail::reason_of(search, one.layout, answer->memory);
+        chosen.reason = chosen.tree->why = detail::reason_of(search, one.layout, answer->memory);
       }
     }
   // A layout whose formulas are so much slower than the best that was rehearsed is not looked at.
@@ -222,10 +231,6 @@ WEFT_COLD WEFT_INLINE Chosen choose(const Search& search, const Machine& given, 
   double best = chosen.tree ? chosen.tree->step.seconds : std::numeric_limits<double>::infinity();
   for (const detail::ByFormulas::One& one : found.best) {
     if (rehearsed.size() >= options.listed && one.cost.seconds > hopeless * best) break;
-    if (timer.seconds() > options.limit_s) {
-      chosen.complete = false;
-      break;
-    }
     if (const RankedLayout* const layout = rehearse(one)) best = std::min(best, layout->step.seconds);
   }
   if (rehearsed.empty()) none_fits(least);
