@@ -197,13 +197,13 @@ WEFT_COLD WEFT_INLINE Chosen choose(const Search& search, const Machine& given, 
   Chosen chosen;
   chosen.search = search, chosen.machine = machine.name;
   chosen.legal = found.legal, chosen.fitting = found.fitting, chosen.complete = found.complete;
-  double least = std::numeric_limits<double>::infinity(), a_pass = 0;
+  double least = std::numeric_limits<double>::infinity(), all_passes = 0, all_seconds = 0;
   std::map<Candidate, RankedLayout> rehearsed;
   // Null if it does not fit, or if its rehearsal would take longer than there is time.
   const auto rehearse = [&](const detail::ByFormulas::One& one) -> const RankedLayout* {
     if (const auto known = rehearsed.find(one.layout); known != rehearsed.end()) return &known->second;
     const double passes = detail::passes_of(one.layout, search), started = timer.seconds();
-    if (chosen.rehearsed > 0 && started + a_pass * passes > options.limit_s) {
+    if (all_passes > 0 && started + 1.5 * all_seconds / all_passes * passes > options.limit_s) {
       chosen.complete = false;
       return nullptr;
     }
@@ -214,7 +214,7 @@ WEFT_COLD WEFT_INLINE Chosen choose(const Search& search, const Machine& given, 
     least = std::min(least, layout.memory);
     if (search.memory > 0 && layout.memory > search.memory) return nullptr;
     layout.step = detail::whole_step(one.layout, search, machine, options.train);
-    a_pass = std::max(a_pass, (timer.seconds() - started) / passes);
+    all_passes += passes, all_seconds += timer.seconds() - started;
     if (options.names) layout.names = options.names(one.layout);
     return &rehearsed.emplace(one.layout, std::move(layout)).first->second;
   };
@@ -227,7 +227,7 @@ WEFT_COLD WEFT_INLINE Chosen choose(const Search& search, const Machine& given, 
       }
     }
   // A layout whose formulas are so much slower than the best that was rehearsed is not looked at.
-  constexpr double hopeless = 1.35;
+  constexpr double hopeless = 1.6;
   double best = chosen.tree ? chosen.tree->step.seconds : std::numeric_limits<double>::infinity();
   for (const detail::ByFormulas::One& one : found.best) {
     if (rehearsed.size() >= options.listed && one.cost.seconds > hopeless * best) break;
