@@ -166,6 +166,10 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
   app.add_option("--width", o.width, "Of the hidden state")->check(whole(1, most))->capture_default_str()->group(model);
   app.add_option("--heads", o.heads, "Attention heads")->check(whole(1, most))->capture_default_str()->group(model);
   app.add_option("--kv-heads", o.kv_heads, "Key and value heads (default: as heads)")->check(whole(1, most))->group(model);
+  app.add_option("--intermediate", o.intermediate,
+                 "Width of llama's MLP or of an expert (default: 8/3 of the width, in steps of 64)")
+      ->check(whole(1, most))
+      ->group(model);
   app.add_option("--experts", o.experts, "Of a mixture (--model mixtral)")
       ->check(whole(1, most))
       ->capture_default_str()
@@ -364,7 +368,7 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
     if (!value->empty()) throw weft::UsageError(who + name + ": this program was built without xxhash.h (Debian: libxxhash-dev)");
 #endif
   if (!o.load.empty()) {
-    for (const char* name : {"--model", "--layers", "--width", "--heads", "--kv-heads", "--experts", "--top-k"})
+    for (const char* name : {"--model", "--layers", "--width", "--heads", "--kv-heads", "--intermediate", "--experts", "--top-k"})
       if (app.count(name) > 0) throw weft::UsageError(who + name + " beside --load " + o.load + ": the folder gives it");
     const std::int64_t asked = o.sequence;
     take_folder(o);
@@ -394,6 +398,8 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
   if (o.replicate > 1 && o.zero == 0)
     throw weft::UsageError(who + "--replicate " + std::to_string(o.replicate) +
                            " copies what is shared out, and --zero 0 shares out nothing: --zero is 1, 2 or 3");
+  if (o.model == "gpt" && app.count("--intermediate") > 0)
+    throw weft::UsageError(who + "--intermediate is llama's and mixtral's: gpt's MLP has 4 * width");
   if (o.model != "mixtral")
     for (const char* name : {"--ep", "--etp", "--experts", "--top-k"})
       if (app.count(name) > 0)

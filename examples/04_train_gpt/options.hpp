@@ -29,6 +29,7 @@ struct Options {
   std::int64_t chunks = 1;  ///< stages a rank, as the schedule has it
   std::int64_t layers = 4, width = 256, heads = 4, sequence = 256, experts = 8, top_k = 2;
   std::optional<std::int64_t> kv_heads, micro_batch, global_batch;
+  std::int64_t intermediate = 0;  ///< of llama and mixtral; 0: the model's own
   std::string optimizer = "adamw";
   double learning_rate = 1e-3;
   std::optional<double> min_learning_rate;
@@ -51,7 +52,7 @@ struct Options {
   std::string rehearse;                        ///< N or N:rank; empty: the program runs
   std::optional<std::int64_t> ranks_per_node;  ///< of a rehearsal
   // Of models and layouts that `plan memory` rehearses; the command line has no options for them.
-  std::int64_t intermediate = 0, head_width = 0, secondary = 0;  ///< 0: the model's own, none
+  std::int64_t head_width = 0, secondary = 0;  ///< 0: the model's own, none
   bool query_key_value_bias = false, output_bias = false, query_key_norm = false, tied = false;
   bool quantised_gather = false, float_gradients = false;
 

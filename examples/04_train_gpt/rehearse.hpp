@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // What a rank of the trainer does, as far as a rehearsal asks: a model, its optimizer, two steps and an evaluation, on tokens
-// that are all zero. `plan memory` rehearses it, too.
+// that are all zero. Stage 3 of ZeRO takes three: only then it knows what to gather ahead. `plan` rehearses it, too.
 
 #include <cstddef>
 #include <memory>
@@ -24,7 +24,7 @@ inline void rehearse_steps(weft::World& world, Options o, bool evaluates = true)
   batch.first_sequence = share.rank * batch.sequences;
   batch.tokens.assign(batch.sequences * batch.length, 0);
   batch.targets = batch.tokens;
-  for (int step = 0; step < 2; ++step) {
+  for (int step = 0; step < (o.zero == 3 ? 3 : 2); ++step) {
     model->train_step(batch);
     model->optimize(o.learning_rate);
   }

@@ -6,9 +6,10 @@
 //   plan schedule --kind 1f1b --stages 4 --micro-batches 8 --svg 1f1b.svg
 //   plan memory --model llama --layers 32 --width 4096 --heads 32 --dp 8 --tp 4 --zero 3
 //   plan estimate --model llama --layers 32 --width 4096 --heads 32 --dp 8 --tp 4 --zero 1 --machine h100
+//   plan choose --model llama --layers 32 --width 4096 --heads 32 --machine h100 --world 64 --global-batch 256 --memory 80GB
 //
 // Tables, or JSON with --json. What cannot be is refused with one line on standard error and exit code 2.
-// Nothing runs: `memory` rehearses the trainer's compositions, which are linked in.
+// Nothing runs: `memory`, `estimate` and `choose` rehearse the trainer's compositions, which are linked in.
 
 #include <CLI/CLI.hpp>
 
@@ -20,6 +21,7 @@
 
 #include <weft/core/error.hpp>
 
+#include "choose.hpp"
 #include "estimate.hpp"
 #include "groups.hpp"
 #include "memory.hpp"
@@ -47,6 +49,7 @@ int main(int argc, char** argv) {
   plan::add_schedule(app);
   plan::add_memory(app);
   plan::add_estimate(app);
+  plan::add_choose(app);
   const auto known = [&](const std::string& name) {
     for (const CLI::App* command : app.get_subcommands({}))
       if (command->get_name() == name) return true;
@@ -56,7 +59,7 @@ int main(int argc, char** argv) {
     if (argc < 2 || (argv[1][0] != '-' && !known(argv[1])))
       throw weft::UsageError(
           "plan: " + (argc < 2 ? std::string("no command") : "unknown command '" + std::string(argv[1]) + "'") +
-          "; the commands are groups, validate, schedule, memory and estimate (plan --help)");
+          "; the commands are groups, validate, schedule, memory, estimate and choose (plan --help)");
     app.parse(argc, argv);
     if (std::fflush(stdout) != 0)
       throw weft::UsageError(std::string("plan: cannot write to standard output: ") + std::strerror(errno));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The options of a model and its layout, which `plan memory` and `plan estimate` share.
+// The options of a model and its layout, which `plan memory`, `plan estimate` and `plan choose` share.
 
 #include <CLI/CLI.hpp>
 
@@ -14,8 +14,7 @@
 
 namespace plan {
 
-inline void add_run_options(CLI::App* command, MemoryOptions& o) {
-  weft::mesh_layout::Layout& l = o.layout;
+inline void add_model_options(CLI::App* command, MemoryOptions& o) {
   add_count(command, "--layers", o.layers, "Layers")->capture_default_str();
   add_count(command, "--width", o.width, "Width of the hidden state")->capture_default_str();
   add_count(command, "--heads", o.heads, "Attention heads")->capture_default_str();
@@ -32,6 +31,11 @@ inline void add_run_options(CLI::App* command, MemoryOptions& o) {
   add_count(command, "--top-k", o.top_k, "Experts of a token")->capture_default_str();
   command->add_flag("--tied", o.tied, "Llama, mixtral: the last projection shares the embedding (GPT's always does)");
   command->add_flag("--dropout", o.dropout, "With dropout");
+}
+
+inline void add_run_options(CLI::App* command, MemoryOptions& o) {
+  add_model_options(command, o);
+  weft::mesh_layout::Layout& l = o.layout;
   add_count(command, "--world", l.world, "Number of ranks (default: dp * cp * tp * pp)");
   add_count(command, "--dp", l.dp, "Data parallel degree (default: what is left of the world)");
   add_count(command, "--tp", l.tp, "Tensor parallel degree")->capture_default_str();

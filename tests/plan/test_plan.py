@@ -224,6 +224,48 @@ refused("estimate --model gpt --machine h100 --ranks-per-node 0", "ranks-per-nod
 refused("estimate --model gpt --machine h100 --svg /nonexistent/x.svg", "/nonexistent/x.svg' cannot be written")
 refused("estimate --model gpt --machine h100 --zero 4", "zero(4)")
 
+# The choice of a layout: the fastest first, all fit, and what is to be pasted is that layout.
+model = "--model llama --layers 4 --width 256 --heads 8 --kv-heads 4 --intermediate 768 --sequence 256"
+chosen = as_json(f"choose {model} --machine h100 --world 16 --global-batch 32 --memory 2GB --limit 3")
+check(len(chosen["best"]) == 10 and chosen["legal"] > 1000 and chosen["fitting"] > 100, f"choose: {chosen['legal']}, {chosen['fitting']}")
+check(all(one["memory"] <= 2e9 for one in chosen["best"]), "all fit")
+check([one["seconds"] for one in chosen["best"]] == sorted(one["seconds"] for one in chosen["best"]), "the fastest first")
+check(chosen["tree"]["dp"] == 16 and chosen["tree"]["zero"] == 0 and chosen["reason"].startswith("DataParallel"), f"the tree: {chosen['reason']}")
+check(chosen["best"][0]["seconds"] <= chosen["tree"]["seconds"], "the search is no slower than the tree")
+for one in [chosen["tree"], *chosen["best"][:3]]:
+    check(one["dp"] * one["tp"] * one["cp"] * one["pp"] == 16 and one["why"] and "models::BasicLlama<bfloat16>" in one["type"], f"a layout: {one}")
+    parts = one["command"].split()
+    check(parts[:2] == ["./examples/run", "train_gpt"], one["command"])
+    with tempfile.TemporaryDirectory() as folder:
+        notes = os.path.join(folder, "rank.json")
+        result = subprocess.run([PLAN.replace("plan", "04_train_gpt"), *parts[2:], "--rehearse", "16:0"], capture_output=True, text=True, timeout=60,
+                                env={**os.environ, "WEFT_REHEARSE_JSON": notes})
+        check(result.returncode == 0, f"{one['command']}: {result.stderr}")
+        axes = {axis["axis"]: axis["size"] for axis in json.load(open(notes))["axes"]}
+        check(all(axes.get(axis, 1) == one[axis] for axis in ("dp", "tp", "cp", "pp")), f"{one['command']}: {axes}")
+less = as_json(f"choose {model} --machine h100 --world 16 --global-batch 32 --memory 30MB --limit 3")
+check(all(one["memory"] <= 3e7 for one in less["best"]) and less["fitting"] < chosen["fitting"], "a small memory leaves out what does not fit")
+check(less["tree"] is None or less["tree"]["memory"] <= 3e7, "the tree's answer fits, too")
+table = run(f"choose {model} --machine h100 --world 4 --global-batch 8 --limit 1 --listed 2").stdout
+check("the decision tree: DataParallel" in table and "\n2." in table and "\n3." not in table and "layouts are legal" in table, f"a table: {table}")
+experts = as_json("choose --model mixtral --layers 2 --width 128 --heads 4 --sequence 128 --experts 4 --machine h100 --world 4 --global-batch 8 --limit 2")
+check(experts["tree"]["ep"] == 4 and "ep for experts" in experts["reason"] and "ExpertParallel<" in experts["tree"]["type"], f"experts: {experts['tree']}")
+paste = "choose --model gpt --machine h100 --world 4 --global-batch 8"
+refused("choose --machine h100 --world 4 --global-batch 8", "choose needs --model")
+refused("choose --model gpt --world 4 --global-batch 8", "choose needs --machine")
+refused("choose --model gpt --machine h100 --global-batch 8", "choose needs --world")
+refused("choose --model gpt --machine h100 --world 4", "choose needs --global-batch")
+refused("choose --model gpt --machine h100 --world 0 --global-batch 8", "world(0)")
+refused("choose --model gpt --machine h100 --world 7 --global-batch 4", "no layout of 7 ranks is legal")
+refused("choose --model gpt --machine h99 --world 4 --global-batch 8", "no machine is called 'h99'")
+refused(paste + " --tp 2", "--tp")
+refused(paste + " --limit 0", "--limit")
+refused(paste + " --listed 0", "listed(0)")
+refused(paste + " --memory much", "--memory")
+refused(paste + " --ranks-per-node 0", "ranks-per-node(0)")
+none = run(paste + " --memory 1MB")
+check(none.returncode != 0 and none.stderr.count("\n") == 1 and "none fits into 1.0 MB a rank" in none.stderr, f"nothing fits: {none}")
+
 refused("schedule --stages 4 --micro-batches 8", "schedule needs --kind")
 refused("schedule --kind gpipe --micro-batches 8", "schedule needs --stages")
 refused("schedule --kind gpipe --stages 4", "schedule needs --micro-batches")
@@ -240,7 +282,7 @@ refused("schedule --kind gpipe --stages 4 --micro-batches 8 --svg /nonexistent/x
 refused("schedule --csv /nonexistent.csv", "cannot read '/nonexistent.csv'")
 refused("schedule --csv /tmp", "cannot read '/tmp': it is a folder")
 refused("schedule --kind gpipe --stages 4 --micro-batches 8 --svg=", "--svg")
-refused("", "groups, validate, schedule, memory and estimate")
+refused("", "groups, validate, schedule, memory, estimate and choose")
 refused("frobnicate", "unknown command 'frobnicate'")
 refused("groups", "groups needs --world")
 refused("groups --wrold 8", "--wrold")

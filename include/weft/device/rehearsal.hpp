@@ -156,6 +156,15 @@ struct RehearsedMemory {
   static void* take(std::size_t bytes);
   static void give_back(void*) {}
   static bool holds(const void* address);
+
+  /// Held while a rehearsal runs. When no other does, addresses start anew: a program may rehearse any number of times.
+  class Use {
+   public:
+    Use();
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+  };
 };
 
 }  // namespace detail

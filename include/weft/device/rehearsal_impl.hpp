@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>
@@ -83,6 +84,8 @@ struct RehearsedAddresses {
   static constexpr std::size_t size = std::size_t(64) << 40;
   std::atomic<char*> begin{nullptr};
   std::atomic<std::size_t> taken{0};
+  std::mutex mutex;
+  std::size_t uses = 0;  // under the mutex
 
   char* mapped() {
     if (char* const known = begin.load()) return known;
@@ -98,6 +101,18 @@ struct RehearsedAddresses {
 WEFT_COLD WEFT_INLINE RehearsedAddresses& rehearsed_addresses() {
   static RehearsedAddresses addresses;
   return addresses;
+}
+
+WEFT_COLD WEFT_INLINE RehearsedMemory::Use::Use() {
+  RehearsedAddresses& addresses = rehearsed_addresses();
+  const std::lock_guard lock(addresses.mutex);
+  ++addresses.uses;
+}
+
+WEFT_COLD WEFT_INLINE RehearsedMemory::Use::~Use() {
+  RehearsedAddresses& addresses = rehearsed_addresses();
+  const std::lock_guard lock(addresses.mutex);
+  if (--addresses.uses == 0) addresses.taken = 0;
 }
 
 WEFT_COLD WEFT_INLINE void* RehearsedMemory::take(std::size_t bytes) {

@@ -39,7 +39,7 @@ struct Estimate {
   double hardware_share() const { return flops / (peak_flops * seconds); }
 };
 
-/// The seconds of a rehearsed rank's events on a machine, for a replay of one's own. Both are referred to.
+/// Seconds of the events of these notes' trace, for a replay of one's own. Both must live as long as the result.
 EventCosts costs_of(const Rehearsal& notes, const Machine& machine);
 
 /// The step of these stages, which were rehearsed with a trace (RehearsedStages::trace). Throws UsageError if they were not.

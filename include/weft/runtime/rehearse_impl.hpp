@@ -156,6 +156,7 @@ WEFT_COLD WEFT_INLINE Rehearsal rehearse(const RehearsedRank& rank, const std::f
   if (rank.trace) notes.trace = std::make_shared<RehearsedTrace>();
   notes.ranks_per_node = rank.ranks_per_node;
   const detail::TouchGuard touches;
+  const weft::detail::RehearsedMemory::Use addresses;
   const detail::RankInstance<DefaultDevice::execution_space> instance(0, 1, rank.threads);
   DefaultDevice device(instance.exec);
   device.rehearse(notes);

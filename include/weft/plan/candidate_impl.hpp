@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Definitions for plan/candidate.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+
+#include <algorithm>
+#include <utility>
+
+#include <weft/core/error.hpp>
+#include <weft/core/inline.hpp>
+#include <weft/plan/candidate.hpp>
+
+namespace weft::plan::detail {
+
+WEFT_COLD WEFT_INLINE std::vector<std::int64_t> divisors(std::int64_t n) {
+  std::vector<std::int64_t> small, large;
+  for (std::int64_t d = 1; d * d <= n; ++d)
+    if (n % d == 0) {
+      small.push_back(d);
+      if (d * d != n) large.push_back(n / d);
+    }
+  small.insert(small.end(), large.rbegin(), large.rend());
+  return small;
+}
+
+/// Whether one of the two divides the other.
+inline bool nested(std::int64_t a, std::int64_t b) { return a % b == 0 || b % a == 0; }
+
+/// Walks the choices one after the other: each function sets one part of the layout and goes on to the next.
+class Candidates {
+ public:
+  Candidates(const Search& search, const std::function<void(const Candidate&)>& f) : s_(search), f_(f) {}
+
+  WEFT_COLD void run() {
+    for (const std::int64_t cp : divisors(s_.ranks)) {
+      if (cp > 1 && s_.sequence % (2 * cp) != 0) continue;
+      for (const std::int64_t tp : divisors(s_.ranks / cp)) {
+        if (s_.ranks_per_node % tp != 0 || s_.heads % tp != 0 || !nested(s_.kv_heads, tp)) continue;
+        if (s_.experts == 0 && s_.columns % tp != 0) continue;
+        c_.cp = std::int32_t(cp), c_.tp = std::int32_t(tp);
+        context();
+      }
+    }
+  }
+
+ private:
+  void context() {
+    const std::int64_t heads = s_.heads / c_.tp, kv = std::max<std::int64_t>(1, s_.kv_heads / c_.tp);
+    for (const bool ulysses : {false, true}) {
+      if (ulysses && (c_.cp == 1 || heads % c_.cp != 0 || !nested(kv, c_.cp))) continue;
+      for (const bool rows : {false, true}) {
+        if (rows && (c_.tp == 1 || !s_.sequence_parallel)) continue;
+        if ((rows || s_.experts > 0) && s_.sequence % (c_.tp * c_.cp) != 0) continue;
+        c_.ulysses = ulysses, c_.sequence_parallel = rows;
+        pipeline();
+      }
+    }
+  }
+
+  void pipeline() {
+    const std::int64_t left = s_.ranks / (c_.cp * c_.tp);
+    for (const std::int64_t pp : divisors(left)) {
+      if (s_.layers % pp != 0 || s_.global_batch % (left / pp) != 0) continue;
+      c_.pp = std::int32_t(pp), c_.dp = std::int32_t(left / pp);
+      using enum PipelineOrder;
+      orders(one_forward_one_backward, 1);
+      if (pp == 1) continue;
+      orders(zero_bubble_h1, 1);
+      for (const std::int64_t chunks : divisors(s_.layers / pp)) {
+        if (chunks == 2) orders(zbv, 2);
+        if (chunks > 1) orders(interleaved, chunks);
+      }
+    }
+  }
+
+  void orders(PipelineOrder order, std::int64_t chunks) {
+    c_.order = order, c_.chunks = std::int32_t(chunks);
+    c_.ep = c_.etp = 1;
+    if (s_.experts == 0) return batches();
+    const std::int64_t stage = s_.ranks / c_.pp;
+    for (const std::int64_t ep : divisors(s_.experts))
+      for (const bool whole : {false, true}) {
+        const std::int64_t etp = whole ? 1 : c_.tp;
+        if (whole && c_.tp == 1) continue;  // the same
+        if (stage % (ep * etp) != 0 || s_.columns % etp != 0) continue;
+        c_.ep = std::int32_t(ep), c_.etp = std::int32_t(etp);
+        batches();
+      }
+  }
+
+  void batches() {
+    for (const std::int64_t micro_batch : divisors(s_.global_batch / c_.dp)) {
+      c_.micro_batch = std::int32_t(micro_batch);
+      c_.micro_batches = std::int32_t(s_.global_batch / c_.dp / micro_batch);
+      for (const Kept kept : {Kept::all, Kept::selected, Kept::inputs})
+        for (int zero = 0; zero <= (c_.dp > 1 ? 3 : 0); ++zero) {
+          c_.kept = kept, c_.zero = std::int8_t(zero);
+          f_(c_);
+        }
+    }
+  }
+
+  const Search& s_;
+  const std::function<void(const Candidate&)>& f_;
+  Candidate c_;
+};
+
+}  // namespace weft::plan::detail
+
+namespace weft::plan {
+
+WEFT_COLD WEFT_INLINE std::string_view name_of(Kept kept) {
+  return kept == Kept::all ? "none" : kept == Kept::selected ? "selective" : "full";
+}
+
+WEFT_COLD WEFT_INLINE std::string_view name_of(PipelineOrder order) {
+  using enum PipelineOrder;
+  return order == one_forward_one_backward ? "1f1b"
+         : order == interleaved            ? "interleaved"
+         : order == zero_bubble_h1         ? "zb-h1"
+                                           : "zbv";
+}
+
+WEFT_COLD WEFT_INLINE std::string text_of(const Candidate& c) {
+  std::string text;
+  const auto degree = [&](const char* name, int value) {
+    if (value == 1) return;
+    if (!text.empty()) text += ' ';
+    (text += name) += std::to_string(value);
+  };
+  degree("dp", c.dp), degree("tp", c.tp);
+  if (c.sequence_parallel) text += "s";
+  degree("cp", c.cp);
+  if (c.ulysses) text += "u";
+  degree("pp", c.pp);
+  if (c.pp > 1) (text += ' ') += name_of(c.order);
+  if (c.order == PipelineOrder::interleaved) text += std::to_string(c.chunks);
+  degree("ep", c.ep);
+  if (c.ep > 1 || c.etp != c.tp) degree("etp", c.etp);
+  if (text.empty()) text = "one rank";
+  if (c.zero > 0) (text += " zero") += std::to_string(c.zero);
+  (((text += ", ") += std::to_string(c.micro_batches)) += " x ") += std::to_string(c.micro_batch);
+  if (c.kept != Kept::all) (text += ", recompute ") += name_of(c.kept);
+  return text;
+}
+
+WEFT_COLD WEFT_INLINE void for_each_candidate(const Search& search, const std::function<void(const Candidate&)>& f) {
+  constexpr std::int64_t most = std::int64_t(1) << 30;
+  for (const auto& [name, value] :
+       {std::pair("ranks", search.ranks), std::pair("ranks per node", search.ranks_per_node),
+        std::pair("global batch", search.global_batch), std::pair("layers", search.layers), std::pair("width", search.width),
+        std::pair("heads", search.heads), std::pair("kv heads", search.kv_heads), std::pair("sequence", search.sequence),
+        std::pair("vocabulary", search.vocabulary), std::pair("columns", search.columns)})
+    if (value < 1 || value > most) throw_error<UsageError>({"choose: ", name, "(", value, "): it is from 1 to ", most});
+  if (search.heads % search.kv_heads != 0)
+    throw_error<UsageError>({"choose: heads(", search.heads, ") % kv heads(", search.kv_heads,
+                             ") != 0: every key and value head serves as many heads"});
+  detail::Candidates(search, f).run();
+}
+
+WEFT_COLD WEFT_INLINE std::vector<Candidate> candidates(const Search& search) {
+  std::vector<Candidate> all;
+  for_each_candidate(search, [&](const Candidate& c) { all.push_back(c); });
+  return all;
+}
+
+}  // namespace weft::plan

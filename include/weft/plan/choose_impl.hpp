@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Definitions for plan/choose.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <limits>
+#include <map>
+#include <set>
+#include <utility>
+
+#include <weft/core/error.hpp>
+#include <weft/core/inline.hpp>
+#include <weft/plan/choose.hpp>
+#include <weft/plan/choose_report.hpp>
+#include <weft/runtime/rehearse.hpp>
+
+namespace weft::plan::detail {
+
+WEFT_COLD WEFT_INLINE Branch branch_of(const Candidate& c) {
+  return c.cp > 1        ? Branch::context
+         : c.pp > 1      ? Branch::pipeline
+         : c.tp > 1      ? Branch::tensor
+         : c.zero > 0    ? Branch::sharded
+         : c.ranks() > 1 ? Branch::data
+                         : Branch::one_rank;
+}
+
+WEFT_COLD WEFT_INLINE bool of_tree(const Search& search, const Candidate& c) {
+  using enum PipelineOrder;
+  if (c.ulysses || c.order == zero_bubble_h1 || c.order == zbv || c.order == interleaved) return false;
+  if (c.tp > 1 && c.sequence_parallel != search.sequence_parallel && search.sequence % (c.tp * c.cp) == 0) return false;
+  if (branch_of(c) == Branch::data && c.kept != Kept::all) return false;  // sharing out costs less than computing twice
+  if (c.tp > 1 && c.dp > 1 && c.zero == 0) return false;  // sharing out the optimizer's state costs next to nothing
+  if (search.experts > 0 && c.etp != 1) return false;
+  return c.kept != Kept::selected;
+}
+
+/// Of one layout over another on one branch of the tree: less cut, then less computed twice, then less shared out, then faster.
+inline std::array<double, 6> tree_key(const Search& search, const Candidate& c, double seconds) {
+  // Experts lie within a node first.
+  const double ep = search.experts == 0 ? 0 : c.ep <= search.ranks_per_node ? -double(c.ep) : double(c.ep);
+  return {double(c.cp), double(c.pp), double(c.tp), ep, double(c.kept), c.zero + seconds * 1e-9};
+}
+
+/// The numbers of micro-batches from which a step follows: the whole, if it is short, else two whose difference is that of one
+/// more micro-batch when all ranks are busy.
+WEFT_COLD WEFT_INLINE std::array<int, 2> sampled(const Candidate& c, const Search& search) {
+  constexpr double short_step = 512;
+  const int low = c.pp == 1 ? 2 : c.pp, high = c.pp == 1 ? 3 : 2 * c.pp;
+  if (double(search.layers) * c.micro_batches <= short_step || c.micro_batches <= high) return {c.micro_batches, c.micro_batches};
+  return {low, high};
+}
+
+WEFT_COLD WEFT_INLINE double passes_of(const Candidate& c, const Search& search) {
+  const std::array<int, 2> parts = sampled(c, search);
+  const double step = parts[0] + (parts[0] == parts[1] ? 0 : parts[1]), memory = std::min(3, int(c.pp)) * parts[1] / double(c.pp);
+  return double(search.layers) * (step + memory);
+}
+
+WEFT_COLD WEFT_INLINE Estimate step_of(Candidate c, int micro_batches, const Search& search, const Machine& machine,
+                                       const TrainPiece& train) {
+  c.micro_batches = micro_batches;
+  return estimate({.ranks = c.ranks(), .ranks_per_node = machine.ranks_per_node}, machine, [&](World& world) {
+    train(world, {c, search.layers, search.vocabulary});
+  });
+}
+
+WEFT_COLD WEFT_INLINE Estimate whole_step(const Candidate& c, const Search& search, const Machine& machine,
+                                          const TrainPiece& train) {
+  const std::array<int, 2> parts = sampled(c, search);
+  Estimate step = step_of(c, parts[1], search, machine, train);
+  if (parts[0] == parts[1]) return step;
+  const Estimate part = step_of(c, parts[0], search, machine, train);
+  const double more = double(c.micro_batches - parts[1]) / double(parts[1] - parts[0]);
+  const auto on = [more](double& value, double before) { value += more * (value - before); };
+  on(step.seconds, part.seconds), on(step.flops, part.flops), on(step.model_flops, part.model_flops),
+      on(step.tokens, part.tokens);
+  on(step.replayed.seconds, part.replayed.seconds);
+  for (std::size_t i = 0; i < step.replayed.stages.size(); ++i) {
+    StageTimes& s = step.replayed.stages[i];
+    const StageTimes& b = part.replayed.stages[i];
+    on(s.products, b.products), on(s.attention, b.attention), on(s.kernels, b.kernels), on(s.optimizer, b.optimizer);
+    on(s.bubble, b.bubble);
+    for (auto& [axis, seconds] : s.exposed) {
+      const auto before = b.exposed.find(axis);
+      on(seconds, before == b.exposed.end() ? 0 : before->second);
+    }
+  }
+  return step;
+}
+
+WEFT_COLD WEFT_INLINE double whole_memory(const Candidate& asked, const Search& search, const Machine& machine,
+                                          const TrainPiece& train) {
+  Candidate c = asked;
+  c.micro_batches = sampled(c, search)[1];
+  double most = 0;
+  for (const int stage : std::set<int>{0, c.pp / 2, c.pp - 1}) {  // the embedding and the most in flight, and the head
+    const Rehearsal notes = runtime::rehearse(
+        {.rank = stage * (c.ranks() / c.pp), .ranks = c.ranks(), .ranks_per_node = machine.ranks_per_node}, [&](World& world) {
+          train(world, {c, search.layers, search.vocabulary});
+        });
+    most = std::max(most, double(notes.peak));
+  }
+  return most;
+}
+
+/// The layouts that the formulas find best, and the tree's.
+struct ByFormulas {
+  struct One {
+    Candidate layout;
+    CandidateCost cost;
+  };
+  std::vector<One> best;                                          // the fastest first
+  std::array<std::vector<One>, std::size_t(Branch::count)> tree;  // the first of each branch, in the tree's order
+  std::optional<One> smallest;
+  std::size_t legal = 0, fitting = 0;
+  bool complete = true;
+};
+
+class Timer {
+ public:
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count(); }
+
+ private:
+  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+};
+
+WEFT_COLD WEFT_INLINE ByFormulas search_by_formulas(const Search& search, CandidateCosts& costs, const Timer& timer,
+                                                    double until_s) {
+  constexpr std::size_t most = 512, most_of_a_branch = 8;
+  constexpr double slack = 1.1, hopeless = 1.3;  // of memory, as formulas are not exact; of time, for longer cuts of sequences
+  ByFormulas found;
+  double best = std::numeric_limits<double>::infinity(), best_of_cp = best, best_before = best;
+  int cp = 0;
+  bool skips = false;
+  const auto slower = [](const ByFormulas::One& a, const ByFormulas::One& b) { return a.cost.seconds < b.cost.seconds; };
+  for_each_candidate(search, [&](const Candidate& c) {
+    ++found.legal;
+    if (c.cp != cp) {  // once cutting sequences further is much slower twice, it stays so
+      skips = skips || (std::min(best_of_cp, best_before) > hopeless * best && cp > 1);
+      cp = c.cp, best_before = best_of_cp, best_of_cp = std::numeric_limits<double>::infinity();
+    }
+    if (skips) return;
+    if (!costs.knows(c) && timer.seconds() > until_s) {
+      found.complete = false;
+      return;
+    }
+    const CandidateCost cost = costs.of(c);
+    if (!found.smallest || cost.memory < found.smallest->cost.memory) found.smallest = {c, cost};
+    if (search.memory > 0 && cost.memory > slack * search.memory) return;
+    ++found.fitting;
+    best_of_cp = std::min(best_of_cp, cost.seconds), best = std::min(best, cost.seconds);
+    if (of_tree(search, c) && (search.memory <= 0 || cost.memory <= search.memory)) {
+      std::vector<ByFormulas::One>& branch = found.tree[std::size_t(branch_of(c))];
+      const auto key = tree_key(search, c, cost.seconds);
+      const auto at = std::find_if(branch.begin(), branch.end(), [&](const ByFormulas::One& one) {
+        return key < tree_key(search, one.layout, one.cost.seconds);
+      });
+      branch.insert(at, {c, cost});
+      if (branch.size() > most_of_a_branch) branch.pop_back();
+    }
+    if (found.best.size() < most) {
+      found.best.push_back({c, cost});
+      std::push_heap(found.best.begin(), found.best.end(), slower);
+    } else if (cost.seconds < found.best.front().cost.seconds) {
+      std::pop_heap(found.best.begin(), found.best.end(), slower);
+      found.best.back() = {c, cost};
+      std::push_heap(found.best.begin(), found.best.end(), slower);
+    }
+  });
+  std::sort_heap(found.best.begin(), found.best.end(), slower);
+  return found;
+}
+
+}  // namespace weft::plan::detail
+
+namespace weft::plan {
+
+WEFT_COLD WEFT_INLINE Chosen choose(const Search& search, const Machine& given, const ChooseOptions& options) {
+  const detail::Timer timer;
+  Machine machine = given;
+  machine.ranks_per_node = int(search.ranks_per_node);
+  CandidateCosts costs(search, machine, options.train);
+  const detail::ByFormulas found = detail::search_by_formulas(search, costs, timer, 0.45 * options.limit_s);
+  if (found.legal == 0)
+    throw_error<LayoutError>({"choose: no layout of ", search.ranks, " ranks is legal: global batch(", search.global_batch,
+                              "), heads(", search.heads, "), layers(", search.layers, ") and sequence(", search.sequence,
+                              ") have no degrees whose product is ", search.ranks});
+  const auto none_fits = [&](double needed) {
+    throw_error<MemoryError>({"choose: out of memory: of ", found.legal, " legal layouts none fits into ",
+                              runtime::bytes_text(search.memory), " a rank; the smallest needs ", runtime::bytes_text(needed),
+                              ": ", text_of(found.smallest->layout)});
+  };
+  if (found.best.empty()) none_fits(found.smallest->cost.memory);
+  Chosen chosen;
+  chosen.search = search, chosen.machine = machine.name;
+  chosen.legal = found.legal, chosen.fitting = found.fitting, chosen.complete = found.complete;
+  double least = std::numeric_limits<double>::infinity(), all_passes = 0, all_seconds = 0;
+  std::map<Candidate, RankedLayout> rehearsed;
+  // Null if it does not fit, or if its rehearsal would take longer than there is time.
+  const auto rehearse = [&](const detail::ByFormulas::One& one) -> const RankedLayout* {
+    if (const auto known = rehearsed.find(one.layout); known != rehearsed.end()) return &known->second;
+    const double passes = detail::passes_of(one.layout, search), started = timer.seconds();
+    if (all_passes > 0 && started + 1.5 * all_seconds / all_passes * passes > options.limit_s) {
+      chosen.complete = false;
+      return nullptr;
+    }
+    ++chosen.rehearsed;
+    RankedLayout layout;
+    layout.layout = one.layout, layout.formulas = one.cost;
+    layout.memory = detail::whole_memory(one.layout, search, machine, options.train);
+    least = std::min(least, layout.memory);
+    if (search.memory > 0 && layout.memory > search.memory) return nullptr;
+    layout.step = detail::whole_step(one.layout, search, machine, options.train);
+    all_passes += passes, all_seconds += timer.seconds() - started;
+    if (options.names) layout.names = options.names(one.layout);
+    return &rehearsed.emplace(one.layout, std::move(layout)).first->second;
+  };
+  for (const std::vector<detail::ByFormulas::One>& branch : found.tree)
+    for (const detail::ByFormulas::One& one : branch) {
+      if (chosen.tree) break;
+      if (const RankedLayout* const answer = rehearse(one)) {
+        chosen.tree = *answer;
+        chosen.reason = chosen.tree->why = detail::reason_of(search, one.layout, answer->memory);
+      }
+    }
+  // A layout whose formulas are so much slower than the best that was rehearsed is not looked at.
+  constexpr double hopeless = 1.6;
+  double best = chosen.tree ? chosen.tree->step.seconds : std::numeric_limits<double>::infinity();
+  for (const detail::ByFormulas::One& one : found.best) {
+    if (rehearsed.size() >= options.listed && one.cost.seconds > hopeless * best) break;
+    if (const RankedLayout* const layout = rehearse(one)) best = std::min(best, layout->step.seconds);
+  }
+  if (rehearsed.empty()) none_fits(least);
+  for (auto& [layout, ranked] : rehearsed) chosen.best.push_back(std::move(ranked));
+  std::sort(chosen.best.begin(), chosen.best.end(),
+            [](const RankedLayout& a, const RankedLayout& b) { return a.step.seconds < b.step.seconds; });
+  if (chosen.best.size() > options.listed)
+    chosen.best.erase(chosen.best.begin() + std::ptrdiff_t(options.listed), chosen.best.end());
+  for (std::size_t i = 0; i < chosen.best.size(); ++i) {
+    const RankedLayout* const tree = chosen.tree && chosen.tree->layout != chosen.best[i].layout ? &*chosen.tree : nullptr;
+    const RankedLayout* const other = tree != nullptr ? tree : i + 1 < chosen.best.size() ? &chosen.best[i + 1] : nullptr;
+    chosen.best[i].why = detail::why_of(chosen.best[i], other, tree != nullptr ? "the tree's answer" : "the next");
+  }
+  chosen.seconds = timer.seconds();
+  return chosen;
+}
+
+}  // namespace weft::plan

@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layouts: all that are legal, by an oracle; their formulas beside whole rehearsals; the decision tree; the choice, and beside
+// what really runs.
+
+#include "support/parity.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include <weft/models/gpt.hpp>
+#include <weft/models/llama.hpp>
+#include <weft/pipeline/schedule/dynamic.hpp>
+#include <weft/plan/candidate.hpp>
+#include <weft/plan/candidate_cost.hpp>
+#include <weft/plan/choose.hpp>
+#include <weft/plan/choose_report.hpp>
+#include <weft/plan/estimate.hpp>
+#include <weft/plan/pipeline_formulas.hpp>
+#include <weft/plan/this_machine.hpp>
+
+using namespace weft_test;
+using plan::Candidate;
+using plan::PipelineOrder;
+using plan::Search;
+
+namespace {
+
+template <class Model>
+using Parallel = FullyShardedDataParallel<ContextParallel<TensorParallel<PipelineParallel<Model>, Invariant<tp>>>>;
+
+/// Steps of a model in this layout, each given to `took`.
+template <class Model>
+void train(
+    World& world, typename Model::Config config, const plan::Piece& piece, int steps,
+    const std::function<void(double)>& took = [](double) {}) {
+  const Candidate& c = piece.layout;
+  const Mesh<dp, cp, tp, pp> mesh(world, {.tp = std::size_t(c.tp), .cp = std::size_t(c.cp), .pp = std::size_t(c.pp)});
+  config.layers = std::size_t(piece.layers), config.vocabulary = std::size_t(piece.vocabulary);
+  config.recompute = c.kept == plan::Kept::all        ? Recomputation::none
+                     : c.kept == plan::Kept::selected ? Recomputation::selective
+                                                      : Recomputation::full;
+  ModelOptions options;
+  options.shard.stage = c.zero;
+  options.context = c.ulysses ? ContextMethod::ulysses : ContextMethod::ring;
+  options.pipeline.schedule =
+      schedule::choose(std::string(plan::name_of(c.order)), c.order == PipelineOrder::interleaved ? c.chunks : 0);
+  Parallel<Model> model(mesh, config, options);
+  optim::AdamW optimizer(model);
+  Batch batch{.sequences = std::size_t(c.micro_batch) * std::size_t(c.micro_batches),
+              .length = config.sequence,
+              .micro_batches = std::size_t(c.micro_batches)};
+  batch.first_sequence = batch.sequences * std::size_t(mesh.rank(dp{}));
+  batch.tokens.assign(batch.sequences * batch.length, 0), batch.targets = batch.tokens;
+  for (int step = 0; step < steps; ++step) {
+    const auto started = std::chrono::steady_clock::now();
+    model.train_step(batch);
+    optimizer.step();
+    took(std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
+  }
+}
+
+using Llama = models::BasicLlama<bfloat16>;
+const models::LlamaConfig llama{.vocabulary = 4096, .layers = 8, .width = 1024, .heads = 8, .kv_heads = 4, .sequence = 1024};
+
+Search search_of(std::int64_t ranks, std::int64_t global_batch, const models::LlamaConfig& config = llama) {
+  Search search;
+  search.ranks = ranks, search.global_batch = global_batch;
+  search.layers = std::int64_t(config.layers), search.width = std::int64_t(config.width);
+  search.heads = std::int64_t(config.heads), search.kv_heads = std::int64_t(config.kv_heads);
+  search.sequence = std::int64_t(config.sequence), search.vocabulary = std::int64_t(config.vocabulary);
+  search.columns = std::int64_t(config.intermediate_width());
+  search.sequence_parallel = false;  // one composition is compiled here
+  return search;
+}
+
+plan::TrainPiece training(const models::LlamaConfig& config = llama) {
+  return [config](World& world, const plan::Piece& piece) { train<Llama>(world, config, piece, piece.layout.zero == 3 ? 3 : 2); };
+}
+
+bool legal(const Search& s, const Candidate& c) {
+  if (c.tp > 1 && s.ranks_per_node % c.tp != 0) return false;
+  if ((c.sequence_parallel || s.experts > 0) && s.sequence % (c.tp * c.cp) != 0) return false;
+  if (s.experts == 0 && s.columns % c.tp != 0) return false;
+  mesh_layout::Layout layout{.world = s.ranks, .tp = c.tp, .cp = c.cp, .pp = c.pp, .ep = c.ep, .etp = c.etp, .dp = c.dp};
+  if (s.experts == 0) layout.etp = 1;
+  layout.vpp = c.chunks, layout.whole_groups = false, layout.sequence_parallel = c.sequence_parallel;
+  layout.global_batch = s.global_batch, layout.micro_batch = c.micro_batch;
+  layout.layers = s.layers, layout.heads = s.heads, layout.kv_heads = s.kv_heads, layout.sequence = s.sequence;
+  if (s.experts > 0) layout.experts = s.experts, layout.intermediate = s.columns;
+  layout.ulysses = c.ulysses;
+  try {
+    return mesh_layout::resolve(layout).micro_batches == std::size_t(c.micro_batches);
+  } catch (const LayoutError&) {
+    return false;
+  }
+}
+
+/// Every combination of every number, as far as the rules allow it.
+std::set<Candidate> oracle(const Search& s) {
+  std::set<Candidate> all;
+  const int n = int(s.ranks), most = int(s.global_batch);
+  for (int dp = 1; dp <= n; ++dp)
+    for (int tp = 1; dp * tp <= n; ++tp)
+      for (int cp = 1; dp * tp * cp <= n; ++cp) {
+        if (n % (dp * tp * cp) != 0) continue;
+        const int pp = n / (dp * tp * cp);
+        for (int chunks = 1; chunks <= int(s.layers); ++chunks)
+          for (const PipelineOrder order : {PipelineOrder::one_forward_one_backward, PipelineOrder::interleaved,
+                                            PipelineOrder::zero_bubble_h1, PipelineOrder::zbv}) {
+            const bool one = order == PipelineOrder::one_forward_one_backward || order == PipelineOrder::zero_bubble_h1;
+            if (one != (chunks == 1) || (order == PipelineOrder::zbv && chunks != 2)) continue;
+            if (pp == 1 && order != PipelineOrder::one_forward_one_backward) continue;
+            for (int ep = 1; ep <= std::max(1, int(s.experts)); ++ep)
+              for (const int etp : std::set<int>{1, s.experts > 0 ? tp : 1})
+                for (const bool rows : {false, true})
+                  for (const bool ulysses : {false, true})
+                    for (int micro_batch = 1; micro_batch <= most; ++micro_batch) {
+                      Candidate c{.dp = dp, .tp = tp, .cp = cp, .pp = pp, .ep = ep, .etp = etp, .chunks = chunks};
+                      c.micro_batch = micro_batch, c.micro_batches = most / (dp * micro_batch), c.order = order;
+                      c.sequence_parallel = rows, c.ulysses = ulysses;
+                      if ((rows && !s.sequence_parallel) || (ulysses && cp == 1) || c.micro_batches < 1 || !legal(s, c)) continue;
+                      for (const plan::Kept kept : {plan::Kept::all, plan::Kept::selected, plan::Kept::inputs})
+                        for (int zero = 0; zero <= (dp > 1 ? 3 : 0); ++zero) {
+                          c.kept = kept, c.zero = std::int8_t(zero);
+                          all.insert(c);
+                        }
+                    }
+          }
+      }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("the legal layouts are those of an oracle that tries every number") {
+  for (const std::int64_t ranks : {1, 2, 6, 8, 12, 16})
+    for (const std::int64_t node : {4, 8})
+      for (const std::int64_t experts : {0, 4}) {
+        Search s{.ranks = ranks, .ranks_per_node = node, .global_batch = 12, .layers = 6, .width = 64, .heads = 8};
+        s.kv_heads = ranks == 12 ? 4 : 2, s.sequence = 48, s.columns = 96, s.experts = experts;
+        const std::vector<Candidate> listed = plan::candidates(s);
+        const std::set<Candidate> distinct(listed.begin(), listed.end());
+        INFO(ranks << " ranks, " << node << " a node, experts " << experts << ": " << listed.size());
+        CHECK(distinct.size() == listed.size());
+        CHECK(distinct == oracle(s));
+        for (std::size_t i = 1; i < listed.size(); ++i) CHECK(listed[i - 1].cp <= listed[i].cp);
+      }
+  CHECK(plan::candidates({.ranks = 7, .global_batch = 4, .layers = 4, .heads = 4, .sequence = 16}).empty());
+  CHECK_THROWS_AS(plan::candidates({.ranks = 0}), UsageError);
+  CHECK_THROWS_AS(plan::candidates({.layers = -1}), UsageError);
+  CHECK_THROWS_AS(plan::candidates({.heads = 6, .kv_heads = 4}), UsageError);
+}
+
+TEST_CASE("formulas beside whole rehearsals: memory and time of every layout") {
+  struct Errors {
+    std::vector<double> all;
+    void add(double error) { all.push_back(std::abs(error)); }
+    double at(double share) {
+      std::sort(all.begin(), all.end());
+      return all[std::size_t(share * double(all.size() - 1))];
+    }
+  } time, memory;
+  const plan::Machine machine = plan::known_machine("h100");
+  const Search s = search_of(16, 32);
+  plan::CandidateCosts costs(s, machine, training());
+  const std::vector<Candidate> all = plan::candidates(s);
+  const std::size_t step = std::getenv("WEFT_TEST_LONG") != nullptr ? 7 : 61;
+  for (std::size_t i = 0; i < all.size(); i += step) {
+    const plan::CandidateCost cost = costs.of(all[i]);
+    CHECK(costs.knows(all[i]));
+    const plan::Estimate whole = plan::detail::whole_step(all[i], s, machine, training());
+    const double bytes = plan::detail::whole_memory(all[i], s, machine, training());
+    time.add(cost.seconds / whole.seconds - 1), memory.add(cost.memory / bytes - 1);
+    if (std::abs(cost.seconds / whole.seconds - 1) > 0.5 || std::abs(cost.memory / bytes - 1) > 0.5)
+      MESSAGE(plan::text_of(all[i]) << ": time " << cost.seconds << " for " << whole.seconds << ", memory " << cost.memory / 1e9
+                                    << " for " << bytes / 1e9);
+  }
+  MESSAGE(time.all.size() << " of " << all.size() << " layouts, " << costs.rehearsals() << " pieces: time " << 100 * time.at(0.5)
+                          << " %, " << 100 * time.at(0.9) << " %, " << 100 * time.at(1) << " %; memory " << 100 * memory.at(0.5)
+                          << " %, " << 100 * memory.at(0.9) << " %, " << 100 * memory.at(1)
+                          << " % (median, nine of ten, largest error)");
+  CHECK(time.at(0.5) < 0.1);
+  CHECK(time.at(0.9) < 0.3);
+  CHECK(memory.at(0.5) < 0.05);
+  CHECK(memory.at(0.9) < 0.2);
+}
+
+TEST_CASE("pipelines: the bubble and the activations of their schedules") {
+  Candidate c{.dp = 1, .tp = 1, .cp = 1, .pp = 4};
+  c.micro_batches = 8;
+  CHECK(plan::detail::pipeline_formulas(c, 1, 2).bubble == doctest::Approx(9));
+  CHECK(plan::detail::pipeline_formulas(c, 1, 2).first == 4);
+  CHECK(plan::detail::pipeline_formulas(c, 1, 2).last == 1);
+  c.order = PipelineOrder::zero_bubble_h1;
+  CHECK(plan::detail::pipeline_formulas(c, 1, 2).bubble == doctest::Approx(3));
+  c.order = PipelineOrder::interleaved, c.chunks = 3;
+  CHECK(plan::detail::pipeline_formulas(c, 1, 2).bubble == doctest::Approx(3));
+  CHECK(plan::detail::pipeline_formulas(c, 1, 2).first == schedule::Interleaved<3>::peak(0, 4, 8));
+  c.order = PipelineOrder::zbv, c.chunks = 2;
+  CHECK(plan::detail::pipeline_formulas(c, 1, 2).bubble == doctest::Approx(1.5));
+}
+
+TEST_CASE("a step of many micro-batches follows from two short ones") {
+  const plan::Machine machine = plan::known_machine("h100");
+  const Search s = search_of(8, 512);
+  Candidate c{.dp = 2, .pp = 4};
+  c.micro_batch = 2, c.micro_batches = 128, c.zero = 1;
+  const plan::Estimate step = plan::detail::whole_step(c, s, machine, training());
+  const plan::Estimate really = plan::estimate({.ranks = 8}, machine, [&](World& world) {
+    training()(world, {c, s.layers, s.vocabulary});
+  });
+  CHECK(step.seconds == doctest::Approx(really.seconds).epsilon(0.01));
+  CHECK(step.tokens == doctest::Approx(really.tokens));
+  CHECK(step.model_flops == doctest::Approx(really.model_flops));
+  CHECK(step.share_of_peak() == doctest::Approx(really.share_of_peak()).epsilon(0.01));
+  double parts = 0;
+  const plan::StageTimes& t = step.replayed.stages[1];
+  parts = t.products + t.attention + t.kernels + t.optimizer + t.bubble + t.communication();
+  CHECK(parts == doctest::Approx(step.seconds));
+}
+
+TEST_CASE("the choice: all fit, the fastest first, and a smaller memory leaves out what does not fit") {
+  const plan::Machine machine = plan::known_machine("h100");
+  Search s = search_of(16, 32);
+  s.memory = 4e9;
+  const plan::ChooseOptions options{.train = training(),
+                                    .names =
+                                        [](const Candidate& c) {
+                                          return plan::LayoutNames{"Type", plan::text_of(c)};
+                                        },
+                                    .limit_s = 3};
+  const plan::Chosen chosen = plan::choose(s, machine, options);
+  REQUIRE(chosen.best.size() == 10);
+  CHECK(chosen.legal == plan::candidates(s).size());
+  for (std::size_t i = 0; i < 10; ++i) {
+    CHECK(chosen.best[i].memory <= s.memory);
+    CHECK(legal(s, chosen.best[i].layout));
+    CHECK(!chosen.best[i].why.empty());
+    if (i > 0) CHECK(chosen.best[i - 1].step.seconds <= chosen.best[i].step.seconds);
+  }
+  REQUIRE(chosen.tree);
+  CHECK(chosen.best[0].step.seconds <= chosen.tree->step.seconds);
+  const std::string table = plan::table_of(chosen), json = plan::json_of(chosen);
+  CHECK(table.find("the decision tree: ") != std::string::npos);
+  CHECK(table.find("10.") != std::string::npos);
+  CHECK(json.starts_with("{\"ranks\": 16"));
+  CHECK(json.find("\"type\": \"Type\"") != std::string::npos);
+  s.memory = 0.6e9;
+  const plan::Chosen small = plan::choose(s, machine, options);
+  for (const plan::RankedLayout& one : small.best) CHECK(one.memory <= s.memory);
+  CHECK(small.best[0].step.seconds >= chosen.best[0].step.seconds);
+  CHECK(small.fitting < chosen.fitting);
+  s.memory = 1e6;
+  CHECK_THROWS_WITH_AS(plan::choose(s, machine, options), doctest::Contains("none fits into"), MemoryError);
+  CHECK_THROWS_WITH_AS(plan::choose(search_of(7, 4), machine, options), doctest::Contains("no layout of 7 ranks is legal"),
+                       LayoutError);
+}
+
+TEST_CASE("the decision tree's answers") {
+  const plan::Machine machine = plan::known_machine("h100");
+  const auto answer = [&](Search s, double memory, models::LlamaConfig config = llama) {
+    s.memory = memory;
+    const plan::Chosen chosen = plan::choose(s, machine, {.train = training(config), .limit_s = 2, .listed = 1});
+    REQUIRE(chosen.tree);
+    MESSAGE(plan::text_of(chosen.tree->layout) << ": " << chosen.reason);
+    CHECK(chosen.tree->memory <= memory);
+    return std::pair(chosen.tree->layout, chosen.reason);
+  };
+  const auto one = answer(search_of(1, 4), 80e9);
+  CHECK(one.first.ranks() == 1);
+  CHECK(one.second.starts_with("one rank"));
+  const auto data = answer(search_of(8, 32), 80e9);
+  CHECK((data.first.dp == 8 && data.first.zero == 0));
+  CHECK(data.second.starts_with("DataParallel"));
+  const auto sharded = answer(search_of(8, 8), 2e9);
+  CHECK((sharded.first.dp == 8 && sharded.first.zero > 0));
+  CHECK(sharded.second.starts_with("FSDP"));
+  const auto tensor = answer(search_of(16, 4), 80e9);
+  CHECK((tensor.first.tp == 4 && tensor.first.dp == 4 && tensor.first.pp == 1));
+  CHECK(tensor.second.starts_with("tp inside a node"));
+  const auto stages = answer(search_of(64, 4), 80e9);
+  CHECK((stages.first.tp * stages.first.pp == 16 && stages.first.pp == 2 && stages.first.cp == 1));
+  CHECK(stages.second.starts_with("pp across nodes"));
+  models::LlamaConfig flat = llama;
+  flat.layers = 1;
+  const auto context = answer(search_of(32, 2, flat), 80e9, flat);
+  CHECK((context.first.cp == 2 && context.first.tp == 8 && context.first.pp == 1));
+  CHECK(context.second.starts_with("cp for long sequences"));
+}
+
+TEST_CASE("rehearsals may follow each other without end: their addresses start anew") {
+  const auto address = [] {
+    const void* at = nullptr;
+    rehearse({}, [&](World& world) {
+      const auto buffer = world.device().allocate(std::size_t(40) << 40);  // of 64 TiB
+      at = buffer.get();
+    });
+    return at;
+  };
+  const void* const first = address();
+  for (int i = 0; i < 4; ++i) CHECK(address() == first);
+}
+
+// Which layout is the fastest here depends on what else the machine does: WEFT_TEST_LONG prints the figures.
+TEST_CASE_TEMPLATE("the first choice beside the best of all layouts that really run", Ranks, std::integral_constant<int, 2>,
+                   std::integral_constant<int, 4>) {
+  if (std::getenv("WEFT_TEST_LONG") == nullptr) return;
+  using Gpt = models::BasicGpt<float>;
+  {
+    constexpr int ranks = Ranks::value;  // four of them run many more layouts
+    const models::GptConfig config{
+        .vocabulary = 256, .layers = ranks == 2 ? 4u : 2u, .width = ranks == 2 ? 256u : 128u, .heads = 4, .sequence = 64};
+    Search s;
+    s.ranks = ranks, s.ranks_per_node = ranks, s.global_batch = 4, s.layers = std::int64_t(config.layers),
+    s.width = std::int64_t(config.width);
+    s.heads = s.kv_heads = 4, s.sequence = 64, s.vocabulary = 256, s.columns = 4 * s.width, s.tied = true,
+    s.sequence_parallel = false, s.element_bytes = 4;
+    plan::Machine here;
+    // The shortest step of each, in rounds: what else the machine does falls on all of them.
+    const auto run = [&](const std::set<Candidate>& layouts, int rounds) {
+      std::map<Candidate, double> least;
+      const int code = runtime::run(RunOptions{.ranks = ranks, .threads_per_rank = 1}, [&](World& world) {
+        const plan::Machine measured = plan::this_machine(world);
+        if (world.rank() == 0) here = measured;
+        for (int round = 0; round < rounds; ++round)
+          for (const Candidate& c : layouts)
+            train<Gpt>(world, config, {c, s.layers, s.vocabulary}, 3, [&](double seconds) {
+              if (world.rank() != 0) return;
+              double& known = least.try_emplace(c, seconds).first->second;
+              known = std::min(known, seconds);
+            });
+      });
+      REQUIRE(code == 0);
+      return least;
+    };
+    const std::vector<Candidate> all = plan::candidates(s);
+    std::map<Candidate, double> real = run({all.begin(), all.end()}, 1);
+    const plan::Chosen chosen = plan::choose(s, here, {.train = [&](World& world, const plan::Piece& piece) {
+                                               train<Gpt>(world, config, piece, piece.layout.zero == 3 ? 3 : 2);
+                                             }});
+    std::vector<Candidate> fastest = all;
+    std::sort(fastest.begin(), fastest.end(), [&](const Candidate& a, const Candidate& b) { return real.at(a) < real.at(b); });
+    fastest.resize(12);
+    for (const plan::RankedLayout& one : chosen.best) fastest.push_back(one.layout);
+    real = run({fastest.begin(), fastest.end()}, 8);
+    const auto best =
+        std::min_element(real.begin(), real.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    MESSAGE(ranks << " ranks, " << all.size() << " layouts: the best that ran is " << plan::text_of(best->first) << " with "
+                  << 1e3 * best->second << " ms");
+    for (const auto& [layout, seconds] : real) {
+      plan::CandidateCosts costs(s, here, [&](World& world, const plan::Piece& piece) {
+        train<Gpt>(world, config, piece, piece.layout.zero == 3 ? 3 : 2);
+      });
+      MESSAGE(plan::text_of(layout) << ": " << 1e3 * costs.of(layout).seconds << " ms by formulas, " << 1e3 * seconds
+                                    << " ms real");
+    }
+    for (const plan::RankedLayout& one : chosen.best)
+      MESSAGE(plan::text_of(one.layout) << ": " << 1e3 * one.step.seconds << " ms estimated, " << 1e3 * real.at(one.layout)
+                                        << " ms real, " << 100 * (real.at(one.layout) / best->second - 1) << " % above the best");
+    WARN(real.at(chosen.best[0].layout) <= 1.1 * best->second);
+  }
+}
