@@ -79,7 +79,7 @@ WEFT_COLD WEFT_INLINE std::string reason_of(const Search& search, const Candidat
   return text + room;
 }
 
-inline std::string quoted(std::string_view text) {
+inline std::string quoted_json(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') out += '\\';
@@ -109,8 +109,8 @@ WEFT_COLD WEFT_INLINE std::string layout_json(const RankedLayout& one) {
     text += line;
     first = false;
   }
-  (((text += "}, \"why\": ") += quoted(one.why)) += ", \"type\": ") += quoted(one.names.type);
-  return ((text += ", \"command\": ") += quoted(one.names.command)) + '}';
+  (((text += "}, \"why\": ") += quoted_json(one.why)) += ", \"type\": ") += quoted_json(one.names.type);
+  return ((text += ", \"command\": ") += quoted_json(one.names.command)) + '}';
 }
 
 }  // namespace weft::plan::detail
@@ -161,9 +161,9 @@ WEFT_COLD WEFT_INLINE std::string json_of(const Chosen& chosen) {
   std::snprintf(line, sizeof line,
                 "{\"ranks\": %lld, \"machine\": %s, \"legal\": %zu, \"fitting\": %zu, \"rehearsed\": %zu, \"complete\": %s, "
                 "\"search_seconds\": %.3f, \"reason\": %s, \"tree\": ",
-                (long long)chosen.search.ranks, detail::quoted(chosen.machine.substr(0, 60)).c_str(), chosen.legal,
+                (long long)chosen.search.ranks, detail::quoted_json(chosen.machine.substr(0, 60)).c_str(), chosen.legal,
                 chosen.fitting, chosen.rehearsed, chosen.complete ? "true" : "false", chosen.seconds,
-                detail::quoted(chosen.reason).c_str());
+                detail::quoted_json(chosen.reason).c_str());
   std::string text = line;
   text += chosen.tree ? detail::layout_json(*chosen.tree) : "null";
   text += ", \"best\": [";
