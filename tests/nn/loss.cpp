@@ -81,6 +81,23 @@ TEST_CASE("cross-entropy and its gradient, whole and with the vocabulary cut ove
   }
 }
 
+TEST_CASE("cross-entropy refuses fewer or more targets than rows") {
+  DefaultDevice device;
+  const auto context = root(device);
+  const Tensor<double, Exec> logits(device, {tokens, padded});
+  for (const std::size_t count : {tokens - 1, tokens + 1}) {
+    const Tensor<std::int32_t, Exec> ids(device, {count});
+    std::string message;
+    try {
+      (void)cross_entropy(context, logits, ids, vocabulary);
+    } catch (const ShapeError& error) {
+      message = error.what();
+    }
+    CHECK(message == "weft: cross_entropy: logits [5, 8] beside targets [" + std::to_string(count) +
+                         "], expected [tokens, vocabulary] and [tokens]");
+  }
+}
+
 TEST_CASE("losses of one's own: those that count, in double; a term of the sum where an axis cuts the tokens") {
   DefaultDevice device;
   const auto context = root(device);

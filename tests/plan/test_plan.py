@@ -206,9 +206,9 @@ one = as_json(small + " --micro-batch 8")
 check(one["ranks"] == 1 and 0 < one["share_of_peak"] < 1 and one["tokens"] == 8 * 512, f"estimate of one rank: {one}")
 check(abs(sum(one["stages"][0].values()) / one["seconds"] - 1) < 1e-9, f"the parts of a step are the step: {one}")
 two = as_json(small + " --micro-batch 8 --global-batch 16")
-for part, times in {"products": 2, "attention": 2, "after the pipeline": 1}.items():
+for part, least, most in (("products", 2 - 1e-9, 2 + 1e-9), ("attention", 2 - 1e-9, 2 + 1e-9), ("after the pipeline", 1, 1.01)):
     ratio = two["stages"][0][part] / one["stages"][0][part]
-    check(abs(ratio / times - 1) < 1e-9, f"of two micro-batches, {part} take {ratio} times those of one")
+    check(least <= ratio <= most, f"of two micro-batches, {part} take {ratio} times those of one")
 check(1 < two["seconds"] / one["seconds"] < 2, "two micro-batches and one optimizer's step")
 here, there = (as_json(small + f" --micro-batch 8 --dp 8 --ranks-per-node {n}")["seconds"] for n in (8, 1))
 check(one["seconds"] < here < there, "sums inside of a node, and between nodes")

@@ -52,6 +52,9 @@ auto cross_entropy_of(const Context& context, Z logits, const Ids& targets, std:
                 "weft: cross_entropy under tp needs logits sharded along the vocabulary (Shard<tp, 1>); Replicated logits would "
                 "count each term of the softmax tp times");
   require_matrix("cross_entropy", logits);
+  if (targets.size() != logits.rows())
+    throw_error<ShapeError>({"cross_entropy: logits ", logits.shape().text(), " beside targets ", targets.shape().text(),
+                             ", expected [tokens, vocabulary] and [tokens]"});
   using State = CrossEntropy<Z, Ids>;
   using T = typename Z::value_type;
   using S = Statistics<Z>;
@@ -79,7 +82,8 @@ auto cross_entropy_of(const Context& context, Z logits, const Ids& targets, std:
 
 /// The sum over tokens of log Σ exp(z) − z[target], as Result{LossSum, softmax − onehot}. logits [tokens, vocabulary / tp];
 /// targets [tokens], negative ones are ignored; columns at `vocabulary` and beyond are padding and do not count. Communication
-/// under tp: the row maxima, then sums and target logits together. Statistics in accumulate_t.
+/// under tp: the row maxima, then sums and target logits together. Statistics in accumulate_t. Throws ShapeError if there are not
+/// as many targets as rows.
 template <class Context, AnyTensor Z, AnyTensor Ids>
 auto cross_entropy(const Context& context, const Z& logits, const Ids& targets, std::size_t vocabulary) {
   auto result = detail::cross_entropy_of(context, logits, targets, vocabulary, logits.columns());

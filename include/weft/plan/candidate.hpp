@@ -5,11 +5,11 @@
 //   Search search{.ranks = 16, .global_batch = 64, .layers = 32, .heads = 32};
 //   for (const Candidate& layout : candidates(search)) ...
 
-#include <compare>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include <weft/core/inline.hpp>
@@ -34,7 +34,11 @@ struct Candidate {
   bool sequence_parallel = false, ulysses = false;
 
   int ranks() const { return dp * tp * cp * pp; }
-  friend auto operator<=>(const Candidate&, const Candidate&) = default;
+  auto key() const {
+    return std::tuple(dp, tp, cp, pp, ep, etp, chunks, micro_batch, micro_batches, order, kept, zero, sequence_parallel, ulysses);
+  }
+  friend bool operator==(const Candidate& a, const Candidate& b) { return a.key() == b.key(); }
+  friend bool operator<(const Candidate& a, const Candidate& b) { return a.key() < b.key(); }
 };
 
 /// "dp 8, tp 2 with sequence parallelism, zero 1, micro-batches 4 of 2": what is not 1 or none.
