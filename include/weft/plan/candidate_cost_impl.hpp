@@ -234,12 +234,12 @@ WEFT_COLD WEFT_INLINE CandidateCost CandidateCosts::of(const Candidate& c) {
                            : v_shape             ? 0
                                                  : 0.5;
   struct Times {
-    double forward, backward, once, first;  // first: of a step's first forward, which each stage of a pipeline waits for
+    double forward, backward, once;
   };
   const int stride = c.tp * c.cp, expert_stride = c.ep * c.etp;
   const double edp = std::max(1.0, x * c.cp * c.tp / double(expert_stride));
   const auto seconds = [&](double rests, double heads, double parameter_heads) {
-    Times t{block.forward.of(layers, rests, heads), block.backward.of(layers, rests, heads), 0, 0};
+    Times t{block.forward.of(layers, rests, heads), block.backward.of(layers, rests, heads), 0};
     double sent[3][2] = {};  // by phase: each micro-batch, once
     for (std::size_t phase = 0; phase < 3; ++phase)
       for (std::size_t axis = 0; axis < 2; ++axis)
@@ -258,15 +258,15 @@ WEFT_COLD WEFT_INLINE CandidateCost CandidateCosts::of(const Candidate& c) {
     const auto exposed = [&](double messages, double computing) {
       return std::max(messages / (layers + 1), messages - computing * layers / (layers + 1));
     };
-    t.first = exposed(sent[0][1], t.forward);
-    t.once = t.first + exposed(sent[1][1], t.backward) + sent[2][0] + sent[2][1];
+    t.once = exposed(sent[0][1], t.forward) + exposed(sent[1][1], t.backward) + sent[2][0] + sent[2][1];
     t.forward += exposed(sent[0][0], t.forward);
     t.backward += exposed(sent[1][0], t.backward);
     if (const double calls = block.context_calls.of(layers, rests, parameter_heads); c.cp > 1 && calls > 0) {
       const double bytes = block.context_bytes.of(layers, rests, parameter_heads);
       const int here = std::clamp(machine_.ranks_per_node / c.tp, 1, int(c.cp));
       const double sums = calls * machine_.collective_s(comm::Operation::all_reduce, bytes / calls, c.cp, here);
-      (c.zero >= 2 ? t.backward : t.once) += sums;
+      const bool rounds = c.zero == 1 && search_.element_bytes < 4;  // sums are kept in 16 bits between micro-batches
+      (c.zero >= 2 || rounds ? t.backward : t.once) += sums;
     }
     t.once += block.optimizer.of(layers, rests, parameter_heads) / (c.zero > 0 ? x : 1);
     return t;
@@ -275,7 +275,7 @@ WEFT_COLD WEFT_INLINE CandidateCost CandidateCosts::of(const Candidate& c) {
   const double busy = last.forward + last.backward;
   const detail::PipelineFormulas pipeline = detail::pipeline_formulas(c, middle.forward, middle.backward);
   CandidateCost cost;
-  cost.seconds = m * busy + last.once + (alone ? 0 : pipeline.bubble + (c.pp - 1) * middle.first / c.chunks);
+  cost.seconds = m * busy + last.once + (alone ? 0 : pipeline.bubble);
   const double hidden = double(c.micro_batch) * double(search_.sequence) / c.cp / (c.sequence_parallel ? c.tp : 1) *
                         double(search_.width) * double(search_.element_bytes);
   if (!alone) {
