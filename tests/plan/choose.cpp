@@ -181,7 +181,7 @@ TEST_CASE("formulas beside whole rehearsals: memory and time of every layout") {
                           << " %, " << 100 * memory.at(0.9) << " %, " << 100 * memory.at(1)
                           << " % (median, nine of ten, largest error)");
   CHECK(time.at(0.5) < 0.1);
-  CHECK(time.at(0.9) < 0.3);
+  CHECK(time.at(0.9) < 0.15);
   CHECK(memory.at(0.5) < 0.05);
   CHECK(memory.at(0.9) < 0.2);
 }
