@@ -304,11 +304,11 @@ TEST_CASE("rehearsals may follow each other without end: their addresses start a
 
 // Which layout is the fastest here depends on what else the machine does: WEFT_TEST_LONG prints the figures.
 TEST_CASE_TEMPLATE("the first choice beside the best of all layouts that really run", Ranks, std::integral_constant<int, 2>,
-                   std::integral_constant<int, 4>) {
+                   std::integral_constant<int, 4>, std::integral_constant<int, 8>) {
   if (std::getenv("WEFT_TEST_LONG") == nullptr) return;
   using Gpt = models::BasicGpt<float>;
   {
-    constexpr int ranks = Ranks::value;  // four of them run many more layouts
+    constexpr int ranks = Ranks::value;  // more of them run many more layouts
     const models::GptConfig config{
         .vocabulary = 256, .layers = ranks == 2 ? 4u : 2u, .width = ranks == 2 ? 256u : 128u, .heads = 4, .sequence = 64};
     Search s;

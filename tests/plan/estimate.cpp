@@ -71,6 +71,15 @@ TEST_CASE("products: whole waves of whole tiles are the fastest, and short sums 
   const auto seconds = [&](double k) { return machine.product_s(256 * 108, 128, k, 0, DataType::bfloat16) / k; };
   CHECK(seconds(100) == doctest::Approx(2 * seconds(1e9)));
   CHECK(machine.product_s(1, 1, 1, 2.039e12, DataType::bfloat16) == doctest::Approx(1 / machine.memory_share));
+  // Arithmetic of 2 s beside bytes of 3 s: all hidden, half hidden, one after the other; without arithmetic the bytes alone.
+  Machine plain;
+  plain.flops_32 = plain.memory_bandwidth = plain.product_share = plain.memory_share = 1;
+  for (const double hidden : {1.0, 0.5, 0.0}) {
+    plain.hidden_bytes = hidden;
+    CHECK(plain.product_s(1, 1, 1, 3, DataType::float32) == doctest::Approx(3 + 2 * (1 - hidden)));
+    CHECK(plain.product_s(2, 1, 1, 3, DataType::float32) == doctest::Approx(4 + 3 * (1 - hidden)));
+    CHECK(plain.product_s(1, 1, 0, 3, DataType::float32) == doctest::Approx(3));
+  }
   for (const char* name : {"a100", "h100", "h200"}) CHECK(plan::known_machine(name).flops(DataType::bfloat16) >= 312e12);
   CHECK_THROWS_AS(plan::known_machine("h999"), UsageError);
 }
@@ -82,10 +91,18 @@ TEST_CASE("a machine is read from JSON; a file that is none is refused in one li
   CHECK(own.ranks_per_node == 4);
   CHECK(own.across.bandwidth == 25e9);
   CHECK(own.flops_16 == plan::known_machine("h100").flops_16);
+  CHECK(own.hides_messages);
+  const Machine cores =
+      plan::machine_from_json(R"({"like": "h100", "hidden_bytes": 0, "hides_messages": false, "ranks_per_core": 2})", "c.json");
+  CHECK(cores.hidden_bytes == 0);
+  CHECK_FALSE(cores.hides_messages);
+  CHECK(cores.ranks_per_core == 2);
   for (const char* wrong : {"", "[]", "{", R"({"like": "h100", "flops": 1})", R"({"like": "h100", "flops_16": -1})",
                             R"({"like": "h100", "flops_16": "1"})", R"({"like": "x"})", R"({"like": 1})", R"({"flops_16": 1})",
                             R"({"like": "h100", "across": 1})", R"({"like": "h100", "across": {"speed": 1}})",
-                            R"({"like": "h100", "ranks_per_node": 1.5})", R"({"like": "h100", "units": 1e999})"}) {
+                            R"({"like": "h100", "ranks_per_node": 1.5})", R"({"like": "h100", "units": 1e999})",
+                            R"({"like": "h100", "hidden_bytes": 1.1})", R"({"like": "h100", "hides_messages": 1})",
+                            R"({"like": "h100", "ranks_per_core": 0})"}) {
     INFO(wrong);
     const std::string text = refusal(wrong);
     CHECK(text.find("machine") != std::string::npos);

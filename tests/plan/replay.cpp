@@ -197,6 +197,59 @@ TEST_CASE("a ring along an axis of one trace: its neighbours send when it does")
   CHECK(step.stages[0].exposed.at("cp") == 1);
 }
 
+TEST_CASE("where cores move messages, nothing is hidden: who waits or receives moves them, once all is there") {
+  EventCosts cores = as_told;
+  cores.hides_messages = false;
+  Made trace;
+  const int dp = trace.ranks("dp", 1, 0, 8);
+  const auto reduce = trace.started(dp, 4);
+  trace.kernel(3).waited(reduce).waited(reduce).kernel(1).end_step();
+  Replayed step = replay({&trace}, cores);
+  CHECK(step.seconds == 8);  // hidden it would be 5; the second wait has nothing left to move
+  CHECK(step.stages[0].exposed.at("dp") == 4);
+  Made first, second;
+  const int a = first.ranks("pp", 7, 0, 2), b = second.ranks("pp", 7, 1, 2);
+  first.kernel(5).send(a, 1, 2).kernel(1).end_step();
+  second.kernel(6).put({.kind = Kind::receive, .group = b, .a = 0, .amount = 2}).kernel(1).end_step();
+  step = replay({&first, &second}, cores);
+  CHECK(step.seconds == 9);  // 6, moved in 2, 1
+  CHECK(step.stages[0].bubble == 3);
+  CHECK(step.stages[1].bubble == 0);
+  CHECK(step.stages[1].exposed.at("pp") == 2);
+  Made early, late;
+  const int c = early.ranks("pp", 7, 0, 2), d = late.ranks("pp", 7, 1, 2);
+  early.call(c, 1).end_step();
+  late.kernel(4).call(d, 1).end_step();
+  step = replay({&early, &late}, cores);
+  CHECK(step.seconds == 5);
+  CHECK(step.stages[0].bubble == 4);
+  CHECK(step.stages[0].exposed.at("pp") == 1);
+}
+
+TEST_CASE("ranks that share cores compute in turns: the step takes at least what all of them do by the cores") {
+  Made first, second;
+  const int a = first.ranks("pp", 7, 0, 2), b = second.ranks("pp", 7, 1, 2);
+  first.kernel(6).send(a, 1, 0).end_step();
+  second.receive(b, 0).kernel(3).end_step();
+  EventCosts shared = as_told;
+  for (const double ranks : {0.5, 1.0, 2.0}) {  // 9 s of work, one rank after the other: two on a core lose nothing
+    shared.ranks_per_core = ranks;
+    CHECK(replay({&first, &second}, shared).seconds == 9);
+  }
+  shared.ranks_per_core = 4;  // each twice, say: 4 ranks of 18 s on one core
+  const Replayed step = replay({&first, &second}, shared);
+  CHECK(step.seconds == doctest::Approx(18));
+  for (const plan::StageTimes& stage : step.stages)
+    CHECK(stage.products + stage.attention + stage.kernels + stage.optimizer + stage.communication() + stage.bubble ==
+          doctest::Approx(step.seconds));
+  Made alone;
+  alone.put({.kind = Kind::begin, .operation = 'F'}).kernel(3).put({.kind = Kind::end, .operation = 'F'}).end_step();
+  shared.ranks_per_core = 2;
+  const Replayed slower = replay({&alone}, shared);
+  CHECK(slower.seconds == doctest::Approx(6));
+  CHECK(slower.timeline.makespan == doctest::Approx(6));
+}
+
 TEST_CASE("traces without a step, and those that do not fit, are refused in one line") {
   RehearsedTrace none;
   CHECK_THROWS_AS(replay({&none}, as_told), UsageError);

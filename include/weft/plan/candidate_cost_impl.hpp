@@ -89,6 +89,7 @@ WEFT_COLD WEFT_INLINE CandidateCosts::Read CandidateCosts::read(const Candidate&
       });
   const RehearsedTrace& trace = *notes.trace;
   EventCosts costs = costs_of(notes, machine_);
+  costs.ranks_per_core = 1;
   costs.message = [all = costs.message](const RehearsedTrace::Event& e, const RehearsedTrace::Group& group) {
     return detail::data_axis(group.axis) >= 0 || detail::sums_over_context(e, group.axis) ? 0.0 : all(e, group);
   };
@@ -256,6 +257,7 @@ WEFT_COLD WEFT_INLINE CandidateCost CandidateCosts::of(const Candidate& c) {
         }
     // Beside the computing of other layers; the first or last of them has nothing to hide behind.
     const auto exposed = [&](double messages, double computing) {
+      if (!machine_.hides_messages) return messages;
       return std::max(messages / (layers + 1), messages - computing * layers / (layers + 1));
     };
     t.once = exposed(sent[0][1], t.forward) + exposed(sent[1][1], t.backward) + sent[2][0] + sent[2][1];
@@ -276,6 +278,7 @@ WEFT_COLD WEFT_INLINE CandidateCost CandidateCosts::of(const Candidate& c) {
   const detail::PipelineFormulas pipeline = detail::pipeline_formulas(c, middle.forward, middle.backward);
   CandidateCost cost;
   cost.seconds = m * busy + last.once + (alone ? 0 : pipeline.bubble);
+  const double work = m * ((c.pp - 1) * (middle.forward + middle.backward) + busy) / c.pp + last.once;
   const double hidden = double(c.micro_batch) * double(search_.sequence) / c.cp / (c.sequence_parallel ? c.tp : 1) *
                         double(search_.width) * double(search_.element_bytes);
   if (!alone) {
@@ -283,6 +286,7 @@ WEFT_COLD WEFT_INLINE CandidateCost CandidateCosts::of(const Candidate& c) {
     const double in_a_row = c.chunks == 1 ? 2 * m * (c.pp - 1) / c.pp : 0;  // a micro-batch comes back before the next may go
     cost.seconds += message * (2.0 * (c.pp * c.chunks - 1) + in_a_row);
   }
+  cost.seconds = std::max(cost.seconds, machine_.ranks_per_core * work);
   const auto bytes = [&](double rests, double heads, double held, double temporary) {
     const double stage = layers / c.chunks;
     const double buffers = alone ? 0 : 2 * hidden + held * hidden / std::max(1.0, stage * 8);

@@ -72,7 +72,8 @@ WEFT_COLD WEFT_INLINE EventCosts costs_of(const Rehearsal& notes, const Machine&
             const int here = detail::ranks_here(notes, group, machine.ranks_per_node);
             if (e.kind == Kind::send || e.kind == Kind::receive) return machine.message_s(e.amount, here < group.size);
             return machine.collective_s(comm::Operation(e.a), e.amount, group.size, here);
-          }};
+          },
+          machine.hides_messages, machine.ranks_per_core};
 }
 
 WEFT_COLD WEFT_INLINE Estimate estimate(const std::vector<RehearsedStage>& stages, const Machine& machine) {

@@ -38,8 +38,11 @@ struct Machine {
   double tile_rows = 256, tile_columns = 128, units = 0;
   /// Of products with few rows, columns or terms: at this number of them the speed is one half of that with many.
   double half_rows = 0, half_columns = 0, half_terms = 0;
+  double hidden_bytes = 1;        ///< the share of a product's reads and writes that goes on beside its arithmetic
   double launch_s = 0;            ///< the shortest kernel
   Link inside = {}, across = {};  ///< in a node, and between nodes
+  bool hides_messages = true;     ///< they move beside computing; false: what computes moves them, as cores do
+  double ranks_per_core = 1;      ///< that compute in turns if it is more than one; a rank that waits leaves the core to others
 
   double flops(DataType type) const {
     return type == DataType::float64 ? flops_64 : type == DataType::float32 ? flops_32 : flops_16;
@@ -65,7 +68,8 @@ struct Machine {
   double product_s(double m, double n, double k, double bytes, DataType type) const {
     const double shape = tile_share(m, n) * (m / (m + half_rows)) * (n / (n + half_columns)) * (k / (k + half_terms));
     const double computing = 2 * m * n * k / (flops(type) * product_share * shape);
-    return launch_s + std::max(k > 0 ? computing : 0, memory_s(bytes));
+    const double longer = std::max(computing, memory_s(bytes)), shorter = std::min(computing, memory_s(bytes));
+    return launch_s + (k > 0 ? longer + (1 - hidden_bytes) * shorter : memory_s(bytes));
   }
   double attention_s(double flop, bool backward, DataType type) const {
     return launch_s + flop / (flops(type) * (backward ? attention_backward_share : attention_share));

@@ -68,12 +68,17 @@ WEFT_COLD inline Machine machine_from_json(std::string_view text, std::string_vi
                                        {"half_rows", &Machine::half_rows, true},
                                        {"half_columns", &Machine::half_columns, true},
                                        {"half_terms", &Machine::half_terms, true},
-                                       {"launch_s", &Machine::launch_s, true}};
+                                       {"hidden_bytes", &Machine::hidden_bytes, true},
+                                       {"launch_s", &Machine::launch_s, true},
+                                       {"ranks_per_core", &Machine::ranks_per_core, false}};
   for (const auto& [key, value] : json.items()) {
     const std::string_view name = key;  // a structured binding cannot be captured
     if (name == "like") continue;
     if (name == "name") machine.name = word(value, name);
-    else if (name == "inside") link(value, name, machine.inside);
+    else if (name == "hides_messages") {
+      if (!value.is_boolean()) throw_error<UsageError>({"machine '", source, "': hides_messages must be true or false"});
+      machine.hides_messages = value.get<bool>();
+    } else if (name == "inside") link(value, name, machine.inside);
     else if (name == "across") link(value, name, machine.across);
     else if (name == "ranks_per_node") {
       const double ranks = number(value, name);
@@ -91,6 +96,7 @@ WEFT_COLD inline Machine machine_from_json(std::string_view text, std::string_vi
   for (const Member& member : members)
     if (!member.zero && machine.*member.place <= 0)
       throw_error<UsageError>({"machine '", source, "': ", member.key, " is missing (or say \"like\": \"h100\")"});
+  if (machine.hidden_bytes > 1) throw_error<UsageError>({"machine '", source, "': hidden_bytes must be a number from 0 to 1"});
   if (machine.inside.bandwidth <= 0 || machine.across.bandwidth <= 0)
     throw_error<UsageError>({"machine '", source, "': inside or across has no bandwidth"});
   return machine;

@@ -26,6 +26,10 @@ struct EventCosts {
   std::function<double(const RehearsedTrace::Event&)> compute;
   /// A message or a collective, once all its ranks are there and their lanes are free.
   std::function<double(const RehearsedTrace::Event&, const RehearsedTrace::Group&)> message;
+  /// Messages move beside what is computed. False: each rank moves them when it waits for them, and computes nothing meanwhile.
+  bool hides_messages = true;
+  /// If it is more than one, ranks compute in turns, and the step takes at least what all of them do by the cores that there are.
+  double ranks_per_core = 1;
 };
 
 /// Where a stage's time of a step goes, in seconds. They add up to the step.

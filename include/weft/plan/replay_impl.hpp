@@ -54,6 +54,7 @@ class Replay {
       result.stages.push_back(std::move(stage.times));
     }
     draw(result);
+    share_cores(result);
     return result;
   }
 
@@ -172,7 +173,7 @@ class Replay {
     if (shared(stage, event.group)) {
       started.end = -1;  // when all are there
       arrive(stage, event.group, started.number);
-    } else {
+    } else if (costs_.hides_messages) {
       started.end = lane.collectives = std::max(stage.clock, lane.collectives) + started.seconds;
     }
     stage.started.push_back(started);
@@ -185,8 +186,10 @@ class Replay {
       if (all.here < members_[group(stage, started.group).identity]) return false;
       Lane& lane = stage.lanes[std::size_t(started.group)];
       known = all.last;
-      if (started.end < 0) started.end = lane.collectives = std::max(all.last, lane.collectives) + started.seconds;
+      if (costs_.hides_messages && started.end < 0)
+        started.end = lane.collectives = std::max(all.last, lane.collectives) + started.seconds;
     }
+    if (!costs_.hides_messages) started.end = std::max(stage.clock, known) + std::exchange(started.seconds, 0.0);
     pass(stage, started.group, known, started.end);
     return true;
   }
@@ -197,7 +200,7 @@ class Replay {
   void send(Stage& stage, const Event& event) {
     const Trace::Group& ranks = group(stage, event.group);
     Lane& lane = stage.lanes[std::size_t(event.group)];
-    lane.sends = std::max(lane.sends, stage.clock) + costs_.message(event, ranks);
+    if (costs_.hides_messages) lane.sends = std::max(lane.sends, stage.clock) + costs_.message(event, ranks);
     sent_[{ranks.identity, ranks.rank, int(event.a), event.b}].push_back({stage.clock, lane.sends});
   }
 
@@ -209,10 +212,16 @@ class Replay {
       receive_alike(stage, event);
       return true;
     }
+    take(stage, event, queue);
+    return true;
+  }
+
+  void take(Stage& stage, const Event& event, std::deque<Sent>& queue) {
     const Sent message = queue.front();
     queue.pop_front();
-    pass(stage, event.group, message.issued, message.arrives);
-    return true;
+    pass(stage, event.group, message.issued,
+         costs_.hides_messages ? message.arrives
+                               : std::max(stage.clock, message.issued) + costs_.message(event, group(stage, event.group)));
   }
 
   // From a rank in no trace, which sends when this one does.
@@ -221,9 +230,7 @@ class Replay {
     for (int to = 0; to < ranks.size; ++to) {
       const auto mine = sent_.find({ranks.identity, ranks.rank, to, event.b});
       if (mine == sent_.end() || mine->second.empty() || traced(ranks.identity, to)) continue;
-      const Sent message = mine->second.front();
-      mine->second.pop_front();
-      return pass(stage, event.group, message.issued, message.arrives);
+      return take(stage, event, mine->second);
     }
     pass(stage, event.group, stage.clock, stage.clock + costs_.message(event, ranks));
   }
@@ -233,6 +240,24 @@ class Replay {
       for (const Trace::Group& ranks : stage.trace->groups)
         if (ranks.identity == identity && ranks.rank == rank) return true;
     return false;
+  }
+
+  // A core always has something to do while one of its ranks has (Brent's bound, taken for the time).
+  void share_cores(Replayed& step) const {
+    double busy = 0;
+    for (const StageTimes& stage : step.stages) busy += (step.seconds - stage.bubble) / double(step.stages.size());
+    const double longer = costs_.ranks_per_core * busy / step.seconds;
+    if (!(longer > 1)) return;
+    step.seconds *= longer;
+    for (StageTimes& stage : step.stages) {
+      for (double* part : {&stage.products, &stage.attention, &stage.kernels, &stage.optimizer, &stage.bubble}) *part *= longer;
+      for (auto& [axis, seconds] : stage.exposed) seconds *= longer;
+    }
+    step.timeline.makespan *= longer;
+    for (auto* times : {&step.timeline.start, &step.timeline.end})
+      for (auto& of_rank : *times)
+        for (auto& time : of_rank) time *= longer;
+    for (auto& time : step.timeline.busy) time *= longer;
   }
 
   void draw(Replayed& result) {

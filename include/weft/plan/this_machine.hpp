@@ -13,8 +13,8 @@
 namespace weft::plan {
 
 /// Measures products of four shapes, attention, a stream through memory, a short kernel and sums over the ranks, in float, while
-/// all ranks do the same, which are taken for those of one node. Collective; the same figures on every rank, their mean. Throws
-/// UsageError in a rehearsal.
+/// all ranks do the same, which are taken for those of one node. Each is the middle one of three medians, as other work comes and
+/// goes. 48 MiB for each rank. Collective; the same figures on every rank, their mean. Throws UsageError in a rehearsal.
 Machine this_machine(World& world);
 
 namespace detail {

@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <span>
 #include <string>
 #include <vector>
 
+#include <weft/comm/run_options.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/device/parallel_for.hpp>
 #include <weft/kernels/attention.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/matmul.hpp>
@@ -16,25 +20,96 @@
 
 namespace weft::plan::detail {
 
-/// Seconds of f(): the median of its calls, on all ranks as often.
+/// Seconds of f() on a core of its own: the median of its calls, on all ranks as often. Where cores have several ranks, which
+/// interrupt each other, a rank's share of all calls.
 template <class F>
-double seconds_of(World& world, double window_s, const F& f) {
+double seconds_of(World& world, double window_s, double ranks_per_core, const F& f) {
   using Clock = std::chrono::steady_clock;
+  const auto passed = [](Clock::time_point since) { return std::chrono::duration<double>(Clock::now() - since).count(); };
   const auto once = [&] {
     const auto started = Clock::now();
     f();
     world.device().exec().fence();
-    return std::chrono::duration<double>(Clock::now() - started).count();
+    return passed(started);
   };
   once();
   std::vector<double> longest{once()};
   world.communicator().all_reduce(longest, Reduction::max);
   std::vector<double> times(std::size_t(std::clamp(window_s / std::max(1e-9, longest[0]), 3.0, 10000.0)));
   world.communicator().barrier();
+  const auto started = Clock::now();
   for (double& time : times) time = once();
+  const double all = passed(started);
   world.communicator().barrier();
+  if (ranks_per_core > 1) return all / double(times.size()) / ranks_per_core;
   std::nth_element(times.begin(), times.begin() + std::ptrdiff_t(times.size() / 2), times.end());
   return times[times.size() / 2];
+}
+
+/// What is measured, all in seconds. Products are those of a forward and of both its gradients, a third of each.
+enum Measured : std::size_t {
+  square,    ///< of side * side * side
+  few_rows,  ///< with few instead of one side
+  few_columns,
+  few_terms,
+  cold,       ///< few_terms whose operands are in no cache
+  in_double,  ///< square
+  attention,  ///< as below
+  attention_back,
+  stream,  ///< an addition of arrays that are longer than caches
+  launch,
+  short_sum,  ///< over all ranks, of one number
+  long_sum,   ///< of such an array
+  measured
+};
+constexpr std::size_t side = 256, few = 32, array = std::size_t(1) << 22;
+constexpr kernels::AttentionExtents attention_extents{.sequences = 8, .length = 128, .heads = 8, .kv_heads = 8, .head_width = 32};
+
+/// Seconds of each, on this rank, while all ranks do the same.
+WEFT_COLD WEFT_INLINE std::vector<double> seconds_of_all(World& world, double ranks_per_core, float* a, float* b, float* c) {
+  DefaultDevice& device = world.device();
+  const auto seconds_of = [&](double window_s, const auto& f) { return detail::seconds_of(world, window_s, ranks_per_core, f); };
+  std::vector<double> seconds(measured);
+  const auto products = [&]<class T>(T*, std::size_t m, std::size_t n, std::size_t k, bool in_cache = true) {
+    using kernels::Transpose;
+    const std::size_t area = std::max({m * k, k * n, m * n}), places = in_cache ? 1 : array * sizeof(float) / sizeof(T) / area;
+    std::size_t place = 0;
+    const auto multiply = [&](Transpose left, Transpose right) {
+      const std::size_t at = place++ % places * area;
+      kernels::matmul(device, left, right, m, n, k, reinterpret_cast<const T*>(a) + at, left == Transpose::no ? k : m,
+                      reinterpret_cast<const T*>(b) + at, right == Transpose::no ? n : k, reinterpret_cast<T*>(c) + at, n);
+    };
+    return seconds_of(0.02,
+                      [&] {
+                        multiply(Transpose::no, Transpose::no);
+                        multiply(Transpose::no, Transpose::yes);
+                        multiply(Transpose::yes, Transpose::no);
+                      }) /
+           3;
+  };
+  const auto in_float = static_cast<float*>(nullptr);
+  seconds[square] = products(in_float, side, side, side);
+  seconds[few_rows] = products(in_float, few, side, side);
+  seconds[few_columns] = products(in_float, side, few, side);
+  seconds[few_terms] = products(in_float, side, side, few);
+  seconds[cold] = products(in_float, side, side, few, false);
+  seconds[in_double] = products(static_cast<double*>(nullptr), side, side, side);
+  const kernels::AttentionExtents& e = attention_extents;
+  const std::size_t width = e.width(), part = e.rows() * width;
+  const kernels::AttentionOperands<const float> in{a, a + width, a + 2 * width, 3 * width, 3 * width, 3 * width};
+  const kernels::AttentionOperands<float> gradients{b, b + width, b + 2 * width, 3 * width, 3 * width, 3 * width};
+  seconds[attention] = seconds_of(0.02, [&] { kernels::attention_forward<float>(device, e, in, {c, width}, c + part); });
+  seconds[attention_back] = seconds_of(0.02, [&] {
+    kernels::attention_backward<float>(device, e, in, {c, width}, {c + 2 * part, width}, c + part, gradients);
+  });
+  const float *const left = a, *const right = b;
+  seconds[stream] = seconds_of(0.02, [&] { kernels::add(device, array, left, right, c); });
+  seconds[launch] = seconds_of(0.01, [&] { kernels::scale(device, 16, 1.0f, left, c); });
+  const Communicator& ranks = world.communicator();
+  std::vector<float> one(1, 1.0f);
+  seconds[short_sum] = seconds_of(0.01, [&] { ranks.all_reduce(one); });
+  seconds[long_sum] = seconds_of(0.02, [&] { ranks.all_reduce(std::span(a, array), Reduction::average); });
+  return seconds;
 }
 
 }  // namespace weft::plan::detail
@@ -42,75 +117,58 @@ double seconds_of(World& world, double window_s, const F& f) {
 namespace weft::plan {
 
 WEFT_COLD WEFT_INLINE Machine this_machine(World& world) {
+  using namespace detail;
   DefaultDevice& device = world.device();
   const Communicator& ranks = world.communicator();
   if (device.rehearsal() != nullptr)
     throw_error<UsageError>({"this_machine: a rehearsal computes nothing that could be measured: measure before it"});
-  constexpr std::size_t n = 256, few = 32, long_n = std::size_t(1) << 22, heads = 4, width = 32, length = 128;
   weft::detail::Buffer buffers[3];
-  for (weft::detail::Buffer& buffer : buffers) {
-    buffer = device.allocate(long_n * sizeof(float));
-    kernels::fill(device, long_n, static_cast<float*>(buffer.get()), 0.5f);
+  float* arrays[3];
+  for (std::size_t i = 0; i < 3; ++i) {
+    buffers[i] = device.allocate(array * sizeof(float));
+    arrays[i] = static_cast<float*>(buffers[i].get());
+    kernels::fill(device, array, arrays[i], 0.5f);
   }
-  float *const a = static_cast<float*>(buffers[0].get()), *const b = static_cast<float*>(buffers[1].get()),
-               *const c = static_cast<float*>(buffers[2].get());
-  const auto rate = [&](std::size_t m, std::size_t columns, std::size_t k, bool in_double = false) {
-    const auto multiply = [&]<class T>(T*) {
-      kernels::matmul(device, kernels::Transpose::no, kernels::Transpose::no, m, columns, k, reinterpret_cast<const T*>(a), k,
-                      reinterpret_cast<const T*>(b), columns, reinterpret_cast<T*>(c), columns);
-    };
-    const double seconds = detail::seconds_of(
-        world, 0.06, [&] { in_double ? multiply(static_cast<double*>(nullptr)) : multiply(static_cast<float*>(nullptr)); });
-    return 2.0 * double(m) * double(columns) * double(k) / seconds;
-  };
-  const double square = rate(n, n, n), low = rate(few, n, n), narrow = rate(n, few, n), flat = rate(n, n, few),
-               wide = rate(n, n, n, true);
-  const double launch =
-      detail::seconds_of(world, 0.02, [&] { kernels::scale(device, 16, 1.0f, static_cast<const float*>(a), c); });
-  const double stream = detail::seconds_of(
-      world, 0.05, [&] { kernels::add(device, long_n, static_cast<const float*>(a), static_cast<const float*>(b), c); });
-  const kernels::AttentionExtents extents{
-      .sequences = 1, .length = length, .heads = heads, .kv_heads = heads, .head_width = width};
-  const std::size_t row = heads * width, part = length * row;
-  const kernels::AttentionOperands<const float> in{a, a + part, a + 2 * part, row, row, row};
-  const kernels::AttentionOperands<float> gradients{b, b + part, b + 2 * part, row, row, row};
-  const double pairs = 0.5 * heads * double(length * length) * width;
-  const double attention = detail::seconds_of(world, 0.04, [&] {
-    kernels::attention_forward<float>(device, extents, in, {c, row}, c + part);
-  });
-  const double attention_back = detail::seconds_of(world, 0.04, [&] {
-    kernels::attention_backward<float>(device, extents, in, {c, row}, {c + 2 * part, row}, c + part, gradients);
-  });
-  std::vector<float> one(1, 1.0f), many(std::size_t(1) << 18, 1.0f);
-  const double short_sum = detail::seconds_of(world, 0.02, [&] { ranks.all_reduce(one); });
-  const double long_sum = detail::seconds_of(world, 0.04, [&] { ranks.all_reduce(many); });
-  std::vector<double> figures{square, low, narrow, flat, wide, launch, stream, attention, attention_back, short_sum, long_sum};
-  ranks.all_reduce(figures, Reduction::average);
-  // A speed that halves at h is speed * x / (x + h).
-  const auto half = [&](double slow) {
-    const double drop = figures[0] / slow;
-    return drop <= 1 ? 0.0 : (drop - 1) / (1.0 / double(few) - drop / double(n));
-  };
   Machine machine{.name = "this machine", .ranks_per_node = std::max(1, ranks.size())};
-  machine.half_rows = half(figures[1]), machine.half_columns = half(figures[2]), machine.half_terms = half(figures[3]);
-  double most = figures[0];
-  for (double* const h : {&machine.half_rows, &machine.half_columns, &machine.half_terms}) {
-    if (!(*h >= 0) || *h > 4 * n) *h = 4 * n;
-    most *= 1 + *h / n;
-  }
-  machine.flops_32 = machine.flops_16 = most;
-  machine.flops_64 = most * figures[4] / figures[0];
-  machine.launch_s = figures[5];
-  machine.memory_bandwidth = 3.0 * double(long_n) * sizeof(float) / figures[6];
-  machine.attention_share = 2 * 2 * pairs / figures[7] / machine.flops_32;
-  machine.attention_backward_share = 2 * 5 * pairs / figures[8] / machine.flops_32;
-  const double p = ranks.size();
+  constexpr bool on_host = weft::detail::on_host<DefaultDevice::execution_space>;
+  if (on_host)
+    machine.ranks_per_core =
+        std::max(1.0, double(ranks.size() * weft::detail::threads_of(device.exec())) / double(runtime::detail::cores()));
+  // What else the machine does comes and goes: the middle one of three looks.
+  std::vector<double> looks[3], seconds(measured);
+  for (std::vector<double>& look : looks) look = seconds_of_all(world, machine.ranks_per_core, arrays[0], arrays[1], arrays[2]);
+  for (std::size_t i = 0; i < measured; ++i)
+    seconds[i] = std::max(std::min(looks[0][i], looks[1][i]), std::min(std::max(looks[0][i], looks[1][i]), looks[2][i]));
+  ranks.all_reduce(seconds, Reduction::average);
+
+  const double s = side, f = few, p = ranks.size(), flops = 2 * s * s * s, bytes = sizeof(float);
+  // A speed that halves at h is speed * x / (x + h).
+  const auto half = [&](double slow_s) {
+    const double drop = (flops / seconds[square]) / (flops * f / s / slow_s);
+    const double h = drop <= 1 ? 0 : (drop - 1) / (1 / f - drop / s);
+    return h >= 0 && h <= 4 * s ? h : 4 * s;
+  };
+  machine.half_rows = half(seconds[few_rows]);
+  machine.half_columns = half(seconds[few_columns]);
+  machine.half_terms = half(seconds[few_terms]);
+  machine.flops_32 =
+      flops / seconds[square] * (1 + machine.half_rows / s) * (1 + machine.half_columns / s) * (1 + machine.half_terms / s);
+  machine.flops_16 = machine.flops_32;
+  machine.flops_64 = machine.flops_32 * seconds[square] / seconds[in_double];
+  machine.launch_s = seconds[launch];
+  machine.memory_bandwidth = 3 * double(array) * bytes / seconds[stream];
+  const double moving = machine.memory_s((s * s + 2 * s * f) * bytes);
+  machine.hidden_bytes = std::clamp(1 - (seconds[cold] - seconds[few_terms]) / moving, 0.0, 1.0);
+  const double pairs = 0.5 * double(attention_extents.length * attention_extents.rows() * attention_extents.width());
+  machine.attention_share = 2 * 2 * pairs / seconds[attention] / machine.flops_32;
+  machine.attention_backward_share = 2 * 5 * pairs / seconds[attention_back] / machine.flops_32;
   machine.inside = {1e-6, machine.memory_bandwidth / 3};
   if (p > 1) {
-    machine.inside.latency_s = figures[9] / (2 * std::ceil(std::log2(p)));
-    machine.inside.bandwidth = 2 * (p - 1) / p * double(many.size() * sizeof(float)) / std::max(1e-7, figures[10] - figures[9]);
+    machine.inside.latency_s = seconds[short_sum] / (2 * std::ceil(std::log2(p)));
+    machine.inside.bandwidth = 2 * (p - 1) / p * double(array) * bytes / std::max(1e-7, seconds[long_sum] - seconds[short_sum]);
   }
   machine.across = machine.inside;
+  machine.hides_messages = !on_host;
   return machine;
 }
 
