@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "support"))
@@ -27,22 +28,67 @@ def check(good, what, detail="", word="failed"):
         print(f"{word}: {what} {detail}")
 
 
-def start(arguments, ranks=0, environment=None):
-    """Under mpirun with `ranks`, or as threads."""
-    command = ([mpirun, str(ranks)] if ranks else []) + [program, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean | (environment or {}))
+def start(command, environment=None):
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean | (environment or {}), start_new_session=True)
+
+
+def sessions(leader):
+    """The session of a process, and those that its children have made: mpirun's do."""
+    found = {leader}
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and int(open(f"/proc/{entry}/stat").read().rsplit(")", 1)[1].split()[1]) in found:
+                found.add(os.getsid(int(entry)))
+        except OSError:
+            pass
+    return found
+
+
+def processes(leader):
+    """Those of the program that run below `leader`, a launcher or the program itself."""
+    within = sessions(leader)
+    found = []
+    for entry in os.listdir("/proc"):
+        try:  # (what has ended and waits for its parent has no executable any more)
+            if entry.isdigit() and os.getsid(int(entry)) in within and os.readlink(f"/proc/{entry}/exe") == os.path.realpath(program):
+                found.append(int(entry))
+        except OSError:
+            pass
+    return found
+
+
+def wait(process, limit_s, what):
+    """Standard output and error, and when the last process of the program was there: OpenMPI's mpirun itself takes up to 2 s more to end
+    after an exit code that is not 0, whatever the program was."""
+    last = time.monotonic()
+    ended = threading.Event()
+
+    def watch():
+        nonlocal last
+        while not ended.is_set():
+            if processes(process.pid):
+                last = time.monotonic()
+            ended.wait(0.02)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        out, err = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        check(False, "it does not end:", what)
+    ended.set()
+    watcher.join()
+    return out, err, last
 
 
 def run(arguments, ranks=0, environment=None):
+    """Under mpirun with `ranks`, or as threads."""
     begin = time.monotonic()
-    process = start(arguments, ranks, environment)
-    try:
-        out, err = process.communicate(timeout=50)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, err = process.communicate()
-        check(False, "it hangs:", " ".join(arguments))
-    return process.returncode, out, err, time.monotonic() - begin
+    process = start(([mpirun, str(ranks)] if ranks else []) + [program, *arguments], environment)
+    out, err, end = wait(process, 50, " ".join(arguments))
+    return process.returncode, out, err, end - begin
 
 
 def lines(err):
@@ -84,7 +130,7 @@ for ranks in ((0, 2, 4) if os.environ.get("WEFT_TEST_LONG") == "1" else (0, 3)) 
     code, out, err, _ = run(["return", *count], ranks)
     check(code == 7, "the code that one rank returns", f"is {code}: {err}")
 
-    process = start(["interrupt", *count], ranks)
+    process = start(([mpirun, str(ranks)] if ranks else []) + [program, "interrupt", *count])
     process.stdout.readline()
     process.send_signal(signal.SIGINT if not ranks else signal.SIGTERM)
     try:
@@ -99,41 +145,23 @@ for ranks in ((0, 2, 4) if os.environ.get("WEFT_TEST_LONG") == "1" else (0, 3)) 
 def stopped(how, launcher, number, environment, texts, limit_s):
     """Every process of the program gets the signal; exit code 130, within the limit, with these texts in the lines of one rank."""
     command = launcher + [program, how] + ([] if launcher else ["3"])
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean | environment, start_new_session=True)
+    process = start(command, environment)
     process.stdout.readline()
     time.sleep(0.5)
     what = f"{' '.join(os.path.basename(word) for word in command)} after {number.name} {environment or ''}"
-    for entry in os.listdir("/proc"):  # (mpirun itself would decide what a signal to it means for its processes)
+    for found in processes(process.pid):  # (mpirun itself would decide what a signal to it means for its processes)
         try:
-            if entry.isdigit() and os.getsid(int(entry)) in sessions(process.pid) and os.readlink(f"/proc/{entry}/exe") == os.path.realpath(program):
-                os.kill(int(entry), number)
-        except OSError:
+            os.kill(found, number)
+        except ProcessLookupError:
             pass
     begin = time.monotonic()
-    try:
-        out, err = process.communicate(timeout=30)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        out, err = process.communicate()
-        check(False, "it does not end:", what)
-    seconds = time.monotonic() - begin
+    out, err, end = wait(process, 30, what)
+    seconds = end - begin
     check(process.returncode == 130, what, f"exit code {process.returncode}: {err}")
     check(any(all(text in line for text in texts) for line in lines(err)) or not texts, what, f"no line with {texts}:\n{err}")
     check(seconds < limit_s, what, f"took {seconds:.2f} s", "late")
     if not launcher:
         check(len(lines(err)) == (1 if texts else 0), what, f"expected one line on standard error:\n{err}")
-
-
-def sessions(leader):
-    """The session of a process, and those that its children have made: mpirun's do."""
-    found = {leader}
-    for entry in os.listdir("/proc"):
-        try:
-            if entry.isdigit() and int(open(f"/proc/{entry}/stat").read().rsplit(")", 1)[1].split()[1]) in found:
-                found.add(os.getsid(int(entry)))
-        except OSError:
-            pass
-    return found
 
 
 kinds = [[]] + ([[mpirun, "3"]] if with_mpi else [])
