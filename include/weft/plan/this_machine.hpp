@@ -12,7 +12,7 @@
 
 namespace weft::plan {
 
-/// Measures products of four shapes, attention, a stream through memory, a short kernel and sums over the ranks, in float, while
+/// Measures products of five shapes, attention, a stream through memory, a short kernel and sums over the ranks, in float, while
 /// all ranks do the same, which are taken for those of one node. Each is the middle one of three medians, as other work comes and
 /// goes. 48 MiB for each rank. Collective; the same figures on every rank, their mean. Throws UsageError in a rehearsal.
 Machine this_machine(World& world);

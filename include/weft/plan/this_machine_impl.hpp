@@ -52,9 +52,10 @@ enum Measured : std::size_t {
   few_rows,  ///< with few instead of one side
   few_columns,
   few_terms,
-  cold,       ///< few_terms whose operands are in no cache
-  in_double,  ///< square
-  attention,  ///< as below
+  cold_few_terms,  ///< whose operands are in no cache
+  cold_large,      ///< of large * large * large, as a step has them
+  in_double,       ///< square
+  attention,       ///< as below
   attention_back,
   stream,  ///< an addition of arrays that are longer than caches
   launch,
@@ -62,7 +63,7 @@ enum Measured : std::size_t {
   long_sum,   ///< of such an array
   measured
 };
-constexpr std::size_t side = 256, few = 32, array = std::size_t(1) << 22;
+constexpr std::size_t side = 256, few = 32, large = 512, array = std::size_t(1) << 22;
 constexpr kernels::AttentionExtents attention_extents{.sequences = 8, .length = 128, .heads = 8, .kv_heads = 8, .head_width = 32};
 
 /// Seconds of each, on this rank, while all ranks do the same.
@@ -92,7 +93,8 @@ WEFT_COLD WEFT_INLINE std::vector<double> seconds_of_all(World& world, double ra
   seconds[few_rows] = products(in_float, few, side, side);
   seconds[few_columns] = products(in_float, side, few, side);
   seconds[few_terms] = products(in_float, side, side, few);
-  seconds[cold] = products(in_float, side, side, few, false);
+  seconds[cold_few_terms] = products(in_float, side, side, few, false);
+  seconds[cold_large] = products(in_float, large, large, large, false);
   seconds[in_double] = products(static_cast<double*>(nullptr), side, side, side);
   const kernels::AttentionExtents& e = attention_extents;
   const std::size_t width = e.width(), part = e.rows() * width;
@@ -151,14 +153,16 @@ WEFT_COLD WEFT_INLINE Machine this_machine(World& world) {
   machine.half_rows = half(seconds[few_rows]);
   machine.half_columns = half(seconds[few_columns]);
   machine.half_terms = half(seconds[few_terms]);
-  machine.flops_32 =
-      flops / seconds[square] * (1 + machine.half_rows / s) * (1 + machine.half_columns / s) * (1 + machine.half_terms / s);
-  machine.flops_16 = machine.flops_32;
-  machine.flops_64 = machine.flops_32 * seconds[square] / seconds[in_double];
   machine.launch_s = seconds[launch];
   machine.memory_bandwidth = 3 * double(array) * bytes / seconds[stream];
   const double moving = machine.memory_s((s * s + 2 * s * f) * bytes);
-  machine.hidden_bytes = std::clamp(1 - (seconds[cold] - seconds[few_terms]) / moving, 0.0, 1.0);
+  machine.hidden_bytes = std::clamp(1 - (seconds[cold_few_terms] - seconds[few_terms]) / moving, 0.0, 1.0);
+  // A step's products are large, and what they read was written long before: the speed is theirs, not that of one in the cache.
+  const double l = large, visible = (1 - machine.hidden_bytes) * machine.memory_s(3 * l * l * bytes);
+  machine.flops_32 = 2 * l * l * l / std::max(seconds[cold_large] / 2, seconds[cold_large] - visible - seconds[launch]) *
+                     (1 + machine.half_rows / l) * (1 + machine.half_columns / l) * (1 + machine.half_terms / l);
+  machine.flops_16 = machine.flops_32;
+  machine.flops_64 = machine.flops_32 * seconds[square] / seconds[in_double];
   const double pairs = 0.5 * double(attention_extents.length * attention_extents.rows() * attention_extents.width());
   machine.attention_share = 2 * 2 * pairs / seconds[attention] / machine.flops_32;
   machine.attention_backward_share = 2 * 5 * pairs / seconds[attention_back] / machine.flops_32;
