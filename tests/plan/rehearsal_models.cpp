@@ -5,6 +5,7 @@
 #include "plan/rehearsed.hpp"
 
 #include <array>
+#include <cmath>
 #include <set>
 
 using namespace weft_test;
@@ -90,8 +91,7 @@ TEST_CASE("experts are chosen evenly, or the first by a share of the rows") {
         for (auto one = first; one != first + std::ptrdiff_t(k); ++one) ++load.at(std::size_t(*one));
       }
       const double busiest = std::min(double(rows), skew * double(rows * k) / double(experts));
-      CHECK(double(load[0]) == doctest::Approx(busiest).epsilon(1.0 / double(rows)));
-      for (std::size_t other = 2; other < experts; ++other) CHECK(load[other] + 1 >= load[1]);
-      for (std::size_t other = 2; other < experts; ++other) CHECK(load[other] <= load[1]);
+      CHECK(std::abs(double(load[0]) - busiest) < 1);
+      for (std::size_t other = 2; other < experts; ++other) CHECK((load[other] <= load[1] && load[other] + 1 >= load[1]));
     }
 }

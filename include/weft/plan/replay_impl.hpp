@@ -124,8 +124,9 @@ class Replay {
      : event.kind == Kind::product   ? times.products
      : event.kind == Kind::attention ? times.attention
                                      : times.kernels) += seconds;
-    if (event.kind == Kind::kernel && stage.at <= stage.pipeline)
-      times.by_kind[std::string(stage.trace->kinds[std::size_t(event.a)])] += seconds;
+    const std::vector<std::string_view>& kinds = stage.trace->kinds;
+    if (event.kind == Kind::kernel && stage.at <= stage.pipeline && std::size_t(event.a) < kinds.size())
+      times.by_kind[std::string(kinds[std::size_t(event.a)])] += seconds;
   }
 
   void begin(Stage& stage, const Event& event) {
