@@ -173,7 +173,7 @@ WEFT_COLD WEFT_INLINE int rehearse_program(RehearsedRank rank, const RunOptions&
   if (!machine.empty() && !all)
     throw_error<UsageError>(
         {"--machine, WEFT_MACHINE: an estimate of time needs all stages: give the number of ranks alone, without a rank"});
-  const KokkosGuard kokkos(rank.threads);
+  const KokkosGuard kokkos(std::max(rank.threads, std::min(cores(), most_threads)));  // the program may start ranks of its own
   int code = 0, runs = 0;
   const auto program = [&](World& world) {
     const SilentOutput silent(runs++ > 0);
