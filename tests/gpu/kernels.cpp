@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include <weft/kernels/cudnn/use.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/embedding.hpp>
+#include <weft/kernels/exact_sum.hpp>
 #include <weft/kernels/matmul.hpp>
 #include <weft/kernels/matmul_fused.hpp>
 #include <weft/kernels/norm.hpp>
@@ -280,6 +282,42 @@ void cases() {
     A *m = a.in(std::vector<A>(rows * width)), *v = a.in(std::vector<A>(rows * width));
     kernels::adamw_update(a.device(), rows * width, parameter, static_cast<A*>(nullptr), a.in(gradient), m, v, {});
     kernels::squared_norm(a.device(), rows * width, a.in(gradient), a.template out<double>(1));
+  });
+  compare<T>("updates, norms and exact norms of many parameters at once", [&](auto& a) {
+    using Exec = typename std::remove_cvref_t<decltype(a.device())>::execution_space;
+    using Arrays = kernels::UpdateArrays<T, A, 2>;
+    std::vector<Arrays> all;
+    std::vector<kernels::NormPart<A>> parts;
+    std::vector<kernels::ExactPart<A>> exact;
+    for (const std::size_t n : {std::size_t(1), std::size_t(33), std::size_t(4097), rows * width}) {
+      T* parameter = a.template out<T>(n);
+      kernels::cast<T, T>(a.device(), n, a.in(x), parameter);
+      A* master = nullptr;
+      if constexpr (!std::is_same_v<T, A>) kernels::cast<T, A>(a.device(), n, parameter, master = a.template out<A>(n));
+      const A* g = a.in(gradient);
+      all.push_back({n, parameter, master, g, {a.in(std::vector<A>(n)), a.in(std::vector<A>(n))}});
+      parts.push_back({g, n});
+      exact.push_back({g, n, n % 32, exact.size() % 2});
+    }
+    double* const squares = a.template out<double>(parts.size());
+    kernels::squared_norms<A>(a.device(), parts, squares);
+    const kernels::AdamwElement<A> element{kernels::AdamwOptions()};
+    const kernels::GradientScale scale{.value = 0.5};
+    if constexpr (detail::on_host<Exec>) {
+      for (const Arrays& arrays : all) kernels::update_elements(a.device(), arrays, element, scale);
+    } else {
+      kernels::update_elements(a.device(), std::span<const Arrays>(all), element, scale);
+      const std::vector<double> not_finite{NAN};
+      kernels::update_elements(a.device(), std::span<const Arrays>(all), element, {.squares = a.in(not_finite)});  // does nothing
+    }
+    const Tensor<std::int64_t, Exec> words(a.device(), {2, kernels::exact_sum_words});
+    kernels::clear_exact_sums(a.device(), 2, words.data());
+    kernels::exact_squared_norms<A>(a.device(), exact, words.data());
+    auto sums = copy_to_host(words);
+    std::vector<double> values;
+    for (const std::size_t sum : {0, 1})
+      values.push_back(kernels::exact_value(std::span(sums).subspan(sum * kernels::exact_sum_words, kernels::exact_sum_words)));
+    kernels::cast<double, double>(a.device(), 2, a.in(values), a.template out<double>(2));
   });
   const auto scores = normal<A>(rows * 8, 13);
   compare<A>("routes to experts", [&](auto& a) {

@@ -27,6 +27,7 @@ void weft::detail::run_on_host(Device<HostLoops>&, Traffic, const HostLoop& loop
 #include <weft/kernels/cross_entropy.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/embedding.hpp>
+#include <weft/kernels/exact_sum.hpp>
 #include <weft/kernels/matmul.hpp>
 #include <weft/kernels/matmul_fused.hpp>
 #include <weft/kernels/norm.hpp>
@@ -278,6 +279,45 @@ TEST_CASE_TEMPLATE("squared norms of many arrays at once", T, float, double) {
       for (std::size_t i = 0; i < parts[p].n; ++i) want[p] += double(parts[p].data[i]) * double(parts[p].data[i]);
     for (std::size_t p = 0; p < parts.size(); ++p) CHECK(std::abs(got[p] - want[p]) <= 1e-6 * (1 + want[p]));
   }
+}
+
+TEST_CASE_TEMPLATE("exact sums of squares of many arrays at once, the same bits for every cut", T, float, double) {
+  DefaultDevice device;
+  constexpr std::size_t words = kernels::exact_sum_words;
+  auto x = normal<T>(60000, 5);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] *= T(std::pow(10.0, double(i % 13) - 6));
+  x[3] = T(1e9);  // before the first part, in its first block
+  // The first sum has the pieces between the cuts, the second one the elements from 50,000 on.
+  const auto sums_of = [&](std::vector<std::size_t> cuts) {
+    cuts.insert(cuts.begin(), 7);
+    cuts.push_back(50000);
+    std::vector<kernels::ExactPart<T>> parts{{x.data() + 50000, 10000, 0, 1}};
+    for (std::size_t k = 0; k + 1 < cuts.size(); ++k) {
+      const std::size_t block = cuts[k] / 32 * 32;
+      parts.push_back({x.data() + block, cuts[k + 1] - block, cuts[k] - block, 0});
+    }
+    std::vector<std::int64_t> sums(2 * words, -1);
+    kernels::clear_exact_sums(device, 2, sums.data());
+    kernels::exact_squared_norms<T>(device, parts, sums.data());
+    return sums;
+  };
+  const auto value_of = [](std::vector<std::int64_t> sums, std::size_t sum) {
+    return kernels::exact_value(std::span(sums).subspan(sum * words, words));
+  };
+  auto whole = sums_of({});
+  for (const std::size_t sum : {0, 1}) {
+    long double want = 0;
+    for (std::size_t i = sum == 0 ? 7 : 50000; i < (sum == 0 ? 50000u : 60000u); ++i)
+      want += static_cast<long double>(x[i]) * static_cast<long double>(x[i]);
+    CHECK(value_of(whole, sum) == doctest::Approx(double(want)).epsilon(sizeof(T) == 4 ? 1e-6 : 1e-14));
+  }
+  for (const auto& cuts : std::vector<std::vector<std::size_t>>{{32}, {64, 96, 16384}, {16384 + 32, 32768, 49984}, {64, 64}}) {
+    CHECK(value_of(sums_of(cuts), 0) == value_of(whole, 0));
+    CHECK(value_of(sums_of(cuts), 1) == value_of(whole, 1));
+  }
+  x[55000] = T(INFINITY);
+  CHECK(value_of(sums_of({32}), 0) == value_of(whole, 0));
+  CHECK(std::isnan(value_of(sums_of({32}), 1)));
 }
 
 TEST_CASE("attention that a library does not take says so once") {

@@ -132,11 +132,10 @@
                                                               std::size_t, float*, std::size_t);                                \
   KIND template void add_rows<float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, std::size_t,   \
                                                    const float*, float*);                                                       \
-  KIND template void adamw_update<float, float, detail::Host>(Device<detail::Host>&, std::size_t, float*, accumulate_t<float>*, \
-                                                              const float*, accumulate_t<float>*, accumulate_t<float>*,         \
-                                                              const AdamwOptions&);                                             \
-  KIND template void sgd_update<float, float, detail::Host>(Device<detail::Host>&, std::size_t, float*, accumulate_t<float>*,   \
-                                                            const float*, accumulate_t<float>*, const SgdOptions&);             \
+  KIND template void update_elements(Device<detail::Host>&, const UpdateArrays<float, float, 2>&, const AdamwElement<float>&,   \
+                                     const GradientScale&);                                                                     \
+  KIND template void update_elements(Device<detail::Host>&, const UpdateArrays<float, float, 1>&,                               \
+                                     const SgdElement<float, true>&, const GradientScale&);                                     \
   KIND template void route<float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const float*,     \
                                                 const float*, bool, float*, float*, std::int32_t*, float*);                     \
   KIND template void route_backward<float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t,          \
