@@ -56,8 +56,13 @@ TEST_CASE("rows: norms, softmax, cross-entropy, embeddings, rotations") {
     layer_norm_forward(d, 8, 16, none<float>, none<float>, none<float>, none<float>, none<float>, none<float>, 1e-5);
   });
   for (const bool more : {false, true}) {
+    // x, the gain, both statistics and dy; dx; the gradient of x's other uses.
+    const float* const others = more ? reinterpret_cast<const float*>(64) : nullptr;  // read by nobody
     check("norm", (more ? 4 : 3) * 512 + 64 + 64, [=](auto& d) {
-      layer_norm_backward_input(d, 8, 16, none<float>, none<float>, none<float>, none<float>, none<float>, none<float>, more);
+      layer_norm_backward_input(d, 8, 16, none<float>, none<float>, none<float>, none<float>, none<float>, none<float>, others);
+    });
+    check("norm", (more ? 4 : 3) * 512 + 64 + 32, [=](auto& d) {
+      rms_norm_backward_input(d, 8, 16, none<float>, none<float>, none<float>, none<float>, none<float>, others);
     });
     check("norm", 2 * 512 + 64 + (more ? 2 : 1) * 2 * 64, [=](auto& d) {
       layer_norm_backward_weight(d, 8, 16, none<float>, none<float>, none<float>, none<float>, none<float>, none<float>, more);
@@ -66,6 +71,15 @@ TEST_CASE("rows: norms, softmax, cross-entropy, embeddings, rotations") {
   }
   check("norm", 2 * 256 + 32 + 32,
         [](auto& d) { rms_norm_forward(d, 8, 16, none<bfloat16>, none<bfloat16>, none<bfloat16>, none<float>, 1e-5); });
+  // Of a sum: both terms are read, the sum and y written, where a sum and a norm of its own touch five matrices.
+  check("norm", 4 * 512 + 2 * 64 + 2 * 32, [](auto& d) {
+    layer_norm_sum_forward(d, 8, 16, none<float>, none<float>, none<float>, none<float>, none<float>, none<float>, none<float>,
+                           none<float>, 1e-5);
+  });
+  check("norm", 4 * 256 + 32 + 32, [](auto& d) {
+    rms_norm_sum_forward(d, 8, 16, none<bfloat16>, none<bfloat16>, none<bfloat16>, none<bfloat16>, none<bfloat16>, none<float>,
+                         1e-5);
+  });
   check("softmax", 2 * 512, [](auto& d) { softmax_along<false>(d, {8, 16, 1}, none<float>, none<float>); });
   // 4 rows of 10, 8 of them classes: the maximum; then the sums and the target's logit; then the gradient.
   check("cross_entropy", 4 * (8 * 4 + 4), [](auto& d) { row_max(d, 4, 10, 8, none<float>, none<float>); });
