@@ -167,6 +167,14 @@ TEST_CASE("a step's kernels by kind add up to all, in notes, table and JSON") {
   CHECK(notes.of("product").launches == notes.products);
   CHECK(notes.of("product").bytes == notes.product_bytes);
   CHECK(notes.of("attention").launches == 2 * layers);
+  // Each norm's forward, input gradient and gains once. Matrices of a block: the first norm 2, the second, which is of a sum, 4;
+  // gradients beside those of the residual connection 4 each; gains 2 each. Of the last norm: 2, 3 and 2.
+  constexpr double matrix = 4.0 * sequences * length * width, row = 4.0 * width, column = 4.0 * sequences * length;
+  CHECK(notes.of("norm").launches == 3 * (2 * layers + 1));
+  CHECK(notes.of("norm").bytes == (18 * layers + 7) * matrix + (2 * layers + 1) * (5 * row + 6 * column));
+  // The sums of tokens and positions, and at the end of each block.
+  CHECK(notes.of("elementwise").launches == 1 + layers);
+  CHECK(notes.of("elementwise").bytes == (1 + layers) * 3 * matrix);
   CHECK(notes.of("optimizer").bytes == 28.0 * double(parameters));
   CHECK(notes.of("gradient_norm").bytes == 4.0 * double(parameters));
   CHECK(notes.of("nothing").launches == 0);
