@@ -167,6 +167,63 @@ void masked_attention(const std::string& how) {
   attention<T>(how, 2, Masked{", documents and padding", {.causal = false}, true, true});
 }
 
+/// The bits of results `first` and `second` of a body on the GPU are the same.
+template <class T, class F>
+void same_bits(const std::string& what, std::size_t first, std::size_t second, F&& body) {
+  Arrays arrays(*the_gpu);
+  body(arrays);
+  const auto results = arrays.results();
+  const bool good = results[first] == results[second];
+  std::printf("%-6s %s, %s: the same bits\n", good ? "ok" : "FAILED", what.c_str(), name_of_type<T>);
+  failures += !good;
+}
+
+/// The sums of a residual connection in the kernels of norms: as on the host, and with the bits of kernels of their own.
+template <class T>
+void norms_with_sums() {
+  using A = accumulate_t<T>;
+  for (const std::size_t width : {384, 768, 100}) {
+    const std::size_t rows = 130, n = rows * width;
+    const auto x = normal<T>(n, 21), branch = normal<T>(n, 22), gain = normal<T>(width, 23), bias = normal<T>(width, 24),
+               dy = normal<T>(n, 25), others = normal<T>(n, 26);
+    const auto layer = [&](auto& a) {
+      T *sum = a.template out<T>(n), *y = a.template out<T>(n), *fused = a.template out<T>(n);
+      A *mean = a.template out<A>(rows), *rstd = a.template out<A>(rows);
+      T *sum_apart = a.template out<T>(n), *y_apart = a.template out<T>(n), *d = a.template out<T>(n),
+        *apart = a.template out<T>(n);
+      const T *other = a.in(others), *scale = a.in(gain), *shift = a.in(bias), *g = a.in(dy);
+      kernels::layer_norm_sum_forward(a.device(), rows, width, a.in(x), a.in(branch), scale, shift, sum, y, mean, rstd, 1e-5);
+      kernels::layer_norm_backward_input(a.device(), rows, width, sum, scale, mean, rstd, g, fused, other);
+      kernels::add(a.device(), n, a.in(x), a.in(branch), sum_apart);
+      kernels::layer_norm_forward(a.device(), rows, width, sum_apart, scale, shift, y_apart, mean, rstd, 1e-5);
+      kernels::layer_norm_backward_input(a.device(), rows, width, sum_apart, scale, mean, rstd, g, d);
+      kernels::add(a.device(), n, other, d, apart);
+    };
+    const auto root = [&](auto& a) {
+      T *sum = a.template out<T>(n), *y = a.template out<T>(n), *fused = a.template out<T>(n);
+      A* rstd = a.template out<A>(rows);
+      T *sum_apart = a.template out<T>(n), *y_apart = a.template out<T>(n), *d = a.template out<T>(n),
+        *apart = a.template out<T>(n);
+      const T *other = a.in(others), *scale = a.in(gain), *g = a.in(dy);
+      kernels::rms_norm_sum_forward(a.device(), rows, width, a.in(x), a.in(branch), scale, sum, y, rstd, 1e-5);
+      kernels::rms_norm_backward_input(a.device(), rows, width, sum, scale, rstd, g, fused, other);
+      kernels::add(a.device(), n, a.in(x), a.in(branch), sum_apart);
+      kernels::rms_norm_forward(a.device(), rows, width, sum_apart, scale, y_apart, rstd, 1e-5);
+      kernels::rms_norm_backward_input(a.device(), rows, width, sum_apart, scale, rstd, g, d);
+      kernels::add(a.device(), n, other, d, apart);
+    };
+    const std::string of = ", width " + std::to_string(width);
+    compare<T>("LayerNorm of a sum" + of, layer, 2);
+    compare<T>("RMSNorm of a sum" + of, root, 2);
+    same_bits<T>("LayerNorm's sum" + of, 0, 5, layer);
+    same_bits<T>("LayerNorm of a sum" + of, 1, 6, layer);
+    same_bits<T>("LayerNorm's gradient beside others" + of, 2, 8, layer);
+    same_bits<T>("RMSNorm's sum" + of, 0, 4, root);
+    same_bits<T>("RMSNorm of a sum" + of, 1, 5, root);
+    same_bits<T>("RMSNorm's gradient beside others" + of, 2, 7, root);
+  }
+}
+
 template <class T>
 void cases() {
   using A = accumulate_t<T>;
@@ -225,7 +282,7 @@ void cases() {
         kernels::layer_norm_forward(a.device(), rows, width, a.in(x), a.in(gain), a.in(bias), a.template out<T>(rows * width),
                                     mean, rstd, 1e-5);
         kernels::layer_norm_backward_input(a.device(), rows, width, a.in(x), a.in(gain), mean, rstd, a.in(dy),
-                                           a.template out<T>(rows * width), false);
+                                           a.template out<T>(rows * width));
         kernels::layer_norm_backward_weight(a.device(), rows, width, a.in(x), mean, rstd, a.in(dy), a.template out<A>(width),
                                             a.template out<A>(width), false);
       },
@@ -236,10 +293,11 @@ void cases() {
         A* rstd = a.template out<A>(rows);
         kernels::rms_norm_forward(a.device(), rows, width, a.in(x), a.in(gain), a.template out<T>(rows * width), rstd, 1e-5);
         kernels::rms_norm_backward_input(a.device(), rows, width, a.in(x), a.in(gain), rstd, a.in(dy),
-                                         a.template out<T>(rows * width), false);
+                                         a.template out<T>(rows * width));
         kernels::rms_norm_backward_weight(a.device(), rows, width, a.in(x), rstd, a.in(dy), a.template out<A>(width), false);
       },
       2);
+  norms_with_sums<T>();
   compare<T>("GELU and SwiGLU", [&](auto& a) {
     kernels::gelu_forward(a.device(), rows * width, a.in(x), a.template out<T>(rows * width));
     kernels::gelu_backward(a.device(), rows * width, a.in(x), a.in(dy), a.template out<T>(rows * width));

@@ -20,6 +20,7 @@ void weft::detail::run_on_host(Device<HostLoops>&, Traffic, const HostLoop& loop
   loop.call(loop.body, 0, loop.count);
 }
 
+#include "kernels/norm_sums.hpp"
 #include "kernels/support.hpp"
 
 #include <weft/kernels/activation.hpp>
@@ -43,6 +44,11 @@ namespace kernels = weft::kernels;
 
 static_assert(!weft::kernels::detail::on_host<Kokkos::DefaultExecutionSpace>);
 
+TEST_CASE_TEMPLATE("sums in the kernels of norms, by a team of lanes", T, float, double, bfloat16) {
+  DefaultDevice device;
+  check_norm_sums<T>(device);
+}
+
 TEST_CASE_TEMPLATE("norms of a team of lanes", T, float, bfloat16, double) {
   DefaultDevice device;
   using A = accumulate_t<T>;
@@ -55,8 +61,8 @@ TEST_CASE_TEMPLATE("norms of a team of lanes", T, float, bfloat16, double) {
     kernels::layer_norm_forward(device, rows, width, x.data(), gain.data(), bias.data(), y.data(), mean.data(), rstd.data(),
                                 1e-5);
     dx = dy;  // in place
-    kernels::layer_norm_backward_input(device, rows, width, x.data(), gain.data(), mean.data(), rstd.data(), dx.data(), dx.data(),
-                                       false);
+    kernels::layer_norm_backward_input(device, rows, width, x.data(), gain.data(), mean.data(), rstd.data(), dx.data(),
+                                       dx.data());
     kernels::layer_norm_backward_weight(device, rows, width, x.data(), mean.data(), rstd.data(), dy.data(), dgain.data(),
                                         dbias.data(), true);
     std::vector<double> want_y(rows * width), want_dx(rows * width), want_dgain(width, 1), want_dbias(width, 2);
@@ -82,7 +88,7 @@ TEST_CASE_TEMPLATE("norms of a team of lanes", T, float, bfloat16, double) {
     std::vector<A> root(rows), dgain2(width);
     kernels::rms_norm_forward(device, rows, width, x.data(), gain.data(), y.data(), root.data(), 1e-5);
     dx = dy;
-    kernels::rms_norm_backward_input(device, rows, width, x.data(), gain.data(), root.data(), dx.data(), dx.data(), false);
+    kernels::rms_norm_backward_input(device, rows, width, x.data(), gain.data(), root.data(), dx.data(), dx.data());
     kernels::rms_norm_backward_weight(device, rows, width, x.data(), root.data(), dy.data(), dgain2.data(), false);
     std::fill(want_dgain.begin(), want_dgain.end(), 0);
     for (std::size_t r = 0; r < rows; ++r) {
