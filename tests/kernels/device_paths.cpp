@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What kernels do where memory is not the host's, run on the host: the space of this program is declared to be none, so the
-// loops, teams and fallbacks meant for GPUs are compiled and compared with those for hosts and with formulas.
+// loops, teams and fallbacks meant for GPUs are compiled and compared with those for hosts and with formulas. A row is computed
+// by 32 lanes in random orders; golden/device_paths has Kokkos' own teams.
 #include <Kokkos_Core.hpp>
 
 #include <weft/device/parallel_for.hpp>
@@ -21,6 +22,7 @@ void weft::detail::run_on_host(Device<HostLoops>&, Traffic, const HostLoop& loop
 }
 
 #include "kernels/support.hpp"
+#include "support/warp.hpp"
 
 #include <weft/kernels/activation.hpp>
 #include <weft/kernels/attention.hpp>
@@ -540,4 +542,9 @@ TEST_CASE_TEMPLATE("products without a library, angles without a table, sums in 
   const double angle = 1000 * std::pow(10000.0, -2.0 * 1 / 4);
   CHECK(std::abs(double(turned[2 * 8 + 1]) - (double(x[2 * 8 + 1]) * std::cos(angle) - double(x[2 * 8 + 3]) * std::sin(angle))) <
         0.02);
+}
+
+TEST_CASE("lanes came to every place where others waited for them") {
+  for (const std::string& error : weft_test::Warp::errors()) MESSAGE(error);
+  CHECK(weft_test::Warp::errors().empty());
 }
