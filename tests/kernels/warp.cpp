@@ -11,8 +11,6 @@ inline constexpr bool weft::detail::on_host<Kokkos::DefaultExecutionSpace> = fal
 #include "kernels/support.hpp"
 #include "support/warp.hpp"
 
-#include <weft/kernels/attention_merge.hpp>
-
 using namespace kernels_test;
 using weft_test::Warp;
 namespace kernels = weft::kernels;
