@@ -17,6 +17,10 @@
 
 using namespace weft;
 
+// The program's own answer comes before the library's.
+static std::size_t found_cudnn = CUDNN_VERSION;
+extern "C" std::size_t CUDNNWINAPI cudnnGetVersion() { return found_cudnn; }
+
 static int failures = 0;
 #define CHECK(...)                                                          \
   do {                                                                      \
@@ -139,7 +143,10 @@ static void without_a_gpu() {
   REFUSES(UsageError, "cuda: no", require_gpu(machine));
   REFUSES(CudaError, "cublasLtCreate failed", gpu::Blas blas);
   REFUSES(CudaError, "cudnnCreate failed", cudnn::Attention attention(false));
-  REFUSES(CudaError, "cuDNN 9.5 was found at run time: attention needs 9.8 or newer", cudnn::require_version(90502));
+  found_cudnn = 90502;  // its kernels add to sums of dq that nobody sets to zero
+  REFUSES(CudaError, "cuDNN 9.5 was found at run time: attention needs 9.8 or newer", cudnn::Attention attention(false));
+  found_cudnn = CUDNN_VERSION;
+  REFUSES(CudaError, "cuDNN 9.7 was found", cudnn::require_version(90799));
   cudnn::require_version(90800);
   REFUSES(CudaError, "cudaMallocHost failed", gpu::PinnedMemory memory(64));
   REFUSES(CudaError, "cudaStreamCreateWithFlags failed", gpu::SideCopy copy);
