@@ -224,6 +224,40 @@ void norms_with_sums() {
   }
 }
 
+/// A step of a ring: the second half of the queries against all keys, with float results.
+template <class T>
+void ring_step(const std::string& how, std::size_t kv_heads) {
+  const std::size_t sequences = 2, length = 128, heads = 4, head = 64, width = heads * head, kv = kv_heads * head;
+  const auto q = normal<T>(sequences * length * width, 1), keys = normal<T>(sequences * length * 2 * kv, 2),
+             gradient = normal<T>(sequences * length * width, 3);
+  const kernels::AttentionBlock block{.sequences = sequences,
+                                      .queries = length / 2,
+                                      .keys = length,
+                                      .query_step = length,
+                                      .key_step = length,
+                                      .statistic_step = length,
+                                      .heads = heads,
+                                      .kv_heads = kv_heads,
+                                      .head_width = head};
+  compare<T>("attention of a ring's step " + how + ", " + std::to_string(kv_heads) + " key-value heads", [&](auto& a) {
+    const std::size_t first = length / 2 * width;
+    const T *in_q = a.in(q) + first, *in_k = a.in(keys), *g = a.in(gradient) + first;
+    float *out = a.template out<float>(sequences * length * width), *dq = a.template out<float>(sequences * length * width),
+          *d_keys = a.template out<float>(sequences * length * 2 * kv), *lse = a.template out<float>(sequences * heads * length);
+    for (float* array : {out, dq}) kernels::fill<float>(a.device(), sequences * length * width, array, 0.f);
+    kernels::fill<float>(a.device(), sequences * heads * length, lse, 0.f);
+    T* rounded = a.template out<T>(sequences * length * width);
+    const kernels::AttentionOperands<const T> in{
+        .q = in_q, .k = in_k, .v = in_k + kv, .q_stride = width, .k_stride = 2 * kv, .v_stride = 2 * kv};
+    kernels::attention_block_forward<T>(a.device(), block, in, kernels::StridedRows{out + first, width}, lse + length / 2);
+    kernels::cast<float, T>(a.device(), sequences * length * width, out, rounded);
+    kernels::attention_block_backward<T>(
+        a.device(), block, in, {rounded + first, width}, {g, width}, lse + length / 2,
+        kernels::AttentionOperands<float>{
+            .q = dq + first, .k = d_keys, .v = d_keys + kv, .q_stride = width, .k_stride = 2 * kv, .v_stride = 2 * kv});
+  });
+}
+
 template <class T>
 void cases() {
   using A = accumulate_t<T>;
@@ -398,6 +432,10 @@ int main(int argc, char** argv) {
     for (const auto bits : {cudnn::Bits::vary, cudnn::Bits::same}) {
       cudnn::use_for_attention(world.device(), bits);
       masked_attention<bfloat16>("by Kokkos, since cuDNN is not asked for such masks");
+      for (const std::size_t kv_heads : {4, 2, 1}) {
+        ring_step<bfloat16>(bits == cudnn::Bits::same ? "by cuDNN with the same bits" : "by cuDNN", kv_heads);
+        ring_step<float16>(bits == cudnn::Bits::same ? "by cuDNN with the same bits" : "by cuDNN", kv_heads);
+      }
       for (const std::size_t kv_heads : {4, 2})
         for (const bool causal : {true, false}) {
           attention<bfloat16>(bits == cudnn::Bits::same ? "by cuDNN with the same bits" : "by cuDNN", kv_heads, causal);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What kernels do where memory is not the host's, run on the host: the space of this program is declared to be none, so the
-// loops, teams and fallbacks meant for GPUs are compiled and compared with those for hosts and with formulas.
+// loops, teams and fallbacks meant for GPUs are compiled and compared with those for hosts and with formulas. A row is computed
+// by 32 lanes in random orders; golden/device_paths has Kokkos' own teams.
 #include <Kokkos_Core.hpp>
 
 #include <weft/device/parallel_for.hpp>
@@ -22,15 +23,18 @@ void weft::detail::run_on_host(Device<HostLoops>&, Traffic, const HostLoop& loop
 
 #include "kernels/norm_sums.hpp"
 #include "kernels/support.hpp"
+#include "support/warp.hpp"
 
 #include <weft/kernels/activation.hpp>
 #include <weft/kernels/attention.hpp>
+#include <weft/kernels/attention_merge.hpp>
 #include <weft/kernels/cross_entropy.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/embedding.hpp>
 #include <weft/kernels/exact_sum.hpp>
 #include <weft/kernels/matmul.hpp>
 #include <weft/kernels/matmul_fused.hpp>
+#include <weft/kernels/move_rows.hpp>
 #include <weft/kernels/norm.hpp>
 #include <weft/kernels/optimizer.hpp>
 #include <weft/kernels/quantise.hpp>
@@ -456,6 +460,63 @@ TEST_CASE_TEMPLATE("attention without a library, whole and as merged blocks", T,
   check_close(wide_dk, want_dk, std::is_same_v<T, bfloat16> ? 4e3 : 4);  // `out` was rounded to bfloat16
 }
 
+TEST_CASE("two halves of the keys, merged, are attention over all of them; an unseen half counts for nothing") {
+  DefaultDevice device;
+  const std::size_t sequences = 2, length = 12, heads = 3, head = 40, width = heads * head, half = length / 2;
+  const auto q = normal<double>(sequences * length * width, 1), k = normal<double>(sequences * length * width, 2),
+             v = normal<double>(sequences * length * width, 3);
+  const auto attend = [&](std::size_t first, std::size_t keys, std::vector<double>& out, std::vector<double>& lse) {
+    out.assign(q.size(), 0), lse.assign(sequences * heads * length, 0);
+    const kernels::AttentionBlock block{.sequences = sequences,
+                                        .queries = length,
+                                        .keys = keys,
+                                        .key_step = length,
+                                        .heads = heads,
+                                        .kv_heads = heads,
+                                        .head_width = head};
+    kernels::attention_block_forward<double>(device, block,
+                                             {.q = q.data(),
+                                              .k = k.data() + first * width,
+                                              .v = v.data() + first * width,
+                                              .q_stride = width,
+                                              .k_stride = width,
+                                              .v_stride = width},
+                                             kernels::StridedRows{out.data(), width}, lse.data());
+    return block;
+  };
+  std::vector<double> want, want_lse, left, left_lse, right, right_lse;
+  const kernels::AttentionBlock block = attend(0, length, want, want_lse);
+  attend(0, half, left, left_lse);
+  attend(half, half, right, right_lse);
+  kernels::merge_attention<double>(device, block, right.data(), right_lse.data(), {left.data(), width}, left_lse.data());
+  check_close(left, want);
+  check_close(left_lse, want_lse);
+  const std::vector<double> unseen(right_lse.size(), -INFINITY);
+  kernels::merge_attention<double>(device, block, right.data(), unseen.data(), {left.data(), width}, left_lse.data());
+  check_close(left, want);
+  std::vector<double> empty_lse = unseen, empty(left.size(), 7.0);
+  kernels::merge_attention<double>(device, block, want.data(), want_lse.data(), {empty.data(), width}, empty_lse.data());
+  check_close(empty, want);
+  check_close(empty_lse, want_lse);
+}
+
+TEST_CASE_TEMPLATE("gradients of the heads of a group are added into rows with room between them", A, float, double) {
+  DefaultDevice device;
+  const std::size_t sequences = 2, rows = 3, step = 5, kv_heads = 2, head = 12, stride = 2 * kv_heads * head;
+  for (const std::size_t group : {1, 2, 5}) {
+    const auto from = normal<A>(sequences * rows * kv_heads * group * head, 1);
+    std::vector<A> got(sequences * step * stride, A(7));
+    std::vector<double> want(got.size(), 7);
+    for (std::size_t i = 0; i < sequences * rows * kv_heads * head; ++i) {
+      const std::size_t column = i % head, kv_head = i / head % kv_heads, row = i / head / kv_heads;
+      double& sum = want[(row / rows * step + row % rows) * stride + kv_head * head + column] = 0;
+      for (std::size_t g = 0; g < group; ++g) sum += double(from[(i / head * group + g) * head + column]);
+    }
+    kernels::sum_heads(device, sequences, rows, step, kv_heads, group, head, from.data(), got.data(), stride);
+    check_close(got, want);
+  }
+}
+
 // A library that says what it was asked, and takes every second call.
 struct Recorder final : kernels::detail::AttentionLibrary {
   int forwards = 0, backwards = 0;
@@ -586,4 +647,9 @@ TEST_CASE_TEMPLATE("products without a library, angles without a table, sums in 
   const double angle = 1000 * std::pow(10000.0, -2.0 * 1 / 4);
   CHECK(std::abs(double(turned[2 * 8 + 1]) - (double(x[2 * 8 + 1]) * std::cos(angle) - double(x[2 * 8 + 3]) * std::sin(angle))) <
         0.02);
+}
+
+TEST_CASE("lanes came to every place where others waited for them") {
+  for (const std::string& error : weft_test::Warp::errors()) MESSAGE(error);
+  CHECK(weft_test::Warp::errors().empty());
 }
