@@ -275,7 +275,10 @@ inline void Process::look() {
     }
   }
   std::erase_if(flying_, [](const auto& running) { return running->stage == Running::Stage::complete; });
-  std::erase_if(retired_, [](const auto& comm) { return comm->retire(); });
+  std::erase_if(retired_, [this](const auto& comm) {  // a launched operation still asks its communicator for errors
+    const bool flies = std::any_of(flying_.begin(), flying_.end(), [&](const auto& running) { return running->comm == comm; });
+    return !flies && comm->retire();
+  });
 }
 
 /// The watching thread: aborts if an operation passed its deadline or failed.
