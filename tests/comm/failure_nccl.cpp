@@ -181,26 +181,32 @@ TEST_CASE("ranks that share a GPU are hosts of their own to NCCL, each in its pr
 }
 
 TEST_CASE("what a stream still waits for is done before a rank's communicators end") {
-  std::vector<std::unique_ptr<OfDevice>> x;
-  for (int rank = 0; rank < 2; ++rank) {
-    x.push_back(std::make_unique<OfDevice>(10));
-    x.back()->fill(1.0f);
+  const fake_nccl::Schedule usual = fake_nccl::schedule();
+  const int aborted = fake_nccl::aborted();
+  for (unsigned seed = 1; seed <= 8; ++seed) {
+    // Slowly: kernels have ended for a while when the events after them are done.
+    fake_nccl::schedule() = {.order = fake_nccl::Schedule::Order::random, .seed = seed, .longest_us = 10000};
+    std::vector<std::unique_ptr<OfDevice>> x;
+    for (int rank = 0; rank < 2; ++rank) {
+      x.push_back(std::make_unique<OfDevice>(10));
+      x.back()->fill(1.0f);
+    }
+    comm::run_threads(2, [&](const Communicator& host) {
+      const Communicator c = comm::nccl::over(host, {.deadline = Seconds(20)});
+      DeviceSpace own;
+      const CudaStream stream;
+      own.stream = stream.get();
+      auto kernel = std::make_shared<fake_nccl::Block>(stream.get());
+      std::thread([kernel] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        kernel->release();
+      }).detach();
+      c.all_reduce(own, x[std::size_t(host.rank())]->elements);
+    });
+    for (const auto& buffer : x) CHECK(buffer->at(3) == 2.0f);
   }
-  const int before = fake_nccl::aborted();
-  comm::run_threads(2, [&](const Communicator& host) {
-    const Communicator c = comm::nccl::over(host, {.deadline = Seconds(20)});
-    DeviceSpace own;
-    const CudaStream stream;
-    own.stream = stream.get();
-    auto kernel = std::make_shared<fake_nccl::Block>(stream.get());
-    std::thread([kernel] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      kernel->release();
-    }).detach();
-    c.all_reduce(own, x[std::size_t(host.rank())]->elements);
-  });
-  for (const auto& buffer : x) CHECK(buffer->at(3) == 2.0f);
-  CHECK(fake_nccl::aborted() == before);
+  fake_nccl::schedule() = usual;
+  CHECK(fake_nccl::aborted() == aborted);
   CHECK(fake_nccl::alive() == 0);
 }
 
@@ -278,11 +284,45 @@ TEST_CASE("after an abort no result is used: what flew, what the host reduces, a
       std::vector<float> loss(1, 1.0f);
       CHECK_THROWS_AS(alone.all_reduce(loss), CommunicationError);
       CHECK_THROWS_AS((void)alone.all_reduce_async(loss), CommunicationError);
+      CHECK_THROWS_AS((void)world.all_reduce_async(loss), CommunicationError);
       CHECK_THROWS_AS(alone.barrier(), CommunicationError);
       CHECK_THROWS_AS(alone.check(), CommunicationError);
     }
     host.barrier();
   });
+  CHECK(fake_nccl::alive() == 0);
+}
+
+TEST_CASE("an abort while the host's ranks reduce: what they return is not used, however it was waited for") {
+  enum class How { executed, waited, tested };
+  for (const How how : {How::executed, How::waited, How::tested}) {
+    CAPTURE(int(how));
+    comm::run_threads(2, [&](const Communicator& host) {
+      const Communicator c = comm::nccl::over(host, {.deadline = Seconds(0.3)});
+      std::vector<float> loss(1, 1.0f);
+      if (host.rank() == 0) {
+        DeviceSpace own;
+        const CudaStream stream;
+        own.stream = stream.get();
+        OfDevice x(10);
+        x.fill(1.0f);
+        c.all_reduce(own, x.elements);  // only the stream waits: the watching thread aborts
+        if (how == How::executed) {
+          CHECK_THROWS_AS(c.all_reduce(loss), CommunicationError);
+        } else {
+          Request request = c.all_reduce_async(loss);
+          if (how == How::tested) std::this_thread::sleep_for(std::chrono::milliseconds(900));  // the other rank has come
+          if (how == How::tested) CHECK_THROWS_AS((void)request.test(), CommunicationError);
+          else CHECK_THROWS_AS(request.wait(), CommunicationError);
+        }
+      } else {
+        std::this_thread::sleep_for(std::chrono::milliseconds(600));
+        c.all_reduce(loss);
+      }
+      host.barrier();
+    });
+  }
+  CHECK(fake_nccl::take_reports().empty());
   CHECK(fake_nccl::alive() == 0);
 }
 

@@ -43,6 +43,7 @@ struct Schedule {
   };
   Order order = Order::random;
   unsigned seed = 1;
+  unsigned longest_us = 200;  ///< of random whiles
 };
 Schedule& schedule();  ///< to be changed while no stream has work
 

@@ -174,7 +174,8 @@ ncclResult_t refuse(ncclResult_t code, const char* why) {
 
 /// True if the communicator is gone: using it is a report.
 bool gone(ncclComm_t comm, const char* function) {
-  if (comm->ended == nullptr) return false;
+  if (comm != nullptr && comm->ended == nullptr) return false;
+  if (comm == nullptr) return last_error = "no communicator", true;
   report(std::string(function) + " on a communicator that was " + comm->ended);
   last_error = "no such communicator";
   return true;
@@ -350,7 +351,6 @@ ncclResult_t submit(std::vector<Operation> operations) {
 
 ncclResult_t take(Operation op) {
   ncclComm_t comm = op.comm;
-  if (comm == nullptr) return refuse(ncclInvalidArgument, "no communicator");
   if (gone(comm, name_of(op.kind))) return ncclInvalidArgument;
   if (comm->pending) return refuse(ncclInvalidArgument, "the communicator is not ready: its last call returned ncclInProgress");
   if (comm->finalized) return refuse(ncclInvalidUsage, "the communicator is finalized");

@@ -66,7 +66,7 @@ void random_delay(unsigned salt) {
   if (schedule().order == Schedule::Order::eager) return;
   std::minstd_rand random(schedule().seed * 7919 + salt);
   random.discard(3);
-  std::this_thread::sleep_for(std::chrono::microseconds(random() % 200));
+  std::this_thread::sleep_for(std::chrono::microseconds(random() % schedule().longest_us));
 }
 
 Stream::Stream(int d) : number(++streams_made), device(d), random_(schedule().seed * 104729 + unsigned(number)) {}
@@ -119,7 +119,7 @@ void Stream::pause(std::unique_lock<std::mutex>& lock) {
   if (schedule().order == eager) return;
   const bool lazily = schedule().order == lazy;
   const auto draw = random_();
-  const auto while_ = std::chrono::microseconds(lazily ? 500 : draw % 2 == 0 ? 0 : draw / 2 % 200);
+  const auto while_ = std::chrono::microseconds(lazily ? 500 : draw % 2 == 0 ? 0 : draw / 2 % schedule().longest_us);
   const std::uint64_t next = done_ + 1;
   if (while_.count() != 0) changed_.wait_for(lock, while_, [&] { return lazily && demanded_ >= next; });
 }
