@@ -117,6 +117,7 @@ void launch(cudaStream_t stream, std::string name, std::vector<Range> reads, std
             std::function<void()> run) {
   enqueue(stream, {std::move(name), std::move(run), std::move(reads), std::move(writes)}, this_host_thread());
 }
+std::uint64_t given(cudaStream_t stream) { return queue(stream).works->given(); }
 bool waits_for(cudaStream_t stream, const void* written) {
   Clock clock = queue(stream).works->clock();
   std::lock_guard lock(clocks_mutex());

@@ -14,6 +14,7 @@
 #include <nccl.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -73,6 +74,8 @@ T* seen(T* on_device) {
 /// True if what is given to the stream now comes after the last writes of these bytes. A computation is independent of a
 /// communication while this is false.
 bool waits_for(cudaStream_t stream, const void* written);
+/// The number of tasks that the stream was given so far, waits for events among them.
+std::uint64_t given(cudaStream_t stream);
 
 /// A kernel that runs until `release` on this stream.
 class Block {

@@ -89,6 +89,10 @@ Clock Stream::clock() const {
   std::lock_guard order(clocks_mutex());
   return clock_;
 }
+std::uint64_t Stream::given() const {
+  std::lock_guard lock(mutex_);
+  return given_;
+}
 bool Stream::drain(double seconds) {
   std::unique_lock lock(mutex_);
   const std::uint64_t until = given_;

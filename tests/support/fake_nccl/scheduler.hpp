@@ -38,6 +38,7 @@ class Stream {
   /// Orders what comes next after `other`.
   void come_after(const Clock& other);
   Clock clock() const;
+  std::uint64_t given() const;
   /// Waits until everything given so far is done, at most for `seconds` (negative: for ever); false if it is not.
   bool drain(double seconds = -1);
   /// What is to be done is wanted now.
