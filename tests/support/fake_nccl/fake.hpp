@@ -8,6 +8,7 @@
 //   clocks.hpp     which work comes after which: races are found from the calls alone
 //   memory.hpp     blocks that the host cannot touch, their garbage, and the accesses of tasks
 //   scheduler.hpp  streams that work at once, after random whiles or as late as possible; waits for a whole GPU
+//   room.hpp       kernels that a GPU has room for
 //   reports.hpp    what was found
 //   cuda.cpp       the runtime's functions        nccl.cpp    NCCL's
 

@@ -20,6 +20,7 @@
 #include <weft/comm/reduce.hpp>
 
 #include "support/fake_nccl/internal.hpp"
+#include "support/fake_nccl/room.hpp"
 
 namespace fake_nccl {
 namespace {
@@ -98,37 +99,6 @@ std::shared_ptr<Life> make_life(std::shared_ptr<Clique> clique, int rank, int de
   life->device = device;
   return life;
 }
-
-/// The room of each GPU for NCCL's kernels, in the order in which they start: each occupies multiprocessors until it ends.
-struct Room {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::map<int, std::deque<const void*>> kernels;  // running, then waiting for room
-};
-Room& room() {
-  static auto* const room = new Room;
-  return *room;
-}
-class Occupied {
- public:
-  explicit Occupied(const Life& life) : device_(life.device) {
-    std::unique_lock lock(room().mutex);
-    auto& kernels = room().kernels[device_];
-    kernels.push_back(this);
-    room().changed.wait(lock, [&] {
-      const auto before = std::find(kernels.begin(), kernels.end(), this) - kernels.begin();
-      return life.aborted || before < machine().kernels;
-    });
-  }
-  ~Occupied() {
-    std::lock_guard lock(room().mutex);
-    std::erase(room().kernels[device_], this);
-    room().changed.notify_all();
-  }
-
- private:
-  int device_;
-};
 
 /// What an abort has ended is known by all threads of the rank: they hear of the failure.
 void wait_for_abort(int device) {
@@ -247,7 +217,7 @@ void carry_out(const std::vector<const Operation*>& all) {
 /// One group of calls of one communicator, as its kernel.
 void kernel(const std::shared_ptr<Life>& life, const std::vector<Operation>& operations) {
   Clique& clique = *life->clique;
-  const Occupied occupied(*life);
+  const Occupied occupied(life->device, life->aborted);
   std::unique_lock lock(clique.mutex);
   const auto leave_in_pieces = [&](const Operation& op) {
     leave_undefined(written_by(op, life->rank, clique.size), name_of(op.kind));
@@ -497,10 +467,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     life->aborted = true;
     life->clique->changed.notify_all();
   }
-  {
-    std::lock_guard lock(room().mutex);
-    room().changed.notify_all();
-  }
+  Occupied::notice_aborts();
   while (comm->life->launching != 0) std::this_thread::yield();
   end(comm, "aborted");
   ++abortions;
