@@ -25,12 +25,13 @@
 #include <weft/comm/nccl/running.hpp>
 #include <weft/comm/stop.hpp>
 #include <weft/core/text.hpp>
+#include <weft/device/cuda/shared_work.hpp>
 
 namespace weft::comm::nccl {
 
 class NcclGroup;
 
-class Process {
+class Process final : public gpu::SharedWork {
  public:
   struct Options {
     int rank = 0, device = 0;
@@ -51,6 +52,10 @@ class Process {
   FlightRecorder* recorder = &own_recorder;  ///< or that of the host's ranks: a rank has one
   std::vector<NcclGroup*> groups;
   Lane collectives;
+  bool frees = false;  ///< the rank waits because it gives memory back
+
+  /// Lets end what this rank has launched, and answers other ranks meanwhile.
+  void finish() override;
 
   /// Listens to the host backend's ranks, so that a wait for NCCL notices a failed rank. `host` is used for nothing else.
   void listen(Communicator host) {
@@ -85,6 +90,8 @@ class Process {
   void advance(Lane& lane);
   /// Checks the launched operations.
   void look();
+  /// An operation on the GPU, or null. What waits in a lane is not there yet.
+  std::shared_ptr<Running> launched() const { return flying_.empty() ? collectives.issuing() : flying_.front(); }
   bool idle() const { return collectives.waiting.empty(); }
 
   /// The reason why communication ended; every later operation throws it.
@@ -178,6 +185,7 @@ class Process {
                             ? "other ranks have not said what they call"
                             : "not launched, it waits for the other side or for earlier operations";
     return weft::detail::joined({"waited longer than the deadline of ", std::to_string(options_.deadline.count()), " s (", stage,
+                                 frees ? ", while this rank gives memory back, for which its GPU must be idle" : "",
                                  "); last operations: ", recorder->text()});
   }
   void launch(const Running& running, cudaStream_t stream) const;
@@ -275,7 +283,10 @@ inline void Process::look() {
     }
   }
   std::erase_if(flying_, [](const auto& running) { return running->stage == Running::Stage::complete; });
-  std::erase_if(retired_, [](const auto& comm) { return comm->retire(); });
+  std::erase_if(retired_, [this](const auto& comm) {  // a launched operation still asks its communicator for errors
+    const bool flies = std::any_of(flying_.begin(), flying_.end(), [&](const auto& running) { return running->comm == comm; });
+    return !flies && comm->retire();
+  });
 }
 
 /// The watching thread: aborts if an operation passed its deadline or failed.

@@ -22,7 +22,7 @@
 
 #include <weft/core/checked.hpp>
 #include <weft/core/text.hpp>
-#include <weft/device/cuda/runtime.hpp>
+#include <weft/device/cuda/shared_work.hpp>
 #include <weft/kernels/cuda/fastest.hpp>
 
 namespace weft::gpu {
@@ -192,7 +192,7 @@ class Blas {
   Blas& operator=(const Blas&) = delete;
   ~Blas() {
     plans_.clear();
-    cuda_report(cudaFree(workspace_), "cudaFree");
+    gpu::free_memory(workspace_);
     blas_report(cublasLtDestroy(handle_), "cublasLtDestroy");
   }
 
