@@ -134,8 +134,8 @@
                                                    const float*, float*);                                                       \
   KIND template void update_elements(Device<detail::Host>&, const UpdateArrays<float, float, 2>&, const AdamwElement<float>&,   \
                                      const GradientScale&);                                                                     \
-  KIND template void update_elements(Device<detail::Host>&, const UpdateArrays<float, float, 1>&, const SgdElement<float, true>&,\
-                                     const GradientScale&);                                                                     \
+  KIND template void update_elements(Device<detail::Host>&, const UpdateArrays<float, float, 1>&,                               \
+                                     const SgdElement<float, true>&, const GradientScale&);                                     \
   KIND template void route<float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const float*,     \
                                                 const float*, bool, float*, float*, std::int32_t*, float*);                     \
   KIND template void route_backward<float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t,          \
