@@ -105,8 +105,7 @@ int main(int argc, char** argv) {
 
     const std::vector<std::pair<std::string, Body>> all{
         {"LayerNorm", [=](auto& on) { kernels::layer_norm_forward(on, tokens, width, x, gain, bias, y, mean, rstd, 1e-5); }},
-        {"LayerNorm, dx",
-         [=](auto& on) { kernels::layer_norm_backward_input(on, tokens, width, x, gain, mean, rstd, y, dx, false); }},
+        {"LayerNorm, dx", [=](auto& on) { kernels::layer_norm_backward_input(on, tokens, width, x, gain, mean, rstd, y, dx); }},
         {"LayerNorm, dgain and dbias",
          [=](auto& on) { kernels::layer_norm_backward_weight(on, tokens, width, x, mean, rstd, y, wide, wide + width, false); }},
         {"residual", [=](auto& on) { kernels::add(on, tokens * width, x, y, dx); }},

@@ -93,7 +93,7 @@ class Warp {
   }
 
  private:
-  using Slot = std::array<std::byte, 64>;
+  using Slot = std::array<std::byte, 1024>;
   static constexpr std::size_t stack_bytes = std::size_t(64) << 10;
 
   Warp() {
@@ -154,7 +154,7 @@ class RowTeam<Kokkos::DefaultExecutionSpace> {
         const Sum both = f(i, count);
         sums.first += sum(both.first), sums.second += sum(both.second);
       });
-      sums = joined(sums);
+      sums = joined_over_lanes(sums);
       return Sum(V::first(V(sums.first), 1, A(0)), V::first(V(sums.second), 1, A(0)));
     } else {
       A total = 0;
@@ -179,7 +179,7 @@ class RowTeam<Kokkos::DefaultExecutionSpace> {
       part.raise(A(x[i]));
       part.total += Kokkos::exp(A(x[i]) - part.top);
     }
-    return joined(part);
+    return joined_over_lanes(part);
   }
   template <class F>
   void each(std::size_t n, const F& f) const {
@@ -191,6 +191,12 @@ class RowTeam<Kokkos::DefaultExecutionSpace> {
     A sum = 0;
     for (std::size_t i = lane_; i < n; i += std::size_t(weft_test::Warp::lanes)) f(i, sum);
     return added(sum);
+  }
+  template <class Value, class F>
+  Value joined(std::size_t n, const F& f) const {
+    Value mine;
+    for (std::size_t i = lane_; i < n; i += std::size_t(weft_test::Warp::lanes)) f(i, mine);
+    return joined_over_lanes(mine);
   }
   template <class A, class F>
   A largest(std::size_t n, A lowest, const F& f) const {
@@ -220,7 +226,7 @@ class RowTeam<Kokkos::DefaultExecutionSpace> {
     return warp_->reduce(mine, [](A& a, A b) { a += b; });
   }
   template <class Value>
-  Value joined(const Value& mine) const {
+  Value joined_over_lanes(const Value& mine) const {
     return warp_->reduce(mine, [](Value& a, const Value& b) { a.join(b); });
   }
 
