@@ -5,18 +5,11 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES AND PROJECT_IS_TOP_LEV
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release or RelWithDebInfo" FORCE)
 endif()
 
-# ccache, if it is there. Precompiled headers need its sloppiness; without the folder in the hash, a second clone hits too.
-find_program(WEFT_CCACHE ccache)
-if(WEFT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros
-      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${WEFT_CCACHE})
-endif()
-
 # Programs take weft::compiled, where it is built. Those that must see every definition (sanitizers of their own, the tests of the
 # header-only library) take weft_own_header_only.
 add_library(weft_own_header_only INTERFACE)
 target_link_libraries(weft_own_header_only INTERFACE weft::weft)
-target_compile_options(weft_own_header_only INTERFACE -Wall -Wextra $<$<BOOL:${WEFT_NATIVE}>:-march=native>)
+target_compile_options(weft_own_header_only INTERFACE -Wall -Wextra ${weft_device_errors} $<$<BOOL:${WEFT_NATIVE}>:-march=native>)
 # So much is instantiated that g++ spends 7 % of its time collecting garbage, unless it may use 1.5 GB before it begins.
 if(NOT Kokkos_ENABLE_CUDA)
   target_compile_options(weft_own_header_only INTERFACE $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=1500000>)

@@ -84,8 +84,8 @@ struct Data {
   std::size_t validation_size() const { return text ? text->validation().size() : validation->tokens(); }
 };
 
-/// The files that the options name, or weft's own text. Throws UsageError.
-inline Data read_data(const Options& o) {
+/// The files that the options name, or weft's own text in its checkout. Throws UsageError.
+inline Data read_data(const Options& o, const std::string& checkout) {
   Data data;
   if (o.of_tokens()) {
     auto training = std::make_shared<TokenFiles>(std::size_t(o.sequence));
@@ -106,9 +106,9 @@ inline Data read_data(const Options& o) {
     return data;
   }
   std::vector<std::filesystem::path> files(o.data.begin(), o.data.end());
-  if (files.empty()) files = weft::data::source_files(WEFT_SOURCE_FOLDER);
+  if (files.empty()) files = weft::data::source_files(checkout);
   if (files.empty())
-    throw weft::UsageError("data: the default corpus is weft's own text in '" WEFT_SOURCE_FOLDER
+    throw weft::UsageError("data: the default corpus is weft's own text in '" + checkout +
                            "', which is not there: give files with --data");
   data.text = std::make_shared<const weft::data::Corpus>(weft::data::Corpus::read(files, {o.validation_fraction}));
   data.text->require(std::size_t(o.sequence));

@@ -111,7 +111,7 @@ int run_program(const Options& defaults, int argc, char** argv) {
     options = parse(defaults, argc, argv);
     if (!options) return weft::runtime::detail::written(0, false);  // the list of options
     if (options->restarts) return supervise(*options, argc, argv, Ranks::launched());
-    data = read_data(*options);
+    data = read_data(*options, WEFT_SOURCE_FOLDER);
   } catch (...) {
     refused = std::current_exception();
   }

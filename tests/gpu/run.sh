@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # ./tests/run --gpu: kernels beside the host's, and small trainings, on one GPU; NCCL's operations and the parity of 2 and 4 ranks over
-# it (dense models and experts) on all, or on one that several processes share. Sourced by tests/run; installs nothing.
-. "$weft_source/cmake/gpu.sh"
+# it (dense models and experts) on all, or on one that several processes share. Sourced by tests/run after cmake/gpu.sh; installs nothing.
 
-gpu_programs "./tests/run --gpu" test_gpu_kernels=tests/gpu/kernels.cpp test_gpu_training=tests/gpu/training.cpp test_gpu_nccl=tests/comm/programs/nccl.cpp \
-  test_gpu_aborts=tests/gpu/aborts.cpp test_gpu_parity=tests/gpu/parity.cpp test_gpu_parity_experts=tests/gpu/parity_experts.cpp
+gpu_programs "./tests/run --gpu" "${weft_gpu_tests[@]}"
 status=0
 for program in test_gpu_kernels test_gpu_training; do
   say "$program"

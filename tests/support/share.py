@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run checks of a list that costs too much for each: the commit says which share, so that some runs together check all."""
+"""What a run checks of a list that costs too much for each: the commit says which share, so that some runs together check all.
+
+    python3 tests/support/share.py PARTS ITEM...       prints the share, for scripts of the shell
+"""
 import os
 import subprocess
+import sys
 
 
 def share_of(items, parts, turn=0):
@@ -10,3 +14,7 @@ def share_of(items, parts, turn=0):
     if os.environ.get("WEFT_TEST_LONG") == "1" or not commit:
         return items
     return items[(int(commit, 16) + turn) % parts :: parts]
+
+
+if __name__ == "__main__":
+    print(*share_of(sys.argv[2:], int(sys.argv[1])), sep="\n")

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include <weft/core/text.hpp>
@@ -104,8 +105,12 @@ Buckets<Exec>::Buckets(Communicator comm, Device<Exec>& device, const ModelOptio
     throw_error<UsageError>(
         {"ModelOptions::numerics.gradient is ", name_of(*options.numerics.gradient),
          ": DataParallel keeps gradients in the type in which they are added; leave it out, or use FullyShardedDataParallel"});
-  if (options.data.hook) make_hook_ = [factory = options.data.hook, &device] { return factory->make(device); };
-  else if (const auto narrow = options.numerics.reduce.narrow()) make_hook_ = [narrow, &device] { return narrow(device); };
+  // A hook is made for a World's device, as every wrapper is; weft::compiled holds this class for the host's memory in a program
+  // for GPUs, too.
+  if constexpr (std::is_same_v<Device<Exec>, DefaultDevice>) {
+    if (options.data.hook) make_hook_ = [factory = options.data.hook, &device] { return factory->make(device); };
+    else if (const auto narrow = options.numerics.reduce.narrow()) make_hook_ = [narrow, &device] { return narrow(device); };
+  }
   if (make_hook_) hook_ = make_hook_();
 }
 
