@@ -42,6 +42,7 @@ void weft::detail::run_on_host(Device<HostLoops>&, Traffic, const HostLoop& loop
 #include <weft/kernels/rope.hpp>
 #include <weft/kernels/routing.hpp>
 #include <weft/kernels/rows.hpp>
+#include <weft/tensor/to.hpp>
 
 using namespace kernels_test;
 namespace kernels = weft::kernels;
@@ -222,6 +223,43 @@ TEST_CASE("a matrix of one long row is spread over threads") {
       });
   CHECK(visits == std::vector<int>(n, 1));
   CHECK(rows == 0);
+}
+
+// A GPU has 100,000 threads and more: a launch with one for a row, or for a whole parameter, leaves most of them idle.
+TEST_CASE("a launch has a thread for every few elements, however few rows there are") {
+  DefaultDevice device;
+  weft::Rehearsal notes;
+  device.rehearse(notes);
+  constexpr std::size_t rows = 4, width = 4096, lanes = kernels::detail::row_lanes;
+  using T = bfloat16;
+  using A = float;
+  T* const none = nullptr;
+  A* const sums = nullptr;
+  const std::int32_t* const ids = nullptr;
+  const auto least = [&](const auto& kernel) {
+    notes.kernels.clear();
+    kernel();
+    REQUIRE(!notes.kernels.empty());
+    std::size_t threads = notes.kernels[0].least_threads;
+    for (const weft::Rehearsal::Kernels& one : notes.kernels) threads = std::min(threads, one.least_threads);
+    return threads;
+  };
+  CHECK(least([&] { kernels::initialise_normal(device, 1, rows * width, none, 5, 2, 7, 100, 1.0, 0.5); }) == rows * width);
+  CHECK(least([&] { kernels::initialise_uniform(device, 1, rows * width, none, 5, 2, 7, 100, 1.0, 0.5); }) == rows * width);
+  CHECK(least([&] { kernels::dropout(device, 1, width, none, none, 0.3, 9, 0, 0, width); }) >= width / 4);
+  CHECK(least([&] { kernels::swiglu_forward(device, rows, width, none, width, none, width, none); }) == rows * lanes);
+  CHECK(least([&] { kernels::swiglu_backward(device, rows, width, none, width, none, width, none, none, width, none, width); }) ==
+        rows * lanes);
+  CHECK(least([&] { kernels::gather_rows(device, rows, width, ids, 2, none, sums, none); }) == rows * lanes);
+  CHECK(least([&] { kernels::sum_places(device, rows, width, ids, 2, none, sums, none); }) == rows * lanes);
+  CHECK(least([&] { kernels::dot_places(device, rows, width, ids, 2, none, none, sums); }) >= rows * lanes);
+  CHECK(least([&] { kernels::embedding_forward(device, rows, width, ids, none, 0, 100, none); }) == rows * lanes);
+  CHECK(least([&] { kernels::row_sums(device, rows, width, none, A(1), sums); }) == rows * lanes);
+  CHECK(least([&] { kernels::multiply_column(device, rows, width, none, sums, none); }) >= rows * lanes);
+  CHECK(least([&] { kernels::add_row(device, rows, width, none, none, none); }) >= rows * lanes);
+  CHECK(least([&] { kernels::quantise(device, rows * width, none, static_cast<std::int8_t*>(nullptr), sums); }) ==
+        kernels::quantised_blocks(rows * width) * lanes);
+  CHECK(least([&] { weft::detail::copy_rows(device, 1, width, sums, rows * width, sums, width); }) == width);
 }
 
 TEST_CASE_TEMPLATE("rows by teams of lanes give what rows by threads give", T, float, bfloat16, double) {

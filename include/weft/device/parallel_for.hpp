@@ -96,11 +96,11 @@ auto by_argument(const Policy& policy) {
   return Kokkos::Experimental::require(policy, Kokkos::Experimental::WorkItemProperty::HintLightWeight);
 }
 
-/// Calls launch(), which launches a kernel of type Kernel on a device that is no host.
+/// Calls launch(), which launches a kernel of type Kernel with so many threads on a device that is no host.
 template <class Kernel, class Exec, class F>
-void launch_kernel(Device<Exec>& device, Traffic traffic, const F& launch) {
+void launch_kernel(Device<Exec>& device, Traffic traffic, std::size_t threads, const F& launch) {
   if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
-    return notes->launched(traffic);
+    return notes->launched(traffic, threads);
   launch_on<Kernel>(device.exec(), launch);
 }
 
@@ -115,7 +115,7 @@ requires(on_host<Exec>) void for_each_index(Device<Exec>& device, Traffic traffi
 template <class Exec, class F>
 requires(!on_host<Exec>) void for_each_index(Device<Exec>& device, Traffic traffic, std::size_t n, const F& f) {
   if (n != 0)
-    launch_kernel<F>(device, traffic, [&] {
+    launch_kernel<F>(device, traffic, n, [&] {
       Kokkos::parallel_for("weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n)),
                            f);
     });

@@ -46,6 +46,8 @@ struct RehearsedWork {
     std::string_view kind;
     std::uint64_t launches = 0;
     double bytes = 0;
+    /// Of the launch with the fewest threads, on devices that are no host: whether one thread does what many could. On a host 0.
+    std::size_t least_threads = 0;
   };
 
   double product_flops = 0;    ///< of matrix products and convolutions, two for each multiplication and addition
@@ -121,8 +123,8 @@ struct Rehearsal : RehearsedWork {
   void before_step(std::size_t rows);
   /// An optimizer has ended it.
   void stepped(const MemoryUse& use);
-  /// Notes a launch of a kernel.
-  void launched(const detail::Traffic& traffic);
+  /// Notes a launch of a kernel; `threads`: those of a device that is no host.
+  void launched(const detail::Traffic& traffic, std::size_t threads = 0);
   void product(double m, double n, double k, double bytes, DataType type) {
     ++products;
     product_flops += 2 * m * n * k;

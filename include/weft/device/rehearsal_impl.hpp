@@ -69,10 +69,11 @@ WEFT_COLD WEFT_INLINE void Rehearsal::stepped(const MemoryUse& use) {
   if (trace) trace->end_step();
 }
 
-WEFT_COLD WEFT_INLINE void Rehearsal::launched(const detail::Traffic& traffic) {
+WEFT_COLD WEFT_INLINE void Rehearsal::launched(const detail::Traffic& traffic, std::size_t threads) {
   std::size_t i = 0;
   while (i < kernels.size() && kernels[i].kind != traffic.kind) ++i;
-  if (i == kernels.size()) kernels.push_back({traffic.kind});
+  if (i == kernels.size()) kernels.push_back({.kind = traffic.kind, .least_threads = threads});
+  kernels[i].least_threads = std::min(kernels[i].least_threads, threads);
   ++launches;
   kernel_bytes += double(traffic.bytes);
   ++kernels[i].launches;

@@ -307,12 +307,14 @@ template <class Exec, class F>
 requires(on_host<Exec>) void for_each_row(Device<Exec>& device, Traffic traffic, std::size_t rows, const F& f) {
   for_each(device, traffic, rows, OneThreadBody<F>{f});
 }
+/// The lanes that compute a row on a GPU: a warp.
+inline constexpr std::size_t row_lanes = 32;
 template <class Exec, class F>
 requires(!on_host<Exec>) void for_each_row(Device<Exec>& device, Traffic traffic, std::size_t rows, const F& f) {
   using Policy = typename RowTeam<Exec>::Policy;
-  const int lanes = std::min(32, Policy::vector_length_max()), rows_of_team = lanes == 32 ? 4 : 1;
+  const int lanes = std::min(int(row_lanes), Policy::vector_length_max()), rows_of_team = lanes == int(row_lanes) ? 4 : 1;
   if (rows != 0)
-    weft::detail::launch_kernel<RowTeamBody<Exec, F>>(device, traffic, [&] {
+    weft::detail::launch_kernel<RowTeamBody<Exec, F>>(device, traffic, rows * row_lanes, [&] {
       Kokkos::parallel_for(
           "weft",
           by_argument(Policy(device.exec(), int((rows + std::size_t(rows_of_team) - 1) / std::size_t(rows_of_team)), rows_of_team,
@@ -360,7 +362,7 @@ requires(!on_host<Exec>) void sum_blocks(Device<Exec>& device, Traffic traffic, 
   const auto body = KOKKOS_LAMBDA(std::size_t b, double& total) {
     total += f(b * block, (b + 1) * block < n ? (b + 1) * block : n);
   };
-  weft::detail::launch_kernel<decltype(body)>(device, traffic, [&] {
+  weft::detail::launch_kernel<decltype(body)>(device, traffic, (n + block - 1) / block, [&] {
     Kokkos::parallel_reduce(
         "weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, (n + block - 1) / block)),
         body, result);
