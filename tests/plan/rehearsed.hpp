@@ -32,15 +32,26 @@ struct Seen {
   RehearsedWork work;  // messages and FLOPs of a real rank
 };
 
+template <class Model>
+inline constexpr bool of_fields = requires(const typename Model::Config& config) {
+  Model::make_batch(config, 0, 0, 1, 1);
+};
+template <class Model>
+inline constexpr bool of_experts = requires(const typename Model::Config& config) {
+  config.experts;
+};
+/// The mesh of weft's own models, and of stacks of fields. A Module with a loss has no pipeline: Mesh<dp, tp>.
+template <class Model>
+using GridOf =
+    std::conditional_t<of_fields<Model>, Mesh<dp, tp, pp>,
+                       std::conditional_t<of_experts<Model>, Mesh<dp, cp, tp, pp, ep, etp, edp>, Mesh<dp, cp, tp, pp>>>;
+
 // Two steps and an evaluation, as a program would do them.
-template <class Composition>
+template <class Composition, class Grid = GridOf<typename Composition::model_type>>
 Seen train(World& world, typename Composition::Config config, const Case& c) {
   if constexpr (requires { config.recompute; }) config.recompute = c.recompute;
   using Model = typename Composition::model_type;
-  constexpr bool fields = requires { Model::make_batch(config, 0, 0, 1, 1); };
-  constexpr bool experts = requires { config.experts; };
-  using Grid = std::conditional_t<fields, Mesh<dp, tp, pp>,
-                                  std::conditional_t<experts, Mesh<dp, cp, tp, pp, ep, etp, edp>, Mesh<dp, cp, tp, pp>>>;
+  constexpr bool fields = of_fields<Model>, experts = of_experts<Model>;
   Degrees degrees{.tp = c.tp, .pp = c.pp};
   if constexpr (experts) degrees.ep = c.ep, degrees.etp = c.etp;
   if constexpr (!fields) degrees.cp = c.cp;
@@ -90,7 +101,7 @@ inline std::string name_of(const Case& c) {
 }
 
 /// Compares every rank of a real run with its rehearsal.
-template <class Composition>
+template <class Composition, class Grid = GridOf<typename Composition::model_type>>
 void check(const typename Composition::Config& config, const Case& c, double expert_skew = 1) {
   const int world = int(c.world());
   std::vector<Seen> real(c.world());
@@ -98,7 +109,7 @@ void check(const typename Composition::Config& config, const Case& c, double exp
     Rehearsal counts;
     of_threads.device().count(counts);
     World rank(counted(of_threads.communicator(), counts), of_threads.device());
-    Seen seen = train<Composition>(rank, config, c);
+    Seen seen = train<Composition, Grid>(rank, config, c);
     seen.work = counts;
     real[std::size_t(rank.rank())] = std::move(seen);
   });
@@ -107,7 +118,7 @@ void check(const typename Composition::Config& config, const Case& c, double exp
     const Seen& there = real[std::size_t(rank)];
     Seen seen;
     const Rehearsal notes = rehearse({.rank = rank, .ranks = world, .expert_skew = expert_skew},
-                                     [&](World& alone) { seen = train<Composition>(alone, config, c); });
+                                     [&](World& alone) { seen = train<Composition, Grid>(alone, config, c); });
     INFO(name_of(c) << ", rank " << rank);
     for (std::size_t category = 0; category < weft::detail::memory_categories; ++category)
       CHECK(seen.use.by_category[category] == there.use.by_category[category]);
@@ -119,7 +130,7 @@ void check(const typename Composition::Config& config, const Case& c, double exp
     CHECK(notes.attentions == there.work.attentions);
     CHECK(notes.attention_flops == there.work.attention_flops);
     const Rehearsal early = rehearse({.rank = rank, .ranks = world, .early = true, .expert_skew = expert_skew},
-                                     [&](World& alone) { (void)train<Composition>(alone, config, c); });
+                                     [&](World& alone) { (void)train<Composition, Grid>(alone, config, c); });
     CHECK(early.peak <= there.peak);
     CHECK(there.peak <= notes.peak);
     if (std::getenv("SHOW"))
