@@ -94,20 +94,24 @@ Rehearsal llama(std::size_t layers, int ranks, bool update) {
 }
 
 void print(const char* title, const Rehearsal& block, const Rehearsal& step) {
-  std::printf("\n## %s\n\n| | block: launches | MB | step: launches | MB | share of the bytes, %% |\n|---|---|---|---|---|---|\n",
-              title);
+  std::printf(
+      "\n## %s\n\n| | block: launches | MB | step: launches | MB | share of the bytes, %% | fewest threads "
+      "|\n|---|---|---|---|---|---|---|\n",
+      title);
   for (const Rehearsal::Kernels& one : step.kernels) {
     if (one.launches == 0) continue;
     const Rehearsal::Kernels of_block = block.of(one.kind);
-    std::printf("| %s | %.0f | %.1f | %.0f | %.1f | %.1f |\n", std::string(one.kind).c_str(), double(of_block.launches),
-                of_block.bytes / 1e6, double(one.launches), one.bytes / 1e6, 100 * one.bytes / step.kernel_bytes);
+    const std::string threads = one.least_threads == 0 ? "a library's" : std::to_string(one.least_threads);
+    std::printf("| %s | %.0f | %.1f | %.0f | %.1f | %.1f | %s |\n", std::string(one.kind).c_str(), double(of_block.launches),
+                of_block.bytes / 1e6, double(one.launches), one.bytes / 1e6, 100 * one.bytes / step.kernel_bytes,
+                threads.c_str());
   }
-  std::printf("| all | %.0f | %.1f | %.0f | %.1f | 100 |\n", double(block.launches), block.kernel_bytes / 1e6,
+  std::printf("| all | %.0f | %.1f | %.0f | %.1f | 100 | |\n", double(block.launches), block.kernel_bytes / 1e6,
               double(step.launches), step.kernel_bytes / 1e6);
   for (const Rehearsal::Messages& one : step.messages)
     if (one.calls != 0) {
       const Rehearsal::Messages of_block = block.of(one.axis, one.operation);
-      std::printf("| messages: %s, %s | %.0f | %.1f | %.0f | %.1f | |\n", one.axis.c_str(), std::string(one.operation).c_str(),
+      std::printf("| messages: %s, %s | %.0f | %.1f | %.0f | %.1f | | |\n", one.axis.c_str(), std::string(one.operation).c_str(),
                   double(of_block.calls), of_block.bytes / 1e6, double(one.calls), one.bytes / 1e6);
     }
   std::printf("\nOne step: %.1f TFLOP in products, %.1f TFLOP in attention.\n", step.product_flops / 1e12,
