@@ -4,6 +4,7 @@
 // weft::compiled.
 
 #include <weft/core/inline.hpp>
+#include <weft/core/text.hpp>
 #include <weft/kernels/expert_assignments.hpp>
 
 namespace weft::detail {
