@@ -48,7 +48,7 @@ struct CUstream_st {
     std::unique_lock lock(mutex);
     idle.wait(lock, [&] { return tasks.empty() && !busy; });
   }
-  int device = 0;
+  int device = 0, priority = 0;
   CUgraph_st* recording = nullptr;  // of the thread that gives it work
 
  private:
@@ -131,6 +131,7 @@ CUstream_st& queue(cudaStream_t stream) {
 }  // namespace
 
 int device() { return current_device; }
+int priority_of(cudaStream_t stream) { return queue(stream).priority; }
 int device_of(cudaStream_t stream) { return stream == nullptr ? current_device : stream->device; }
 void enqueue(cudaStream_t stream, std::function<void()> task) {
   CUstream_st& on = queue(stream);
@@ -217,6 +218,16 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new CUstream_st;
   (*stream)->device = current_device;
   return cudaSuccess;
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = greatest_priority;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
+  const cudaError_t made = cudaStreamCreateWithFlags(stream, flags);
+  (*stream)->priority = priority;
+  return made;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete stream;

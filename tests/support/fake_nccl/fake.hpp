@@ -33,6 +33,8 @@ int alive();
 int streams();
 /// Communicators that were aborted so far.
 int aborted();
+/// Calls of NCCL on streams that are not of the highest priority.
+int late_calls();
 /// Aborts that waited for kernels which nothing would have ended.
 int hung_aborts();
 

@@ -86,7 +86,7 @@ struct Life {
   bool aborted = false;  // under the clique's mutex
 };
 
-std::atomic<int> living{0}, abortions{0}, hung{0};
+std::atomic<int> living{0}, abortions{0}, hung{0}, late{0};
 
 /// Kernels that run on each GPU: an abort waits for those of its own, as freeing memory does.
 struct Running {
@@ -144,6 +144,7 @@ namespace fake_nccl {
 
 int alive() { return living.load(); }
 int aborted() { return abortions.load(); }
+int late_calls() { return late.load(); }
 int hung_aborts() { return hung.load(); }
 
 namespace {
@@ -270,6 +271,7 @@ ncclResult_t take(Operation op) {
   if (comm->finalized) return refuse(ncclInvalidUsage, "the communicator is finalized");
   if (op.root < 0 || op.root >= comm->size) return refuse(ncclInvalidArgument, "no such rank");
   if (device_of(op.stream) != comm->device) return refuse(ncclInvalidUsage, "the stream is of another device");
+  if (priority_of(op.stream) != greatest_priority) ++late;
   const std::size_t n = std::size_t(comm->size), bytes = op.count * width_of(op.type);
   const bool writes = op.kind != Kind::send && (op.kind != Kind::reduce || op.root == comm->life->rank);
   const bool reads = op.kind != Kind::receive && (op.kind != Kind::broadcast || op.root == comm->life->rank);

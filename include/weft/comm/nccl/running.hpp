@@ -105,7 +105,7 @@ struct Running {
 
 /// Operations that follow each other on one stream.
 struct Lane {
-  CudaStream stream;
+  CudaStream stream = CudaStream::of_highest_priority();
   std::deque<std::shared_ptr<Running>> waiting;  ///< not launched yet, in order
 };
 

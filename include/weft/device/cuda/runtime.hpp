@@ -122,6 +122,15 @@ class CudaEvent {
 class CudaStream {
  public:
   CudaStream() { cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
+  /// A stream whose blocks the GPU places before those of other streams as soon as some multiprocessors are free. For short work
+  /// that others wait for, such as communication: behind a large kernel of ordinary priority it would begin when that one ends.
+  static CudaStream of_highest_priority() {
+    int least = 0, greatest = 0;
+    cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    cudaStream_t stream = nullptr;
+    cuda_check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest), "cudaStreamCreateWithPriority");
+    return CudaStream(stream);
+  }
   CudaStream(CudaStream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
   CudaStream& operator=(CudaStream&& other) noexcept {
     std::swap(stream_, other.stream_);
@@ -135,6 +144,8 @@ class CudaStream {
   void wait() const { cuda_check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
  private:
+  explicit CudaStream(cudaStream_t stream) : stream_(stream) {}
+
   cudaStream_t stream_ = nullptr;
 };
 
