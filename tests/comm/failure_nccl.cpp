@@ -17,10 +17,13 @@
 #include <weft/mesh/mesh.hpp>
 #include <weft/runtime/run.hpp>
 
+#include "support/device_elements.hpp"
 #include "support/fake_nccl/internal.hpp"
 #include "support/on_device.hpp"
 
 using namespace weft;
+using weft_test::DeviceSpace;
+using weft_test::OfDevice;
 using weft_test::on_device;
 
 namespace {
@@ -73,25 +76,6 @@ struct Machine {
 };
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-/// Stands for Kokkos::Cuda: an execution space whose instances have a stream.
-struct DeviceSpace : Kokkos::DefaultExecutionSpace {
-  using execution_space = DeviceSpace;
-  cudaStream_t stream = nullptr;
-  cudaStream_t cuda_stream() const { return stream; }
-};
-
-/// Device memory as calls take it.
-struct OfDevice {
-  explicit OfDevice(std::size_t n)
-      : buffer(n * sizeof(float)), elements{DataType::float32, comm::MemoryKind::device, buffer.get(), n} {}
-  weft_test::DeviceBuffer buffer;
-  comm::Elements elements;
-  float at(std::size_t i) const { return reinterpret_cast<const float*>(buffer.get())[i]; }
-  void fill(float value) {
-    for (std::size_t i = 0; i < elements.count; ++i) reinterpret_cast<float*>(buffer.get())[i] = value;
-  }
-};
 
 }  // namespace
 
@@ -210,7 +194,7 @@ TEST_CASE("a collective that a rank never calls: aborted at the deadline, with r
     const Communicator world = comm::nccl::over(host, {.deadline = Seconds(0.3)});
     const Communicator c = on_device(world.split(0, 0, "dp"));
     std::vector<float> x(4, 1.0f);
-    c.all_reduce(x);
+    c.all_reduce(x, Reduction::max);  // connects
     if (host.rank() == 0) {
       seconds = seconds_of([&] {
         try {
@@ -247,11 +231,15 @@ TEST_CASE("after an abort no result is used: what flew, what the host reduces, a
   comm::run_threads(2, [&](const Communicator& host) {
     const Communicator world = comm::nccl::over(host, {.deadline = Seconds(0.3)});
     const Communicator dp = world.split(0, 0, "dp"), alone = world.split(host.rank(), 0, "alone");
+    DeviceSpace own;
+    const CudaStream stream;
+    own.stream = stream.get();
+    OfDevice x(10), y(10), z(10);
+    world.all_reduce(own, x.elements);  // connects
+    dp.all_reduce(own, y.elements);
+    stream.wait();
+    host.barrier();
     if (host.rank() == 0) {
-      DeviceSpace own;
-      const CudaStream stream;
-      own.stream = stream.get();
-      OfDevice x(10), y(10), z(10);
       x.fill(1.0f);
       world.all_reduce(own, x.elements);  // only the stream waits: the watching thread ends it
       Request flying = dp.all_reduce_async(own, y.elements);
@@ -269,6 +257,7 @@ TEST_CASE("after an abort no result is used: what flew, what the host reduces, a
     host.barrier();
   });
   CHECK(fake_nccl::hung_aborts() == hung);  // kernels of two communicators were in flight: aborted together
+  CHECK(fake_nccl::intrusions() == 0);
   CHECK(fake_nccl::alive() == 0);
 }
 

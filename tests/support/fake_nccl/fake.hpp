@@ -33,6 +33,12 @@ int alive();
 int streams();
 /// Communicators that were aborted so far.
 int aborted();
+/// Threads that NCCL started: one for each call of a communicator that does not block.
+int call_threads();
+/// Operations that the calling thread gave to NCCL.
+int own_calls();
+/// Communicators that were freed while a thread was inside a call of theirs.
+int intrusions();
 /// Calls of NCCL on streams that are not of the highest priority.
 int late_calls();
 /// Aborts that waited for kernels which nothing would have ended.

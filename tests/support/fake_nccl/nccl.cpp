@@ -2,6 +2,7 @@
 // NCCL's part of the test double. A collective is done by the rank that comes last to it, under the lock of its clique; a message
 // by its receiver. Both wait on their stream for the others, and leave when their communicator is aborted.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -69,8 +71,12 @@ struct Splitting {
   std::map<int, std::shared_ptr<struct Clique>> cliques;
 };
 
+/// What a connection belongs to: one of a kind of collective, or the messages from a rank to another.
+using Connection = std::array<std::size_t, 5>;
+
 struct Clique {
   std::mutex mutex;
+  std::map<Connection, std::set<int>> connecting;  // ranks that have come to make it
   std::condition_variable changed;
   int size = 0, joined = 0;
   std::map<std::uint64_t, Slot> slots;
@@ -84,9 +90,19 @@ struct Life {
   int rank = 0;
   int device = 0;
   bool aborted = false;  // under the clique's mutex
+  void abort() {
+    std::lock_guard lock(clique->mutex);
+    aborted = true;
+    clique->changed.notify_all();
+  }
+};
+/// Communicators that share resources: a parent with splitShare and its children. They have one flag for aborts.
+struct Family {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Life>> lives;
 };
 
-std::atomic<int> living{0}, abortions{0}, hung{0}, late{0};
+std::atomic<int> living{0}, abortions{0}, hung{0}, late{0}, started{0}, intruded{0};
 
 /// Kernels that run on each GPU: an abort waits for those of its own, as freeing memory does.
 struct Running {
@@ -119,7 +135,7 @@ void wait_for_kernels(int device) {
   if (!on.changed.wait_for(lock, std::chrono::seconds(2), [&] { return on.kernels[device] == 0; })) ++hung;
 }
 thread_local std::string last_error;
-thread_local int depth = 0;
+thread_local int depth = 0, calls_here = 0;
 thread_local std::vector<Operation> grouped;
 thread_local std::vector<int> aborting;
 
@@ -131,9 +147,22 @@ std::uint64_t next_id = 1;
 }  // namespace fake_nccl
 
 struct ncclComm {
-  ncclComm(std::shared_ptr<fake_nccl::Life> l, int n, int d) : life(std::move(l)), size(n), device(d) {}
+  ncclComm(std::shared_ptr<fake_nccl::Life> l, int n, int d, const ncclConfig_t& config,
+           std::shared_ptr<fake_nccl::Family> of = std::make_shared<fake_nccl::Family>())
+      : life(std::move(l)),
+        size(n),
+        device(d),
+        blocking(config.blocking != 0),
+        shares(config.splitShare == 1),
+        family(std::move(of)) {
+    std::lock_guard lock(family->mutex);
+    family->lives.push_back(life);
+  }
   std::shared_ptr<fake_nccl::Life> life;
   int size, device;
+  bool blocking, shares;
+  std::shared_ptr<fake_nccl::Family> family;
+  std::atomic<int> inside{0};  // calls that have not returned
   std::uint64_t collectives = 0, splits = 0;
   int polls = 0;                  // what goes on takes at least so many looks
   std::function<bool()> pending;  // what goes on; true once it is done
@@ -144,6 +173,9 @@ namespace fake_nccl {
 
 int alive() { return living.load(); }
 int aborted() { return abortions.load(); }
+int call_threads() { return started.load(); }
+int intrusions() { return intruded.load(); }
+int own_calls() { return calls_here; }
 int late_calls() { return late.load(); }
 int hung_aborts() { return hung.load(); }
 
@@ -247,7 +279,35 @@ void kernel(const std::shared_ptr<Life>& life, const std::vector<Operation>& ope
   }
 }
 
-/// Starts what a group holds: after a few looks at the communicators, as connections would take.
+/// Waits until every rank that a connection joins has come to make it. False if it was aborted.
+bool connect(ncclComm& comm, const std::vector<Operation>& operations) {
+  ++comm.inside;
+  const auto life = comm.life;
+  Clique& clique = *life->clique;
+  std::unique_lock lock(clique.mutex);
+  const auto connection_of = [&](const Operation& op) {
+    const bool message = op.kind == Kind::send || op.kind == Kind::receive;
+    const auto me = std::size_t(life->rank), other = std::size_t(op.root);
+    if (message) return Connection{1, op.kind == Kind::send ? me : other, op.kind == Kind::send ? other : me, 0, 0};
+    return Connection{std::size_t(op.kind) + 2, op.count, std::size_t(op.type), std::size_t(op.reduction), other};
+  };
+  for (const Operation& op : operations) clique.connecting[connection_of(op)].insert(life->rank);
+  clique.changed.notify_all();
+  clique.changed.wait(lock, [&] {
+    return life->aborted || std::all_of(operations.begin(), operations.end(), [&](const Operation& op) {
+             const auto connection = connection_of(op);
+             const std::size_t ranks = connection[0] > 1 ? std::size_t(clique.size) : connection[1] == connection[2] ? 1 : 2;
+             return clique.connecting[connection].size() == ranks;
+           });
+  });
+  const bool made = !life->aborted;
+  lock.unlock();
+  --comm.inside;
+  return made;
+}
+
+/// Starts what a group holds: after a few looks at the communicators, as connections would take; of those that block, after the
+/// connections.
 ncclResult_t submit(std::vector<Operation> operations) {
   std::map<ncclComm_t, std::vector<Operation>> by_comm;
   for (Operation& op : operations) {
@@ -255,13 +315,27 @@ ncclResult_t submit(std::vector<Operation> operations) {
     by_comm[op.comm].push_back(op);
   }
   for (auto& [comm, list] : by_comm) {
+    if (comm->blocking) {
+      if (!connect(*comm, list)) return refuse(ncclInternalError, "aborted");
+      const cudaStream_t stream = list.front().stream;
+      enqueue(stream,
+              [life = comm->life, list = std::make_shared<std::vector<Operation>>(std::move(list))] { kernel(life, *list); });
+      continue;
+    }
+    ++started;
     comm->polls = 2;
     comm->pending = [comm = comm, list = std::make_shared<std::vector<Operation>>(std::move(list))] {
       enqueue(list->front().stream, [life = comm->life, list] { kernel(life, *list); });
       return true;
     };
   }
-  return by_comm.empty() ? ncclSuccess : ncclInProgress;
+  return std::all_of(by_comm.begin(), by_comm.end(), [](const auto& of) { return of.first->blocking; }) ? ncclSuccess
+                                                                                                        : ncclInProgress;
+}
+
+void leave_family(ncclComm& comm) {
+  std::lock_guard lock(comm.family->mutex);
+  std::erase(comm.family->lives, comm.life);
 }
 
 ncclResult_t take(Operation op) {
@@ -271,6 +345,7 @@ ncclResult_t take(Operation op) {
   if (comm->finalized) return refuse(ncclInvalidUsage, "the communicator is finalized");
   if (op.root < 0 || op.root >= comm->size) return refuse(ncclInvalidArgument, "no such rank");
   if (device_of(op.stream) != comm->device) return refuse(ncclInvalidUsage, "the stream is of another device");
+  ++calls_here;
   if (priority_of(op.stream) != greatest_priority) ++late;
   const std::size_t n = std::size_t(comm->size), bytes = op.count * width_of(op.type);
   const bool writes = op.kind != Kind::send && (op.kind != Kind::reduce || op.root == comm->life->rank);
@@ -325,7 +400,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
     if (found == ids.end()) return refuse(ncclInvalidArgument, "no such id");
     clique = found->second;
   }
-  *comm = new ncclComm(std::make_shared<Life>(Life{clique, rank, device()}), size, device());
+  *comm = new ncclComm(std::make_shared<Life>(Life{clique, rank, device()}), size, device(), *config);
   ++living;
   {
     std::lock_guard lock(clique->mutex);
@@ -342,7 +417,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
   if (comm->pending) return refuse(ncclInvalidArgument, "the communicator is not ready: its last call returned ncclInProgress");
-  if (config == nullptr || config->blocking != 0) return refuse(ncclInvalidUsage, "a call that blocks");
+  if (comm->blocking) return refuse(ncclInvalidUsage, "a call that blocks");  // whether the new one blocks is its own affair
   const auto clique = comm->life->clique;
   const int rank = comm->life->rank, size = comm->size;
   const std::uint64_t number = ++comm->splits;
@@ -356,7 +431,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
     ++splitting.arrived;
   }
   comm->polls = 2;
-  comm->pending = [clique, number, rank, size, color, key, made, device = comm->device] {
+  comm->pending = [clique, number, rank, size, color, key, made, device = comm->device, config = *config,
+                   family = comm->shares ? comm->family : std::make_shared<Family>()] {
     std::lock_guard lock(clique->mutex);
     Splitting& splitting = clique->splittings[number];
     if (splitting.arrived < size) return false;
@@ -373,7 +449,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
       part = std::make_shared<Clique>();
       part->size = members;
     }
-    *made = new ncclComm(std::make_shared<Life>(Life{part, place, device}), members, device);
+    *made = new ncclComm(std::make_shared<Life>(Life{part, place, device}), members, device, config, family);
     ++living;
     return true;
   };
@@ -395,23 +471,26 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   if (comm->pending) return refuse(ncclInvalidArgument, "the communicator is not ready");
   if (std::exchange(comm->finalized, true)) return refuse(ncclInvalidUsage, "finalized twice");
+  if (comm->blocking) return ncclSuccess;
   comm->polls = 2;
   comm->pending = [] { return true; };
   return ncclInProgress;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (comm->pending) return refuse(ncclInvalidArgument, "the communicator is not ready");
+  if (comm->inside != 0) ++intruded;
+  leave_family(*comm);
   delete comm;
   --living;
   return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  if (comm->inside != 0) ++intruded;  // it is freed while another thread is in it
   {
-    const auto life = comm->life;
-    std::lock_guard lock(life->clique->mutex);
-    life->aborted = true;
-    life->clique->changed.notify_all();
+    std::lock_guard lock(comm->family->mutex);
+    for (const auto& life : comm->family->lives) life->abort();
   }
+  leave_family(*comm);
   const int device = comm->device;
   delete comm;
   --living;

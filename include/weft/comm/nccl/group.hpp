@@ -294,31 +294,21 @@ inline std::shared_ptr<Group> NcclGroup::split(int color, int key, std::string a
   if (const auto here = start({.operation = Operation::barrier})) here->wait();
   const std::shared_ptr<Group> host = host_->split(color, key, axis), control = host_->split(color, key, axis);
   auto comm = std::shared_ptr<Comm>();
-  if (comm_) {
-    const bool alone = host->size() == 1;
+  if (host->size() > 1) {
+    const ncclUniqueId id = shared_id(Communicator(host));
     const Running splitting({.operation = Operation::split}, axis_, rank(), size(), ++sequence_, 0);
-    until(splitting, [&] { return process_->idle(); });
     {
       std::lock_guard lock(process_->mutex);
-      process_->guarded(splitting, [&] {
-        comm = process_->adopt();
-        ncclConfig_t config = not_blocking();
-        nccl::check(ncclCommSplit(comm_->get(), alone ? NCCL_SPLIT_NOCOLOR : color, host->rank(), comm->address(), &config),
-                    "ncclCommSplit", comm_->get());
-      });
+      comm = process_->adopt();
+      process_->guarded(splitting, [&] { comm->connect(host->size(), id, host->rank()); });
     }
-    const auto made = [&](const Comm& of) {
+    until(splitting, [&] {
       return process_->guarded(splitting, [&] {
-        const ncclResult_t state = of.state();
-        if (state != ncclSuccess && state != ncclInProgress) nccl::check(state, "ncclCommSplit", of.get());
+        const ncclResult_t state = comm->state();
+        if (state != ncclInProgress) nccl::check(state, "ncclCommInitRankConfig", comm->get());
         return state == ncclSuccess;
       });
-    };
-    until(splitting, [&] { return made(*comm_) && (alone || made(*comm)); });
-    if (alone) {
-      std::lock_guard lock(process_->mutex);
-      process_->retire(std::exchange(comm, nullptr));
-    }
+    });
   }
   return std::make_shared<NcclGroup>(process_, std::move(comm), host, control, std::move(axis));
 }

@@ -64,7 +64,7 @@ class Process {
   void look_around() { (void)alarm_.test(); }
 
   std::shared_ptr<Comm> adopt() {
-    comms_.push_back(std::make_shared<Comm>());
+    comms_.push_back(std::make_shared<Comm>(options_.device));
     return comms_.back();
   }
   void retire(const std::shared_ptr<Comm>& comm) {
@@ -147,12 +147,14 @@ class Process {
   }
 
  private:
-  /// One group: an abort waits for the kernels of its GPU, and those of communicators that are not aborted yet would never end.
+  /// In groups: an abort waits for the kernels of its GPU, and those of communicators that are not aborted yet would never end.
   void abort_all() noexcept {
-    report(ncclGroupStart(), "ncclGroupStart");
-    for (const auto* list : {&comms_, &retired_})
-      for (const auto& comm : *list) comm->abort();
-    if (const ncclResult_t code = ncclGroupEnd(); code != ncclInProgress) report(code, "ncclGroupEnd");
+    for (const auto half : {&Comm::stop, &Comm::bury}) {
+      report(ncclGroupStart(), "ncclGroupStart");
+      for (const auto* list : {&comms_, &retired_})
+        for (const auto& comm : *list) (*comm.*half)();
+      report(ncclGroupEnd(), "ncclGroupEnd");
+    }
   }
   bool ready(const Running& running) {
     if (!running.comm) return true;
@@ -180,9 +182,13 @@ class Process {
     return weft::detail::joined({"waited longer than the deadline of ", std::to_string(options_.deadline.count()), " s (", stage,
                                  "); last operations: ", recorder->text()});
   }
-  void launch(const Running& running, cudaStream_t stream) const;
+  static void launch(const std::shared_ptr<Running>& running, cudaStream_t stream);
   static bool checked(Process& process, Running& running);
   void guard();
+
+  /// Of Running::work. NCCL's queue of work for a GPU is finite (1 MiB), and a call waits for room in it until kernels end, where
+  /// no deadline reaches it. This much fits.
+  static constexpr std::size_t most_work = 4096;
 
   Options options_;
   std::optional<Communicator> host_;
@@ -190,6 +196,7 @@ class Process {
   Request alarm_;  // a message that the previous rank sends at its end
   std::vector<std::shared_ptr<Comm>> comms_, retired_;
   std::vector<std::shared_ptr<Running>> flying_;
+  std::size_t work_ = 0;  // of those in flight
   std::vector<CudaEvent> spare_;
   std::optional<Failure> failure_;
   bool told_ = false, stop_ = false;
@@ -197,22 +204,14 @@ class Process {
   std::thread watchdog_;
 };
 
-inline void Process::launch(const Running& running, cudaStream_t stream) const {
-  const Call& call = running.call;
-  if (!is_point_to_point(call.operation))
-    return Launch(call, {running.comm ? running.comm->get() : nullptr, running.rank, running.size, stream}).run();
-  if (call.bytes() == 0) return;
-  if (!running.comm) {  // a message of a rank to itself: the receive copies
-    if (call.operation == Operation::recv)
-      cuda_check(cudaMemcpyAsync(call.output, running.own_message, call.bytes(), cudaMemcpyDeviceToDevice, stream),
-                 "cudaMemcpyAsync");
-    return;
-  }
-  GroupCall group;
-  if (call.operation == Operation::send)
-    nccl::send(group, call.input, call.bytes(), 1 - running.rank, running.comm->get(), stream);
-  else nccl::receive(group, call.output, call.bytes(), 1 - running.rank, running.comm->get(), stream);
-  group.end();
+inline void Process::launch(const std::shared_ptr<Running>& running, cudaStream_t stream) {
+  const Call& call = running->call;
+  if (running->comm)
+    return running->comm->call(Launch(call, {running->comm->get(), running->rank, running->size, stream}), running);
+  if (!is_point_to_point(call.operation)) return Launch(call, {nullptr, running->rank, running->size, stream}).run();
+  if (call.operation == Operation::recv && call.bytes() != 0)  // a message of a rank to itself: the receive copies
+    cuda_check(cudaMemcpyAsync(call.output, running->own_message, call.bytes(), cudaMemcpyDeviceToDevice, stream),
+               "cudaMemcpyAsync");
 }
 
 /// True if all ranks made the same call. Throws MismatchError that names two ranks if not.
@@ -241,9 +240,10 @@ inline void Process::advance(Lane& lane) {
         running.stage = queued;
       }
       if (running.stage == queued) {
+        if (work_ + running.work() > most_work && !flying_.empty()) return false;
         if (!ready(running)) return false;  // the communicator is still being made
         if (running.before) running.before->hold_back(lane.stream.get());
-        launch(running, lane.stream.get());
+        launch(head, lane.stream.get());
         running.stage = issuing;
       }
       if (!ready(running)) return false;  // ranks connect at their first operation
@@ -256,6 +256,7 @@ inline void Process::advance(Lane& lane) {
     if (!launched) return;
     lane.waiting.pop_front();
     flying_.push_back(head);
+    work_ += running.work();
   }
 }
 
@@ -264,6 +265,7 @@ inline void Process::look() {
     const bool done = guarded(*running, [&] { return running->after->done(); });
     if (done) {
       running->stage = Running::Stage::complete;
+      work_ -= running->work();
       recorder->complete(running->number);
       for (auto* used : {&running->before, &running->after})
         if (*used) {
