@@ -284,7 +284,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  if (event->state->graph != nullptr) return spoil();
+  if (event->state->graph != nullptr || being_recorded != nullptr) return spoil();
   std::lock_guard lock(event->state->mutex);
   return event->state->done == event->state->recorded ? cudaSuccess : cudaErrorNotReady;
 }
@@ -301,6 +301,10 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   being_recorded = stream->recording = new CUgraph_st;
   being_recorded->origin = stream;
   being_recorded->all.insert(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status = queue(stream).recording != nullptr ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {

@@ -90,6 +90,7 @@ struct Life {
   int rank = 0;
   int device = 0;
   bool aborted = false;  // under the clique's mutex
+  std::uint64_t collectives = 0;
   void abort() {
     std::lock_guard lock(clique->mutex);
     aborted = true;
@@ -163,7 +164,7 @@ struct ncclComm {
   bool blocking, shares;
   std::shared_ptr<fake_nccl::Family> family;
   std::atomic<int> inside{0};  // calls that have not returned
-  std::uint64_t collectives = 0, splits = 0;
+  std::uint64_t splits = 0;
   int polls = 0;                  // what goes on takes at least so many looks
   std::function<bool()> pending;  // what goes on; true once it is done
   bool finalized = false;
@@ -228,10 +229,12 @@ void carry_out(const std::vector<const Operation*>& all) {
 }
 
 /// One group of calls of one communicator, as its kernel.
-void kernel(const std::shared_ptr<Life>& life, const std::vector<Operation>& operations) {
+void kernel(const std::shared_ptr<Life>& life, std::vector<Operation> operations) {
   Clique& clique = *life->clique;
   const Counted counted(life->device);
   std::unique_lock lock(clique.mutex);
+  for (Operation& op : operations)  // here and not where it is called: a recorded call runs many times
+    if (op.kind != Kind::send && op.kind != Kind::receive) op.number = ++life->collectives;
   std::vector<std::unique_ptr<Message>> sent;
   for (const Operation& op : operations) {
     if (op.kind != Kind::send) continue;
@@ -311,7 +314,6 @@ bool connect(ncclComm& comm, const std::vector<Operation>& operations) {
 ncclResult_t submit(std::vector<Operation> operations) {
   std::map<ncclComm_t, std::vector<Operation>> by_comm;
   for (Operation& op : operations) {
-    if (op.kind != Kind::send && op.kind != Kind::receive) op.number = ++op.comm->collectives;
     by_comm[op.comm].push_back(op);
   }
   for (auto& [comm, list] : by_comm) {

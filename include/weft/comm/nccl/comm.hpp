@@ -70,16 +70,19 @@ class Comm {
     return state_of(operations_);
   }
 
+  /// True if the ranks are connected for this call, so that it waits for none of them.
+  bool connected(const Launch& launch) const {
+    bool all = true;
+    launch.for_each_connection([&](std::uint64_t connection) { all = all && connections_.contains(connection); });
+    return all;
+  }
   /// Gives a call to NCCL. It is on its stream once `state` is ncclSuccess: on return, unless it is the first with one of its
   /// connections. `owner` keeps alive what `launch` refers to.
   void call(const Launch& launch, std::shared_ptr<const void> owner) {
-    bool connected = true;
+    if (connected(launch)) return launch.run();
     launch.for_each_connection([&](std::uint64_t connection) {
-      if (connections_.contains(connection)) return;
-      connected = false;
       if (connections_.size() < most_connections) connections_.insert(connection);
     });
-    if (connected) return launch.run();
     in_thread([launch, owner = std::move(owner)] { launch.run(); });
   }
 

@@ -65,6 +65,11 @@ class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGr
   }
   std::unique_ptr<Pending> start(const Call& call) override;
   void check() override { require_unbroken({.operation = Operation::barrier}); }
+  void watch(const StreamOrder& order) override {
+    check();
+    std::lock_guard lock(process_->mutex);
+    if (order.stream != nullptr) process_->watch(static_cast<cudaStream_t>(order.stream(order.instance)));
+  }
   std::shared_ptr<Group> split(int color, int key, std::string axis) override;
 
  private:
@@ -254,24 +259,28 @@ inline std::unique_ptr<Pending> NcclGroup::start(const Call& call) {
   const std::uint64_t number = process_->recorder->begin(*flight_, sequence_, call);
   auto running = std::make_shared<Running>(call, axis_, rank(), size(), sequence_, number);
   if (process_->failed()) process_->refuse(*running);
+  bool recorded = false;
   process_->guarded(*running, [&] {
     if (call.order.stream != nullptr) {
       running->on_stream = true;
       running->stream = static_cast<cudaStream_t>(call.order.stream(call.order.instance));
       running->before = process_->event();
       running->before->record(running->stream);
+      recorded = is_recorded(running->stream);
     }
+    if (!is_point_to_point(call.operation)) running->comm = comm_;
+    if (recorded) return;
     if (is_point_to_point(call.operation)) {
       auto& pair = pairs_[call.root];
       if (!pair) pair = std::make_unique<Pair>(*process_, control_, call.root);
       pair->post(running);
     } else {
-      running->comm = comm_;
       if (process_->fingerprints() && size() > 1) start_check(*running);
       process_->collectives.waiting.push_back(running);
     }
   });
-  advance(*running);
+  if (recorded) process_->record(running);
+  else advance(*running);
   return std::make_unique<Started>(shared_from_this(), std::move(running));
 }
 

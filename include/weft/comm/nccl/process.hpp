@@ -83,6 +83,10 @@ class Process {
 
   /// Launches the operations of a lane that are ready.
   void advance(Lane& lane);
+  /// Puts an operation into the graph that its stream is recorded into. Throws UsageError if it cannot become part of one.
+  void record(const std::shared_ptr<Running>& running);
+  /// Watches what `stream` holds, a launch of a graph with operations that were recorded here.
+  void watch(cudaStream_t stream);
   /// Checks the launched operations.
   void look();
   bool idle() const { return collectives.waiting.empty(); }
@@ -198,6 +202,7 @@ class Process {
   std::vector<std::shared_ptr<Running>> flying_;
   std::size_t work_ = 0;  // of those in flight
   std::vector<CudaEvent> spare_;
+  std::shared_ptr<Running> last_recorded_;  // names a graph that is launched
   std::optional<Failure> failure_;
   bool told_ = false, stop_ = false;
   std::condition_variable changed_;
@@ -258,6 +263,45 @@ inline void Process::advance(Lane& lane) {
     flying_.push_back(head);
     work_ += running.work();
   }
+}
+
+inline void Process::record(const std::shared_ptr<Running>& running) {
+  const auto refuse_to = [&](const char* why) {
+    throw_error<UsageError>(
+        {"rank ", rank(), ", axis ", running->axis, ", ", describe(running->call), ": cannot be recorded into a graph: ", why});
+  };
+  if (is_point_to_point(running->call.operation))
+    refuse_to("the two ranks of a message agree on its order in each step, over the host");
+  for (const auto& earlier : flying_)
+    if (earlier->on_stream)
+      refuse_to("an earlier operation was not waited for, and launches of the graph would not come after it");
+  if (!idle()) refuse_to("earlier operations are not launched yet");
+  const Launch call(running->call,
+                    {running->comm ? running->comm->get() : nullptr, running->rank, running->size, collectives.stream.get()});
+  if (running->comm && !running->comm->connected(call))
+    refuse_to("it is the first of its kind, and ranks connect: run the step before it is recorded");
+  guarded(*running, [&] {
+    running->before->hold_back(collectives.stream.get());
+    call.run();
+    running->after.emplace().record(collectives.stream.get());
+  });
+  running->stage = Running::Stage::complete;  // nothing of it is left for the host, which may query no event of a recording
+  recorder->complete(running->number);
+  last_recorded_ = running;
+}
+
+inline void Process::watch(cudaStream_t stream) {
+  if (!last_recorded_) return;
+  const Running& last = *last_recorded_;
+  auto launch = std::make_shared<Running>(last.call, last.axis, last.rank, last.size, last.sequence, last.number);
+  guarded(*launch, [&] {
+    launch->after = event();
+    launch->after->record(stream);
+  });
+  launch->stage = Running::Stage::flying;
+  launch->since = Clock::now();
+  flying_.push_back(std::move(launch));
+  watch();
 }
 
 inline void Process::look() {

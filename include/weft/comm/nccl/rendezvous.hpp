@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -134,6 +135,9 @@ inline Communicator over(const Communicator& host, const Options& options = {}) 
       ::setenv("NCCL_HOSTID", weft::detail::joined({"weft-", long(card.host & 0xffffff), "-", host.rank()}).c_str(), 0);
   }
   cuda_check(cudaSetDevice(device), "cudaSetDevice");
+  // A call that is recorded into a graph would exchange its buffers' addresses with other ranks, and so wait for them.
+  static std::once_flag once;
+  std::call_once(once, [] { ::setenv("NCCL_GRAPH_REGISTER", "0", 0); });
 
   // Before NCCL waits for anyone.
   const ncclUniqueId id = size > 1 ? shared_id(mine) : ncclUniqueId{};

@@ -118,6 +118,14 @@ class CudaEvent {
   cudaEvent_t event_ = nullptr;
 };
 
+/// True if work given to `stream` now is recorded into a graph instead of executed.
+inline bool is_recorded(cudaStream_t stream) {
+  if (stream == nullptr) return false;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cuda_check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
+
 /// A CUDA stream that waits for no other.
 class CudaStream {
  public:
