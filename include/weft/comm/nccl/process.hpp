@@ -22,6 +22,7 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/comm/flight_recorder.hpp>
+#include <weft/comm/nccl/failure.hpp>
 #include <weft/comm/nccl/running.hpp>
 #include <weft/comm/stop.hpp>
 #include <weft/core/text.hpp>
@@ -91,23 +92,10 @@ class Process {
   void look();
   bool idle() const { return collectives.waiting.empty(); }
 
-  /// The reason why communication ended; every later operation throws it.
-  struct Failure {
-    bool late = false;
-    std::string axis, operation, text;
-    std::uint64_t sequence = 0;
-    bool interrupted = false;
-  };
+  /// Throws the reason why communication ended, once; later the fact that it has.
   [[noreturn]] WEFT_COLD void refuse(const Running& running) {
-    const Failure found = *failure_;
-    if (std::exchange(told_, true))
-      throw AbortedError(rank(), running.axis, describe(running.call), running.sequence,
-                         "NCCL's communicators were aborted: " + found.text);
-    if (found.interrupted)
-      throw_error<InterruptedError>(
-          {"rank ", rank(), ", axis ", found.axis, ", ", found.operation, " #", found.sequence, ": ", found.text});
-    if (found.late) throw TimeoutError(rank(), found.axis, found.operation, found.sequence, found.text);
-    throw CommunicationError(rank(), found.axis, found.operation, found.sequence, found.text);
+    if (std::exchange(told_, true)) failure_->throw_again(rank(), running);
+    failure_->throw_first(rank());
   }
   bool failed() const { return failure_.has_value(); }
   /// Aborts every communicator, so that no kernel waits any more and buffers are free; the first reason is kept.
@@ -172,19 +160,8 @@ class Process {
     if (state == ncclRemoteError) fail<AbortedError>(running, text);
     fail(running, text);
   }
-  WEFT_COLD std::string broken_text(const Running& running, ncclResult_t state) const {
-    const char* last = ncclGetLastError(running.comm->get());
-    return weft::detail::joined(
-        {"NCCL failed: ", ncclGetErrorString(state), last == nullptr || *last == '\0' ? "" : ": ", last == nullptr ? "" : last});
-  }
   WEFT_COLD std::string late_text(const Running& running) const {
-    const char* stage = running.stage == Running::Stage::flying    ? "launched, and other ranks did not come"
-                        : running.stage == Running::Stage::issuing ? "NCCL connects to other ranks"
-                        : running.stage == Running::Stage::checking
-                            ? "other ranks have not said what they call"
-                            : "not launched, it waits for the other side or for earlier operations";
-    return weft::detail::joined({"waited longer than the deadline of ", std::to_string(options_.deadline.count()), " s (", stage,
-                                 "); last operations: ", recorder->text()});
+    return weft::detail::joined({nccl::late_text(running, options_.deadline), "; last operations: ", recorder->text()});
   }
   static void launch(const std::shared_ptr<Running>& running, cudaStream_t stream);
   static bool checked(Process& process, Running& running);
