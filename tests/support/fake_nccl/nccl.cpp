@@ -101,6 +101,10 @@ struct Life {
 struct Family {
   std::mutex mutex;
   std::vector<std::shared_ptr<Life>> lives;
+  std::vector<std::shared_ptr<Life>> all() {
+    std::lock_guard lock(mutex);
+    return lives;
+  }
 };
 
 std::atomic<int> living{0}, abortions{0}, hung{0}, late{0}, started{0}, intruded{0};
@@ -488,10 +492,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm->inside != 0) ++intruded;  // it is freed while another thread is in it
-  {
-    std::lock_guard lock(comm->family->mutex);
-    for (const auto& life : comm->family->lives) life->abort();
-  }
+  for (const auto& life : comm->family->all()) life->abort();
   leave_family(*comm);
   const int device = comm->device;
   delete comm;
