@@ -118,6 +118,37 @@ TEST_CASE("a connection that no other rank makes ends at the deadline, and nothi
   CHECK(fake_nccl::alive() == 0);
 }
 
+TEST_CASE("a communicator that has ended is asked nothing, though its last operation is still on a stream") {
+  with_ranks(2, 20, [](const Communicator& world) {
+    DeviceSpace own;
+    const CudaStream stream;
+    own.stream = stream.get();
+    OfDevice x(8), y(8);
+    x.fill(1.0f), y.fill(1.0f);
+    world.all_reduce(own, y.elements);
+    auto dp = std::make_unique<Communicator>(world.split(0, 0, "dp"));
+    dp->all_reduce(own, x.elements);
+    stream.wait();
+    fake_nccl::Block kernel(stream.get());
+    dp->all_reduce(own, x.elements);
+    dp.reset();
+    Request other = world.all_reduce_async(own, y.elements);
+    const int alive = fake_nccl::alive();
+    for (int turn = 0; turn < 1000 && fake_nccl::alive() == alive; ++turn) {  // until it is closed
+      CHECK_NOTHROW((void)other.test());
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    CHECK(fake_nccl::alive() < alive);
+    CHECK_NOTHROW((void)other.test());
+    kernel.release();
+    other.wait();
+    stream.wait();
+    CHECK(x.at(0) == 4.0f);
+    CHECK(y.at(0) == 4.0f);
+  });
+  CHECK(fake_nccl::alive() == 0);
+}
+
 TEST_CASE("a rank that is far ahead of its GPU keeps calls back: NCCL's queue of work is finite, and a full one is waited for") {
   std::vector<std::unique_ptr<OfDevice>> x;
   for (int rank = 0; rank < 2; ++rank) x.push_back(std::make_unique<OfDevice>(8));

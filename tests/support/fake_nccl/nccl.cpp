@@ -144,6 +144,13 @@ thread_local int depth = 0, calls_here = 0;
 thread_local std::vector<Operation> grouped;
 thread_local std::vector<int> aborting;
 
+std::mutex existing_mutex;
+std::set<ncclComm_t> existing;  // made, and neither destroyed nor aborted
+bool exists(ncclComm_t comm) {
+  std::lock_guard lock(existing_mutex);
+  return existing.contains(comm);
+}
+
 std::mutex ids_mutex;
 std::map<std::uint64_t, std::shared_ptr<Clique>> ids;
 std::uint64_t next_id = 1;
@@ -160,8 +167,16 @@ struct ncclComm {
         blocking(config.blocking != 0),
         shares(config.splitShare == 1),
         family(std::move(of)) {
-    std::lock_guard lock(family->mutex);
-    family->lives.push_back(life);
+    {
+      std::lock_guard lock(family->mutex);
+      family->lives.push_back(life);
+    }
+    std::lock_guard lock(fake_nccl::existing_mutex);
+    fake_nccl::existing.insert(this);
+  }
+  ~ncclComm() {
+    std::lock_guard lock(fake_nccl::existing_mutex);
+    fake_nccl::existing.erase(this);
   }
   std::shared_ptr<fake_nccl::Life> life;
   int size, device;
@@ -463,6 +478,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  if (!exists(comm)) return refuse(ncclInvalidArgument, "no such communicator");
   *state = ncclSuccess;
   if (faults().asynchronous != ncclSuccess) {
     last_error = "the link is down";
