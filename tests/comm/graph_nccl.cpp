@@ -36,7 +36,7 @@ struct Rank {
     add(x, 1.0f, x);
     Request sum = comm.all_reduce_async(exec, x.elements);
     const bool nothing_left = mean.test();
-    if (is_recorded(exec.stream)) CHECK(nothing_left);  // for the host, which may query no event of a recording
+    if (gpu::is_recorded(exec.stream)) CHECK(nothing_left);  // for the host, which may query no event of a recording
     mean.wait();
     sum.wait();
   }

@@ -266,7 +266,7 @@ inline std::unique_ptr<Pending> NcclGroup::start(const Call& call) {
       running->stream = static_cast<cudaStream_t>(call.order.stream(call.order.instance));
       running->before = process_->event();
       running->before->record(running->stream);
-      recorded = is_recorded(running->stream);
+      recorded = gpu::is_recorded(running->stream);
     }
     if (!is_point_to_point(call.operation)) running->comm = comm_;
     if (recorded) return;

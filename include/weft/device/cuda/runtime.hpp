@@ -118,6 +118,7 @@ class CudaEvent {
   cudaEvent_t event_ = nullptr;
 };
 
+namespace gpu {
 /// True if work given to `stream` now is recorded into a graph instead of executed.
 inline bool is_recorded(cudaStream_t stream) {
   if (stream == nullptr) return false;
@@ -125,6 +126,7 @@ inline bool is_recorded(cudaStream_t stream) {
   cuda_check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
   return status != cudaStreamCaptureStatusNone;
 }
+}  // namespace gpu
 
 /// A CUDA stream that waits for no other.
 class CudaStream {
