@@ -23,7 +23,7 @@ struct DeviceSpace : Kokkos::DefaultExecutionSpace {
 /// Device memory as calls take it.
 struct OfDevice {
   explicit OfDevice(std::size_t n)
-      : buffer(n * sizeof(float)), elements{weft::DataType::float32, weft::comm::MemoryKind::device, buffer.get(), n} {}
+      : buffer(n * sizeof(float)), elements{weft::DataType::float32, weft::comm::MemoryKind::device, buffer.get(), n, nullptr} {}
   DeviceBuffer buffer;
   weft::comm::Elements elements;
   float at(std::size_t i) const { return reinterpret_cast<const float*>(buffer.get())[i]; }
