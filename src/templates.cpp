@@ -85,11 +85,11 @@ template void copy_on_host(const Kokkos::DefaultHostExecutionSpace&, void*, cons
 namespace weft::optim {
 template class Optimizer<AdamWRule>;
 template Slot Optimizer<AdamWRule>::make_slot<float>(ParameterState&);
-template void AdamWRule::update<float, Kokkos::DefaultHostExecutionSpace>(Device<Kokkos::DefaultHostExecutionSpace>&, Slot&,
-                                                                          const AdamWOptions&, double, double, std::uint64_t);
+template void update_slot<AdamWRule, float>(Device<Kokkos::DefaultHostExecutionSpace>&, Slot&, const AdamWOptions&, double,
+                                            const kernels::GradientScale&, std::uint64_t);
 template Slot Optimizer<AdamWRule>::make_slot<bfloat16>(ParameterState&);
-template void AdamWRule::update<bfloat16, Kokkos::DefaultHostExecutionSpace>(Device<Kokkos::DefaultHostExecutionSpace>&, Slot&,
-                                                                             const AdamWOptions&, double, double, std::uint64_t);
+template void update_slot<AdamWRule, bfloat16>(Device<Kokkos::DefaultHostExecutionSpace>&, Slot&, const AdamWOptions&, double,
+                                               const kernels::GradientScale&, std::uint64_t);
 template class Optimizer<SgdRule>;
 template Slot Optimizer<SgdRule>::make_slot<float>(ParameterState&);
 }  // namespace weft::optim

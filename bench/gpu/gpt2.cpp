@@ -2,8 +2,8 @@
 // Training steps of GPT-2 124M on one GPU, in bfloat16: 12 layers, width 768, sequence 1024, vocabulary 50304 (50257 filled up to
 // a multiple of 64, as the PyTorch program beside it has). Prints JSON, or that it has no room.
 //
-//   bench_gpu_gpt2 MICRO_BATCH [steps] [graph]      graph: forward and backward as one CUDA graph, whose memory is
-//                                                   not in "bytes"
+//   bench_gpu_gpt2 MICRO_BATCH [steps] [graph] [timed]      graph: forward and backward as one CUDA graph, whose memory is
+//                                                           not in "bytes"; timed: the fastest of 8 algorithms a product
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <weft/kernels/cudnn/use.hpp>
+#include <weft/kernels/matmul.hpp>
 #include <weft/models/gpt.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/cuda/graphed_step.hpp>
@@ -24,9 +25,11 @@ using namespace weft;
 int main(int argc, char** argv) {
   const std::size_t sequences = argc > 1 ? std::size_t(std::max(1, std::atoi(argv[1]))) : 16, length = 1024;
   const int steps = argc > 2 ? std::max(1, std::atoi(argv[2])) : 20;
-  const bool graph = argc > 3 && std::string_view(argv[3]) == "graph";
+  const auto said = [&](std::string_view word) { return std::find(argv + std::min(argc, 3), argv + argc, word) != argv + argc; };
+  const bool graph = said("graph"), timed = said("timed");
   return run<comm::Threads>(RunOptions{.ranks = 1}, [&](World& world) {
     cudnn::use_for_attention(world.device(), cudnn::Bits::vary);
+    kernels::time_products(world.device(), timed);
     const models::GptConfig config{.vocabulary = 50304, .layers = 12, .width = 768, .heads = 12, .sequence = length};
     SingleDevice<models::BasicGpt<bfloat16>> model(world.device(), config);
     gpu::GraphedStep graphed_step(model);
@@ -55,9 +58,10 @@ int main(int argc, char** argv) {
     const double parameters = 12.0 * 12 * 768 * 768 + 50304.0 * 768,
                  operations = tokens * (6 * parameters + 6.0 * 12 * 768 * double(length));
     std::printf(
-        "{\"framework\": \"weft\", \"graph\": %s, \"micro_batch\": %zu, \"tokens_per_s\": %.0f, \"ms\": %.3f, \"tflops\": %.1f, "
+        "{\"framework\": \"weft\", \"graph\": %s, \"timed\": %s, \"micro_batch\": %zu, \"tokens_per_s\": %.0f, \"ms\": %.3f, "
+        "\"tflops\": %.1f, "
         "\"loss\": %.4f, \"bytes\": %zu}\n",
-        graph ? "true" : "false", sequences, tokens / median, 1e3 * median, operations / median / 1e12, loss,
-        world.device().arena().use().reserved);
+        graph ? "true" : "false", timed ? "true" : "false", sequences, tokens / median, 1e3 * median, operations / median / 1e12,
+        loss, world.device().arena().use().reserved);
   });
 }

@@ -110,7 +110,7 @@ class Step {
       kernels::layer_norm_forward<T>(device_, t, w, narrow(s), gain, bias, narrow(s + 1), mean, rstd, 1e-5);
     });
     time("layer_norm backward, input", norms, 0, [&](std::size_t s) {
-      kernels::layer_norm_backward_input<T>(device_, t, w, narrow(s), gain, mean, rstd, narrow(s + 1), narrow(s + 2), false);
+      kernels::layer_norm_backward_input<T>(device_, t, w, narrow(s), gain, mean, rstd, narrow(s + 1), narrow(s + 2));
     });
     time("layer_norm backward, weight", norms, 0, [&](std::size_t s) {
       kernels::layer_norm_backward_weight<T>(device_, t, w, narrow(s), mean, rstd, narrow(s + 1), dgain, dbias, true);

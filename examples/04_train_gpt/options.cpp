@@ -244,6 +244,9 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
   app.add_option("--ranks-per-node", o.ranks_per_node, "With --rehearse: tells which axes leave a node")
       ->check(whole(1, 1 << 16))
       ->group(report);
+  app.add_option("--machine", o.machine,
+                 "With --rehearse N: the time of a step on a100, h100, h200, this (measured in a second) or a .json file")
+      ->group(report);
   app.add_flag("--quiet", o.quiet, "Only the validation loss")->group(report);
   app.add_flag("--json", o.json, "A line of JSON for every event instead of tables and the bar")->group(report);
 
@@ -353,6 +356,8 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
   }
   if (app.count("--rehearse") > 0 && o.rehearse.empty())
     throw weft::UsageError(who + "--rehearse is empty: it needs N or N:rank");
+  if (!o.machine.empty() && o.rehearse.empty())
+    throw weft::UsageError(who + "--machine without --rehearse: a time is estimated for what is rehearsed");
   if (!o.rehearse.empty() && o.restarts) throw weft::UsageError(who + "--restarts beside --rehearse: a rehearsal has no ranks");
   for (const char* name : {"--every", "--keep", "--resume", "--restarts"})
     if (o.checkpoint.empty() && app.count(name) > 0)

@@ -51,6 +51,7 @@ struct Options {
   std::string launch;                          ///< with which command; empty: as threads of one process, gloo: as processes
   std::string rehearse;                        ///< N or N:rank; empty: the program runs
   std::optional<std::int64_t> ranks_per_node;  ///< of a rehearsal
+  std::string machine;                         ///< of a rehearsal; empty: no time is estimated
   // Of models and layouts that `plan memory` rehearses; the command line has no options for them.
   std::int64_t head_width = 0, secondary = 0;  ///< 0: the model's own, none
   bool query_key_value_bias = false, output_bias = false, query_key_norm = false, tied = false;

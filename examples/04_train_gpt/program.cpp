@@ -21,6 +21,8 @@
 #include <weft/kernels/cudnn/use.hpp>
 #endif
 #include <weft/comm/launcher.hpp>
+#include <weft/plan/estimate.hpp>
+#include <weft/plan/machine_file.hpp>
 #include <weft/runtime/run.hpp>
 #include <weft/trace/peak.hpp>
 

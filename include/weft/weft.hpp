@@ -17,6 +17,7 @@
 #include <weft/core/version.hpp>
 #include <weft/data/batches.hpp>
 #include <weft/dtensor/dtensor.hpp>
+#include <weft/layer/call_on_sum.hpp>
 #include <weft/layer/field_inputs.hpp>
 #include <weft/layer/kept_values.hpp>
 #include <weft/layer/module.hpp>

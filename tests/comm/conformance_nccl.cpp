@@ -11,6 +11,7 @@
 #include "comm/conformance.hpp"
 #include "support/fake_nccl/fake.hpp"
 #include "support/on_device.hpp"
+#include "support/on_stream.hpp"
 
 using namespace weft;
 
@@ -39,7 +40,22 @@ TEST_CASE("NCCL: every operation, type and count") {
     CHECK(fake_nccl::alive() == 0);
     CHECK(fake_nccl::aborted() == 0);
     CHECK(fake_nccl::late_calls() == 0);
-    CHECK(fake_nccl::streams() <= 1);  // the default one stays
+    CHECK(fake_nccl::streams() == 0);
+  }
+}
+
+TEST_CASE("NCCL, ordered by a compute stream: nothing makes the stream wait but wait(), and then it comes after the result") {
+  for (const int ranks : {2, 3}) {
+    CAPTURE(ranks);
+    CHECK_NOTHROW(with_ranks(ranks, {.deadline = std::chrono::seconds(60)}, [](const Communicator& c) {
+      const Communicator streamed = weft_test::on_device(weft_test::on_stream(c));
+      weft_test::check_briefly(streamed);
+      weft_test::check_in_flight(streamed);
+      weft_test::check_tags(streamed);
+      weft_test::check_split(streamed);
+    }));
+    CHECK(fake_nccl::take_reports().empty());
+    CHECK(fake_nccl::alive() == 0);
   }
 }
 

@@ -3,6 +3,7 @@
 // Over the test double (tests/support/fake_nccl).
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -41,7 +42,11 @@ struct Rank {
     sum.wait();
   }
   void add(OfDevice& from, float value, OfDevice& to) {
-    fake_nccl::enqueue(exec.stream, [&from, &to, value] { to.fill(from.at(0) + value); });
+    const auto* const in = reinterpret_cast<const float*>(from.buffer.get());
+    auto* const out = reinterpret_cast<float*>(to.buffer.get());
+    fake_nccl::launch(exec.stream, "add", {from.range()}, {to.range()}, [=, n = from.elements.count] {
+      std::transform(fake_nccl::seen(in), fake_nccl::seen(in) + n, fake_nccl::seen(out), [=](float x) { return x + value; });
+    });
   }
 
   Communicator comm;
@@ -123,6 +128,44 @@ TEST_CASE("a rank that does not launch a recorded step is found at the deadline"
   CHECK(text.find("axis dp, all_reduce(sum) of 6 float32") != std::string::npos);
   CHECK(text.find("waited longer than the deadline of 0.3") != std::string::npos);
   CHECK(Seconds(std::chrono::steady_clock::now() - start).count() < 3);
+  CHECK(fake_nccl::alive() == 0);
+}
+
+TEST_CASE("a communicator whose operations a graph holds ends after the graph") {
+  comm::run_threads(2, [](const Communicator& host) {
+    const Communicator world = comm::nccl::over(host, {.deadline = Seconds(20)});
+    gpu::StepGraph graph;
+    auto dp = std::make_unique<Communicator>(world.split(0, 0, "dp"));
+    auto rank = std::make_unique<Rank>(*dp);
+    rank->x.fill(1.0f);
+    for (int i = 0; i < 4; ++i) {
+      graph.run(rank->exec.stream, {1}, [&] { rank->step(); });
+      dp->watch(rank->exec);
+    }
+    rank->stream.wait();
+    const CudaStream held;
+    DeviceSpace on_held;
+    on_held.stream = held.get();
+    fake_nccl::Block kernel(held.get());
+    Request progress = world.all_reduce_async(on_held, rank->y.elements);  // its tests are the rank's progress
+    rank->comm = world;
+    dp.reset();
+    for (int turn = 0; turn < 50; ++turn) {
+      CHECK(!progress.test());
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    CHECK(fake_nccl::alive() == 8);  // two of each rank for the world, and two for the axis
+    world.barrier();
+    graph.forget();
+    for (int turn = 0; turn < 2000 && fake_nccl::alive() > 4; ++turn) {
+      CHECK(!progress.test());
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    CHECK(fake_nccl::alive() == 4);
+    kernel.release();
+    progress.wait();
+    held.wait();
+  });
   CHECK(fake_nccl::alive() == 0);
 }
 

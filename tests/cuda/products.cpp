@@ -2,9 +2,13 @@
 // gpu::Blas over a test double of cuBLASLt: that rows and columns, bias and aux mean in its epilogues what layers take them for.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <weft/core/scalar.hpp>
@@ -161,4 +165,166 @@ TEST_CASE("what the library has no kernel for is said before anything is done") 
   CHECK(on.blas.run(product, a.data(), b.data(), c.data(), on.stream.get()));
   CHECK(fake_cublaslt::fused() == fused);
   on.stream.wait();
+}
+
+namespace {
+
+/// Algorithms and counts of the double for one test case, and the promise that no rule was broken.
+struct Proposed {
+  explicit Proposed(std::vector<fake_cublaslt::Algorithm> all) {
+    fake_cublaslt::runs().assign(all.size(), 0);
+    fake_cublaslt::algorithms() = std::move(all);
+    fake_cublaslt::violations().clear();
+  }
+  ~Proposed() {
+    fake_cublaslt::algorithms() = {{}};
+    CHECK(fake_cublaslt::violations().empty());
+    fake_cublaslt::violations().clear();
+  }
+};
+
+/// Memory at a multiple of 256 bytes.
+template <class T>
+struct Block {
+  explicit Block(const std::vector<T>& values) : memory(values.size() + 512 / sizeof(T)) {
+    std::copy(values.begin(), values.end(), data());
+  }
+  T* data() { return reinterpret_cast<T*>((reinterpret_cast<std::uintptr_t>(memory.data()) + 255) / 256 * 256); }
+  std::vector<T> memory;
+};
+
+/// A product [4, 8] of fours, added to c or not.
+struct Fours {
+  std::vector<float> a = std::vector<float>(4 * 16, 0.5f), b = std::vector<float>(16 * 8, 0.5f),
+                     c = std::vector<float>(4 * 8, 1.f);
+  gpu::Product product{.m = 4, .n = 8, .k = 16, .lda = 16, .ldb = 8, .ldc = 8};
+  bool run(Streamed& on) {
+    const bool ran = on.blas.run(product, a.data(), b.data(), c.data(), on.stream.get());
+    on.stream.wait();
+    return ran;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the library's first algorithm is taken, and none that adds with atomics or wants more workspace") {
+  const Proposed proposed(
+      {{.ms = 1, .atomics = true}, {.ms = 1, .workspace = gpu::Blas::workspace_bytes + 1}, {.ms = 5}, {.ms = 1}});
+  Streamed on;
+  Fours fours;
+  for (int i = 0; i < 3; ++i) REQUIRE(fours.run(on));
+  CHECK(fake_cublaslt::runs() == std::vector<int>{0, 0, 3, 0});
+  CHECK(fours.c == std::vector<float>(32, 4.f));
+}
+
+TEST_CASE("the fastest of the first 8 algorithms, timed once a shape, if the program says so") {
+  std::vector<fake_cublaslt::Algorithm> all{
+      {.ms = 5}, {.ms = 4, .workspace = gpu::Blas::workspace_bytes}, {.ms = 1, .atomics = true}};
+  all.insert(all.end(), {{.ms = 2, .workspace = 64}, {.ms = 3}, {.ms = 6}, {.ms = 7}, {.ms = 8}, {.ms = 9}, {.ms = 1}});
+  const Proposed proposed(all);
+  Streamed on;
+  int blocks = 0;
+  std::size_t bytes = 0;
+  std::weak_ptr<void> last;
+  on.blas.time_algorithms([&](std::size_t wanted) {
+    ++blocks, bytes = wanted;
+    const auto memory = std::make_shared<Block<char>>(std::vector<char>(wanted));
+    last = memory;
+    return std::shared_ptr<void>(memory, memory->data());
+  });
+  for (const bool accumulate : {false, true}) {
+    fake_cublaslt::runs().assign(all.size(), 0);
+    Fours fours;
+    fours.product.accumulate = accumulate;
+    REQUIRE(fours.run(on));
+    // One run to warm up and three to be timed; the fastest once more. The ninth that would do is not asked for.
+    CHECK(fake_cublaslt::runs() == std::vector<int>{4, 4, 0, 5, 4, 4, 4, 4, 4, 0});
+    CHECK(fours.c == std::vector<float>(32, accumulate ? 5.f : 4.f));  // timed runs have not added to it
+    CHECK((blocks == (accumulate ? 2 : 1) && bytes == 4 * 8 * sizeof(float) && last.expired()));
+    REQUIRE(fours.run(on));
+    CHECK(fours.c == std::vector<float>(32, accumulate ? 9.f : 4.f));
+    CHECK(fake_cublaslt::runs() == std::vector<int>{4, 4, 0, 6, 4, 4, 4, 4, 4, 0});
+  }
+  // What a GELU writes beside its result, and sums that are overwritten, are those of the last run.
+  Fours fours;
+  std::vector<float> bias(8, 1.f), before(32);
+  fours.product.epilogue = gpu::Epilogue::gelu_aux_bias, fours.product.ld_aux = 8;
+  REQUIRE(
+      on.blas.run(fours.product, fours.a.data(), fours.b.data(), fours.c.data(), on.stream.get(), bias.data(), before.data()));
+  on.stream.wait();
+  CHECK(before == std::vector<float>(32, 5.f));
+  // The gradient may take the place of the GELU's input.
+  fours.product.epilogue = gpu::Epilogue::gelu_backward;
+  std::fill(before.begin(), before.end(), 0.f);
+  REQUIRE(on.blas.run(fours.product, fours.a.data(), fours.b.data(), before.data(), on.stream.get(), nullptr, before.data()));
+  on.stream.wait();
+  CHECK(before == std::vector<float>(32, 2.f));  // the slope at 0 is a half
+}
+
+TEST_CASE("a stream that is recorded is not timed") {
+  const Proposed proposed({{.ms = 5}, {.ms = 1}});
+  Streamed on;
+  on.blas.time_algorithms([](std::size_t) {
+    FAIL_CHECK("nothing is timed");
+    return std::shared_ptr<void>();
+  });
+  Fours fours;
+  cudaGraph_t graph = nullptr;
+  cuda_check(cudaStreamBeginCapture(on.stream.get(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  REQUIRE(on.blas.run(fours.product, fours.a.data(), fours.b.data(), fours.c.data(), on.stream.get()));
+  cuda_check(cudaStreamEndCapture(on.stream.get(), &graph), "cudaStreamEndCapture");
+  cuda_check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+  REQUIRE(fours.run(on));  // and what a graph has taken stays
+  CHECK(fake_cublaslt::runs() == std::vector<int>{2, 0});
+}
+
+TEST_CASE("operands at other alignments are other products") {
+  const Proposed proposed({{.ms = 1, .workspace = 1000}});
+  Streamed on;
+  Block<float> a(std::vector<float>(4 * 16 + 1)), b(std::vector<float>(16 * 8 + 2)), c(std::vector<float>(4 * 8 + 4));
+  const gpu::Product product{.m = 4, .n = 8, .k = 16, .lda = 16, .ldb = 8, .ldc = 8};
+  for (const bool aside : {false, true})
+    REQUIRE(on.blas.run(product, a.data() + (aside ? 1 : 0), b.data() + (aside ? 2 : 0), c.data() + (aside ? 4 : 0),
+                        on.stream.get()));
+  on.stream.wait();
+  CHECK(on.blas.plans() == 2);
+}
+
+TEST_CASE(
+    "the double reports operands that are less aligned than was said, a small workspace and an algorithm of another product") {
+  fake_cublaslt::algorithms() = {{.ms = 1, .workspace = 1000}};
+  fake_cublaslt::violations().clear();
+  Streamed on;
+  Block<float> a(std::vector<float>(4 * 16 + 1)), b(std::vector<float>(16 * 8)), c(std::vector<float>(4 * 8));
+  const gpu::Product product{.m = 4, .n = 8, .k = 16, .lda = 16, .ldb = 8, .ldc = 8};
+  gpu::detail::ProductPlan plan(product);
+  const gpu::detail::ProductPlan wider({.m = 4, .n = 8, .k = 16, .lda = 16, .ldb = 8, .ldc = 9});
+  gpu::detail::Preference preference;
+  preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::size_t(2000));
+  cublasLtMatmulHeuristicResult_t result = {};
+  int count = 0;
+  REQUIRE(cublasLtMatmulAlgoGetHeuristic(nullptr, plan.operation, plan.b.get(), plan.a.get(), plan.c.get(), plan.c.get(),
+                                         preference.get(), 1, &result, &count) == CUBLAS_STATUS_SUCCESS);
+  REQUIRE((count == 1 && result.workspaceSize == 1000));
+  void* workspace = nullptr;
+  REQUIRE(cudaMalloc(&workspace, 1000) == cudaSuccess);
+  const float one = 1, zero = 0;
+  const auto run = [&](float* from, std::size_t bytes, const gpu::detail::ProductPlan& of) {
+    fake_cublaslt::violations().clear();
+    const cublasStatus_t status =
+        cublasLtMatmul(nullptr, of.operation, &one, b.data(), of.b.get(), from, of.a.get(), &zero, c.data(), of.c.get(), c.data(),
+                       of.c.get(), &result.algo, workspace, bytes, on.stream.get());
+    on.stream.wait();
+    CHECK((status == CUBLAS_STATUS_SUCCESS) == fake_cublaslt::violations().empty());
+    return fake_cublaslt::violations().empty() ? std::string() : fake_cublaslt::violations().front();
+  };
+  CHECK(run(a.data(), 1000, plan) == "");
+  // weft's a is cuBLASLt's second operand.
+  CHECK(run(a.data() + 1, 1000, plan) == "operand b of an algorithm for addresses at multiples of 256 is not at one");
+  CHECK(run(a.data(), 999, plan) == "a workspace of 999 bytes, which are not there or fewer than the algorithm's 1000");
+  CHECK(run(a.data(), 1001, plan) == "a workspace of 1001 bytes, which are not there or fewer than the algorithm's 1000");
+  CHECK(run(a.data(), 1000, wider) == "a product by an algorithm of another one");
+  fake_cublaslt::violations().clear();
+  fake_cublaslt::algorithms() = {{}};
+  REQUIRE(cudaFree(workspace) == cudaSuccess);
 }

@@ -3,13 +3,16 @@
 // until when, and what cannot be recorded.
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <weft/device/cuda/graph.hpp>
 #include <weft/device/cuda/pinned_memory.hpp>
+#include <weft/device/cuda/staged_copies.hpp>
 
 #include "support/fake_nccl/internal.hpp"
 
@@ -83,6 +86,67 @@ TEST_CASE("what is copied is held as long as its copy is on its way, however man
   out.wait();
   for (const auto& value : alive) CHECK(value.expired());
   for (int i = 0; i < 20; ++i) CHECK(host[std::size_t(i)] == i);
+}
+
+TEST_CASE("small arrays go to the GPU in the order of its work, and the host neither waits nor keeps them") {
+  CudaStream stream;
+  gpu::StagedCopies copies;
+  std::vector<int> from(3), first(3), second(3), before(3), between(3);
+  const std::vector<int> ones(3, 1), twos(3, 2);
+  {
+    fake_nccl::Block busy(stream.get());  // this would wait for ever if a copy waited for what is before it
+    launch(stream.get(), [&] { before = first; });
+    from = ones;
+    copies.start(first.data(), from.data(), 3 * sizeof(int), stream.get());
+    from = twos;
+    launch(stream.get(), [&] { between = first; });
+    copies.start(second.data(), from.data(), 3 * sizeof(int), stream.get());
+    from.assign(3, -1);
+  }
+  stream.wait();
+  CHECK(before == std::vector<int>(3));
+  CHECK(between == ones);
+  CHECK(first == ones);
+  CHECK(second == twos);
+}
+
+TEST_CASE("the third small array waits for the first one's memory, however large it is") {
+  CudaStream stream;
+  for (const std::size_t size : {1, 1000}) {
+    gpu::StagedCopies copies;
+    int first = 0, second = 0;
+    std::vector<int> third(size);
+    auto busy = std::make_unique<fake_nccl::Block>(stream.get());
+    for (int* to : {&first, &second}) {
+      const int value = to == &first ? 1 : 2;
+      copies.start(to, &value, sizeof value, stream.get());
+    }
+    std::thread later([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // so that one that does not wait is done before
+      busy.reset();
+    });
+    copies.start(third.data(), std::vector<int>(size, 3).data(), size * sizeof(int), stream.get());
+    later.join();
+    stream.wait();
+    CHECK((first == 1 && second == 2));
+    CHECK(third == std::vector<int>(size, 3));
+  }
+}
+
+TEST_CASE("what was on its way when its copies end arrives") {
+  CudaStream stream;
+  int there = 0;
+  auto busy = std::make_unique<fake_nccl::Block>(stream.get());
+  auto copies = std::make_unique<gpu::StagedCopies>();
+  const int value = 5;
+  copies->start(&there, &value, sizeof value, stream.get());
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    busy.reset();
+  });
+  copies.reset();
+  CHECK(there == 5);
+  later.join();
 }
 
 TEST_CASE("a step is run twice, recorded, and launched from then on") {

@@ -19,7 +19,7 @@ PATH=$(dirname "$nvcc"):$PATH
 printf '#define WEFT_SOURCE_FOLDER "%s"\n#include "examples/04_train_gpt/main.cpp"\n' "$WEFT_SOURCE" >"$scratch/main.cpp"
 must "$root/bin/nvcc_wrapper" "${flags[@]}" -c "$scratch/main.cpp" -o "$scratch/main.o"
 libraries=$(ls -d "$root"/lib*/libkokkoscore.* | head -n 1)
-for program in tests/gpu/kernels.cpp bench/gpu/gpt2.cpp; do
+for program in tests/gpu/kernels.cpp bench/gpu/gpt2.cpp bench/gpu/kernels.cpp; do
   must "$root/bin/nvcc_wrapper" "${flags[@]}" "$WEFT_SOURCE/$program" -o "$scratch/program" -L"$(dirname "$libraries")" -lkokkoscore -lcublasLt -lcudnn -lcudart \
     -ldnnl -ldl -L"$toolkit/lib64/stubs" -lcuda -L"$toolkit/lib64"
 done

@@ -22,8 +22,13 @@ code = re.sub(r"#include .*", "", code)
 functions = re.findall(r"^void (\w+)\(World& ", code, re.MULTILINE)
 if len(functions) < 7:
     sys.exit(f"the guide has {len(functions)} functions of a World; is the pattern right?")
-calls = " ".join(f"{name}(world);" for name in functions)
-main = f"int main() {{ return run<comm::Threads>(RunOptions{{.ranks = 4, .threads_per_rank = 1}}, [](World& world) {{ {calls} }}); }}"
+calls = " ".join(f'if (only.empty() || only == "{name}") {name}(world);' for name in functions)
+main = f"""int main(int argc, char** argv) {{
+  const std::string only = argc > 1 ? argv[1] : "";
+  return run<comm::Threads>(RunOptions{{.ranks = 4, .threads_per_rank = 1}}, [&](World& world) {{ {calls} }});
+}}"""
+# What a rehearsal refuses, in one line that says so; each other function is rehearsed as well as run.
+REFUSED = {"orthogonal": "Muon", "own_model": "another stage of the pipeline has"}
 libraries = pathlib.Path(os.environ["Kokkos_DIR"]).parent.parent
 if not any((libraries / f"libkokkoscore.{kind}").exists() for kind in ("so", "a")):
     print(f"skipped: libkokkoscore is not in {libraries}")
@@ -50,6 +55,11 @@ with tempfile.TemporaryDirectory(prefix="weft_guide_") as folder:
     print(done.stdout, done.stderr)
     if done.returncode:
         sys.exit(done.returncode)
+    for name in functions:
+        done = subprocess.run([program, name], capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_PROC_BIND": "false", "WEFT_REHEARSE": "4"}, cwd=folder)
+        right = done.returncode == 2 and REFUSED[name] in done.stderr and done.stderr.count("\n") == 1 if name in REFUSED else done.returncode == 0
+        if not right or ("rehearsal of " not in done.stdout) != (name in REFUSED):
+            sys.exit(f"{name} is rehearsed otherwise: {done.returncode}, {done.stdout[-2000:]}, {done.stderr}")
     mpi = [library for library in os.environ.get("WEFT_MPI_LIBRARIES", "").split(":") if library]
     for whole in programs if mpi else []:
         source.write_text(whole)

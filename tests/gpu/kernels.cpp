@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include <weft/kernels/cudnn/use.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/embedding.hpp>
+#include <weft/kernels/exact_sum.hpp>
 #include <weft/kernels/matmul.hpp>
 #include <weft/kernels/matmul_fused.hpp>
 #include <weft/kernels/norm.hpp>
@@ -165,6 +167,97 @@ void masked_attention(const std::string& how) {
   attention<T>(how, 2, Masked{", documents and padding", {.causal = false}, true, true});
 }
 
+/// The bits of results `first` and `second` of a body on the GPU are the same.
+template <class T, class F>
+void same_bits(const std::string& what, std::size_t first, std::size_t second, F&& body) {
+  Arrays arrays(*the_gpu);
+  body(arrays);
+  const auto results = arrays.results();
+  const bool good = results[first] == results[second];
+  std::printf("%-6s %s, %s: the same bits\n", good ? "ok" : "FAILED", what.c_str(), name_of_type<T>);
+  failures += !good;
+}
+
+/// The sums of a residual connection in the kernels of norms: as on the host, and with the bits of kernels of their own.
+template <class T>
+void norms_with_sums() {
+  using A = accumulate_t<T>;
+  for (const std::size_t width : {384, 768, 100}) {
+    const std::size_t rows = 130, n = rows * width;
+    const auto x = normal<T>(n, 21), branch = normal<T>(n, 22), gain = normal<T>(width, 23), bias = normal<T>(width, 24),
+               dy = normal<T>(n, 25), others = normal<T>(n, 26);
+    const auto layer = [&](auto& a) {
+      T *sum = a.template out<T>(n), *y = a.template out<T>(n), *fused = a.template out<T>(n);
+      A *mean = a.template out<A>(rows), *rstd = a.template out<A>(rows);
+      T *sum_apart = a.template out<T>(n), *y_apart = a.template out<T>(n), *d = a.template out<T>(n),
+        *apart = a.template out<T>(n);
+      const T *other = a.in(others), *scale = a.in(gain), *shift = a.in(bias), *g = a.in(dy);
+      kernels::layer_norm_sum_forward(a.device(), rows, width, a.in(x), a.in(branch), scale, shift, sum, y, mean, rstd, 1e-5);
+      kernels::layer_norm_backward_input(a.device(), rows, width, sum, scale, mean, rstd, g, fused, other);
+      kernels::add(a.device(), n, a.in(x), a.in(branch), sum_apart);
+      kernels::layer_norm_forward(a.device(), rows, width, sum_apart, scale, shift, y_apart, mean, rstd, 1e-5);
+      kernels::layer_norm_backward_input(a.device(), rows, width, sum_apart, scale, mean, rstd, g, d);
+      kernels::add(a.device(), n, other, d, apart);
+    };
+    const auto root = [&](auto& a) {
+      T *sum = a.template out<T>(n), *y = a.template out<T>(n), *fused = a.template out<T>(n);
+      A* rstd = a.template out<A>(rows);
+      T *sum_apart = a.template out<T>(n), *y_apart = a.template out<T>(n), *d = a.template out<T>(n),
+        *apart = a.template out<T>(n);
+      const T *other = a.in(others), *scale = a.in(gain), *g = a.in(dy);
+      kernels::rms_norm_sum_forward(a.device(), rows, width, a.in(x), a.in(branch), scale, sum, y, rstd, 1e-5);
+      kernels::rms_norm_backward_input(a.device(), rows, width, sum, scale, rstd, g, fused, other);
+      kernels::add(a.device(), n, a.in(x), a.in(branch), sum_apart);
+      kernels::rms_norm_forward(a.device(), rows, width, sum_apart, scale, y_apart, rstd, 1e-5);
+      kernels::rms_norm_backward_input(a.device(), rows, width, sum_apart, scale, rstd, g, d);
+      kernels::add(a.device(), n, other, d, apart);
+    };
+    const std::string of = ", width " + std::to_string(width);
+    compare<T>("LayerNorm of a sum" + of, layer, 2);
+    compare<T>("RMSNorm of a sum" + of, root, 2);
+    same_bits<T>("LayerNorm's sum" + of, 0, 5, layer);
+    same_bits<T>("LayerNorm of a sum" + of, 1, 6, layer);
+    same_bits<T>("LayerNorm's gradient beside others" + of, 2, 8, layer);
+    same_bits<T>("RMSNorm's sum" + of, 0, 4, root);
+    same_bits<T>("RMSNorm of a sum" + of, 1, 5, root);
+    same_bits<T>("RMSNorm's gradient beside others" + of, 2, 7, root);
+  }
+}
+
+/// A step of a ring: the second half of the queries against all keys, with float results.
+template <class T>
+void ring_step(const std::string& how, std::size_t kv_heads) {
+  const std::size_t sequences = 2, length = 128, heads = 4, head = 64, width = heads * head, kv = kv_heads * head;
+  const auto q = normal<T>(sequences * length * width, 1), keys = normal<T>(sequences * length * 2 * kv, 2),
+             gradient = normal<T>(sequences * length * width, 3);
+  const kernels::AttentionBlock block{.sequences = sequences,
+                                      .queries = length / 2,
+                                      .keys = length,
+                                      .query_step = length,
+                                      .key_step = length,
+                                      .statistic_step = length,
+                                      .heads = heads,
+                                      .kv_heads = kv_heads,
+                                      .head_width = head};
+  compare<T>("attention of a ring's step " + how + ", " + std::to_string(kv_heads) + " key-value heads", [&](auto& a) {
+    const std::size_t first = length / 2 * width;
+    const T *in_q = a.in(q) + first, *in_k = a.in(keys), *g = a.in(gradient) + first;
+    float *out = a.template out<float>(sequences * length * width), *dq = a.template out<float>(sequences * length * width),
+          *d_keys = a.template out<float>(sequences * length * 2 * kv), *lse = a.template out<float>(sequences * heads * length);
+    for (float* array : {out, dq}) kernels::fill<float>(a.device(), sequences * length * width, array, 0.f);
+    kernels::fill<float>(a.device(), sequences * heads * length, lse, 0.f);
+    T* rounded = a.template out<T>(sequences * length * width);
+    const kernels::AttentionOperands<const T> in{
+        .q = in_q, .k = in_k, .v = in_k + kv, .q_stride = width, .k_stride = 2 * kv, .v_stride = 2 * kv};
+    kernels::attention_block_forward<T>(a.device(), block, in, kernels::StridedRows{out + first, width}, lse + length / 2);
+    kernels::cast<float, T>(a.device(), sequences * length * width, out, rounded);
+    kernels::attention_block_backward<T>(
+        a.device(), block, in, {rounded + first, width}, {g, width}, lse + length / 2,
+        kernels::AttentionOperands<float>{
+            .q = dq + first, .k = d_keys, .v = d_keys + kv, .q_stride = width, .k_stride = 2 * kv, .v_stride = 2 * kv});
+  });
+}
+
 template <class T>
 void cases() {
   using A = accumulate_t<T>;
@@ -223,7 +316,7 @@ void cases() {
         kernels::layer_norm_forward(a.device(), rows, width, a.in(x), a.in(gain), a.in(bias), a.template out<T>(rows * width),
                                     mean, rstd, 1e-5);
         kernels::layer_norm_backward_input(a.device(), rows, width, a.in(x), a.in(gain), mean, rstd, a.in(dy),
-                                           a.template out<T>(rows * width), false);
+                                           a.template out<T>(rows * width));
         kernels::layer_norm_backward_weight(a.device(), rows, width, a.in(x), mean, rstd, a.in(dy), a.template out<A>(width),
                                             a.template out<A>(width), false);
       },
@@ -234,10 +327,11 @@ void cases() {
         A* rstd = a.template out<A>(rows);
         kernels::rms_norm_forward(a.device(), rows, width, a.in(x), a.in(gain), a.template out<T>(rows * width), rstd, 1e-5);
         kernels::rms_norm_backward_input(a.device(), rows, width, a.in(x), a.in(gain), rstd, a.in(dy),
-                                         a.template out<T>(rows * width), false);
+                                         a.template out<T>(rows * width));
         kernels::rms_norm_backward_weight(a.device(), rows, width, a.in(x), rstd, a.in(dy), a.template out<A>(width), false);
       },
       2);
+  norms_with_sums<T>();
   compare<T>("GELU and SwiGLU", [&](auto& a) {
     kernels::gelu_forward(a.device(), rows * width, a.in(x), a.template out<T>(rows * width));
     kernels::gelu_backward(a.device(), rows * width, a.in(x), a.in(dy), a.template out<T>(rows * width));
@@ -281,6 +375,42 @@ void cases() {
     kernels::adamw_update(a.device(), rows * width, parameter, static_cast<A*>(nullptr), a.in(gradient), m, v, {});
     kernels::squared_norm(a.device(), rows * width, a.in(gradient), a.template out<double>(1));
   });
+  compare<T>("updates, norms and exact norms of many parameters at once", [&](auto& a) {
+    using Exec = typename std::remove_cvref_t<decltype(a.device())>::execution_space;
+    using Arrays = kernels::UpdateArrays<T, A, 2>;
+    std::vector<Arrays> all;
+    std::vector<kernels::NormPart<A>> parts;
+    std::vector<kernels::ExactPart<A>> exact;
+    for (const std::size_t n : {std::size_t(1), std::size_t(33), std::size_t(4097), rows * width}) {
+      T* parameter = a.template out<T>(n);
+      kernels::cast<T, T>(a.device(), n, a.in(x), parameter);
+      A* master = nullptr;
+      if constexpr (!std::is_same_v<T, A>) kernels::cast<T, A>(a.device(), n, parameter, master = a.template out<A>(n));
+      const A* g = a.in(gradient);
+      all.push_back({n, parameter, master, g, {a.in(std::vector<A>(n)), a.in(std::vector<A>(n))}});
+      parts.push_back({g, n});
+      exact.push_back({g, n, n % 32, exact.size() % 2});
+    }
+    double* const squares = a.template out<double>(parts.size());
+    kernels::squared_norms<A>(a.device(), parts, squares);
+    const kernels::AdamwElement<A> element{kernels::AdamwOptions()};
+    const kernels::GradientScale scale{.value = 0.5};
+    if constexpr (detail::on_host<Exec>) {
+      for (const Arrays& arrays : all) kernels::update_elements(a.device(), arrays, element, scale);
+    } else {
+      kernels::update_elements(a.device(), std::span<const Arrays>(all), element, scale);
+      const std::vector<double> not_finite{NAN};
+      kernels::update_elements(a.device(), std::span<const Arrays>(all), element, {.squares = a.in(not_finite)});  // does nothing
+    }
+    const Tensor<std::int64_t, Exec> words(a.device(), {2, kernels::exact_sum_words});
+    kernels::clear_exact_sums(a.device(), 2, words.data());
+    kernels::exact_squared_norms<A>(a.device(), exact, words.data());
+    auto sums = copy_to_host(words);
+    std::vector<double> values;
+    for (const std::size_t sum : {0, 1})
+      values.push_back(kernels::exact_value(std::span(sums).subspan(sum * kernels::exact_sum_words, kernels::exact_sum_words)));
+    kernels::cast<double, double>(a.device(), 2, a.in(values), a.template out<double>(2));
+  });
   const auto scores = normal<A>(rows * 8, 13);
   compare<A>("routes to experts", [&](auto& a) {
     kernels::route<A>(a.device(), rows, 8, 2, a.in(scores), nullptr, true, a.template out<A>(rows * 8), a.template out<A>(rows),
@@ -302,6 +432,10 @@ int main(int argc, char** argv) {
     for (const auto bits : {cudnn::Bits::vary, cudnn::Bits::same}) {
       cudnn::use_for_attention(world.device(), bits);
       masked_attention<bfloat16>("by Kokkos, since cuDNN is not asked for such masks");
+      for (const std::size_t kv_heads : {4, 2, 1}) {
+        ring_step<bfloat16>(bits == cudnn::Bits::same ? "by cuDNN with the same bits" : "by cuDNN", kv_heads);
+        ring_step<float16>(bits == cudnn::Bits::same ? "by cuDNN with the same bits" : "by cuDNN", kv_heads);
+      }
       for (const std::size_t kv_heads : {4, 2})
         for (const bool causal : {true, false}) {
           attention<bfloat16>(bits == cudnn::Bits::same ? "by cuDNN with the same bits" : "by cuDNN", kv_heads, causal);

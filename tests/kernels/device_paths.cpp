@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What kernels do where memory is not the host's, run on the host: the space of this program is declared to be none, so the
-// loops, teams and fallbacks meant for GPUs are compiled and compared with those for hosts and with formulas.
+// loops, teams and fallbacks meant for GPUs are compiled and compared with those for hosts and with formulas. A row is computed
+// by 32 lanes in random orders; golden/device_paths has Kokkos' own teams.
 #include <Kokkos_Core.hpp>
 
 #include <weft/device/parallel_for.hpp>
@@ -20,15 +21,20 @@ void weft::detail::run_on_host(Device<HostLoops>&, Traffic, const HostLoop& loop
   loop.call(loop.body, 0, loop.count);
 }
 
+#include "kernels/norm_sums.hpp"
 #include "kernels/support.hpp"
+#include "support/warp.hpp"
 
 #include <weft/kernels/activation.hpp>
 #include <weft/kernels/attention.hpp>
+#include <weft/kernels/attention_merge.hpp>
 #include <weft/kernels/cross_entropy.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/embedding.hpp>
+#include <weft/kernels/exact_sum.hpp>
 #include <weft/kernels/matmul.hpp>
 #include <weft/kernels/matmul_fused.hpp>
+#include <weft/kernels/move_rows.hpp>
 #include <weft/kernels/norm.hpp>
 #include <weft/kernels/optimizer.hpp>
 #include <weft/kernels/quantise.hpp>
@@ -42,6 +48,11 @@ namespace kernels = weft::kernels;
 
 static_assert(!weft::kernels::detail::on_host<Kokkos::DefaultExecutionSpace>);
 
+TEST_CASE_TEMPLATE("sums in the kernels of norms, by a team of lanes", T, float, double, bfloat16) {
+  DefaultDevice device;
+  check_norm_sums<T>(device);
+}
+
 TEST_CASE_TEMPLATE("norms of a team of lanes", T, float, bfloat16, double) {
   DefaultDevice device;
   using A = accumulate_t<T>;
@@ -54,8 +65,8 @@ TEST_CASE_TEMPLATE("norms of a team of lanes", T, float, bfloat16, double) {
     kernels::layer_norm_forward(device, rows, width, x.data(), gain.data(), bias.data(), y.data(), mean.data(), rstd.data(),
                                 1e-5);
     dx = dy;  // in place
-    kernels::layer_norm_backward_input(device, rows, width, x.data(), gain.data(), mean.data(), rstd.data(), dx.data(), dx.data(),
-                                       false);
+    kernels::layer_norm_backward_input(device, rows, width, x.data(), gain.data(), mean.data(), rstd.data(), dx.data(),
+                                       dx.data());
     kernels::layer_norm_backward_weight(device, rows, width, x.data(), mean.data(), rstd.data(), dy.data(), dgain.data(),
                                         dbias.data(), true);
     std::vector<double> want_y(rows * width), want_dx(rows * width), want_dgain(width, 1), want_dbias(width, 2);
@@ -81,7 +92,7 @@ TEST_CASE_TEMPLATE("norms of a team of lanes", T, float, bfloat16, double) {
     std::vector<A> root(rows), dgain2(width);
     kernels::rms_norm_forward(device, rows, width, x.data(), gain.data(), y.data(), root.data(), 1e-5);
     dx = dy;
-    kernels::rms_norm_backward_input(device, rows, width, x.data(), gain.data(), root.data(), dx.data(), dx.data(), false);
+    kernels::rms_norm_backward_input(device, rows, width, x.data(), gain.data(), root.data(), dx.data(), dx.data());
     kernels::rms_norm_backward_weight(device, rows, width, x.data(), root.data(), dy.data(), dgain2.data(), false);
     std::fill(want_dgain.begin(), want_dgain.end(), 0);
     for (std::size_t r = 0; r < rows; ++r) {
@@ -280,6 +291,45 @@ TEST_CASE_TEMPLATE("squared norms of many arrays at once", T, float, double) {
   }
 }
 
+TEST_CASE_TEMPLATE("exact sums of squares of many arrays at once, the same bits for every cut", T, float, double) {
+  DefaultDevice device;
+  constexpr std::size_t words = kernels::exact_sum_words;
+  auto x = normal<T>(60000, 5);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] *= T(std::pow(10.0, double(i % 13) - 6));
+  x[3] = T(1e9);  // before the first part, in its first block
+  // The first sum has the pieces between the cuts, the second one the elements from 50,000 on.
+  const auto sums_of = [&](std::vector<std::size_t> cuts) {
+    cuts.insert(cuts.begin(), 7);
+    cuts.push_back(50000);
+    std::vector<kernels::ExactPart<T>> parts{{x.data() + 50000, 10000, 0, 1}};
+    for (std::size_t k = 0; k + 1 < cuts.size(); ++k) {
+      const std::size_t block = cuts[k] / 32 * 32;
+      parts.push_back({x.data() + block, cuts[k + 1] - block, cuts[k] - block, 0});
+    }
+    std::vector<std::int64_t> sums(2 * words, -1);
+    kernels::clear_exact_sums(device, 2, sums.data());
+    kernels::exact_squared_norms<T>(device, parts, sums.data());
+    return sums;
+  };
+  const auto value_of = [](std::vector<std::int64_t> sums, std::size_t sum) {
+    return kernels::exact_value(std::span(sums).subspan(sum * words, words));
+  };
+  auto whole = sums_of({});
+  for (const std::size_t sum : {0, 1}) {
+    long double want = 0;
+    for (std::size_t i = sum == 0 ? 7 : 50000; i < (sum == 0 ? 50000u : 60000u); ++i)
+      want += static_cast<long double>(x[i]) * static_cast<long double>(x[i]);
+    CHECK(value_of(whole, sum) == doctest::Approx(double(want)).epsilon(sizeof(T) == 4 ? 1e-6 : 1e-14));
+  }
+  for (const auto& cuts : std::vector<std::vector<std::size_t>>{{32}, {64, 96, 16384}, {16384 + 32, 32768, 49984}, {64, 64}}) {
+    CHECK(value_of(sums_of(cuts), 0) == value_of(whole, 0));
+    CHECK(value_of(sums_of(cuts), 1) == value_of(whole, 1));
+  }
+  x[55000] = T(INFINITY);
+  CHECK(value_of(sums_of({32}), 0) == value_of(whole, 0));
+  CHECK(std::isnan(value_of(sums_of({32}), 1)));
+}
+
 TEST_CASE("attention that a library does not take says so once") {
   struct Refuses final : kernels::detail::AttentionLibrary {
     int asked = 0;
@@ -408,6 +458,63 @@ TEST_CASE_TEMPLATE("attention without a library, whole and as merged blocks", T,
       {.q = wide_dq.data(), .k = wide_dk.data(), .v = wide_dv.data(), .q_stride = width, .k_stride = kv, .v_stride = kv});
   check_close(wide, want);
   check_close(wide_dk, want_dk, std::is_same_v<T, bfloat16> ? 4e3 : 4);  // `out` was rounded to bfloat16
+}
+
+TEST_CASE("two halves of the keys, merged, are attention over all of them; an unseen half counts for nothing") {
+  DefaultDevice device;
+  const std::size_t sequences = 2, length = 12, heads = 3, head = 40, width = heads * head, half = length / 2;
+  const auto q = normal<double>(sequences * length * width, 1), k = normal<double>(sequences * length * width, 2),
+             v = normal<double>(sequences * length * width, 3);
+  const auto attend = [&](std::size_t first, std::size_t keys, std::vector<double>& out, std::vector<double>& lse) {
+    out.assign(q.size(), 0), lse.assign(sequences * heads * length, 0);
+    const kernels::AttentionBlock block{.sequences = sequences,
+                                        .queries = length,
+                                        .keys = keys,
+                                        .key_step = length,
+                                        .heads = heads,
+                                        .kv_heads = heads,
+                                        .head_width = head};
+    kernels::attention_block_forward<double>(device, block,
+                                             {.q = q.data(),
+                                              .k = k.data() + first * width,
+                                              .v = v.data() + first * width,
+                                              .q_stride = width,
+                                              .k_stride = width,
+                                              .v_stride = width},
+                                             kernels::StridedRows{out.data(), width}, lse.data());
+    return block;
+  };
+  std::vector<double> want, want_lse, left, left_lse, right, right_lse;
+  const kernels::AttentionBlock block = attend(0, length, want, want_lse);
+  attend(0, half, left, left_lse);
+  attend(half, half, right, right_lse);
+  kernels::merge_attention<double>(device, block, right.data(), right_lse.data(), {left.data(), width}, left_lse.data());
+  check_close(left, want);
+  check_close(left_lse, want_lse);
+  const std::vector<double> unseen(right_lse.size(), -INFINITY);
+  kernels::merge_attention<double>(device, block, right.data(), unseen.data(), {left.data(), width}, left_lse.data());
+  check_close(left, want);
+  std::vector<double> empty_lse = unseen, empty(left.size(), 7.0);
+  kernels::merge_attention<double>(device, block, want.data(), want_lse.data(), {empty.data(), width}, empty_lse.data());
+  check_close(empty, want);
+  check_close(empty_lse, want_lse);
+}
+
+TEST_CASE_TEMPLATE("gradients of the heads of a group are added into rows with room between them", A, float, double) {
+  DefaultDevice device;
+  const std::size_t sequences = 2, rows = 3, step = 5, kv_heads = 2, head = 12, stride = 2 * kv_heads * head;
+  for (const std::size_t group : {1, 2, 5}) {
+    const auto from = normal<A>(sequences * rows * kv_heads * group * head, 1);
+    std::vector<A> got(sequences * step * stride, A(7));
+    std::vector<double> want(got.size(), 7);
+    for (std::size_t i = 0; i < sequences * rows * kv_heads * head; ++i) {
+      const std::size_t column = i % head, kv_head = i / head % kv_heads, row = i / head / kv_heads;
+      double& sum = want[(row / rows * step + row % rows) * stride + kv_head * head + column] = 0;
+      for (std::size_t g = 0; g < group; ++g) sum += double(from[(i / head * group + g) * head + column]);
+    }
+    kernels::sum_heads(device, sequences, rows, step, kv_heads, group, head, from.data(), got.data(), stride);
+    check_close(got, want);
+  }
 }
 
 // A library that says what it was asked, and takes every second call.
@@ -540,4 +647,9 @@ TEST_CASE_TEMPLATE("products without a library, angles without a table, sums in 
   const double angle = 1000 * std::pow(10000.0, -2.0 * 1 / 4);
   CHECK(std::abs(double(turned[2 * 8 + 1]) - (double(x[2 * 8 + 1]) * std::cos(angle) - double(x[2 * 8 + 3]) * std::sin(angle))) <
         0.02);
+}
+
+TEST_CASE("lanes came to every place where others waited for them") {
+  for (const std::string& error : weft_test::Warp::errors()) MESSAGE(error);
+  CHECK(weft_test::Warp::errors().empty());
 }

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums and maxima over the lanes of a register: the order of the additions is part of what a kernel computes, to the bit.
+// Sums and maxima over the lanes of a register: the order of the additions is part of what a kernel computes, to the bit. And
+// values that stay in registers with the bits that they would have in memory.
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
+#include <weft/core/scalar.hpp>
+#include <weft/kernels/detail/rounded.hpp>
 #include <weft/kernels/detail/sweep.hpp>
 
 using namespace weft::kernels::detail;
@@ -34,4 +39,44 @@ TEST_CASE_TEMPLATE("lanes are added by halves, and the largest is found wherever
     CHECK(largest(V::load(x)) == T(1));
     CHECK(sum(V::load(x)) == T(1));
   }
+}
+
+TEST_CASE_TEMPLATE("a product and a sum in one kernel have the bits of two", V, Lanes<float, register_bytes / sizeof(float)>,
+                   Lanes<double, register_bytes / sizeof(double)>, Lanes<float, 4, false>, Lanes<double, 2, false>) {
+  using A = typename V::value_type;
+  std::uint64_t state = 1;
+  const auto next = [&] {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return A(std::int64_t(state >> 30) - (std::int64_t(1) << 33)) / A(std::int64_t(1) << 33);
+  };
+  std::size_t fused = 0;
+  for (int trial = 0; trial < 1000; ++trial) {
+    A a[V::size], b[V::size], c[V::size], got[V::size];
+    volatile A product[V::size];
+    for (std::size_t k = 0; k < V::size; ++k) {
+      a[k] = next(), b[k] = next(), c[k] = next();
+      product[k] = a[k] * b[k];
+    }
+    add_apart(V::load(c), V::load(a) * V::load(b)).store(got);
+    for (std::size_t k = 0; k < V::size; ++k) {
+      CHECK(got[k] == c[k] + product[k]);
+      fused += std::fma(a[k], b[k], c[k]) != c[k] + product[k];
+    }
+  }
+  CHECK(fused > 0);  // one rounding would have been seen
+}
+
+TEST_CASE_TEMPLATE("a register rounded to the type of the memory holds what is read from there", T, weft::bfloat16, weft::float16,
+                   float) {
+  using V = Lanes<float, register_bytes / sizeof(float)>;
+  using P = Lanes<float, 4, false>;
+  float x[V::size];
+  T stored[V::size];
+  for (std::size_t k = 0; k < V::size; ++k) x[k] = 1.0f + float(k) * 1.2345e-3f, stored[k] = T(x[k]);
+  float wide[V::size], plain[P::size];
+  rounded<T>(V::load(x)).store(wide);
+  rounded<T>(P::load(x)).store(plain);
+  for (std::size_t k = 0; k < V::size; ++k) CHECK(wide[k] == float(stored[k]));
+  for (std::size_t k = 0; k < P::size; ++k) CHECK(plain[k] == float(stored[k]));
+  CHECK((std::is_same_v<T, float> || wide[1] != x[1]));
 }

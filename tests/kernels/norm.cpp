@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <weft/kernels/norm.hpp>
 
+#include <tests/kernels/norm_sums.hpp>
 #include <tests/kernels/support.hpp>
 
 using namespace kernels_test;
@@ -26,13 +27,13 @@ struct Case {
     if (root_mean_square) {
       kernels::rms_norm_forward<T>(device, rows, width, x.data(), gain.data(), y.data(), rstd.data(), epsilon);
       kernels::rms_norm_backward_input<T>(device, rows, width, x.data(), gain.data(), rstd.data(), dy.data(), dx.data(),
-                                          accumulate);
+                                          accumulate ? dx.data() : nullptr);
       kernels::rms_norm_backward_weight<T>(device, rows, width, x.data(), rstd.data(), dy.data(), dgain.data(), accumulate);
     } else {
       kernels::layer_norm_forward<T>(device, rows, width, x.data(), gain.data(), bias.data(), y.data(), mean.data(), rstd.data(),
                                      epsilon);
       kernels::layer_norm_backward_input<T>(device, rows, width, x.data(), gain.data(), mean.data(), rstd.data(), dy.data(),
-                                            dx.data(), accumulate);
+                                            dx.data(), accumulate ? dx.data() : nullptr);
       kernels::layer_norm_backward_weight<T>(device, rows, width, x.data(), mean.data(), rstd.data(), dy.data(), dgain.data(),
                                              dbias.data(), accumulate);
     }
@@ -95,4 +96,10 @@ TEST_CASE_TEMPLATE("norms of all types follow the reference, add where told to, 
         CHECK((same_bits(c.y, many.y) && same_bits(c.dx, many.dx) && same_bits(c.dgain, many.dgain) &&
                same_bits(c.dbias, many.dbias)));
       }
+}
+
+TEST_CASE_TEMPLATE("the sums of a residual connection in the kernels of a norm have the bits of kernels of their own", T, float,
+                   double, bfloat16, float16) {
+  DefaultDevice device;
+  check_norm_sums<T>(device);
 }

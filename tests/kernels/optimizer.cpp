@@ -111,3 +111,39 @@ TEST_CASE("SGD is PyTorch's, plain, with momentum, and Nesterov's") {
     check_sgd<float16>(options[0], options[1]);
   }
 }
+
+TEST_CASE_TEMPLATE("an element's bits do not depend on its place in an array", P, float, double, bfloat16) {
+  using A = accumulate_t<P>;
+  DefaultDevice device;
+  const std::size_t n = 3 * 1024;
+  const auto before = normal<P>(n, 1);
+  const auto gradient = normal<A>(n, 2), first = normal<A>(n, 3);
+  struct State {
+    std::vector<P> parameter;
+    std::vector<A> master, m, v;
+  };
+  const auto fresh = [&] {
+    State s{before, std::vector<A>(before.begin(), before.end()), first, first};
+    for (A& x : s.v) x *= x;
+    return s;
+  };
+  const auto update = [&](State& s, std::size_t from, std::size_t count, bool adamw) {
+    A* const master = std::is_same_v<P, A> ? nullptr : s.master.data() + from;
+    if (adamw)
+      kernels::adamw_update<P, A>(
+          device, count, s.parameter.data() + from, master, gradient.data() + from, s.m.data() + from, s.v.data() + from,
+          {.weight_decay = 0.1, .bias_correction1 = 0.1, .bias_correction2 = 0.01, .gradient_scale = 0.3});
+    else
+      kernels::sgd_update<P, A>(device, count, s.parameter.data() + from, master, gradient.data() + from, s.m.data() + from,
+                                {.momentum = 0.9, .weight_decay = 0.1, .nesterov = true, .gradient_scale = 0.3});
+  };
+  for (const bool adamw : {true, false}) {
+    State whole = fresh(), pieces = fresh();
+    update(whole, 0, n, adamw);
+    for (std::size_t i = 0; i < n; i += 3) update(pieces, i, 3, adamw);  // fewer than a register holds
+    CHECK(same_bits(whole.parameter, pieces.parameter));
+    CHECK(same_bits(whole.master, pieces.master));
+    CHECK(same_bits(whole.m, pieces.m));
+    CHECK(same_bits(whole.v, pieces.v));
+  }
+}

@@ -70,6 +70,22 @@ std::vector<double> train(int ranks) {
 
 }  // namespace
 
+// A space that is no host's has padding.
+struct Elsewhere : Kokkos::DefaultExecutionSpace {};
+template <>
+inline constexpr bool weft::detail::on_host<Elsewhere> = false;
+static_assert(weft::detail::logits_step<Elsewhere> == 64);
+
+TEST_CASE("rows of logits begin at multiples of 64, whatever the vocabulary") {
+  DefaultDevice device;
+  using Matrix = Tensor<float, DefaultDevice::execution_space>;
+  const Matrix x(device, {2, 8});
+  for (const std::size_t rows : {1, 64, 65, 101}) {
+    const auto logits = detail::padded_logits(x, Matrix(device, {rows, 8}));
+    CHECK(logits.columns() == (rows + 63) / 64 * 64);
+  }
+}
+
 TEST_CASE("the loss is that of the logits themselves") {
   DefaultDevice device;
   SingleDevice<models::BasicGpt<double>> model(device, config);

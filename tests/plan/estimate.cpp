@@ -202,45 +202,67 @@ TEST_CASE("a program is asked by WEFT_MACHINE for its time, and refuses what can
   std::filesystem::remove(picture);
 }
 
+namespace {
+
+struct RealCase {
+  std::size_t layers, width, heads, sequence, sequences;  // sequences of a data rank
+  int ranks = 1;
+  std::size_t tp = 1, pp = 1, micro_batches = 1;
+  int zero = 0;
+};
+
+template <class Scalar>
+void compare_with_real(const RealCase& c) {
+  double real = 0;
+  Machine here;
+  const auto program = [&](World& world, int steps, const std::function<void(double)>& took) {
+    const Mesh<dp, tp, pp> mesh(world, {.tp = c.tp, .pp = c.pp});
+    ModelOptions options;
+    options.shard.stage = c.zero;
+    Parallel<models::BasicGpt<Scalar>> model(
+        mesh, {.vocabulary = 256, .layers = c.layers, .width = c.width, .heads = c.heads, .sequence = c.sequence}, options);
+    optim::AdamW optimizer(model, {.clip = 1.0});
+    const Batch batch = batch_of(std::size_t(mesh.rank(dp{})), c.sequences, c.sequence, c.micro_batches);
+    for (int step = 0; step < steps; ++step) {
+      const auto started = std::chrono::steady_clock::now();
+      model.train_step(batch);
+      optimizer.step();
+      took(std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
+    }
+  };
+  const int code = runtime::run(RunOptions{.ranks = c.ranks, .threads_per_rank = 1}, [&](World& world) {
+    const Machine measured = plan::this_machine(world);
+    std::vector<double> times;
+    program(world, 12, [&](double seconds) { times.push_back(seconds); });
+    std::nth_element(times.begin(), times.begin() + 6, times.end());
+    if (world.rank() == 0) real = times[6], here = measured;
+  });
+  REQUIRE(code == 0);
+  const plan::Estimate step = plan::estimate({.ranks = c.ranks}, here, [&](World& world) { program(world, 3, [](double) {}); });
+  MESSAGE("layers " << c.layers << " width " << c.width << (sizeof(Scalar) == 2 ? " bf16" : "") << " ranks " << c.ranks << " tp "
+                    << c.tp << " pp " << c.pp << " zero " << c.zero << ": " << 1e3 * real << " ms real, " << 1e3 * step.seconds
+                    << " ms estimated, " << 100 * (step.seconds / real - 1) << " %\n"
+                    << plan::table_of(step));
+  CHECK(step.seconds < 2 * real);
+  CHECK(step.seconds > real / 2);
+}
+
+}  // namespace
+
 // What is measured here depends on what else the machine does: WEFT_TEST_LONG prints the errors.
 TEST_CASE("real steps of small models on this machine") {
   if (std::getenv("WEFT_TEST_LONG") == nullptr) return;
-  struct Case {
-    std::size_t layers, width, sequence, sequences;
-    int ranks;
-    std::size_t tp, pp, micro_batches;
-  };
-  for (const Case& c : {Case{4, 128, 128, 8, 1, 1, 1, 1}, Case{4, 256, 128, 8, 1, 1, 1, 1}, Case{2, 512, 128, 4, 1, 1, 1, 1},
-                        Case{4, 256, 128, 8, 2, 1, 1, 1}, Case{4, 256, 128, 8, 2, 2, 1, 1}, Case{4, 256, 128, 8, 2, 1, 2, 4}}) {
-    double real = 0;
-    Machine here;
-    const auto program = [&](World& world, int steps, const std::function<void(double)>& took) {
-      const Mesh<dp, tp, pp> mesh(world, {.tp = c.tp, .pp = c.pp});
-      Parallel<models::BasicGpt<float>> model(
-          mesh, {.vocabulary = 256, .layers = c.layers, .width = c.width, .heads = c.width / 32, .sequence = c.sequence});
-      optim::AdamW optimizer(model);
-      const Batch batch = batch_of(std::size_t(mesh.rank(dp{})), c.sequences, c.sequence, c.micro_batches);
-      for (int step = 0; step < steps; ++step) {
-        const auto started = std::chrono::steady_clock::now();
-        model.train_step(batch);
-        optimizer.step();
-        took(std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
-      }
-    };
-    const int code = runtime::run(RunOptions{.ranks = c.ranks, .threads_per_rank = 1}, [&](World& world) {
-      const Machine measured = plan::this_machine(world);
-      std::vector<double> times;
-      program(world, 12, [&](double seconds) { times.push_back(seconds); });
-      std::nth_element(times.begin(), times.begin() + 6, times.end());
-      if (world.rank() == 0) real = times[6], here = measured;
-    });
-    REQUIRE(code == 0);
-    const plan::Estimate step = plan::estimate({.ranks = c.ranks}, here, [&](World& world) { program(world, 2, [](double) {}); });
-    MESSAGE("layers " << c.layers << " width " << c.width << " ranks " << c.ranks << " tp " << c.tp << " pp " << c.pp << ": "
-                      << 1e3 * real << " ms real, " << 1e3 * step.seconds << " ms estimated, " << 100 * (step.seconds / real - 1)
-                      << " %\n"
-                      << plan::table_of(step));
-    CHECK(step.seconds < 2 * real);
-    CHECK(step.seconds > real / 2);
-  }
+  for (const RealCase& c :
+       {RealCase{4, 128, 4, 128, 8}, RealCase{4, 256, 8, 128, 8}, RealCase{2, 512, 16, 128, 4}, RealCase{4, 256, 8, 128, 8, 2},
+        RealCase{4, 256, 8, 128, 8, 2, 2}, RealCase{4, 256, 8, 128, 8, 2, 1, 2, 4}})
+    compare_with_real<float>(c);
+}
+TEST_CASE("real steps of the layouts of ./bench/run training on this machine") {
+  if (std::getenv("WEFT_TEST_LONG") == nullptr) return;
+  const RealCase data{6, 384, 6, 256, 8, 2};
+  compare_with_real<bfloat16>(data);
+  RealCase zero3 = data;
+  zero3.zero = 3;
+  for (const RealCase& c : {data, zero3, RealCase{6, 384, 6, 256, 16, 2, 2}, RealCase{6, 384, 6, 256, 16, 2, 1, 2, 4}})
+    compare_with_real<float>(c);
 }

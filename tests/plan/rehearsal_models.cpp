@@ -4,6 +4,10 @@
 
 #include "plan/rehearsed.hpp"
 
+#include <array>
+#include <cmath>
+#include <set>
+
 using namespace weft_test;
 
 namespace {
@@ -63,4 +67,31 @@ TEST_CASE("mixtral in bfloat16, and in float under sequence parallelism") {
     check<WithExperts<models::BasicMixtral<bfloat16>>>(mixtral, c);
     check<WithExperts<models::BasicMixtral<float>, Rows>>(mixtral, c);
   }
+}
+
+// A router of zeros gives all experts one score, and of equal scores the lowest index is chosen: expert 0, for every token. With
+// one choice a token its weight is 1 whatever the score, so the router stays as it is.
+TEST_CASE("mixtral whose tokens all choose one expert") {
+  models::MixtralConfig one = mixtral;
+  one.experts = 4, one.top_k = 1, one.standard_deviation = 0;
+  for (const Case& c : {Case{}, Case{.dp = 2, .ep = 2}, Case{.dp = 2, .tp = 2, .ep = 4}})
+    check<WithExperts<models::BasicMixtral<float>>>(one, c, 4);
+}
+TEST_CASE("experts are chosen evenly, or the first by a share of the rows") {
+  for (const auto& [rows, experts, k] :
+       {std::array<std::size_t, 3>{12, 4, 2}, {30, 8, 2}, {7, 2, 2}, {9, 3, 1}, {5, 1, 1}, {64, 10, 7}})
+    for (const double skew : {1.0, 1.5, 2.0, 100.0}) {
+      INFO(rows << " rows, " << k << " of " << experts << " experts, skew " << skew);
+      std::vector<std::int32_t> chosen(rows * k, -1);
+      weft::detail::rehearse_choice(chosen, experts, k, skew);
+      std::vector<std::size_t> load(experts);
+      for (std::size_t row = 0; row < rows; ++row) {
+        const auto first = chosen.begin() + std::ptrdiff_t(row * k);
+        CHECK(std::set<std::int32_t>(first, first + std::ptrdiff_t(k)).size() == k);  // each expert once
+        for (auto one = first; one != first + std::ptrdiff_t(k); ++one) ++load.at(std::size_t(*one));
+      }
+      const double busiest = std::min(double(rows), skew * double(rows * k) / double(experts));
+      CHECK(std::abs(double(load[0]) - busiest) < 1);
+      for (std::size_t other = 2; other < experts; ++other) CHECK((load[other] <= load[1] && load[other] + 1 >= load[1]));
+    }
 }

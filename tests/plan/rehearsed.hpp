@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Every rank of a real run of thread ranks beside its rehearsal: the bytes that it keeps, by category, and its messages, by axis
-// and operation, are equal, and its peak lies between the two that rehearsals tell.
+// Every rank of a real run of thread ranks beside its rehearsal: the bytes that it keeps, by category, its FLOPs, and its
+// messages, by axis and operation, are equal, and its peak lies between the two that rehearsals tell.
 
 #include "support/counted_group.hpp"
 #include "support/parity.hpp"
@@ -29,7 +29,7 @@ inline constexpr std::size_t sequence = 64, vocabulary = 256;
 struct Seen {
   MemoryUse use;
   std::size_t peak = 0;
-  std::vector<Rehearsal::Messages> messages;
+  RehearsedWork work;  // messages and FLOPs of a real rank
 };
 
 // Two steps and an evaluation, as a program would do them.
@@ -91,29 +91,34 @@ inline std::string name_of(const Case& c) {
 
 /// Compares every rank of a real run with its rehearsal.
 template <class Composition>
-void check(const typename Composition::Config& config, const Case& c) {
+void check(const typename Composition::Config& config, const Case& c, double expert_skew = 1) {
   const int world = int(c.world());
   std::vector<Seen> real(c.world());
   const int code = runtime::run(runtime::RunOptions{.ranks = world, .threads_per_rank = 1}, [&](World& of_threads) {
     Rehearsal counts;
+    of_threads.device().count(counts);
     World rank(counted(of_threads.communicator(), counts), of_threads.device());
     Seen seen = train<Composition>(rank, config, c);
-    seen.messages = std::move(counts.messages);
+    seen.work = counts;
     real[std::size_t(rank.rank())] = std::move(seen);
   });
   REQUIRE(code == 0);
   for (int rank = 0; rank < world; ++rank) {
     const Seen& there = real[std::size_t(rank)];
     Seen seen;
-    const Rehearsal notes =
-        rehearse({.rank = rank, .ranks = world}, [&](World& alone) { seen = train<Composition>(alone, config, c); });
+    const Rehearsal notes = rehearse({.rank = rank, .ranks = world, .expert_skew = expert_skew},
+                                     [&](World& alone) { seen = train<Composition>(alone, config, c); });
     INFO(name_of(c) << ", rank " << rank);
     for (std::size_t category = 0; category < weft::detail::memory_categories; ++category)
       CHECK(seen.use.by_category[category] == there.use.by_category[category]);
     CHECK(seen.use.current == there.use.current);
     CHECK(notes.steps == 2);
     CHECK(notes.products > 0);
-    const Rehearsal early = rehearse({.rank = rank, .ranks = world, .early = true},
+    CHECK(notes.products == there.work.products);
+    CHECK(notes.product_flops == there.work.product_flops);
+    CHECK(notes.attentions == there.work.attentions);
+    CHECK(notes.attention_flops == there.work.attention_flops);
+    const Rehearsal early = rehearse({.rank = rank, .ranks = world, .early = true, .expert_skew = expert_skew},
                                      [&](World& alone) { (void)train<Composition>(alone, config, c); });
     CHECK(early.peak <= there.peak);
     CHECK(there.peak <= notes.peak);
@@ -121,8 +126,8 @@ void check(const typename Composition::Config& config, const Case& c) {
       std::printf("%s rank %d: peak %zu rehearsed %zu %zu: %+.2f %+.2f %%\n", name_of(c).c_str(), rank, there.peak, early.peak,
                   notes.peak, 100.0 * (double(early.peak) / double(there.peak) - 1),
                   100.0 * (double(notes.peak) / double(there.peak) - 1));
-    CHECK(notes.messages.size() == there.messages.size());
-    for (const Rehearsal::Messages& messages : there.messages) {
+    CHECK(notes.messages.size() == there.work.messages.size());
+    for (const Rehearsal::Messages& messages : there.work.messages) {
       INFO(messages.axis << " " << std::string(messages.operation));
       const Rehearsal::Messages rehearsed = notes.of(messages.axis, messages.operation);
       CHECK(rehearsed.calls == messages.calls);

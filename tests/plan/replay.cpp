@@ -98,6 +98,19 @@ TEST_CASE("compute alone: kernels one after the other, by kind") {
   CHECK(step.stages[0].optimizer == 5);
   CHECK(step.stages[0].bubble == 0);
   CHECK(step.stages[0].communication() == 0);
+  CHECK(step.stages[0].by_kind.empty());  // of kernels that say none
+
+  Made named;
+  const auto norm = [&] { named.put({.kind = Kind::kernel, .a = named.kind_of("norm"), .amount = 2}); };
+  named.put({.kind = Kind::begin, .operation = 'F'});
+  norm(), norm();
+  named.put({.kind = Kind::kernel, .a = named.kind_of("rope"), .amount = 3}).put({.kind = Kind::end, .operation = 'F'});
+  norm();  // of the optimizer
+  named.end_step();
+  const auto by_kind = replay({&named}, as_told).stages[0].by_kind;
+  CHECK(by_kind.size() == 2);
+  CHECK(by_kind.at("norm") == 4);
+  CHECK(by_kind.at("rope") == 3);
 }
 
 TEST_CASE("a collective is hidden by what is computed beside it, and exposed beyond that") {

@@ -56,8 +56,13 @@ TEST_CASE("rows: norms, softmax, cross-entropy, embeddings, rotations") {
     layer_norm_forward(d, 8, 16, none<float>, none<float>, none<float>, none<float>, none<float>, none<float>, 1e-5);
   });
   for (const bool more : {false, true}) {
+    // x, the gain, both statistics and dy; dx; the gradient of x's other uses.
+    const float* const others = more ? reinterpret_cast<const float*>(64) : nullptr;  // read by nobody
     check("norm", (more ? 4 : 3) * 512 + 64 + 64, [=](auto& d) {
-      layer_norm_backward_input(d, 8, 16, none<float>, none<float>, none<float>, none<float>, none<float>, none<float>, more);
+      layer_norm_backward_input(d, 8, 16, none<float>, none<float>, none<float>, none<float>, none<float>, none<float>, others);
+    });
+    check("norm", (more ? 4 : 3) * 512 + 64 + 32, [=](auto& d) {
+      rms_norm_backward_input(d, 8, 16, none<float>, none<float>, none<float>, none<float>, none<float>, others);
     });
     check("norm", 2 * 512 + 64 + (more ? 2 : 1) * 2 * 64, [=](auto& d) {
       layer_norm_backward_weight(d, 8, 16, none<float>, none<float>, none<float>, none<float>, none<float>, none<float>, more);
@@ -66,6 +71,15 @@ TEST_CASE("rows: norms, softmax, cross-entropy, embeddings, rotations") {
   }
   check("norm", 2 * 256 + 32 + 32,
         [](auto& d) { rms_norm_forward(d, 8, 16, none<bfloat16>, none<bfloat16>, none<bfloat16>, none<float>, 1e-5); });
+  // Of a sum: both terms are read, the sum and y written, where a sum and a norm of its own touch five matrices.
+  check("norm", 4 * 512 + 2 * 64 + 2 * 32, [](auto& d) {
+    layer_norm_sum_forward(d, 8, 16, none<float>, none<float>, none<float>, none<float>, none<float>, none<float>, none<float>,
+                           none<float>, 1e-5);
+  });
+  check("norm", 4 * 256 + 32 + 32, [](auto& d) {
+    rms_norm_sum_forward(d, 8, 16, none<bfloat16>, none<bfloat16>, none<bfloat16>, none<bfloat16>, none<bfloat16>, none<float>,
+                         1e-5);
+  });
   check("softmax", 2 * 512, [](auto& d) { softmax_along<false>(d, {8, 16, 1}, none<float>, none<float>); });
   // 4 rows of 10, 8 of them classes: the maximum; then the sums and the target's logit; then the gradient.
   check("cross_entropy", 4 * (8 * 4 + 4), [](auto& d) { row_max(d, 4, 10, 8, none<float>, none<float>); });
@@ -153,6 +167,14 @@ TEST_CASE("a step's kernels by kind add up to all, in notes, table and JSON") {
   CHECK(notes.of("product").launches == notes.products);
   CHECK(notes.of("product").bytes == notes.product_bytes);
   CHECK(notes.of("attention").launches == 2 * layers);
+  // Each norm's forward, input gradient and gains once. Matrices of a block: the first norm 2, the second, which is of a sum, 4;
+  // gradients beside those of the residual connection 4 each; gains 2 each. Of the last norm: 2, 3 and 2.
+  constexpr double matrix = 4.0 * sequences * length * width, row = 4.0 * width, column = 4.0 * sequences * length;
+  CHECK(notes.of("norm").launches == 3 * (2 * layers + 1));
+  CHECK(notes.of("norm").bytes == (18 * layers + 7) * matrix + (2 * layers + 1) * (5 * row + 6 * column));
+  // The sums of tokens and positions, and at the end of each block.
+  CHECK(notes.of("elementwise").launches == 1 + layers);
+  CHECK(notes.of("elementwise").bytes == (1 + layers) * 3 * matrix);
   CHECK(notes.of("optimizer").bytes == 28.0 * double(parameters));
   CHECK(notes.of("gradient_norm").bytes == 4.0 * double(parameters));
   CHECK(notes.of("nothing").launches == 0);

@@ -334,9 +334,10 @@ std::uint64_t load(const std::string& folder, const Communicator& ranks, State s
 /// to save, whose newest complete checkpoint is taken, or one checkpoint in it. In the same layout training goes on with the same
 /// bits; in another one it starts from the same numbers. Collective over the model's ranks. Throws Error on every rank for a file
 /// that is damaged, missing or of another model (LoadOptions::same_config): nothing has changed then. Gradients so far are
-/// discarded.
+/// discarded. In a rehearsal nothing is read, and the step is 0.
 template <class Model, StoredOptimizer Optimizer>
 std::uint64_t load(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
+  if (detail::has_no_values(model)) return 0;
   const auto hooks = [&](const Index& index) { return detail::hook_items(model, &index); };
   const auto check = [&](const Index& index) {
     const auto& scale = model.loss_scale();
@@ -358,6 +359,7 @@ std::uint64_t load(const std::string& folder, Model& model, Optimizer& optimizer
 /// and cannot be read is an Error on every rank, so that no run starts anew beside its checkpoints. Collective.
 template <class Model, StoredOptimizer Optimizer>
 std::uint64_t resume(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
+  if (detail::has_no_values(model)) return 0;
   const Communicator& ranks = model.communicator();
   detail::require_same_call(ranks, "resume", folder, 0);
   detail::Packed message;
@@ -370,6 +372,7 @@ std::uint64_t resume(const std::string& folder, Model& model, Optimizer& optimiz
 /// keeps its own; call its refresh() if the model's type has 16 bits.
 template <class Model>
 std::uint64_t load(const std::string& folder, Model& model, const LoadOptions& options = {}) {
+  if (detail::has_no_values(model)) return 0;
   const auto hooks = [](const Index&) { return std::vector<detail::Item>(); };
   const auto check = [](const Index&) {};
   return detail::load(folder, model.communicator(), detail::state_of(model), false, options, hooks, check,

@@ -264,15 +264,17 @@ void require_applied(Model& model) {
 /// Writes the state after `step` steps into folder/step-NNNNNNNN, which other ranks and programs see when it is complete. The
 /// folder is made if it is not there. A checkpoint of that step is replaced. Collective over the model's ranks, which see one
 /// file system. Throws Error on every rank if one of them cannot write: earlier checkpoints are untouched. UsageError between
-/// train_step and the optimizer's step.
+/// train_step and the optimizer's step. Nothing is written in a rehearsal.
 template <class Model, StoredOptimizer Optimizer>
 void save(const std::string& folder, Model& model, Optimizer& optimizer, std::uint64_t step, const SaveOptions& options = {}) {
   detail::require_applied(model);
+  if (detail::has_no_values(model)) return;
   detail::save(folder, model.communicator(), detail::whole_state(model, optimizer), step, options);
 }
 /// The same of the model alone.
 template <class Model>
 void save(const std::string& folder, Model& model, std::uint64_t step, const SaveOptions& options = {}) {
+  if (detail::has_no_values(model)) return;
   detail::save(folder, model.communicator(), detail::state_of(model), step, options);
 }
 

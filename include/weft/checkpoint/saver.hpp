@@ -44,6 +44,7 @@ class Saver {
     finish();
     const auto started = std::chrono::steady_clock::now();
     detail::require_applied(model);
+    if (detail::has_no_values(model)) return;  // a rehearsal
     begin(model.communicator(), detail::whole_state(model, optimizer), step);
     stall_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   }

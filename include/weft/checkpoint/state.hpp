@@ -322,19 +322,15 @@ std::vector<Item> hook_items([[maybe_unused]] Model& model, [[maybe_unused]] con
   return items;
 }
 
-/// Throws UsageError in a rehearsal, which has no values.
+/// Whether the model is rehearsed: it has no values, so nothing is saved, and what would be loaded is not looked at.
 template <class Model>
-void require_values(Model& model) {
-  if (model.device().rehearsal() != nullptr)
-    throw UsageError(
-        "a rehearsal has no values to save, and loads none: leave checkpoints and folders of transformers out where "
-        "world.communicator().rehearsed() is true");
+bool has_no_values(Model& model) {
+  return model.device().rehearsal() != nullptr;
 }
 
 /// The state of a model alone.
 template <class Model>
 State state_of(Model& model) {
-  require_values(model);
   State state;
   add_model(state, model);
   auto& device = model.device();
@@ -346,7 +342,6 @@ State state_of(Model& model) {
 /// The state of a model and its optimizer.
 template <class Model, class Rule>
 State state_of(Model& model, optim::Optimizer<Rule>& optimizer) {
-  require_values(model);
   State state;
   add_model(state, model);
   state.optimizer_steps = optimizer.steps();

@@ -44,22 +44,31 @@ WEFT_COLD WEFT_INLINE StreamOrder rehearsed_order() {
 }
 
 namespace detail {
-/// An operation that is complete when it is waited for.
-struct LateAnswer final : Pending {
-  bool test() override { return false; }
+/// An operation that is complete when it is waited for, or when the rank does nothing but ask for it: a program that goes round
+/// until a test succeeds would else never end.
+struct LateAnswer : Pending {
+  explicit LateAnswer(const Rehearsal& of) : notes(of) {}
+  bool test() override {
+    constexpr int most = 1000;  // tests in a row, far more than weft makes where it only looks after what is on its way
+    if (const std::uint64_t now = notes.launches + notes.copies; std::exchange(seen, now) != now) tests = 0;
+    if (++tests < most) return false;
+    wait();
+    return true;
+  }
   void wait() override {}
   void abandon() noexcept override {}
+  const Rehearsal& notes;
+  std::uint64_t seen = 0;
+  int tests = 0;
 };
 /// One whose wait is traced: of the collective of that number, or of a message that another rank has sent.
-struct TracedAnswer final : Pending {
-  TracedAnswer(std::shared_ptr<RehearsedTrace> to, std::uint64_t number) : trace(std::move(to)), started(number) {}
-  TracedAnswer(std::shared_ptr<RehearsedTrace> to, const RehearsedTrace::Event& event) : trace(std::move(to)), message(event) {}
-  bool test() override { return false; }
+struct TracedAnswer final : LateAnswer {
+  TracedAnswer(const Rehearsal& of, std::uint64_t number) : LateAnswer(of), trace(of.trace), started(number) {}
+  TracedAnswer(const Rehearsal& of, const RehearsedTrace::Event& event) : LateAnswer(of), trace(of.trace), message(event) {}
   void wait() override {
     if (message) trace->add(*message);
     else trace->wait(started);
   }
-  void abandon() noexcept override {}
   std::shared_ptr<RehearsedTrace> trace;
   std::uint64_t started = 0;
   std::optional<RehearsedTrace::Event> message;
@@ -94,15 +103,15 @@ WEFT_COLD WEFT_INLINE std::unique_ptr<Pending> RehearsedGroup::start(const Call&
   note(call);
   if (const auto& trace = notes_->trace; trace) {
     using Kind = RehearsedTrace::Kind;
-    if (call.operation == Operation::recv) return std::make_unique<detail::TracedAnswer>(trace, traced(call, Kind::receive));
+    if (call.operation == Operation::recv) return std::make_unique<detail::TracedAnswer>(*notes_, traced(call, Kind::receive));
     if (call.operation != Operation::send)
-      return std::make_unique<detail::TracedAnswer>(trace, trace->start(traced(call, Kind::start)));
+      return std::make_unique<detail::TracedAnswer>(*notes_, trace->start(traced(call, Kind::start)));
     trace->add(traced(call, Kind::send));
     return nullptr;
   }
   const bool at_once = call.operation == Operation::send || notes_->early != (call.operation == Operation::recv);
   if (at_once) return nullptr;
-  return std::make_unique<detail::LateAnswer>();
+  return std::make_unique<detail::LateAnswer>(*notes_);
 }
 
 WEFT_COLD WEFT_INLINE std::shared_ptr<Group> RehearsedGroup::split(int color, int, std::string axis) {

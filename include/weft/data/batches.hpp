@@ -7,6 +7,7 @@
 //   for (auto&& batch : data::Batches(mesh, "corpus.txt", {.sequence = 256, .global_batch = 16}))
 //     model.train_step(batch);
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -61,6 +62,17 @@ Share share_of(const Mesh& mesh) {
   return detail::share_over(mesh, typename Mesh::axes_type());
 }
 
+namespace detail {
+/// Options of a range of `mesh`'s batches: in a rehearsal it ends after a few steps, which tell all that there is to tell.
+template <class Mesh, class Options>
+Options options_for(const Mesh& mesh, Options options) {
+  if constexpr (requires { mesh.world().device().rehearsal(); })
+    if (const auto* const notes = mesh.world().device().rehearsal(); notes != nullptr)
+      options.steps = options.steps == 0 ? notes->range_steps() : std::min(options.steps, notes->range_steps());
+  return options;
+}
+}  // namespace detail
+
 /// One dp rank's batches: for training any step, for validation in order.
 class Batches {
  public:
@@ -69,7 +81,7 @@ class Batches {
 
   template <class Mesh>
   requires(!std::is_same_v<Mesh, Share>) Batches(const Mesh& mesh, std::shared_ptr<const Corpus> corpus, BatchOptions options)
-      : Batches(share_of(mesh), std::move(corpus), options) {}
+      : Batches(share_of(mesh), std::move(corpus), detail::options_for(mesh, options)) {}
 
   /// Reads the file itself and throws the errors of Corpus::read.
   template <class Mesh>

@@ -20,7 +20,7 @@
 #include <weft/device/block_bytes.hpp>
 #include <weft/device/rehearsal.hpp>
 #ifdef KOKKOS_ENABLE_CUDA
-#include <weft/device/cuda/runtime.hpp>
+#include <weft/device/cuda/memory.hpp>
 #endif
 
 namespace weft {
@@ -36,30 +36,14 @@ struct System {
       return nullptr;
     }
   }
+  /// Once before blocks are given back: may wait and throw.
+  static void before_give_back() {}
   static void give_back(void* block) { Kokkos::kokkos_free<MemorySpace>(block); }
   static std::string room() { return ""; }
 };
 #ifdef KOKKOS_ENABLE_CUDA
-/// Memory of the calling thread's current GPU. Kokkos would allocate on its own GPU, and the rank may use another.
 template <>
-struct System<Kokkos::CudaSpace> {
-  static void* take(std::size_t bytes) {
-    void* block = nullptr;
-    const cudaError_t status = cudaMalloc(&block, bytes);
-    if (status == cudaErrorMemoryAllocation) {
-      (void)cudaGetLastError();
-      return nullptr;
-    }
-    cuda_check(status, "cudaMalloc");
-    return block;
-  }
-  static void give_back(void* block) { cuda_report(cudaFree(block), "cudaFree"); }
-  static std::string room() {
-    std::size_t left = 0, all = 0;
-    cuda_check(cudaMemGetInfo(&left, &all), "cudaMemGetInfo");
-    return joined({", ", left, " of ", all, " are free"});
-  }
-};
+struct System<Kokkos::CudaSpace> : gpu::Memory {};
 #endif
 }  // namespace detail
 
@@ -126,7 +110,8 @@ class Arena {
   };
 
  public:
-  /// A block of at least `bytes`. Throws MemoryError if the memory space is full even after unused blocks were returned.
+  /// A block of at least `bytes`. Throws MemoryError if the memory space is full even after unused blocks were returned. To
+  /// return blocks of a GPU, it waits for this rank's communication, and throws its errors.
   Buffer allocate(std::size_t bytes) { return take(block_bytes(bytes), MemoryCategory::activations); }
   /// A block for data that lives as long as the model (parameters, optimizer state). No other data would reuse the block, so its
   /// size is rounded up to a cache line only.
@@ -182,8 +167,11 @@ template <class MemorySpace>
 void* Arena<MemorySpace>::taken_from_system(std::size_t size) {
   using System = detail::System<MemorySpace>;
   if (void* block = state_->source.take(size)) return block;
-  state_->give_back();
-  if (void* block = state_->source.take(size)) return block;
+  if (state_->use.reserved > state_->use.current) {
+    System::before_give_back();
+    state_->give_back();
+    if (void* block = state_->source.take(size)) return block;
+  }
   throw_error<MemoryError>({"out of memory: ", MemorySpace::name(), " memory has no room for ", size,
                             " more bytes; this rank uses ", state_->use.current, " there", System::room(),
                             ": a smaller model or micro-batch, recomputation, or more ranks to share it"});

@@ -39,11 +39,15 @@ class Device {
 
   /// From now on kernels are noted and not run, and memory is addresses alone. Before anything is allocated.
   void rehearse(Rehearsal& notes) {
-    rehearsal_ = &notes;
+    rehearsal_ = notes_ = &notes;
     arena_.rehearse();
   }
+  /// From now on the FLOPs of products and of attention are noted as well as done: what a real step takes, as a rehearsal counts.
+  void count(Rehearsal& notes) { notes_ = &notes; }
   /// The notes of a rehearsal, else null.
   Rehearsal* rehearsal() const { return rehearsal_; }
+  /// Those of a rehearsal, or of a real run whose FLOPs are counted, else null.
+  Rehearsal* notes() const { return notes_; }
   /// The order of a rehearsal's kernels, if it is kept, else null.
   RehearsedTrace* trace() const { return rehearsal_ == nullptr ? nullptr : rehearsal_->trace.get(); }
 
@@ -67,7 +71,7 @@ class Device {
     std::shared_ptr<void> value;
   };
   Exec exec_;
-  Rehearsal* rehearsal_ = nullptr;
+  Rehearsal *rehearsal_ = nullptr, *notes_ = nullptr;
   detail::Arena<memory_space> arena_;
   bool shares_short_loops_ = false;
   std::vector<Cache> caches_;  // a few

@@ -12,6 +12,9 @@
 #include <cstddef>
 
 #include <weft/device/device.hpp>
+#ifdef KOKKOS_ENABLE_CUDA
+#include <weft/device/cuda/staged_copies.hpp>
+#endif
 
 namespace weft::detail {
 
@@ -27,6 +30,20 @@ void copy_to_device(Device<Exec>& device, void* to, const void* from, std::size_
   Kokkos::deep_copy(device.exec(), ByteView<typename Exec::memory_space>(static_cast<char*>(to), bytes),
                     ConstByteView<Kokkos::HostSpace>(static_cast<const char*>(from), bytes));
 }
+
+/// The same of bytes that may change as soon as this returns. On GPUs the host does not wait for the kernels so far.
+template <class Exec>
+void send_to_device(Device<Exec>& device, void* to, const void* from, std::size_t bytes) {
+  copy_to_device(device, to, from, bytes);
+  device.exec().fence("weft: bytes that may change");
+}
+#ifdef KOKKOS_ENABLE_CUDA
+inline void send_to_device(Device<Kokkos::Cuda>& device, void* to, const void* from, std::size_t bytes) {
+  if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
+    return notes->copied();
+  device.template cache<gpu::StagedCopies>().start(to, from, bytes, device.exec().cuda_stream());
+}
+#endif
 
 template <class Exec>
 void copy_from_device(Device<Exec>& device, void* to, const void* from, std::size_t bytes) {

@@ -30,8 +30,9 @@ struct Traffic {
 };
 }  // namespace detail
 
-/// The notes of one rehearsed rank. Bytes are those that the real rank would use and send.
-struct Rehearsal {
+/// What a rank does in some span of a program: arithmetic, launches, messages. Bytes are those that the real rank would use and
+/// send.
+struct RehearsedWork {
   /// Messages of one operation on one axis. Bytes are of the whole buffer that the operation is about: of all ranks' pieces where
   /// it gathers or scatters them, of one rank's elements where it reduces or broadcasts them, of the message in a send or recv.
   struct Messages {
@@ -40,6 +41,36 @@ struct Rehearsal {
     std::uint64_t calls = 0;
     double bytes = 0;
   };
+  /// Launches of kernels of one kind ("norm", "product", "optimizer", ...).
+  struct Kernels {
+    std::string_view kind;
+    std::uint64_t launches = 0;
+    double bytes = 0;
+  };
+
+  double product_flops = 0;    ///< of matrix products and convolutions, two for each multiplication and addition
+  double product_bytes = 0;    ///< that products read and write if each matrix is touched once
+  double attention_flops = 0;  ///< half of all pairs of queries and keys where attention is causal
+  std::uint64_t products = 0, attentions = 0;
+  std::uint64_t launches = 0;      ///< of kernels, those of products and attention among them
+  double kernel_bytes = 0;         ///< that they read and write if each element of their operands is touched once
+  std::uint64_t copies = 0;        ///< between the host and the device
+  double offloaded_bytes = 0;      ///< read from and written to an offload store
+  std::vector<Kernels> kernels;    ///< by kind, in the order of their first launches
+  std::vector<Messages> messages;  ///< by axis and operation, in the order of their first calls
+
+  /// Those of one kind; without launches if there were none.
+  Kernels of(std::string_view kind) const;
+  /// Those of one operation on one axis; without calls if there were none.
+  Messages of(std::string_view axis, std::string_view operation) const;
+  /// Notes a message.
+  void sent(std::string_view axis, std::string_view operation, double bytes);
+  /// What was done since `before`, which is an earlier state of this one. Kinds of which nothing was done since are left out.
+  RehearsedWork since(const RehearsedWork& before) const;
+};
+
+/// The notes of one rehearsed rank: what the whole program does, and what its last step does.
+struct Rehearsal : RehearsedWork {
   /// The ranks of one communicator of the program's mesh, of one axis or of several ("dp-cp"), and this rank's number among them.
   struct Axis {
     /// Neighbours along one axis.
@@ -51,71 +82,46 @@ struct Rehearsal {
     std::vector<Line> lines;  ///< those with more than one rank, the fastest first
   };
 
-  /// Launches of kernels of one kind ("norm", "product", "optimizer", ...).
-  struct Kernels {
-    std::string_view kind;
-    std::uint64_t launches = 0;
-    double bytes = 0;
-  };
-
   int rank = 0, ranks = 1;
   int ranks_per_node = 0;  ///< 0: not known
   /// Buffers of messages live as short as they can: all is complete as soon as it starts, but what is received comes when it is
   /// waited for. Else as long as they can: collectives are complete when they are waited for, what goes to another stage when
   /// that is known to have taken it, and what is received is there as soon as it may be. The real peak is not outside of the two.
   bool early = false;
-  double product_flops = 0;    ///< of matrix products and convolutions, two for each multiplication and addition
-  double product_bytes = 0;    ///< that products read and write if each matrix is touched once
-  double attention_flops = 0;  ///< half of all pairs of queries and keys where attention is causal
-  std::uint64_t products = 0, attentions = 0;
-  std::uint64_t launches = 0;          ///< of kernels, those of products and attention among them
-  double kernel_bytes = 0;             ///< that they read and write if each element of their operands is touched once
-  std::uint64_t copies = 0;            ///< between the host and the device
-  double offloaded_bytes = 0;          ///< read from and written to an offload store
   std::uint64_t steps = 0;             ///< of optimizers
+  RehearsedWork last_step;             ///< from the beginning of the last training step to the end of its optimizer's
   MemoryUse kept;                      ///< after the last optimizer's step; without one, before the last forward
   std::size_t peak = 0, reserved = 0;  ///< at the end of the program
-  std::vector<Kernels> kernels;        ///< by kind, in the order of their first launches
-  std::vector<Messages> messages;      ///< by axis and operation, in the order of their first calls
   std::vector<Axis> axes;              ///< of the meshes over all ranks, in the order in which their communicators were made
+  /// The program ends after so many steps of its optimizers, before it begins another one; 0: by itself, and one that trains more
+  /// than `most_steps` times is refused. Ranges of weft's own batches (data::Batches, data::Loader) end after `range_steps()`.
+  std::uint64_t wanted_steps = 0;
+  static constexpr std::uint64_t most_steps = 1000;
+  std::uint64_t range_steps() const { return wanted_steps == 0 ? 3 : wanted_steps; }
+  /// How many times the mean load the busiest expert of a mixture has: which experts tokens choose is a value, so the others
+  /// share the rest evenly. At most all tokens choose it.
+  double expert_skew = 1;
 
   /// The order of the last step, if it was asked for. Collectives are then complete when they are waited for, and what is sent at
   /// once, so peaks are between the two.
   std::shared_ptr<RehearsedTrace> trace;
 
-  /// Those of one kind; without launches if there were none.
-  Kernels of(std::string_view kind) const;
-  /// Those of one operation on one axis; without calls if there were none.
-  Messages of(std::string_view axis, std::string_view operation) const;
   /// The axis of that name, or null.
   const Axis* axis(std::string_view name) const;
   /// The nodes on which the ranks of one group along the axis lie, at most: 1 if messages stay inside of nodes, 0 if it is not
   /// known how many ranks a node has. Nodes have ranks in the order of their numbers.
   std::size_t nodes_of(const Axis& axis) const;
-  /// Notes a message.
-  void sent(std::string_view axis, std::string_view operation, double bytes);
 
   /// Between two steps of training, or before the first.
   void before_run(const MemoryUse& use) {
     if (steps == 0) kept = use;
   }
-  /// A step of training begins.
-  void before_step(std::size_t rows) {
-    if (!trace) return;
-    trace->begin_step();
-    trace->rows += double(rows);
-  }
-  void stepped(const MemoryUse& use) {
-    ++steps;
-    kept = use;
-    if (trace) trace->end_step();
-  }
-  void launched(double bytes = 0) {
-    ++launches;
-    kernel_bytes += bytes;
-    if (trace) trace->add({.kind = RehearsedTrace::Kind::kernel, .amount = bytes});
-  }
-  /// Notes a launch with its kind.
+  /// A model begins a step of training over so many rows. Throws RehearsalEnd after `wanted_steps`, UsageError after
+  /// `most_steps`.
+  void before_step(std::size_t rows);
+  /// An optimizer has ended it.
+  void stepped(const MemoryUse& use);
+  /// Notes a launch of a kernel.
   void launched(const detail::Traffic& traffic);
   void product(double m, double n, double k, double bytes, DataType type) {
     ++products;
@@ -146,9 +152,17 @@ struct Rehearsal {
     if (trace) trace->add({.kind = RehearsedTrace::Kind::copy});
   }
   void offloaded(std::size_t bytes) { offloaded_bytes += double(bytes); }
+
+ private:
+  std::uint64_t runs_ = 0;  // of models, in training
+  bool in_step_ = false;
+  RehearsedWork before_step_;
 };
 
 namespace detail {
+
+/// Thrown through the program when it has taken the steps that a rehearsal wanted. No std::exception: programs do not catch it.
+struct RehearsalEnd {};
 
 /// The memory of rehearsals: 64 TiB of addresses for this process, which no thread may read or write.
 struct RehearsedMemory {

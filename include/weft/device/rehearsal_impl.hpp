@@ -14,7 +14,7 @@
 
 namespace weft {
 
-WEFT_COLD WEFT_INLINE void Rehearsal::sent(std::string_view axis, std::string_view operation, double bytes) {
+WEFT_COLD WEFT_INLINE void RehearsedWork::sent(std::string_view axis, std::string_view operation, double bytes) {
   std::size_t i = 0;
   while (i < messages.size() && (messages[i].operation != operation || messages[i].axis != axis)) ++i;
   if (i == messages.size()) messages.push_back({std::string(axis), operation});
@@ -22,22 +22,72 @@ WEFT_COLD WEFT_INLINE void Rehearsal::sent(std::string_view axis, std::string_vi
   messages[i].bytes += bytes;
 }
 
+WEFT_COLD WEFT_INLINE RehearsedWork RehearsedWork::since(const RehearsedWork& before) const {
+  RehearsedWork work = *this;
+  work.product_flops -= before.product_flops;
+  work.product_bytes -= before.product_bytes;
+  work.attention_flops -= before.attention_flops;
+  work.products -= before.products;
+  work.attentions -= before.attentions;
+  work.launches -= before.launches;
+  work.kernel_bytes -= before.kernel_bytes;
+  work.copies -= before.copies;
+  work.offloaded_bytes -= before.offloaded_bytes;
+  for (std::size_t i = 0; i < before.kernels.size(); ++i) {  // kinds only come to the end of the list
+    work.kernels[i].launches -= before.kernels[i].launches;
+    work.kernels[i].bytes -= before.kernels[i].bytes;
+  }
+  for (std::size_t i = 0; i < before.messages.size(); ++i) {
+    work.messages[i].calls -= before.messages[i].calls;
+    work.messages[i].bytes -= before.messages[i].bytes;
+  }
+  std::erase_if(work.kernels, [](const Kernels& one) { return one.launches == 0; });
+  std::erase_if(work.messages, [](const Messages& one) { return one.calls == 0; });
+  return work;
+}
+
+WEFT_COLD WEFT_INLINE void Rehearsal::before_step(std::size_t rows) {
+  if (wanted_steps != 0 && steps >= wanted_steps && !in_step_) throw detail::RehearsalEnd();
+  if (runs_ >= most_steps)
+    throw_error<UsageError>({"train_step in a rehearsal, after ", most_steps,
+                             " of them: a loop that ends by the clock, or by a value (all are zero here), goes on and on; "
+                             "WEFT_REHEARSE_STEPS=3 ends the program after three steps, or end the loop where "
+                             "world.communicator().rehearsed() is true"});
+  ++runs_;
+  if (!in_step_) before_step_ = *this;
+  in_step_ = true;
+  if (!trace) return;
+  trace->begin_step();
+  trace->rows += double(rows);
+}
+
+WEFT_COLD WEFT_INLINE void Rehearsal::stepped(const MemoryUse& use) {
+  ++steps;
+  kept = use;
+  if (in_step_) last_step = since(before_step_);
+  in_step_ = false;
+  if (trace) trace->end_step();
+}
+
 WEFT_COLD WEFT_INLINE void Rehearsal::launched(const detail::Traffic& traffic) {
-  launched(double(traffic.bytes));
   std::size_t i = 0;
   while (i < kernels.size() && kernels[i].kind != traffic.kind) ++i;
   if (i == kernels.size()) kernels.push_back({traffic.kind});
+  ++launches;
+  kernel_bytes += double(traffic.bytes);
   ++kernels[i].launches;
   kernels[i].bytes += double(traffic.bytes);
+  if (trace)
+    trace->add({.kind = RehearsedTrace::Kind::kernel, .a = trace->kind_of(traffic.kind), .amount = double(traffic.bytes)});
 }
 
-WEFT_COLD WEFT_INLINE Rehearsal::Kernels Rehearsal::of(std::string_view kind) const {
+WEFT_COLD WEFT_INLINE RehearsedWork::Kernels RehearsedWork::of(std::string_view kind) const {
   for (const Kernels& one : kernels)
     if (one.kind == kind) return one;
   return {};
 }
 
-WEFT_COLD WEFT_INLINE Rehearsal::Messages Rehearsal::of(std::string_view axis, std::string_view operation) const {
+WEFT_COLD WEFT_INLINE RehearsedWork::Messages RehearsedWork::of(std::string_view axis, std::string_view operation) const {
   for (const Messages& one : messages)
     if (one.operation == operation && one.axis == axis) return one;
   return {};

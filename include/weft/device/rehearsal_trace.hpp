@@ -27,7 +27,7 @@ class RehearsedTrace {
   enum class Kind : std::uint8_t {
     product,    ///< a, b, c: m, n, k; amount: bytes of the matrices
     attention,  ///< a: its products; b: head width; amount: FLOPs
-    kernel,     ///< amount: bytes that it reads and writes
+    kernel,     ///< a: its kind, in `kinds`; amount: bytes that it reads and writes
     copy,       ///< between the host and the device
     call,       ///< a collective that the program waits for at once; a: its operation; amount: bytes as in Rehearsal::Messages
     start,      ///< a collective that goes on beside the program
@@ -55,6 +55,7 @@ class RehearsedTrace {
   };
 
   std::vector<Group> groups;
+  std::vector<std::string_view> kinds;  ///< of kernels: "norm", "elementwise", ...
   double rows = 0;  ///< of the last step: rows of samples that enter the model, of all ranks that share them (tokens)
 
   /// A model begins a step: from here on events are kept, and those of the step before are dropped.
@@ -93,6 +94,13 @@ class RehearsedTrace {
       if (groups[i].identity == group.identity) return std::int32_t(i);
     groups.push_back(group);
     return std::int32_t(groups.size() - 1);
+  }
+
+  WEFT_COLD std::int64_t kind_of(std::string_view kind) {
+    for (std::size_t i = 0; i < kinds.size(); ++i)
+      if (kinds[i] == kind) return std::int64_t(i);
+    kinds.push_back(kind);
+    return std::int64_t(kinds.size() - 1);
   }
 
   std::size_t size() const { return order_.size(); }

@@ -132,6 +132,7 @@ inline LoraOptions read_adapter_config(const std::string& folder, FileSystem& sy
 template <class Model>
 void save_adapters(const std::string& folder, Model& model, const SaveAdaptersOptions& options = {}) {
   if constexpr (detail::require_adapters<Model>()) {
+    if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
     const LoraOptions& lora = model.options().lora;
     detail::require_rank(lora, "save_adapters");
     checkpoint::detail::State state = checkpoint::detail::state_of(model);
@@ -172,6 +173,7 @@ inline void load_adapters(const std::string& folder, const Communicator& ranks, 
 template <class Model, checkpoint::StoredOptimizer Optimizer>
 void load_adapters(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
   if constexpr (detail::require_adapters<Model>()) {
+    if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
     detail::load_adapters(folder, model.communicator(), checkpoint::detail::state_of(model, optimizer), model.options().lora,
                           *options.system);
     model.discard_gradients();
@@ -181,6 +183,7 @@ void load_adapters(const std::string& folder, Model& model, Optimizer& optimizer
 template <class Model>
 void load_adapters(const std::string& folder, Model& model, const LoadOptions& options = {}) {
   if constexpr (detail::require_adapters<Model>()) {
+    if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
     detail::load_adapters(folder, model.communicator(), checkpoint::detail::state_of(model), model.options().lora,
                           *options.system);
     model.discard_gradients();

@@ -293,6 +293,7 @@ inline void load_items(const std::string& folder, const Communicator& ranks, con
 template <class Model, checkpoint::StoredOptimizer Optimizer>
 void load(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
   if constexpr (detail::require_known<Model>()) {
+    if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
     detail::load(folder, model.communicator(), checkpoint::detail::state_of(model, optimizer), model.stages().config(), options);
     model.discard_gradients();
   }
@@ -302,6 +303,7 @@ void load(const std::string& folder, Model& model, Optimizer& optimizer, const L
 template <class Model>
 void load(const std::string& folder, Model& model, const LoadOptions& options = {}) {
   if constexpr (detail::require_known<Model>()) {
+    if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
     detail::load(folder, model.communicator(), checkpoint::detail::state_of(model), model.stages().config(), options);
     model.discard_gradients();
   }

@@ -86,6 +86,7 @@ inline void save(const std::string& folder, const Communicator& ranks, const che
 template <class Model>
 void save(const std::string& folder, Model& model, const SaveOptions& options = {}) {
   if constexpr (detail::require_known<Model>()) {
+    if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
     using Scalar = typename std::remove_reference_t<Model>::model_type::scalar;
     const std::string text =
         config_text(model.stages().config(), checkpoint::stored_type(data_type_of<Scalar>));  // throws on all ranks

@@ -59,7 +59,7 @@ AttentionShape masked_shape(Device<Exec>& device, AttentionShape shape, const At
 // pairs are then counted, half of them where attention is causal.
 template <class T, class Exec>
 void note_attention(Device<Exec>& device, const AttentionShape& s, int products) {
-  if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
+  if (Rehearsal* const notes = device.notes(); notes != nullptr) [[unlikely]]
     notes->attention(products, double(s.sequences) * double(s.heads) * double(s.length) * double(s.keys) * (s.causal ? 0.5 : 1.0),
                      double(s.head_width), data_type_of<T>);
 }

@@ -71,16 +71,21 @@
                                                 const T*, std::size_t, T*, std::size_t);                                         \
   KIND template void layer_norm_forward<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const T*,    \
                                                          const T*, T*, accumulate_t<T>*, accumulate_t<T>*, double);              \
+  KIND template void layer_norm_sum_forward<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*,          \
+                                                             const T*, const T*, const T*, T*, T*, accumulate_t<T>*,             \
+                                                             accumulate_t<T>*, double);                                          \
   KIND template void layer_norm_backward_input<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*,       \
                                                                 const T*, const accumulate_t<T>*, const accumulate_t<T>*,        \
-                                                                const T*, T*, bool);                                             \
+                                                                const T*, T*, const T*);                                         \
   KIND template void layer_norm_backward_weight<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*,      \
                                                                  const accumulate_t<T>*, const accumulate_t<T>*, const T*,       \
                                                                  accumulate_t<T>*, accumulate_t<T>*, bool);                      \
   KIND template void rms_norm_forward<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const T*, T*,  \
                                                        accumulate_t<T>*, double);                                                \
+  KIND template void rms_norm_sum_forward<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const T*,  \
+                                                           const T*, T*, T*, accumulate_t<T>*, double);                          \
   KIND template void rms_norm_backward_input<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*,         \
-                                                              const T*, const accumulate_t<T>*, const T*, T*, bool);             \
+                                                              const T*, const accumulate_t<T>*, const T*, T*, const T*);         \
   KIND template void rms_norm_backward_weight<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*,        \
                                                                const accumulate_t<T>*, const T*, accumulate_t<T>*, bool);        \
   KIND template void squared_norm<T, detail::Host>(Device<detail::Host>&, std::size_t, const T*, double*);                       \
@@ -132,11 +137,10 @@
                                                               std::size_t, float*, std::size_t);                                \
   KIND template void add_rows<float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, std::size_t,   \
                                                    const float*, float*);                                                       \
-  KIND template void adamw_update<float, float, detail::Host>(Device<detail::Host>&, std::size_t, float*, accumulate_t<float>*, \
-                                                              const float*, accumulate_t<float>*, accumulate_t<float>*,         \
-                                                              const AdamwOptions&);                                             \
-  KIND template void sgd_update<float, float, detail::Host>(Device<detail::Host>&, std::size_t, float*, accumulate_t<float>*,   \
-                                                            const float*, accumulate_t<float>*, const SgdOptions&);             \
+  KIND template void update_elements(Device<detail::Host>&, const UpdateArrays<float, float, 2>&, const AdamwElement<float>&,   \
+                                     const GradientScale&);                                                                     \
+  KIND template void update_elements(Device<detail::Host>&, const UpdateArrays<float, float, 1>&,                               \
+                                     const SgdElement<float, true>&, const GradientScale&);                                     \
   KIND template void route<float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const float*,     \
                                                 const float*, bool, float*, float*, std::int32_t*, float*);                     \
   KIND template void route_backward<float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t,          \

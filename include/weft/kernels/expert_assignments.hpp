@@ -59,6 +59,10 @@ struct Assignments {
 /// A stable sort by expert. `kept` is [rows · k]; empty: all slots are kept.
 Assignments assign(std::span<const std::int32_t> chosen, std::size_t experts, const std::vector<char>& kept, std::size_t grain);
 
+/// Chooses k experts for each row of `chosen` [rows · k] without looking at values: expert 0 has `skew` times the mean load, as
+/// far as rows go, and the others share the rest evenly.
+void rehearse_choice(std::span<std::int32_t> chosen, std::size_t experts, std::size_t k, double skew);
+
 /// Sorting of slots on a device, for routers that drop nothing (nn/cuda/expert_order.hpp). A specialisation sets `exists` to true
 /// and has `std::vector<std::uint64_t> sort(device, slots, experts, grain, chosen, order, room, place)`, which does the work of
 /// `assign` on the device and returns the slots of each expert before they are filled up. `order` has room for slots + experts

@@ -27,6 +27,17 @@ WEFT_INLINE Assignments assign(std::span<const std::int32_t> chosen, std::size_t
   return made;
 }
 
+WEFT_COLD WEFT_INLINE void rehearse_choice(std::span<std::int32_t> chosen, std::size_t experts, std::size_t k, double skew) {
+  const double busy = std::min(1.0, skew * double(k) / double(experts));  // rows that choose expert 0
+  const auto busy_before = [&](std::size_t row) { return std::floor(busy * double(row) + 1e-9); };
+  std::size_t next = 0;  // of the others
+  for (std::size_t row = 0; row * k < chosen.size(); ++row) {
+    std::size_t slot = row * k;
+    if (busy_before(row + 1) > busy_before(row)) chosen[slot++] = 0;
+    for (; slot < (row + 1) * k; ++slot) chosen[slot] = std::int32_t(1 + next++ % (experts - 1));
+  }
+}
+
 WEFT_INLINE std::vector<char> within_capacity(const std::vector<Candidate>& all, std::size_t capacity, nn::Drop drop,
                                               std::size_t first, std::size_t count) {
   std::vector<std::uint32_t> sorted(all.size());

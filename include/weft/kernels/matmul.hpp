@@ -43,7 +43,7 @@ void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, 
                                   .ldb = ldb,
                                   .ldc = ldc,
                                   .accumulate = accumulate};
-  if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
+  if (Rehearsal* const notes = device.notes(); notes != nullptr) [[unlikely]]
     notes->product(double(m), double(n), double(k), double(detail::matmul_bytes<T, C>(shape)), data_type_of<T>);
   const weft::detail::TracedWhole whole(device.trace());
   if constexpr (detail::on_host<Exec> && !std::is_same_v<T, bfloat16>) {  // of which oneDNN multiplies pairs

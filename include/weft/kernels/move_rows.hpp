@@ -76,6 +76,28 @@ void sum_parts(Device<Exec>& device, std::size_t rows, std::size_t width, std::s
       });
 }
 
+/// to[s, r, h, :] = the sum over g of from[s, r, h * group + g, :], in order: the gradient of a key-value head from those of the
+/// query heads that read it. `from` is [sequences, rows, kv_heads * group, head_width]; rows of `to` lie to_stride values apart,
+/// its sequences `step` rows.
+template <class A, class Exec>
+void sum_heads(Device<Exec>& device, std::size_t sequences, std::size_t rows, std::size_t step, std::size_t kv_heads,
+               std::size_t group, std::size_t head_width, const A* from, A* to, std::size_t to_stride) {
+  using V = detail::lanes_for<Exec, A>;
+  using Team = detail::row_team<Exec>;
+  const std::size_t items = sequences * rows * kv_heads;
+  detail::for_each_row(
+      device, {"reduction", (group + 1) * items * head_width * sizeof(A)}, items, KOKKOS_LAMBDA(std::size_t item, Team team) {
+        const std::size_t head = item % kv_heads, row = item / kv_heads;
+        const A* in = from + item * group * head_width;
+        A* out = to + (row / rows * step + row % rows) * to_stride + head * head_width;
+        team.template sweep<V>(head_width, [&](std::size_t i, std::size_t count) {
+          V sum = V::load(in + i, count);
+          for (std::size_t g = 1; g < group; ++g) sum = sum + V::load(in + g * head_width + i, count);
+          sum.store(out + i, count);
+        });
+      });
+}
+
 }  // namespace weft::kernels
 
 #ifdef WEFT_COMPILED

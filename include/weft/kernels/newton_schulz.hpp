@@ -12,7 +12,7 @@
 #include <weft/core/scalar.hpp>
 #include <weft/device/parallel_for.hpp>
 #include <weft/kernels/matmul.hpp>
-#include <weft/kernels/optimizer.hpp>
+#include <weft/kernels/squared_norm.hpp>
 
 namespace weft::kernels {
 

@@ -2,29 +2,64 @@
 #pragma once
 // LayerNorm (Ba et al. 2016) and RMSNorm (Zhang and Sennrich 2019) over the last dim, with separate backward functions for the
 // input and the weights. Statistics are kept in accumulate_t<T>; a second pass over the row computes the variance around the
-// mean.
+// mean. The sums of a residual connection around a norm are part of its kernels, with the bits of kernels of their own: the sum
+// that is normed in forward, and the gradient of the row's other uses in backward.
 //
 //   kernels::layer_norm_forward(device, rows, width, x, gain, bias, y, mean, rstd, 1e-5);
+//   kernels::layer_norm_sum_forward(device, rows, width, x, branch, gain, bias, sum, y, mean, rstd, 1e-5);   // of x + branch
 
 #include <cstddef>
 
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/loops.hpp>
+#include <weft/kernels/detail/rounded.hpp>
 #include <weft/kernels/detail/sum_rows.hpp>
 
 namespace weft::kernels {
 
-/// y = (x - mean) * rstd * gain + bias; x and y are [rows, width], gain and bias [width], mean and rstd [rows].
-template <class T, class Exec>
-void layer_norm_forward(Device<Exec>& device, std::size_t rows, std::size_t width, const T* x, const T* gain, const T* bias, T* y,
-                        accumulate_t<T>* mean, accumulate_t<T>* rstd, double epsilon) {
-  using V = detail::lanes_for<Exec, T>;
+namespace detail {
+
+/// The rows of a norm: x.
+template <class T>
+struct NormedRows {
+  static constexpr std::size_t matrices = 1;  // that are read and written
+  const T* x;
+  /// The numbers at `at`, in the first sweep over a row.
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V first(std::size_t at, std::size_t count) const {
+    return V::load(x + at, count);
+  }
+  /// The row that starts at `at`, in the sweeps after the first.
+  KOKKOS_FORCEINLINE_FUNCTION const T* row(std::size_t at) const { return x + at; }
+};
+/// The rows of a norm: x + branch, which the first sweep writes to `sum`. A lane of a team reads later what it wrote itself.
+template <class T>
+struct SummedRows {
+  static constexpr std::size_t matrices = 3;
+  const T *x, *branch;
+  T* sum;
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V first(std::size_t at, std::size_t count) const {
+    const V both = rounded<T>(V::load(x + at, count) + V::load(branch + at, count));
+    both.store(sum + at, count);
+    return both;
+  }
+  KOKKOS_FORCEINLINE_FUNCTION const T* row(std::size_t at) const { return sum + at; }
+};
+
+template <class Rows, class T, class Exec>
+void layer_norm_rows(Device<Exec>& device, std::size_t rows, std::size_t width, Rows of, const T* gain, const T* bias, T* y,
+                     accumulate_t<T>* mean, accumulate_t<T>* rstd, double epsilon) {
+  using V = lanes_for<Exec, T>;
   using A = accumulate_t<T>;
-  using Team = detail::row_team<Exec>;
-  detail::for_each_row(
-      device, {"norm", 2 * ((rows + 1) * width * sizeof(T) + rows * sizeof(A))}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
-        const T* in = x + row * width;
-        const V total = team.template add_up<V>(width, [&](std::size_t i, std::size_t count) { return V::load(in + i, count); });
+  using Team = row_team<Exec>;
+  for_each_row(
+      device, {"norm", ((Rows::matrices + 1) * rows + 2) * width * sizeof(T) + 2 * rows * sizeof(A)}, rows,
+      KOKKOS_LAMBDA(std::size_t row, Team team) {
+        const std::size_t at = row * width;
+        const V total =
+            team.template add_up<V>(width, [&](std::size_t i, std::size_t count) { return of.template first<V>(at + i, count); });
+        const T* in = of.row(at);
         const A center = sum(total) / A(width);
         const V squares = team.template add_up<V>(width, [&](std::size_t i, std::size_t count) {
           V d = V::load(in + i, count) - V(center);
@@ -34,7 +69,7 @@ void layer_norm_forward(Device<Exec>& device, std::size_t rows, std::size_t widt
         const A inverse = A(1) / Kokkos::sqrt(sum(squares) / A(width) + A(epsilon));
         team.template sweep<V>(width, [&](std::size_t i, std::size_t count) {
           const V normal = (V::load(in + i, count) - V(center)) * V(inverse);
-          (normal * V::load(gain + i, count) + V::load(bias + i, count)).store(y + row * width + i, count);
+          (normal * V::load(gain + i, count) + V::load(bias + i, count)).store(y + at + i, count);
         });
         if (!team.leads()) return;
         mean[row] = center;
@@ -42,15 +77,62 @@ void layer_norm_forward(Device<Exec>& device, std::size_t rows, std::size_t widt
       });
 }
 
-/// dx (+)= rstd * (g - mean(g) - n * mean(g * n)) with g = dy * gain and n = (x - mean) * rstd. dx may be dy.
+template <class Rows, class T, class Exec>
+void rms_norm_rows(Device<Exec>& device, std::size_t rows, std::size_t width, Rows of, const T* gain, T* y, accumulate_t<T>* rstd,
+                   double epsilon) {
+  using V = lanes_for<Exec, T>;
+  using A = accumulate_t<T>;
+  using Team = row_team<Exec>;
+  for_each_row(
+      device, {"norm", ((Rows::matrices + 1) * rows + 1) * width * sizeof(T) + rows * sizeof(A)}, rows,
+      KOKKOS_LAMBDA(std::size_t row, Team team) {
+        const std::size_t at = row * width;
+        const V squares = team.template add_up<V>(width, [&](std::size_t i, std::size_t count) {
+          const V v = of.template first<V>(at + i, count);
+          return v * v;
+        });
+        const T* in = of.row(at);
+        const A inverse = A(1) / Kokkos::sqrt(sum(squares) / A(width) + A(epsilon));
+        team.template sweep<V>(width, [&](std::size_t i, std::size_t count) {
+          (V::load(in + i, count) * V(inverse) * V::load(gain + i, count)).store(y + at + i, count);
+        });
+        if (team.leads()) rstd[row] = inverse;
+      });
+}
+
+/// The gradient d of a norm's input as it is stored: beside that of the input's other uses, if there are any.
+template <class T, class V>
+KOKKOS_FORCEINLINE_FUNCTION V with_others(V d, const T* others, std::size_t at, std::size_t count) {
+  return others == nullptr ? d : add_apart(V::load(others + at, count), rounded<T>(d));
+}
+
+}  // namespace detail
+
+/// y = (x - mean) * rstd * gain + bias; x and y are [rows, width], gain and bias [width], mean and rstd [rows].
+template <class T, class Exec>
+void layer_norm_forward(Device<Exec>& device, std::size_t rows, std::size_t width, const T* x, const T* gain, const T* bias, T* y,
+                        accumulate_t<T>* mean, accumulate_t<T>* rstd, double epsilon) {
+  detail::layer_norm_rows(device, rows, width, detail::NormedRows<T>{x}, gain, bias, y, mean, rstd, epsilon);
+}
+
+/// sum = x + branch, rounded to T, and layer_norm_forward of `sum`; `sum` may be `x` or `branch`.
+template <class T, class Exec>
+void layer_norm_sum_forward(Device<Exec>& device, std::size_t rows, std::size_t width, const T* x, const T* branch, const T* gain,
+                            const T* bias, T* sum, T* y, accumulate_t<T>* mean, accumulate_t<T>* rstd, double epsilon) {
+  detail::layer_norm_rows(device, rows, width, detail::SummedRows<T>{x, branch, sum}, gain, bias, y, mean, rstd, epsilon);
+}
+
+/// dx = rstd * (g - mean(g) - n * mean(g * n)) with g = dy * gain and n = (x - mean) * rstd, plus `others` [rows, width], the
+/// gradient of x's other uses, unless that is null; the norm's own is rounded to T before. dx may be dy or `others`.
 template <class T, class Exec>
 void layer_norm_backward_input(Device<Exec>& device, std::size_t rows, std::size_t width, const T* x, const T* gain,
-                               const accumulate_t<T>* mean, const accumulate_t<T>* rstd, const T* dy, T* dx, bool accumulate) {
+                               const accumulate_t<T>* mean, const accumulate_t<T>* rstd, const T* dy, T* dx,
+                               const T* others = nullptr) {
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, {"norm", ((accumulate ? 4 : 3) * rows + 1) * width * sizeof(T) + 2 * rows * sizeof(A)}, rows,
+      device, {"norm", ((others == nullptr ? 3 : 4) * rows + 1) * width * sizeof(T) + 2 * rows * sizeof(A)}, rows,
       KOKKOS_LAMBDA(std::size_t row, Team team) {
         const std::size_t at = row * width;
         const V center = V(mean[row]), inverse = V(rstd[row]);
@@ -63,7 +145,7 @@ void layer_norm_backward_input(Device<Exec>& device, std::size_t rows, std::size
           const V g = V::load(dy + at + i, count) * V::load(gain + i, count);
           const V n = (V::load(x + at + i, count) - center) * inverse;
           const V d = inverse * (g - mean_g - n * mean_gn);
-          (accumulate ? V::load(dx + at + i, count) + d : d).store(dx + at + i, count);
+          detail::with_others(d, others, at + i, count).store(dx + at + i, count);
         });
       });
 }
@@ -108,33 +190,26 @@ void layer_norm_backward_weight(Device<Exec>& device, std::size_t rows, std::siz
 template <class T, class Exec>
 void rms_norm_forward(Device<Exec>& device, std::size_t rows, std::size_t width, const T* x, const T* gain, T* y,
                       accumulate_t<T>* rstd, double epsilon) {
-  using V = detail::lanes_for<Exec, T>;
-  using A = accumulate_t<T>;
-  using Team = detail::row_team<Exec>;
-  detail::for_each_row(
-      device, {"norm", (2 * rows + 1) * width * sizeof(T) + rows * sizeof(A)}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
-        const T* in = x + row * width;
-        const V squares = team.template add_up<V>(width, [&](std::size_t i, std::size_t count) {
-          const V v = V::load(in + i, count);
-          return v * v;
-        });
-        const A inverse = A(1) / Kokkos::sqrt(sum(squares) / A(width) + A(epsilon));
-        team.template sweep<V>(width, [&](std::size_t i, std::size_t count) {
-          (V::load(in + i, count) * V(inverse) * V::load(gain + i, count)).store(y + row * width + i, count);
-        });
-        if (team.leads()) rstd[row] = inverse;
-      });
+  detail::rms_norm_rows(device, rows, width, detail::NormedRows<T>{x}, gain, y, rstd, epsilon);
 }
 
-/// dx (+)= rstd * (g - n * mean(g * n)) with g = dy * gain and n = x * rstd. dx may be dy.
+/// sum = x + branch, rounded to T, and rms_norm_forward of `sum`; `sum` may be `x` or `branch`.
+template <class T, class Exec>
+void rms_norm_sum_forward(Device<Exec>& device, std::size_t rows, std::size_t width, const T* x, const T* branch, const T* gain,
+                          T* sum, T* y, accumulate_t<T>* rstd, double epsilon) {
+  detail::rms_norm_rows(device, rows, width, detail::SummedRows<T>{x, branch, sum}, gain, y, rstd, epsilon);
+}
+
+/// dx = rstd * (g - n * mean(g * n)) with g = dy * gain and n = x * rstd, plus `others` as for LayerNorm. dx may be dy or
+/// `others`.
 template <class T, class Exec>
 void rms_norm_backward_input(Device<Exec>& device, std::size_t rows, std::size_t width, const T* x, const T* gain,
-                             const accumulate_t<T>* rstd, const T* dy, T* dx, bool accumulate) {
+                             const accumulate_t<T>* rstd, const T* dy, T* dx, const T* others = nullptr) {
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, {"norm", ((accumulate ? 4 : 3) * rows + 1) * width * sizeof(T) + rows * sizeof(A)}, rows,
+      device, {"norm", ((others == nullptr ? 3 : 4) * rows + 1) * width * sizeof(T) + rows * sizeof(A)}, rows,
       KOKKOS_LAMBDA(std::size_t row, Team team) {
         const std::size_t at = row * width;
         const V inverse = V(rstd[row]);
@@ -146,7 +221,7 @@ void rms_norm_backward_input(Device<Exec>& device, std::size_t rows, std::size_t
         team.template sweep<V>(width, [&](std::size_t i, std::size_t count) {
           const V g = V::load(dy + at + i, count) * V::load(gain + i, count);
           const V d = inverse * (g - V::load(x + at + i, count) * inverse * mean_gn);
-          (accumulate ? V::load(dx + at + i, count) + d : d).store(dx + at + i, count);
+          detail::with_others(d, others, at + i, count).store(dx + at + i, count);
         });
       });
 }

@@ -71,7 +71,7 @@ class TokenInputs {
     for (std::size_t part = 0; part < parts; ++part)
       for (std::size_t time = 0; time < times; ++time) of.insert(of.end(), targets + part * count, targets + (part + 1) * count);
     Last tokens(*device_, {of.size()});
-    copy_from_host(tokens, std::span<const std::int32_t>(of));
+    send_from_host(tokens, std::span<const std::int32_t>(of));
     return tokens;
   }
 
@@ -80,7 +80,7 @@ class TokenInputs {
     const std::size_t first = part_->tokens_before(micro) / sharers_, end = part_->tokens_before(micro + 1) / sharers_;
     if (held_) return Tokens(*device_, {end - first}, (&all == &part_->tokens ? held_->tokens : held_->targets).buffer(), first);
     Tokens tokens(*device_, {end - first});
-    copy_from_host(tokens, std::span<const std::int32_t>(all.data() + first, end - first));
+    send_from_host(tokens, std::span<const std::int32_t>(all.data() + first, end - first));
     return tokens;
   }
 

@@ -69,29 +69,21 @@ struct Chain<First, L...> {
     if constexpr (!Forwards<First, Context, X>) {
       return refuse_forward<First, Context, X>();
     } else {
-      auto result = weft::forward(first, context, x);
-      using S = typename decltype(result)::saved_type;
-      if constexpr (is_refused<decltype(result.output)>) {
-        return RefusedResult();
-      } else if constexpr (sizeof...(L) == 0) {
-        return Result{std::move(result.output), SavedPair<X, S, Nothing>{std::move(result.saved), {}}};
-      } else if constexpr (is_refused<typename decltype(hidden_of<First, decltype(result.output)>())::type>) {
-        return RefusedResult();
-      } else {
-        auto others = rest.forward(context, result.output);
-        using R = typename decltype(others)::saved_type;
-        if constexpr (is_refused<R>) return RefusedResult();
-        else return Result{std::move(others.output), SavedPair<X, S, R>{std::move(result.saved), std::move(others.saved)}};
-      }
+      return rest_forward<X>(context, weft::forward(first, context, x));
     }
   }
-  template <class Context, class Saved, class G>
-  auto backward_input(const Context& context, Saved& saved, const G& g) {
+  template <class Context, class X>
+  auto forward_on_sum(const Context& context, const X& x, const X& branch) const {
+    auto joined = first.forward_on_sum(context, x, branch);
+    return SumResult{std::move(joined.sum), rest_forward<X>(context, std::move(joined.result))};
+  }
+  template <class Context, class Saved, class G, class... Others>
+  auto backward_input(const Context& context, Saved& saved, const G& g, const Others&... others) {
     if constexpr (sizeof...(L) == 0) {
-      return first_backward<Nothing>(context, saved, g, {});
+      return first_backward<Nothing>(context, saved, g, {}, others...);
     } else {
-      auto others = rest.backward_input(context, saved.rest, g);
-      return first_backward(context, saved, others.input_gradient, std::move(others.deferred));
+      auto later = rest.backward_input(context, saved.rest, g);
+      return first_backward(context, saved, later.input_gradient, std::move(later.deferred), others...);
     }
   }
   template <class Context, class Deferred>
@@ -104,13 +96,30 @@ struct Chain<First, L...> {
   [[no_unique_address]] Chain<L...> rest;
 
  private:
-  template <class R, class Context, class Saved, class G>
-  auto first_backward(const Context& context, Saved& saved, const G& g, R&& others) {
-    auto split = weft::backward_input(first, context, std::move(saved.first), g);
+  // The layers behind the first, of its result for an X.
+  template <class X, class Context, class R>
+  auto rest_forward(const Context& context, R result) const {
+    using S = typename R::saved_type;
+    if constexpr (is_refused<decltype(result.output)>) {
+      return RefusedResult();
+    } else if constexpr (sizeof...(L) == 0) {
+      return Result{std::move(result.output), SavedPair<X, S, Nothing>{std::move(result.saved), {}}};
+    } else if constexpr (is_refused<typename decltype(hidden_of<First, decltype(result.output)>())::type>) {
+      return RefusedResult();
+    } else {
+      auto others = rest.forward(context, result.output);
+      using O = typename decltype(others)::saved_type;
+      if constexpr (is_refused<O>) return RefusedResult();
+      else return Result{std::move(others.output), SavedPair<X, S, O>{std::move(result.saved), std::move(others.saved)}};
+    }
+  }
+  template <class R, class Context, class Saved, class G, class... Others>
+  auto first_backward(const Context& context, Saved& saved, const G& g, R&& later, const Others&... others) {
+    auto split = weft::backward_input(first, context, std::move(saved.first), g, others...);
     using X = typename Saved::input_type;
     using D = typename decltype(split)::deferred_type;
     return InputGradient{detail::input_gradient_of<X>(std::move(split.input_gradient)),
-                         SavedPair<X, D, R>{std::move(split.deferred), std::move(others)}};
+                         SavedPair<X, D, R>{std::move(split.deferred), std::move(later)}};
   }
 };
 
@@ -122,16 +131,21 @@ class Sequential : public Primitive<Sequential<L...>> {
   static_assert(sizeof...(L) > 0, "weft: Sequential needs at least one layer");
 
  public:
+  static constexpr bool joins_sums = detail::JoinsSums<std::tuple_element_t<0, std::tuple<L...>>>;
   explicit Sequential(L... layers) : layers_(std::move(layers)...) {}
 
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
     return layers_.forward(context, x);
   }
-  template <class Context, class Saved, class G>
-  auto backward_input(const Context& context, Saved&& saved, const G& g) {
+  template <class Context, class X>
+  auto forward_on_sum(const Context& context, const X& x, const X& branch) const {
+    return layers_.forward_on_sum(context, x, branch);
+  }
+  template <class Context, class Saved, class G, class... Others>
+  auto backward_input(const Context& context, Saved&& saved, const G& g, const Others&... others) {
     detail::require_given_away<Saved>();
-    return layers_.backward_input(context, saved, g);
+    return layers_.backward_input(context, saved, g, others...);
   }
   template <class Context, class Deferred>
   void backward_weight(const Context& context, Deferred&& deferred) {
@@ -238,15 +252,19 @@ class Residual : public Primitive<Residual<L>> {
   template <class Context, class Saved, class G>
   auto backward_input(const Context& context, Saved&& saved, const G& g) {
     detail::require_given_away<Saved>();
-    auto split = weft::backward_input(layer_, context, std::move(saved.inner),
-                                      to_layout_of<gradient_t<typename std::remove_cvref_t<Saved>::output_type>>(context, g));
-    using D = typename decltype(split)::deferred_type;
     using X = typename std::remove_cvref_t<Saved>::input_type;
-    if constexpr (std::is_same_v<gradient_t<X>, Nothing>) {
-      return split;
+    const auto inside = to_layout_of<gradient_t<typename std::remove_cvref_t<Saved>::output_type>>(context, g);
+    if constexpr (detail::JoinsSums<L> && std::is_same_v<gradient_t<X>, G>) {
+      return weft::backward_input(layer_, context, std::move(saved.inner), inside, g);
     } else {
-      auto sum = add(g, detail::input_gradient_of<X>(std::move(split.input_gradient)));
-      return InputGradient<G, D>{std::move(sum), std::move(split.deferred)};
+      auto split = weft::backward_input(layer_, context, std::move(saved.inner), inside);
+      using D = typename decltype(split)::deferred_type;
+      if constexpr (std::is_same_v<gradient_t<X>, Nothing>) {
+        return split;
+      } else {
+        auto sum = add(g, detail::input_gradient_of<X>(std::move(split.input_gradient)));
+        return InputGradient<G, D>{std::move(sum), std::move(split.deferred)};
+      }
     }
   }
   template <class Context, class Deferred>

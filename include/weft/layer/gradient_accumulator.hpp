@@ -87,6 +87,11 @@ class GradientAccumulator {
   virtual std::vector<double> loss_terms(std::vector<double> losses, std::size_t data_rank, std::size_t data_ranks) const = 0;
   /// The 2-norm over the parts of all ranks. Collective.
   virtual double norm(const Communicator& communicator, const std::vector<GradientPart>& parts, const SquaredNorm& square) = 0;
+  /// The square of that norm in a device's memory, without a wait of the host. False, on every rank, if it needs the host:
+  /// nothing was done. Collective.
+  virtual bool squares_on_device(const Communicator&, std::vector<GradientPart>, const SquaredNorm&, double* /*sum*/) {
+    return false;
+  }
 
  protected:
   // Calls the wrappers inside data parallelism (`data` false) or those that sum over data ranks (true), innermost first.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <weft/core/text.hpp>
+#include <weft/kernels/squared_norm.hpp>
 #include <weft/layer/gradient_accumulator.hpp>
 #include <weft/layer/parameter.hpp>
 #include <weft/tensor/transfer.hpp>
@@ -40,6 +41,8 @@ class PlainAccumulator final : public GradientAccumulator {
   const ReductionTree* order_over(std::size_t, bool) override { return nullptr; }
   std::vector<double> loss_terms(std::vector<double> losses, std::size_t, std::size_t) const override;
   double norm(const Communicator& communicator, const std::vector<GradientPart>& parts, const SquaredNorm& square) override;
+  bool squares_on_device(const Communicator& communicator, std::vector<GradientPart> parts, const SquaredNorm& square,
+                         double* sum) override;
 
  private:
   Device<Exec>* device_;
@@ -96,6 +99,26 @@ double PlainAccumulator<Exec>::norm(const Communicator& communicator, const std:
     if (parts[i].counted || !std::isfinite(host[i])) sum += host[i];
   communicator.all_reduce(std::span<double>(&sum, 1));
   return std::sqrt(sum);
+}
+
+template <class Exec>
+bool PlainAccumulator<Exec>::squares_on_device([[maybe_unused]] const Communicator& communicator,
+                                               [[maybe_unused]] std::vector<GradientPart> parts,
+                                               [[maybe_unused]] const SquaredNorm& square, [[maybe_unused]] double* sum) {
+  if constexpr (on_host<Exec>) {
+    return false;
+  } else {
+    constexpr comm::MemoryKind memory = memory_kind<Tensor<double, Exec>>();
+    const bool alone = communicator.size() == 1;
+    if (!alone && !communicator.supports(comm::Operation::all_reduce, DataType::float64, memory)) return false;
+    const auto checked = std::stable_partition(parts.begin(), parts.end(), [](const GradientPart& part) { return part.counted; });
+    Tensor<double, Exec> squares(*device_, {std::max<std::size_t>(1, parts.size())});
+    if (square.all == nullptr || !square.all(square.optimizer, parts, squares.data()))
+      for (std::size_t i = 0; i < parts.size(); ++i) square.call(square.optimizer, parts[i], squares.data() + i);
+    kernels::add_squares(*device_, std::size_t(checked - parts.begin()), parts.size(), squares.data(), sum);
+    if (!alone) communicator.all_reduce(comm::elements_of<double>(DataType::float64, memory, sum, 1));
+    return true;
+  }
 }
 
 }  // namespace weft::detail

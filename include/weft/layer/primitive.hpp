@@ -228,12 +228,20 @@ struct RecordedLayer : TapeStep<Context> {
       : layer(of), inputs(std::move(to)), outputs(y), saved(std::move(state)) {}
   void apply(Tape<Context>& tape) {
     if (!outputs.any()) return;
-    auto split = weft::backward_input(*layer, tape.context(), std::move(saved), outputs.gradient());
+    auto split = backward_input(tape.context());
     using D = typename decltype(split)::deferred_type;
     if constexpr (!std::is_same_v<decltype(split.input_gradient), Nothing>)
       detail::give(tape.context(), inputs, std::move(split.input_gradient));
     if constexpr (!std::is_same_v<D, Nothing>)
       tape.template defer<DeferredLayer<Context, L, D>>(layer, std::move(split.deferred));
+  }
+  auto backward_input(const Context& context) {
+    if constexpr (JoinsSums<L> && std::is_pointer_v<Nodes>) {  // the layer adds to what the input's other uses have given so far
+      using G = typename std::remove_pointer_t<Nodes>::gradient_type;
+      return weft::backward_input(*layer, context, std::move(saved), outputs.gradient(), inputs ? inputs->take() : G());
+    } else {
+      return weft::backward_input(*layer, context, std::move(saved), outputs.gradient());
+    }
   }
   CalledLayer<L> layer;
   Nodes inputs;
@@ -268,20 +276,19 @@ struct RecordedOperation : TapeStep<Context>, ValueNode<Y> {
   std::tuple<X...> values;
 };
 
-// The call of a layer that is no Module.
-template <class L, class Context, class V, class... Others>
-auto call_layer(const L& layer, Tape<Context>& tape, const V& x, const Others&... others) {
+// The call of a layer that is no Module: `forward` gives its result, `inputs` are the nodes of its first input.
+template <class L, class Context, class Nodes, class F>
+auto call_layer(const L& layer, Tape<Context>& tape, [[maybe_unused]] Nodes inputs, const F& forward) {
   const ChildCalls* calls = tape.context().engine.calls;
   const std::size_t asked = calls ? calls->asked_trainable() : 0, kept = calls ? calls->kept_counts() : 0;
-  auto step = weft::forward(layer, tape.context(), values_of(x), others.value()...);
+  auto step = forward();
   using Y = decltype(step.output);
-  [[maybe_unused]] auto inputs = nodes_of(x);
   if constexpr (is_refused<Y> || is_refused<typename decltype(hidden_of<L, Y>())::type>) {
     return AlreadyRefused();
   } else {
     if (!tape.records() || (!any_node(inputs) && !needs_backward(layer, tape.context(), asked, kept, step.saved)))
       return constants(tape, std::move(step.output));
-    auto& node = tape.template record<RecordedLayer<Context, L, decltype(inputs), Y, decltype(step.saved)>>(
+    auto& node = tape.template record<RecordedLayer<Context, L, Nodes, Y, decltype(step.saved)>>(
         layer, std::move(inputs), step.output, std::move(step.saved));
     return node.outputs.variable(tape, std::move(step.output));
   }
@@ -321,7 +328,8 @@ requires(!detail::IsOperation<L> && detail::is_call_input<V> &&
     if constexpr (!detail::Forwards<L, Context, X, typename Others::tensor_type...>) {
       return detail::refuse_forward<L, Context, X, typename Others::tensor_type...>().output;
     } else {
-      return detail::as_child<L>(tape, [&] { return detail::call_layer(layer, tape, x, others...); });
+      const auto forward = [&] { return weft::forward(layer, tape.context(), detail::values_of(x), others.value()...); };
+      return detail::as_child<L>(tape, [&] { return detail::call_layer(layer, tape, detail::nodes_of(x), forward); });
     }
   }
 }

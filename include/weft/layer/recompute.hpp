@@ -89,6 +89,7 @@ void set_input(Saved& saved, const X& x) {
 template <class First, class Second>
 class RecomputeInput : public Primitive<RecomputeInput<First, Second>> {
  public:
+  static constexpr bool joins_sums = detail::JoinsSums<First>;
   RecomputeInput(First first, Second second, bool active = true)
       : first_(std::move(first)), second_(std::move(second)), active_(active) {}
 
@@ -100,25 +101,22 @@ class RecomputeInput : public Primitive<RecomputeInput<First, Second>> {
                    saves_input = detail::is_input<typename Step::saved_type, Y>;
     static_assert(refused || saves_input,
                   "weft: RecomputeInput's second layer must save its input and nothing else, as Linear does");
-    if constexpr (refused || !saves_input) {
-      return detail::RefusedResult();
-    } else {
-      auto first = weft::forward(first_, context, x);
-      auto second = weft::forward(second_, context, first.output);
-      Saved<X, Y, decltype(first.saved), decltype(second.saved)> saved{{}, std::move(first.saved), std::move(second.saved)};
-      if (active_) {
-        saved.input = x;
-        detail::set_input(saved.second, Y());
-      }
-      return Result{std::move(second.output), std::move(saved)};
-    }
+    if constexpr (refused || !saves_input) return detail::RefusedResult();
+    else return second_forward(context, x, weft::forward(first_, context, x));
   }
-  template <class Context, class S, class G>
-  auto backward_input(const Context& context, S saved, const G& g) {
+  template <class Context, class X>
+  auto forward_on_sum(const Context& context, const X& x, const X& branch) const {
+    auto joined = first_.forward_on_sum(context, x, branch);
+    auto result = second_forward(context, joined.sum, std::move(joined.result));
+    return SumResult{std::move(joined.sum), std::move(result)};
+  }
+  template <class Context, class S, class G, class... Others>
+  auto backward_input(const Context& context, S saved, const G& g, const Others&... others) {
     if (active_) detail::set_input(saved.second, weft::forward(first_, context, saved.input).output);
     auto second = weft::backward_input(second_, context, std::move(saved.second), g);
-    auto first = weft::backward_input(first_, context, std::move(saved.first),
-                                      detail::input_gradient_of<typename S::between_type>(std::move(second.input_gradient)));
+    auto first =
+        weft::backward_input(first_, context, std::move(saved.first),
+                             detail::input_gradient_of<typename S::between_type>(std::move(second.input_gradient)), others...);
     return InputGradient{std::move(first.input_gradient), std::pair{std::move(first.deferred), std::move(second.deferred)}};
   }
   template <class Context, class Deferred>
@@ -135,6 +133,18 @@ class RecomputeInput : public Primitive<RecomputeInput<First, Second>> {
     A first;
     B second;
   };
+  // The second layer, of the first one's result for x.
+  template <class Context, class X, class R>
+  auto second_forward(const Context& context, const X& x, R first) const {
+    using Y = typename R::output_type;
+    auto second = weft::forward(second_, context, first.output);
+    Saved<X, Y, decltype(first.saved), decltype(second.saved)> saved{{}, std::move(first.saved), std::move(second.saved)};
+    if (active_) {
+      saved.input = x;
+      detail::set_input(saved.second, Y());
+    }
+    return Result{std::move(second.output), std::move(saved)};
+  }
   First first_;
   Second second_;
   bool active_;

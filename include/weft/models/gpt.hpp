@@ -9,6 +9,7 @@
 #include <string>
 
 #include <weft/core/text.hpp>
+#include <weft/layer/call_on_sum.hpp>
 #include <weft/layer/model.hpp>
 #include <weft/layer/module.hpp>
 #include <weft/layer/operations/variables.hpp>
@@ -85,8 +86,8 @@ class GptBlock : public Module<GptBlock<Adapters>> {
         recompute_(config.recompute == Recomputation::full) {}
 
   auto block(const auto& x) const {
-    auto y = x + to_layout_of(x, attention_dropout_(out_(attention_(in_(x)))));
-    return y + to_layout_of(y, mlp_dropout_(mlp_(y)));
+    const auto [y, inside] = call_on_sum(mlp_, x, to_layout_of(x, attention_dropout_(out_(attention_(in_(x))))));
+    return y + to_layout_of(y, mlp_dropout_(inside));
   }
 
   RecomputeInput<LayerNorm, GptIn> in_;

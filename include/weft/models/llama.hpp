@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include <weft/core/text.hpp>
+#include <weft/layer/call_on_sum.hpp>
 #include <weft/layer/combinators.hpp>
 #include <weft/layer/model.hpp>
 #include <weft/layer/module.hpp>
@@ -83,7 +84,7 @@ inline double llama_residual_deviation(const LlamaConfig& config) {
   return config.standard_deviation / std::sqrt(2.0 * double(config.layers));
 }
 
-/// x + attention(norm(x)).
+/// attention(norm(x)), placed as x.
 template <class Adapters>
 class LlamaAttention : public Module<LlamaAttention<Adapters>> {
   using LlamaIn = typename Adapters::template linear<Linear<Column>>;  // with a bias if the config asks for it
@@ -94,9 +95,7 @@ class LlamaAttention : public Module<LlamaAttention<Adapters>> {
   WEFT_COLD LlamaAttention(const Context& context, const LlamaConfig& config)
       : LlamaAttention(context, context / "self_attn", config, llama_heads(config)) {}
 
-  auto forward(const auto& x) const {
-    return x + to_layout_of(x, dropout_(out_(attention_(rotary_(normed(query_key_value_(x)))))));
-  }
+  auto forward(const auto& x) const { return to_layout_of(x, dropout_(out_(attention_(rotary_(normed(query_key_value_(x))))))); }
 
  private:
   template <class V>
@@ -135,7 +134,7 @@ class LlamaAttention : public Module<LlamaAttention<Adapters>> {
   Dropout dropout_;
 };
 
-/// x + mlp(norm(x)).
+/// y + mlp(norm(y)) of y = x + branch.
 template <class Adapters>
 class LlamaMlp : public Module<LlamaMlp<Adapters>> {
   using LlamaIn = typename Adapters::template linear<Linear<Column, StoredAs::out_in, false>>;
@@ -155,7 +154,10 @@ class LlamaMlp : public Module<LlamaMlp<Adapters>> {
               config.recompute == Recomputation::selective),
         dropout_(context / "mlp" / "dropout", config.dropout) {}
 
-  auto forward(const auto& x) const { return x + to_layout_of(x, dropout_(down_(gate_up_(x)))); }
+  auto forward(const auto& x, const auto& branch) const {
+    const auto [y, inside] = call_on_sum(gate_up_, x, branch);
+    return y + to_layout_of(y, dropout_(down_(inside)));
+  }
 
  private:
   RecomputeInput<LlamaNorm, Branch<LlamaIn, LlamaIn>> gate_up_;
@@ -172,10 +174,12 @@ class DecoderBlock : public Module<DecoderBlock<Mlp, Config, Adapters>> {
       : attention_(context, llama), mlp_(context, config), recompute_(config.recompute == Recomputation::full) {}
 
   auto forward(const auto& x) const {
-    return recompute_ ? recompute([this](const auto& y) { return mlp_(attention_(y)); }, x) : mlp_(attention_(x));
+    return recompute_ ? recompute([this](const auto& y) { return this->block(y); }, x) : block(x);
   }
 
  private:
+  auto block(const auto& x) const { return mlp_(x, attention_(x)); }
+
   LlamaAttention<Adapters> attention_;
   Mlp mlp_;
   bool recompute_;

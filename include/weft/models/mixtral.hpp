@@ -62,7 +62,7 @@ inline LlamaConfig llama_of(const MixtralConfig& c) {
 
 namespace detail {
 
-/// x + mixture(norm(x)).
+/// y + mixture(norm(y)) of y = x + branch.
 class MixtralMlp : public Module<MixtralMlp> {
  public:
   template <class Context>
@@ -72,7 +72,10 @@ class MixtralMlp : public Module<MixtralMlp> {
                  config.standard_deviation, llama_residual_deviation(llama_of(config))),
         dropout_(context / "block_sparse_moe" / "dropout", config.dropout) {}
 
-  auto forward(const auto& x) const { return x + to_layout_of(x, dropout_(mixture_(norm_(x)))); }
+  auto forward(const auto& x, const auto& branch) const {
+    const auto [y, normed] = call_on_sum(norm_, x, branch);
+    return y + to_layout_of(y, dropout_(mixture_(normed)));
+  }
 
  private:
   static RouterOptions router(const MixtralConfig& config) {

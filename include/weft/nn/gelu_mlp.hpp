@@ -23,22 +23,22 @@ namespace weft {
 template <class Norm, class In, class Out>
 class GeluMlp : public Primitive<GeluMlp<Norm, In, Out>> {
  public:
+  static constexpr bool joins_sums = detail::JoinsSums<Norm>;
   GeluMlp(Norm norm, In in, Out out, bool lean = false)
       : norm_(std::move(norm)), in_(std::move(in)), out_(std::move(out)), lean_(lean) {}
 
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
-    auto normed = weft::forward(norm_, context, x);
-    auto active = in_.forward_gelu(context, normed.output);  // the values before and after GELU
-    auto result = out_.forward(context, active.second);
-    using N = decltype(normed);
-    using S = Saved<X, typename N::saved_type, typename N::output_type, typename decltype(active)::first_type>;
-    if (lean_) return Result{std::move(result.output), S{x, std::move(normed.saved), {}, std::move(active.first), {}}};
-    return Result{std::move(result.output),
-                  S{{}, std::move(normed.saved), std::move(normed.output), std::move(active.first), std::move(active.second)}};
+    return after_norm(context, x, weft::forward(norm_, context, x));
   }
-  template <class Context, class S, class G>
-  auto backward_input(const Context& context, S saved, const G& g) {
+  template <class Context, class X>
+  auto forward_on_sum(const Context& context, const X& x, const X& branch) const {
+    auto joined = norm_.forward_on_sum(context, x, branch);
+    auto result = after_norm(context, joined.sum, std::move(joined.result));
+    return SumResult{std::move(joined.sum), std::move(result)};
+  }
+  template <class Context, class S, class G, class... Others>
+  auto backward_input(const Context& context, S saved, const G& g, const Others&... others) {
     using H = decltype(saved.after);
     if (lean_) {
       saved.after = H(saved.before.device(), saved.before.shape());
@@ -48,7 +48,7 @@ class GeluMlp : public Primitive<GeluMlp<Norm, In, Out>> {
     saved.before = H();
     if (lean_) saved.normed = weft::forward(norm_, context, saved.input).output;
     auto in = weft::backward_input(in_, context, std::move(saved.normed), out.input_gradient);
-    auto norm = weft::backward_input(norm_, context, std::move(saved.norm), in.input_gradient);
+    auto norm = weft::backward_input(norm_, context, std::move(saved.norm), in.input_gradient, others...);
     using D = Deferred<decltype(norm.deferred), decltype(in.deferred), decltype(out.deferred)>;
     return InputGradient<decltype(norm.input_gradient), D>{
         std::move(norm.input_gradient), {std::move(norm.deferred), std::move(in.deferred), std::move(out.deferred)}};
@@ -61,6 +61,16 @@ class GeluMlp : public Primitive<GeluMlp<Norm, In, Out>> {
   }
 
  private:
+  // The layers behind the norm, of its result for x.
+  template <class Context, class X, class N>
+  auto after_norm(const Context& context, const X& x, N normed) const {
+    auto active = in_.forward_gelu(context, normed.output);  // the values before and after GELU
+    auto result = out_.forward(context, active.second);
+    using S = Saved<X, typename N::saved_type, typename N::output_type, typename decltype(active)::first_type>;
+    if (lean_) return Result{std::move(result.output), S{x, std::move(normed.saved), {}, std::move(active.first), {}}};
+    return Result{std::move(result.output),
+                  S{{}, std::move(normed.saved), std::move(normed.output), std::move(active.first), std::move(active.second)}};
+  }
   template <class X, class N, class Y, class H>
   struct Saved {
     X input;  // only with `lean`

@@ -4,8 +4,11 @@
 // for bfloat16). Under sequence parallelism the rows are cut over tp, so the gradients of gain and bias are Partial<tp>: the
 // types mark them unreduced, and TensorParallel reduces them (the sum that was missing in Megatron-LM#1446).
 //
+// LayerNorm and RmsNorm take over the sums of a residual connection around them (layer/call_on_sum.hpp).
+//
 //   LayerNorm norm(context / "ln_1", width, 1e-5);
 
+#include <type_traits>
 #include <utility>
 
 #include <weft/kernels/norm.hpp>
@@ -25,6 +28,17 @@ constexpr void require_whole_rows() {
       !sharded_along<X, 1>,
       "weft: a norm needs whole rows, but its input is sharded along dim 1: gather it first, to<Invariant<axis>>(context, x)");
 }
+// The sum of two tensors, not computed yet.
+template <class X>
+X place_for_sum(const X& x, const X& branch) {
+  require_same_shape("forward_on_sum", x.shape(), branch.shape());
+  return X(x.device(), x.shape().with_cuts_of(branch.shape()));
+}
+// The gradient of x, not computed yet, beside that of x's other uses.
+template <class X, class G>
+G place_for_gradient(const X& x, const G& others) {
+  return G(x.device(), others ? others.shape().with_cuts_of(x.shape()) : x.shape());
+}
 // Statistics [rows] in accumulate_t; they stay inside the layer, so they carry no placement.
 template <class X>
 using Statistics = Tensor<accumulate_t<typename X::value_type>, typename X::execution_space>;
@@ -33,6 +47,7 @@ using Statistics = Tensor<accumulate_t<typename X::value_type>, typename X::exec
 /// y = (x - mean) / sqrt(variance + epsilon) * weight + bias, by row (arXiv:1607.06450). Parameters "weight", "bias" [width].
 class LayerNorm : public Primitive<LayerNorm> {
  public:
+  static constexpr bool joins_sums = true;
   template <class Context>
   LayerNorm(const Context& context, std::size_t width, double epsilon = 1e-5)
       : weight(context, "weight", {width}, ones), bias(context, "bias", {width}, zeros), epsilon_(epsilon) {}
@@ -47,13 +62,23 @@ class LayerNorm : public Primitive<LayerNorm> {
                                 bias.for_operand(x).data(), y.data(), mean.data(), rstd.data(), epsilon_);
     return Result{std::move(y), Saved<X, S>{x, std::move(mean), std::move(rstd)}};
   }
+  template <class Context, class X>
+  auto forward_on_sum(const Context&, const X& x, const X& branch) const {
+    detail::require_whole_rows<X>();
+    using S = detail::Statistics<X>;
+    X sum = detail::place_for_sum(x, branch), y(x.device(), sum.shape());
+    S mean(x.device(), {x.rows()}), rstd(x.device(), {x.rows()});
+    kernels::layer_norm_sum_forward(x.device(), x.rows(), x.columns(), x.data(), branch.data(), weight.for_operand(x).data(),
+                                    bias.for_operand(x).data(), sum.data(), y.data(), mean.data(), rstd.data(), epsilon_);
+    return SumResult{sum, Result{std::move(y), Saved<X, S>{sum, std::move(mean), std::move(rstd)}}};
+  }
   template <class Context, class Saved, class G>
-  auto backward_input(const Context&, Saved saved, const G& g) {
+  auto backward_input(const Context&, Saved saved, const G& g, const std::type_identity_t<G>& others = G()) {
     const auto& x = saved.x;
     require_gradient_of<decltype(saved.x), G>();
-    G dx(x.device(), x.shape());
+    G dx = detail::place_for_gradient(x, others);
     kernels::layer_norm_backward_input(x.device(), x.rows(), x.columns(), x.data(), weight.for_operand(x).data(),
-                                       saved.mean.data(), saved.rstd.data(), g.data(), dx.data(), false);
+                                       saved.mean.data(), saved.rstd.data(), g.data(), dx.data(), others.data());
     return InputGradient{std::move(dx), std::pair{std::move(saved), g}};
   }
   template <class Context, class D>
@@ -80,6 +105,7 @@ class LayerNorm : public Primitive<LayerNorm> {
 /// y = x / sqrt(mean(x²) + epsilon) * weight, by row (arXiv:1910.07467). Parameter "weight" [width].
 class RmsNorm : public Primitive<RmsNorm> {
  public:
+  static constexpr bool joins_sums = true;
   template <class Context>
   RmsNorm(const Context& context, std::size_t width, double epsilon = 1e-5)
       : weight(context, "weight", {width}, ones), epsilon_(epsilon) {}
@@ -94,13 +120,23 @@ class RmsNorm : public Primitive<RmsNorm> {
                               epsilon_);
     return Result{std::move(y), Saved<X, S>{x, std::move(rstd)}};
   }
+  template <class Context, class X>
+  auto forward_on_sum(const Context&, const X& x, const X& branch) const {
+    detail::require_whole_rows<X>();
+    using S = detail::Statistics<X>;
+    X sum = detail::place_for_sum(x, branch), y(x.device(), sum.shape());
+    S rstd(x.device(), {x.rows()});
+    kernels::rms_norm_sum_forward(x.device(), x.rows(), x.columns(), x.data(), branch.data(), weight.for_operand(x).data(),
+                                  sum.data(), y.data(), rstd.data(), epsilon_);
+    return SumResult{sum, Result{std::move(y), Saved<X, S>{sum, std::move(rstd)}}};
+  }
   template <class Context, class Saved, class G>
-  auto backward_input(const Context&, Saved saved, const G& g) {
+  auto backward_input(const Context&, Saved saved, const G& g, const std::type_identity_t<G>& others = G()) {
     const auto& x = saved.x;
     require_gradient_of<decltype(saved.x), G>();
-    G dx(x.device(), x.shape());
+    G dx = detail::place_for_gradient(x, others);
     kernels::rms_norm_backward_input(x.device(), x.rows(), x.columns(), x.data(), weight.for_operand(x).data(), saved.rstd.data(),
-                                     g.data(), dx.data(), false);
+                                     g.data(), dx.data(), others.data());
     return InputGradient{std::move(dx), std::pair{std::move(saved), g}};
   }
   template <class Context, class D>
@@ -149,7 +185,7 @@ class HeadRmsNorm : public Primitive<HeadRmsNorm> {
     require_gradient_of<decltype(saved.x), G>();
     G dx(g.device(), g.shape());
     kernels::rms_norm_backward_input(g.device(), saved.rstd.size(), head_width_, saved.x.data(),
-                                     weight.for_operand(saved.x).data(), saved.rstd.data(), g.data(), dx.data(), false);
+                                     weight.for_operand(saved.x).data(), saved.rstd.data(), g.data(), dx.data());
     return InputGradient{std::move(dx), std::pair{std::move(saved), g}};
   }
   template <class Context, class D>

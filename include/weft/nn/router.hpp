@@ -183,8 +183,8 @@ class Router {
     std::vector<std::int32_t> chosen;
     if (!sorts || options_.drop != nn::Drop::none || (options_.auxiliary_loss > 0 && context.env.training))
       chosen = copy_to_host(routed.chosen);
-    if (device.rehearsal() != nullptr)  // which experts are chosen is a value: as evenly as can be
-      for (std::size_t slot = 0; slot < chosen.size(); ++slot) chosen[slot] = std::int32_t(slot % experts);
+    if (const Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
+      rehearse_choice(chosen, experts, k, notes->expert_skew);  // a value, which a rehearsal does not have
     std::vector<char> kept;
     if (options_.drop != nn::Drop::none || options_.auxiliary_loss > 0) {
       const RowGroups groups = groups_of(context, rows, options_.level);

@@ -7,8 +7,11 @@
 
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <string_view>
+#include <vector>
 
+#include <weft/kernels/optimizer.hpp>
 #include <weft/optim/optimizer.hpp>
 
 namespace weft::optim {
@@ -35,22 +38,17 @@ struct AdamWRule {
     require_option("weight decay", options.weight_decay, largest_decay);
   }
 
-  template <class P, class Exec>
-  static void update(Device<Exec>& device, Slot& slot, const Options& options, double learning_rate, double gradient_scale,
-                     std::uint64_t step) {
-    using A = accumulate_t<P>;
-    const double decay = slot.state->global().rank() > 1 || options.decay_vectors ? options.weight_decay : 0;
-    kernels::AdamwOptions fused{.learning_rate = learning_rate,
-                                .beta1 = options.beta1,
-                                .beta2 = options.beta2,
-                                .epsilon = options.epsilon,
-                                .weight_decay = decay,
-                                .bias_correction1 = 1 - std::pow(options.beta1, double(step)),
-                                .bias_correction2 = 1 - std::pow(options.beta2, double(step)),
-                                .gradient_scale = gradient_scale};
-    kernels::adamw_update<P, A>(device, slot.state->kept(), static_cast<P*>(slot.state->value().get()),
-                                static_cast<A*>(slot.master.get()), static_cast<const A*>(slot.state->gradient().get()),
-                                static_cast<A*>(slot.kept[0].get()), static_cast<A*>(slot.kept[1].get()), fused);
+  template <class A>
+  static kernels::AdamwElement<A> element(const ParameterState& state, const Options& options, double learning_rate,
+                                          std::uint64_t step) {
+    const double decay = state.global().rank() > 1 || options.decay_vectors ? options.weight_decay : 0;
+    return kernels::AdamwElement<A>({.learning_rate = learning_rate,
+                                     .beta1 = options.beta1,
+                                     .beta2 = options.beta2,
+                                     .epsilon = options.epsilon,
+                                     .weight_decay = decay,
+                                     .bias_correction1 = 1 - std::pow(options.beta1, double(step)),
+                                     .bias_correction2 = 1 - std::pow(options.beta2, double(step))});
   }
 };
 
@@ -62,12 +60,10 @@ using AdamW = Optimizer<AdamWRule>;
 namespace weft::optim {
 extern template class Optimizer<AdamWRule>;
 extern template Slot Optimizer<AdamWRule>::make_slot<float>(ParameterState&);
-extern template void AdamWRule::update<float, Kokkos::DefaultHostExecutionSpace>(Device<Kokkos::DefaultHostExecutionSpace>&,
-                                                                                 Slot&, const AdamWOptions&, double, double,
-                                                                                 std::uint64_t);
+extern template void update_slot<AdamWRule, float>(Device<Kokkos::DefaultHostExecutionSpace>&, Slot&, const AdamWOptions&, double,
+                                                   const kernels::GradientScale&, std::uint64_t);
 extern template Slot Optimizer<AdamWRule>::make_slot<bfloat16>(ParameterState&);
-extern template void AdamWRule::update<bfloat16, Kokkos::DefaultHostExecutionSpace>(Device<Kokkos::DefaultHostExecutionSpace>&,
-                                                                                    Slot&, const AdamWOptions&, double, double,
-                                                                                    std::uint64_t);
+extern template void update_slot<AdamWRule, bfloat16>(Device<Kokkos::DefaultHostExecutionSpace>&, Slot&, const AdamWOptions&,
+                                                      double, const kernels::GradientScale&, std::uint64_t);
 }  // namespace weft::optim
 #endif

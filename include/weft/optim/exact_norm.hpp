@@ -22,15 +22,20 @@ template <class Exec>
 double exact_norm(Device<Exec>& device, const Communicator& communicator, const std::vector<weft::detail::GradientPart>& parts) {
   constexpr std::size_t words = kernels::exact_sum_words;
   Tensor<std::int64_t, Exec> sums(device, {2, words});  // of the elements that this rank counts, and of the others
-  copy_from_host(sums, std::vector<std::int64_t>(2 * words));
+  kernels::clear_exact_sums(device, 2, sums.data());
+  std::vector<kernels::ExactPart<float>> narrow;
+  std::vector<kernels::ExactPart<double>> wide;
   for (const weft::detail::GradientPart& part : parts) {
-    std::int64_t* sum = sums.data() + (part.counted ? 0 : words);
-    const auto add = [&]<class G>(const G* gradient) {
-      kernels::exact_squared_norm(device, part.run.length, part.run.local, gradient + part.run.local, sum);
+    const auto add = [&]<class G>(std::vector<kernels::ExactPart<G>>& to) {
+      const std::size_t skipped = part.run.local % kernels::exact_sum_block;
+      const G* gradient = static_cast<const G*>(part.state->gradient().get()) + part.run.local;
+      to.push_back({gradient - skipped, part.run.length + skipped, skipped, part.counted ? std::size_t(0) : std::size_t(1)});
     };
-    if (part.state->gradient_type() == DataType::float32) add(static_cast<const float*>(part.state->gradient().get()));
-    else add(static_cast<const double*>(part.state->gradient().get()));
+    if (part.state->gradient_type() == DataType::float32) add(narrow);
+    else add(wide);
   }
+  if (!narrow.empty()) kernels::exact_squared_norms<float>(device, narrow, sums.data());
+  if (!wide.empty()) kernels::exact_squared_norms<double>(device, wide, sums.data());
   auto host = copy_to_host(sums);
   host[words - 1] = host[2 * words - 2];
   host.resize(words);

@@ -99,16 +99,16 @@ struct MuonRule {
                                  1 - learning_rate * options.weight_decay, learning_rate);
   }
 
-  template <class P, class Exec>
-  static void update(Device<Exec>& device, Slot& slot, const Options& options, double learning_rate, double gradient_scale,
-                     std::uint64_t step) {
-    AdamWRule::update<P, Exec>(device, slot,
-                               {.beta1 = options.beta1,
-                                .beta2 = options.beta2,
-                                .epsilon = options.epsilon,
-                                .weight_decay = options.weight_decay,
-                                .decay_vectors = options.decay_vectors},
-                               learning_rate, gradient_scale, step);
+  /// The rule of all other parameters.
+  template <class A>
+  static auto element(const ParameterState& state, const Options& options, double learning_rate, std::uint64_t step) {
+    return AdamWRule::element<A>(state,
+                                 {.beta1 = options.beta1,
+                                  .beta2 = options.beta2,
+                                  .epsilon = options.epsilon,
+                                  .weight_decay = options.weight_decay,
+                                  .decay_vectors = options.decay_vectors},
+                                 learning_rate, step);
   }
 
  private:

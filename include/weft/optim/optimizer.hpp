@@ -20,10 +20,12 @@
 #include <weft/core/fields.hpp>
 #include <weft/core/text.hpp>
 #include <weft/kernels/elementwise.hpp>
-#include <weft/kernels/optimizer.hpp>
+#include <weft/kernels/squared_norm.hpp>
+#include <weft/kernels/update_elements.hpp>
 #include <weft/layer/hooks.hpp>
 #include <weft/layer/loss_scale.hpp>
 #include <weft/layer/plain_accumulator.hpp>
+#include <weft/optim/element_update.hpp>
 #include <weft/optim/groups.hpp>
 #include <weft/optim/matrix_exchange.hpp>
 #include <weft/optim/offloaded.hpp>
@@ -52,8 +54,9 @@ struct StepReport {
 ///   gradients have.
 /// - neither: unknown, and refused if ranks hold pieces, UsageError.
 ///
-/// The first and the last have `update<P>(device, slot, options, learning_rate, gradient_scale, step)`, the second three parts:
-/// optim/update_rule.hpp. State that is offloaded is updated element by element only.
+/// The first has `element<A>(state, options, learning_rate, step)`, the arithmetic of an element, or as the last
+/// `update<P>(device, slot, options, learning_rate, gradient_scale, step)`, the second three parts: optim/update_rule.hpp. State
+/// that is offloaded is updated element by element only.
 ///
 /// A parameter to whose gradient no micro-batch of any rank added in a step is unchanged by it: no decay, no change of its
 /// moments, as in PyTorch if grad is None, with every wrapper and stage of ZeRO. Adam's bias correction counts the optimizer's
@@ -95,7 +98,8 @@ class Optimizer {
       else detail::refuse_parts<Rule, P, Exec>();
     }
     if constexpr (detail::has_elements<Rule>) {
-      if constexpr (Updates<Rule, P, Exec>) update_ = &Rule::template update<P, Exec>;
+      if constexpr (detail::has_update<Rule>() ? UpdatesSlots<Rule, P, Exec> : UpdatesElements<Rule, P>)
+        elements_ = detail::element_updates<Rule, P, Exec>();
       else detail::refuse_update<Rule, P, Exec>();
     }
     squared_norm_ = [](Device<Exec>& device, const void* gradient, const weft::detail::Run& run, double* out) {
@@ -195,8 +199,9 @@ class Optimizer {
   void restore(std::uint64_t steps) { steps_ = steps; }
 
  private:
-  // The norm of the gradients including the loss scale.
-  double scaled_norm();
+  // What the norm adds up, and how.
+  std::vector<weft::detail::GradientPart> norm_parts() const;
+  weft::detail::SquaredNorm square();
 
   template <class Model>
   WEFT_COLD void require_groups(Model& model) {
@@ -243,7 +248,12 @@ class Optimizer {
     double learning_rate, scale;
   };
   // Updates a slot in the types of the rule, whatever types a rank keeps.
-  void update(Slot& slot, double learning_rate, double scale);
+  void update(Slot& slot, double learning_rate, const kernels::GradientScale& scale);
+  // Updates the due slots that are updated element by element.
+  void update_due(double learning_rate, const kernels::GradientScale& scale);
+  // On a device whose updates need not wait until the host has the norm: updates all, unless the norm is not finite, and returns
+  // it. Else nothing, and nothing is done. Collective.
+  std::optional<double> update_behind_norm(double learning_rate);
 
   template <class P>
   WEFT_COLD Slot make_slot(ParameterState& state) {
@@ -288,7 +298,7 @@ class Optimizer {
   Communicator communicator_;
   DefaultDevice* device_;
   // Functions for the model's element type, which is known where the optimizer is made, so that only one is compiled.
-  void (*update_)(Device<Exec>&, Slot&, const Options&, double, double, std::uint64_t);
+  detail::ElementUpdates<Options, Exec> elements_ = {};
   void (*squared_norm_)(Device<Exec>&, const void*, const weft::detail::Run&, double*);
   Slot (*make_)(Optimizer&, ParameterState&);
   detail::Parts<Options, Exec> parts_ = {};
@@ -317,65 +327,10 @@ WEFT_COLD void Optimizer<Rule>::follow_trainable() {
 }
 
 template <class Rule>
-StepReport Optimizer<Rule>::step(double learning_rate) {
-  require_option("learning rate", learning_rate);
-  if (gradients_) gradients_->complete();
-  if (std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.made != slot.state->trainable(); }))
-    follow_trainable();
-  for (const Slot& slot : slots_)
-    if (!slot.state->gradient() && slot.due())
-      throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name(), " has no gradient"});
-  if (gradients_) gradients_->applied = true;
-  require_same_step(learning_rate);
-  StepReport report;
-  const double unscale = loss_scale_ ? 1 / loss_scale_->applied() : 1;
-  report.gradient_norm = gradient_norm();
-  report.skipped = !std::isfinite(report.gradient_norm);
-  if (report.skipped) {
-    if (loss_scale_) loss_scale_->update(true);
-    return report;
-  }
-  const double scale = unscale * (options_.clip > 0 ? std::min(1.0, options_.clip / (report.gradient_norm + 1e-6)) : 1.0);
-  if (store_) {
-    const auto apply = [](const void* call, Slot& slot) {
-      const auto& [optimizer, rate, factor] = *static_cast<const Call*>(call);
-      optimizer->update(slot, rate, factor);
-    };
-    const Call call{this, learning_rate, scale};
-    offload_->update(*device_, *store_, communicator_, slots_, apply, &call);
-  } else {
-    for (Slot& slot : slots_)
-      if (slot.due() && !slot.whole) update(slot, learning_rate, scale);
-    if constexpr (detail::is_served<Rule>) step_whole(learning_rate, scale);
-  }
-  ++steps_;
-  if (loss_scale_) loss_scale_->update(false);
-  if (compare_every_ != 0 && (steps_ == 1 || steps_ % compare_every_ == 0)) compare_(model_);
-  if (Rehearsal* const notes = device_->rehearsal(); notes != nullptr) [[unlikely]]
-    notes->stepped(device_->arena().use());
-  return report;
-}
-
-template <class Rule>
 void Optimizer<Rule>::refresh() {
   for (Slot& slot : slots_)
     if (slot.master && slot.state->value() && slot.state->kept_type() == slot.state->type())
       widen_(*device_, slot.state->kept(), slot.state->value().get(), slot.master.get());
-}
-
-template <class Rule>
-weft::detail::Buffer Optimizer<Rule>::wide_gradient(const ParameterState& state) {
-  if (state.kept_gradient_type() == state.gradient_type()) return state.gradient();
-  weft::detail::Buffer wide = device_->allocate(state.kept() * size_of(state.gradient_type()));
-  widen_(*device_, state.kept(), state.gradient().get(), wide.get());
-  return wide;
-}
-
-template <class Rule>
-void Optimizer<Rule>::update(Slot& slot, double learning_rate, double scale) {
-  const detail::LentSlot lent(slot, wide_gradient(*slot.state));
-  update_(*device_, slot, grouped_.options[slot.group], learning_rate * grouped_.ratios[slot.group], scale,
-          steps_ + 1 - slot.begun);
 }
 
 /// Replaces an optimizer whose Rule is no rule, and accepts all arguments, so that there is one error.
@@ -396,5 +351,6 @@ requires(!UpdateRule<Rule>) class Optimizer<Rule> {
 
 }  // namespace weft::optim
 
+#include <weft/optim/step.hpp>
 #include <weft/optim/step_agreement.hpp>
 #include <weft/optim/whole_step.hpp>

@@ -5,8 +5,11 @@
 //   optim::Sgd optimizer(model, {.learning_rate = 0.1, .momentum = 0.9});
 
 #include <array>
+#include <cstdint>
 #include <string_view>
+#include <vector>
 
+#include <weft/kernels/optimizer.hpp>
 #include <weft/optim/optimizer.hpp>
 
 namespace weft::optim {
@@ -31,19 +34,13 @@ struct SgdRule {
     require_option("weight decay", options.weight_decay, largest_decay);
   }
 
-  template <class P, class Exec>
-  static void update(Device<Exec>& device, Slot& slot, const Options& options, double learning_rate, double gradient_scale,
-                     std::uint64_t) {
-    using A = accumulate_t<P>;
-    kernels::SgdOptions fused;
-    fused.learning_rate = learning_rate;
-    fused.momentum = options.momentum;
-    fused.weight_decay = options.weight_decay;
-    fused.nesterov = options.nesterov;
-    fused.gradient_scale = gradient_scale;
-    kernels::sgd_update<P, A>(device, slot.state->kept(), static_cast<P*>(slot.state->value().get()),
-                              static_cast<A*>(slot.master.get()), static_cast<const A*>(slot.state->gradient().get()),
-                              static_cast<A*>(slot.kept[0].get()), fused);
+  template <class A>
+  static kernels::SgdElement<A, true> element(const ParameterState&, const Options& options, double learning_rate,
+                                              std::uint64_t) {
+    return kernels::SgdElement<A, true>({.learning_rate = learning_rate,
+                                         .momentum = options.momentum,
+                                         .weight_decay = options.weight_decay,
+                                         .nesterov = options.nesterov});
   }
 };
 

@@ -18,11 +18,11 @@ namespace weft::optim {
 
 template <class Rule>
 double Optimizer<Rule>::gradient_norm() {
-  return scaled_norm() / (loss_scale_ ? loss_scale_->applied() : 1);
+  return accumulator_->norm(communicator_, norm_parts(), square()) / (loss_scale_ ? loss_scale_->applied() : 1);
 }
 
 template <class Rule>
-double Optimizer<Rule>::scaled_norm() {
+std::vector<weft::detail::GradientPart> Optimizer<Rule>::norm_parts() const {
   std::vector<weft::detail::GradientPart> parts;
   for (const Slot& slot : slots_) {
     if (!slot.state->gradient() || !slot.state->gradients().touched()) continue;
@@ -31,16 +31,20 @@ double Optimizer<Rule>::scaled_norm() {
       for (const weft::detail::Run& run : slot.state->runs())
         parts.push_back({slot.state, run, slot.state->counted() && run.owned});
   }
-  return accumulator_->norm(communicator_, parts,
-                            {this,
-                             [](void* optimizer, const weft::detail::GradientPart& part, double* out) {
-                               Optimizer& self = *static_cast<Optimizer*>(optimizer);
-                               self.squared_norm_(*self.device_, self.wide_gradient(*part.state).get(), part.run, out);
-                             },
-                             [](void* optimizer, std::span<const weft::detail::GradientPart> parts, double* out) {
-                               Optimizer& self = *static_cast<Optimizer*>(optimizer);
-                               return self.squared_norms_(*self.device_, parts, out);
-                             }});
+  return parts;
+}
+
+template <class Rule>
+weft::detail::SquaredNorm Optimizer<Rule>::square() {
+  return {this,
+          [](void* optimizer, const weft::detail::GradientPart& part, double* out) {
+            Optimizer& self = *static_cast<Optimizer*>(optimizer);
+            self.squared_norm_(*self.device_, self.wide_gradient(*part.state).get(), part.run, out);
+          },
+          [](void* optimizer, std::span<const weft::detail::GradientPart> parts, double* out) {
+            Optimizer& self = *static_cast<Optimizer*>(optimizer);
+            return self.squared_norms_(*self.device_, parts, out);
+          }};
 }
 
 template <class Rule>

@@ -7,10 +7,17 @@
 //     struct Options { double learning_rate = 1e-4, clip = 0; };
 //     static constexpr bool elementwise = true;   // the update of an element needs no other one
 //     static constexpr int buffers = 0;           // kept from step to step, each as large as the parameter
+//     template <class A>
+//     static Descent<A> element(const ParameterState&, const Options&, double learning_rate, std::uint64_t step);
+//   };
+//
+// `element` gives the arithmetic of an element in the type A in which updates are computed (kernels/update_elements.hpp). Around
+// it weft knows gradients, their scale and master copies, and on GPUs updates all parameters with equal elements in one launch,
+// before the host has the norm. A rule that needs kernels of its own writes an update of one slot in its place:
+//
 //     template <class P, class Exec>
 //     static void update(Device<Exec>& device, optim::Slot& slot, const Options& options, double learning_rate,
 //                        double gradient_scale, std::uint64_t step);
-//   };
 //
 // A rule that needs whole rows or matrices says so, and weft brings them together in every layout. Its update has three parts,
 // of which only the second one sees the whole:
@@ -35,8 +42,10 @@
 #include <concepts>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include <weft/core/has_member.hpp>
+#include <weft/core/scalar.hpp>
 #include <weft/device/device.hpp>
 #include <weft/optim/slot.hpp>
 
@@ -59,6 +68,7 @@ namespace detail {
 
 WEFT_HAS_MEMBER(needs)
 WEFT_HAS_MEMBER(update)
+WEFT_HAS_MEMBER(element)
 WEFT_HAS_MEMBER(check)
 WEFT_HAS_MEMBER(buffers)
 WEFT_HAS_MEMBER(elementwise)
@@ -149,6 +159,11 @@ inline constexpr int returned_to<Rule> = Rule::returned;
 template <class Rule, class Exec>
 using Update = void (*)(Device<Exec>&, Slot&, const typename Rule::Options&, double, double, std::uint64_t);
 
+/// The arithmetic of an element of a rule for parameters of P.
+template <class Rule, class P>
+using ElementOf = decltype(Rule::template element<accumulate_t<P>>(
+    std::declval<const ParameterState&>(), std::declval<const typename Rule::Options&>(), 0.0, std::uint64_t()));
+
 }  // namespace detail
 
 /// A rule that Optimizer takes. Its update is checked when the element type is known: see Updates.
@@ -156,11 +171,24 @@ template <class Rule>
 concept UpdateRule = detail::fault_of_rule<Rule>()
 == detail::RuleFault::none;
 
-/// Rule can update parameters of element type P.
+/// Rule has an update of one slot for parameters of element type P.
 template <class Rule, class P, class Exec>
-concept Updates = requires {
+concept UpdatesSlots = requires {
   static_cast<detail::Update<Rule, Exec>>(&Rule::template update<P, Exec>);
 };
+
+/// Rule has the arithmetic of an element for parameters of element type P. Equal elements are updated together.
+template <class Rule, class P>
+concept UpdatesElements = requires(const ParameterState& state, const typename Rule::Options& options,
+                                   detail::ElementOf<Rule, P> element) {
+  requires std::is_trivially_copyable_v<detail::ElementOf<Rule, P>>;
+  requires detail::ElementOf<Rule, P>::buffers == Rule::buffers;
+  { element == element } -> std::convertible_to<bool>;
+};
+
+/// Rule can update parameters of element type P.
+template <class Rule, class P, class Exec>
+concept Updates = UpdatesSlots<Rule, P, Exec> || UpdatesElements<Rule, P>;
 
 /// Rule has the three parts of an update that needs whole rows or matrices.
 template <class Rule, class P, class Exec>
@@ -209,8 +237,14 @@ constexpr void refuse_rule() {
 /// Prints why Rule does not update parameters of P.
 template <class Rule, class P, class Exec>
 constexpr void refuse_update() {
-  constexpr bool there = has_update<Rule>();
-  static_assert(there,
+  constexpr bool there = has_update<Rule>(), by_element = !there && has_element<Rule>();
+  static_assert(
+      !by_element,
+      "weft: this update rule's element is not the arithmetic of an update in the model's accumulate type A: write `template "
+      "<class A> static Element<A> element(const ParameterState& state, const Options& options, double learning_rate, "
+      "std::uint64_t step)`, static and public, whose Element is trivially copyable, has `static constexpr int buffers`, as many "
+      "as the rule, and `bool operator==(const Element&) const = default`; see Rule and P in this function's template arguments");
+  static_assert(there || by_element,
                 "weft: this update rule has no update: write `template <class P, class Exec> static void update(Device<Exec>& "
                 "device, Slot& slot, const Options& options, double learning_rate, double gradient_scale, std::uint64_t step)`; "
                 "see Rule in this function's template arguments");

@@ -20,7 +20,7 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/text.hpp>
-#include <weft/kernels/optimizer.hpp>
+#include <weft/kernels/squared_norm.hpp>
 #include <weft/layer/gradient_accumulator.hpp>
 #include <weft/tensor/tensor.hpp>
 #include <weft/tensor/transfer.hpp>
@@ -85,6 +85,10 @@ class NonfiniteTrace final : public GradientAccumulator {
   }
   double norm(const Communicator& communicator, const std::vector<GradientPart>& parts, const SquaredNorm& square) override {
     return of_->norm(communicator, parts, square);
+  }
+  bool squares_on_device(const Communicator& communicator, std::vector<GradientPart> parts, const SquaredNorm& square,
+                         double* sum) override {
+    return of_->squares_on_device(communicator, std::move(parts), square, sum);
   }
 
  private:

@@ -37,6 +37,11 @@ std::vector<double> whole_parameter(Device<Exec>& device, const Communicator& ev
   if (facts[2] != ~facts[3])
     throw_error<UsageError>(
         {"a parameter is read by all ranks together, but one asks for ", name, " and another for another one"});
+  if (facts[0] == 0 && device.rehearsal() != nullptr &&
+      std::ranges::find(stages.parameter_names(), name) != stages.parameter_names().end())
+    throw_error<UsageError>(
+        {"a rehearsal does not know the shape of ", name,
+         ", which another stage of the pipeline has: read it where world.communicator().rehearsed() is false"});
   if (facts[0] == 0)
     throw_error<UsageError>({"the model has no parameter ", name, "; its first is ",
                              stages.parameter_names().empty() ? "" : stages.parameter_names()[0]});

@@ -167,10 +167,10 @@ Executor<Exec>::Executor(RunPlace<Exec> place, Chunks& chunks, const schedule::T
   place_.env->auxiliary_gradient = training.auxiliary_gradient;
   if (!share.documents.empty()) {
     documents_ = Documents(*place_.device, {share.documents.size()});
-    copy_from_host(documents_, share.documents);
+    detail::send_from_host(documents_, share.documents);
   }
   seed_ = Seed(*place_.device, {1});
-  copy_from_host(seed_, std::span<const double>(&training.loss_gradient, 1));
+  detail::send_from_host(seed_, std::span<const double>(&training.loss_gradient, 1));
 }
 
 template <class Exec>

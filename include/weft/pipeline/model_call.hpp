@@ -130,7 +130,7 @@ class LossCall {
     using G = gradient_t<Loss>;
     G seed(*device_, {1});
     const double factor = weight * context_->engine.loss_scale / count_;
-    copy_from_host(seed, std::span<const double>(&factor, 1));
+    detail::send_from_host(seed, std::span<const double>(&factor, 1));
     auto split = weft::backward_input(*layer_, *context_, std::move(*saved_), seed);
     saved_.reset();
     return input_gradient_of<X>(std::move(split.input_gradient));

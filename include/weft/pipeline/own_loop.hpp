@@ -127,7 +127,7 @@ Context context_of_call(const Context& context, const BatchShare& share, std::si
   if (!share.documents.empty()) {
     const std::size_t first = share.rows_before(micro);
     const Tensor<std::int32_t, typename Context::execution_space> documents(own.device(), {own.env.rows});
-    copy_from_host(documents, share.documents.subspan(first, own.env.rows));
+    detail::send_from_host(documents, share.documents.subspan(first, own.env.rows));
     own.env.documents = {documents.buffer(), static_cast<const std::int32_t*>(documents.data())};
   }
   own.env.training = true;

@@ -202,7 +202,7 @@ class ModelLossCall {
       throw_error<UsageError>({"backward of one loss twice: what it saved is gone; compute the loss again"});
     const double factor = weight * open_->context.engine.loss_scale / count_;
     Sum seed(open_->context.device(), {1});
-    copy_from_host(seed, std::span<const double>(&factor, 1));
+    detail::send_from_host(seed, std::span<const double>(&factor, 1));
     AnyValue g(std::move(seed));
     for (std::size_t unit = open_->run.units(); unit-- > 0;) open_->run.backward(unit, g);
   }

@@ -50,12 +50,12 @@ Estimate estimate(RehearsedStages of, const Machine& machine, const std::functio
 
 /// For people: the step, its speed, and where each stage's time goes.
 std::string table_of(const Estimate& step);
-/// One JSON object of the same.
+/// One JSON object of the same: seconds of each stage by part, and those of the other kernels by kind.
 std::string json_of(const Estimate& step);
 
 namespace detail {
 /// For programs that are asked by WEFT_MACHINE. Also writes the picture that WEFT_ESTIMATE_SVG names.
-std::string estimate_for_people(const std::vector<RehearsedStage>& stages, std::string_view machine);
+runtime::detail::EstimateTexts estimate_for_people(const std::vector<RehearsedStage>& stages, std::string_view machine);
 inline const bool people_may_ask = (runtime::detail::estimate_for_people = &estimate_for_people) != nullptr;
 }  // namespace detail
 

@@ -109,26 +109,39 @@ WEFT_COLD WEFT_INLINE Estimate estimate(RehearsedStages of, const Machine& machi
 
 namespace detail {
 
-WEFT_COLD WEFT_INLINE std::vector<std::pair<std::string, std::function<double(const StageTimes&)>>> lines_of(
-    const Estimate& step) {
-  std::vector<std::pair<std::string, std::function<double(const StageTimes&)>>> lines{
-      {"products", [](const StageTimes& s) { return s.products; }},
-      {"attention", [](const StageTimes& s) { return s.attention; }},
-      {"other kernels", [](const StageTimes& s) { return s.kernels; }},
-      {"after the pipeline", [](const StageTimes& s) { return s.optimizer; }}};
-  std::set<std::string> axes;
-  for (const StageTimes& stage : step.replayed.stages)
-    for (const auto& [axis, seconds] : stage.exposed) axes.insert(axis);
-  for (const std::string& axis : axes)
-    lines.push_back({"messages, " + axis, [axis](const StageTimes& s) {
-                       const auto found = s.exposed.find(axis);
-                       return found == s.exposed.end() ? 0.0 : found->second;
-                     }});
-  lines.push_back({"bubble", [](const StageTimes& s) { return s.bubble; }});
-  return lines;
+/// A part of a stage's time.
+struct Part {
+  std::string name;
+  std::function<double(const StageTimes&)> seconds;
+  bool of_kernels = false;  ///< of the other kernels, which are a part of their own
+};
+
+WEFT_COLD WEFT_INLINE std::vector<Part> parts_of(const Estimate& step) {
+  std::vector<Part> parts{{"products", [](const StageTimes& s) { return s.products; }},
+                          {"attention", [](const StageTimes& s) { return s.attention; }},
+                          {"other kernels", [](const StageTimes& s) { return s.kernels; }}};
+  using Named = std::map<std::string, double, std::less<>> StageTimes::*;
+  const auto add = [&](Named named, const char* before, bool of_kernels) {
+    std::set<std::string> names;
+    for (const StageTimes& stage : step.replayed.stages)
+      for (const auto& [name, seconds] : stage.*named) names.insert(name);
+    for (const std::string& name : names)
+      parts.push_back({before + name,
+                       [named, name](const StageTimes& s) {
+                         const auto found = (s.*named).find(name);
+                         return found == (s.*named).end() ? 0.0 : found->second;
+                       },
+                       of_kernels});
+  };
+  add(&StageTimes::by_kind, "", true);
+  parts.push_back({"after the pipeline", [](const StageTimes& s) { return s.optimizer; }});
+  add(&StageTimes::exposed, "messages, ", false);
+  parts.push_back({"bubble", [](const StageTimes& s) { return s.bubble; }});
+  return parts;
 }
 
-WEFT_COLD WEFT_INLINE std::string estimate_for_people(const std::vector<RehearsedStage>& stages, std::string_view name) {
+WEFT_COLD WEFT_INLINE runtime::detail::EstimateTexts estimate_for_people(const std::vector<RehearsedStage>& stages,
+                                                                         std::string_view name) {
   Machine machine = machine_of(name);
   if (const int nodes = stages.front().notes.ranks_per_node; nodes > 0)
     machine.ranks_per_node = nodes;  // as the program was told
@@ -140,7 +153,7 @@ WEFT_COLD WEFT_INLINE std::string estimate_for_people(const std::vector<Rehearse
     if (file == nullptr || std::fclose(file) != 0 || !written)
       throw_error<UsageError>({"WEFT_ESTIMATE_SVG: '", path, "' cannot be written: ", std::strerror(errno)});
   }
-  return table_of(step);
+  return {table_of(step), json_of(step)};
 }
 
 }  // namespace detail
@@ -169,11 +182,13 @@ WEFT_COLD WEFT_INLINE std::string table_of(const Estimate& step) {
     for (const std::size_t i : which) (text += ' ') += std::to_string(i);
   }
   text += '\n';
-  for (const auto& [name, of] : detail::lines_of(step)) {
-    std::snprintf(line, sizeof line, "    %-20.40s", name.c_str());
+  for (const detail::Part& part : detail::parts_of(step)) {
+    const auto percent = [&](std::size_t i) { return 100 * part.seconds(stages[i]) / step.seconds; };
+    if (part.of_kernels && std::all_of(which.begin(), which.end(), [&](std::size_t i) { return percent(i) < 0.1; })) continue;
+    std::snprintf(line, sizeof line, part.of_kernels ? "      %-18.40s" : "    %-20.40s", part.name.c_str());
     text += line;
     for (const std::size_t i : which) {
-      std::snprintf(line, sizeof line, " %7.2f", 100 * of(stages[i]) / step.seconds);
+      std::snprintf(line, sizeof line, " %7.2f", percent(i));
       text += line;
     }
     text += '\n';
@@ -195,15 +210,21 @@ WEFT_COLD WEFT_INLINE std::string json_of(const Estimate& step) {
       plain(step.machine).c_str(), step.ranks, step.seconds, step.tokens, step.flops, step.model_flops, step.peak_flops,
       step.share_of_peak());
   std::string text = line;
-  for (std::size_t i = 0; i < step.replayed.stages.size(); ++i) {
-    text += i == 0 ? "{" : ", {";
-    bool first = true;
-    for (const auto& [name, of] : detail::lines_of(step)) {
-      std::snprintf(line, sizeof line, "%s\"%.60s\": %.17g", first ? "" : ", ", plain(name).c_str(), of(step.replayed.stages[i]));
-      text += line;
-      first = false;
-    }
-    text += '}';
+  const std::vector<detail::Part> parts = detail::parts_of(step);
+  for (const StageTimes& stage : step.replayed.stages) {
+    const auto add = [&](bool of_kernels) {
+      for (const detail::Part& part : parts) {
+        if (part.of_kernels != of_kernels) continue;
+        std::snprintf(line, sizeof line, "%s\"%.60s\": %.17g", text.ends_with('{') ? "" : ", ", plain(part.name).c_str(),
+                      part.seconds(stage));
+        text += line;
+      }
+    };
+    text += &stage == step.replayed.stages.data() ? "{" : ", {";
+    add(false);
+    text += ", \"kernels\": {";
+    add(true);
+    text += "}}";
   }
   return text + "]}";
 }

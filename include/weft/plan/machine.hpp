@@ -32,6 +32,7 @@ struct Machine {
   double memory_bandwidth = 0;                      ///< bytes a second
   double product_share = 1;                         ///< of large products
   double attention_share = 1, attention_backward_share = 1;
+  double attention_scale_16 = 1;  ///< of both where elements have 16 bits: cores convert them
   double memory_share = 1;
   double link_share = 1;
   /// A product is cut into tiles, each on one of `units`; 0 units: it is not. The last tiles and the last wave are done in part.
@@ -72,7 +73,8 @@ struct Machine {
     return launch_s + (k > 0 ? longer + (1 - hidden_bytes) * shorter : memory_s(bytes));
   }
   double attention_s(double flop, bool backward, DataType type) const {
-    return launch_s + flop / (flops(type) * (backward ? attention_backward_share : attention_share));
+    const double scale = type == DataType::float32 || type == DataType::float64 ? 1 : attention_scale_16;
+    return launch_s + flop / (flops(type) * scale * (backward ? attention_backward_share : attention_share));
   }
   double memory_s(double bytes) const { return bytes / (memory_bandwidth * memory_share); }
   double kernel_s(double bytes) const { return std::max(launch_s, memory_s(bytes)); }

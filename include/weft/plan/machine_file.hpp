@@ -60,6 +60,7 @@ WEFT_COLD inline Machine machine_from_json(std::string_view text, std::string_vi
                                        {"product_share", &Machine::product_share, false},
                                        {"attention_share", &Machine::attention_share, false},
                                        {"attention_backward_share", &Machine::attention_backward_share, false},
+                                       {"attention_scale_16", &Machine::attention_scale_16, false},
                                        {"memory_share", &Machine::memory_share, false},
                                        {"link_share", &Machine::link_share, false},
                                        {"tile_rows", &Machine::tile_rows, false},

@@ -35,8 +35,9 @@ struct EventCosts {
 /// Where a stage's time of a step goes, in seconds. They add up to the step.
 struct StageTimes {
   double products = 0, attention = 0;
-  double kernels = 0;    ///< others, and copies
-  double optimizer = 0;  ///< all that is computed after the last action of the pipeline
+  double kernels = 0;                                  ///< others, and copies
+  std::map<std::string, double, std::less<>> by_kind;  ///< these others: "norm", "elementwise", ...; copies have none
+  double optimizer = 0;                                ///< all that is computed after the last action of the pipeline
   /// Waits for messages that their senders have not sent yet, and for stages that come later to a collective or to the end.
   double bubble = 0;
   std::map<std::string, double, std::less<>> exposed;  ///< waits for messages that are on their way, by axis

@@ -124,6 +124,9 @@ class Replay {
      : event.kind == Kind::product   ? times.products
      : event.kind == Kind::attention ? times.attention
                                      : times.kernels) += seconds;
+    const std::vector<std::string_view>& kinds = stage.trace->kinds;
+    if (event.kind == Kind::kernel && stage.at <= stage.pipeline && std::size_t(event.a) < kinds.size())
+      times.by_kind[std::string(kinds[std::size_t(event.a)])] += seconds;
   }
 
   void begin(Stage& stage, const Event& event) {
@@ -251,7 +254,8 @@ class Replay {
     step.seconds *= longer;
     for (StageTimes& stage : step.stages) {
       for (double* part : {&stage.products, &stage.attention, &stage.kernels, &stage.optimizer, &stage.bubble}) *part *= longer;
-      for (auto& [axis, seconds] : stage.exposed) seconds *= longer;
+      for (auto* const parts : {&stage.exposed, &stage.by_kind})
+        for (auto& [name, seconds] : *parts) seconds *= longer;
     }
     step.timeline.makespan *= longer;
     for (auto* times : {&step.timeline.start, &step.timeline.end})

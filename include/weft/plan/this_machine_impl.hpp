@@ -54,10 +54,12 @@ enum Measured : std::size_t {
   few_terms,
   cold_few_terms,  ///< whose operands are in no cache
   cold_large,      ///< of large * large * large, as a step has them
+  cold_large_16,   ///< the same in bfloat16
   in_double,       ///< square
   attention,       ///< as below
   attention_back,
-  stream,  ///< an addition of arrays that are longer than caches
+  attention_16,  ///< forward in bfloat16
+  stream,        ///< an addition of arrays that are longer than caches
   launch,
   short_sum,  ///< over all ranks, of one number
   long_sum,   ///< of such an array
@@ -95,6 +97,7 @@ WEFT_COLD WEFT_INLINE std::vector<double> seconds_of_all(World& world, double ra
   seconds[few_terms] = products(in_float, side, side, few);
   seconds[cold_few_terms] = products(in_float, side, side, few, false);
   seconds[cold_large] = products(in_float, large, large, large, false);
+  seconds[cold_large_16] = products(static_cast<bfloat16*>(nullptr), large, large, large, false);
   seconds[in_double] = products(static_cast<double*>(nullptr), side, side, side);
   const kernels::AttentionExtents& e = attention_extents;
   const std::size_t width = e.width(), part = e.rows() * width;
@@ -103,6 +106,11 @@ WEFT_COLD WEFT_INLINE std::vector<double> seconds_of_all(World& world, double ra
   seconds[attention] = seconds_of(0.02, [&] { kernels::attention_forward<float>(device, e, in, {c, width}, c + part); });
   seconds[attention_back] = seconds_of(0.02, [&] {
     kernels::attention_backward<float>(device, e, in, {c, width}, {c + 2 * part, width}, c + part, gradients);
+  });
+  auto* const a16 = reinterpret_cast<bfloat16*>(a);
+  const kernels::AttentionOperands<const bfloat16> in_16{a16, a16 + width, a16 + 2 * width, 3 * width, 3 * width, 3 * width};
+  seconds[attention_16] = seconds_of(0.02, [&] {
+    kernels::attention_forward<bfloat16>(device, e, in_16, {reinterpret_cast<bfloat16*>(c), width}, c + part);
   });
   const float *const left = a, *const right = b;
   seconds[stream] = seconds_of(0.02, [&] { kernels::add(device, array, left, right, c); });
@@ -158,14 +166,19 @@ WEFT_COLD WEFT_INLINE Machine this_machine(World& world) {
   const double moving = machine.memory_s((s * s + 2 * s * f) * bytes);
   machine.hidden_bytes = std::clamp(1 - (seconds[cold_few_terms] - seconds[few_terms]) / moving, 0.0, 1.0);
   // A step's products are large, and what they read was written long before: the speed is theirs, not that of one in the cache.
-  const double l = large, visible = (1 - machine.hidden_bytes) * machine.memory_s(3 * l * l * bytes);
-  machine.flops_32 = 2 * l * l * l / std::max(seconds[cold_large] / 2, seconds[cold_large] - visible - seconds[launch]) *
-                     (1 + machine.half_rows / l) * (1 + machine.half_columns / l) * (1 + machine.half_terms / l);
-  machine.flops_16 = machine.flops_32;
+  const double l = large;
+  const auto speed = [&](double taken, double element) {
+    const double visible = (1 - machine.hidden_bytes) * machine.memory_s(3 * l * l * element);
+    return 2 * l * l * l / std::max(taken / 2, taken - visible - seconds[launch]) * (1 + machine.half_rows / l) *
+           (1 + machine.half_columns / l) * (1 + machine.half_terms / l);
+  };
+  machine.flops_32 = speed(seconds[cold_large], sizeof(float));
+  machine.flops_16 = speed(seconds[cold_large_16], sizeof(bfloat16));
   machine.flops_64 = machine.flops_32 * seconds[square] / seconds[in_double];
   const double pairs = 0.5 * double(attention_extents.length * attention_extents.rows() * attention_extents.width());
   machine.attention_share = 2 * 2 * pairs / seconds[attention] / machine.flops_32;
   machine.attention_backward_share = 2 * 5 * pairs / seconds[attention_back] / machine.flops_32;
+  machine.attention_scale_16 = seconds[attention] / seconds[attention_16] * machine.flops_32 / machine.flops_16;
   machine.inside = {1e-6, machine.memory_bandwidth / 3};
   if (p > 1) {
     machine.inside.latency_s = seconds[short_sum] / (2 * std::ceil(std::log2(p)));

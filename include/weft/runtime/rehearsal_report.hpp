@@ -20,11 +20,11 @@ struct RehearsedStage {
   std::size_t least_peak = 0;  ///< with early messages, where `notes` has late ones; 0: not asked for
 };
 
-/// The notes as a table for people.
+/// The notes as a table for people: memory, and the work of the last step, or of the whole program if it took none.
 std::string table_of(const Rehearsal& notes);
 /// Side by side, a column for each.
 std::string table_of(const std::vector<RehearsedStage>& stages);
-/// The notes as one JSON object: numbers, and messages and axes as lists.
+/// The notes as one JSON object: numbers of the whole program, kernels, messages and axes as lists, and its "last_step".
 std::string json_of(const Rehearsal& notes);
 /// A list of such objects, with the stage and the least peak.
 std::string json_of(const std::vector<RehearsedStage>& stages);

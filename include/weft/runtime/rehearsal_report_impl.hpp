@@ -15,7 +15,7 @@
 
 namespace weft::runtime::detail {
 
-/// One number of a report, of one rank. Without a key it is of the table alone, without a label of JSON alone.
+/// One number of a report, of one rank.
 struct Figure {
   const char* key;
   std::string label;
@@ -34,17 +34,25 @@ WEFT_COLD WEFT_INLINE std::vector<Figure> figures_of(const RehearsedStage& stage
                                  {"kept_parameter_bytes", "    parameters", true, kept(MemoryCategory::parameters)},
                                  {"kept_gradient_bytes", "    gradients", true, kept(MemoryCategory::gradients)},
                                  {"kept_optimizer_bytes", "    optimizer state", true, kept(MemoryCategory::optimizer_state)},
-                                 {"offloaded_bytes", "to and from an offload store, B", true, notes.offloaded_bytes},
-                                 {"optimizer_steps", "steps of an optimizer", false, double(notes.steps)},
-                                 {"product_flops", "products, FLOP", true, notes.product_flops},
-                                 {"product_bytes", "  of matrices of, B", true, notes.product_bytes},
-                                 {"products", "  calls", false, double(notes.products)},
-                                 {"attention_flops", "attention, FLOP", true, notes.attention_flops},
-                                 {"attentions", "  calls", false, double(notes.attentions)},
-                                 {"kernel_launches", "kernel launches", false, double(notes.launches)},
-                                 {"kernel_bytes", "  read and written, B", true, notes.kernel_bytes},
-                                 {"host_copies", "copies to and from the host", false, double(notes.copies)}});
+                                 {"optimizer_steps", "steps of an optimizer", false, double(notes.steps)}});
   return figures;
+}
+
+WEFT_COLD WEFT_INLINE std::vector<Figure> figures_of(const RehearsedWork& work) {
+  return {{"product_flops", "products, FLOP", true, work.product_flops},
+          {"product_bytes", "  of matrices of, B", true, work.product_bytes},
+          {"products", "  calls", false, double(work.products)},
+          {"attention_flops", "attention, FLOP", true, work.attention_flops},
+          {"attentions", "  calls", false, double(work.attentions)},
+          {"kernel_launches", "kernel launches", false, double(work.launches)},
+          {"kernel_bytes", "  read and written, B", true, work.kernel_bytes},
+          {"host_copies", "copies to and from the host", false, double(work.copies)},
+          {"offloaded_bytes", "to and from an offload store, B", true, work.offloaded_bytes}};
+}
+
+/// The work that a table shows: of the last step, or of the whole program if no optimizer took one.
+WEFT_COLD WEFT_INLINE const RehearsedWork& shown_work(const Rehearsal& notes) {
+  return notes.last_step.launches > 0 ? notes.last_step : notes;
 }
 
 // 1234567 with a prefix is "1.23 M".
@@ -85,31 +93,36 @@ WEFT_COLD WEFT_INLINE std::string table_of_ranks(const std::vector<RehearsedStag
     add("stage of the pipeline", [](const RehearsedStage& stage) { return cell_of(stage.stage, false); });
     add("rank", [](const RehearsedStage& stage) { return cell_of(stage.rank, false); });
   }
-  std::vector<std::vector<Figure>> figures;
-  for (const RehearsedStage& stage : stages) figures.push_back(figures_of(stage));
-  for (std::size_t i = 0; i < figures.front().size(); ++i)
-    add(figures.front()[i].label, [&](const RehearsedStage& stage) {
-      const Figure& figure = figures[std::size_t(&stage - stages.data())][i];
-      return cell_of(figure.value, figure.bytes);
-    });
+  const auto add_figures = [&](const auto& of) {
+    std::vector<std::vector<Figure>> figures;
+    for (const RehearsedStage& stage : stages) figures.push_back(of(stage));
+    for (std::size_t i = 0; i < figures.front().size(); ++i)
+      add(figures.front()[i].label, [&](const RehearsedStage& stage) {
+        const Figure& figure = figures[std::size_t(&stage - stages.data())][i];
+        return cell_of(figure.value, figure.bytes);
+      });
+  };
+  add_figures([](const RehearsedStage& stage) { return figures_of(stage); });
+  text += &shown_work(first) == &first ? "in the whole program (no optimizer took a step)\n" : "in its last step\n";
+  add_figures([](const RehearsedStage& stage) { return figures_of(shown_work(stage.notes)); });
   text += "  kernels by kind, their launches and bytes\n";
   std::vector<std::string_view> kernels;
   for (const RehearsedStage& stage : stages)
-    for (const Rehearsal::Kernels& one : stage.notes.kernels)
+    for (const Rehearsal::Kernels& one : shown_work(stage.notes).kernels)
       if (std::find(kernels.begin(), kernels.end(), one.kind) == kernels.end()) kernels.push_back(one.kind);
   for (const std::string_view kind : kernels) {
-    const auto of = [&](const RehearsedStage& stage) { return stage.notes.of(kind); };
+    const auto of = [&](const RehearsedStage& stage) { return shown_work(stage.notes).of(kind); };
     add("  " + std::string(kind), [&](const RehearsedStage& stage) { return cell_of(double(of(stage).launches), false); });
     add("    bytes", [&](const RehearsedStage& stage) { return cell_of(of(stage).bytes, true); });
   }
   text += "  messages by axis and operation, their calls and bytes\n";
   std::vector<std::pair<std::string, std::string_view>> kinds;
   for (const RehearsedStage& stage : stages)
-    for (const Rehearsal::Messages& one : stage.notes.messages)
+    for (const Rehearsal::Messages& one : shown_work(stage.notes).messages)
       if (const std::pair kind(one.axis, one.operation); std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
         kinds.push_back(kind);
   for (const auto& kind : kinds) {  // by its members: clang 14 captures no structured binding
-    const auto of = [&](const RehearsedStage& stage) { return stage.notes.of(kind.first, kind.second); };
+    const auto of = [&](const RehearsedStage& stage) { return shown_work(stage.notes).of(kind.first, kind.second); };
     add("  " + kind.first + " " + std::string(kind.second),
         [&](const RehearsedStage& stage) { return cell_of(double(of(stage).calls), false); });
     add("    bytes", [&](const RehearsedStage& stage) { return cell_of(of(stage).bytes, true); });
@@ -131,6 +144,36 @@ WEFT_COLD WEFT_INLINE std::string json_string(std::string_view text) {
   return quote + '"';
 }
 
+// Members of an object, each followed by a comma.
+WEFT_COLD WEFT_INLINE std::string json_members(const std::vector<Figure>& figures) {
+  std::string text;
+  char line[128];
+  for (const Figure& figure : figures) {
+    std::snprintf(line, sizeof line, "\"%s\": %.17g, ", figure.key, figure.value);
+    text += line;
+  }
+  return text;
+}
+
+// The members of work, without braces.
+WEFT_COLD WEFT_INLINE std::string json_of_work(const RehearsedWork& work) {
+  char line[256];
+  std::string text = json_members(figures_of(work)) + "\"kernels\": [";
+  for (const Rehearsal::Kernels& one : work.kernels) {
+    std::snprintf(line, sizeof line, "%s{\"kind\": %s, \"launches\": %.0f, \"bytes\": %.17g}",
+                  &one != work.kernels.data() ? ", " : "", json_string(one.kind).c_str(), double(one.launches), one.bytes);
+    text += line;
+  }
+  text += "], \"messages\": [";
+  for (const Rehearsal::Messages& one : work.messages) {
+    std::snprintf(line, sizeof line, "%s{\"axis\": %s, \"operation\": \"%.40s\", \"calls\": %.0f, \"bytes\": %.17g}",
+                  &one != work.messages.data() ? ", " : "", json_string(one.axis).c_str(), one.operation.data(),
+                  double(one.calls), one.bytes);
+    text += line;
+  }
+  return text + "]";
+}
+
 WEFT_COLD WEFT_INLINE std::string json_of_rank(const RehearsedStage& stage, bool of_many) {
   const Rehearsal& notes = stage.notes;
   char line[256];
@@ -138,11 +181,7 @@ WEFT_COLD WEFT_INLINE std::string json_of_rank(const RehearsedStage& stage, bool
                 notes.early ? "true" : "false");
   std::string text = line;
   if (of_many) text += "\"stage\": " + std::to_string(stage.stage) + ", ";
-  for (const Figure& figure : figures_of(stage)) {
-    std::snprintf(line, sizeof line, "\"%s\": %.17g, ", figure.key, figure.value);
-    text += line;
-  }
-  text += "\"axes\": [";
+  text += json_members(figures_of(stage)) + "\"axes\": [";
   for (const Rehearsal::Axis& axis : notes.axes) {
     std::snprintf(line, sizeof line, "%s{\"axis\": %s, \"size\": %zu, \"rank\": %zu", &axis != notes.axes.data() ? ", " : "",
                   json_string(axis.name).c_str(), axis.size, axis.rank);
@@ -150,20 +189,7 @@ WEFT_COLD WEFT_INLINE std::string json_of_rank(const RehearsedStage& stage, bool
     if (notes.ranks_per_node > 0) text += ", \"nodes\": " + std::to_string(notes.nodes_of(axis));
     text += '}';
   }
-  text += "], \"kernels\": [";
-  for (const Rehearsal::Kernels& one : notes.kernels) {
-    std::snprintf(line, sizeof line, "%s{\"kind\": %s, \"launches\": %.0f, \"bytes\": %.17g}",
-                  &one != notes.kernels.data() ? ", " : "", json_string(one.kind).c_str(), double(one.launches), one.bytes);
-    text += line;
-  }
-  text += "], \"messages\": [";
-  for (const Rehearsal::Messages& one : notes.messages) {
-    std::snprintf(line, sizeof line, "%s{\"axis\": %s, \"operation\": \"%.40s\", \"calls\": %.0f, \"bytes\": %.17g}",
-                  &one != notes.messages.data() ? ", " : "", json_string(one.axis).c_str(), one.operation.data(),
-                  double(one.calls), one.bytes);
-    text += line;
-  }
-  return text + "]}";
+  return text + "], " + json_of_work(notes) + ", \"last_step\": {" + json_of_work(notes.last_step) + "}}";
 }
 
 }  // namespace weft::runtime::detail

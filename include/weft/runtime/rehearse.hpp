@@ -5,6 +5,7 @@
 //
 //   WEFT_REHEARSE=2048 ./program                        // of 2,048 ranks, those that differ
 //   WEFT_REHEARSE=2048:17 ./program                     // rank 17; 2048:17:early for the least memory
+//   WEFT_REHEARSE=2048 WEFT_REHEARSE_STEPS=3 ./program  // the program ends after three steps
 //   Rehearsal notes = weft::rehearse({.rank = 17, .ranks = 2048}, [](World& world) { ... });
 
 #include <functional>
@@ -31,10 +32,15 @@ struct RehearsedRank {
   int ranks_per_node = 0;  ///< tells which axes leave a node (Rehearsal::nodes_of); 0: not known
   /// Also keeps the order of the last step's kernels, messages and actions: Rehearsal::trace.
   bool trace = false;
+  /// The program ends after so many steps of its optimizers; 0: by itself (Rehearsal::wanted_steps).
+  int steps = 0;
+  /// How many times the mean load the busiest expert of a mixture has, at least 1 (Rehearsal::expert_skew).
+  double expert_skew = 1;
 };
 
 /// Runs `f(world)` as that rank and returns what it would do. Kokkos must be running. Throws what f throws, and UsageError for a
-/// rank out of range or a Kokkos that computes on GPUs.
+/// rank out of range, a skew below 1, a program that trains more than Rehearsal::most_steps times, or a Kokkos that computes on
+/// GPUs.
 Rehearsal rehearse(const RehearsedRank& rank, const std::function<void(World&)>& f);
 
 /// What is rehearsed of all ranks.
@@ -44,6 +50,8 @@ struct RehearsedStages {
   bool both = false;  ///< the other peak, too, for which each rank is rehearsed again (RehearsedStage::least_peak)
   int threads = 1, ranks_per_node = 0;
   bool trace = false;  ///< RehearsedRank::trace
+  int steps = 0;       ///< RehearsedRank::steps
+  double expert_skew = 1;
 };
 
 /// Runs `f(world)` as every rank that differs, one after the other: the stages of the pipeline (the axis pp of the program's
@@ -52,9 +60,12 @@ std::vector<RehearsedStage> rehearse_stages(const RehearsedStages& of, const std
 
 namespace detail {
 
-/// The estimate of a step's time of rehearsed stages on the machine of that name, as a text; null in a program that has not
-/// included weft/plan/estimate.hpp.
-inline std::string (*estimate_for_people)(const std::vector<RehearsedStage>& stages, std::string_view machine) = nullptr;
+/// An estimate of a step's time, for people and as JSON.
+struct EstimateTexts {
+  std::string table, json;
+};
+/// That of rehearsed stages on the machine of that name; null in a program that has not included weft/plan/estimate.hpp.
+inline EstimateTexts (*estimate_for_people)(const std::vector<RehearsedStage>& stages, std::string_view machine) = nullptr;
 
 /// The rank that "N", "N:rank" or "N:rank:early" names, -1 for all that differ; `name` is that of the option, for errors. Throws
 /// UsageError.
@@ -63,8 +74,12 @@ RehearsedRank rehearsed_rank_of(std::string_view name, std::string_view text);
 std::optional<RehearsedRank> rehearsed_rank(const RunOptions& options);
 /// Ranks of a node, from the program's arguments (--ranks-per-node) or WEFT_RANKS_PER_NODE; 0 if neither says it.
 int ranks_per_node(const RunOptions& options);
+/// The machine for which the step's time is estimated, from the program's arguments (--machine) or WEFT_MACHINE; empty if neither
+/// says it.
+std::string machine_name(const RunOptions& options);
 /// Rehearses the program as that rank, or as all that differ, prints the table and writes the file that WEFT_REHEARSE_JSON names.
-/// Returns the program's exit code. Throws MemoryError if a rank needs more memory than WEFT_REHEARSE_MEMORY says.
+/// What the program prints is printed once. Returns the program's exit code. Throws MemoryError if a rank needs more memory than
+/// WEFT_REHEARSE_MEMORY says.
 int rehearse_program(RehearsedRank rank, const RunOptions& options, const std::function<int(World&)>& f);
 
 }  // namespace detail

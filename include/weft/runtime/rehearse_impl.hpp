@@ -2,6 +2,7 @@
 #pragma once
 // Definitions for runtime/rehearse.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <stdexcept>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -53,6 +55,17 @@ class TouchGuard {
   struct sigaction before_ = {};
 };
 
+/// What follows `name` among the program's arguments, as its next word or after "="; nothing if it is not among them.
+WEFT_COLD WEFT_INLINE std::optional<std::string_view> argument_of(const RunOptions& options, std::string_view name) {
+  for (int i = 1; i < options.argc; ++i) {
+    const std::string_view word = options.argv[i];
+    if (!word.starts_with(name)) continue;
+    if (word.size() == name.size()) return i + 1 < options.argc ? options.argv[i + 1] : "";
+    if (word[name.size()] == '=') return word.substr(name.size() + 1);
+  }
+  return std::nullopt;
+}
+
 WEFT_COLD WEFT_INLINE RehearsedRank rehearsed_rank_of(std::string_view name, std::string_view text) {
   constexpr int most = 1 << 24;
   RehearsedRank rank;
@@ -72,12 +85,9 @@ WEFT_COLD WEFT_INLINE RehearsedRank rehearsed_rank_of(std::string_view name, std
 
 WEFT_COLD WEFT_INLINE std::optional<RehearsedRank> rehearsed_rank(const RunOptions& options) {
   if (options.rehearse != nullptr) return rehearsed_rank_of("--rehearse", options.rehearse);
-  for (int i = 1; i < options.argc; ++i) {
-    const std::string_view word = options.argv[i];
-    if (word.starts_with("--rehearse=")) return rehearsed_rank_of("--rehearse", word.substr(11));
-    if (word != "--rehearse") continue;
-    if (i + 1 == options.argc) throw_error<UsageError>({"--rehearse needs a value: N, N:rank or N:rank:early"});
-    return rehearsed_rank_of("--rehearse", options.argv[i + 1]);
+  if (const auto given = argument_of(options, "--rehearse")) {
+    if (given->empty()) throw_error<UsageError>({"--rehearse needs a value: N, N:rank or N:rank:early"});
+    return rehearsed_rank_of("--rehearse", *given);
   }
   const char* text = std::getenv("WEFT_REHEARSE");
   if (text == nullptr || *text == '\0') return std::nullopt;
@@ -86,14 +96,60 @@ WEFT_COLD WEFT_INLINE std::optional<RehearsedRank> rehearsed_rank(const RunOptio
 
 WEFT_COLD WEFT_INLINE int ranks_per_node(const RunOptions& options) {
   constexpr int most = 1 << 16;
-  for (int i = 1; i < options.argc; ++i) {
-    const std::string_view word = options.argv[i], name = "--ranks-per-node";
-    if (!word.starts_with(name)) continue;
-    if (word.size() == name.size()) return whole_number_of(name, i + 1 < options.argc ? options.argv[i + 1] : "", 1, most);
-    if (word[name.size()] == '=') return whole_number_of(name, word.substr(name.size() + 1), 1, most);
-  }
+  if (const auto given = argument_of(options, "--ranks-per-node")) return whole_number_of("--ranks-per-node", *given, 1, most);
   return whole_number_from_environment("WEFT_RANKS_PER_NODE", 1, most).value_or(0);
 }
+
+WEFT_COLD WEFT_INLINE std::string machine_name(const RunOptions& options) {
+  if (const auto given = argument_of(options, "--machine")) {
+    if (given->empty()) throw_error<UsageError>({"--machine needs a value: a100, h100, h200, this, or a file"});
+    return std::string(*given);
+  }
+  const char* const named = std::getenv("WEFT_MACHINE");
+  return named == nullptr ? "" : named;
+}
+
+/// Calls f; to an error of the program's own it adds that this was a rehearsal, which it may come from.
+template <class F>
+WEFT_COLD void with_hint(const F& f) {
+  static constexpr std::string_view hint =
+      "; this was a rehearsal, in which tensors read as zeros and other ranks say what this one says";
+  try {
+    f();
+  } catch (const MemoryError&) {
+    throw;
+  } catch (const Error& error) {
+    if (error.exit_code() != 1) throw;  // says itself what cannot be
+    throw_error<Error>({std::string_view(error.what()).substr(std::string_view("weft: ").size()), hint});
+  } catch (const std::exception& error) {
+    throw std::runtime_error(weft::detail::joined({error.what(), hint}));
+  }
+}
+
+/// While it lives, what is written to standard output is lost: the program's lines, which an earlier rehearsal has printed.
+class SilentOutput {
+ public:
+  explicit SilentOutput(bool silent) {
+    if (!silent) return;
+    std::fflush(stdout);
+    before_ = ::dup(STDOUT_FILENO);
+    if (const int nothing = ::open("/dev/null", O_WRONLY); nothing >= 0) {
+      if (before_ >= 0) ::dup2(nothing, STDOUT_FILENO);
+      ::close(nothing);
+    }
+  }
+  ~SilentOutput() {
+    if (before_ < 0) return;
+    std::fflush(stdout);
+    ::dup2(before_, STDOUT_FILENO);
+    ::close(before_);
+  }
+  SilentOutput(const SilentOutput&) = delete;
+  SilentOutput& operator=(const SilentOutput&) = delete;
+
+ private:
+  int before_ = -1;
+};
 
 WEFT_COLD WEFT_INLINE void write_json(const std::string& path, const std::string& text) {
   std::FILE* const file = std::fopen(path.c_str(), "w");
@@ -104,39 +160,48 @@ WEFT_COLD WEFT_INLINE void write_json(const std::string& path, const std::string
 
 WEFT_COLD WEFT_INLINE int rehearse_program(RehearsedRank rank, const RunOptions& options, const std::function<int(World&)>& f) {
   rank.ranks_per_node = ranks_per_node(options);
+  rank.steps = whole_number_from_environment("WEFT_REHEARSE_STEPS", 1, int(Rehearsal::most_steps)).value_or(0);
+  rank.expert_skew = number_from_environment("WEFT_REHEARSE_EXPERT_SKEW", 1, 1e6).value_or(1);
   const char* const room = std::getenv("WEFT_REHEARSE_MEMORY");
   const double memory = room == nullptr || *room == '\0' ? 0 : bytes_of("environment variable WEFT_REHEARSE_MEMORY", room);
   rank.threads = options.threads_per_rank > 0 ? std::min(options.threads_per_rank, most_threads) : 1;
-  const KokkosGuard kokkos(rank.threads);
-  int code = 0;
-  const auto program = [&](World& world) {
-    const int result = f(world);
-    if (code == 0) code = result;
-  };
   const bool all = rank.rank < 0;
-  std::vector<RehearsedStage> stages;
-  const char* const named = std::getenv("WEFT_MACHINE");
-  const std::string machine = named == nullptr ? "" : named;
+  const std::string machine = machine_name(options);
   if (!machine.empty() && estimate_for_people == nullptr)
-    throw_error<UsageError>({"WEFT_MACHINE: this program cannot estimate its time: it must include weft/plan/estimate.hpp"});
+    throw_error<UsageError>(
+        {"--machine, WEFT_MACHINE: this program cannot estimate its time: it must include weft/plan/estimate.hpp"});
   if (!machine.empty() && !all)
     throw_error<UsageError>(
-        {"WEFT_MACHINE: an estimate of time needs all stages: give the number of ranks alone, without a rank"});
+        {"--machine, WEFT_MACHINE: an estimate of time needs all stages: give the number of ranks alone, without a rank"});
+  const KokkosGuard kokkos(std::max(rank.threads, std::min(cores(), most_threads)));  // the program may start ranks of its own
+  int code = 0, runs = 0;
+  const auto program = [&](World& world) {
+    const SilentOutput silent(runs++ > 0);
+    with_hint([&] {
+      const int result = f(world);
+      if (code == 0) code = result;
+    });
+  };
   RehearsedStages of{.ranks = rank.ranks,
                      .early = rank.early,
                      .both = !rank.early,
                      .threads = rank.threads,
-                     .ranks_per_node = rank.ranks_per_node};
+                     .ranks_per_node = rank.ranks_per_node,
+                     .steps = rank.steps,
+                     .expert_skew = rank.expert_skew};
+  std::vector<RehearsedStage> stages;
   if (all) stages = rehearse_stages(of, program);
   else stages.push_back({rank.rank, 0, rehearse(rank, program), 0});
   std::fflush(stdout);
   std::fputs((all ? table_of(stages) : table_of(stages.front().notes)).c_str(), stdout);
+  std::string json = all ? json_of(stages) : json_of(stages.front().notes);
   if (!machine.empty()) {  // once more, as peaks are others while the order is kept
     of.both = false, of.trace = true;
-    std::fputs(estimate_for_people(rehearse_stages(of, program), machine).c_str(), stdout);
+    const EstimateTexts estimate = estimate_for_people(rehearse_stages(of, program), machine);
+    std::fputs(estimate.table.c_str(), stdout);
+    json = "{\"stages\": " + json + ",\n \"estimate\": " + estimate.json + "}";
   }
-  if (const char* path = std::getenv("WEFT_REHEARSE_JSON"); path != nullptr && *path != '\0')
-    write_json(path, (all ? json_of(stages) : json_of(stages.front().notes)) + "\n");
+  if (const char* path = std::getenv("WEFT_REHEARSE_JSON"); path != nullptr && *path != '\0') write_json(path, json + "\n");
   if (memory > 0) require_memory(stages, memory);
   return code;
 }
@@ -149,12 +214,17 @@ WEFT_COLD WEFT_INLINE Rehearsal rehearse(const RehearsedRank& rank, const std::f
   if (rank.ranks < 1 || rank.rank < 0 || rank.rank >= rank.ranks)
     throw_error<UsageError>(
         {"rehearse: rank ", rank.rank, " of ", rank.ranks, " ranks: it is from 0 to one less than their number"});
+  if (!(rank.expert_skew >= 1))
+    throw_error<UsageError>(
+        {"rehearse: expert_skew ", std::to_string(rank.expert_skew), ": the busiest expert has at least the mean load, 1"});
   if constexpr (!Kokkos::SpaceAccessibility<Kokkos::HostSpace, DefaultDevice::memory_space>::accessible)
     throw_error<UsageError>({"a rehearsal needs a Kokkos that computes on the host: build the program with one"});
   Rehearsal notes;
   notes.rank = rank.rank, notes.ranks = rank.ranks, notes.early = rank.early;
   if (rank.trace) notes.trace = std::make_shared<RehearsedTrace>();
   notes.ranks_per_node = rank.ranks_per_node;
+  notes.wanted_steps = std::uint64_t(std::max(rank.steps, 0));
+  notes.expert_skew = rank.expert_skew;
   const detail::TouchGuard touches;
   const weft::detail::RehearsedMemory::Use addresses;
   const detail::RankInstance<DefaultDevice::execution_space> instance(0, 1, rank.threads);
@@ -164,7 +234,9 @@ WEFT_COLD WEFT_INLINE Rehearsal rehearse(const RehearsedRank& rank, const std::f
     World world(
         Communicator(std::make_shared<comm::RehearsedGroup>(rank.rank, rank.ranks, "world", notes), comm::rehearsed_order()),
         device);
-    f(world);
+    try {
+      f(world);
+    } catch (const weft::detail::RehearsalEnd&) {}  // it has taken the steps that were wanted
   }
   const MemoryUse& use = device.arena().use();
   notes.peak = use.peak;
@@ -182,7 +254,9 @@ WEFT_COLD WEFT_INLINE std::vector<RehearsedStage> rehearse_stages(const Rehearse
                        .early = early,
                        .threads = of.threads,
                        .ranks_per_node = of.ranks_per_node,
-                       .trace = of.trace},
+                       .trace = of.trace,
+                       .steps = of.steps,
+                       .expert_skew = of.expert_skew},
                       f);
     };
     stages.push_back({rank, stage, one(of.early), 0});

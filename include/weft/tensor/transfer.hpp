@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Copies of elements between host memory and a tensor in any memory space. Both functions wait until the copy is done.
+// Copies of elements between host memory and a tensor in any memory space. copy_from_host and copy_to_host wait until the copy is
+// done.
 //
 //   copy_from_host(x, std::span<const float>(values));
 //   const auto numbers = copy_to_host(x);
@@ -39,6 +40,20 @@ void copy_from_host(const X& x, std::span<const typename X::value_type> elements
     x.device().exec().fence("weft::copy_from_host");
   }
 }
+
+namespace detail {
+/// As copy_from_host, but kernels before it may still run when it returns; those after it see the elements, which may change from
+/// then on. For what every step sends.
+template <AnyTensor X>
+void send_from_host(const X& x, std::span<const typename X::value_type> elements) {
+  if constexpr (on_host<typename X::execution_space>) return copy_from_host(x, elements);
+  else {
+    if (elements.size() != x.size())
+      throw_error<ShapeError>({"copy of ", elements.size(), " elements to a tensor ", x.shape().text()});
+    send_to_device(x.device(), x.data(), elements.data(), elements.size_bytes());
+  }
+}
+}  // namespace detail
 
 /// The elements, in row-major order; zeros in a rehearsal.
 template <AnyTensor X>

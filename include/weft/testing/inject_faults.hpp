@@ -248,6 +248,7 @@ class FaultyGroup final : public comm::Group {
   int size() const override { return inner_->size(); }
   std::string_view axis() const override { return inner_->axis(); }
   std::string_view backend() const override { return inner_->backend(); }
+  bool rehearsed() const override { return inner_->rehearsed(); }
   bool supports(comm::Operation operation, DataType type, comm::MemoryKind memory) const override {
     return inner_->supports(operation, type, memory);
   }
@@ -288,13 +289,10 @@ class FaultyGroup final : public comm::Group {
   }
 
   std::shared_ptr<comm::Group> split(int color, int key, std::string axis) override {
-    const comm::Call call{.operation = comm::Operation::split};
-    Attempt attempt = begin(call);
-    injector_->begin_all();
-    auto part = std::make_shared<FaultyGroup>(inner_->split(color, key, std::move(axis)), injector_);
-    if (attempt.place == Place::under_way) attempt.place = Place::after;
-    end(attempt, call);
-    return part;
+    return with_faults([&] { return inner_->split(color, key, std::move(axis)); });
+  }
+  std::shared_ptr<comm::Group> split_placed(int color, int key, std::string axis, const comm::SplitPlace& place) override {
+    return with_faults([&] { return inner_->split_placed(color, key, std::move(axis), place); });
   }
 
   const FaultCounts& counts() const { return injector_->counts(); }
@@ -306,6 +304,16 @@ class FaultyGroup final : public comm::Group {
     Place place;
   };
 
+  template <class F>
+  std::shared_ptr<comm::Group> with_faults(const F& split) {
+    const comm::Call call{.operation = comm::Operation::split};
+    Attempt attempt = begin(call);
+    injector_->begin_all();
+    auto part = std::make_shared<FaultyGroup>(split(), injector_);
+    if (attempt.place == Place::under_way) attempt.place = Place::after;
+    end(attempt, call);
+    return part;
+  }
   Attempt begin(const comm::Call& call) {
     const std::uint64_t number = injector_->begin();
     const Place place = injector_->place(number);

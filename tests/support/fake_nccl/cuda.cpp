@@ -1,78 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA runtime's part of the test double: streams as queues with a thread each, events as counters, device memory as host
-// memory, graphs as lists of what streams were given while they were recorded.
+// The CUDA runtime's part of the test double: its functions, with events as counters and graphs as lists of what streams were
+// given while they were recorded.
+#include <atomic>
 #include <condition_variable>
-#include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "support/fake_nccl/internal.hpp"
 
+using fake_nccl::Task;
+
 struct CUgraph_st {
-  std::vector<std::function<void()>> tasks;
+  std::vector<Task> tasks;
   cudaStream_t origin = nullptr;
   std::set<cudaStream_t> apart;  // other streams with work that the origin does not wait for
   std::set<cudaStream_t> all;
   bool spoilt = false;
 };
 struct CUgraphExec_st {
-  std::vector<std::function<void()>> tasks;
+  std::vector<Task> tasks;
 };
 
 struct CUstream_st {
-  CUstream_st() : worker([this] { work(); }) { ++fake_nccl::stream_count(); }
-  ~CUstream_st() {
-    {
-      std::lock_guard lock(mutex);
-      stop = true;
-    }
-    changed.notify_all();
-    worker.join();
-    --fake_nccl::stream_count();
-  }
-  void add(std::function<void()> task) {
-    {
-      std::lock_guard lock(mutex);
-      tasks.push_back(std::move(task));
-    }
-    changed.notify_all();
-  }
-  void drain() {
-    std::unique_lock lock(mutex);
-    idle.wait(lock, [&] { return tasks.empty() && !busy; });
-  }
-  int device = 0, priority = 0;
+  std::shared_ptr<fake_nccl::Stream> works;
+  int priority = 0;
   CUgraph_st* recording = nullptr;  // of the thread that gives it work
-
- private:
-  void work() {
-    std::unique_lock lock(mutex);
-    for (;;) {
-      changed.wait(lock, [&] { return stop || !tasks.empty(); });
-      if (tasks.empty()) return;  // what was given to a stream is done before it ends
-      auto task = std::move(tasks.front());
-      tasks.pop_front();
-      busy = true;
-      lock.unlock();
-      task();
-      task = nullptr;
-      lock.lock();
-      busy = false;
-      if (tasks.empty()) idle.notify_all();
-    }
-  }
-  std::mutex mutex;
-  std::condition_variable changed, idle;
-  std::deque<std::function<void()>> tasks;
-  bool stop = false, busy = false;
-  std::thread worker;
 };
 
 struct CUevent_st {
@@ -82,6 +39,20 @@ struct CUevent_st {
     std::uint64_t recorded = 0, done = 0;
     CUgraph_st* graph = nullptr;  // recorded on a stream that was being recorded
     cudaStream_t stream = nullptr;
+    std::shared_ptr<fake_nccl::Stream> works;  // it is done when this stream comes to it
+    fake_nccl::Clock clock;                    // what it comes after
+
+    /// Waits for the record `until`.
+    void wait(std::uint64_t until) {
+      std::unique_lock lock(mutex);
+      if (done < until) {
+        const auto wanted = works;
+        lock.unlock();
+        wanted->demand();
+        lock.lock();
+      }
+      changed.wait(lock, [&] { return done >= until; });
+    }
   };
   std::shared_ptr<State> state = std::make_shared<State>();
 };
@@ -89,21 +60,17 @@ struct CUevent_st {
 namespace fake_nccl {
 
 Machine& machine() {
-  static Machine machine;
-  return machine;
+  static auto* const machine = new Machine;
+  return *machine;
 }
 Faults& faults() {
   static thread_local Faults faults;
   return faults;
 }
-std::atomic<int>& stream_count() {
-  static std::atomic<int> count{0};
-  return count;
-}
-int streams() { return stream_count().load(); }
 
 namespace {
 
+std::atomic<int> stream_count{0};
 thread_local int current_device = 0;
 thread_local CUgraph_st* being_recorded = nullptr;  // by this thread
 
@@ -114,41 +81,50 @@ cudaError_t spoil() {
   return cudaErrorStreamCaptureUnsupported;
 }
 
-struct Memory {
-  std::mutex mutex;
-  std::map<const char*, std::size_t> blocks;
-};
-Memory& memory() {
-  static Memory memory;
-  return memory;
+/// A GPU's default stream is one more stream: those of weft are made not to wait for it.
+CUstream_st& queue(cudaStream_t stream) {
+  if (stream != nullptr) return *stream;
+  static auto* const mutex = new std::mutex;
+  static auto* const by_default = new std::map<int, CUstream_st>;
+  std::lock_guard lock(*mutex);
+  auto& mine = (*by_default)[current_device];
+  if (!mine.works) mine.works = make_stream(current_device);
+  return mine;
 }
 
-CUstream_st& queue(cudaStream_t stream) {
-  static CUstream_st by_default;
-  return stream == nullptr ? by_default : *stream;
+/// Memory of the host's own may be written again as soon as a copy from it returns.
+bool is_pageable(const void* pointer) { return !is_pinned(pointer) && device_of_block(pointer) < 0; }
+
+Task copying(void* to, const void* from, std::size_t bytes) {
+  return {"a copy", [=] { std::memmove(seen_by_streams(to), seen_by_streams(from), bytes); }, {{from, bytes}}, {{to, bytes}}};
 }
 
 }  // namespace
 
+int streams() { return stream_count.load(); }
 int device() { return current_device; }
 int priority_of(cudaStream_t stream) { return queue(stream).priority; }
-int device_of(cudaStream_t stream) { return stream == nullptr ? current_device : stream->device; }
-void enqueue(cudaStream_t stream, std::function<void()> task) {
+std::shared_ptr<Stream> works_of(cudaStream_t stream) { return queue(stream).works; }
+bool is_recorded(cudaStream_t stream) { return queue(stream).recording != nullptr; }
+void enqueue(cudaStream_t stream, Task task, const Host& host) {
   CUstream_st& on = queue(stream);
-  if (on.recording == nullptr) return on.add(std::move(task));
+  if (on.recording == nullptr) return on.works->add(std::move(task), host);
   on.recording->tasks.push_back(std::move(task));
   if (stream != on.recording->origin) on.recording->apart.insert(stream);
 }
-
-bool on_device(const void* pointer, std::size_t bytes) {
-  if (bytes == 0) return true;
-  auto& known = memory();
-  std::lock_guard lock(known.mutex);
-  const auto* begin = static_cast<const char*>(pointer);
-  auto after = known.blocks.upper_bound(begin);
-  if (after == known.blocks.begin()) return false;
-  --after;
-  return begin + bytes <= after->first + after->second;
+void enqueue(cudaStream_t stream, std::function<void()> task) {
+  enqueue(stream, {"a kernel", std::move(task), {}, {}}, this_host_thread());
+}
+void launch(cudaStream_t stream, std::string name, std::vector<Range> reads, std::vector<Range> writes,
+            std::function<void()> run) {
+  enqueue(stream, {std::move(name), std::move(run), std::move(reads), std::move(writes)}, this_host_thread());
+}
+std::uint64_t given(cudaStream_t stream) { return queue(stream).works->given(); }
+bool waits_for(cudaStream_t stream, const void* written) {
+  Clock clock = queue(stream).works->clock();
+  std::lock_guard lock(clocks_mutex());
+  clock.merge(this_host_thread().clock);
+  return after_writes(clock, written);
 }
 
 struct Block::State {
@@ -186,6 +162,8 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorNoDevice: return "cudaErrorNoDevice";
     case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
     case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
     case cudaErrorStreamCaptureUnjoined: return "cudaErrorStreamCaptureUnjoined";
@@ -215,8 +193,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = new CUstream_st;
-  (*stream)->device = current_device;
+  *stream = new CUstream_st{make_stream(current_device)};
+  ++stream_count;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
@@ -229,13 +207,19 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
   (*stream)->priority = priority;
   return made;
 }
+/// Returns at once; what the stream was given is done first.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  stream->works->close();
   delete stream;
+  --stream_count;
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (queue(stream).recording != nullptr) return spoil();
-  queue(stream).drain();
+  const auto works = queue(stream).works;
+  const Clock clock = works->clock();
+  works->drain();
+  host_has_waited_for(clock);
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -247,14 +231,14 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return cudaSuccess;
   }
   std::uint64_t until = 0;
+  Clock clock;
   {
     std::lock_guard lock(state->mutex);
     until = state->recorded;
+    clock = state->clock;
   }
-  enqueue(stream, [state, until] {
-    std::unique_lock lock(state->mutex);
-    state->changed.wait(lock, [&] { return state->done >= until; });
-  });
+  enqueue(stream, {"a wait for an event", [state, until] { state->wait(until); }, {}, {}}, this_host_thread());
+  queue(stream).works->come_after(clock);
   return cudaSuccess;
 }
 
@@ -271,28 +255,55 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     if (stream != state->graph->origin) state->graph->apart.insert(stream);
     return cudaSuccess;
   }
+  const auto works = queue(stream).works;
+  Clock clock = works->clock();
+  {
+    std::lock_guard lock(clocks_mutex());
+    clock.merge(this_host_thread().clock);
+  }
   std::uint64_t number = 0;
   {
     std::lock_guard lock(state->mutex);
     number = ++state->recorded;
+    state->clock = std::move(clock);
+    state->works = works;
   }
-  enqueue(stream, [state, number] {
-    std::lock_guard lock(state->mutex);
-    state->done = number;
-    state->changed.notify_all();
-  });
+  enqueue(stream,
+          {"the record of an event",
+           [state, number] {
+             std::lock_guard lock(state->mutex);
+             state->done = number;
+             state->changed.notify_all();
+           },
+           {},
+           {}},
+          this_host_thread());
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  if (event->state->graph != nullptr || being_recorded != nullptr) return spoil();
-  std::lock_guard lock(event->state->mutex);
-  return event->state->done == event->state->recorded ? cudaSuccess : cudaErrorNotReady;
+  const auto state = event->state;
+  if (state->graph != nullptr || being_recorded != nullptr) return spoil();
+  Clock clock;
+  {
+    std::lock_guard lock(state->mutex);
+    if (state->done != state->recorded) return cudaErrorNotReady;
+    clock = state->clock;
+  }
+  host_has_waited_for(clock);
+  return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const auto state = event->state;
   if (state->graph != nullptr) return spoil();
-  std::unique_lock lock(state->mutex);
-  state->changed.wait(lock, [&] { return state->done == state->recorded; });
+  std::uint64_t until = 0;
+  Clock clock;
+  {
+    std::lock_guard lock(state->mutex);
+    until = state->recorded;
+    clock = state->clock;
+  }
+  state->wait(until);
+  host_has_waited_for(clock);
   return cudaSuccess;
 }
 
@@ -322,43 +333,65 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsig
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSuccess; }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) { return delete graph, cudaSuccess; }
+/// One task with the accesses of all: to the streams around it, a graph begins and ends as a whole.
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
-  enqueue(stream, [tasks = graph->tasks] {
-    for (const auto& task : tasks) task();
-  });
+  Task whole{"a graph",
+             [tasks = graph->tasks] {
+               for (const Task& task : tasks) task.run();
+             },
+             {},
+             {}};
+  for (const Task& task : graph->tasks) {
+    whole.reads.insert(whole.reads.end(), task.reads.begin(), task.reads.end());
+    whole.writes.insert(whole.writes.end(), task.writes.begin(), task.writes.end());
+  }
+  enqueue(stream, std::move(whole), this_host_thread());
   return cudaSuccess;
 }
 
 cudaError_t cudaMallocHost(void** pointer, std::size_t bytes) {
-  return (*pointer = std::malloc(bytes)) == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+  return *pointer = take_block(bytes, Where::pinned, current_device), cudaSuccess;
 }
-cudaError_t cudaFreeHost(void* pointer) { return std::free(pointer), cudaSuccess; }
+/// Waits for the whole GPU.
+cudaError_t cudaFreeHost(void* pointer) {
+  wait_for_device(current_device, "cudaFreeHost");
+  return free_block(pointer, Where::pinned) ? cudaSuccess : cudaErrorInvalidValue;
+}
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
   if (const cudaError_t status = spoil(); status != cudaSuccess) return status;
-  *pointer = std::malloc(bytes == 0 ? 1 : bytes);
-  if (*pointer == nullptr) return cudaErrorMemoryAllocation;
-  auto& known = memory();
-  std::lock_guard lock(known.mutex);
-  known.blocks[static_cast<const char*>(*pointer)] = bytes;
-  return cudaSuccess;
+  *pointer = take_block(bytes, Where::device, current_device);
+  return *pointer == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
+/// Waits for the whole GPU.
 cudaError_t cudaFree(void* pointer) {
   if (pointer == nullptr) return cudaSuccess;
-  auto& known = memory();
-  {
-    std::lock_guard lock(known.mutex);
-    if (known.blocks.erase(static_cast<const char*>(pointer)) == 0) return cudaErrorInvalidValue;
-  }
-  std::free(pointer);
+  if (const cudaError_t status = spoil(); status != cudaSuccess) return status;
+  if (const int of = device_of_block(pointer); of >= 0) wait_for_device(of, "cudaFree");
+  return free_block(pointer, Where::device) ? cudaSuccess : cudaErrorInvalidValue;
+}
+cudaError_t cudaMemGetInfo(std::size_t* left, std::size_t* all) {
+  *all = machine().memory;
+  *left = bytes_left(current_device);
   return cudaSuccess;
 }
+/// A copy on the default stream. It returns when the bytes are there, but from pageable memory when they are on their way, and
+/// within a device at once.
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
-  std::memmove(to, from, bytes);
-  return cudaSuccess;
+  if (bytes == 0) return cudaSuccess;
+  const bool to_device = on_device(to, bytes), from_device = on_device(from, bytes);
+  if (to_device && is_pageable(from)) {
+    const auto* begin = static_cast<const char*>(from);
+    launch(nullptr, "a copy", {}, {{to, bytes}}, [to, staged = std::vector<char>(begin, begin + bytes)] {
+      std::memcpy(seen_by_streams(to), staged.data(), staged.size());
+    });
+    return cudaSuccess;
+  }
+  enqueue(nullptr, copying(to, from, bytes), this_host_thread());
+  return to_device && from_device ? cudaSuccess : cudaStreamSynchronize(nullptr);
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   if (kind == cudaMemcpyDeviceToDevice && (!on_device(to, bytes) || !on_device(from, bytes))) return cudaErrorInvalidValue;
-  enqueue(stream, [=] { std::memmove(to, from, bytes); });
+  enqueue(stream, copying(to, from, bytes), this_host_thread());
   return cudaSuccess;
 }
 

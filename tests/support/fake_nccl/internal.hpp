@@ -2,20 +2,20 @@
 #pragma once
 // What the two halves of the test double tell each other.
 
-#include <atomic>
-#include <cstddef>
 #include <functional>
+#include <memory>
 
 #include "support/fake_nccl/fake.hpp"
 
 namespace fake_nccl {
 
 int device();
-int device_of(cudaStream_t stream);
+std::shared_ptr<Stream> works_of(cudaStream_t stream);
 constexpr int greatest_priority = -5;  ///< a smaller number is a higher priority, as in CUDA
 int priority_of(cudaStream_t stream);
-bool on_device(const void* pointer, std::size_t bytes);
+bool is_recorded(cudaStream_t stream);
+/// Work whose accesses nobody checks.
 void enqueue(cudaStream_t stream, std::function<void()> task);
-std::atomic<int>& stream_count();
+void enqueue(cudaStream_t stream, Task task, const Host& host);
 
 }  // namespace fake_nccl

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL's part of the test double. A collective is done by the rank that comes last to it, under the lock of its clique; a message
-// by its receiver. Both wait on their stream for the others, and leave when their communicator is aborted.
+// by its receiver. Both wait on their stream for the others, and leave when their communicator is aborted. Communicators that do
+// not block launch from a thread of NCCL's own, after a while: until then a stream holds nothing of the call.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -20,6 +22,7 @@
 #include <weft/comm/reduce.hpp>
 
 #include "support/fake_nccl/internal.hpp"
+#include "support/fake_nccl/room.hpp"
 
 namespace fake_nccl {
 namespace {
@@ -89,8 +92,9 @@ struct Life {
   std::shared_ptr<Clique> clique;
   int rank = 0;
   int device = 0;
-  bool aborted = false;  // under the clique's mutex
-  std::uint64_t collectives = 0;
+  std::atomic<bool> aborted = false;
+  std::atomic<int> launching = 0, unfinished = 0;  // groups of calls; a recorded one is unfinished while its graph exists
+  std::uint64_t collectives = 0;                   // under the clique's mutex
   void abort() {
     std::lock_guard lock(clique->mutex);
     aborted = true;
@@ -107,49 +111,27 @@ struct Family {
   }
 };
 
-std::atomic<int> living{0}, abortions{0}, hung{0}, late{0}, started{0}, intruded{0};
+std::atomic<int> living{0}, abortions{0}, launches{0}, late{0}, started{0};
 
-/// Kernels that run on each GPU: an abort waits for those of its own, as freeing memory does.
-struct Running {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::map<int, int> kernels;
-};
-Running& running() {
-  static Running running;
-  return running;
+std::shared_ptr<Life> make_life(std::shared_ptr<Clique> clique, int rank, int device) {
+  auto life = std::make_shared<Life>();
+  life->clique = std::move(clique);
+  life->rank = rank;
+  life->device = device;
+  return life;
 }
-class Counted {
- public:
-  explicit Counted(int device) : device_(device) { add(1); }
-  ~Counted() { add(-1); }
 
- private:
-  void add(int n) {
-    std::lock_guard lock(running().mutex);
-    running().kernels[device_] += n;
-    running().changed.notify_all();
+/// What an abort has ended is known by all threads of the rank: they hear of the failure.
+void wait_for_abort(int device) {
+  for (const Clock& clock : wait_for_device(device, "ncclCommAbort")) {
+    std::lock_guard lock(clocks_mutex());
+    settle(clock, Settled::for_all);
   }
-  int device_;
-};
-
-/// A true abort would wait for ever.
-void wait_for_kernels(int device) {
-  auto& on = running();
-  std::unique_lock lock(on.mutex);
-  if (!on.changed.wait_for(lock, std::chrono::seconds(2), [&] { return on.kernels[device] == 0; })) ++hung;
 }
 thread_local std::string last_error;
 thread_local int depth = 0, calls_here = 0;
 thread_local std::vector<Operation> grouped;
-thread_local std::vector<int> aborting;
-
-std::mutex existing_mutex;
-std::set<ncclComm_t> existing;  // made, and neither destroyed nor aborted
-bool exists(ncclComm_t comm) {
-  std::lock_guard lock(existing_mutex);
-  return existing.contains(comm);
-}
+thread_local std::set<int> aborting;
 
 std::mutex ids_mutex;
 std::map<std::uint64_t, std::shared_ptr<Clique>> ids;
@@ -167,16 +149,8 @@ struct ncclComm {
         blocking(config.blocking != 0),
         shares(config.splitShare == 1),
         family(std::move(of)) {
-    {
-      std::lock_guard lock(family->mutex);
-      family->lives.push_back(life);
-    }
-    std::lock_guard lock(fake_nccl::existing_mutex);
-    fake_nccl::existing.insert(this);
-  }
-  ~ncclComm() {
-    std::lock_guard lock(fake_nccl::existing_mutex);
-    fake_nccl::existing.erase(this);
+    std::lock_guard lock(family->mutex);
+    family->lives.push_back(life);
   }
   std::shared_ptr<fake_nccl::Life> life;
   int size, device;
@@ -187,6 +161,7 @@ struct ncclComm {
   int polls = 0;                  // what goes on takes at least so many looks
   std::function<bool()> pending;  // what goes on; true once it is done
   bool finalized = false;
+  const char* ended = nullptr;  // how; a communicator is never freed, so that a later use is seen
 };
 
 namespace fake_nccl {
@@ -194,16 +169,50 @@ namespace fake_nccl {
 int alive() { return living.load(); }
 int aborted() { return abortions.load(); }
 int call_threads() { return started.load(); }
-int intrusions() { return intruded.load(); }
 int own_calls() { return calls_here; }
 int late_calls() { return late.load(); }
-int hung_aborts() { return hung.load(); }
 
 namespace {
 
 ncclResult_t refuse(ncclResult_t code, const char* why) {
   last_error = why;
   return code;
+}
+
+/// True if the communicator is gone: using it is a report.
+bool gone(ncclComm_t comm, const char* function) {
+  if (comm != nullptr && comm->ended == nullptr) return false;
+  if (comm == nullptr) return last_error = "no communicator", true;
+  report(std::string(function) + " on a communicator that was " + comm->ended);
+  last_error = "no such communicator";
+  return true;
+}
+void end(ncclComm_t comm, const char* how) {
+  if (comm->inside != 0) report(std::string("a communicator was ") + how + " while a thread was inside a call of its");
+  {
+    std::lock_guard lock(comm->family->mutex);
+    std::erase(comm->family->lives, comm->life);
+  }
+  comm->ended = how;
+  comm->pending = nullptr;
+  --living;
+}
+
+const char* name_of(Kind kind) {
+  constexpr const char* names[] = {"ncclAllReduce", "ncclReduce", "ncclReduceScatter", "ncclBroadcast",
+                                   "ncclAllGather", "ncclSend",   "ncclRecv"};
+  return names[int(kind)];
+}
+/// The bytes that this rank's part of it reads and writes.
+Range read_by(const Operation& op, int rank, int size) {
+  const std::size_t bytes = op.count * width_of(op.type);
+  const bool reads = op.kind != Kind::receive && (op.kind != Kind::broadcast || op.root == rank);
+  return reads ? Range{op.in, op.kind == Kind::reduce_scatter ? std::size_t(size) * bytes : bytes} : Range{};
+}
+Range written_by(const Operation& op, int rank, int size) {
+  const std::size_t bytes = op.count * width_of(op.type);
+  const bool writes = op.kind != Kind::send && (op.kind != Kind::reduce || op.root == rank);
+  return writes ? Range{op.out, op.kind == Kind::all_gather ? std::size_t(size) * bytes : bytes} : Range{};
 }
 
 bool same(const Operation& a, const Operation& b) {
@@ -217,7 +226,7 @@ void carry_out(const std::vector<const Operation*>& all) {
   std::vector<std::vector<char>> inputs;
   for (const Operation* op : all) {
     const bool gives = first.kind != Kind::broadcast || op == all[std::size_t(first.root)];
-    const auto* begin = static_cast<const char*>(op->in);
+    const auto* begin = static_cast<const char*>(seen_by_streams(op->in));
     inputs.push_back(gives ? std::vector<char>(begin, begin + input_bytes) : std::vector<char>());
   }
   const auto reduced = [&](std::size_t from) {
@@ -229,7 +238,7 @@ void carry_out(const std::vector<const Operation*>& all) {
     return sum;
   };
   for (std::size_t r = 0; r < n; ++r) {
-    auto* out = static_cast<char*>(all[r]->out);
+    auto* out = static_cast<char*>(seen_by_streams(all[r]->out));
     const auto put = [&](const std::vector<char>& data, std::size_t at = 0) { std::memcpy(out + at, data.data(), data.size()); };
     switch (first.kind) {
       case Kind::all_reduce: put(reduced(0)); break;
@@ -250,10 +259,13 @@ void carry_out(const std::vector<const Operation*>& all) {
 /// One group of calls of one communicator, as its kernel.
 void kernel(const std::shared_ptr<Life>& life, std::vector<Operation> operations) {
   Clique& clique = *life->clique;
-  const Counted counted(life->device);
+  const Occupied occupied(life->device, life->aborted);
   std::unique_lock lock(clique.mutex);
   for (Operation& op : operations)  // here and not where it is called: a recorded call runs many times
     if (op.kind != Kind::send && op.kind != Kind::receive) op.number = ++life->collectives;
+  const auto leave_in_pieces = [&](const Operation& op) {
+    leave_undefined(written_by(op, life->rank, clique.size), name_of(op.kind));
+  };
   std::vector<std::unique_ptr<Message>> sent;
   for (const Operation& op : operations) {
     if (op.kind != Kind::send) continue;
@@ -262,20 +274,23 @@ void kernel(const std::shared_ptr<Life>& life, std::vector<Operation> operations
   }
   clique.changed.notify_all();
   for (const Operation& op : operations) {
-    if (life->aborted) break;
     if (op.kind == Kind::send) continue;
     if (op.kind == Kind::receive) {
       auto& queue = clique.messages[{op.root, life->rank}];
       clique.changed.wait(lock, [&] { return life->aborted || !queue.empty(); });
-      if (life->aborted) break;
+      if (life->aborted) {
+        leave_in_pieces(op);
+        continue;
+      }
       Message* message = queue.front();
       // What differs in length would be garbage or a hang on a GPU; here it hangs.
       if (message->from->count * width_of(message->from->type) != op.count * width_of(op.type)) {
-        clique.changed.wait(lock, [&] { return life->aborted; });
-        break;
+        clique.changed.wait(lock, [&] { return life->aborted.load(); });
+        leave_in_pieces(op);
+        continue;
       }
       queue.pop_front();
-      std::memcpy(op.out, message->from->in, op.count * width_of(op.type));
+      std::memcpy(seen_by_streams(op.out), seen_by_streams(message->from->in), op.count * width_of(op.type));
       message->taken = true;
       clique.changed.notify_all();
       continue;
@@ -290,7 +305,10 @@ void kernel(const std::shared_ptr<Life>& life, std::vector<Operation> operations
       clique.changed.notify_all();
     }
     clique.changed.wait(lock, [&] { return life->aborted || slot.done; });
-    if (!slot.done) slot.arrived[std::size_t(life->rank)] = nullptr;  // it reads and writes nothing of this rank any more
+    if (!slot.done) {
+      slot.arrived[std::size_t(life->rank)] = nullptr;  // it reads and writes nothing of this rank any more
+      leave_in_pieces(op);
+    }
   }
   clique.changed.wait(lock, [&] {
     return life->aborted || std::all_of(sent.begin(), sent.end(), [](const auto& message) { return message->taken; });
@@ -301,79 +319,109 @@ void kernel(const std::shared_ptr<Life>& life, std::vector<Operation> operations
   }
 }
 
-/// Waits until every rank that a connection joins has come to make it. False if it was aborted.
+/// While it lives, a thread is inside a call of the communicator, which nobody may free.
+class Inside {
+ public:
+  explicit Inside(ncclComm& comm) : comm_(comm) { ++comm_.inside; }
+  ~Inside() { --comm_.inside; }
+  Inside(const Inside&) = delete;
+
+ private:
+  ncclComm& comm_;
+};
+
+/// Waits until every rank that a connection joins has come to make it, and a while. False if it was aborted.
 bool connect(ncclComm& comm, const std::vector<Operation>& operations) {
-  ++comm.inside;
   const auto life = comm.life;
   Clique& clique = *life->clique;
-  std::unique_lock lock(clique.mutex);
   const auto connection_of = [&](const Operation& op) {
     const bool message = op.kind == Kind::send || op.kind == Kind::receive;
     const auto me = std::size_t(life->rank), other = std::size_t(op.root);
     if (message) return Connection{1, op.kind == Kind::send ? me : other, op.kind == Kind::send ? other : me, 0, 0};
     return Connection{std::size_t(op.kind) + 2, op.count, std::size_t(op.type), std::size_t(op.reduction), other};
   };
-  for (const Operation& op : operations) clique.connecting[connection_of(op)].insert(life->rank);
-  clique.changed.notify_all();
-  clique.changed.wait(lock, [&] {
-    return life->aborted || std::all_of(operations.begin(), operations.end(), [&](const Operation& op) {
-             const auto connection = connection_of(op);
-             const std::size_t ranks = connection[0] > 1 ? std::size_t(clique.size) : connection[1] == connection[2] ? 1 : 2;
-             return clique.connecting[connection].size() == ranks;
-           });
-  });
-  const bool made = !life->aborted;
-  lock.unlock();
-  --comm.inside;
-  return made;
+  bool first = false;
+  {
+    std::unique_lock lock(clique.mutex);
+    for (const Operation& op : operations) first = clique.connecting[connection_of(op)].insert(life->rank).second || first;
+    clique.changed.notify_all();
+    clique.changed.wait(lock, [&] {
+      return life->aborted || std::all_of(operations.begin(), operations.end(), [&](const Operation& op) {
+               const auto connection = connection_of(op);
+               const std::size_t ranks = connection[0] > 1 ? std::size_t(clique.size) : connection[1] == connection[2] ? 1 : 2;
+               return clique.connecting[connection].size() == ranks;
+             });
+    });
+  }
+  if (first) random_delay(unsigned(++launches));
+  return !life->aborted;
 }
 
-/// Starts what a group holds: after a few looks at the communicators, as connections would take; of those that block, after the
-/// connections.
+/// A group of calls of one communicator, as its stream and a graph see them.
+Task task_of(const ncclComm& comm, std::vector<Operation> list) {
+  Task task{name_of(list.front().kind), nullptr, {}, {}};
+  for (const Operation& op : list) {
+    task.reads.push_back(read_by(op, comm.life->rank, comm.size));
+    task.writes.push_back(written_by(op, comm.life->rank, comm.size));
+  }
+  ++comm.life->unfinished;
+  const std::shared_ptr<void> unfinished(nullptr, [life = comm.life](void*) { --life->unfinished; });
+  task.run = [life = comm.life, unfinished, list = std::move(list)] { kernel(life, list); };
+  return task;
+}
+
+/// Starts what a group holds. Of a communicator that does not block: in a thread, after a while. The work comes after what the
+/// caller has waited for, and after what the stream holds when the thread gives it. Of one that blocks: here, after connections.
 ncclResult_t submit(std::vector<Operation> operations) {
   std::map<ncclComm_t, std::vector<Operation>> by_comm;
   for (Operation& op : operations) {
     by_comm[op.comm].push_back(op);
   }
   for (auto& [comm, list] : by_comm) {
+    const cudaStream_t stream = list.front().stream;
     if (comm->blocking) {
+      const Inside inside(*comm);
       if (!connect(*comm, list)) return refuse(ncclInternalError, "aborted");
-      const cudaStream_t stream = list.front().stream;
-      enqueue(stream,
-              [life = comm->life, list = std::make_shared<std::vector<Operation>>(std::move(list))] { kernel(life, *list); });
+      enqueue(stream, task_of(*comm, std::move(list)), this_host_thread());
       continue;
     }
     ++started;
+    Task task = task_of(*comm, std::move(list));
+    Host host;
+    {
+      std::lock_guard lock(clocks_mutex());
+      host = this_host_thread();
+    }
     comm->polls = 2;
-    comm->pending = [comm = comm, list = std::make_shared<std::vector<Operation>>(std::move(list))] {
-      enqueue(list->front().stream, [life = comm->life, list] { kernel(life, *list); });
-      return true;
-    };
+    if (is_recorded(stream)) {
+      enqueue(stream, std::move(task), host);
+      comm->pending = [] { return true; };
+      continue;
+    }
+    ++comm->life->launching;
+    comm->pending = [life = comm->life] { return life->launching == 0; };
+    std::thread([life = comm->life, works = works_of(stream), task = std::move(task), host = std::move(host),
+                 salt = unsigned(++launches)]() mutable {
+      random_delay(salt);
+      if (!life->aborted) works->add(std::move(task), host);
+      --life->launching;
+    }).detach();
   }
   return std::all_of(by_comm.begin(), by_comm.end(), [](const auto& of) { return of.first->blocking; }) ? ncclSuccess
                                                                                                         : ncclInProgress;
 }
 
-void leave_family(ncclComm& comm) {
-  std::lock_guard lock(comm.family->mutex);
-  std::erase(comm.family->lives, comm.life);
-}
-
 ncclResult_t take(Operation op) {
   ncclComm_t comm = op.comm;
-  if (comm == nullptr) return refuse(ncclInvalidArgument, "no communicator");
+  if (gone(comm, name_of(op.kind))) return ncclInvalidArgument;
   if (comm->pending) return refuse(ncclInvalidArgument, "the communicator is not ready: its last call returned ncclInProgress");
   if (comm->finalized) return refuse(ncclInvalidUsage, "the communicator is finalized");
   if (op.root < 0 || op.root >= comm->size) return refuse(ncclInvalidArgument, "no such rank");
-  if (device_of(op.stream) != comm->device) return refuse(ncclInvalidUsage, "the stream is of another device");
+  if (works_of(op.stream)->device != comm->device) return refuse(ncclInvalidUsage, "the stream is of another device");
+  for (const Range& range : {read_by(op, comm->life->rank, comm->size), written_by(op, comm->life->rank, comm->size)})
+    if (!on_device(range.begin, range.bytes)) return refuse(ncclInvalidArgument, "a buffer is not device memory");
   ++calls_here;
   if (priority_of(op.stream) != greatest_priority) ++late;
-  const std::size_t n = std::size_t(comm->size), bytes = op.count * width_of(op.type);
-  const bool writes = op.kind != Kind::send && (op.kind != Kind::reduce || op.root == comm->life->rank);
-  const bool reads = op.kind != Kind::receive && (op.kind != Kind::broadcast || op.root == comm->life->rank);
-  if ((reads && !on_device(op.in, op.kind == Kind::reduce_scatter ? n * bytes : bytes)) ||
-      (writes && !on_device(op.out, op.kind == Kind::all_gather ? n * bytes : bytes)))
-    return refuse(ncclInvalidArgument, "a buffer is not device memory");
   if (depth > 0) return grouped.push_back(op), ncclSuccess;
   return submit({op});
 }
@@ -421,7 +469,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
     if (found == ids.end()) return refuse(ncclInvalidArgument, "no such id");
     clique = found->second;
   }
-  *comm = new ncclComm(std::make_shared<Life>(Life{clique, rank, device()}), size, device(), *config);
+  *comm = new ncclComm(make_life(clique, rank, device()), size, device(), *config);
   ++living;
   {
     std::lock_guard lock(clique->mutex);
@@ -437,6 +485,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
+  if (gone(comm, "ncclCommSplit")) return ncclInvalidArgument;
   if (comm->pending) return refuse(ncclInvalidArgument, "the communicator is not ready: its last call returned ncclInProgress");
   if (comm->blocking) return refuse(ncclInvalidUsage, "a call that blocks");  // whether the new one blocks is its own affair
   const auto clique = comm->life->clique;
@@ -470,7 +519,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
       part = std::make_shared<Clique>();
       part->size = members;
     }
-    *made = new ncclComm(std::make_shared<Life>(Life{part, place, device}), members, device, config, family);
+    *made = new ncclComm(make_life(part, place, device), members, device, config, family);
     ++living;
     return true;
   };
@@ -478,7 +527,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
-  if (!exists(comm)) return refuse(ncclInvalidArgument, "no such communicator");
+  if (gone(comm, "ncclCommGetAsyncError")) return ncclInvalidArgument;
   *state = ncclSuccess;
   if (faults().asynchronous != ncclSuccess) {
     last_error = "the link is down";
@@ -491,31 +540,36 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  if (gone(comm, "ncclCommFinalize")) return ncclInvalidArgument;
   if (comm->pending) return refuse(ncclInvalidArgument, "the communicator is not ready");
   if (std::exchange(comm->finalized, true)) return refuse(ncclInvalidUsage, "finalized twice");
-  if (comm->blocking) return ncclSuccess;
+  if (comm->blocking) {
+    const Inside inside(*comm);
+    while (comm->life->unfinished != 0 && !comm->life->aborted) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    return ncclSuccess;
+  }
   comm->polls = 2;
-  comm->pending = [] { return true; };
+  comm->pending = [life = comm->life] { return life->unfinished == 0; };  // it flushes what was issued
   return ncclInProgress;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  if (gone(comm, "ncclCommDestroy")) return ncclInvalidArgument;
   if (comm->pending) return refuse(ncclInvalidArgument, "the communicator is not ready");
-  if (comm->inside != 0) ++intruded;
-  leave_family(*comm);
-  delete comm;
-  --living;
+  end(comm, "destroyed");
   return ncclSuccess;
 }
+/// Its kernels leave; it frees memory, and so waits for the whole GPU: for the kernels of other communicators, too.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  if (comm->inside != 0) ++intruded;  // it is freed while another thread is in it
-  for (const auto& life : comm->family->all()) life->abort();
-  leave_family(*comm);
-  const int device = comm->device;
-  delete comm;
-  --living;
+  if (gone(comm, "ncclCommAbort")) return ncclInvalidArgument;
+  const auto family = comm->family->all();
+  for (const auto& life : family) life->abort();
+  Occupied::notice_aborts();
+  for (const auto& life : family)
+    while (life->launching != 0) std::this_thread::yield();
+  end(comm, "aborted");
   ++abortions;
-  if (depth > 0) aborting.push_back(device);  // the group waits when all its communicators are aborted
-  else wait_for_kernels(device);
+  if (depth > 0) aborting.insert(comm->device);  // the group waits when all its communicators are aborted
+  else wait_for_abort(comm->device);
   return ncclSuccess;
 }
 
@@ -523,7 +577,7 @@ ncclResult_t ncclGroupStart() { return ++depth, ncclSuccess; }
 ncclResult_t ncclGroupEnd() {
   if (depth == 0) return refuse(ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
   if (--depth > 0) return ncclSuccess;
-  for (const int device : std::exchange(aborting, {})) wait_for_kernels(device);
+  for (const int device : std::exchange(aborting, {})) wait_for_abort(device);
   return submit(std::exchange(grouped, {}));
 }
 

@@ -56,7 +56,6 @@ class Comm {
   /// ncclInProgress until the communicator is made, or the last call has returned, then ncclSuccess or NCCL's asynchronous error.
   /// Throws what a call threw that connected. Never waits.
   ncclResult_t state() {
-    if (closing_) return ncclSuccess;
     if (!returned()) return ncclInProgress;
     if (made_) return state_of(operations_);
     if (const ncclResult_t state = state_of(root_); state != ncclSuccess) return state;

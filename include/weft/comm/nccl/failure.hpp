@@ -36,14 +36,15 @@ WEFT_COLD inline std::string broken_text(const Running& running, ncclResult_t st
   return weft::detail::joined(
       {"NCCL failed: ", ncclGetErrorString(state), last == nullptr || *last == '\0' ? "" : ": ", last == nullptr ? "" : last});
 }
-/// How far an operation came within the deadline.
-WEFT_COLD inline std::string late_text(const Running& running, std::chrono::duration<double> deadline) {
+/// How far an operation came within the deadline. `frees`: the rank waits because it gives memory back.
+WEFT_COLD inline std::string late_text(const Running& running, std::chrono::duration<double> deadline, bool frees) {
   using enum Running::Stage;
   const char* stage = running.stage == flying     ? "launched, and other ranks did not come"
                       : running.stage == issuing  ? "NCCL connects to other ranks"
                       : running.stage == checking ? "other ranks have not said what they call"
                                                   : "not launched, it waits for the other side or for earlier operations";
-  return weft::detail::joined({"waited longer than the deadline of ", std::to_string(deadline.count()), " s (", stage, ")"});
+  return weft::detail::joined({"waited longer than the deadline of ", std::to_string(deadline.count()), " s (", stage,
+                               frees ? ", while this rank gives memory back, for which its GPU must be idle" : "", ")"});
 }
 
 }  // namespace weft::comm::nccl

@@ -72,6 +72,9 @@ class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGr
   }
   std::shared_ptr<Group> split(int color, int key, std::string axis) override;
 
+  /// Process::finish, which knows no messages.
+  void finish_launched();
+
  private:
   class Started;
   class OnHost;
@@ -282,6 +285,38 @@ inline std::unique_ptr<Pending> NcclGroup::start(const Call& call) {
   if (recorded) process_->record(running);
   else advance(*running);
   return std::make_unique<Started>(shared_from_this(), std::move(running));
+}
+
+inline void NcclGroup::finish_launched() {
+  for (;;) {
+    std::shared_ptr<Running> running;
+    {
+      std::lock_guard lock(process_->mutex);
+      if (process_->failed()) return;  // aborted: nothing is on the GPU
+      running = process_->launched();
+      for (const NcclGroup* group : process_->groups)
+        for (const auto& [peer, pair] : group->pairs_)
+          if (!running) running = pair->issuing();
+      if (!running) return;
+      if (std::uncaught_exceptions() > 0) return process_->abort(*running, "the rank left it with an exception");
+      process_->frees = true;
+    }
+    const struct Freed {
+      Process& process;
+      ~Freed() {
+        std::lock_guard lock(process.mutex);
+        process.frees = false;
+      }
+    } freed{*process_};
+    until(*running, [&] { return running->stage == Running::Stage::complete; });
+  }
+}
+
+inline void Process::finish() {
+  std::unique_lock lock(mutex);
+  NcclGroup* const any = groups.empty() ? nullptr : groups.front();
+  lock.unlock();
+  if (any != nullptr) any->finish_launched();
 }
 
 inline void NcclGroup::start_check(Running& running) {

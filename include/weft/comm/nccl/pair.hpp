@@ -48,6 +48,7 @@ class Pair {
   }
   /// True if no message waits to be matched or launched.
   bool idle() const { return mine_.empty() && lane_.waiting.empty() && outgoing_.empty(); }
+  std::shared_ptr<Running> issuing() const { return lane_.issuing(); }
 
   void advance() {
     for (auto it = outgoing_.begin(); it != outgoing_.end();) it = it->pending->test() ? outgoing_.erase(it) : std::next(it);

@@ -26,12 +26,13 @@
 #include <weft/comm/nccl/running.hpp>
 #include <weft/comm/stop.hpp>
 #include <weft/core/text.hpp>
+#include <weft/device/cuda/shared_work.hpp>
 
 namespace weft::comm::nccl {
 
 class NcclGroup;
 
-class Process {
+class Process final : public gpu::SharedWork {
  public:
   struct Options {
     int rank = 0, device = 0;
@@ -52,6 +53,10 @@ class Process {
   FlightRecorder* recorder = &own_recorder;  ///< or that of the host's ranks: a rank has one
   std::vector<NcclGroup*> groups;
   Lane collectives;
+  bool frees = false;  ///< the rank waits because it gives memory back
+
+  /// Lets end what this rank has launched, and answers other ranks meanwhile.
+  void finish() override;
 
   /// Listens to the host backend's ranks, so that a wait for NCCL notices a failed rank. `host` is used for nothing else.
   void listen(Communicator host) {
@@ -90,6 +95,8 @@ class Process {
   void watch(cudaStream_t stream);
   /// Checks the launched operations.
   void look();
+  /// An operation on the GPU, or null. What waits in a lane is not there yet.
+  std::shared_ptr<Running> launched() const { return flying_.empty() ? collectives.issuing() : flying_.front(); }
   bool idle() const { return collectives.waiting.empty(); }
 
   /// Throws the reason why communication ended, once; later the fact that it has.
@@ -161,7 +168,7 @@ class Process {
     fail(running, text);
   }
   WEFT_COLD std::string late_text(const Running& running) const {
-    return weft::detail::joined({nccl::late_text(running, options_.deadline), "; last operations: ", recorder->text()});
+    return weft::detail::joined({nccl::late_text(running, options_.deadline, frees), "; last operations: ", recorder->text()});
   }
   static void launch(const std::shared_ptr<Running>& running, cudaStream_t stream);
   static bool checked(Process& process, Running& running);
@@ -298,7 +305,10 @@ inline void Process::look() {
     }
   }
   std::erase_if(flying_, [](const auto& running) { return running->stage == Running::Stage::complete; });
-  std::erase_if(retired_, [](const auto& comm) { return comm->retire(); });
+  std::erase_if(retired_, [this](const auto& comm) {  // a launched operation still asks its communicator for errors
+    const bool flies = std::any_of(flying_.begin(), flying_.end(), [&](const auto& running) { return running->comm == comm; });
+    return !flies && comm->retire();
+  });
 }
 
 /// The watching thread: aborts if an operation passed its deadline or failed.

@@ -66,6 +66,10 @@ struct Running {
 struct Lane {
   CudaStream stream = CudaStream::of_highest_priority();
   std::deque<std::shared_ptr<Running>> waiting;  ///< not launched yet, in order
+  /// The operation that NCCL is launching, or null.
+  std::shared_ptr<Running> issuing() const {
+    return waiting.empty() || waiting.front()->stage != Running::Stage::issuing ? nullptr : waiting.front();
+  }
 };
 
 }  // namespace weft::comm::nccl

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include <weft/device/cuda/runtime.hpp>
+#include <weft/device/cuda/shared_work.hpp>
 
 namespace weft::gpu {
 
@@ -34,9 +34,7 @@ class PinnedMemory {
     std::swap(bytes_, other.bytes_);
     return *this;
   }
-  ~PinnedMemory() {
-    if (data_ != nullptr) cuda_report(cudaFreeHost(data_), "cudaFreeHost");
-  }
+  ~PinnedMemory() { free_pinned_memory(data_); }
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
 

@@ -10,15 +10,20 @@
 
 #include <cublasLt.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 
 #include <weft/core/checked.hpp>
 #include <weft/core/text.hpp>
-#include <weft/device/cuda/runtime.hpp>
+#include <weft/device/cuda/shared_work.hpp>
+#include <weft/kernels/cuda/fastest.hpp>
 
 namespace weft::gpu {
 
@@ -187,27 +192,29 @@ class Blas {
   Blas& operator=(const Blas&) = delete;
   ~Blas() {
     plans_.clear();
-    cuda_report(cudaFree(workspace_), "cudaFree");
+    gpu::free_memory(workspace_);
     blas_report(cublasLtDestroy(handle_), "cublasLtDestroy");
   }
 
+  /// Memory of the GPU at a multiple of 256 bytes, for work on the stream of a product; it may be used again after that work.
+  using Allocate = std::function<std::shared_ptr<void>(std::size_t bytes)>;
+  /// From now on a product that is new takes the fastest of cuBLASLt's first 8 algorithms, timed when it is first asked for; what
+  /// they compute meanwhile goes to memory of `allocate`. Null, and at first: cuBLASLt's first algorithm. Times are noise, so the
+  /// bits may then differ between runs, and between ranks that compute the same.
+  void time_algorithms(Allocate allocate) { allocate_ = std::move(allocate); }
+
   /// Runs the product on `stream`. Returns false, and does nothing, if cuBLASLt has no algorithm for it (for example, an epilogue
   /// that the types lack). The epilogue reads or writes bias and aux, both in c's type. Throws CudaError. The same bits in every
-  /// run with the same shapes and alignments on one kind of GPU: algorithms that add with atomics are excluded.
+  /// run with the same shapes and alignments on one kind of GPU, unless algorithms are timed: those that add with atomics are
+  /// excluded.
   bool run(const Product& product, const void* a, const void* b, void* c, cudaStream_t stream, const void* bias = nullptr,
            const void* aux = nullptr) {
-    detail::ProductPlan& plan = find({product, detail::alignment_of(a), detail::alignment_of(b), detail::alignment_of(c),
-                                      detail::alignment_of(bias), detail::alignment_of(aux)},
-                                     bias, aux);
+    const Operands operands{a, b, c, bias, aux};
+    const detail::ProductPlan& plan = find({product, detail::alignment_of(a), detail::alignment_of(b), detail::alignment_of(c),
+                                            detail::alignment_of(bias), detail::alignment_of(aux)},
+                                           operands, stream);
     if (!plan.found) return false;
-    const double wide[2] = {1, product.accumulate ? 1.0 : 0.0};
-    const float narrow_factors[2] = {1, product.accumulate ? 1.f : 0.f};
-    const bool doubles = product.type == CUDA_R_64F;
-    const void *const alpha = doubles ? static_cast<const void*>(&wide[0]) : &narrow_factors[0],
-                      *const beta = doubles ? static_cast<const void*>(&wide[1]) : &narrow_factors[1];
-    blas_check(cublasLtMatmul(handle_, plan.operation, alpha, b, plan.b.get(), a, plan.a.get(), beta, c, plan.c.get(), c,
-                              plan.c.get(), &plan.algorithm, workspace_, workspace_bytes, stream),
-               "cublasLtMatmul");
+    blas_check(start(plan, plan.algorithm, product, operands, c, stream), "cublasLtMatmul");
     return true;
   }
 
@@ -216,24 +223,43 @@ class Blas {
  private:
   static constexpr std::size_t most_plans = 4096;  // growing text has a new shape at each step
 
-  detail::ProductPlan& find(const detail::ProductKey& key, const void* bias, const void* aux) {
+  struct Operands {
+    const void *a, *b;
+    void* c;
+    const void *bias, *aux;
+  };
+  static constexpr int most_candidates = 8;
+
+  const detail::ProductPlan& find(const detail::ProductKey& key, const Operands& operands, cudaStream_t stream) {
     const auto found = plans_.find(key);
     if (found != plans_.end()) {
-      point(*found->second, bias, aux);
+      point(*found->second, operands.bias, operands.aux);
       return *found->second;
     }
     if (plans_.size() >= most_plans) plans_.clear();
     auto made = std::make_unique<detail::ProductPlan>(key.product);
-    point(*made, bias, aux);
-    choose(*made, key);
+    point(*made, operands.bias, operands.aux);
+    choose(*made, key, operands, stream);
     return *plans_.emplace(key, std::move(made)).first->second;
+  }
+  // Starts the product by one algorithm; what it computes goes to `to`, laid out as c.
+  cublasStatus_t start(const detail::ProductPlan& plan, const cublasLtMatmulAlgo_t& algorithm, const Product& product,
+                       const Operands& operands, void* to, cudaStream_t stream) const {
+    const double wide[2] = {1, product.accumulate ? 1.0 : 0.0};
+    const float narrow_factors[2] = {1, product.accumulate ? 1.f : 0.f};
+    const bool doubles = product.type == CUDA_R_64F;
+    const void *const alpha = doubles ? static_cast<const void*>(&wide[0]) : &narrow_factors[0],
+                      *const beta = doubles ? static_cast<const void*>(&wide[1]) : &narrow_factors[1];
+    return cublasLtMatmul(handle_, plan.operation, alpha, operands.b, plan.b.get(), operands.a, plan.a.get(), beta, operands.c,
+                          plan.c.get(), to, plan.c.get(), &algorithm, workspace_, workspace_bytes, stream);
   }
   static void point(detail::ProductPlan& plan, const void* bias, const void* aux) {
     if (bias != nullptr) plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
     if (aux != nullptr) plan.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
   }
 
-  WEFT_COLD void choose(detail::ProductPlan& plan, const detail::ProductKey& key) const {
+  WEFT_COLD void choose(detail::ProductPlan& plan, const detail::ProductKey& key, const Operands& operands,
+                        cudaStream_t stream) const {
     detail::Preference preference;
     preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
     // INPLACE would add partial sums with atomics, in varying order.
@@ -243,22 +269,38 @@ class Blas {
     preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.a);
     preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.c);
     preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.c);
-    cublasLtMatmulHeuristicResult_t result = {};
-    int results = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        handle_, plan.operation, plan.b.get(), plan.a.get(), plan.c.get(), plan.c.get(), preference.get(), 1, &result, &results);
+    const bool timed = allocate_ && !is_recorded(stream);
+    std::array<cublasLtMatmulHeuristicResult_t, most_candidates> results = {};
+    int count = 0;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle_, plan.operation, plan.b.get(), plan.a.get(), plan.c.get(), plan.c.get(),
+                                       preference.get(), timed ? most_candidates : 1, results.data(), &count);
     // An epilogue's unsupported arguments (strides of aux, for example) give an invalid value, too.
     if (status == CUBLAS_STATUS_INVALID_VALUE && key.product.epilogue != Epilogue::none) return;
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED ||
-        (status == CUBLAS_STATUS_SUCCESS && (results == 0 || result.state != CUBLAS_STATUS_SUCCESS)))
-      return;
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return;
     blas_check(status, "cublasLtMatmulAlgoGetHeuristic");
-    plan.algorithm = result.algo;
+    const auto end = std::remove_if(results.begin(), results.begin() + count,
+                                    [](const auto& result) { return result.state != CUBLAS_STATUS_SUCCESS; });
+    const auto usable = std::size_t(end - results.begin());
+    if (usable == 0) return;
+    std::size_t best = 0;
+    if (usable > 1) {
+      // Not into c: it is a term of its own product if that is added, and may be what the epilogue reads.
+      const std::shared_ptr<void> to = allocate_(key.product.m * key.product.ldc * bytes_of(key.product.c_type));
+      best = fastest(usable, stream, [&](std::size_t i) {
+        return start(plan, results[i].algo, key.product, operands, to.get(), stream) == CUBLAS_STATUS_SUCCESS;
+      });
+    }
+    plan.algorithm = results[best].algo;
     plan.found = true;
+  }
+  static std::size_t bytes_of(cudaDataType_t type) {
+    return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;  // bfloat16 and float16
   }
 
   cublasLtHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;
+  Allocate allocate_;  // null: nothing is timed
   std::unordered_map<detail::ProductKey, std::unique_ptr<detail::ProductPlan>, detail::ProductHash> plans_;
 };
 

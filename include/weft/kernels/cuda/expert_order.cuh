@@ -12,7 +12,7 @@
 #include <cub/device/device_radix_sort.cuh>
 
 #include <weft/core/checked.hpp>
-#include <weft/device/cuda/runtime.hpp>
+#include <weft/device/cuda/shared_work.hpp>
 #include <weft/kernels/cuda/expert_place.hpp>
 
 namespace weft::gpu {
@@ -59,9 +59,7 @@ class ExpertOrder {
   ExpertOrder() = default;
   ExpertOrder(const ExpertOrder&) = delete;
   ExpertOrder& operator=(const ExpertOrder&) = delete;
-  ~ExpertOrder() {
-    if (memory_ != nullptr) cuda_report(cudaFree(memory_), "cudaFree");
-  }
+  ~ExpertOrder() { gpu::free_memory(memory_); }
 
   /// order [room]: slots by expert, the slots of one expert in ascending order, each expert's filled up with -1 to a multiple of
   /// `grain`; place [slots]: the index in `order`, -1 for a slot whose `chosen` is `experts` or more (dropped); counts [experts]:
@@ -115,7 +113,7 @@ class ExpertOrder {
     if (bytes <= bytes_) return;
     if (memory_ != nullptr) {
       cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-      cuda_report(cudaFree(memory_), "cudaFree");
+      gpu::free_memory(memory_);
       memory_ = nullptr, bytes_ = 0;
     }
     cuda_check(cudaMalloc(&memory_, bytes), "cudaMalloc");

@@ -37,6 +37,10 @@ struct AttentionKey {
   bool causal = true;
   Strides strides = {};
   bool operator==(const AttentionKey&) const = default;
+
+  /// True if the backward writes dk and dv of each query head, [sequences, keys, heads, head_width], whatever their strides, and
+  /// the caller adds the heads that share a key-value head: cuDNN adds them in 16 bits alone.
+  bool splits_groups() const { return heads != kv_heads && out_type == CUDNN_DATA_FLOAT; }
 };
 
 namespace detail {
@@ -121,7 +125,8 @@ inline Graph backward_graph(const AttentionKey& key, bool same_bits = false) {
     return Layout(key.sequences, key.heads, key.queries, key.head_width, key.query_step, stride);
   };
   const auto of_keys = [&](std::size_t stride) {
-    return Layout(key.sequences, key.kv_heads, key.keys, key.head_width, key.key_step, stride);
+    return key.splits_groups() ? Layout(key.sequences, key.heads, key.keys, key.head_width, key.keys, key.heads * key.head_width)
+                               : Layout(key.sequences, key.kv_heads, key.keys, key.head_width, key.key_step, stride);
   };
   const Layout out = of_queries(key.strides.out), d_out = of_queries(key.strides.d_out), dq = of_queries(key.strides.dq),
                dk = of_keys(key.strides.dk), dv = of_keys(key.strides.dv);
@@ -134,10 +139,10 @@ inline Graph backward_graph(const AttentionKey& key, bool same_bits = false) {
   const auto in_d_out = graph.memory(name_d_out, d_out.dims, d_out.strides), in_q = graph.memory(name_q, q.dims, q.strides);
   const auto in_k = graph.memory(name_k, k.transposed().dims, k.transposed().strides);
   const auto scale = graph.constant(scale_of(key));
-  // The gradient of shared keys is the sum over the heads that share them.
+  // The gradient of shared keys is the sum over the heads that share them, here or later.
   const auto for_keys = [&](Graph::Value a, Graph::Value b, std::int64_t name, const Layout& to) {
     const auto result = graph.memory(name, to.dims, to.strides, key.out_type);
-    if (key.heads == key.kv_heads) graph.multiply(a, b, result);
+    if (key.heads == key.kv_heads || key.splits_groups()) graph.multiply(a, b, result);
     else graph.reduce(CUDNN_REDUCE_TENSOR_ADD, graph.multiply(a, b, graph.between(keys_of_all_heads, key.type)), result);
   };
 

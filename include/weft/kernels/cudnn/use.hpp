@@ -13,6 +13,7 @@
 #include <weft/device/device.hpp>
 #include <weft/kernels/cudnn/attention.hpp>
 #include <weft/kernels/detail/attention_fused.hpp>
+#include <weft/kernels/move_rows.hpp>
 
 namespace weft::cudnn {
 
@@ -59,37 +60,52 @@ inline bool key_of(const kernels::detail::AttentionCall& call, bool backward, At
   return true;
 }
 
-template <class Exec>
+/// Attention of a device by `Library`, which has the members of cudnn::Attention.
+template <class Exec, class Library = Attention>
 class DeviceAttention final : public kernels::detail::AttentionLibrary {
  public:
-  DeviceAttention(Device<Exec>& device, Bits bits) : device_(device), attention_(bits == Bits::same) {}
+  DeviceAttention(Device<Exec>& device, cudaStream_t stream, Bits bits)
+      : device_(device), stream_(stream), library_(bits == Bits::same) {}
 
   bool forward(const kernels::detail::AttentionCall& call) override {
     AttentionKey key;
     if (!key_of(call, false, key)) return false;
-    const std::size_t bytes = attention_.forward_workspace(key);
-    if (bytes == Attention::npos) return false;
+    const std::size_t bytes = library_.forward_workspace(key);
+    if (bytes == Library::npos) return false;
     const weft::detail::Buffer workspace = device_.allocate(bytes);
-    attention_.forward(key, call.q.data, call.k.data, call.v.data, mutable_(call.out.data),
-                       static_cast<float*>(mutable_(call.log_sum_exp)), workspace.get(), device_.exec().cuda_stream());
+    library_.forward(key, call.q.data, call.k.data, call.v.data, mutable_(call.out.data),
+                     static_cast<float*>(mutable_(call.log_sum_exp)), workspace.get(), stream_);
     return true;
   }
   bool backward(const kernels::detail::AttentionCall& call) override {
     AttentionKey key;
     if (!key_of(call, true, key)) return false;
-    const std::size_t bytes = attention_.backward_workspace(key);
-    if (bytes == Attention::npos) return false;
+    const std::size_t bytes = library_.backward_workspace(key);
+    if (bytes == Library::npos) return false;
     const weft::detail::Buffer workspace = device_.allocate(bytes);
-    attention_.backward(key, call.q.data, call.k.data, call.v.data, call.out.data, call.d_out.data,
-                        static_cast<const float*>(call.log_sum_exp), mutable_(call.dq.data), mutable_(call.dk.data),
-                        mutable_(call.dv.data), workspace.get(), device_.exec().cuda_stream());
+    const auto run = [&](void* dk, void* dv) {
+      library_.backward(key, call.q.data, call.k.data, call.v.data, call.out.data, call.d_out.data,
+                        static_cast<const float*>(call.log_sum_exp), mutable_(call.dq.data), dk, dv, workspace.get(), stream_);
+    };
+    if (!key.splits_groups()) return run(mutable_(call.dk.data), mutable_(call.dv.data)), true;
+    const std::size_t size = key.sequences * key.keys * key.heads * key.head_width;
+    const weft::detail::Buffer memory = device_.allocate(2 * size * sizeof(float));
+    float *const dk = static_cast<float*>(memory.get()), *const dv = dk + size;
+    run(dk, dv);
+    const auto add = [&](const float* from, const kernels::detail::AttentionCall::Rows& to) {
+      kernels::sum_heads(device_, key.sequences, key.keys, key.key_step, key.kv_heads, key.heads / key.kv_heads, key.head_width,
+                         from, static_cast<float*>(mutable_(to.data)), to.stride);
+    };
+    add(dk, call.dk);
+    add(dv, call.dv);
     return true;
   }
 
  private:
   static void* mutable_(const void* pointer) { return const_cast<void*>(pointer); }
   Device<Exec>& device_;
-  Attention attention_;
+  cudaStream_t stream_;
+  Library library_;
 };
 
 }  // namespace detail
@@ -102,7 +118,7 @@ requires requires(const Exec& exec) {
 }
 void use_for_attention(Device<Exec>& device, Bits bits) {
   device.template cache<kernels::detail::FusedAttention>().library =
-      std::make_shared<detail::DeviceAttention<Exec>>(device, bits);
+      std::make_shared<detail::DeviceAttention<Exec>>(device, device.exec().cuda_stream(), bits);
 }
 
 }  // namespace weft::cudnn

@@ -51,7 +51,7 @@ WEFT_COLD inline void tell_slow_attention(FusedAttention& fused, const Attention
       {"weft: attention", backward ? " (backward)" : "", " in ", name_of(type), ", ", shape.heads, " heads of width ",
        shape.head_width, ", ", shape.kv_heads, " of them with keys, ", shape.length, " queries against ", shape.keys,
        " keys: the device's library has no kernel for it, so it runs in Kokkos kernels, many times slower; it takes bfloat16 and "
-       "float16, heads of a width that 8 divides, and rows at multiples of 16 bytes"});
+       "float16, causal and full masks, heads of a width that 8 divides, and rows and statistics at multiples of 16 bytes"});
   std::fprintf(stderr, "%s\n", text.c_str());
 }
 

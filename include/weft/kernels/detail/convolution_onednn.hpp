@@ -91,13 +91,15 @@ bool convolution_onednn(Device<Exec>& device, const ConvolutionShape& s, Convolu
   OneDnnConvolutions::Convolution* found = all.find(s, pass, type_of(x), type_of(w), bias != nullptr, threads);
   if (found == nullptr) return false;
   const weft::detail::Buffer scratch = device.allocate(OneDnnConvolutions::scratch_bytes(*found));
-  if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]] {
+  if (Rehearsal* const notes = device.notes(); notes != nullptr) [[unlikely]] {
     const std::size_t filter = s.in / s.groups * s.kernel_pixels();
     const std::size_t bytes = s.samples * (s.in * s.pixels() + s.out * s.out_pixels()) * sizeof(T) + s.out * filter * sizeof(W);
     notes->product(double(s.samples * s.out_pixels()), double(s.out), double(filter), double(bytes), data_type_of<T>);
-    const weft::detail::TracedWhole whole(device.trace());
-    notes->launched({"convolution", bytes});
-    return true;
+    if (device.rehearsal() != nullptr) {
+      const weft::detail::TracedWhole whole(device.trace());
+      notes->launched({"convolution", bytes});
+      return true;
+    }
   }
   all.run(*found, const_cast<T*>(x), const_cast<W*>(w), const_cast<T*>(y), bias, scratch.get());
   return true;

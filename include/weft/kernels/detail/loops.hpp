@@ -246,6 +246,13 @@ class RowTeam {
     Kokkos::parallel_reduce(Kokkos::ThreadVectorRange(*member_, n), f, sum);
     return sum;
   }
+  /// What f(i, value) makes of a Value, which has a `join`, for each i of [0, n).
+  template <class Value, class F>
+  KOKKOS_FORCEINLINE_FUNCTION Value joined(std::size_t n, const F& f) const {
+    Value whole;
+    Kokkos::parallel_reduce(Kokkos::ThreadVectorRange(*member_, n), f, Joined<Value>(whole));
+    return whole;
+  }
   /// The largest of `lowest` and f(i).
   template <class A, class F>
   KOKKOS_FORCEINLINE_FUNCTION A largest(std::size_t n, A lowest, const F& f) const {

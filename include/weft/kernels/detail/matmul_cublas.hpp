@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <type_traits>
+#include <utility>
 
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/cuda/blas.hpp>
@@ -123,6 +124,16 @@ bool matmul_sums_cublas(Device<Kokkos::Cuda>& device, bool of_b, std::size_t m, 
 /// speed. Off by default; other types are not affected.
 inline void allow_tf32(Device<Kokkos::Cuda>& device, bool allow = true) {
   device.template cache<detail::DeviceBlas>().tf32 = allow;
+}
+
+/// Allows, or forbids, to time cuBLASLt's first 8 algorithms for each later product of a new shape on this device, once, and to
+/// keep the fastest. Off by default, since times are noise: another run may take other algorithms and give other bits, and so may
+/// two ranks that compute the same: parameters which tp does not cut, and whose gradients are products, may drift apart. The
+/// memory for one more result comes from the device while a product is timed; a recorded step is not timed.
+inline void time_products(Device<Kokkos::Cuda>& device, bool allow = true) {
+  gpu::Blas::Allocate allocate;
+  if (allow) allocate = [&device](std::size_t bytes) { return device.allocate(bytes); };
+  device.template cache<detail::DeviceBlas>().blas.time_algorithms(std::move(allocate));
 }
 
 }  // namespace weft::kernels

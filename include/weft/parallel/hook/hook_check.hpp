@@ -18,7 +18,7 @@
 
 #include <weft/core/inline.hpp>
 #include <weft/kernels/elementwise.hpp>
-#include <weft/kernels/optimizer.hpp>
+#include <weft/kernels/squared_norm.hpp>
 #include <weft/layer/hook/bucket.hpp>
 #include <weft/tensor/transfer.hpp>
 

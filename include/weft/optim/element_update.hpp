@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Updates of slots by the arithmetic of an element that a rule writes (Rule::element): of one slot, and of all slots at once on
+// devices. One text serves both, so the bits are equal.
+//
+//   update_slot<AdamWRule, float>(device, slot, options, learning_rate, {.value = gradient_scale}, step);
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <weft/core/scalar.hpp>
+#include <weft/device/device.hpp>
+#include <weft/kernels/update_elements.hpp>
+#include <weft/optim/rule_parts.hpp>
+#include <weft/optim/slot.hpp>
+#include <weft/optim/update_rule.hpp>
+
+namespace weft::optim {
+
+namespace detail {
+
+/// The arrays of a slot that a rule is about to update.
+template <class P, int buffers>
+kernels::UpdateArrays<P, accumulate_t<P>, buffers> arrays_of(const Slot& slot) {
+  using A = accumulate_t<P>;
+  kernels::UpdateArrays<P, A, buffers> arrays{.n = slot.state->kept(),
+                                              .parameter = static_cast<P*>(slot.state->value().get()),
+                                              .master = static_cast<A*>(slot.master.get()),
+                                              .gradient = static_cast<const A*>(slot.state->gradient().get())};
+  for (int k = 0; k < buffers; ++k) arrays.buffers[k] = static_cast<A*>(slot.kept[std::size_t(k)].get());
+  return arrays;
+}
+
+}  // namespace detail
+
+/// Updates one slot by Rule::element; a rule of one's own may so use another one's.
+template <class Rule, class P, class Exec>
+void update_slot(Device<Exec>& device, Slot& slot, const typename Rule::Options& options, double learning_rate,
+                 const kernels::GradientScale& scale, std::uint64_t step) {
+  using Element = detail::ElementOf<Rule, P>;
+  kernels::update_elements(device, detail::arrays_of<P, Element::buffers>(slot),
+                           Rule::template element<accumulate_t<P>>(*slot.state, options, learning_rate, step), scale);
+}
+
+namespace detail {
+
+/// A slot that is due, and what its update depends on.
+template <class Options>
+struct SlotUpdate {
+  Slot* slot;
+  const Options* options;
+  double learning_rate;
+  std::uint64_t step;
+};
+
+/// Updates slots in as few launches as they have different elements: with one set of options in one.
+template <class Rule, class P, class Exec>
+void update_slots(Device<Exec>& device, std::span<const SlotUpdate<typename Rule::Options>> slots,
+                  const kernels::GradientScale& scale) {
+  using Element = ElementOf<Rule, P>;
+  using Arrays = kernels::UpdateArrays<P, accumulate_t<P>, Element::buffers>;
+  struct Launch {
+    Element element;
+    std::vector<Arrays> parts;
+  };
+  std::vector<Launch> launches;
+  for (const auto& [slot, options, learning_rate, step] : slots) {
+    const LentSlot lent(*slot, slot->state->gradient());
+    const Element element = Rule::template element<accumulate_t<P>>(*slot->state, *options, learning_rate, step);
+    auto same = std::find_if(launches.begin(), launches.end(), [&](const Launch& one) { return one.element == element; });
+    if (same == launches.end()) same = launches.insert(same, Launch{element, {}});
+    same->parts.push_back(arrays_of<P, Element::buffers>(*slot));
+  }
+  for (const Launch& one : launches) kernels::update_elements(device, std::span<const Arrays>(one.parts), one.element, scale);
+}
+
+/// The updates of a rule element by element, for the model's element type.
+template <class Options, class Exec>
+struct ElementUpdates {
+  void (*one)(Device<Exec>&, Slot&, const Options&, double, const kernels::GradientScale&, std::uint64_t) = nullptr;
+  /// Of many slots at once, with a scale that the host need not know; null on hosts, and if the rule has an update of its own.
+  void (*all)(Device<Exec>&, std::span<const SlotUpdate<Options>>, const kernels::GradientScale&) = nullptr;
+};
+template <class Rule, class P, class Exec>
+ElementUpdates<typename Rule::Options, Exec> element_updates() {
+  using Options = typename Rule::Options;
+  if constexpr (has_update<Rule>()) {
+    return {.one = [](Device<Exec>& device, Slot& slot, const Options& options, double learning_rate,
+                      const kernels::GradientScale& scale, std::uint64_t step) {
+      Rule::template update<P, Exec>(device, slot, options, learning_rate, scale.value, step);
+    }};
+  } else if constexpr (weft::detail::on_host<Exec>) {
+    return {.one = &update_slot<Rule, P, Exec>};
+  } else {
+    return {.one = &update_slot<Rule, P, Exec>, .all = &update_slots<Rule, P, Exec>};
+  }
+}
+
+}  // namespace detail
+
+}  // namespace weft::optim

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The step of an optimizer. On hosts the norm comes first, then the updates. A device is given the updates behind the norm, whose
+// clipping they compute there, and the host reads the norm while they run: the device has no gap in which it waits for the host.
+// Definitions of the members that optim/optimizer.hpp declares, which includes this header.
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include <weft/device/number_to_host.hpp>
+#include <weft/optim/optimizer.hpp>
+#include <weft/tensor/tensor.hpp>
+
+namespace weft::optim {
+
+template <class Rule>
+StepReport Optimizer<Rule>::step(double learning_rate) {
+  require_option("learning rate", learning_rate);
+  if (gradients_) gradients_->complete();
+  if (std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.made != slot.state->trainable(); }))
+    follow_trainable();
+  for (const Slot& slot : slots_)
+    if (!slot.state->gradient() && slot.due())
+      throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name(), " has no gradient"});
+  if (gradients_) gradients_->applied = true;
+  require_same_step(learning_rate);
+  StepReport report;
+  const std::optional<double> known = update_behind_norm(learning_rate);
+  report.gradient_norm = known ? *known : gradient_norm();
+  report.skipped = !std::isfinite(report.gradient_norm);
+  if (report.skipped) {
+    if (loss_scale_) loss_scale_->update(true);
+    return report;
+  }
+  if (!known) {
+    const double scale = kernels::clip_factor(report.gradient_norm, loss_scale_ ? loss_scale_->applied() : 1, options_.clip);
+    if (store_) {
+      const auto apply = [](const void* call, Slot& slot) {
+        const auto& [optimizer, rate, factor] = *static_cast<const Call*>(call);
+        optimizer->update(slot, rate, {.value = factor});
+      };
+      const Call call{this, learning_rate, scale};
+      offload_->update(*device_, *store_, communicator_, slots_, apply, &call);
+    } else {
+      update_due(learning_rate, {.value = scale});
+      if constexpr (detail::is_served<Rule>) step_whole(learning_rate, scale);
+    }
+  }
+  ++steps_;
+  if (loss_scale_) loss_scale_->update(false);
+  if (compare_every_ != 0 && (steps_ == 1 || steps_ % compare_every_ == 0)) compare_(model_);
+  if (Rehearsal* const notes = device_->rehearsal(); notes != nullptr) [[unlikely]]
+    notes->stepped(device_->arena().use());
+  return report;
+}
+
+template <class Rule>
+std::optional<double> Optimizer<Rule>::update_behind_norm([[maybe_unused]] double learning_rate) {
+  if constexpr (weft::detail::on_host<Exec> || detail::is_served<Rule>) {
+    return {};
+  } else {
+    if (elements_.all == nullptr || store_) return {};
+    const Tensor<double, Exec> squares(*device_, {1});
+    if (!accumulator_->squares_on_device(communicator_, norm_parts(), square(), squares.data())) return {};
+    auto& to_host = device_->template cache<weft::detail::NumberToHost<Exec>>();
+    to_host.start(*device_, squares.data(), squares.buffer());
+    const double loss_scale = loss_scale_ ? loss_scale_->applied() : 1;
+    update_due(learning_rate, {.squares = squares.data(), .loss_scale = loss_scale, .clip = options_.clip});
+    const double sum = to_host.wait(*device_);
+    communicator_.check();
+    return std::sqrt(sum) / loss_scale;
+  }
+}
+
+template <class Rule>
+void Optimizer<Rule>::update_due(double learning_rate, const kernels::GradientScale& scale) {
+  std::vector<detail::SlotUpdate<Options>> together;
+  for (Slot& slot : slots_) {
+    if (!slot.due() || slot.whole) continue;
+    const bool wide = slot.state->kept_gradient_type() == slot.state->gradient_type();  // else it needs memory of its own
+    if (elements_.all == nullptr || !wide) update(slot, learning_rate, scale);
+    else
+      together.push_back(
+          {&slot, &grouped_.options[slot.group], learning_rate * grouped_.ratios[slot.group], steps_ + 1 - slot.begun});
+  }
+  if (!together.empty()) elements_.all(*device_, together, scale);
+}
+
+template <class Rule>
+weft::detail::Buffer Optimizer<Rule>::wide_gradient(const ParameterState& state) {
+  if (state.kept_gradient_type() == state.gradient_type()) return state.gradient();
+  weft::detail::Buffer wide = device_->allocate(state.kept() * size_of(state.gradient_type()));
+  widen_(*device_, state.kept(), state.gradient().get(), wide.get());
+  return wide;
+}
+
+template <class Rule>
+void Optimizer<Rule>::update(Slot& slot, double learning_rate, const kernels::GradientScale& scale) {
+  const detail::LentSlot lent(slot, wide_gradient(*slot.state));
+  elements_.one(*device_, slot, grouped_.options[slot.group], learning_rate * grouped_.ratios[slot.group], scale,
+                steps_ + 1 - slot.begun);
+}
+
+}  // namespace weft::optim

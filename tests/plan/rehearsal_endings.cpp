@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// How rehearsals end, and what they say: programs that poll, loop by the clock or train for long, errors of a program's own, the
+// lines that it prints, the last step's work in tables and JSON.
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include <weft/data/loader.hpp>
+#include <weft/plan/estimate.hpp>
+#include <weft/weft.hpp>
+
+#include <doctest/doctest.h>
+
+#include "support/temporary_folder.hpp"
+
+using namespace weft;
+
+namespace {
+
+using Parallel = DataParallel<PipelineParallel<models::Gpt>>;
+const models::GptConfig config{.vocabulary = 64, .layers = 4, .width = 32, .heads = 4, .sequence = 16};
+
+Batch batch_of(std::size_t sequences) {
+  Batch batch{.sequences = sequences, .length = config.sequence, .micro_batches = sequences};
+  batch.tokens.assign(sequences * batch.length, 1);
+  batch.targets.assign(sequences * batch.length, 2);
+  return batch;
+}
+
+// Trains until `goes_on` says no.
+template <class F>
+auto training(const F& goes_on) {
+  return [goes_on](World& world) {
+    const Mesh<dp, pp> mesh(world, {.pp = 2});
+    Parallel model(mesh, config);
+    optim::AdamW optimizer(model);
+    for (int step = 0; goes_on(step); ++step) {
+      Batch batch = batch_of(2);
+      batch.first_sequence = 2 * std::size_t(mesh.rank(dp{}));
+      model.train_step(batch);
+      optimizer.step();
+    }
+    model.evaluate(batch_of(2));
+  };
+}
+
+/// What a program writes to standard output or standard error, and its exit code.
+struct Ending {
+  int code;
+  std::string out, error;
+};
+template <class F>
+Ending ending_of(const F& run) {
+  const weft_test::TemporaryFolder folder;
+  const auto file = [&](const char* name) { return (folder.path / name).string(); };
+  std::fflush(stdout), std::fflush(stderr);
+  const int out = ::dup(1), error = ::dup(2);
+  REQUIRE(std::freopen(file("out").c_str(), "w", stdout) != nullptr);
+  REQUIRE(std::freopen(file("error").c_str(), "w", stderr) != nullptr);
+  const int code = run();
+  std::fflush(stdout), std::fflush(stderr);
+  ::dup2(out, 1), ::dup2(error, 2);
+  ::close(out), ::close(error);
+  const auto text = [&](const char* name) {
+    std::ostringstream all;
+    all << std::ifstream(file(name)).rdbuf();
+    return all.str();
+  };
+  return {code, text("out"), text("error")};
+}
+template <class F>
+Ending rehearsed(const char* ranks, const F& program) {
+  return ending_of([&] { return runtime::run(RunOptions{.rehearse = ranks}, program); });
+}
+
+inline constexpr data::Field<"x", float> x;
+inline constexpr data::Field<"y", float> y;
+
+struct EnvironmentVariable {
+  EnvironmentVariable(const char* of, const std::string& value) : name(of) { ::setenv(name, value.c_str(), 1); }
+  ~EnvironmentVariable() { ::unsetenv(name); }
+  const char* name;
+};
+
+std::size_t times(const std::string& text, std::string_view word) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++found;
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("a program that asks for a request until it is done goes on") {
+  for (const bool early : {false, true})
+    for (const bool trace : {false, true}) {
+      int asked = 0;
+      rehearse({.rank = 3, .ranks = 8, .early = early, .trace = trace}, [&](World& world) {
+        std::vector<double> x(10, 1.0);
+        Request sum = world.communicator().all_reduce_async(x);
+        while (!sum.test()) ++asked;
+        CHECK(x[0] == 8);
+      });
+      CHECK((early && !trace ? asked == 0 : asked > 100));
+    }
+}
+
+TEST_CASE("a loop that never ends is refused in one line that names the call, and ended after the steps that are wanted") {
+  const auto forever = training([](int) { return true; });
+  const auto started = std::chrono::steady_clock::now();
+  const auto by_clock = training([&](int) { return std::chrono::steady_clock::now() - started < std::chrono::hours(1); });
+  for (const auto& ending : {rehearsed("8", forever), rehearsed("8:1", by_clock)}) {
+    CHECK(ending.code == 2);
+    CHECK(ending.error.starts_with("weft: train_step in a rehearsal, after 1000 of them"));
+    CHECK(ending.error.find("WEFT_REHEARSE_STEPS=3") != std::string::npos);
+    CHECK(times(ending.error, "\n") == 1);
+  }
+  const EnvironmentVariable three("WEFT_REHEARSE_STEPS", "3");
+  const Ending ended = rehearsed("8", forever);
+  CHECK(ended.code == 0);
+  CHECK(ended.out.find("steps of an optimizer                     3            3") != std::string::npos);
+  for (const char* wrong : {"0", "1001", "x"}) {
+    const EnvironmentVariable steps("WEFT_REHEARSE_STEPS", wrong);
+    CHECK(rehearsed("8", forever).code == 2);
+  }
+  // Steps of several models between two of one optimizer are one step.
+  const Rehearsal notes = rehearse({.ranks = 2, .steps = 2}, [](World& world) {
+    SingleDevice<models::Gpt> one(world.device(), config), other(world.device(), config);
+    optim::AdamW of_one(one), of_other(other);
+    for (int step = 0; step < 10; ++step) {
+      one.train_step(batch_of(1)), other.train_step(batch_of(1));
+      of_one.step(), of_other.step();
+    }
+  });
+  CHECK(notes.steps == 2);
+}
+
+TEST_CASE("ranges of weft's own batches end after three steps, or after those that are wanted") {
+  const weft_test::TemporaryFolder folder;
+  const std::string file = (folder.path / "text.txt").string();
+  std::ofstream(file) << std::string(5000, 'x');
+  struct Squares {
+    using Fields = FieldBatch<x, y>;
+    std::size_t size() const { return 1000; }
+    void load(std::size_t, Fields::Sample&) const {}
+  };
+  for (const int wanted : {0, 2, 5}) {
+    int batches = 0, squares = 0, real = 0;
+    const auto program = [&](World& world) {
+      const Mesh<dp, pp> mesh(world, {.pp = 2});
+      for (auto&& batch : data::Batches(mesh, file, {.sequence = 16, .global_batch = 8, .steps = 100}))
+        batches += batch.length == 16;
+      for (auto&& batch : data::Loader(mesh, Squares{}, {.global_batch = 8, .epochs = 2})) squares += batch.samples == 2;
+      for (auto&& batch : data::Batches(mesh, file, {.sequence = 16, .global_batch = 8, .steps = 1})) real += batch.length == 16;
+    };
+    rehearse({.ranks = 8, .steps = wanted}, program);
+    CHECK(batches == (wanted == 0 ? 3 : wanted));
+    CHECK(squares == (wanted == 0 ? 3 : wanted));
+    CHECK(real == 1);
+  }
+}
+
+TEST_CASE("errors of the program's own say that this was a rehearsal, those that say what cannot be are left as they are") {
+  const Ending own = rehearsed("4", [](World&) { throw Error("the table has changed"); });
+  CHECK(own.code == 1);
+  CHECK(own.error ==
+        "weft: the table has changed; this was a rehearsal, in which tensors read as zeros and other ranks say what this one "
+        "says\n");
+  const Ending foreign = rehearsed("4", [](World&) { throw std::runtime_error("no convergence"); });
+  CHECK(foreign.code == 1);
+  CHECK(foreign.error.starts_with("no convergence; this was a rehearsal"));
+  const Ending layout = rehearsed("4", [](World& world) { (void)Mesh<dp, tp>(world, {.tp = 3}); });
+  CHECK(layout.code == 2);
+  CHECK(layout.error.find("rehearsal") == std::string::npos);
+}
+
+TEST_CASE("what the program prints is printed once, however many ranks and peaks are rehearsed") {
+  const auto twice = training([](int step) { return step < 2; });
+  const auto talking = [&](World& world) {
+    std::printf("a line of the program\n");
+    twice(world);
+  };
+  const EnvironmentVariable machine("WEFT_MACHINE", "h100");
+  const Ending ending = rehearsed("8", talking);
+  CHECK(ending.code == 0);
+  CHECK(times(ending.out, "a line of the program") == 1);
+  CHECK(ending.out.starts_with("a line of the program\nrehearsal of the ranks that differ, of 8\n"));
+  CHECK(times(ending.out, "estimate of a step of 8 ranks on h100") == 1);
+}
+
+TEST_CASE("tables show the last step's work, JSON that of the program, too") {
+  const auto program = [](int steps) { return training([=](int step) { return step < steps; }); };
+  const Rehearsal one = rehearse({.rank = 4, .ranks = 8}, program(1)), four = rehearse({.rank = 4, .ranks = 8}, program(4));
+  CHECK(four.last_step.product_flops == one.last_step.product_flops);
+  CHECK(four.product_flops == one.product_flops + 3 * one.last_step.product_flops);  // each with one evaluation
+  CHECK(four.last_step.of("pp", "recv").calls == 4);  // of each micro-batch what it is, and it
+  CHECK(four.last_step.of("pp", "send").calls == 4);
+  CHECK(four.last_step.of("optimizer").launches > 0);
+  CHECK(four.last_step.launches < four.launches / 4);
+  const nlohmann::json json = nlohmann::json::parse(runtime::json_of(four));
+  CHECK(json["product_flops"].get<double>() == four.product_flops);
+  CHECK(json["last_step"]["product_flops"].get<double>() == four.last_step.product_flops);
+  CHECK(json["last_step"]["messages"].size() == four.last_step.messages.size());
+  CHECK(runtime::table_of(four).find("in its last step\n") != std::string::npos);
+  const Rehearsal none =
+      rehearse({}, [](World& world) { SingleDevice<models::Gpt>(world.device(), config).evaluate(batch_of(1)); });
+  CHECK(none.last_step.launches == 0);
+  CHECK(runtime::table_of(none).find("in the whole program (no optimizer took a step)\n") != std::string::npos);
+  // What an earlier state had is taken off; what was not done since is left out.
+  RehearsedWork before, after;
+  before.sent("dp", "all_reduce", 8);
+  after = before;
+  CHECK(after.since(before).messages.empty());
+  after.sent("dp", "all_reduce", 4);
+  after.sent("tp", "all_gather", 2);
+  const RehearsedWork since = after.since(before);
+  CHECK(since.messages.size() == 2);
+  CHECK(since.of("dp", "all_reduce").calls == 1);
+  CHECK(since.of("dp", "all_reduce").bytes == 4);
+}
+
+TEST_CASE("the machine may be an argument, and JSON has its estimate") {
+  const weft_test::TemporaryFolder folder;
+  const std::string file = (folder.path / "all.json").string();
+  const EnvironmentVariable path("WEFT_REHEARSE_JSON", file);
+  const auto program = training([](int step) { return step < 2; });
+  const auto with = [&](std::string option) {
+    std::string name = "program", rehearse = "--rehearse=8";
+    char* words[] = {name.data(), rehearse.data(), option.data()};
+    return ending_of([&] { return runtime::run(3, words, program); });
+  };
+  const Ending ending = with("--machine=a100");
+  CHECK(ending.code == 0);
+  CHECK(ending.out.find("estimate of a step of 8 ranks on a100\n") != std::string::npos);
+  CHECK(ending.out.find("other kernels") != std::string::npos);
+  const nlohmann::json json = nlohmann::json::parse(std::ifstream(file));
+  CHECK(json["stages"].size() == 2);
+  CHECK(json["stages"][1]["stage"] == 1);
+  CHECK(json["estimate"]["machine"] == "a100");
+  CHECK(json["estimate"]["seconds"].get<double>() > 0);
+  double kinds = 0;
+  const nlohmann::json& stage = json["estimate"]["stages"][0];
+  for (const auto& [kind, seconds] : stage["kernels"].items()) kinds += seconds.get<double>();
+  CHECK(stage["kernels"]["norm"].get<double>() > 0);
+  CHECK(kinds <= stage["other kernels"].get<double>() * (1 + 1e-12));
+  CHECK(kinds > 0.5 * stage["other kernels"].get<double>());  // what is left are copies
+  CHECK(with("--machine=").code == 2);
+  CHECK(with("--machine=tpu").code == 2);
+  CHECK(with("--machines=tpu").code == 0);
+}
