@@ -269,7 +269,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description
   fake_cublaslt::fused() += how.epilogue() != CUBLASLT_EPILOGUE_DEFAULT;
   fake_nccl::enqueue(stream, [=] {
     spent_ms += double(own.ms);
-    std::memset(workspace, 0xff, own.workspace);
+    std::memset(fake_nccl::seen_by_streams(workspace), 0xff, own.workspace);
     const auto left = [&](std::uint64_t row, std::uint64_t p) {
       return number_at(la.type, a, turn_a ? p + row * std::uint64_t(la.ld) : row + p * std::uint64_t(la.ld));
     };
