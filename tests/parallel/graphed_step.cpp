@@ -70,7 +70,7 @@ TEST_CASE("packed documents, others in each step") {
 template <class Model>
 void same_over_ranks(int dp_ranks, int tp_ranks) {
   const int code = runtime::run(runtime::RunOptions{.ranks = dp_ranks * tp_ranks}, [&](World& world) {
-    const Mesh<dp, tp> mesh(world, {.tp = tp_ranks, .dp = dp_ranks});
+    const Mesh<dp, tp> mesh(world, {.tp = std::size_t(tp_ranks), .dp = std::size_t(dp_ranks)});
     Model plain(mesh, without_dropout()), model(mesh, without_dropout());
     const auto rank = std::size_t(mesh.rank(dp{})), ranks = std::size_t(dp_ranks);
     const auto want = train(
