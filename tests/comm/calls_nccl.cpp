@@ -118,37 +118,50 @@ TEST_CASE("a connection that no other rank makes ends at the deadline, and nothi
 }
 
 TEST_CASE("a communicator that nobody holds ends after its last operation, and is asked for errors until then") {
-  with_ranks(2, 20, [](const Communicator& world) {
-    DeviceSpace own;
-    const CudaStream stream;
-    own.stream = stream.get();
-    OfDevice x(8), y(8);
-    x.fill(1.0f), y.fill(1.0f);
-    world.all_reduce(own, y.elements);
-    auto dp = std::make_unique<Communicator>(world.split(0, 0, "dp"));
-    dp->all_reduce(own, x.elements);
-    stream.wait();
-    fake_nccl::Block kernel(stream.get());
-    dp->all_reduce(own, x.elements);
-    dp.reset();
-    Request other = world.all_reduce_async(own, y.elements);
-    const auto until_closed = [&, open = fake_nccl::alive()](int turns) {
-      for (int turn = 0; turn < turns && fake_nccl::alive() == open; ++turn) {
-        CHECK_NOTHROW((void)other.test());
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-      return fake_nccl::alive() < open;
-    };
-    world.barrier();  // both have counted
-    CHECK(!until_closed(50));
-    world.barrier();
-    kernel.release();
-    CHECK(until_closed(2000));
-    other.wait();
-    stream.wait();
-    CHECK(x.at(0) == 4.0f);
-    CHECK(y.at(0) == 4.0f);
-  });
+  const fake_nccl::Schedule usual = fake_nccl::schedule();
+  for (unsigned seed = 1; seed <= 6; ++seed) {
+    CAPTURE(seed);
+    // Slowly: a kernel has ended for a while when the event after it is done.
+    fake_nccl::schedule() = {.order = fake_nccl::Schedule::Order::random, .seed = seed, .longest_us = 10000};
+    with_ranks(2, 20, [](const Communicator& world) {
+      DeviceSpace own;
+      const CudaStream stream, held;
+      own.stream = stream.get();
+      DeviceSpace on_held;
+      on_held.stream = held.get();
+      OfDevice x(8), y(8);
+      x.fill(1.0f), y.fill(1.0f);
+      world.all_reduce(own, y.elements);
+      auto dp = std::make_unique<Communicator>(world.split(0, 0, "dp"));
+      dp->all_reduce(own, x.elements);
+      stream.wait();
+      fake_nccl::Block kernel(stream.get()), other_kernel(held.get());
+      dp->all_reduce(own, x.elements);
+      dp.reset();
+      Request other = world.all_reduce_async(on_held, y.elements);  // its tests are the rank's progress
+      const auto until_closed = [&, open = fake_nccl::alive()](int turns) {
+        for (int turn = 0; turn < turns && fake_nccl::alive() == open; ++turn) {
+          CHECK_NOTHROW((void)other.test());
+          std::this_thread::sleep_for(std::chrono::microseconds(100));
+        }
+        return fake_nccl::alive() < open;
+      };
+      world.barrier();  // both have counted
+      CHECK(!until_closed(100));
+      world.barrier();
+      kernel.release();
+      CHECK(until_closed(20000));
+      CHECK_NOTHROW((void)other.test());  // it is gone now
+      other_kernel.release();
+      other.wait();
+      stream.wait();
+      held.wait();
+      CHECK(x.at(0) == 4.0f);
+      CHECK(y.at(0) == 4.0f);
+    });
+  }
+  fake_nccl::schedule() = usual;
+  CHECK(fake_nccl::take_reports().empty());
   CHECK(fake_nccl::alive() == 0);
 }
 
