@@ -122,7 +122,7 @@ TEST_CASE("a communicator that nobody holds ends after its last operation, and i
   for (unsigned seed = 1; seed <= 6; ++seed) {
     CAPTURE(seed);
     // Slowly: a kernel has ended for a while when the event after it is done.
-    fake_nccl::schedule() = {.order = fake_nccl::Schedule::Order::random, .seed = seed, .longest_us = 10000};
+    fake_nccl::set_schedule({.order = fake_nccl::Schedule::Order::random, .seed = seed, .longest_us = 10000});
     with_ranks(2, 20, [](const Communicator& world) {
       DeviceSpace own;
       const CudaStream stream, held;
@@ -160,7 +160,7 @@ TEST_CASE("a communicator that nobody holds ends after its last operation, and i
       CHECK(y.at(0) == 4.0f);
     });
   }
-  fake_nccl::schedule() = usual;
+  fake_nccl::set_schedule(usual);
   CHECK(fake_nccl::take_reports().empty());
   CHECK(fake_nccl::alive() == 0);
 }

@@ -156,7 +156,7 @@ TEST_CASE("what a stream still waits for is done before a rank's communicators e
   const int aborted = fake_nccl::aborted();
   for (unsigned seed = 1; seed <= 8; ++seed) {
     // Slowly: kernels have ended for a while when the events after them are done.
-    fake_nccl::schedule() = {.order = fake_nccl::Schedule::Order::random, .seed = seed, .longest_us = 10000};
+    fake_nccl::set_schedule({.order = fake_nccl::Schedule::Order::random, .seed = seed, .longest_us = 10000});
     std::vector<std::unique_ptr<OfDevice>> x;
     for (int rank = 0; rank < 2; ++rank) {
       x.push_back(std::make_unique<OfDevice>(10));
@@ -176,7 +176,7 @@ TEST_CASE("what a stream still waits for is done before a rank's communicators e
     });
     for (const auto& buffer : x) CHECK(buffer->at(3) == 2.0f);
   }
-  fake_nccl::schedule() = usual;
+  fake_nccl::set_schedule(usual);
   CHECK(fake_nccl::aborted() == aborted);
   CHECK(fake_nccl::alive() == 0);
 }

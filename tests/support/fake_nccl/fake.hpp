@@ -48,6 +48,8 @@ struct Schedule {
   unsigned longest_us = 200;  ///< of random whiles
 };
 Schedule& schedule();  ///< to be changed while no stream has work
+/// Changes it when no stream has work any more: those of ranks that have ended may still record their last events.
+void set_schedule(const Schedule& schedule);
 
 /// Of the calling thread, that is of one rank; each until changed.
 struct Faults {
