@@ -39,6 +39,7 @@ TEST_CASE("NCCL: every operation, type and count") {
                              [](const Communicator& c) { everything(weft_test::on_device(c)); }));
     CHECK(fake_nccl::alive() == 0);
     CHECK(fake_nccl::aborted() == 0);
+    CHECK(fake_nccl::late_calls() == 0);
     CHECK(fake_nccl::streams() == 0);
   }
 }

@@ -17,10 +17,13 @@
 #include <weft/mesh/mesh.hpp>
 #include <weft/runtime/run.hpp>
 
+#include "support/device_elements.hpp"
 #include "support/fake_nccl/internal.hpp"
 #include "support/on_device.hpp"
 
 using namespace weft;
+using weft_test::DeviceSpace;
+using weft_test::OfDevice;
 using weft_test::on_device;
 
 namespace {
@@ -73,38 +76,6 @@ struct Machine {
 };
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-/// Stands for Kokkos::Cuda: an execution space whose instances have a stream.
-struct DeviceSpace : Kokkos::DefaultExecutionSpace {
-  using execution_space = DeviceSpace;
-  cudaStream_t stream = nullptr;
-  cudaStream_t cuda_stream() const { return stream; }
-};
-
-/// Device memory as calls take it.
-struct OfDevice {
-  explicit OfDevice(std::size_t n)
-      : buffer(n * sizeof(float)), elements{DataType::float32, comm::MemoryKind::device, buffer.get(), n, nullptr} {}
-  weft_test::DeviceBuffer buffer;
-  comm::Elements elements;
-  float at(std::size_t i) const {
-    float value = 0;
-    cuda_check(cudaMemcpy(&value, buffer.get() + i * sizeof value, sizeof value, cudaMemcpyDefault), "cudaMemcpy");
-    return value;
-  }
-  void fill(float value) {
-    const std::vector<float> values(elements.count, value);
-    cuda_check(cudaMemcpy(buffer.get(), values.data(), bytes(), cudaMemcpyDefault), "cudaMemcpy");
-    cuda_check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
-  }
-  std::size_t bytes() const { return elements.count * sizeof(float); }
-  fake_nccl::Range range() const { return {buffer.get(), bytes()}; }
-  /// A kernel that fills it.
-  void fill_on(cudaStream_t stream, float value) {
-    auto* const to = reinterpret_cast<float*>(buffer.get());
-    fake_nccl::launch(stream, "fill", {}, {range()}, [=, n = elements.count] { std::fill_n(fake_nccl::seen(to), n, value); });
-  }
-};
 
 }  // namespace
 
@@ -185,7 +156,7 @@ TEST_CASE("what a stream still waits for is done before a rank's communicators e
   const int aborted = fake_nccl::aborted();
   for (unsigned seed = 1; seed <= 8; ++seed) {
     // Slowly: kernels have ended for a while when the events after them are done.
-    fake_nccl::schedule() = {.order = fake_nccl::Schedule::Order::random, .seed = seed, .longest_us = 10000};
+    fake_nccl::set_schedule({.order = fake_nccl::Schedule::Order::random, .seed = seed, .longest_us = 10000});
     std::vector<std::unique_ptr<OfDevice>> x;
     for (int rank = 0; rank < 2; ++rank) {
       x.push_back(std::make_unique<OfDevice>(10));
@@ -205,7 +176,7 @@ TEST_CASE("what a stream still waits for is done before a rank's communicators e
     });
     for (const auto& buffer : x) CHECK(buffer->at(3) == 2.0f);
   }
-  fake_nccl::schedule() = usual;
+  fake_nccl::set_schedule(usual);
   CHECK(fake_nccl::aborted() == aborted);
   CHECK(fake_nccl::alive() == 0);
 }
@@ -229,7 +200,7 @@ TEST_CASE("a collective that a rank never calls: aborted at the deadline, with r
     const Communicator world = comm::nccl::over(host, {.deadline = Seconds(0.3)});
     const Communicator c = on_device(world.split(0, 0, "dp"));
     std::vector<float> x(4, 1.0f);
-    c.all_reduce(x);
+    c.all_reduce(x, Reduction::max);  // connects
     if (host.rank() == 0) {
       seconds = seconds_of([&] {
         try {
@@ -265,11 +236,15 @@ TEST_CASE("after an abort no result is used: what flew, what the host reduces, a
   comm::run_threads(2, [&](const Communicator& host) {
     const Communicator world = comm::nccl::over(host, {.deadline = Seconds(0.3)});
     const Communicator dp = world.split(0, 0, "dp"), alone = world.split(host.rank(), 0, "alone");
+    DeviceSpace own;
+    const CudaStream stream;
+    own.stream = stream.get();
+    OfDevice x(10), y(10), z(10);
+    world.all_reduce(own, x.elements);  // connects
+    dp.all_reduce(own, y.elements);
+    stream.wait();
+    host.barrier();
     if (host.rank() == 0) {
-      DeviceSpace own;
-      const CudaStream stream;
-      own.stream = stream.get();
-      OfDevice x(10), y(10), z(10);
       x.fill(1.0f);
       world.all_reduce(own, x.elements);  // only the stream waits: the watching thread ends it
       Request flying = dp.all_reduce_async(own, y.elements);
@@ -300,12 +275,15 @@ TEST_CASE("an abort while the host's ranks reduce: what they return is not used,
     comm::run_threads(2, [&](const Communicator& host) {
       const Communicator c = comm::nccl::over(host, {.deadline = Seconds(0.3)});
       std::vector<float> loss(1, 1.0f);
+      DeviceSpace own;
+      const CudaStream stream;
+      own.stream = stream.get();
+      OfDevice x(10);
+      x.fill(1.0f);
+      c.all_reduce(own, x.elements);  // connects
+      stream.wait();
+      host.barrier();
       if (host.rank() == 0) {
-        DeviceSpace own;
-        const CudaStream stream;
-        own.stream = stream.get();
-        OfDevice x(10);
-        x.fill(1.0f);
         c.all_reduce(own, x.elements);  // only the stream waits: the watching thread aborts
         if (how == How::executed) {
           CHECK_THROWS_AS(c.all_reduce(loss), CommunicationError);

@@ -3,6 +3,7 @@
 // for this one. Over the test double (tests/support/fake_nccl), whose cudaFree waits, too.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -49,16 +50,23 @@ namespace {
 using Arena = weft::detail::Arena<GpuSpace>;
 
 /// A thread of each rank, with a GPU that has little memory. Rank 0 has begun a collective and posted a message when it does
-/// `frees`; rank 1 begins the collective when it has received the message, for which rank 0 must answer.
-void while_the_other_rank_waits(const std::function<void()>& frees) {
+/// `frees`; rank 1 begins the collective when it has received the message, for which rank 0 must answer. The collective is on the
+/// GPU then or, if it is the first of its kind, with NCCL, which connects the ranks.
+void while_the_other_rank_waits(const std::function<void()>& frees, bool connected) {
+  CAPTURE(connected);
   std::atomic<bool> begun = false;
   comm::run_threads(2, [&](const Communicator& host) {
     const Communicator c = on_device(comm::nccl::over(host, {.deadline = Seconds(20)}));
     std::vector<float> message(3, float(host.rank())), sum(5, 1.0f);
+    if (connected) {
+      c.all_reduce(sum);
+      host.barrier();
+      std::fill(sum.begin(), sum.end(), 1.0f);
+    }
     if (host.rank() == 0) {
       Request sent = c.send_async(message, 1, 7);
       Request summed = c.all_reduce_async(sum);
-      for (int turn = 0; turn < 50; ++turn) {  // launched for certain
+      for (int turn = 0; turn < 50; ++turn) {  // NCCL has it for certain
         CHECK(!summed.test());
         std::this_thread::sleep_for(std::chrono::microseconds(100));
       }
@@ -83,18 +91,22 @@ void while_the_other_rank_waits(const std::function<void()>& frees) {
 
 TEST_CASE("an arena on a full GPU returns its idle blocks while a collective's other ranks wait for this one") {
   const Machine small({.memory = room, .patience = 1});
-  Arena arena;
-  { const auto idle = arena.allocate(room * 3 / 4); }
-  CHECK(arena.use().reserved > room / 2);
-  while_the_other_rank_waits([&] {
-    const auto block = arena.allocate(room / 2);
-    CHECK(arena.use().reserved < room * 3 / 4);
-  });
+  for (const bool connected : {false, true}) {
+    Arena arena;
+    { const auto idle = arena.allocate(room * 3 / 4); }
+    CHECK(arena.use().reserved > room / 2);
+    while_the_other_rank_waits(
+        [&] {
+          const auto block = arena.allocate(room / 2);
+          CHECK(arena.use().reserved < room * 3 / 4);
+        },
+        connected);
+  }
 }
 
 TEST_CASE("page-locked memory is returned while a collective's other ranks wait for this one") {
   const Machine machine({.patience = 1});
-  while_the_other_rank_waits([] { gpu::PinnedMemory memory(64); });
+  for (const bool connected : {false, true}) while_the_other_rank_waits([] { gpu::PinnedMemory memory(64); }, connected);
 }
 
 TEST_CASE("blocks that cannot be returned because a rank does not come: the error says so, in time") {

@@ -12,12 +12,12 @@ using namespace weft_test;
 namespace {
 
 template <class Model, class Step>
-std::vector<double> train(Model& model, Step&& step, bool packed = false) {
+std::vector<double> train(Model& model, Step&& step, bool packed = false, std::size_t data_rank = 0, std::size_t data_ranks = 1) {
   optim::AdamW optimizer(model, {.learning_rate = 1e-2, .clip = 1.0});
   std::vector<double> numbers;
   for (int i = 0; i < 6; ++i) {
     const std::size_t micro_batches = i < 4 ? 2 : 4;  // another shape
-    Batch batch = make_batch(std::uint64_t(i), 0, 1, micro_batches);
+    Batch batch = make_batch(std::uint64_t(i), data_rank, data_ranks, micro_batches / data_ranks);
     if (packed && i != 3)  // others in each step, once none
       for (std::size_t token = 0; token < batch.tokens.size(); ++token)
         batch.documents.push_back(token % batch.length > std::size_t(i) ? 1 : 0);
@@ -64,6 +64,36 @@ TEST_CASE("packed documents, others in each step") {
   const auto want = train(plain, plainly, true);
   gpu::GraphedStep step(model);
   CHECK(train(model, step, true) == want);
+}
+
+/// A model over some ranks gives the numbers of its train_step.
+template <class Model>
+void same_over_ranks(int dp_ranks, int tp_ranks) {
+  const int code = runtime::run(runtime::RunOptions{.ranks = dp_ranks * tp_ranks}, [&](World& world) {
+    const Mesh<dp, tp> mesh(world, {.tp = std::size_t(tp_ranks), .dp = std::size_t(dp_ranks)});
+    Model plain(mesh, without_dropout()), model(mesh, without_dropout());
+    const auto rank = std::size_t(mesh.rank(dp{})), ranks = std::size_t(dp_ranks);
+    const auto want = train(
+        plain, [&](const Batch& batch) { return plain.train_step(batch); }, false, rank, ranks);
+    gpu::GraphedStep step(model);
+    if (train(model, step, false, rank, ranks) != want) throw Error("a step that can be recorded gave other numbers");
+  });
+  CHECK(code == 0);
+}
+
+TEST_CASE("over several ranks: the numbers of train_step") {
+  same_over_ranks<DataParallel<TensorParallel<models::Gpt>>>(2, 2);
+  same_over_ranks<DataParallel<TensorParallel<models::Gpt>>>(1, 2);
+}
+
+TEST_CASE("over several ranks: a hook beside the sums is refused") {
+  const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
+    const Mesh<dp> mesh(world);
+    DataParallel<models::Gpt, MixedPrecision<float, bfloat16>> model(mesh, without_dropout());
+    if (refusal([&] { gpu::GraphedStep step(model); }).find("a communication hook") == std::string::npos)
+      throw Error("not refused");
+  });
+  CHECK(code == 0);
 }
 
 TEST_CASE("a step takes its memory once, and nobody else is given it") {

@@ -134,10 +134,6 @@ std::vector<int>& fake_cublaslt::runs() {
   counts.resize(std::max(counts.size(), algorithms().size()));
   return counts;
 }
-bool& fake_cublaslt::recorded() {
-  static bool is = false;
-  return is;
-}
 std::vector<std::string>& fake_cublaslt::violations() {
   static std::vector<std::string> all;
   return all;
@@ -231,12 +227,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
 }
 
 // The time between two events is that of the products since the last question.
-[[gnu::weak]] cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) {
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) {
   *ms = float(std::exchange(spent_ms, 0));
-  return cudaSuccess;
-}
-[[gnu::weak]] cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
-  *status = fake_cublaslt::recorded() ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
 
@@ -277,7 +269,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t description
   fake_cublaslt::fused() += how.epilogue() != CUBLASLT_EPILOGUE_DEFAULT;
   fake_nccl::enqueue(stream, [=] {
     spent_ms += double(own.ms);
-    std::memset(workspace, 0xff, own.workspace);
+    std::memset(fake_nccl::seen_by_streams(workspace), 0xff, own.workspace);
     const auto left = [&](std::uint64_t row, std::uint64_t p) {
       return number_at(la.type, a, turn_a ? p + row * std::uint64_t(la.ld) : row + p * std::uint64_t(la.ld));
     };

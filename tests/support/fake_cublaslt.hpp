@@ -19,7 +19,6 @@ std::vector<int>& runs();              ///< of each algorithm so far
 
 bool& epilogues();  ///< whether it has any; to be changed before a product is first asked for
 int& fused();       ///< products with an epilogue so far
-bool& recorded();   ///< whether streams say that they are being recorded
 
 /// What callers did that the documentation forbids and a GPU need not notice: operands below the alignment that the algorithm was
 /// asked for, a workspace smaller than the algorithm's or than the caller says, an algorithm of another product.

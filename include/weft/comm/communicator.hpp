@@ -76,6 +76,12 @@ class Communicator {
   /// Throws if this rank's communication has failed, without a word to the others: what a device computed from messages that were
   /// aborted meanwhile is not to be used.
   void check() const { group_->check(); }
+  /// To be called after each launch of a CUDA graph on `exec` in which operations of this communicator were recorded: ranks that
+  /// do not launch it are found at the deadline, as those that do not call an operation.
+  template <detail::ExecutionSpace E>
+  void watch(const E& exec) const {
+    group_->watch(on(exec).order());
+  }
   /// Returns when every rank has called it.
   void barrier() const { group_->execute({.operation = comm::Operation::barrier}); }
   Request barrier_async() const { return Request(group_->start({.operation = comm::Operation::barrier})); }

@@ -49,6 +49,9 @@ class Group {
   virtual void end() { execute({.operation = Operation::barrier, .purpose = Purpose::end}); }
   /// Throws if this rank's communication has failed. Asks no other rank.
   virtual void check() {}
+  /// Watches work on a stream that was recorded with operations of these ranks (a CUDA graph), as an operation in flight is: at
+  /// the deadline it ends with an error. To be called after each launch of the recording.
+  virtual void watch(const StreamOrder&) {}
   virtual Flight flight() { return {}; }
   /// The group of all ranks that give the same color, ordered by key, then by rank in this group. Collective.
   virtual std::shared_ptr<Group> split(int color, int key, std::string axis) = 0;

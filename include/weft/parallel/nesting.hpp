@@ -17,6 +17,11 @@
 
 namespace weft {
 
+namespace gpu {
+template <class Model>
+class GraphedStep;  // parallel/cuda/graphed_step.hpp
+}
+
 /// The place of a type in the nesting order; a model is innermost.
 template <class M>
 inline constexpr int nesting_level = 100;

@@ -18,11 +18,6 @@
 
 namespace weft {
 
-namespace gpu {
-template <class M>
-class GraphedStep;  // parallel/cuda/graphed_step.hpp
-}
-
 /// A model on one rank, without any wrapper. Every composition is compared with it.
 template <class M>
 class SingleDevice;
@@ -141,6 +136,11 @@ class SingleDevice {
   }
   auto buffers() { return stages_.buffers(); }
   auto& stages() { return stages_; }
+  /// Calls f(context, stages), as Wrapper's.
+  template <class Context, class F>
+  auto enter(const Context& context, F&& f) {
+    return f(context, stages_);
+  }
   /// Does nothing: one rank has nothing to compare.
   void require_equal_parameters() {}
   Communicator communicator() const { return Communicator(); }

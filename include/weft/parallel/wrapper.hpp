@@ -344,6 +344,8 @@ class Wrapper {
   }
 
  private:
+  template <class>
+  friend class gpu::GraphedStep;
   template <class F>
   auto in_own_loop(const Batch& batch, F&& f) {
     static_assert(!uses(pp{}),

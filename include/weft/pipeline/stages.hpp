@@ -161,6 +161,11 @@ class Stages {
   template <class Context>
   void complete_step(const Context& context) {
     finish_gradients(context);
+    agree_on_gradients(context);
+  }
+  /// The host's part of that, which asks no device.
+  template <class Context>
+  void agree_on_gradients(const Context& context) {
     for_each_data_axis(context, [&](const Communicator& ranks) { detail::agree_on_touched(ranks, *this); });
     detail::renew(context, buffers_);
     for_each_state([](ParameterState& state) { require_reduced(state); });

@@ -254,6 +254,7 @@ class FaultyGroup final : public comm::Group {
   }
   void end() override { inner_->end(); }
   void check() override { inner_->check(); }
+  void watch(const comm::StreamOrder& order) override { inner_->watch(order); }
 
   void execute(const comm::Call& call) override {
     const Attempt attempt = begin(call);

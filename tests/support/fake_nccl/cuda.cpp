@@ -28,6 +28,7 @@ struct CUgraphExec_st {
 
 struct CUstream_st {
   std::shared_ptr<fake_nccl::Stream> works;
+  int priority = 0;
   CUgraph_st* recording = nullptr;  // of the thread that gives it work
 };
 
@@ -102,6 +103,7 @@ Task copying(void* to, const void* from, std::size_t bytes) {
 
 int streams() { return stream_count.load(); }
 int device() { return current_device; }
+int priority_of(cudaStream_t stream) { return queue(stream).priority; }
 std::shared_ptr<Stream> works_of(cudaStream_t stream) { return queue(stream).works; }
 bool is_recorded(cudaStream_t stream) { return queue(stream).recording != nullptr; }
 void enqueue(cudaStream_t stream, Task task, const Host& host) {
@@ -195,6 +197,16 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   ++stream_count;
   return cudaSuccess;
 }
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = greatest_priority;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
+  const cudaError_t made = cudaStreamCreateWithFlags(stream, flags);
+  (*stream)->priority = priority;
+  return made;
+}
 /// Returns at once; what the stream was given is done first.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   stream->works->close();
@@ -270,7 +282,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const auto state = event->state;
-  if (state->graph != nullptr) return spoil();
+  if (state->graph != nullptr || being_recorded != nullptr) return spoil();
   Clock clock;
   {
     std::lock_guard lock(state->mutex);
@@ -300,6 +312,10 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   being_recorded = stream->recording = new CUgraph_st;
   being_recorded->origin = stream;
   being_recorded->all.insert(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status = queue(stream).recording != nullptr ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {

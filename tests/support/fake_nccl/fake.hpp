@@ -48,6 +48,8 @@ struct Schedule {
   unsigned longest_us = 200;  ///< of random whiles
 };
 Schedule& schedule();  ///< to be changed while no stream has work
+/// Changes it when no stream has work any more: those of ranks that have ended may still record their last events.
+void set_schedule(const Schedule& schedule);
 
 /// Of the calling thread, that is of one rank; each until changed.
 struct Faults {
@@ -64,6 +66,12 @@ int alive();
 int streams();
 /// Communicators that were aborted so far.
 int aborted();
+/// Threads that NCCL started: one for each call of a communicator that does not block.
+int call_threads();
+/// Operations that the calling thread gave to NCCL.
+int own_calls();
+/// Calls of NCCL on streams that are not of the highest priority.
+int late_calls();
 
 /// A kernel: its accesses are checked as those of copies and collectives are. It sees device memory through `seen`.
 void launch(cudaStream_t stream, std::string name, std::vector<Range> reads, std::vector<Range> writes,

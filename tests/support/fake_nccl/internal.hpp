@@ -11,6 +11,8 @@ namespace fake_nccl {
 
 int device();
 std::shared_ptr<Stream> works_of(cudaStream_t stream);
+constexpr int greatest_priority = -5;  ///< a smaller number is a higher priority, as in CUDA
+int priority_of(cudaStream_t stream);
 bool is_recorded(cudaStream_t stream);
 /// Work whose accesses nobody checks.
 void enqueue(cudaStream_t stream, std::function<void()> task);

@@ -3,7 +3,9 @@
 // by its receiver. Both wait on their stream for the others, and leave when their communicator is aborted. Communicators that do
 // not block launch from a thread of NCCL's own, after a while: until then a stream holds nothing of the call.
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
@@ -72,8 +74,12 @@ struct Splitting {
   std::map<int, std::shared_ptr<struct Clique>> cliques;
 };
 
+/// What a connection belongs to: one of a kind of collective, or the messages from a rank to another.
+using Connection = std::array<std::size_t, 5>;
+
 struct Clique {
   std::mutex mutex;
+  std::map<Connection, std::set<int>> connecting;  // ranks that have come to make it
   std::condition_variable changed;
   int size = 0, joined = 0;
   std::map<std::uint64_t, Slot> slots;
@@ -87,10 +93,25 @@ struct Life {
   int rank = 0;
   int device = 0;
   std::atomic<bool> aborted = false;
-  std::atomic<int> launching = 0, unfinished = 0;  // groups of calls
+  std::atomic<int> launching = 0, unfinished = 0;  // groups of calls; a recorded one is unfinished while its graph exists
+  std::uint64_t collectives = 0;                   // under the clique's mutex
+  void abort() {
+    std::lock_guard lock(clique->mutex);
+    aborted = true;
+    clique->changed.notify_all();
+  }
+};
+/// Communicators that share resources: a parent with splitShare and its children. They have one flag for aborts.
+struct Family {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Life>> lives;
+  std::vector<std::shared_ptr<Life>> all() {
+    std::lock_guard lock(mutex);
+    return lives;
+  }
 };
 
-std::atomic<int> living{0}, abortions{0}, launches{0};
+std::atomic<int> living{0}, abortions{0}, launches{0}, late{0}, started{0};
 
 std::shared_ptr<Life> make_life(std::shared_ptr<Clique> clique, int rank, int device) {
   auto life = std::make_shared<Life>();
@@ -108,7 +129,7 @@ void wait_for_abort(int device) {
   }
 }
 thread_local std::string last_error;
-thread_local int depth = 0;
+thread_local int depth = 0, calls_here = 0;
 thread_local std::vector<Operation> grouped;
 thread_local std::set<int> aborting;
 
@@ -120,10 +141,23 @@ std::uint64_t next_id = 1;
 }  // namespace fake_nccl
 
 struct ncclComm {
-  ncclComm(std::shared_ptr<fake_nccl::Life> l, int n, int d) : life(std::move(l)), size(n), device(d) {}
+  ncclComm(std::shared_ptr<fake_nccl::Life> l, int n, int d, const ncclConfig_t& config,
+           std::shared_ptr<fake_nccl::Family> of = std::make_shared<fake_nccl::Family>())
+      : life(std::move(l)),
+        size(n),
+        device(d),
+        blocking(config.blocking != 0),
+        shares(config.splitShare == 1),
+        family(std::move(of)) {
+    std::lock_guard lock(family->mutex);
+    family->lives.push_back(life);
+  }
   std::shared_ptr<fake_nccl::Life> life;
   int size, device;
-  std::uint64_t collectives = 0, splits = 0;
+  bool blocking, shares;
+  std::shared_ptr<fake_nccl::Family> family;
+  std::atomic<int> inside{0};  // calls that have not returned
+  std::uint64_t splits = 0;
   int polls = 0;                  // what goes on takes at least so many looks
   std::function<bool()> pending;  // what goes on; true once it is done
   bool finalized = false;
@@ -134,6 +168,9 @@ namespace fake_nccl {
 
 int alive() { return living.load(); }
 int aborted() { return abortions.load(); }
+int call_threads() { return started.load(); }
+int own_calls() { return calls_here; }
+int late_calls() { return late.load(); }
 
 namespace {
 
@@ -151,6 +188,11 @@ bool gone(ncclComm_t comm, const char* function) {
   return true;
 }
 void end(ncclComm_t comm, const char* how) {
+  if (comm->inside != 0) report(std::string("a communicator was ") + how + " while a thread was inside a call of its");
+  {
+    std::lock_guard lock(comm->family->mutex);
+    std::erase(comm->family->lives, comm->life);
+  }
   comm->ended = how;
   comm->pending = nullptr;
   --living;
@@ -215,10 +257,12 @@ void carry_out(const std::vector<const Operation*>& all) {
 }
 
 /// One group of calls of one communicator, as its kernel.
-void kernel(const std::shared_ptr<Life>& life, const std::vector<Operation>& operations) {
+void kernel(const std::shared_ptr<Life>& life, std::vector<Operation> operations) {
   Clique& clique = *life->clique;
   const Occupied occupied(life->device, life->aborted);
   std::unique_lock lock(clique.mutex);
+  for (Operation& op : operations)  // here and not where it is called: a recorded call runs many times
+    if (op.kind != Kind::send && op.kind != Kind::receive) op.number = ++life->collectives;
   const auto leave_in_pieces = [&](const Operation& op) {
     leave_undefined(written_by(op, life->rank, clique.size), name_of(op.kind));
   };
@@ -275,26 +319,74 @@ void kernel(const std::shared_ptr<Life>& life, const std::vector<Operation>& ope
   }
 }
 
-/// Starts what a group holds: in a thread, after a while, as connections would take. The work comes after what the caller has
-/// waited for, and after what the stream holds when the thread gives it.
+/// While it lives, a thread is inside a call of the communicator, which nobody may free.
+class Inside {
+ public:
+  explicit Inside(ncclComm& comm) : comm_(comm) { ++comm_.inside; }
+  ~Inside() { --comm_.inside; }
+  Inside(const Inside&) = delete;
+
+ private:
+  ncclComm& comm_;
+};
+
+/// Waits until every rank that a connection joins has come to make it, and a while. False if it was aborted.
+bool connect(ncclComm& comm, const std::vector<Operation>& operations) {
+  const auto life = comm.life;
+  Clique& clique = *life->clique;
+  const auto connection_of = [&](const Operation& op) {
+    const bool message = op.kind == Kind::send || op.kind == Kind::receive;
+    const auto me = std::size_t(life->rank), other = std::size_t(op.root);
+    if (message) return Connection{1, op.kind == Kind::send ? me : other, op.kind == Kind::send ? other : me, 0, 0};
+    return Connection{std::size_t(op.kind) + 2, op.count, std::size_t(op.type), std::size_t(op.reduction), other};
+  };
+  bool first = false;
+  {
+    std::unique_lock lock(clique.mutex);
+    for (const Operation& op : operations) first = clique.connecting[connection_of(op)].insert(life->rank).second || first;
+    clique.changed.notify_all();
+    clique.changed.wait(lock, [&] {
+      return life->aborted || std::all_of(operations.begin(), operations.end(), [&](const Operation& op) {
+               const auto connection = connection_of(op);
+               const std::size_t ranks = connection[0] > 1 ? std::size_t(clique.size) : connection[1] == connection[2] ? 1 : 2;
+               return clique.connecting[connection].size() == ranks;
+             });
+    });
+  }
+  if (first) random_delay(unsigned(++launches));
+  return !life->aborted;
+}
+
+/// A group of calls of one communicator, as its stream and a graph see them.
+Task task_of(const ncclComm& comm, std::vector<Operation> list) {
+  Task task{name_of(list.front().kind), nullptr, {}, {}};
+  for (const Operation& op : list) {
+    task.reads.push_back(read_by(op, comm.life->rank, comm.size));
+    task.writes.push_back(written_by(op, comm.life->rank, comm.size));
+  }
+  ++comm.life->unfinished;
+  const std::shared_ptr<void> unfinished(nullptr, [life = comm.life](void*) { --life->unfinished; });
+  task.run = [life = comm.life, unfinished, list = std::move(list)] { kernel(life, list); };
+  return task;
+}
+
+/// Starts what a group holds. Of a communicator that does not block: in a thread, after a while. The work comes after what the
+/// caller has waited for, and after what the stream holds when the thread gives it. Of one that blocks: here, after connections.
 ncclResult_t submit(std::vector<Operation> operations) {
   std::map<ncclComm_t, std::vector<Operation>> by_comm;
   for (Operation& op : operations) {
-    if (op.kind != Kind::send && op.kind != Kind::receive) op.number = ++op.comm->collectives;
     by_comm[op.comm].push_back(op);
   }
   for (auto& [comm, list] : by_comm) {
-    Task task{name_of(list.front().kind), nullptr, {}, {}};
-    for (const Operation& op : list) {
-      task.reads.push_back(read_by(op, comm->life->rank, comm->size));
-      task.writes.push_back(written_by(op, comm->life->rank, comm->size));
-    }
     const cudaStream_t stream = list.front().stream;
-    ++comm->life->unfinished;
-    task.run = [life = comm->life, list = std::move(list)] {
-      kernel(life, list);
-      --life->unfinished;
-    };
+    if (comm->blocking) {
+      const Inside inside(*comm);
+      if (!connect(*comm, list)) return refuse(ncclInternalError, "aborted");
+      enqueue(stream, task_of(*comm, std::move(list)), this_host_thread());
+      continue;
+    }
+    ++started;
+    Task task = task_of(*comm, std::move(list));
     Host host;
     {
       std::lock_guard lock(clocks_mutex());
@@ -311,12 +403,12 @@ ncclResult_t submit(std::vector<Operation> operations) {
     std::thread([life = comm->life, works = works_of(stream), task = std::move(task), host = std::move(host),
                  salt = unsigned(++launches)]() mutable {
       random_delay(salt);
-      if (life->aborted) --life->unfinished;
-      else works->add(std::move(task), host);
+      if (!life->aborted) works->add(std::move(task), host);
       --life->launching;
     }).detach();
   }
-  return by_comm.empty() ? ncclSuccess : ncclInProgress;
+  return std::all_of(by_comm.begin(), by_comm.end(), [](const auto& of) { return of.first->blocking; }) ? ncclSuccess
+                                                                                                        : ncclInProgress;
 }
 
 ncclResult_t take(Operation op) {
@@ -328,6 +420,8 @@ ncclResult_t take(Operation op) {
   if (works_of(op.stream)->device != comm->device) return refuse(ncclInvalidUsage, "the stream is of another device");
   for (const Range& range : {read_by(op, comm->life->rank, comm->size), written_by(op, comm->life->rank, comm->size)})
     if (!on_device(range.begin, range.bytes)) return refuse(ncclInvalidArgument, "a buffer is not device memory");
+  ++calls_here;
+  if (priority_of(op.stream) != greatest_priority) ++late;
   if (depth > 0) return grouped.push_back(op), ncclSuccess;
   return submit({op});
 }
@@ -375,7 +469,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
     if (found == ids.end()) return refuse(ncclInvalidArgument, "no such id");
     clique = found->second;
   }
-  *comm = new ncclComm(make_life(clique, rank, device()), size, device());
+  *comm = new ncclComm(make_life(clique, rank, device()), size, device(), *config);
   ++living;
   {
     std::lock_guard lock(clique->mutex);
@@ -393,7 +487,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
   if (gone(comm, "ncclCommSplit")) return ncclInvalidArgument;
   if (comm->pending) return refuse(ncclInvalidArgument, "the communicator is not ready: its last call returned ncclInProgress");
-  if (config == nullptr || config->blocking != 0) return refuse(ncclInvalidUsage, "a call that blocks");
+  if (comm->blocking) return refuse(ncclInvalidUsage, "a call that blocks");  // whether the new one blocks is its own affair
   const auto clique = comm->life->clique;
   const int rank = comm->life->rank, size = comm->size;
   const std::uint64_t number = ++comm->splits;
@@ -407,7 +501,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
     ++splitting.arrived;
   }
   comm->polls = 2;
-  comm->pending = [clique, number, rank, size, color, key, made, device = comm->device] {
+  comm->pending = [clique, number, rank, size, color, key, made, device = comm->device, config = *config,
+                   family = comm->shares ? comm->family : std::make_shared<Family>()] {
     std::lock_guard lock(clique->mutex);
     Splitting& splitting = clique->splittings[number];
     if (splitting.arrived < size) return false;
@@ -424,7 +519,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
       part = std::make_shared<Clique>();
       part->size = members;
     }
-    *made = new ncclComm(make_life(part, place, device), members, device);
+    *made = new ncclComm(make_life(part, place, device), members, device, config, family);
     ++living;
     return true;
   };
@@ -448,6 +543,11 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   if (gone(comm, "ncclCommFinalize")) return ncclInvalidArgument;
   if (comm->pending) return refuse(ncclInvalidArgument, "the communicator is not ready");
   if (std::exchange(comm->finalized, true)) return refuse(ncclInvalidUsage, "finalized twice");
+  if (comm->blocking) {
+    const Inside inside(*comm);
+    while (comm->life->unfinished != 0 && !comm->life->aborted) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    return ncclSuccess;
+  }
   comm->polls = 2;
   comm->pending = [life = comm->life] { return life->unfinished == 0; };  // it flushes what was issued
   return ncclInProgress;
@@ -461,14 +561,11 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 /// Its kernels leave; it frees memory, and so waits for the whole GPU: for the kernels of other communicators, too.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (gone(comm, "ncclCommAbort")) return ncclInvalidArgument;
-  {
-    const auto life = comm->life;
-    std::lock_guard lock(life->clique->mutex);
-    life->aborted = true;
-    life->clique->changed.notify_all();
-  }
+  const auto family = comm->family->all();
+  for (const auto& life : family) life->abort();
   Occupied::notice_aborts();
-  while (comm->life->launching != 0) std::this_thread::yield();
+  for (const auto& life : family)
+    while (life->launching != 0) std::this_thread::yield();
   end(comm, "aborted");
   ++abortions;
   if (depth > 0) aborting.insert(comm->device);  // the group waits when all its communicators are aborted

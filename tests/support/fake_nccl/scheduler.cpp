@@ -46,6 +46,16 @@ Schedule& schedule() {
   return *schedule;
 }
 
+void set_schedule(const Schedule& wanted) {
+  std::vector<std::shared_ptr<Stream>> streams;
+  {
+    std::lock_guard lock(known().mutex);
+    streams.assign(known().all.begin(), known().all.end());
+  }
+  for (const auto& stream : streams) stream->drain();
+  schedule() = wanted;
+}
+
 std::mutex& clocks_mutex() {
   static auto* const mutex = new std::mutex;
   return *mutex;

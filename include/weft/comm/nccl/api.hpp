@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A thin layer over the NCCL library: every return code checked, types by DataType, communicators that never block, and grouped
-// calls that take the open group as an argument.
+// A thin layer over the NCCL library: every return code checked, types by DataType, and grouped calls that take the open group as
+// an argument.
 
 #include <nccl.h>
 
@@ -111,13 +111,6 @@ inline void broadcast(GroupCall&, const void* in, void* out, std::size_t bytes, 
 inline void reduce(GroupCall&, const void* in, void* out, std::size_t count, DataType type, Reduction reduction, int root,
                    ncclComm_t comm, cudaStream_t stream) {
   check(ncclReduce(in, out, count, type_of(type), operation_of(reduction), root, comm, stream), "ncclReduce", comm);
-}
-
-/// A configuration in which no call blocks: weft itself waits, with a deadline.
-inline ncclConfig_t not_blocking() {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  return config;
 }
 
 }  // namespace weft::comm::nccl

@@ -65,6 +65,11 @@ class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGr
   }
   std::unique_ptr<Pending> start(const Call& call) override;
   void check() override { require_unbroken({.operation = Operation::barrier}); }
+  void watch(const StreamOrder& order) override {
+    check();
+    std::lock_guard lock(process_->mutex);
+    if (order.stream != nullptr) process_->watch(static_cast<cudaStream_t>(order.stream(order.instance)));
+  }
   std::shared_ptr<Group> split(int color, int key, std::string axis) override;
 
   /// Process::finish, which knows no messages.
@@ -257,24 +262,28 @@ inline std::unique_ptr<Pending> NcclGroup::start(const Call& call) {
   const std::uint64_t number = process_->recorder->begin(*flight_, sequence_, call);
   auto running = std::make_shared<Running>(call, axis_, rank(), size(), sequence_, number);
   if (process_->failed()) process_->refuse(*running);
+  bool recorded = false;
   process_->guarded(*running, [&] {
     if (call.order.stream != nullptr) {
       running->on_stream = true;
       running->stream = static_cast<cudaStream_t>(call.order.stream(call.order.instance));
       running->before = process_->event();
       running->before->record(running->stream);
+      recorded = gpu::is_recorded(running->stream);
     }
+    if (!is_point_to_point(call.operation)) running->comm = comm_;
+    if (recorded) return;
     if (is_point_to_point(call.operation)) {
       auto& pair = pairs_[call.root];
       if (!pair) pair = std::make_unique<Pair>(*process_, control_, call.root);
       pair->post(running);
     } else {
-      running->comm = comm_;
       if (process_->fingerprints() && size() > 1) start_check(*running);
       process_->collectives.waiting.push_back(running);
     }
   });
-  advance(*running);
+  if (recorded) process_->record(running);
+  else advance(*running);
   return std::make_unique<Started>(shared_from_this(), std::move(running));
 }
 
@@ -329,31 +338,21 @@ inline std::shared_ptr<Group> NcclGroup::split(int color, int key, std::string a
   if (const auto here = start({.operation = Operation::barrier})) here->wait();
   const std::shared_ptr<Group> host = host_->split(color, key, axis), control = host_->split(color, key, axis);
   auto comm = std::shared_ptr<Comm>();
-  if (comm_) {
-    const bool alone = host->size() == 1;
+  if (host->size() > 1) {
+    const ncclUniqueId id = shared_id(Communicator(host));
     const Running splitting({.operation = Operation::split}, axis_, rank(), size(), ++sequence_, 0);
-    until(splitting, [&] { return process_->idle(); });
     {
       std::lock_guard lock(process_->mutex);
-      process_->guarded(splitting, [&] {
-        comm = process_->adopt();
-        ncclConfig_t config = not_blocking();
-        nccl::check(ncclCommSplit(comm_->get(), alone ? NCCL_SPLIT_NOCOLOR : color, host->rank(), comm->address(), &config),
-                    "ncclCommSplit", comm_->get());
-      });
+      comm = process_->adopt();
+      process_->guarded(splitting, [&] { comm->connect(host->size(), id, host->rank()); });
     }
-    const auto made = [&](const Comm& of) {
+    until(splitting, [&] {
       return process_->guarded(splitting, [&] {
-        const ncclResult_t state = of.state();
-        if (state != ncclSuccess && state != ncclInProgress) nccl::check(state, "ncclCommSplit", of.get());
+        const ncclResult_t state = comm->state();
+        if (state != ncclInProgress) nccl::check(state, "ncclCommInitRankConfig", comm->get());
         return state == ncclSuccess;
       });
-    };
-    until(splitting, [&] { return made(*comm_) && (alone || made(*comm)); });
-    if (alone) {
-      std::lock_guard lock(process_->mutex);
-      process_->retire(std::exchange(comm, nullptr));
-    }
+    });
   }
   return std::make_shared<NcclGroup>(process_, std::move(comm), host, control, std::move(axis));
 }

@@ -3,7 +3,9 @@
 // Execution of a call of weft as NCCL calls on a stream. NCCL has no collectives with counts: they become broadcasts, reductions
 // or messages in one group, which start together and move the same bytes.
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 
 #include <weft/comm/nccl/api.hpp>
@@ -55,15 +57,53 @@ class Launch {
       case scatter:
       case all_to_all:
       case all_to_all_v: return messages();
-      case barrier:
-      case split:
       case send:
-      case recv: break;
+      case recv: return message();
+      case barrier:
+      case split: break;
     }
-    throw_error<Error>({"nccl: ", name_of(call_.operation), " is not a collective of device memory"});
+    throw_error<Error>({"nccl: ", name_of(call_.operation), " is not an operation on device memory"});
+  }
+
+  /// Calls f(number) for each set of connections that the call may be the first to need, the same numbers whenever it needs the
+  /// same. NCCL connects ranks when they first use an algorithm, which it chooses by the operation, its type and its size, and
+  /// for messages when a rank first sends to another.
+  template <class F>
+  void for_each_connection(F&& f) const {
+    using enum Operation;
+    constexpr std::uint64_t of_messages = std::uint64_t(1) << 63;
+    const auto to = [&](int rank) { f(of_messages | std::uint64_t(rank) << 1); };
+    const auto from = [&](int rank) { f(of_messages | std::uint64_t(rank) << 1 | 1); };
+    switch (call_.operation) {
+      case send:
+        if (call_.count != 0) to(1 - place_.rank);
+        return;
+      case recv:
+        if (call_.count != 0) from(1 - place_.rank);
+        return;
+      case gather:
+      case scatter:
+      case all_to_all:
+      case all_to_all_v:
+        return for_each_partner([&](int rank, const Piece& out, const Piece& in) {
+          if (rank == place_.rank) return;
+          if (out.count != 0) to(rank);
+          if (in.count != 0) from(rank);
+        });
+      default: {
+        std::uint64_t number = signature(call_) ^ digest_of_counts(call_);
+        number = (number ^ number >> 31) * 0x9e3779b97f4a7c15 + call_.count;
+        number = (number ^ number >> 30) * 0xbf58476d1ce4e5b9;
+        f((number ^ number >> 27) & ~of_messages);
+      }
+    }
   }
 
  private:
+  struct Piece {
+    std::size_t begin, count;  // elements
+  };
+
   const std::byte* input(std::size_t elements) const {
     return static_cast<const std::byte*>(call_.input) + elements * size_of(call_.type);
   }
@@ -106,31 +146,44 @@ class Launch {
     if (group) group->end();
   }
 
-  /// Messages to and from every rank; in a gather only the root receives, in a scatter only the root sends.
-  void messages() const {
-    const auto element = size_of(call_.type);
-    const int me = place_.rank;
-    const bool to_root = call_.operation == Operation::gather, from_root = call_.operation == Operation::scatter;
-    const bool even = to_root || from_root || call_.operation == Operation::all_to_all;
-    if (even && call_.count == 0) return;
+  /// A message to or from the other rank of two.
+  void message() const {
+    if (call_.count == 0) return;
+    const int other = 1 - place_.rank;
     GroupCall group;
+    if (call_.operation == Operation::send) nccl::send(group, call_.input, call_.bytes(), other, place_.comm, place_.stream);
+    else nccl::receive(group, call_.output, call_.bytes(), other, place_.comm, place_.stream);
+    group.end();
+  }
+
+  /// Messages to and from every rank.
+  void messages() const {
+    if (call_.operation != Operation::all_to_all_v && call_.count == 0) return;
+    const auto element = size_of(call_.type);
+    GroupCall group;
+    for_each_partner([&](int rank, const Piece& out, const Piece& in) {
+      if (rank == place_.rank) return copy(output(in.begin), input(out.begin), std::min(out.count, in.count));
+      if (out.count != 0) nccl::send(group, input(out.begin), out.count * element, rank, place_.comm, place_.stream);
+      if (in.count != 0) nccl::receive(group, output(in.begin), in.count * element, rank, place_.comm, place_.stream);
+    });
+    group.end();
+  }
+  /// f(rank, piece for it, piece from it) for every rank; in a gather only the root receives, in a scatter only the root sends.
+  template <class F>
+  void for_each_partner(F&& f) const {
+    const int me = place_.rank;
+    const bool to_root = call_.operation == Operation::gather, from_root = call_.operation == Operation::scatter,
+               by_counts = call_.operation == Operation::all_to_all_v;
     std::size_t sent = 0, received = 0;
     for (int q = 0; q < place_.size; ++q) {
       const bool sending = to_root ? q == call_.root : !from_root || me == call_.root;
       const bool receiving = to_root ? me == call_.root : !from_root || q == call_.root;
-      const std::size_t out_count = !sending ? 0 : even ? call_.count : call_.send_counts[std::size_t(q)];
-      const std::size_t in_count = !receiving ? 0 : even ? call_.count : call_.receive_counts[std::size_t(q)];
-      const std::size_t from = to_root ? 0 : sent, to = from_root ? 0 : received;
-      if (q != me) {
-        if (out_count != 0) nccl::send(group, input(from), out_count * element, q, place_.comm, place_.stream);
-        if (in_count != 0) nccl::receive(group, output(to), in_count * element, q, place_.comm, place_.stream);
-      } else if (sending && receiving) {
-        copy(output(to), input(from), in_count);
-      }
-      sent += out_count;
-      received += in_count;
+      const Piece out{to_root ? 0 : sent, !sending ? 0 : by_counts ? call_.send_counts[std::size_t(q)] : call_.count};
+      const Piece in{from_root ? 0 : received, !receiving ? 0 : by_counts ? call_.receive_counts[std::size_t(q)] : call_.count};
+      f(q, out, in);
+      sent += out.count;
+      received += in.count;
     }
-    group.end();
   }
 
   const Call& call_;

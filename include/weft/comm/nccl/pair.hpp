@@ -111,8 +111,7 @@ class Pair {
   }
   void connect(const ncclUniqueId& id) {
     comm_ = process_.adopt();
-    ncclConfig_t config = not_blocking();
-    check(ncclCommInitRankConfig(comm_->address(), 2, id, leads() ? 0 : 1, &config), "ncclCommInitRankConfig");
+    comm_->connect(2, id, leads() ? 0 : 1);
   }
   void go(std::shared_ptr<Running> running) {
     running->comm = comm_;

@@ -22,6 +22,7 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/comm/flight_recorder.hpp>
+#include <weft/comm/nccl/failure.hpp>
 #include <weft/comm/nccl/running.hpp>
 #include <weft/comm/stop.hpp>
 #include <weft/core/text.hpp>
@@ -69,7 +70,7 @@ class Process final : public gpu::SharedWork {
   void look_around() { (void)alarm_.test(); }
 
   std::shared_ptr<Comm> adopt() {
-    comms_.push_back(std::make_shared<Comm>());
+    comms_.push_back(std::make_shared<Comm>(options_.device));
     return comms_.back();
   }
   void retire(const std::shared_ptr<Comm>& comm) {
@@ -88,29 +89,20 @@ class Process final : public gpu::SharedWork {
 
   /// Launches the operations of a lane that are ready.
   void advance(Lane& lane);
+  /// Puts an operation into the graph that its stream is recorded into. Throws UsageError if it cannot become part of one.
+  void record(const std::shared_ptr<Running>& running);
+  /// Watches what `stream` holds, a launch of a graph with operations that were recorded here.
+  void watch(cudaStream_t stream);
   /// Checks the launched operations.
   void look();
   /// An operation on the GPU, or null. What waits in a lane is not there yet.
   std::shared_ptr<Running> launched() const { return flying_.empty() ? collectives.issuing() : flying_.front(); }
   bool idle() const { return collectives.waiting.empty(); }
 
-  /// The reason why communication ended; every later operation throws it.
-  struct Failure {
-    bool late = false;
-    std::string axis, operation, text;
-    std::uint64_t sequence = 0;
-    bool interrupted = false;
-  };
+  /// Throws the reason why communication ended, once; later the fact that it has.
   [[noreturn]] WEFT_COLD void refuse(const Running& running) {
-    const Failure found = *failure_;
-    if (std::exchange(told_, true))
-      throw AbortedError(rank(), running.axis, describe(running.call), running.sequence,
-                         "NCCL's communicators were aborted: " + found.text);
-    if (found.interrupted)
-      throw_error<InterruptedError>(
-          {"rank ", rank(), ", axis ", found.axis, ", ", found.operation, " #", found.sequence, ": ", found.text});
-    if (found.late) throw TimeoutError(rank(), found.axis, found.operation, found.sequence, found.text);
-    throw CommunicationError(rank(), found.axis, found.operation, found.sequence, found.text);
+    if (std::exchange(told_, true)) failure_->throw_again(rank(), running);
+    failure_->throw_first(rank());
   }
   bool failed() const { return failure_.has_value(); }
   /// Aborts every communicator, so that no kernel waits any more and buffers are free; the first reason is kept.
@@ -154,12 +146,14 @@ class Process final : public gpu::SharedWork {
   }
 
  private:
-  /// One group: an abort waits for the kernels of its GPU, and those of communicators that are not aborted yet would never end.
+  /// In groups: an abort waits for the kernels of its GPU, and those of communicators that are not aborted yet would never end.
   void abort_all() noexcept {
-    report(ncclGroupStart(), "ncclGroupStart");
-    for (const auto* list : {&comms_, &retired_})
-      for (const auto& comm : *list) comm->abort();
-    if (const ncclResult_t code = ncclGroupEnd(); code != ncclInProgress) report(code, "ncclGroupEnd");
+    for (const auto half : {&Comm::stop, &Comm::bury}) {
+      report(ncclGroupStart(), "ncclGroupStart");
+      for (const auto* list : {&comms_, &retired_})
+        for (const auto& comm : *list) (*comm.*half)();
+      report(ncclGroupEnd(), "ncclGroupEnd");
+    }
   }
   bool ready(const Running& running) {
     if (!running.comm) return true;
@@ -173,24 +167,16 @@ class Process final : public gpu::SharedWork {
     if (state == ncclRemoteError) fail<AbortedError>(running, text);
     fail(running, text);
   }
-  WEFT_COLD std::string broken_text(const Running& running, ncclResult_t state) const {
-    const char* last = ncclGetLastError(running.comm->get());
-    return weft::detail::joined(
-        {"NCCL failed: ", ncclGetErrorString(state), last == nullptr || *last == '\0' ? "" : ": ", last == nullptr ? "" : last});
-  }
   WEFT_COLD std::string late_text(const Running& running) const {
-    const char* stage = running.stage == Running::Stage::flying    ? "launched, and other ranks did not come"
-                        : running.stage == Running::Stage::issuing ? "NCCL connects to other ranks"
-                        : running.stage == Running::Stage::checking
-                            ? "other ranks have not said what they call"
-                            : "not launched, it waits for the other side or for earlier operations";
-    return weft::detail::joined({"waited longer than the deadline of ", std::to_string(options_.deadline.count()), " s (", stage,
-                                 frees ? ", while this rank gives memory back, for which its GPU must be idle" : "",
-                                 "); last operations: ", recorder->text()});
+    return weft::detail::joined({nccl::late_text(running, options_.deadline, frees), "; last operations: ", recorder->text()});
   }
-  void launch(const Running& running, cudaStream_t stream) const;
+  static void launch(const std::shared_ptr<Running>& running, cudaStream_t stream);
   static bool checked(Process& process, Running& running);
   void guard();
+
+  /// Of Running::work. NCCL's queue of work for a GPU is finite (1 MiB), and a call waits for room in it until kernels end, where
+  /// no deadline reaches it. This much fits.
+  static constexpr std::size_t most_work = 4096;
 
   Options options_;
   std::optional<Communicator> host_;
@@ -198,29 +184,23 @@ class Process final : public gpu::SharedWork {
   Request alarm_;  // a message that the previous rank sends at its end
   std::vector<std::shared_ptr<Comm>> comms_, retired_;
   std::vector<std::shared_ptr<Running>> flying_;
+  std::size_t work_ = 0;  // of those in flight
   std::vector<CudaEvent> spare_;
+  std::shared_ptr<Running> last_recorded_;  // names a graph that is launched
   std::optional<Failure> failure_;
   bool told_ = false, stop_ = false;
   std::condition_variable changed_;
   std::thread watchdog_;
 };
 
-inline void Process::launch(const Running& running, cudaStream_t stream) const {
-  const Call& call = running.call;
-  if (!is_point_to_point(call.operation))
-    return Launch(call, {running.comm ? running.comm->get() : nullptr, running.rank, running.size, stream}).run();
-  if (call.bytes() == 0) return;
-  if (!running.comm) {  // a message of a rank to itself: the receive copies
-    if (call.operation == Operation::recv)
-      cuda_check(cudaMemcpyAsync(call.output, running.own_message, call.bytes(), cudaMemcpyDeviceToDevice, stream),
-                 "cudaMemcpyAsync");
-    return;
-  }
-  GroupCall group;
-  if (call.operation == Operation::send)
-    nccl::send(group, call.input, call.bytes(), 1 - running.rank, running.comm->get(), stream);
-  else nccl::receive(group, call.output, call.bytes(), 1 - running.rank, running.comm->get(), stream);
-  group.end();
+inline void Process::launch(const std::shared_ptr<Running>& running, cudaStream_t stream) {
+  const Call& call = running->call;
+  if (running->comm)
+    return running->comm->call(Launch(call, {running->comm->get(), running->rank, running->size, stream}), running);
+  if (!is_point_to_point(call.operation)) return Launch(call, {nullptr, running->rank, running->size, stream}).run();
+  if (call.operation == Operation::recv && call.bytes() != 0)  // a message of a rank to itself: the receive copies
+    cuda_check(cudaMemcpyAsync(call.output, running->own_message, call.bytes(), cudaMemcpyDeviceToDevice, stream),
+               "cudaMemcpyAsync");
 }
 
 /// True if all ranks made the same call. Throws MismatchError that names two ranks if not.
@@ -249,9 +229,10 @@ inline void Process::advance(Lane& lane) {
         running.stage = queued;
       }
       if (running.stage == queued) {
+        if (work_ + running.work() > most_work && !flying_.empty()) return false;
         if (!ready(running)) return false;  // the communicator is still being made
         if (running.before) running.before->hold_back(lane.stream.get());
-        launch(running, lane.stream.get());
+        launch(head, lane.stream.get());
         running.stage = issuing;
       }
       if (!ready(running)) return false;  // ranks connect at their first operation
@@ -264,7 +245,47 @@ inline void Process::advance(Lane& lane) {
     if (!launched) return;
     lane.waiting.pop_front();
     flying_.push_back(head);
+    work_ += running.work();
   }
+}
+
+inline void Process::record(const std::shared_ptr<Running>& running) {
+  const auto refuse_to = [&](const char* why) {
+    throw_error<UsageError>(
+        {"rank ", rank(), ", axis ", running->axis, ", ", describe(running->call), ": cannot be recorded into a graph: ", why});
+  };
+  if (is_point_to_point(running->call.operation))
+    refuse_to("the two ranks of a message agree on its order in each step, over the host");
+  for (const auto& earlier : flying_)
+    if (earlier->on_stream)
+      refuse_to("an earlier operation was not waited for, and launches of the graph would not come after it");
+  if (!idle()) refuse_to("earlier operations are not launched yet");
+  const Launch call(running->call,
+                    {running->comm ? running->comm->get() : nullptr, running->rank, running->size, collectives.stream.get()});
+  if (running->comm && !running->comm->connected(call))
+    refuse_to("it is the first of its kind, and ranks connect: run the step before it is recorded");
+  guarded(*running, [&] {
+    running->before->hold_back(collectives.stream.get());
+    call.run();
+    running->after.emplace().record(collectives.stream.get());
+  });
+  running->stage = Running::Stage::complete;  // nothing of it is left for the host, which may query no event of a recording
+  recorder->complete(running->number);
+  last_recorded_ = running;
+}
+
+inline void Process::watch(cudaStream_t stream) {
+  if (!last_recorded_) return;
+  const Running& last = *last_recorded_;
+  auto launch = std::make_shared<Running>(last.call, last.axis, last.rank, last.size, last.sequence, last.number);
+  guarded(*launch, [&] {
+    launch->after = event();
+    launch->after->record(stream);
+  });
+  launch->stage = Running::Stage::flying;
+  launch->since = Clock::now();
+  flying_.push_back(std::move(launch));
+  watch();
 }
 
 inline void Process::look() {
@@ -272,6 +293,7 @@ inline void Process::look() {
     const bool done = guarded(*running, [&] { return running->after->done(); });
     if (done) {
       running->stage = Running::Stage::complete;
+      work_ -= running->work();
       recorder->complete(running->number);
       for (auto* used : {&running->before, &running->after})
         if (*used) {

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -134,21 +135,12 @@ inline Communicator over(const Communicator& host, const Options& options = {}) 
       ::setenv("NCCL_HOSTID", weft::detail::joined({"weft-", long(card.host & 0xffffff), "-", host.rank()}).c_str(), 0);
   }
   cuda_check(cudaSetDevice(device), "cudaSetDevice");
+  // A call that is recorded into a graph would exchange its buffers' addresses with other ranks, and so wait for them.
+  static std::once_flag once;
+  std::call_once(once, [] { ::setenv("NCCL_GRAPH_REGISTER", "0", 0); });
 
-  // Found before NCCL waits for anyone: whether rank 0 has an id.
-  struct {
-    char problem[200] = {};
-    ncclUniqueId id = {};
-  } start;
-  if (host.rank() == 0 && size > 1) {
-    try {
-      check(ncclGetUniqueId(&start.id), "ncclGetUniqueId");
-    } catch (const Error& error) {
-      words_of(error).copy(start.problem, sizeof start.problem - 1);
-    }
-  }
-  mine.broadcast(std::span(reinterpret_cast<std::uint8_t*>(&start), sizeof start), 0);
-  if (start.problem[0] != '\0') throw_error<Error>({"nccl: rank 0: ", start.problem});
+  // Before NCCL waits for anyone.
+  const ncclUniqueId id = size > 1 ? shared_id(mine) : ncclUniqueId{};
 
   auto process = std::make_shared<Process>(Process::Options{host.rank(), device, options.deadline, options.fingerprints});
   if (FlightRecorder* recorder = host.group()->flight().recorder) process->recorder = recorder;
@@ -157,8 +149,7 @@ inline Communicator over(const Communicator& host, const Options& options = {}) 
     const Running meeting({.operation = Operation::split}, host.axis(), host.rank(), host.size(), 0, 0);
     comm = process->adopt();
     process->guarded(meeting, [&] {
-      ncclConfig_t config = not_blocking();
-      check(ncclCommInitRankConfig(comm->address(), host.size(), start.id, host.rank(), &config), "ncclCommInitRankConfig");
+      comm->connect(host.size(), id, host.rank());
       const auto began = Clock::now(), end = began + std::chrono::duration_cast<Clock::duration>(options.patience);
       for (ncclResult_t state = comm->state(); state != ncclSuccess; state = comm->state()) {
         if (state != ncclInProgress) check(state, "ncclCommInitRankConfig", comm->get());

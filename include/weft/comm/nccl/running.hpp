@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// An NCCL communicator, an operation on it from start to end, and the queue of operations that follow each other.
+// An operation on a communicator from start to end, and the queue of operations that follow each other.
 
 #include <array>
 #include <chrono>
@@ -15,56 +15,11 @@
 #include <vector>
 
 #include <weft/comm/group.hpp>
-#include <weft/comm/nccl/launch.hpp>
+#include <weft/comm/nccl/comm.hpp>
 
 namespace weft::comm::nccl {
 
 using Clock = std::chrono::steady_clock;
-
-/// An NCCL communicator. The process ends it by `retire` or `abort`; otherwise the destructor aborts it.
-class Comm {
- public:
-  Comm() = default;
-  Comm(const Comm&) = delete;
-  Comm& operator=(const Comm&) = delete;
-  ~Comm() { abort(); }
-
-  ncclComm_t get() const { return comm_; }
-  ncclComm_t* address() { return &comm_; }
-  /// ncclInProgress until the last call is done, then ncclSuccess or the error.
-  ncclResult_t state() const {
-    ncclResult_t state = ncclSuccess;
-    check(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_);
-    return state;
-  }
-  void abort() noexcept {
-    if (comm_ != nullptr) report(ncclCommAbort(std::exchange(comm_, nullptr)), "ncclCommAbort");
-  }
-  /// Begins to close it; true once it is closed. Never waits.
-  bool retire() noexcept {
-    if (comm_ == nullptr) return true;
-    ncclResult_t state = ncclSuccess;
-    if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess || (state != ncclSuccess && state != ncclInProgress)) {
-      abort();
-      return true;
-    }
-    if (state == ncclInProgress) return false;
-    if (!std::exchange(finalized_, true)) {
-      if (const ncclResult_t code = ncclCommFinalize(comm_); code != ncclSuccess && code != ncclInProgress) {
-        report(code, "ncclCommFinalize");
-        abort();
-        return true;
-      }
-      return retire();
-    }
-    report(ncclCommDestroy(std::exchange(comm_, nullptr)), "ncclCommDestroy");
-    return true;
-  }
-
- private:
-  ncclComm_t comm_ = nullptr;
-  bool finalized_ = false;
-};
 
 /// An operation from start to end.
 struct Running {
@@ -84,6 +39,10 @@ struct Running {
   ~Running() {
     if (check) check->abandon();
   }
+
+  /// Entries of NCCL's queue of work that it may take, of 128 bytes: one operation in several channels, or a message to and from
+  /// every rank.
+  std::size_t work() const { return comm ? 8 + 2 * std::size_t(size) : 0; }
 
   Call call;
   std::string axis;
@@ -105,7 +64,7 @@ struct Running {
 
 /// Operations that follow each other on one stream.
 struct Lane {
-  CudaStream stream;
+  CudaStream stream = CudaStream::of_highest_priority();
   std::deque<std::shared_ptr<Running>> waiting;  ///< not launched yet, in order
   /// The operation that NCCL is launching, or null.
   std::shared_ptr<Running> issuing() const {

@@ -118,10 +118,29 @@ class CudaEvent {
   cudaEvent_t event_ = nullptr;
 };
 
+namespace gpu {
+/// True if work given to `stream` now is recorded into a graph instead of executed.
+inline bool is_recorded(cudaStream_t stream) {
+  if (stream == nullptr) return false;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cuda_check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
+}  // namespace gpu
+
 /// A CUDA stream that waits for no other.
 class CudaStream {
  public:
   CudaStream() { cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
+  /// A stream whose blocks the GPU places before those of other streams as soon as some multiprocessors are free. For short work
+  /// that others wait for, such as communication: behind a large kernel of ordinary priority it would begin when that one ends.
+  static CudaStream of_highest_priority() {
+    int least = 0, greatest = 0;
+    cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    cudaStream_t stream = nullptr;
+    cuda_check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest), "cudaStreamCreateWithPriority");
+    return CudaStream(stream);
+  }
   CudaStream(CudaStream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
   CudaStream& operator=(CudaStream&& other) noexcept {
     std::swap(stream_, other.stream_);
@@ -135,6 +154,8 @@ class CudaStream {
   void wait() const { cuda_check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
  private:
+  explicit CudaStream(cudaStream_t stream) : stream_(stream) {}
+
   cudaStream_t stream_ = nullptr;
 };
 

@@ -33,13 +33,6 @@ class Moment {
 };
 }  // namespace detail
 
-/// True while the stream's work is recorded for a graph: nothing can be timed then.
-inline bool is_recorded(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  cuda_check(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
-  return status != cudaStreamCaptureStatusNone;
-}
-
 /// The one of `count` ways whose three runs in a row take the shortest time; 0 if there is one way, or all fail. run(i) gives the
 /// work of way i to the stream, or returns false; each way runs once before it is timed. Waits for the stream. Times are noise:
 /// two calls may differ.

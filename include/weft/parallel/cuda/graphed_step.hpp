@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A training step of a model on one GPU as a CUDA graph. Forward and backward of all micro-batches are recorded in the third step
-// with a shape and launched as one from then on, which saves the launches of single kernels if a model is small. Everything that
-// waits for the GPU stays outside: a step's tokens are copied in before the graph, its losses are read after it, and the
-// optimizer follows as usual.
+// A training step of a model as a CUDA graph on each GPU. Forward and backward of all micro-batches, and NCCL's sums between
+// ranks, are recorded in the third step with a shape and launched as one from then on, which saves the launches of single kernels
+// if a model is small. Everything that waits for the GPU stays outside: a step's tokens are copied in before the graph, its
+// losses are read after it, and the optimizer follows as usual.
 //
-//   SingleDevice<models::Gpt> model(world.device(), config);
+//   DataParallel<models::Gpt> model(mesh, config);   // or SingleDevice<models::Gpt> model(world.device(), config)
 //   gpu::GraphedStep train_step(model);
 //   optim::AdamW optimizer(model);
 //   for (auto&& batch : batches) {
@@ -22,6 +22,7 @@
 #include <vector>
 
 #include <weft/layer/batch.hpp>
+#include <weft/parallel/same_inputs.hpp>
 #include <weft/parallel/single_device.hpp>
 #include <weft/tensor/transfer.hpp>
 #ifdef KOKKOS_ENABLE_CUDA
@@ -52,26 +53,47 @@ struct Recorder<Kokkos::Cuda> {
   StepGraph graph;
 };
 #endif
+
+template <class Model>
+consteval bool can_be_recorded() {
+  if constexpr (weft::is_wrapper<Model>)
+    return !Model::uses(pp{}) && !Model::uses(cp{}) && !Model::uses(ep{}) && !Model::shards_parameters;
+  else return true;
+}
+template <class Model>
+inline constexpr bool recordable = can_be_recorded<Model>();
 }  // namespace detail
 
 /// Steps of `model`, which must outlive this object. Memory: the memory that a step takes beside parameters and gradients belongs
 /// to this object, stays allocated, and is not in arena().use(). Numerics: the same kernels on the same values as
 /// model.train_step, so the same bits.
 ///
-/// Not for several ranks (the host watches and orders their collectives), mixtures of experts (the host learns how many rows each
-/// expert gets), dropout (masks differ from step to step, and a graph repeats the numbers that it was recorded with), layers that
-/// keep numbers on the host from step to step (make_step_buffer), reproducible runs and runs that record a timeline. The first
-/// two do not compile, the others throw UsageError. In a recorded step the values that the host knows of its loss
-/// (Environment::loss_gradient, auxiliary_gradient) are NaN. A user's layers must not wait for the GPU, or CudaError says that
-/// the step cannot become a graph.
-template <class M>
+/// Over several ranks: with DataParallel and TensorParallel, whose sums follow each other on a stream. Not with pipelines,
+/// context parallelism (ranks agree on the order of messages over the host) and FullyShardedDataParallel (which gathers ahead as
+/// earlier steps went). Collective; a rank that does not launch its graph is found at the deadline.
+///
+/// Not for mixtures of experts (the host learns how many rows each expert gets), communication hooks (host code beside the sums),
+/// dropout (masks differ from step to step, and a graph repeats the numbers that it was recorded with), layers that
+/// keep numbers on the host from step to step (make_step_buffer), reproducible runs and runs that record a timeline. Other
+/// wrappers and mixtures do not compile, the others throw UsageError. In a recorded step the values that the host knows of its
+/// loss (Environment::loss_gradient, auxiliary_gradient) are NaN. A user's layers must not wait for the GPU, or CudaError says
+/// that the step cannot become a graph.
+template <class Model>
 class GraphedStep {
+  using M = typename Model::model_type;
+  static constexpr bool wrapped = weft::is_wrapper<Model>;
   static_assert(
       !requires(const typename M::Config& config) { M::experts(config); },
       "weft: GraphedStep: a mixture of experts cannot be recorded: how many rows each expert gets is known in the step only; use "
       "model.train_step");
-  using Model = SingleDevice<M>;
-  using Ctx = decltype(std::declval<const Model&>().here());
+  static_assert(
+      detail::recordable<Model>,
+      "weft: GraphedStep: only DataParallel and TensorParallel of a model, or SingleDevice, can be recorded: messages of "
+      "pipelines and rings, and parameters that are gathered ahead, are ordered by the host; use model.train_step");
+  struct ContextOf {
+    auto operator()(const auto& context, auto&) const { return context; }
+  };
+  using Ctx = decltype(std::declval<Model&>().enter(std::declval<Model&>().here(), ContextOf{}));
   static_assert(weft::detail::ModelRecipe<M> && std::is_same_v<weft::detail::batch_of_t<M>, TokenBatch>,
                 "weft: GraphedStep: only a recipe (Front, Block, Back) on tokens can be recorded; use model.train_step");
   using Run = weft::detail::ModelRun<M, Ctx>;
@@ -80,28 +102,37 @@ class GraphedStep {
  public:
   explicit GraphedStep(Model& model) : model_(&model) {
     const auto refuse = [](const char* what) { throw_error<UsageError>({"GraphedStep: ", what, "; use model.train_step"}); };
-    if constexpr (requires { model.stages_.config().dropout; })
-      if (model.stages_.config().dropout > 0)
+    if constexpr (requires { model.stages().config().dropout; })
+      if (model.stages().config().dropout > 0)
         refuse("dropout draws another mask in each step, and a recorded step would repeat its own");
     if (model.options().numerics.reproducible)
       refuse("a reproducible run (ModelOptions::numerics.reproducible) adds up micro-batches on the host's word");
     if (model.options().numerics.trace_nonfinite)
       refuse("a step that looks for what is not finite (ModelOptions::numerics.trace_nonfinite) waits for the device");
-    if (!model.stages_.buffers().empty())
+    if (!model.stages().buffers().empty())
       refuse(
           "a layer keeps numbers of each step on the host (make_step_buffer), as routers of experts do, and a recorded step has "
           "none");
+    if (model.options().data.hook || model.options().numerics.reduce.narrow())
+      refuse("a communication hook (ModelOptions::data.hook, numerics.reduce) is host code beside the sums of each step");
     if (model.options().pipeline.timeline)
       refuse("a step that is recorded as a whole has no actions to time (ModelOptions::pipeline.timeline)");
   }
   GraphedStep(const GraphedStep&) = delete;
   GraphedStep& operator=(const GraphedStep&) = delete;
 
-  /// Runs a step as SingleDevice::train_step does. A batch of another shape starts anew, with two steps without a graph.
+  /// Runs a step as the model's train_step does. A batch of another shape starts anew, with two steps without a graph.
   double operator()(const Batch& batch) {
-    if (model_->loss_scale_) model_->loss_scale_->apply();
-    const auto context = model_->here();
-    auto& stages = model_->stages_;
+    if (model_->loss_scale()) model_->loss_scale()->apply();
+    return model_->enter(model_->here(), [&](const auto& bound, auto& stages) {
+      auto context = bound;
+      if constexpr (wrapped) context.engine.longest = weft::detail::require_batches(context, batch, true);
+      return step(context, stages, batch);
+    });
+  }
+
+ private:
+  double step(const Ctx& context, auto& stages, const Batch& batch) {
     const schedule::Table& table = stages.table(context, batch);
     const double count = stages.count_targets(context, batch).counted;
     std::vector<std::uint64_t> key{batch.sequences, batch.length, batch.micro_batches, batch.first_sequence,
@@ -114,16 +145,18 @@ class GraphedStep {
     copy_from_host(inputs_.held.targets, std::span<const std::int32_t>(batch.targets));
     if (!batch.documents.empty()) copy_from_host(inputs_.documents, std::span<const std::int32_t>(batch.documents));
     copy_from_host(inputs_.seed, std::span<const double>(&seed, 1));
+    stages.accumulator()->begin(weft::detail::share_of(batch), context.engine.hooks, context.rank(dp{}), context.size(dp{}));
     recorder_.run(model_->device().exec(), key_, [&] {
       const Lent lent{model_->device().arena(), memory_};
       stages.for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
       run_->executor.run({});
       stages.finish_gradients(context);
     });
+    model_->communicator().watch(model_->device().exec());
+    stages.agree_on_gradients(context);
     return stages.template total_loss<Ctx>(context, run_->executor.losses()) / count;
   }
 
- private:
   // Nobody else is given the step's memory, whether it is in use or not, because the graph writes there each time.
   struct Lent {
     Memory &own, &step;
@@ -143,7 +176,7 @@ class GraphedStep {
     if (!batch.documents.empty()) inputs_.documents = decltype(inputs_.documents)(context.device(), {batch.documents.size()});
     // A layer that read a number of this step from the environment would repeat it in all later steps.
     constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
-    run_ = std::make_unique<Run>(context, model_->stages_.chunks(), table, shape_, *model_->stages_.accumulator(),
+    run_ = std::make_unique<Run>(context, model_->stages().chunks(), table, shape_, *model_->stages().accumulator(),
                                  weft::detail::TrainingInputs{.loss_gradient = unknown, .auxiliary_gradient = unknown});
     run_->inputs.take(inputs_.held);
     run_->executor.take(inputs_.seed, inputs_.documents);
