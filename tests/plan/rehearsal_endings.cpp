@@ -198,7 +198,7 @@ TEST_CASE("tables show the last step's work, JSON that of the program, too") {
   const Rehearsal one = rehearse({.rank = 4, .ranks = 8}, program(1)), four = rehearse({.rank = 4, .ranks = 8}, program(4));
   CHECK(four.last_step.product_flops == one.last_step.product_flops);
   CHECK(four.product_flops == one.product_flops + 3 * one.last_step.product_flops);  // each with one evaluation
-  CHECK(four.last_step.of("pp", "recv").calls == 4);  // of each micro-batch what it is, and it
+  CHECK(four.last_step.of("pp", "recv").calls == 4);                                 // of each micro-batch what it is, and it
   CHECK(four.last_step.of("pp", "send").calls == 4);
   CHECK(four.last_step.of("optimizer").launches > 0);
   CHECK(four.last_step.launches < four.launches / 4);
