@@ -244,9 +244,9 @@ TEST_CASE("the machine may be an argument, and JSON has its estimate") {
   CHECK(json["estimate"]["machine"] == "a100");
   CHECK(json["estimate"]["seconds"].get<double>() > 0);
   double kinds = 0;
-  const nlohmann::json& stage = json["estimate"]["stages"][0];
-  for (const auto& [kind, seconds] : stage["kernels"].items()) kinds += seconds.get<double>();
-  CHECK(stage["kernels"]["norm"].get<double>() > 0);
+  const nlohmann::json &stage = json["estimate"]["stages"][0], &by_kind = json["estimate"]["kernels"][0];
+  for (const auto& [kind, seconds] : by_kind.items()) kinds += seconds.get<double>();
+  CHECK(by_kind["norm"].get<double>() > 0);
   CHECK(kinds <= stage["other kernels"].get<double>() * (1 + 1e-12));
   CHECK(kinds > 0.5 * stage["other kernels"].get<double>());  // what is left are copies
   CHECK(with("--machine=").code == 2);

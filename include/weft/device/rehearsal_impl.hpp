@@ -54,7 +54,7 @@ WEFT_COLD WEFT_INLINE void Rehearsal::before_step(std::size_t rows) {
                              "WEFT_REHEARSE_STEPS=3 ends the program after three steps, or end the loop where "
                              "world.communicator().rehearsed() is true"});
   ++runs_;
-  if (!in_step_) before_step_ = *this;
+  if (!in_step_) before_step_ = static_cast<const RehearsedWork&>(*this);
   in_step_ = true;
   if (!trace) return;
   trace->begin_step();

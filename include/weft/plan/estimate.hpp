@@ -50,7 +50,7 @@ Estimate estimate(RehearsedStages of, const Machine& machine, const std::functio
 
 /// For people: the step, its speed, and where each stage's time goes.
 std::string table_of(const Estimate& step);
-/// One JSON object of the same: seconds of each stage by part, and those of the other kernels by kind.
+/// One JSON object of the same: seconds by part, of each stage in "stages", and the other kernels by kind in "kernels".
 std::string json_of(const Estimate& step);
 
 namespace detail {

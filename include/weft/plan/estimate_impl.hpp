@@ -211,21 +211,21 @@ WEFT_COLD WEFT_INLINE std::string json_of(const Estimate& step) {
       step.share_of_peak());
   std::string text = line;
   const std::vector<detail::Part> parts = detail::parts_of(step);
-  for (const StageTimes& stage : step.replayed.stages) {
-    const auto add = [&](bool of_kernels) {
+  const auto add = [&](bool of_kernels) {
+    for (const StageTimes& stage : step.replayed.stages) {
+      text += &stage == step.replayed.stages.data() ? "{" : ", {";
       for (const detail::Part& part : parts) {
         if (part.of_kernels != of_kernels) continue;
         std::snprintf(line, sizeof line, "%s\"%.60s\": %.17g", text.ends_with('{') ? "" : ", ", plain(part.name).c_str(),
                       part.seconds(stage));
         text += line;
       }
-    };
-    text += &stage == step.replayed.stages.data() ? "{" : ", {";
-    add(false);
-    text += ", \"kernels\": {";
-    add(true);
-    text += "}}";
-  }
+      text += '}';
+    }
+  };
+  add(false);
+  text += "], \"kernels\": [";
+  add(true);
   return text + "]}";
 }
 
