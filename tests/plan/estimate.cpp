@@ -239,9 +239,9 @@ void compare_with_real(const RealCase& c) {
   });
   REQUIRE(code == 0);
   const plan::Estimate step = plan::estimate({.ranks = c.ranks}, here, [&](World& world) { program(world, 3, [](double) {}); });
-  MESSAGE("layers " << c.layers << " width " << c.width << (sizeof(Scalar) == 2 ? " bf16" : "") << " ranks " << c.ranks << " tp "
-                    << c.tp << " pp " << c.pp << " zero " << c.zero << ": " << 1e3 * real << " ms real, " << 1e3 * step.seconds
-                    << " ms estimated, " << 100 * (step.seconds / real - 1) << " %\n"
+  MESSAGE("layers " << c.layers << " width " << c.width << std::string(sizeof(Scalar) == 2 ? " bf16" : "") << " ranks " << c.ranks
+                    << " tp " << c.tp << " pp " << c.pp << " zero " << c.zero << ": " << 1e3 * real << " ms real, "
+                    << 1e3 * step.seconds << " ms estimated, " << 100 * (step.seconds / real - 1) << " %\n"
                     << plan::table_of(step));
   CHECK(step.seconds < 2 * real);
   CHECK(step.seconds > real / 2);
