@@ -13,12 +13,13 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
+#include <weft/core/text.hpp>
 
 namespace weft::detail {
 
 /// [ranks.size()] lists, in the order of the ranks. Collective: the lengths first, then the elements, if there are any.
 template <class T>
-std::vector<std::vector<T>> gather_lists(const Communicator& ranks, std::span<const T> mine) {
+WEFT_COLD std::vector<std::vector<T>> gather_lists(const Communicator& ranks, std::span<const T> mine) {
   if (ranks.size() == 1) return {std::vector<T>(mine.begin(), mine.end())};
   const std::uint64_t length = mine.size();
   std::vector<std::uint64_t> lengths(std::size_t(ranks.size()));

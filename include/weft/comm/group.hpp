@@ -56,12 +56,10 @@ class Group {
   /// The group of all ranks that give the same color, ordered by key, then by rank in this group. Collective.
   virtual std::shared_ptr<Group> split(int color, int key, std::string axis) = 0;
   /// The same if the caller knows this rank's place in the new group. A rehearsal has no other ranks to ask.
-  virtual std::shared_ptr<Group> split_placed(int color, int key, std::string axis, const SplitPlace& place);
+  virtual std::shared_ptr<Group> split_placed(int color, int key, std::string axis, const SplitPlace&) {
+    return split(color, key, std::move(axis));
+  }
 };
-
-inline std::shared_ptr<Group> Group::split_placed(int color, int key, std::string axis, const SplitPlace&) {
-  return split(color, key, std::move(axis));
-}
 
 /// A backend: a type with a name, a table of traits, a test of the environment (did its launcher start this program?), and a
 /// Session, which owns the library for the life of the program.

@@ -37,11 +37,12 @@ class RehearsedGroup final : public Group {
   bool rehearsed() const override { return true; }
   bool supports(Operation, DataType, MemoryKind) const override { return true; }
 
-  void execute(const Call& call) override;
-  std::unique_ptr<Pending> start(const Call& call) override;
+  // Inline already here: a class with a virtual function that is not gets its table in every object file.
+  WEFT_INLINE void execute(const Call& call) override;
+  WEFT_INLINE std::unique_ptr<Pending> start(const Call& call) override;
   /// Throws UsageError: who gives which color is not known.
-  std::shared_ptr<Group> split(int color, int key, std::string axis) override;
-  std::shared_ptr<Group> split_placed(int color, int key, std::string axis, const SplitPlace& place) override;
+  WEFT_INLINE std::shared_ptr<Group> split(int color, int key, std::string axis) override;
+  WEFT_INLINE std::shared_ptr<Group> split_placed(int color, int key, std::string axis, const SplitPlace& place) override;
 
  private:
   void answer(const Call& call) const;

@@ -90,7 +90,7 @@ WEFT_COLD WEFT_INLINE void RehearsedGroup::note(const Call& call) const {
   if (call.memory == MemoryKind::host && !is_point_to_point(call.operation)) answer(call);
 }
 
-WEFT_COLD WEFT_INLINE void RehearsedGroup::execute(const Call& call) {
+WEFT_INLINE void RehearsedGroup::execute(const Call& call) {
   note(call);
   using Kind = RehearsedTrace::Kind;
   if (notes_->trace)
@@ -99,7 +99,7 @@ WEFT_COLD WEFT_INLINE void RehearsedGroup::execute(const Call& call) {
                                                                         : Kind::call));
 }
 
-WEFT_COLD WEFT_INLINE std::unique_ptr<Pending> RehearsedGroup::start(const Call& call) {
+WEFT_INLINE std::unique_ptr<Pending> RehearsedGroup::start(const Call& call) {
   note(call);
   if (const auto& trace = notes_->trace; trace) {
     using Kind = RehearsedTrace::Kind;
@@ -114,14 +114,13 @@ WEFT_COLD WEFT_INLINE std::unique_ptr<Pending> RehearsedGroup::start(const Call&
   return std::make_unique<detail::LateAnswer>(*notes_);
 }
 
-WEFT_COLD WEFT_INLINE std::shared_ptr<Group> RehearsedGroup::split(int color, int, std::string axis) {
+WEFT_INLINE std::shared_ptr<Group> RehearsedGroup::split(int color, int, std::string axis) {
   throw_error<UsageError>({"a rehearsal cannot know which ranks of '", axis_, "' give color ", color, " to split(", color,
                            ", key, \"", axis, "\"): take an axis of a Mesh, or say this rank's place in it: split(color, key, \"",
                            axis, "\", {rank, size})"});
 }
 
-WEFT_COLD WEFT_INLINE std::shared_ptr<Group> RehearsedGroup::split_placed(int color, int, std::string axis,
-                                                                          const SplitPlace& place) {
+WEFT_INLINE std::shared_ptr<Group> RehearsedGroup::split_placed(int color, int, std::string axis, const SplitPlace& place) {
   std::uint64_t identity = identity_;  // what all ranks of the new group have said alike, and in the same order
   for (const std::uint64_t part :
        {std::uint64_t(color) + 1, std::uint64_t(std::hash<std::string>()(axis)), std::uint64_t(place.size)})

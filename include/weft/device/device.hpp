@@ -85,19 +85,15 @@ class RehearsedAside {
  public:
   WEFT_COLD explicit RehearsedAside(Device<Exec>& device) : device_(device), notes_(*device.rehearsal()) {
     arena_.rehearse();
-    device_.rehearsal()->trace = nullptr;
     device_.arena().exchange(arena_);
   }
-  WEFT_COLD ~RehearsedAside() {
-    device_.arena().exchange(arena_);
-    *device_.rehearsal() = std::move(notes_);
-  }
+  WEFT_COLD ~RehearsedAside() { device_.arena().exchange(arena_); }
   RehearsedAside(const RehearsedAside&) = delete;
   RehearsedAside& operator=(const RehearsedAside&) = delete;
 
  private:
   Device<Exec>& device_;
-  Rehearsal notes_;
+  NotesAside notes_;
   Arena<typename Exec::memory_space> arena_;
 };
 

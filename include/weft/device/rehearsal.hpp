@@ -166,6 +166,19 @@ namespace detail {
 /// Thrown through the program when it has taken the steps that a rehearsal wanted. No std::exception: programs do not catch it.
 struct RehearsalEnd {};
 
+/// While it lives, what is noted is beside the program, and no order is kept: afterwards the notes are as they were.
+class NotesAside {
+ public:
+  explicit NotesAside(Rehearsal& notes);
+  ~NotesAside();
+  NotesAside(const NotesAside&) = delete;
+  NotesAside& operator=(const NotesAside&) = delete;
+
+ private:
+  Rehearsal& notes_;
+  std::unique_ptr<Rehearsal> before_;
+};
+
 /// The memory of rehearsals: 64 TiB of addresses for this process, which no thread may read or write.
 struct RehearsedMemory {
   /// The next `bytes` bytes, or null if there are no more.

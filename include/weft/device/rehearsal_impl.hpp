@@ -130,6 +130,11 @@ WEFT_COLD WEFT_INLINE std::size_t Rehearsal::nodes_of(const Axis& axis) const {
 
 namespace weft::detail {
 
+WEFT_COLD WEFT_INLINE NotesAside::NotesAside(Rehearsal& notes) : notes_(notes), before_(std::make_unique<Rehearsal>(notes)) {
+  notes.trace = nullptr;
+}
+WEFT_COLD WEFT_INLINE NotesAside::~NotesAside() { notes_ = std::move(*before_); }
+
 /// The addresses, and how many of them are taken. The mapping has no pages, so it costs no memory.
 struct RehearsedAddresses {
   static constexpr std::size_t size = std::size_t(64) << 40;

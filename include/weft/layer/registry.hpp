@@ -60,8 +60,8 @@ class Registry {
 
  private:
   void note(const ParameterState& state);
-  static std::string both(const std::string& first, const std::string& second) {
-    return first == second ? first + ", twice" : first + " and " + second;
+  WEFT_COLD static std::string both(const std::string& first, const std::string& second) {
+    return first == second ? joined({first, ", twice"}) : joined({first, " and ", second});
   }
 
   struct Shared {

@@ -66,9 +66,9 @@ std::size_t product_of(std::string_view what, std::initializer_list<mesh_layout:
 /// Throws unless a % b = 0: "heads(6) % tp(4) != 0: why; tp can be 1, 2, 3 or 6".
 void divides(mesh_layout::RankAxis a, mesh_layout::RankAxis b, std::string_view why);
 
-inline std::string nearest_multiples(std::size_t value, std::size_t factor) {
+WEFT_COLD inline std::string nearest_multiples(std::size_t value, std::size_t factor) {
   const std::size_t below = value / factor * factor;
-  return (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(below + factor);
+  return below > 0 ? weft::detail::joined({below, " or ", below + factor}) : weft::detail::joined({factor});
 }
 
 }  // namespace detail

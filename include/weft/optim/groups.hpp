@@ -38,7 +38,7 @@ struct GroupedOptions {
   std::vector<double> ratios;
   std::vector<ParameterGroup> groups;
 
-  explicit GroupedOptions(const Options& own) : options{own}, ratios{1} {
+  WEFT_COLD explicit GroupedOptions(const Options& own) : options{own}, ratios{1} {
     if constexpr (requires { own.groups; }) groups = own.groups;
     for (const ParameterGroup& group : groups) {
       Options changed = own;

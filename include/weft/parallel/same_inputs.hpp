@@ -68,12 +68,12 @@ WEFT_COLD inline auto words_of(const ModelOptions& options) {
 
 // A field of a config: its value if it is an integer, else a hash; 0 if it cannot be hashed.
 template <class T>
-std::uint64_t word_of_field(const T& field) {
+WEFT_COLD void add_word_of(std::vector<std::uint64_t>& words, const T& field) {
   if constexpr (std::is_integral_v<T>) {
-    return static_cast<std::uint64_t>(field);
+    words.push_back(static_cast<std::uint64_t>(field));
   } else {
     std::uint64_t hash = 0;
-    return hash_value(hash, field) ? hash : 0;
+    words.push_back(hash_value(hash, field) ? hash : 0);
   }
 }
 
@@ -91,7 +91,7 @@ WEFT_COLD void require_same_construction(const Communicator& ranks, const ModelO
   std::uint64_t numbers = 0;  // a bit for each field that can be shown as a number
   for_each_field(config, [&]<class Field>(std::size_t i, const Field& field) {
     numbers |= std::uint64_t(std::is_integral_v<Field>) << i;
-    words.push_back(word_of_field(field));
+    add_word_of(words, field);
   });
   if (!same_on_all(ranks, words)) refuse_construction(ranks, words, named, numbers);
 }

@@ -49,33 +49,14 @@ WEFT_OUT_OF_LINE WEFT_INLINE void require_same_batch(std::span<const BatchAxis> 
   }
 }
 
-WEFT_OUT_OF_LINE WEFT_INLINE std::size_t require_shares(std::span<const BatchAxis> axes, const BatchShare& batch, bool tokens) {
+struct SampleShare {
+  std::uint64_t first, count, step;
+};
+
+/// Throws UsageError unless the shares, which are not in the order of the ranks, are contiguous in some other order.
+WEFT_COLD WEFT_INLINE void require_contiguous(const std::vector<SampleShare>& all, std::string_view axis, bool tokens) {
   const std::string_view sample = tokens ? "sequence" : "sample",
                          member = tokens ? "Batch::first_sequence" : "the batch's first_sample";
-  struct Share {
-    std::uint64_t first, count, step;
-  };
-  constexpr std::size_t facts = 4;
-  std::vector<std::uint64_t> words{batch.first, batch.samples, batch.step, batch.length};
-  std::string axis;  // names of all axes, the fastest first
-  for (const BatchAxis& one : axes) {
-    const std::vector<std::uint64_t> mine = words;
-    words.resize(mine.size() * std::size_t(one.ranks->size()));
-    one.ranks->all_gather(mine, words);
-    append_to(axis, {axis.empty() ? "" : "-", one.name});
-  }
-  std::vector<Share> all;
-  std::size_t longest = 0;
-  for (std::size_t i = 0; i < words.size(); i += facts) {
-    all.push_back({words[i], words[i + 1], words[i + 2]});
-    longest = std::max(longest, std::size_t(words[i + 3]));
-  }
-  if (!axes.empty() && axes.front().ranks->rehearsed()) return longest;  // all that is known of the others is this rank's share
-  // The common case: shares in the order of the ranks.
-  bool in_order = true;
-  for (std::size_t i = 0; i < all.size() && in_order; ++i)
-    in_order = all[i].step == all[0].step && all[i].count != 0 && (i == 0 || all[i].first == all[i - 1].first + all[i - 1].count);
-  if (in_order) return longest;
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i].step != all[0].step)
@@ -116,6 +97,31 @@ WEFT_OUT_OF_LINE WEFT_INLINE std::size_t require_shares(std::span<const BatchAxi
                                sample,
                                ", made for mesh.rank(dp{}) of mesh.size(dp{})"});
   }
+}
+
+WEFT_OUT_OF_LINE WEFT_INLINE std::size_t require_shares(std::span<const BatchAxis> axes, const BatchShare& batch, bool tokens) {
+  constexpr std::size_t facts = 4;
+  std::vector<std::uint64_t> words{batch.first, batch.samples, batch.step, batch.length};
+  std::string axis;  // names of all axes, the fastest first
+  for (const BatchAxis& one : axes) {
+    const std::vector<std::uint64_t> mine = words;
+    words.resize(mine.size() * std::size_t(one.ranks->size()));
+    one.ranks->all_gather(mine, words);
+    append_to(axis, {axis.empty() ? "" : "-", one.name});
+  }
+  std::vector<SampleShare> all;
+  std::size_t longest = 0;
+  for (std::size_t i = 0; i < words.size(); i += facts) {
+    all.push_back({words[i], words[i + 1], words[i + 2]});
+    longest = std::max(longest, std::size_t(words[i + 3]));
+  }
+  if (!axes.empty() && axes.front().ranks->rehearsed()) return longest;  // all that is known of the others is this rank's share
+  // The common case: shares in the order of the ranks.
+  bool in_order = true;
+  for (std::size_t i = 0; i < all.size() && in_order; ++i)
+    in_order = all[i].step == all[0].step && all[i].count != 0 && (i == 0 || all[i].first == all[i - 1].first + all[i - 1].count);
+  if (in_order) return longest;
+  require_contiguous(all, axis, tokens);
   return longest;
 }
 

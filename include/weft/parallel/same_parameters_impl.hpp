@@ -8,8 +8,8 @@
 
 namespace weft::detail {
 
-WEFT_INLINE void add_slots(std::vector<CopySlot>& slots, std::size_t i, const ParameterState& state, const CopyAxis& axis,
-                           std::size_t replicate) {
+WEFT_COLD WEFT_INLINE void add_slots(std::vector<CopySlot>& slots, std::size_t i, const ParameterState& state,
+                                     const CopyAxis& axis, std::size_t replicate) {
   constexpr unsigned of_experts = axis_bit<edp> | axis_bit<etp>;
   if (bool(axis.bit & of_experts) != bool(state.info().expert_data) || state.info().gradient_only) return;
   const bool kept = state.kept() != 0;

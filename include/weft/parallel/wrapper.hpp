@@ -63,7 +63,7 @@ requires requires { typename Policy::axes; }
 inline constexpr bool policy_uses<Policy, X> = Policy::axes::template has<X>;
 
 template <class Exec>
-StageSettings stage_settings(Device<Exec>& device, schedule::AnySchedule schedule, const ModelOptions& options) {
+WEFT_COLD StageSettings stage_settings(Device<Exec>& device, schedule::AnySchedule schedule, const ModelOptions& options) {
   const auto reproducible = options.numerics.reproducible.accumulator();
   std::shared_ptr<GradientAccumulator> accumulator =
       reproducible ? reproducible(device) : std::make_shared<PlainAccumulator<Exec>>(device);

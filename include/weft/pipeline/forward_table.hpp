@@ -5,7 +5,7 @@
 //
 //   const schedule::Table table = forward_table(schedule, ranks, micro_batches);
 
-#include <algorithm>
+#include <cstddef>
 
 #include <weft/core/text.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
@@ -18,11 +18,11 @@ WEFT_COLD inline schedule::Table forward_table(const schedule::AnySchedule& sche
   for (int rank = 0; rank < ranks; ++rank) {
     auto& order = table.orders.emplace_back();
     auto& stages = table.stage_of.emplace_back();
-    for (int chunk = 0; chunk < schedule.chunks(); ++chunk) {
-      stages.push_back(schedule.stage(rank, chunk, ranks));
-      for (int micro = 0; micro < micro_batches; ++micro) order.push_back({schedule::Op::F, chunk, micro});
-    }
-    std::stable_sort(order.begin(), order.end(), [&](const auto& a, const auto& b) { return stages[a.chunk] < stages[b.chunk]; });
+    for (int chunk = 0; chunk < table.chunks; ++chunk) stages.push_back(schedule.stage(rank, chunk, ranks));
+    for (int stage = 0; stage < table.stages(); ++stage)
+      for (int chunk = 0; chunk < table.chunks; ++chunk)
+        for (int micro = 0; micro < micro_batches && stages[std::size_t(chunk)] == stage; ++micro)
+          order.push_back({schedule::Op::F, chunk, micro});
   }
   return table;
 }

@@ -7,10 +7,10 @@
 //   if (peers.taken(other)) ...
 
 #include <algorithm>
-#include <map>
-#include <tuple>
+#include <cstddef>
 #include <vector>
 
+#include <weft/core/text.hpp>
 #include <weft/pipeline/schedule/messages.hpp>
 #include <weft/pipeline/schedule/table.hpp>
 #include <weft/pipeline/stage_shapes.hpp>
@@ -19,37 +19,43 @@ namespace weft::detail {
 
 class PeerProgress {
  public:
-  PeerProgress(const schedule::Table& table, bool forward_only) : done_(std::size_t(table.ranks), -1) {
+  WEFT_COLD PeerProgress(const schedule::Table& table, bool forward_only)
+      : micro_batches_(table.micro_batches), done_(std::size_t(table.ranks), -1) {
+    const std::size_t messages = 2 * std::size_t(table.stages()) * std::size_t(table.micro_batches);
+    takers_.resize(messages);
+    senders_.resize(messages);
     for (int rank = 0; rank < table.ranks; ++rank) {
       const schedule::Order& order = table.orders[std::size_t(rank)];
       for (std::size_t i = 0; i < order.size(); ++i) {
         if (forward_only && order[i].what != schedule::Op::F) continue;
         if (const schedule::Message wanted = schedule::wanted_by(table, rank, order[i]); wanted.from >= 0)
-          takers_[key(wanted)] = {rank, int(i)};
+          takers_[place_of(wanted)] = {rank, int(i)};
         if (const schedule::Message sent = schedule::sent_by(table, rank, order[i]); sent.to >= 0)
-          senders_[key(sent)] = {rank, int(i)};
+          senders_[place_of(sent)] = {rank, int(i)};
       }
     }
   }
-  void received(const StageMessage& message) {
-    const auto sender = senders_.find(key(message));
-    if (sender == senders_.end()) return;
-    int& done = done_[std::size_t(sender->second.rank)];
-    done = std::max(done, sender->second.action);
+  WEFT_COLD void received(const StageMessage& message) {
+    const Action sender = senders_[place_of(message)];
+    if (sender.rank < 0) return;
+    int& done = done_[std::size_t(sender.rank)];
+    done = std::max(done, sender.number);
   }
-  bool taken(const StageMessage& message) const {
-    const auto taker = takers_.find(key(message));
-    return taker == takers_.end() || done_[std::size_t(taker->second.rank)] >= taker->second.action;
+  WEFT_COLD bool taken(const StageMessage& message) const {
+    const Action taker = takers_[place_of(message)];
+    return taker.rank < 0 || done_[std::size_t(taker.rank)] >= taker.number;
   }
 
  private:
-  struct Place {
-    int rank, action;
+  struct Action {
+    int rank = -1, number = 0;  // in the order of that rank; -1: no rank sends or takes such a message
   };
-  using Key = std::tuple<int, int, bool>;
-  static Key key(const auto& message) { return {message.stage, message.micro, message.forward}; }
-  std::map<Key, Place> takers_, senders_;
-  std::vector<int> done_;  // by rank: the last action of which it is known
+  std::size_t place_of(const auto& message) const {
+    return 2 * (std::size_t(message.stage) * std::size_t(micro_batches_) + std::size_t(message.micro)) + message.forward;
+  }
+  int micro_batches_;
+  std::vector<Action> takers_, senders_;  // by message
+  std::vector<int> done_;                 // by rank: the last action of which it is known
 };
 
 }  // namespace weft::detail

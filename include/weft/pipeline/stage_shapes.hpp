@@ -5,10 +5,11 @@
 //   shapes.add({sequences, length}, {stage, micro, true}, hidden.shape());
 //   shapes.of({sequences, length}, message)
 
-#include <map>
-#include <tuple>
+#include <cstddef>
+#include <vector>
 
 #include <weft/core/error.hpp>
+#include <weft/core/text.hpp>
 #include <weft/layer/batch_share.hpp>
 #include <weft/tensor/tensor.hpp>
 
@@ -25,27 +26,36 @@ struct StageMessage {
 
 class StageShapes {
  public:
-  bool knows(const MicroBatch& size) const {
-    const auto first = shapes_.lower_bound({size.sequences, size.length, 0, 0});
-    return first != shapes_.end() && std::get<0>(first->first) == size.sequences && std::get<1>(first->first) == size.length;
+  WEFT_COLD bool knows(const MicroBatch& size) const {
+    for (const Known& known : known_)
+      if (known.sequences == size.sequences && known.length == size.length) return true;
+    return false;
   }
-  void add(const MicroBatch& size, const StageMessage& message, const Shape& shape) {
-    shapes_.insert_or_assign(key(size, message), shape);
+  WEFT_COLD void add(const MicroBatch& size, const StageMessage& message, const Shape& shape) {
+    if (find(size, message) == nullptr) known_.push_back({size.sequences, size.length, boundary(message), message.part, shape});
   }
   /// A gradient has the shape of the activation that went the other way.
-  const Shape& of(const MicroBatch& size, const StageMessage& message) const {
-    const auto found = shapes_.find(key(size, message));
-    if (found == shapes_.end())
-      throw_error<Error>({"rehearsal: the shape of what enters stage ", message.stage, " is not known"});
-    return found->second;
+  WEFT_COLD const Shape& of(const MicroBatch& size, const StageMessage& message) const {
+    if (const Shape* const known = find(size, message); known != nullptr) return *known;
+    throw_error<Error>({"rehearsal: the shape of what enters stage ", message.stage, " is not known"});
   }
 
  private:
-  using Key = std::tuple<std::size_t, std::size_t, int, int>;  // sequences, length, the stage after the boundary, part
-  static Key key(const MicroBatch& size, const StageMessage& message) {
-    return {size.sequences, size.length, message.stage + (message.forward ? 0 : 1), message.part};
+  struct Known {
+    std::size_t sequences, length;
+    int boundary, part;
+    Shape shape;
+  };
+  // The stage after the boundary that the message crosses.
+  static int boundary(const StageMessage& message) { return message.stage + (message.forward ? 0 : 1); }
+  const Shape* find(const MicroBatch& size, const StageMessage& message) const {
+    for (const Known& known : known_)
+      if (known.boundary == boundary(message) && known.part == message.part && known.sequences == size.sequences &&
+          known.length == size.length)
+        return &known.shape;
+    return nullptr;
   }
-  std::map<Key, Shape> shapes_;
+  std::vector<Known> known_;  // a few for each stage
 };
 
 }  // namespace weft::detail

@@ -60,7 +60,7 @@ class Ties {
 
  private:
   // All ranks of the pipeline see the same holders, so all of them split alike.
-  std::shared_ptr<const Communicator> ranks_of(const Communicator& pipeline, const std::vector<int>& holders) {
+  WEFT_COLD std::shared_ptr<const Communicator> ranks_of(const Communicator& pipeline, const std::vector<int>& holders) {
     for (const Group& group : groups_)
       if (group.holders == holders) return group.ranks;
     const auto mine = std::find(holders.begin(), holders.end(), pipeline.rank());

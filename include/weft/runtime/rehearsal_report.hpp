@@ -40,6 +40,12 @@ std::string need_text(const RehearsedStage& stage, double memory);
 /// Throws MemoryError, which names the rank that needs the most and what to change, unless all fit into `memory` bytes.
 void require_memory(const std::vector<RehearsedStage>& stages, double memory);
 
+namespace detail {
+/// table_of and json_of of one rank's notes, which are not copied.
+std::string table_of_rank(const RehearsedStage& stage);
+std::string json_of_rank(const RehearsedStage& stage, bool of_many);
+}  // namespace detail
+
 }  // namespace weft::runtime
 
 namespace weft {

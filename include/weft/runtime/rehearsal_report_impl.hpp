@@ -7,10 +7,12 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <span>
 #include <string_view>
 
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/core/text.hpp>
 #include <weft/runtime/rehearsal_report.hpp>
 
 namespace weft::runtime::detail {
@@ -18,23 +20,25 @@ namespace weft::runtime::detail {
 /// One number of a report, of one rank.
 struct Figure {
   const char* key;
-  std::string label;
+  const char* label;
   bool bytes;  ///< or FLOP: shown with a prefix
   double value;
 };
 
 WEFT_COLD WEFT_INLINE std::vector<Figure> figures_of(const RehearsedStage& stage) {
   const Rehearsal& notes = stage.notes;
-  const auto kept = [&](MemoryCategory category) { return double(notes.kept.of(category)); };
+  const MemoryUse& kept = notes.kept;
+  const char* const peak = notes.early ? "memory, at least (early), B" : "memory, at most, B";
   std::vector<Figure> figures = {
-      {"peak_bytes", notes.early ? "memory, at least (early), B" : "memory, at most, B", true, double(notes.peak)}};
-  if (stage.least_peak > 0) figures.push_back({"least_peak_bytes", "  at least", true, double(stage.least_peak)});
-  figures.insert(figures.end(), {{"reserved_bytes", "  reserved for it", true, double(notes.reserved)},
-                                 {"kept_bytes", "  kept between steps", true, double(notes.kept.current)},
-                                 {"kept_parameter_bytes", "    parameters", true, kept(MemoryCategory::parameters)},
-                                 {"kept_gradient_bytes", "    gradients", true, kept(MemoryCategory::gradients)},
-                                 {"kept_optimizer_bytes", "    optimizer state", true, kept(MemoryCategory::optimizer_state)},
-                                 {"optimizer_steps", "steps of an optimizer", false, double(notes.steps)}});
+      {"peak_bytes", peak, true, double(notes.peak)},
+      {"least_peak_bytes", "  at least", true, double(stage.least_peak)},
+      {"reserved_bytes", "  reserved for it", true, double(notes.reserved)},
+      {"kept_bytes", "  kept between steps", true, double(kept.current)},
+      {"kept_parameter_bytes", "    parameters", true, double(kept.of(MemoryCategory::parameters))},
+      {"kept_gradient_bytes", "    gradients", true, double(kept.of(MemoryCategory::gradients))},
+      {"kept_optimizer_bytes", "    optimizer state", true, double(kept.of(MemoryCategory::optimizer_state))},
+      {"optimizer_steps", "steps of an optimizer", false, double(notes.steps)}};
+  if (stage.least_peak == 0) figures.erase(figures.begin() + 1);
   return figures;
 }
 
@@ -68,74 +72,92 @@ WEFT_COLD WEFT_INLINE std::string cell_of(double value, bool prefixed) {
   return text;
 }
 
-WEFT_COLD WEFT_INLINE std::string line_of(std::string_view label, const std::vector<std::string>& cells) {
-  std::string line = "  ";
-  line += label;
-  for (const std::string& cell : cells) {
-    const std::size_t column = 36 + 13 * std::size_t(&cell - cells.data());
-    line.append(std::max<std::ptrdiff_t>(1, std::ptrdiff_t(column + 11) - std::ptrdiff_t(line.size() + cell.size())), ' ');
+/// A table that is written column by column; each column has the same lines.
+class Columns {
+ public:
+  void next_column() {
+    column_ += lines_.empty() ? 0 : 13;
+    line_ = 0;
+  }
+  void heading(std::string_view text) {
+    if (line_ == lines_.size()) lines_.emplace_back(text);
+    ++line_;
+  }
+  void add(std::string_view label, double value, bool prefixed) {
+    heading(weft::detail::joined({"  ", label}));
+    std::string& line = lines_[line_ - 1];
+    const std::string cell = cell_of(value, prefixed);
+    const std::size_t end = column_ + 11, taken = line.size() + cell.size();
+    line.append(taken < end ? end - taken : 1, ' ');
     line += cell;
   }
-  while (line.ends_with(' ')) line.pop_back();
-  return line + '\n';
+  void add(const std::vector<Figure>& figures) {
+    for (const Figure& figure : figures) add(figure.label, figure.value, figure.bytes);
+  }
+  std::string text() const {
+    std::string all;
+    for (const std::string& line : lines_) {
+      all += line;
+      while (all.ends_with(' ')) all.pop_back();
+      all += '\n';
+    }
+    return all;
+  }
+
+ private:
+  std::vector<std::string> lines_;
+  std::size_t line_ = 0, column_ = 36;
+};
+
+WEFT_COLD WEFT_INLINE std::string axes_text(const Rehearsal& notes) {
+  std::string text;
+  for (const Rehearsal::Axis& axis : notes.axes) {
+    const std::size_t nodes = axis.size == 1 ? 0 : notes.nodes_of(axis);
+    weft::detail::append_to(text, {text.empty() ? "  ranks along " : ", ", axis.name, " ", axis.size});
+    if (nodes == 1) text += " (inside of a node)";
+    if (nodes > 1) weft::detail::append_to(text, {" (over ", nodes, " nodes)"});
+  }
+  return text.empty() ? text : text + "\n";
 }
 
-WEFT_COLD WEFT_INLINE std::string table_of_ranks(const std::vector<RehearsedStage>& stages) {
-  const Rehearsal& first = stages.front().notes;
-  std::string text;
-  std::vector<std::string> cells;
-  const auto add = [&](std::string_view label, const auto& cell) {
-    cells.clear();
-    for (const RehearsedStage& stage : stages) cells.push_back(cell(stage));
-    text += line_of(label, cells);
-  };
-  if (stages.size() > 1) {
-    add("stage of the pipeline", [](const RehearsedStage& stage) { return cell_of(stage.stage, false); });
-    add("rank", [](const RehearsedStage& stage) { return cell_of(stage.rank, false); });
+WEFT_COLD WEFT_INLINE std::string table_of_ranks(std::span<const RehearsedStage> stages) {
+  RehearsedWork all;  // every kind of kernel and message that some rank has
+  for (const RehearsedStage& stage : stages) {
+    const RehearsedWork& work = shown_work(stage.notes);
+    for (const Rehearsal::Kernels& one : work.kernels)
+      if (all.of(one.kind).kind.empty()) all.kernels.push_back(one);
+    for (const Rehearsal::Messages& one : work.messages) all.sent(one.axis, one.operation, one.bytes);
   }
-  const auto add_figures = [&](const auto& of) {
-    std::vector<std::vector<Figure>> figures;
-    for (const RehearsedStage& stage : stages) figures.push_back(of(stage));
-    for (std::size_t i = 0; i < figures.front().size(); ++i)
-      add(figures.front()[i].label, [&](const RehearsedStage& stage) {
-        const Figure& figure = figures[std::size_t(&stage - stages.data())][i];
-        return cell_of(figure.value, figure.bytes);
-      });
-  };
-  add_figures([](const RehearsedStage& stage) { return figures_of(stage); });
-  text += &shown_work(first) == &first ? "in the whole program (no optimizer took a step)\n" : "in its last step\n";
-  add_figures([](const RehearsedStage& stage) { return figures_of(shown_work(stage.notes)); });
-  text += "  kernels by kind, their launches and bytes\n";
-  std::vector<std::string_view> kernels;
-  for (const RehearsedStage& stage : stages)
-    for (const Rehearsal::Kernels& one : shown_work(stage.notes).kernels)
-      if (std::find(kernels.begin(), kernels.end(), one.kind) == kernels.end()) kernels.push_back(one.kind);
-  for (const std::string_view kind : kernels) {
-    const auto of = [&](const RehearsedStage& stage) { return shown_work(stage.notes).of(kind); };
-    add("  " + std::string(kind), [&](const RehearsedStage& stage) { return cell_of(double(of(stage).launches), false); });
-    add("    bytes", [&](const RehearsedStage& stage) { return cell_of(of(stage).bytes, true); });
+  Columns table;
+  for (const RehearsedStage& stage : stages) {
+    const RehearsedWork& work = shown_work(stage.notes);
+    table.next_column();
+    if (stages.size() > 1) {
+      table.add("stage of the pipeline", stage.stage, false);
+      table.add("rank", stage.rank, false);
+    }
+    table.add(figures_of(stage));
+    table.heading(&work == &stage.notes ? "in the whole program (no optimizer took a step)" : "in its last step");
+    table.add(figures_of(work));
+    table.heading("  kernels by kind, their launches and bytes");
+    for (const Rehearsal::Kernels& kind : all.kernels) {
+      const Rehearsal::Kernels one = work.of(kind.kind);
+      table.add(weft::detail::joined({"  ", kind.kind}), double(one.launches), false);
+      table.add("    bytes", one.bytes, true);
+    }
+    table.heading("  messages by axis and operation, their calls and bytes");
+    for (const Rehearsal::Messages& kind : all.messages) {
+      const Rehearsal::Messages one = work.of(kind.axis, kind.operation);
+      table.add(weft::detail::joined({"  ", kind.axis, " ", kind.operation}), double(one.calls), false);
+      table.add("    bytes", one.bytes, true);
+    }
   }
-  text += "  messages by axis and operation, their calls and bytes\n";
-  std::vector<std::pair<std::string, std::string_view>> kinds;
-  for (const RehearsedStage& stage : stages)
-    for (const Rehearsal::Messages& one : shown_work(stage.notes).messages)
-      if (const std::pair kind(one.axis, one.operation); std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
-        kinds.push_back(kind);
-  for (const auto& kind : kinds) {  // by its members: clang 14 captures no structured binding
-    const auto of = [&](const RehearsedStage& stage) { return shown_work(stage.notes).of(kind.first, kind.second); };
-    add("  " + kind.first + " " + std::string(kind.second),
-        [&](const RehearsedStage& stage) { return cell_of(double(of(stage).calls), false); });
-    add("    bytes", [&](const RehearsedStage& stage) { return cell_of(of(stage).bytes, true); });
-  }
-  std::string axes;
-  const auto where = [](std::size_t ranks, std::size_t nodes) -> std::string {
-    if (nodes == 0 || ranks == 1) return "";
-    return nodes == 1 ? " (inside of a node)" : " (over " + std::to_string(nodes) + " nodes)";
-  };
-  for (const Rehearsal::Axis& axis : first.axes)
-    axes += (axes.empty() ? "  ranks along " : ", ") + axis.name + " " + std::to_string(axis.size) +
-            where(axis.size, first.nodes_of(axis));
-  return axes.empty() ? text : text + axes + "\n";
+  return table.text() + axes_text(stages.front().notes);
+}
+
+WEFT_COLD WEFT_INLINE std::string table_of_rank(const RehearsedStage& stage) {
+  return weft::detail::joined(
+      {"rehearsal of rank ", stage.notes.rank, " of ", stage.notes.ranks, "\n", table_of_ranks(std::span(&stage, 1))});
 }
 
 WEFT_COLD WEFT_INLINE std::string json_string(std::string_view text) {
@@ -144,75 +166,71 @@ WEFT_COLD WEFT_INLINE std::string json_string(std::string_view text) {
   return quote + '"';
 }
 
-// Members of an object, each followed by a comma.
-WEFT_COLD WEFT_INLINE std::string json_members(const std::vector<Figure>& figures) {
-  std::string text;
-  char line[128];
-  for (const Figure& figure : figures) {
-    std::snprintf(line, sizeof line, "\"%s\": %.17g, ", figure.key, figure.value);
-    text += line;
-  }
+WEFT_COLD WEFT_INLINE std::string json_number(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17g", value);
   return text;
 }
 
+// Members of an object, each followed by a comma.
+WEFT_COLD WEFT_INLINE void append_members(std::string& text, const std::vector<Figure>& figures) {
+  for (const Figure& figure : figures) weft::detail::append_to(text, {"\"", figure.key, "\": ", json_number(figure.value), ", "});
+}
+
 // The members of work, without braces.
-WEFT_COLD WEFT_INLINE std::string json_of_work(const RehearsedWork& work) {
-  char line[256];
-  std::string text = json_members(figures_of(work)) + "\"kernels\": [";
-  for (const Rehearsal::Kernels& one : work.kernels) {
-    std::snprintf(line, sizeof line, "%s{\"kind\": %s, \"launches\": %.0f, \"bytes\": %.17g}",
-                  &one != work.kernels.data() ? ", " : "", json_string(one.kind).c_str(), double(one.launches), one.bytes);
-    text += line;
-  }
+WEFT_COLD WEFT_INLINE void append_work(std::string& text, const RehearsedWork& work) {
+  append_members(text, figures_of(work));
+  text += "\"kernels\": [";
+  for (const Rehearsal::Kernels& one : work.kernels)
+    weft::detail::append_to(text, {&one == work.kernels.data() ? "" : ", ", "{\"kind\": ", json_string(one.kind),
+                                   ", \"launches\": ", one.launches, ", \"bytes\": ", json_number(one.bytes), "}"});
   text += "], \"messages\": [";
-  for (const Rehearsal::Messages& one : work.messages) {
-    std::snprintf(line, sizeof line, "%s{\"axis\": %s, \"operation\": \"%.40s\", \"calls\": %.0f, \"bytes\": %.17g}",
-                  &one != work.messages.data() ? ", " : "", json_string(one.axis).c_str(), one.operation.data(),
-                  double(one.calls), one.bytes);
-    text += line;
-  }
-  return text + "]";
+  for (const Rehearsal::Messages& one : work.messages)
+    weft::detail::append_to(
+        text, {&one == work.messages.data() ? "" : ", ", "{\"axis\": ", json_string(one.axis), ", \"operation\": \"",
+               one.operation, "\", \"calls\": ", one.calls, ", \"bytes\": ", json_number(one.bytes), "}"});
+  text += "]";
 }
 
 WEFT_COLD WEFT_INLINE std::string json_of_rank(const RehearsedStage& stage, bool of_many) {
   const Rehearsal& notes = stage.notes;
-  char line[256];
-  std::snprintf(line, sizeof line, "{\"rank\": %d, \"ranks\": %d, \"early\": %s, ", notes.rank, notes.ranks,
-                notes.early ? "true" : "false");
-  std::string text = line;
-  if (of_many) text += "\"stage\": " + std::to_string(stage.stage) + ", ";
-  text += json_members(figures_of(stage)) + "\"axes\": [";
+  std::string text = weft::detail::joined(
+      {"{\"rank\": ", notes.rank, ", \"ranks\": ", notes.ranks, ", \"early\": ", notes.early ? "true" : "false", ", "});
+  if (of_many) weft::detail::append_to(text, {"\"stage\": ", stage.stage, ", "});
+  append_members(text, figures_of(stage));
+  text += "\"axes\": [";
   for (const Rehearsal::Axis& axis : notes.axes) {
-    std::snprintf(line, sizeof line, "%s{\"axis\": %s, \"size\": %zu, \"rank\": %zu", &axis != notes.axes.data() ? ", " : "",
-                  json_string(axis.name).c_str(), axis.size, axis.rank);
-    text += line;
-    if (notes.ranks_per_node > 0) text += ", \"nodes\": " + std::to_string(notes.nodes_of(axis));
+    weft::detail::append_to(text, {&axis != notes.axes.data() ? ", " : "", "{\"axis\": ", json_string(axis.name),
+                                   ", \"size\": ", axis.size, ", \"rank\": ", axis.rank});
+    if (notes.ranks_per_node > 0) weft::detail::append_to(text, {", \"nodes\": ", notes.nodes_of(axis)});
     text += '}';
   }
-  return text + "], " + json_of_work(notes) + ", \"last_step\": {" + json_of_work(notes.last_step) + "}}";
+  text += "], ";
+  append_work(text, notes);
+  text += ", \"last_step\": {";
+  append_work(text, notes.last_step);
+  return text + "}}";
 }
 
 }  // namespace weft::runtime::detail
 
 namespace weft::runtime {
 
-WEFT_COLD WEFT_INLINE std::string table_of(const Rehearsal& notes) {
-  return "rehearsal of rank " + std::to_string(notes.rank) + " of " + std::to_string(notes.ranks) + "\n" +
-         detail::table_of_ranks({{notes.rank, 0, notes}});
-}
+WEFT_COLD WEFT_INLINE std::string table_of(const Rehearsal& notes) { return detail::table_of_rank({notes.rank, 0, notes}); }
 
 WEFT_COLD WEFT_INLINE std::string table_of(const std::vector<RehearsedStage>& stages) {
   if (stages.empty()) return "";
-  const int ranks = stages.front().notes.ranks;
-  return (stages.size() == 1 ? "rehearsal of rank 0, which stands for all " : "rehearsal of the ranks that differ, of ") +
-         std::to_string(ranks) + "\n" + detail::table_of_ranks(stages);
+  const char* const which =
+      stages.size() == 1 ? "rehearsal of rank 0, which stands for all " : "rehearsal of the ranks that differ, of ";
+  return weft::detail::joined({which, stages.front().notes.ranks, "\n", detail::table_of_ranks(stages)});
 }
 
 WEFT_COLD WEFT_INLINE std::string json_of(const Rehearsal& notes) { return detail::json_of_rank({notes.rank, 0, notes}, false); }
 
 WEFT_COLD WEFT_INLINE std::string json_of(const std::vector<RehearsedStage>& stages) {
   std::string text = "[";
-  for (const RehearsedStage& stage : stages) text += (text.size() > 1 ? ",\n " : "") + detail::json_of_rank(stage, true);
+  for (const RehearsedStage& stage : stages)
+    weft::detail::append_to(text, {text.size() > 1 ? ",\n " : "", detail::json_of_rank(stage, true)});
   return text + "]";
 }
 
@@ -250,17 +268,21 @@ WEFT_COLD WEFT_INLINE const RehearsedStage* too_large(const std::vector<Rehearse
 
 WEFT_COLD WEFT_INLINE std::string need_text(const RehearsedStage& stage, double memory) {
   const Rehearsal& notes = stage.notes;
-  const auto text = [](std::size_t bytes) { return bytes_text(double(bytes)); };
-  const auto kept = [&](MemoryCategory category) { return text(notes.kept.of(category)); };
+  const MemoryUse& kept = notes.kept;
   const Rehearsal::Axis* const pipeline = notes.axis("pp");
-  std::string words = pipeline != nullptr && pipeline->size > 1 ? "stage " + std::to_string(pipeline->rank) +
-                                                                      " of the pipeline (rank " + std::to_string(stage.rank) + ")"
-                                                                : "rank " + std::to_string(stage.rank);
-  words += " needs " +
-           (stage.least_peak > 0 && stage.least_peak != notes.peak ? text(stage.least_peak) + " to " : std::string()) +
-           text(notes.peak) + " and has " + bytes_text(memory) + ": parameters " + kept(MemoryCategory::parameters) +
-           ", gradients " + kept(MemoryCategory::gradients) + ", optimizer state " + kept(MemoryCategory::optimizer_state) +
-           ", activations and buffers " + text(notes.peak - std::min(notes.peak, notes.kept.current));
+  std::string words;
+  if (pipeline != nullptr && pipeline->size > 1)
+    words = weft::detail::joined({"stage ", pipeline->rank, " of the pipeline (rank ", stage.rank, ")"});
+  else words = weft::detail::joined({"rank ", stage.rank});
+  words += " needs ";
+  if (stage.least_peak > 0 && stage.least_peak != notes.peak)
+    weft::detail::append_to(words, {bytes_text(double(stage.least_peak)), " to "});
+  const std::size_t others = notes.peak - std::min(notes.peak, kept.current);
+  weft::detail::append_to(words, {bytes_text(double(notes.peak)), " and has ", bytes_text(memory), ": parameters ",
+                                  bytes_text(double(kept.of(MemoryCategory::parameters))), ", gradients ",
+                                  bytes_text(double(kept.of(MemoryCategory::gradients))), ", optimizer state ",
+                                  bytes_text(double(kept.of(MemoryCategory::optimizer_state))), ", activations and buffers ",
+                                  bytes_text(double(others))});
   return words;
 }
 

@@ -193,8 +193,8 @@ WEFT_COLD WEFT_INLINE int rehearse_program(RehearsedRank rank, const RunOptions&
   if (all) stages = rehearse_stages(of, program);
   else stages.push_back({rank.rank, 0, rehearse(rank, program), 0});
   std::fflush(stdout);
-  std::fputs((all ? table_of(stages) : table_of(stages.front().notes)).c_str(), stdout);
-  std::string json = all ? json_of(stages) : json_of(stages.front().notes);
+  std::fputs((all ? table_of(stages) : table_of_rank(stages.front())).c_str(), stdout);
+  std::string json = all ? json_of(stages) : json_of_rank(stages.front(), false);
   if (!machine.empty()) {  // once more, as peaks are others while the order is kept
     of.both = false, of.trace = true;
     const EstimateTexts estimate = estimate_for_people(rehearse_stages(of, program), machine);

@@ -87,7 +87,7 @@ class StopWatch {
 class SignalGuard {
  public:
   /// A guard inside of another one (a rank that calls `run`) leaves everything to that one.
-  explicit SignalGuard(Signals how) : outermost_(guards_.fetch_add(1) == 0) {
+  WEFT_COLD explicit SignalGuard(Signals how) : outermost_(guards_.fetch_add(1) == 0) {
     if (!outermost_) return;
     auto& state = comm::detail::stop_state;
     state.heeded.store(false);

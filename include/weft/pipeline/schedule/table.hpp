@@ -60,7 +60,7 @@ struct Table {
 
 /// The table of a schedule. The caller checks `applies` first (see `require`).
 template <Schedule S>
-constexpr Table table(int ranks, int micro_batches) {
+WEFT_COLD constexpr Table table(int ranks, int micro_batches) {
   Table table{ranks, S::chunks, micro_batches, {}, {}};
   for (int rank = 0; rank < ranks; ++rank) {
     table.orders.push_back(S::order(rank, ranks, micro_batches));
