@@ -127,8 +127,8 @@ inline void choose_layout(const ChooseOptions& o) {
   alone.layout = {};
   const train_gpt::Options model = run_of(alone).options;
   weft::plan::Search search = search_of(o, model);
-  const weft::runtime::detail::KokkosGuard kokkos(1);
-  const weft::plan::Machine machine = weft::plan::detail::machine_of(o.machine);
+  const weft::runtime::detail::KokkosGuard kokkos(std::min(weft::runtime::detail::cores(), weft::runtime::detail::most_threads));
+  const weft::plan::Machine machine = weft::plan::detail::machine_of(o.machine, int(o.ranks_per_node.value_or(search.ranks)));
   search.ranks_per_node = o.ranks_per_node.value_or(o.machine == "this" ? search.ranks : machine.ranks_per_node);
   const weft::plan::Chosen chosen = weft::plan::choose(search, machine,
                                                        {.train =

@@ -28,8 +28,8 @@ struct EstimateOptions : MemoryOptions {
 
 inline void estimate_of_model(const EstimateOptions& o) {
   const PlannedRun run = run_of(o);
-  const weft::runtime::detail::KokkosGuard kokkos(1);
-  weft::plan::Machine machine = weft::plan::detail::machine_of(o.machine);
+  const weft::runtime::detail::KokkosGuard kokkos(std::min(weft::runtime::detail::cores(), weft::runtime::detail::most_threads));
+  weft::plan::Machine machine = weft::plan::detail::machine_of(o.machine, int(o.ranks_per_node.value_or(run.layout.world)));
   if (o.ranks_per_node) machine.ranks_per_node = int(weft::mesh_layout::positive("ranks-per-node", *o.ranks_per_node));
   const weft::plan::Estimate step =
       weft::plan::estimate({.ranks = int(run.layout.world), .threads = int(o.threads)}, machine,

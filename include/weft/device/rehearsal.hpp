@@ -22,11 +22,12 @@
 namespace weft {
 
 namespace detail {
-/// What a launch of a kernel says of itself: its kind, and the bytes that it reads and writes if it touches each element of its
-/// operands once.
+/// What a launch of a kernel says of itself: its kind, the bytes that it reads and writes if it touches each element of its
+/// operands once, and how many exponential functions it computes, which cost cores as much time as the bytes do.
 struct Traffic {
   const char* kind;
   std::size_t bytes;
+  std::size_t exponentials = 0;
 };
 }  // namespace detail
 

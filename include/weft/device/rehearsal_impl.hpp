@@ -79,7 +79,10 @@ WEFT_COLD WEFT_INLINE void Rehearsal::launched(const detail::Traffic& traffic, s
   ++kernels[i].launches;
   kernels[i].bytes += double(traffic.bytes);
   if (trace)
-    trace->add({.kind = RehearsedTrace::Kind::kernel, .a = trace->kind_of(traffic.kind), .amount = double(traffic.bytes)});
+    trace->add({.kind = RehearsedTrace::Kind::kernel,
+                .a = trace->kind_of(traffic.kind),
+                .b = std::int64_t(traffic.exponentials),
+                .amount = double(traffic.bytes)});
 }
 
 WEFT_COLD WEFT_INLINE RehearsedWork::Kernels RehearsedWork::of(std::string_view kind) const {

@@ -27,7 +27,7 @@ class RehearsedTrace {
   enum class Kind : std::uint8_t {
     product,    ///< a, b, c: m, n, k; amount: bytes of the matrices
     attention,  ///< a: its products; b: head width; amount: FLOPs
-    kernel,     ///< a: its kind, in `kinds`; amount: bytes that it reads and writes
+    kernel,     ///< a: its kind, in `kinds`; b: exponential functions; amount: bytes that it reads and writes
     copy,       ///< between the host and the device
     call,       ///< a collective that the program waits for at once; a: its operation; amount: bytes as in Rehearsal::Messages
     start,      ///< a collective that goes on beside the program

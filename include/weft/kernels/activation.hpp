@@ -26,7 +26,7 @@ template <class T, class Exec>
 void gelu_forward(Device<Exec>& device, std::size_t n, const T* x, T* y) {
   using V = detail::lanes_for<Exec, T>;
   detail::for_lanes<V>(
-      device, {"activation", 2 * n * sizeof(T)}, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
+      device, {"activation", 2 * n * sizeof(T), n}, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
         const V v = V::load(x + i, count);
         (v * detail::gelu_gate(v)).store(y + i, count);
       });
@@ -38,7 +38,7 @@ void gelu_backward(Device<Exec>& device, std::size_t n, const T* x, const T* dy,
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
   detail::for_lanes<V>(
-      device, {"activation", 3 * n * sizeof(T)}, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
+      device, {"activation", 3 * n * sizeof(T), n}, n, KOKKOS_LAMBDA(std::size_t i, std::size_t count) {
         const V v = V::load(x + i, count), gate = detail::gelu_gate(v);
         const V slope = V(A(1.5957691216057308)) + V(A(3 * 0.07135481627260025)) * v * v;
         (V::load(dy + i, count) * (gate + v * gate * (V(A(1)) - gate) * slope)).store(dx + i, count);
@@ -53,7 +53,7 @@ void swiglu_forward(Device<Exec>& device, std::size_t rows, std::size_t width, c
   using V = detail::lanes_for<Exec, T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, {"activation", 3 * rows * width * sizeof(T)}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"activation", 3 * rows * width * sizeof(T), rows * width}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         team.template sweep<V>(width, [&](std::size_t i, std::size_t count) {
           const V g = V::load(gate + row * gate_stride + i, count);
           (g * detail::sigmoid(g) * V::load(up + row * up_stride + i, count)).store(y + row * width + i, count);
@@ -70,7 +70,7 @@ void swiglu_backward(Device<Exec>& device, std::size_t rows, std::size_t width, 
   using Team = detail::row_team<Exec>;
   using A = accumulate_t<T>;
   detail::for_each_row(
-      device, {"activation", 5 * rows * width * sizeof(T)}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"activation", 5 * rows * width * sizeof(T), rows * width}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         team.template sweep<V>(width, [&](std::size_t i, std::size_t count) {
           const V g = V::load(gate + row * gate_stride + i, count), u = V::load(up + row * up_stride + i, count);
           const V d = V::load(dy + row * width + i, count), s = detail::sigmoid(g);

@@ -157,7 +157,7 @@ void softmax_along(Device<Exec>& device, const Along& along, const T* x, T* y) {
   const std::size_t extent = along.extent, inner = along.inner;
   if (inner == 1)
     return detail::for_each_row(
-        device, {"softmax", 2 * along.size() * sizeof(T)}, along.outer, KOKKOS_LAMBDA(std::size_t row, Team team) {
+        device, {"softmax", 2 * along.size() * sizeof(T), along.size()}, along.outer, KOKKOS_LAMBDA(std::size_t row, Team team) {
           const T* from = x + row * extent;
           T* to = y + row * extent;
           const A top = team.template maximum<V>(extent, from, -Kokkos::Experimental::infinity_v<A>);
@@ -174,7 +174,8 @@ void softmax_along(Device<Exec>& device, const Along& along, const T* x, T* y) {
           }
         });
   detail::for_each_strip<V>(
-      device, {"softmax", 2 * along.size() * sizeof(T)}, along, KOKKOS_LAMBDA(std::size_t start, std::size_t, std::size_t count) {
+      device, {"softmax", 2 * along.size() * sizeof(T), along.size()}, along,
+      KOKKOS_LAMBDA(std::size_t start, std::size_t, std::size_t count) {
         T* const to = y + start;
         V top = V::load(x + start, count), total = V(A(0));
         for (std::size_t k = 1; k < extent; ++k) top = max_of(top, V::load(x + start + k * inner, count));

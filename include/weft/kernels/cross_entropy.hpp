@@ -42,7 +42,7 @@ void softmax_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, s
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, {"cross_entropy", rows * (valid * sizeof(T) + 3 * sizeof(A) + sizeof(std::int32_t))}, rows,
+      device, {"cross_entropy", rows * (valid * sizeof(T) + 3 * sizeof(A) + sizeof(std::int32_t)), rows * valid}, rows,
       KOKKOS_LAMBDA(std::size_t row, Team team) {
         const T* in = logits + row * columns;
         const A top = max[row];
@@ -96,8 +96,8 @@ void cross_entropy_gradient(Device<Exec>& device, std::size_t rows, std::size_t 
   using Team = detail::row_team<Exec>;
   constexpr bool host = detail::on_host<Exec>;
   detail::for_each_row(
-      device, {"cross_entropy", rows * ((valid + columns) * sizeof(T) + 2 * sizeof(A) + sizeof(std::int32_t))}, rows,
-      KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"cross_entropy", rows * ((valid + columns) * sizeof(T) + 2 * sizeof(A) + sizeof(std::int32_t)), rows * valid},
+      rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
         const T* in = logits + row * columns;
         T* out = gradient + row * columns;
         if (targets[row] < 0)

@@ -128,7 +128,8 @@ void exp_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, std::
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
   detail::for_each_row(
-      device, {"softmax", rows * (valid * sizeof(T) + 2 * sizeof(A))}, rows, KOKKOS_LAMBDA(std::size_t row, Team team) {
+      device, {"softmax", rows * (valid * sizeof(T) + 2 * sizeof(A)), rows * valid}, rows,
+      KOKKOS_LAMBDA(std::size_t row, Team team) {
         const A sum = team.template total<A>(
             valid, [&](std::size_t c, A& part) { part += Kokkos::exp(A(x[row * columns + c]) - maximum[row]); });
         if (team.leads()) out[row] = sum;

@@ -65,7 +65,7 @@ WEFT_COLD WEFT_INLINE EventCosts costs_of(const Rehearsal& notes, const Machine&
             switch (e.kind) {
               case Kind::product: return machine.product_s(double(e.a), double(e.b), double(e.c), e.amount, e.type);
               case Kind::attention: return machine.attention_s(e.amount, e.a > 2, e.type);
-              default: return machine.kernel_s(e.amount);
+              default: return machine.kernel_s(e.amount, double(e.b));
             }
           },
           [&notes, &machine](const RehearsedTrace::Event& e, const RehearsedTrace::Group& group) {
@@ -142,9 +142,9 @@ WEFT_COLD WEFT_INLINE std::vector<Part> parts_of(const Estimate& step) {
 
 WEFT_COLD WEFT_INLINE runtime::detail::EstimateTexts estimate_for_people(const std::vector<RehearsedStage>& stages,
                                                                          std::string_view name) {
-  Machine machine = machine_of(name);
-  if (const int nodes = stages.front().notes.ranks_per_node; nodes > 0)
-    machine.ranks_per_node = nodes;  // as the program was told
+  const int told = stages.front().notes.ranks_per_node;
+  Machine machine = machine_of(name, told > 0 ? told : stages.front().notes.ranks);
+  if (told > 0) machine.ranks_per_node = told;
   const Estimate step = estimate(stages, machine);
   if (const char* const path = std::getenv("WEFT_ESTIMATE_SVG"); path != nullptr && *path != '\0') {
     const std::string picture = schedule::to_svg(step.replayed.table, step.replayed.timeline, " s");

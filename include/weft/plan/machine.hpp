@@ -32,7 +32,7 @@ struct Machine {
   double memory_bandwidth = 0;                      ///< bytes a second
   double product_share = 1;                         ///< of large products
   double attention_share = 1, attention_backward_share = 1;
-  double attention_scale_16 = 1;  ///< of both where elements have 16 bits: cores convert them
+  double attention_scale_16 = 1, attention_backward_scale_16 = 1;  ///< where elements have 16 bits: cores convert them
   double memory_share = 1;
   double link_share = 1;
   /// A product is cut into tiles, each on one of `units`; 0 units: it is not. The last tiles and the last wave are done in part.
@@ -41,6 +41,7 @@ struct Machine {
   double half_rows = 0, half_columns = 0, half_terms = 0;
   double hidden_bytes = 1;        ///< the share of a product's reads and writes that goes on beside its arithmetic
   double launch_s = 0;            ///< the shortest kernel
+  double exponential_s = 0;       ///< of one exponential function, in a kernel that computes many
   Link inside = {}, across = {};  ///< in a node, and between nodes
   bool hides_messages = true;     ///< they move beside computing; false: what computes moves them, as cores do
   double ranks_per_core = 1;      ///< that compute in turns if it is more than one; a rank that waits leaves the core to others
@@ -69,15 +70,23 @@ struct Machine {
   double product_s(double m, double n, double k, double bytes, DataType type) const {
     const double shape = tile_share(m, n) * (m / (m + half_rows)) * (n / (n + half_columns)) * (k / (k + half_terms));
     const double computing = 2 * m * n * k / (flops(type) * product_share * shape);
-    const double longer = std::max(computing, memory_s(bytes)), shorter = std::min(computing, memory_s(bytes));
-    return launch_s + (k > 0 ? longer + (1 - hidden_bytes) * shorter : memory_s(bytes));
+    return launch_s + together_s(k > 0 ? computing : 0, bytes);
+  }
+  /// Computing that takes so long, and beside it reading and writing, of which some is hidden.
+  double together_s(double computing_s, double bytes) const {
+    const double moving_s = memory_s(bytes);
+    return std::max(computing_s, moving_s) + (1 - hidden_bytes) * std::min(computing_s, moving_s);
   }
   double attention_s(double flop, bool backward, DataType type) const {
-    const double scale = type == DataType::float32 || type == DataType::float64 ? 1 : attention_scale_16;
+    const double scale = type == DataType::float32 || type == DataType::float64 ? 1
+                         : backward                                             ? attention_backward_scale_16
+                                                                                : attention_scale_16;
     return launch_s + flop / (flops(type) * scale * (backward ? attention_backward_share : attention_share));
   }
   double memory_s(double bytes) const { return bytes / (memory_bandwidth * memory_share); }
-  double kernel_s(double bytes) const { return std::max(launch_s, memory_s(bytes)); }
+  double kernel_s(double bytes, double exponentials = 0) const {
+    return std::max(launch_s, together_s(exponentials * exponential_s, bytes));
+  }
 
   /// A collective of `ranks` ranks, of which `here` are in each node: rings for what is long, trees for all_reduce of what is
   /// short. `bytes` as in Rehearsal::Messages.

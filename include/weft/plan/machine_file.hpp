@@ -61,6 +61,7 @@ WEFT_COLD inline Machine machine_from_json(std::string_view text, std::string_vi
                                        {"attention_share", &Machine::attention_share, false},
                                        {"attention_backward_share", &Machine::attention_backward_share, false},
                                        {"attention_scale_16", &Machine::attention_scale_16, false},
+                                       {"attention_backward_scale_16", &Machine::attention_backward_scale_16, false},
                                        {"memory_share", &Machine::memory_share, false},
                                        {"link_share", &Machine::link_share, false},
                                        {"tile_rows", &Machine::tile_rows, false},
@@ -71,6 +72,7 @@ WEFT_COLD inline Machine machine_from_json(std::string_view text, std::string_vi
                                        {"half_terms", &Machine::half_terms, true},
                                        {"hidden_bytes", &Machine::hidden_bytes, true},
                                        {"launch_s", &Machine::launch_s, true},
+                                       {"exponential_s", &Machine::exponential_s, true},
                                        {"ranks_per_core", &Machine::ranks_per_core, false}};
   for (const auto& [key, value] : json.items()) {
     const std::string_view name = key;  // a structured binding cannot be captured

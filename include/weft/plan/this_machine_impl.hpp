@@ -7,16 +7,20 @@
 #include <cmath>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <weft/comm/run_options.hpp>
+#include <weft/comm/threads.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>
 #include <weft/device/parallel_for.hpp>
+#include <weft/kernels/activation.hpp>
 #include <weft/kernels/attention.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/matmul.hpp>
 #include <weft/plan/this_machine.hpp>
+#include <weft/runtime/guard.hpp>
 
 namespace weft::plan::detail {
 
@@ -54,12 +58,14 @@ enum Measured : std::size_t {
   few_terms,
   cold_few_terms,  ///< whose operands are in no cache
   cold_large,      ///< of large * large * large, as a step has them
-  cold_large_16,   ///< the same in bfloat16
+  cold_large_16,   ///< the same in bfloat16, with the third product, a weight's gradient, in float
   in_double,       ///< square
   attention,       ///< as below
   attention_back,
-  attention_16,  ///< forward in bfloat16
-  stream,        ///< an addition of arrays that are longer than caches
+  attention_16,  ///< the same in bfloat16
+  attention_back_16,
+  gelu,    ///< of side * side elements
+  stream,  ///< an addition of arrays that are longer than caches
   launch,
   short_sum,  ///< over all ranks, of one number
   long_sum,   ///< of such an array
@@ -78,18 +84,20 @@ WEFT_COLD WEFT_INLINE std::vector<double> seconds_of_all(World& world, double ra
   renew(a), renew(b), renew(c);
   const auto products = [&]<class T>(T*, std::size_t m, std::size_t n, std::size_t k, bool in_cache = true) {
     using kernels::Transpose;
-    const std::size_t area = std::max({m * k, k * n, m * n}), places = in_cache ? 1 : array * sizeof(float) / sizeof(T) / area;
+    const std::size_t area = std::max({m * k, k * n, m * n}), places = in_cache ? 1 : array / area;
     std::size_t place = 0;
-    const auto multiply = [&](Transpose left, Transpose right) {
+    const auto multiply = [&]<class C>(C*, Transpose left, Transpose right) {
       const std::size_t at = place++ % places * area;
       kernels::matmul(device, left, right, m, n, k, reinterpret_cast<const T*>(a) + at, left == Transpose::no ? k : m,
-                      reinterpret_cast<const T*>(b) + at, right == Transpose::no ? n : k, reinterpret_cast<T*>(c) + at, n);
+                      reinterpret_cast<const T*>(b) + at, right == Transpose::no ? n : k, reinterpret_cast<C*>(c) + at, n);
     };
+    const auto same = static_cast<T*>(nullptr);
+    const auto sums = static_cast<std::conditional_t<std::is_same_v<T, bfloat16>, float, T>*>(nullptr);
     return seconds_of(0.02,
                       [&] {
-                        multiply(Transpose::no, Transpose::no);
-                        multiply(Transpose::no, Transpose::yes);
-                        multiply(Transpose::yes, Transpose::no);
+                        multiply(same, Transpose::no, Transpose::no);
+                        multiply(same, Transpose::no, Transpose::yes);
+                        multiply(sums, Transpose::yes, Transpose::no);
                       }) /
            3;
   };
@@ -111,12 +119,18 @@ WEFT_COLD WEFT_INLINE std::vector<double> seconds_of_all(World& world, double ra
   seconds[attention_back] = seconds_of(0.02, [&] {
     kernels::attention_backward<float>(device, e, in, {c, width}, {c + 2 * part, width}, c + part, gradients);
   });
-  auto* const a16 = reinterpret_cast<bfloat16*>(a);
+  bfloat16 *const a16 = reinterpret_cast<bfloat16*>(a), *const b16 = reinterpret_cast<bfloat16*>(b),
+                  *const c16 = reinterpret_cast<bfloat16*>(c);
   const kernels::AttentionOperands<const bfloat16> in_16{a16, a16 + width, a16 + 2 * width, 3 * width, 3 * width, 3 * width};
   seconds[attention_16] = seconds_of(0.02, [&] {
-    kernels::attention_forward<bfloat16>(device, e, in_16, {reinterpret_cast<bfloat16*>(c), width}, c + part);
+    kernels::attention_forward<bfloat16>(device, e, in_16, {c16, width}, c + part);
+  });
+  const kernels::AttentionOperands<bfloat16> gradients_16{b16, b16 + width, b16 + 2 * width, 3 * width, 3 * width, 3 * width};
+  seconds[attention_back_16] = seconds_of(0.02, [&] {
+    kernels::attention_backward<bfloat16>(device, e, in_16, {c16, width}, {c16 + 4 * part, width}, c + part, gradients_16);
   });
   const float *const left = a, *const right = b;
+  seconds[gelu] = seconds_of(0.01, [&] { kernels::gelu_forward(device, side * side, left, c); });
   seconds[stream] = seconds_of(0.02, [&] { kernels::add(device, array, left, right, c); });
   seconds[launch] = seconds_of(0.01, [&] { kernels::scale(device, 16, 1.0f, left, c); });
   const Communicator& ranks = world.communicator();
@@ -181,7 +195,10 @@ WEFT_COLD WEFT_INLINE Machine this_machine(World& world) {
   const double pairs = 0.5 * double(attention_extents.length * attention_extents.rows() * attention_extents.width());
   machine.attention_share = 2 * 2 * pairs / seconds[attention] / machine.flops_32;
   machine.attention_backward_share = 2 * 5 * pairs / seconds[attention_back] / machine.flops_32;
-  machine.attention_scale_16 = seconds[attention] / seconds[attention_16] * machine.flops_32 / machine.flops_16;
+  const double slower = machine.flops_32 / machine.flops_16;
+  machine.attention_scale_16 = seconds[attention] / seconds[attention_16] * slower;
+  machine.attention_backward_scale_16 = seconds[attention_back] / seconds[attention_back_16] * slower;
+  machine.exponential_s = std::max(0.0, seconds[gelu] - seconds[launch]) / (s * s);
   machine.inside = {1e-6, machine.memory_bandwidth / 3};
   if (p > 1) {
     machine.inside.latency_s = seconds[short_sum] / (2 * std::ceil(std::log2(p)));
@@ -194,10 +211,25 @@ WEFT_COLD WEFT_INLINE Machine this_machine(World& world) {
 
 namespace detail {
 
-WEFT_COLD WEFT_INLINE Machine machine_of(std::string_view name) {
+WEFT_COLD WEFT_INLINE Machine measured_together(int ranks) {
+  Machine machine;
+  comm::run_threads(ranks, [&](const Communicator& communicator) {
+    const runtime::detail::RankInstance<DefaultDevice::execution_space> instance(communicator.rank(), ranks, 1);
+    DefaultDevice device(instance.exec);
+    World world(communicator, device);
+    const Machine mine = this_machine(world);
+    if (communicator.rank() == 0) machine = mine;
+  });
+  return machine;
+}
+
+WEFT_COLD WEFT_INLINE Machine machine_of(std::string_view name, int ranks) {
   if (name == "this") {
-    World alone{Communicator()};
-    return this_machine(alone);
+    const int cores = weft::detail::on_host<DefaultDevice::execution_space> ? runtime::detail::cores() : 1;
+    Machine machine = measured_together(std::clamp(ranks, 1, std::min(cores, DefaultDevice::execution_space().concurrency())));
+    machine.ranks_per_node = std::max(1, ranks);
+    machine.ranks_per_core = std::max(1.0, double(ranks) / double(cores));
+    return machine;
   }
   if (name.ends_with(".json")) {
     if (machine_from_file != nullptr) return machine_from_file(name);
