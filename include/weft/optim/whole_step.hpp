@@ -87,7 +87,7 @@ void Optimizer<Rule>::step_whole(double learning_rate, double scale) {
   std::vector<weft::detail::Buffer> arrays(served_.size());
   for (std::size_t k = 0; k < served_.size(); ++k) {
     Slot& slot = slots_[served_[k]];
-    if (!(due[k] = slot.due() && slot.state->kept() != 0)) continue;
+    if (!(due[k] = slot.due())) continue;
     arrays[k] = device_->allocate(slot.state->kept() * sent * size_of(slot.state->gradient_type()));
     const detail::LentSlot lent(slot, wide_gradient(*slot.state));
     parts_.prepare(*device_, slot, grouped_.options[slot.group], scale, steps_ + 1 - slot.begun, arrays[k].get());
