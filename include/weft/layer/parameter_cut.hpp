@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include <weft/core/standard.hpp>
+
 namespace weft {
 
 /// The cut of a sharded dim: into segments that are cut one by one (query, key and value in one matrix). A segment may have fewer
