@@ -33,6 +33,7 @@
 #include <weft/layer/operations/reductions_impl.hpp>
 #include <weft/layer/operations/rows_impl.hpp>
 #include <weft/layer/parameter_impl.hpp>
+#include <weft/layer/parameter_pieces_impl.hpp>
 #include <weft/layer/parameter_sharding_impl.hpp>
 #include <weft/layer/reduction_tree_impl.hpp>
 #include <weft/layer/registry_impl.hpp>

@@ -3,6 +3,7 @@
 //
 //   ./examples/run in_situ
 //   mpirun -np 2 ./examples/run in_situ --steps 3000
+//   WEFT_REHEARSE=1024 ./examples/run in_situ --steps 3   # what each of 1024 ranks would need
 //
 // An ensemble of plates with random temperatures inside and at the four walls is solved; a network learns to give the
 // temperatures of a plate at any time. Each state is trained on once, before the solver goes on, so the error printed is that on
@@ -92,15 +93,12 @@ struct Surrogate : weft::Module<Surrogate> {
   auto loss(const auto& batch) const { return mse(forward(batch[scenario]), batch[temperature]); }
 };
 
-void simulate(MPI_Comm simulation, int steps) {
-  int rank = 0, ranks = 1;
-  MPI_Comm_rank(simulation, &rank);
-  MPI_Comm_size(simulation, &ranks);
-  constexpr int plates = 64;  // of all ranks
+void simulate(weft::World& world, MPI_Comm simulation, int steps) {
+  const int rank = world.rank(), ranks = world.size();
+  const int plates = std::max(64, ranks);  // of all ranks
   const int first = plates * rank / ranks, mine = plates * (rank + 1) / ranks - first;
   HeatSolver heat(mine, first, plates);
 
-  weft::World world(weft::comm::mpi::over(simulation));  // the same ranks, on a communicator of weft's own
   weft::Mesh<weft::dp> mesh(world);
   weft::DataParallel<Surrogate> model(mesh, {});
   weft::optim::AdamW optimizer(model, {.clip = 1.0});
@@ -130,6 +128,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "in_situ: it takes --steps N, N at least 1\n");
     return 2;
   }
+  int code = 0;
   MPI_Init(&argc, &argv);
   try {
     const Kokkos::ScopeGuard kokkos(argc, argv);
@@ -137,11 +136,17 @@ int main(int argc, char** argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm simulation = MPI_COMM_NULL;  // in a coupled job the other programs' ranks have other colours
     MPI_Comm_split(MPI_COMM_WORLD, 0, rank, &simulation);
-    simulate(simulation, steps);
+    if (std::getenv("WEFT_REHEARSE") != nullptr) {  // run rehearses, as any rank of any number
+      code = weft::run(argc, argv, [&](weft::World& world) { simulate(world, simulation, steps); });
+    } else {
+      weft::World world(weft::comm::mpi::over(simulation));  // the same ranks, on a communicator of weft's own
+      simulate(world, simulation, steps);
+    }
     MPI_Comm_free(&simulation);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     MPI_Abort(MPI_COMM_WORLD, 1);  // the other ranks wait for this one
   }
   MPI_Finalize();
+  return code;
 }

@@ -36,8 +36,9 @@ Weights weights_of(M& model) {
 }
 
 // Matrices first: AdamW, which the rest has, would blow up the rounding of small gradients unless epsilon is large.
-optim::MuonOptions options_of(optim::Work work) {
-  return {.learning_rate = 0.02, .weight_decay = 0.1, .epsilon = 1e-2, .clip = 1.0, .work = work};
+using Groups = std::vector<optim::ParameterGroup>;
+optim::MuonOptions options_of(optim::Work work, const Groups& groups = {}) {
+  return {.learning_rate = 0.02, .weight_decay = 0.1, .epsilon = 1e-2, .clip = 1.0, .work = work, .groups = groups};
 }
 
 struct Run {
@@ -46,9 +47,9 @@ struct Run {
 };
 
 template <class M>
-Run train(M& model, std::size_t rank, std::size_t ranks, std::size_t micro_batches, optim::Work work) {
+Run train(M& model, std::size_t rank, std::size_t ranks, std::size_t micro_batches, optim::Work work, const Groups& groups) {
   Run run;
-  optim::Muon optimizer(model, options_of(work));
+  optim::Muon optimizer(model, options_of(work, groups));
   for (int step = 0; step < 3; ++step) {
     run.losses.push_back(model.train_step(make_batch(step, rank, ranks, micro_batches)));
     optimizer.step();
@@ -77,13 +78,13 @@ void check_equal(const Run& seen, const Run& expected, double tolerance) {
 
 template <class Composition, class... Axes>
 Run train_on(const typename Composition::Config& of, std::size_t world, const Degrees& degrees, std::size_t micro_batches,
-             optim::Work work, const ModelOptions& options = {}) {
+             optim::Work work, const ModelOptions& options = {}, const Groups& groups = {}) {
   Run seen;
   const int code = runtime::run(runtime::RunOptions{.ranks = int(world)}, [&](World& rank) {
     Mesh<Axes...> mesh(rank, degrees);
     Composition model(mesh, of, options);
     const auto data = mesh.comm(dp{});
-    const Run mine = train(model, std::size_t(data.rank()), std::size_t(data.size()), micro_batches, work);
+    const Run mine = train(model, std::size_t(data.rank()), std::size_t(data.size()), micro_batches, work, groups);
     if (rank.rank() == 0) seen = mine;
   });
   CHECK(code == 0);
@@ -91,10 +92,11 @@ Run train_on(const typename Composition::Config& of, std::size_t world, const De
 }
 
 template <class Model>
-Run reference(const typename Model::Config& of, const ModelOptions& options = {}, std::size_t micro_batches = 1) {
+Run reference(const typename Model::Config& of, const ModelOptions& options = {}, std::size_t micro_batches = 1,
+              const Groups& groups = {}) {
   DefaultDevice device;
   SingleDevice<Model> model(device, of, options);
-  return train(model, 0, 1, micro_batches, optim::Work::home);
+  return train(model, 0, 1, micro_batches, optim::Work::home, groups);
 }
 
 using Gpt = models::BasicGpt<double>;
@@ -192,6 +194,20 @@ TEST_CASE("equal to one rank: data, tensor and pipeline parallelism, stages of Z
                     << ", replicate " << layout.replicate << ", work " << int(work));
       check_equal(train_on<Sharded, dp, tp, pp>(config, layout.world, layout.degrees, layout.micro_batches, work,
                                                 {.shard = {.stage = layout.stage, .replicate = layout.replicate}}),
+                  expected, 1e-10);
+    }
+}
+
+// Its two stages hold it whole, and each works on its own.
+TEST_CASE("equal to one rank: a matrix that the first and the last stage of a pipeline share") {
+  const Groups groups{{.match = "*.wte.weight", .rule = "muon"}};
+  const Run expected = reference<Gpt>(config, {}, 1, groups);
+  CHECK(expected.weights.at("transformer.wte.weight") != reference<Gpt>(config).weights.at("transformer.wte.weight"));
+  for (const Layout& layout : {Layout{2, {.pp = 2}, 4}, Layout{4, {.pp = 2}, 2, 2}, Layout{4, {.tp = 2, .pp = 2}, 4}})
+    for (const optim::Work work : {optim::Work::home, optim::Work::everywhere}) {
+      INFO("world " << layout.world << ", tp " << layout.degrees.tp << ", stage " << layout.stage << ", work " << int(work));
+      check_equal(train_on<Sharded, dp, tp, pp>(config, layout.world, layout.degrees, layout.micro_batches, work,
+                                                {.shard = {.stage = layout.stage}}, groups),
                   expected, 1e-10);
     }
 }

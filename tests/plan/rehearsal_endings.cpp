@@ -179,6 +179,22 @@ TEST_CASE("errors of the program's own say that this was a rehearsal, those that
   CHECK(layout.error.find("rehearsal") == std::string::npos);
 }
 
+TEST_CASE("a program that makes its World itself is refused if a rehearsal is wanted, which run gives it") {
+  const EnvironmentVariable wanted("WEFT_REHEARSE", "8:5");
+  std::string text;
+  try {
+    World world{Communicator()};
+  } catch (const UsageError& error) {
+    text = error.what();
+  }
+  CHECK(text.starts_with("weft: World: WEFT_REHEARSE is set, and a World that a program makes itself is a real one: "));
+  const Ending ending = ending_of([] { return runtime::run(RunOptions(), training([](int step) { return step < 2; })); });
+  CHECK(ending.code == 0);
+  CHECK(ending.out.starts_with("rehearsal of rank 5 of 8\n"));
+  const EnvironmentVariable none("WEFT_REHEARSE", "");
+  CHECK(World(Communicator()).size() == 1);
+}
+
 TEST_CASE("what the program prints is printed once, however many ranks and peaks are rehearsed") {
   const auto twice = training([](int step) { return step < 2; });
   const auto talking = [&](World& world) {

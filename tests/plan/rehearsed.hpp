@@ -21,6 +21,7 @@ struct Case {
   std::size_t replicate = 1, secondary = 0;
   Recomputation recompute = Recomputation::none;
   bool reproducible = false, quantised = false, offload = false, float_gradients = false;
+  optim::Work work = optim::Work::home;  // of optimizers that have it
   std::size_t world() const { return dp * tp * pp * cp; }
 };
 
@@ -47,7 +48,7 @@ using GridOf =
                        std::conditional_t<of_experts<Model>, Mesh<dp, cp, tp, pp, ep, etp, edp>, Mesh<dp, cp, tp, pp>>>;
 
 // Two steps and an evaluation, as a program would do them.
-template <class Composition, class Grid = GridOf<typename Composition::model_type>>
+template <class Composition, class Grid = GridOf<typename Composition::model_type>, class Optimizer = optim::AdamW>
 Seen train(World& world, typename Composition::Config config, const Case& c) {
   if constexpr (requires { config.recompute; }) config.recompute = c.recompute;
   using Model = typename Composition::model_type;
@@ -67,7 +68,9 @@ Seen train(World& world, typename Composition::Config config, const Case& c) {
   options.numerics.reproducible = c.reproducible;
   if (c.float_gradients) options.numerics.gradient = DataType::float32;
   Composition model(mesh, config, options);
-  optim::AdamW optimizer(model);
+  typename Optimizer::Options of_optimizer;
+  if constexpr (requires { of_optimizer.work; }) of_optimizer.work = c.work;
+  Optimizer optimizer(model, of_optimizer);
   const auto batch = [&] {
     if constexpr (fields) {
       return Model::make_batch(config, 0, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), c.micro_batches);
@@ -96,20 +99,19 @@ inline std::string name_of(const Case& c) {
        << " etp " << c.etp << " zero " << c.zero << " " << c.schedule << " micro-batches " << c.micro_batches << " replicate "
        << c.replicate << " secondary " << c.secondary << " recompute " << int(c.recompute)
        << (c.reproducible ? " reproducible" : "") << (c.quantised ? " quantised" : "") << (c.offload ? " offload" : "")
-       << (c.float_gradients ? " float gradients" : "");
+       << (c.float_gradients ? " float gradients" : "") << (c.work == optim::Work::everywhere ? " everywhere" : "");
   return text.str();
 }
 
-/// Compares every rank of a real run with its rehearsal.
-template <class Composition, class Grid = GridOf<typename Composition::model_type>>
-void check(const typename Composition::Config& config, const Case& c, double expert_skew = 1) {
-  const int world = int(c.world());
-  std::vector<Seen> real(c.world());
+/// Compares every rank of a real run of program(world), which returns a Seen of its memory, with its rehearsal.
+template <class F>
+void compare(int world, const std::string& name, const F& program, std::uint64_t steps = 0, double expert_skew = 1) {
+  std::vector<Seen> real(static_cast<std::size_t>(world));
   const int code = runtime::run(runtime::RunOptions{.ranks = world, .threads_per_rank = 1}, [&](World& of_threads) {
     Rehearsal counts;
     of_threads.device().count(counts);
     World rank(counted(of_threads.communicator(), counts), of_threads.device());
-    Seen seen = train<Composition, Grid>(rank, config, c);
+    Seen seen = program(rank);
     seen.work = counts;
     real[std::size_t(rank.rank())] = std::move(seen);
   });
@@ -117,24 +119,24 @@ void check(const typename Composition::Config& config, const Case& c, double exp
   for (int rank = 0; rank < world; ++rank) {
     const Seen& there = real[std::size_t(rank)];
     Seen seen;
-    const Rehearsal notes = rehearse({.rank = rank, .ranks = world, .expert_skew = expert_skew},
-                                     [&](World& alone) { seen = train<Composition, Grid>(alone, config, c); });
-    INFO(name_of(c) << ", rank " << rank);
+    const Rehearsal notes =
+        rehearse({.rank = rank, .ranks = world, .expert_skew = expert_skew}, [&](World& alone) { seen = program(alone); });
+    INFO(name << ", rank " << rank);
     for (std::size_t category = 0; category < weft::detail::memory_categories; ++category)
       CHECK(seen.use.by_category[category] == there.use.by_category[category]);
     CHECK(seen.use.current == there.use.current);
-    CHECK(notes.steps == 2);
+    CHECK(notes.steps == steps);
     CHECK(notes.products > 0);
     CHECK(notes.products == there.work.products);
     CHECK(notes.product_flops == there.work.product_flops);
     CHECK(notes.attentions == there.work.attentions);
     CHECK(notes.attention_flops == there.work.attention_flops);
     const Rehearsal early = rehearse({.rank = rank, .ranks = world, .early = true, .expert_skew = expert_skew},
-                                     [&](World& alone) { (void)train<Composition, Grid>(alone, config, c); });
+                                     [&](World& alone) { (void)program(alone); });
     CHECK(early.peak <= there.peak);
     CHECK(there.peak <= notes.peak);
     if (std::getenv("SHOW"))
-      std::printf("%s rank %d: peak %zu rehearsed %zu %zu: %+.2f %+.2f %%\n", name_of(c).c_str(), rank, there.peak, early.peak,
+      std::printf("%s rank %d: peak %zu rehearsed %zu %zu: %+.2f %+.2f %%\n", name.c_str(), rank, there.peak, early.peak,
                   notes.peak, 100.0 * (double(early.peak) / double(there.peak) - 1),
                   100.0 * (double(notes.peak) / double(there.peak) - 1));
     CHECK(notes.messages.size() == there.work.messages.size());
@@ -145,6 +147,14 @@ void check(const typename Composition::Config& config, const Case& c, double exp
       CHECK(rehearsed.bytes == messages.bytes);
     }
   }
+}
+
+/// Compares training.
+template <class Composition, class Grid = GridOf<typename Composition::model_type>, class Optimizer = optim::AdamW>
+void check(const typename Composition::Config& config, const Case& c, double expert_skew = 1) {
+  compare(
+      int(c.world()), name_of(c), [&](World& world) { return train<Composition, Grid, Optimizer>(world, config, c); }, 2,
+      expert_skew);
 }
 
 }  // namespace weft_test

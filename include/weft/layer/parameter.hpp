@@ -201,7 +201,8 @@ class Parameter : public detail::ParameterHandle {
       }
       if constexpr (Context::places(A{})) {
         info.sharded |= axis_bit<A>;
-        if (context.size(A{}) > 1) detail::shard_parameter(info, Dim, cut, A::name, context.size(A{}), context.rank(A{}));
+        info.cut = {A::name, context.size(A{}), std::size_t(Dim), cut};
+        if (info.cut.ranks > 1) detail::shard_parameter(info, Dim, cut, A::name, info.cut.ranks, context.rank(A{}));
       }
     };
     (apply(std::type_identity<Rules>{}), ...);

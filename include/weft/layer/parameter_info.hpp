@@ -15,6 +15,7 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/scalar.hpp>
+#include <weft/layer/parameter_cut.hpp>
 #include <weft/layer/runs.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/tensor/shape.hpp>
@@ -46,7 +47,8 @@ struct ParameterInfo {
   DataType type = DataType::float32;
   DataType gradient_type = DataType::float32;  ///< accumulate_t of `type`: float for bfloat16
   detail::Initial initial = {};
-  detail::Runs runs = {};  ///< the local elements' positions in the whole parameter; padding belongs to no run
+  detail::Runs runs = {};    ///< the local elements' positions in the whole parameter; padding belongs to no run
+  detail::AxisCut cut = {};  ///< by which the rules of the parameter cut its elements
 
   /// Names of the parameter's user-defined axes, for messages.
   std::vector<std::pair<unsigned, std::string_view>> user_axes = {};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The cut of a parameter over an axis, and the elements of it that a rank holds.
+// The elements that a rank holds of a parameter that is cut over an axis.
 //
-//   Linear<Column>(context, in, out, {.sharding = {{{out, heads}}}});   // cut by whole heads
+//   shard_parameter(info, 0, {.segments = {{out, heads}}}, "tp", context.size(tp{}), context.rank(tp{}));
 
 #include <algorithm>
 #include <string>
@@ -11,20 +11,7 @@
 
 #include <weft/layer/hooks.hpp>
 
-namespace weft {
-
-/// The cut of a sharded dim: into segments that are cut one by one (query, key and value in one matrix). A segment may have fewer
-/// units than there are ranks; several ranks then hold the same unit.
-struct ParameterSharding {
-  struct Segment {
-    std::size_t extent = 0;  ///< elements along the sharded dim
-    std::size_t units = 0;   ///< indivisible parts (heads); 0: every element is a unit
-  };
-  std::vector<Segment> segments;  ///< empty: one segment, the whole dim
-  bool padded = false;  ///< each rank holds ceil(extent / ranks) elements, of which the last ranks have fewer valid (vocabulary)
-};
-
-namespace detail {
+namespace weft::detail {
 
 // One rank's part of a segment of the sharded dim.
 struct Piece {
@@ -40,9 +27,7 @@ Piece shard_segment(const ParameterInfo& info, const ParameterSharding::Segment&
 void shard_parameter(ParameterInfo& info, std::size_t dim, const ParameterSharding& cut, std::string_view axis, std::size_t ranks,
                      std::size_t rank);
 
-}  // namespace detail
-
-}  // namespace weft
+}  // namespace weft::detail
 
 #ifndef WEFT_COMPILED
 #include <weft/layer/parameter_sharding_impl.hpp>

@@ -15,6 +15,7 @@
 #include <weft/core/scalar.hpp>
 #include <weft/device/arena.hpp>
 #include <weft/device/offload_store.hpp>
+#include <weft/layer/parameter_cut.hpp>
 #include <weft/layer/parameter_info.hpp>
 
 namespace weft::detail {
@@ -26,7 +27,8 @@ class Hooks;
 struct KeptPart {
   std::size_t size = 0;
   DataType type = DataType::float32, gradient_type = DataType::float32;
-  Runs runs = {};  ///< its elements in the whole parameter
+  Runs runs = {};    ///< its elements in the whole parameter
+  FlatCut cut = {};  ///< that made it
 };
 
 class ParameterStorage {

@@ -60,6 +60,8 @@ class MeshState {
   unsigned axes() const { return set_; }
 
   mesh_layout::RankGrid::Place place(unsigned set) const;
+  /// The grids of these axes alone.
+  mesh_layout::RankGrids grids(unsigned set) const;
 
   /// The communicator of a set of axes. It is created at the first call, which is collective over the world, and kept.
   const Communicator& comm(unsigned set);
@@ -167,6 +169,8 @@ class Mesh {
     if (set == state_->axes()) return state_->world().communicator();
     return state_->comm(detail::in_one_grid(set) ? set : set & ~detail::expert_axes);
   }
+  /// The order of communicator()'s ranks along the axes of the mesh.
+  mesh_layout::RankGrids grids() const { return state_->grids(set); }
   World& world() const { return state_->world(); }
   const mesh_layout::RankOrder& order() const { return state_->order(); }
   /// "tp(2) * dp(2) * pp(2)", in rank order, followed by the axes of the expert mesh.

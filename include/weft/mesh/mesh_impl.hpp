@@ -45,6 +45,16 @@ WEFT_COLD WEFT_INLINE mesh_layout::RankGrid::Place MeshState::place(unsigned set
   return grid.place(static_cast<std::size_t>(world_->rank()), mask);
 }
 
+WEFT_COLD WEFT_INLINE mesh_layout::RankGrids MeshState::grids(unsigned set) const {
+  const auto part = [&](const mesh_layout::RankGrid& grid) {
+    std::vector<mesh_layout::RankAxis> axes;
+    for (const mesh_layout::RankAxis& axis : grid.axes())
+      if (bit(axis.name) & set) axes.push_back(axis);
+    return mesh_layout::RankGrid(std::move(axes));
+  };
+  return {part(grids_.dense), part(grids_.expert)};
+}
+
 WEFT_COLD WEFT_INLINE const Communicator& MeshState::comm(unsigned set) {
   for (const Made* made = made_.get(); made != nullptr; made = made->next.get())
     if (made->set == set) return made->communicator;

@@ -7,6 +7,7 @@
 //   World world(comm::mpi::over(communicator_of_the_program));
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -28,7 +29,8 @@ class World {
   World(Communicator communicator, DefaultDevice& device) : communicator_(std::move(communicator)), device_(&device) {}
   /// The ranks of a communicator that the program made itself (comm::mpi::over), on a device of their own: Kokkos' default
   /// instance. Ends before Kokkos and MPI do. Throws UsageError if Kokkos is not running, or runs on GPUs: there `run` makes the
-  /// World, also in a program that has started MPI and Kokkos.
+  /// World, also in a program that has started MPI and Kokkos; and if WEFT_REHEARSE is set, which `run` obeys and this World
+  /// could not.
   explicit World(Communicator communicator)
       : communicator_(std::move(communicator)), owned_(own_device()), device_(owned_.get()) {}
   World(const World&) = delete;
@@ -57,6 +59,11 @@ class World {
 
  private:
   WEFT_COLD static std::unique_ptr<DefaultDevice> own_device() {
+    if (const char* const wanted = std::getenv("WEFT_REHEARSE"); wanted != nullptr && *wanted != '\0')
+      throw UsageError(
+          "World: WEFT_REHEARSE is set, and a World that a program makes itself is a real one: "
+          "if (std::getenv(\"WEFT_REHEARSE\")) weft::run(argc, argv, f), in its place, rehearses f(world); or unset the "
+          "variable");
     if (!Kokkos::is_initialized() || Kokkos::is_finalized())
       throw UsageError(
           "World: Kokkos is not running: a program that makes a World itself has a Kokkos::ScopeGuard, which outlives it");

@@ -3,10 +3,11 @@
 // The exchange that gives optimizer rules whole matrices. Ranks hold pieces of a matrix (tp, stages of ZeRO) or the same copy of
 // it (data ranks). Each matrix gets a home rank among those that hold it, balanced by cost; one all-to-all brings the pieces
 // there, the rule works on whole matrices, and one all-to-all brings the results back. An element is moved, never added, so the
-// results have the same bits wherever a matrix is cut and wherever its home is.
+// results have the same bits wherever a matrix is cut and wherever its home is. Each rank makes the plan by itself, from what
+// follows of the layout.
 //
-//   MatrixExchange exchange(communicator, pieces, Work::home);   // once; collective
-//   exchange.run<float>(device, due, arrays, 1, transform);      // each step; collective
+//   MatrixExchange exchange(communicator, pieces, held, Work::home);   // once
+//   exchange.run<float>(device, due, arrays, 1, transform);            // each step; collective
 
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
+#include <weft/layer/parameter_pieces.hpp>
 #include <weft/layer/parameter_state.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -42,7 +44,7 @@ struct Passage {
   std::size_t size() const;
 };
 
-/// This rank's piece of a matrix.
+/// This rank's piece of a matrix, which may have no elements.
 struct MatrixPiece {
   const ParameterState* state = nullptr;
   std::size_t rows = 0, columns = 0;  ///< of the whole matrix
@@ -51,8 +53,9 @@ struct MatrixPiece {
 
 class MatrixExchange {
  public:
-  /// `pieces`: those of this rank, each of which has elements. Collective over `communicator`.
-  MatrixExchange(const Communicator& communicator, std::vector<MatrixPiece> pieces, Work work);
+  /// `pieces`: of all matrices of this rank's stage; `held[piece]`: what the ranks of `communicator` have of that matrix.
+  MatrixExchange(const Communicator& communicator, std::vector<MatrixPiece> pieces,
+                 const std::vector<weft::detail::ParameterPieces>& held, Work work);
 
   /// Whether this rank works on a piece's matrix, or on the rows of it that it holds.
   bool works(std::size_t piece) const { return works_[piece]; }
@@ -62,7 +65,7 @@ class MatrixExchange {
 
   /// `arrays[piece]`: `sent` arrays [kept] of this rank's elements, one after the other. Calls transform(piece, rows, columns,
   /// arrays [sent, rows, columns]) where a matrix is whole, and writes the first `returned` of its arrays back to `arrays`.
-  /// `due[piece]`: whether the matrix takes part, the same on all ranks that hold it. Collective.
+  /// `due[piece]`: whether the matrix takes part, the same on all ranks that hold it, and false on others. Collective.
   template <class A, class Exec, class Transform>
   void run(Device<Exec>& device, const std::vector<char>& due, const std::vector<weft::detail::Buffer>& arrays, std::size_t sent,
            std::size_t returned, const Transform& transform) const;

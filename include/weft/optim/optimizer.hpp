@@ -153,7 +153,10 @@ class Optimizer {
       slot.whole = takes_whole(slot, inner);
       slots_.push_back(std::move(slot));
     });
-    if constexpr (detail::is_served<Rule>) serve();
+    if constexpr (detail::is_served<Rule>) {
+      if constexpr (requires { model.grids(); }) serve(model.grids());
+      else serve({});  // one rank
+    }
     for (Slot& slot : slots_)
       if (slot.state->trainable()) make_state(slot);
     if (store_) store_->commit();
@@ -213,8 +216,8 @@ class Optimizer {
   }
   // Whether the rule is given the whole matrix of this parameter.
   WEFT_COLD bool takes_whole(const Slot& slot, bool inner) const;
-  // Plans the exchange of the parameters that are brought together.
-  WEFT_COLD void serve();
+  // Plans the exchange of the parameters that are brought together; `grids`: the order of ranks.
+  WEFT_COLD void serve(const mesh_layout::RankGrids& grids);
   // The step of those parameters. Collective.
   void step_whole(double learning_rate, double scale);
   WEFT_COLD void make_state(Slot& slot) {

@@ -57,8 +57,9 @@ bool Optimizer<Rule>::takes_whole([[maybe_unused]] const Slot& slot, [[maybe_unu
 }
 
 template <class Rule>
-void Optimizer<Rule>::serve() {
+void Optimizer<Rule>::serve(const mesh_layout::RankGrids& grids) {
   std::vector<detail::MatrixPiece> pieces;
+  std::vector<weft::detail::ParameterPieces> held;
   for (std::size_t k = 0; k < slots_.size(); ++k) {
     const Slot& slot = slots_[k];
     if (!slot.whole) continue;
@@ -69,14 +70,14 @@ void Optimizer<Rule>::serve() {
                                state.name(),
                                " is offloaded (ModelOptions::shard.offload), which is updated piece by piece: leave offload out, "
                                "or use an elementwise rule, such as AdamW's"});
-    if (state.kept() == 0) continue;
     const std::size_t rows = state.global().rank() > 1 ? state.global()[0] : 1;
     pieces.push_back({&state, rows, state.global().size() / rows, detail::needs_of<Rule> == Needs::rows});
+    held.push_back(weft::detail::pieces_of(state, grids, std::size_t(communicator_.rank())));
     served_.push_back(k);
   }
   Work work = Work::home;
   if constexpr (requires { options_.work; }) work = options_.work;
-  exchange_.emplace(communicator_, std::move(pieces), work);
+  exchange_.emplace(communicator_, std::move(pieces), held, work);
 }
 
 template <class Rule>

@@ -5,7 +5,6 @@
 //
 //   const std::vector<double> gain = model.parameter("blocks.0.norm.weight"), d_gain = model.gradient("blocks.0.norm.weight");
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -32,19 +31,15 @@ std::vector<double> whole_parameter(Device<Exec>& device, const Communicator& ev
   const std::uint64_t site = site_of(name);
   const bool frozen = mine != nullptr && gradient && !mine->trainable();
   const bool missing = mine != nullptr && gradient && !frozen && !mine->gradient() && mine->kept() != 0;
-  std::uint64_t facts[] = {mine ? mine->global().size() : 0, missing, site, ~site};
+  std::uint64_t facts[] = {stages.parameter_size(name), missing, site, ~site};
   everyone.all_reduce(std::span(facts), Reduction::max);
   if (facts[2] != ~facts[3])
     throw_error<UsageError>(
         {"a parameter is read by all ranks together, but one asks for ", name, " and another for another one"});
-  if (facts[0] == 0 && device.rehearsal() != nullptr &&
-      std::ranges::find(stages.parameter_names(), name) != stages.parameter_names().end())
-    throw_error<UsageError>(
-        {"a rehearsal does not know the shape of ", name,
-         ", which another stage of the pipeline has: read it where world.communicator().rehearsed() is false"});
   if (facts[0] == 0)
     throw_error<UsageError>({"the model has no parameter ", name, "; its first is ",
-                             stages.parameter_names().empty() ? "" : stages.parameter_names()[0]});
+                             stages.parameter_names().empty() ? "" : stages.parameter_names()[0],
+                             everyone.rehearsed() ? "; a rehearsal does not know the experts of other ranks" : ""});
   if (facts[1]) throw_error<UsageError>({"the gradient of ", name, " before any train_step"});
   std::vector<double> whole(facts[0]);
   if (mine && mine->kept() != 0 && !frozen) {

@@ -88,6 +88,7 @@ struct Outermost {
   ModelOptions options;
   std::shared_ptr<LossScale> loss_scale;
   Communicator everyone;
+  mesh_layout::RankGrids grids;
 };
 
 template <class M>
@@ -131,7 +132,8 @@ class Wrapper {
           const Config& config, ModelOptions options = {})
       : Wrapper(detail::Inside{}, root(mesh.world().device(), options = agreed(options, mesh, config)), mesh, config, options) {
     outermost_.reset(new detail::Outermost{&mesh.world().device(), options,
-                                           detail::make_loss_scale<typename model_type::scalar>(options), mesh.communicator()});
+                                           detail::make_loss_scale<typename model_type::scalar>(options), mesh.communicator(),
+                                           mesh.grids()});
     static_assert((uses(X{}) && ...),
                   "weft: this Mesh has an axis that no wrapper of the model uses, so its ranks would all do the same work: add "
                   "the wrapper, or leave the axis out of axes<...>");
@@ -327,6 +329,8 @@ class Wrapper {
   }
   /// All ranks of the mesh.
   const Communicator& communicator() const { return outermost_->everyone; }
+  /// The order of their ranks along the axes.
+  const mesh_layout::RankGrids& grids() const { return outermost_->grids; }
   auto& device() const { return *outermost_->device; }
   const ModelOptions& options() const { return outermost_->options; }
   /// Null if gradients are not scaled.

@@ -117,9 +117,6 @@ void forward_to_decode(Stages& stages, const Context& of, KeyValueCache& cache, 
   stages.check_length(rows.longest);
   const schedule::Table table = stages.forward_table(of, rows.batch);
   using Numbers = Tensor<std::int32_t, typename Context::execution_space>;
-  if (of.device().rehearsal() != nullptr && of.size(pp{}) > 1)
-    throw_error<UsageError>({"decode: a rehearsal of generation over pp(", of.size(pp{}),
-                             ") does not know what other stages send: rehearse with pp 1, or model.logits"});
   Numbers sequences(of.device(), {rows.sequences.size()}), positions(of.device(), {rows.positions.size()});
   copy_from_host(sequences, std::span<const std::int32_t>(rows.sequences));
   copy_from_host(positions, std::span<const std::int32_t>(rows.positions));
@@ -131,6 +128,7 @@ void forward_to_decode(Stages& stages, const Context& of, KeyValueCache& cache, 
   Context own = of;
   own.env.cached = &cached;
   ModelRun<Model, Context> run(own, stages.chunks(), table, rows.batch, *stages.accumulator());
+  stages.rehearse_stages(of, rows.batch, run);  // without the cache, whose contents no shape depends on
   run.executor.run({.forward_only = true, .stop_before_last = true});
   const std::size_t vocabulary = Model::vocabulary(stages.config());
   for (const auto& chunk : stages.chunks()) {

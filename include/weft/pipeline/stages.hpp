@@ -98,6 +98,8 @@ class Stages {
 
   /// The names of all parameters of the model, in its order; of experts only those of this rank.
   const std::vector<std::string>& parameter_names() const { return trainable_.names(); }
+  /// The elements of the whole parameter of that name, on whatever stage it is; 0 if this rank knows none.
+  std::size_t parameter_size(std::string_view name) const { return trainable_.size_of(name); }
   /// Sets whether parameters are trainable, those that a pattern matches; see Wrapper::freeze. Collective over `everyone`.
   template <class Context>
   WEFT_COLD void set_trainable(const Context& context, const Communicator& everyone, std::span<const std::string_view> patterns,

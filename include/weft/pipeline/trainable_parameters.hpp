@@ -31,6 +31,11 @@ class TrainableParameters {
 
   /// The names of the model's parameters, in its order.
   const std::vector<std::string>& names() const { return names_; }
+  /// The elements of the whole parameter of that name, on whatever stage it is; 0 if there is none.
+  std::size_t size_of(std::string_view name) const {
+    const auto at = std::find(names_.begin(), names_.end(), name);
+    return at == names_.end() ? 0 : sizes_[std::size_t(at - names_.begin())];
+  }
   bool frozen_at_first(std::string_view name) const {
     return (lora_.rank != 0 && !is_adapter(name)) || matches_any(patterns(), name);
   }
@@ -39,7 +44,10 @@ class TrainableParameters {
   /// names no parameter.
   template <class Context, class Exec>
   WEFT_COLD void begin(const Context& context, WholeModel<Exec>& whole) {
-    for (const Registered& parameter : whole.parameters) names_.push_back(parameter.state->name());
+    for (const Registered& parameter : whole.parameters) {
+      names_.push_back(parameter.state->name());
+      sizes_.push_back(parameter.state->global().size());
+    }
     for (const auto& unit : whole.units) {
       auto& uses = uses_.emplace_back();
       for (std::size_t i = 0; i < whole.parameters.size(); ++i)
@@ -88,6 +96,7 @@ class TrainableParameters {
   std::vector<std::string> freeze_;
   LoraOptions lora_;
   std::vector<std::string> names_;
+  std::vector<std::size_t> sizes_;              // by name
   std::vector<char> frozen_;                    // by name
   std::vector<std::vector<std::size_t>> uses_;  // of each unit, the places of its parameters in `names_`
 };

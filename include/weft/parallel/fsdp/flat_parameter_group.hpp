@@ -55,10 +55,10 @@ class FlatParameterGroup {
   // Tells a parameter which of its elements this rank keeps.
   void keep(const FlatMember& member) const {
     ParameterState &state = *member.state, &any = *array_.members.front().state;
-    const std::size_t end = member.first + state.size(), first = std::clamp(array_.begin(), member.first, end),
-                      last = std::clamp(array_.begin() + array_.piece, member.first, end);
-    state.storage().keep({last - first, values.kept_type(any), settings_->kept_gradient_type(any),
-                          first != last ? state.info().runs.cut(first - member.first, last - member.first) : Runs()});
+    const FlatCut cut{member.first, array_.piece, array_.ranks};
+    const auto [begin, end] = cut.kept_by(array_.rank, state.size());
+    state.storage().keep({end - begin, values.kept_type(any), settings_->kept_gradient_type(any),
+                          begin != end ? state.info().runs.cut(begin, end) : Runs(), cut});
   }
 
   FlatArray array_;

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rehearsals beside real ranks of what a program does with a model besides training it, on the stages of a pipeline: it reads
+// parameters that another stage has, and generates tokens.
+
+#include "plan/rehearsed.hpp"
+
+#include <weft/generation/generate.hpp>
+
+using namespace weft_test;
+
+namespace {
+
+using Model = models::BasicGpt<float>;
+using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>>;
+const models::GptConfig config{.vocabulary = vocabulary, .layers = 4, .width = 64, .heads = 4, .sequence = sequence};
+
+Seen seen_of(World& world) {
+  const MemoryUse& use = world.device().arena().use();
+  return {use, use.peak, {}};
+}
+
+struct Layout {
+  int world;
+  Degrees degrees;
+  const char* schedule = "1f1b";
+  int zero = 0;
+};
+template <class F>
+void check_calls(const F& calls) {
+  for (const Layout& layout :
+       {Layout{2, {.pp = 2}}, Layout{4, {.tp = 2, .pp = 2}}, Layout{4, {.pp = 4}}, Layout{2, {.pp = 2}, "interleaved"},
+        Layout{2, {.pp = 2}, "zbv"}, Layout{4, {.pp = 2}, "1f1b", 3}, Layout{2, {.tp = 2}}})
+    compare(
+        layout.world,
+        weft::detail::joined({"tp ", layout.degrees.tp, " pp ", layout.degrees.pp, " ", layout.schedule, " zero ", layout.zero}),
+        [&](World& world) {
+          const Mesh<dp, tp, pp> mesh(world, layout.degrees);
+          ModelOptions options;
+          options.shard.stage = layout.zero;
+          options.pipeline.schedule = schedule::choose(layout.schedule);
+          Composition model(mesh, config, options);
+          calls(model, mesh);
+          return seen_of(world);
+        });
+}
+
+}  // namespace
+
+TEST_CASE("parameters and gradients of any stage have their sizes, and are read with the messages of a real run") {
+  check_calls([](Composition& model, const Mesh<dp, tp, pp>& mesh) {
+    Batch batch{.sequences = 2, .length = sequence, .micro_batches = 2};
+    batch.first_sequence = batch.sequences * std::size_t(mesh.rank(dp{}));
+    batch.tokens.assign(2 * sequence, 1);
+    batch.targets.assign(2 * sequence, 2);
+    model.train_step(batch);
+    for (const char* name :
+         {"transformer.wte.weight", "transformer.h.0.ln_1.weight", "transformer.h.3.mlp.c_fc.weight", "transformer.ln_f.bias"}) {
+      const std::size_t size = std::string(name).find("wte") != std::string::npos    ? vocabulary * 64
+                               : std::string(name).find("c_fc") != std::string::npos ? 4 * 64 * 64
+                                                                                     : 64;
+      if (model.parameter(name).size() != size || model.gradient(name).size() != size) throw Error(name);
+    }
+  });
+  // A name that no stage has is refused as in a real run.
+  std::string text;
+  try {
+    rehearse({.rank = 1, .ranks = 2}, [](World& world) {
+      const Mesh<dp, tp, pp> mesh(world, {.pp = 2});
+      Composition(mesh, config).parameter("transformer.h.4.ln_1.weight");
+    });
+  } catch (const UsageError& error) {
+    text = error.what();
+  }
+  CHECK(text.starts_with("weft: the model has no parameter transformer.h.4.ln_1.weight; its first is "));
+}
+
+TEST_CASE("tokens are generated on the stages of a pipeline with the messages of a real run") {
+  const std::vector<std::vector<std::int32_t>> prompts{{3, 1, 4, 1, 5}, {9}, {2, 6, 5}};
+  check_calls([&](Composition& model, const Mesh<dp, tp, pp>&) {
+    const auto made = generate(model, prompts, {.max_new_tokens = 4});
+    if (made.size() != 3 || made[0].size() != 4) throw Error("tokens are missing");
+    KeyValueCache cache(3, 8);
+    if (model.decode(cache, prompts).size() != 3 * vocabulary) throw Error("logits are missing");
+    if (model.decode(cache, std::vector<std::vector<std::int32_t>>{{1}, {}, {2, 3}}).size() != 3 * vocabulary)
+      throw Error("logits are missing");
+  });
+}
