@@ -6,5 +6,6 @@
 #include <weft/plan/choose_report_impl.hpp>
 #include <weft/plan/estimate_impl.hpp>
 #include <weft/plan/machine_impl.hpp>
+#include <weft/plan/piece_impl.hpp>
 #include <weft/plan/replay_impl.hpp>
 #include <weft/plan/this_machine_impl.hpp>

@@ -50,16 +50,28 @@ inline weft::plan::Search search_of(const ChooseOptions& o, const train_gpt::Opt
 inline train_gpt::Options with_layout(train_gpt::Options run, const weft::plan::Candidate& c) {
   run.ranks = c.ranks(), run.dp = c.dp, run.tp = c.tp, run.cp = c.cp, run.pp = c.pp;
   run.ep = c.ep, run.etp = run.model == "mixtral" ? c.etp : 1;
-  run.zero = c.zero, run.sequence_parallel = c.sequence_parallel;
+  run.zero = c.zero, run.replicate = c.replicate, run.offload = c.offload ? "host" : "none";
+  run.sequence_parallel = c.sequence_parallel;
   run.context = c.ulysses ? "ulysses" : "ring";
   run.schedule = weft::plan::name_of(c.order), run.recompute = weft::plan::name_of(c.kept);
   run.vpp.reset();
-  if (c.order == weft::plan::PipelineOrder::interleaved) run.vpp = c.chunks;
+  if (weft::plan::takes_chunks(c.order)) run.vpp = c.chunks;
   run.micro_batch = c.micro_batch;
   run.global_batch = std::int64_t(c.dp) * c.micro_batch * c.micro_batches;
   return run;
 }
 
+inline std::string schedule_type_of(const train_gpt::Options& run) {
+  const std::string chunks = '<' + std::to_string(run.vpp.value_or(1)) + '>';
+  for (const auto& [name, type] :
+       {std::pair("gpipe", std::string("GPipe")), std::pair("zb-h1", std::string("ZeroBubbleH1")),
+        std::pair("zbv", std::string("Zbv")), std::pair("dualpipev", std::string("DualPipeV")),
+        std::pair("interleaved", "Interleaved" + chunks), std::pair("interleaved-zb", "InterleavedZeroBubble" + chunks)})
+    if (run.schedule == name) return "schedule::" + type;
+  return "";  // one forward, one backward
+}
+
+/// The model in its wrappers, with what their types can say; micro-batches, recomputation and offload are options.
 inline std::string type_of(const train_gpt::Options& run) {
   const std::string element = run.precision == "bf16" ? "bfloat16" : run.precision == "fp16" ? "float16" : "float";
   std::string type = (run.model == "gpt" ? "BasicGpt<" : run.model == "llama" ? "BasicLlama<" : "BasicMixtral<") + element + '>';
@@ -67,11 +79,13 @@ inline std::string type_of(const train_gpt::Options& run) {
   const auto wrap = [&](const std::string& wrapper, const std::string& policy = "") {
     type = wrapper + '<' + type + (policy.empty() ? "" : ", " + policy) + '>';
   };
-  if (run.pp > 1) wrap("PipelineParallel");
+  if (run.pp > 1) wrap("PipelineParallel", schedule_type_of(run));
   if (run.model == "mixtral" && run.ep * *run.etp > 1) wrap("ExpertParallel");
   if (run.tp > 1) wrap("TensorParallel", run.sequence_parallel ? "Shard<tp, 0>" : "");
-  if (run.cp > 1) wrap("ContextParallel");
-  if (run.zero > 0) wrap("FullyShardedDataParallel");
+  if (run.cp > 1) wrap("ContextParallel", run.context == "ulysses" ? "Ulysses" : "");
+  if (run.zero > 0)
+    wrap("FullyShardedDataParallel", "zero::Stage" + std::to_string(run.zero) +
+                                         (run.replicate > 1 ? ", HybridSharding<" + std::to_string(run.replicate) + '>' : ""));
   else if (*run.dp > 1 || *run.ranks > 1) wrap("DataParallel");
   else wrap("SingleDevice");
   return type;
@@ -101,7 +115,8 @@ inline std::string command_of(const train_gpt::Options& run) {
   word("schedule", run.schedule, "1f1b");
   if (run.vpp) number("vpp", *run.vpp, always);
   if (run.model == "mixtral") number("ep", run.ep, 1), number("etp", *run.etp, run.tp);
-  number("zero", run.zero, 0);
+  number("zero", run.zero, 0), number("replicate", run.replicate, 1);
+  word("offload", run.offload, "none");
   if (run.sequence_parallel) text += " --sequence-parallel";
   number("micro-batch", *run.micro_batch, always), number("global-batch", *run.global_batch, always);
   word("recompute", run.recompute, "none");

@@ -53,6 +53,14 @@ struct edp {
 
 namespace detail {
 
+/// The name of a communicator of the ranks that hold the same piece of what their neighbours along an axis share out: "dp
+/// copies".
+inline constexpr std::string_view copies_suffix = " copies";
+/// The axis in such a name; empty for other names.
+constexpr std::string_view axis_of_copies(std::string_view name) {
+  return name.ends_with(copies_suffix) ? name.substr(0, name.size() - copies_suffix.size()) : std::string_view();
+}
+
 template <class A>
 concept Axis = std::is_empty_v<A> && requires {
   { A::name } -> std::convertible_to<std::string_view>;

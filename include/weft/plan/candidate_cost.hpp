@@ -7,24 +7,16 @@
 //   const CandidateCost cost = costs.of(layout);   // cost.seconds, cost.memory
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 
 #include <weft/core/inline.hpp>
-#include <weft/mesh/world.hpp>
 #include <weft/plan/candidate.hpp>
 #include <weft/plan/machine.hpp>
+#include <weft/plan/piece.hpp>
 
 namespace weft::plan {
-
-/// What the program is asked to train for two steps: a layout of a model with so many layers and entries of its vocabulary.
-struct Piece {
-  Candidate layout;
-  std::int64_t layers = 1, vocabulary = 1;
-  std::int64_t global_batch() const { return std::int64_t(layout.dp) * layout.micro_batch * layout.micro_batches; }
-};
-using TrainPiece = std::function<void(World&, const Piece&)>;
 
 struct CandidateCost {
   double seconds = 0;  ///< of a step
@@ -37,6 +29,16 @@ namespace detail {
 struct Parts {
   double layer = 0, rest = 0, head = 0;
   double of(double layers, double rests, double heads) const { return layers * layer + rests * rest + heads * head; }
+  Parts times(double factor) const { return {factor * layer, factor * rest, factor * head}; }
+  Parts less(const Parts& other) const { return {layer - other.layer, rest - other.rest, head - other.head}; }
+};
+
+/// Bytes of which each rank has a part, and the ranks that share out the other part among them.
+struct Shares {
+  Parts whole, cut;
+  double of(double layers, double rests, double heads, double sharers) const {
+    return whole.of(layers, rests, heads) + cut.of(layers, rests, heads) / sharers;
+  }
 };
 
 /// One micro-batch without messages of data ranks: seconds, and bytes.
@@ -47,17 +49,32 @@ struct BlockCosts {
   double temporary = 0, temporary_head = 0;  ///< beside it: in a block, in the head
 };
 
+/// Bytes of one sequence's micro-batch that is in flight in a pipeline.
+struct FlightCosts {
+  double waiting = 0;  ///< in a layer whose input gradient is done and whose weight gradient is not
+  double ends = 0;     ///< in the model's ends, of each micro-batch but the first
+};
+
 /// What a stage of ZeRO leaves on a rank, and what it sends.
 struct ShardCosts {
-  Parts whole, cut;  ///< bytes that are kept between steps: on each rank, and divided by the number of ranks
-  Parts temporary;   ///< bytes of what is gathered, and of gradients that are on their way
+  Shares kept;       ///< between steps
+  Shares temporary;  ///< what is gathered, and gradients that are on their way
   struct Traffic {
     Parts bytes;  ///< of all micro-batches if it is `each` time, else of a step
     Parts calls;
     double each = 0;  ///< 1: in each micro-batch, 0: once a step
   };
-  /// By phase (forward, backward, after the pipeline), axis (dp, edp) and operation (gather, scatter, sum).
-  std::array<std::array<std::array<Traffic, 3>, 2>, 3> traffic;
+  ByMessage<Traffic> traffic;
+};
+
+/// Sums over the copies of what is shared out, once a step: the bytes of all shards, and calls. By axis (dp, edp).
+struct CopyCosts {
+  std::array<Parts, 2> bytes, calls;
+};
+
+/// What offload takes off the devices of all ranks that share out, and moves in a step.
+struct OffloadCosts {
+  Parts gone, moved;
 };
 
 }  // namespace detail
@@ -75,26 +92,40 @@ class CandidateCosts {
 
  private:
   using Key = std::array<std::int32_t, 8>;
-  struct Read {
-    double forward = 0, backward = 0, optimizer = 0, kept = 0, peak = 0, context_bytes = 0, context_calls = 0;
-    std::array<std::array<std::array<std::array<double, 2>, 3>, 2>, 3> traffic = {};  // bytes, calls
-  };
+  using Pieces = std::array<detail::PieceCosts, 3>;
+  static constexpr int gathered_layers = 3;  // two layers are gathered at a time, so memory is linear from the third on
+  static constexpr int few_sharers = 2, many_sharers = 16;
   static Key block_key(const Candidate& layout, int micro_batch);
   static Key shard_key(const Candidate& layout);
+  static Key flight_key(const Candidate& layout);
   std::array<int, 2> neighbours(const Candidate& layout) const;
-  Read read(const Candidate& layout, std::int64_t layers, std::int64_t vocabulary);
-  /// Of figures with `layers`, one layer more, and with the whole vocabulary.
+  detail::PieceCosts read(const Candidate& layout, std::int64_t layers, std::int64_t vocabulary);
+  /// Of pieces of `layers`, of one more, and with the whole vocabulary.
+  Pieces read_all(const Candidate& layout, int layers);
+  /// Of figures of such pieces.
   detail::Parts parts(double fewer, double more, double with_head, int layers) const;
+  template <class Figure>
+  detail::Parts parts_of(const Pieces& pieces, const Figure& figure) const {
+    return parts(figure(pieces[0]), figure(pieces[1]), figure(pieces[2]), gathered_layers);
+  }
   detail::BlockCosts block(const Candidate& layout);
   const detail::BlockCosts& block_of(const Candidate& layout, int micro_batch);
+  const detail::FlightCosts& flight(const Candidate& layout);
+  /// The layout of the pieces that tell of data ranks: no pipeline, two micro-batches of one sequence, the fewest ranks.
+  static Candidate shard_piece(const Candidate& layout);
   const detail::ShardCosts& shard(const Candidate& layout);
+  const detail::CopyCosts& copies(const Candidate& layout);
+  const detail::OffloadCosts& offload(const Candidate& layout);
 
   Search search_;
   Machine machine_;
   TrainPiece train_;
   std::int64_t few_ = 1;  // entries of a vocabulary that costs little
   std::map<Key, detail::BlockCosts> blocks_;
+  std::map<Key, detail::FlightCosts> flights_;
   std::map<Key, detail::ShardCosts> shards_;
+  std::map<Key, detail::CopyCosts> copies_;
+  std::map<Key, detail::OffloadCosts> offloads_;
   std::size_t rehearsals_ = 0;
 };
 

@@ -3,17 +3,12 @@
 // Definitions for plan/candidate_cost.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
 #include <algorithm>
-#include <cmath>
-#include <string_view>
 #include <utility>
 
 #include <weft/comm/operation.hpp>
 #include <weft/core/inline.hpp>
 #include <weft/plan/candidate_cost.hpp>
-#include <weft/plan/estimate.hpp>
 #include <weft/plan/pipeline_formulas.hpp>
-#include <weft/plan/replay.hpp>
-#include <weft/runtime/rehearse.hpp>
 
 namespace weft::plan::detail {
 
@@ -34,24 +29,11 @@ inline BlockCosts mix(const BlockCosts& a, const BlockCosts& b, double of_b) {
           between(a.temporary_head, b.temporary_head)};
 }
 
-/// 0: data ranks, 1: those of experts; -1: others.
-inline int data_axis(std::string_view axis) { return axis == "edp" ? 1 : axis.find("dp") != axis.npos ? 0 : -1; }
-
-/// Sums of gradients over cp, which are made once a step unless gradients are shared out in each micro-batch.
-inline bool sums_over_context(const RehearsedTrace::Event& e, std::string_view axis) {
-  return axis == "cp" && comm::Operation(e.a) == comm::Operation::all_reduce &&
-         (e.kind == RehearsedTrace::Kind::call || e.kind == RehearsedTrace::Kind::start);
-}
-
-inline int kind_of(comm::Operation operation) {
+inline comm::Operation operation_of(DataMessage message) {
   using comm::Operation;
-  return operation == Operation::all_reduce || operation == Operation::reduce                 ? 2
-         : operation == Operation::reduce_scatter || operation == Operation::reduce_scatter_v ? 1
-                                                                                              : 0;
-}
-inline comm::Operation operation_of(int kind) {
-  using comm::Operation;
-  return kind == 2 ? Operation::all_reduce : kind == 1 ? Operation::reduce_scatter : Operation::all_gather;
+  return message == DataMessage::gather    ? Operation::all_gather
+         : message == DataMessage::scatter ? Operation::reduce_scatter
+                                           : Operation::all_reduce;
 }
 
 }  // namespace weft::plan::detail
@@ -69,6 +51,9 @@ WEFT_COLD WEFT_INLINE CandidateCosts::Key CandidateCosts::block_key(const Candid
 WEFT_COLD WEFT_INLINE CandidateCosts::Key CandidateCosts::shard_key(const Candidate& c) {
   return {c.tp, c.ep, c.etp, c.sequence_parallel, c.zero};
 }
+WEFT_COLD WEFT_INLINE CandidateCosts::Key CandidateCosts::flight_key(const Candidate& c) {
+  return {c.tp, c.cp, c.ep, c.etp, c.sequence_parallel, c.ulysses};
+}
 
 /// Micro-batches whose rehearsals tell of this one: it or powers of two around it, and of those with many rows the smallest.
 WEFT_COLD WEFT_INLINE std::array<int, 2> CandidateCosts::neighbours(const Candidate& c) const {
@@ -79,46 +64,15 @@ WEFT_COLD WEFT_INLINE std::array<int, 2> CandidateCosts::neighbours(const Candid
   return low == c.micro_batch ? std::array{low, low} : std::array{low, 2 * low};
 }
 
-WEFT_COLD WEFT_INLINE CandidateCosts::Read CandidateCosts::read(const Candidate& c, std::int64_t layers,
-                                                                std::int64_t vocabulary) {
-  using Kind = RehearsedTrace::Kind;
+WEFT_COLD WEFT_INLINE detail::PieceCosts CandidateCosts::read(const Candidate& c, std::int64_t layers, std::int64_t vocabulary) {
   ++rehearsals_;
-  const Rehearsal notes = runtime::rehearse(
-      {.rank = 0, .ranks = c.ranks(), .ranks_per_node = machine_.ranks_per_node, .trace = true}, [&](World& world) {
-        train_(world, {c, layers, vocabulary});
-      });
-  const RehearsedTrace& trace = *notes.trace;
-  EventCosts costs = costs_of(notes, machine_);
-  costs.ranks_per_core = 1;
-  costs.message = [all = costs.message](const RehearsedTrace::Event& e, const RehearsedTrace::Group& group) {
-    return detail::data_axis(group.axis) >= 0 || detail::sums_over_context(e, group.axis) ? 0.0 : all(e, group);
-  };
-  const Replayed step = replay({&trace}, costs);
-  Read read;
-  const schedule::Order& order = step.table.orders.front();
-  double end = 0;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    end = std::max(end, step.timeline.end[0][i]);
-    (order[i].what == schedule::Op::F ? read.forward : read.backward) += step.timeline.end[0][i] - step.timeline.start[0][i];
-  }
-  read.optimizer = step.seconds - end;
-  read.kept = double(notes.kept.current);
-  read.peak = double(notes.peak);
-  std::size_t actions = 0, phase = 0;
-  for (std::size_t i = 0; i < trace.size(); ++i) actions += trace[i].kind == Kind::end;
-  for (std::size_t i = 0; i < trace.size(); ++i) {
-    const RehearsedTrace::Event& e = trace[i];
-    if (e.kind == Kind::begin) phase = e.operation == 'F' ? 0 : 1;
-    if (e.kind == Kind::end && --actions == 0) phase = 2;
-    if (e.kind != Kind::call && e.kind != Kind::start) continue;
-    const std::string& name = trace.groups[std::size_t(e.group)].axis;
-    if (detail::sums_over_context(e, name)) read.context_bytes += e.amount, read.context_calls += 1;
-    const int axis = detail::data_axis(name);
-    if (axis < 0) continue;
-    auto& sum = read.traffic[phase][std::size_t(axis)][std::size_t(detail::kind_of(comm::Operation(e.a)))];
-    sum[0] += e.amount, sum[1] += 1;
-  }
-  return read;
+  return detail::piece_costs({c, layers, vocabulary}, machine_, train_);
+}
+
+WEFT_COLD WEFT_INLINE CandidateCosts::Pieces CandidateCosts::read_all(const Candidate& c, int layers) {
+  few_ = std::max<std::int64_t>(c.tp, search_.vocabulary / 8 / c.tp * c.tp);
+  const detail::PieceCosts fewer = read(c, layers, few_);
+  return {fewer, read(c, layers + 1, few_), few_ < search_.vocabulary ? read(c, layers, search_.vocabulary) : fewer};
 }
 
 WEFT_COLD WEFT_INLINE detail::Parts CandidateCosts::parts(double fewer, double more, double with_head, int layers) const {
@@ -134,9 +88,7 @@ WEFT_COLD WEFT_INLINE const detail::BlockCosts& CandidateCosts::block_of(const C
   c.pp = c.chunks = c.micro_batches = c.dp = 1;
   c.zero = 0, c.micro_batch = micro_batch, c.order = {};
   while (std::int64_t(c.dp) * c.tp * c.cp % (std::int64_t(c.ep) * c.etp) != 0) ++c.dp;
-  few_ = std::max<std::int64_t>(c.tp, search_.vocabulary / 8 / c.tp * c.tp);
-  const Read one = read(c, 1, few_), two = read(c, 2, few_),
-             head = few_ < search_.vocabulary ? read(c, 1, search_.vocabulary) : one;
+  const auto [one, two, head] = read_all(c, 1);
   detail::BlockCosts costs;
   costs.forward = parts(one.forward, two.forward, head.forward, 1);
   costs.backward = parts(one.backward, two.backward, head.backward, 1);
@@ -156,78 +108,125 @@ WEFT_COLD WEFT_INLINE detail::BlockCosts CandidateCosts::block(const Candidate& 
   return mix(low, block_of(c, around[1]), double(c.micro_batch - around[0]) / double(around[1] - around[0]));
 }
 
+/// From what one micro-batch more takes on the last rank.
+WEFT_COLD WEFT_INLINE const detail::FlightCosts& CandidateCosts::flight(const Candidate& asked) {
+  const Key key = flight_key(asked);
+  if (const auto found = flights_.find(key); found != flights_.end()) return found->second;
+  Candidate c = asked;
+  c.chunks = c.micro_batch = c.replicate = c.dp = 1;
+  c.zero = 0, c.kept = Kept::all, c.offload = false;
+  while (std::int64_t(c.dp) * c.tp * c.cp % (std::int64_t(c.ep) * c.etp) != 0) ++c.dp;
+  const auto peak = [&](PipelineOrder order, int stages, int micro_batches) {
+    ++rehearsals_;
+    c.order = order, c.pp = stages, c.micro_batches = micro_batches;
+    return detail::piece_peak({c, stages, search_.vocabulary}, train_);  // one layer a stage
+  };
+  const double left = peak(PipelineOrder::gpipe, 2, 3) - peak(PipelineOrder::gpipe, 2, 2);
+  const double waiting = peak(PipelineOrder::zero_bubble_h1, 3, 3) - peak(PipelineOrder::zero_bubble_h1, 2, 2);
+  detail::FlightCosts costs;
+  costs.ends = std::max(0.0, left - block_of(c, 1).saved);
+  costs.waiting = std::max(0.0, waiting - costs.ends);
+  return flights_.emplace(key, costs).first->second;
+}
+
 WEFT_COLD WEFT_INLINE bool CandidateCosts::knows(const Candidate& c) const {
   for (const int micro_batch : neighbours(c))
     if (!blocks_.contains(block_key(c, micro_batch))) return false;
-  return shards_.contains(shard_key(c));
+  const Key key = shard_key(c);
+  if (c.pp > 1 && !flights_.contains(flight_key(c))) return false;
+  return shards_.contains(key) && (c.replicate == 1 || copies_.contains(key)) && (!c.offload || offloads_.contains(key));
+}
+
+WEFT_COLD WEFT_INLINE Candidate CandidateCosts::shard_piece(const Candidate& asked) {
+  Candidate c = asked;
+  c.pp = c.chunks = c.cp = c.micro_batch = c.dp = c.replicate = 1;
+  c.micro_batches = 2, c.kept = Kept::all, c.order = {}, c.ulysses = c.offload = false;
+  while (std::int64_t(c.dp) * c.tp % (std::int64_t(c.ep) * c.etp) != 0) ++c.dp;
+  return c;
 }
 
 WEFT_COLD WEFT_INLINE const detail::ShardCosts& CandidateCosts::shard(const Candidate& asked) {
   const Key key = shard_key(asked);
   if (const auto found = shards_.find(key); found != shards_.end()) return found->second;
-  Candidate c = asked;
-  c.pp = c.chunks = c.cp = c.micro_batch = c.dp = 1;
-  c.micro_batches = 2, c.kept = Kept::all, c.order = {}, c.ulysses = false;
-  while (std::int64_t(c.dp) * c.tp % (std::int64_t(c.ep) * c.etp) != 0) ++c.dp;
-  few_ = std::max<std::int64_t>(c.tp, search_.vocabulary / 8 / c.tp * c.tp);
-  Candidate plain = c;
+  Candidate c = shard_piece(asked), plain = c;
   plain.zero = 0;
-  const int less = 2 * c.dp, more = 16 * c.dp;
-  constexpr int least = 3;  // two layers are gathered at a time, so memory is linear from the third on
-  const auto all = [&](const Candidate& layout) {
-    const Read fewer = read(layout, least, few_);
-    return std::array{fewer, read(layout, least + 1, few_),
-                      few_ < search_.vocabulary ? read(layout, least, search_.vocabulary) : fewer};
-  };
-  const auto parts_of = [&](const std::array<Read, 3>& r, const auto& f) { return parts(f(r[0]), f(r[1]), f(r[2]), least); };
+  const int less = few_sharers * c.dp, more = many_sharers * c.dp;
   detail::ShardCosts costs;
   plain.dp = c.dp = more;
-  const std::array<Read, 3> far = all(c), without = all(plain);
+  const Pieces far = read_all(c, gathered_layers), without = read_all(plain, gathered_layers);
   c.dp = less;
-  const std::array<Read, 3> near = all(c);
-  // kept(x) = whole + cut / x.
-  const auto kept = [](const Read& r) { return r.kept; };
-  const detail::Parts at_far = parts_of(far, kept), at_near = parts_of(near, kept);
-  const auto fit = [&](double near_bytes, double far_bytes, double& whole, double& cut) {
-    cut = (near_bytes - far_bytes) / (1.0 / less - 1.0 / more);
-    whole = far_bytes - cut / more;
+  const Pieces near = read_all(c, gathered_layers);
+  const auto fit = [&](const auto& bytes) {  // bytes(x) = whole + cut / x
+    const detail::Parts at_far = parts_of(far, bytes), at_near = parts_of(near, bytes);
+    const detail::Parts cut = at_near.less(at_far).times(1 / (1.0 / less - 1.0 / more));
+    return detail::Shares{at_far.less(cut.times(1.0 / more)), cut};
   };
-  fit(at_near.layer, at_far.layer, costs.whole.layer, costs.cut.layer);
-  fit(at_near.rest, at_far.rest, costs.whole.rest, costs.cut.rest);
-  fit(at_near.head, at_far.head, costs.whole.head, costs.cut.head);
-  const auto beside = [](const Read& r) { return r.peak - r.kept; };
-  const detail::Parts with = parts_of(far, beside), before = parts_of(without, beside);
-  costs.temporary = {with.layer - before.layer, with.rest - before.rest, with.head - before.head};
+  const auto beside = [](const detail::PieceCosts& r) { return r.peak - r.kept; };
+  costs.kept = fit([](const detail::PieceCosts& r) { return r.kept; });
+  costs.temporary = fit(beside);
+  costs.temporary.whole = costs.temporary.whole.less(parts_of(without, beside));
   c.dp = more, c.micro_batches = 1;
-  const Read once = read(c, least, few_);
+  const detail::PieceCosts once = read(c, gathered_layers, few_);
   for (std::size_t phase = 0; phase < 3; ++phase)
     for (std::size_t axis = 0; axis < 2; ++axis)
-      for (std::size_t kind = 0; kind < 3; ++kind) {
+      for (std::size_t kind = 0; kind < detail::data_messages; ++kind) {
         const auto of = [&](std::size_t what) {
-          return parts_of(far, [&](const Read& r) { return r.traffic[phase][axis][kind][what]; });
+          return parts_of(far, [&](const detail::PieceCosts& r) { return r.messages[phase][axis][kind][what]; });
         };
-        const double first = once.traffic[phase][axis][kind][0], both = far[0].traffic[phase][axis][kind][0];
+        const double first = once.messages[phase][axis][kind][0], both = far[0].messages[phase][axis][kind][0];
         const double each = first > 0 ? std::clamp(both / first - 1, 0.0, 1.0) : 0;
-        detail::Parts bytes = of(0), calls = of(1);
-        for (detail::Parts* p : {&bytes, &calls}) p->layer /= 1 + each, p->rest /= 1 + each, p->head /= 1 + each;
-        costs.traffic[phase][axis][kind] = {bytes, calls, each};
+        costs.traffic[phase][axis][kind] = {of(0).times(1 / (1 + each)), of(1).times(1 / (1 + each)), each};
       }
   return shards_.emplace(key, costs).first->second;
+}
+
+WEFT_COLD WEFT_INLINE const detail::CopyCosts& CandidateCosts::copies(const Candidate& asked) {
+  const Key key = shard_key(asked);
+  if (const auto found = copies_.find(key); found != copies_.end()) return found->second;
+  Candidate c = shard_piece(asked);
+  c.replicate = 2, c.dp *= many_sharers;
+  const double expert_sharers = double(c.dp) * c.tp / (double(c.ep) * c.etp) / c.replicate;
+  const Pieces pieces = read_all(c, gathered_layers);
+  detail::CopyCosts costs;
+  for (std::size_t axis = 0; axis < 2; ++axis) {
+    const auto sum = [&](std::size_t what) {
+      return parts_of(pieces, [&](const detail::PieceCosts& r) {
+        double all = 0;
+        for (const auto& phase : r.messages) all += phase[axis][std::size_t(detail::DataMessage::sum_of_copies)][what];
+        return all;
+      });
+    };
+    costs.bytes[axis] = sum(0).times(axis == 0 ? double(c.dp) / c.replicate : expert_sharers);
+    costs.calls[axis] = sum(1);
+  }
+  return copies_.emplace(key, costs).first->second;
+}
+
+WEFT_COLD WEFT_INLINE const detail::OffloadCosts& CandidateCosts::offload(const Candidate& asked) {
+  const Key key = shard_key(asked);
+  if (const auto found = offloads_.find(key); found != offloads_.end()) return found->second;
+  const detail::ShardCosts& shard = this->shard(asked);
+  Candidate c = shard_piece(asked);
+  c.offload = true, c.dp *= many_sharers;
+  const double sharers = c.zero > 0 ? c.dp : 1;
+  const Pieces pieces = read_all(c, gathered_layers);
+  const detail::Parts kept = parts_of(pieces, [](const detail::PieceCosts& r) { return r.kept; });
+  const detail::Parts moved = parts_of(pieces, [](const detail::PieceCosts& r) { return r.offloaded; });
+  const detail::Parts gone = shard.kept.whole.less(kept).less(shard.kept.cut.times(-1.0 / c.dp));
+  return offloads_.emplace(key, detail::OffloadCosts{gone.times(sharers), moved.times(sharers)}).first->second;
 }
 
 WEFT_COLD WEFT_INLINE CandidateCost CandidateCosts::of(const Candidate& c) {
   const detail::BlockCosts block = this->block(c);
   const detail::ShardCosts& shard = this->shard(c);
-  double saved = block.saved;
-  if ((c.order == PipelineOrder::zero_bubble_h1 || c.order == PipelineOrder::zbv) &&
-      c.kept != Kept::all) {  // what is computed again waits for the weights' turn
-    Candidate all = c;
-    all.kept = Kept::all;
-    saved = this->block(all).saved;
-  }
-  const double layers = double(search_.layers) / c.pp, x = c.dp, m = c.micro_batches;
+  const detail::FlightCosts flight = c.pp > 1 ? this->flight(c) : detail::FlightCosts();
+  static constexpr detail::CopyCosts no_copies;
+  static constexpr detail::OffloadCosts no_offload;
+  const detail::CopyCosts& copies = c.replicate > 1 ? this->copies(c) : no_copies;
+  const detail::OffloadCosts& offload = c.offload ? this->offload(c) : no_offload;
+  const double layers = double(search_.layers) / c.pp, m = c.micro_batches;
   // The first stage has the embedding, the last the head; both have the table if it is tied.
-  const bool alone = c.pp == 1, v_shape = c.order == PipelineOrder::zbv;
+  const bool alone = c.pp == 1, v_shape = is_v_shape(c.order);
   const double first_head = alone                     ? 1
                             : search_.tied || v_shape ? 1
                                                       : 0.5,
@@ -237,22 +236,25 @@ WEFT_COLD WEFT_INLINE CandidateCost CandidateCosts::of(const Candidate& c) {
   struct Times {
     double forward, backward, once;
   };
-  const int stride = c.tp * c.cp, expert_stride = c.ep * c.etp;
-  const double edp = std::max(1.0, x * c.cp * c.tp / double(expert_stride));
+  const std::array<int, 2> strides{c.tp * c.cp, c.ep * c.etp};
+  const std::array<double, 2> data_ranks{double(c.dp), std::max(1.0, double(c.dp) * strides[0] / strides[1])};
+  const double sharers = double(c.dp) / c.replicate;
+  const auto here = [&](double ranks, double stride) {  // how many are in one node
+    return int(std::clamp(machine_.ranks_per_node / stride, 1.0, ranks));
+  };
   const auto seconds = [&](double rests, double heads, double parameter_heads) {
     Times t{block.forward.of(layers, rests, heads), block.backward.of(layers, rests, heads), 0};
     double sent[3][2] = {};  // by phase: each micro-batch, once
     for (std::size_t phase = 0; phase < 3; ++phase)
       for (std::size_t axis = 0; axis < 2; ++axis)
-        for (std::size_t kind = 0; kind < 3; ++kind) {
+        for (std::size_t kind = 0; kind < detail::data_messages; ++kind) {
           const detail::ShardCosts::Traffic& one = shard.traffic[phase][axis][kind];
           const double bytes = one.bytes.of(layers, rests, parameter_heads),
                        calls = std::max(1.0, one.calls.of(layers, rests, parameter_heads));
-          const double ranks = axis == 0 ? x : edp;
+          const double ranks = data_ranks[axis] / c.replicate;
           if (bytes <= 0 || ranks <= 1) continue;
-          const int here =
-              std::max(1, std::min(int(ranks), machine_.ranks_per_node / std::max(1, axis == 0 ? stride : expert_stride)));
-          const double took = calls * machine_.collective_s(detail::operation_of(int(kind)), bytes / calls, int(ranks), here);
+          const double took = calls * machine_.collective_s(detail::operation_of(detail::DataMessage(kind)), bytes / calls,
+                                                            int(ranks), here(ranks, strides[axis]));
           sent[phase][0] += one.each * took, sent[phase][1] += (1 - one.each) * took;
         }
     // Beside the computing of other layers; the first or last of them has nothing to hide behind.
@@ -270,7 +272,17 @@ WEFT_COLD WEFT_INLINE CandidateCost CandidateCosts::of(const Candidate& c) {
       const bool rounds = c.zero == 1 && search_.element_bytes < 4;  // sums are kept in 16 bits between micro-batches
       (c.zero >= 2 || rounds ? t.backward : t.once) += sums;
     }
-    t.once += block.optimizer.of(layers, rests, parameter_heads) / (c.zero > 0 ? x : 1);
+    for (std::size_t axis = 0; axis < 2; ++axis) {
+      const double ranks = data_ranks[axis] / c.replicate,
+                   calls = std::max(1.0, copies.calls[axis].of(layers, rests, parameter_heads)),
+                   bytes = copies.bytes[axis].of(layers, rests, parameter_heads) / ranks;
+      if (bytes <= 0) continue;
+      t.once += calls * machine_.collective_s(comm::Operation::all_reduce, bytes / calls, c.replicate,
+                                              here(c.replicate, strides[axis] * ranks));
+    }
+    const double shares = c.zero > 0 ? sharers : 1, updated = block.optimizer.of(layers, rests, parameter_heads) / shares;
+    t.once += updated;
+    if (c.offload) t.once += machine_.offload_s(offload.moved.of(layers, rests, parameter_heads) / shares, updated);
     return t;
   };
   const Times last = alone ? seconds(1, 1, 1) : seconds(0.5, 1, last_head), middle = alone ? last : seconds(0, 0, 0);
@@ -283,20 +295,32 @@ WEFT_COLD WEFT_INLINE CandidateCost CandidateCosts::of(const Candidate& c) {
                         double(search_.width) * double(search_.element_bytes);
   if (!alone) {
     const double message = machine_.message_s(hidden, search_.ranks > search_.ranks_per_node);
-    const double in_a_row = c.chunks == 1 ? 2 * m * (c.pp - 1) / c.pp : 0;  // a micro-batch comes back before the next may go
+    // A micro-batch comes back before the next may go.
+    const double in_a_row = c.chunks == 1 && c.order != PipelineOrder::gpipe ? 2 * m * (c.pp - 1) / c.pp : 0;
     cost.seconds += message * (2.0 * (c.pp * c.chunks - 1) + in_a_row);
   }
   cost.seconds = std::max(cost.seconds, machine_.ranks_per_core * work);
-  const auto bytes = [&](double rests, double heads, double held, double temporary) {
-    const double stage = layers / c.chunks;
-    const double buffers = alone ? 0 : 2 * hidden + held * hidden / std::max(1.0, stage * 8);
-    return shard.whole.of(layers, rests, heads) + shard.cut.of(layers, rests, heads) / x +
-           std::max(0.0, shard.temporary.of(layers, rests, heads)) + held * stage * saved + temporary + buffers;
+  const auto bytes = [&](double rests, double heads, const detail::Held& held, bool sends, double temporary) {
+    const double stage = layers / c.chunks, shares = c.zero > 0 ? sharers : 1;
+    const double kept = shard.kept.of(layers, rests, heads, sharers) - offload.gone.of(layers, rests, heads) / shares;
+    // A message that comes, and those that stay until they are answered.
+    const double buffers = alone ? 0 : (sends ? 1 + held.left : 1) * hidden;
+    const double activations = stage * (held.left * block.saved + held.waiting * c.micro_batch * flight.waiting);
+    return kept + std::max(0.0, shard.temporary.of(layers, rests, heads, sharers)) + activations + temporary + buffers;
   };
-  const double with_head = std::max(block.temporary, block.temporary_head);
-  cost.memory =
-      std::max(bytes(alone ? 1 : 0.5, first_head, alone ? 1 : pipeline.first, alone || v_shape ? with_head : block.temporary),
-               bytes(alone ? 1 : 0.5, last_head, alone ? 1 : pipeline.last, with_head));
+  // A layer that is computed again is beside the others, or waits for the weights' turn and is counted there.
+  Candidate all = c;
+  all.kept = Kept::all;
+  const detail::BlockCosts beside = splits_backward(c.order) && c.kept != Kept::all ? this->block(all) : block;
+  const double with_head = std::max(beside.temporary, beside.temporary_head);
+  const double ends = alone ? 0 : (pipeline.ends - 1) * c.micro_batch * flight.ends;
+  const std::array<detail::Held, 2> one{{{1}}};
+  for (const std::size_t when : {0, 1})
+    cost.memory =
+        std::max({cost.memory,
+                  bytes(alone ? 1 : 0.5, first_head, (alone ? one : pipeline.first)[when], true,
+                        alone || v_shape ? with_head : beside.temporary),
+                  bytes(alone ? 1 : 0.5, last_head, (alone ? one : pipeline.last)[when], c.chunks > 1, with_head + ends)});
   return cost;
 }
 

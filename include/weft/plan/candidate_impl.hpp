@@ -7,6 +7,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/pipeline/schedule/dualpipev.hpp>
 #include <weft/plan/candidate.hpp>
 
 namespace weft::plan::detail {
@@ -61,13 +62,14 @@ class Candidates {
     for (const std::int64_t pp : divisors(left)) {
       if (s_.layers % pp != 0 || s_.global_batch % (left / pp) != 0) continue;
       c_.pp = std::int32_t(pp), c_.dp = std::int32_t(left / pp);
+      micro_batches_ = divisors(s_.global_batch / c_.dp), copies_ = divisors(c_.dp);
       using enum PipelineOrder;
       orders(one_forward_one_backward, 1);
       if (pp == 1) continue;
-      orders(zero_bubble_h1, 1);
+      orders(gpipe, 1), orders(zero_bubble_h1, 1);
       for (const std::int64_t chunks : divisors(s_.layers / pp)) {
-        if (chunks == 2) orders(zbv, 2);
-        if (chunks > 1) orders(interleaved, chunks);
+        if (chunks == 2) orders(zbv, 2), orders(dualpipev, 2);
+        if (chunks > 1) orders(interleaved, chunks), orders(interleaved_zero_bubble, chunks);
       }
     }
   }
@@ -88,20 +90,36 @@ class Candidates {
   }
 
   void batches() {
-    for (const std::int64_t micro_batch : divisors(s_.global_batch / c_.dp)) {
+    for (const std::int64_t micro_batch : micro_batches_) {
       c_.micro_batch = std::int32_t(micro_batch);
       c_.micro_batches = std::int32_t(s_.global_batch / c_.dp / micro_batch);
+      if (c_.order == PipelineOrder::dualpipev && !schedule::DualPipeV::applies(c_.pp, c_.micro_batches)) continue;
       for (const Kept kept : {Kept::all, Kept::selected, Kept::inputs})
         for (int zero = 0; zero <= (c_.dp > 1 ? 3 : 0); ++zero) {
           c_.kept = kept, c_.zero = std::int8_t(zero);
-          f_(c_);
+          shares();
         }
+    }
+  }
+
+  void shares() {
+    const std::int64_t expert_data = s_.experts == 0 ? c_.dp : s_.ranks / c_.pp / (c_.ep * c_.etp);
+    for (const std::int64_t copies : copies_) {
+      if (copies > 1 && (c_.zero == 0 || copies == c_.dp)) break;
+      if (expert_data % copies != 0) continue;
+      c_.replicate = std::int32_t(copies);
+      for (const bool offload : {false, true}) {
+        if (offload && s_.memory <= 0) continue;
+        c_.offload = offload;
+        f_(c_);
+      }
     }
   }
 
   const Search& s_;
   const std::function<void(const Candidate&)>& f_;
   Candidate c_;
+  std::vector<std::int64_t> micro_batches_, copies_;  // of these data ranks: sequences of a micro-batch, copies of shards
 };
 
 }  // namespace weft::plan::detail
@@ -114,10 +132,29 @@ WEFT_COLD WEFT_INLINE std::string_view name_of(Kept kept) {
 
 WEFT_COLD WEFT_INLINE std::string_view name_of(PipelineOrder order) {
   using enum PipelineOrder;
-  return order == one_forward_one_backward ? "1f1b"
-         : order == interleaved            ? "interleaved"
-         : order == zero_bubble_h1         ? "zb-h1"
-                                           : "zbv";
+  switch (order) {
+    case one_forward_one_backward: return "1f1b";
+    case gpipe: return "gpipe";
+    case interleaved: return "interleaved";
+    case zero_bubble_h1: return "zb-h1";
+    case interleaved_zero_bubble: return "interleaved-zb";
+    case zbv: return "zbv";
+    case dualpipev: break;
+  }
+  return "dualpipev";
+}
+
+WEFT_COLD WEFT_INLINE bool takes_chunks(PipelineOrder order) {
+  return order == PipelineOrder::interleaved || order == PipelineOrder::interleaved_zero_bubble;
+}
+
+WEFT_COLD WEFT_INLINE bool splits_backward(PipelineOrder order) {
+  using enum PipelineOrder;
+  return order == zero_bubble_h1 || order == interleaved_zero_bubble || is_v_shape(order);
+}
+
+WEFT_COLD WEFT_INLINE bool is_v_shape(PipelineOrder order) {
+  return order == PipelineOrder::zbv || order == PipelineOrder::dualpipev;
 }
 
 WEFT_COLD WEFT_INLINE std::string text_of(const Candidate& c) {
@@ -133,11 +170,13 @@ WEFT_COLD WEFT_INLINE std::string text_of(const Candidate& c) {
   if (c.ulysses) text += "u";
   degree("pp", c.pp);
   if (c.pp > 1) (text += ' ') += name_of(c.order);
-  if (c.order == PipelineOrder::interleaved) text += std::to_string(c.chunks);
+  if (takes_chunks(c.order)) text += std::to_string(c.chunks);
   degree("ep", c.ep);
   if (c.ep > 1 || c.etp != c.tp) degree("etp", c.etp);
   if (text.empty()) text = "one rank";
   if (c.zero > 0) (text += " zero") += std::to_string(c.zero);
+  if (c.replicate > 1) ((text += " in ") += std::to_string(c.replicate)) += " copies";
+  if (c.offload) text += " offload";
   (((text += ", ") += std::to_string(c.micro_batches)) += " x ") += std::to_string(c.micro_batch);
   if (c.kept != Kept::all) (text += ", recompute ") += name_of(c.kept);
   return text;

@@ -28,8 +28,7 @@ WEFT_COLD WEFT_INLINE Branch branch_of(const Candidate& c) {
 }
 
 WEFT_COLD WEFT_INLINE bool of_tree(const Search& search, const Candidate& c) {
-  using enum PipelineOrder;
-  if (c.ulysses || c.order == zero_bubble_h1 || c.order == zbv || c.order == interleaved) return false;
+  if (c.ulysses || c.order != PipelineOrder::one_forward_one_backward || c.replicate > 1 || c.offload) return false;
   if (c.tp > 1 && c.sequence_parallel != search.sequence_parallel && search.sequence % (c.tp * c.cp) == 0) return false;
   if (branch_of(c) == Branch::data && c.kept != Kept::all) return false;  // sharing out costs less than computing twice
   if (c.tp > 1 && c.dp > 1 && c.zero == 0) return false;  // sharing out the optimizer's state costs next to nothing
@@ -119,6 +118,53 @@ struct ByFormulas {
   bool complete = true;
 };
 
+/// The fastest layouts by formulas, no more than some hundreds. Of those that differ only in the copies of what is shared out and
+/// in offload, and so by little, the fastest that needs at most so much of the memory, for a few shares of it, as formulas are
+/// not exact.
+class Fastest {
+ public:
+  static constexpr double surely = 0.85, at_most = 1.1;  // of memory: fits whatever the error of a formula is, may fit
+
+  explicit Fastest(double memory) : memory_(memory) {}
+
+  void add(const Candidate& layout, const CandidateCost& cost) {
+    if (layout.replicate == 1 && !layout.offload) settle();
+    constexpr std::array<double, 3> limits{surely, 1, at_most};
+    for (std::size_t i = memory_ > 0 ? 0 : limits.size() - 1; i < limits.size(); ++i)
+      if ((memory_ <= 0 || cost.memory <= limits[i] * memory_) && (!alike_[i] || cost.seconds < alike_[i]->cost.seconds))
+        alike_[i] = {layout, cost};
+  }
+  /// The fastest first.
+  WEFT_COLD std::vector<ByFormulas::One> sorted() {
+    settle();
+    std::sort_heap(best_.begin(), best_.end(), slower);
+    return std::move(best_);
+  }
+
+ private:
+  static bool slower(const ByFormulas::One& a, const ByFormulas::One& b) { return a.cost.seconds < b.cost.seconds; }
+
+  void settle() {
+    for (std::size_t i = 0; i < alike_.size(); ++i)
+      if (alike_[i] && (i + 1 == alike_.size() || alike_[i]->layout != alike_[i + 1]->layout)) push(*alike_[i]);
+    alike_ = {};
+  }
+  void push(const ByFormulas::One& one) {
+    constexpr std::size_t most = 512;
+    if (best_.size() == most) {
+      if (one.cost.seconds >= best_.front().cost.seconds) return;
+      std::pop_heap(best_.begin(), best_.end(), slower);
+      best_.pop_back();
+    }
+    best_.push_back(one);
+    std::push_heap(best_.begin(), best_.end(), slower);
+  }
+
+  double memory_;
+  std::array<std::optional<ByFormulas::One>, 3> alike_;
+  std::vector<ByFormulas::One> best_;  // a heap, the slowest first
+};
+
 class Timer {
  public:
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count(); }
@@ -129,13 +175,14 @@ class Timer {
 
 WEFT_COLD WEFT_INLINE ByFormulas search_by_formulas(const Search& search, CandidateCosts& costs, const Timer& timer,
                                                     double until_s) {
-  constexpr std::size_t most = 512, most_of_a_branch = 8;
-  constexpr double slack = 1.1, hopeless = 1.3;  // of memory, as formulas are not exact; of time, for longer cuts of sequences
+  constexpr std::size_t most_of_a_branch = 8;
+  constexpr double hopeless = 1.3;  // of time, for longer cuts of sequences
   ByFormulas found;
+  Fastest fastest(search.memory);
+  double on_device = 0;  // bytes of the layout before, which is this one without offload if this one has it
   double best = std::numeric_limits<double>::infinity(), best_of_cp = best, best_before = best;
   int cp = 0;
   bool skips = false;
-  const auto slower = [](const ByFormulas::One& a, const ByFormulas::One& b) { return a.cost.seconds < b.cost.seconds; };
   for_each_candidate(search, [&](const Candidate& c) {
     ++found.legal;
     if (c.cp != cp) {  // once cutting sequences further is much slower twice, it stays so
@@ -143,13 +190,15 @@ WEFT_COLD WEFT_INLINE ByFormulas search_by_formulas(const Search& search, Candid
       cp = c.cp, best_before = best_of_cp, best_of_cp = std::numeric_limits<double>::infinity();
     }
     if (skips) return;
+    if (c.offload && on_device <= Fastest::surely * search.memory) return;  // it would cost time and gain nothing
     if (!costs.knows(c) && timer.seconds() > until_s) {
       found.complete = false;
       return;
     }
     const CandidateCost cost = costs.of(c);
+    on_device = cost.memory;
     if (!found.smallest || cost.memory < found.smallest->cost.memory) found.smallest = {c, cost};
-    if (search.memory > 0 && cost.memory > slack * search.memory) return;
+    if (search.memory > 0 && cost.memory > Fastest::at_most * search.memory) return;
     ++found.fitting;
     best_of_cp = std::min(best_of_cp, cost.seconds), best = std::min(best, cost.seconds);
     if (of_tree(search, c) && (search.memory <= 0 || cost.memory <= search.memory)) {
@@ -161,16 +210,9 @@ WEFT_COLD WEFT_INLINE ByFormulas search_by_formulas(const Search& search, Candid
       branch.insert(at, {c, cost});
       if (branch.size() > most_of_a_branch) branch.pop_back();
     }
-    if (found.best.size() < most) {
-      found.best.push_back({c, cost});
-      std::push_heap(found.best.begin(), found.best.end(), slower);
-    } else if (cost.seconds < found.best.front().cost.seconds) {
-      std::pop_heap(found.best.begin(), found.best.end(), slower);
-      found.best.back() = {c, cost};
-      std::push_heap(found.best.begin(), found.best.end(), slower);
-    }
+    fastest.add(c, cost);
   });
-  std::sort_heap(found.best.begin(), found.best.end(), slower);
+  found.best = fastest.sorted();
   return found;
 }
 

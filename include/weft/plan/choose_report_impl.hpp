@@ -94,13 +94,14 @@ WEFT_COLD WEFT_INLINE std::string layout_json(const RankedLayout& one) {
   std::snprintf(
       line, sizeof line,
       "{\"dp\": %d, \"tp\": %d, \"cp\": %d, \"pp\": %d, \"ep\": %d, \"etp\": %d, \"sequence_parallel\": %s, \"context\": "
-      "\"%s\", \"schedule\": \"%s\", \"vpp\": %d, \"zero\": %d, \"micro_batch\": %d, \"micro_batches\": %d, \"recompute\": "
+      "\"%s\", \"schedule\": \"%s\", \"vpp\": %d, \"zero\": %d, \"replicate\": %d, \"offload\": %s, \"micro_batch\": %d, "
+      "\"micro_batches\": %d, \"recompute\": "
       "\"%s\", \"memory\": %.17g, \"seconds\": %.17g, \"tokens_per_second\": %.17g, \"share_of_peak\": %.17g, "
       "\"formula_seconds\": %.17g, \"formula_memory\": %.17g, ",
       c.dp, c.tp, c.cp, c.pp, c.ep, c.etp, c.sequence_parallel ? "true" : "false", c.ulysses ? "ulysses" : "ring",
-      std::string(name_of(c.order)).c_str(), c.chunks, int(c.zero), c.micro_batch, c.micro_batches,
-      std::string(name_of(c.kept)).c_str(), one.memory, one.step.seconds, one.step.tokens_per_second(), one.step.share_of_peak(),
-      one.formulas.seconds, one.formulas.memory);
+      std::string(name_of(c.order)).c_str(), c.chunks, int(c.zero), c.replicate, c.offload ? "true" : "false", c.micro_batch,
+      c.micro_batches, std::string(name_of(c.kept)).c_str(), one.memory, one.step.seconds, one.step.tokens_per_second(),
+      one.step.share_of_peak(), one.formulas.seconds, one.formulas.memory);
   std::string text = line;
   text += "\"goes_to\": {";
   bool first = true;

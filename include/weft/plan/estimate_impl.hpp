@@ -12,6 +12,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/mesh/axis.hpp>
 #include <weft/pipeline/schedule/visualise.hpp>
 #include <weft/plan/estimate.hpp>
 
@@ -21,13 +22,17 @@ namespace weft::plan::detail {
 WEFT_COLD WEFT_INLINE int ranks_here(const Rehearsal& notes, const RehearsedTrace::Group& group, int per_node) {
   if (notes.ranks <= per_node) return group.size;
   if (group.size >= notes.ranks) return per_node;
-  const Rehearsal::Axis* const axis = notes.axis(group.axis);
+  const std::string_view copies = weft::detail::axis_of_copies(group.axis);
+  const Rehearsal::Axis* const axis = notes.axis(copies.empty() ? std::string_view(group.axis) : copies);
   if (axis == nullptr) return 1;  // of a program's own split: it is not known, so at worst
   std::size_t here = 1, left = std::size_t(group.size);
+  std::size_t passed = copies.empty() ? 1 : axis->size / left;  // neighbours that share out one copy
   for (const Rehearsal::Axis::Line& line : axis->lines) {
-    const std::size_t room = std::max<std::size_t>(1, std::size_t(per_node) / line.stride);
-    here *= std::min({line.size, room, left});
-    left = std::max<std::size_t>(1, left / line.size);
+    const std::size_t inner = std::min(passed, line.size), outer = line.size / inner;
+    passed = std::max<std::size_t>(1, passed / line.size);
+    const std::size_t room = std::max<std::size_t>(1, std::size_t(per_node) / (line.stride * inner));
+    here *= std::min({outer, room, left});
+    left = std::max<std::size_t>(1, left / outer);
   }
   return int(std::min<std::size_t>(here, std::size_t(group.size)));
 }
@@ -53,6 +58,24 @@ WEFT_COLD WEFT_INLINE Counted count(const RehearsedTrace& trace) {
     if (forward) counted.forward += flops;
   }
   return counted;
+}
+
+/// State that is off the device comes for the optimizer's update and goes back. Parameters of stage 3 come earlier, beside the
+/// pipeline; they are counted here all the same, so a step takes at most what this says.
+WEFT_COLD WEFT_INLINE void add_offload(Replayed& step, const std::vector<RehearsedStage>& stages, const Machine& machine) {
+  double longest = 0;
+  std::vector<double> added;
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    const double bytes = stages[i].notes.last_step.offloaded_bytes;
+    added.push_back(bytes > 0 ? machine.offload_s(bytes, step.stages[i].optimizer) : 0);
+    longest = std::max(longest, added.back());
+  }
+  if (longest <= 0) return;
+  step.seconds += longest;
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    step.stages[i].exposed["the host's memory"] += added[i];
+    step.stages[i].bubble += longest - added[i];
+  }
 }
 
 }  // namespace weft::plan::detail
@@ -85,6 +108,7 @@ WEFT_COLD WEFT_INLINE Estimate estimate(const std::vector<RehearsedStage>& stage
   step.machine = machine.name;
   step.ranks = notes.ranks;
   step.replayed = replay(traces, costs_of(notes, machine));
+  detail::add_offload(step.replayed, stages, machine);
   step.seconds = step.replayed.seconds;
   const double each = double(notes.ranks) / double(stages.size());  // ranks of a stage
   std::map<DataType, double> by_type;

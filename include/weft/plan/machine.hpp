@@ -43,6 +43,7 @@ struct Machine {
   double launch_s = 0;            ///< the shortest kernel
   double exponential_s = 0;       ///< of one exponential function, in a kernel that computes many
   Link inside = {}, across = {};  ///< in a node, and between nodes
+  double host_bandwidth = 0;      ///< bytes a second to the host's memory, and as many back; 0: the device computes in it
   bool hides_messages = true;     ///< they move beside computing; false: what computes moves them, as cores do
   double ranks_per_core = 1;      ///< that compute in turns if it is more than one; a rank that waits leaves the core to others
 
@@ -86,6 +87,14 @@ struct Machine {
   double memory_s(double bytes) const { return bytes / (memory_bandwidth * memory_share); }
   double kernel_s(double bytes, double exponentials = 0) const {
     return std::max(launch_s, together_s(exponentials * exponential_s, bytes));
+  }
+
+  /// What is added to a step by `bytes` that come from the host's memory and go back: half each way, both at once and beside
+  /// `computing_s`, if messages are hidden at all.
+  double offload_s(double bytes, double computing_s) const {
+    if (host_bandwidth <= 0) return memory_s(2 * bytes);  // each byte is read and written
+    const double one_way = bytes / 2 / (host_bandwidth * link_share);
+    return hides_messages ? std::max(0.0, one_way - computing_s) : 2 * one_way;
   }
 
   /// A collective of `ranks` ranks, of which `here` are in each node: rings for what is long, trees for all_reduce of what is

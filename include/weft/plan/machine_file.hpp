@@ -73,6 +73,7 @@ WEFT_COLD inline Machine machine_from_json(std::string_view text, std::string_vi
                                        {"hidden_bytes", &Machine::hidden_bytes, true},
                                        {"launch_s", &Machine::launch_s, true},
                                        {"exponential_s", &Machine::exponential_s, true},
+                                       {"host_bandwidth", &Machine::host_bandwidth, true},
                                        {"ranks_per_core", &Machine::ranks_per_core, false}};
   for (const auto& [key, value] : json.items()) {
     const std::string_view name = key;  // a structured binding cannot be captured

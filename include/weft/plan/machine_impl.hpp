@@ -35,8 +35,9 @@ WEFT_COLD WEFT_INLINE double Machine::collective_s(comm::Operation operation, do
 }
 
 WEFT_COLD WEFT_INLINE Machine known_machine(std::string_view name) {
-  // NVIDIA's data sheets: A100 80GB SXM (NVLink 600 GB/s both ways, DGX A100 with 200 Gb/s a GPU), H100 and H200 SXM (NVLink 900
-  // GB/s, DGX with 400 Gb/s a GPU). Shares and latencies: docs/planning.md says which of them were fitted to what.
+  // NVIDIA's data sheets: A100 80GB SXM (NVLink 600 GB/s both ways, PCIe 64 GB/s both ways, DGX A100 with 200 Gb/s a GPU), H100
+  // and H200 SXM (NVLink 900 GB/s, PCIe 128 GB/s, DGX with 400 Gb/s a GPU). Shares and latencies: docs/planning.md says which of
+  // them were fitted to what.
   Machine machine{.name = std::string(name),
                   .flops_16 = 312e12,
                   .flops_32 = 19.5e12,
@@ -51,13 +52,14 @@ WEFT_COLD WEFT_INLINE Machine known_machine(std::string_view name) {
                   .half_terms = 64,
                   .launch_s = 3e-6,
                   .inside = {1.5e-6, 300e9},
-                  .across = {5e-6, 25e9}};
+                  .across = {5e-6, 25e9},
+                  .host_bandwidth = 32e9};
   if (name == "a100") return machine;
   machine.flops_16 = 989.4e12, machine.flops_32 = 66.9e12, machine.flops_64 = 66.9e12;
   machine.memory_bandwidth = 3.35e12;
   machine.product_share = 0.7;
   machine.units = 132;
-  machine.inside.bandwidth = 450e9, machine.across.bandwidth = 50e9;
+  machine.inside.bandwidth = 450e9, machine.across.bandwidth = 50e9, machine.host_bandwidth = 64e9;
   if (name == "h100") return machine;
   machine.memory_bandwidth = 4.8e12;
   if (name == "h200") return machine;

@@ -6,7 +6,10 @@
 //   const detail::PipelineFormulas pipeline = detail::pipeline_formulas(layout, forward_s, backward_s);   // of a whole rank
 
 #include <algorithm>
+#include <array>
 
+#include <weft/pipeline/schedule/dualpipev.hpp>
+#include <weft/pipeline/schedule/gpipe.hpp>
 #include <weft/pipeline/schedule/interleaved.hpp>
 #include <weft/pipeline/schedule/one_forward_one_backward.hpp>
 #include <weft/pipeline/schedule/zbv.hpp>
@@ -15,29 +18,56 @@
 
 namespace weft::plan::detail {
 
-/// How long a rank waits if all others are as busy as it, and how many micro-batches' activations of one of its stages the first
-/// rank keeps: the formulas of the schedules.
-struct PipelineFormulas {
-  double bubble = 0;
-  int first = 1, last = 1;
+/// Micro-batches' activations of one stage that a rank holds at one time: as a forward left them, and those whose input gradient
+/// is done and whose weight gradient is not. If forward leaves its inputs alone, the latter are computed again, and whole.
+struct Held {
+  int left = 0, waiting = 0;
 };
+
+struct PipelineFormulas {
+  double bubble = 0;  ///< how long a rank waits if all others are as busy as it
+  /// Of the first and of the last rank, when most are in flight, and when most weight gradients wait.
+  std::array<Held, 2> first, last;
+  int ends = 1;  ///< micro-batches in flight in the last stage of the model, if that is on the last rank
+};
+
+/// The times are those of one micro-batch and all stages of a rank.
 inline PipelineFormulas pipeline_formulas(const Candidate& c, double forward, double backward) {
-  const schedule::Costs costs{forward / c.chunks, backward / 2 / c.chunks, backward / 2 / c.chunks};
-  const auto by = [&]<class S>(S*) {
-    return PipelineFormulas{S::bubble(c.pp, c.micro_batches, costs), S::peak(0, c.pp, c.micro_batches),
-                            S::peak(c.pp - 1, c.pp, c.micro_batches)};
-  };
+  namespace own = schedule::detail;
+  // If all is computed again, that is before the gradient of the input.
+  const double weight = c.kept == Kept::inputs ? std::max(0.0, backward - forward) / 2 : backward / 2;
+  const schedule::Costs costs{forward / c.chunks, (backward - weight) / c.chunks, weight / c.chunks};
+  const int P = c.pp, M = c.micro_batches, V = c.chunks;
+  const auto whole = [&](double bubble, int first, int last) { return PipelineFormulas{bubble, {{{first}}}, {{{last}}}}; };
   switch (c.order) {
-    case PipelineOrder::one_forward_one_backward: return by(static_cast<schedule::OneForwardOneBackward*>(nullptr));
-    case PipelineOrder::zero_bubble_h1: return by(static_cast<schedule::ZeroBubbleH1*>(nullptr));
-    case PipelineOrder::zbv: return by(static_cast<schedule::Zbv*>(nullptr));
-    default: break;
+    case PipelineOrder::one_forward_one_backward: {
+      using S = schedule::OneForwardOneBackward;
+      return whole(S::bubble(P, M, costs), S::peak(0, P, M), S::peak(P - 1, P, M));
+    }
+    case PipelineOrder::gpipe: {
+      using S = schedule::GPipe;
+      PipelineFormulas all = whole(S::bubble(P, M, costs), S::peak(0, P, M), S::peak(P - 1, P, M));
+      all.ends = M;
+      return all;
+    }
+    case PipelineOrder::interleaved:
+      return whole(own::interleaved_bubble(P, V, M, costs), own::interleaved_peak(0, P, V, M),
+                   own::interleaved_peak(P - 1, P, V, M));
+    case PipelineOrder::zero_bubble_h1:
+    case PipelineOrder::interleaved_zero_bubble: {  // the weights' turn on rank r is r micro-batches late
+      const int peak = own::zero_bubble_peak(P, V, M), late = std::min(P, M * V);
+      return {own::zero_bubble_bubble(P, V, M, costs), {{{peak - 1, 1}}}, {{{peak - late, late}}}, std::min(P, M)};
+    }
+    case PipelineOrder::zbv: {
+      using S = schedule::Zbv;
+      const int late = std::max(1, std::min(2 * P - 1, 2 * (M - P) + 1));  // on the last rank, at the end
+      return {S::bubble(P, M, costs), {{{S::peak(0, P, M) - 1, 1}}}, {{{S::peak(P - 1, P, M) - 1, 1}, {0, late}}}};
+    }
+    case PipelineOrder::dualpipev: break;
   }
-  const int missing = std::max(0, c.pp - c.micro_batches);
-  const auto peak = [&](int rank) {
-    return std::min(schedule::detail::interleaved_warm_up(rank, c.pp, c.chunks, c.micro_batches) + 1, c.micro_batches * c.chunks);
-  };
-  return {(c.pp - 1 + (c.chunks - 1) * missing) * (costs.forward + costs.backward()), peak(0), peak(c.pp - 1)};
+  using S = schedule::DualPipeV;
+  const int peak = S::peak(0, P, M);
+  return {S::bubble_in_turns(P, costs), {{{peak, 0}, {peak - 2, 1}}}, {{{peak, 0}, {0, P}}}};
 }
 
 }  // namespace weft::plan::detail

@@ -16,6 +16,7 @@
 
 #include <weft/core/text.hpp>
 #include <weft/layer/gradient_accumulator.hpp>
+#include <weft/mesh/axis.hpp>
 #include <weft/parallel/fsdp/flat_parameter_group.hpp>
 #include <weft/parallel/model_options.hpp>
 
@@ -230,7 +231,8 @@ ShardRanks FullyShardedHooks<Exec>::split(Communicator all, const char* axis) co
   ShardRanks made{all, all, Communicator(), Communicator()};
   if (replicate_ > 1) {
     made.sharing = all.split(int(rank / sharers), int(rank), axis, {int(rank % sharers), int(sharers)});
-    made.copies = all.split(int(rank % sharers), int(rank), axis, {int(rank / sharers), int(replicate_)});
+    made.copies =
+        all.split(int(rank % sharers), int(rank), joined({axis, copies_suffix}), {int(rank / sharers), int(replicate_)});
   }
   if (secondary_ > 0) {
     require_divides("secondary", secondary_, replicate_ > 1 ? "dp / replicate" : axis, sharers);

@@ -50,6 +50,14 @@ constexpr int interleaved_warm_up(int rank, int ranks, int chunks, int micro_bat
   return (chunks - 1) * interleaved_group(ranks, micro_batches) + (chunks > 1 ? 2 : 1) * (ranks - 1 - rank);
 }
 
+constexpr double interleaved_bubble(int ranks, int chunks, int micro_batches, Costs costs) {
+  return (ranks - 1 + (chunks - 1) * std::max(0, ranks - micro_batches)) * (costs.forward + costs.backward());
+}
+
+constexpr int interleaved_peak(int rank, int ranks, int chunks, int micro_batches) {
+  return std::min(interleaved_warm_up(rank, ranks, chunks, micro_batches) + 1, micro_batches * chunks);
+}
+
 constexpr Order interleaved_order(int rank, int ranks, int chunks, int micro_batches) {
   const Order forwards = interleaved_forwards(ranks, chunks, micro_batches);
   const int count = int(forwards.size());
@@ -75,10 +83,10 @@ struct Interleaved : Loop {
 
   static constexpr bool applies(int ranks, int micro_batches) { return ranks >= 1 && micro_batches >= 1; }
   static constexpr double bubble(int ranks, int micro_batches, Costs costs) {
-    return (ranks - 1 + (V - 1) * std::max(0, ranks - micro_batches)) * (costs.forward + costs.backward());
+    return detail::interleaved_bubble(ranks, V, micro_batches, costs);
   }
   static constexpr int peak(int rank, int ranks, int micro_batches) {
-    return std::min(detail::interleaved_warm_up(rank, ranks, V, micro_batches) + 1, micro_batches * V);
+    return detail::interleaved_peak(rank, ranks, V, micro_batches);
   }
   static constexpr Order order(int rank, int ranks, int micro_batches) {
     return detail::interleaved_order(rank, ranks, V, micro_batches);

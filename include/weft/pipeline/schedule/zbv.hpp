@@ -13,8 +13,9 @@
 
 namespace weft::schedule {
 
-/// Takes any number of micro-batches. The bubble is exact for forward = input = weight. With at least 2 · ranks − 1
-/// micro-batches, the only bubble is that ranks start and end at different times. Fewer run as the first ones of so many, so that
+/// Takes any number of micro-batches. The bubble is exact for forward = input = weight, and with at least 2 · ranks − 1
+/// micro-batches for weight <= forward <= input <= forward + weight. With so many micro-batches and equal times, the only bubble
+/// is that ranks start and end at different times. Fewer run as the first ones of so many, so that
 /// ranks idle in place of the missing ones.
 struct Zbv : VShape {
   static constexpr std::string_view name = "zbv";
@@ -24,7 +25,7 @@ struct Zbv : VShape {
   static constexpr bool applies(int ranks, int micro_batches) { return ranks >= 1 && micro_batches >= 1; }
   static constexpr double bubble(int ranks, int micro_batches, Costs costs) {
     const int missing = std::max(0, 3 * ranks - 1 - 2 * micro_batches) * (micro_batches < 2 * ranks - 1);
-    return (ranks - 1 + missing) * costs.forward;
+    return (ranks - 1 + missing) * std::max(costs.forward, costs.input);
   }
   static constexpr int peak(int rank, int ranks, int micro_batches) {
     return std::min({2 * ranks, 2 * micro_batches, micro_batches + 1 + rank});

@@ -16,6 +16,16 @@ namespace weft::schedule {
 
 namespace detail {
 
+constexpr double zero_bubble_bubble(int ranks, int chunks, int micro_batches, Costs costs) {
+  const double saved = costs.forward + costs.input - costs.weight;
+  const int missing = std::max(0, ranks - micro_batches), far = std::max(0, ranks - 2 * micro_batches);
+  return (ranks - 1) * saved + missing * costs.weight + (chunks - 1) * (missing * saved + far * costs.weight);
+}
+
+constexpr int zero_bubble_peak(int ranks, int chunks, int micro_batches) {
+  return std::min((chunks - 1) * interleaved_group(ranks, micro_batches) + ranks, micro_batches * chunks);
+}
+
 constexpr Order zero_bubble_order(int rank, int ranks, int chunks, int micro_batches) {
   const Order forwards = interleaved_forwards(ranks, chunks, micro_batches);
   const int count = int(forwards.size());
@@ -45,13 +55,9 @@ struct InterleavedZeroBubble : Loop {
 
   static constexpr bool applies(int ranks, int micro_batches) { return ranks >= 1 && micro_batches >= 1; }
   static constexpr double bubble(int ranks, int micro_batches, Costs costs) {
-    const double saved = costs.forward + costs.input - costs.weight;
-    const int missing = std::max(0, ranks - micro_batches), far = std::max(0, ranks - 2 * micro_batches);
-    return (ranks - 1) * saved + missing * costs.weight + (V - 1) * (missing * saved + far * costs.weight);
+    return detail::zero_bubble_bubble(ranks, V, micro_batches, costs);
   }
-  static constexpr int peak(int, int ranks, int micro_batches) {
-    return std::min((V - 1) * detail::interleaved_group(ranks, micro_batches) + ranks, micro_batches * V);
-  }
+  static constexpr int peak(int, int ranks, int micro_batches) { return detail::zero_bubble_peak(ranks, V, micro_batches); }
 
   static constexpr Order order(int rank, int ranks, int micro_batches) {
     return detail::zero_bubble_order(rank, ranks, V, micro_batches);
