@@ -20,6 +20,13 @@ Places places_of(const weft::detail::Runs& runs) {
   return places;
 }
 
+using ByRank = std::map<std::size_t, Places>;
+struct Said {  // by one rank of a stage
+  std::string name;
+  std::size_t stage = 0;
+  ByRank all = {};
+};
+
 struct Layout {
   std::size_t world;
   Degrees degrees;
@@ -35,8 +42,8 @@ void check_pieces(const typename Composition::Config& config, const std::vector<
                   << ", ep " << layout.degrees.ep << ", etp " << layout.degrees.etp << ", stage " << layout.stage
                   << ", replicate " << layout.replicate << ", order " << std::string(layout.order));
     std::mutex mutex;
-    std::map<std::string, std::map<std::size_t, std::map<std::size_t, Places>>> kept;  // by name, stage, rank
-    std::vector<std::tuple<std::string, std::size_t, std::map<std::size_t, Places>>> said;
+    std::map<std::string, std::map<std::size_t, ByRank>> kept;  // by name and stage
+    std::vector<Said> said;
     CHECK(runtime::run(runtime::RunOptions{.ranks = int(layout.world)}, [&](World& world) {
             const Grid mesh(world, layout.degrees, mesh_layout::RankOrder(layout.order));
             Composition model(mesh, config, {.shard = {.stage = layout.stage, .replicate = layout.replicate}});
@@ -45,12 +52,12 @@ void check_pieces(const typename Composition::Config& config, const std::vector<
             model.for_each_state([&](ParameterState& state) {
               if (state.kept() != 0) kept[state.name()][stage][rank] = places_of(state.runs());
               const auto pieces = weft::detail::pieces_of(state, model.grids(), rank);
-              auto& [name, at, all] = said.emplace_back(state.name(), stage, std::map<std::size_t, Places>());
-              for (const auto& holder : pieces.holders) all[holder.rank] = places_of(pieces.of(holder));
+              Said& here = said.emplace_back(Said{state.name(), stage});
+              for (const auto& holder : pieces.holders) here.all[holder.rank] = places_of(pieces.of(holder));
             });
           }) == 0);
     REQUIRE(!said.empty());
-    for (const auto& [name, stage, all] : said) CHECK_MESSAGE(all == kept[name][stage], name);
+    for (const Said& one : said) CHECK_MESSAGE(one.all == kept[one.name][one.stage], one.name);
   }
 }
 

@@ -122,6 +122,25 @@ TEST_CASE("sub-meshes share the communicators") {
   CHECK(wrong == 0);
 }
 
+TEST_CASE("grids place the ranks of a mesh's communicator along its axes") {
+  std::atomic<int> wrong = 0;
+  const int code = on_ranks(8, [&](World& world) {
+    const Mesh<dp, tp, pp, ep, etp, edp> whole(world, {.tp = 2, .ep = 2, .pp = 2}, mesh_layout::RankOrder("pp-tp-ep-dp-cp"));
+    const Mesh<dp, tp> part = whole.sub(axes<dp, tp>);
+    const auto check = [&](const auto& mesh, const mesh_layout::RankGrid& grid, std::size_t ranks, auto... lines) {
+      const std::size_t rank = std::size_t(mesh.communicator().rank());
+      wrong += grid.size() != ranks || grid.axes().size() != sizeof...(lines);
+      ((wrong += grid.place(rank, {lines.name}).member != std::size_t(mesh.rank(lines))), ...);
+    };
+    check(whole, whole.grids().dense, 8, dp{}, tp{}, pp{});
+    check(whole, whole.grids().expert, 8, ep{}, etp{}, edp{}, pp{});
+    check(part, part.grids().dense, 4, dp{}, tp{});
+    wrong += !part.grids().expert.axes().empty();
+  });
+  CHECK(code == 0);
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("what cannot be is refused before any communication, with the whole product, the same on every rank") {
   CHECK(refusal(8, [](World& w) { Mesh<dp, tp>(w, {.tp = 3}); }) ==
         "weft: world(8) % (tp(3)) != 0: dp is what they leave of the world; tp can be 1, 2, 4 or 8");

@@ -30,9 +30,9 @@ class World {
   /// The ranks of a communicator that the program made itself (comm::mpi::over), on a device of their own: Kokkos' default
   /// instance. Ends before Kokkos and MPI do. Throws UsageError if Kokkos is not running, or runs on GPUs: there `run` makes the
   /// World, also in a program that has started MPI and Kokkos; and if WEFT_REHEARSE is set, which `run` obeys and this World
-  /// could not.
+  /// could not (one of this process alone, Communicator(), is no run of ranks and may be made).
   explicit World(Communicator communicator)
-      : communicator_(std::move(communicator)), owned_(own_device()), device_(owned_.get()) {}
+      : communicator_(std::move(communicator)), owned_(own_device(communicator_)), device_(owned_.get()) {}
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
@@ -58,8 +58,9 @@ class World {
   }
 
  private:
-  WEFT_COLD static std::unique_ptr<DefaultDevice> own_device() {
-    if (const char* const wanted = std::getenv("WEFT_REHEARSE"); wanted != nullptr && *wanted != '\0')
+  WEFT_COLD static std::unique_ptr<DefaultDevice> own_device(const Communicator& ranks) {
+    if (const char* const wanted = std::getenv("WEFT_REHEARSE");
+        wanted != nullptr && *wanted != '\0' && ranks.backend() != "self")
       throw UsageError(
           "World: WEFT_REHEARSE is set, and a World that a program makes itself is a real one: "
           "if (std::getenv(\"WEFT_REHEARSE\")) weft::run(argc, argv, f), in its place, rehearses f(world); or unset the "
