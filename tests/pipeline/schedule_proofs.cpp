@@ -73,6 +73,21 @@ TEST_CASE("interleaved-zb") {
 TEST_CASE("zbv") { check_all<Zbv>(never); }
 TEST_CASE("dualpipev") { check_all<DualPipeV>(never); }
 
+TEST_CASE("zbv and dualpipev of unequal times") {
+  for (int ranks = 1; ranks <= 8; ++ranks)
+    for (int micro = 2 * ranks; micro <= 4 * ranks + 1; ++micro)
+      for (const Costs costs : {Costs{}, Costs{2, 3, 2}, Costs{1, 2, 1}, Costs{5, 6, 4}, Costs{1, 3, 1}}) {
+        INFO("ranks ", ranks, " micro-batches ", micro, " input ", costs.input);
+        if (costs.input <= costs.forward + costs.weight)
+          CHECK(prove<Zbv>(ranks, micro, costs).bubble == Zbv::bubble(ranks, micro, costs));
+        Table in_turns = table<DualPipeV>(ranks, micro);
+        for (Order& order : in_turns.orders)
+          for (Action& action : order) action.with_next = false;
+        if (costs.weight == costs.forward && (costs.input == costs.forward || costs.input >= 2 * costs.weight))
+          CHECK(prove(in_turns, costs).bubble == DualPipeV::bubble_in_turns(ranks, costs));
+      }
+}
+
 TEST_CASE("figures of the literature") {
   CHECK(prove<OneForwardOneBackward>(4, 8).makespan == 33);  // 8 · 3 + 3 · 3
   CHECK(prove<ZeroBubbleH1>(4, 8, {2, 2, 3}).bubble == 6);   // longer weight steps: the formula says 3

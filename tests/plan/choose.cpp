@@ -330,6 +330,33 @@ TEST_CASE("the choice: all fit, the fastest first, and a smaller memory leaves o
                        LayoutError);
 }
 
+TEST_CASE("offload is for memory that does not suffice, and copies of shards for many ranks") {
+  const plan::Machine machine = plan::known_machine("h100");
+  Search s = search_of(1, 4);
+  const auto best = [&](double memory) {
+    s.memory = memory;
+    return plan::choose(s, machine, {.train = training(), .limit_s = 3}).best;
+  };
+  for (const plan::RankedLayout& one : best(80e9)) CHECK(!one.layout.offload);
+  for (const plan::RankedLayout& one : best(1.4e9)) {
+    CHECK(one.layout.offload);
+    CHECK(one.memory <= 1.4e9);
+    plan::Chosen alone;
+    alone.best.push_back(one);
+    CHECK(plan::json_of(alone).find("\"offload\": true") != std::string::npos);
+  }
+  s = search_of(512, 512);
+  plan::CandidateCosts costs(s, machine, training());
+  Candidate wide{.dp = 512}, copied = wide;
+  wide.zero = 3, copied.zero = 3, copied.replicate = 64;  // of a node each
+  CHECK(costs.seconds(copied) < costs.seconds(wide));
+  CHECK(costs.memory(copied) > costs.memory(wide));
+  CHECK(plan::detail::whole_step(copied, s, machine, training()).seconds <
+        plan::detail::whole_step(wide, s, machine, training()).seconds);
+  const plan::Chosen chosen = plan::choose(s, machine, {.train = training(), .limit_s = 3});
+  CHECK(std::any_of(chosen.best.begin(), chosen.best.end(), [](const auto& one) { return one.layout.replicate > 1; }));
+}
+
 TEST_CASE("the decision tree's answers") {
   const plan::Machine machine = plan::known_machine("h100");
   const auto answer = [&](Search s, double memory, models::LlamaConfig config = llama) {

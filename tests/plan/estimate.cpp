@@ -84,6 +84,53 @@ TEST_CASE("products: whole waves of whole tiles are the fastest, and short sums 
   CHECK_THROWS_AS(plan::known_machine("h999"), UsageError);
 }
 
+TEST_CASE("copies of shards meet across nodes, and offload takes the way to the host's memory") {
+  Machine machine = plan::known_machine("h100");
+  machine.across = {1e3, 50e9};  // seconds: what leaves a node shows
+  const auto step_of = [&](int per_node, std::size_t copies, bool offload, double* moved = nullptr) {
+    machine.ranks_per_node = per_node;
+    const auto stages = rehearse_stages({.ranks = 8, .ranks_per_node = per_node, .trace = true}, [&](World& world) {
+      const Mesh<dp, tp, pp> mesh(world);
+      ModelOptions options;
+      options.shard.stage = 2, options.shard.replicate = copies;
+      if (offload) options.shard.offload = Offload::host();
+      Parallel<models::BasicGpt<float>> model(mesh, {.vocabulary = 256, .layers = 2, .width = 256, .heads = 4, .sequence = 64},
+                                              options);
+      optim::AdamW optimizer(model);
+      for (int step = 0; step < 2; ++step) {
+        model.train_step(batch_of(std::size_t(mesh.rank(dp{})), 2, 64, 1));
+        optimizer.step();
+      }
+    });
+    if (moved != nullptr) *moved = stages.front().notes.last_step.offloaded_bytes;
+    return plan::estimate(stages, machine);
+  };
+  const auto waits = [](const plan::Estimate& step, const char* axis) {
+    const auto& exposed = step.replayed.stages.front().exposed;
+    return exposed.contains(axis) ? exposed.find(axis)->second : 0.0;
+  };
+  CHECK(waits(step_of(8, 2, false), "dp copies") < 1e3);
+  CHECK(waits(step_of(4, 2, false), "dp copies") >= 1e3);  // the two copies of a shard are four ranks apart
+  CHECK(waits(step_of(4, 4, false), "dp copies") >= 1e3);  // two of four in each node
+  CHECK(waits(step_of(4, 4, false), "dp copies") < waits(step_of(2, 4, false), "dp copies"));
+  machine.host_bandwidth = 1e8;
+  double moved = 0;
+  const plan::Estimate here = step_of(8, 1, false), away = step_of(8, 1, true, &moved);
+  CHECK(moved > 0);
+  const double longer = machine.offload_s(moved, here.replayed.stages.front().optimizer);
+  CHECK(longer > 0);
+  CHECK(away.seconds - here.seconds == doctest::Approx(longer));
+  CHECK(waits(away, "the host's memory") == doctest::Approx(longer));
+  Machine slow;
+  slow.host_bandwidth = 10, slow.link_share = 0.5, slow.memory_bandwidth = 100;
+  CHECK(slow.offload_s(100, 4) == doctest::Approx(6));  // 50 each way, beside what is computed
+  CHECK(slow.offload_s(100, 20) == 0);
+  slow.hides_messages = false;
+  CHECK(slow.offload_s(100, 4) == doctest::Approx(20));
+  slow.host_bandwidth = 0;
+  CHECK(slow.offload_s(100, 4) == doctest::Approx(2));
+}
+
 TEST_CASE("a machine is read from JSON; a file that is none is refused in one line") {
   const Machine own = plan::machine_from_json(
       R"({"like": "h100", "name": "ours", "ranks_per_node": 4, "across": {"latency_s": 8e-6, "bandwidth": 25e9}})", "own.json");
@@ -92,8 +139,9 @@ TEST_CASE("a machine is read from JSON; a file that is none is refused in one li
   CHECK(own.across.bandwidth == 25e9);
   CHECK(own.flops_16 == plan::known_machine("h100").flops_16);
   CHECK(own.hides_messages);
-  const Machine cores =
-      plan::machine_from_json(R"({"like": "h100", "hidden_bytes": 0, "hides_messages": false, "ranks_per_core": 2})", "c.json");
+  const Machine cores = plan::machine_from_json(
+      R"({"like": "h100", "hidden_bytes": 0, "hides_messages": false, "ranks_per_core": 2, "host_bandwidth": 1e10})", "c.json");
+  CHECK(cores.host_bandwidth == 1e10);
   CHECK(cores.hidden_bytes == 0);
   CHECK_FALSE(cores.hides_messages);
   CHECK(cores.ranks_per_core == 2);

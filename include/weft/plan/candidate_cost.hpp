@@ -84,9 +84,12 @@ class CandidateCosts {
  public:
   CandidateCosts(const Search& search, const Machine& machine, TrainPiece train);
 
-  /// Throws as the program does.
+  /// Of a step. All these throw as the program does.
+  double seconds(const Candidate& layout);
+  /// Bytes of the fullest rank.
+  double memory(const Candidate& layout);
   CandidateCost of(const Candidate& layout);
-  /// Whether of() needs no rehearsal.
+  /// Whether they need no rehearsal.
   bool knows(const Candidate& layout) const;
   std::size_t rehearsals() const { return rehearsals_; }
 
@@ -98,6 +101,12 @@ class CandidateCosts {
   static Key block_key(const Candidate& layout, int micro_batch);
   static Key shard_key(const Candidate& layout);
   static Key flight_key(const Candidate& layout);
+  /// The first stage has the embedding, the last the head; both have the table if it is tied.
+  struct TableShares {
+    double first, last;  // of what the vocabulary takes
+  };
+  TableShares table_shares(const Candidate& layout) const;
+  double hidden_bytes(const Candidate& layout) const;  // between stages, of a micro-batch
   std::array<int, 2> neighbours(const Candidate& layout) const;
   detail::PieceCosts read(const Candidate& layout, std::int64_t layers, std::int64_t vocabulary);
   /// Of pieces of `layers`, of one more, and with the whole vocabulary.

@@ -216,33 +216,36 @@ WEFT_COLD WEFT_INLINE const detail::OffloadCosts& CandidateCosts::offload(const 
   return offloads_.emplace(key, detail::OffloadCosts{gone.times(sharers), moved.times(sharers)}).first->second;
 }
 
-WEFT_COLD WEFT_INLINE CandidateCost CandidateCosts::of(const Candidate& c) {
+WEFT_COLD WEFT_INLINE double CandidateCosts::hidden_bytes(const Candidate& c) const {
+  return double(c.micro_batch) * double(search_.sequence) / c.cp / (c.sequence_parallel ? c.tp : 1) * double(search_.width) *
+         double(search_.element_bytes);
+}
+
+WEFT_COLD WEFT_INLINE CandidateCosts::TableShares CandidateCosts::table_shares(const Candidate& c) const {
+  if (c.pp == 1 || search_.tied) return {1, 1};
+  return is_v_shape(c.order) ? TableShares{1, 0} : TableShares{0.5, 0.5};
+}
+
+WEFT_COLD WEFT_INLINE double CandidateCosts::seconds(const Candidate& c) {
   const detail::BlockCosts block = this->block(c);
   const detail::ShardCosts& shard = this->shard(c);
-  const detail::FlightCosts flight = c.pp > 1 ? this->flight(c) : detail::FlightCosts();
   static constexpr detail::CopyCosts no_copies;
   static constexpr detail::OffloadCosts no_offload;
   const detail::CopyCosts& copies = c.replicate > 1 ? this->copies(c) : no_copies;
   const detail::OffloadCosts& offload = c.offload ? this->offload(c) : no_offload;
   const double layers = double(search_.layers) / c.pp, m = c.micro_batches;
-  // The first stage has the embedding, the last the head; both have the table if it is tied.
-  const bool alone = c.pp == 1, v_shape = is_v_shape(c.order);
-  const double first_head = alone                     ? 1
-                            : search_.tied || v_shape ? 1
-                                                      : 0.5,
-               last_head = alone || search_.tied ? 1
-                           : v_shape             ? 0
-                                                 : 0.5;
+  const bool alone = c.pp == 1;
+  const TableShares tables = table_shares(c);
   struct Times {
     double forward, backward, once;
   };
   const std::array<int, 2> strides{c.tp * c.cp, c.ep * c.etp};
   const std::array<double, 2> data_ranks{double(c.dp), std::max(1.0, double(c.dp) * strides[0] / strides[1])};
-  const double sharers = double(c.dp) / c.replicate;
+  const double shares = c.zero > 0 ? double(c.dp) / c.replicate : 1;
   const auto here = [&](double ranks, double stride) {  // how many are in one node
     return int(std::clamp(machine_.ranks_per_node / stride, 1.0, ranks));
   };
-  const auto seconds = [&](double rests, double heads, double parameter_heads) {
+  const auto of = [&](double rests, double heads, double parameter_heads) {
     Times t{block.forward.of(layers, rests, heads), block.backward.of(layers, rests, heads), 0};
     double sent[3][2] = {};  // by phase: each micro-batch, once
     for (std::size_t phase = 0; phase < 3; ++phase)
@@ -280,29 +283,38 @@ WEFT_COLD WEFT_INLINE CandidateCost CandidateCosts::of(const Candidate& c) {
       t.once += calls * machine_.collective_s(comm::Operation::all_reduce, bytes / calls, c.replicate,
                                               here(c.replicate, strides[axis] * ranks));
     }
-    const double shares = c.zero > 0 ? sharers : 1, updated = block.optimizer.of(layers, rests, parameter_heads) / shares;
+    const double updated = block.optimizer.of(layers, rests, parameter_heads) / shares;
     t.once += updated;
     if (c.offload) t.once += machine_.offload_s(offload.moved.of(layers, rests, parameter_heads) / shares, updated);
     return t;
   };
-  const Times last = alone ? seconds(1, 1, 1) : seconds(0.5, 1, last_head), middle = alone ? last : seconds(0, 0, 0);
+  const Times last = alone ? of(1, 1, 1) : of(0.5, 1, tables.last), middle = alone ? last : of(0, 0, 0);
   const double busy = last.forward + last.backward;
   const detail::PipelineFormulas pipeline = detail::pipeline_formulas(c, middle.forward, middle.backward);
-  CandidateCost cost;
-  cost.seconds = m * busy + last.once + (alone ? 0 : pipeline.bubble);
+  double step = m * busy + last.once + (alone ? 0 : pipeline.bubble);
   const double work = m * ((c.pp - 1) * (middle.forward + middle.backward) + busy) / c.pp + last.once;
-  const double hidden = double(c.micro_batch) * double(search_.sequence) / c.cp / (c.sequence_parallel ? c.tp : 1) *
-                        double(search_.width) * double(search_.element_bytes);
   if (!alone) {
-    const double message = machine_.message_s(hidden, search_.ranks > search_.ranks_per_node);
+    const double message = machine_.message_s(hidden_bytes(c), search_.ranks > search_.ranks_per_node);
     // A micro-batch comes back before the next may go.
     const double in_a_row = c.chunks == 1 && c.order != PipelineOrder::gpipe ? 2 * m * (c.pp - 1) / c.pp : 0;
-    cost.seconds += message * (2.0 * (c.pp * c.chunks - 1) + in_a_row);
+    step += message * (2.0 * (c.pp * c.chunks - 1) + in_a_row);
   }
-  cost.seconds = std::max(cost.seconds, machine_.ranks_per_core * work);
+  return std::max(step, machine_.ranks_per_core * work);
+}
+
+WEFT_COLD WEFT_INLINE double CandidateCosts::memory(const Candidate& c) {
+  const detail::BlockCosts block = this->block(c);
+  const detail::ShardCosts& shard = this->shard(c);
+  const detail::Parts gone = c.offload ? this->offload(c).gone : detail::Parts();
+  const detail::FlightCosts flight = c.pp > 1 ? this->flight(c) : detail::FlightCosts();
+  const detail::PipelineFormulas pipeline = detail::pipeline_formulas(c, 1, 2);  // of which times do not matter
+  const double layers = double(search_.layers) / c.pp, sharers = double(c.dp) / c.replicate, hidden = hidden_bytes(c);
+  const bool alone = c.pp == 1;
+  const TableShares tables = table_shares(c);
+  double most = 0;
   const auto bytes = [&](double rests, double heads, const detail::Held& held, bool sends, double temporary) {
     const double stage = layers / c.chunks, shares = c.zero > 0 ? sharers : 1;
-    const double kept = shard.kept.of(layers, rests, heads, sharers) - offload.gone.of(layers, rests, heads) / shares;
+    const double kept = shard.kept.of(layers, rests, heads, sharers) - gone.of(layers, rests, heads) / shares;
     // A message that comes, and those that stay until they are answered.
     const double buffers = alone ? 0 : (sends ? 1 + held.left : 1) * hidden;
     const double activations = stage * (held.left * block.saved + held.waiting * c.micro_batch * flight.waiting);
@@ -316,12 +328,13 @@ WEFT_COLD WEFT_INLINE CandidateCost CandidateCosts::of(const Candidate& c) {
   const double ends = alone ? 0 : (pipeline.ends - 1) * c.micro_batch * flight.ends;
   const std::array<detail::Held, 2> one{{{1}}};
   for (const std::size_t when : {0, 1})
-    cost.memory =
-        std::max({cost.memory,
-                  bytes(alone ? 1 : 0.5, first_head, (alone ? one : pipeline.first)[when], true,
-                        alone || v_shape ? with_head : beside.temporary),
-                  bytes(alone ? 1 : 0.5, last_head, (alone ? one : pipeline.last)[when], c.chunks > 1, with_head + ends)});
-  return cost;
+    most = std::max({most,
+                     bytes(alone ? 1 : 0.5, tables.first, (alone ? one : pipeline.first)[when], true,
+                           alone || is_v_shape(c.order) ? with_head : beside.temporary),
+                     bytes(alone ? 1 : 0.5, tables.last, (alone ? one : pipeline.last)[when], c.chunks > 1, with_head + ends)});
+  return most;
 }
+
+WEFT_COLD WEFT_INLINE CandidateCost CandidateCosts::of(const Candidate& c) { return {seconds(c), memory(c)}; }
 
 }  // namespace weft::plan

@@ -54,8 +54,12 @@ WEFT_COLD WEFT_INLINE std::array<int, 2> sampled(const Candidate& c, const Searc
 
 WEFT_COLD WEFT_INLINE double passes_of(const Candidate& c, const Search& search) {
   const std::array<int, 2> parts = sampled(c, search);
-  const double step = parts[0] + (parts[0] == parts[1] ? 0 : parts[1]), memory = std::min(3, int(c.pp)) * parts[1] / double(c.pp);
-  return double(search.layers) * (step + memory);
+  const double steps = parts[0] == parts[1] ? 1 : 2, ranks = std::min(3, int(c.pp));  // whose memory is asked
+  const double step = steps == 1 ? parts[0] : parts[0] + parts[1], memory = ranks * parts[1] / double(c.pp);
+  // A program compares the copies of its shards: a word of each shard, from each data rank.
+  constexpr double word = 6e-5;
+  const double compared = c.replicate > 1 ? word * double(c.dp) * double(c.dp) / c.replicate * (steps + ranks / c.pp) : 0;
+  return double(search.layers) * (step + memory + compared);
 }
 
 WEFT_COLD WEFT_INLINE Estimate step_of(Candidate c, int micro_batches, const Search& search, const Machine& machine,
@@ -176,7 +180,7 @@ class Timer {
 WEFT_COLD WEFT_INLINE ByFormulas search_by_formulas(const Search& search, CandidateCosts& costs, const Timer& timer,
                                                     double until_s) {
   constexpr std::size_t most_of_a_branch = 8;
-  constexpr double hopeless = 1.3;  // of time, for longer cuts of sequences
+  constexpr double hopeless = 1.2;  // of time, for longer cuts of sequences
   ByFormulas found;
   Fastest fastest(search.memory);
   double on_device = 0;  // bytes of the layout before, which is this one without offload if this one has it
@@ -191,15 +195,16 @@ WEFT_COLD WEFT_INLINE ByFormulas search_by_formulas(const Search& search, Candid
     }
     if (skips) return;
     if (c.offload && on_device <= Fastest::surely * search.memory) return;  // it would cost time and gain nothing
-    if (!costs.knows(c) && timer.seconds() > until_s) {
+    if (timer.seconds() > until_s && !costs.knows(c)) {
       found.complete = false;
       return;
     }
-    const CandidateCost cost = costs.of(c);
+    CandidateCost cost{0, costs.memory(c)};
     on_device = cost.memory;
     if (!found.smallest || cost.memory < found.smallest->cost.memory) found.smallest = {c, cost};
     if (search.memory > 0 && cost.memory > Fastest::at_most * search.memory) return;
     ++found.fitting;
+    cost.seconds = costs.seconds(c);
     best_of_cp = std::min(best_of_cp, cost.seconds), best = std::min(best, cost.seconds);
     if (of_tree(search, c) && (search.memory <= 0 || cost.memory <= search.memory)) {
       std::vector<ByFormulas::One>& branch = found.tree[std::size_t(branch_of(c))];

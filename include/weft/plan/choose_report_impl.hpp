@@ -126,7 +126,7 @@ WEFT_COLD WEFT_INLINE std::string table_of(const Chosen& chosen) {
                 s.memory > 0 ? ", memory " : "", s.memory > 0 ? runtime::bytes_text(s.memory).c_str() : "");
   std::string text = line;
   const auto row = [&](const char* place, const RankedLayout& one) {
-    std::snprintf(line, sizeof line, "%-5s %-52s %10s %9.4g s %11.4g %6.1f %%\n", place, text_of(one.layout).c_str(),
+    std::snprintf(line, sizeof line, "%-5s %-64s %10s %9.4g s %11.4g %6.1f %%\n", place, text_of(one.layout).c_str(),
                   runtime::bytes_text(one.memory).c_str(), one.step.seconds, one.step.tokens_per_second(),
                   100 * one.step.share_of_peak());
     text += line;
@@ -136,7 +136,7 @@ WEFT_COLD WEFT_INLINE std::string table_of(const Chosen& chosen) {
     row("tree", *chosen.tree);
     text += '\n';
   }
-  std::snprintf(line, sizeof line, "%-5s %-52s %10s %11s %11s %8s\n", "", "layout", "memory", "step", "tokens/s", "of peak");
+  std::snprintf(line, sizeof line, "%-5s %-64s %10s %11s %11s %8s\n", "", "layout", "memory", "step", "tokens/s", "of peak");
   text += line;
   for (std::size_t i = 0; i < chosen.best.size(); ++i) {
     const RankedLayout& one = chosen.best[i];
