@@ -79,7 +79,15 @@ TEST_CASE("products: whole waves of whole tiles are the fastest, and short sums 
     CHECK(plain.product_s(1, 1, 1, 3, DataType::float32) == doctest::Approx(3 + 2 * (1 - hidden)));
     CHECK(plain.product_s(2, 1, 1, 3, DataType::float32) == doctest::Approx(4 + 3 * (1 - hidden)));
     CHECK(plain.product_s(1, 1, 0, 3, DataType::float32) == doctest::Approx(3));
+    // 4 exponential functions of 0.5 s beside the same bytes; without any, as before.
+    plain.exponential_s = 0.5;
+    CHECK(plain.kernel_s(3, 4) == doctest::Approx(3 + 2 * (1 - hidden)));
+    CHECK(plain.kernel_s(3) == 3);
   }
+  plain.flops_16 = 2, plain.attention_scale_16 = 0.5, plain.attention_backward_scale_16 = 0.25;
+  CHECK(plain.attention_s(8, false, DataType::bfloat16) == 8);
+  CHECK(plain.attention_s(8, true, DataType::bfloat16) == 16);
+  CHECK(plain.attention_s(8, true, DataType::float32) == 8);
   for (const char* name : {"a100", "h100", "h200"}) CHECK(plan::known_machine(name).flops(DataType::bfloat16) >= 312e12);
   CHECK_THROWS_AS(plan::known_machine("h999"), UsageError);
 }
@@ -248,6 +256,21 @@ TEST_CASE("a program is asked by WEFT_MACHINE for its time, and refuses what can
   CHECK(asked("h100", "8") == 2);
   ::unsetenv("WEFT_ESTIMATE_SVG");
   std::filesystem::remove(picture);
+}
+
+TEST_CASE("this machine is measured by the ranks that share it, and is one node of them") {
+  const runtime::detail::KokkosGuard kokkos(2);
+  const int cores = runtime::detail::cores();
+  for (const int ranks : {1, 2, 4 * cores}) {
+    const Machine here = plan::detail::machine_of("this", ranks);
+    CHECK(here.ranks_per_node == ranks);
+    CHECK(here.ranks_per_core == std::max(1.0, double(ranks) / cores));
+    CHECK(here.exponential_s > 0);
+    CHECK(here.exponential_s < 1e-6);
+    CHECK(here.attention_backward_scale_16 > 0);
+    CHECK(!here.hides_messages);
+  }
+  CHECK(plan::detail::machine_of("h100", 4).ranks_per_node == 8);
 }
 
 namespace {

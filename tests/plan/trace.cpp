@@ -51,6 +51,7 @@ TEST_CASE("a trace has the last step's products, attention and messages, each on
       const RehearsedTrace::Event& e = trace[i];
       if (e.kind == Kind::product) sum["product"] += 2.0 * double(e.a) * double(e.b) * double(e.c);
       if (e.kind == Kind::attention) sum["attention"] += e.amount;
+      if (e.kind == Kind::kernel) sum["exponentials"] += double(e.b);
       if (e.kind == Kind::send) sum["send"] += e.amount;
       if (e.kind == Kind::receive) sum["receive"] += e.amount;
       if (e.kind == Kind::begin) sum["actions"] += 1;
@@ -78,6 +79,8 @@ TEST_CASE("a trace has the last step's products, attention and messages, each on
   });
   CHECK(plain.trace == nullptr);
   CHECK(last["product"] == plain.product_flops);
+  // GELU of [rows, 4 * width / tp] in 2 of 4 layers, forward and backward; stage 1 has the loss: logits [rows, vocabulary / tp].
+  CHECK(last["exponentials"] == 2 * 2 * 64 * (4 * 32 / 2) + 2 * 64 * (64 / 2));
   CHECK(last["attention"] == plain.attention_flops);
   CHECK(last["send"] == plain.of("pp", "send").bytes);
   CHECK(last["receive"] == plain.of("pp", "recv").bytes);
