@@ -353,8 +353,20 @@ TEST_CASE("offload is for memory that does not suffice, and copies of shards for
   CHECK(costs.memory(copied) > costs.memory(wide));
   CHECK(plan::detail::whole_step(copied, s, machine, training()).seconds <
         plan::detail::whole_step(wide, s, machine, training()).seconds);
-  const plan::Chosen chosen = plan::choose(s, machine, {.train = training(), .limit_s = 3});
+  for (Candidate c :
+       {copied, Candidate{.dp = 512, .replicate = 4, .zero = 1}, Candidate{.dp = 512, .replicate = 256, .zero = 2}}) {
+    const double whole = plan::detail::whole_step(c, s, machine, training()).seconds;
+    INFO(plan::text_of(c) << ": " << costs.seconds(c) << " for " << whole);
+    CHECK(costs.seconds(c) == doctest::Approx(whole).epsilon(0.15));
+  }
+  const plan::Chosen chosen = plan::choose(s, machine, {.train = training(), .limit_s = 3, .listed = 100});
   CHECK(std::any_of(chosen.best.begin(), chosen.best.end(), [](const auto& one) { return one.layout.replicate > 1; }));
+  std::map<Candidate, int> alike;
+  for (const plan::RankedLayout& one : chosen.best) {
+    Candidate c = one.layout;
+    c.replicate = 1, c.offload = false;
+    CHECK(++alike[c] <= 3);
+  }
 }
 
 TEST_CASE("the decision tree's answers") {
