@@ -74,9 +74,8 @@ WEFT_COLD WEFT_INLINE PieceCosts piece_costs(const Piece& piece, const Machine& 
 
 WEFT_COLD WEFT_INLINE double piece_peak(const Piece& piece, const TrainPiece& train) {
   const Candidate& c = piece.layout;
-  return double(runtime::rehearse({.rank = c.ranks() / c.pp * (c.pp - 1), .ranks = c.ranks()}, [&](World& world) {
-                  train(world, piece);
-                }).peak);
+  const runtime::RehearsedRank last{.rank = c.ranks() / c.pp * (c.pp - 1), .ranks = c.ranks()};
+  return double(runtime::rehearse(last, [&](World& world) { train(world, piece); }).peak);
 }
 
 }  // namespace weft::plan::detail
