@@ -26,15 +26,6 @@ const models::LlamaConfig llama{.vocabulary = vocabulary,
                                 .kv_heads = 2,
                                 .sequence = sequence,
                                 .attention = {.head_width = 48, .bias = models::AttentionBias::all, .query_key_norm = true}};
-// Every token goes to every expert: as even as a rehearsal assumes.
-const models::MixtralConfig mixtral{.vocabulary = vocabulary,
-                                    .layers = 4,
-                                    .width = 64,
-                                    .heads = 4,
-                                    .kv_heads = 2,
-                                    .sequence = sequence,
-                                    .experts = 2,
-                                    .top_k = 2};
 
 }  // namespace
 

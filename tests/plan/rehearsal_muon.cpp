@@ -24,14 +24,6 @@ void check_muon(const typename Composition::Config& config, const Case& c) {
 const models::GptConfig gpt{.vocabulary = vocabulary, .layers = 4, .width = 64, .heads = 4, .kv_heads = 2, .sequence = sequence};
 const models::LlamaConfig llama{
     .vocabulary = vocabulary, .layers = 4, .width = 64, .heads = 4, .kv_heads = 2, .sequence = sequence};
-const models::MixtralConfig mixtral{.vocabulary = vocabulary,
-                                    .layers = 4,
-                                    .width = 64,
-                                    .heads = 4,
-                                    .kv_heads = 2,
-                                    .sequence = sequence,
-                                    .experts = 2,
-                                    .top_k = 2};
 
 }  // namespace
 

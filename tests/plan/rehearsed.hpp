@@ -27,6 +27,16 @@ struct Case {
 
 inline constexpr std::size_t sequence = 64, vocabulary = 256;
 
+// Every token goes to every expert: as even as a rehearsal assumes.
+inline const models::MixtralConfig mixtral{.vocabulary = vocabulary,
+                                           .layers = 4,
+                                           .width = 64,
+                                           .heads = 4,
+                                           .kv_heads = 2,
+                                           .sequence = sequence,
+                                           .experts = 2,
+                                           .top_k = 2};
+
 struct Seen {
   MemoryUse use;
   std::size_t peak = 0;
