@@ -189,3 +189,20 @@ TEST_CASE("the print of a model depends on names, shapes and initial values, and
   CHECK(print("gain", 4, ones, false) != expected);
   CHECK(print("gain", 3, zeros, false) != expected);
 }
+
+TEST_CASE("what other ranks make in a unit is a parameter of the model, by name, and of no unit here") {
+  Building model;
+  CHECK(model.unit([](const auto& context) {
+    detail::parameter_elsewhere(context, "b", {3, 5});
+    Pair made{parameter(context, "c"), parameter(context, "a")};
+    return made;
+  }) == Names{"a", "c"});
+  CHECK(model.unit([](const auto& context) { return parameter(context, "0"); }) == Names{"0"});
+  const std::vector<detail::Registered> all = model.registry.finish();
+  Names names;
+  for (const detail::Registered& one : all) names.push_back(one.state->name());
+  CHECK(names == Names{"a", "b", "c", "0"});
+  CHECK(all[1].elsewhere);
+  CHECK(all[1].uses.empty());
+  CHECK(all[1].state->global() == Shape{3, 5});
+}

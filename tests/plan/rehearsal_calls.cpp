@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rehearsals beside real ranks of what a program does with a model besides training it, on the stages of a pipeline: it reads
-// parameters that another stage has, and generates tokens.
+// parameters that another stage or an expert's rank has, and generates tokens.
 
 #include "plan/rehearsed.hpp"
 
@@ -84,4 +84,34 @@ TEST_CASE("tokens are generated on the stages of a pipeline with the messages of
     if (model.decode(cache, std::vector<std::vector<std::int32_t>>{{1}, {}, {2, 3}}).size() != 3 * vocabulary)
       throw Error("logits are missing");
   });
+}
+
+TEST_CASE("every rank knows the names of all experts: it reads those of others, and freezes them") {
+  const std::vector<std::string> names = [] {
+    DefaultDevice device;
+    return SingleDevice<models::BasicMixtral<float>>(device, mixtral).parameter_names();
+  }();
+  for (const Layout& layout : {Layout{2, {.ep = 2}}, Layout{4, {.ep = 2, .pp = 2}}, Layout{2, {.ep = 2}, "1f1b", 3}})
+    compare(layout.world, weft::detail::joined({"pp ", layout.degrees.pp, " zero ", layout.zero}), [&](World& world) {
+      const Mesh<dp, tp, pp, ep, etp, edp> mesh(world, layout.degrees);
+      ModelOptions options;
+      options.shard.stage = layout.zero;
+      options.freeze = {"*.1.block_sparse_moe.experts.1.*"};
+      FullyShardedDataParallel<TensorParallel<ExpertParallel<PipelineParallel<models::BasicMixtral<float>>>>> model(mesh, mixtral,
+                                                                                                                    options);
+      if (model.parameter_names() != names) throw Error("names differ between ranks");
+      Batch batch{.sequences = 2, .length = sequence, .micro_batches = 2};
+      batch.first_sequence = batch.sequences * std::size_t(mesh.rank(dp{}));
+      batch.tokens.assign(2 * sequence, 1);
+      batch.targets.assign(2 * sequence, 2);
+      model.train_step(batch);
+      for (const std::size_t expert : {0, 1})
+        for (const std::size_t block : {0, 1, 3}) {
+          const std::string name =
+              weft::detail::joined({"model.layers.", block, ".block_sparse_moe.experts.", expert, ".w2.weight"});
+          const std::size_t size = model.parameter(name).size();
+          if (size == 0 || size % mixtral.width != 0 || model.gradient(name).size() != size) throw Error(name);
+        }
+      return seen_of(world);
+    });
 }

@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <weft/core/philox.hpp>
@@ -319,6 +320,16 @@ requires(!(Placement<Rules> && ...)) class Parameter<Rules...> : public Paramete
                   "axis alone does not say along which dim it cuts; where it has no rule, a parameter is whole");
   }
 };
+
+namespace detail {
+
+/// In place of Parameter(context, name, shape): other ranks make it, and this one knows it by its name.
+template <class Context>
+void parameter_elsewhere(const Context& context, std::string_view name, const Shape& shape) {
+  if (context.engine.registry) context.engine.registry->add_elsewhere((context / name).env.path, shape);
+}
+
+}  // namespace detail
 
 }  // namespace weft
 

@@ -23,12 +23,14 @@
 
 namespace weft::detail {
 
-/// A parameter and the units that use it, in the order of the model (0: front, then the blocks, then the back), each once.
+/// A parameter and the units that use it, in the order of the model (0: front, then the blocks, then the back), each once. One
+/// that only other ranks make has none.
 struct Registered {
   std::shared_ptr<ParameterState> state;
   std::string unit;  // the unit that made it
   std::vector<std::size_t> uses;
-  long handles = 1;  // those that are not the present unit's: the registry's and those of earlier units
+  long handles = 1;        // those that are not the present unit's: the registry's and those of earlier units
+  bool elsewhere = false;  // made by other ranks of ep
 };
 
 class Registry {
@@ -38,6 +40,8 @@ class Registry {
 
   /// A parameter was made. True: its maker leaves it unallocated.
   bool add(const std::shared_ptr<ParameterState>& state);
+  /// Other ranks make a parameter of this name in the unit (an expert): every rank knows the names of the whole model.
+  void add_elsewhere(std::string name, const Shape& global);
   /// A site that draws random numbers by its path.
   void add_site(const std::string& path, const char* what, double number);
 
@@ -55,7 +59,7 @@ class Registry {
   /// A hash of the model so far, equal on all ranks if they make the same model. Experts, which differ between ranks of ep, are
   /// left out.
   std::uint64_t print() const { return print_; }
-  /// All units are built: returns the parameters that are used.
+  /// All units are built: returns the parameters that are used, here or elsewhere.
   std::vector<Registered> finish();
 
  private:

@@ -15,6 +15,14 @@ WEFT_COLD WEFT_INLINE bool Registry::add(const std::shared_ptr<ParameterState>& 
   return defers_;
 }
 
+WEFT_COLD WEFT_INLINE void Registry::add_elsewhere(std::string name, const Shape& global) {
+  if (!defers_) return;
+  ParameterInfo info;
+  info.name = std::move(name);
+  info.global = global;
+  made_.push_back({std::make_shared<ParameterState>(std::move(info)), unit_, {}, 1, true});
+}
+
 WEFT_COLD WEFT_INLINE void Registry::add_site(const std::string& path, const char* what, double number) {
   print_ = hash_of(hash_of(print_, hash_bytes(path.data(), path.size())), std::bit_cast<std::uint64_t>(number));
   const auto [at, added] = sites_.try_emplace(path, unit_);
@@ -54,7 +62,7 @@ WEFT_COLD WEFT_INLINE std::vector<ParameterState*> Registry::end(std::size_t uni
       std::swap(made_[j], made_[j - 1]);
   for (; checked_ < made_.size(); ++checked_) {
     Registered& entry = made_[checked_];
-    if (entry.state.use_count() == 1) continue;  // made and discarded
+    if (entry.state.use_count() == 1) continue;  // made and discarded, or elsewhere
     const auto [at, added] = by_name_.try_emplace(entry.state->name(), checked_);
     note(*entry.state);
     if (!added)
@@ -75,7 +83,7 @@ WEFT_COLD WEFT_INLINE std::vector<ParameterState*> Registry::end(std::size_t uni
 WEFT_COLD WEFT_INLINE std::vector<Registered> Registry::finish() {
   std::vector<Registered> all;
   for (Registered& entry : made_)
-    if (!entry.uses.empty()) all.push_back(std::move(entry));
+    if (entry.elsewhere || !entry.uses.empty()) all.push_back(std::move(entry));
   made_.clear();
   shared_.clear();
   return all;

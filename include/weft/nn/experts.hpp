@@ -27,12 +27,18 @@ class Experts {
   template <class Context>
   Experts(const Context& context, std::size_t all, std::size_t width, std::size_t intermediate, double standard_deviation,
           double output_deviation) {
-    const std::size_t ranks = context.size(ep{}), here = all / ranks;
-    for (std::size_t e = context.rank(ep{}) * here; e < (context.rank(ep{}) + 1) * here; ++e) {
+    const std::size_t here = all / context.size(ep{});
+    for (std::size_t e = 0; e < all; ++e) {
       const auto inner = context / std::to_string(e);
-      experts_.push_back({In(inner / "w1", "weight", {intermediate, width}, normal(standard_deviation)),
-                          In(inner / "w3", "weight", {intermediate, width}, normal(standard_deviation)),
-                          Out(inner / "w2", "weight", {width, intermediate}, normal(output_deviation))});
+      if (e / here == context.rank(ep{})) {
+        experts_.push_back({In(inner / "w1", "weight", {intermediate, width}, normal(standard_deviation)),
+                            In(inner / "w3", "weight", {intermediate, width}, normal(standard_deviation)),
+                            Out(inner / "w2", "weight", {width, intermediate}, normal(output_deviation))});
+      } else {
+        parameter_elsewhere(inner / "w1", "weight", {intermediate, width});
+        parameter_elsewhere(inner / "w3", "weight", {intermediate, width});
+        parameter_elsewhere(inner / "w2", "weight", {width, intermediate});
+      }
     }
   }
 

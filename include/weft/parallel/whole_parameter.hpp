@@ -38,8 +38,7 @@ std::vector<double> whole_parameter(Device<Exec>& device, const Communicator& ev
         {"a parameter is read by all ranks together, but one asks for ", name, " and another for another one"});
   if (facts[0] == 0)
     throw_error<UsageError>({"the model has no parameter ", name, "; its first is ",
-                             stages.parameter_names().empty() ? "" : stages.parameter_names()[0],
-                             everyone.rehearsed() ? "; a rehearsal does not know the experts of other ranks" : ""});
+                             stages.parameter_names().empty() ? "" : stages.parameter_names()[0]});
   if (facts[1]) throw_error<UsageError>({"the gradient of ", name, " before any train_step"});
   std::vector<double> whole(facts[0]);
   if (mine && mine->kept() != 0 && !frozen) {

@@ -298,7 +298,7 @@ class Wrapper {
     stages().gradients()->complete();
     return detail::whole_parameter(device(), communicator(), stages(), name, true, loss_scale() ? loss_scale()->applied() : 1);
   }
-  /// The names of the model's parameters in its order; of experts only those that this rank holds.
+  /// The names of the model's parameters in its order, the same on every rank.
   const std::vector<std::string>& parameter_names() { return stages().parameter_names(); }
   /// The parameters whose names match a pattern (`*` stands for any characters, dots as well, `?` for one) are not trained from
   /// here on: no gradient and no memory for one, no part in sums, norms and the optimizer's step, no optimizer state, no decay.

@@ -96,9 +96,9 @@ class Stages {
   /// The values that this rank's layers keep from step to step beside their parameters.
   std::span<const std::shared_ptr<StepBuffer>> buffers() const { return buffers_; }
 
-  /// The names of all parameters of the model, in its order; of experts only those of this rank.
+  /// The names of all parameters of the model, in its order; the same on every rank.
   const std::vector<std::string>& parameter_names() const { return trainable_.names(); }
-  /// The elements of the whole parameter of that name, on whatever stage it is; 0 if this rank knows none.
+  /// The elements of the whole parameter of that name, whichever rank holds it; 0 if there is none.
   std::size_t parameter_size(std::string_view name) const { return trainable_.size_of(name); }
   /// Sets whether parameters are trainable, those that a pattern matches; see Wrapper::freeze. Collective over `everyone`.
   template <class Context>
@@ -333,8 +333,9 @@ class Stages {
         for (auto& buffer : whole.units[unit].buffers) buffers_.push_back(std::move(buffer));
     if constexpr (!ModuleModel<Model>)
       for (const Registered& parameter : whole.parameters)
-        if (parameter.uses.front() == 0 || parameter.uses.back() + 1 == whole.units.size()) ends_.insert(parameter.state->name());
-    trainable_.begin(context, whole);
+        if (!parameter.elsewhere && (parameter.uses.front() == 0 || parameter.uses.back() + 1 == whole.units.size()))
+          ends_.insert(parameter.state->name());
+    trainable_.begin(whole);
     first_unit_.resize(stages);
     for (std::size_t unit = whole.units.size(); unit-- > 0;) first_unit_[stage_of[unit]] = unit;
     // Of a Module each layer's parameters are a part, if a wrapper gathers those of a child when it is called.
@@ -373,9 +374,9 @@ class Stages {
       if (parts) chunk.calls->split(chunk.owned, chunk.trained);
     }
     for (const Registered& parameter : whole.parameters) {
-      if (!ties_.add(
-              context, parameter, [&](std::size_t unit) { return stage_of[unit]; }, rank_of,
-              settings_.accumulator->separates_terms()))
+      if (parameter.elsewhere || !ties_.add(
+                                     context, parameter, [&](std::size_t unit) { return stage_of[unit]; }, rank_of,
+                                     settings_.accumulator->separates_terms()))
         continue;
       for (const auto& chunk : chunks_)
         for (Unit& unit : chunk->owned)

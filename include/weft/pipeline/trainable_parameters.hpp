@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Which parameters of a model are trained, and which units have a backward by that. Every rank knows it of the whole model, so
-// that ranks of a pipeline agree on who sends a gradient and who waits for one; of experts a rank knows its own.
+// that ranks of a pipeline agree on who sends a gradient and who waits for one.
 //
 //   TrainableParameters trainable(options.freeze, options.lora);
 //   trainable.begin(context, whole_model);
@@ -40,10 +40,9 @@ class TrainableParameters {
     return (lora_.rank != 0 && !is_adapter(name)) || matches_any(patterns(), name);
   }
 
-  /// The model is built; nothing is allocated. Collective if there are patterns. Throws UsageError on all ranks for one that
-  /// names no parameter.
-  template <class Context, class Exec>
-  WEFT_COLD void begin(const Context& context, WholeModel<Exec>& whole) {
+  /// The model is built; nothing is allocated. Throws UsageError, on all ranks alike, for a pattern that names no parameter.
+  template <class Exec>
+  WEFT_COLD void begin(WholeModel<Exec>& whole) {
     for (const Registered& parameter : whole.parameters) {
       names_.push_back(parameter.state->name());
       sizes_.push_back(parameter.state->global().size());
@@ -56,11 +55,7 @@ class TrainableParameters {
     frozen_.assign(names_.size(), false);
     if (lora_.rank != 0) require_adapters(names_, lora_);
     if (freeze_.empty() && lora_.rank == 0) return;
-    if (!freeze_.empty()) {
-      std::vector<std::int32_t> found = found_by(patterns(), names_);
-      Context::for_each_axis([&](auto axis) { context.comm(axis).all_reduce(found, Reduction::max); });
-      require_found(found, names_, patterns(), "ModelOptions::freeze");
-    }
+    if (!freeze_.empty()) require_found(found_by(patterns(), names_), names_, patterns(), "ModelOptions::freeze");
     for (std::size_t i = 0; i < names_.size(); ++i) {
       frozen_[i] = frozen_at_first(names_[i]);
       if (frozen_[i]) whole.parameters[i].state->set_trainable(false);
