@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,7 +49,7 @@ bool counts_at_once(const Context& context) {
 
 /// Sums the buffers over all ranks with different tokens, in one message, and updates them.
 template <class Context>
-void renew(const Context& context, std::vector<std::shared_ptr<StepBuffer>>& buffers) {
+void renew(const Context& context, std::span<const std::shared_ptr<StepBuffer>> buffers) {
   if (buffers.empty()) return;
   std::vector<double> sums;
   for (const auto& buffer : buffers) sums.insert(sums.end(), buffer->sum.begin(), buffer->sum.end());

@@ -6,18 +6,12 @@
 //
 //   DataParallel<TensorParallel<PipelineParallel<models::Gpt>>> model(mesh, config);
 
-#include <concepts>
 #include <cstddef>
 #include <memory>
-#include <optional>
-#include <span>
-#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
-#include <weft/core/text.hpp>
 #include <weft/layer/batch.hpp>
 #include <weft/layer/context.hpp>
 #include <weft/layer/loss_scale.hpp>
@@ -25,6 +19,7 @@
 #include <weft/mesh/mesh.hpp>
 #include <weft/optim/offloaded.hpp>
 #include <weft/parallel/hook/compress.hpp>
+#include <weft/parallel/model_functions.hpp>
 #include <weft/parallel/model_options.hpp>
 #include <weft/parallel/nesting.hpp>
 #include <weft/parallel/nonfinite_trace.hpp>
@@ -32,11 +27,6 @@
 #include <weft/parallel/reproducible/parts.hpp>
 #include <weft/parallel/same_inputs.hpp>
 #include <weft/parallel/same_parameters.hpp>
-#include <weft/parallel/whole_parameter.hpp>
-#include <weft/pipeline/decode.hpp>
-#include <weft/pipeline/logits.hpp>
-#include <weft/pipeline/own_loop.hpp>
-#include <weft/pipeline/predictions.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
 #include <weft/pipeline/stages.hpp>
 
@@ -96,9 +86,9 @@ using inner_of_t = std::conditional_t<is_wrapper<M>, M, Stages<M>>;
 
 }  // namespace detail
 
-/// M with the axis of a policy bound, and the functions that all wrapped models have.
+/// M with the axis of a policy bound.
 template <class Policy, class M>
-class Wrapper {
+class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_of_t<M>> {
   static_assert(detail::CheckedHooksOf<Policy>::said);
 
  public:
@@ -145,131 +135,6 @@ class Wrapper {
                     const ModelOptions& options)
       : comm_(comm_of(mesh)), policy_(make_policy(context, mesh, options)), inner_(make(bind(context), mesh, config, options)) {}
 
-  /// One step: forward and backward of all micro-batches of this rank's share, gradients summed over every axis. Returns the mean
-  /// loss over the tokens of the global batch that count, the same on every rank. Gradients start anew with each call:
-  /// micro-batches of one Batch add up, calls do not, so if the model has an optimizer, two calls without its step between them
-  /// throw UsageError. Also throws UsageError if ranks of one share (over tp, cp, pp) have different batches, or if the data
-  /// ranks' shares are not contiguous in one step's global batch.
-  double train_step(const Batch& batch) {
-    if (outermost_->loss_scale) outermost_->loss_scale->apply();
-    return enter(here(), [&](const auto& context, auto& stages) {
-      auto here = context;
-      here.engine.longest = detail::require_batches(context, batch, true);
-      return stages.train_step(here, batch);
-    });
-  }
-  /// The mean loss, without dropout and gradients. Ranks of one share have the same batch; dp ranks may have any.
-  double evaluate(const Batch& batch) {
-    return enter(here(), [&](const auto& context, auto& stages) {
-      detail::require_batches(context, batch, false);
-      return stages.evaluate(context, batch);
-    });
-  }
-  /// What the model gives for this batch, without dropout: of a Module its `predict(batch)`, else its forward of the first
-  /// fields; of other models the `predict(x)` of the last unit (with the context first if it is no Module), or a recipe's logits.
-  /// Of the samples of this rank's share, the same on its other ranks (also under pp and tp), or with Gather::whole of the global
-  /// batch on every rank.
-  Prediction predict(const Batch& batch, Gather gather = Gather::share) {
-    return enter(here(), [&](const auto& context, auto& stages) {
-      detail::require_batches(context, batch, gather == Gather::whole);
-      return detail::predict(stages, context, batch, gather);
-    });
-  }
-  // Of a batch of another type.
-  double train_step(const detail::OtherBatch<model_type> auto& batch) { return detail::refuse_batch<model_type>(batch); }
-  double evaluate(const detail::OtherBatch<model_type> auto& batch) { return detail::refuse_batch<model_type>(batch); }
-  Prediction predict(const detail::OtherBatch<model_type> auto& batch, Gather = Gather::share) {
-    return detail::refuse_batch<model_type>(batch), Prediction();
-  }
-  /// The logits [vocabulary] that follow these tokens, the same on all ranks of one share, which pass the same tokens.
-  std::vector<float> next_logits(std::span<const std::int32_t> tokens) {
-    return enter(here(), [&](const auto& context, auto& stages) {
-      detail::require_prompt(context, tokens);
-      return detail::next_logits(stages, context, tokens);
-    });
-  }
-  /// The logits [tokens, vocabulary] of one sequence, the same on all ranks of one share.
-  std::vector<double> logits(std::span<const std::int32_t> tokens) {
-    return enter(here(), [&](const auto& context, auto& stages) {
-      detail::require_prompt(context, tokens);
-      return detail::all_logits(stages, context, tokens);
-    });
-  }
-
-  // ---- one token after the other (generation/generate.hpp)
-
-  /// Appends new tokens to the sequences of `cache`, none to those whose vector is empty, and returns the logits [sequences,
-  /// vocabulary] after the last token of each (0 where there is no new one). The first call takes the prompts, of any lengths;
-  /// later ones usually one token each, which then costs one row of each layer. The same on all ranks of one share, which pass
-  /// the same tokens; under FSDP and ep all data ranks call it together. Numerics: those of `logits` up to rounding. Throws
-  /// ShapeError if a sequence would be longer than the cache or the model has room for, UsageError for other tokens on other
-  /// ranks, under cp, for a mask that is not causal, and for experts that drop tokens; the cache is then as before.
-  std::vector<double> decode(KeyValueCache& cache, std::span<const std::vector<std::int32_t>> tokens) {
-    return enter(here(), [&](const auto& context, auto& stages) {
-      detail::require_prompts(context, tokens);
-      return detail::decode<double>(stages, context, cache, tokens, tokens.size() * vocabulary(),
-                                    [](const std::vector<double>& logits) { return logits; });
-    });
-  }
-  /// The same, but returns the tokens that choose(logits) has made of the logits, one for each sequence. It is called where the
-  /// logits are, so they do not go through the pipeline; ranks that call it must choose alike.
-  template <class Choose>
-  requires std::is_invocable_r_v<std::vector<std::int32_t>, Choose&, const std::vector<double>&> std::vector<std::int32_t> decode(
-      KeyValueCache& cache, std::span<const std::vector<std::int32_t>> tokens, Choose choose) {
-    return enter(here(), [&](const auto& context, auto& stages) {
-      detail::require_prompts(context, tokens);
-      return detail::decode<std::int32_t>(stages, context, cache, tokens, tokens.size(), choose);
-    });
-  }
-  /// The tokens that a model knows; 0 if its type does not say.
-  std::size_t vocabulary() {
-    if constexpr (requires { model_type::vocabulary(stages().config()); }) return model_type::vocabulary(stages().config());
-    else return 0;
-  }
-
-  // ---- loops of one's own (pipeline/model_call.hpp)
-
-  /// The model's forward, which waits for its backward: of a Module on the first fields of the batch, or on placed tensors of
-  /// these samples; of other models on the batch, up to what the last unit predicts, or logits, or without either what enters the
-  /// last unit. The gradients of all calls add up until the optimizer's step. Of a batch of several micro-batches a call takes
-  /// one: forward(batch, MicroBatchIndex{i}). All ranks make the same calls in the same order.
-  template <class... X>
-  auto forward(const Batch& batch, const X&... x) {
-    return forward(batch, detail::whole_batch, x...);
-  }
-  template <class... X>
-  auto forward(const Batch& batch, MicroBatchIndex micro, const X&... x) {
-    return in_own_loop(
-        batch, [&](const auto& context, auto& stages) { return detail::forward_call(stages, context, batch, micro, x...); });
-  }
-  /// The model's own loss of these samples: value() as train_step's, and backward(weight) adds the gradients of the parameters.
-  auto loss(const Batch& batch, MicroBatchIndex micro = detail::whole_batch) {
-    return in_own_loop(batch,
-                       [&](const auto& context, auto& stages) { return detail::model_loss_call(stages, context, batch, micro); });
-  }
-  /// The loss f(Variables of x...) of these samples, which returns sum_losses(...): its value() is divided by the count of the
-  /// global batch, and backward() gives the gradients of x.
-  template <class F, class... X>
-  auto loss(const Batch& batch, F f, const X&... x) {
-    return loss(batch, detail::whole_batch, std::move(f), x...);
-  }
-  template <class F, class... X>
-  auto loss(const Batch& batch, MicroBatchIndex micro, F f, const X&... x) {
-    return enter(here(), [&](const auto& context, auto& stages) {
-      return detail::loss_call(stages, context, batch, micro, std::move(f), x...);
-    });
-  }
-  /// The fields of the batch as placed tensors, inputs[image], for forward and loss.
-  auto inputs(const Batch& batch, MicroBatchIndex micro = detail::whole_batch) {
-    return enter(here(), [&](const auto& context, auto&) {
-      return detail::inputs_of_t<model_type, std::remove_cvref_t<decltype(context)>>(context, batch)
-          .first(detail::micro_of(batch, micro));
-    });
-  }
-
-  /// Declares that the gradients of the last train_step will not be used, so that another may follow without an optimizer's step.
-  void discard_gradients() { stages().discard_gradients(); }
-
   /// Compares, by a hash, the parameter elements that several ranks hold: parameters that are not cut over dp, cp or tp, copies
   /// of shards, experts over edp. Throws Error on all ranks of an axis on which one differs. Collective over the mesh. An
   /// optimizer's step calls it as often as ModelOptions::numerics.compare_every says.
@@ -288,38 +153,6 @@ class Wrapper {
     if (detail::Hooks* hooks = policy_.hooks()) hooks->keep(keeper);
     if constexpr (is_wrapper<M>) inner_.keep_hooks(keeper);
   }
-  /// The whole parameter of this name, [global.size()] in double and row-major, the same on every rank. All ranks call it with
-  /// the same name. Throws UsageError if the model has no parameter of this name. Numerics: exact.
-  std::vector<double> parameter(std::string_view name) {
-    return detail::whole_parameter(device(), communicator(), stages(), name, false, 1);
-  }
-  /// The parameter's gradient in the last train_step (a loss scale divided out); zero if nothing was added to it.
-  std::vector<double> gradient(std::string_view name) {
-    stages().gradients()->complete();
-    return detail::whole_parameter(device(), communicator(), stages(), name, true, loss_scale() ? loss_scale()->applied() : 1);
-  }
-  /// The names of the model's parameters in its order, the same on every rank.
-  const std::vector<std::string>& parameter_names() { return stages().parameter_names(); }
-  /// The parameters whose names match a pattern (`*` stands for any characters, dots as well, `?` for one) are not trained from
-  /// here on: no gradient and no memory for one, no part in sums, norms and the optimizer's step, no optimizer state, no decay.
-  /// Other parameters keep their bits. A communication hook starts anew. Collective over the mesh; not between train_step and the
-  /// optimizer's step. Throws UsageError for a pattern that names no parameter.
-  template <std::convertible_to<std::string_view>... Pattern>
-  void freeze(const Pattern&... patterns) {
-    set_trainable(false, patterns...);
-  }
-  /// The opposite: the parameters are trained from here on. Optimizer state starts anew.
-  template <std::convertible_to<std::string_view>... Pattern>
-  void unfreeze(const Pattern&... patterns) {
-    set_trainable(true, patterns...);
-  }
-  /// Calls f(ParameterState&) for each parameter that this rank holds, once.
-  template <class F>
-  void for_each_state(F&& f) {
-    stages().for_each_state(f);
-  }
-  /// The values that this rank's layers keep from step to step beside their parameters (a router's bias and load).
-  auto buffers() { return stages().buffers(); }
   /// Calls f(name, degree) for each axis.
   template <class F>
   void for_each_axis(F&& f) {
@@ -350,24 +183,7 @@ class Wrapper {
  private:
   template <class>
   friend class gpu::GraphedStep;
-  template <class F>
-  auto in_own_loop(const Batch& batch, F&& f) {
-    static_assert(!uses(pp{}),
-                  "weft: a loop of one's own calls the whole model, and a pipeline's rank has a part of it: leave "
-                  "PipelineParallel out, or use train_step");
-    if (outermost_->loss_scale) outermost_->loss_scale->apply();
-    return enter(here(), [&](const auto& context, auto& stages) {
-      auto here = context;
-      here.engine.longest = detail::require_batches(context, batch, true);
-      batch.check();
-      return f(std::as_const(here), stages);
-    });
-  }
-  template <class... Pattern>
-  WEFT_COLD void set_trainable(bool trainable, const Pattern&... patterns) {
-    const std::vector<std::string_view> all{std::string_view(patterns)...};
-    enter(here(), [&](const auto& context, auto& stages) { stages.set_trainable(context, communicator(), all, trainable); });
-  }
+  friend class detail::ModelFunctions<Wrapper, detail::model_of_t<M>>;
   template <detail::Axis... X>
   static ModelOptions agreed(ModelOptions options, const Mesh<X...>& mesh, const Config& config) {
     adjust(options);

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The functions that every model has, alone or in wrappers: steps, predictions, tokens one after the other, loops of one's own,
+// and its parameters by name. Self says what they work on: enter(here(), f) calls f(context with all axes bound, stages).
+//
+//   class SingleDevice : public detail::ModelFunctions<SingleDevice<M>, M> { ... };
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <weft/layer/batch.hpp>
+#include <weft/layer/model_check.hpp>
+#include <weft/parallel/same_inputs.hpp>
+#include <weft/parallel/whole_parameter.hpp>
+#include <weft/pipeline/decode.hpp>
+#include <weft/pipeline/logits.hpp>
+#include <weft/pipeline/own_loop.hpp>
+#include <weft/pipeline/predictions.hpp>
+
+namespace weft::detail {
+
+template <class Self, class Model>
+class ModelFunctions {
+ public:
+  using model_type = Model;
+  using Batch = batch_of_t<Model>;
+
+  /// One step: forward and backward of all micro-batches of this rank's share, gradients summed over every axis. Returns the mean
+  /// loss over the tokens of the global batch that count, the same on every rank. Gradients start anew with each call:
+  /// micro-batches of one Batch add up, calls do not, so if the model has an optimizer, two calls without its step between them
+  /// throw UsageError. Also throws UsageError if ranks of one share (over tp, cp, pp) have different batches, or if the data
+  /// ranks' shares are not contiguous in one step's global batch.
+  double train_step(const Batch& batch) {
+    if (self().loss_scale()) self().loss_scale()->apply();
+    return call([&](const auto& context, auto& stages) {
+      auto here = context;
+      here.engine.longest = require_batches(context, batch, true);
+      return stages.train_step(here, batch);
+    });
+  }
+  /// The mean loss, without dropout and gradients. Ranks of one share have the same batch; dp ranks may have any.
+  double evaluate(const Batch& batch) {
+    return call([&](const auto& context, auto& stages) {
+      require_batches(context, batch, false);
+      return stages.evaluate(context, batch);
+    });
+  }
+  /// What the model gives for this batch, without dropout: of a Module its `predict(batch)`, else its forward of the first
+  /// fields; of other models the `predict(x)` of the last unit (with the context first if it is no Module), or a recipe's logits.
+  /// Of the samples of this rank's share, the same on its other ranks (also under pp and tp), or with Gather::whole of the global
+  /// batch on every rank.
+  Prediction predict(const Batch& batch, Gather gather = Gather::share) {
+    return call([&](const auto& context, auto& stages) {
+      require_batches(context, batch, gather == Gather::whole);
+      return detail::predict(stages, context, batch, gather);
+    });
+  }
+  // Of a batch of another type.
+  double train_step(const OtherBatch<model_type> auto& batch) { return refuse_batch<model_type>(batch); }
+  double evaluate(const OtherBatch<model_type> auto& batch) { return refuse_batch<model_type>(batch); }
+  Prediction predict(const OtherBatch<model_type> auto& batch, Gather = Gather::share) {
+    return refuse_batch<model_type>(batch), Prediction();
+  }
+  /// The logits [vocabulary] that follow these tokens, the same on all ranks of one share, which pass the same tokens.
+  std::vector<float> next_logits(std::span<const std::int32_t> tokens) {
+    return call([&](const auto& context, auto& stages) {
+      require_prompt(context, tokens);
+      return detail::next_logits(stages, context, tokens);
+    });
+  }
+  /// The logits [tokens, vocabulary] of one sequence, the same on all ranks of one share.
+  std::vector<double> logits(std::span<const std::int32_t> tokens) {
+    return call([&](const auto& context, auto& stages) {
+      require_prompt(context, tokens);
+      return all_logits(stages, context, tokens);
+    });
+  }
+
+  // ---- one token after the other (generation/generate.hpp)
+
+  /// Appends new tokens to the sequences of `cache`, none to those whose vector is empty, and returns the logits [sequences,
+  /// vocabulary] after the last token of each (0 where there is no new one). The first call takes the prompts, of any lengths;
+  /// later ones usually one token each, which then costs one row of each layer. The same on all ranks of one share, which pass
+  /// the same tokens; under FSDP and ep all data ranks call it together. Numerics: those of `logits` up to rounding. Throws
+  /// ShapeError if a sequence would be longer than the cache or the model has room for, UsageError for other tokens on other
+  /// ranks, under cp, for a mask that is not causal, and for experts that drop tokens; the cache is then as before.
+  std::vector<double> decode(KeyValueCache& cache, std::span<const std::vector<std::int32_t>> tokens) {
+    return call([&](const auto& context, auto& stages) {
+      require_prompts(context, tokens);
+      return detail::decode<double>(stages, context, cache, tokens, tokens.size() * vocabulary(),
+                                    [](const std::vector<double>& logits) { return logits; });
+    });
+  }
+  /// The same, but returns the tokens that choose(logits) has made of the logits, one for each sequence. It is called where the
+  /// logits are, so they do not go through the pipeline; ranks that call it must choose alike.
+  template <class Choose>
+  requires std::is_invocable_r_v<std::vector<std::int32_t>, Choose&, const std::vector<double>&> std::vector<std::int32_t> decode(
+      KeyValueCache& cache, std::span<const std::vector<std::int32_t>> tokens, Choose choose) {
+    return call([&](const auto& context, auto& stages) {
+      require_prompts(context, tokens);
+      return detail::decode<std::int32_t>(stages, context, cache, tokens, tokens.size(), choose);
+    });
+  }
+  /// The tokens that a model knows; 0 if its type does not say.
+  std::size_t vocabulary() {
+    if constexpr (requires { model_type::vocabulary(self().stages().config()); })
+      return model_type::vocabulary(self().stages().config());
+    else return 0;
+  }
+
+  // ---- loops of one's own (pipeline/model_call.hpp)
+
+  /// The model's forward, which waits for its backward: of a Module on the first fields of the batch, or on placed tensors of
+  /// these samples; of other models on the batch, up to what the last unit predicts, or logits, or without either what enters the
+  /// last unit. The gradients of all calls add up until the optimizer's step. Of a batch of several micro-batches a call takes
+  /// one: forward(batch, MicroBatchIndex{i}). All ranks make the same calls in the same order.
+  template <class... X>
+  auto forward(const Batch& batch, const X&... x) {
+    return forward(batch, whole_batch, x...);
+  }
+  template <class... X>
+  auto forward(const Batch& batch, MicroBatchIndex micro, const X&... x) {
+    return in_own_loop(batch,
+                       [&](const auto& context, auto& stages) { return forward_call(stages, context, batch, micro, x...); });
+  }
+  /// The model's own loss of these samples: value() as train_step's, and backward(weight) adds the gradients of the parameters.
+  auto loss(const Batch& batch, MicroBatchIndex micro = whole_batch) {
+    return in_own_loop(batch, [&](const auto& context, auto& stages) { return model_loss_call(stages, context, batch, micro); });
+  }
+  /// The loss f(Variables of x...) of these samples, which returns sum_losses(...): its value() is divided by the count of the
+  /// global batch, and backward() gives the gradients of x.
+  template <class F, class... X>
+  auto loss(const Batch& batch, F f, const X&... x) {
+    return loss(batch, whole_batch, std::move(f), x...);
+  }
+  template <class F, class... X>
+  auto loss(const Batch& batch, MicroBatchIndex micro, F f, const X&... x) {
+    return call([&](const auto& context, auto& stages) { return loss_call(stages, context, batch, micro, std::move(f), x...); });
+  }
+  /// The fields of the batch as placed tensors, inputs[image], for forward and loss.
+  auto inputs(const Batch& batch, MicroBatchIndex micro = whole_batch) {
+    return call([&](const auto& context, auto&) {
+      return inputs_of_t<model_type, std::remove_cvref_t<decltype(context)>>(context, batch).first(micro_of(batch, micro));
+    });
+  }
+
+  /// Declares that the gradients of the last train_step will not be used, so that another may follow without an optimizer's step.
+  void discard_gradients() { self().stages().discard_gradients(); }
+
+  /// The whole parameter of this name, [global.size()] in double and row-major, the same on every rank. All ranks call it with
+  /// the same name. Throws UsageError if the model has no parameter of this name. Numerics: exact.
+  std::vector<double> parameter(std::string_view name) {
+    return whole_parameter(self().device(), self().communicator(), self().stages(), name, false, 1);
+  }
+  /// The parameter's gradient in the last train_step (a loss scale divided out); zero if nothing was added to it.
+  std::vector<double> gradient(std::string_view name) {
+    self().stages().gradients()->complete();
+    return whole_parameter(self().device(), self().communicator(), self().stages(), name, true,
+                           self().loss_scale() ? self().loss_scale()->applied() : 1);
+  }
+  /// The names of the model's parameters in its order, the same on every rank.
+  const std::vector<std::string>& parameter_names() { return self().stages().parameter_names(); }
+  /// The parameters whose names match a pattern (`*` stands for any characters, dots as well, `?` for one) are not trained from
+  /// here on: no gradient and no memory for one, no part in sums, norms and the optimizer's step, no optimizer state, no decay.
+  /// Other parameters keep their bits. A communication hook starts anew. Collective over the mesh; not between train_step and the
+  /// optimizer's step. Throws UsageError for a pattern that names no parameter.
+  template <std::convertible_to<std::string_view>... Pattern>
+  void freeze(const Pattern&... patterns) {
+    set_trainable(false, patterns...);
+  }
+  /// The opposite: the parameters are trained from here on. Optimizer state starts anew.
+  template <std::convertible_to<std::string_view>... Pattern>
+  void unfreeze(const Pattern&... patterns) {
+    set_trainable(true, patterns...);
+  }
+  /// Calls f(ParameterState&) for each parameter that this rank holds, once.
+  template <class F>
+  void for_each_state(F&& f) {
+    self().stages().for_each_state(f);
+  }
+  /// The values that this rank's layers keep from step to step beside their parameters (a router's bias and load).
+  auto buffers() { return self().stages().buffers(); }
+
+ private:
+  Self& self() { return static_cast<Self&>(*this); }
+  template <class F>
+  auto call(F&& f) {
+    return self().enter(self().here(), std::forward<F>(f));
+  }
+  template <class F>
+  auto in_own_loop(const Batch& batch, F&& f) {
+    static_assert(!Self::uses(pp{}),
+                  "weft: a loop of one's own calls the whole model, and a pipeline's rank has a part of it: leave "
+                  "PipelineParallel out, or use train_step");
+    if (self().loss_scale()) self().loss_scale()->apply();
+    return call([&](const auto& context, auto& stages) {
+      auto here = context;
+      here.engine.longest = require_batches(context, batch, true);
+      batch.check();
+      return f(std::as_const(here), stages);
+    });
+  }
+  template <class... Pattern>
+  WEFT_COLD void set_trainable(bool trainable, const Pattern&... patterns) {
+    const std::vector<std::string_view> all{std::string_view(patterns)...};
+    call([&](const auto& context, auto& stages) { stages.set_trainable(context, self().communicator(), all, trainable); });
+  }
+};
+
+}  // namespace weft::detail
