@@ -293,6 +293,26 @@ TEST_CASE("a step of many micro-batches follows from two short ones") {
   CHECK(parts == doctest::Approx(step.seconds).scale(0));
 }
 
+TEST_CASE("every schedule has a step of many micro-batches, on any number of stages") {
+  using Order = plan::PipelineOrder;
+  const plan::Machine machine = plan::known_machine("h100");
+  for (const int pp : {2, 4})
+    for (const auto order : {Order::one_forward_one_backward, Order::gpipe, Order::interleaved, Order::zero_bubble_h1,
+                             Order::interleaved_zero_bubble, Order::zbv, Order::dualpipev}) {
+      Candidate c{.pp = pp};
+      c.order = order, c.chunks = order == Order::interleaved || order == Order::interleaved_zero_bubble ? 2 : 1;
+      c.micro_batch = 1, c.micro_batches = 96;
+      const Search s = search_of(pp, 96);
+      INFO(name_of(order) << " pp " << pp);
+      const plan::Estimate step = plan::detail::whole_step(c, s, machine, training());
+      const plan::Estimate really = plan::estimate({.ranks = pp}, machine, [&](World& world) {
+        training()(world, {c, s.layers, s.vocabulary});
+      });
+      CHECK(step.seconds == doctest::Approx(really.seconds).epsilon(0.01).scale(0));
+      CHECK(plan::detail::whole_memory(c, s, machine, training()) > 0);
+    }
+}
+
 TEST_CASE("the choice: all fit, the fastest first, and a smaller memory leaves out what does not fit") {
   const plan::Machine machine = plan::known_machine("h100");
   Search s = search_of(16, 32);

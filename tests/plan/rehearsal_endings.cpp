@@ -140,6 +140,70 @@ TEST_CASE("a loop that never ends is refused in one line that names the call, an
   CHECK(notes.steps == 2);
 }
 
+TEST_CASE("a loop of one's own is a step of training, from its first call to the optimizer's step") {
+  for (const bool stack_in_a_wrapper : {false, true}) {
+    const auto loop = [&](int steps) {
+      return [=](World& world) {
+        const auto train = [&](auto& model) {
+          optim::AdamW optimizer(model);
+          for (int step = 0; step != steps; ++step) {
+            for (int part = 0; part < 2; ++part) model.loss(batch_of(1)).backward();
+            optimizer.step();
+          }
+        };
+        if (stack_in_a_wrapper) {
+          const Mesh<dp> mesh(world, Degrees{});
+          DataParallel<models::Gpt> model(mesh, config);
+          train(model);
+        } else {
+          SingleDevice<models::Gpt> model(world.device(), config);
+          train(model);
+        }
+      };
+    };
+    const Rehearsal notes = rehearse({.ranks = 1, .trace = true}, loop(3));
+    CHECK(notes.steps == 3);
+    CHECK(notes.last_step.product_flops == doctest::Approx(notes.product_flops / 3));
+    CHECK(notes.trace->rows > 0);
+    CHECK(rehearse({.ranks = 1, .steps = 2}, loop(1 << 30)).steps == 2);
+    const Ending ended = rehearsed("1", loop(-1));
+    CHECK(ended.code == 2);
+    CHECK(ended.error.starts_with("weft: train_step in a rehearsal, after 1000 of them"));
+  }
+}
+
+TEST_CASE("a loop that trains nothing and never ends is refused in one line that names the call") {
+  const auto check = [](auto call) {
+    const Ending ended = rehearsed("2", [&](World& world) {
+      SingleDevice<models::Gpt> model(world.device(), config);
+      for (;;) call(model);
+    });
+    CHECK(ended.code == 2);
+    CHECK(ended.error.starts_with("weft: a model is called in a rehearsal, 10000 times without an optimizer's step: "));
+    CHECK(times(ended.error, "\n") == 1);
+  };
+  check([](auto& model) { model.evaluate(batch_of(1)); });
+  check([](auto& model) { model.next_logits(std::vector<std::int32_t>{1, 2}); });
+  check([](auto& model) { model.forward(batch_of(1)); });
+}
+
+TEST_CASE("a loader that has fewer than three batches has no more in a rehearsal") {
+  struct Squares {
+    using Fields = FieldBatch<x, y>;
+    std::size_t size() const { return 64; }
+    void load(std::size_t, Fields::Sample&) const {}
+  };
+  for (const std::uint64_t first : {0, 1, 2, 7}) {
+    std::vector<std::uint64_t> steps;
+    rehearse({.ranks = 2}, [&](World& world) {
+      const Mesh<dp> mesh(world, Degrees{});
+      for (auto&& batch : data::Loader(mesh, Squares{}, {.global_batch = 32, .first_step = first})) steps.push_back(batch.step);
+    });
+    CHECK(steps.size() == (first < 2 ? 2 - first : 0));
+    if (!steps.empty()) CHECK(steps.front() == first);
+  }
+}
+
 TEST_CASE("ranges of weft's own batches end after three steps, or after those that are wanted") {
   const weft_test::TemporaryFolder folder;
   const std::string file = (folder.path / "text.txt").string();

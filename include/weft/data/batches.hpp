@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -63,12 +64,16 @@ Share share_of(const Mesh& mesh) {
 }
 
 namespace detail {
-/// Options of a range of `mesh`'s batches: in a rehearsal it ends after a few steps, which tell all that there is to tell.
-template <class Mesh, class Options>
-Options options_for(const Mesh& mesh, Options options) {
+/// The steps that a range of `mesh`'s batches has at most: in a rehearsal a few, which tell all that there is to tell.
+template <class Mesh>
+std::uint64_t most_steps(const Mesh& mesh) {
   if constexpr (requires { mesh.world().device().rehearsal(); })
-    if (const auto* const notes = mesh.world().device().rehearsal(); notes != nullptr)
-      options.steps = options.steps == 0 ? notes->range_steps() : std::min(options.steps, notes->range_steps());
+    if (const auto* const notes = mesh.world().device().rehearsal(); notes != nullptr) return notes->range_steps();
+  return std::numeric_limits<std::uint64_t>::max();
+}
+template <class Mesh>
+BatchOptions options_for(const Mesh& mesh, BatchOptions options) {
+  options.steps = std::min(options.steps, most_steps(mesh));
   return options;
 }
 }  // namespace detail

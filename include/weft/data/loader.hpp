@@ -84,12 +84,14 @@ class Loader {
   }
   template <class Mesh>
   requires(!std::is_same_v<Mesh, Share>) Loader(const Mesh& mesh, std::shared_ptr<const D> dataset, LoaderOptions options = {})
-      : Loader(share_of(mesh), std::move(dataset), detail::options_for(mesh, options)) {}
+      : Loader(share_of(mesh), std::move(dataset), options) {
+    source_.sampler.end_after(detail::most_steps(mesh));
+  }
   Loader(Share share, D dataset, LoaderOptions options = {})
       : Loader(share, std::make_shared<const D>(std::move(dataset)), options) {}
   template <class Mesh>
   requires(!std::is_same_v<Mesh, Share>) Loader(const Mesh& mesh, D dataset, LoaderOptions options = {})
-      : Loader(share_of(mesh), std::make_shared<const D>(std::move(dataset)), detail::options_for(mesh, options)) {}
+      : Loader(mesh, std::make_shared<const D>(std::move(dataset)), options) {}
 
   /// The range of steps. A batch is there until the next one is asked for; it may be written to. An exception of load() comes out
   /// of begin() or ++ of its step: weft::Error with the sample's index, and nested in it the exception itself.

@@ -52,6 +52,11 @@ class Sampler {
   std::uint64_t steps_per_epoch() const { return steps_per_epoch_; }
   /// The step after the last.
   std::uint64_t end_step() const { return end_step_; }
+  /// From here on the range has at most so many steps.
+  void end_after(std::uint64_t steps) {
+    const std::uint64_t first = options_.first_step;
+    if (first < end_step_ && steps < end_step_ - first) end_step_ = first + steps;
+  }
   std::size_t samples() const { return samples_; }
   const LoaderOptions& options() const { return options_; }
 

@@ -100,6 +100,7 @@ struct Rehearsal : RehearsedWork {
   /// than `most_steps` times is refused. Ranges of weft's own batches (data::Batches, data::Loader) end after `range_steps()`.
   std::uint64_t wanted_steps = 0;
   static constexpr std::uint64_t most_steps = 1000;
+  static constexpr std::uint64_t most_runs = 10000;
   std::uint64_t range_steps() const { return wanted_steps == 0 ? 3 : wanted_steps; }
   /// How many times the mean load the busiest expert of a mixture has: which experts tokens choose is a value, so the others
   /// share the rest evenly. At most all tokens choose it.
@@ -115,10 +116,8 @@ struct Rehearsal : RehearsedWork {
   /// known how many ranks a node has. Nodes have ranks in the order of their numbers.
   std::size_t nodes_of(const Axis& axis) const;
 
-  /// Between two steps of training, or before the first.
-  void before_run(const MemoryUse& use) {
-    if (steps == 0) kept = use;
-  }
+  /// A model is called: in a step of training, or without one. Throws UsageError after `most_runs` since an optimizer's step.
+  void before_run(const MemoryUse& use);
   /// A model begins a step of training over so many rows. Throws RehearsalEnd after `wanted_steps`, UsageError after
   /// `most_steps`.
   void before_step(std::size_t rows);
@@ -157,7 +156,7 @@ struct Rehearsal : RehearsedWork {
   void offloaded(std::size_t bytes) { offloaded_bytes += double(bytes); }
 
  private:
-  std::uint64_t runs_ = 0;  // of models, in training
+  std::uint64_t trained_ = 0, runs_ = 0;  // steps that began, and calls of models since an optimizer's step
   bool in_step_ = false;
   RehearsedWork before_step_;
 };

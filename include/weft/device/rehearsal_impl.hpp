@@ -46,14 +46,22 @@ WEFT_COLD WEFT_INLINE RehearsedWork RehearsedWork::since(const RehearsedWork& be
   return work;
 }
 
+WEFT_COLD WEFT_INLINE void Rehearsal::before_run(const MemoryUse& use) {
+  if (steps == 0) kept = use;
+  if (++runs_ > most_runs)
+    throw_error<UsageError>({"a model is called in a rehearsal, ", most_runs,
+                             " times without an optimizer's step: a loop that ends by the clock, or by a value (all are zero "
+                             "here), goes on and on; end it where world.communicator().rehearsed() is true"});
+}
+
 WEFT_COLD WEFT_INLINE void Rehearsal::before_step(std::size_t rows) {
   if (wanted_steps != 0 && steps >= wanted_steps && !in_step_) throw detail::RehearsalEnd();
-  if (runs_ >= most_steps)
+  if (trained_ >= most_steps)
     throw_error<UsageError>({"train_step in a rehearsal, after ", most_steps,
                              " of them: a loop that ends by the clock, or by a value (all are zero here), goes on and on; "
                              "WEFT_REHEARSE_STEPS=3 ends the program after three steps, or end the loop where "
                              "world.communicator().rehearsed() is true"});
-  ++runs_;
+  ++trained_;
   if (!in_step_) before_step_ = static_cast<const RehearsedWork&>(*this);
   in_step_ = true;
   if (!trace) return;
@@ -63,6 +71,7 @@ WEFT_COLD WEFT_INLINE void Rehearsal::before_step(std::size_t rows) {
 
 WEFT_COLD WEFT_INLINE void Rehearsal::stepped(const MemoryUse& use) {
   ++steps;
+  runs_ = 0;
   kept = use;
   if (in_step_) last_step = since(before_step_);
   in_step_ = false;

@@ -47,7 +47,8 @@ inline std::array<double, 6> tree_key(const Search& search, const Candidate& c, 
 /// more micro-batch when all ranks are busy.
 WEFT_COLD WEFT_INLINE std::array<int, 2> sampled(const Candidate& c, const Search& search) {
   constexpr double short_step = 512;
-  const int low = c.pp == 1 ? 2 : c.pp, high = c.pp == 1 ? 3 : 2 * c.pp;
+  // V shapes have a steady state from 2 pp on, and DualPipeV no table for fewer.
+  const int low = c.pp == 1 ? 2 : is_v_shape(c.order) ? 2 * c.pp : c.pp, high = c.pp == 1 ? 3 : 2 * low;
   if (double(search.layers) * c.micro_batches <= short_step || c.micro_batches <= high) return {c.micro_batches, c.micro_batches};
   return {low, high};
 }
