@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a rank computes with its stages of a model: training steps, evaluation. The innermost object that wrappers wrap.
+// The operations of a rank on its stages of a model: training steps, evaluation. The innermost object that wrappers wrap.
 
 #include <cmath>
 #include <memory>
