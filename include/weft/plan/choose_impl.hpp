@@ -57,9 +57,9 @@ WEFT_COLD WEFT_INLINE double passes_of(const Candidate& c, const Search& search)
   const std::array<int, 2> parts = sampled(c, search);
   const double steps = parts[0] == parts[1] ? 1 : 2, ranks = std::min(3, int(c.pp));  // whose memory is asked
   const double step = steps == 1 ? parts[0] : parts[0] + parts[1], memory = ranks * parts[1] / double(c.pp);
-  // A program compares the copies of its shards: a word of each shard, from each data rank.
-  constexpr double word = 6e-5;
-  const double compared = c.replicate > 1 ? word * double(c.dp) * double(c.dp) / c.replicate * (steps + ranks / c.pp) : 0;
+  // A program compares the copies of its shards: a word of each shard.
+  constexpr double word = 3e-3;
+  const double compared = c.replicate > 1 ? word * double(c.dp) / c.replicate * (steps + ranks / c.pp) : 0;
   return double(search.layers) * (step + memory + compared);
 }
 
