@@ -28,6 +28,7 @@
 #include <weft/pipeline/chunk.hpp>
 #include <weft/pipeline/model_types.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
+#include <weft/pipeline/schedule/timeline.hpp>
 #include <weft/pipeline/stage_cut.hpp>
 #include <weft/pipeline/tied_parameters.hpp>
 #include <weft/pipeline/trainable_parameters.hpp>
