@@ -86,6 +86,23 @@ TEST_CASE("tokens are generated on the stages of a pipeline with the messages of
   });
 }
 
+TEST_CASE("predictions have their shape on every stage of a pipeline, with the messages of a real run") {
+  check_calls([](Composition& model, const Mesh<dp, tp, pp>& mesh) {
+    for (const Gather gather : {Gather::share, Gather::whole})
+      for (const std::size_t parts : {1, 2}) {
+        Batch batch{.sequences = 4, .length = sequence, .micro_batches = parts};
+        batch.first_sequence = batch.sequences * std::size_t(mesh.rank(dp{}));
+        batch.tokens.assign(batch.sequences * sequence, 1);
+        batch.targets.assign(batch.sequences * sequence, 2);
+        const Prediction made = model.predict(batch, gather);
+        const std::size_t shares = gather == Gather::whole ? std::size_t(mesh.size(dp{})) : 1;
+        if (made.shape.rank() != 2 || made.shape[0] != shares * batch.sequences * sequence || made.shape[1] != vocabulary ||
+            made.values.size() != made.shape.size())
+          throw Error(made.shape.text());
+      }
+  });
+}
+
 TEST_CASE("every rank knows the names of all experts: it reads those of others, and freezes them") {
   const std::vector<std::string> names = [] {
     DefaultDevice device;

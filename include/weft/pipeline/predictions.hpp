@@ -17,6 +17,7 @@
 #include <weft/core/text.hpp>
 #include <weft/mesh/zigzag.hpp>
 #include <weft/pipeline/logits.hpp>
+#include <weft/pipeline/model_aside.hpp>
 #include <weft/pipeline/own_loop.hpp>
 #include <weft/pipeline/stages.hpp>
 #include <weft/pipeline/unit_outputs.hpp>
@@ -185,6 +186,21 @@ WEFT_COLD inline void cut_columns(Prediction& all, std::size_t columns) {
   all.shape[dim] = columns;
 }
 
+/// In a rehearsal of a stage before the last: outputs as the last stage's are, of zeros.
+template <class Stages, class Context>
+WEFT_COLD void rehearse_outputs(Stages& stages, const Context& context, const typename Stages::Batch& part, Prediction& all) {
+  using Model = typename Stages::model_type;
+  using Last = typename ModelTypes<Model, Context>::Last;
+  ModelAside<Model, Context> aside(context, stages.config(), part, stages.schedule(), *stages.accumulator());
+  const auto& layer = static_cast<const StackUnitOf<Last, Context>&>(*aside.whole().units.back().layer).layer;
+  for (std::size_t micro = 0; micro < share_of(part).micro_batches; ++micro) {
+    AnyValue hidden = aside.forward(micro, [](std::size_t, AnyValue&) {});
+    append_outputs(
+        aside.context(),
+        predict_of<Last>(layer, aside.context(), hidden.template as<typename Last::Input>(), aside.inputs().last(micro)), all);
+  }
+}
+
 template <class Stages, class Context>
 void predict_share(Stages& stages, const Context& context, const typename Stages::Batch& whole, Prediction& all) {
   using Model = typename Stages::model_type;
@@ -228,6 +244,8 @@ void predict_share(Stages& stages, const Context& context, const typename Stages
         }
       });
     }
+    if constexpr (Context::has(pp{}))
+      if (context.device().rehearsal() != nullptr && all.shape.rank() == 0) rehearse_outputs(stages, context, part, all);
   }
 }
 
