@@ -125,6 +125,10 @@ TEST_CASE("all ranks that differ are the stages of the pipeline, and each is wha
   CHECK(places([](World& world) { Mesh<edp, ep, pp>(world, {.ep = 4, .pp = 3}); }) == std::vector<int>{0, 8, 16});
   CHECK(places([](World& world) { Mesh<dp, tp>(world, {.tp = 2}).comm(dp{}, tp{}); }) == std::vector<int>{0});
   CHECK(places([](World&) {}) == std::vector<int>{0});
+  // Of several meshes, the stages of each.
+  CHECK(places([](World& world) {
+          Mesh<dp, pp>(world, {.pp = 1}), Mesh<dp, pp>(world, {.pp = 2}), Mesh<dp, tp, pp>(world, {.tp = 2, .pp = 3});
+        }) == std::vector<int>{0, 12, 8, 16});
 }
 TEST_CASE("405B parameters on 16,384 ranks: seconds, and a hundred megabytes") {
   const models::LlamaConfig config{

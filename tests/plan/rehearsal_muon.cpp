@@ -53,6 +53,48 @@ TEST_CASE("mixtral with Muon: a rehearsed rank keeps, computes and sends what th
     check_muon<WithExperts<models::BasicMixtral<float>>>(mixtral, c);
 }
 
+TEST_CASE("of the ranks of a stage the one that needs the most for whole matrices is rehearsed, too") {
+  const auto check_largest = [](const Case& c, const auto& program) {
+    std::size_t largest = 0;
+    for (int rank = 0; rank < int(c.world()); ++rank)
+      largest = std::max(largest, rehearse({.rank = rank, .ranks = int(c.world())}, program).peak);
+    const std::vector<RehearsedStage> stages = rehearse_stages({.ranks = int(c.world())}, program);
+    INFO(name_of(c));
+    std::size_t found = 0, firsts = 0;
+    for (const RehearsedStage& stage : stages) {
+      found = std::max(found, stage.notes.peak);
+      firsts = std::max(firsts, stage.rank % int(c.world() / c.pp) == 0 ? stage.notes.peak : 0);
+    }
+    if (std::getenv("SHOW"))
+      std::printf("%s: largest %zu found %+.3f %% of first ranks %+.3f %%\n", name_of(c).c_str(), largest,
+                  100.0 * (double(found) / double(largest) - 1), 100.0 * (double(firsts) / double(largest) - 1));
+    CHECK(found >= 0.998 * double(largest));
+    return found > firsts;
+  };
+  const models::GptConfig three{.vocabulary = 64, .layers = 3, .width = 64, .heads = 4, .sequence = 16};
+  int differ = 0;
+  for (const Case& c : {Case{.dp = 8}, Case{.dp = 4, .zero = 1}, Case{.dp = 4, .tp = 2, .zero = 2}, Case{.dp = 8, .zero = 3},
+                        Case{.dp = 3, .pp = 3, .micro_batches = 3}, Case{.dp = 4, .work = optim::Work::everywhere}})
+    differ += check_largest(c, [&](World& world) {
+      const Mesh<dp, cp, tp, pp> mesh(world, {.tp = c.tp, .pp = c.pp});
+      ModelOptions options;
+      options.shard.stage = c.zero;
+      Parallel<models::BasicGpt<float>> model(mesh, three, options);
+      optim::Muon optimizer(model, {.work = c.work});
+      Batch batch{.sequences = c.micro_batches, .length = 16, .micro_batches = c.micro_batches};
+      batch.tokens.assign(batch.sequences * 16, 1);
+      batch.targets.assign(batch.sequences * 16, 2);
+      model.train_step(batch);
+      optimizer.step();
+    });
+  CHECK(differ > 2);
+  for (const Case& c : {Case{.dp = 2, .ep = 2}, Case{.dp = 4, .ep = 2, .zero = 1}, Case{.dp = 8, .ep = 2, .zero = 3},
+                        Case{.dp = 2, .tp = 2, .ep = 2, .etp = 2}})
+    check_largest(c, [&](World& world) {
+      (void)train<WithExperts<models::BasicMixtral<float>>, GridOf<models::BasicMixtral<float>>, optim::Muon>(world, mixtral, c);
+    });
+}
+
 TEST_CASE("405B parameters on 16,384 ranks with Muon: the plan of all of them in a moment") {
   const models::LlamaConfig large{
       .vocabulary = 128256, .layers = 126, .width = 16384, .heads = 128, .kv_heads = 8, .intermediate = 53248, .sequence = 8192};

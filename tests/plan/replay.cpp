@@ -24,7 +24,7 @@ const EventCosts as_told{[](const RehearsedTrace::Event& e) { return e.amount; }
                          [](const RehearsedTrace::Event& e, const RehearsedTrace::Group&) { return e.amount; }};
 
 struct Made : RehearsedTrace {
-  Made() { begin_step(); }
+  Made() { begin_part(); }
   Made& kernel(double seconds) { return put({.kind = Kind::kernel, .amount = seconds}); }
   Made& product(double seconds) { return put({.kind = Kind::product, .amount = seconds}); }
   Made& call(int group, double seconds) { return put({.kind = Kind::call, .group = group, .amount = seconds}); }
@@ -72,7 +72,7 @@ std::vector<Made> pipeline(int ranks, int micro_batches, schedule::Costs costs, 
                    .amount = link});
       trace.put({.kind = Kind::end, .operation = char(action.what), .a = stage, .b = action.micro, .c = action.chunk});
     }
-    trace.end_step();
+    trace.end_part(true);
   }
   return traces;
 }
@@ -89,7 +89,7 @@ TEST_CASE("compute alone: kernels one after the other, by kind") {
   Made trace;
   trace.put({.kind = Kind::begin, .operation = 'F'}).product(3).kernel(1);
   trace.put({.kind = Kind::attention, .amount = 2}).put({.kind = Kind::end, .operation = 'F'}).kernel(5);
-  trace.end_step();
+  trace.end_part(true);
   const Replayed step = replay({&trace}, as_told);
   CHECK(step.seconds == 11);
   CHECK(step.stages[0].products == 3);
@@ -106,7 +106,7 @@ TEST_CASE("compute alone: kernels one after the other, by kind") {
   norm(), norm();
   named.put({.kind = Kind::kernel, .a = named.kind_of("rope"), .amount = 3}).put({.kind = Kind::end, .operation = 'F'});
   norm();  // of the optimizer
-  named.end_step();
+  named.end_part(true);
   const auto by_kind = replay({&named}, as_told).stages[0].by_kind;
   CHECK(by_kind.size() == 2);
   CHECK(by_kind.at("norm") == 4);
@@ -119,7 +119,7 @@ TEST_CASE("a collective is hidden by what is computed beside it, and exposed bey
     const int dp = trace.ranks("dp", 1, 0, 8);
     trace.kernel(1);
     const auto reduce = trace.started(dp, 4);
-    trace.kernel(beside).waited(reduce).kernel(1).end_step();
+    trace.kernel(beside).waited(reduce).kernel(1).end_part(true);
     const Replayed step = replay({&trace}, as_told);
     const double exposed = std::max(0.0, 4 - beside);
     CHECK(step.seconds == 2 + beside + exposed);
@@ -133,7 +133,7 @@ TEST_CASE("collectives of one communicator take turns, those of two go on at onc
     Made trace;
     const int dp = trace.ranks("dp", 1, 0, 8), tp = trace.ranks("tp", 2, 0, 2);
     const auto first = trace.started(dp, 4), second = trace.started(same ? dp : tp, 4);
-    trace.kernel(1).waited(first).waited(second).call(tp, 2).end_step();
+    trace.kernel(1).waited(first).waited(second).call(tp, 2).end_part(true);
     const Replayed step = replay({&trace}, as_told);
     CHECK(step.seconds == (same ? 10 : 6));
     CHECK(step.stages[0].exposed.at("tp") == 2);
@@ -172,8 +172,8 @@ TEST_CASE("other schedules: as the schedule's own simulation, action by action")
 TEST_CASE("a send that arrives late: waiting before it was sent is bubble, waiting after is communication") {
   Made first, second;
   const int a = first.ranks("pp", 7, 0, 2), b = second.ranks("pp", 7, 1, 2);
-  first.kernel(5).send(a, 1, 2).end_step();
-  second.kernel(3).receive(b, 0).kernel(1).end_step();
+  first.kernel(5).send(a, 1, 2).end_part(true);
+  second.kernel(3).receive(b, 0).kernel(1).end_part(true);
   const Replayed step = replay({&first, &second}, as_told);
   CHECK(step.seconds == 8);  // 5, 2 on its way, 1
   CHECK(step.stages[1].bubble == 2);
@@ -182,8 +182,8 @@ TEST_CASE("a send that arrives late: waiting before it was sent is bubble, waiti
   // Two messages of one rank take turns on its lane.
   Made twice, taker;
   const int c = twice.ranks("pp", 7, 0, 2), d = taker.ranks("pp", 7, 1, 2);
-  twice.send(c, 1, 2).send(c, 1, 2).end_step();
-  taker.receive(d, 0).receive(d, 0).end_step();
+  twice.send(c, 1, 2).send(c, 1, 2).end_part(true);
+  taker.receive(d, 0).receive(d, 0).end_part(true);
   CHECK(replay({&twice, &taker}, as_told).seconds == 4);
 }
 
@@ -191,8 +191,8 @@ TEST_CASE("a collective of the stages begins when the last one is there") {
   Made first, second;
   const int a = first.ranks("pp", 7, 0, 2), b = second.ranks("pp", 7, 1, 2);
   const int alone = first.ranks("dp", 1, 0, 4), other = second.ranks("dp", 2, 0, 4);
-  first.kernel(5).call(a, 1).call(alone, 1).end_step();
-  second.kernel(2).call(b, 1).call(other, 3).end_step();
+  first.kernel(5).call(a, 1).call(alone, 1).end_part(true);
+  second.kernel(2).call(b, 1).call(other, 3).end_part(true);
   const Replayed step = replay({&first, &second}, as_told);
   CHECK(step.seconds == 9);
   CHECK(step.stages[1].bubble == 3);
@@ -204,7 +204,7 @@ TEST_CASE("a collective of the stages begins when the last one is there") {
 TEST_CASE("a ring along an axis of one trace: its neighbours send when it does") {
   Made trace;
   const int cp = trace.ranks("cp", 3, 0, 4);
-  trace.send(cp, 1, 4).kernel(3).receive(cp, 3).kernel(1).end_step();
+  trace.send(cp, 1, 4).kernel(3).receive(cp, 3).kernel(1).end_part(true);
   const Replayed step = replay({&trace}, as_told);
   CHECK(step.seconds == 5);
   CHECK(step.stages[0].exposed.at("cp") == 1);
@@ -216,14 +216,14 @@ TEST_CASE("where cores move messages, nothing is hidden: who waits or receives m
   Made trace;
   const int dp = trace.ranks("dp", 1, 0, 8);
   const auto reduce = trace.started(dp, 4);
-  trace.kernel(3).waited(reduce).waited(reduce).kernel(1).end_step();
+  trace.kernel(3).waited(reduce).waited(reduce).kernel(1).end_part(true);
   Replayed step = replay({&trace}, cores);
   CHECK(step.seconds == 8);  // hidden it would be 5; the second wait has nothing left to move
   CHECK(step.stages[0].exposed.at("dp") == 4);
   Made first, second;
   const int a = first.ranks("pp", 7, 0, 2), b = second.ranks("pp", 7, 1, 2);
-  first.kernel(5).send(a, 1, 2).kernel(1).end_step();
-  second.kernel(6).put({.kind = Kind::receive, .group = b, .a = 0, .amount = 2}).kernel(1).end_step();
+  first.kernel(5).send(a, 1, 2).kernel(1).end_part(true);
+  second.kernel(6).put({.kind = Kind::receive, .group = b, .a = 0, .amount = 2}).kernel(1).end_part(true);
   step = replay({&first, &second}, cores);
   CHECK(step.seconds == 9);  // 6, moved in 2, 1
   CHECK(step.stages[0].bubble == 3);
@@ -231,8 +231,8 @@ TEST_CASE("where cores move messages, nothing is hidden: who waits or receives m
   CHECK(step.stages[1].exposed.at("pp") == 2);
   Made early, late;
   const int c = early.ranks("pp", 7, 0, 2), d = late.ranks("pp", 7, 1, 2);
-  early.call(c, 1).end_step();
-  late.kernel(4).call(d, 1).end_step();
+  early.call(c, 1).end_part(true);
+  late.kernel(4).call(d, 1).end_part(true);
   step = replay({&early, &late}, cores);
   CHECK(step.seconds == 5);
   CHECK(step.stages[0].bubble == 4);
@@ -242,8 +242,8 @@ TEST_CASE("where cores move messages, nothing is hidden: who waits or receives m
 TEST_CASE("ranks that share cores compute in turns: the step takes at least what all of them do by the cores") {
   Made first, second;
   const int a = first.ranks("pp", 7, 0, 2), b = second.ranks("pp", 7, 1, 2);
-  first.kernel(6).send(a, 1, 0).end_step();
-  second.receive(b, 0).kernel(3).end_step();
+  first.kernel(6).send(a, 1, 0).end_part(true);
+  second.receive(b, 0).kernel(3).end_part(true);
   EventCosts shared = as_told;
   for (const double ranks : {0.5, 1.0, 2.0}) {  // 9 s of work, one rank after the other: two on a core lose nothing
     shared.ranks_per_core = ranks;
@@ -256,7 +256,7 @@ TEST_CASE("ranks that share cores compute in turns: the step takes at least what
     CHECK(stage.products + stage.attention + stage.kernels + stage.optimizer + stage.communication() + stage.bubble ==
           doctest::Approx(step.seconds));
   Made alone;
-  alone.put({.kind = Kind::begin, .operation = 'F'}).kernel(3).put({.kind = Kind::end, .operation = 'F'}).end_step();
+  alone.put({.kind = Kind::begin, .operation = 'F'}).kernel(3).put({.kind = Kind::end, .operation = 'F'}).end_part(true);
   shared.ranks_per_core = 2;
   const Replayed slower = replay({&alone}, shared);
   CHECK(slower.seconds == doctest::Approx(6));
@@ -269,7 +269,7 @@ TEST_CASE("traces without a step, and those that do not fit, are refused in one 
   CHECK_THROWS_AS(replay({}, as_told), UsageError);
   Made first, second;
   const int a = first.ranks("pp", 7, 0, 2), b = second.ranks("pp", 7, 1, 2);
-  first.receive(a, 1).end_step();
-  second.receive(b, 0).end_step();
+  first.receive(a, 1).end_part(true);
+  second.receive(b, 0).end_part(true);
   CHECK_THROWS_AS(replay({&first, &second}, as_told), UsageError);
 }

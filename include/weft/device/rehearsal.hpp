@@ -79,10 +79,12 @@ struct Rehearsal : RehearsedWork {
     /// Neighbours along one axis.
     struct Line {
       std::size_t size, stride;  ///< ranks, and how far apart their numbers in the world are
+      friend bool operator==(const Line&, const Line&) = default;
     };
     std::string name;
     std::size_t size = 1, rank = 0;
     std::vector<Line> lines;  ///< those with more than one rank, the fastest first
+    friend bool operator==(const Axis&, const Axis&) = default;
   };
 
   int rank = 0, ranks = 1;
@@ -91,16 +93,24 @@ struct Rehearsal : RehearsedWork {
   /// waited for. Else as long as they can: collectives are complete when they are waited for, what goes to another stage when
   /// that is known to have taken it, and what is received is there as soon as it may be. The real peak is not outside of the two.
   bool early = false;
-  std::uint64_t steps = 0;             ///< of optimizers
-  RehearsedWork last_step;             ///< from the beginning of the last training step to the end of its optimizer's
+  std::uint64_t steps = 0;  ///< of optimizers
+  /// From the beginning of the last training step to the end of its optimizer's. Of several optimizers that step in turn it has
+  /// one step of each: another one ends with the first that has stepped in it before.
+  RehearsedWork last_step;
   MemoryUse kept;                      ///< after the last optimizer's step; without one, before the last forward
   std::size_t peak = 0, reserved = 0;  ///< at the end of the program
-  std::vector<Axis> axes;              ///< of the meshes over all ranks, in the order in which their communicators were made
-  /// The program ends after so many steps of its optimizers, before it begins another one; 0: by itself, and one that trains more
-  /// than `most_steps` times is refused. Ranges of weft's own batches (data::Batches, data::Loader) end after `range_steps()`.
+  /// Of the meshes over all ranks, in the order in which their communicators were made; of several meshes, those that differ.
+  std::vector<Axis> axes;
+  /// Of the ranks of this one's stage, the one that needs the most memory for its share of the work on whole matrices (Muon's);
+  /// -1: they are alike.
+  int fullest = -1;
+  /// The program ends after so many steps (of several optimizers in turn: of all of them), before it begins another one; 0: by
+  /// itself, and one that trains more than `most_steps` times is refused. Ranges of weft's own batches (data::Batches,
+  /// data::Loader) end after `range_steps()`.
   std::uint64_t wanted_steps = 0;
   static constexpr std::uint64_t most_steps = 1000;
   static constexpr std::uint64_t most_runs = 10000;
+  static constexpr std::uint64_t most_messages = 1000000, most_copies = 1000000;
   std::uint64_t range_steps() const { return wanted_steps == 0 ? 3 : wanted_steps; }
   /// How many times the mean load the busiest expert of a mixture has: which experts tokens choose is a value, so the others
   /// share the rest evenly. At most all tokens choose it.
@@ -110,7 +120,7 @@ struct Rehearsal : RehearsedWork {
   /// once, so peaks are between the two.
   std::shared_ptr<RehearsedTrace> trace;
 
-  /// The axis of that name, or null.
+  /// The axis of that name, or null; of several meshes' the one with the most ranks.
   const Axis* axis(std::string_view name) const;
   /// The nodes on which the ranks of one group along the axis lie, at most: 1 if messages stay inside of nodes, 0 if it is not
   /// known how many ranks a node has. Nodes have ranks in the order of their numbers.
@@ -118,11 +128,15 @@ struct Rehearsal : RehearsedWork {
 
   /// A model is called: in a step of training, or without one. Throws UsageError after `most_runs` since an optimizer's step.
   void before_run(const MemoryUse& use);
-  /// A model begins a step of training over so many rows. Throws RehearsalEnd after `wanted_steps`, UsageError after
-  /// `most_steps`.
-  void before_step(std::size_t rows);
-  /// An optimizer has ended it.
-  void stepped(const MemoryUse& use);
+  /// A model begins a step of training over so many rows; `model`: which one. Throws RehearsalEnd after `wanted_steps`,
+  /// UsageError after `most_steps`.
+  void before_step(const void* model, std::size_t rows);
+  /// More rows enter it in its step.
+  void entered(const void* model, std::size_t rows);
+  /// An optimizer has ended it; `optimizer`: which one.
+  void stepped(const void* optimizer, const MemoryUse& use);
+  /// A message is sent, or a collective called. Throws UsageError after `most_messages` in a row, with nothing between them.
+  void sent(std::string_view axis, std::string_view operation, double bytes);
   /// Notes a launch of a kernel; `threads`: those of a device that is no host.
   void launched(const detail::Traffic& traffic, std::size_t threads = 0);
   void product(double m, double n, double k, double bytes, DataType type) {
@@ -149,16 +163,28 @@ struct Rehearsal : RehearsedWork {
                   .b = std::int64_t(head_width),
                   .amount = flops});
   }
+  /// Throws UsageError after `most_copies` between which no model was called.
   void copied() {
-    ++copies;
+    if (++copies - copies_before_ > most_copies) refuse_copies();
     if (trace) trace->add({.kind = RehearsedTrace::Kind::copy});
   }
   void offloaded(std::size_t bytes) { offloaded_bytes += double(bytes); }
 
  private:
-  std::uint64_t trained_ = 0, runs_ = 0;  // steps that began, and calls of models since an optimizer's step
-  bool in_step_ = false;
+  [[noreturn]] static void refuse_copies();
+
+  std::uint64_t trained_ = 0, runs_ = 0;  // times that a model began a step, and calls of models since an optimizer's step
+  std::vector<const void*> models_;       // that have begun one
+  // What ends with an optimizer's step: the first model that began it, if one did, and what was done before.
+  const void* first_model_ = nullptr;
+  RehearsedWork before_part_;
+  // The last step: the optimizers that have stepped in it, what was done before it, steps so far, optimizers of the longest.
+  std::vector<const void*> stepped_;
   RehearsedWork before_step_;
+  std::uint64_t step_ = 0;
+  std::size_t most_optimizers_ = 0;
+  std::uint64_t copies_before_ = 0;        // the last call of a model
+  std::uint64_t done_ = 0, in_a_row_ = 0;  // launches, copies and calls of models; messages since the last of them
 };
 
 namespace detail {

@@ -48,34 +48,68 @@ WEFT_COLD WEFT_INLINE RehearsedWork RehearsedWork::since(const RehearsedWork& be
 
 WEFT_COLD WEFT_INLINE void Rehearsal::before_run(const MemoryUse& use) {
   if (steps == 0) kept = use;
+  copies_before_ = copies;
+  if (trace && first_model_ == nullptr) trace->drop_part();  // what came since an optimizer's step is no other one's
   if (++runs_ > most_runs)
     throw_error<UsageError>({"a model is called in a rehearsal, ", most_runs,
                              " times without an optimizer's step: a loop that ends by the clock, or by a value (all are zero "
                              "here), goes on and on; end it where world.communicator().rehearsed() is true"});
 }
 
-WEFT_COLD WEFT_INLINE void Rehearsal::before_step(std::size_t rows) {
-  if (wanted_steps != 0 && steps >= wanted_steps && !in_step_) throw detail::RehearsalEnd();
+WEFT_COLD WEFT_INLINE void Rehearsal::before_step(const void* model, std::size_t rows) {
+  const bool known = std::find(models_.begin(), models_.end(), model) != models_.end();
+  const bool complete = known && first_model_ == nullptr && stepped_.size() >= std::max<std::size_t>(1, most_optimizers_);
+  if (wanted_steps != 0 && step_ >= wanted_steps && complete) throw detail::RehearsalEnd();
   if (trained_ >= most_steps)
     throw_error<UsageError>({"train_step in a rehearsal, after ", most_steps,
                              " of them: a loop that ends by the clock, or by a value (all are zero here), goes on and on; "
                              "WEFT_REHEARSE_STEPS=3 ends the program after three steps, or end the loop where "
                              "world.communicator().rehearsed() is true"});
   ++trained_;
-  if (!in_step_) before_step_ = static_cast<const RehearsedWork&>(*this);
-  in_step_ = true;
-  if (!trace) return;
-  trace->begin_step();
-  trace->rows += double(rows);
+  if (!known) models_.push_back(model);
+  if (first_model_ == nullptr) {
+    first_model_ = model;
+    before_part_ = static_cast<const RehearsedWork&>(*this);
+    if (trace) trace->begin_part();
+  }
+  entered(model, rows);
 }
 
-WEFT_COLD WEFT_INLINE void Rehearsal::stepped(const MemoryUse& use) {
+WEFT_COLD WEFT_INLINE void Rehearsal::entered(const void* model, std::size_t rows) {
+  if (trace && model == first_model_) trace->enter(double(rows));
+}
+
+WEFT_COLD WEFT_INLINE void Rehearsal::stepped(const void* optimizer, const MemoryUse& use) {
   ++steps;
   runs_ = 0;
   kept = use;
-  if (in_step_) last_step = since(before_step_);
-  in_step_ = false;
-  if (trace) trace->end_step();
+  const bool anew = stepped_.empty() || std::find(stepped_.begin(), stepped_.end(), optimizer) != stepped_.end();
+  if (anew) {
+    most_optimizers_ = std::max(most_optimizers_, stepped_.size());
+    stepped_.clear();
+    ++step_;
+    before_step_ = std::move(before_part_);
+  }
+  stepped_.push_back(optimizer);
+  last_step = since(before_step_);
+  if (trace) trace->end_part(anew);
+  first_model_ = nullptr;
+  before_part_ = static_cast<const RehearsedWork&>(*this);
+}
+
+WEFT_COLD WEFT_INLINE void Rehearsal::refuse_copies() {
+  throw_error<UsageError>({"a tensor is copied to or from the host in a rehearsal, ", most_copies,
+                           " times without a call of a model: a loop that ends by what it reads (tensors read as zeros here), or "
+                           "by the clock, goes on and on; end it where world.communicator().rehearsed() is true"});
+}
+
+WEFT_COLD WEFT_INLINE void Rehearsal::sent(std::string_view axis, std::string_view operation, double bytes) {
+  RehearsedWork::sent(axis, operation, bytes);
+  if (const std::uint64_t now = launches + copies + runs_ + trained_ + steps; now != done_) in_a_row_ = 0, done_ = now;
+  if (++in_a_row_ > most_messages)
+    throw_error<UsageError>({operation, " on '", axis, "' in a rehearsal, after ", most_messages,
+                             " messages in a row: a loop that ends by the clock, or by what another rank says (all say what this "
+                             "one says), goes on and on; end it where world.communicator().rehearsed() is true"});
 }
 
 WEFT_COLD WEFT_INLINE void Rehearsal::launched(const detail::Traffic& traffic, std::size_t threads) {
@@ -107,9 +141,10 @@ WEFT_COLD WEFT_INLINE RehearsedWork::Messages RehearsedWork::of(std::string_view
 }
 
 WEFT_COLD WEFT_INLINE const Rehearsal::Axis* Rehearsal::axis(std::string_view name) const {
+  const Axis* largest = nullptr;
   for (const Axis& one : axes)
-    if (one.name == name) return &one;
-  return nullptr;
+    if (one.name == name && (largest == nullptr || one.size > largest->size)) largest = &one;
+  return largest;
 }
 
 WEFT_COLD WEFT_INLINE std::size_t Rehearsal::nodes_of(const Axis& axis) const {

@@ -4,10 +4,11 @@
 // executor issues them. Equal events are kept once, so an identical micro-batch costs 4 bytes an event.
 //
 //   RehearsedTrace trace;
-//   trace.begin_step();
+//   trace.begin_part();
 //   trace.add({.kind = RehearsedTrace::Kind::kernel, .amount = bytes});
-//   trace.end_step();                    // trace[0], trace[1], ... are those of the last step
+//   trace.end_part(true);                // trace[0], trace[1], ... are those of the last step
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -56,20 +57,36 @@ class RehearsedTrace {
 
   std::vector<Group> groups;
   std::vector<std::string_view> kinds;  ///< of kernels: "norm", "elementwise", ...
-  double rows = 0;  ///< of the last step: rows of samples that enter the model, of all ranks that share them (tokens)
+  /// Of the last step: rows of samples that enter the model, of all ranks that share them (tokens); the first model's, of
+  /// several.
+  double rows = 0;
 
-  /// A model begins a step: from here on events are kept, and those of the step before are dropped.
-  void begin_step() {
-    if (open_) return;
-    order_.clear();
-    starts_ = 0;
-    rows = 0;
+  // A step has parts, each of which ends with an optimizer's step; of one optimizer a step has one part.
+
+  /// A model begins to train, the first since an optimizer's step: events are kept from here on.
+  void begin_part() {
+    drop_part();
     open_ = true;
   }
-  /// An optimizer has ended it.
-  void end_step() { open_ = false, whole_ = !order_.empty(); }
+  /// What came since the last part's end is of no step: an evaluation.
+  void drop_part() {
+    order_.resize(whole_);
+    starts_.resize(part_starts_);
+    part_rows_ = 0;
+    open_ = false;
+  }
+  /// An optimizer has stepped. `anew`: the step begins with this part, and earlier ones are dropped.
+  WEFT_COLD void end_part(bool anew) {
+    if (anew) keep_part();
+    whole_ = order_.size();
+    part_starts_ = starts_.size();
+    part_rows_ = 0;
+    open_ = !order_.empty();  // another optimizer may step without a model in between
+  }
+  /// Rows enter a model in this part.
+  void enter(double more) { part_rows_ += more; }
   /// Whether a step of an optimizer was traced.
-  bool whole() const { return whole_ && !open_; }
+  bool whole() const { return whole_ > 0; }
 
   /// Events in between are not kept, as they are beside the step or part of an event: an evaluation, the loops of a product.
   void mute(bool muted) { muted_ += muted ? 1 : -1; }
@@ -83,10 +100,13 @@ class RehearsedTrace {
   /// The number of a collective that starts, and the event of its wait.
   std::uint64_t start(const Event& event) {
     add(event);
-    return open_ && muted_ == 0 ? ++starts_ : 0;
+    if (!open_ || muted_ > 0) return 0;
+    starts_.push_back(++last_start_);
+    return last_start_;
   }
   void wait(std::uint64_t number) {
-    if (number != 0 && number <= starts_) add({.kind = Kind::wait, .a = std::int64_t(starts_ - number + 1)});
+    const auto found = std::lower_bound(starts_.begin(), starts_.end(), number);
+    if (found != starts_.end() && *found == number) add({.kind = Kind::wait, .a = starts_.end() - found});
   }
 
   WEFT_COLD std::int32_t group_of(const Group& group) {
@@ -103,7 +123,7 @@ class RehearsedTrace {
     return std::int64_t(kinds.size() - 1);
   }
 
-  std::size_t size() const { return order_.size(); }
+  std::size_t size() const { return whole_; }
   const Event& operator[](std::size_t i) const { return events_[order_[i]]; }
   std::size_t distinct() const { return events_.size(); }
   /// The place of the i-th event among the distinct ones.
@@ -122,12 +142,30 @@ class RehearsedTrace {
       return hash;
     }
   };
+  // Drops the parts before the last one, and its waits for what they started.
+  WEFT_COLD void keep_part() {
+    std::vector<std::uint32_t> part;
+    std::int64_t starts = 0;
+    for (std::size_t i = whole_; i < order_.size(); ++i) {
+      const Event& event = events_[order_[i]];
+      starts += event.kind == Kind::start;
+      if (event.kind != Kind::wait || event.a <= starts) part.push_back(order_[i]);
+    }
+    order_ = std::move(part);
+    starts_.erase(starts_.begin(), starts_.begin() + std::ptrdiff_t(part_starts_));
+    rows = part_rows_;
+  }
+
   std::vector<Event> events_;
-  std::vector<std::uint32_t> order_;
+  std::vector<std::uint32_t> order_;  // of the step, then of the part that has not ended
+  std::size_t whole_ = 0;             // events of the step
   std::unordered_map<Event, std::uint32_t, Hash> numbers_;
-  std::uint64_t starts_ = 0;
+  std::vector<std::uint64_t> starts_;  // the numbers of the collectives that the step has started
+  std::uint64_t last_start_ = 0;
+  std::size_t part_starts_ = 0;  // of `starts_` those before this part
+  double part_rows_ = 0;
   int muted_ = 0;
-  bool open_ = false, whole_ = false;
+  bool open_ = false;
 };
 
 namespace detail {
@@ -148,6 +186,25 @@ class TracedWhole {
 
  private:
   RehearsedTrace* trace_;
+};
+
+/// While it lives, what is traced is an action of one micro-batch, of a model that has one stage: 'F' forward or 'B' backward.
+class TracedAction {
+ public:
+  WEFT_COLD TracedAction(RehearsedTrace* trace, char operation, std::size_t micro)
+      : trace_(trace), event_{.kind = RehearsedTrace::Kind::begin, .operation = operation, .b = std::int64_t(micro)} {
+    if (trace_ != nullptr) trace_->add(event_);
+  }
+  WEFT_COLD ~TracedAction() {
+    event_.kind = RehearsedTrace::Kind::end;
+    if (trace_ != nullptr) trace_->add(event_);
+  }
+  TracedAction(const TracedAction&) = delete;
+  TracedAction& operator=(const TracedAction&) = delete;
+
+ private:
+  RehearsedTrace* trace_;
+  RehearsedTrace::Event event_;
 };
 
 }  // namespace detail

@@ -30,6 +30,12 @@ void combine(Device<Exec>& device, std::size_t n, double a, const T* x, double c
 
 }  // namespace detail
 
+/// Elements of T that newton_schulz takes beside x.
+inline std::size_t newton_schulz_elements(std::size_t rows, std::size_t columns) {
+  const std::size_t small = rows < columns ? rows : columns;
+  return 2 * (rows * columns + small * small);
+}
+
 /// x [rows, columns] becomes a matrix of nearly orthogonal rows (columns, if there are fewer of them): `steps` times x = a x + (b
 /// g + c g²) x with g = x xᵀ, after x was divided by its Frobenius norm; a, b, c = 3.4445, -4.7750, 2.0315, with which 5 steps
 /// bring singular values from 0.003 and more to between 0.7 and 1.2. Products are computed in T, with sums in accumulate_t<T>; x

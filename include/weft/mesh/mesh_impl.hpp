@@ -2,6 +2,8 @@
 #pragma once
 // Definitions for mesh/mesh.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
+#include <algorithm>
+
 #include <weft/comm/agree.hpp>
 #include <weft/core/inline.hpp>
 #include <weft/mesh/mesh.hpp>
@@ -72,14 +74,14 @@ WEFT_COLD WEFT_INLINE const Communicator& MeshState::comm(unsigned set) {
 
 WEFT_COLD WEFT_INLINE void MeshState::note(unsigned set, const std::string& name, const mesh_layout::RankGrid::Place& at) const {
   Rehearsal* const notes = world_->device().rehearsal();
-  if (notes == nullptr || world_->size() != notes->ranks || notes->axis(name) != nullptr) return;
+  if (notes == nullptr || world_->size() != notes->ranks) return;
   Rehearsal::Axis axis{name, at.size, at.member, {}};
   std::size_t stride = 1;
   for (const mesh_layout::RankAxis& line : grid_of(set).axes()) {
     if ((bit(line.name) & set) != 0 && line.size > 1) axis.lines.push_back({line.size, stride});
     stride *= line.size;
   }
-  notes->axes.push_back(std::move(axis));
+  if (std::find(notes->axes.begin(), notes->axes.end(), axis) == notes->axes.end()) notes->axes.push_back(std::move(axis));
 }
 
 WEFT_COLD WEFT_INLINE std::string MeshState::text(unsigned set) const {

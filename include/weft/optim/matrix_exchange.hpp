@@ -49,7 +49,13 @@ struct MatrixPiece {
   const ParameterState* state = nullptr;
   std::size_t rows = 0, columns = 0;  ///< of the whole matrix
   bool by_rows = false;               ///< rows may be worked on apart
+  std::size_t workspace = 0;          ///< elements that the work on it takes beside it
 };
+
+/// The rank that needs the most memory where each matrix is worked on at its home: for whole matrices, the work on them, and the
+/// messages that bring their pieces. Of experts only the matrices of this rank's are known.
+std::size_t fullest_rank(const std::vector<MatrixPiece>& pieces, const std::vector<weft::detail::ParameterPieces>& held,
+                         std::size_t ranks);
 
 class MatrixExchange {
  public:

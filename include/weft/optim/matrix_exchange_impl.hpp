@@ -114,6 +114,56 @@ WEFT_COLD WEFT_INLINE std::vector<std::size_t> homes_of(const std::vector<Matrix
   return homes;
 }
 
+// The holders of a matrix in the order in which one of them takes from them: its own elements, then those of the nearest ranks.
+WEFT_COLD WEFT_INLINE std::vector<const weft::detail::ParameterPieces::Holder*> sources_of(
+    const weft::detail::ParameterPieces::Holder& worker, const std::vector<weft::detail::ParameterPieces::Holder>& holders) {
+  using Holder = weft::detail::ParameterPieces::Holder;
+  std::vector<const Holder*> sources;
+  for (const Holder& holder : holders) sources.push_back(&holder);
+  const auto distance = [&](const Holder* to) {
+    return to->rank < worker.rank ? worker.rank - to->rank : to->rank - worker.rank;
+  };
+  std::stable_sort(sources.begin(), sources.end(), [&](const Holder* a, const Holder* b) { return distance(a) < distance(b); });
+  return sources;
+}
+
+WEFT_COLD WEFT_INLINE std::size_t fullest_rank(const std::vector<MatrixPiece>& pieces,
+                                               const std::vector<weft::detail::ParameterPieces>& held, std::size_t ranks) {
+  struct Elements {
+    std::size_t own = 0, whole = 0, work = 0, there = 0, back = 0;  // of messages: both ends
+    std::size_t need() const { return own + whole + std::max({there, work, back}); }
+  };
+  const std::vector<std::size_t> homes = homes_of(pieces, held, ranks);
+  std::vector<Elements> of(ranks);
+  for (std::size_t piece = 0; piece < pieces.size(); ++piece) {
+    const auto& holders = held[piece].holders;
+    if (holders.empty()) continue;
+    const auto& home = holders[homes[piece]];
+    const std::size_t whole = pieces[piece].rows * pieces[piece].columns;
+    of[home.rank].whole += whole;
+    of[home.rank].work = std::max(of[home.rank].work, pieces[piece].workspace);
+    for (const auto& holder : holders) {
+      const std::size_t own = held[piece].of(holder).elements();
+      of[holder.rank].own += own;
+      if (&holder == &home) continue;
+      of[holder.rank].back += own;
+      of[home.rank].back += own;
+    }
+    std::vector<std::pair<std::size_t, std::size_t>> missing{{0, whole}};
+    for (const auto* source : sources_of(home, holders)) {
+      if (missing.empty()) break;
+      std::size_t taken = 0;
+      for (const MatrixRun& run : take(in_order(held[piece].of(*source)), missing)) taken += run.length;
+      if (source == &home) continue;
+      of[source->rank].there += taken;
+      of[home.rank].there += taken;
+    }
+  }
+  const auto largest =
+      std::max_element(of.begin(), of.end(), [](const Elements& a, const Elements& b) { return a.need() < b.need(); });
+  return std::size_t(largest - of.begin());
+}
+
 WEFT_COLD WEFT_INLINE MatrixExchange::MatrixExchange(const Communicator& communicator, std::vector<MatrixPiece> pieces,
                                                      const std::vector<weft::detail::ParameterPieces>& held, Work work)
     : communicator_(communicator), pieces_(std::move(pieces)), works_(pieces_.size()), apart_(pieces_.size()) {
@@ -162,16 +212,8 @@ WEFT_COLD WEFT_INLINE MatrixExchange::MatrixExchange(const Communicator& communi
       const Holder& worker = holders[k];
       if (work == Work::home && k != homes[piece]) continue;
       if (worker.rank == me) works_[piece] = true;
-      // Its own elements, then those of the ranks nearest to it.
-      std::vector<const Holder*> sources;
-      for (const Holder& holder : holders) sources.push_back(&holder);
-      const auto distance = [&](const Holder* to) {
-        return to->rank < worker.rank ? worker.rank - to->rank : to->rank - worker.rank;
-      };
-      std::stable_sort(sources.begin(), sources.end(),
-                       [&](const Holder* a, const Holder* b) { return distance(a) < distance(b); });
       std::vector<std::pair<std::size_t, std::size_t>> missing{{0, matrix.rows * matrix.columns}};
-      for (const Holder* source : sources)
+      for (const Holder* source : sources_of(worker, holders))
         if (!missing.empty()) add(worker, *source, take(runs[source->piece], missing), there_, true);
       if (!missing.empty())
         throw_error<Error>({"optimizer: no rank holds element ", missing.front().first, " of ", matrix.state->name()});

@@ -6,6 +6,7 @@
 //
 //   optim::Muon optimizer(model, {.learning_rate = 3e-4, .weight_decay = 0.1});
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string_view>
@@ -60,6 +61,18 @@ struct MuonRule {
 
   /// `inner`: blocks use the parameter, and neither the front nor the back of the model.
   static bool takes_whole(const ParameterState& state, bool inner) { return inner && state.global().rank() == 2; }
+
+  /// Elements that `transform` takes beside a matrix, at most.
+  static std::size_t workspace(const ParameterState& state) {
+    const std::size_t rows = state.global()[0], columns = state.global()[1];
+    const ParameterInfo& info = state.info();
+    if (info.segments.size() < 2) return kernels::newton_schulz_elements(rows, columns);
+    std::size_t most = 0;
+    for (const std::size_t extent : info.segments)
+      most = std::max(most, info.segment_dim == 0 ? kernels::newton_schulz_elements(extent, columns)
+                                                  : rows * extent + kernels::newton_schulz_elements(rows, extent));
+    return most;
+  }
 
   template <class P, class Exec>
   static void prepare(Device<Exec>& device, Slot& slot, const Options& options, double gradient_scale, std::uint64_t,

@@ -52,7 +52,7 @@ StepReport Optimizer<Rule>::step(double learning_rate) {
   if (loss_scale_) loss_scale_->update(false);
   if (compare_every_ != 0 && (steps_ == 1 || steps_ % compare_every_ == 0)) compare_(model_);
   if (Rehearsal* const notes = device_->rehearsal(); notes != nullptr) [[unlikely]]
-    notes->stepped(device_->arena().use());
+    notes->stepped(this, device_->arena().use());
   return report;
 }
 

@@ -72,11 +72,15 @@ void Optimizer<Rule>::serve(const mesh_layout::RankGrids& grids) {
                                "or use an elementwise rule, such as AdamW's"});
     const std::size_t rows = state.global().rank() > 1 ? state.global()[0] : 1;
     pieces.push_back({&state, rows, state.global().size() / rows, detail::needs_of<Rule> == Needs::rows});
+    if constexpr (requires { Rule::workspace(state); }) pieces.back().workspace = Rule::workspace(state);
     held.push_back(weft::detail::pieces_of(state, grids, std::size_t(communicator_.rank())));
     served_.push_back(k);
   }
   Work work = Work::home;
   if constexpr (requires { options_.work; }) work = options_.work;
+  const std::size_t ranks = std::size_t(communicator_.size());
+  if (Rehearsal* const notes = device_->rehearsal(); notes != nullptr && work == Work::home && ranks == std::size_t(notes->ranks))
+    notes->fullest = int(detail::fullest_rank(pieces, held, ranks));
   exchange_.emplace(communicator_, std::move(pieces), held, work);
 }
 

@@ -188,7 +188,7 @@ template <class Exec>
 WEFT_COLD void Executor<Exec>::begin_rehearsal(const RunMode& mode) {
   Rehearsal& notes = *place_.device->rehearsal();
   notes.before_run(place_.device->arena().use());
-  if (!mode.forward_only) notes.before_step(share_.rows_before(share_.micro_batches));
+  if (!mode.forward_only) notes.before_step(&accumulator_, share_.rows_before(share_.micro_batches));
   if (shapes_ == nullptr) return;
   if (!notes.early) peers_ = std::make_unique<PeerProgress>(table_, mode.forward_only);
   channel_.rehearse(*shapes_, share_, peers_.get());

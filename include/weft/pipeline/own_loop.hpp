@@ -77,9 +77,14 @@ template <class Stages, class Context>
 void open_step(Stages& stages, const Context& context, const BatchShare& share, std::size_t micro) {
   StepGradients& gradients = *stages.gradients();
   Rehearsal* const notes = context.device().rehearsal();
-  if (notes != nullptr) notes->before_run(context.device().arena().use());
+  if (notes != nullptr) [[unlikely]] {
+    const void* const model = stages.accumulator().get();
+    const std::size_t rows = share.rows_before(micro + 1) - share.rows_before(micro);
+    notes->before_run(context.device().arena().use());
+    if (gradients.open) notes->entered(model, rows);
+    else notes->before_step(model, rows);
+  }
   if (!gradients.open) {
-    if (notes != nullptr) notes->before_step(share.rows_before(share.micro_batches));
     if (stages.gradients().use_count() > 1 && !gradients.applied)
       throw_error<UsageError>(
           {"forward of a loop of one's own after a train_step without an optimizer's step between them: the gradients of "

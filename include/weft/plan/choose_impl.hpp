@@ -100,12 +100,17 @@ WEFT_COLD WEFT_INLINE double whole_memory(const Candidate& asked, const Search& 
   Candidate c = asked;
   c.micro_batches = sampled(c, search)[1];
   double most = 0;
-  for (const int stage : std::set<int>{0, c.pp / 2, c.pp - 1}) {  // the embedding and the most in flight, and the head
-    const Rehearsal notes = runtime::rehearse(
-        {.rank = stage * (c.ranks() / c.pp), .ranks = c.ranks(), .ranks_per_node = machine.ranks_per_node}, [&](World& world) {
+  const auto rehearsed = [&](int rank) {
+    const Rehearsal notes =
+        runtime::rehearse({.rank = rank, .ranks = c.ranks(), .ranks_per_node = machine.ranks_per_node}, [&](World& world) {
           train(world, {c, search.layers, search.vocabulary});
         });
     most = std::max(most, double(notes.peak));
+    return notes.fullest;
+  };
+  for (const int stage : std::set<int>{0, c.pp / 2, c.pp - 1}) {  // the embedding and the most in flight, and the head
+    const int first = stage * (c.ranks() / c.pp), fullest = rehearsed(first);
+    if (fullest >= 0 && fullest != first) rehearsed(fullest);
   }
   return most;
 }
