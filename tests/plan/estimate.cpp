@@ -226,6 +226,34 @@ TEST_CASE("a pipeline's estimate: the bubble and the picture of its schedule") {
   CHECK(step.tokens == 2 * 8 * 512);
 }
 
+TEST_CASE("a loop of one's own is estimated as train_step is") {
+  const auto estimate = [](bool own) {
+    return plan::estimate({.ranks = 4}, plan::known_machine("h100"), [=](World& world) {
+      const Mesh<dp, tp> mesh(world, {.tp = 2});
+      FullyShardedDataParallel<TensorParallel<models::BasicGpt<bfloat16>, Invariant<tp>>> model(
+          mesh, {.vocabulary = 256, .layers = 4, .width = 1024, .heads = 8, .sequence = 512});
+      optim::AdamW optimizer(model);
+      const Batch batch = batch_of(std::size_t(mesh.rank(dp{})), 4, 512, 4);
+      for (int step = 0; step < 2; ++step) {
+        if (own)
+          for (std::size_t micro = 0; micro < 4; ++micro) model.loss(batch, MicroBatchIndex{micro}).backward();
+        else model.train_step(batch);
+        optimizer.step();
+      }
+    });
+  };
+  const plan::Estimate own = estimate(true), trained = estimate(false);
+  CHECK(own.seconds == doctest::Approx(trained.seconds).epsilon(0.1));
+  CHECK(own.tokens == trained.tokens);
+  CHECK(own.model_flops == trained.model_flops);
+  CHECK(own.flops == trained.flops);
+  const plan::StageTimes &mine = own.replayed.stages[0], &theirs = trained.replayed.stages[0];
+  CHECK(mine.products == doctest::Approx(theirs.products));
+  CHECK(mine.optimizer == doctest::Approx(theirs.optimizer).epsilon(0.1));
+  CHECK(own.replayed.table.orders[0].size() == 8);  // four of F and four of B
+  CHECK(schedule::to_svg(own.replayed.table, own.replayed.timeline, " s").find("<svg") != std::string::npos);
+}
+
 TEST_CASE("a program is asked by WEFT_MACHINE for its time, and refuses what cannot be in one line") {
   const std::string picture = std::string(std::getenv("TMPDIR") != nullptr ? std::getenv("TMPDIR") : "/tmp") + "/weft_estimate_" +
                               std::to_string(::getpid()) + ".svg";

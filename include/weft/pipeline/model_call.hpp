@@ -15,6 +15,7 @@
 #include <utility>
 
 #include <weft/core/text.hpp>
+#include <weft/device/rehearsal_trace.hpp>
 #include <weft/layer/gradient_accumulator.hpp>
 #include <weft/layer/module.hpp>
 #include <weft/pipeline/loss_axes.hpp>
@@ -60,6 +61,7 @@ class ModelCall {
 
   ModelCall(const Context& context, CallPlace place, L& layer, const X& x)
       : context_(std::make_unique<Context>(context)), place_(place), layer_(&layer) {
+    const TracedAction action(context.device().trace(), 'F', place_.micro);
     enter_unit(context_->engine, *place_.unit, false);
     auto result = weft::forward(layer, *context_, x);
     output_ = std::move(result.output);
@@ -77,6 +79,7 @@ class ModelCall {
       throw_error<UsageError>(
           {"backward of one forward twice: what it saved is gone; call forward again, or add up the gradients of "
            "its output first"});
+    const TracedAction action(context_->device().trace(), 'B', place_.micro);
     enter_unit(context_->engine, *place_.unit, true);
     ChildCalls* calls = context_->engine.calls;
     if (calls) calls->reduce_early(*place_.accumulator, false);
@@ -113,6 +116,7 @@ class LossCall {
   LossCall(const Context& context, F f, double count, const X& x, std::size_t check)
       : context_(std::make_unique<Context>(context)), layer_(std::make_unique<L>(std::move(f))), count_(count) {
     if (check != 0) require_loss_of_tensors_is_a_sum(context, *layer_, x, check);
+    const TracedAction action(context.device().trace(), 'F', 0);
     auto result = weft::forward(*layer_, *context_, x);
     device_ = &result.output.sum().device();
     double sum = copy_to_host(result.output.sum())[0];
@@ -127,6 +131,7 @@ class LossCall {
   /// one: a chain of calls begins with the loss of the model whose optimizer steps. Once.
   gradient_t<X> backward(double weight = 1) {
     if (!saved_) throw_error<UsageError>({"backward of one loss twice: what it saved is gone; compute the loss again"});
+    const TracedAction action(device_->trace(), 'B', 0);
     using G = gradient_t<Loss>;
     G seed(*device_, {1});
     const double factor = weight * context_->engine.loss_scale / count_;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <weft/core/text.hpp>
+#include <weft/device/rehearsal_trace.hpp>
 #include <weft/layer/gradient_accumulator.hpp>
 #include <weft/pipeline/chunk.hpp>
 #include <weft/pipeline/loss_axes.hpp>
@@ -90,6 +91,8 @@ struct OpenCall {
       : context(std::move(of)), run(chunk, accumulator, context.engine, {&context, nullptr, &context.env, micro, samples}) {}
   OpenCall(const OpenCall&) = delete;
   OpenCall& operator=(const OpenCall&) = delete;
+  /// In a rehearsal's trace: forward or backward.
+  TracedAction action(char operation) const { return {context.device().trace(), operation, run.call().micro}; }
   Context context;
   UnitRun<Exec> run;
 };
@@ -116,6 +119,7 @@ class StackCall {
 
   template <class Inputs>
   StackCall(std::unique_ptr<OpenCall<Context>> open, const Inputs& inputs) : open_(std::move(open)) {
+    const TracedAction action = open_->action('F');
     AnyValue hidden;
     const std::size_t last = open_->run.units() - 1;
     for (std::size_t unit = 0; unit < last; ++unit) open_->run.forward(unit, hidden, hidden);
@@ -149,6 +153,7 @@ class StackCall {
       throw_error<UsageError>(
           {"backward of one forward twice: what it saved is gone; call forward again, or add up the gradients of its output "
            "first"});
+    const TracedAction action = open_->action('B');
     AnyValue g;
     std::size_t unit = open_->run.units() - 1;
     if constexpr (predicts) {
@@ -181,6 +186,7 @@ class ModelLossCall {
  public:
   /// `count`: of the global batch. `check`: that the loss is a sum over samples.
   ModelLossCall(std::unique_ptr<OpenCall<Context>> open, double count, bool check) : open_(std::move(open)), count_(count) {
+    const TracedAction action = open_->action('F');
     AnyValue hidden, loss;
     const std::size_t last = open_->run.units() - 1;
     for (std::size_t unit = 0; unit < last; ++unit) open_->run.forward(unit, hidden, hidden);
@@ -200,6 +206,7 @@ class ModelLossCall {
   void backward(double weight = 1) {
     if (!std::exchange(waits_, false))
       throw_error<UsageError>({"backward of one loss twice: what it saved is gone; compute the loss again"});
+    const TracedAction action = open_->action('B');
     const double factor = weight * open_->context.engine.loss_scale / count_;
     Sum seed(open_->context.device(), {1});
     detail::send_from_host(seed, std::span<const double>(&factor, 1));

@@ -56,7 +56,9 @@ std::string json_of(const Estimate& step);
 namespace detail {
 /// For programs that are asked by WEFT_MACHINE. Also writes the picture that WEFT_ESTIMATE_SVG names.
 runtime::detail::EstimateTexts estimate_for_people(const std::vector<RehearsedStage>& stages, std::string_view machine);
-inline const bool people_may_ask = (runtime::detail::estimate_for_people = &estimate_for_people) != nullptr;
+void require_machine(std::string_view machine);
+inline const bool people_may_ask =
+    (runtime::detail::require_machine = &require_machine, runtime::detail::estimate_for_people = &estimate_for_people) != nullptr;
 }  // namespace detail
 
 }  // namespace weft::plan

@@ -99,8 +99,11 @@ WEFT_COLD WEFT_INLINE EventCosts costs_of(const Rehearsal& notes, const Machine&
           machine.hides_messages, machine.ranks_per_core};
 }
 
-WEFT_COLD WEFT_INLINE Estimate estimate(const std::vector<RehearsedStage>& stages, const Machine& machine) {
-  if (stages.empty()) throw_error<UsageError>({"estimate: no rehearsal"});
+WEFT_COLD WEFT_INLINE Estimate estimate(const std::vector<RehearsedStage>& rehearsed, const Machine& machine) {
+  if (rehearsed.empty()) throw_error<UsageError>({"estimate: no rehearsal"});
+  std::vector<RehearsedStage> stages;  // the first rank of each, which talk to each other
+  for (const RehearsedStage& one : rehearsed)
+    if (stages.empty() || stages.back().stage != one.stage) stages.push_back(one);
   const Rehearsal& notes = stages.front().notes;
   std::vector<const RehearsedTrace*> traces;
   for (const RehearsedStage& stage : stages) traces.push_back(stage.notes.trace.get());
@@ -162,6 +165,10 @@ WEFT_COLD WEFT_INLINE std::vector<Part> parts_of(const Estimate& step) {
   add(&StageTimes::exposed, "messages, ", false);
   parts.push_back({"bubble", [](const StageTimes& s) { return s.bubble; }});
   return parts;
+}
+
+WEFT_COLD WEFT_INLINE void require_machine(std::string_view machine) {
+  if (machine != "this") (void)machine_of(machine, 1);  // that one is measured
 }
 
 WEFT_COLD WEFT_INLINE runtime::detail::EstimateTexts estimate_for_people(const std::vector<RehearsedStage>& stages,

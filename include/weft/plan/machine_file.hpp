@@ -36,7 +36,9 @@ WEFT_COLD inline Machine machine_from_json(std::string_view text, std::string_vi
     return x;
   };
   if (json.contains("like")) {
-    machine = known_machine(word(json["like"], "like"));
+    const std::string like = word(json["like"], "like");
+    if (like == "this") throw_error<UsageError>({"machine '", source, "': like names a known machine: a100, h100 or h200"});
+    machine = known_machine(like);
     machine.name = source;
   }
   const auto link = [&](const Json& value, std::string_view key, Link& to) {

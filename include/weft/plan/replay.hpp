@@ -36,7 +36,7 @@ struct EventCosts {
 struct StageTimes {
   double products = 0, attention = 0;
   double kernels = 0;                                  ///< others, and copies
-  std::map<std::string, double, std::less<>> by_kind;  ///< these others: "norm", "elementwise", ...; copies have none
+  std::map<std::string, double, std::less<>> by_kind;  ///< these others: "norm", "host copies", ...
   double optimizer = 0;                                ///< all that is computed after the last action of the pipeline
   /// Waits for messages that their senders have not sent yet, and for stages that come later to a collective or to the end.
   double bubble = 0;

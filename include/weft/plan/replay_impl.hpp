@@ -125,7 +125,9 @@ class Replay {
      : event.kind == Kind::attention ? times.attention
                                      : times.kernels) += seconds;
     const std::vector<std::string_view>& kinds = stage.trace->kinds;
-    if (event.kind == Kind::kernel && stage.at <= stage.pipeline && std::size_t(event.a) < kinds.size())
+    if (stage.at > stage.pipeline) return;
+    if (event.kind == Kind::copy) times.by_kind["host copies"] += seconds;
+    if (event.kind == Kind::kernel && std::size_t(event.a) < kinds.size())
       times.by_kind[std::string(kinds[std::size_t(event.a)])] += seconds;
   }
 
