@@ -18,6 +18,7 @@
 #include <weft/core/error.hpp>
 #include <weft/optim/trainable.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
+#include <weft/runtime/rehearse.hpp>
 
 #include "sample.hpp"
 
@@ -358,6 +359,11 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
     throw weft::UsageError(who + "--rehearse is empty: it needs N or N:rank");
   if (!o.machine.empty() && o.rehearse.empty())
     throw weft::UsageError(who + "--machine without --rehearse: a time is estimated for what is rehearsed");
+  if (o.ranks_per_node && o.rehearse.empty())
+    throw weft::UsageError(who + "--ranks-per-node without --rehearse: it tells which axes of what is rehearsed leave a node");
+  if (!o.rehearse.empty() && o.ranks && *o.ranks != weft::runtime::detail::rehearsed_rank_of("--rehearse", o.rehearse).ranks)
+    throw weft::UsageError(who + "--ranks " + std::to_string(*o.ranks) + " beside --rehearse " + o.rehearse +
+                           ": --rehearse N says how many ranks there are");
   if (!o.rehearse.empty() && o.restarts) throw weft::UsageError(who + "--restarts beside --rehearse: a rehearsal has no ranks");
   for (const char* name : {"--every", "--keep", "--resume", "--restarts"})
     if (o.checkpoint.empty() && app.count(name) > 0)

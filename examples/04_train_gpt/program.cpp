@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -111,13 +112,15 @@ int run_program(const Options& defaults, int argc, char** argv) {
     options = parse(defaults, argc, argv);
     if (!options) return weft::runtime::detail::written(0, false);  // the list of options
     if (options->restarts) return supervise(*options, argc, argv, Ranks::launched());
-    data = read_data(*options, WEFT_SOURCE_FOLDER);
+    const bool rehearsed = !options->rehearse.empty() || weft::runtime::detail::is_set("WEFT_REHEARSE");
+    if (!rehearsed) data = read_data(*options, WEFT_SOURCE_FOLDER);  // which may lie on the cluster alone
   } catch (...) {
     refused = std::current_exception();
   }
   weft::RunOptions how{.argc = argc, .argv = argv};
   const bool by_environment = weft::runtime::detail::is_set("WEFT_RANKS");  // where --ranks is not given
   if (options && !options->rehearse.empty()) how.rehearse = options->rehearse.c_str();
+  if (options && options->json) ::setenv("WEFT_REHEARSE_JSON", "-", 0);  // of a rehearsal, too
   if (refused) how.ranks = Ranks::launched() ? 0 : 1;
   else if (options->ranks) how.ranks = int(*options->ranks);
   else if (!Ranks::launched() && !by_environment) how.ranks = int(std::min<std::int64_t>(options->ranks_to_start(), 1 << 30));

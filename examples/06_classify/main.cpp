@@ -140,6 +140,7 @@ int main(int argc, char** argv) {
   app.add_option("--learning-rate", o.learning_rate, "Its peak")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--seed", o.seed)->capture_default_str();
   app.add_option("--print-every", o.print_every, "Steps between two losses")->check(CLI::PositiveNumber)->capture_default_str();
+  RunOptions how = take_run_options(argc, argv);
   std::string refused;  // said by `run`, so that one of the ranks of a launcher says it
   try {
     app.parse(argc, argv);
@@ -154,7 +155,7 @@ int main(int argc, char** argv) {
     static const Dataset training = open_images(o.data, "train"), test = open_images(o.data, "t10k");  // by the first thread rank
     return rank_main(world, o, training, test);
   };
-  RunOptions how{.ranks = int(std::min<std::size_t>(o.dp * o.tp * o.pp, 1 << 30)), .argc = argc, .argv = argv};
+  how.ranks = int(std::min<std::size_t>(o.dp * o.tp * o.pp, 1 << 30));
 #if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi.hpp>)
   if (!refused.empty()) how.ranks = comm::Mpi::detected() ? 0 : 1;
   return run<comm::Threads, comm::Mpi>(how, classify);

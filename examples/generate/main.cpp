@@ -203,6 +203,7 @@ int main(int argc, char** argv) {
   app.add_option("--pp", o.layout.pp, "Pipeline parallel degree")->check(CLI::Range(1, 4096))->capture_default_str();
   app.add_option("--logits", o.logits, "Writes the logits of every prompt's tokens to this file, and generates nothing");
   app.add_flag("--quiet", o.quiet, "Without the line of times");
+  RunOptions how = take_run_options(argc, argv);
   std::string refused;  // said by `run`, so that one of the ranks of a launcher says it
   try {
     app.parse(argc, argv);
@@ -217,7 +218,7 @@ int main(int argc, char** argv) {
     if (!refused.empty()) throw UsageError(refused);
     return rank_main(world, o);
   };
-  RunOptions how{.ranks = int(std::min<std::size_t>(o.layout.tp * o.layout.pp, 1 << 30)), .argc = argc, .argv = argv};
+  how.ranks = int(std::min<std::size_t>(o.layout.tp * o.layout.pp, 1 << 30));
 #if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi.hpp>)
   if (!refused.empty()) how.ranks = comm::Mpi::detected() ? 0 : 1;
   return run<comm::Threads, comm::Mpi>(how, generate);

@@ -12,7 +12,7 @@
 using namespace weft;
 
 int main(int argc, char** argv) {
-  return run<comm::Threads>(argc, argv, [&](World& world) {
+  return run<comm::Threads>(take_run_options(argc, argv), [&](World& world) {
     std::map<std::string, std::string> options{
         {"--data", WEFT_SOURCE_FOLDER "/docs/guide.md"}, {"--steps", "300"}, {"--tp", "1"}, {"--pp", "1"}};
     for (int i = 1; i < argc; options[argv[i]] = argv[i + 1], i += 2)

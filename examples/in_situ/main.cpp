@@ -123,6 +123,7 @@ void simulate(weft::World& world, MPI_Comm simulation, int steps) {
 }
 
 int main(int argc, char** argv) {
+  const weft::RunOptions how = weft::take_run_options(argc, argv);
   const int steps = argc == 1 ? 1500 : argc == 3 && std::string_view(argv[1]) == "--steps" ? std::atoi(argv[2]) : 0;
   if (steps < 1) {
     std::fprintf(stderr, "in_situ: it takes --steps N, N at least 1\n");
@@ -136,8 +137,8 @@ int main(int argc, char** argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm simulation = MPI_COMM_NULL;  // in a coupled job the other programs' ranks have other colours
     MPI_Comm_split(MPI_COMM_WORLD, 0, rank, &simulation);
-    if (std::getenv("WEFT_REHEARSE") != nullptr) {  // run rehearses, as any rank of any number
-      code = weft::run(argc, argv, [&](weft::World& world) { simulate(world, simulation, steps); });
+    if (how.rehearse != nullptr || std::getenv("WEFT_REHEARSE") != nullptr) {  // run rehearses, as any rank of any number
+      code = weft::run(how, [&](weft::World& world) { simulate(world, simulation, steps); });
     } else {
       weft::World world(weft::comm::mpi::over(simulation));  // the same ranks, on a communicator of weft's own
       simulate(world, simulation, steps);

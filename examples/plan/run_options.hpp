@@ -31,6 +31,10 @@ inline void add_model_options(CLI::App* command, MemoryOptions& o) {
   add_count(command, "--top-k", o.top_k, "Experts of a token")->capture_default_str();
   command->add_flag("--tied", o.tied, "Llama, mixtral: the last projection shares the embedding (GPT's always does)");
   command->add_flag("--dropout", o.dropout, "With dropout");
+  command->parse_complete_callback([command, &o] {
+    for (const std::string name : {"--experts", "--top-k"})
+      if (command->count(name) > 0 && o.model != "mixtral") throw weft::UsageError("plan: " + name + " is of --model mixtral");
+  });
 }
 
 inline void add_run_options(CLI::App* command, MemoryOptions& o) {

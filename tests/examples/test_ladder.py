@@ -46,6 +46,9 @@ for arguments, text in [(["--tp"], "gpt_60: no option, or no value: --tp"), (["-
     bad = run([gpt, *arguments], WEFT_RANKS="2")
     check(bad.returncode == 2 and bad.stderr.count("\n") == 1 and text in bad.stderr and bad.stdout == "", f"gpt_60 {arguments}: {bad.returncode} {bad.stderr!r}")
 
+asked = run([gpt, "--tp", "2", "--rehearse", "8", "--steps", "2", "--pp", "2"])
+check(asked.returncode == 0 and "rehearsal of the ranks that differ, of 8\n" in asked.stdout and "ranks along dp 2, tp 2, pp 2" in asked.stdout, f"gpt_60 is rehearsed: {asked.returncode} {asked.stdout} {asked.stderr}")
+
 # --- in_situ: on one rank, under mpirun and rehearsed
 solver = os.path.join(EXAMPLES, "in_situ")
 if os.path.exists(solver):
@@ -56,8 +59,8 @@ if os.path.exists(solver):
         found = run([MPIRUN, ranks, solver, "--steps", "201"], OMP_NUM_THREADS="1")
         check(numbers(r"cell ([0-9.]+)", found.stdout) == numbers(r"cell ([0-9.]+)", alone.stdout), f"in_situ on {ranks} ranks solves something else: {found.stdout} {found.stderr}")
         check(close(numbers(r"surrogate ([0-9.]+)", found.stdout), errors, 2e-3), f"in_situ on {ranks} ranks: {found.stdout}, not {alone.stdout}")
-    asked = run([solver, "--steps", "3"], WEFT_REHEARSE="1024")
-    check(asked.returncode == 0 and "rehearsal of rank 0, which stands for all 1024\n" in asked.stdout and "dp all_reduce" in asked.stdout, f"in_situ is rehearsed: {asked.returncode} {asked.stdout} {asked.stderr}")
+    for asked in (run([solver, "--steps", "3"], WEFT_REHEARSE="1024"), run([solver, "--rehearse", "1024", "--steps", "3"])):
+        check(asked.returncode == 0 and "rehearsal of rank 0, which stands for all 1024\n" in asked.stdout and "dp all_reduce" in asked.stdout, f"in_situ is rehearsed: {asked.returncode} {asked.stdout} {asked.stderr}")
     for arguments in (["--steps"], ["--steps", "0"], ["--steps", "x"], ["more"]):
         bad = run([solver, *arguments])
         check(bad.returncode == 2 and bad.stderr == "in_situ: it takes --steps N, N at least 1\n", f"in_situ {arguments}: {bad.returncode} {bad.stderr!r}")

@@ -276,6 +276,12 @@ for name, is_asked in asked.items():
     check(result.returncode == 0, f"{one['command']}: {result.stderr}")
     if os.environ.get("WEFT_TEST_LONG"):
         print(name, one["type"], one["command"], sep="\n  ")
+# A vocabulary of its own asks for a file of tokens, which a rehearsal does not read.
+asked = as_json(f"choose {model} --vocabulary 512 --machine h100 --world 4 --global-batch 8 --limit 1")["best"][0]["command"]
+result = subprocess.run([PLAN.replace("plan", "04_train_gpt"), *asked.split()[2:], "--rehearse", "4"], capture_output=True, text=True, timeout=60)
+check("--data tokens.bin --vocabulary 512" in asked and result.returncode == 0, f"{asked}: {result.stderr}")
+result = subprocess.run([PLAN.replace("plan", "04_train_gpt"), "--ranks", "4", "--rehearse", "8"], capture_output=True, text=True, timeout=60)
+check(result.returncode == 2 and "train_gpt: --ranks 4 beside --rehearse 8: " in result.stderr, f"two numbers of ranks: {result}")
 less = as_json(f"choose {model} --machine h100 --world 16 --global-batch 32 --memory 30MB --limit 3")
 check(all(one["memory"] <= 3e7 for one in less["best"]) and less["fitting"] < chosen["fitting"], "a small memory leaves out what does not fit")
 check(less["tree"] is None or less["tree"]["memory"] <= 3e7, "the tree's answer fits, too")

@@ -36,7 +36,14 @@ struct RunOptions {
   /// "N" or "N:rank": the program runs as that rank of N, without the others (runtime/rehearse.hpp). Default: its argument
   /// --rehearse, else WEFT_REHEARSE.
   const char* rehearse = nullptr;
+  const char* ranks_per_node = nullptr;  ///< of a rehearsal; default: --ranks-per-node, else WEFT_RANKS_PER_NODE
+  const char* machine = nullptr;         ///< whose time a rehearsal estimates; default: --machine, else WEFT_MACHINE
 };
+
+/// The options of a program that reads its arguments itself, and refuses what it does not know: takes --rehearse,
+/// --ranks-per-node and --machine, with their values, out of `argv` and counts `argc` down. What is wrong with a value is said by
+/// `run`.
+RunOptions take_run_options(int& argc, char** argv);
 
 /// The whole number that a text is, such as a command line's `--tp 2`. Throws UsageError, which names it, for anything else.
 int whole_number_of(std::string_view name, std::string_view text, int least, int most);

@@ -2,6 +2,9 @@
 #pragma once
 // Definitions for comm/run_options.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
+#include <iterator>
+#include <utility>
+
 #include <weft/comm/run_options.hpp>
 #include <weft/core/inline.hpp>
 
@@ -13,6 +16,28 @@ WEFT_COLD WEFT_INLINE int whole_number_of(std::string_view name, std::string_vie
   if (problem != std::errc() || end != text.data() + text.size() || value < least || value > most)
     throw_error<UsageError>({name, " is '", text.substr(0, 80), "', expected a whole number from ", least, " to ", most});
   return value;
+}
+
+WEFT_COLD WEFT_INLINE RunOptions take_run_options(int& argc, char** argv) {
+  RunOptions options;
+  const std::pair<std::string_view, const char * RunOptions::*> names[] = {{"--rehearse", &RunOptions::rehearse},
+                                                                           {"--ranks-per-node", &RunOptions::ranks_per_node},
+                                                                           {"--machine", &RunOptions::machine}};
+  int kept = std::min(argc, 1);
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    const auto* const found = std::find_if(std::begin(names), std::end(names), [&](const auto& one) {
+      return word.starts_with(one.first) && (word.size() == one.first.size() || word[one.first.size()] == '=');
+    });
+    if (found == std::end(names)) argv[kept++] = argv[i];
+    else if (word.size() > found->first.size()) options.*found->second = argv[i] + found->first.size() + 1;
+    else options.*found->second = i + 1 < argc ? argv[++i] : "";
+  }
+  argc = kept;
+  argv[argc] = nullptr;
+  options.argc = argc;
+  options.argv = argv;
+  return options;
 }
 
 }  // namespace weft::runtime

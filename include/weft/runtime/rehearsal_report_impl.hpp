@@ -28,6 +28,9 @@ struct Figure {
 WEFT_COLD WEFT_INLINE std::vector<Figure> figures_of(const RehearsedStage& stage) {
   const Rehearsal& notes = stage.notes;
   const MemoryUse& kept = notes.kept;
+  std::size_t others = kept.current;
+  for (const MemoryCategory category : {MemoryCategory::parameters, MemoryCategory::gradients, MemoryCategory::optimizer_state})
+    others -= kept.of(category);
   const char* const peak = notes.early ? "memory, at least (early), B" : "memory, at most, B";
   std::vector<Figure> figures = {
       {"peak_bytes", peak, true, double(notes.peak)},
@@ -37,6 +40,7 @@ WEFT_COLD WEFT_INLINE std::vector<Figure> figures_of(const RehearsedStage& stage
       {"kept_parameter_bytes", "    parameters", true, double(kept.of(MemoryCategory::parameters))},
       {"kept_gradient_bytes", "    gradients", true, double(kept.of(MemoryCategory::gradients))},
       {"kept_optimizer_bytes", "    optimizer state", true, double(kept.of(MemoryCategory::optimizer_state))},
+      {"kept_other_bytes", "    all else", true, double(others)},
       {"optimizer_steps", "steps of an optimizer", false, double(notes.steps)}};
   if (stage.least_peak == 0) figures.erase(figures.begin() + 1);
   return figures;

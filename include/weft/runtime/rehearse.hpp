@@ -55,7 +55,8 @@ struct RehearsedStages {
 };
 
 /// Runs `f(world)` as every rank that differs, one after the other: the stages of the pipeline (the axis pp of the program's
-/// mesh), each as its rank that is the first along all other axes; without a pipeline, rank 0. Throws as rehearse does.
+/// meshes), each as its rank that is the first along all other axes; without a pipeline, rank 0. After a stage comes the rank of
+/// it that needs the most for whole matrices, if its optimizer has such (Rehearsal::fullest). Throws as rehearse does.
 std::vector<RehearsedStage> rehearse_stages(const RehearsedStages& of, const std::function<void(World&)>& f);
 
 namespace detail {
@@ -66,6 +67,8 @@ struct EstimateTexts {
 };
 /// That of rehearsed stages on the machine of that name; null in a program that has not included weft/plan/estimate.hpp.
 inline EstimateTexts (*estimate_for_people)(const std::vector<RehearsedStage>& stages, std::string_view machine) = nullptr;
+/// Throws UsageError if there is no machine of that name; null where that is.
+inline void (*require_machine)(std::string_view machine) = nullptr;
 
 /// The rank that "N", "N:rank" or "N:rank:early" names, -1 for all that differ; `name` is that of the option, for errors. Throws
 /// UsageError.
@@ -77,7 +80,8 @@ int ranks_per_node(const RunOptions& options);
 /// The machine for which the step's time is estimated, from the program's arguments (--machine) or WEFT_MACHINE; empty if neither
 /// says it.
 std::string machine_name(const RunOptions& options);
-/// Rehearses the program as that rank, or as all that differ, prints the table and writes the file that WEFT_REHEARSE_JSON names.
+/// Rehearses the program as that rank, or as all that differ, prints the table and writes the file that WEFT_REHEARSE_JSON names;
+/// "-": it prints JSON in place of the table.
 /// What the program prints is printed once. Returns the program's exit code. Throws MemoryError if a rank needs more memory than
 /// WEFT_REHEARSE_MEMORY says.
 int rehearse_program(RehearsedRank rank, const RunOptions& options, const std::function<int(World&)>& f);

@@ -11,12 +11,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <iostream>
 #include <memory>
 #include <stdexcept>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <weft/comm/launcher.hpp>
 #include <weft/comm/rehearsal.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>
@@ -55,8 +58,36 @@ class TouchGuard {
   struct sigaction before_ = {};
 };
 
-/// What follows `name` among the program's arguments, as its next word or after "="; nothing if it is not among them.
-WEFT_COLD WEFT_INLINE std::optional<std::string_view> argument_of(const RunOptions& options, std::string_view name) {
+/// Says on one line that a thread of the program's own cannot be ended, as its end (WEFT_REHEARSE_STEPS) is an exception.
+class ThreadGuard {
+ public:
+  ThreadGuard() : before_(std::set_terminate(&ended)) { first_ = first_ == nullptr ? before_ : first_; }
+  ~ThreadGuard() { std::set_terminate(before_); }
+  ThreadGuard(const ThreadGuard&) = delete;
+  ThreadGuard& operator=(const ThreadGuard&) = delete;
+
+ private:
+  static void ended() {
+    try {
+      if (std::current_exception()) throw;
+    } catch (const weft::detail::RehearsalEnd&) {
+      static constexpr char text[] =
+          "weft: WEFT_REHEARSE_STEPS ends the program where it begins one step more, which a thread of its own does here: let "
+          "that thread's loop end by itself, or leave WEFT_REHEARSE_STEPS out\n";
+      (void)!::write(2, text, sizeof text - 1);
+      ::_exit(2);
+    } catch (...) {}
+    if (first_ != nullptr) first_();
+    std::abort();
+  }
+  static inline std::terminate_handler first_ = nullptr;  // the program's
+  std::terminate_handler before_;
+};
+
+/// What the program says itself, else what follows `name` among its arguments, as its next word or after "="; nothing if neither.
+WEFT_COLD WEFT_INLINE std::optional<std::string_view> argument_of(const RunOptions& options, const char* said,
+                                                                  std::string_view name) {
+  if (said != nullptr) return said;
   for (int i = 1; i < options.argc; ++i) {
     const std::string_view word = options.argv[i];
     if (!word.starts_with(name)) continue;
@@ -84,24 +115,29 @@ WEFT_COLD WEFT_INLINE RehearsedRank rehearsed_rank_of(std::string_view name, std
 }
 
 WEFT_COLD WEFT_INLINE std::optional<RehearsedRank> rehearsed_rank(const RunOptions& options) {
-  if (options.rehearse != nullptr) return rehearsed_rank_of("--rehearse", options.rehearse);
-  if (const auto given = argument_of(options, "--rehearse")) {
+  if (const auto given = argument_of(options, options.rehearse, "--rehearse")) {
     if (given->empty()) throw_error<UsageError>({"--rehearse needs a value: N, N:rank or N:rank:early"});
     return rehearsed_rank_of("--rehearse", *given);
   }
   const char* text = std::getenv("WEFT_REHEARSE");
-  if (text == nullptr || *text == '\0') return std::nullopt;
+  if (text == nullptr || *text == '\0') {
+    if (options.ranks_per_node != nullptr || options.machine != nullptr)
+      throw_error<UsageError>({options.machine != nullptr ? "--machine" : "--ranks-per-node",
+                               " without --rehearse N or WEFT_REHEARSE: it is about what is rehearsed"});
+    return std::nullopt;
+  }
   return rehearsed_rank_of("environment variable WEFT_REHEARSE", text);
 }
 
 WEFT_COLD WEFT_INLINE int ranks_per_node(const RunOptions& options) {
   constexpr int most = 1 << 16;
-  if (const auto given = argument_of(options, "--ranks-per-node")) return whole_number_of("--ranks-per-node", *given, 1, most);
+  if (const auto given = argument_of(options, options.ranks_per_node, "--ranks-per-node"))
+    return whole_number_of("--ranks-per-node", *given, 1, most);
   return whole_number_from_environment("WEFT_RANKS_PER_NODE", 1, most).value_or(0);
 }
 
 WEFT_COLD WEFT_INLINE std::string machine_name(const RunOptions& options) {
-  if (const auto given = argument_of(options, "--machine")) {
+  if (const auto given = argument_of(options, options.machine, "--machine")) {
     if (given->empty()) throw_error<UsageError>({"--machine needs a value: a100, h100, h200, this, or a file"});
     return std::string(*given);
   }
@@ -109,11 +145,18 @@ WEFT_COLD WEFT_INLINE std::string machine_name(const RunOptions& options) {
   return named == nullptr ? "" : named;
 }
 
-/// Calls f; to an error of the program's own it adds that this was a rehearsal, which it may come from.
+/// Whether a launcher has started this process after another one, which rehearses for all of them.
+WEFT_COLD WEFT_INLINE bool launched_after_another() {
+  for (const char* const name : {torch_names.rank, other_names[0].rank, other_names[1].rank, other_names[2].rank})
+    if (is_set(name)) return std::string_view(std::getenv(name)) != "0";
+  return false;
+}
+
+/// Calls f; to an error of the program's own it adds that this was a rehearsal, which it may come from, and of which rank.
 template <class F>
-WEFT_COLD void with_hint(const F& f) {
-  static constexpr std::string_view hint =
-      "; this was a rehearsal, in which tensors read as zeros and other ranks say what this one says";
+WEFT_COLD void with_hint(int rank, const F& f) {
+  const std::string hint = weft::detail::joined(
+      {"; this was a rehearsal, of rank ", rank, ", in which tensors read as zeros and other ranks say what this one says"});
   try {
     f();
   } catch (const MemoryError&) {
@@ -131,7 +174,7 @@ class SilentOutput {
  public:
   explicit SilentOutput(bool silent) {
     if (!silent) return;
-    std::fflush(stdout);
+    std::cout.flush(), std::fflush(stdout);
     before_ = ::dup(STDOUT_FILENO);
     if (const int nothing = ::open("/dev/null", O_WRONLY); nothing >= 0) {
       if (before_ >= 0) ::dup2(nothing, STDOUT_FILENO);
@@ -140,7 +183,7 @@ class SilentOutput {
   }
   ~SilentOutput() {
     if (before_ < 0) return;
-    std::fflush(stdout);
+    std::cout.flush(), std::fflush(stdout);
     ::dup2(before_, STDOUT_FILENO);
     ::close(before_);
   }
@@ -159,6 +202,7 @@ WEFT_COLD WEFT_INLINE void write_json(const std::string& path, const std::string
 }
 
 WEFT_COLD WEFT_INLINE int rehearse_program(RehearsedRank rank, const RunOptions& options, const std::function<int(World&)>& f) {
+  if (launched_after_another()) return 0;
   rank.ranks_per_node = ranks_per_node(options);
   rank.steps = whole_number_from_environment("WEFT_REHEARSE_STEPS", 1, int(Rehearsal::most_steps)).value_or(0);
   rank.expert_skew = number_from_environment("WEFT_REHEARSE_EXPERT_SKEW", 1, 1e6).value_or(1);
@@ -173,11 +217,12 @@ WEFT_COLD WEFT_INLINE int rehearse_program(RehearsedRank rank, const RunOptions&
   if (!machine.empty() && !all)
     throw_error<UsageError>(
         {"--machine, WEFT_MACHINE: an estimate of time needs all stages: give the number of ranks alone, without a rank"});
+  if (!machine.empty()) require_machine(machine);
   const KokkosGuard kokkos(std::max(rank.threads, std::min(cores(), most_threads)));  // the program may start ranks of its own
   int code = 0, runs = 0;
   const auto program = [&](World& world) {
     const SilentOutput silent(runs++ > 0);
-    with_hint([&] {
+    with_hint(world.rank(), [&] {
       const int result = f(world);
       if (code == 0) code = result;
     });
@@ -190,18 +235,25 @@ WEFT_COLD WEFT_INLINE int rehearse_program(RehearsedRank rank, const RunOptions&
                      .steps = rank.steps,
                      .expert_skew = rank.expert_skew};
   std::vector<RehearsedStage> stages;
-  if (all) stages = rehearse_stages(of, program);
-  else stages.push_back({rank.rank, 0, rehearse(rank, program), 0});
-  std::fflush(stdout);
-  std::fputs((all ? table_of(stages) : table_of_rank(stages.front())).c_str(), stdout);
-  std::string json = all ? json_of(stages) : json_of_rank(stages.front(), false);
+  if (all) {
+    stages = rehearse_stages(of, program);
+  } else {
+    stages.push_back({rank.rank, 0, rehearse(rank, program), 0});
+    if (!std::exchange(rank.early, true)) stages.back().least_peak = rehearse(rank, program).peak;
+  }
+  std::string table = all ? table_of(stages) : table_of_rank(stages.front()),
+              json = all ? json_of(stages) : json_of_rank(stages.front(), false);
   if (!machine.empty()) {  // once more, as peaks are others while the order is kept
     of.both = false, of.trace = true;
     const EstimateTexts estimate = estimate_for_people(rehearse_stages(of, program), machine);
-    std::fputs(estimate.table.c_str(), stdout);
+    table += estimate.table;
     json = "{\"stages\": " + json + ",\n \"estimate\": " + estimate.json + "}";
   }
-  if (const char* path = std::getenv("WEFT_REHEARSE_JSON"); path != nullptr && *path != '\0') write_json(path, json + "\n");
+  const char* const to = std::getenv("WEFT_REHEARSE_JSON");
+  const std::string path = to == nullptr ? "" : to;
+  std::cout.flush(), std::fflush(stdout);
+  std::fputs(path == "-" ? (json + "\n").c_str() : table.c_str(), stdout);
+  if (!path.empty() && path != "-") write_json(path, json + "\n");
   if (memory > 0) require_memory(stages, memory);
   return code;
 }
@@ -226,6 +278,7 @@ WEFT_COLD WEFT_INLINE Rehearsal rehearse(const RehearsedRank& rank, const std::f
   notes.wanted_steps = std::uint64_t(std::max(rank.steps, 0));
   notes.expert_skew = rank.expert_skew;
   const detail::TouchGuard touches;
+  const detail::ThreadGuard threads;
   const weft::detail::RehearsedMemory::Use addresses;
   const detail::RankInstance<DefaultDevice::execution_space> instance(0, 1, rank.threads);
   DefaultDevice device(instance.exec);
@@ -263,11 +316,19 @@ WEFT_COLD WEFT_INLINE std::vector<RehearsedStage> rehearse_stages(const Rehearse
     if (of.both) stages.back().least_peak = one(!of.early).peak;
     if (of.both && of.early) std::swap(stages.back().notes.peak, stages.back().least_peak);
   };
-  add(0, 0);
-  const Rehearsal::Axis* const pipeline = stages.front().notes.axis("pp");
-  if (pipeline == nullptr || pipeline->lines.empty()) return stages;
-  const Rehearsal::Axis::Line line = pipeline->lines.front();
-  for (std::size_t stage = 1; stage < line.size; ++stage) add(int(stage * line.stride), int(stage));
+  const auto known = [&](int rank) {
+    return std::any_of(stages.begin(), stages.end(), [rank](const RehearsedStage& one) { return one.rank == rank; });
+  };
+  // A stage's first rank, then the one that it says needs more; which knows of more experts' matrices.
+  const auto add_stage = [&](int first, int stage) {
+    for (int rank = first; rank >= 0 && !known(rank); rank = stages.back().notes.fullest) add(rank, stage);
+  };
+  add_stage(0, 0);
+  const std::vector<Rehearsal::Axis> axes = stages.front().notes.axes;
+  for (const Rehearsal::Axis& axis : axes)  // of each mesh that has a pipeline
+    if (axis.name == "pp")
+      for (const Rehearsal::Axis::Line& line : axis.lines)
+        for (std::size_t stage = 1; stage < line.size; ++stage) add_stage(int(stage * line.stride), int(stage));
   return stages;
 }
 

@@ -196,5 +196,6 @@ int run(int argc, char** argv, F&& f) {
 using runtime::run;
 using runtime::RunOptions;
 using runtime::Signals;
+using runtime::take_run_options;
 
 }  // namespace weft
