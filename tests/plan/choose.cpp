@@ -434,6 +434,21 @@ TEST_CASE("rehearsals may follow each other without end: their addresses start a
   for (int i = 0; i < 4; ++i) CHECK(address() == first);
 }
 
+TEST_CASE("what a formula tells of a layout does not depend on those that were asked before") {
+  const plan::Machine machine = plan::known_machine("h100");
+  const Search s = search_of(16, 64);
+  plan::CandidateCosts all(s, machine, training());
+  for (const Candidate& c : {Candidate{.dp = 16, .micro_batch = 2, .micro_batches = 2},
+                             Candidate{.dp = 16, .micro_batch = 2, .micro_batches = 2, .replicate = 4, .zero = 2},
+                             Candidate{.dp = 8, .tp = 2, .micro_batches = 8, .replicate = 2, .zero = 3, .offload = true},
+                             Candidate{.dp = 8, .pp = 2, .micro_batches = 8, .zero = 1, .offload = true}}) {
+    INFO(plan::text_of(c));
+    const plan::CandidateCost alone = plan::CandidateCosts(s, machine, training()).of(c), after = all.of(c);
+    CHECK(alone.seconds == after.seconds);
+    CHECK(alone.memory == after.memory);
+  }
+}
+
 // Which layout is the fastest here depends on what else the machine does: WEFT_TEST_LONG prints the figures.
 TEST_CASE_TEMPLATE("the first choice beside the best of all layouts that really run", Ranks, std::integral_constant<int, 2>,
                    std::integral_constant<int, 4>, std::integral_constant<int, 8>) {

@@ -85,8 +85,8 @@ WEFT_COLD WEFT_INLINE const detail::BlockCosts& CandidateCosts::block_of(const C
   const Key key = block_key(asked, micro_batch);
   if (const auto found = blocks_.find(key); found != blocks_.end()) return found->second;
   Candidate c = asked;
-  c.pp = c.chunks = c.micro_batches = c.dp = 1;
-  c.zero = 0, c.micro_batch = micro_batch, c.order = {};
+  c.pp = c.chunks = c.micro_batches = c.dp = c.replicate = 1;
+  c.zero = 0, c.micro_batch = micro_batch, c.order = {}, c.offload = false;
   while (std::int64_t(c.dp) * c.tp * c.cp % (std::int64_t(c.ep) * c.etp) != 0) ++c.dp;
   const auto [one, two, head] = read_all(c, 1);
   detail::BlockCosts costs;
