@@ -2,10 +2,6 @@
 #pragma once
 // Definitions for runtime/rehearse.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <fcntl.h>
-#include <signal.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -24,65 +20,11 @@
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>
 #include <weft/runtime/guard.hpp>
+#include <weft/runtime/rehearsal_guards.hpp>
 #include <weft/runtime/rehearsal_report.hpp>
 #include <weft/runtime/rehearse.hpp>
 
 namespace weft::runtime::detail {
-
-/// Says on one line that the program touched memory that a rehearsal does not have, and ends it, instead of the system's
-/// "Segmentation fault".
-class TouchGuard {
- public:
-  TouchGuard() {
-    struct sigaction action = {};
-    action.sa_sigaction = &touched;
-    action.sa_flags = SA_SIGINFO;
-    ::sigaction(SIGSEGV, &action, &before_);
-  }
-  ~TouchGuard() { ::sigaction(SIGSEGV, &before_, nullptr); }
-  TouchGuard(const TouchGuard&) = delete;
-  TouchGuard& operator=(const TouchGuard&) = delete;
-
- private:
-  static void touched(int, siginfo_t* info, void*) {
-    if (!weft::detail::RehearsedMemory::holds(info->si_addr)) {
-      ::signal(SIGSEGV, SIG_DFL);  // another error, which now happens again
-      return;
-    }
-    static constexpr char text[] =
-        "weft: a rehearsal has no memory, and the program read or wrote elements of a tensor itself: copy_to_host and "
-        "copy_from_host (zeros in a rehearsal), or weft's kernels and operations, in place of loops over data()\n";
-    (void)!::write(2, text, sizeof text - 1);
-    ::_exit(2);
-  }
-  struct sigaction before_ = {};
-};
-
-/// Says on one line that a thread of the program's own cannot be ended, as its end (WEFT_REHEARSE_STEPS) is an exception.
-class ThreadGuard {
- public:
-  ThreadGuard() : before_(std::set_terminate(&ended)) { first_ = first_ == nullptr ? before_ : first_; }
-  ~ThreadGuard() { std::set_terminate(before_); }
-  ThreadGuard(const ThreadGuard&) = delete;
-  ThreadGuard& operator=(const ThreadGuard&) = delete;
-
- private:
-  static void ended() {
-    try {
-      if (std::current_exception()) throw;
-    } catch (const weft::detail::RehearsalEnd&) {
-      static constexpr char text[] =
-          "weft: WEFT_REHEARSE_STEPS ends the program where it begins one step more, which a thread of its own does here: let "
-          "that thread's loop end by itself, or leave WEFT_REHEARSE_STEPS out\n";
-      (void)!::write(2, text, sizeof text - 1);
-      ::_exit(2);
-    } catch (...) {}
-    if (first_ != nullptr) first_();
-    std::abort();
-  }
-  static inline std::terminate_handler first_ = nullptr;  // the program's
-  std::terminate_handler before_;
-};
 
 /// What the program says itself, else what follows `name` among its arguments, as its next word or after "="; nothing if neither.
 WEFT_COLD WEFT_INLINE std::optional<std::string_view> argument_of(const RunOptions& options, const char* said,
@@ -168,31 +110,6 @@ WEFT_COLD void with_hint(int rank, const F& f) {
     throw std::runtime_error(weft::detail::joined({error.what(), hint}));
   }
 }
-
-/// While it lives, what is written to standard output is lost: the program's lines, which an earlier rehearsal has printed.
-class SilentOutput {
- public:
-  explicit SilentOutput(bool silent) {
-    if (!silent) return;
-    std::cout.flush(), std::fflush(stdout);
-    before_ = ::dup(STDOUT_FILENO);
-    if (const int nothing = ::open("/dev/null", O_WRONLY); nothing >= 0) {
-      if (before_ >= 0) ::dup2(nothing, STDOUT_FILENO);
-      ::close(nothing);
-    }
-  }
-  ~SilentOutput() {
-    if (before_ < 0) return;
-    std::cout.flush(), std::fflush(stdout);
-    ::dup2(before_, STDOUT_FILENO);
-    ::close(before_);
-  }
-  SilentOutput(const SilentOutput&) = delete;
-  SilentOutput& operator=(const SilentOutput&) = delete;
-
- private:
-  int before_ = -1;
-};
 
 WEFT_COLD WEFT_INLINE void write_json(const std::string& path, const std::string& text) {
   std::FILE* const file = std::fopen(path.c_str(), "w");
