@@ -48,9 +48,11 @@ void asynchronous(const Communicator& world) {
                 work > 0 && pieces > 0 ? "yes" : "no");
 }
 
-/// Half of the ranks each: a communicator of its own, with a name for messages.
+/// Half of the ranks each: a communicator of its own, with a name for messages. Who says this rank's place and the size of its
+/// group can be rehearsed alone; the others' colors would else be asked for.
 void groups(const Communicator& world) {
-  const Communicator half = world.split(world.rank() % 2, world.rank(), "half");
+  const int odd = world.rank() % 2;
+  const Communicator half = world.split(odd, world.rank(), "half", {world.rank() / 2, (world.size() + 1 - odd) / 2});
   std::vector<int> members{1};
   half.all_reduce(members);
   if (world.rank() == 0) std::printf("rank 0 shares '%s' with %d ranks\n", std::string(half.axis()).c_str(), members[0]);

@@ -24,7 +24,8 @@ int main(int argc, char** argv) {
     auto both = rows.redistribute({shard(0), shard(0)});                  // then 2 + 1 and 1 + 1
     auto columns = both.redistribute({replicate(), shard(1)});
     auto terms = columns.redistribute({replicate(), partial()});
-    if (copy_to_host(terms.full_tensor()) != numbers) throw Error("the table has changed");
+    const bool same = copy_to_host(terms.full_tensor()) == numbers;
+    if (!same && !world.communicator().rehearsed()) throw Error("the table has changed");  // tensors of a rehearsal read as zeros
     const auto show = [&](const char* name, const DTensor<float>& x) {
       return std::string(name) + " " + dtensor::text(x.placements()) + " " + x.to_local().shape().text();
     };

@@ -49,6 +49,13 @@ for arguments, text in [(["--tp"], "gpt_60: no option, or no value: --tp"), (["-
 asked = run([gpt, "--tp", "2", "--rehearse", "8", "--steps", "2", "--pp", "2"])
 check(asked.returncode == 0 and "rehearsal of the ranks that differ, of 8\n" in asked.stdout and "ranks along dp 2, tp 2, pp 2" in asked.stdout, f"gpt_60 is rehearsed: {asked.returncode} {asked.stdout} {asked.stderr}")
 
+# --- the examples that need no files: rehearsed as any rank of any number
+for name in ("01_hello_mesh", "02_collectives", "03_custom_layer", "05_dtensor"):
+    for ranks in ("8", "8:5", "7:6"):
+        asked = run([os.path.join(EXAMPLES, name), "--rehearse", ranks])
+        refused = name in ("01_hello_mesh", "05_dtensor") and ranks == "7:6"  # meshes of other degrees
+        check(asked.returncode == (2 if refused else 0) and (refused or "rehearsal of" in asked.stdout), f"{name} --rehearse {ranks}: {asked.returncode} {asked.stdout} {asked.stderr}")
+
 # --- in_situ: on one rank, under mpirun and rehearsed
 solver = os.path.join(EXAMPLES, "in_situ")
 if os.path.exists(solver):
