@@ -8,6 +8,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include <weft/comm/rehearsal.hpp>
 #include <weft/models/gpt.hpp>
 #include <weft/pipeline/schedule/visualise.hpp>
 #include <weft/plan/estimate.hpp>
@@ -90,6 +91,24 @@ TEST_CASE("products: whole waves of whole tiles are the fastest, and short sums 
   CHECK(plain.attention_s(8, true, DataType::float32) == 8);
   for (const char* name : {"a100", "h100", "h200"}) CHECK(plan::known_machine(name).flops(DataType::bfloat16) >= 312e12);
   CHECK_THROWS_AS(plan::known_machine("h999"), UsageError);
+}
+
+TEST_CASE("an exchange costs a latency for each rank with which anything is exchanged") {
+  using comm::Operation;
+  const std::vector<std::size_t> sent{0, 5, 0, 2, 0}, received{0, 0, 3, 9, 0};
+  const comm::Call call{.operation = Operation::all_to_all_v, .send_counts = sent, .receive_counts = received};
+  CHECK(comm::exchange_peers(call, 0) == 3);
+  CHECK(comm::exchange_peers(call, 3) == 2);  // what stays on a rank is no message
+  const Machine machine = plan::known_machine("h100");
+  Rehearsal notes;
+  notes.ranks = 4096;
+  notes.axes = {{"ep", 64, 0, {{64, 1}}}, {"world-wide", 4096, 0, {{4096, 1}}}};
+  const auto seconds = [&](std::int64_t peers, const RehearsedTrace::Group& group) {
+    return plan::costs_of(notes, machine).message({.a = std::int64_t(Operation::all_to_all_v), .b = peers, .amount = 1e6}, group);
+  };
+  CHECK(seconds(63, {.axis = "ep", .size = 64}) == machine.collective_s(Operation::all_to_all_v, 1e6, 64, 8));
+  CHECK(seconds(7, {.axis = "world-wide", .size = 4096}) == machine.collective_s(Operation::all_to_all_v, 1e6, 8, 1));
+  CHECK(seconds(0, {.axis = "world-wide", .size = 4096}) == 0);
 }
 
 TEST_CASE("copies of shards meet across nodes, and offload takes the way to the host's memory") {

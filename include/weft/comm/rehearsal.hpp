@@ -21,6 +21,9 @@ namespace weft::comm {
 /// The bytes of the buffer that a call is about, for `size` ranks; see Rehearsal::Messages.
 double message_bytes(const Call& call, int size);
 
+/// Of an all_to_all_v: the other ranks with which `rank` exchanges any elements.
+std::size_t exchange_peers(const Call& call, int rank);
+
 /// The order of communicators whose device is rehearsed: it tells the device's memory from the host's.
 StreamOrder rehearsed_order();
 

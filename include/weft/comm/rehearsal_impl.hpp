@@ -37,6 +37,13 @@ WEFT_COLD WEFT_INLINE double message_bytes(const Call& call, int size) {
   return double(elements) * double(size_of(call.type));
 }
 
+WEFT_COLD WEFT_INLINE std::size_t exchange_peers(const Call& call, int rank) {
+  std::size_t peers = 0;
+  for (std::size_t r = 0; r < call.send_counts.size(); ++r)
+    peers += r != std::size_t(rank) && (call.send_counts[r] != 0 || call.receive_counts[r] != 0);
+  return peers;
+}
+
 WEFT_COLD WEFT_INLINE StreamOrder rehearsed_order() {
   static constexpr DeviceMemory memory{[](const void* address) { return weft::detail::RehearsedMemory::holds(address); },
                                        [](void*, void*, const void*, std::size_t) {}};
@@ -81,7 +88,9 @@ WEFT_COLD WEFT_INLINE RehearsedTrace::Event RehearsedGroup::traced(const Call& c
           .type = call.type,
           .group = notes_->trace->group_of({axis_, identity_, rank_, size_}),
           .a = peer ? call.root : std::int64_t(call.operation),
-          .b = peer ? call.tag : 0,
+          .b = peer                                        ? call.tag
+               : call.operation == Operation::all_to_all_v ? std::int64_t(exchange_peers(call, rank_))
+                                                           : 0,
           .amount = message_bytes(call, size_)};
 }
 

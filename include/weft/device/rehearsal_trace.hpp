@@ -30,7 +30,8 @@ class RehearsedTrace {
     attention,  ///< a: its products; b: head width; amount: FLOPs
     kernel,     ///< a: its kind, in `kinds`; b: exponential functions; amount: bytes that it reads and writes
     copy,       ///< between the host and the device
-    call,       ///< a collective that the program waits for at once; a: its operation; amount: bytes as in Rehearsal::Messages
+    call,       ///< a collective that the program waits for at once; a: its operation; b: of an all_to_all_v the other ranks with
+                ///< which this one exchanges anything; amount: bytes as in Rehearsal::Messages
     start,      ///< a collective that goes on beside the program
     wait,       ///< a: how many of the step's starts ago the collective was started, from 1
     send,       ///< a: rank in the group, b: tag

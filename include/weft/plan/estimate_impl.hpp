@@ -94,7 +94,10 @@ WEFT_COLD WEFT_INLINE EventCosts costs_of(const Rehearsal& notes, const Machine&
           [&notes, &machine](const RehearsedTrace::Event& e, const RehearsedTrace::Group& group) {
             const int here = detail::ranks_here(notes, group, machine.ranks_per_node);
             if (e.kind == Kind::send || e.kind == Kind::receive) return machine.message_s(e.amount, here < group.size);
-            return machine.collective_s(comm::Operation(e.a), e.amount, group.size, here);
+            const comm::Operation operation = comm::Operation(e.a);
+            if (operation != comm::Operation::all_to_all_v) return machine.collective_s(operation, e.amount, group.size, here);
+            const int ranks = int(e.b) + 1;  // of which as many are in the node as of all
+            return machine.collective_s(operation, e.amount, ranks, int(std::int64_t(here) * ranks / group.size));
           },
           machine.hides_messages, machine.ranks_per_core};
 }
