@@ -140,6 +140,7 @@ int main(int argc, char** argv) {
   app.add_option("--learning-rate", o.learning_rate, "Its peak")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--seed", o.seed)->capture_default_str();
   app.add_option("--print-every", o.print_every, "Steps between two losses")->check(CLI::PositiveNumber)->capture_default_str();
+  app.footer("--rehearse N[:rank] tells what a rank of N would need and send (docs/planning.md).");
   RunOptions how = take_run_options(argc, argv);
   std::string refused;  // said by `run`, so that one of the ranks of a launcher says it
   try {

@@ -203,6 +203,7 @@ int main(int argc, char** argv) {
   app.add_option("--pp", o.layout.pp, "Pipeline parallel degree")->check(CLI::Range(1, 4096))->capture_default_str();
   app.add_option("--logits", o.logits, "Writes the logits of every prompt's tokens to this file, and generates nothing");
   app.add_flag("--quiet", o.quiet, "Without the line of times");
+  app.footer("--rehearse N[:rank] tells what a rank of N would need and send (docs/planning.md).");
   RunOptions how = take_run_options(argc, argv);
   std::string refused;  // said by `run`, so that one of the ranks of a launcher says it
   try {

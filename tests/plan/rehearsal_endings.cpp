@@ -269,8 +269,8 @@ TEST_CASE("a program that reads its arguments itself takes weft's out of them fi
 }
 
 TEST_CASE("of a launcher's processes the first rehearses for all") {
-  const auto ending = [](const char* name, const char* number) {
-    const EnvironmentVariable process(name, number);
+  const auto ending = [](const char* name, const char* number, const char* job = "1") {
+    const EnvironmentVariable process(name, number), torchrun("TORCHELASTIC_RUN_ID", job);
     return rehearsed("8", training([](int step) { return step < 2; }));
   };
   for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {
@@ -279,6 +279,7 @@ TEST_CASE("of a launcher's processes the first rehearses for all") {
     CHECK(other.code == 0);
     CHECK(other.out.empty());
   }
+  CHECK(!ending("RANK", "3", "").out.empty());  // a word of the user's own
 }
 
 TEST_CASE("a loop of one's own is a step of training, from its first call to the optimizer's step") {

@@ -89,8 +89,9 @@ WEFT_COLD WEFT_INLINE std::string machine_name(const RunOptions& options) {
 
 /// Whether a launcher has started this process after another one, which rehearses for all of them.
 WEFT_COLD WEFT_INLINE bool launched_after_another() {
-  for (const char* const name : {torch_names.rank, other_names[0].rank, other_names[1].rank, other_names[2].rank})
-    if (is_set(name)) return std::string_view(std::getenv(name)) != "0";
+  if (under_torchrun() && is_set(torch_names.rank)) return std::string_view(std::getenv(torch_names.rank)) != "0";
+  for (const Names& names : other_names)
+    if (is_set(names.rank)) return std::string_view(std::getenv(names.rank)) != "0";
   return false;
 }
 
