@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a rehearsal guards the process against while it runs: elements of memory that is not there, threads that it cannot end,
-// and lines that the program would print once more.
+// Guards of a process that rehearses: against elements of memory that is not there, threads that cannot be ended, and lines that
+// the program would print once more.
 //
 //   const TouchGuard touches;
 //   const ThreadGuard threads;

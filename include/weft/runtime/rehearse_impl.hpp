@@ -26,17 +26,16 @@
 
 namespace weft::runtime::detail {
 
-/// What the program says itself, else what follows `name` among its arguments, as its next word or after "="; nothing if neither.
-WEFT_COLD WEFT_INLINE std::optional<std::string_view> argument_of(const RunOptions& options, const char* said,
-                                                                  std::string_view name) {
-  if (said != nullptr) return said;
-  for (int i = 1; i < options.argc; ++i) {
-    const std::string_view word = options.argv[i];
-    if (!word.starts_with(name)) continue;
-    if (word.size() == name.size()) return i + 1 < options.argc ? options.argv[i + 1] : "";
-    if (word[name.size()] == '=') return word.substr(name.size() + 1);
+/// What the program says itself, else what its arguments say; nothing if neither.
+WEFT_COLD WEFT_INLINE std::optional<std::string_view> said_of(const RunOptions& options, const char* RunOptions::*name) {
+  const char* said = options.*name;
+  if (said == nullptr) {
+    std::vector<char*> words(options.argv, options.argv + options.argc);
+    words.push_back(nullptr);
+    int count = options.argc;
+    said = take_run_options(count, words.data()).*name;
   }
-  return std::nullopt;
+  return said == nullptr ? std::nullopt : std::optional<std::string_view>(said);
 }
 
 WEFT_COLD WEFT_INLINE RehearsedRank rehearsed_rank_of(std::string_view name, std::string_view text) {
@@ -57,7 +56,7 @@ WEFT_COLD WEFT_INLINE RehearsedRank rehearsed_rank_of(std::string_view name, std
 }
 
 WEFT_COLD WEFT_INLINE std::optional<RehearsedRank> rehearsed_rank(const RunOptions& options) {
-  if (const auto given = argument_of(options, options.rehearse, "--rehearse")) {
+  if (const auto given = said_of(options, &RunOptions::rehearse)) {
     if (given->empty()) throw_error<UsageError>({"--rehearse needs a value: N, N:rank or N:rank:early"});
     return rehearsed_rank_of("--rehearse", *given);
   }
@@ -73,13 +72,13 @@ WEFT_COLD WEFT_INLINE std::optional<RehearsedRank> rehearsed_rank(const RunOptio
 
 WEFT_COLD WEFT_INLINE int ranks_per_node(const RunOptions& options) {
   constexpr int most = 1 << 16;
-  if (const auto given = argument_of(options, options.ranks_per_node, "--ranks-per-node"))
+  if (const auto given = said_of(options, &RunOptions::ranks_per_node))
     return whole_number_of("--ranks-per-node", *given, 1, most);
   return whole_number_from_environment("WEFT_RANKS_PER_NODE", 1, most).value_or(0);
 }
 
 WEFT_COLD WEFT_INLINE std::string machine_name(const RunOptions& options) {
-  if (const auto given = argument_of(options, options.machine, "--machine")) {
+  if (const auto given = said_of(options, &RunOptions::machine)) {
     if (given->empty()) throw_error<UsageError>({"--machine needs a value: a100, h100, h200, this, or a file"});
     return std::string(*given);
   }
