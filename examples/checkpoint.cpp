@@ -8,12 +8,12 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <weft/checkpoint/checkpoint.hpp>
+#include <weft/runtime/ending.hpp>
 #include <weft/trace/table.hpp>
 
 namespace {
@@ -98,10 +98,5 @@ int run(const std::vector<std::string>& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run({argv + 1, argv + argc});
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 2;
-  }
+  return weft::runtime::run_alone([&] { return run({argv + 1, argv + argc}); });
 }

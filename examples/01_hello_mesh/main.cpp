@@ -8,7 +8,7 @@
 using namespace weft;
 
 int main(int argc, char** argv) {
-  return run<comm::Threads>(RunOptions{.ranks = 8, .argc = argc, .argv = argv}, [](World& world) {
+  return run<comm::Threads>(only_run_options(argc, argv, {.ranks = 8}), [](World& world) {
     Mesh<dp, tp, pp> mesh(world, {.tp = 2, .pp = 2});  // dp is what is left of the world: 8 / (2 * 2) = 2
     const auto along = [&](auto axis) {
       std::vector<int> sum{world.rank()};

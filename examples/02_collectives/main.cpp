@@ -73,8 +73,8 @@ void views(World& world) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool mismatch = argc > 1 && std::string(argv[1]) == "--mismatch";
-  return run<comm::Threads>(argc, argv, [&](World& world) {
+  const bool mismatch = argc > 1 && std::string(argv[argc - 1]) == "--mismatch";
+  return run<comm::Threads>(only_run_options(argc - mismatch, argv), [&](World& world) {
     const Communicator& all = world.communicator();
     blocking(all);
     asynchronous(all);

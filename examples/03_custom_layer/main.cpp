@@ -47,7 +47,7 @@ struct GatedMlp {
 };
 
 int main(int argc, char** argv) {
-  return run<comm::Threads>(runtime::RunOptions{.ranks = 1, .threads_per_rank = 4, .argc = argc, .argv = argv}, [](World&) {
+  return run<comm::Threads>(only_run_options(argc, argv, {.ranks = 1, .threads_per_rank = 4}), [](World&) {
     const auto make = [](const auto& context) { return GatedMlp(context / "mlp", 8, 16); };
 
     const auto differences = testing::check_layer(make, {6, 8});

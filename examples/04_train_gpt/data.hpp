@@ -4,6 +4,7 @@
 // .bin files, in windows each of which comes once an epoch. The end of every file is reserved for validation.
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -84,12 +85,16 @@ struct Data {
   std::size_t validation_size() const { return text ? text->validation().size() : validation->tokens(); }
 };
 
+/// Shortens a sequence whose length nobody gave to a power of two that fits `size` bytes or tokens and the one after them.
+inline void shorten_sequence(Options& o, std::size_t size) {
+  if (!o.sequence_given && size > 1 && size <= std::size_t(o.sequence)) o.sequence = std::int64_t(std::bit_floor(size - 1));
+}
+
 /// The files that the options name, or weft's own text in its checkout. Throws UsageError.
-inline Data read_data(const Options& o, const std::string& checkout) {
+inline Data read_data(Options& o, const std::string& checkout) {
   Data data;
   if (o.of_tokens()) {
-    auto training = std::make_shared<TokenFiles>(std::size_t(o.sequence));
-    auto validation = std::make_shared<TokenFiles>(std::size_t(o.sequence));
+    std::vector<std::size_t> kept_back;
     for (const std::string& file : o.data) {
       using weft::data::TokenType;
       const auto tokens = weft::data::Tokens::open(file, {.type = o.token_type == "uint16"   ? TokenType::uint16
@@ -97,9 +102,16 @@ inline Data read_data(const Options& o, const std::string& checkout) {
                                                                                              : TokenType::from_header,
                                                           .vocabulary = std::size_t(*o.vocabulary)});
       data.token_files.push_back(tokens);
-      const auto kept_back = std::size_t(std::floor(double(tokens.size()) * o.validation_fraction));
-      training->add(tokens.part(0, tokens.size() - kept_back));
-      if (o.validation_fraction > 0) validation->add(tokens.part(tokens.size() - kept_back, kept_back));
+      kept_back.push_back(std::size_t(std::floor(double(tokens.size()) * o.validation_fraction)));
+      shorten_sequence(o, tokens.size() - kept_back.back());
+      if (o.validation_fraction > 0) shorten_sequence(o, kept_back.back());
+    }
+    auto training = std::make_shared<TokenFiles>(std::size_t(o.sequence));
+    auto validation = std::make_shared<TokenFiles>(std::size_t(o.sequence));
+    for (std::size_t i = 0; i < kept_back.size(); ++i) {
+      const weft::data::Tokens& tokens = data.token_files[i];
+      training->add(tokens.part(0, tokens.size() - kept_back[i]));
+      if (o.validation_fraction > 0) validation->add(tokens.part(tokens.size() - kept_back[i], kept_back[i]));
     }
     data.training = std::move(training);
     data.validation = std::move(validation);
@@ -111,6 +123,8 @@ inline Data read_data(const Options& o, const std::string& checkout) {
     throw weft::UsageError("data: the default corpus is weft's own text in '" + checkout +
                            "', which is not there: give files with --data");
   data.text = std::make_shared<const weft::data::Corpus>(weft::data::Corpus::read(files, {o.validation_fraction}));
+  shorten_sequence(o, data.text->training().size());
+  if (o.validation_fraction > 0) shorten_sequence(o, data.text->validation().size());
   data.text->require(std::size_t(o.sequence));
   return data;
 }

@@ -6,10 +6,6 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <cerrno>
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <system_error>
@@ -20,41 +16,12 @@
 #include <weft/pipeline/schedule/dynamic.hpp>
 #include <weft/runtime/rehearse.hpp>
 
+#include "../command_line.hpp"
 #include "sample.hpp"
 
 namespace train_gpt {
 
 namespace {
-
-/// A whole number of [least, most], without silent wrap-around, bases or fractions.
-CLI::Validator whole(std::int64_t least, std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
-  return CLI::Validator(
-      [least, most](std::string& text) -> std::string {
-        errno = 0;
-        char* end = nullptr;
-        const long long value = std::strtoll(text.c_str(), &end, 10);
-        if (text.empty() || *end != '\0') return "'" + text + "' is not a whole number";
-        if (errno == ERANGE || value > most) return text + " is too large, the most is " + std::to_string(most);
-        if (value < least) return text + " is too small, the least is " + std::to_string(least);
-        return "";
-      },
-      "N");
-}
-
-/// A finite number of [least, most], or of [least, most) where `most` is excluded.
-CLI::Validator number(double least, double most = std::numeric_limits<double>::max(), bool excluded = false) {
-  return CLI::Validator(
-      [=](std::string& text) -> std::string {
-        char* end = nullptr;
-        const double value = std::strtod(text.c_str(), &end);
-        if (text.empty() || *end != '\0' || !std::isfinite(value)) return "'" + text + "' is not a finite number";
-        char range[80];
-        if (most == std::numeric_limits<double>::max()) std::snprintf(range, sizeof range, "at least %g", least);
-        else std::snprintf(range, sizeof range, "at least %g and %s %g", least, excluded ? "below" : "at most", most);
-        return value < least || value > most || (excluded && value == most) ? text + " must be " + range : "";
-      },
-      "X");
-}
 
 /// A schedule of weft's, or a file; what is in it is checked when the layout is known.
 CLI::Validator schedule_name() {
@@ -75,6 +42,8 @@ CLI::Validator schedule_name() {
 
 std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
   Options o = defaults;
+  using command_line::number;
+  using command_line::whole;
   const std::string who = o.program + ": ";
   CLI::App app(
       std::string(o.finetunes ? "Fine-tunes a model of Hugging Face, on text or token files"
@@ -175,10 +144,10 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
       ->check(whole(1, most))
       ->capture_default_str()
       ->group(model);
-  app.add_option("--top-k", o.top_k, "Experts of a token")->check(whole(1, most))->capture_default_str()->group(model);
-  app.add_option("--sequence", o.sequence, "Bytes or tokens of a sequence")
+  app.add_option("--top-k", o.top_k, "Experts of a token (default: 2, or all of fewer)")->check(whole(1, most))->group(model);
+  app.add_option("--sequence", o.sequence,
+                 "Bytes or tokens of a sequence (default: " + std::to_string(o.sequence) + ", or what the files have room for)")
       ->check(whole(1, most))
-      ->capture_default_str()
       ->group(model);
   app.add_option("--dropout", o.dropout, "Probability")->check(number(0, 1, true))->capture_default_str()->group(model);
   app.add_option("--precision", o.precision, "Of parameters and activations; fp16 (gpt) seeks a loss scale while it trains")
@@ -314,18 +283,8 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
         ->group(lora);
   }
 
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& success) {
-    app.exit(success);
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    for (const CLI::Option* option : app.get_options())
-      if (option->get_expected_max() == 1 && option->count() > 1)
-        throw weft::UsageError(who + option->get_name() + " is given " + std::to_string(option->count()) +
-                               " times, it takes one value (--help lists the options)");
-    throw weft::UsageError(who + error.what() + " (--help lists the options)");
-  }
+  if (!command_line::parse(app, argc, argv)) return std::nullopt;
+  o.sequence_given = app.count("--sequence") > 0;
   for (const std::string& file : o.data)
     if (file.rfind("--", 0) == 0)
       throw weft::UsageError(who + "--data is followed by the option " + file + ", it needs at least one file");
@@ -415,6 +374,7 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
     for (const char* name : {"--ep", "--etp", "--experts", "--top-k"})
       if (app.count(name) > 0)
         throw weft::UsageError(who + name + " is of a mixture of experts: --model is " + o.model + ", it needs --model mixtral");
+  if (app.count("--top-k") == 0) o.top_k = std::min(o.top_k, o.experts);
   if (o.model == "mixtral" && o.top_k > o.experts)
     throw weft::LayoutError("top-k(" + std::to_string(o.top_k) + ") > experts(" + std::to_string(o.experts) +
                             "): a token goes to different experts");

@@ -28,6 +28,7 @@ struct Options {
   std::optional<std::int64_t> vpp, etp;
   std::int64_t chunks = 1;  ///< stages a rank, as the schedule has it
   std::int64_t layers = 4, width = 256, heads = 4, sequence = 256, experts = 8, top_k = 2;
+  bool sequence_given = false;  ///< else the data may shorten it
   std::optional<std::int64_t> kv_heads, micro_batch, global_batch;
   std::int64_t intermediate = 0;  ///< of llama and mixtral; 0: the model's own
   std::string optimizer = "adamw";

@@ -103,31 +103,27 @@ int rank_main(weft::World& world, Options options, const Data& data) {
 }  // namespace
 
 int run_program(const Options& defaults, int argc, char** argv) {
-  // What the command line and the files say is known before there are ranks. It is reported by `run`, so that under a launcher
-  // all ranks end with it and one prints it.
+  // An error in the command line or the files is known before there are ranks; `run` reports it.
   std::optional<Options> options;
   Data data;
-  std::exception_ptr refused;
+  weft::RunOptions how{.argc = argc, .argv = argv};
+  weft::runtime::open_standard_streams();
   try {
     options = parse(defaults, argc, argv);
-    if (!options) return weft::runtime::detail::written(0, false);  // the list of options
+    if (!options) return weft::runtime::written();  // the list of options
     if (options->restarts) return supervise(*options, argc, argv, Ranks::launched());
     const bool rehearsed = !options->rehearse.empty() || weft::runtime::detail::is_set("WEFT_REHEARSE");
     if (!rehearsed) data = read_data(*options, WEFT_SOURCE_FOLDER);  // which may lie on the cluster alone
   } catch (...) {
-    refused = std::current_exception();
+    how.refused = std::current_exception();
   }
-  weft::RunOptions how{.argc = argc, .argv = argv};
   const bool by_environment = weft::runtime::detail::is_set("WEFT_RANKS");  // where --ranks is not given
   if (options && !options->rehearse.empty()) how.rehearse = options->rehearse.c_str();
   if (options && options->json) ::setenv("WEFT_REHEARSE_JSON", "-", 0);  // of a rehearsal, too
-  if (refused) how.ranks = Ranks::launched() ? 0 : 1;
-  else if (options->ranks) how.ranks = int(*options->ranks);
-  else if (!Ranks::launched() && !by_environment) how.ranks = int(std::min<std::int64_t>(options->ranks_to_start(), 1 << 30));
-  return Ranks::start(how, [&](weft::World& world) {
-    if (refused) std::rethrow_exception(refused);
-    return rank_main(world, *options, data);
-  });
+  if (options && options->ranks) how.ranks = int(*options->ranks);
+  else if (options && !Ranks::launched() && !by_environment)
+    how.ranks = int(std::min<std::int64_t>(options->ranks_to_start(), 1 << 30));
+  return Ranks::start(how, [&](weft::World& world) { return rank_main(world, *options, data); });
 }
 
 }  // namespace train_gpt

@@ -15,6 +15,7 @@
 #include <weft/core/error.hpp>
 #include <weft/core/philox.hpp>
 
+#include "../command_line.hpp"
 #include "options.hpp"
 
 namespace train_gpt {
@@ -30,24 +31,18 @@ inline std::int32_t draw(const std::vector<float>& logits, double temperature, s
   return std::int32_t(std::min<std::ptrdiff_t>(found - up_to.begin(), std::ptrdiff_t(logits.size()) - 1));
 }
 
-/// The tokens of --prompt: the bytes of a text, or whole numbers below the vocabulary with spaces between. Throws UsageError.
+/// The tokens of --prompt: the bytes of a text, or whole numbers below the vocabulary with commas or spaces between. Throws
+/// UsageError.
 inline std::vector<std::int32_t> prompt_of(const Options& o) {
   std::vector<std::int32_t> tokens;
   if (!o.of_tokens()) {
     for (const char c : o.prompt) tokens.push_back(static_cast<unsigned char>(c));
     return tokens;
   }
-  std::istringstream words(o.prompt);
-  for (std::string word; words >> word;) {
-    std::int64_t number = -1;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-    if (error != std::errc() || end != word.data() + word.size() || number < 0 || number >= *o.vocabulary)
-      throw weft::UsageError(o.program + ": --prompt: '" + word +
-                             "' is no token: beside token files a prompt is whole numbers below " + "vocabulary(" +
-                             std::to_string(*o.vocabulary) + "), such as \"464 318\"");
-    tokens.push_back(std::int32_t(number));
-  }
-  return tokens;
+  return command_line::whole_numbers(
+      o.program + ": --prompt", o.prompt,
+      "beside token files a prompt is whole numbers below vocabulary(" + std::to_string(*o.vocabulary) + "), such as \"464 318\"",
+      std::int32_t(*o.vocabulary - 1));
 }
 
 /// What a sample says: its bytes as a text, or the numbers of its tokens with spaces between.

@@ -12,7 +12,7 @@ using namespace weft;
 using dtensor::partial, dtensor::replicate, dtensor::shard;
 
 int main(int argc, char** argv) {
-  return run<comm::Threads>(RunOptions{.ranks = 4, .argc = argc, .argv = argv}, [](World& world) {
+  return run<comm::Threads>(only_run_options(argc, argv, {.ranks = 4}), [](World& world) {
     const Mesh<dp, tp> mesh(world, {.tp = 2});
     const dtensor::DeviceMesh grid(mesh, dp{}, tp{});  // placements are given in this order
     Tensor<float, DefaultDevice::execution_space> table(world.device(), {5, 3});

@@ -17,6 +17,7 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -28,6 +29,7 @@
 #include <weft/data/loader.hpp>
 #include <weft/weft.hpp>
 
+#include "../command_line.hpp"
 #include "models.hpp"
 
 namespace {
@@ -36,7 +38,8 @@ using namespace classify;
 
 struct Options {
   std::string data = "/usr/share/datasets/fashion-mnist", model = "cnn";
-  std::size_t dp = 2, tp = 1, pp = 1, batch = 100, micro_batches = 1;
+  std::optional<std::size_t> dp, batch;
+  std::size_t tp = 1, pp = 1, micro_batches = 1;
   std::uint64_t epochs = 2, steps = 0, seed = 1, print_every = 100;
   int zero = 0;
   double learning_rate = 2e-3;
@@ -71,12 +74,14 @@ double accuracy(auto& model, const auto& mesh, const Dataset& test, std::size_t 
 
 template <class Model>
 void train(World& world, const Options& options, const Dataset& training, const Dataset& test) {
-  Mesh<dp, tp, pp> mesh(world, {.tp = options.tp, .dp = options.dp, .pp = options.pp});
+  Mesh<dp, tp, pp> mesh(world, {.tp = options.tp, .dp = options.dp.value_or(0), .pp = options.pp});
   FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>> model(
       mesh, {}, {.seed = options.seed, .shard = {.stage = options.zero}});
   optim::AdamW optimizer(model, {.weight_decay = 0.05, .decay_vectors = false});
+  const std::size_t unit = mesh.size(dp{}) * options.micro_batches,
+                    global_batch = options.batch.value_or((100 + unit - 1) / unit * unit);
   data::Loader loader(mesh, training,
-                      {.global_batch = options.batch,
+                      {.global_batch = global_batch,
                        .micro_batches = options.micro_batches,
                        .seed = options.seed,
                        .epochs = options.epochs,
@@ -92,12 +97,12 @@ void train(World& world, const Options& options, const Dataset& training, const 
     const optim::WarmupCosine rate{.peak = options.learning_rate, .warmup = at.end_step / 20, .steps = at.end_step};
     const double loss = model.train_step(batch);
     optimizer.step(rate.at(at.step));
-    images += options.batch;
+    images += global_batch;
     if ((at.step + 1) % options.print_every == 0) show("step %llu: loss %.6f\n", (unsigned long long)(at.step + 1), loss);
     if (at.step + 1 < at.end_step && at.step_of_epoch + 1 < at.steps_per_epoch) continue;
     const double seconds = std::chrono::duration<double>(now() - start).count();
     show("epoch %llu: test accuracy %.2f %%, %.0f images/s\n", (unsigned long long)(at.epoch + 1),
-         accuracy(model, mesh, test, options.batch), double(images) / seconds);
+         accuracy(model, mesh, test, global_batch), double(images) / seconds);
     start = now(), images = 0;
   }
 }
@@ -127,38 +132,46 @@ int main(int argc, char** argv) {
   CLI::App app("Classifies Fashion-MNIST's images over a mesh of ranks.", "classify");
   app.add_option("--data", o.data, "Folder of the four IDX files, as in Debian's dataset-fashion-mnist")->capture_default_str();
   app.add_option("--model", o.model)->check(CLI::IsMember({"cnn", "vit"}))->capture_default_str();
-  app.add_option("--dp", o.dp, "Data parallel degree")->check(CLI::Range(1, 4096))->capture_default_str();
-  app.add_option("--tp", o.tp, "Tensor parallel degree")->check(CLI::Range(1, 4096))->capture_default_str();
-  app.add_option("--pp", o.pp, "Pipeline parallel degree")->check(CLI::Range(1, 4096))->capture_default_str();
-  app.add_option("--zero", o.zero, "Stage of ZeRO")->check(CLI::Range(0, 3))->capture_default_str();
-  app.add_option("--epochs", o.epochs)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--steps", o.steps, "Instead of whole epochs")->capture_default_str();
-  app.add_option("--batch", o.batch, "Images of a step, over all ranks")->check(CLI::PositiveNumber)->capture_default_str();
+  using command_line::whole;
+  constexpr std::int64_t most_ranks = 4096, most = 1 << 30;
+  app.add_option("--dp", o.dp, "Data parallel degree (default: 2; of ranks that are given, what the other degrees leave)")
+      ->check(whole(1, most_ranks));
+  app.add_option("--tp", o.tp, "Tensor parallel degree")->check(whole(1, most_ranks))->capture_default_str();
+  app.add_option("--pp", o.pp, "Pipeline parallel degree")->check(whole(1, most_ranks))->capture_default_str();
+  app.add_option("--zero", o.zero, "Stage of ZeRO")->check(whole(0, 3))->capture_default_str();
+  app.add_option("--epochs", o.epochs)->check(whole(1))->capture_default_str();
+  app.add_option("--steps", o.steps, "Instead of whole epochs")->check(whole(0))->capture_default_str();
+  app.add_option("--batch", o.batch,
+                 "Images of a step, over all ranks (default: 100, or the next number that the ranks can share)")
+      ->check(whole(1, most));
   app.add_option("--micro-batches", o.micro_batches, "Of a step; each has its own statistics of BatchNorm")
-      ->check(CLI::PositiveNumber)
+      ->check(whole(1, most))
       ->capture_default_str();
-  app.add_option("--learning-rate", o.learning_rate, "Its peak")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--seed", o.seed)->capture_default_str();
-  app.add_option("--print-every", o.print_every, "Steps between two losses")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--learning-rate", o.learning_rate, "Its peak")
+      ->check(command_line::number(0, optim::largest_rate, true))
+      ->capture_default_str();
+  app.add_option("--seed", o.seed)->check(whole(0))->capture_default_str();
+  app.add_option("--print-every", o.print_every, "Steps between two losses")->check(whole(1))->capture_default_str();
   app.footer("--rehearse N[:rank] tells what a rank of N would need and send (docs/planning.md).");
   RunOptions how = take_run_options(argc, argv);
-  std::string refused;  // said by `run`, so that one of the ranks of a launcher says it
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& success) {
-    return runtime::detail::written(app.exit(success), false);
-  } catch (const CLI::ParseError& error) {
-    refused = std::string("classify: ") + error.what() + " (--help lists the options)";
+    if (!command_line::parse(app, argc, argv)) return runtime::written();
+  } catch (...) {
+    how.refused = std::current_exception();
   }
 
   const auto classify = [&](World& world) {
-    if (!refused.empty()) throw UsageError(refused);
     static const Dataset training = open_images(o.data, "train"), test = open_images(o.data, "t10k");  // by the first thread rank
     return rank_main(world, o, training, test);
   };
-  how.ranks = int(std::min<std::size_t>(o.dp * o.tp * o.pp, 1 << 30));
 #if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi.hpp>)
-  if (!refused.empty()) how.ranks = comm::Mpi::detected() ? 0 : 1;
+  using Ranks = comm::Mpi;
+#else
+  using Ranks = comm::Threads;
+#endif
+  if (o.dp || (!Ranks::detected() && !runtime::detail::is_set("WEFT_RANKS")))
+    how.ranks = int(std::min<std::size_t>(o.dp.value_or(2) * o.tp * o.pp, 1 << 30));
+#if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi.hpp>)
   return run<comm::Threads, comm::Mpi>(how, classify);
 #else
   return run<comm::Threads>(how, classify);

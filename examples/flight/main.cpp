@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <map>
 #include <set>
 #include <string>
@@ -18,6 +17,8 @@
 #include <tuple>
 #include <utility>
 #include <vector>
+
+#include <weft/runtime/ending.hpp>
 
 #include "records.hpp"
 
@@ -329,17 +330,13 @@ int report(const std::string& folder) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    if (argc != 2 || *argv[1] == '\0' || *argv[1] == '-')
-      throw UsageError("flight: the argument is the folder that WEFT_FLIGHT_DIR named");
-    const int code = report(argv[1]);
-    if (std::fflush(stdout) == 0) return code;
-    std::fprintf(stderr, "weft: standard output was not written\n");
-  } catch (const std::exception& error) {
-    std::string text = error.what();
-    for (char& c : text)  // names of files may hold anything
-      if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
-    std::fprintf(stderr, "%s\n", text.c_str());
-  }
-  return 2;
+  // An error is no verdict, whatever it is: 1 says that something is suspicious.
+  constexpr int no_verdict = 2;
+  return weft::runtime::run_alone(
+      [&] {
+        if (argc != 2 || *argv[1] == '\0' || *argv[1] == '-')
+          throw UsageError("flight: the argument is the folder that WEFT_FLIGHT_DIR named");
+        return report(argv[1]);
+      },
+      no_verdict);
 }

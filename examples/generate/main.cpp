@@ -13,11 +13,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <set>
@@ -37,6 +37,7 @@
 #include <weft/hugging_face/tokenizer.hpp>
 #include <weft/runtime/run.hpp>
 
+#include "../command_line.hpp"
 #include "model.hpp"
 
 namespace {
@@ -50,25 +51,13 @@ struct Options {
   std::vector<std::string> prompts, tokens;
   std::optional<std::string> stop;
   generate_text::Layout layout;
-  std::size_t max_new_tokens = 64;
+  std::optional<std::size_t> max_new_tokens;
   Sampling sampling;
   bool quiet = false;
 };
 
-/// Whole numbers with commas or spaces between.
 std::vector<std::int32_t> numbers_of(const std::string& text, const std::string& option) {
-  std::vector<std::int32_t> numbers;
-  for (std::size_t at = 0; (at = text.find_first_not_of(", \t\r", at)) != std::string::npos;) {
-    const std::size_t end = std::min(text.find_first_of(", \t\r", at), text.size());
-    std::int32_t number = -1;
-    const auto [last, error] = std::from_chars(text.data() + at, text.data() + end, number);
-    if (error != std::errc() || last != text.data() + end || number < 0)
-      throw UsageError("generate: " + option + ": '" + text.substr(at, end - at) +
-                       "' is no token: whole numbers such as 464,318");
-    numbers.push_back(number);
-    at = end;
-  }
-  return numbers;
+  return command_line::whole_numbers("generate: " + option, text);
 }
 
 Prompts prompts_of(const Options& o, const hugging_face::Tokenizer* tokenizer) {
@@ -102,6 +91,10 @@ void print(const std::vector<std::int32_t>& tokens, const hugging_face::Tokenize
 
 /// "logits" and "tokens" of one sequence, "logits.0", "logits.1", ... of several.
 void write_logits(LoadedModel& model, const Prompts& prompts, const std::string& path, bool writes) {
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    if (const std::size_t most = model.positions(); most != 0 && prompts[i].size() > most)
+      throw UsageError("generate: prompt " + std::to_string(i) + " of " + std::to_string(prompts[i].size()) +
+                       " tokens is more than the " + std::to_string(most) + " tokens that the model was made for");
   std::vector<checkpoint::StoredTensor> tensors;
   std::vector<std::vector<float>> values;
   const std::uint64_t vocabulary = model.vocabulary();
@@ -193,11 +186,13 @@ int main(int argc, char** argv) {
   app.add_option("--prompt", o.prompts, "Text; several are one batch")->allow_extra_args(false);
   app.add_option("--tokens", o.tokens, "A prompt as token ids, 464,318; ids come out")->allow_extra_args(false);
   app.add_option("--token-file", o.token_file, "Prompts as token ids, one a line; ids come out");
-  app.add_option("--max-new-tokens", o.max_new_tokens)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--temperature", o.sampling.temperature, "0: the most probable token")->capture_default_str();
+  app.add_option("--max-new-tokens", o.max_new_tokens, "Of each prompt (default: 64, or as many as the model has room for)")
+      ->check(command_line::whole(1));
+  app.add_option("--temperature", o.sampling.temperature,
+                 "0: the most probable token (default: 0, with --top-k, --top-p or --seed 1)");
   app.add_option("--top-k", o.sampling.top_k, "Only the k most probable tokens; 0: all")->capture_default_str();
   app.add_option("--top-p", o.sampling.top_p, "Only the most probable tokens that together reach p")->capture_default_str();
-  app.add_option("--seed", o.sampling.seed)->capture_default_str();
+  app.add_option("--seed", o.sampling.seed)->check(command_line::whole(0))->capture_default_str();
   app.add_option("--stop", stop, "Token ids that end a text, \"\" for none; default: the folder's eos_token_id");
   app.add_option("--tp", o.layout.tp, "Tensor parallel degree")->check(CLI::Range(1, 4096))->capture_default_str();
   app.add_option("--pp", o.layout.pp, "Pipeline parallel degree")->check(CLI::Range(1, 4096))->capture_default_str();
@@ -205,23 +200,23 @@ int main(int argc, char** argv) {
   app.add_flag("--quiet", o.quiet, "Without the line of times");
   app.footer("--rehearse N[:rank] tells what a rank of N would need and send (docs/planning.md).");
   RunOptions how = take_run_options(argc, argv);
-  std::string refused;  // said by `run`, so that one of the ranks of a launcher says it
   try {
-    app.parse(argc, argv);
+    if (!command_line::parse(app, argc, argv)) return runtime::written();
     if (app.count("--stop") != 0) o.stop = stop;
-    if (o.load.empty()) refused = "generate: --load FOLDER is needed (--help lists the options)";
-  } catch (const CLI::Success& success) {
-    return runtime::detail::written(app.exit(success), false);
-  } catch (const CLI::ParseError& error) {
-    refused = std::string("generate: ") + error.what() + " (--help lists the options)";
+    if (o.load.empty()) throw UsageError("generate: --load FOLDER is needed (--help lists the options)");
+    for (const char* name : {"--top-k", "--top-p", "--seed"}) {
+      if (app.count(name) == 0) continue;
+      if (app.count("--temperature") == 0) o.sampling.temperature = 1;
+      else if (o.sampling.temperature == 0)
+        throw UsageError(std::string("generate: ") + name +
+                         " beside --temperature 0, which takes the most probable token: leave one out");
+    }
+  } catch (...) {
+    how.refused = std::current_exception();
   }
-  const auto generate = [&](World& world) {
-    if (!refused.empty()) throw UsageError(refused);
-    return rank_main(world, o);
-  };
+  const auto generate = [&](World& world) { return rank_main(world, o); };
   how.ranks = int(std::min<std::size_t>(o.layout.tp * o.layout.pp, 1 << 30));
 #if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi.hpp>)
-  if (!refused.empty()) how.ranks = comm::Mpi::detected() ? 0 : 1;
   return run<comm::Threads, comm::Mpi>(how, generate);
 #else
   return run<comm::Threads>(how, generate);

@@ -29,6 +29,8 @@ class LoadedModel {
   /// [tokens, vocabulary], by the ordinary forward.
   virtual std::vector<double> logits(std::span<const std::int32_t> tokens) = 0;
   virtual std::size_t vocabulary() = 0;
+  /// Tokens of the longest sequence that the model was made for; 0: any.
+  virtual std::size_t positions() = 0;
 };
 
 template <class Model, class Grid>
@@ -44,6 +46,7 @@ class Loaded final : public LoadedModel {
   }
   std::vector<double> logits(std::span<const std::int32_t> tokens) override { return model_.logits(tokens); }
   std::size_t vocabulary() override { return model_.vocabulary(); }
+  std::size_t positions() override { return Model::model_type::sequence(model_.stages().config()); }
 
  private:
   Grid mesh_;

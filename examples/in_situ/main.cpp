@@ -123,13 +123,15 @@ void simulate(weft::World& world, MPI_Comm simulation, int steps) {
 }
 
 int main(int argc, char** argv) {
+  weft::runtime::open_standard_streams();
   const weft::RunOptions how = weft::take_run_options(argc, argv);
-  const int steps = argc == 1 ? 1500 : argc == 3 && std::string_view(argv[1]) == "--steps" ? std::atoi(argv[2]) : 0;
-  if (steps < 1) {
-    std::fprintf(stderr, "in_situ: it takes --steps N, N at least 1\n");
-    return 2;
+  int code = 0, steps = 1500;
+  try {
+    if (argc > 1 && (argc != 3 || std::string_view(argv[1]) != "--steps")) throw weft::UsageError("in_situ: it takes --steps N");
+    if (argc > 1) steps = weft::runtime::whole_number_of("in_situ: --steps", argv[2], 1, 1 << 30);
+  } catch (...) {
+    return weft::runtime::report(std::current_exception());
   }
-  int code = 0;
   MPI_Init(&argc, &argv);
   try {
     const Kokkos::ScopeGuard kokkos(argc, argv);
@@ -144,9 +146,9 @@ int main(int argc, char** argv) {
       simulate(world, simulation, steps);
     }
     MPI_Comm_free(&simulation);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    MPI_Abort(MPI_COMM_WORLD, 1);  // the other ranks wait for this one
+    code = weft::runtime::written(code);
+  } catch (...) {
+    MPI_Abort(MPI_COMM_WORLD, weft::runtime::report(std::current_exception()));  // the other ranks wait for this one
   }
   MPI_Finalize();
   return code;

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <string>
 
 #include <weft/mesh/layout.hpp>
@@ -28,12 +29,13 @@ inline void add_model_options(CLI::App* command, MemoryOptions& o) {
   add_count(command, "--sequence", o.sequence, "Tokens of a sequence")->capture_default_str();
   add_count(command, "--vocabulary", o.vocabulary, "Entries of the vocabulary")->capture_default_str();
   add_count(command, "--experts", o.experts, "Experts of a mixtral block")->capture_default_str();
-  add_count(command, "--top-k", o.top_k, "Experts of a token")->capture_default_str();
+  add_count(command, "--top-k", o.top_k, "Experts of a token (default: 2, or all of fewer)");
   command->add_flag("--tied", o.tied, "Llama, mixtral: the last projection shares the embedding (GPT's always does)");
   command->add_flag("--dropout", o.dropout, "With dropout");
   command->parse_complete_callback([command, &o] {
     for (const std::string name : {"--experts", "--top-k"})
       if (command->count(name) > 0 && o.model != "mixtral") throw weft::UsageError("plan: " + name + " is of --model mixtral");
+    if (command->count("--top-k") == 0) o.top_k = std::min(o.top_k, o.experts);
   });
 }
 

@@ -5,13 +5,16 @@ one line on standard error if it was refused. Also what is no random value: envi
     tests/examples/test_arguments.py [--seed N] [--runs N]       both are printed with every failure; the test runs a short form
 """
 import argparse
+import gzip
 import json
 import os
 import pathlib
 import random
+import re
 import resource
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -22,7 +25,7 @@ options.add_argument("--seed", type=int, default=12)
 options.add_argument("--runs", type=int, default=90)
 options = options.parse_args()
 
-EXAMPLES = os.environ["WEFT_EXAMPLES"]
+EXAMPLES, SOURCE = os.environ["WEFT_EXAMPLES"], pathlib.Path(os.environ["WEFT_SOURCE"])
 LIMIT_S = 60
 scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-arguments-"))
 failures = 0
@@ -70,7 +73,7 @@ def ended_well(name, arguments, environment=None):
     check(len(errors) <= (0 if code == 0 else 1), f"{what}: exit code {code}, more than one line: {errors[:4]}")
     check(not any(ord(letter) < 32 or ord(letter) == 127 for line in errors for letter in line), f"{what}: letters that steer a terminal: {errors}")
     if code in (1, 2):
-        check(len(errors) == 1 and (errors[0].startswith("weft: ") or errors[0].startswith("in_situ: ")), f"{what}: exit code {code}: {errors[:4]}")
+        check(len(errors) == 1 and errors[0].startswith("weft: "), f"{what}: exit code {code}: {errors[:4]}")
 
 
 # ---- random values ---------------------------------------------------------------------------------------------------------
@@ -170,15 +173,106 @@ for number in range(options.runs):
 
 # ---- the environment: a number with its range, one line ----------------------------------------------------------------------
 base = [word for item in SMALL_RUN.items() for word in item]
+# Each variable that docs/building.md lists, but for names of files that are written, and of jobs; also where nothing uses it.
+VARIABLES = {"WEFT_STORE_PORT": ["abc", "0", "65536"], "WEFT_SECRET": ["short"], "WEFT_SECRET_FILE": ["/no/such/file", str(fifo)], "WEFT_HEARTBEAT_S": ["abc", "-1", "nan"],
+             "WEFT_RENDEZVOUS_S": ["abc", "0"], "WEFT_REHEARSE": ["abc", "0", "2:2", "2:x", "4:1:late"], "WEFT_REHEARSE_STEPS": ["abc", "0", "1.5"],
+             "WEFT_REHEARSE_EXPERT_SKEW": ["abc", "0.5"], "WEFT_RANKS_PER_NODE": ["abc", "0"], "WEFT_REHEARSE_MEMORY": ["much", "-1"], "WEFT_FLIGHT_DIR": ["/no/such/folder", str(text)],
+             "WEFT_SHARED_MEMORY": ["abc", "2"], "WEFT_FINGERPRINTS": ["yes"], "WEFT_SHARE_GPUS": ["-1"]}
+listed = set(re.findall(r"WEFT_\w+", "".join(line for line in (SOURCE / "docs/building.md").read_text().splitlines(keepends=True) if line.startswith("| `"))))
+listed -= {name for name in listed if (SOURCE / "CMakeLists.txt").read_text().count(name)}  # options of CMake
+unread = {"WEFT_JOB", "WEFT_REHEARSE_JSON", "WEFT_ESTIMATE_SVG", "WEFT_MACHINE", "WEFT_RANKS", "WEFT_TIMEOUT_S", "WEFT_STOP_S"}  # the last three are below
+check(listed == set(VARIABLES) | unread, f"docs/building.md lists {listed ^ (set(VARIABLES) | unread)}, this test does not, or the reverse")
 bases = {"04_train_gpt": base, "gpt_60": ["--data", str(text), "--steps", "1"], "01_hello_mesh": [], "02_collectives": []}
 for name, arguments in bases.items():
     for variable, values in {"WEFT_RANKS": ["abc", "0", "1e9", "2.5", "-1", "nan"], "WEFT_TIMEOUT_S": ["abc", "-3", "nan"], "WEFT_STOP_S": ["abc", "0"],
                              "KOKKOS_NUM_THREADS": ["abc", "0", "-1"], "OMP_NUM_THREADS": ["100000", "4,x"], "KOKKOS_DEVICE_ID": ["x", ""],
-                             "KOKKOS_DISABLE_WARNINGS": ["on"], "KOKKOS_MAP_DEVICE_ID_BY": ["x"], "WEFT_SHARED_MEMORY": ["abc"], "WEFT_HEARTBEAT_S": ["abc"]}.items():
+                             "KOKKOS_DISABLE_WARNINGS": ["on"], "KOKKOS_MAP_DEVICE_ID_BY": ["x"], **VARIABLES}.items():
         for value in values if name in ("04_train_gpt", "02_collectives") else values[:1]:
             if name in available:
                 code, out, lines = run(name, arguments, {variable: value})
-                check(code == 2 and len(lines) == 1 and f"environment variable {variable} " in lines[0] and out == "", f"{name}, {variable}={value}: {code} {lines} {out[:80]}")
+                check(code == 2 and len(lines) == 1 and f"environment variable {variable}" in lines[0] and out == "", f"{name}, {variable}={value}: {code} {lines} {out[:80]}")
+
+if "04_train_gpt" in available:  # a program that can estimate its time
+    code, out, lines = run("04_train_gpt", base, {"WEFT_MACHINE": "abacus"})
+    check(code == 2 and len(lines) == 1 and "no machine is called 'abacus'" in lines[0] and out == "", f"WEFT_MACHINE=abacus: {code} {lines}")
+
+# ---- the table of exit codes in docs/errors.md, each kind of mistake with every program ------------------------------------------
+table = {}  # a phrase of the column "meaning": its code
+for code, meaning in re.findall(r"^\| (\d+) \| ([^|]*) \|", (SOURCE / "docs/errors.md").read_text().split("## Exit codes")[1].split("\n## ")[0], re.MULTILINE):
+    for phrase in re.split(r"[;,:] |, or ", meaning):
+        table.setdefault(phrase.strip(), int(code))
+short = ["--data", str(text), "--layers", "1", "--width", "16", "--heads", "2", "--sequence", "8", "--global-batch", "4", "--steps", "1", "--sample", "0"]
+folder, images, weak = str(scratch / "folder_of_a_model"), str(scratch / "images"), {"WEFT_RANKS": "2"}
+if "04_train_gpt" in available and "generate" in available:
+    code, _, lines = run("04_train_gpt", [*short, "--quiet", "--export", folder])
+    check(code == 0 and not lines, f"an export: {code} {lines}")
+os.mkdir(images)
+for part in ("train", "t10k"):
+    for kind, header, size in (("images-idx3", b"\0\0\x08\x03" + struct.pack(">3I", 64, 28, 28), 64 * 784), ("labels-idx1", b"\0\0\x08\x01" + struct.pack(">I", 64), 64)):
+        (pathlib.Path(images) / f"{part}-{kind}-ubyte.gz").write_bytes(gzip.compress(header + bytes(i % 10 for i in range(size))))
+generated = ["--load", folder, "--tokens", "1,2", "--quiet"]
+EMPTY_ENTRY = ["--load", folder, "--tokens", "1,,2"]
+# phrase: program, arguments, a part of the line (environment)
+MISTAKES = {
+    "unknown option": [("04_train_gpt", [*short, "--stop-after", "4"], "unknown option '--stop-after'"), ("04_train_gpt", [*short, "stray"], "unexpected argument 'stray'"),
+                       ("07_finetune", ["--load", folder, "--stop-after", "4"], "unknown option '--stop-after'"), ("generate", [*generated, "--stop-after", "4"], "unknown option '--stop-after'"),
+                       ("06_classify", ["--stop-after", "4"], "unknown option '--stop-after'"), ("plan", ["groups", "--world", "4", "--stop-after", "4"], "unknown option '--stop-after'"),
+                       ("checkpoint", ["list", folder, "--stop-after"], "the commands are"), ("flight", ["--stop-after"], "the argument is the folder"),
+                       ("gpt_60", ["--stop-after", "4"], "--stop-after"), ("in_situ", ["--stop-after", "4"], "it takes --steps N"),
+                       *((name, ["--stop-after", "4"], "unknown argument '--stop-after'") for name in ("01_hello_mesh", "02_collectives", "03_custom_layer", "05_dtensor"))],
+    "bad value": [("04_train_gpt", [*short[:-2], "--sample", "x"], "--sample"), ("07_finetune", ["--load", folder, "--lora", "x"], "--lora"), ("generate", [*generated, "--tp", "0"], "--tp"),
+                  ("generate", EMPTY_ENTRY, "--tokens: '1,,2' has an empty entry"), ("generate", [*generated, "--stop", "1,"], "--stop: '1,' has an empty entry"),
+                  ("generate", [*generated, "--max-new-tokens", "7"], "prompt 0 of 2 tokens and max_new_tokens(7) are more than the 8 tokens"),
+                  ("generate", ["--load", folder, "--tokens", "1,1,1,1,1,1,1,1,1", "--logits", "logits"], "prompt 0 of 9 tokens is more than the 8 tokens"),
+                  ("generate", [*generated, "--top-p", "0.5", "--temperature", "0"], "--top-p beside --temperature 0"),
+                  ("06_classify", ["--zero", "9"], "--zero"), ("plan", ["groups", "--world", "x"], "--world"), ("checkpoint", ["frob", folder], "the commands are"), ("flight", [""], "the argument is the folder"),
+                  ("gpt_60", ["--steps", "x"], "--steps"), ("in_situ", ["--steps", "0"], "--steps"), *((name, [], "WEFT_RANKS", {"WEFT_RANKS": "x"}) for name in ("01_hello_mesh", "02_collectives", "05_dtensor"))],
+    "missing file": [("04_train_gpt", ["--data", "none"], "there is no such file"), ("07_finetune", ["--load", "none", "--data", str(text)], "none"), ("generate", ["--load", "none", "--tokens", "1"], "none"),
+                     ("06_classify", ["--data", "none"], "there is no such file"), ("plan", ["schedule", "--csv", "none"], "there is no such file"), ("checkpoint", ["list", "none"], "none"), ("flight", ["none"], "none"),
+                     ("gpt_60", ["--data", "none"], "there is no such file")],
+    "unreadable file": [("04_train_gpt", ["--data", str(scratch)], "it is a folder"), ("07_finetune", ["--load", str(text), "--data", str(text)], "text.txt"), ("generate", ["--load", str(text), "--tokens", "1"], "text.txt"),
+                        ("generate", ["--load", folder, "--token-file", str(fifo)], "it is a FIFO"), ("06_classify", ["--data", str(text)], "text.txt"), ("plan", ["schedule", "--csv", str(scratch)], "it is a folder"),
+                        ("checkpoint", ["show", str(text)], "text.txt"), ("flight", [str(text)], "text.txt"), ("gpt_60", ["--data", str(fifo)], "it is a FIFO")],
+    "a rank threw": [("02_collectives", ["--mismatch"], "ranks disagree", weak)],
+    "training diverged": [("04_train_gpt", [*short[:-4], "--steps", "12", "--sample", "0", "--learning-rate", "1e30"], "training diverged")],
+    "standard output was not written": [("04_train_gpt", short), ("07_finetune", ["--load", folder, "--data", str(text), "--steps", "1"]), ("generate", generated), ("06_classify", ["--data", images, "--batch", "32", "--steps", "1"]),
+                                        ("plan", ["groups", "--world", "4"]), ("plan", ["--help"]), ("generate", ["--help"]), ("gpt_60", ["--data", str(text), "--steps", "1"], "", weak), ("in_situ", ["--steps", "1"]),
+                                        *((name, [], "", weak) for name in ("01_hello_mesh", "02_collectives", "05_dtensor"))],
+}
+for phrase, cases in MISTAKES.items():
+    check(phrase in table, f"docs/errors.md has no exit code for '{phrase}': {sorted(table)}")
+    for case in cases:
+        name, arguments, part, environment = case + ("", None)[len(case) - 2:]
+        if name not in available or (phrase in ("missing file", "unreadable file") and name in ("checkpoint", "07_finetune") and "generate" not in available):
+            continue
+        closed = phrase == "standard output was not written"
+        code, _, lines = run(name, arguments, environment, limits=(lambda: os.close(1)) if closed else None)
+        lines = [line for line in lines if "is not finite: every rank skips it" not in line]
+        check(code == table[phrase] and len(lines) == 1 and (part or phrase) in lines[0], f"{phrase}: {name} {arguments}: exit code {code}, not {table[phrase]}: {lines}")
+if "generate" in available:
+    for arguments, count in [(["--tokens", "1,2"], 6), (["--tokens", "1", "--max-new-tokens", "7"], 7), (["--tokens", "1, 2 3"], 5)]:  # the model has 8 positions
+        code, out, lines = run("generate", ["--load", folder, "--quiet", "--stop", "", *arguments])
+        check(code == 0 and len(out.split(",")) == count, f"generate {arguments}: {code} {out} {lines}")
+    greedy, drawn = (run("generate", [*generated, *more])[1] for more in ([], ["--seed", "3"]))
+    check(greedy != drawn, f"--seed without --temperature draws nothing: {greedy}")
+# Files are not written in place of a closed stream.
+if "04_train_gpt" in available:
+    code, _, lines = run("04_train_gpt", [*short, "--output", "closed"], limits=lambda: (os.close(1), os.close(2)))
+    wrong = [path.name for path in (scratch / "closed").iterdir() if b"validation loss" in path.read_bytes() or b"weft:" in path.read_bytes()]
+    check(code == 1 and not wrong, f"output and error closed: {code}, lines of them in {wrong}")
+    shorter = scratch / "shorter.txt"
+    shorter.write_bytes(text.read_bytes()[:600])  # its validation part has 60 bytes
+    code, out, lines = run("04_train_gpt", ["--data", str(shorter), *short[2:8], *short[10:]])
+    check(code == 0 and not lines, f"a text that is shorter than the default sequence: {code} {lines}")
+    code, out, lines = run("04_train_gpt", [*short, "--model", "mixtral", "--experts", "1"])
+    check(code == 0 and not lines, f"one expert beside the default of --top-k: {code} {lines}")
+if "06_classify" in available:
+    for environment, arguments in [({}, ["--dp", "3"]), ({"WEFT_RANKS": "3"}, [])]:  # a default of 100 images is not for 3 ranks
+        code, out, lines = run("06_classify", ["--data", images, "--steps", "1", *arguments], environment)
+        check("% (micro-batches(1) * dp(3)) != 0" not in str(lines) and "global batch(102) > samples(64)" in str(lines), f"classify {arguments} {environment}: {code} {lines}")
+if "gpt_60" in available:
+    code, out, lines = run("gpt_60", ["--data", str(text), "--steps", "1"], {"WEFT_RANKS": "3"})
+    check(code == 0 and not lines, f"gpt_60 on 3 ranks: {code} {lines}")
 
 # ---- files that are none -------------------------------------------------------------------------------------------------------
 if "04_train_gpt" in available:
@@ -214,7 +308,7 @@ if "04_train_gpt" in available:
         for name in ("04_train_gpt", "06_classify", "plan"):
             if name in available:
                 code, _, lines = run(name, ["--help"], stdout=full)  # the reason is known if all of it fits a buffer
-                check(code == (2 if name == "plan" else 1) and len(lines) == 1 and ("No space left on device" in lines[0] or "standard output was not written" in lines[0]), f"{name} --help, a full disk: {code} {lines}")
+                check(code == 1 and len(lines) == 1 and ("No space left on device" in lines[0] or "standard output was not written" in lines[0]), f"{name} --help, a full disk: {code} {lines}")
         code, _, lines = run("01_hello_mesh", [], stdout=full)
         check(code == 1 and lines == ["weft: standard output was not written: No space left on device"], f"hello_mesh, a full disk: {code} {lines}")
     reading, writing = os.pipe()
@@ -255,7 +349,7 @@ if "04_train_gpt" in available:
                 process.kill()
                 out, err = process.communicate()
             last = [json.loads(line) for line in out.splitlines()][-1:]
-            check(process.returncode == 130 and last and last[0]["event"] == "interrupted" and err == "" and time.monotonic() - begin < 10,
+            check(process.returncode == table["Ctrl-C or SIGTERM"] and last and last[0]["event"] == "interrupted" and err == "" and time.monotonic() - begin < 10,
                   f"{number.name} {name}: {process.returncode} {last} {err}")
 
 shutil.rmtree(scratch)

@@ -96,7 +96,7 @@ config = json.loads((folder / "config.json").read_text())
 check(ids(generate(folder, "--tokens", "97,32,116,111", "--max-new-tokens", COUNT).stdout) == [made[0][:1]], "eos_token_id of generation_config.json")
 check(ids(generate(folder, "--tokens", "97,32,116,111", "--stop", "", "--max-new-tokens", COUNT).stdout) == made[:1], "--stop ''")
 for words, code, said in [
-    (("--tokens", "1", "--max-new-tokens", 99), 1, "prompt 0 of 1 tokens and max_new_tokens(99) are more than the 16 tokens"),
+    (("--tokens", "1", "--max-new-tokens", 99), 2, "prompt 0 of 1 tokens and max_new_tokens(99) are more than the 16 tokens"),
     (("--tokens", "1,a"), 2, "--tokens: 'a' is no token"),
     (("--tokens", "1,256", "--max-new-tokens", 2), 2, "token(256) at place 1 is not in the vocabulary(256)"),
     (("--tokens", ""), 2, "an empty prompt"),

@@ -9,8 +9,9 @@ mv "$scratch/first" "$scratch/prefix"  # a package that remembers where it was i
   fail "more than headers, the library and the CMake package is installed: $(find "$scratch/prefix" -type f | grep -v weft/)"
 if grep -rnI "$WEFT_SOURCE\|$scratch" "$scratch/prefix"; then fail "the installed files name a folder of this machine"; fi
 
-must cmake -S "$WEFT_SOURCE/tests/package/consumer" -B "$scratch/build" -G Ninja -DCMAKE_CXX_COMPILER="$WEFT_CXX" \
-  -DCMAKE_PREFIX_PATH="$scratch/prefix" -DKokkos_DIR="$Kokkos_DIR" -DWEFT_EXPECTED_VERSION="${WEFT_VERSION%.*}"
+# Kokkos by its prefix, as weft: that of a wheel from PyPI has it in lib64.
+must env -u Kokkos_DIR -u Kokkos_ROOT cmake -S "$WEFT_SOURCE/tests/package/consumer" -B "$scratch/build" -G Ninja -DCMAKE_CXX_COMPILER="$WEFT_CXX" \
+  -DCMAKE_PREFIX_PATH="$scratch/prefix;${Kokkos_DIR%/lib*/cmake/Kokkos}" -DWEFT_EXPECTED_VERSION="${WEFT_VERSION%.*}"
 must cmake --build "$scratch/build"
 must "$scratch/build/consumer" | grep "weft $WEFT_VERSION" || fail "the program did not print weft's version"
 must "$scratch/build/consumer_mpi"

@@ -67,6 +67,9 @@ std::string flight_json(const std::vector<FlightRecorder*>& recorders, std::stri
 /// Makes the folder if it is missing, and the file in it with mode 0600 by a rename. True if it is there.
 bool write_flight_file(const std::string& folder, int rank, std::string_view text) noexcept;
 
+/// Throws UsageError if WEFT_FLIGHT_DIR names a folder in which no file could be made.
+void require_flight_folder();
+
 }  // namespace detail
 
 }  // namespace weft::comm

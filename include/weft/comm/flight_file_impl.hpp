@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -20,6 +21,7 @@
 
 #include <weft/comm/flight_file.hpp>
 #include <weft/comm/flight_recorder.hpp>
+#include <weft/core/error.hpp>
 #include <weft/core/hash.hpp>
 #include <weft/core/inline.hpp>
 #include <weft/core/version.hpp>
@@ -31,6 +33,23 @@ namespace detail {
 WEFT_COLD WEFT_INLINE const char* flight_folder() {
   const char* folder = std::getenv(flight_variable);
   return folder != nullptr && *folder != '\0' ? folder : nullptr;
+}
+
+WEFT_COLD WEFT_INLINE void require_flight_folder() {
+  const char* const folder = flight_folder();
+  if (folder == nullptr) return;
+  std::string place = folder;
+  if (::access(folder, F_OK) != 0 && errno == ENOENT) {  // write_flight_file makes it
+    while (place.size() > 1 && place.back() == '/') place.pop_back();
+    const std::size_t slash = place.rfind('/');
+    place = slash == std::string::npos ? "." : place.substr(0, slash + 1);
+  }
+  struct stat found {};
+  const bool there = ::stat(place.c_str(), &found) == 0;
+  if (there && !S_ISDIR(found.st_mode)) errno = ENOTDIR;
+  if (!there || !S_ISDIR(found.st_mode) || ::access(place.c_str(), W_OK | X_OK) != 0)
+    throw_error<UsageError>({"environment variable ", flight_variable, " is '", std::string_view(folder).substr(0, 80),
+                             "', which cannot be a folder for files of this run: ", std::strerror(errno)});
 }
 
 /// Never destroyed: ranks that are left alone may outlive the program's end.

@@ -49,8 +49,12 @@ inline constexpr Names other_names[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORL
 /// that they share, which only ranks of one machine can compare.
 std::string job_from_environment(const std::string& host);
 
-/// The secret of the job, from WEFT_SECRET or the file that WEFT_SECRET_FILE names.
+/// The secret of the job, from WEFT_SECRET or the file that WEFT_SECRET_FILE names. Throws UsageError for a file that cannot be
+/// read.
 std::string secret_from_environment();
+
+/// Throws UsageError for variables of weft's that cannot be, also where no launcher is there that they are for.
+void require_launch_variables();
 
 /// A launcher's variable for the number of started processes, its name, and the requirement for a program that takes part. The
 /// innermost launcher comes first: mpirun's daemons may be srun's tasks.

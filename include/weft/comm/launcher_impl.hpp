@@ -35,12 +35,24 @@ WEFT_COLD WEFT_INLINE std::string job_from_environment(const std::string& host) 
 WEFT_COLD WEFT_INLINE std::string secret_from_environment() {
   if (is_set("WEFT_SECRET")) return std::getenv("WEFT_SECRET");
   if (!is_set("WEFT_SECRET_FILE")) return {};
-  const char* name = std::getenv("WEFT_SECRET_FILE");
-  const weft::detail::InputFile file("WEFT_SECRET_FILE", name, "file of a secret", 4096);
+  const weft::detail::InputFile file("environment variable WEFT_SECRET_FILE", std::getenv("WEFT_SECRET_FILE"), "file of a secret",
+                                     4096);
   std::string secret = file.read();
   while (!secret.empty() && (secret.back() == '\n' || secret.back() == '\r')) secret.pop_back();
-  if (secret.empty()) throw_error<UsageError>({"WEFT_SECRET_FILE: ", name, " holds no secret"});
+  if (secret.empty())
+    throw_error<UsageError>({"environment variable WEFT_SECRET_FILE: '", std::getenv("WEFT_SECRET_FILE"), "' holds no secret"});
   return secret;
+}
+
+WEFT_COLD WEFT_INLINE void require_launch_variables() {
+  constexpr std::size_t least = 16;  // bytes: store::least_secret_bytes
+  for (const char* name : {"WEFT_SECRET", "WEFT_SECRET_FILE"}) {
+    if (!is_set(name)) continue;
+    if (const std::size_t bytes = secret_from_environment().size(); bytes < least)
+      throw_error<UsageError>(
+          {"environment variable ", name, " gives a secret of ", bytes, " bytes: at least ", least, " are needed"});
+    return;  // the second one is not looked at
+  }
 }
 
 }  // namespace weft::runtime::detail

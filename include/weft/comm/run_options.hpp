@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -38,12 +39,18 @@ struct RunOptions {
   const char* rehearse = nullptr;
   const char* ranks_per_node = nullptr;  ///< of a rehearsal; default: --ranks-per-node, else WEFT_RANKS_PER_NODE
   const char* machine = nullptr;         ///< whose time a rehearsal estimates; default: --machine, else WEFT_MACHINE
+  /// An error that the program met before it had ranks, in its command line or its files: `run` reports it in place of f, once
+  /// under any launcher, and returns its exit code.
+  std::exception_ptr refused = nullptr;
 };
 
 /// The options of a program that reads its arguments itself, and refuses what it does not know: takes --rehearse,
 /// --ranks-per-node and --machine, with their values, out of `argv` and counts `argc` down. What is wrong with a value is said by
 /// `run`.
 RunOptions take_run_options(int& argc, char** argv);
+
+/// The options of a program that has no arguments but these: anything else among them is refused.
+RunOptions only_run_options(int argc, char** argv, RunOptions options = {});
 
 /// The whole number that a text is, such as a command line's `--tp 2`. Throws UsageError, which names it, for anything else.
 int whole_number_of(std::string_view name, std::string_view text, int least, int most);

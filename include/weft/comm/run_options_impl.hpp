@@ -18,8 +18,8 @@ WEFT_COLD WEFT_INLINE int whole_number_of(std::string_view name, std::string_vie
   return value;
 }
 
-WEFT_COLD WEFT_INLINE RunOptions take_run_options(int& argc, char** argv) {
-  RunOptions options;
+/// As take_run_options, into `options`.
+WEFT_COLD WEFT_INLINE void take_into(RunOptions& options, int& argc, char** argv) {
   const std::pair<std::string_view, const char * RunOptions::*> names[] = {{"--rehearse", &RunOptions::rehearse},
                                                                            {"--ranks-per-node", &RunOptions::ranks_per_node},
                                                                            {"--machine", &RunOptions::machine}};
@@ -37,6 +37,21 @@ WEFT_COLD WEFT_INLINE RunOptions take_run_options(int& argc, char** argv) {
   argv[argc] = nullptr;
   options.argc = argc;
   options.argv = argv;
+}
+
+WEFT_COLD WEFT_INLINE RunOptions take_run_options(int& argc, char** argv) {
+  RunOptions options;
+  take_into(options, argc, argv);
+  return options;
+}
+
+WEFT_COLD WEFT_INLINE RunOptions only_run_options(int argc, char** argv, RunOptions options) {
+  take_into(options, argc, argv);
+  if (argc < 2) return options;
+  const std::string_view path = argv[0], name = path.substr(path.rfind('/') + 1);
+  options.refused = std::make_exception_ptr(
+      UsageError(weft::detail::joined({name, ": unknown argument '", std::string_view(argv[1]).substr(0, 80),
+                                       "': it takes --rehearse N[:rank], --ranks-per-node N and --machine NAME"})));
   return options;
 }
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -22,7 +23,8 @@
 namespace weft {
 
 struct GenerateOptions {
-  std::size_t max_new_tokens = 64;  ///< of each sequence
+  /// Of each sequence; default: 64, or as many as the model's positions have room for.
+  std::optional<std::size_t> max_new_tokens = std::nullopt;
   Sampling sampling = {};
   std::vector<std::int32_t> stop = {};  ///< a sequence ends with the first of these that is chosen
   /// Is called with each new token and its sequence, on every rank; empty: nothing. It returns whether to go on, the same on all
@@ -32,14 +34,22 @@ struct GenerateOptions {
 
 namespace detail {
 
-/// Throws ShapeError and UsageError for prompts that a model of `most` tokens (0: of any) cannot continue so far.
+/// New tokens where the program does not say how many, at least 1: what a model of `most` tokens (0: of any) has room for.
+inline std::size_t usual_new_tokens(std::span<const std::vector<std::int32_t>> prompts, std::size_t most) {
+  constexpr std::size_t usual = 64;
+  std::size_t longest = 0;
+  for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
+  return most == 0 ? usual : std::max<std::size_t>(1, std::min(usual, most - std::min(most, longest)));
+}
+
+/// Throws UsageError for prompts that a model of `most` tokens (0: of any) cannot continue so far.
 WEFT_COLD inline void require_room(std::span<const std::vector<std::int32_t>> prompts, std::size_t more, std::size_t most) {
   if (prompts.empty()) throw_error<UsageError>({"generate without prompts"});
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     const std::size_t length = prompts[i].size();
     if (length == 0) throw_error<UsageError>({"generate: prompt ", i, " is empty: the first token follows some token"});
     if (most != 0 && (length > most || more > most - length))
-      throw_error<ShapeError>({"generate: prompt ", i, " of ", length, " tokens and max_new_tokens(", more,
+      throw_error<UsageError>({"generate: prompt ", i, " of ", length, " tokens and max_new_tokens(", more,
                                ") are more than the ", most, " tokens that the model was made for (sequence in its config)",
                                length < most ? joined({": at most ", most - length, " new ones"}) : ""});
   }
@@ -49,9 +59,9 @@ WEFT_COLD inline void require_room(std::span<const std::vector<std::int32_t>> pr
 
 /// The new tokens of each prompt, the same on all ranks of one share, which pass the same prompts and options; a stop token is
 /// the last of its sequence. A sequence's tokens do not depend on the prompts beside it (in floating point up to rounding of the
-/// logits). Throws ShapeError before anything is computed if a sequence could be longer than the model was made for, UsageError
-/// for an empty prompt, options that are none, and what Wrapper::decode refuses. Under FSDP and ep all data ranks call it
-/// together, with as many steps: without stop tokens.
+/// logits). Throws UsageError, before anything is computed, if a sequence could be longer than the model was made for, for an
+/// empty prompt, options that are none, and what Wrapper::decode refuses. Under FSDP and ep all data ranks call it together, with
+/// as many steps: without stop tokens.
 template <class Model>
 std::vector<std::vector<std::int32_t>> generate(Model& model, std::span<const std::vector<std::int32_t>> prompts,
                                                 const GenerateOptions& options = {}) {
@@ -59,12 +69,13 @@ std::vector<std::vector<std::int32_t>> generate(Model& model, std::span<const st
   options.sampling.check();
   std::size_t most = 0;
   if constexpr (requires { Type::sequence(model.stages().config()); }) most = Type::sequence(model.stages().config());
-  detail::require_room(prompts, options.max_new_tokens, most);
+  const std::size_t most_new = options.max_new_tokens.value_or(detail::usual_new_tokens(prompts, most));
+  detail::require_room(prompts, most_new, most);
   std::vector<std::vector<std::int32_t>> made(prompts.size()), next(prompts.begin(), prompts.end());
-  if (options.max_new_tokens == 0) return made;
+  if (most_new == 0) return made;
   std::size_t longest = 0;
   for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
-  KeyValueCache cache(prompts.size(), longest + options.max_new_tokens - 1);  // the last token is not looked at
+  KeyValueCache cache(prompts.size(), longest + most_new - 1);  // the last token is not looked at
   const std::size_t vocabulary = model.vocabulary();
   const auto choose = [&](const std::vector<double>& logits) {
     std::vector<std::int32_t> tokens(prompts.size(), -1);
@@ -82,8 +93,8 @@ std::vector<std::vector<std::int32_t>> generate(Model& model, std::span<const st
       if (next[i].empty()) continue;
       made[i].push_back(tokens[i]);
       if (options.each) go_on = options.each(i, tokens[i]) && go_on;
-      const bool ends = made[i].size() == options.max_new_tokens ||
-                        std::find(options.stop.begin(), options.stop.end(), tokens[i]) != options.stop.end();
+      const bool ends =
+          made[i].size() == most_new || std::find(options.stop.begin(), options.stop.end(), tokens[i]) != options.stop.end();
       next[i].clear();
       if (!ends) next[i].push_back(tokens[i]), more = true;
     }

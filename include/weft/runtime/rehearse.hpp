@@ -73,10 +73,17 @@ inline void (*require_machine)(std::string_view machine) = nullptr;
 /// The rank that "N", "N:rank" or "N:rank:early" names, -1 for all that differ; `name` is that of the option, for errors. Throws
 /// UsageError.
 RehearsedRank rehearsed_rank_of(std::string_view name, std::string_view text);
-/// What the program's options (RunOptions::rehearse), its arguments (--rehearse N[:rank]) or WEFT_REHEARSE ask for.
+/// What the program's options (RunOptions::rehearse), its arguments (--rehearse N[:rank]) or WEFT_REHEARSE ask for. Throws
+/// UsageError for that, and for variables of a rehearsal that cannot be, also where nothing is rehearsed.
 std::optional<RehearsedRank> rehearsed_rank(const RunOptions& options);
-/// Ranks of a node, from the program's arguments (--ranks-per-node) or WEFT_RANKS_PER_NODE; 0 if neither says it.
-int ranks_per_node(const RunOptions& options);
+/// The numbers of a rehearsal from the environment: WEFT_REHEARSE_STEPS, _EXPERT_SKEW, _MEMORY and WEFT_RANKS_PER_NODE.
+struct RehearsalVariables {
+  int steps = 0;
+  double expert_skew = 1, memory = 0;  ///< bytes; 0: not said
+  int ranks_per_node = 0;
+};
+/// Throws UsageError for numbers that cannot be.
+RehearsalVariables rehearsal_variables();
 /// The machine for which the step's time is estimated, from the program's arguments (--machine) or WEFT_MACHINE; empty if neither
 /// says it.
 std::string machine_name(const RunOptions& options);

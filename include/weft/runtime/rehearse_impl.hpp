@@ -55,7 +55,22 @@ WEFT_COLD WEFT_INLINE RehearsedRank rehearsed_rank_of(std::string_view name, std
   return rank;
 }
 
+inline constexpr int most_ranks_per_node = 1 << 16;
+
+WEFT_COLD WEFT_INLINE RehearsalVariables rehearsal_variables() {
+  RehearsalVariables all;
+  all.steps = whole_number_from_environment("WEFT_REHEARSE_STEPS", 1, int(Rehearsal::most_steps)).value_or(0);
+  all.expert_skew = number_from_environment("WEFT_REHEARSE_EXPERT_SKEW", 1, 1e6).value_or(1);
+  const char* const room = std::getenv("WEFT_REHEARSE_MEMORY");
+  all.memory = room == nullptr || *room == '\0' ? 0 : bytes_of("environment variable WEFT_REHEARSE_MEMORY", room);
+  all.ranks_per_node = whole_number_from_environment("WEFT_RANKS_PER_NODE", 1, most_ranks_per_node).value_or(0);
+  const char* const machine = std::getenv("WEFT_MACHINE");
+  if (machine != nullptr && *machine != '\0' && require_machine != nullptr) require_machine(machine);
+  return all;
+}
+
 WEFT_COLD WEFT_INLINE std::optional<RehearsedRank> rehearsed_rank(const RunOptions& options) {
+  (void)rehearsal_variables();
   if (const auto given = said_of(options, &RunOptions::rehearse)) {
     if (given->empty()) throw_error<UsageError>({"--rehearse needs a value: N, N:rank or N:rank:early"});
     return rehearsed_rank_of("--rehearse", *given);
@@ -68,13 +83,6 @@ WEFT_COLD WEFT_INLINE std::optional<RehearsedRank> rehearsed_rank(const RunOptio
     return std::nullopt;
   }
   return rehearsed_rank_of("environment variable WEFT_REHEARSE", text);
-}
-
-WEFT_COLD WEFT_INLINE int ranks_per_node(const RunOptions& options) {
-  constexpr int most = 1 << 16;
-  if (const auto given = said_of(options, &RunOptions::ranks_per_node))
-    return whole_number_of("--ranks-per-node", *given, 1, most);
-  return whole_number_from_environment("WEFT_RANKS_PER_NODE", 1, most).value_or(0);
 }
 
 WEFT_COLD WEFT_INLINE std::string machine_name(const RunOptions& options) {
@@ -120,11 +128,12 @@ WEFT_COLD WEFT_INLINE void write_json(const std::string& path, const std::string
 
 WEFT_COLD WEFT_INLINE int rehearse_program(RehearsedRank rank, const RunOptions& options, const std::function<int(World&)>& f) {
   if (launched_after_another()) return 0;
-  rank.ranks_per_node = ranks_per_node(options);
-  rank.steps = whole_number_from_environment("WEFT_REHEARSE_STEPS", 1, int(Rehearsal::most_steps)).value_or(0);
-  rank.expert_skew = number_from_environment("WEFT_REHEARSE_EXPERT_SKEW", 1, 1e6).value_or(1);
-  const char* const room = std::getenv("WEFT_REHEARSE_MEMORY");
-  const double memory = room == nullptr || *room == '\0' ? 0 : bytes_of("environment variable WEFT_REHEARSE_MEMORY", room);
+  const RehearsalVariables variables = rehearsal_variables();
+  const auto nodes = said_of(options, &RunOptions::ranks_per_node);
+  rank.ranks_per_node = nodes ? whole_number_of("--ranks-per-node", *nodes, 1, most_ranks_per_node) : variables.ranks_per_node;
+  rank.steps = variables.steps;
+  rank.expert_skew = variables.expert_skew;
+  const double memory = variables.memory;
   rank.threads = options.threads_per_rank > 0 ? std::min(options.threads_per_rank, most_threads) : 1;
   const bool all = rank.rank < 0;
   const std::string machine = machine_name(options);

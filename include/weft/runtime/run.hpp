@@ -6,28 +6,24 @@
 //     return weft::run<comm::Threads, comm::Mpi>(argc, argv, [](World& world) { ... });
 //   }
 
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <new>
-#include <string>
 #include <type_traits>
 #include <utility>
 
 #include <weft/comm/agree.hpp>
-#include <weft/comm/errors.hpp>
 #include <weft/comm/flight_file.hpp>
 #include <weft/comm/launcher.hpp>
 #include <weft/comm/run_options.hpp>
 #include <weft/comm/threads.hpp>
 #include <weft/mesh/world.hpp>
+#include <weft/runtime/ending.hpp>
 #include <weft/runtime/guard.hpp>
 #include <weft/runtime/rehearse.hpp>
 #include <weft/runtime/signals.hpp>
@@ -38,56 +34,21 @@ namespace runtime {
 
 namespace detail {
 
-/// An error's text as one line, and its exit code.
-struct Report {
-  std::string text = "weft: unknown error";
-  int code = 1;
-
-  explicit Report(const std::exception_ptr& error) {
-    try {
-      std::rethrow_exception(error);
-    } catch (const CommunicationError& caught) {
-      text = caught.what() + comm::flight_hint();
-      if (caught.exit_code() != 0) code = caught.exit_code();
-    } catch (const Error& caught) {
-      text = caught.what();
-      if (caught.exit_code() != 0) code = caught.exit_code();
-    } catch (const std::bad_alloc&) {
-      text =
-          "weft: out of memory: the host has no room for what was asked of it; a smaller batch, sequence or model, or fewer "
-          "ranks on this machine";
-    } catch (const std::exception& caught) {
-      text = caught.what();
-    } catch (...) {}
-    for (char& c : text)  // names of files and options may hold anything
-      if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
-  }
-  void print() const {
-    std::fprintf(stderr, "%s\n", text.c_str());
-    std::fflush(stderr);
-  }
-};
-
-// The exit code of a program that has ended, or 1 if standard output did not take what it wrote.
-WEFT_COLD inline int written(int code, bool lost_before) {
-  errno = 0;
-  const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
-  if (code != 0 || !lost || lost_before) return code;
-  std::fprintf(stderr, "weft: standard output was not written: %s\n", errno != 0 ? std::strerror(errno) : "some of it is lost");
-  return 1;
-}
-
 template <comm::Backend B, class F>
 int run_on(RunOptions options, F& f) {
   const bool lost_before = std::ferror(stdout) != 0;
   const SignalGuard signals(options.signals);  // before ranks meet
+  load_unwinder();
   typename B::Session session(options.argc, options.argv);
   int code = 0;
+  if (options.refused) options.ranks = session.started() > 0 ? 0 : 1;
   comm::RunResult ending;
   {
     std::mutex mutex;
     try {
       options = resolve(options, session.started(), session.here());
+      require_launch_variables();
+      comm::detail::require_flight_folder();
       comm::detail::stop_state.patience_ms.store(options.stop_s > 0 ? std::int64_t(std::ceil(options.stop_s * 1000)) : 0);
       const int local_ranks = B::Session::owns_ranks ? options.ranks : 1;
       const int threads = std::max(local_ranks * options.threads_per_rank, 1);
@@ -101,6 +62,7 @@ int run_on(RunOptions options, F& f) {
             DefaultDevice device(instance.exec);
             World world(Communicator(std::move(group), order_on(device.exec())), device);
             if constexpr (!B::Session::owns_ranks) agree(world.communicator(), weft::detail::of_this_build());
+            if (options.refused) std::rethrow_exception(options.refused);
             if constexpr (std::is_void_v<std::invoke_result_t<F&, World&>>) {
               f(world);
             } else {
@@ -138,7 +100,8 @@ WEFT_COLD int rehearse_on(const RehearsedRank& rank, const RunOptions& options, 
 template <comm::Backend First, comm::Backend... Others, class F>
 int choose(const RunOptions& options, F& f) {
   int code = 0;
-  if (const auto rehearsed = rehearsed_rank(options)) return rehearse_on(*rehearsed, options, f);
+  if (!options.refused)
+    if (const auto rehearsed = rehearsed_rank(options)) return rehearse_on(*rehearsed, options, f);
   // A backend whose launcher started this program goes first; without one, the first of the list.
   const bool chosen = ((Others::detected() && (code = run_on<Others>(options, f), true)) || ...);
   if (chosen) return code;
@@ -175,14 +138,13 @@ constexpr bool runs_on_ranks() {
 /// installed before stay (RunOptions::signals).
 template <comm::Backend... Backends, class F>
 int run(const RunOptions& options, F&& f) {
+  open_standard_streams();
   try {
     if constexpr (!detail::runs_on_ranks<F>()) return 1;
     else if constexpr (sizeof...(Backends) == 0) return detail::choose<comm::Threads>(options, f);
     else return detail::choose<Backends...>(options, f);
   } catch (...) {
-    const detail::Report report(std::current_exception());
-    report.print();
-    return report.code;
+    return report(std::current_exception());
   }
 }
 
@@ -193,6 +155,7 @@ int run(int argc, char** argv, F&& f) {
 
 }  // namespace runtime
 
+using runtime::only_run_options;
 using runtime::run;
 using runtime::RunOptions;
 using runtime::Signals;

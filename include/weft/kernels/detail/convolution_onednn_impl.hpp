@@ -42,6 +42,10 @@ struct OneDnnConvolutions::Convolution {
     return shape == s && pass == p && type == t && w_type == wt && with_bias == b && threads == n;
   }
   void check(dnnl_status_t status) const {
+    if (status == dnnl_out_of_memory)
+      throw_error<MemoryError>({"out of memory: the host has no room for a convolution of oneDNN, ", shape.samples,
+                                " samples, channels ", shape.in, " to ", shape.out,
+                                ": fewer ranks on this machine, a smaller model or micro-batch, or a higher limit (ulimit -v)"});
     if (status != dnnl_success)
       throw_error<Error>({"conv2d: oneDNN failed with status ", int(status), " for ", shape.samples, " samples, channels ",
                           shape.in, " to ", shape.out, ", image ", shape.height, " x ", shape.width});
@@ -57,6 +61,7 @@ struct OneDnnConvolutions::Convolution {
 };
 
 WEFT_INLINE OneDnnConvolutions::OneDnnConvolutions() {
+  const OneDnnRoom room;
   if (dnnl_engine_create(&engine_, dnnl_cpu, 0) != dnnl_success ||
       dnnl_stream_create(&stream_, engine_, dnnl_stream_default_flags) != dnnl_success)
     throw_error<Error>({"conv2d: oneDNN has no engine for this processor"});
@@ -146,6 +151,7 @@ WEFT_INLINE void OneDnnConvolutions::Convolution::take_layouts_of_backward(dnnl_
 
 WEFT_INLINE void OneDnnConvolutions::Convolution::make(dnnl_engine_t engine) {
   constexpr auto dim = OneDnnMatrix::dim;
+  const OneDnnRoom room;
   const ConvolutionShape& s = shape;
   const dnnl_dims_t images = {dim(s.samples), dim(s.in), dim(s.height), dim(s.width)},
                     results = {dim(s.samples), dim(s.out), dim(s.out_height()), dim(s.out_width())}, channels = {dim(s.out)},
@@ -179,6 +185,7 @@ WEFT_INLINE void OneDnnConvolutions::Convolution::make(dnnl_engine_t engine) {
   if (made.own == nullptr && describe(engine, made.own, made.hint, pass, any_x, any_w, any_y) != dnnl_success) return;
   const bool input = pass == ConvolutionPass::input, weight = pass == ConvolutionPass::weight;
   (input ? x : weight ? w : y).written = true;
+  room.require(bytes_beside(made.own));
   check(dnnl_primitive_create(&primitive, made.own));
   connect(engine, x, dnnl_primitive_desc_query_md(made.own, input ? dnnl_query_diff_src_md : dnnl_query_src_md, 0));
   connect(engine, w, dnnl_primitive_desc_query_md(made.own, weight ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0));

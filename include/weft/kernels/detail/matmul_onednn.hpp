@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <type_traits>
 #include <vector>
@@ -20,6 +21,7 @@
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/loops.hpp>
 #include <weft/kernels/detail/matmul_loops.hpp>
+#include <weft/kernels/detail/onednn_room.hpp>
 
 namespace weft::kernels::detail {
 
@@ -72,6 +74,13 @@ class OneDnnMatrix {
   dnnl_memory_desc_t description_ = {};
 };
 
+/// Bytes that a primitive takes beside its operands: oneDNN's scratch memory.
+inline std::size_t bytes_beside(const_dnnl_primitive_desc_t of) {
+  std::int64_t bytes = 0;
+  const bool known = dnnl_primitive_desc_query(of, dnnl_query_memory_consumption_s64, 0, &bytes) == dnnl_success;
+  return known && bytes > 0 ? std::size_t(bytes) : 0;
+}
+
 /// The primitives of one thread of a device: oneDNN keeps their scratch memory for the thread that makes them. No templates:
 /// compiled once for all types.
 class OneDnn {
@@ -80,6 +89,7 @@ class OneDnn {
   static constexpr Type bf16 = dnnl_bf16, f32 = dnnl_f32;
 
   OneDnn() {
+    const OneDnnRoom room;
     check(dnnl_engine_create(&engine_, dnnl_cpu, 0), {});
     check(dnnl_stream_create(&stream_, engine_, dnnl_stream_default_flags), {});
   }
@@ -136,6 +146,9 @@ class OneDnn {
   static constexpr std::size_t buckets = 64, most_in_bucket = 32;
 
   static void check(dnnl_status_t status, const MatmulShape& s) {
+    if (status == dnnl_out_of_memory)
+      throw_error<MemoryError>({"out of memory: the host has no room for a product of oneDNN, m ", s.m, ", n ", s.n, ", k ", s.k,
+                                ": fewer ranks on this machine, a smaller model or micro-batch, or a higher limit (ulimit -v)"});
     if (status != dnnl_success)
       throw_error<Error>({"matmul: oneDNN failed with status ", int(status), " for m ", s.m, ", n ", s.n, ", k ", s.k});
   }
@@ -145,6 +158,7 @@ class OneDnn {
   WEFT_COLD void make(Product& product) const {
     const Key& key = product.key;
     const MatmulShape& s = key.shape;
+    const OneDnnRoom room;
     Making making;
     check(making.a.describe(s.m, s.k, key.type, s.transpose_a ? 1 : s.lda, s.transpose_a ? s.lda : 1), s);
     check(making.b.describe(s.k, s.n, key.type, s.transpose_b ? 1 : s.ldb, s.transpose_b ? s.ldb : 1), s);
@@ -170,6 +184,7 @@ class OneDnn {
     check(dnnl_matmul_desc_init(&operation, making.a.get(), making.b.get(), bias, making.c.get()), s);
     check(dnnl_primitive_desc_create(&making.description, &operation, making.attributes, engine_, nullptr), s);
 #endif
+    room.require(bytes_beside(making.description));
     check(dnnl_primitive_create(&product.primitive, making.description), s);
     check(dnnl_memory_create(&product.a, making.a.get(), engine_, DNNL_MEMORY_NONE), s);
     check(dnnl_memory_create(&product.b, making.b.get(), engine_, DNNL_MEMORY_NONE), s);

@@ -20,8 +20,26 @@ WEFT_INLINE void OneDnn::run(const MatmulShape& s, Type type, Type c_type, const
   check(dnnl_primitive_execute(product.primitive, stream_, bias != nullptr ? 4 : 3, arguments), s);
 }
 
+/// Lets oneDNN make the kernels of sgemm, which it does in the first calls of a process.
+WEFT_COLD WEFT_INLINE bool make_sgemm() {
+  const OneDnnRoom room;
+  constexpr dnnl_dim_t n = 32;
+  const std::vector<float> ones(n * n, 1.f);
+  std::vector<float> sum(n * n);
+  bool made = true;
+  for (const dnnl_dim_t columns : {dnnl_dim_t(1), n})
+    for (const char a : {'N', 'T'})
+      for (const char b : {'N', 'T'})
+        for (const float beta : {0.f, 1.f})
+          made =
+              dnnl_sgemm(a, b, n, columns, n, 1.f, ones.data(), n, ones.data(), n, beta, sum.data(), n) == dnnl_success && made;
+  if (!made) throw_error<MemoryError>({"out of memory: the host has no room for oneDNN's first product"});
+  return true;
+}
+
 WEFT_INLINE void OneDnn::run_sgemm(const MatmulShape& s, const float* a, const float* b, float* c) {
   constexpr auto dim = OneDnnMatrix::dim;
+  [[maybe_unused]] static const bool made = make_sgemm();
   check(dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', dim(s.m), dim(s.n), dim(s.k), 1.f, a, dim(s.lda), b,
                    dim(s.ldb), s.accumulate ? 1.f : 0.f, c, dim(s.ldc)),
         s);

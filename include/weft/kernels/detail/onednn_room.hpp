@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Room in memory for the objects that oneDNN makes. It does not check whether it got memory for the code of a kernel (2.6 and 3.x
+// write to a null pointer), so weft looks for the room first: the end of memory is then a MemoryError.
+//
+//   const OneDnnRoom room;                                     // one thread of the process at a time, until its end
+//   room.require(scratch_bytes);                               // more, once it is known
+//   dnnl_primitive_create(&primitive, description);
+
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <mutex>
+
+#include <weft/core/error.hpp>
+
+namespace weft::kernels::detail {
+
+class OneDnnRoom {
+ public:
+  /// The first product of a process took 6 MB of address space, a primitive at most 2 MB (oneDNN 2.6, AVX-512).
+  static constexpr std::size_t bytes_of_kernels = std::size_t(32) << 20;
+
+  /// Throws MemoryError if there is no room for kernels.
+  OneDnnRoom() : lock_(mutex_) { require(0); }
+
+  /// Throws MemoryError if there is no room for kernels and `more` bytes. Nothing is kept: oneDNN takes them itself.
+  WEFT_COLD void require(std::size_t more) const {
+    const std::size_t bytes = bytes_of_kernels + more;
+    void* const room =
+        bytes < more ? MAP_FAILED : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED)
+      throw_error<MemoryError>(
+          {"out of memory: the host has no room for ", bytes,
+           " more bytes, which oneDNN needs for kernels: fewer ranks or threads on this machine, a smaller model or "
+           "micro-batch, or a higher limit (ulimit -v)"});
+    ::munmap(room, bytes);
+  }
+
+ private:
+  static inline std::mutex mutex_;
+  const std::lock_guard<std::mutex> lock_;
+};
+
+}  // namespace weft::kernels::detail

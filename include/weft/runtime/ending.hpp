@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The end of a program: an error as one line with its exit code, lines that standard output did not take, streams that were
+// closed before the program began. `run` ends programs with ranks in this way, `run_alone` programs without ranks.
+//
+//   int main(int argc, char** argv) {
+//     return weft::runtime::run_alone([&] { return list(argv[1]); });
+//   }
+
+#include <fcntl.h>
+#if __has_include(<execinfo.h>)
+#include <execinfo.h>
+#endif
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+#include <type_traits>
+
+#include <weft/comm/errors.hpp>
+#include <weft/comm/flight_file.hpp>
+#include <weft/core/error.hpp>
+
+namespace weft::runtime {
+
+namespace detail {
+
+/// An error's text as one line, and its exit code.
+struct Report {
+  std::string text = "weft: unknown error";
+  int code = 1;
+
+  explicit Report(const std::exception_ptr& error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const CommunicationError& caught) {
+      text = caught.what() + comm::flight_hint();
+      if (caught.exit_code() != 0) code = caught.exit_code();
+    } catch (const Error& caught) {
+      text = caught.what();
+      if (caught.exit_code() != 0) code = caught.exit_code();
+    } catch (const std::bad_alloc&) {
+      text =
+          "weft: out of memory: the host has no room for what was asked of it; a smaller batch, sequence or model, or fewer "
+          "ranks on this machine";
+    } catch (const std::exception& caught) {
+      text = caught.what();
+    } catch (...) {}
+    for (char& c : text)  // names of files and options may hold anything
+      if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
+  }
+  void print() const {
+    std::fprintf(stderr, "%s\n", text.c_str());
+    std::fflush(stderr);
+  }
+};
+
+/// Loads the library with which the C library unwinds its own frames, while there is memory: at the end of memory it would end
+/// the process in place of an exception.
+WEFT_COLD inline void load_unwinder() {
+#if __has_include(<execinfo.h>)
+  void* frame = nullptr;
+  (void)::backtrace(&frame, 1);
+#endif
+}
+
+}  // namespace detail
+
+/// Opens standard input, output and error where the program was started with one of them closed (`>&-`): the next file that it
+/// opens would be taken for the stream. Writes to such a stream fail, as they did. `run` does this; a program that opens files
+/// before it calls `run` does so first.
+WEFT_COLD inline void open_standard_streams() {
+  for (int stream = 0; stream <= 2; ++stream)
+    if (::fcntl(stream, F_GETFD) == -1 && errno == EBADF) (void)::open("/dev/null", O_RDONLY);  // takes the lowest free number
+}
+
+/// The exit code of a program that has ended, or `otherwise` if standard output did not take its lines. `lost_before`: the
+/// program began with a standard output that had failed.
+WEFT_COLD inline int written(int code = 0, bool lost_before = false, int otherwise = 1) {
+  errno = 0;
+  const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+  if (!lost || lost_before || (code != 0 && otherwise == 1)) return code;
+  std::fprintf(stderr, "weft: standard output was not written: %s\n", errno != 0 ? std::strerror(errno) : "some of it is lost");
+  return otherwise;
+}
+
+/// Prints an error on one line, as `run` does, and returns its exit code, `otherwise` for one that has none of its own.
+WEFT_COLD inline int report(const std::exception_ptr& error, int otherwise = 1) {
+  const detail::Report report(error);
+  report.print();
+  return report.code == 1 ? otherwise : report.code;
+}
+
+/// Runs f() as a program without ranks and returns its exit code: the number that f returns (0 if it returns nothing), or the
+/// code of its error. `otherwise`: of errors that have no code of their own, and of lost output.
+template <class F>
+int run_alone(F&& f, int otherwise = 1) {
+  open_standard_streams();
+  const bool lost_before = std::ferror(stdout) != 0;
+  try {
+    int code = 0;
+    if constexpr (std::is_void_v<decltype(f())>) f();
+    else code = f();
+    return written(code, lost_before, otherwise);
+  } catch (...) {
+    return report(std::current_exception(), otherwise);
+  }
+}
+
+}  // namespace weft::runtime
