@@ -24,12 +24,9 @@ int main(int argc, char** argv) {
     const models::GptConfig config{.vocabulary = 256, .layers = 4, .width = 64, .heads = 4, .sequence = 64};
     FullyShardedDataParallel<TensorParallel<PipelineParallel<models::Gpt>>> model(mesh, config, {.shard = {.stage = 1}});
 
-    const std::size_t steps = number("--steps"), unit = 2 * mesh.size(dp{});  // a micro-batch of 2 on every rank of dp
+    const std::size_t steps = number("--steps"), unit = 2 * mesh.size(dp{}), all = (31 + unit) / unit * unit;  // 32 or more
     const data::Batches batches(mesh, options["--data"],
-                                {.sequence = config.sequence,
-                                 .global_batch = (32 + unit - 1) / unit * unit,
-                                 .micro_batch = 2,
-                                 .validation_sequences = 64});
+                                {.sequence = config.sequence, .global_batch = all, .micro_batch = 2, .validation_sequences = 64});
     optim::AdamW optimizer(model, {.weight_decay = 0.1, .clip = 1.0});
     const optim::WarmupCosine rate{.peak = 3e-3, .minimum = 3e-4, .warmup = steps / 10, .steps = steps};
     const auto validate = [&] {

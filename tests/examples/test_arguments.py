@@ -274,6 +274,17 @@ if "gpt_60" in available:
     code, out, lines = run("gpt_60", ["--data", str(text), "--steps", "1"], {"WEFT_RANKS": "3"})
     check(code == 0 and not lines, f"gpt_60 on 3 ranks: {code} {lines}")
 
+# ---- the end of memory, wherever it comes: an error of weft's ----------------------------------------------------------------------
+ended = {}
+for name, arguments, limits_mb in [("04_train_gpt", [*base, "--quiet", "--width", "64"], range(100, 400, 12)), ("06_classify", ["--data", images, "--batch", "32", "--steps", "1"], range(100, 400, 12)),
+                                   ("generate", generated, range(72, 240, 12))]:
+    for megabytes in limits_mb if name in available else []:
+        code, out, lines = run(name, arguments, limits=lambda: resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20)))
+        check(code == 127 or (code in (0, 1, 2) and len(lines) == (code != 0) and "".join(lines).startswith("weft: "[:6 * len(lines)])), f"{name} with ulimit -v of {megabytes} MB: {code} {lines}")
+        ended[name, code] = ended.get((name, code), 0) + 1
+check(all(any(of == name and code == 1 for of, code in ended) for name in ("04_train_gpt", "06_classify") if name in available), f"memory ended in no run: {ended}")
+print("ulimit -v:", ended)
+
 # ---- files that are none -------------------------------------------------------------------------------------------------------
 if "04_train_gpt" in available:
     for arguments, part in [

@@ -68,7 +68,8 @@ TEST_CASE("what a cache or a model has no room for is refused, and the cache is 
   SingleDevice<Model> sees_all(device, encoder);
   KeyValueCache empty(1, 4);
   CHECK_THROWS_AS(sees_all.decode(empty, Sequences{{1}}), UsageError);
-  CHECK(generate(model, Sequences{{1, 2, 3}, {1}})[1].size() == 3);  // the model has room for 6 tokens: a default of 64 is for others
+  CHECK(generate(model, Sequences{{1, 2, 3}, {1}})[1].size() ==
+        3);  // the model has room for 6 tokens: a default of 64 is for others
   CHECK(message<UsageError>([&] {
           generate(model, Sequences{{1, 2, 3}}, {.max_new_tokens = 4});
         }) ==

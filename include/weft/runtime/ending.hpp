@@ -8,8 +8,12 @@
 //   }
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #if __has_include(<execinfo.h>)
 #include <execinfo.h>
+#endif
+#ifdef __GLIBC__
+#include <malloc.h>
 #endif
 
 #include <cerrno>
@@ -18,6 +22,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 #include <type_traits>
 
 #include <weft/comm/errors.hpp>
@@ -46,6 +51,13 @@ struct Report {
       text =
           "weft: out of memory: the host has no room for what was asked of it; a smaller batch, sequence or model, or fewer "
           "ranks on this machine";
+    } catch (const std::system_error& caught) {
+      const bool limit =
+          caught.code() == std::errc::resource_unavailable_try_again || caught.code() == std::errc::not_enough_memory;
+      text = caught.what();
+      if (limit)
+        text = weft::detail::joined(
+            {"weft: the system has no thread or memory left for this process (ulimit -u, ulimit -v): ", text});
     } catch (const std::exception& caught) {
       text = caught.what();
     } catch (...) {}
@@ -58,12 +70,22 @@ struct Report {
   }
 };
 
-/// Loads the library with which the C library unwinds its own frames, while there is memory: at the end of memory it would end
-/// the process in place of an exception.
-WEFT_COLD inline void load_unwinder() {
+/// Whether the process has a limit of its address space (`ulimit -v`).
+inline bool address_space_is_limited() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
+/// For the end of memory, while there is some. Loads the library with which the C library unwinds its own frames: without it an
+/// exception would end the process. Under a limit of the address space threads share one heap: glibc reserves 64 MB of it for
+/// each thread's own.
+WEFT_COLD inline void prepare_for_end_of_memory() {
 #if __has_include(<execinfo.h>)
   void* frame = nullptr;
   (void)::backtrace(&frame, 1);
+#endif
+#ifdef __GLIBC__
+  if (address_space_is_limited()) (void)::mallopt(M_ARENA_MAX, 1);
 #endif
 }
 

@@ -36,9 +36,9 @@ namespace detail {
 
 template <comm::Backend B, class F>
 int run_on(RunOptions options, F& f) {
+  prepare_for_end_of_memory();
   const bool lost_before = std::ferror(stdout) != 0;
   const SignalGuard signals(options.signals);  // before ranks meet
-  load_unwinder();
   typename B::Session session(options.argc, options.argv);
   int code = 0;
   if (options.refused) options.ranks = session.started() > 0 ? 0 : 1;
@@ -52,7 +52,7 @@ int run_on(RunOptions options, F& f) {
       comm::detail::stop_state.patience_ms.store(options.stop_s > 0 ? std::int64_t(std::ceil(options.stop_s * 1000)) : 0);
       const int local_ranks = B::Session::owns_ranks ? options.ranks : 1;
       const int threads = std::max(local_ranks * options.threads_per_rank, 1);
-      if (threads > cores())
+      if (threads > cores() || address_space_is_limited())
         require_threads(threads + (local_ranks > 1 ? local_ranks : 0), local_ranks, options.threads_per_rank);
       const KokkosGuard kokkos(std::min(threads, most_threads));
       ending =

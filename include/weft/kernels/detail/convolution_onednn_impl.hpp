@@ -5,6 +5,7 @@
 
 #include <weft/core/inline.hpp>
 #include <weft/kernels/detail/convolution_onednn.hpp>
+#include <weft/kernels/detail/onednn_room.hpp>
 
 namespace weft::kernels::detail {
 

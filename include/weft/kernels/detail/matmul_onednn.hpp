@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <type_traits>
 #include <vector>
@@ -21,7 +20,6 @@
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/loops.hpp>
 #include <weft/kernels/detail/matmul_loops.hpp>
-#include <weft/kernels/detail/onednn_room.hpp>
 
 namespace weft::kernels::detail {
 
@@ -75,11 +73,7 @@ class OneDnnMatrix {
 };
 
 /// Bytes that a primitive takes beside its operands: oneDNN's scratch memory.
-inline std::size_t bytes_beside(const_dnnl_primitive_desc_t of) {
-  std::int64_t bytes = 0;
-  const bool known = dnnl_primitive_desc_query(of, dnnl_query_memory_consumption_s64, 0, &bytes) == dnnl_success;
-  return known && bytes > 0 ? std::size_t(bytes) : 0;
-}
+std::size_t bytes_beside(const_dnnl_primitive_desc_t of);
 
 /// The primitives of one thread of a device: oneDNN keeps their scratch memory for the thread that makes them. No templates:
 /// compiled once for all types.
@@ -88,11 +82,7 @@ class OneDnn {
   using Type = dnnl_data_type_t;
   static constexpr Type bf16 = dnnl_bf16, f32 = dnnl_f32;
 
-  OneDnn() {
-    const OneDnnRoom room;
-    check(dnnl_engine_create(&engine_, dnnl_cpu, 0), {});
-    check(dnnl_stream_create(&stream_, engine_, dnnl_stream_default_flags), {});
-  }
+  OneDnn();
   OneDnn(const OneDnn&) = delete;
   OneDnn& operator=(const OneDnn&) = delete;
   ~OneDnn() {
@@ -145,52 +135,11 @@ class OneDnn {
   };
   static constexpr std::size_t buckets = 64, most_in_bucket = 32;
 
-  static void check(dnnl_status_t status, const MatmulShape& s) {
-    if (status == dnnl_out_of_memory)
-      throw_error<MemoryError>({"out of memory: the host has no room for a product of oneDNN, m ", s.m, ", n ", s.n, ", k ", s.k,
-                                ": fewer ranks on this machine, a smaller model or micro-batch, or a higher limit (ulimit -v)"});
-    if (status != dnnl_success)
-      throw_error<Error>({"matmul: oneDNN failed with status ", int(status), " for m ", s.m, ", n ", s.n, ", k ", s.k});
-  }
+  static void check(dnnl_status_t status, const MatmulShape& s);
 
   Product& find(const Key& key);
 
-  WEFT_COLD void make(Product& product) const {
-    const Key& key = product.key;
-    const MatmulShape& s = key.shape;
-    const OneDnnRoom room;
-    Making making;
-    check(making.a.describe(s.m, s.k, key.type, s.transpose_a ? 1 : s.lda, s.transpose_a ? s.lda : 1), s);
-    check(making.b.describe(s.k, s.n, key.type, s.transpose_b ? 1 : s.ldb, s.transpose_b ? s.ldb : 1), s);
-    check(making.c.describe(s.m, s.n, key.c_type, s.ldc, 1), s);
-    if (key.bias) check(making.bias.describe(1, s.n, key.type, s.n, 1), s);
-    check(dnnl_primitive_attr_create(&making.attributes), s);
-    if (s.accumulate) {
-      check(dnnl_post_ops_create(&making.operations), s);
-#if DNNL_VERSION_MAJOR >= 3
-      check(dnnl_post_ops_append_sum(making.operations, 1.f, 0, dnnl_data_type_undef), s);
-#else
-      check(dnnl_post_ops_append_sum(making.operations, 1.f), s);
-#endif
-      check(dnnl_primitive_attr_set_post_ops(making.attributes, making.operations), s);
-    }
-    const auto bias = key.bias ? making.bias.get() : nullptr;
-#if DNNL_VERSION_MAJOR >= 3
-    check(dnnl_matmul_primitive_desc_create(&making.description, engine_, making.a.get(), making.b.get(), bias, making.c.get(),
-                                            making.attributes),
-          s);
-#else
-    dnnl_matmul_desc_t operation;
-    check(dnnl_matmul_desc_init(&operation, making.a.get(), making.b.get(), bias, making.c.get()), s);
-    check(dnnl_primitive_desc_create(&making.description, &operation, making.attributes, engine_, nullptr), s);
-#endif
-    room.require(bytes_beside(making.description));
-    check(dnnl_primitive_create(&product.primitive, making.description), s);
-    check(dnnl_memory_create(&product.a, making.a.get(), engine_, DNNL_MEMORY_NONE), s);
-    check(dnnl_memory_create(&product.b, making.b.get(), engine_, DNNL_MEMORY_NONE), s);
-    check(dnnl_memory_create(&product.c, making.c.get(), engine_, DNNL_MEMORY_NONE), s);
-    if (key.bias) check(dnnl_memory_create(&product.bias, bias, engine_, DNNL_MEMORY_NONE), s);
-  }
+  void make(Product& product) const;
 
   dnnl_engine_t engine_ = nullptr;
   dnnl_stream_t stream_ = nullptr;

@@ -18,8 +18,9 @@ namespace weft::kernels::detail {
 
 class OneDnnRoom {
  public:
-  /// The first product of a process took 6 MB of address space, a primitive at most 2 MB (oneDNN 2.6, AVX-512).
-  static constexpr std::size_t bytes_of_kernels = std::size_t(32) << 20;
+  /// The first product of a process took 6 MB of address space, a primitive at most 2 MB (oneDNN 2.6, AVX-512); the rest is for
+  /// what other threads allocate meanwhile.
+  static constexpr std::size_t bytes_of_kernels = std::size_t(24) << 20;
 
   /// Throws MemoryError if there is no room for kernels.
   OneDnnRoom() : lock_(mutex_) { require(0); }
