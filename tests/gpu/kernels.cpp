@@ -13,6 +13,7 @@
 
 #include <weft/kernels/activation.hpp>
 #include <weft/kernels/attention.hpp>
+#include <weft/kernels/attention_mask_gradient.hpp>
 #include <weft/kernels/cross_entropy.hpp>
 #include <weft/kernels/cudnn/use.hpp>
 #include <weft/kernels/elementwise.hpp>
@@ -120,11 +121,11 @@ void compare(const std::string& what, F&& body, double factor = 1) {
   failures += !good;
 }
 
-/// Masks beside causal and full: a window, packed documents and keys that are padding.
+/// Masks beside causal and full: a window, packed documents, keys that are padding, and a bias of heads and keys.
 struct Masked {
   const char* name = "";
   AttentionMask mask = {};
-  bool documents = false, padding = false;
+  bool documents = false, padding = false, bias = false;
 };
 
 template <class T>
@@ -136,6 +137,7 @@ void attention(const std::string& how, std::size_t kv_heads, const Masked& maske
   for (std::size_t i = 0; i < sequences * length; ++i) documents.push_back(std::int32_t((i + 11) / 37));
   std::vector<std::uint8_t> visible;
   for (std::size_t i = 0; i < sequences * length; ++i) visible.push_back(i % length < 90 && i % 7 != 3);
+  const auto added = normal<accumulate_t<T>>(heads * length, 3);
   compare<T>("attention " + how + ", " + std::to_string(kv_heads) + " key-value heads" + masked.name, [&](auto& a) {
     const T* x = a.in(values);
     const T* g = a.in(gradient);
@@ -150,9 +152,13 @@ void attention(const std::string& how, std::size_t kv_heads, const Masked& maske
     kernels::MaskArrays<accumulate_t<T>> arrays;
     if (masked.documents) arrays.documents = a.in(documents);
     if (masked.padding) arrays.visible = a.in(visible), arrays.sequence_step = length;
+    if (masked.bias) arrays.added = a.in(added), arrays.head_step = length;
     kernels::attention_forward<T>(a.device(), extents, operands(x), {out, width}, lse, masked.mask, arrays);
     kernels::attention_backward<T>(a.device(), extents, operands(x), {out, width}, {g, width}, lse, operands(d), masked.mask,
                                    arrays);
+    if (masked.bias)
+      kernels::attention_mask_gradient<T>(a.device(), extents, operands(x), {out, width}, {g, width}, lse,
+                                          a.template out<accumulate_t<T>>(heads * length), masked.mask, arrays);
   });
 }
 template <class T>
@@ -165,6 +171,7 @@ void masked_attention(const std::string& how) {
   attention<T>(how, 2, Masked{", a window both ways", {.causal = false, .window = 19}});
   attention<T>(how, 2, Masked{", causal, documents", {}, true});
   attention<T>(how, 2, Masked{", documents and padding", {.causal = false}, true, true});
+  attention<T>(how, 2, Masked{", causal, a bias", {}, false, false, true});
 }
 
 /// The bits of results `first` and `second` of a body on the GPU are the same.

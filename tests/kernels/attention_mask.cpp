@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention under every mask against the textbook's formulas over an explicit matrix of what each query sees: by tiles and by
-// rows, forward and backward, and gradients by finite differences. A mask that hides no more than causal gives causal's bits.
+// rows, forward and backward, and gradients by finite differences, those of numbers added to the scores too. A mask that hides no
+// more than causal gives causal's bits.
 #include <weft/kernels/attention.hpp>
+#include <weft/kernels/attention_mask_gradient.hpp>
 
 #include <tests/kernels/support.hpp>
 
@@ -17,11 +19,12 @@ struct Case {
   std::vector<std::int32_t> documents = {};
   std::vector<std::uint8_t> visible = {};
   std::vector<accumulate_t<T>> added = {};
-  std::size_t sequence_step = 0, head_step = 0, query_step = 0;
+  std::size_t sequence_step = 0, head_step = 0, query_step = 0, group = 1, member_step = 0;
   std::size_t rows = sequences * length, width = heads * head_width, kv_width = kv_heads * head_width,
               stride = width + 2 * kv_width;
   std::vector<T> fused = normal<T>(rows * stride, 1, 1.3), d_out = normal<T>(rows * width, 2), out = std::vector<T>(rows * width);
   std::vector<T> d_fused = std::vector<T>(rows * stride);
+  std::vector<accumulate_t<T>> d_added = {};
   std::vector<accumulate_t<T>> lse = std::vector<accumulate_t<T>>(sequences * heads * length);
 
   kernels::AttentionExtents extents() const {
@@ -33,7 +36,9 @@ struct Case {
             .added = added.empty() ? nullptr : added.data(),
             .sequence_step = sequence_step,
             .head_step = head_step,
-            .query_step = query_step};
+            .query_step = query_step,
+            .group = group,
+            .member_step = member_step};
   }
   template <class U>
   kernels::AttentionOperands<U> operands(U* of) const {
@@ -46,6 +51,10 @@ struct Case {
   void backward(DefaultDevice& device) {
     kernels::attention_backward<T>(device, extents(), operands<const T>(fused.data()), {out.data(), width}, {d_out.data(), width},
                                    lse.data(), operands(d_fused.data()), mask, arrays());
+    if (added.empty()) return;
+    d_added.assign(added.size(), NAN);
+    kernels::attention_mask_gradient<T>(device, extents(), operands<const T>(fused.data()), {out.data(), width},
+                                        {d_out.data(), width}, lse.data(), d_added.data(), mask, arrays());
   }
   // On other spaces than the host.
   void by_rows(DefaultDevice& device) {
@@ -57,24 +66,27 @@ struct Case {
     kernels::detail::attention_rows_backward<T, T>(device, shape, in, {out.data(), width}, {d_out.data(), width}, lse.data(),
                                                    operands(d_fused.data()));
   }
+  std::size_t place(std::size_t s, std::size_t h, std::size_t i, std::size_t j) const {
+    return s / group * sequence_step + s % group * member_step + h * head_step + i * query_step + j;
+  }
   /// The number added to a score: -infinity if the key is hidden.
   double term(std::size_t s, std::size_t h, std::size_t i, std::size_t j) const {
     const double lowest = -INFINITY;
     if (mask.causal && j > i) return lowest;
     if (mask.window != 0 && (i > j ? i - j : j - i) >= mask.window) return lowest;
     if (!documents.empty() && documents[s * length + i] != documents[s * length + j]) return lowest;
-    const std::size_t place = s * sequence_step + h * head_step + i * query_step + j;
-    if (!visible.empty() && visible[place] == 0) return lowest;
-    return added.empty() ? 0 : double(added[place]);
+    if (!visible.empty() && visible[place(s, h, i, j)] == 0) return lowest;
+    return added.empty() ? 0 : double(added[place(s, h, i, j)]);
   }
 };
 
 struct Expected {
-  std::vector<double> out, lse, d_fused;
+  std::vector<double> out, lse, d_fused, d_added;
 };
 template <class T>
 Expected reference(const Case<T>& c) {
-  Expected e{std::vector<double>(c.out.size()), std::vector<double>(c.lse.size()), std::vector<double>(c.d_fused.size())};
+  Expected e{std::vector<double>(c.out.size()), std::vector<double>(c.lse.size()), std::vector<double>(c.d_fused.size()),
+             std::vector<double>(c.added.size())};
   const double scale = 1 / std::sqrt(double(c.head_width));
   for (std::size_t s = 0; s < c.sequences; ++s)
     for (std::size_t h = 0; h < c.heads; ++h) {
@@ -98,6 +110,7 @@ Expected reference(const Case<T>& c) {
         for (double& value : p) sum += value = std::exp(value - top);
         e.lse[(s * c.heads + h) * c.length + i] += std::log(sum);
         for (std::size_t j = 0; j < c.length; ++j) mean += (p[j] /= sum) * dp[j];
+        for (std::size_t j = 0; j < c.length && !c.added.empty(); ++j) e.d_added[c.place(s, h, i, j)] += p[j] * (dp[j] - mean);
         for (std::size_t j = 0; j < c.length; ++j)
           for (std::size_t d = 0; d < c.head_width; ++d) {
             const double ds = scale * p[j] * (dp[j] - mean);
@@ -123,6 +136,7 @@ void compare(const Case<T>& c, const Expected& expected) {
     CHECK(std::abs(double(c.lse[i]) - expected.lse[i]) <= bound);
   }
   check_close(c.d_fused, expected.d_fused);
+  if (!c.d_added.empty()) CHECK(difference(c.d_added, expected.d_added) <= tolerance<T>);  // the output is rounded to T
 }
 
 template <class T>
@@ -140,6 +154,7 @@ void check(const Case<T>& c) {
   again.backward(devices.all);
   CHECK(same_bits(tiles.out, again.out));
   CHECK(same_bits(tiles.d_fused, again.d_fused));
+  CHECK(same_bits(tiles.d_added, again.d_added));
   rows.by_rows(devices.one);
   compare(rows, expected);
 }
@@ -214,6 +229,25 @@ TEST_CASE_TEMPLATE("numbers added to the scores", T, float, double, bfloat16) {
   check(c);
 }
 
+TEST_CASE_TEMPLATE("numbers that groups, their members, heads or queries share", T, float, double, bfloat16) {
+  const std::size_t sequences = 6, length = 19, heads = 4;
+  for (const std::size_t group : {1, 2})
+    for (int shared = 0; shared < 16; ++shared) {
+      Case<T> c{sequences, length, heads, 2, 10, {.causal = shared % 3 == 0}};
+      c.group = group;
+      std::size_t step = length;
+      const auto of = [&](int bit, std::size_t extent) {
+        if (shared & bit) return std::size_t(0);
+        return std::exchange(step, step * extent);
+      };
+      c.query_step = of(1, length), c.head_step = of(2, heads), c.member_step = of(4, group);
+      c.sequence_step = of(8, sequences / group);
+      c.added = normal<accumulate_t<T>>(step, 7);
+      c.added[3] = -std::numeric_limits<accumulate_t<T>>::infinity();
+      check(c);
+    }
+}
+
 TEST_CASE("scores far below zero of keys behind the first block") {
   Case<double> c{1, 600, 1, 1, 16, {.causal = true, .window = 30}};
   for (double& x : c.fused) x = std::abs(x);
@@ -274,6 +308,12 @@ TEST_CASE("gradients under masks, by finite differences") {
     check_gradient(c.fused, c.d_fused, [&](const std::vector<double>& x) {
       Case<double> near = c;
       near.fused = x;
+      near.forward(device);
+      return dot(near.out, c.d_out);
+    });
+    check_gradient(c.added, c.d_added, [&](const std::vector<double>& added) {
+      Case<double> near = c;
+      near.added = added;
       near.forward(device);
       return dot(near.out, c.d_out);
     });

@@ -27,6 +27,7 @@ void weft::detail::run_on_host(Device<HostLoops>&, Traffic, const HostLoop& loop
 
 #include <weft/kernels/activation.hpp>
 #include <weft/kernels/attention.hpp>
+#include <weft/kernels/attention_mask_gradient.hpp>
 #include <weft/kernels/attention_merge.hpp>
 #include <weft/kernels/cross_entropy.hpp>
 #include <weft/kernels/elementwise.hpp>
@@ -563,6 +564,42 @@ struct Recorder final : kernels::detail::AttentionLibrary {
   bool forward(const kernels::detail::AttentionCall& call) override { return last = call, ++forwards, takes; }
   bool backward(const kernels::detail::AttentionCall& call) override { return last = call, ++backwards, takes; }
 };
+
+TEST_CASE_TEMPLATE("the gradient of numbers added to the scores", T, float, bfloat16, double) {
+  DefaultDevice device;
+  using A = accumulate_t<T>;
+  const std::size_t sequences = 4, length = 7, head = 10, stride = 3 * head;
+  const auto x = normal<T>(sequences * length * stride, 21), d_out = normal<T>(sequences * length * head, 22);
+  const auto added = normal<A>(2 * length, 23);  // of two sequences of each group, the same for all queries
+  std::vector<T> out(d_out.size());
+  std::vector<A> lse(sequences * length), d_added(added.size());
+  const kernels::AttentionExtents extents{.sequences = sequences, .length = length, .head_width = head};
+  const kernels::AttentionOperands<const T> in{x.data(), x.data() + head, x.data() + 2 * head, stride, stride, stride};
+  const kernels::MaskArrays<A> arrays{.added = added.data(), .group = 2, .member_step = length};
+  kernels::attention_forward<T>(device, extents, in, {out.data(), head}, lse.data(), {}, arrays);
+  kernels::attention_mask_gradient<T>(device, extents, in, {out.data(), head}, {d_out.data(), head}, lse.data(), d_added.data(),
+                                      {}, arrays);
+  std::vector<double> want(added.size());
+  for (std::size_t row = 0; row < sequences * length; ++row) {
+    const std::size_t first = row / length * length, place = first / length % 2 * length;
+    const auto product = [&](const T* a, const T* b) {
+      double sum = 0;
+      for (std::size_t d = 0; d < head; ++d) sum += double(a[d]) * double(b[d]);
+      return sum;
+    };
+    std::vector<double> p, dp;
+    double total = 0, mean = 0;
+    for (std::size_t key = first; key <= row; ++key) {
+      p.push_back(std::exp(product(&x[row * stride], &x[key * stride + head]) / std::sqrt(double(head)) +
+                           double(added[place + key - first])));
+      dp.push_back(product(&d_out[row * head], &x[key * stride + 2 * head]));
+      total += p.back();
+    }
+    for (std::size_t j = 0; j < p.size(); ++j) mean += p[j] / total * dp[j];
+    for (std::size_t j = 0; j < p.size(); ++j) want[place + j] += p[j] / total * (dp[j] - mean);
+  }
+  CHECK(difference(d_added, want) <= 4 * tolerance<T>);  // the output is rounded to T
+}
 
 TEST_CASE("a device's library of attention is asked first, for 16-bit types alone") {
   DefaultDevice device;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/layer/operations/attention.hpp
-// Attention as an operation: against finite differences and over ranks under every mask, a mask's broadcasting against the same
-// mask written out, queries of another sequence than the keys, and what it refuses.
+// Attention as an operation: against finite differences and over ranks under every mask, learned and computed ones too, a mask's
+// broadcasting against the same mask written out, queries of another sequence than the keys, and what it refuses.
 
 #include <doctest/doctest.h>
 
@@ -10,8 +10,12 @@
 
 #include <weft/layer/operations/attention.hpp>
 #include <weft/layer/operations/elementwise.hpp>
+#include <weft/layer/operations/index_select.hpp>
+#include <weft/layer/operations/shapes.hpp>
 #include <weft/testing/check_layer.hpp>
 #include <weft/weft.hpp>
+
+#include "support/formula.hpp"
 
 using namespace weft;
 
@@ -83,7 +87,146 @@ struct OwnAttention : Module<OwnAttention> {
   }
 };
 
+/// A constant of x's axes that every rank has whole.
+struct Whole {
+  template <class P>
+  using of = std::conditional_t<(shard_dim<P> >= 0), Replicated<typename P::axis>, P>;
+};
+template <class T, class C, class X>
+auto constant(const Variable<C, X>& x, const Shape& shape, const std::vector<T>& values) {
+  detail::ruled_t<Whole, X, T> made(x.value().device(), shape);
+  copy_from_host(made, std::span<const T>(values));
+  return Variable<C, decltype(made)>(made, x.tape());
+}
+
+/// Attention whose mask is a parameter, of x or of constants.
+struct LearnedBias : Module<LearnedBias> {
+  AttentionMask pattern;
+  bool of_constants = false;
+  Parameter<> bias;
+  LearnedBias(const auto& context, const AttentionMask& mask, const Shape& shape)
+      : pattern(mask), bias(context, "bias", shape, normal(1)) {}
+  template <class C, class X>
+  Variable<C, X> forward(const Variable<C, X>& x) const {
+    if (of_constants) {
+      const Variable<C, X> q(relabel<X>(tensor<double>(x.value().device(), x.shape(), drawn<double>(x.shape().size(), 9))),
+                             x.tape());
+      return attention(q, 0.7 * q, square(q), pattern, bias);
+    }
+    return attention(x, 0.7 * x, square(x), pattern, bias);
+  }
+};
+/// A bias of each head, cut as heads are.
+struct HeadBias : Module<HeadBias> {
+  Parameter<Shard<tp, 0>> bias;
+  HeadBias(const auto& context, const Shape& shape) : bias(context, "bias", shape, normal(1)) {}
+  auto forward(const auto& x) const { return attention(x, 0.7 * x, square(x), {}, 2 * beside(x, bias)); }
+};
+/// ALiBi (arXiv:2108.12409) with a slope that is learned: -slope[head] times the distance.
+struct LearnedSlopes : Module<LearnedSlopes> {
+  Parameter<Shard<tp, 0>> slope;
+  LearnedSlopes(const auto& context, std::size_t heads) : slope(context, "slope", {heads, 1}, normal(1)) {}
+  auto forward(const auto& x) const {
+    const std::size_t heads = x.shape()[0], tokens = x.shape()[1];
+    std::vector<double> distances;
+    for (std::size_t i = 0; i < tokens * tokens; ++i) distances.push_back(double(i % tokens) - double(i / tokens));
+    const auto bias = matmul(beside(x, slope), constant(x, {tokens * tokens, 1}, distances));  // [heads, tokens²]
+    return attention(x, 0.7 * x, square(x), {}, reshape(bias, {heads, tokens, tokens}));
+  }
+};
+/// A number for each head and distance (T5, arXiv:1910.10683).
+struct RelativePositions : Module<RelativePositions> {
+  Parameter<Shard<tp, 1>> table;
+  RelativePositions(const auto& context, std::size_t tokens, std::size_t heads)
+      : table(context, "table", {2 * tokens - 1, heads}, normal(1)) {}
+  auto forward(const auto& x) const {
+    const std::size_t heads = x.shape()[0], tokens = x.shape()[1];
+    std::vector<std::int32_t> places;
+    for (std::size_t i = 0; i < tokens * tokens; ++i) places.push_back(std::int32_t(i / tokens + tokens - 1 - i % tokens));
+    const auto numbers = index_select(beside(x, table), constant(x, {tokens * tokens}, places));  // [tokens², heads]
+    return attention(x, 0.7 * x, square(x), {.causal = false}, reshape(transpose<0, 1>(numbers), {heads, tokens, tokens}));
+  }
+};
+
 }  // namespace
+
+TEST_CASE("a learned mask has a gradient, summed over the heads and queries that share it") {
+  for (const AttentionMask& pattern : {AttentionMask{}, AttentionMask{.causal = false}, AttentionMask{.window = 3}})
+    for (const Shape& shape :
+         {Shape{1, 1, 6}, Shape{1, 6, 6}, Shape{1, 2, 1, 6}, Shape{1, 2, 6, 6}}) {  // two: the heads of a sample
+      const auto make = [&](const auto& context) { return LearnedBias(context / "own", pattern, shape); };
+      const testing::CheckReport report = testing::check_layer(make, {4, 6, 3});
+      CHECK(report.compared == 24 + std::min<std::size_t>(24, shape.size()));
+      CHECK(report.error < 1e-6);
+      CHECK(testing::check_layer_on<dp>(2, make, {4, 6, 3}).compared != 0);
+      CHECK(testing::check_layer_on<tp, Invariant<tp>>(2, make, {4, 6, 3}).compared != 0);
+      CHECK(testing::check_layer_on<tp, Shard<tp, 0>>(2, make, {4, 6, 3}).compared != 0);
+    }
+  const auto alone = [](const auto& context) {
+    LearnedBias layer(context / "own", {}, {4, 6, 6});
+    layer.of_constants = true;
+    return layer;
+  };
+  CHECK(testing::check_layer(alone, {4, 6, 3}).error < 1e-6);
+}
+
+TEST_CASE("masks of heads that tp cuts: a bias of each head, learned slopes, relative positions") {
+  const auto bias = [](const auto& context) { return HeadBias(context / "bias", {4, 6, 6}); };
+  const auto slopes = [](const auto& context) { return LearnedSlopes(context / "slopes", 4); };
+  const auto relative = [](const auto& context) { return RelativePositions(context / "relative", 6, 4); };
+  CHECK(testing::check_layer(bias, {4, 6, 3}).error < 1e-6);
+  CHECK(testing::check_layer(slopes, {4, 6, 3}).error < 1e-6);
+  CHECK(testing::check_layer(relative, {4, 6, 3}).error < 1e-6);
+  CHECK(testing::check_layer_on<tp, Shard<tp, 0>>(2, bias, {4, 6, 3}).compared > 144);
+  CHECK(testing::check_layer_on<tp, Shard<tp, 0>>(2, slopes, {4, 6, 3}).compared != 0);
+  CHECK(testing::check_layer_on<tp, Shard<tp, 0>>(2, relative, {4, 6, 3}).compared != 0);
+}
+
+TEST_CASE("a mask that is computed from x, placed as the heads, or whole beside cut and Replicated ones") {
+  const Shape shape{4, 6, 3};
+  weft_test::check_rows(  // of each sample, for its two heads, and of each of them
+      [](const auto& x) {
+        const std::size_t samples = x.shape()[0] / 2;
+        const auto of_heads = reshape(sum<2>(square(x)), {samples, 2, 1, 6});
+        const auto of_samples = reshape(sum<1>(of_heads), {samples, 1, 1, 6});
+        return attention(x, x, x, {}, of_samples) * attention(x, x, x, {.causal = false}, of_heads);
+      },
+      shape);
+  weft_test::check_rows(
+      [](const auto& x) {
+        return attention(x, x, x, {}, reshape(sum<2>(square(x)), {x.shape()[0], 1, 6}));
+      },
+      shape);
+  weft_test::check_over<Invariant<tp>>(
+      [](const auto& x) {
+        const auto mask = reshape(sum<2>(slice<0>(to<Invariant<dp>>(x * x), 0, 2)), {1, 2, 6});
+        const auto heads = to<Shard<tp, 0>>(slice<1>(x, 0, 2)), keys = to<Shard<tp, 0>>(x);
+        return to<Invariant<tp>>(attention(heads, keys, keys, {.causal = false}, mask));
+      },
+      shape);
+  weft_test::check_over<Invariant<tp>>(
+      [](const auto& x) {
+        const auto mask = reshape(sum<2>(x * x), {4, 1, 6});
+        const auto inside = to<Replicated<tp>>(x);
+        return attention(x, x, x, {}, to<Replicated<tp>>(mask)) +
+               to<Invariant<tp>>(to<Partial<tp>>(attention(inside, inside, inside, {}, mask)));
+      },
+      shape);
+}
+
+TEST_CASE("the gradient of a mask against numbers of mpmath") {
+  DefaultDevice device;
+  const auto q = weft_test::tensor_of<double>(device, {2, 2, 2}, {.5, -1, 1.5, .25, -.75, .5, .25, 1}),
+             k = weft_test::tensor_of<double>(device, {2, 3, 2}, {1, .5, -.5, .25, .75, -1, .5, 1.5, -1, .5, .25, -.25}),
+             v = weft_test::tensor_of<double>(device, {2, 3, 2}, {2, -1, .5, 1.5, -1, .75, -.5, 1, 1.25, .5, .75, -2}),
+             g = weft_test::tensor_of<double>(device, {2, 2, 2}, {1, -.5, .25, 2, -1, .5, .75, 1.5}),
+             bias = weft_test::tensor_of<double>(device, {1, 2, 3}, {.25, -.5, 1, 0, .75, -1.25});
+  const auto seen = attention(q, k, v, {.causal = false}, bias);
+  const auto found = weft_test::numbers_of(attention_mask_gradient(q, k, v, seen, g, {.causal = false}, bias));
+  const std::vector<double> wanted{1.018363210857554,   -0.05705514847806772, -0.9613080623794867,
+                                   -0.9959812745532096, 1.017170796874025,    -0.02118952232081578};
+  for (std::size_t i = 0; i < 6; ++i) CHECK(found[i] == doctest::Approx(wanted[i]).epsilon(1e-13));
+}
 
 TEST_CASE("in a Module's forward, with the gradients of the operation") {
   for (const AttentionMask& pattern :
@@ -190,7 +333,8 @@ TEST_CASE("shapes that do not fit are refused, with the shapes") {
   CHECK(refusal([&] {
           attention(q, k, k, {.causal = false}, Local<std::uint8_t>(device, {2, 7, 5}));
         }) ==
-        "weft: attention's mask [2, 7, 5], expected [2 or 1, 5 or 1, 7]: of heads, queries and keys; 1 where all have the same");
+        "weft: attention's mask [2, 7, 5], expected [2 or 1, 5 or 1, 7]: of heads, queries and keys; 1 where all have the same; "
+        "or four dims, of the samples and their heads, whose product is 2, queries and keys");
   CHECK(refusal([&] { attention(matrix, matrix, matrix); }).find("weft: attention") == 0);
   const kernels::AttentionExtents extents{.length = 5, .head_width = 4, .keys = 7};
   CHECK(

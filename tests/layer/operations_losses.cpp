@@ -112,6 +112,20 @@ TEST_CASE("a loss in a forward: its gradient is scaled by what backward is given
   const auto one_sided = gradient_of(mask, x, 1);
   for (std::size_t i = 0; i < 12; ++i)
     CHECK(one_sided[i] == doctest::Approx((1 / (1 + std::exp(-x.data()[i])) - (x.data()[i] > 0 ? 1 : 0)) / 4).epsilon(1e-12));
+  // So have the targets of a binary cross-entropy: of z = x against y = 0.25 x it is (σ(x) - 0.25 x) / 4 - 0.25 x / 4.
+  const auto soft = gradient_of([](const auto& in) { return bce_with_logits(in, in * 0.25); }, x, 0.5);
+  for (std::size_t i = 0; i < 12; ++i) {
+    const double z = x.data()[i];
+    CHECK(soft[i] == doctest::Approx(0.5 * (1 / (1 + std::exp(-z)) - 0.5 * z) / 4).epsilon(1e-12));
+  }
+  // Targets of 64 bits, of which negative ones do not count.
+  const auto counted = gradient_of(
+      [&](const auto& in) {
+        const Variable ids(weft_test::tensor_of<std::int64_t>(c.device, {3}, {4, -1, 0}), in.tape());
+        return sum_losses(sum<1>(in * in), ids);
+      },
+      x, 1);
+  for (std::size_t i = 0; i < 12; ++i) CHECK(counted[i] == doctest::Approx(i / 4 == 1 ? 0 : 2 * x.data()[i]).epsilon(1e-13));
 }
 
 TEST_CASE("losses with weights beside each other") {

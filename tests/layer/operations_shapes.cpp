@@ -19,6 +19,7 @@
 #include <weft/layer/operations/index_select.hpp>
 #include <weft/layer/operations/parts.hpp>
 #include <weft/layer/operations/shapes.hpp>
+#include <weft/layer/operations/variable_rows.hpp>
 
 #include "support/formula.hpp"
 
@@ -76,6 +77,17 @@ struct Lookup : Module<Lookup> {
                       index_select(beside(columns, cut), ids) * columns);
   }
 };
+
+/// Samples of three rows, each with a graph of its own: four ids of its rows.
+template <class C, class X>
+auto edges(const Variable<C, X>& x) {
+  const std::size_t samples = x.shape()[0] / 3;
+  std::vector<double> ids;
+  for (std::size_t sample = 0; sample < samples; ++sample)
+    for (const std::size_t row : {2, 0, 2, 1}) ids.push_back(double(3 * sample + row));
+  using Ids = with_scalar_t<X, std::int32_t>;
+  return Variable<C, Ids>(relabel<Ids>(weft_test::tensor_of<std::int32_t>(x.value().device(), {4 * samples}, ids)), x.tape());
+}
 
 // What reductions and softmax of x gave along a dim.
 struct Along {
@@ -224,6 +236,31 @@ TEST_CASE("rows by ids") {
         }) == "weft: index_select: id 3 at 1 is not one of 3 rows, 0 to 2");
   CHECK(weft_test::refusal_of<UsageError>([&] { index_select(x, weft_test::tensor_of<std::int64_t>(device, {1}, {-1})); }) ==
         "weft: index_select: id -1 at 0 is not one of 3 rows, 0 to 2");
+}
+
+TEST_CASE("rows by ids of each rank's own samples") {
+  weft_test::check_over<Shard<dp, 0>>([](const auto& x) { return exp(index_select(x * x, edges(x))); }, {6, 5});
+  using R = F<Shard<dp, 0>, Replicated<tp>>;
+  using I = with_scalar_t<F<Shard<dp, 0>, Shard<tp, 0>>, std::int32_t>;
+  static_assert(std::is_same_v<decltype(index_select(std::declval<R>(), std::declval<I>())), F<Shard<dp, 0>, Shard<tp, 0>>>);
+  DefaultDevice device;
+  const F<Shard<dp, 0>> x(device, {3, 2});
+  CHECK(weft_test::refusal_of<UsageError>([&] {
+          index_select(x, weft_test::tensor_of<std::int32_t, Shard<dp, 0>>(device, {2}, {1, 4}));
+        }) == "weft: index_select: id 4 at 1 is not one of 3 rows, 0 to 2");
+}
+
+TEST_CASE("the sum over rows of what is cut along dim 2 is Partial") {
+  using Four = F<Shard<dp, 0>, Shard<tp, 2>>;
+  static_assert(std::is_same_v<decltype(sum_rows(std::declval<Four>())), F<Partial<dp>, Partial<tp>>> &&
+                std::is_same_v<decltype(sum_rows(std::declval<F<Shard<tp, 3>>>())), F<Shard<tp, 0>>>);
+  weft_test::check_over<Invariant<tp>>(
+      [](const auto& x) { return exp(to<Invariant<dp>>(to<Invariant<tp>>(sum_rows(square(to<Shard<tp, 2>>(x)))))); },
+      {2, 3, 4, 5});
+  DefaultDevice device;
+  CHECK(weft_test::refusal_of<ShapeError>([&] {
+          sum_rows(F<Shard<tp, 2>>(device, {2, 3, 4}));
+        }) == "weft: sum_rows: an axis cuts the columns (dim 2) of [2, 3, 4]: name the summed dims, sum<0>(flatten<0, 1>(x))");
 }
 
 TEST_CASE("batched products") {

@@ -12,6 +12,8 @@
 #include <weft/testing/check_layer.hpp>
 #include <weft/weft.hpp>
 
+#include "support/formula.hpp"
+
 using namespace weft;
 
 namespace {
@@ -68,6 +70,24 @@ TEST_CASE("rows times and divided by sums and means over their columns") {
   const auto make = [](const auto&) { return Normed(); };
   CHECK(testing::check_layer(make, {6, 8}).compared > 20);
   CHECK(testing::check_layer_on<tp>(2, make, {6, 8}).compared > 40);
+}
+
+TEST_CASE("numbers of rows of any number of dims, and sums of terms of a sum") {
+  weft_test::check_rows([](const auto& x) { return times_column(x, sum<1>(reshape(exp(x), {x.shape()[0], 15}))); }, {4, 3, 5});
+  weft_test::check_rows(
+      [](const auto& x) {
+        return divide_column(x * x, sum<1>(reshape(exp(x), {x.shape()[0], 15})));
+      },
+      {4, 3, 5});
+  weft_test::check_over<Invariant<tp>>(
+      [](const auto& x) {
+        const auto terms = to<Partial<tp>>(x * x);
+        const auto sums = to<Invariant<tp>>(sum_columns(terms) + mean_columns(terms));
+        return times_column(x, sums) * to<Invariant<tp>>(to<Partial<tp>>(x));
+      },
+      {4, 6});
+  weft_test::check_over<Invariant<tp>>(
+      [](const auto& x) { return exp(to<Invariant<dp>>(to<Invariant<tp>>(sum_rows(to<Partial<tp>>(x))))); }, {4, 6});
 }
 
 TEST_CASE("rows times the logarithm of their sum of exponentials, of whole rows and of columns that tp cuts") {

@@ -51,7 +51,9 @@ AttentionShape masked_shape(Device<Exec>& device, AttentionShape shape, const At
                 .added = arrays.added,
                 .sequence_step = arrays.sequence_step,
                 .head_step = arrays.head_step,
-                .query_step = arrays.query_step};
+                .query_step = arrays.query_step,
+                .group = arrays.group,
+                .member_step = arrays.member_step};
   return shape;
 }
 

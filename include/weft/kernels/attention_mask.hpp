@@ -32,13 +32,15 @@ namespace kernels {
 
 /// What hides keys beside the pattern; what is null hides none. `visible` and `added` have a number for each key of a query, at
 /// sequence * sequence_step + head * head_step + query * query_step + key: a step of 0 means the same numbers for all. So keys
-/// that are padding are {.visible = keep, .sequence_step = keys}. Neither has a gradient.
+/// that are padding are {.visible = keep, .sequence_step = keys}. Sequences in groups, as the heads of samples, count
+/// sequence / group * sequence_step + sequence % group * member_step. The gradient of `added`: attention_mask_gradient.
 template <class A>
 struct MaskArrays {
   const std::int32_t* documents = nullptr;  ///< [sequences, length]: of each token; a document's tokens lie together
   const std::uint8_t* visible = nullptr;    ///< 0: hidden
   const A* added = nullptr;                 ///< to the scaled scores; -infinity hides
   std::size_t sequence_step = 0, head_step = 0, query_step = 0;
+  std::size_t group = 1, member_step = 0;
 };
 
 /// The first token of the document that token i of a sequence belongs to, and the one after its last.
@@ -112,13 +114,13 @@ struct MaskView {
   const std::int32_t *first_key = nullptr, *end_key = nullptr;  // [sequences, length]
   const std::uint8_t* visible = nullptr;
   const void* added = nullptr;
-  std::size_t sequence_step = 0, head_step = 0, query_step = 0;
+  std::size_t sequence_step = 0, head_step = 0, query_step = 0, group = 1, member_step = 0;
 
   KOKKOS_INLINE_FUNCTION bool ranges() const { return first_key != nullptr; }
   KOKKOS_INLINE_FUNCTION bool arrays() const { return visible != nullptr || added != nullptr; }
   /// The place in `visible` and `added` of a query's first key.
   KOKKOS_INLINE_FUNCTION std::size_t place(std::size_t sequence, std::size_t head, std::size_t query) const {
-    return sequence * sequence_step + head * head_step + query * query_step;
+    return sequence / group * sequence_step + sequence % group * member_step + head * head_step + query * query_step;
   }
   /// What is added to the scaled score of the key at `place`.
   template <class A>

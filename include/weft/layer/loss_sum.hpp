@@ -163,6 +163,15 @@ constexpr bool require_losses() {
                 "Invariant tensor, or to<Invariant<axis>>(losses), on tensors (context, losses)");
   return real && !partial && L::one_each && L::counted_once;
 }
+/// Refuses targets that would be weights, whose gradient would be lost.
+template <class Ids>
+constexpr bool require_targets() {
+  constexpr bool whole = !Real<typename Ids::value_type>;
+  static_assert(whole,
+                "weft: sum_losses: targets are whole numbers, and those of tokens that do not count are negative; the weights of "
+                "losses are factors, sum_losses(losses * weights, targets)");
+  return whole;
+}
 }  // namespace detail
 
 /// The sum of the losses [tokens] of this rank's tokens that count (targets [tokens] >= 0); those of other tokens are left out
@@ -173,7 +182,7 @@ constexpr bool require_losses() {
 template <class Context, AnyTensor X, AnyTensor Ids>
 auto sum_losses(const Context& context, const X& losses, const Ids& targets) {
   using L = detail::LossOf<X>;
-  if constexpr (!detail::require_losses<X>()) {
+  if constexpr (!detail::require_losses<X>() || !detail::require_targets<Ids>()) {
     return detail::AlreadyRefused();
   } else {
     detail::require_tokens_of<X, Ids>();

@@ -294,6 +294,17 @@ auto call_layer(const L& layer, Tape<Context>& tape, [[maybe_unused]] Nodes inpu
   }
 }
 
+// Refuses other inputs than the first whose gradient would be lost.
+template <class... Others>
+constexpr bool require_constants() {
+  constexpr bool constants = (is_constant<Others> && ...);
+  static_assert(constants,
+                "weft: a layer's backward gives the gradient of its first input, and another input of this call is a Variable of "
+                "real numbers, whose gradient would be lost: give the layer a tuple of both, layer(std::tuple(x, y)), write an "
+                "operation with gradient(g, x, y), or say that it is a constant, layer(x, y.detach())");
+  return constants;
+}
+
 template <class V>
 inline constexpr bool is_call_input = is_variable<V> || StructOfVariables<V>;
 template <class... V>
@@ -314,13 +325,16 @@ requires(detail::IsOperation<F>) auto call(const F& f, const Variable<Context, X
 }
 
 /// The call of any layer in a Module's forward. The first input, a Variable or a tuple of them, receives the gradient that the
-/// layer's backward returns; other inputs have none. The layer must be a part of the Module, since backward calls it again.
+/// layer's backward returns; other inputs are whole numbers, fields of a batch or detached. The layer must be a part of the
+/// Module, since backward calls it again.
 template <class L, class V, class... Others>
 requires(!detail::IsOperation<L> && detail::is_call_input<V> &&
          (AnyVariable<Others> && ...)) auto call(const L& layer, const V& x, const Others&... others) {
   if constexpr (detail::IsModule<L>) {
     if constexpr (detail::is_variable<V>) return layer(x, others...);
     else return std::apply([&](const auto&... one) { return layer(one..., others...); }, x);
+  } else if constexpr (!detail::require_constants<Others...>()) {
+    return detail::AlreadyRefused();
   } else {
     auto& tape = detail::first_variable(x).tape();
     using Context = typename std::remove_cvref_t<decltype(detail::first_variable(x))>::context_type;

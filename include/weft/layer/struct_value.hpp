@@ -90,6 +90,10 @@ template <class C, class X>
 struct ValueOf<Variable<C, X>> {
   using type = X;
 };
+template <class C, class X>
+struct ValueOf<Constant<C, X>> {
+  using type = X;
+};
 template <class A>
 struct ValueOfArgument {  // another argument than a member's type stays
   using type = A;

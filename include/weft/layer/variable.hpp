@@ -22,6 +22,11 @@ namespace operations {
 struct OnTape {};
 }  // namespace operations
 
+namespace detail {
+template <class Context, class X>
+class Constant;
+}  // namespace detail
+
 /// A value X of a Module's call under Context. Copies are handles of one value. A constant has no gradient: what comes from the
 /// batch, and what is made of constants alone.
 template <class Context, class X>
@@ -42,8 +47,8 @@ class Variable : operations::OnTape {
   std::size_t columns() const { return value_.columns(); }
   /// Whether backward computes a gradient of this value.
   bool has_gradient() const { return node_ != nullptr; }
-  /// The same value without a gradient: backward stops here.
-  Variable detach() const { return Variable(value_, *tape_); }
+  /// The same value without a gradient, which its type says: backward stops here.
+  detail::Constant<Context, X> detach() const { return detail::Constant<Context, X>(value_, *tape_); }
 
   detail::ValueNode<X>* node() const { return node_; }
   detail::Tape<Context>& tape() const { return *tape_; }
@@ -56,10 +61,26 @@ class Variable : operations::OnTape {
 
 namespace detail {
 
+/// A Variable whose type says that it has no gradient.
+template <class Context, class X>
+class Constant : public Variable<Context, X> {
+ public:
+  Constant(X value, Tape<Context>& tape) : Variable<Context, X>(std::move(value), tape) {}
+};
+
 template <class V>
 inline constexpr bool is_variable = false;
 template <class C, class X>
 inline constexpr bool is_variable<Variable<C, X>> = true;
+template <class C, class X>
+inline constexpr bool is_variable<Constant<C, X>> = true;
+
+/// Whether the type of a Variable says that it has no gradient: whole numbers, fields of a batch, and what was detached. Others
+/// may not be an operand for which an operation has no gradient.
+template <class V>
+inline constexpr bool is_constant = std::is_same_v<gradient_t<typename V::tensor_type>, Nothing>;
+template <class C, class X>
+inline constexpr bool is_constant<Constant<C, X>> = true;
 
 }  // namespace detail
 

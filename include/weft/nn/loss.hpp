@@ -20,8 +20,10 @@
 namespace weft {
 
 namespace detail {
+// tp cuts the vocabulary, any other axis the tokens or nothing.
 template <class P>
-constexpr bool vocabulary_fits = !std::is_same_v<typename P::axis, tp> || shard_dim<P> == 1;
+constexpr bool vocabulary_fits =
+    std::is_same_v<typename P::axis, tp> ? shard_dim<P> == 1 : shard_dim<P> <= 0 && kind_of<P> != Kind::replicated;
 template <class X>
 inline constexpr bool cut_by_vocabulary = false;
 template <class T, class E, class... P>
@@ -50,7 +52,7 @@ auto cross_entropy_of(const Context& context, Z logits, const Ids& targets, std:
   require_not_partial<Z>();
   static_assert(cut_by_vocabulary<Z>,
                 "weft: cross_entropy under tp needs logits sharded along the vocabulary (Shard<tp, 1>); Replicated logits would "
-                "count each term of the softmax tp times");
+                "count each term of the softmax tp times, and no other axis may cut the vocabulary: to<Invariant<axis>>(logits)");
   require_matrix("cross_entropy", logits);
   if (targets.size() != logits.rows())
     throw_error<ShapeError>({"cross_entropy: logits ", logits.shape().text(), " beside targets ", targets.shape().text(),

@@ -36,6 +36,14 @@ X number_like(const X& x, double number) {
   kernels::fill(x.device(), x.size(), out.data(), typename X::value_type(number_t<X>(number)));
   return out;
 }
+template <class V>
+constexpr bool require_condition() {
+  static_assert(
+      is_constant<V>,
+      "weft: where: the condition is a Variable of real numbers, whose gradient would be lost: make it by a comparison, "
+      "greater(x, 0), or say that it is a constant, x.detach()");
+  return is_constant<V>;
+}
 }  // namespace detail
 
 namespace operations {
@@ -302,22 +310,28 @@ template <class C, class X>
 auto greater(const Variable<C, X>& x, double number) {
   return Variable<C, with_scalar_t<X, std::uint8_t>>(greater(x.value(), number), x.tape());
 }
-template <class C, class N, class X, class Y>
-auto where(const Variable<C, N>& condition, const Variable<C, X>& x, const Variable<C, Y>& y) {
-  const auto c = condition.value();
-  auto z = where(c, x.value(), y.value());
-  if constexpr (!std::is_same_v<X, Y> || !detail::lie_alike<X, N>) return detail::AlreadyRefused();
-  else
-    return detail::record(x.tape(), std::move(z),
-                          detail::from(x, [c](const auto&, const auto& g) { return where_gradient(c, g, true); }),
-                          detail::from(y, [c](const auto&, const auto& g) { return where_gradient(c, g, false); }));
+/// The condition has no gradient: whole numbers, or x.detach().
+template <AnyVariable N, class C, class X, class Y>
+auto where(const N& condition, const Variable<C, X>& x, const Variable<C, Y>& y) {
+  using Tensor = typename N::tensor_type;
+  if constexpr (!detail::require_condition<N>()) {
+    return detail::AlreadyRefused();
+  } else {
+    const auto c = condition.value();
+    auto z = where(c, x.value(), y.value());
+    if constexpr (!std::is_same_v<X, Y> || !detail::lie_alike<X, Tensor>) return detail::AlreadyRefused();
+    else
+      return detail::record(x.tape(), std::move(z),
+                            detail::from(x, [c](const auto&, const auto& g) { return where_gradient(c, g, true); }),
+                            detail::from(y, [c](const auto&, const auto& g) { return where_gradient(c, g, false); }));
+  }
 }
-template <class C, class N, class X>
-auto where(const Variable<C, N>& condition, const Variable<C, X>& x, double number) {
+template <AnyVariable N, class C, class X>
+auto where(const N& condition, const Variable<C, X>& x, double number) {
   return where(condition, x, Variable<C, X>(detail::number_like(x.value(), number), x.tape()));
 }
-template <class C, class N, class X>
-auto where(const Variable<C, N>& condition, double number, const Variable<C, X>& x) {
+template <AnyVariable N, class C, class X>
+auto where(const N& condition, double number, const Variable<C, X>& x) {
   return where(condition, Variable<C, X>(detail::number_like(x.value(), number), x.tape()), x);
 }
 

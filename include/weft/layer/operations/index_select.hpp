@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Rows of a tensor by integer ids, in the order of the ids. An axis may cut the ids (each rank gathers its own) or inner dims of
-// the tensor, not its rows.
+// the tensor. An axis of samples, such as dp, may cut rows and ids: each sample has its own graph, and a rank's ids count its
+// own rows.
 //
 //   auto chosen = index_select(x, ids);   // [ids, ...] of x [rows, ...]
 
@@ -23,8 +24,9 @@ namespace detail {
 template <class PX, class PI>
 struct SelectRule {
   static constexpr bool entered = !(kind_of<PX> == Kind::invariant && shard_dim<PI> == 0),
-                        fits = shard_dim<PX> != 0 && kind_of<PI> != Kind::partial &&
-                               (is_whole<PI> || (shard_dim<PI> == 0 && kind_of<PX> == Kind::replicated));
+                        samples = is_data_axis<typename PX::axis> && shard_dim<PX> == 0 && shard_dim<PI> == 0,
+                        fits = samples || (shard_dim<PX> != 0 && kind_of<PI> != Kind::partial &&
+                                           (is_whole<PI> || (shard_dim<PI> == 0 && kind_of<PX> == Kind::replicated)));
   using type = std::conditional_t<shard_dim<PI> == 0, PI, PX>;
 };
 template <class X, class I>
@@ -103,8 +105,9 @@ gradient_t<X> select_gradient(const Shape& x, const I& ids, const G& g) {
 namespace operations {
 
 /// Row ids[i] of x [rows, ...] as row i of the result [ids, ...]; ids [ids] are whole numbers of any type. On each axis x's rows
-/// are whole and so are the ids, or x is Replicated and the ids are cut (then the result is). Throws UsageError with the first id
-/// that is no row of x. The gradient is index_select_gradient(x, ids, g).
+/// are whole and so are the ids, or x is Replicated and the ids are cut (then the result is). An axis of samples, such as dp, may
+/// cut both: ids then count the rows of this rank's samples, of its micro-batch. Throws UsageError with the first id that is no
+/// row of x. The gradient is index_select_gradient(x, ids, g).
 template <AnyTensor X, AnyTensor I>
 auto index_select(const X& x, const I& ids) {
   using S = detail::Selected<X, I>;
@@ -116,7 +119,7 @@ auto index_select(const X& x, const I& ids) {
       S::fits,
       "weft: index_select: an axis cuts the tensor's rows, so a rank lacks those that its ids name, or the ids lie in no "
       "way that gathers: gather the rows, to<Replicated<axis>>(x), on tensors (context, x), or use Embedding, which sums over "
-      "the ranks");
+      "the ranks; where dp cuts the samples, cut the ids too, to<Shard<dp, 0>>(ids), each rank's of its own rows");
   if constexpr (!S::axes || !S::entered || !S::fits) {
     return x;
   } else {

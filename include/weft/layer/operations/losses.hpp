@@ -220,16 +220,24 @@ auto mse(const Variable<C, X>& x, const Variable<C, Y>& y) {
                             }));
   }
 }
-/// The targets are a constant.
+/// The derivative by a target is -z.
 template <class C, class Z, class Y>
 auto bce_with_logits(const Variable<C, Z>& z, const Variable<C, Y>& y) {
   auto found = bce_with_logits(z.value(), y.value());
-  if constexpr (std::is_same_v<decltype(found.output), detail::AlreadyRefused>) return detail::AlreadyRefused();
-  else
-    return detail::record(z.tape(), std::move(found.output),
-                          detail::from(z, [difference = std::move(found.saved)](const auto&, const auto& g) {
-                            return detail::scaled_by_loss(difference, g);
-                          }));
+  if constexpr (std::is_same_v<decltype(found.output), detail::AlreadyRefused>) {
+    return detail::AlreadyRefused();
+  } else {
+    auto from_z = detail::from(
+        z, [difference = std::move(found.saved)](const auto&, const auto& g) { return detail::scaled_by_loss(difference, g); });
+    if constexpr (!detail::Real<typename Y::value_type>)
+      return detail::record(z.tape(), std::move(found.output), std::move(from_z));
+    else
+      return detail::record(z.tape(), std::move(found.output), std::move(from_z),
+                            detail::from(y, [z = z.value()](const auto&, const auto& g) {
+                              const double share = -1 / detail::elements_of_sample("bce_with_logits", z.shape(), z.shape());
+                              return cast<typename Y::value_type>(scale(detail::scaled_by_loss(z, g), share));
+                            }));
+  }
 }
 template <class C, class Z, class N>
 auto cross_entropy(const Variable<C, Z>& logits, const Variable<C, N>& labels) {

@@ -20,8 +20,8 @@ namespace weft {
 namespace detail {
 
 /// The gradient of each of the losses X, [rows]: that of their sum, g [1], and 0 where `targets` (null: none) is negative.
-template <AnyTensor X, AnyTensor G>
-gradient_t<X> gradient_of_losses(const X& losses, const G& g, const std::int32_t* targets) {
+template <AnyTensor X, AnyTensor G, class I>
+gradient_t<X> gradient_of_losses(const X& losses, const G& g, const I* targets) {
   using T = typename X::value_type;
   gradient_t<X> gradient(losses.device(), losses.shape());
   T* out = gradient.data();
@@ -42,7 +42,7 @@ auto sum_losses(const Variable<C, X>& losses) {
   if constexpr (detail::is_refused<decltype(sum)>) return sum;
   else
     return detail::record(losses.tape(), std::move(sum), detail::from(losses, [x = losses.value()](const auto&, const auto& g) {
-                            return detail::gradient_of_losses(x, g, nullptr);
+                            return detail::gradient_of_losses(x, g, static_cast<const std::int32_t*>(nullptr));
                           }));
 }
 /// The same over the tokens whose target is not negative.

@@ -13,9 +13,13 @@
 //   x / y                           alike, not P; P by R                     alike; P                by P
 //   maximum, minimum, greater       alike, not P                             alike                   P
 //   where(c, x, y)                  x and y alike, c whole or cut alike      as x                    a cut on one side only
+//   attention(q, k, v, {}, mask)    I, R, S(0); mask whole, or both S(0)     as q                    mask S(0) of whole heads
+//                                   mask I beside R, S(0) all-reduces in backward
 //   sum<d>(x), sum(x)               S(d)                                     P
 //                                   S(k > d)                                 S(k - 1)
 //                                   I, R, P, S(k < d)                        as x
+//   sum_rows(x)                     S(k), k not the last dim                 P
+//                                   S(last)                                  S(0)                    S(1) of three dims or more
 //   mean<d>(x), mean(x)             I, R, P, S(k != d)                       as sum<d>               S(d): a part's extent
 //   max<d>(x), argmax<d>(x)         I, R, S(k != d)                          as sum<d>               S(d), P
 //   softmax<d>, log_softmax<d>      I, R, S(k != d)                          as x                    S(d), P
@@ -27,7 +31,7 @@
 //   reshape(x, shape)               I, R, P, S(0)                            as x                    S(k > 0)
 //   slice<d>, chunk<d>, concat<d>   I, R, P, S(k != d)                       as x                    S(d): counted in the whole
 //   index_select(x, ids)            I, R, P, S(k > 0), ids whole             as x                    x S(0): ranks lack rows
-//                                   x R, ids S(0)                            S(0)                    x I, ids S(0): not entered
+//                                   x R, ids S(0); over dp both S(0)         S(0)                    x I, ids S(0): not entered
 //   batched_matmul(x, y)            both S(0), the batch                     S(0)                    the batch of one
 //                                   as matmul along dims 1 and 2             as matmul               as matmul
 //   conv2d(x, w)                    I and I; R and R                         the same                I by R or S: not entered

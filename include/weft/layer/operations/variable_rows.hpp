@@ -25,30 +25,34 @@ auto in_type_of(const G& g) {
   if constexpr (std::is_same_v<typename X::value_type, typename G::value_type>) return g;
   else return cast<typename X::value_type>(g);
 }
+// x [rows, ...] as a matrix, for sums of each row.
+template <class X>
+X matrix_of(const X& x) {
+  return view_as(x, {x.shape()[0], x.shape()[0] == 0 ? 0 : x.size() / x.shape()[0]});
+}
 }  // namespace detail
 
 namespace operations {
 
-/// Sums and means over the columns of x [rows, columns], [rows], and the sum over its rows, [columns].
+/// Sums and means over the columns of x [rows, columns], [rows], and the sum over its rows, [columns]; of a Partial x Partial.
 template <class C, class X>
 auto sum_columns(const Variable<C, X>& x) {
-  return detail::record_by_operand(x, sum_columns(x.value()),
-                                   [](const auto& of, const auto& g) { return sum_columns_gradient(of, g); });
+  return detail::record_by_gradient(x, sum_columns(x.value()),
+                                    [x = x.value()](const auto& g) { return sum_columns_gradient(x, g); });
 }
 template <class C, class X>
 auto mean_columns(const Variable<C, X>& x) {
-  return detail::record_by_operand(x, mean_columns(x.value()),
-                                   [](const auto& of, const auto& g) { return mean_columns_gradient(of, g); });
+  return detail::record_by_gradient(x, mean_columns(x.value()),
+                                    [x = x.value()](const auto& g) { return mean_columns_gradient(x, g); });
 }
 template <class C, class X>
 auto sum_rows(const Variable<C, X>& x) {
-  return detail::record_by_operand(x, sum_rows(x.value()),
-                                   [](const auto& of, const auto& g) { return sum_rows_gradient(of, g); });
+  return detail::record_by_gradient(x, sum_rows(x.value()), [x = x.value()](const auto& g) { return sum_rows_gradient(x, g); });
 }
 /// The sum of all elements, [1].
 template <class C, class X>
 auto sum_all(const Variable<C, X>& x) {
-  return detail::record_by_operand(x, sum_all(x.value()), [](const auto& of, const auto& g) { return sum_all_gradient(of, g); });
+  return detail::record_by_gradient(x, sum_all(x.value()), [x = x.value()](const auto& g) { return sum_all_gradient(x, g); });
 }
 
 /// x times s [1]; each row of x [rows, ...] times its number in v [rows], and divided by it.
@@ -64,7 +68,7 @@ auto times_column(const Variable<C, X>& x, const Variable<C, V>& v) {
   return detail::record(x.tape(), times_column(x.value(), v.value()),
                         detail::from(x, [v = v.value()](const auto&, const auto& g) { return times_column(g, v); }),
                         detail::from(v, [x = x.value()](const auto&, const auto& g) {
-                          return detail::in_type_of<V>(sum_columns(times(x, g), Of::gradients));
+                          return detail::in_type_of<V>(sum_columns(detail::matrix_of(times(x, g)), Of::gradients));
                         }));
 }
 template <class C, class X, class V>
@@ -97,13 +101,13 @@ auto times_each_head(const Variable<C, X>& x, const Variable<C, V>& v) {
 }
 template <class C, class X>
 auto sum_each_head(const Variable<C, X>& x) {
-  return detail::record_by_operand(x, sum_each_head(x.value()),
-                                   [](const auto& of, const auto& g) { return sum_each_head_gradient(of, g); });
+  return detail::record_by_gradient(x, sum_each_head(x.value()),
+                                    [x = x.value()](const auto& g) { return sum_each_head_gradient(x, g); });
 }
 template <class C, class X>
 auto mean_each_head(const Variable<C, X>& x) {
-  return detail::record_by_operand(x, mean_each_head(x.value()),
-                                   [](const auto& of, const auto& g) { return mean_each_head_gradient(of, g); });
+  return detail::record_by_gradient(x, mean_each_head(x.value()),
+                                    [x = x.value()](const auto& g) { return mean_each_head_gradient(x, g); });
 }
 
 /// log Σ exp of each row, [rows]; with a number of columns, also if tp cuts them.
