@@ -134,7 +134,9 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
       ->group(model);
   app.add_option("--layers", o.layers, "Transformer blocks")->check(whole(1, most))->capture_default_str()->group(model);
   app.add_option("--width", o.width, "Of the hidden state")->check(whole(1, most))->capture_default_str()->group(model);
-  app.add_option("--heads", o.heads, "Attention heads")->check(whole(1, most))->capture_default_str()->group(model);
+  app.add_option("--heads", o.heads, "Attention heads (default: " + std::to_string(o.heads) + ", or as many as divide the width)")
+      ->check(whole(1, most))
+      ->group(model);
   app.add_option("--kv-heads", o.kv_heads, "Key and value heads (default: as heads)")->check(whole(1, most))->group(model);
   app.add_option("--intermediate", o.intermediate,
                  "Width of llama's MLP or of an expert (default: 8/3 of the width, in steps of 64)")
@@ -357,6 +359,7 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
     for (const char* name : {"--lora-alpha", "--lora-dropout", "--lora-layers", "--export-adapters"})
       if (app.count(name) > 0) throw weft::UsageError(who + name + " is of adapters: it needs --lora RANK");
   if (o.finetunes && o.precision == "fp16") throw weft::UsageError(who + "--precision is fp32 or bf16");
+  if (o.load.empty() && app.count("--heads") == 0) o.heads = heads_for(o.width, o.heads, o.model != "gpt");
   if (o.width % o.heads != 0)
     throw weft::LayoutError("width(" + std::to_string(o.width) + ") % heads(" + std::to_string(o.heads) +
                             ") != 0: every head has the same width");

@@ -12,6 +12,14 @@
 
 namespace train_gpt {
 
+/// Heads where the user does not say how many: at most `usual`, as many as divide the width, into even parts for rotary
+/// positions.
+inline std::int64_t heads_for(std::int64_t width, std::int64_t usual, bool rotary) {
+  std::int64_t heads = usual;
+  while (width > 0 && heads > 1 && (width % heads != 0 || (rotary && width / heads % 2 != 0))) --heads;
+  return heads;
+}
+
 struct Options {
   std::string program = "train_gpt";  ///< for messages
   bool finetunes = false;             ///< the program has --lora and its like, and begins with --load

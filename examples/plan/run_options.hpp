@@ -18,7 +18,7 @@ namespace plan {
 inline void add_model_options(CLI::App* command, MemoryOptions& o) {
   add_count(command, "--layers", o.layers, "Layers")->capture_default_str();
   add_count(command, "--width", o.width, "Width of the hidden state")->capture_default_str();
-  add_count(command, "--heads", o.heads, "Attention heads")->capture_default_str();
+  add_count(command, "--heads", o.heads, "Attention heads (default: 6, or as many as divide the width)");
   add_count(command, "--kv-heads", o.kv_heads, "Key and value heads (default: heads)");
   add_count(command, "--head-width", o.head_width, "Of llama and mixtral (default: width / heads)");
   command->add_option("--attention-bias", o.attention_bias, "Of llama and mixtral: none, qkv (Qwen2) or all")
@@ -35,6 +35,7 @@ inline void add_model_options(CLI::App* command, MemoryOptions& o) {
   command->parse_complete_callback([command, &o] {
     for (const std::string name : {"--experts", "--top-k"})
       if (command->count(name) > 0 && o.model != "mixtral") throw weft::UsageError("plan: " + name + " is of --model mixtral");
+    if (command->count("--heads") == 0 && !o.head_width) o.heads = train_gpt::heads_for(o.width, o.heads, o.model != "gpt");
     if (command->count("--top-k") == 0) o.top_k = std::min(o.top_k, o.experts);
   });
 }

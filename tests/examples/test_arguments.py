@@ -264,8 +264,11 @@ if "04_train_gpt" in available:
     shorter.write_bytes(text.read_bytes()[:600])  # its validation part has 60 bytes
     code, out, lines = run("04_train_gpt", ["--data", str(shorter), *short[2:8], *short[10:]])
     check(code == 0 and not lines, f"a text that is shorter than the default sequence: {code} {lines}")
-    code, out, lines = run("04_train_gpt", [*short, "--model", "mixtral", "--experts", "1"])
-    check(code == 0 and not lines, f"one expert beside the default of --top-k: {code} {lines}")
+    for arguments in (["--model", "mixtral", "--experts", "1"], ["--model", "llama", "--width", "50"]):
+        words = [word for item in (dict(zip(short[::2], short[1::2])) | dict(zip(arguments[::2], arguments[1::2]))).items() for word in item]
+        words = [word for k, word in enumerate(words) if "--heads" not in words[max(k - 1, 0):k + 1]]
+        code, out, lines = run("04_train_gpt", words)
+        check(code == 0 and not lines, f"{words} beside the defaults of --top-k and --heads: {code} {lines}")
 if "06_classify" in available:
     for environment, arguments in [({}, ["--dp", "3"]), ({"WEFT_RANKS": "3"}, [])]:  # a default of 100 images is not for 3 ranks
         code, out, lines = run("06_classify", ["--data", images, "--steps", "1", *arguments], environment)
@@ -276,8 +279,8 @@ if "gpt_60" in available:
 
 # ---- the end of memory, wherever it comes: an error of weft's ----------------------------------------------------------------------
 ended = {}
-for name, arguments, limits_mb in [("04_train_gpt", [*base, "--quiet", "--width", "64"], range(100, 400, 12)), ("06_classify", ["--data", images, "--batch", "32", "--steps", "1"], range(100, 400, 12)),
-                                   ("generate", generated, range(72, 240, 12))]:
+for name, arguments, limits_mb in [("04_train_gpt", [word for item in (SMALL_RUN | {"--width": "64"}).items() for word in item], range(104, 400, 25)), ("06_classify", ["--data", images, "--batch", "32", "--steps", "1"], range(104, 400, 25)),
+                                   ("generate", generated, range(72, 240, 25))]:
     for megabytes in limits_mb if name in available else []:
         code, out, lines = run(name, arguments, limits=lambda: resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20)))
         check(code == 127 or (code in (0, 1, 2) and len(lines) == (code != 0) and "".join(lines).startswith("weft: "[:6 * len(lines)])), f"{name} with ulimit -v of {megabytes} MB: {code} {lines}")

@@ -7,8 +7,10 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <exception>
 #include <mutex>
 #include <set>
+#include <string>
 #include <thread>
 
 #include <Kokkos_Core.hpp>
@@ -69,6 +71,23 @@ TEST_CASE("exit codes are those of the first error, or what the function returns
   CHECK(run(RunOptions{.ranks = 2}, [](World&) { throw 5; }) == 1);
   CHECK(run(RunOptions{.ranks = 3}, [](World& world) { return world.rank() == 1 ? 9 : 0; }) == 9);
   CHECK(run(RunOptions{.ranks = -1}, [](World&) {}) == 2);
+}
+
+TEST_CASE("an error that a program met before it had ranks is its end") {
+  bool called = false;
+  const auto program = [&](World&) { called = true; };
+  RunOptions options{.ranks = 2};
+  options.refused = std::make_exception_ptr(DivergedError("test: said once on standard error, code 3"));
+  CHECK(run(options, program) == 3);
+  std::string name = "folder/program", steps = "--steps", rehearse = "--rehearse=2", two = "2";
+  char* known[] = {name.data(), rehearse.data(), nullptr};
+  const RunOptions taken = only_run_options(2, known, {.ranks = 3});
+  CHECK(taken.refused == nullptr);
+  CHECK(taken.ranks == 3);
+  CHECK(std::string(taken.rehearse) == "2");
+  char* unknown[] = {name.data(), steps.data(), two.data(), nullptr};
+  CHECK(run(only_run_options(3, unknown), program) == 2);
+  CHECK(!called);
 }
 
 TEST_CASE("WEFT_RANKS is the default number of ranks") {
