@@ -20,6 +20,7 @@
 #include <nlohmann/json.hpp>
 
 #include <weft/hugging_face/hugging_face.hpp>
+#include <weft/hugging_face/stop_tokens.hpp>
 
 #include "support/experts.hpp"
 #include "support/matrix.hpp"
