@@ -18,7 +18,7 @@
 
 #include <weft/checkpoint/config_numbers.hpp>
 #include <weft/hugging_face/fields.hpp>
-#include <weft/kernels/rope_scaling.hpp>
+#include <weft/models/llama.hpp>
 
 namespace weft::hugging_face::detail {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <weft/core/error.hpp>
-#include <weft/kernels/attention_mask.hpp>
+#include <weft/nn/attention.hpp>
 
 namespace weft::models {
 
