@@ -110,7 +110,8 @@ inline double query_width(const auto& c) { return head_width(c) * double(c.heads
 inline double kv_width(const auto& c) { return head_width(c) * double(c.kv_heads); }
 inline BlockSize block_size(const weft::models::GptConfig& c) {
   const double kv = kv_width(c), w = double(c.width);
-  return {2 * w * w + 2 * w * kv + 8 * w * w, 4 * w + (w + 2 * kv) + w + 4 * w + w};  // norms, and a bias for every matrix
+  const double inner = double(c.intermediate_width());
+  return {2 * w * w + 2 * w * kv + 2 * w * inner, 4 * w + (w + 2 * kv) + w + inner + w};  // norms, and a bias for every matrix
 }
 /// Attention of Llama's relatives, and both norms of a block.
 inline BlockSize attention_size(const auto& c) {
@@ -130,7 +131,7 @@ inline BlockSize block_size(const weft::models::MixtralConfig& c) {
   return {attention.matrices + experts * w + top_k * expert, attention.others + (experts - top_k) * expert};
 }
 inline double other_parameters(const weft::models::GptConfig& c) {
-  return double((c.vocabulary + c.sequence) * c.width + 2 * c.width);
+  return double(((c.tied ? 1 : 2) * c.vocabulary + c.sequence) * c.width + 2 * c.width);
 }
 inline double other_parameters(const weft::models::LlamaConfig& c) {
   return double((c.tied ? 1 : 2) * c.vocabulary * c.width + c.width);

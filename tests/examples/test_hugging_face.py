@@ -2,9 +2,11 @@
 """train_gpt --export and --load: a model comes back from its folder with the same bits, in another layout and in bf16; what does not fit
 is refused."""
 import json
+import math
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -57,9 +59,38 @@ path = scratch / "gpt/config.json"
 config = json.loads(path.read_text())
 path.write_text(json.dumps({**config, "vocab_size": 50257}))
 said = train("--load", scratch / "gpt", expected=2).stderr
+check("transformer.wte.weight: is [256, 16], and [50257, 16] by config.json" in said, said)
+(scratch / "alone").mkdir()
+(scratch / "alone/config.json").write_text(path.read_text())  # without weights
+said = train("--load", scratch / "alone", expected=2).stderr
 check("its vocabulary is of 50257 tokens, and a text's of 256: it needs --data FILE.bin --vocabulary 50257" in said, said)
 path.write_text(json.dumps({**config, "qk_norm": True}))
 said = train("--load", scratch / "gpt", expected=2).stderr
 check("does not know: qk_norm" in said, said)
+
+# Heads of 8 values in a model of 20 and 5 heads; 20 / 4 is odd. Token ids stay.
+for heads in (4, 5):
+    shapes = {"model.embed_tokens": (256, 20), "lm_head": (256, 20), "model.norm": (20,)}
+    at = "model.layers.0."
+    shapes |= {at + norm: (20,) for norm in ("input_layernorm", "post_attention_layernorm")}
+    shapes |= {at + f"self_attn.{head}_norm": (8,) for head in "qk"}
+    shapes |= {at + f"self_attn.{name}_proj": (heads * 8, 20) for name in "qkv"} | {at + "self_attn.o_proj": (20, heads * 8)}
+    shapes |= {at + "mlp.gate_proj": (12, 20), at + "mlp.up_proj": (12, 20), at + "mlp.down_proj": (20, 12)}
+    header, place = {}, 0
+    for name, shape in shapes.items():
+        size = 4 * math.prod(shape)
+        header[name + ".weight"] = {"dtype": "F32", "shape": shape, "data_offsets": (place, place + size)}
+        place += size
+    packed = json.dumps(header).encode()
+    folder = scratch / f"apart-{heads}"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(packed)) + packed + struct.pack("<f", 0.1) * (place // 4))
+    apart = dict(model_type="qwen3", vocab_size=256, hidden_size=20, num_hidden_layers=1, num_attention_heads=heads, num_key_value_heads=heads,
+                 head_dim=8, intermediate_size=12, max_position_embeddings=16, eos_token_id=[3, 4], pad_token_id=1)
+    (folder / "config.json").write_text(json.dumps(apart))
+    train("--load", folder, "--export", folder / "again", "--steps", 1, "--learning-rate", 0, "--sample", 0)
+    check((folder / "again/config.json").exists(), f"{heads} heads of a width of their own")
+    written = json.loads((folder / "again/config.json").read_text())
+    check({name: written.get(name) for name in apart} == apart, written)
 shutil.rmtree(scratch)
 sys.exit(1 if failures else 0)

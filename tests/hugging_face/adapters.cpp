@@ -248,4 +248,17 @@ TEST_CASE("adapters that do not fit are refused by name") {
   says(with("rank_pattern", {{"q_proj", 4}}), "all adapters have one rank");
   says(with("modules_to_save", {"lm_head"}), "modules_to_save");
   says(with("target_modules", ".*q_proj"), "target_modules");
+  says(with("target_modules", nullptr), "target_modules is null: a list of layers is meant");
+  says(with("target_modules", nlohmann::json::array()), "target_modules is []: a list of layers is meant");
+  says(with("target_modules", {1}), "target_modules is [1]: a list of texts is meant");
+  CHECK(with("target_parameters", nlohmann::json::array()).empty());  // PEFT writes it beside a mixture of experts
+  says(with("target_parameters", {"experts.down_proj"}), "target_parameters is [\"experts.down_proj\"]");
+  says(with("lora_dropout", 2), "lora_dropout is 2: a number of [0, 1) is meant");
+  says(with("r", 1'000'000'000), "q_proj.lora_A.weight: is [2, 16], and r is 1000000000 in adapter_config.json");
+  for (const char* name : {"target_modules", "r", "lora_alpha"}) {
+    auto config = nlohmann::json::parse(text);
+    config.erase(name);
+    std::ofstream(config_path) << config.dump();
+    says(message<checkpoint::Error>([&] { hugging_face::read_adapter_config(folder); }), std::string("lacks ") + name);
+  }
 }

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,7 +61,8 @@ TEST_CASE("a config that weft's model does not compute is refused by name") {
     return json;
   };
   const std::vector<std::pair<std::pair<const char*, nlohmann::json>, const char*>> of_llama = {
-      {{"model_type", "mistral"}, "model_type is mistral, and this weft reads gpt2, llama, qwen2, qwen3, mixtral and qwen3_moe"},
+      {{"model_type", "gemma2"},
+       "model_type is gemma2, and this weft reads gpt2, llama, mistral, ministral, qwen2, qwen3, mixtral and qwen3_moe"},
       {{"model_type", "mixtral"}, "model_type is mixtral, and the config of a llama is asked for"},
       {{"architectures", {"LlamaForSequenceClassification"}}, "architectures has LlamaForSequenceClassification"},
       {{"mlp_bias", true}, "mlp_bias is true"},
@@ -69,9 +72,18 @@ TEST_CASE("a config that weft's model does not compute is refused by name") {
       {{"head_dim", 0}, "head_dim is 0"},
       {{"num_hidden_layers", 1ull << 40}, "num_hidden_layers is 1099511627776: a whole number of 1 to 4096 is meant"},
       {{"rms_norm_eps", -1e-5}, "rms_norm_eps is -1e-05: a number of at least 0 is meant"},
-      {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 8.0}}},
-       "rope_scaling.rope_type is \"yarn\": default, linear or llama3 is meant"},
-      {{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}, "rope_scaling.type is \"dynamic\": default, linear or llama3"},
+      {{"rope_scaling", {{"rope_type", "proportional"}, {"factor", 8.0}}},
+       "rope_scaling.rope_type is \"proportional\": default, linear, dynamic, yarn, longrope or llama3 is meant"},
+      {{"rope_scaling", {{"type", "mrope"}, {"factor", 2.0}}}, "rope_scaling.type is \"mrope\": default, linear"},
+      {{"rope_scaling", {{"type", "dynamic"}}}, "lacks rope_scaling.factor"},
+      {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 8.0}, {"beta_fast", 1}}},
+       "rope_scaling.beta_fast is 1: a number above beta_slow is meant"},
+      {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 8.0}, {"attention_factor", -1}}},
+       "rope_scaling.attention_factor is -1: a number above 0 is meant"},
+      {{"rope_scaling", {{"rope_type", "longrope"}, {"factor", 8.0}, {"short_factor", {1.0, 2.0}}, {"long_factor", {1.0}}}},
+       "long_factor of its rotary positions has 1 numbers: 2 above 0 are meant"},
+      {{"rope_scaling", {{"rope_type", "longrope"}, {"factor", 8.0}, {"short_factor", {1.0, "2"}}}},
+       "rope_scaling.short_factor is [1.0,\"2\"]: a list of finite numbers is meant"},
       {{"rope_scaling", {{"type", "linear"}, {"rope_type", "llama3"}, {"factor", 2.0}}},
        "rope_scaling.type is \"linear\": the rope_type"},
       {{"rope_scaling", {{"rope_type", "linear"}}}, "lacks rope_scaling.factor"},
@@ -85,7 +97,6 @@ TEST_CASE("a config that weft's model does not compute is refused by name") {
       {{"rope_parameters", {{"rope_type", "default"}, {"factor", 2.0}}}, "does not know: rope_parameters.factor"},
       {{"rope_theta", -1.0}, "rope_theta is -1.0: a number above 0 is meant"},
       {{"quantization_config", {{"bits", 4}}}, "has what this weft does not know: quantization_config"},
-      {{"sliding_window", 4096}, "does not know: sliding_window"},
       {{"qk_norm", true}, "does not know: qk_norm"},
       {{"num_hidden_layers", 0}, "num_hidden_layers is 0: a whole number of 1 to 2^40 is meant"},
       {{"num_hidden_layers", 2.5}, "num_hidden_layers is 2.5"},
@@ -98,9 +109,9 @@ TEST_CASE("a config that weft's model does not compute is refused by name") {
       {{"vocab_size", nullptr}, "lacks vocab_size"}};
   for (const auto& [change, text] : of_llama) refused(with(llama_json(), change.first, change.second), text);
   const std::vector<std::pair<std::pair<const char*, nlohmann::json>, const char*>> of_gpt = {
-      {{"activation_function", "relu"}, "activation_function is \"relu\""},
-      {{"n_inner", 48}, "n_inner is 48, and weft's model has 64"},
-      {{"tie_word_embeddings", false}, "tie_word_embeddings is false"},
+      {{"activation_function", "mish"}, "activation_function is \"mish\": gelu_new, gelu, relu, silu or tanh is meant"},
+      {{"n_inner", 0}, "n_inner is 0: a whole number"},
+      {{"tie_word_embeddings", 1}, "tie_word_embeddings is 1: true or false is meant"},
       {{"scale_attn_by_inverse_layer_idx", true}, "scale_attn_by_inverse_layer_idx is true"},
       {{"scale_attn_weights", false}, "scale_attn_weights is false"},
       {{"add_cross_attention", true}, "add_cross_attention is true"}};
@@ -161,6 +172,7 @@ nlohmann::json back(const Config& config, const char* type) {
   CHECK(again.rope_base == config.rope_base);
   CHECK(again.epsilon == config.epsilon);
   CHECK(again.mask == config.mask);
+  CHECK(again.window_layers == config.window_layers);
   CHECK(again.kv_heads == (config.kv_heads ? config.kv_heads : config.heads));
   CHECK(nlohmann::json::parse(hugging_face::config_text(again, checkpoint::StoredType::bf16)) == json);
   return json;
@@ -227,11 +239,17 @@ TEST_CASE("Qwen2 and Qwen3: their defaults, and windows of all layers or none") 
     const std::string full = "full_attention", part = "sliding_attention";
     CHECK(read<LlamaConfig>(types({part, part, part, part})).mask.window == 5);
     CHECK(read<LlamaConfig>(types({full, full, full, full})).mask.window == 0);
-    refused<LlamaConfig>(types({full, full, part, part}), "2 of its 4 layers have a sliding window");
+    CHECK(read<LlamaConfig>(types({part, part, part, part})).window_layers.empty());
+    const auto mixed = read<LlamaConfig>(types({full, part, full, part}));
+    CHECK(mixed.mask.window == 5);
+    CHECK(mixed.window_layers == std::vector<bool>{false, true, false, true});
     refused<LlamaConfig>(types({part}), "layer_types has 1 layers, and num_hidden_layers is 4");
     refused<LlamaConfig>(types({"linear_attention", full, full, full}), "layer_types has linear_attention");
     refused<LlamaConfig>(types({part, part, part, part}, false), "and use_sliding_window is not true");
-    refused<LlamaConfig>(with(json, {{"use_sliding_window", true}, {"max_window_layers", 3}}), "1 of its 4 layers");
+    CHECK(read<LlamaConfig>(with(json, {{"use_sliding_window", true}, {"max_window_layers", 3}})).window_layers ==
+          std::vector<bool>{false, false, false, true});
+    CHECK(read<LlamaConfig>(with(json, {{"use_sliding_window", true}, {"max_window_layers", 0}, {"sliding_window_pattern", 2}}))
+              .window_layers == std::vector<bool>{true, false, true, false});
     json.erase("num_key_value_heads");
     refused<LlamaConfig>(json, "heads(4) % key-value heads(32) != 0");
   }
@@ -293,7 +311,10 @@ TEST_CASE("what is written reads back, as the architecture that has what the mod
   c.attention.bias = AttentionBias::query_key_value;
   not_written(c, "has norms of queries and keys and biases of its first projections alone");
   c.attention = {};
-  not_written(c, "the model's attention has a window");
+  CHECK(back(c, "mistral").at("sliding_window") == 9);
+  c.attention.bias = AttentionBias::all;
+  not_written(c, "the model's attention has a window and biases");
+  c.attention = {};
   c.mask = {};
   c.width = 380;
   c.attention.head_width = 64;
@@ -313,4 +334,160 @@ TEST_CASE("what is written reads back, as the architecture that has what the mod
   CHECK(hugging_face::detail::stored_name("model.layers.3.block_sparse_moe.experts.12.w3.weight",
                                           hugging_face::detail::architecture_of(m)) ==
         "model.layers.3.mlp.experts.12.up_proj.weight");
+}
+
+TEST_CASE("windows of some layers are written as the architecture that has them") {
+  LlamaConfig c{.layers = 3, .kv_heads = 2, .intermediate = 12, .mask = {.window = 7}, .window_layers = {true, false, true}};
+  const nlohmann::json types = {"sliding_attention", "full_attention", "sliding_attention"};
+  CHECK(back(c, "ministral").at("layer_types") == types);
+  c.attention.query_key_norm = true;
+  CHECK(back(c, "qwen3").at("layer_types") == types);
+  c.window_layers = {false, true, true};
+  CHECK(back(c, "qwen3").at("max_window_layers") == 1);
+  MixtralConfig m{.layers = 2, .kv_heads = 2, .mask = {.window = 7}, .window_layers = {true, false}};
+  not_written(m, "some of the model's layers have a window and others do not");
+}
+
+TEST_CASE("Mistral: Llama with a window") {
+  nlohmann::json json = of_type("mistral");
+  const auto config = read<LlamaConfig>(json);
+  CHECK(config.mask.window == 4096);
+  CHECK(config.sequence == 131072);
+  CHECK(read<LlamaConfig>(with(json, {{"sliding_window", nullptr}})).mask.window == 0);
+  json.erase("num_key_value_heads");
+  refused<LlamaConfig>(json, "heads(4) % key-value heads(8) != 0");
+  // The forward of `transformers` has no window in Llama, whatever the field is.
+  CHECK(read<LlamaConfig>(with(llama_json(), {{"sliding_window", 5}})).mask.window == 0);
+  CHECK(read<LlamaConfig>(with(llama_json(), {{"hidden_act", "swish"}})).width == 16);
+  CHECK(read<MixtralConfig>(with(of_type("mixtral"), {{"router_jitter_noise", 0.1}})).experts == 8);
+}
+
+TEST_CASE("scalings of rotary positions: YaRN, dynamic and longrope, written and read back") {
+  using Type = Scaling::Type;
+  const auto scaled = [&](const nlohmann::json& rope) {
+    const auto config = read<LlamaConfig>(with(llama_json(), {{"max_position_embeddings", 64}, {"rope_scaling", rope}}));
+    back(config, "llama");
+    return config;
+  };
+  const auto yarn =
+      scaled({{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 16}}).attention.rope_scaling;
+  CHECK(yarn == Scaling{.type = Type::yarn, .factor = 4, .low_frequency = 1, .high_frequency = 32, .original_sequence = 16});
+  CHECK(yarn.magnitude() == doctest::Approx(0.1 * std::log(4.0) + 1));
+  CHECK(scaled({{"rope_type", "yarn"}, {"factor", nullptr}, {"original_max_position_embeddings", 16}}).attention.rope_scaling ==
+        yarn);
+  CHECK(scaled({{"rope_type", "yarn"}, {"factor", 4.0}, {"mscale", 0.7}, {"mscale_all_dim", 1.2}})
+            .attention.rope_scaling.magnitude() == doctest::Approx((0.07 * std::log(4.0) + 1) / (0.12 * std::log(4.0) + 1)));
+  const auto dynamic = scaled({{"rope_type", "dynamic"}, {"factor", 4.0}});
+  CHECK(dynamic.sequence == 256);
+  CHECK(dynamic.attention.rope_scaling.original_sequence == 64);
+  const auto longrope = scaled({{"rope_type", "longrope"},
+                                {"original_max_position_embeddings", 16},
+                                {"short_factor", {1, 2}},
+                                {"long_factor", {1, 8}}})
+                            .attention.rope_scaling;
+  CHECK(longrope.factor == 4);
+  CHECK(longrope.long_factors == std::vector<double>{1, 8});
+  CHECK(longrope.magnitude() == doctest::Approx(std::sqrt(1 + std::log(4.0) / std::log(16.0))));
+}
+
+TEST_CASE("GPT-2: activations, a width of the MLP, a last projection of its own") {
+  for (const auto& [name, activation] : {std::pair("relu", Activation::relu),
+                                         {"gelu", Activation::gelu},
+                                         {"silu", Activation::silu},
+                                         {"swish", Activation::silu},
+                                         {"tanh", Activation::tanh},
+                                         {"gelu_pytorch_tanh", Activation::gelu_tanh}}) {
+    const auto config = read<models::GptConfig>(
+        with(gpt_json(), {{"activation_function", name}, {"n_inner", 40}, {"tie_word_embeddings", false}}));
+    CHECK(config.activation == activation);
+    CHECK(config.intermediate_width() == 40);
+    CHECK_FALSE(config.tied);
+    const auto written = nlohmann::json::parse(hugging_face::config_text(config, checkpoint::StoredType::f32));
+    CHECK(written.at("activation_function") == name);  // as it was
+    CHECK(written.at("n_inner") == 40);
+    CHECK(written.at("tie_word_embeddings") == false);
+  }
+  CHECK(read<models::GptConfig>(gpt_json()).tied);
+  CHECK(read<models::GptConfig>(with(gpt_json(), {{"n_inner", 64}})).intermediate == 0);
+}
+
+TEST_CASE("every known field is written as it was read, used or not") {
+  const nlohmann::json tokens = {{"bos_token_id", 1},       {"eos_token_id", {2, 3}},
+                                 {"pad_token_id", 0},       {"transformers_version", "4.40.1"},
+                                 {"use_cache", false},      {"task_specific_params", {{"a", {1, 2}}}},
+                                 {"_name_or_path", nullptr}};
+  const auto kept = [&]<class Config>(Config, nlohmann::json json) {
+    json.update(tokens);
+    const auto config = read<Config>(json);
+    const auto text = hugging_face::config_text(config, checkpoint::StoredType::f32);
+    const auto written = nlohmann::json::parse(text);
+    for (const auto& [name, value] : json.items())
+      if (name != "architectures" && name != "torch_dtype")
+        CHECK_MESSAGE(written.value(name, nlohmann::json("lost")) == value, name);
+    CHECK(nlohmann::json::parse(hugging_face::config_text(read<Config>(written), checkpoint::StoredType::f32)) == written);
+    return std::pair(config, written);
+  };
+  kept(models::GptConfig(), with(gpt_json(), {{"attn_pdrop", 0.1}, {"resid_pdrop", 0.2}, {"summary_type", "cls_index"}}));
+  kept(LlamaConfig(),
+       with(llama_json(), {{"head_dim", nullptr}, {"pretraining_tp", 2}, {"sliding_window", 5}, {"rope_scaling", nullptr}}));
+  kept(LlamaConfig(), with(of_type("mistral"), {{"sliding_window", nullptr}, {"attention_dropout", 0.1}}));
+  kept(LlamaConfig(), with(of_type("qwen3"), {{"max_window_layers", 28},
+                                              {"sliding_window", 4096},
+                                              {"use_sliding_window", false},
+                                              {"layer_types", std::vector<std::string>(4, "full_attention")}}));
+  kept(MixtralConfig(), with(of_type("mixtral"), {{"router_aux_loss_coef", 0.03}, {"router_jitter_noise", 0.1}}));
+  kept(MixtralConfig(), with(of_type("qwen3_moe"), {{"num_local_experts", 128}, {"intermediate_size", 77}}));
+  // Numbers that have changed since are written, in every spelling; token ids stay.
+  auto [config, before] =
+      kept(LlamaConfig(), with(llama_json(), {{"rope_theta", 5000.0}, {"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}));
+  config.rope_base = 700;
+  config.attention.rope_scaling = {};
+  config.layers = 2;
+  const auto after = nlohmann::json::parse(hugging_face::config_text(config, checkpoint::StoredType::f32));
+  CHECK(after.at("rope_theta") == 700);
+  CHECK(after.at("rope_parameters").at("rope_theta") == 700);
+  CHECK_FALSE(after.contains("rope_scaling"));
+  CHECK(after.at("num_hidden_layers") == 2);
+  CHECK(after.at("eos_token_id") == nlohmann::json{2, 3});
+  config.attention.query_key_norm = true;  // another architecture
+  const auto other = nlohmann::json::parse(hugging_face::config_text(config, checkpoint::StoredType::f32));
+  CHECK(other.at("model_type") == "qwen3");
+  CHECK(other.at("pad_token_id") == 0);
+}
+
+TEST_CASE("a config whose numbers the weights do not have is refused by their headers alone") {
+  TemporaryFolder place;
+  const std::string folder = place.path.string();
+  // A header of 2 layers, and its bytes as a hole in the file.
+  std::vector<checkpoint::StoredTensor> tensors;
+  const auto add = [&](const std::string& name, std::vector<std::size_t> shape) {
+    tensors.push_back({name, checkpoint::StoredType::f32, std::move(shape), 0, 0});
+  };
+  add("wte.weight", {19, 16});
+  add("wpe.weight", {8, 16});
+  for (const std::string layer : {"h.0.", "h.1."}) {
+    add(layer + "attn.c_attn.weight", {16, 48});
+    add(layer + "attn.c_proj.weight", {16, 16});
+    add(layer + "mlp.c_fc.weight", {16, 64});
+    add(layer + "mlp.c_proj.weight", {64, 16});
+  }
+  const std::string header = checkpoint::safetensors_header(tensors);
+  write(folder + "/model.safetensors", header);
+  std::filesystem::resize_file(folder + "/model.safetensors", header.size() + tensors.back().end);
+  const auto said_of = [&](const nlohmann::json& changes) {
+    write(folder + "/config.json", with(gpt_json(), changes).dump());
+    return message_of([&] { hugging_face::read_config<models::GptConfig>(folder); });
+  };
+  CHECK(said_of(nlohmann::json::object()) == "no error");
+  const auto refuses = [&](const nlohmann::json& changes, const char* text) {
+    const std::string said = said_of(changes);
+    CHECK_MESSAGE(said.find(text) != std::string::npos, said);
+  };
+  refuses({{"vocab_size", 40'000'000}}, "transformer.wte.weight: is [19, 16], and [40000000, 16] by config.json");
+  refuses({{"n_embd", 2'000'000}}, "transformer.wte.weight: is [19, 16], and [19, 2000000] by config.json");
+  refuses({{"n_positions", 1u << 30}, {"n_ctx", 1u << 30}}, "transformer.wpe.weight: is [8, 16]");
+  refuses({{"n_inner", 1u << 30}}, "transformer.h.0.mlp.c_fc.weight: is [16, 64]");
+  refuses({{"n_layer", 4096}},
+          "transformer.h.2.attn.c_attn.weight: is not among the weights, and config.json has it, as [16, 48]");
+  refuses({{"tie_word_embeddings", false}}, "lm_head.weight: is not among the weights");
 }

@@ -20,6 +20,7 @@
 #include <nlohmann/json.hpp>
 
 #include <weft/hugging_face/hugging_face.hpp>
+#include <weft/hugging_face/stop_tokens.hpp>
 
 #include "support/experts.hpp"
 #include "support/matrix.hpp"
@@ -312,6 +313,47 @@ TEST_CASE("weights that are not the model's are refused, and nothing has changed
     CHECK(message_of([&] { hugging_face::load(folder, model); }).find("has 1e+06, and the model's float16 ends at 65504") !=
           std::string::npos);
   });
+}
+
+TEST_CASE("an export keeps the ids of tokens and the generation config of the folder that was loaded") {
+  TemporaryFolder place;
+  const std::string folder = place.path.string() + "/one", out = place.path.string() + "/two";
+  std::filesystem::create_directory(folder);
+  nlohmann::json json = gpt_json();
+  json.update({{"bos_token_id", 1}, {"eos_token_id", {2, 3}}, {"pad_token_id", 0}, {"resid_pdrop", 0.1}});
+  const std::string generation = "{\"eos_token_id\": [4, 5], \"temperature\": 0.6}\n";
+  write(folder + "/config.json", json.dump());
+  write(folder + "/generation_config.json", generation);
+  write(folder + "/model.safetensors", gpt_by_hand("").text());
+  models::GptConfig by_hand{.vocabulary = 19, .layers = 2, .width = 16, .heads = 4, .sequence = 8};
+  for (const auto& config : {hugging_face::read_config<models::GptConfig>(folder), by_hand}) {
+    std::filesystem::remove_all(out);
+    on<Dense<models::Gpt>, Grid>({2, {.tp = 2}}, config, 3, [&](auto& model, World&) {
+      hugging_face::load(folder, model);
+      hugging_face::save(out, model);
+    });
+    const auto written = nlohmann::json::parse(text_of(out + "/config.json"));
+    for (const char* name : {"bos_token_id", "eos_token_id", "pad_token_id", "resid_pdrop", "n_inner", "n_ctx"})
+      CHECK(written.at(name) == json.at(name));
+    CHECK(text_of(out + "/generation_config.json") == generation);
+    CHECK(hugging_face::stop_tokens(out) == std::vector<std::int32_t>{4, 5});
+  }
+  write(folder + "/generation_config.json", "{\"eos_token_id\": ");
+  CHECK(message_of([&] { hugging_face::read_config<models::GptConfig>(folder); }).find("is not the JSON that it should be") !=
+        std::string::npos);
+}
+
+// Each model has its config from before the weights, and every layout writes and reads them with the same bits.
+TEST_CASE("GPT-2 with another activation and width and a last projection of its own; windows of some layers") {
+  models::GptConfig other = gpt();
+  other.activation = Activation::relu;
+  other.intermediate = 24;
+  other.tied = false;
+  check_layouts<Dense<models::Gpt>, Grid>({dense[0], dense[2], dense[1]}, other);
+  models::LlamaConfig ministral = llama();
+  ministral.mask.window = 3;
+  ministral.window_layers = {true, false, true, false};
+  check_layouts<Dense<models::Llama>, Grid>({dense[0], dense[2]}, ministral);
 }
 
 // A disk whose k-th read fails, on a system that has no call to bring bytes in.

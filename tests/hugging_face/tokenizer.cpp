@@ -262,6 +262,66 @@ TEST_CASE("patterns that PCRE2 and Oniguruma read differently are refused") {
             "has \\w, and weft knows"));
 }
 
+TEST_CASE("a pattern that backtracks may take so much work for a text, and not for each of its matches") {
+  const auto encode = [](const char* regex, const std::string& text) {
+    json file = file_of("qwen3");
+    file["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = regex;
+    const Tokenizer tokenizer = Tokenizer::parse(file.dump());
+    timespec before{}, after{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+    std::string said;
+    try {
+      tokenizer.encode(text);
+    } catch (const Error& error) {
+      said = error.what();
+    }
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+    return std::pair(said, double(after.tv_sec - before.tv_sec) + 1e-9 * double(after.tv_nsec - before.tv_nsec));
+  };
+  // Each letter takes some 4 million steps, fewer than one match may take; 25 ms for each of 20,000 words were 8 minutes.
+  std::string words;
+  for (int i = 0; i < 20'000; ++i) words += "aaaaaaaaaaaaaaaaaaaaaa ";
+  const auto [steps, steps_s] = encode("(?:\\p{L}\\p{L}?)+x|\\p{L}| ", words);
+  CHECK_MESSAGE(has(steps, "the pre-tokeniser's pattern gives up after byte"), steps);
+  CHECK(steps_s < 30);
+  // A compiled pattern looks to the end of the text for each letter, and PCRE2 counts that as one step.
+  const auto [time, time_s] = encode("\\p{L}+x|\\p{L}", std::string(200'000, 'a'));
+  CHECK_MESSAGE(has(time, "the pre-tokeniser's pattern gives up after byte"), time);
+  CHECK(time_s < 60);
+  CHECK(encode("\\p{L}+x|\\p{L}", "aaab").first.empty());
+}
+
+TEST_CASE("added tokens of white space that take the white space around them") {
+  // As `tokenizers` 0.23.3, which panics at the last one: of two in a row the second finds nothing left.
+  const auto ids = [](bool lstrip, bool rstrip, const std::string& text) {
+    json file = file_of("gpt2");
+    std::size_t next = file["model"]["vocab"].size();
+    const auto add = [&](const char* content, bool l, bool r) {
+      file["added_tokens"].push_back({{"id", next++},
+                                      {"content", content},
+                                      {"single_word", false},
+                                      {"lstrip", l},
+                                      {"rstrip", r},
+                                      {"normalized", false},
+                                      {"special", false}});
+    };
+    add("\n", lstrip, rstrip);
+    add("<m>", false, true);
+    const Tokenizer tokenizer = Tokenizer::parse(file.dump());
+    std::string names;
+    for (const std::int32_t id : tokenizer.encode(text))
+      names += id == tokenizer.id("\n") ? "n" : id == tokenizer.id("<m>") ? "m" : tokenizer.decode(std::vector{id});
+    return names;
+  };
+  CHECK(ids(true, true, "a\n\nb") == "anb");
+  CHECK(ids(true, true, "\n\n\n") == "n");
+  CHECK(ids(false, true, "a\n\nb") == "annb");
+  CHECK(ids(true, false, "a\n\nb") == "annb");
+  CHECK(ids(true, true, "<m>\n\nb") == "mb");
+  CHECK(ids(false, true, "<m>\n\nb") == "mnnb");
+  CHECK(ids(true, false, "<m>\n\nb") == "mb");
+}
+
 TEST_CASE("a folder or a file is loaded") {
   const auto folder = std::filesystem::temp_directory_path() / ("weft_tokenizer_" + std::to_string(::getpid()));
   std::filesystem::create_directory(folder);

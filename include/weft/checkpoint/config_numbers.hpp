@@ -50,6 +50,12 @@ Numbers config_numbers(const Config& config) {
     add("mask.causal", int(config.mask.causal));
     add("mask.window", config.mask.window);
   }
+  if constexpr (requires { config.window_layers.size(); }) {
+    std::string layers;
+    for (const bool window : config.window_layers) layers += window ? '1' : '0';
+    if (config.mask.window != 0) numbers.emplace_back("window_layers", layers.find('0') == layers.npos ? "all" : layers);
+  }
+  if constexpr (requires { config.activation; }) add("activation", config.activation);
   if constexpr (requires { config.rope_base; }) add("rope_base", config.rope_base);
   if constexpr (requires { config.tied; }) add("tied", int(config.tied));
   if constexpr (requires { config.attention.rope_scaling.original_sequence; }) {
@@ -61,11 +67,19 @@ Numbers config_numbers(const Config& config) {
     const auto& scaling = attention.rope_scaling;
     add("attention.rope_scaling.type", scaling.type);
     if (scaling.type != Type::none) add("attention.rope_scaling.factor", scaling.factor);
-    if (scaling.type == Type::llama3) {
+    if (scaling.type == Type::llama3 || scaling.type == Type::yarn) {
       add("attention.rope_scaling.low_frequency", scaling.low_frequency);
       add("attention.rope_scaling.high_frequency", scaling.high_frequency);
-      add("attention.rope_scaling.original_sequence", scaling.original_sequence);
     }
+    if (scaling.type != Type::none && scaling.type != Type::linear)
+      add("attention.rope_scaling.original_sequence", scaling.original_sequence);
+    if (scaling.type == Type::yarn || scaling.type == Type::longrope)
+      add("attention.rope_scaling.attention_factor", scaling.magnitude());
+    if (scaling.type == Type::yarn) add("attention.rope_scaling.whole_pairs", int(scaling.whole_pairs));
+    for (std::size_t i = 0; i < scaling.short_factors.size(); ++i)
+      add("attention.rope_scaling.short_factors[" + std::to_string(i) + "]", scaling.short_factors[i]);
+    for (std::size_t i = 0; i < scaling.long_factors.size(); ++i)
+      add("attention.rope_scaling.long_factors[" + std::to_string(i) + "]", scaling.long_factors[i]);
   }
   if constexpr (requires { config.experts; }) add("experts", config.experts);
   if constexpr (requires { config.top_k; }) add("top_k", config.top_k);

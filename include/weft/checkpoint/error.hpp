@@ -5,10 +5,12 @@
 //
 //   try { checkpoint::load(folder, model, optimizer); } catch (const checkpoint::Error& error) { error.file(); }
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <weft/core/error.hpp>
 #include <weft/core/text.hpp>
@@ -39,6 +41,13 @@ class Error : public weft::Error {
 namespace detail {
 
 using weft::detail::shown;
+
+/// A shape as messages show it, [4, 16].
+inline std::string shape_text(const std::vector<std::size_t>& shape) {
+  std::string text = "[";
+  for (std::size_t dim = 0; dim < shape.size(); ++dim) weft::detail::append_to(text, {dim ? ", " : "", shape[dim]});
+  return text += "]";
+}
 
 /// Throws an Error that names the place: "checkpoint: FILE: tensor T: byte B: what".
 [[noreturn]] WEFT_COLD inline void refuse(const Place& place, weft::detail::Words what) {

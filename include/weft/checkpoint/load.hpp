@@ -176,11 +176,6 @@ inline std::string some_of(const std::vector<std::string>& names) {
   if (names.size() > 5) weft::detail::append_to(text, {" and ", names.size() - 5, " more"});
   return text;
 }
-inline std::string shape_text(const std::vector<std::size_t>& shape) {
-  std::string text = "[";
-  for (std::size_t dim = 0; dim < shape.size(); ++dim) weft::detail::append_to(text, {dim ? ", " : "", shape[dim]});
-  return text += "]";
-}
 
 /// Throws Error for a checkpoint of a model whose config gives other numbers than this one's. Those that it does not have (of an
 /// earlier weft) are not compared.

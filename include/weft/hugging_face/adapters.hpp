@@ -95,10 +95,27 @@ inline std::string adapter_config_text(const LoraOptions& lora, const std::vecto
   return json.dump(2) + "\n";
 }
 
+/// Throws Error if the folder has weights of adapters of another rank: a model takes memory for its adapters before they are
+/// read.
+inline void require_rank_of_weights(const std::string& folder, std::size_t rank, FileSystem& system) {
+  const std::string path = checkpoint::detail::in_folder(folder, adapter_weights_name);
+  if (!checkpoint::detail::is_there(path)) return;
+  const auto file = checkpoint::Safetensors::open(path, {.follow_links = true, .system = &system});
+  std::size_t matrices = 0;
+  for (const checkpoint::StoredTensor& tensor : file.tensors()) {
+    if (!tensor.name.ends_with(weft::detail::lora_down)) continue;
+    ++matrices;
+    if (tensor.shape.size() != 2 || tensor.shape[0] != rank)
+      refuse({path, tensor.name},
+             {"is ", checkpoint::detail::shape_text(tensor.shape), ", and r is ", rank, " in ", adapter_config_name});
+  }
+  if (matrices == 0) refuse({path}, {"has no matrix of an adapter, *", weft::detail::lora_down});
+}
+
 }  // namespace detail
 
 /// The options of the adapters in a folder of PEFT's, for ModelOptions::lora. Throws Error for what weft's adapters do not
-/// compute.
+/// compute, and if the weights beside them are of another rank.
 inline LoraOptions read_adapter_config(const std::string& folder, FileSystem& system = FileSystem::system()) {
   detail::Fields fields = detail::Fields::open(checkpoint::detail::in_folder(folder, detail::adapter_config_name), system);
   LoraOptions lora;
@@ -119,10 +136,14 @@ inline LoraOptions read_adapter_config(const std::string& folder, FileSystem& sy
   fields.require("bias", "none", "biases of the base are not trained");
   for (const char* name : {"rank_pattern", "alpha_pattern", "loftq_config"})
     if (fields.has(name)) fields.require(name, nlohmann::json::object(), "all adapters have one rank and one alpha");
+  for (const char* name : {"target_parameters", "exclude_modules", "modules_to_save", "layers_to_transform", "layers_pattern",
+                           "layer_replication", "trainable_token_indices"})
+    if (fields.has(name)) fields.require(name, nlohmann::json::array(), "adapters are of the layers that target_modules names");
   fields.require("megatron_core", "megatron.core", "it is not read");
   fields.ignore({"base_model_name_or_path", "fan_in_fan_out", "inference_mode", "init_lora_weights", "task_type", "auto_mapping",
                  "revision", "peft_version", "qalora_group_size", "ensure_weight_tying"});
   fields.finish();
+  detail::require_rank_of_weights(folder, lora.rank, system);
   return lora;
 }
 
@@ -141,7 +162,7 @@ void save_adapters(const std::string& folder, Model& model, const SaveAdaptersOp
     state.loss_scale.reset();
     const std::string text = detail::adapter_config_text(lora, detail::target_modules(model.parameter_names()),
                                                          std::is_same_v<typename Model::Config, models::GptConfig>, options.base);
-    detail::save(folder, model.communicator(), state, text, detail::adapter_config_name, detail::adapter_weights_name,
+    detail::save(folder, model.communicator(), state, {{detail::adapter_config_name, text}}, detail::adapter_weights_name,
                  *options.system);
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The architectures of `transformers` that weft's models are. One model is several of them: models::Llama is llama, qwen2 or
-// qwen3, and models::Mixtral is mixtral or qwen3_moe, by what its attention has.
+// The architectures of `transformers` that weft's models are. One model is several of them: models::Llama is llama, mistral,
+// ministral, qwen2 or qwen3, and models::Mixtral is mixtral or qwen3_moe, by the parts of its attention.
 //
 //   architecture_of(models::LlamaConfig{.attention = {.query_key_norm = true}}).type   // "qwen3"
 
@@ -23,8 +23,10 @@ struct Architecture {
   std::string_view model;       ///< weft's, by the first architecture that it was
 };
 
-inline constexpr std::array<Architecture, 6> architectures = {{{"gpt2", "GPT2LMHeadModel", "GPT2Model", "gpt2"},
+inline constexpr std::array<Architecture, 8> architectures = {{{"gpt2", "GPT2LMHeadModel", "GPT2Model", "gpt2"},
                                                                {"llama", "LlamaForCausalLM", "LlamaModel", "llama"},
+                                                               {"mistral", "MistralForCausalLM", "MistralModel", "llama"},
+                                                               {"ministral", "MinistralForCausalLM", "MinistralModel", "llama"},
                                                                {"qwen2", "Qwen2ForCausalLM", "Qwen2Model", "llama"},
                                                                {"qwen3", "Qwen3ForCausalLM", "Qwen3Model", "llama"},
                                                                {"mixtral", "MixtralForCausalLM", "MixtralModel", "mixtral"},
@@ -37,14 +39,16 @@ constexpr const Architecture* find_architecture(std::string_view type) {
   return nullptr;
 }
 
-/// The architecture as which a model is written.
-constexpr const Architecture& architecture_of(const models::GptConfig&) { return architectures[0]; }
-constexpr const Architecture& architecture_of(const models::LlamaConfig& config) {
-  const bool qwen2 = config.attention.bias == models::AttentionBias::query_key_value;
-  return architectures[config.attention.query_key_norm ? 3 : qwen2 ? 2 : 1];
+/// The architecture as which a model is written: the one from which it was read, as far as that has its parts.
+inline const Architecture& architecture_of(const models::GptConfig&) { return *find_architecture("gpt2"); }
+inline const Architecture& architecture_of(const models::LlamaConfig& config) {
+  if (config.attention.query_key_norm) return *find_architecture("qwen3");
+  if (config.attention.bias == models::AttentionBias::query_key_value) return *find_architecture("qwen2");
+  if (models::detail::windows_differ(config) || config.files.type == "ministral") return *find_architecture("ministral");
+  return *find_architecture(config.mask.window != 0 || config.files.type == "mistral" ? "mistral" : "llama");
 }
-constexpr const Architecture& architecture_of(const models::MixtralConfig& config) {
-  return architectures[config.attention.query_key_norm ? 5 : 4];
+inline const Architecture& architecture_of(const models::MixtralConfig& config) {
+  return *find_architecture(config.attention.query_key_norm ? "qwen3_moe" : "mixtral");
 }
 
 /// The name of weft's model of a config, as Architecture::model has it.

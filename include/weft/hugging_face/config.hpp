@@ -11,12 +11,14 @@
 // is multiplied by top_k / layers, and by the reverse when it is written.
 
 #include <string>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include <weft/checkpoint/data_types.hpp>
 #include <weft/checkpoint/folder.hpp>
 #include <weft/hugging_face/architecture.hpp>
+#include <weft/hugging_face/expected_shapes.hpp>
 #include <weft/hugging_face/fields.hpp>
 #include <weft/hugging_face/read_fields.hpp>
 #include <weft/hugging_face/write_fields.hpp>
@@ -27,41 +29,98 @@ using checkpoint::Error;
 using checkpoint::FileSystem;
 
 namespace detail {
-inline constexpr const char* config_name = "config.json";
+
+inline constexpr const char *config_name = "config.json", *generation_name = "generation_config.json";
+
+/// The config of a config.json.
+template <class Config>
+Config config_of(Fields fields) {
+  const Architecture& architecture = known_architecture(fields);
+  if (architecture.model != model_of<Config>())
+    refuse({fields.path()}, {"model_type is ", architecture.type, ", and the config of a ", model_of<Config>(), " is asked for"});
+  Config config;
+  config.files.type = architecture.type;
+  take_common(fields, architecture);
+  take(fields, architecture, config);
+  fields.finish();
+  return config;
+}
+
+/// The config of a folder, without a look at its weights.
+template <class Config>
+Config config_of_folder(const std::string& folder, FileSystem& system) {
+  const std::string path = checkpoint::detail::in_folder(folder, config_name),
+                    generation = checkpoint::detail::in_folder(folder, generation_name);
+  std::string text = read_text(path, system);
+  Config config = config_of<Config>(Fields(path, parse_json(path, text)));
+  config.files.config = std::move(text);
+  if (!checkpoint::detail::is_there(generation)) return config;
+  config.files.generation = read_text(generation, system);
+  parse_json(generation, config.files.generation);  // a file that is damaged is not written again
+  return config;
+}
+
+/// The fields with which a config is written: those of the config.json from which it was read, with the numbers that have changed
+/// since.
+template <class Config>
+nlohmann::ordered_json written_fields(const Config& config) {
+  const nlohmann::ordered_json now = fields_of(config);  // throws
+  if (config.files.config.empty()) return now;
+  const nlohmann::ordered_json read = nlohmann::ordered_json::parse(config.files.config);
+  const auto fields_as_read = [&](const nlohmann::ordered_json& json) -> nlohmann::ordered_json {
+    try {
+      return fields_of(config_of<Config>(Fields(config_name, nlohmann::json(json))));
+    } catch (const weft::Error&) {
+      return {};  // numbers that are not written
+    }
+  };
+  if (config.files.type == architecture_of(config).type) {
+    nlohmann::ordered_json all = read;
+    const nlohmann::ordered_json before = fields_as_read(read);
+    for (const auto& [name, value] : before.items())
+      if (!now.contains(name)) all.erase(name);
+    for (const auto& [name, value] : now.items())
+      if (!all.contains(name) || !before.contains(name) || before.at(name) != value) all[name] = value;
+    if (fields_as_read(all) == now) return all;
+  }
+  // Of another architecture, or with two spellings of a number that has changed.
+  nlohmann::ordered_json all = now;
+  for (const char* name : fields_of_every_model)
+    if (read.contains(name) && !now.contains(name)) all[name] = read.at(name);
+  return all;
+}
+
 }  // namespace detail
 
-/// Which of weft's models a folder is of: "gpt2" (models::Gpt), "llama" (models::Llama: llama, qwen2 and qwen3) or "mixtral"
-/// (models::Mixtral: mixtral and qwen3_moe). Throws Error for every other.
+/// Which of weft's models a folder is of: "gpt2" (models::Gpt), "llama" (models::Llama: llama, mistral, ministral, qwen2 and
+/// qwen3) or "mixtral" (models::Mixtral: mixtral and qwen3_moe). Throws Error for every other.
 inline std::string model_type(const std::string& folder, FileSystem& system = FileSystem::system()) {
   detail::Fields fields = detail::Fields::open(checkpoint::detail::in_folder(folder, detail::config_name), system);
   return std::string(detail::known_architecture(fields).model);
 }
 
 /// The config of a folder: GptConfig, LlamaConfig or MixtralConfig, whichever model_type(folder) names. `sequence` is the longest
-/// that the model was made for; rotary positions take any other. Throws Error for another model_type and for what weft's model
-/// does not compute, by its name.
+/// that the model was made for; rotary positions take any other. The config keeps the texts of config.json and
+/// generation_config.json, so that `save` writes the fields that weft does not use (token ids, dropout) as they were. Throws
+/// Error for another model_type, for what weft's model does not compute, by its name, and if the folder has weights of other
+/// shapes: a model is made of the config before its weights are read, and would take memory for them.
 template <class Config>
 Config read_config(const std::string& folder, FileSystem& system = FileSystem::system()) {
   static_assert(detail::is_known<Config>, "weft: read_config<Config>: Config is models::GptConfig, LlamaConfig or MixtralConfig");
-  Config config;
   if constexpr (detail::is_known<Config>) {
-    detail::Fields fields = detail::Fields::open(checkpoint::detail::in_folder(folder, detail::config_name), system);
-    const detail::Architecture& architecture = detail::known_architecture(fields);
-    if (architecture.model != detail::model_of<Config>())
-      detail::refuse({fields.path()}, {"model_type is ", architecture.type, ", and the config of a ", detail::model_of<Config>(),
-                                       " is asked for"});
-    detail::take_common(fields, architecture);
-    detail::take(fields, architecture, config);
-    fields.finish();
+    Config config = detail::config_of_folder<Config>(folder, system);
+    detail::require_shapes(folder, config, system);
+    return config;
+  } else {
+    return Config();
   }
-  return config;
 }
 
 /// The text of config.json. `type`: of the parameters. Throws UsageError for a model that `transformers` does not have.
 template <class Config>
 std::string config_text(const Config& config, checkpoint::StoredType type) {
   using checkpoint::StoredType;
-  nlohmann::ordered_json json = detail::fields_of(config);
+  nlohmann::ordered_json json = detail::written_fields(config);
   const detail::Architecture& architecture = detail::architecture_of(config);
   json["architectures"] = {architecture.class_name};
   json["model_type"] = architecture.type;

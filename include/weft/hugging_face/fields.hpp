@@ -13,6 +13,7 @@
 #include <initializer_list>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -32,13 +33,19 @@ using checkpoint::detail::shown;
 
 inline constexpr std::uint64_t largest_json = checkpoint::detail::largest_header;
 inline constexpr int deepest_json = 16;
+inline constexpr std::size_t most_parts = 4096;  // layers or experts
 
-/// The JSON object in a file. Throws Error for one that is too long or too deep, has a key twice, or is no object.
-inline nlohmann::json read_json(const std::string& path, FileSystem& system) {
+/// The text of a file. Throws Error for one that is too long.
+inline std::string read_text(const std::string& path, FileSystem& system) {
   const checkpoint::detail::File file = checkpoint::detail::File::open(system, path, true);  // Hugging Face's cache is of links
   if (file.length() > largest_json) refuse({path}, {"has ", file.length(), " bytes, more than ", largest_json});
   std::string text(file.length(), '\0');
   file.read(text.data(), text.size(), 0);
+  return text;
+}
+
+/// The JSON object in the text of a file. Throws Error for one that is too deep, has a key twice, or is no object.
+inline nlohmann::json parse_json(const std::string& path, const std::string& text) {
   std::vector<std::set<std::string>> keys;
   const auto check = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
     using Event = nlohmann::json::parse_event_t;
@@ -58,8 +65,12 @@ inline nlohmann::json read_json(const std::string& path, FileSystem& system) {
   }
 }
 
+inline nlohmann::json read_json(const std::string& path, FileSystem& system) { return parse_json(path, read_text(path, system)); }
+
 class Fields {
  public:
+  static constexpr std::uint64_t most = std::uint64_t(1) << 40;  ///< of any count
+
   /// `within`: the name of the field whose fields these are, for messages.
   Fields(std::string path, nlohmann::json object, std::string within = {})
       : path_(std::move(path)), object_(std::move(object)), within_(std::move(within)) {}
@@ -102,6 +113,17 @@ class Fields {
     if (!object_.at(name).is_string()) unexpected(name, "a text");
     return object_.at(name).get<std::string>();
   }
+  /// A list of numbers; empty if the field is not there.
+  std::vector<double> numbers(const std::string& name) {
+    std::vector<double> all;
+    if (!take(name, true)) return all;
+    if (!object_.at(name).is_array()) unexpected(name, "a list of numbers");
+    for (const nlohmann::json& value : object_.at(name)) {
+      if (!value.is_number() || !std::isfinite(value.get<double>())) unexpected(name, "a list of finite numbers");
+      all.push_back(value.get<double>());
+    }
+    return all;
+  }
   /// A list of texts; empty if the field is not there.
   std::vector<std::string> texts(const std::string& name) {
     std::vector<std::string> all;
@@ -115,9 +137,10 @@ class Fields {
   }
   /// The fields of a field; none if it is not there. Its own finish() is for the caller.
   Fields fields(const std::string& name) {
-    if (!take(name, true)) return Fields(path_, nlohmann::json::object(), name);
+    const std::string place = within_.empty() ? name : within_ + "." + name;
+    if (!take(name, true)) return Fields(path_, nlohmann::json::object(), place);
     if (!object_.at(name).is_object()) unexpected(name, "an object");
-    return Fields(path_, object_.at(name), name);
+    return Fields(path_, object_.at(name), place);
   }
   /// A field that must have this value if it is there, since weft's models compute nothing else.
   void require(const std::string& name, const nlohmann::json& value, std::string_view why) {
@@ -126,6 +149,9 @@ class Fields {
            {called(name), " is ", shown(object_.at(name).dump()), ", and weft's model has ", shown(value.dump()), ": ", why});
   }
   /// Fields that bear on no logit.
+  void ignore(std::span<const char* const> names) {
+    for (const char* name : names) taken_.insert(name);
+  }
   void ignore(std::initializer_list<const char*> names) {
     for (const char* name : names) taken_.insert(name);
   }
@@ -140,12 +166,11 @@ class Fields {
   }
   /// Throws Error: the field is not what is meant.
   [[noreturn]] void unexpected(const std::string& name, std::string_view meant) const {
+    if (!object_.contains(name)) refuse({path_}, {"lacks ", called(name), ": ", meant, " is meant"});
     refuse({path_}, {called(name), " is ", shown(object_.at(name).dump()), ": ", meant, " is meant"});
   }
 
  private:
-  static constexpr std::uint64_t most = std::uint64_t(1) << 40, most_parts = 4096;
-
   std::string called(const std::string& name) const { return shown(within_.empty() ? name : within_ + "." + name); }
   bool take(const std::string& name, bool optional) {
     taken_.insert(name);

@@ -215,22 +215,24 @@ inline void require_same_files(const Communicator& ranks, const Weights& weights
 inline void load_items(const std::string& folder, const Communicator& ranks, const Weights& weights,
                        checkpoint::detail::State& state);
 
+/// Returns the texts of the folder, for the config of the model. Collective.
 template <class Config>
-void load(const std::string& folder, const Communicator& ranks, checkpoint::detail::State state, const Config& config,
-          const LoadOptions& options) {
+models::FolderFiles load(const std::string& folder, const Communicator& ranks, checkpoint::detail::State state,
+                         const Config& config, const LoadOptions& options) {
   checkpoint::detail::require_same_call(ranks, "load", folder, 0);
   std::erase_if(state.items, [](const Item& item) { return item.kind != "parameter" || weft::detail::is_adapter(item.name); });
   std::optional<Weights> weights;
+  models::FolderFiles files;
   checkpoint::detail::together(ranks, [&] {
-    const Config theirs = read_config<Config>(folder, *options.system);
+    const Config theirs = config_of_folder<Config>(folder, *options.system);
     require_config(checkpoint::detail::in_folder(folder, config_name), theirs, config);
-    bool tied = true;
-    if constexpr (requires { config.tied; }) tied = config.tied;
-    weights = Weights::open(folder, model_of<Config>(), tied, *options.system);
+    files = theirs.files;
+    weights = Weights::open(folder, model_of<Config>(), config.tied, *options.system);
     if (ranks.rank() == 0)
       require_tied(*weights, std::is_same_v<Config, models::GptConfig> ? "transformer.wte.weight" : "model.embed_tokens.weight");
   });
   load_items(folder, ranks, *weights, state);
+  return files;
 }
 
 inline void load_items(const std::string& folder, const Communicator& ranks, const Weights& weights,
@@ -294,7 +296,8 @@ template <class Model, checkpoint::StoredOptimizer Optimizer>
 void load(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
   if constexpr (detail::require_known<Model>()) {
     if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
-    detail::load(folder, model.communicator(), checkpoint::detail::state_of(model, optimizer), model.stages().config(), options);
+    model.stages().set_files(detail::load(folder, model.communicator(), checkpoint::detail::state_of(model, optimizer),
+                                          model.stages().config(), options));
     model.discard_gradients();
   }
 }
@@ -304,7 +307,8 @@ template <class Model>
 void load(const std::string& folder, Model& model, const LoadOptions& options = {}) {
   if constexpr (detail::require_known<Model>()) {
     if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
-    detail::load(folder, model.communicator(), checkpoint::detail::state_of(model), model.stages().config(), options);
+    model.stages().set_files(
+        detail::load(folder, model.communicator(), checkpoint::detail::state_of(model), model.stages().config(), options));
     model.discard_gradients();
   }
 }

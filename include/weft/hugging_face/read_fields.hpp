@@ -18,6 +18,7 @@
 #include <weft/checkpoint/index.hpp>
 #include <weft/hugging_face/architecture.hpp>
 #include <weft/hugging_face/fields.hpp>
+#include <weft/hugging_face/read_attention.hpp>
 
 namespace weft::hugging_face::detail {
 
@@ -30,44 +31,46 @@ inline const Architecture& known_architecture(Fields& fields) {
   refuse({fields.path()}, {"model_type is ", shown(type), ", and this weft reads ", all});
 }
 
-/// Fields of every model. Their values bear on what a program does with logits, or on training.
+/// Fields of every model. Their values bear on the use of logits by a program, or on training.
+inline constexpr const char* fields_of_every_model[] = {"_name_or_path",
+                                                        "transformers_version",
+                                                        "use_cache",
+                                                        "bos_token_id",
+                                                        "eos_token_id",
+                                                        "pad_token_id",
+                                                        "sep_token_id",
+                                                        "decoder_start_token_id",
+                                                        "task_specific_params",
+                                                        "initializer_range",
+                                                        "output_attentions",
+                                                        "output_hidden_states",
+                                                        "return_dict",
+                                                        "use_return_dict",
+                                                        "torchscript",
+                                                        "id2label",
+                                                        "label2id",
+                                                        "num_labels",
+                                                        "_num_labels",
+                                                        "is_llama_config",
+                                                        "transformers.js_config",
+                                                        "unsloth_fixed",
+                                                        "unsloth_version",
+                                                        "_attn_implementation",
+                                                        "problem_type",
+                                                        "finetuning_task",
+                                                        "prefix",
+                                                        "tokenizer_class",
+                                                        "gradient_checkpointing",
+                                                        "output_past",
+                                                        "_attn_implementation_autoset",
+                                                        "max_length",
+                                                        "do_sample",
+                                                        "temperature",
+                                                        "top_k",
+                                                        "top_p"};
+
 inline void take_common(Fields& fields, const Architecture& architecture) {
-  fields.ignore({"_name_or_path",
-                 "transformers_version",
-                 "use_cache",
-                 "bos_token_id",
-                 "eos_token_id",
-                 "pad_token_id",
-                 "sep_token_id",
-                 "decoder_start_token_id",
-                 "task_specific_params",
-                 "initializer_range",
-                 "output_attentions",
-                 "output_hidden_states",
-                 "return_dict",
-                 "use_return_dict",
-                 "torchscript",
-                 "id2label",
-                 "label2id",
-                 "num_labels",
-                 "_num_labels",
-                 "is_llama_config",
-                 "transformers.js_config",
-                 "unsloth_fixed",
-                 "unsloth_version",
-                 "_attn_implementation",
-                 "problem_type",
-                 "finetuning_task",
-                 "prefix",
-                 "tokenizer_class",
-                 "gradient_checkpointing",
-                 "output_past",
-                 "_attn_implementation_autoset",
-                 "max_length",
-                 "do_sample",
-                 "temperature",
-                 "top_k",
-                 "top_p"});
+  fields.ignore(fields_of_every_model);
   for (const char* name : {"dtype", "torch_dtype"})
     if (const std::string type = fields.text(name, "float32");
         type != "float32" && type != "bfloat16" && type != "float16" && type != "float64")
@@ -81,109 +84,20 @@ inline void take_common(Fields& fields, const Architecture& architecture) {
                                architecture.base_name});
 }
 
-/// What one of the two spellings, rope_parameters and rope_scaling, says of the scaling.
-inline RopeScaling take_scaling(Fields& rope, std::size_t sequence) {
-  RopeScaling scaling;
-  const std::string type = rope.text("rope_type", rope.text("type", "default"));
-  if (rope.has("type") && rope.text("type") != type) rope.unexpected("type", "the rope_type");
-  if (type == "linear") scaling.type = RopeScaling::Type::linear;
-  else if (type == "llama3") scaling.type = RopeScaling::Type::llama3;
-  else if (type != "default") rope.unexpected(rope.has("rope_type") ? "rope_type" : "type", "default, linear or llama3");
-  if (scaling.type == RopeScaling::Type::none) return scaling;
-  scaling.factor = rope.number("factor");
-  if (scaling.factor <= 0) rope.unexpected("factor", "a number above 0");
-  if (scaling.type != RopeScaling::Type::llama3) return scaling;
-  scaling.low_frequency = rope.number("low_freq_factor");
-  scaling.high_frequency = rope.number("high_freq_factor");
-  scaling.original_sequence = rope.count("original_max_position_embeddings", sequence);
-  if (scaling.low_frequency <= 0) rope.unexpected("low_freq_factor", "a number above 0");
-  if (scaling.high_frequency <= scaling.low_frequency) rope.unexpected("high_freq_factor", "a number above low_freq_factor");
-  return scaling;
-}
-
-/// The base and the scaling of rotary positions, in one of their spellings or in both alike.
-template <class Config>
-void take_rope(Fields& fields, Config& config, double base) {
-  bool said = false;
-  config.rope_base = base;
-  const auto take_base = [&](Fields& place) {
-    if (!place.has("rope_theta")) return;
-    const double value = place.number("rope_theta");
-    if (value <= 0) place.unexpected("rope_theta", "a number above 0");
-    if (said && value != config.rope_base)
-      refuse({fields.path()}, {"rope_theta is given twice, as ", checkpoint::detail::number_text(config.rope_base), " and ",
-                               checkpoint::detail::number_text(value)});
-    config.rope_base = value;
-    said = true;
-  };
-  take_base(fields);
-  std::optional<RopeScaling> scaling;
-  for (const char* name : {"rope_parameters", "rope_scaling"}) {
-    const bool there = fields.has(name);
-    Fields rope = fields.fields(name);
-    const RopeScaling read = take_scaling(rope, config.sequence);
-    rope.require("partial_rotary_factor", 1.0, "a head is rotated as a whole");
-    take_base(rope);
-    rope.finish();
-    if (!there) continue;
-    if (scaling && *scaling != read)
-      refuse({fields.path()}, {"rope_parameters and rope_scaling say different things of the rotary positions"});
-    scaling = read;
-  }
-  config.attention.rope_scaling = scaling.value_or(RopeScaling());
-  fields.require("partial_rotary_factor", 1.0, "a head is rotated as a whole");
-}
-
-/// Key-value heads and the width of a head; `kv_heads` and `head_width` are the architecture's if the fields are not there.
-template <class Config>
-void take_heads(Fields& fields, Config& config, std::size_t kv_heads, std::optional<std::size_t> head_width = std::nullopt) {
-  config.kv_heads = fields.count("num_key_value_heads", fields.is_null("num_key_value_heads") ? config.heads : kv_heads);
-  if (config.heads % config.kv_heads != 0)
-    refuse({fields.path()}, {"its heads(", config.heads, ") % key-value heads(", config.kv_heads, ") != 0"});
-  if (head_width && fields.is_null("head_dim")) fields.unexpected("head_dim", "a whole number");
-  if (!fields.has("head_dim") && !head_width) {
-    if (config.width % config.heads != 0)
-      refuse({fields.path()}, {"its width(", config.width, ") % heads(", config.heads, ") != 0"});
-    fields.ignore({"head_dim"});
-    return;
-  }
-  const std::size_t width = fields.count("head_dim", head_width);
-  config.attention.head_width = config.width % config.heads == 0 && width == config.width / config.heads ? 0 : width;
-}
-
-/// The window of all layers. `by_layer`: the architecture says of each layer whether it has it.
-template <class Config>
-void take_window(Fields& fields, Config& config, bool by_layer) {
-  const bool used = fields.flag("use_sliding_window", false) && !fields.is_null("sliding_window");
-  const std::size_t window = used ? fields.count("sliding_window", 4096) : 0;
-  fields.ignore({"sliding_window"});
-  const double first = fields.number("max_window_layers", by_layer ? 28 : 0);
-  std::size_t with = 0;
-  std::vector<std::string> types;
-  if (by_layer) types = fields.texts("layer_types");
-  for (const std::string& type : types) {
-    if (type != "full_attention" && type != "sliding_attention")
-      refuse({fields.path()}, {"layer_types has ", shown(type), ", and weft's models have full_attention and sliding_attention"});
-    with += type == "sliding_attention";
-  }
-  if (!types.empty() && types.size() != config.layers)
-    refuse({fields.path()}, {"layer_types has ", types.size(), " layers, and num_hidden_layers is ", config.layers});
-  if (!by_layer && used && first != 0)
-    fields.unexpected("max_window_layers", "0, since versions of `transformers` differ in what it says beside a mixture,");
-  if (types.empty() && used)
-    for (std::size_t layer = 0; layer < config.layers; ++layer) with += double(layer) >= first;
-  if (with != 0 && !used) refuse({fields.path()}, {"layer_types has sliding_attention, and use_sliding_window is not true"});
-  if (with != 0 && with != config.layers)
-    refuse({fields.path()},
-           {with, " of its ", config.layers, " layers have a sliding window (layer_types, max_window_layers), and ",
-            "weft's model has one for all or none"});
-  if (with != 0) config.mask.window = window;
-}
-
 /// Biases of all projections, or none.
 template <class Config>
 void take_bias(Fields& fields, Config& config) {
   if (fields.flag("attention_bias", false)) config.attention.bias = models::AttentionBias::all;
+}
+
+inline void take_activation(Fields& fields, models::GptConfig& config) {
+  const std::string name = fields.text("activation_function", "gelu_new");
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_accurate") config.activation = Activation::gelu_tanh;
+  else if (name == "gelu" || name == "gelu_python") config.activation = Activation::gelu;
+  else if (name == "relu") config.activation = Activation::relu;
+  else if (name == "silu" || name == "swish") config.activation = Activation::silu;
+  else if (name == "tanh") config.activation = Activation::tanh;
+  else fields.unexpected("activation_function", "gelu_new, gelu, relu, silu or tanh");
 }
 
 inline void take(Fields& fields, const Architecture&, models::GptConfig& config) {
@@ -196,14 +110,15 @@ inline void take(Fields& fields, const Architecture&, models::GptConfig& config)
   config.epsilon = fields.number("layer_norm_epsilon", 1e-5);
   if (config.epsilon < 0) fields.unexpected("layer_norm_epsilon", "a number of at least 0");
   config.standard_deviation = fields.number("initializer_range", 0.02);
-  fields.require("n_inner", 4 * config.width, "its MLP is four times as wide as the model");
+  config.intermediate = fields.has("n_inner") ? fields.count("n_inner") : 0;
+  fields.ignore({"n_inner"});
+  if (config.intermediate == 4 * config.width) config.intermediate = 0;
   fields.require("n_ctx", config.sequence, "the positions that it has learned");
-  if (const std::string name = fields.text("activation_function", "gelu_new"); name != "gelu_new" && name != "gelu_pytorch_tanh")
-    fields.unexpected("activation_function", "gelu_new or gelu_pytorch_tanh");
+  take_activation(fields, config);
   fields.require("scale_attn_weights", true, "scores are divided by the root of a head's width");
   fields.require("scale_attn_by_inverse_layer_idx", false, "scores of all layers are scaled alike");
   fields.require("reorder_and_upcast_attn", false, "scores are scaled after the product");
-  fields.require("tie_word_embeddings", true, "the last projection is the embedding's table");
+  config.tied = fields.flag("tie_word_embeddings", true);
   fields.ignore({"attn_pdrop", "embd_pdrop", "resid_pdrop", "summary_activation", "summary_first_dropout",
                  "summary_proj_to_labels", "summary_type", "summary_use_proj", "predict_special_tokens"});
   if (config.width % config.heads != 0)
@@ -225,26 +140,29 @@ void take_llama(Fields& fields, Config& config, const char* intermediate, double
   config.standard_deviation = fields.number("initializer_range", 0.02);
   take_rope(fields, config, rope_base);
   config.tied = fields.flag("tie_word_embeddings", false);
-  fields.require("hidden_act", "silu", "its MLP is SwiGLU");
+  if (fields.text("hidden_act", "silu") != "swish") fields.require("hidden_act", "silu", "its MLP is SwiGLU");
   fields.ignore({"attention_dropout"});
 }
 
 inline void take(Fields& fields, const Architecture& architecture, models::LlamaConfig& config) {
-  const bool llama = architecture.type == "llama", qwen3 = architecture.type == "qwen3";
-  take_llama(fields, config, "intermediate_size", 1e-6, 10000, llama ? 2048 : 32768);
-  if (llama) take_heads(fields, config, config.heads);
-  else take_heads(fields, config, 32, qwen3 ? std::optional<std::size_t>(128) : std::nullopt);
+  const std::string_view type = architecture.type;
+  const bool llama = type == "llama", qwen3 = type == "qwen3", mistral = type.ends_with("istral");
+  take_llama(fields, config, "intermediate_size", 1e-6, 10000, llama ? 2048 : mistral ? 4096 * 32 : 32768);
+  take_heads(fields, config, llama ? config.heads : mistral ? 8 : 32, qwen3 ? std::optional<std::size_t>(128) : std::nullopt);
+  require_factors(fields, config);
   config.attention.query_key_norm = qwen3;
   if (llama || qwen3) take_bias(fields, config);
-  else config.attention.bias = models::AttentionBias::query_key_value;
-  if (!llama) {
-    take_window(fields, config, true);
-    fields.require("use_mrope", false, "positions are numbers, not places in a picture");
+  else if (!mistral) config.attention.bias = models::AttentionBias::query_key_value;
+  if (llama) {
+    fields.require("mlp_bias", false, "its MLP has no biases");
+    fields.require("rope_interleaved", false, "a number is rotated with that half a head further");
+    fields.ignore({"pretraining_tp"});  // the same numbers, from slices
+    // The forward of `transformers` has no window in this architecture.
+    fields.ignore({"sliding_window", "use_sliding_window", "max_window_layers"});
     return;
   }
-  fields.require("mlp_bias", false, "its MLP has no biases");
-  fields.require("rope_interleaved", false, "a number is rotated with that half a head further");
-  fields.ignore({"pretraining_tp"});  // the same numbers, from slices
+  take_window(fields, config, type);
+  if (!mistral) fields.require("use_mrope", false, "positions are numbers, not places in a picture");
 }
 
 /// The experts of a mixture. The auxiliary loss of `transformers` is one over all layers, weft's one for each layer.
@@ -265,16 +183,17 @@ inline void take(Fields& fields, const Architecture& architecture, models::Mixtr
     take_heads(fields, config, 8);
     take_experts(fields, config, fields.parts("num_local_experts", 8), 2);
     config.scores = nn::Scores::after_top_k;
-    fields.require("router_jitter_noise", 0.0, "its router has no noise");
-    if (fields.has("sliding_window")) config.mask.window = fields.count("sliding_window");
-    else fields.ignore({"sliding_window"});
+    require_factors(fields, config);
+    fields.number("router_jitter_noise", 0);  // in training only, and not taken over, as dropout is not
+    take_window(fields, config, architecture.type);
     return;
   }
   take_llama(fields, config, "moe_intermediate_size", 1e-6, 10000, 32768);
   take_heads(fields, config, 4);
   take_bias(fields, config);
   config.attention.query_key_norm = true;
-  take_window(fields, config, false);
+  require_factors(fields, config);
+  take_window(fields, config, architecture.type);
   const std::size_t experts = fields.parts("num_experts", fields.parts("num_local_experts", 128));
   fields.require("num_local_experts", experts, "num_experts is another");
   take_experts(fields, config, experts, 8);

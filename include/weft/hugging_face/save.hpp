@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <system_error>
 #include <type_traits>
@@ -44,10 +45,10 @@ inline void write_text(FileSystem& system, const std::string& path, const std::s
   }
 }
 
-/// Writes the parameters of a state, under the names that `name` gives them, and the text of their config into a folder, which is
-/// made if it is not there. Collective.
+/// Writes the parameters of a state, under the names that `name` gives them, and before them files of text, by their names, into
+/// a folder, which is made if it is not there. Collective.
 inline void save(const std::string& folder, const Communicator& ranks, const checkpoint::detail::State& state,
-                 const std::string& text, const char* config_file, const char* weights_file, FileSystem& system,
+                 const std::map<std::string, std::string>& texts, const char* weights_file, FileSystem& system,
                  const std::function<std::string(const std::string&)>& name = {}) {
   checkpoint::detail::require_same_call(ranks, "save", folder, 0);
   const std::string parts = checkpoint::detail::in_folder(folder, ".parts");
@@ -64,7 +65,7 @@ inline void save(const std::string& folder, const Communicator& ranks, const che
     checkpoint::detail::save(parts, ranks, state, 0, {.system = &system});
     checkpoint::detail::together(ranks, [&] {
       if (ranks.rank() != 0) return;
-      write_text(system, checkpoint::detail::in_folder(folder, config_file), text);
+      for (const auto& [file, text] : texts) write_text(system, checkpoint::detail::in_folder(folder, file), text);
       checkpoint::merge(checkpoint::find(parts, system), checkpoint::detail::in_folder(folder, weights_file),
                         {.name = name, .system = &system});
       checkpoint::detail::sync_folder(system, folder);
@@ -79,7 +80,9 @@ inline void save(const std::string& folder, const Communicator& ranks, const che
 }  // namespace detail
 
 /// Writes config.json and model.safetensors of a Gpt, Llama or Mixtral into a folder, which is made if it is not there; files of
-/// these names are replaced, model.safetensors last. Parameters are of the model's type, with Hugging Face's names; adapters
+/// these names are replaced, model.safetensors last. Fields of the config.json of the folder that the model was loaded from, or
+/// its config read from, are kept (the ids of tokens, and all others that weft does not use), and its generation_config.json is
+/// written beside it. Parameters are of the model's type, with Hugging Face's names; adapters
 /// (Lora) are merged into the weights beside them, in the files and not in the model. Collective over the model's ranks, which
 /// see one file system; rank 0 writes the second copy. Throws UsageError for a model that `transformers` does not have, Error on
 /// every rank if a file cannot be written.
@@ -88,14 +91,15 @@ void save(const std::string& folder, Model& model, const SaveOptions& options = 
   if constexpr (detail::require_known<Model>()) {
     if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
     using Scalar = typename std::remove_reference_t<Model>::model_type::scalar;
-    const std::string text =
-        config_text(model.stages().config(), checkpoint::stored_type(data_type_of<Scalar>));  // throws on all ranks
+    const auto& config = model.stages().config();
+    std::map<std::string, std::string> texts{
+        {detail::config_name, config_text(config, checkpoint::stored_type(data_type_of<Scalar>))}};  // throws on all ranks
+    if (!config.files.generation.empty()) texts[detail::generation_name] = config.files.generation;
     const MergedAdapters merged = merge_adapters(model);
     checkpoint::detail::State state = checkpoint::detail::state_of(model);
     std::erase_if(state.items, [](const auto& item) { return weft::detail::is_adapter(item.name); });
-    detail::save(
-        folder, model.communicator(), state, text, detail::config_name, detail::weights_name, *options.system,
-        [&](const std::string& name) { return detail::stored_name(name, detail::architecture_of(model.stages().config())); });
+    detail::save(folder, model.communicator(), state, texts, detail::weights_name, *options.system,
+                 [&](const std::string& name) { return detail::stored_name(name, detail::architecture_of(config)); });
   }
 }
 

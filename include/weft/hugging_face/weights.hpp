@@ -167,7 +167,7 @@ class Weights {
         return true;
       }
       const std::vector<std::size_t>& shape = whole.shape;  // [experts, 2 intermediate, width] or [experts, width, intermediate]
-      if (shape.size() != 3 || whole.stored->bytes() == 0 || (in && shape[1] % 2 != 0))
+      if (shape.size() != 3 || shape[0] > most_parts || whole.stored->bytes() == 0 || (in && shape[1] % 2 != 0))
         refuse({paths_[whole.file], name}, {"is not one matrix for each expert"});
       const std::size_t rows = in ? shape[1] / 2 : shape[1], elements = rows * shape[2];
       for (std::size_t expert = 0; expert < shape[0]; ++expert) {

@@ -5,6 +5,8 @@
 //
 //   nlohmann::ordered_json json = fields_of(config);
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -18,37 +20,69 @@ namespace weft::hugging_face::detail {
 [[noreturn]] inline void cannot_write(std::string_view what) {
   throw UsageError("hugging_face::save: " + std::string(what) + ", which `transformers` has not in this architecture");
 }
-inline void require_plain(const AttentionMask& mask, bool window) {
-  if (!mask.causal) cannot_write("the model's attention is not causal");
-  if (!window && mask.window != 0) cannot_write("the model's attention has a window");
+/// `window`: the architecture has one; `by_layer`: in some layers and not in others.
+template <class Config>
+void require_mask(const Config& c, bool window, bool by_layer) {
+  if (!c.mask.causal) cannot_write("the model's attention is not causal");
+  if (!window && c.mask.window != 0) cannot_write("the model's attention has a window");
+  if (!by_layer && models::detail::windows_differ(c)) cannot_write("some of the model's layers have a window and others do not");
+}
+inline const char* name_of(Activation activation) {
+  switch (activation) {
+    case Activation::gelu: return "gelu";
+    case Activation::relu: return "relu";
+    case Activation::silu: return "silu";
+    case Activation::tanh: return "tanh";
+    case Activation::gelu_tanh: break;
+  }
+  return "gelu_new";
 }
 
 inline nlohmann::ordered_json fields_of(const models::GptConfig& c) {
-  require_plain(c.mask, false);
+  require_mask(c, false, false);
   if (c.kv_heads != 0 && c.kv_heads != c.heads) cannot_write("the model has grouped heads");
-  return {{"activation_function", "gelu_new"},
+  return {{"activation_function", name_of(c.activation)},
           {"attn_pdrop", 0.0},
           {"embd_pdrop", c.dropout},
           {"initializer_range", c.standard_deviation},
           {"layer_norm_epsilon", c.epsilon},
           {"n_embd", c.width},
           {"n_head", c.heads},
-          {"n_inner", nullptr},
+          {"n_inner", c.intermediate_width() == 4 * c.width ? nlohmann::ordered_json() : nlohmann::ordered_json(c.intermediate)},
           {"n_layer", c.layers},
           {"n_positions", c.sequence},
           {"resid_pdrop", c.dropout},
-          {"tie_word_embeddings", true},
+          {"tie_word_embeddings", c.tied},
           {"vocab_size", c.vocabulary}};
 }
 
 /// {"rope_type", and the numbers of that type}.
 inline nlohmann::ordered_json rope_fields(const RopeScaling& scaling) {
-  if (scaling.type == RopeScaling::Type::none) return {{"rope_type", "default"}};
-  const bool linear = scaling.type == RopeScaling::Type::linear;
-  nlohmann::ordered_json json = {{"factor", scaling.factor}, {"rope_type", linear ? "linear" : "llama3"}};
-  if (linear) return json;
-  json["high_freq_factor"] = scaling.high_frequency;
-  json["low_freq_factor"] = scaling.low_frequency;
+  using Type = RopeScaling::Type;
+  nlohmann::ordered_json json;
+  if (scaling.type != Type::none) json["factor"] = scaling.factor;
+  switch (scaling.type) {
+    case Type::none: json["rope_type"] = "default"; return json;
+    case Type::linear: json["rope_type"] = "linear"; return json;
+    case Type::dynamic: json["rope_type"] = "dynamic"; return json;
+    case Type::llama3:
+      json["rope_type"] = "llama3";
+      json["high_freq_factor"] = scaling.high_frequency;
+      json["low_freq_factor"] = scaling.low_frequency;
+      break;
+    case Type::yarn:
+      json["rope_type"] = "yarn";
+      json["beta_fast"] = scaling.high_frequency;
+      json["beta_slow"] = scaling.low_frequency;
+      if (!scaling.whole_pairs) json["truncate"] = false;
+      break;
+    case Type::longrope:
+      json["rope_type"] = "longrope";
+      json["short_factor"] = scaling.short_factors;
+      json["long_factor"] = scaling.long_factors;
+      break;
+  }
+  if (scaling.attention_factor != 0) json["attention_factor"] = scaling.attention_factor;
   json["original_max_position_embeddings"] = scaling.original_sequence;
   return json;
 }
@@ -57,18 +91,20 @@ inline nlohmann::ordered_json rope_fields(const RopeScaling& scaling) {
 template <class Config>
 nlohmann::ordered_json llama_fields(const Config& c, std::size_t intermediate) {
   nlohmann::ordered_json rope = rope_fields(c.attention.rope_scaling);
+  const bool dynamic = c.attention.rope_scaling.type == RopeScaling::Type::dynamic;
+  const std::size_t longest = dynamic ? c.attention.rope_scaling.original_sequence : c.sequence;  // before the scaling
   nlohmann::ordered_json json = {{"attention_dropout", 0.0},
                                  {"hidden_act", "silu"},
                                  {"hidden_size", c.width},
                                  {"initializer_range", c.standard_deviation},
                                  {"intermediate_size", intermediate},
-                                 {"max_position_embeddings", c.sequence},
+                                 {"max_position_embeddings", longest},
                                  {"num_attention_heads", c.heads},
                                  {"num_hidden_layers", c.layers},
                                  {"num_key_value_heads", c.kv_heads ? c.kv_heads : c.heads},
                                  {"rms_norm_eps", c.epsilon}};
-  const bool qwen3 = c.attention.query_key_norm;  // its own default is another
-  if (c.attention.head_width != 0 || qwen3)
+  const std::string_view type = architecture_of(c).type;  // qwen3 has another default, ministral none
+  if (c.attention.head_width != 0 || c.attention.query_key_norm || type == "ministral")
     json["head_dim"] = c.attention.head_width ? c.attention.head_width : c.width / c.heads;
   if (c.attention.rope_scaling.type != RopeScaling::Type::none) json["rope_scaling"] = rope;  // for version 4
   rope["rope_theta"] = c.rope_base;
@@ -78,30 +114,50 @@ nlohmann::ordered_json llama_fields(const Config& c, std::size_t intermediate) {
   json["vocab_size"] = c.vocabulary;
   return json;
 }
-/// Qwen's, of all layers.
-inline void write_window(nlohmann::ordered_json& json, const AttentionMask& mask) {
-  json["use_sliding_window"] = mask.window != 0;
-  if (mask.window == 0) return;
-  json["sliding_window"] = mask.window;
+template <class Config>
+nlohmann::ordered_json layer_types(const Config& c) {
+  nlohmann::ordered_json types = nlohmann::ordered_json::array();
+  for (std::size_t layer = 0; layer < c.layers; ++layer)
+    types.push_back(models::detail::layer_mask(c, layer).window != 0 ? "sliding_attention" : "full_attention");
+  return types;
+}
+/// The number of Mistral and Mixtral, null for none.
+template <class Config>
+nlohmann::ordered_json window_of(const Config& c) {
+  return c.mask.window != 0 ? nlohmann::ordered_json(c.mask.window) : nlohmann::ordered_json();
+}
+/// The windows of Qwen's layers. Version 4 reads max_window_layers, which can describe only the last layers.
+template <class Config>
+void write_window(nlohmann::ordered_json& json, const Config& c) {
+  json["use_sliding_window"] = c.mask.window != 0;
+  if (c.mask.window == 0) return;
+  json["sliding_window"] = c.mask.window;
   json["max_window_layers"] = 0;
+  if (!models::detail::windows_differ(c)) return;
+  json["max_window_layers"] = std::find(c.window_layers.begin(), c.window_layers.end(), true) - c.window_layers.begin();
+  json["layer_types"] = layer_types(c);
 }
 
 inline nlohmann::ordered_json fields_of(const models::LlamaConfig& c) {
   const std::string_view type = architecture_of(c).type;
-  require_plain(c.mask, type != "llama");
+  const bool mistral = type.ends_with("istral"), qwen = type.starts_with("qwen");
+  require_mask(c, type != "llama", true);
   if (type == "qwen3" && c.attention.bias == models::AttentionBias::query_key_value)
     cannot_write("the model's attention has norms of queries and keys and biases of its first projections alone");
+  if (mistral && c.attention.bias != models::AttentionBias::none) cannot_write("the model's attention has a window and biases");
   if (type == "llama" && c.width % c.heads != 0) cannot_write("the model's width is no multiple of its heads");
   nlohmann::ordered_json json = llama_fields(c, c.intermediate_width());
-  if (type != "qwen2") json["attention_bias"] = c.attention.bias == models::AttentionBias::all;
+  if (type == "llama" || type == "qwen3") json["attention_bias"] = c.attention.bias == models::AttentionBias::all;
   if (type == "llama") json["mlp_bias"] = false;
-  else write_window(json, c.mask);
+  if (qwen) write_window(json, c);
+  if (mistral) json["sliding_window"] = window_of(c);
+  if (type == "ministral") json["layer_types"] = layer_types(c);
   return json;
 }
 
 inline nlohmann::ordered_json fields_of(const models::MixtralConfig& c) {
   const bool mixtral = architecture_of(c).type == "mixtral";
-  require_plain(c.mask, true);
+  require_mask(c, true, false);
   if (mixtral && c.scores != nn::Scores::after_top_k)
     cannot_write("the router's weights do not add up to 1 (Scores::before_top_k)");
   if (c.bias_rate != 0) cannot_write("the router has a bias (bias_rate)");
@@ -116,7 +172,7 @@ inline nlohmann::ordered_json fields_of(const models::MixtralConfig& c) {
   json["router_aux_loss_coef"] = c.auxiliary_loss * double(c.layers) / double(c.top_k);
   if (mixtral) {
     json["num_local_experts"] = c.experts;
-    json["sliding_window"] = c.mask.window != 0 ? nlohmann::ordered_json(c.mask.window) : nlohmann::ordered_json();
+    json["sliding_window"] = window_of(c);
     return json;
   }
   json["attention_bias"] = c.attention.bias == models::AttentionBias::all;
@@ -125,7 +181,7 @@ inline nlohmann::ordered_json fields_of(const models::MixtralConfig& c) {
   json["moe_intermediate_size"] = inner;
   json["norm_topk_prob"] = c.scores == nn::Scores::after_top_k;
   json["num_experts"] = c.experts;
-  write_window(json, c.mask);
+  write_window(json, c);
   return json;
 }
 

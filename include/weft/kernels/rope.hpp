@@ -19,24 +19,65 @@
 
 namespace weft::kernels {
 
-/// The frequencies of rotary positions: pair d of a head turns by base^(-2 d / head_width), scaled, from token to token.
+/// The frequencies of rotary positions: pair d of a head turns by base^(-2 d / head_width), scaled, from token to token. Plain
+/// numbers, which a kernel takes by value.
 struct RopeFrequencies {
-  RopeFrequencies(double base = 10000, const RopeScaling& scaling = {}) : base(base), scaling(scaling) {}
-  double base;
-  RopeScaling scaling;
+  /// `sequence`: the tokens of the sequences, on which dynamic and longrope depend.
+  RopeFrequencies(double base = 10000, const RopeScaling& scaling = {}, std::size_t sequence = 0)
+      : base(base),
+        factor(scaling.factor),
+        low(scaling.low_frequency),
+        high(scaling.high_frequency),
+        original(double(scaling.original_sequence)),
+        magnitude(scaling.magnitude()),
+        type(scaling.type),
+        whole_pairs(scaling.whole_pairs) {
+    const bool is_long = sequence > scaling.original_sequence;
+    if (type == RopeScaling::Type::dynamic && is_long) stretch = factor * double(sequence) / original - (factor - 1);
+    if (type != RopeScaling::Type::longrope) return;
+    const std::vector<double>& factors = is_long ? scaling.long_factors : scaling.short_factors;
+    std::copy_n(factors.begin(), std::min(factors.size(), RopeScaling::most_pairs), divisors);
+  }
   bool operator==(const RopeFrequencies&) const = default;
 
   /// In radians a token. Computed in double.
   KOKKOS_FORCEINLINE_FUNCTION double of_pair(std::size_t d, std::size_t head_width) const {
-    const double frequency = Kokkos::pow(base, -2.0 * double(d) / double(head_width));
-    if (scaling.type == RopeScaling::Type::none) return frequency;
-    if (scaling.type == RopeScaling::Type::linear) return frequency / scaling.factor;
-    constexpr double turn = 6.283185307179586;
-    const double waves = double(scaling.original_sequence) * frequency / turn;
-    if (waves > scaling.high_frequency) return frequency;
-    if (waves < scaling.low_frequency) return frequency / scaling.factor;
-    const double kept = (waves - scaling.low_frequency) / (scaling.high_frequency - scaling.low_frequency);
-    return (1 - kept) * frequency / scaling.factor + kept * frequency;
+    using Type = RopeScaling::Type;
+    const double width = double(head_width);
+    const double turned = stretch == 1 ? base : base * Kokkos::pow(stretch, width / (width - 2));
+    const double frequency = Kokkos::pow(turned, -2.0 * double(d) / width);
+    if (type == Type::none || type == Type::dynamic) return frequency;
+    if (type == Type::linear) return frequency / factor;
+    if (type == Type::longrope) return frequency / divisors[d];
+    const double kept = type == Type::yarn ? kept_of_pair(double(d), width) : kept_of_waves(original * frequency / turn);
+    return kept == 1 ? frequency : kept == 0 ? frequency / factor : (1 - kept) * frequency / factor + kept * frequency;
+  }
+
+  double base, factor, low, high, original;
+  double magnitude;    ///< of cosines and sines
+  double stretch = 1;  ///< of the base (dynamic)
+  RopeScaling::Type type;
+  bool whole_pairs;
+  double divisors[RopeScaling::most_pairs] = {};  ///< longrope
+
+ private:
+  static constexpr double turn = 6.283185307179586;
+  // The share of a frequency that is not divided.
+  KOKKOS_FORCEINLINE_FUNCTION double kept_of_waves(double waves) const {
+    return waves > high ? 1 : waves < low ? 0 : (waves - low) / (high - low);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION double kept_of_pair(double d, double width) const {
+    double first = pair_of(high, width), last = pair_of(low, width);
+    if (whole_pairs) first = Kokkos::floor(first), last = Kokkos::ceil(last);
+    first = first > 0 ? first : 0;
+    last = last < width - 1 ? last : width - 1;
+    if (first == last) last += 0.001;
+    const double passed = (d - first) / (last - first);
+    return passed > 1 ? 0 : passed < 0 ? 1 : 1 - passed;
+  }
+  // The pair that makes so many waves in the original sequence.
+  KOKKOS_FORCEINLINE_FUNCTION double pair_of(double waves, double width) const {
+    return width * Kokkos::log(original / (waves * turn)) / (2 * Kokkos::log(base));
   }
 };
 
@@ -65,8 +106,8 @@ struct RopeTable {
       for (std::size_t p = 0; p < positions; ++p)
         for (std::size_t d = 0; d < half; ++d) {
           const double angle = rope_angle(std::int32_t(p), d, 2 * half, frequencies);
-          values[(p * 2) * half + d] = A(std::cos(angle));
-          values[(p * 2 + 1) * half + d] = A(std::sin(angle));
+          values[(p * 2) * half + d] = A(frequencies.magnitude * std::cos(angle));
+          values[(p * 2 + 1) * half + d] = A(frequencies.magnitude * std::sin(angle));
         }
     }
     return values.data();
@@ -94,8 +135,9 @@ KOKKOS_FORCEINLINE_FUNCTION void rotate_heads(std::size_t heads, std::size_t hea
 
 }  // namespace detail
 
-/// Rotates every head of `in` by the angles of its row's position; `inverse` rotates back, which is the backward. A row of `in`
-/// has heads * head_width values and starts `stride` values after the previous row; `out` may be `in`. positions is [rows], each
+/// Rotates every head of `in` by the angles of its row's position, times the frequencies' magnitude; `inverse` rotates back,
+/// which is the backward. A row of `in` has heads * head_width values and starts `stride` values after the previous row; `out`
+/// may be `in`. positions is [rows], each
 /// >= 0. Throws ShapeError if head_width is odd. Angles are computed in double, sines and cosines rounded to accumulate_t<T>.
 template <class T, class Exec>
 requires(detail::on_host<Exec>) void rope(Device<Exec>& device, std::size_t rows, std::size_t heads, std::size_t head_width,
@@ -129,7 +171,8 @@ requires(!detail::on_host<Exec>) void rope(Device<Exec>& device, std::size_t row
       KOKKOS_LAMBDA(std::size_t i) {
         const std::size_t row = i / half, d = i % half;
         const double angle = detail::rope_angle(positions[row], d, head_width, turns);
-        const A c = A(Kokkos::cos(angle)), s = A(inverse ? -Kokkos::sin(angle) : Kokkos::sin(angle));
+        const A c = A(turns.magnitude * Kokkos::cos(angle)),
+                s = A((inverse ? -turns.magnitude : turns.magnitude) * Kokkos::sin(angle));
         for (std::size_t head = 0; head < heads; ++head) {
           const T* x = in + row * stride + head * head_width;
           T* y = out + row * out_stride + head * head_width;

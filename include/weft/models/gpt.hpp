@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// GPT-2: pre-norm blocks, learned positions, GELU, tied embeddings. Parameters have Hugging Face's names and shapes (weights of
-// blocks are stored [in, out], as its Conv1D does), so a checkpoint needs no conversion.
+// GPT-2: pre-norm blocks, learned positions, GELU or another activation, tied embeddings or not. Parameters have Hugging Face's
+// names and shapes (weights of blocks are stored [in, out], as its Conv1D does), so a checkpoint needs no conversion.
 //
 //   DataParallel<TensorParallel<models::Gpt>> model(mesh, {.layers = 12, .width = 768, .heads = 12});
 
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include <weft/core/text.hpp>
 #include <weft/layer/call_on_sum.hpp>
@@ -15,6 +16,7 @@
 #include <weft/layer/operations/variables.hpp>
 #include <weft/layer/recompute.hpp>
 #include <weft/layer/recompute_call.hpp>
+#include <weft/models/config_parts.hpp>
 #include <weft/nn/activation.hpp>
 #include <weft/nn/attention.hpp>
 #include <weft/nn/dropout.hpp>
@@ -39,6 +41,14 @@ struct GptConfig {
   double standard_deviation = 0.02;
   Recomputation recompute = Recomputation::none;  ///< the activations that backward recomputes
   AttentionMask mask = {};                        ///< causal, without a window
+  std::vector<bool> window_layers = {};           ///< layers that have the mask's window; empty: all
+  std::size_t intermediate = 0;                   ///< width of the MLP; 0: 4 width
+  Activation activation = Activation::gelu_tanh;  ///< of the MLP
+  bool tied = true;                               ///< the last projection shares the embedding's table
+  FolderFiles files = {};                         ///< of the folder from which it was read
+
+  /// Width of the MLP between its projections: `intermediate`, or if that is 0, four times the width.
+  std::size_t intermediate_width() const { return intermediate ? intermediate : 4 * width; }
 };
 
 namespace detail {
@@ -61,8 +71,8 @@ class GptBlock : public Module<GptBlock<Adapters>> {
 
  public:
   template <class Context>
-  WEFT_COLD GptBlock(const Context& context, const GptConfig& config)
-      : GptBlock(context, config, gpt_heads(config), config.standard_deviation / std::sqrt(2.0 * double(config.layers))) {}
+  WEFT_COLD GptBlock(const Context& context, const GptConfig& config, const AttentionMask& mask)
+      : GptBlock(context, config, mask, gpt_heads(config), config.standard_deviation / std::sqrt(2.0 * double(config.layers))) {}
 
   auto forward(const auto& x) const {
     return recompute_ ? recompute([this](const auto& y) { return this->block(y); }, x) : block(x);
@@ -70,18 +80,19 @@ class GptBlock : public Module<GptBlock<Adapters>> {
 
  private:
   template <class Context>
-  GptBlock(const Context& context, const GptConfig& config, const AttentionHeads& heads, double residual_std)
+  GptBlock(const Context& context, const GptConfig& config, const AttentionMask& mask, const AttentionHeads& heads,
+           double residual_std)
       : in_(LayerNorm(context / "ln_1", config.width, config.epsilon),
             GptIn(context / "attn" / "c_attn", config.width, (heads.query + 2 * heads.key_value) * heads.width,
                   {config.standard_deviation, fused_sharding(heads)}),
             config.recompute == Recomputation::selective),
-        attention_(context / "attn", heads, config.mask),
+        attention_(context / "attn", heads, mask),
         out_(context / "attn" / "c_proj", config.width, config.width, {residual_std}),
         attention_dropout_(context / "attn" / "dropout", config.dropout),
         mlp_(LayerNorm(context / "ln_2", config.width, config.epsilon),
-             GptIn(context / "mlp" / "c_fc", config.width, 4 * config.width, {config.standard_deviation}),
-             GptOut(context / "mlp" / "c_proj", 4 * config.width, config.width, {residual_std}),
-             config.recompute == Recomputation::selective),
+             GptIn(context / "mlp" / "c_fc", config.width, config.intermediate_width(), {config.standard_deviation}),
+             GptOut(context / "mlp" / "c_proj", config.intermediate_width(), config.width, {residual_std}),
+             config.recompute == Recomputation::selective, config.activation),
         mlp_dropout_(context / "mlp" / "dropout", config.dropout),
         recompute_(config.recompute == Recomputation::full) {}
 
@@ -137,6 +148,9 @@ struct BasicGpt {
     weft::detail::require_sizes(config.vocabulary, config.width, config.heads);
     weft::detail::require_heads(detail::gpt_heads(config), degrees.tp);
     weft::detail::require_context(detail::gpt_heads(config), config.sequence, degrees);
+    detail::require_window_layers(config);
+    if (config.intermediate_width() % degrees.tp != 0)
+      throw_error<LayoutError>({"intermediate(", config.intermediate_width(), ") % tp(", degrees.tp, ") != 0"});
   }
   template <class Context>
   static Front make_front(const Context& context, const Config& config) {
@@ -144,14 +158,15 @@ struct BasicGpt {
   }
   template <class Context>
   static Block make_block(const Context& context, const Config& config, std::size_t index) {
-    return Block(context / "transformer.h" / weft::detail::joined({index}), config);
+    return Block(context / "transformer.h" / weft::detail::joined({index}), config, detail::layer_mask(config, index));
   }
-  /// Tied to the token table: shared if the front is on this rank, else a copy of the same name.
+  /// A tied table is shared if the front is on this rank, else a copy of the same name.
   template <class Context>
   static Back make_back(const Context& context, const Config& config, Front* here) {
+    const auto name = [&] { return config.tied ? context / "transformer.wte" : context / "lm_head"; };
     return Back(LayerNorm(context / "transformer.ln_f", config.width, config.epsilon),
-                here ? here->table()
-                     : Embedding(context / "transformer.wte", config.vocabulary, config.width, config.standard_deviation).table);
+                config.tied && here ? here->table()
+                                    : Embedding(name(), config.vocabulary, config.width, config.standard_deviation).table);
   }
 };
 

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include <weft/core/text.hpp>
 #include <weft/layer/call_on_sum.hpp>
@@ -21,6 +22,7 @@
 #include <weft/layer/operations/variables.hpp>
 #include <weft/layer/recompute.hpp>
 #include <weft/layer/recompute_call.hpp>
+#include <weft/models/config_parts.hpp>
 #include <weft/nn/activation.hpp>
 #include <weft/nn/attention.hpp>
 #include <weft/nn/dropout.hpp>
@@ -59,6 +61,8 @@ struct LlamaConfig {
   Recomputation recompute = Recomputation::none;  ///< the activations that backward recomputes
   AttentionMask mask = {};                        ///< causal, without a window
   AttentionOptions attention = {};
+  std::vector<bool> window_layers = {};  ///< layers that have the mask's window; empty: all
+  FolderFiles files = {};                ///< of the folder from which it was read
 
   /// Width of the MLP between its projections: `intermediate`, or if that is 0, 8/3 of the width in steps of 64.
   std::size_t intermediate_width() const { return intermediate ? intermediate : (width * 8 / 3 + 63) / 64 * 64; }
@@ -76,6 +80,7 @@ WEFT_COLD inline void require_llama(const LlamaConfig& config, const ModelDegree
   if (config.heads == 0) throw_error<LayoutError>({"heads(0) must be at least 1"});
   weft::detail::require_heads(llama_heads(config), degrees.tp);
   weft::detail::require_context(llama_heads(config), config.sequence, degrees);
+  require_window_layers(config);
 }
 
 using LlamaNorm = Sequential<RmsNorm, EnterParallelRegion<tp>>;
@@ -92,8 +97,8 @@ class LlamaAttention : public Module<LlamaAttention<Adapters>> {
 
  public:
   template <class Context>
-  WEFT_COLD LlamaAttention(const Context& context, const LlamaConfig& config)
-      : LlamaAttention(context, context / "self_attn", config, llama_heads(config)) {}
+  WEFT_COLD LlamaAttention(const Context& context, const LlamaConfig& config, const AttentionMask& mask)
+      : LlamaAttention(context, context / "self_attn", config, mask, llama_heads(config)) {}
 
   auto forward(const auto& x) const { return to_layout_of(x, dropout_(out_(attention_(rotary_(normed(query_key_value_(x))))))); }
 
@@ -104,14 +109,15 @@ class LlamaAttention : public Module<LlamaAttention<Adapters>> {
     return {(*query_norm_)(std::get<0>(in)), (*key_norm_)(std::get<1>(in)), std::get<2>(in)};
   }
   template <class Context>
-  LlamaAttention(const Context& context, const Context& here, const LlamaConfig& config, const AttentionHeads& heads)
+  LlamaAttention(const Context& context, const Context& here, const LlamaConfig& config, const AttentionMask& mask,
+                 const AttentionHeads& heads)
       : query_key_value_(
             LlamaNorm(RmsNorm(context / "input_layernorm", config.width, config.epsilon), EnterParallelRegion<tp>{}),
             Branch(in(here / "q_proj", config, heads.query, heads), in(here / "k_proj", config, heads.key_value, heads),
                    in(here / "v_proj", config, heads.key_value, heads)),
             config.recompute == Recomputation::selective),
         rotary_(heads.width, config.rope_base, config.attention.rope_scaling),
-        attention_(here, heads, config.mask),
+        attention_(here, heads, mask),
         out_(here / "o_proj", heads.query * heads.width, config.width,
              {llama_residual_deviation(config), cut(heads.query, heads), config.attention.bias == AttentionBias::all}),
         dropout_(here / "dropout", config.dropout) {
@@ -170,8 +176,8 @@ template <class Mlp, class Config, class Adapters>
 class DecoderBlock : public Module<DecoderBlock<Mlp, Config, Adapters>> {
  public:
   template <class Context>
-  DecoderBlock(const Context& context, const LlamaConfig& llama, const Config& config)
-      : attention_(context, llama), mlp_(context, config), recompute_(config.recompute == Recomputation::full) {}
+  DecoderBlock(const Context& context, const LlamaConfig& llama, const Config& config, const AttentionMask& mask)
+      : attention_(context, llama, mask), mlp_(context, config), recompute_(config.recompute == Recomputation::full) {}
 
   auto forward(const auto& x) const {
     return recompute_ ? recompute([this](const auto& y) { return this->block(y); }, x) : block(x);
@@ -212,7 +218,7 @@ struct BasicLlama {
   }
   template <class Context>
   static Block make_block(const Context& context, const Config& config, std::size_t index) {
-    return Block(context / "model.layers" / weft::detail::joined({index}), config, config);
+    return Block(context / "model.layers" / weft::detail::joined({index}), config, config, detail::layer_mask(config, index));
   }
   template <class Context>
   static Back make_back(const Context& context, const Config& config, Front* here) {

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include <weft/core/text.hpp>
 #include <weft/models/llama.hpp>
@@ -39,6 +40,8 @@ struct MixtralConfig {
   Recomputation recompute = Recomputation::none;  ///< the activations that backward recomputes; selective: those of attention
   AttentionMask mask = {};                        ///< causal, without a window
   AttentionOptions attention = {};
+  std::vector<bool> window_layers = {};  ///< layers that have the mask's window; empty: all
+  FolderFiles files = {};                ///< of the folder from which it was read
 };
 
 /// The Llama that this Mixtral is without its mixtures.
@@ -57,7 +60,8 @@ inline LlamaConfig llama_of(const MixtralConfig& c) {
           .tied = c.tied,
           .recompute = c.recompute,
           .mask = c.mask,
-          .attention = c.attention};
+          .attention = c.attention,
+          .window_layers = c.window_layers};
 }
 
 namespace detail {
@@ -124,7 +128,8 @@ struct BasicMixtral {
   }
   template <class Context>
   static Block make_block(const Context& context, const Config& config, std::size_t index) {
-    return Block(context / "model.layers" / weft::detail::joined({index}), llama_of(config), config);
+    return Block(context / "model.layers" / weft::detail::joined({index}), llama_of(config), config,
+                 detail::layer_mask(config, index));
   }
   template <class Context>
   static Back make_back(const Context& context, const Config& config, Front* here) {

@@ -290,9 +290,9 @@ class CausalAttention : public Attention {
 class RotaryPositions : public Primitive<RotaryPositions> {
  public:
   explicit RotaryPositions(std::size_t head_width, double base = 10000, const RopeScaling& scaling = {})
-      : head_width_(head_width), frequencies_(base, scaling) {
+      : head_width_(head_width), base_(base), scaling_(scaling) {
     if (head_width % 2 != 0) throw_error<LayoutError>({"rotary positions need an even head width, not ", head_width});
-    scaling.check();
+    scaling.check(head_width);
   }
 
   template <class Context, class X>
@@ -315,16 +315,24 @@ class RotaryPositions : public Primitive<RotaryPositions> {
     if (k.shape()[0] != rows || q_columns % head_width_ != 0 || k_columns % head_width_ != 0)
       throw_error<ShapeError>({"rotary positions of query ", q.shape().text(), " and key ", k.shape().text(),
                                ", expected rows alike of heads of width ", head_width_});
+    const kernels::RopeFrequencies frequencies(base_, scaling_, scaling_.follows_length() ? length_of(context, q) : 0);
     X q_out(q.device(), q.shape()), k_out(k.device(), k.shape());
     kernels::rope(q.device(), rows, q_columns / head_width_, head_width_, q.data(), q_columns, q_out.data(), q_columns,
-                  positions.data(), frequencies_, inverse);
+                  positions.data(), frequencies, inverse);
     kernels::rope(k.device(), rows, k_columns / head_width_, head_width_, k.data(), k_columns, k_out.data(), k_columns,
-                  positions.data(), frequencies_, inverse);
+                  positions.data(), frequencies, inverse);
     return std::tuple<X, X, X>{std::move(q_out), std::move(k_out), std::get<2>(in)};
   }
 
+  // Tokens of the whole sequence, those that a cache has among them: the same on all ranks.
+  template <class Context, class X>
+  static std::size_t length_of(const Context& context, const X& q) {
+    return context.env.cached != nullptr ? context.env.cached->longest : detail::whole_sequence_length(context, q);
+  }
+
   std::size_t head_width_;
-  kernels::RopeFrequencies frequencies_;
+  double base_;
+  RopeScaling scaling_;
 };
 
 }  // namespace weft

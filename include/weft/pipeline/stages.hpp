@@ -100,6 +100,11 @@ class Stages {
   const std::shared_ptr<StepGradients>& gradients() const { return gradients_; }
 
   const Config& config() const { return config_; }
+  /// Replaces the texts of the folder from which the config was read. Nothing is computed from them.
+  template <class Files>
+  void set_files(Files files) {
+    config_.files = std::move(files);
+  }
   const schedule::AnySchedule& schedule() const { return units_.settings().schedule; }
 
   /// The accumulator that adds up the gradients of this model; shared with its optimizers.

@@ -58,6 +58,7 @@ class AddedTokens {
       if (found->rstrip)
         while (stop < sentence.size() && is_space(code_point(sentence.substr(stop))))
           stop += utf8_sequence(sentence.substr(stop)).length;
+      if (start >= stop) continue;  // white space that the token before has taken
       if (done < start) text(sentence.substr(done, start - done));
       token(found->id);
       done = stop;

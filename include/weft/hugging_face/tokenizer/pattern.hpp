@@ -8,9 +8,12 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -183,22 +186,50 @@ class PatternTranslation {
   bool folds_ = false;  // a (?i: was there
 };
 
-/// What a match needs of memory, for one thread.
+/// The memory of matches, for one thread, and the work that those of one text may still take. Steps are counted by PCRE2, but not
+/// all of them by compiled patterns, so the thread's time is limited, too.
 class PatternMemory {
  public:
+  /// Begins a text of so many bytes.
+  void begin(std::size_t bytes) {
+    steps_left_ = 10'000'000 + 100 * std::uint64_t(bytes);
+    end_s_ = thread_s() + 1 + 1e-5 * double(bytes);
+    matches_ = 0;
+  }
+
   PatternMemory()
       : match_(pcre2_match_data_create(1, nullptr)),
         context_(pcre2_match_context_create(nullptr)),
         stack_(pcre2_jit_stack_create(32 << 10, most_stack, nullptr)) {
     if (!match_ || !context_) throw MemoryError("tokenizer: no memory for PCRE2");
-    pcre2_set_match_limit(context_.get(), most_steps);
     pcre2_set_heap_limit(context_.get(), most_stack >> 10);
     if (stack_) pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());
   }
 
  private:
   friend class Pattern;
-  static constexpr std::uint32_t most_steps = 10'000'000;  // of one match
+  static constexpr std::uint64_t few_steps = 1000;  // of nearly every match; they are not counted
+
+  /// Processor time of this thread: a machine that is busy does not change what is refused.
+  static double thread_s() {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
+  }
+  /// PCRE2's result of `match`, which is tried with more and more steps, as long as the text has some left.
+  template <class F>
+  int within_limits(F&& match) {
+    for (std::uint64_t steps = few_steps;; steps *= 8) {
+      const std::uint64_t most = std::min<std::uint64_t>({steps, steps_left_, std::numeric_limits<std::uint32_t>::max()});
+      pcre2_set_match_limit(context_.get(), std::uint32_t(most));
+      const int found = match();
+      if (steps > few_steps || found == PCRE2_ERROR_MATCHLIMIT) steps_left_ -= most;
+      const bool look = found == PCRE2_ERROR_MATCHLIMIT || steps > few_steps || ++matches_ % 64 == 0;
+      if (look && (steps_left_ == 0 || thread_s() > end_s_)) return PCRE2_ERROR_MATCHLIMIT;
+      if (found != PCRE2_ERROR_MATCHLIMIT) return found;
+    }
+  }
+
   static constexpr std::size_t most_stack = 64 << 20;
   struct Free {
     void operator()(pcre2_match_data* match) const { pcre2_match_data_free(match); }
@@ -208,6 +239,8 @@ class PatternMemory {
   std::unique_ptr<pcre2_match_data, Free> match_;
   std::unique_ptr<pcre2_match_context, Free> context_;
   std::unique_ptr<pcre2_jit_stack, Free> stack_;
+  std::uint64_t steps_left_ = 0, matches_ = 0;
+  double end_s_ = 0;
 };
 
 class Pattern {
@@ -230,10 +263,10 @@ class Pattern {
     const auto* const begin = reinterpret_cast<PCRE2_SPTR>(text.data());
     std::size_t at = 0;
     while (at < text.size()) {
-      const int found = fast_ ? pcre2_jit_match(code_.get(), begin, text.size(), at, PCRE2_NO_UTF_CHECK, memory.match_.get(),
-                                                memory.context_.get())
-                              : pcre2_match(code_.get(), begin, text.size(), at, PCRE2_NO_UTF_CHECK, memory.match_.get(),
-                                            memory.context_.get());
+      const int found = memory.within_limits([&] {
+        return (fast_ ? pcre2_jit_match : pcre2_match)(code_.get(), begin, text.size(), at, PCRE2_NO_UTF_CHECK,
+                                                       memory.match_.get(), memory.context_.get());
+      });
       if (found == PCRE2_ERROR_NOMATCH) break;
       if (found < 0)
         throw Error("tokenizer: the pre-tokeniser's pattern gives up after byte " + std::to_string(at) +
@@ -248,8 +281,10 @@ class Pattern {
   }
   /// Whether the pattern is somewhere in the text.
   bool is_in(std::string_view text, PatternMemory& memory) const {
-    return pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, PCRE2_NO_UTF_CHECK,
-                       memory.match_.get(), memory.context_.get()) >= 0;
+    return memory.within_limits([&] {
+      return pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, PCRE2_NO_UTF_CHECK,
+                         memory.match_.get(), memory.context_.get());
+    }) >= 0;
   }
 
  private:

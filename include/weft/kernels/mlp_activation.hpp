@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The activation of an MLP as a number of its config, for models that other programs have trained with another one than GPT-2's.
+//
+//   kernels::activation_forward(device, Activation::relu, n, x, y);
+
+#include <cstddef>
+
+#include <weft/kernels/activation.hpp>
+#include <weft/kernels/functions.hpp>
+
+namespace weft {
+
+/// gelu_tanh: GPT-2's, x/2 (1 + tanh(√(2/π) (x + 0.044715 x³))). gelu: x Φ(x). relu: max(x, 0). silu: x sigmoid(x).
+enum class Activation { gelu_tanh, gelu, relu, silu, tanh };
+
+namespace kernels {
+
+struct Tanh {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x) const {
+    return detail::each_lane(x, [](typename V::value_type a) { return Kokkos::tanh(a); });
+  }
+};
+/// Of x, not of tanh(x) as TanhGradient is.
+struct TanhGradientOfInput {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x, V g) const {
+    return TanhGradient()(Tanh()(x), g);
+  }
+};
+
+/// y[i] = activation(x[i]); y may be x.
+template <class T, class Exec>
+void activation_forward(Device<Exec>& device, Activation activation, std::size_t n, const T* x, T* y) {
+  switch (activation) {
+    case Activation::gelu_tanh: return gelu_forward(device, n, x, y);
+    case Activation::gelu: return map(device, n, x, y, GeluErf());
+    case Activation::relu: return map(device, n, x, y, Relu());
+    case Activation::silu: return map(device, n, x, y, Silu());
+    case Activation::tanh: return map(device, n, x, y, Tanh());
+  }
+}
+
+/// dx[i] = dy[i] * activation'(x[i]); dx may be dy.
+template <class T, class Exec>
+void activation_backward(Device<Exec>& device, Activation activation, std::size_t n, const T* x, const T* dy, T* dx) {
+  switch (activation) {
+    case Activation::gelu_tanh: return gelu_backward(device, n, x, dy, dx);
+    case Activation::gelu: return map(device, n, x, dy, dx, GeluErfGradient());
+    case Activation::relu: return map(device, n, x, dy, dx, ReluGradient());  // relu(x) is positive where x is
+    case Activation::silu: return map(device, n, x, dy, dx, SiluGradient());
+    case Activation::tanh: return map(device, n, x, dy, dx, TanhGradientOfInput());
+  }
+}
+
+}  // namespace kernels
+
+}  // namespace weft
