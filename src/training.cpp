@@ -25,6 +25,7 @@
 #include <weft/layer/batch_impl.hpp>
 #include <weft/layer/fields_impl.hpp>
 #include <weft/layer/gradient_state_impl.hpp>
+#include <weft/layer/initial_values_impl.hpp>
 #include <weft/layer/lora_options_impl.hpp>
 #include <weft/layer/loss_scale_impl.hpp>
 #include <weft/layer/name_pattern_impl.hpp>

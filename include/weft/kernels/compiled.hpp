@@ -93,6 +93,9 @@
                                                         std::size_t, std::size_t, std::size_t, double, double);                  \
   KIND template void initialise_uniform<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, T*, std::uint64_t,     \
                                                          std::size_t, std::size_t, std::size_t, double, double);                 \
+  KIND template void initialise_truncated_normal<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, T*,           \
+                                                                  std::uint64_t, std::size_t, std::size_t, std::size_t,          \
+                                                                  const TruncatedNormal&);                                       \
   KIND template void initialise_constant<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, T*, std::uint64_t,    \
                                                           std::size_t, std::size_t, std::size_t, double);                        \
   KIND template void dropout<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, T*, double,             \

@@ -6,6 +6,7 @@
 //   kernels::initialise_normal(device, rows, columns, weight, key, first_row, first_column, row_width, 0.0, 0.02);
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -13,6 +14,7 @@
 #include <weft/core/scalar.hpp>
 #include <weft/core/text.hpp>
 #include <weft/kernels/detail/loops.hpp>
+#include <weft/kernels/detail/normal_quantile.hpp>
 #include <weft/kernels/detail/philox_lanes.hpp>
 
 namespace weft::kernels {
@@ -37,6 +39,29 @@ void initialise_uniform(Device<Exec>& device, std::size_t rows, std::size_t colu
       device, {"initialise", rows * columns * sizeof(T)}, rows, columns, KOKKOS_LAMBDA(std::size_t row, std::size_t column) {
         const std::uint64_t index = std::uint64_t(first_row + row) * row_width + first_column + column;
         out[row * columns + column] = T(accumulate_t<T>(low + (high - low) * double(Philox::uniform(key, index))));
+      });
+}
+
+/// A normal distribution without its values outside [low, high].
+struct TruncatedNormal {
+  double mean = 0, deviation = 1, low = -2, high = 2;
+};
+/// The same with a truncated normal distribution: the quantile of a uniform number of 32 bits.
+template <class T, class Exec>
+void initialise_truncated_normal(Device<Exec>& device, std::size_t rows, std::size_t columns, T* out, std::uint64_t key,
+                                 std::size_t first_row, std::size_t first_column, std::size_t row_width,
+                                 const TruncatedNormal& distribution) {
+  const double mean = distribution.mean, deviation = distribution.deviation, low = distribution.low, high = distribution.high;
+  const auto below = [&](double x) {
+    return deviation == 0 ? double(x >= mean) : std::erfc((mean - x) / deviation * std::sqrt(0.5)) / 2;
+  };
+  const double first = below(low), share = below(high) - first;
+  weft::detail::for_each_entry(
+      device, {"initialise", rows * columns * sizeof(T)}, rows, columns, KOKKOS_LAMBDA(std::size_t row, std::size_t column) {
+        const std::uint64_t index = std::uint64_t(first_row + row) * row_width + first_column + column;
+        const double u = (double(Philox::at(key, index)) + 0.5) * 0x1p-32;
+        const double value = mean + deviation * detail::normal_quantile(first + share * u);
+        out[row * columns + column] = T(accumulate_t<T>(value < low ? low : value > high ? high : value));
       });
 }
 

@@ -11,11 +11,10 @@
 #include <string_view>
 #include <utility>
 
-#include <weft/core/philox.hpp>
 #include <weft/core/text.hpp>
 #include <weft/kernels/elementwise.hpp>
-#include <weft/kernels/random.hpp>
 #include <weft/layer/context.hpp>
+#include <weft/layer/initialise_parameter.hpp>
 #include <weft/layer/parameter_sharding.hpp>
 #include <weft/layer/registry.hpp>
 #include <weft/tensor/tensor.hpp>
@@ -87,25 +86,6 @@ constexpr bool axes_differ() {
   return true;
 }
 
-// The initial values of the elements that the rank keeps; padding is zero.
-template <class T, class Exec>
-WEFT_COLD void initialise_parameter(Device<Exec>& device, const ParameterState& state, std::uint64_t seed) {
-  T* data = static_cast<T*>(state.value().get());
-  std::size_t held = 0;
-  for (const Run& run : state.runs()) held += run.length;
-  if (held != state.kept()) kernels::fill<T>(device, state.kept(), data, T(0.0f));
-  const Initial& initial = state.info().initial;
-  for (const Run& run : state.runs()) {
-    if (initial.kind == Initial::Kind::constant) kernels::fill<T>(device, run.length, data + run.local, T(float(initial.value)));
-    else if (initial.kind == Initial::Kind::uniform)
-      kernels::initialise_uniform<T>(device, 1, run.length, data + run.local, key_of(seed, site_of(state.name())), 0, run.global,
-                                     0, -initial.value, initial.value);
-    else
-      kernels::initialise_normal<T>(device, 1, run.length, data + run.local, key_of(seed, site_of(state.name())), 0, run.global,
-                                    0, 0.0, initial.value);
-  }
-}
-
 // Allocates a parameter's values and initialises them.
 template <class T, class Context>
 WEFT_COLD void make_parameter(const Context& context, ParameterState& state) {
@@ -163,9 +143,10 @@ class ParameterHandle {
 template <class... Rules>
 class Parameter : public detail::ParameterHandle {
  public:
-  /// `shape` is the whole parameter's. Throws LayoutError if a dim that a rule cuts is not divisible as `cut` requires.
+  /// `shape` is the whole parameter's. Throws LayoutError if a dim that a rule cuts is not divisible as `cut` requires,
+  /// ShapeError if the initial values need a fan that the shape does not have.
   template <class Context>
-  WEFT_COLD Parameter(const Context& context, const std::string& name, Shape shape, detail::Initial initial,
+  WEFT_COLD Parameter(const Context& context, const std::string& name, Shape shape, const InitialValues& initial,
                       const ParameterSharding& cut = {}) {
     using T = typename Context::scalar;
     // Here and not in the class: a compiler would drop the class's members with a second error.
@@ -192,7 +173,7 @@ class Parameter : public detail::ParameterHandle {
     info.global = info.local = shape;
     info.type = data_type_of<T>;
     info.gradient_type = data_type_of<accumulate_t<T>>;
-    info.initial = initial;
+    info.initial = detail::values_for(initial, shape, info.name);
     info.runs = {{0, 0, shape.size()}};
     [[maybe_unused]] const auto apply = [&]<class A, int Dim>(std::type_identity<Shard<A, Dim>>) {
       if (cut.segments.size() > 1) {
@@ -311,7 +292,7 @@ template <class... Rules>
 requires(!(Placement<Rules> && ...)) class Parameter<Rules...> : public Parameter<> {
  public:
   template <class Context>
-  Parameter(const Context& context, const std::string& name, Shape shape, detail::Initial initial,
+  Parameter(const Context& context, const std::string& name, Shape shape, const InitialValues& initial,
             const ParameterSharding& cut = {})
       : Parameter<>(context, name, std::move(shape), initial, cut) {
     // Here and not in the class: a compiler would drop the class's members with a second error.
@@ -340,9 +321,5 @@ void parameter_elsewhere(const Context& context, std::string_view name, const Sh
 #ifdef WEFT_COMPILED
 namespace weft::detail {
 extern template void zero_gradient(Device<Kokkos::DefaultHostExecutionSpace>&, ParameterState&);
-extern template void initialise_parameter<float>(Device<Kokkos::DefaultHostExecutionSpace>&, const ParameterState&,
-                                                 std::uint64_t);
-extern template void initialise_parameter<bfloat16>(Device<Kokkos::DefaultHostExecutionSpace>&, const ParameterState&,
-                                                    std::uint64_t);
 }  // namespace weft::detail
 #endif

@@ -15,29 +15,13 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/scalar.hpp>
+#include <weft/layer/initial_values.hpp>
 #include <weft/layer/parameter_cut.hpp>
 #include <weft/layer/runs.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/tensor/shape.hpp>
 
 namespace weft {
-
-namespace detail {
-
-/// The distribution of a parameter's initial values: a function of (name, seed, global element index), so the same in every
-/// layout.
-struct Initial {
-  enum class Kind { constant, normal, uniform } kind = Kind::constant;
-  double value = 0;  ///< the constant, the standard deviation, or the bound b of [-b, b)
-};
-
-}  // namespace detail
-
-inline constexpr detail::Initial zeros{detail::Initial::Kind::constant, 0};
-inline constexpr detail::Initial ones{detail::Initial::Kind::constant, 1};
-constexpr detail::Initial normal(double standard_deviation) { return {detail::Initial::Kind::normal, standard_deviation}; }
-/// In [-bound, bound).
-constexpr detail::Initial uniform(double bound) { return {detail::Initial::Kind::uniform, bound}; }
 
 /// A parameter's description, immutable once its ParameterState exists.
 struct ParameterInfo {
@@ -46,7 +30,7 @@ struct ParameterInfo {
   Shape local = {};       ///< of the elements that layers use on this rank
   DataType type = DataType::float32;
   DataType gradient_type = DataType::float32;  ///< accumulate_t of `type`: float for bfloat16
-  detail::Initial initial = {};
+  InitialValues initial = {};
   detail::Runs runs = {};    ///< the local elements' positions in the whole parameter; padding belongs to no run
   detail::AxisCut cut = {};  ///< by which the rules of the parameter cut its elements
 

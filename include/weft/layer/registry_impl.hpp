@@ -93,8 +93,7 @@ WEFT_INLINE void Registry::note(const ParameterState& state) {
   if (state.info().expert_data) return;
   print_ = hash_of(print_, hash_bytes(state.name().data(), state.name().size()));
   for (std::size_t dim = 0; dim < state.global().rank(); ++dim) print_ = hash_of(print_, state.global()[dim]);
-  print_ = hash_of(hash_of(print_, std::uint64_t(state.info().initial.kind)),
-                   std::bit_cast<std::uint64_t>(state.info().initial.value));
+  print_ = hash_of(print_, hash_of_values(state.info().initial));
 }
 
 }  // namespace weft::detail

@@ -28,14 +28,19 @@ struct LookedUp<Tensor<I, E, PI...>, Tensor<T, E, PT...>> {
 
 /// tokens [tokens] -> [tokens, width]. Under tp the table's rows are cut (a vocabulary that tp does not divide is padded with
 /// rows of zeros that nothing reads), and the sum is brought to the placement of the hidden state, which is chosen here and only
-/// here: Invariant<tp>, or Shard<tp, 0> under sequence parallelism. Parameter "weight" [vocabulary, width].
+/// here: Invariant<tp>, or Shard<tp, 0> under sequence parallelism. Parameter "weight" [vocabulary, width], N(0, 1) as
+/// torch.nn.Embedding starts; a table that is the last projection, too, wants a deviation such as 0.02.
 class Embedding : public Primitive<Embedding> {
  public:
   using Table = Parameter<Shard<tp, 0>>;
 
   template <class Context>
-  Embedding(const Context& context, std::size_t vocabulary, std::size_t width, double standard_deviation = 0.02)
-      : table(context, "weight", {vocabulary, width}, normal(standard_deviation), ParameterSharding{{}, true}) {}
+  Embedding(const Context& context, std::size_t vocabulary, std::size_t width, const InitialValues& values = normal(1))
+      : table(context, "weight", {vocabulary, width}, values, ParameterSharding{{}, true}) {}
+  /// Normal values, as language models have them.
+  template <class Context>
+  Embedding(const Context& context, std::size_t vocabulary, std::size_t width, double standard_deviation)
+      : Embedding(context, vocabulary, width, normal(standard_deviation)) {}
 
   template <class Context, class Ids>
   auto forward(const Context& context, const Ids& tokens) const {
@@ -79,8 +84,12 @@ class Embedding : public Primitive<Embedding> {
 class LearnedPositions : public Primitive<LearnedPositions> {
  public:
   template <class Context>
-  LearnedPositions(const Context& context, std::size_t length, std::size_t width, double standard_deviation = 0.02)
-      : table(context, "weight", {length, width}, normal(standard_deviation)) {}
+  LearnedPositions(const Context& context, std::size_t length, std::size_t width, const InitialValues& values = normal(0.02))
+      : table(context, "weight", {length, width}, values) {}
+  /// Normal values.
+  template <class Context>
+  LearnedPositions(const Context& context, std::size_t length, std::size_t width, double standard_deviation)
+      : LearnedPositions(context, length, width, normal(standard_deviation)) {}
 
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {

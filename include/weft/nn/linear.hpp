@@ -8,6 +8,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -32,12 +33,30 @@ struct Whole {};
 enum class StoredAs { out_in, in_out };
 
 struct LinearOptions {
-  double standard_deviation = 0.02;
+  /// A normal weight and a bias of zeros, as language models start, in place of `initial_weight` and `initial_bias`.
+  std::optional<double> standard_deviation = {};
   ParameterSharding sharding = {};  ///< of the dim that tp cuts
   bool bias = true;                 ///< false: no bias, in a Linear whose type may have one
+  /// Unless given: uniform(Fan::in), as torch.nn.Linear starts. Both have the fans of the weight.
+  std::optional<InitialValues> initial_weight = {}, initial_bias = {};
 };
 
 namespace detail {
+
+struct LinearValues {
+  InitialValues weight, bias;
+};
+// The initial values of a Linear [out, in] or [in, out].
+WEFT_COLD inline LinearValues linear_values(const LinearOptions& options, std::string_view path, std::size_t in,
+                                            std::size_t out) {
+  if (options.standard_deviation && (options.initial_weight || options.initial_bias))
+    throw_error<UsageError>({"layer ", path,
+                             ": LinearOptions::standard_deviation is given beside initial_weight or initial_bias, ",
+                             "which it stands for: give normal(deviation) and zeros there, or leave them out"});
+  if (options.standard_deviation) return {normal(*options.standard_deviation), zeros};
+  return {options.initial_weight.value_or(uniform(Fan::in)).with_fans(in, out),
+          options.initial_bias.value_or(uniform(Fan::in)).with_fans(in, out)};
+}
 
 // Checks that the ranks' sum of a Row layer counts each input once: a rank's inputs must be those of its part of the weight.
 WEFT_COLD inline void require_inputs_once(const ParameterState& weight, std::size_t dim) {
@@ -57,7 +76,8 @@ WEFT_OUT_OF_LINE inline void require_inputs_of(const Shape& x, const ParameterSt
 }  // namespace detail
 
 /// y = x Wᵀ + b (out_in) or x W + b (in_out). x [tokens, in] -> [tokens, out]; under tp Column gives [tokens, out / tp], Row
-/// takes [tokens, in / tp]. Parameters: "weight" and, unless Bias or LinearOptions::bias is false, "bias" [out]. Throws
+/// takes [tokens, in / tp]. Parameters: "weight" and, unless Bias or LinearOptions::bias is false, "bias" [out], both uniform in
+/// ±1/√in unless LinearOptions has other initial values. Throws
 /// LayoutError if tp does not divide the dim it cuts; a Row layer also if its inputs are cut unlike its weight or held alike by
 /// several ranks. Numerics: Row sums tp terms in rank order; equal to one rank up to rounding of that sum.
 template <class Mode = Whole, StoredAs Stored = StoredAs::out_in, bool Bias = true>
@@ -76,9 +96,7 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
  public:
   template <class Context>
   Linear(const Context& context, std::size_t in, std::size_t out, const LinearOptions& options = {})
-      : weight(context, "weight", stored_in_out ? Shape{in, out} : Shape{out, in}, normal(options.standard_deviation),
-               options.sharding),
-        bias(make_bias(context, out, options)) {
+      : Linear(context, in, out, options, detail::linear_values(options, context.env.path, in, out)) {
     if constexpr (row) detail::require_inputs_once(weight.state(), cut_dim);
   }
 
@@ -158,11 +176,16 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
     G gradient;
   };
   template <class Context>
-  static auto make_bias(const Context& context, std::size_t out, const LinearOptions& options) {
+  Linear(const Context& context, std::size_t in, std::size_t out, const LinearOptions& options,
+         const detail::LinearValues& values)
+      : weight(context, "weight", stored_in_out ? Shape{in, out} : Shape{out, in}, values.weight, options.sharding),
+        bias(make_bias(context, out, options, values.bias)) {}
+  template <class Context>
+  static auto make_bias(const Context& context, std::size_t out, const LinearOptions& options, const InitialValues& values) {
     if constexpr (!Bias) return NoBias{};
     else if (!options.bias) return std::optional<BiasParameter>();
     else
-      return std::optional<BiasParameter>(std::in_place, context, "bias", Shape{out}, zeros,
+      return std::optional<BiasParameter>(std::in_place, context, "bias", Shape{out}, values,
                                           column ? options.sharding : ParameterSharding{});
   }
   template <class Context, class X>
