@@ -183,7 +183,8 @@ TEST_CASE("shares of data ranks") {
     });
   };
   for (const bool evaluates : {false, true}) {
-    CHECK(of_stage(3, evaluates).starts_with("weft: batch: 2 micro-batches on dp rank 0, 4 on dp rank 1: data ranks communicate in each"));
+    CHECK(of_stage(3, evaluates)
+              .starts_with("weft: batch: 2 micro-batches on dp rank 0, 4 on dp rank 1: data ranks communicate in each"));
     CHECK(of_stage(1, evaluates) == "");
   }
   // Wherever they begin, in any order of ranks, of any sizes.

@@ -238,7 +238,7 @@ class Stages {
                                   .auxiliary_gradient = context.engine.loss_scale / tokens,
                                   .timeline = units_.settings().timeline});
     rehearse_stages(context, batch, run);
-    run.executor.run({.check_loss = loss_checks_.due() ? &loss_checks_ : nullptr});
+    run.executor.run({.check_loss = !has_whole_loss<Model, Context> && loss_checks_.due() ? &loss_checks_ : nullptr});
     complete_step(context);
     const double loss = total_loss<Context>(context, run.executor.losses()) / count;
     gradients_->applied = !std::isfinite(loss);  // a step without a finite loss has no gradients to lose
