@@ -11,6 +11,8 @@
 #include <vector>
 
 #include <weft/checkpoint/checkpoint.hpp>
+#include <weft/layer/asked_parameters.hpp>
+#include <weft/layer/step_gradients.hpp>
 #include <weft/weft.hpp>
 
 #include "support/field_models.hpp"
