@@ -68,6 +68,19 @@ TEST_CASE("every rank skips the step that one rank's gradient spoils") {
   }
 }
 
+TEST_CASE("every stage of ZeRO skips the steps that one rank skips") {
+  const ModelOptions large{.numerics = {.loss_scale = LossScaleOptions{.initial = 0x1p24, .largest = 0x1p24}}};
+  const Curve one = on_one_rank<float16>(large);
+  for (const int stage : {1, 2, 3})
+    CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
+            Mesh<dp> mesh(world);
+            ModelOptions options = large;
+            options.shard.stage = stage;
+            FullyShardedDataParallel<models::BasicGpt<float16>> model(mesh, config, options);
+            CHECK(train(model, batch(std::size_t(world.rank()), 2, 2)).skipped == one.skipped);
+          }) == 0);
+}
+
 TEST_CASE("a loss scale says what it needs") {
   CHECK_THROWS_AS(LossScale({.initial = 0}), UsageError);
   CHECK_THROWS_AS(LossScale({.backoff = 2}), UsageError);

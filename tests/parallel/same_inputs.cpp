@@ -58,6 +58,7 @@ std::string of_batch(int ranks, const Degrees& degrees, const std::function<void
   return said_by_all(ranks, degrees, [&](World& world, const AllMesh& mesh) {
     AllAxes model(mesh, small());
     Batch batch = make_batch(3, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), 2);
+    batch.step = 3;
     change(world, batch);
     if (evaluates) model.evaluate(batch);
     else model.train_step(batch);
@@ -141,7 +142,10 @@ TEST_CASE("batches of one share") {
             "weft: batch: micro_batches is 2 on " + axis + " rank 0 and 4 on " + axis + " rank 1" + peers);
       CHECK(of_batch(
                 2, degrees,
-                [](World& world, Batch& b) { b = make_batch(3, std::size_t(world.rank()), std::size_t(world.size()), 2); },
+                [](World& world, Batch& b) {
+                  b = make_batch(3, std::size_t(world.rank()), std::size_t(world.size()), 2);
+                  b.step = 3;
+                },
                 evaluates) == "weft: batch: first_sequence is 0 on " + axis + " rank 0 and 4 on " + axis + " rank 1" + peers);
     }
   }
@@ -166,6 +170,23 @@ TEST_CASE("shares of data ranks") {
                model.train_step(batch);
              })[0]
             .find("weft: batch: sequences 2 to 3 of the global batch are in no share") == 0);
+  // Where data ranks meet in each micro-batch, all have the same number of them.
+  const auto of_stage = [](int stage, bool evaluates) {
+    return said_by_all(2, {.tp = 1}, [&](World& world, const AllMesh&) {
+      Mesh<dp> mesh(world);
+      ModelOptions options;
+      options.shard.stage = stage;
+      FullyShardedDataParallel<Model> model(mesh, small(), options);
+      const Batch batch = make_batch(3, std::size_t(world.rank()), 2, world.rank() == 0 ? 2 : 4);
+      if (evaluates) model.evaluate(batch);
+      else model.train_step(batch);
+    });
+  };
+  for (const bool evaluates : {false, true}) {
+    CHECK(of_stage(3, evaluates)
+              .starts_with("weft: batch: 2 micro-batches on dp rank 0, 4 on dp rank 1: data ranks communicate in each"));
+    CHECK(of_stage(1, evaluates) == "");
+  }
   // Wherever they begin, in any order of ranks, of any sizes.
   CHECK(of_batch(2, {}, [](World&, Batch& b) { b.first_sequence += 100; }) == "");
   CHECK(of_batch(4, {}, [](World&, Batch& b) { b.first_sequence = 6 - b.first_sequence; }) == "");

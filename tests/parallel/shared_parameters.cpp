@@ -199,7 +199,8 @@ TEST_CASE("a parameter and its gradient by name, whole in every layout") {
     CHECK(std::count_if(names.begin(), names.end(), [](const auto& name) { return name.ends_with(".adapter.weight"); }) == 3);
     CHECK_THROWS_WITH_AS(one.gradient("tokens.weight"), "weft: the gradient of tokens.weight before any train_step", UsageError);
     CHECK_THROWS_WITH_AS(one.parameter("token.weight"),
-                         "weft: the model has no parameter token.weight; its first is tokens.weight", UsageError);
+                         doctest::Contains("weft: the model has no parameter token.weight; near it are tokens.weight, "),
+                         UsageError);
     one.train_step(make_batch(0, 0, 1, 1));
     for (const auto& name : names) values[name] = one.parameter(name), gradients[name] = one.gradient(name);
   }

@@ -150,6 +150,54 @@ TEST_CASE("mistakes are named") {
         "its place, or leave reproducible out");
 }
 
+namespace {
+
+/// Samples that an axis of a user's own cuts, so that gradients are sums over it.
+struct SumTwins : UserPolicy<twin, Nesting::tensor> {
+  void gradients_ready(Unit& unit) override {
+    for (ParameterState* state : unit.parameters)
+      if (state->take_unreduced(twin{})) state->gradient_span([&](auto gradient) { comm().all_reduce(gradient); });
+  }
+};
+inline constexpr data::Field<"x", double> cut_field;
+struct Cut : Module<Cut> {
+  using scalar = double;
+  struct Config {};
+  using Batch = FieldBatch<cut_field>;
+  Parameter<> w;
+  Cut(const auto& context, const Config&) : w(context, "w", {3, 4}, normal(0.5)) {}
+  auto loss(const auto& batch) const {
+    auto x = to<Shard<twin, 0>>(batch[cut_field]);
+    return sum_losses(sum<1>(square(to<Invariant<twin>>(matmul(x, w)))));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("reproducible is refused for gradients that are sums over an axis of a user's own, and only for these") {
+  for (const bool reproducible : {false, true})
+    CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
+            const ModelOptions options{.numerics = {.reproducible = reproducible}};
+            Cut::Batch batch{.samples = 4};
+            auto values = batch[cut_field].resize(4, {4});
+            for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.1 * double(i);
+            SingleDevice<Cut> one(world.device(), {});
+            one.train_step(batch);
+            const Mesh mesh(world, axes<twin>, {.user = {{twin{}, 2}}});
+            UserWrapper<SumTwins, Cut> model(mesh, {}, options);
+            const std::string text = text_of([&] { model.train_step(batch); });
+            if (reproducible) {
+              CHECK_MESSAGE(
+                  text.starts_with("weft: reproducible: the gradient of w is a sum over twin(2), an axis of a user's own"), text);
+            } else {
+              CHECK(text == "");
+              const auto found = model.gradient("w"), expected = one.gradient("w");
+              for (std::size_t i = 0; i < found.size(); ++i) CHECK(found[i] == doctest::Approx(expected[i]).epsilon(1e-12));
+            }
+          }) == 0);
+  CHECK(refusal<TwinParallel<Gpt>>(axes<twin>, 2, {.user = {{twin{}, 2}}}, {.numerics = {.reproducible = true}}) == "");
+}
+
 TEST_CASE("a sum that is taken and not made is another gradient") {
   const auto config = gpt_config();
   const Reference reference = reference_of<Gpt>(config);

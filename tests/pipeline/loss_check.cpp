@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/pipeline/loss_check.hpp weft/pipeline/whole_loss_check.hpp
+// covers: weft/pipeline/loss_check.hpp weft/pipeline/whole_loss_check.hpp weft/layer/loss_weight.hpp
 // Losses that are divided by a count, in a Module's loss and in a loop of one's own: refused before the first step, in every
 // layout, because weft divides too. Sums are let through, and the check leaves no trace in what is computed after it.
 
+#include <weft/layer/loss_weight.hpp>
 #include <weft/pipeline/loss_check.hpp>
 #include <weft/pipeline/whole_loss_check.hpp>
 
@@ -53,6 +54,7 @@ struct Checked : Module<Checked<T, says>> {
   }
   static Batch make_batch(std::size_t rank, std::size_t ranks, std::size_t micro_batches) {
     auto batch = share_of_samples<Batch>(0, rank, ranks, micro_batches);
+    batch.step = {};
     fill_field(batch, input_field, 1, {6});
     fill_field(batch, wanted_field, 2, {3});
     return batch;
@@ -155,6 +157,82 @@ TEST_CASE("a function given to model.loss that divides by a count is refused at 
                 said);
 }
 
+namespace {
+
+/// mse / rows, which the type of a loss does not refuse if it is hidden in the samples' losses.
+struct Hidden : Module<Hidden> {
+  using scalar = double;
+  using Config = CheckedConfig;
+  using Batch = Mlp::Batch;
+  Parameter<> w;
+  Kind kind;
+  LossWeight half;
+  Hidden(const auto& context, const Config& config)
+      : w(context, "w", {3, 6}, zeros), kind(config.kind), half(context, 0.25 * double(config.blocks)) {}
+  auto loss(const auto& batch) const {
+    const auto squares = HalfSquares()(matmul(batch[input_field], w) - batch[wanted_field]);
+    const double count = kind == Kind::mean ? double(batch.samples()) : 1;
+    return half * sum_losses(squares * (1 / count)) + sum_losses(squares * (1 / count)) * 0.5;
+  }
+};
+
+/// A weight that a forward makes.
+struct InForward : Module<InForward> {
+  using scalar = double;
+  struct Config {};
+  using Batch = Mlp::Batch;
+  InForward(const auto&, const Config&) {}
+  auto loss(const auto& batch) const {
+    auto x = batch[input_field];
+    return LossWeight(x.context(), 1 / double(x.shape()[0])) * mse(x, x);
+  }
+};
+
+/// Steps on batches whose samples of all data ranks but the last `with_loss` have no loss, then one of which all have.
+std::string steps_with_zeros(World& world, Kind kind, std::size_t with_loss, int zero_steps) {
+  Mesh<dp> mesh(world);
+  const std::size_t rank = std::size_t(mesh.rank(dp{})), ranks = std::size_t(mesh.size(dp{}));
+  FullyShardedDataParallel<Hidden> model(mesh, {.kind = kind});
+  optim::Sgd optimizer(model, {.learning_rate = 0});
+  std::string text;
+  try {
+    for (int step = 0; step <= zero_steps; ++step) {
+      auto batch = Checked<double, false>::make_batch(rank, ranks, 1);
+      auto wanted = batch[wanted_field].writable();
+      for (std::size_t i = 0; i < wanted.size(); ++i)
+        if (batch.first_sample + i / 3 + (step < zero_steps ? 0 : with_loss) < global_samples) wanted[i] = 0;
+      model.train_step(batch);
+      text += std::to_string(step) + " ";
+      optimizer.step();
+    }
+  } catch (const UsageError& error) {
+    text += error.what();
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("the check goes on until samples have a loss, in the micro-batch and in later steps, on all ranks") {
+  for (const int ranks : {1, 2, 4})
+    for (const std::size_t with_loss : {1, 3, 8})
+      for (const int zero_steps : {0, 3})
+        CHECK(runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
+                const std::string zeros = zero_steps == 0 ? "" : "0 1 2 ";
+                const std::string refused = steps_with_zeros(world, Kind::mean, with_loss, zero_steps);
+                CHECK_MESSAGE(refused.starts_with(zeros + "weft: the loss of this model is not a sum over samples"), refused);
+              }) == 0);
+  CHECK(runtime::run(runtime::RunOptions{.ranks = 2},
+                     [&](World& world) { CHECK(steps_with_zeros(world, Kind::sum, 1, 2) == "0 1 2 "); }) == 0);
+}
+
+TEST_CASE("a weight of losses is made in a constructor") {
+  DefaultDevice device;
+  SingleDevice<InForward> model(device, {});
+  CHECK_THROWS_WITH_AS(model.train_step(Checked<double, false>::make_batch(0, 1, 1)),
+                       doctest::Contains("is made while a step runs, so it may depend on the batch"), UsageError);
+}
+
 TEST_CASE("the first samples of batches, repeated") {
   const TokenBatch tokens{.tokens = {1, 2, 3, 4, 5, 6},
                           .targets = {2, 3, -1, 5, 6, -1},
@@ -162,7 +240,7 @@ TEST_CASE("the first samples of batches, repeated") {
                           .length = 3,
                           .micro_batches = 2,
                           .documents = {0, 0, 1, 0, 1, 1}};
-  const TokenBatch twice = detail::first_samples(tokens, 1, 2);
+  const TokenBatch twice = detail::some_samples(tokens, 0, 1, 2);
   twice.check(7);
   CHECK(twice.tokens == std::vector<std::int32_t>{1, 2, 3, 1, 2, 3});
   CHECK(twice.targets == std::vector<std::int32_t>{2, 3, -1, 2, 3, -1});

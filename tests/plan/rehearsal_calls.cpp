@@ -71,7 +71,7 @@ TEST_CASE("parameters and gradients of any stage have their sizes, and are read 
   } catch (const UsageError& error) {
     text = error.what();
   }
-  CHECK(text.starts_with("weft: the model has no parameter transformer.h.4.ln_1.weight; its first is "));
+  CHECK(text.starts_with("weft: the model has no parameter transformer.h.4.ln_1.weight; near it are transformer.h."));
 }
 
 TEST_CASE("tokens are generated on the stages of a pipeline with the messages of a real run") {

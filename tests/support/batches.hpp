@@ -15,14 +15,14 @@ using namespace weft;
 
 inline constexpr std::size_t batch_sequences = 8, batch_length = 8, batch_vocabulary = 19;
 
-/// Data rank `rank` of `ranks`' share of step `step`: tokens are a function of their global index, some targets are ignored.
+/// Data rank `rank` of `ranks`' share of step `step`, which the model counts: tokens are a function of their global index, some
+/// targets are ignored.
 inline Batch make_batch(std::uint64_t step, std::size_t rank, std::size_t ranks, std::size_t micro_batches) {
   Batch batch;
   batch.sequences = batch_sequences / ranks;
   batch.length = batch_length;
   batch.micro_batches = micro_batches;
   batch.first_sequence = batch.sequences * rank;
-  batch.step = step;
   for (std::size_t i = 0; i < batch.sequences * batch.length; ++i) {
     const std::size_t index = batch.first_sequence * batch.length + i;
     batch.tokens.push_back(static_cast<std::int32_t>(key_of(step, index) % batch_vocabulary));

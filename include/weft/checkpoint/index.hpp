@@ -67,6 +67,7 @@ struct Index {
   std::uint64_t seed = 0;
   std::uint64_t chunk_bytes = 1u << 20;
   std::optional<std::uint64_t> optimizer_steps;
+  std::optional<std::uint64_t> next_step;  ///< that of a batch without Batch::step; none: `step`
   std::optional<StoredLossScale> loss_scale;
   std::map<std::string, std::uint64_t> begun;  ///< optimizer's steps before a parameter's state was made, if there were any
   /// What a program adds, and of the model "config.NAME" (detail::config_numbers) and "layout.AXIS", "layout.zero".
@@ -123,9 +124,9 @@ class IndexReader final : public JsonReader {
     if (name.size() > longest_name) fail({"a key has ", name.size(), " bytes, more than ", longest_name});
     if (depth() == 1) {
       section_ = name;
-      static constexpr std::string_view known[] = {"weft_checkpoint", "step",       "world",   "seed",
-                                                   "chunk_bytes",     "files",      "tensors", "checksum",
-                                                   "optimizer_steps", "loss_scale", "begun",   "notes"};
+      static constexpr std::string_view known[] = {
+          "weft_checkpoint", "step",       "world", "seed",  "chunk_bytes", "files", "tensors", "checksum",
+          "optimizer_steps", "loss_scale", "begun", "notes", "next_step"};
       once(top_seen_, bit_of(known, name), name);
     } else if (depth() == 2) {
       if (!names_.insert(section_ + '\0' + name).second) fail({"the key ", shown(name), " comes twice"});
@@ -153,6 +154,7 @@ class IndexReader final : public JsonReader {
       else if (in("seed")) index_.seed = value;
       else if (in("chunk_bytes")) index_.chunk_bytes = value;
       else if (in("optimizer_steps")) index_.optimizer_steps = value;
+      else if (in("next_step")) index_.next_step = value;
       else return unexpected("a number");
     } else if (depth() == 2 && in("loss_scale")) {
       if (scale_numbers_++ == 0) index_.loss_scale->value = double(value);
@@ -299,6 +301,7 @@ inline std::string index_text(const Index& index) {
   append_to(out, {"{\"weft_checkpoint\":", index.version, ",\n\"step\":", index.step, ",\n\"world\":", index.world,
                   ",\n\"seed\":", index.seed, ",\n\"chunk_bytes\":", index.chunk_bytes});
   if (index.optimizer_steps) append_to(out, {",\n\"optimizer_steps\":", *index.optimizer_steps});
+  if (index.next_step) append_to(out, {",\n\"next_step\":", *index.next_step});
   if (index.loss_scale)
     append_to(out, {",\n\"loss_scale\":[", detail::number_text(index.loss_scale->value), ",", index.loss_scale->good_steps, "]"});
   const auto separator = [](std::size_t i) { return i == 0 ? "\n" : ",\n"; };

@@ -269,6 +269,13 @@ inline Index shared_index(const Communicator& ranks, const std::string& folder, 
   return index;
 }
 
+/// The model goes on to count its steps from those that were saved, and gradients so far are discarded.
+template <class Model>
+void restore_steps(Model& model, const Index& index) {
+  model.discard_gradients();
+  if constexpr (requires { model.stages().gradients(); }) model.stages().gradients()->next = index.next_step.value_or(index.step);
+}
+
 /// Reads everything, then changes everything. `finish(index)` sets what is no tensor, after `check(index)` has thrown if it
 /// cannot.
 template <class Hooks, class Check, class Finish>
@@ -340,7 +347,7 @@ std::uint64_t load(const std::string& folder, Model& model, Optimizer& optimizer
   };
   return detail::load(folder, model.communicator(), detail::state_of(model, optimizer), true, options, hooks, check,
                       [&](const Index& index) {
-                        model.discard_gradients();
+                        detail::restore_steps(model, index);
                         optimizer.restore(*index.optimizer_steps);
                         for (optim::Slot& slot : optimizer.slots()) {
                           const auto begun = index.begun.find(slot.state->name());
@@ -371,7 +378,7 @@ std::uint64_t load(const std::string& folder, Model& model, const LoadOptions& o
   const auto hooks = [](const Index&) { return std::vector<detail::Item>(); };
   const auto check = [](const Index&) {};
   return detail::load(folder, model.communicator(), detail::state_of(model), false, options, hooks, check,
-                      [&](const Index&) { model.discard_gradients(); });
+                      [&](const Index& index) { detail::restore_steps(model, index); });
 }
 
 }  // namespace weft::checkpoint

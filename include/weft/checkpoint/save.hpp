@@ -173,6 +173,7 @@ inline Index index_of(const Communicator& ranks, const State& state, std::uint64
   index.world = std::uint64_t(ranks.size());
   index.seed = state.seed;
   index.optimizer_steps = state.optimizer_steps;
+  if (state.next_step != step) index.next_step = state.next_step;
   index.loss_scale = state.loss_scale;
   index.notes = options.notes;
   for (const auto& [name, value] : state.config) index.notes["config." + name] = value;

@@ -73,7 +73,7 @@ struct Item {
 struct State {
   std::vector<Item> items;
   std::uint64_t seed = 0;
-  std::optional<std::uint64_t> optimizer_steps;
+  std::optional<std::uint64_t> optimizer_steps, next_step;
   std::optional<StoredLossScale> loss_scale;
   std::map<std::string, std::uint64_t> begun;
   Numbers config, layout;
@@ -268,6 +268,7 @@ void add_model(State& state, Model& model) {
     state.layout.emplace_back("zero", std::to_string(model.options().shard.stage));
   }
   if (const auto& scale = model.loss_scale()) state.loss_scale = StoredLossScale{scale->value(), scale->good_steps()};
+  if constexpr (requires { model.stages().gradients(); }) state.next_step = model.stages().gradients()->next;
   for (const auto& buffer : model.buffers()) {
     Item item;
     item.name = buffer->name;

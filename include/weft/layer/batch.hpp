@@ -24,7 +24,7 @@ struct TokenBatch {
   std::size_t length = 0;                               ///< tokens of a sequence; of the longest one if micro-batches differ
   std::size_t micro_batches = 1;                        ///< divides `sequences`
   std::size_t first_sequence = 0;                       ///< index in the global batch of this share's first sequence
-  std::uint64_t step = 0;                               ///< the step that this batch belongs to: dropout is drawn for it
+  BatchStep step = {};                                  ///< for which dropout is drawn; unset: the model counts its steps
   /// The sizes of the micro-batches, [micro_batches], if they differ: {{4, 128}, {1, 512}}. Their tokens follow each other.
   std::vector<MicroBatch> differing = {};
   /// Packed sequences: the document of each token, [sequences * length]. Numbers rise from document to document of a sequence; -1
@@ -44,7 +44,7 @@ struct TokenBatch {
   std::size_t tokens_before(std::size_t micro) const;
 
   /// The share as the engine counts it; valid while the batch is.
-  detail::BatchShare share() const { return {step, first_sequence, sequences, length, micro_batches, differing, documents}; }
+  detail::BatchShare share() const { return {first_sequence, sequences, length, micro_batches, differing, documents}; }
 
   /// Throws ShapeError if the sizes do not fit each other, and UsageError for a token or target that is not in the vocabulary
   /// and for documents that are not in order.

@@ -64,9 +64,9 @@ class TokenInputs {
 
   /// Ranks that hold parts of each sequence.
   std::size_t sharers() const { return sharers_; }
-  /// `parts` pieces of `count` targets each, the first ones of a micro-batch, and each of them `times` times.
-  Last repeated(std::size_t micro, std::size_t parts, std::size_t count, std::size_t times) const {
-    const std::int32_t* targets = part_->targets.data() + part_->tokens_before(micro) / sharers_;
+  /// `parts` pieces of `count` targets each, those of a micro-batch from the `from`-th on, and each of them `times` times.
+  Last repeated(std::size_t micro, std::size_t parts, std::size_t from, std::size_t count, std::size_t times) const {
+    const std::int32_t* targets = part_->targets.data() + part_->tokens_before(micro) / sharers_ + from;
     std::vector<std::int32_t> of;
     for (std::size_t part = 0; part < parts; ++part)
       for (std::size_t time = 0; time < times; ++time) of.insert(of.end(), targets + part * count, targets + (part + 1) * count);
@@ -94,7 +94,7 @@ class TokenInputs {
 template <class B>
 BatchShare share_of(const B& batch) {
   if constexpr (requires { batch.share(); }) return batch.share();
-  else return {batch.step, batch.first_sample, batch.samples, 1, batch.micro_batches, {}, {}};
+  else return {batch.first_sample, batch.samples, 1, batch.micro_batches, {}, {}};
 }
 
 /// The inputs that a model's layers get of a batch of type B. `recipe`: the model has a front and a back, to which tokens and

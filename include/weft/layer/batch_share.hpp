@@ -6,6 +6,7 @@
 //
 //   const BatchShare share = batch.share();   // share.rows(micro), share.first_row(micro)
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,11 +20,33 @@ struct MicroBatch {
   std::size_t sequences = 0, length = 0;
 };
 
+/// The number of the training step that a batch belongs to, for which dropout is drawn. Unset at first, and after `step = {}`:
+/// the model counts its steps itself. Otherwise a number like any other, which reads as 0 while it is unset.
+class BatchStep {
+ public:
+  constexpr BatchStep() = default;
+  template <std::integral N>
+  constexpr BatchStep(N number) : number_(static_cast<std::uint64_t>(number)), set_(true) {}
+
+  constexpr bool is_set() const { return set_; }
+  constexpr operator std::uint64_t() const { return number_; }
+  constexpr BatchStep& operator+=(std::uint64_t steps) { return *this = BatchStep(number_ + steps); }
+  constexpr BatchStep& operator++() { return *this += 1; }
+  constexpr BatchStep operator++(int) {
+    const BatchStep before = *this;
+    ++*this;
+    return before;
+  }
+
+ private:
+  std::uint64_t number_ = 0;
+  bool set_ = false;
+};
+
 namespace detail {
 
 /// The samples of one rank's share of a step.
 struct BatchShare {
-  std::uint64_t step = 0;
   std::size_t first = 0;    ///< index in the global batch of this share's first sample
   std::size_t samples = 0;  ///< of this share
   std::size_t length = 1;  ///< rows of a sample that enter the model: the tokens of a sequence; of the longest one if they differ

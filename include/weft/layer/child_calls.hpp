@@ -169,11 +169,13 @@ class ChildCalls final : public ParameterWatch {
 };
 
 /// Around the forward (or backward) of a unit: its events, or, of a Module whose children are units, theirs.
-inline void enter_unit(const EngineState& engine, Unit& unit, bool backward) {
+inline void enter_unit(EngineState& engine, Unit& unit, bool backward) {
+  engine.unit = engine.first_step ? &unit : nullptr;
   if (engine.calls != nullptr && engine.calls->splits()) return engine.calls->begin_unit(engine.hooks, backward);
   for (Hooks* hooks : engine.hooks) backward ? hooks->before_backward(unit) : hooks->before_forward(unit);
 }
-inline void leave_unit(const EngineState& engine, Unit& unit, bool backward) {
+inline void leave_unit(EngineState& engine, Unit& unit, bool backward) {
+  engine.unit = nullptr;
   if (engine.calls != nullptr && engine.calls->splits()) return engine.calls->end_unit();
   for (std::size_t i = engine.hooks.size(); i-- > 0;)
     backward ? engine.hooks[i]->after_backward(unit) : engine.hooks[i]->after_forward(unit);

@@ -37,6 +37,8 @@ struct EngineState {
   /// batch.
   std::size_t longest = 0;
   ChildCalls* calls = nullptr;  ///< of a model that is a Module
+  bool first_step = false;      ///< the model's first training step, after which gradients that are missing are named
+  Unit* unit = nullptr;         ///< the one that runs, in the first training step
   /// Of the model under construction: parameters get memory once it is known which ranks hold them.
   Registry* registry = nullptr;
   /// Of the model under construction: the buffers that its layers keep from step to step.

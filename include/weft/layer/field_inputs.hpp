@@ -206,8 +206,8 @@ class FieldBatchInputs {
 
   std::size_t sharers() const { return 1; }
   /// `count` samples, `times` times; see TokenInputs::repeated.
-  Last repeated(std::size_t micro, std::size_t parts, std::size_t count, std::size_t times) {
-    const std::size_t before = share_of(*batch_).samples_before(micro);
+  Last repeated(std::size_t micro, std::size_t parts, std::size_t first, std::size_t count, std::size_t times) {
+    const std::size_t before = share_of(*batch_).samples_before(micro) + first;
     batch_type& twice = repeated_;
     const auto repeat = [&]<class F>(F field) {
       const auto& from = (*batch_)[field];

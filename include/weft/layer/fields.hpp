@@ -25,6 +25,7 @@
 #include <vector>
 
 #include <weft/core/error.hpp>
+#include <weft/layer/batch_share.hpp>
 #include <weft/tensor/shape.hpp>
 
 namespace weft {
@@ -310,7 +311,7 @@ struct FieldBatch {
   std::size_t samples = 0;        ///< of this share
   std::size_t micro_batches = 1;  ///< divides `samples`
   std::size_t first_sample = 0;   ///< index in the global batch of this share's first sample
-  std::uint64_t step = 0;         ///< the step that this batch belongs to: dropout is drawn for it
+  BatchStep step = {};            ///< for which dropout is drawn; unset: the model counts its steps
   detail::ByField<FieldValues, std::remove_cvref_t<decltype(fields)>...> values = {};  ///< batch[image] is values[image]
 
   /// The values of a field. A field that the batch lacks is an error of the compiler.

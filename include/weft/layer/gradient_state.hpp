@@ -46,7 +46,7 @@ class GradientState {
   /// A step begins: gradients start anew.
   void begin_step() {
     fresh_ = true;
-    touched_ = false;
+    touched_ = expected_ = ignored_ = unlooked_ = false;
   }
   /// As begin_step, and drops what an earlier step left unreduced (a layer alone, without wrappers).
   void discard() {
@@ -76,6 +76,18 @@ class GradientState {
     bool zero_first;  ///< the buffer holds another rank's term: it is set to zero first
   };
   Addition add(unsigned whole, unsigned unreduced, unsigned sharded, unsigned later);
+  /// A kernel opened the gradient; `look` says that it has looked whether its addition is the first one.
+  void open() {
+    ignored_ = ignored_ || unlooked_;
+    unlooked_ = true;
+  }
+  void look() { unlooked_ = false; }
+  /// Whether a kernel has not looked: it always overwrites, or always adds.
+  bool ignored() const { return ignored_ || unlooked_; }
+  /// A layer whose backward has run asked for the values, so it is expected to have added a gradient.
+  void expect() { expected_ = true; }
+  bool expected() const { return expected_; }
+
   /// Whether the marked addition is the first one and overwrites the buffer.
   bool take_fresh() { return std::exchange(fresh_, false); }
   /// The buffer was filled with zeros.
@@ -137,7 +149,7 @@ class GradientState {
   std::vector<Buffer> nodes_, terms_;
   unsigned unreduced_ = 0;
   unsigned whole_ = 0;  // axis bits on which something that was added is the same on every rank
-  bool separate_ = false, fresh_ = true, touched_ = true;
+  bool separate_ = false, fresh_ = true, touched_ = true, expected_ = false, ignored_ = false, unlooked_ = false;
 };
 
 }  // namespace weft::detail

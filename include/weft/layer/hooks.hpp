@@ -23,23 +23,6 @@ namespace detail {
 
 class GradientAccumulator;
 
-/// A step of a loop of one's own that is not complete: the gradients of its calls so far are this rank's.
-struct OpenStep {
-  virtual ~OpenStep() = default;
-  /// Completes the sums over ranks. Collective over the mesh.
-  virtual void complete() = 0;
-  bool has_loss = false;  ///< a loss of this model was computed, which its loss scale multiplies
-};
-/// Whether the gradients of a model's last training step have been used.
-struct StepGradients {
-  bool applied = true;
-  std::unique_ptr<OpenStep> open;  ///< null: no loop of one's own has begun a step
-  std::size_t micro_batches = 1;   ///< of the batch with which that step began
-  void complete() {
-    if (const std::unique_ptr<OpenStep> step = std::move(open)) step->complete();
-  }
-};
-
 /// The parameters that are gathered, released and reduced together.
 struct Unit {
   std::string name;
@@ -72,6 +55,8 @@ class Hooks {
   virtual void begin_sums(GradientAccumulator&) {}
   /// Whether gradients_ready is called after every micro-batch, not only after the last one.
   virtual bool reduces_each_micro_batch() const { return false; }
+  /// Whether data ranks communicate in every micro-batch, so that all must have the same number of them.
+  virtual bool meets_each_micro_batch() const { return reduces_each_micro_batch(); }
   /// A step or a forward begins.
   virtual void begin(bool /*training*/) {}
   virtual void before_forward(Unit&) {}

@@ -61,6 +61,7 @@ constexpr Found find() {
   WEFT_LOOK(gathers_children)
   WEFT_LOOK(begin_sums)
   WEFT_LOOK(reduces_each_micro_batch)
+  WEFT_LOOK(meets_each_micro_batch)
   WEFT_LOOK(begin)
   WEFT_LOOK(before_forward)
   WEFT_LOOK(after_forward)

@@ -23,6 +23,9 @@ bool matches_any(std::span<const std::string_view> patterns, std::string_view na
 /// The names that resemble the pattern most, at most `count`, the nearest first.
 std::vector<std::string> names_near(std::string_view pattern, const std::vector<std::string>& names, std::size_t count = 3);
 
+/// The same as a text, for a refusal: "a, b, c", or "none".
+std::string text_of_names_near(std::string_view pattern, const std::vector<std::string>& names);
+
 /// Whether each pattern matches one of the names, 1 or 0.
 std::vector<std::int32_t> found_by(std::span<const std::string_view> patterns, const std::vector<std::string>& names);
 /// Throws UsageError for the first pattern that was not found on any rank.

@@ -63,6 +63,12 @@ WEFT_COLD WEFT_INLINE std::vector<std::string> names_near(std::string_view patte
   return near;
 }
 
+WEFT_COLD WEFT_INLINE std::string text_of_names_near(std::string_view pattern, const std::vector<std::string>& names) {
+  std::string near;
+  for (const std::string& name : names_near(pattern, names)) append_to(near, {near.empty() ? "" : ", ", name});
+  return near.empty() ? "none" : near;
+}
+
 WEFT_COLD WEFT_INLINE std::vector<std::int32_t> found_by(std::span<const std::string_view> patterns,
                                                          const std::vector<std::string>& names) {
   std::vector<std::int32_t> found(patterns.size());
@@ -75,10 +81,8 @@ WEFT_COLD WEFT_INLINE void require_found(std::span<const std::int32_t> found, co
                                          std::span<const std::string_view> patterns, std::string_view who) {
   for (std::size_t k = 0; k < patterns.size(); ++k) {
     if (found[k]) continue;
-    std::string near;
-    for (const std::string& name : names_near(patterns[k], names)) append_to(near, {near.empty() ? "" : ", ", name});
     throw_error<UsageError>({who, ": \"", patterns[k], "\" names none of the ", names.size(),
-                             " parameters of the model; near it are ", near.empty() ? std::string("none") : near});
+                             " parameters of the model; near it are ", text_of_names_near(patterns[k], names)});
   }
 }
 

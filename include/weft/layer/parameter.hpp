@@ -137,6 +137,22 @@ class ParameterHandle {
   std::shared_ptr<ParameterState> state_;
 };
 
+/// Whether a kernel's addition to a gradient is the first one, as a bool that notes that a kernel has looked.
+class FirstAddition {
+ public:
+  FirstAddition(bool first, GradientState* of) : of_(of), first_(first) {
+    if (of_ != nullptr) of_->open();
+  }
+  KOKKOS_FUNCTION operator bool() const {
+    KOKKOS_IF_ON_HOST((if (of_ != nullptr) of_->look();))
+    return first_;
+  }
+
+ private:
+  GradientState* of_;
+  bool first_;
+};
+
 }  // namespace detail
 
 /// A parameter with a rule, Shard<axis, dim>, for each axis that may cut it (tp, cp or etp). Copies are handles of one parameter.
@@ -217,9 +233,9 @@ class Parameter : public detail::ParameterHandle {
   /// The memory to which a kernel adds a gradient of type Gradient.
   template <class A>
   struct OpenGradient {
-    A* data;                ///< local.size() elements
-    bool first;             ///< overwrite instead of add: no gradient is there yet
-    detail::Buffer unused;  ///< holds `data` if another rank counts this addition, or if the parameter is frozen
+    A* data;                      ///< local.size() elements
+    detail::FirstAddition first;  ///< overwrite instead of add: no gradient is there yet
+    detail::Buffer unused;        ///< holds `data` if another rank counts this addition, or if the parameter is frozen
   };
   /// For kernels that add in place; other layers call accumulate. Marks the axes over which the gradient is unreduced. Throws
   /// ShapeError if an axis in force for the parameter is not in Gradient.
@@ -246,7 +262,7 @@ class Parameter : public detail::ParameterHandle {
     if (!state.trainable()) {  // nobody reads what a kernel adds; a layer that asks trainable() first saves the work
       detail::Buffer unused = device.allocate(state.gradient_bytes());
       A* data = static_cast<A*>(unused.get());
-      return OpenGradient<A>{data, true, std::move(unused)};
+      return OpenGradient<A>{data, {true, nullptr}, std::move(unused)};
     }
     detail::open_layer_gradient(device, state);
     detail::GradientState& gradients = state.gradients();
@@ -256,10 +272,10 @@ class Parameter : public detail::ParameterHandle {
     if (addition.elsewhere) {
       detail::Buffer unused = device.allocate(state.gradient_bytes());
       A* data = static_cast<A*>(unused.get());
-      return OpenGradient<A>{data, true, std::move(unused)};
+      return OpenGradient<A>{data, {true, nullptr}, std::move(unused)};
     }
     if (state.info().replicas > 1) gradients.mark_unreduced(axis_bit<tp>);
-    return OpenGradient<A>{static_cast<A*>(gradients.layer_buffer().get()), gradients.take_fresh(), nullptr};
+    return OpenGradient<A>{static_cast<A*>(gradients.layer_buffer().get()), {gradients.take_fresh(), &gradients}, nullptr};
   }
 
   /// Adds a gradient; without effect if the parameter is frozen. On every axis in force it must be Shard if the parameter has

@@ -6,6 +6,7 @@
 //   model.for_each_state([](ParameterState& state) { std::cout << state.name() << ' ' << state.global().text() << '\n'; });
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -76,6 +77,14 @@ class ParameterState {
     if (!trainable) gradients_.drop();
   }
 
+  // ---- the optimizer that updates it
+  /// Whether it is updated by the optimizer of this token, or by none that exists.
+  bool is_free_for(const std::shared_ptr<const char>& token) const {
+    const auto by = optimizer_.lock();
+    return !by || by == token;
+  }
+  void claim(const std::shared_ptr<const char>& token) { optimizer_ = token; }
+
   /// From now on data ranks shard the parameter, and `sharder` manages this rank's part.
   void shard(detail::Hooks& sharder) {
     storage_.shard(sharder);
@@ -89,7 +98,11 @@ class ParameterState {
     part_ = part;
   }
   std::size_t part() const { return part_; }
+  /// Whether a layer has asked for the values since `forget_asking`.
+  bool asked() const { return asked_; }
+  void forget_asking() { asked_ = false; }
   void ask() {
+    asked_ = true;
     if (watch_ != nullptr) watch_->asked(*this);
   }
 
@@ -120,9 +133,10 @@ class ParameterState {
   ParameterInfo info_;
   detail::ParameterStorage storage_;
   detail::GradientState gradients_;
+  std::weak_ptr<const char> optimizer_;
   detail::ParameterWatch* watch_ = nullptr;
   std::size_t part_ = 0;
-  bool trainable_ = true;
+  bool trainable_ = true, asked_ = false;
 };
 
 namespace detail {

@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/layer/asked_parameters.hpp>
 #include <weft/layer/child_tape.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/layer/struct_value.hpp>
@@ -228,6 +229,7 @@ struct RecordedLayer : TapeStep<Context> {
       : layer(of), inputs(std::move(to)), outputs(y), saved(std::move(state)) {}
   void apply(Tape<Context>& tape) {
     if (!outputs.any()) return;
+    asked.expect();
     auto split = backward_input(tape.context());
     using D = typename decltype(split)::deferred_type;
     if constexpr (!std::is_same_v<decltype(split.input_gradient), Nothing>)
@@ -247,6 +249,7 @@ struct RecordedLayer : TapeStep<Context> {
   Nodes inputs;
   OutputNodes<Y> outputs;
   Saved saved;
+  AskedParameters asked;
 };
 
 // Whether G is a tuple of n gradients.
@@ -281,7 +284,9 @@ template <class L, class Context, class Nodes, class F>
 auto call_layer(const L& layer, Tape<Context>& tape, [[maybe_unused]] Nodes inputs, const F& forward) {
   const ChildCalls* calls = tape.context().engine.calls;
   const std::size_t asked = calls ? calls->asked_trainable() : 0, kept = calls ? calls->kept_counts() : 0;
+  AskedParameters parameters(tape.context().engine);
   auto step = forward();
+  parameters.find();
   using Y = decltype(step.output);
   if constexpr (is_refused<Y> || is_refused<typename decltype(hidden_of<L, Y>())::type>) {
     return AlreadyRefused();
@@ -290,6 +295,7 @@ auto call_layer(const L& layer, Tape<Context>& tape, [[maybe_unused]] Nodes inpu
       return constants(tape, std::move(step.output));
     auto& node = tape.template record<RecordedLayer<Context, L, Nodes, Y, decltype(step.saved)>>(
         layer, std::move(inputs), step.output, std::move(step.saved));
+    node.asked = std::move(parameters);
     return node.outputs.variable(tape, std::move(step.output));
   }
 }

@@ -87,8 +87,9 @@ class LayerNorm : public Primitive<LayerNorm> {
     auto& [saved, g] = deferred;
     using Sum = decltype(sum_rows(g));
     const auto gain = weight.template open_gradient<Sum>(g.device()), shift = bias.template open_gradient<Sum>(g.device());
+    const bool first_gain = gain.first, first_shift = shift.first;
     kernels::layer_norm_backward_weight(g.device(), g.rows(), g.columns(), saved.x.data(), saved.mean.data(), saved.rstd.data(),
-                                        g.data(), gain.data, shift.data, !(weight.trainable() ? gain.first : shift.first));
+                                        g.data(), gain.data, shift.data, !(weight.trainable() ? first_gain : first_shift));
   }
 
   Parameter<> weight, bias;

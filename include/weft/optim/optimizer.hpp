@@ -25,6 +25,7 @@
 #include <weft/layer/hooks.hpp>
 #include <weft/layer/loss_scale.hpp>
 #include <weft/layer/plain_accumulator.hpp>
+#include <weft/layer/step_gradients.hpp>
 #include <weft/optim/element_update.hpp>
 #include <weft/optim/groups.hpp>
 #include <weft/optim/matrix_exchange.hpp>
@@ -74,7 +75,8 @@ class Optimizer {
   using Options = typename Rule::Options;
   using Exec = DefaultDevice::execution_space;
 
-  /// An optimizer of this rank's parameters of `model` (a wrapper, or SingleDevice), which must outlive the optimizer.
+  /// An optimizer of this rank's parameters of `model` (a wrapper, or SingleDevice), which must outlive the optimizer. Throws
+  /// UsageError if another optimizer updates one of those that are trainable. One that is frozen now may be another optimizer's.
   template <Trainable Model>
   explicit Optimizer(Model& model, const Options& options = {})
       : options_(options), grouped_(options), communicator_(model.communicator()), device_(&model.device()) {
@@ -120,7 +122,8 @@ class Optimizer {
       };
     if constexpr (requires { model.stages().gradients(); }) {
       gradients_ = model.stages().gradients();
-      gradients_->applied = true;  // earlier gradients are not applied
+      used_ = gradients_->used();
+      gradients_->applied = true;  // earlier gradients may be lost
     }
     if constexpr (requires { model.loss_scale(); }) loss_scale_ = model.loss_scale();
     if constexpr (requires { model.stages().accumulator(); }) accumulator_ = model.stages().accumulator();
@@ -158,7 +161,10 @@ class Optimizer {
       else serve({});  // one rank
     }
     for (Slot& slot : slots_)
-      if (slot.state->trainable()) make_state(slot);
+      if (slot.state->trainable()) {
+        if (!slot.state->is_free_for(token_)) refuse_second(*slot.state);
+        make_state(slot);
+      }
     if (store_) store_->commit();
   }
   /// Prints why the argument is no model that an optimizer can update.
@@ -174,8 +180,8 @@ class Optimizer {
 
   StepReport step() { return step(options_.learning_rate); }
   /// Applies the gradients of the last train_step. Clipping (options.clip > 0) scales all of them by min(1, clip / (norm +
-  /// 1e-6)), as torch.nn.utils.clip_grad_norm_ does. Collective over the whole mesh. Throws UsageError before any train_step, and
-  /// for a learning rate that is not a number of at least 0;
+  /// 1e-6)), as torch.nn.utils.clip_grad_norm_ does. Collective over the whole mesh. Throws UsageError unless there are gradients
+  /// that it has not applied yet, and for a learning rate that is not a number of at least 0;
   /// StorageError on every rank if a file of one of them (ModelOptions::shard.offload) fails: parameters and state are then
   /// unchanged; Error if ModelOptions::numerics.compare_every finds ranks with different parameters that must be equal.
   StepReport step(double learning_rate);
@@ -220,7 +226,18 @@ class Optimizer {
   WEFT_COLD void serve(const mesh_layout::RankGrids& grids);
   // The step of those parameters. Collective.
   void step_whole(double learning_rate, double scale);
+  // Whether the slot should have state: its parameter is trained, and by no other optimizer.
+  bool wants_state(const Slot& slot) const { return slot.state->trainable() && slot.state->is_free_for(token_); }
+  [[noreturn]] WEFT_COLD static void refuse_second(const ParameterState& state) {
+    throw_error<UsageError>(
+        {"a second optimizer of ", state.name(),
+         ": another one updates it already, and both would apply the same gradients; end that one first "
+         "(std::optional<optim::AdamW>::emplace), or freeze what the other one trains while you make this one"});
+  }
+  // Throws UsageError if there is no new gradient. `own_loop`: that of a loop of one's own has just been completed.
+  WEFT_COLD void require_gradients(bool own_loop) const;
   WEFT_COLD void make_state(Slot& slot) {
+    slot.state->claim(token_);
     Slot made = make_(*this, *slot.state);
     made.group = slot.group;
     made.whole = slot.whole;
@@ -316,16 +333,22 @@ class Optimizer {
   const OffloadParts* offload_ = nullptr;
   std::vector<Slot> slots_;
   std::uint64_t steps_ = 0;
-  std::uint64_t compare_every_ = 0;   // ModelOptions::numerics.compare_every, of
-  void (*compare_)(void*) = nullptr;  // require_equal_parameters of
-  void* model_ = nullptr;             // the model
+  std::uint64_t used_ = 0;                                            // the step whose gradients the last step() took
+  std::shared_ptr<const char> token_ = std::make_shared<char>('\0');  // by which parameters know their optimizer
+  std::uint64_t compare_every_ = 0;                                   // ModelOptions::numerics.compare_every, of
+  void (*compare_)(void*) = nullptr;                                  // require_equal_parameters of
+  void* model_ = nullptr;                                             // the model
 };
 
 template <class Rule>
 WEFT_COLD void Optimizer<Rule>::follow_trainable() {
   for (Slot& slot : slots_)
-    if (slot.made && !slot.state->trainable()) slot = without_state(slot);
-    else if (!slot.made && slot.state->trainable()) make_state(slot);
+    if (slot.made && !slot.state->trainable()) {
+      slot.state->claim(nullptr);
+      slot = without_state(slot);
+    } else if (!slot.made && wants_state(slot)) {
+      make_state(slot);
+    }
   if (store_) store_->commit();
 }
 

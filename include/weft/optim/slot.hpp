@@ -25,15 +25,15 @@ struct Slot {
   std::uint64_t begun = 0;  ///< steps of the optimizer before this state was made: rules count from here
   std::size_t group = 0;    ///< the optimizer's own options, or those of a group (1 is the first)
   bool whole = false;       ///< the rule is given the whole matrix (Needs)
-  bool made = false;        ///< the state exists; a frozen parameter has none
+  bool made = false;        ///< the state exists; a frozen parameter has none, nor one of another optimizer
 
   static Slot without_state(ParameterState& of) {
     Slot slot;
     slot.state = &of;
     return slot;
   }
-  /// Whether a step updates this slot: this rank keeps elements, they are trainable, and their gradient was added to.
-  bool due() const { return state->kept() != 0 && state->trainable() && state->gradients().touched(); }
+  /// Whether a step updates this slot: it has state, this rank keeps elements, and their gradient was added to.
+  bool due() const { return made && state->kept() != 0 && state->trainable() && state->gradients().touched(); }
 };
 
 }  // namespace weft::optim

@@ -18,18 +18,17 @@ namespace weft::optim {
 template <class Rule>
 StepReport Optimizer<Rule>::step(double learning_rate) {
   require_option("learning rate", learning_rate);
+  const bool own_loop = gradients_ && gradients_->open;
   if (gradients_) gradients_->complete();
-  if (std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.made != slot.state->trainable(); }))
+  if (std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.made != wants_state(slot); }))
     follow_trainable();
-  for (const Slot& slot : slots_)
-    if (!slot.state->gradient() && slot.due())
-      throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name(), " has no gradient"});
-  if (gradients_) gradients_->applied = true;
+  require_gradients(own_loop);
   require_same_step(learning_rate);
   StepReport report;
   const std::optional<double> known = update_behind_norm(learning_rate);
   report.gradient_norm = known ? *known : gradient_norm();
   report.skipped = !std::isfinite(report.gradient_norm);
+  if (gradients_ && report.skipped) used_ = gradients_->use(true);
   if (report.skipped) {
     if (loss_scale_) loss_scale_->update(true);
     return report;
@@ -49,11 +48,28 @@ StepReport Optimizer<Rule>::step(double learning_rate) {
     }
   }
   ++steps_;
+  if (gradients_) used_ = gradients_->use(false);
   if (loss_scale_) loss_scale_->update(false);
   if (compare_every_ != 0 && (steps_ == 1 || steps_ % compare_every_ == 0)) compare_(model_);
   if (Rehearsal* const notes = device_->rehearsal(); notes != nullptr) [[unlikely]]
     notes->stepped(this, device_->arena().use());
   return report;
+}
+
+template <class Rule>
+void Optimizer<Rule>::require_gradients(bool own_loop) const {
+  for (const Slot& slot : slots_)
+    if (!slot.state->gradient() && slot.due())
+      throw_error<UsageError>({"optimizer step before any train_step: ", slot.state->name(), " has no gradient"});
+  if (!gradients_) return;
+  gradients_->require_new(used_);
+  const auto made = [](const Slot& slot) { return slot.made; };
+  const auto touched = [](const Slot& slot) { return slot.made && slot.state->gradients().touched(); };
+  if (own_loop && std::any_of(slots_.begin(), slots_.end(), made) && std::none_of(slots_.begin(), slots_.end(), touched))
+    throw_error<UsageError>(
+        {"optimizer step without a gradient since the last one: a loop of your own called the model's forward, "
+         "and no backward has added to a gradient; call backward before the optimizer's step, or "
+         "model.discard_gradients()"});
 }
 
 template <class Rule>

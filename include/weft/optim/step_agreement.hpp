@@ -25,7 +25,7 @@ template <class Rule>
 std::vector<weft::detail::GradientPart> Optimizer<Rule>::norm_parts() const {
   std::vector<weft::detail::GradientPart> parts;
   for (const Slot& slot : slots_) {
-    if (!slot.state->gradient() || !slot.state->gradients().touched()) continue;
+    if (!wants_state(slot) || !slot.state->gradient() || !slot.state->gradients().touched()) continue;
     if (slot.state->info().replicas == 1) parts.push_back({slot.state, {0, 0, slot.state->kept()}, slot.state->counted()});
     else
       for (const weft::detail::Run& run : slot.state->runs())

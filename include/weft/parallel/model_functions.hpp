@@ -39,17 +39,15 @@ class ModelFunctions {
   /// ranks' shares are not contiguous in one step's global batch.
   double train_step(const Batch& batch) {
     if (self().loss_scale()) self().loss_scale()->apply();
-    return call([&](const auto& context, auto& stages) {
-      auto here = context;
-      here.engine.longest = require_batches(context, batch, true);
-      return stages.train_step(here, batch);
-    });
+    return call(
+        [&](const auto& context, auto& stages) { return stages.train_step(in_training_step(context, stages, batch), batch); });
   }
   /// The mean loss, without dropout and gradients. Ranks of one share have the same batch; dp ranks may have any.
   double evaluate(const Batch& batch) {
     return call([&](const auto& context, auto& stages) {
-      require_batches(context, batch, false);
-      return stages.evaluate(context, batch);
+      const auto here = in_step(context, stages, batch);
+      require_batches(here, batch, false);
+      return stages.evaluate(here, batch);
     });
   }
   /// What the model gives for this batch, without dropout: of a Module its `predict(batch)`, else its forward of the first
@@ -58,8 +56,9 @@ class ModelFunctions {
   /// batch on every rank.
   Prediction predict(const Batch& batch, Gather gather = Gather::share) {
     return call([&](const auto& context, auto& stages) {
-      require_batches(context, batch, gather == Gather::whole);
-      return detail::predict(stages, context, batch, gather);
+      const auto here = in_step(context, stages, batch);
+      require_batches(here, batch, gather == Gather::whole);
+      return detail::predict(stages, here, batch, gather);
     });
   }
   // Of a batch of another type.
@@ -194,6 +193,21 @@ class ModelFunctions {
   auto call(F&& f) {
     return self().enter(self().here(), std::forward<F>(f));
   }
+  // The context of the step to which a batch belongs.
+  template <class Context, class Stages>
+  static Context in_step(const Context& context, const Stages& stages, const Batch& batch) {
+    Context here = context;
+    here.env.step = stages.gradients()->number_of(batch.step);
+    return here;
+  }
+  // The same of a training step, whose ranks have been compared.
+  template <class Context, class Stages>
+  static Context in_training_step(const Context& context, const Stages& stages, const Batch& batch) {
+    Context here = in_step(context, stages, batch);
+    here.engine.longest = require_batches(here, batch, true);
+    here.engine.first_step = stages.gradients()->is_first();
+    return here;
+  }
   template <class F>
   auto in_own_loop(const Batch& batch, F&& f) {
     static_assert(!Self::uses(pp{}),
@@ -201,10 +215,9 @@ class ModelFunctions {
                   "PipelineParallel out, or use train_step");
     if (self().loss_scale()) self().loss_scale()->apply();
     return call([&](const auto& context, auto& stages) {
-      auto here = context;
-      here.engine.longest = require_batches(context, batch, true);
+      const auto here = in_training_step(context, stages, batch);
       batch.check();
-      return f(std::as_const(here), stages);
+      return f(here, stages);
     });
   }
   template <class... Pattern>

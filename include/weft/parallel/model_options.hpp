@@ -84,8 +84,8 @@ struct NumericsOptions {
   ReduceOption reduce = {};
   /// FullyShardedDataParallel of a model in bfloat16 or float16: the type in which sums of gradients are kept between
   /// micro-batches and for the optimizer, the model's own or float32. Every sum is computed in float and rounded once per
-  /// micro-batch. Unset: the model's own in stages 1 and 2 (4P + 12P/N and 2P + 14P/N bytes), float32 in stage 3 (16P/N) and in
-  /// reproducible runs.
+  /// micro-batch. Unset: bfloat16 of such a model in stages 1 and 2 (4P + 12P/N and 2P + 14P/N bytes), float32 in stage 3
+  /// (16P/N), in reproducible runs, and of a model in float16, whose sums would overflow at smaller loss scales.
   std::optional<DataType> gradient = {};
   std::optional<LossScaleOptions> loss_scale = std::nullopt;  ///< gradients are scaled; those of a model in float16 always are
   /// An optimizer's first step and every compare_every-th one end with a comparison of the parameters that several ranks hold

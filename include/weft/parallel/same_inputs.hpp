@@ -104,13 +104,13 @@ struct BatchAxis {
   const Communicator* ranks;
 };
 
-/// What ranks compare of a batch: its numbers and the hashes of its fields.
+/// What ranks compare of a batch: its numbers and the hashes of its fields. `step`: the number for which dropout is drawn.
 struct BatchWords {
   std::vector<std::uint64_t> words;
   std::vector<std::string_view> names;
   std::size_t shown = 5;  ///< the first words are numbers with a meaning, the others hashes
 };
-BatchWords words_of(const TokenBatch& batch);
+BatchWords words_of(const TokenBatch& batch, std::uint64_t step);
 template <class F>
 std::uint64_t hash_of_field(const F& values) {
   std::uint64_t hash = values.samples();
@@ -118,8 +118,8 @@ std::uint64_t hash_of_field(const F& values) {
   return hash_of(hash, hash_bytes(values.values().data(), values.values().size_bytes()));
 }
 template <auto... fields>
-BatchWords words_of(const FieldBatch<fields...>& batch) {
-  return {{batch.step, batch.first_sample, batch.samples, batch.micro_batches, hash_of_field(batch[fields])...},
+BatchWords words_of(const FieldBatch<fields...>& batch, std::uint64_t step) {
+  return {{step, batch.first_sample, batch.samples, batch.micro_batches, hash_of_field(batch[fields])...},
           {"step", "first_sample", "samples", "micro_batches", std::remove_const_t<decltype(fields)>::name...},
           4};
 }
@@ -129,10 +129,21 @@ void require_same_batch(std::span<const BatchAxis> axes, const BatchWords& batch
 
 /// Throws UsageError on all data ranks if they are at different steps, or if their shares are not contiguous in the global batch.
 /// The first share may begin anywhere, and empty shares are ignored. Returns the length of the longest sequence on any rank.
-std::size_t require_shares(std::span<const BatchAxis> axes, const BatchShare& batch, bool tokens);
+std::size_t require_shares(std::span<const BatchAxis> axes, const BatchShare& batch, std::uint64_t step, bool tokens);
+/// Throws UsageError on all data ranks if they have different numbers of micro-batches.
+void require_micro_batches(std::span<const BatchAxis> axes, std::size_t micro_batches);
 
-/// Compares the inputs of all ranks for a step; `shares`: those over data axes, too. Returns the length of the longest sequence
-/// of the global batch, as far as this rank knows it.
+/// Whether the ranks of data axes communicate in each micro-batch: they gather parameters, sum gradients or exchange tokens.
+template <class Context>
+bool communicates_in_micro_batches(const Context& context) {
+  if constexpr (Context::has(ep{}))
+    if (context.size(ep{}) > 1) return true;
+  return std::any_of(context.engine.hooks.begin(), context.engine.hooks.end(),
+                     [](const Hooks* hooks) { return hooks->meets_each_micro_batch(); });
+}
+
+/// Compares the inputs of all ranks for the step of context.env; `shares`: those over data axes, too. Returns the length of the
+/// longest sequence of the global batch, as far as this rank knows it.
 template <class Context, class B>
 std::size_t require_batches(const Context& context, const B& batch, bool shares) {
   std::vector<BatchAxis> same, data;
@@ -147,11 +158,12 @@ std::size_t require_batches(const Context& context, const B& batch, bool shares)
   Context::for_each_axis([&]<class A>(A axis) {
     if constexpr (A::id >= axis_count) add(axis);
   });
-  if (!same.empty()) require_same_batch(same, words_of(batch));
+  if (!same.empty()) require_same_batch(same, words_of(batch, context.env.step));
   const BatchShare share = share_of(batch);
+  if (!data.empty() && communicates_in_micro_batches(context)) require_micro_batches(data, share.micro_batches);
   if (!shares || data.empty()) return share.length;
   batch.check();  // the batch's own sizes first
-  return require_shares(data, share, std::is_same_v<B, TokenBatch>);
+  return require_shares(data, share, context.env.step, std::is_same_v<B, TokenBatch>);
 }
 
 /// Compares the tokens that logits follow: the same on ranks that work on them together; those of each dp rank may differ.

@@ -21,10 +21,10 @@ WEFT_COLD WEFT_INLINE void refuse_construction(const Communicator& ranks, std::s
                            "; read them on one rank and broadcast, or give each rank the same arguments"});
 }
 
-WEFT_OUT_OF_LINE WEFT_INLINE BatchWords words_of(const TokenBatch& batch) {
+WEFT_OUT_OF_LINE WEFT_INLINE BatchWords words_of(const TokenBatch& batch, std::uint64_t step) {
   std::uint64_t differing = 0;
   for (const MicroBatch& micro : batch.differing) differing = hash_of(hash_of(differing, micro.sequences), micro.length);
-  return {{batch.step, batch.first_sequence, batch.sequences, batch.length, batch.micro_batches, differing,
+  return {{step, batch.first_sequence, batch.sequences, batch.length, batch.micro_batches, differing,
            hash_bytes(batch.tokens.data(), batch.tokens.size() * sizeof(std::int32_t)),
            hash_bytes(batch.targets.data(), batch.targets.size() * sizeof(std::int32_t)),
            hash_bytes(batch.documents.data(), batch.documents.size() * sizeof(std::int32_t))},
@@ -99,9 +99,23 @@ WEFT_COLD WEFT_INLINE void require_contiguous(const std::vector<SampleShare>& al
   }
 }
 
-WEFT_OUT_OF_LINE WEFT_INLINE std::size_t require_shares(std::span<const BatchAxis> axes, const BatchShare& batch, bool tokens) {
+WEFT_OUT_OF_LINE WEFT_INLINE void require_micro_batches(std::span<const BatchAxis> axes, std::size_t micro_batches) {
+  for (const BatchAxis& axis : axes) {
+    const std::uint64_t words[] = {micro_batches};
+    if (same_on_all(*axis.ranks, words)) continue;
+    const FirstDifference found = first_difference(*axis.ranks, words);
+    throw_error<UsageError>(
+        {"batch: ", found.on_first, " micro-batches on ", axis.name, " rank 0, ", found.on_rank, " on ", axis.name, " rank ",
+         found.rank,
+         ": data ranks communicate in each micro-batch (they gather parameters, sum gradients or exchange tokens "
+         "of experts), so give all shares the same number of micro_batches, of any sizes"});
+  }
+}
+
+WEFT_OUT_OF_LINE WEFT_INLINE std::size_t require_shares(std::span<const BatchAxis> axes, const BatchShare& batch,
+                                                        std::uint64_t step, bool tokens) {
   constexpr std::size_t facts = 4;
-  std::vector<std::uint64_t> words{batch.first, batch.samples, batch.step, batch.length};
+  std::vector<std::uint64_t> words{batch.first, batch.samples, step, batch.length};
   std::string axis;  // names of all axes, the fastest first
   for (const BatchAxis& one : axes) {
     const std::vector<std::uint64_t> mine = words;

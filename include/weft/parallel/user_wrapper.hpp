@@ -82,11 +82,25 @@ inline constexpr int user_level<Policy> = int(Policy::nesting);
 /// are unreduced, so that all of them take part in the same sums.
 template <class Policy>
 struct AttachedPolicy final : Policy {
-  AttachedPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions&) { this->attach(comm, device); }
+  AttachedPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions& options)
+      : reproducible(bool(options.numerics.reproducible)) {
+    this->attach(comm, device);
+  }
   void gradients_ready(Unit& unit) override {
-    agree_on_unreduced(this->comm(), this->device(), unit, axis_bit<typename Policy::axis>);
+    using A = typename Policy::axis;
+    agree_on_unreduced(this->comm(), this->device(), unit, axis_bit<A>);
+    if (reproducible && this->comm().size() > 1)
+      for (const ParameterState* state : unit.parameters)
+        if (state->gradients().unreduced(A())) refuse_order(*state);
     Policy::gradients_ready(unit);
   }
+  [[noreturn]] WEFT_COLD void refuse_order(const ParameterState& state) const {
+    throw_error<UsageError>(
+        {"reproducible: the gradient of ", state.name(), " is a sum over ", Policy::axis::name, "(", this->comm().size(),
+         "), an axis of a user's own, and the order of sums is known over dp alone, so it has other bits than on "
+         "one rank: leave reproducible out, or compute the gradient whole on each rank of the axis"});
+  }
+  bool reproducible;
 };
 
 }  // namespace detail

@@ -13,6 +13,7 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/philox.hpp>
+#include <weft/layer/name_pattern.hpp>
 #include <weft/layer/parameter_values.hpp>
 #include <weft/tensor/transfer.hpp>
 
@@ -37,8 +38,8 @@ std::vector<double> whole_parameter(Device<Exec>& device, const Communicator& ev
     throw_error<UsageError>(
         {"a parameter is read by all ranks together, but one asks for ", name, " and another for another one"});
   if (facts[0] == 0)
-    throw_error<UsageError>({"the model has no parameter ", name, "; its first is ",
-                             stages.parameter_names().empty() ? "" : stages.parameter_names()[0]});
+    throw_error<UsageError>(
+        {"the model has no parameter ", name, "; near it are ", text_of_names_near(name, stages.parameter_names())});
   if (facts[1]) throw_error<UsageError>({"the gradient of ", name, " before any train_step"});
   std::vector<double> whole(facts[0]);
   if (mine && mine->kept() != 0 && !frozen) {

@@ -36,9 +36,9 @@ struct TrainingInputs {
 
 /// The mode in which an executor runs its rank's actions.
 struct RunMode {
-  bool forward_only = false;      ///< only F runs, and nothing is kept for backward
-  bool stop_before_last = false;  ///< stops before the last unit; its input is then `last_hidden`
-  bool check_loss = false;        ///< checks in the first micro-batch that the loss is a sum over samples
+  bool forward_only = false;         ///< only F runs, and nothing is kept for backward
+  bool stop_before_last = false;     ///< stops before the last unit; its input is then `last_hidden`
+  LossChecks* check_loss = nullptr;  ///< checks in the first micro-batch that the loss is a sum over samples
 };
 
 /// The context of a run and the inputs that its units take, without their types. They outlive the executor.
@@ -161,7 +161,6 @@ Executor<Exec>::Executor(RunPlace<Exec> place, Chunks& chunks, const schedule::T
   saved_.resize(places);
   deferred_.resize(places);
   losses_.resize(micro_batches);
-  place_.env->step = share.step;
   place_.env->separates_terms = accumulator.separates_terms();
   place_.env->loss_gradient = training.loss_gradient;
   place_.env->auxiliary_gradient = training.auxiliary_gradient;
@@ -280,7 +279,11 @@ void Executor<Exec>::forward(const Action& action) {
       last_hidden_[call.micro] = std::move(hidden);
       return;
     }
-    if (last && std::exchange(mode_.check_loss, false)) with_unit(chunk.units[unit], [&] { layer.require_sum(call, hidden); });
+    if (last)
+      if (LossChecks* const checks = std::exchange(mode_.check_loss, nullptr))
+        with_unit(chunk.units[unit], [&] {
+          if (layer.require_sum(call, hidden)) checks->settle();
+        });
     AnyValue inputs = layer.inputs(call);
     const bool records = !mode_.forward_only && chunk.backwards[unit].runs;
     place_.engine->records = records;

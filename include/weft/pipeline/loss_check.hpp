@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Whether a model's loss is the sum over samples that weft takes it for: samples taken twice must have twice the loss, which they
-// have not if the model divides by a count itself. Of a model of several units the last one is asked, once, in the first training
-// step; of a model of one unit (a Module) see pipeline/whole_loss_check.hpp.
+// The check that a model's loss is the sum over samples that weft takes it for: samples taken twice must have twice the loss,
+// which they have not if the model divides by a count itself. A loss of 0 shows nothing, so a training step checks samples of its
+// first micro-batch, and later steps do, until some have a loss. Of a model of several units only the last one is computed; of a
+// model of one unit (a Module) see pipeline/whole_loss_check.hpp.
 //
-//   require_loss_is_a_sum(context, last, inputs, hidden, {.env = &env, .micro = 0, .samples = 8});
+//   if (require_loss_is_a_sum(context, last, inputs, hidden, {.env = &env, .micro = 0, .samples = 8})) checks.settle();
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <set>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -27,10 +33,8 @@ inline constexpr bool says_loss_is_a_sum = requires {
   requires L::loss_is_a_sum;
 };
 
-/// Throws unless `twice`, the loss of some samples taken twice, is twice `once`, theirs, but for a share of `tolerance`.
-WEFT_COLD inline void require_twice(const char* of, bool tokens, std::size_t count, double once, double twice, double tolerance) {
-  // Not what could be rounding, and nothing if one is no number.
-  if (!(std::abs(twice - 2 * once) > tolerance * (std::abs(once) + std::abs(twice)))) return;
+/// Throws: `twice`, the loss of some samples taken twice, is not twice `once`, theirs.
+[[noreturn]] WEFT_COLD inline void refuse_sum(const char* of, bool tokens, std::size_t count, double once, double twice) {
   const char* what = tokens ? "tokens" : "samples";
   throw_error<UsageError>(
       {"the loss of this ", of, " is not a sum over ", what, ": that of ", count, " ", what, " is ", std::to_string(once),
@@ -40,28 +44,80 @@ WEFT_COLD inline void require_twice(const char* of, bool tokens, std::size_t cou
        "constexpr bool loss_is_a_sum = true;` beside the loss"});
 }
 
-/// The micro-batch with whose samples the last unit is asked, and the environment of its forward.
+/// The losses of a model whose check has come to a result: its own, and those of loops of one's own by the type of the function.
+class LossChecks {
+ public:
+  bool due(const void* kind = nullptr) const { return settled_.count(kind) == 0; }
+  void settle(const void* kind = nullptr) { settled_.insert(kind); }
+
+ private:
+  std::set<const void*> settled_;
+};
+
+/// The greatest number of all ranks that have this loss, each word for itself.
+template <class Context>
+void take_greatest([[maybe_unused]] const Context& context, [[maybe_unused]] std::span<std::uint64_t> words) {
+  Context::for_each_axis([&]<class A>(A axis) {
+    if constexpr (!std::is_same_v<A, pp>)
+      if (context.size(axis) > 1) context.comm(axis).all_reduce(words, Reduction::max);
+  });
+}
+
+/// Compares the loss of some samples once and twice, loss(first, count, times). The samples are the first of a micro-batch that
+/// have a loss on any rank; if those before have none, as many are taken as all before. `samples`: those of this rank, of which
+/// `unit` are taken at least; `none`: of this loss none can be taken. Calls refuse(count, once, twice) on all ranks if a rank's
+/// second loss differs from twice the first by more than a share of `tolerance`, which could be rounding. Returns whether the
+/// check has come to a result, the same on all ranks. Collective.
+template <class Context, class Loss, class Refuse>
+WEFT_COLD bool check_some_samples(const Context& context, std::size_t samples, std::size_t unit, bool none, double tolerance,
+                                  const Loss& loss, const Refuse& refuse) {
+  std::uint64_t words[] = {~std::uint64_t(samples), none};
+  take_greatest(context, words);
+  if (words[1] != 0) return true;
+  const std::size_t all = std::size_t(~words[0]);  // of the rank with the fewest
+  unit = std::min(unit, all);
+  for (std::size_t first = 0, count = 0; unit != 0 && first + unit <= all; first += count) {
+    count = std::min(std::max(unit, first), all - first) / unit * unit;
+    const double once = loss(first, count, std::size_t(1));
+    std::uint64_t found = (std::isfinite(once) && once != 0) || context.device().rehearsal() != nullptr;
+    take_greatest(context, std::span(&found, 1));
+    if (found == 0) continue;
+    const double twice = loss(first, count, std::size_t(2));
+    const bool differs = std::abs(twice - 2 * once) > tolerance * (std::abs(once) + std::abs(twice));
+    const auto bits = [&](double value) { return differs ? std::bit_cast<std::uint64_t>(std::abs(value)) : 0; };
+    std::uint64_t seen[] = {differs, bits(once), bits(twice)};  // other ranks say what one has found
+    take_greatest(context, seen);
+    if (differs) refuse(count, once, twice);
+    if (seen[0] != 0) refuse(count, std::bit_cast<double>(seen[1]), std::bit_cast<double>(seen[2]));
+    return true;
+  }
+  return false;
+}
+
+/// The micro-batch whose samples the last unit is given, and the environment of its forward.
 struct LossCheck {
   Environment* env;
   std::size_t micro, samples;
 };
 
-/// Throws unless the loss of some samples taken twice is twice their loss. The samples are one of the batch (one sequence of
+/// Throws unless the loss of some samples taken twice is twice their loss. The samples are some of the batch (sequences of
 /// tokens), or the rows on this rank if tp cuts rows. Nothing is checked if that would be more than a micro-batch should hold, or
-/// if the hidden value is no tensor of rows.
+/// if the hidden value is no tensor of rows. Returns whether later steps need not check.
 template <class Context, class L, class Inputs, class Hidden>
-WEFT_COLD void require_loss_is_a_sum(const Context& context, const L& last, Inputs inputs, const Hidden& hidden,
+WEFT_COLD bool require_loss_is_a_sum(const Context& context, const L& last, Inputs inputs, const Hidden& hidden,
                                      const LossCheck& of) {
-  if constexpr (AnyTensor<Hidden>) {
+  if constexpr (!AnyTensor<Hidden>) {
+    return true;
+  } else {
     constexpr bool cut = shard_dim<placement_t<Hidden, tp>> == 0;
     constexpr bool tokens = Inputs::has_tokens;
     const std::size_t all = hidden.shape().rank() == 0 ? 0 : hidden.shape()[0], parts = cut ? context.size(tp{}) : 1;
+    const std::size_t samples = all == 0 ? 0 : of.samples, rows = samples == 0 ? 0 : cut ? all : all / samples;
     // One row for each token, or the same number of rows for each sample.
-    if (of.samples == 0 || (tokens ? all * parts * inputs.sharers() != of.env->rows : all * parts % of.samples != 0)) return;
-    const std::size_t rows = cut ? all : all / of.samples, count = tokens ? rows : cut ? of.samples / parts : 1;
-    if (rows == 0 || (of.samples < 2 && rows > 4096) || (!tokens && cut && of.samples % parts != 0)) return;
+    const bool fits = tokens ? all * parts * inputs.sharers() == of.env->rows : samples == 0 || all * parts % samples == 0,
+               room = samples >= 2 || rows <= 4096, even = tokens || !cut || samples % parts == 0;
     using H = typename Hidden::value_type;
-    const std::size_t width = hidden.size() / all;
+    const std::size_t width = all == 0 ? 0 : hidden.size() / all;
     struct Restore {
       Environment& env;
       bool training;
@@ -74,37 +130,45 @@ WEFT_COLD void require_loss_is_a_sum(const Context& context, const L& last, Inpu
       }
     } restore{*of.env, of.env->training, of.env->rows, std::exchange(of.env->documents, nullptr)};  // not of these rows
     of.env->training = false;
-    double losses[2];
-    for (const std::size_t times : {1, 2}) {
-      Hidden x(context.device(), with_extent(hidden.shape(), 0, times * rows));
+    // Targets of `count` samples: of tokens one for each row; if tp cuts rows, this rank's of all samples.
+    const auto targets_in = [&](std::size_t count) { return tokens ? count * rows : cut ? of.samples / parts : count; };
+    const auto loss = [&](std::size_t first, std::size_t count, std::size_t times) {
+      const std::size_t some = count * rows * width, targets = targets_in(count);
+      Hidden x(context.device(), with_extent(hidden.shape(), 0, times * count * rows));
       for (std::size_t time = 0; time < times; ++time)
-        copy_rows(context.device(), 1, rows * width, static_cast<const H*>(hidden.data()), 0, x.data() + time * rows * width, 0);
-      const auto targets = inputs.repeated(of.micro, parts, count, times);
-      of.env->rows = parts * times * count * inputs.sharers();
-      losses[times - 1] = copy_to_host(weft::forward(last, context, x, targets).output.sum())[0];
-    }
-    require_twice("model's back", tokens, count, losses[0], losses[1], 1e-4);
+        copy_rows(context.device(), 1, some, static_cast<const H*>(hidden.data()) + first * rows * width, 0,
+                  x.data() + time * some, 0);
+      const auto repeated = inputs.repeated(of.micro, parts, tokens ? first * rows : first, targets, times);
+      of.env->rows = parts * times * targets * inputs.sharers();
+      return copy_to_host(weft::forward(last, context, x, repeated).output.sum())[0];
+    };
+    return check_some_samples(context, cut ? std::size_t(samples != 0) : samples, 1, !fits || !room || !even, 1e-4, loss,
+                              [&](std::size_t count, double once, double twice) {
+                                refuse_sum("model's back", tokens, targets_in(count), once, twice);
+                              });
   }
 }
 
-/// The rows of `count` of the `samples` samples of x, `times` times; an empty tensor if its rows are not those of samples.
+/// The rows of `count` of the `samples` samples of x, from the `first` on, `times` times; an empty tensor if its rows are not
+/// those of samples.
 template <AnyTensor X>
-WEFT_COLD X rows_of_samples(const X& x, std::size_t samples, std::size_t count, std::size_t times) {
+WEFT_COLD X rows_of_samples(const X& x, std::size_t samples, std::size_t first, std::size_t count, std::size_t times) {
   if constexpr (shard_dim<placement_t<X, tp>> == 0) {
     return X();
   } else {
     const std::size_t all = x.shape().rank() == 0 ? 0 : x.shape()[0];
     if (all == 0 || samples == 0 || all % samples != 0) return X();
-    const std::size_t rows = all / samples * count, width = x.size() / all;
-    X few(x.device(), with_extent(x.shape(), 0, times * rows));
+    const std::size_t size = x.size() / samples;
+    X few(x.device(), with_extent(x.shape(), 0, times * count * (all / samples)));
     for (std::size_t time = 0; time < times; ++time)
-      copy_rows(x.device(), 1, rows * width, x.data(), 0, few.data() + time * rows * width, 0);
+      copy_rows(x.device(), 1, count * size, x.data() + first * size, 0, few.data() + time * count * size, 0);
     return few;
   }
 }
 template <class... X>
-std::tuple<X...> rows_of_samples(const std::tuple<X...>& x, std::size_t samples, std::size_t count, std::size_t times) {
-  return std::apply([&](const X&... one) { return std::tuple<X...>(rows_of_samples(one, samples, count, times)...); }, x);
+std::tuple<X...> rows_of_samples(const std::tuple<X...>& x, std::size_t samples, std::size_t first, std::size_t count,
+                                 std::size_t times) {
+  return std::apply([&](const X&... one) { return std::tuple<X...>(rows_of_samples(one, samples, first, count, times)...); }, x);
 }
 inline bool has_rows(const AnyTensor auto& x) { return bool(x); }
 template <class... X>
@@ -112,26 +176,26 @@ bool has_rows(const std::tuple<X...>& x) {
   return std::apply([](const X&... one) { return (has_rows(one) && ...); }, x);
 }
 
-/// The same of a loss of tensors, a layer: one of the `samples` samples once and twice. Nothing is checked if the layer refuses
+/// The same of a loss of tensors, a layer: some of the `samples` samples once and twice. Nothing is checked if the layer refuses
 /// so few, or if a tensor has no rows of samples.
 template <class Context, class L, class X>
-WEFT_COLD void require_loss_of_tensors_is_a_sum(Context context, const L& layer, const X& x, std::size_t samples) {
+WEFT_COLD bool require_loss_of_tensors_is_a_sum(Context context, const L& layer, const X& x, std::size_t samples) {
   const std::size_t rows = samples == 0 ? 0 : context.env.rows / samples;
   context.env.training = false;
   context.env.documents = nullptr;
   context.engine.records = false;
-  double losses[2];
+  const auto loss = [&](std::size_t first, std::size_t count, std::size_t times) {
+    context.env.rows = times * count * rows;
+    return copy_to_host(weft::forward(layer, context, rows_of_samples(x, samples, first, count, times)).output.sum())[0];
+  };
   try {
-    for (const std::size_t times : {1, 2}) {
-      const X few = rows_of_samples(x, samples, 1, times);
-      if (!has_rows(few)) return;
-      context.env.rows = times * rows;
-      losses[times - 1] = copy_to_host(weft::forward(layer, context, few).output.sum())[0];
-    }
+    return check_some_samples(context, samples, 1, samples != 0 && !has_rows(rows_of_samples(x, samples, 0, 1, 1)), 1e-4, loss,
+                              [](std::size_t count, double once, double twice) {
+                                refuse_sum("function given to model.loss", false, count, once, twice);
+                              });
   } catch (const ShapeError&) {
-    return;
+    return true;
   }
-  require_twice("function given to model.loss", false, 1, losses[0], losses[1], 1e-4);
 }
 
 }  // namespace weft::detail

@@ -112,10 +112,11 @@ class LossCall {
                 "divides once by the model's count of the global batch");
 
  public:
-  /// `count`: of the global batch. `check`: 0, or of how many samples the tensors are, whose loss is to be shown to be a sum.
-  LossCall(const Context& context, F f, double count, const X& x, std::size_t check)
+  /// `count`: of the global batch. `samples`: those of the tensors, with which the loss is shown to be a sum if that is due.
+  LossCall(const Context& context, F f, double count, const X& x, std::size_t samples, LossChecks& checks)
       : context_(std::make_unique<Context>(context)), layer_(std::make_unique<L>(std::move(f))), count_(count) {
-    if (check != 0) require_loss_of_tensors_is_a_sum(context, *layer_, x, check);
+    if (checks.due(&layer_kind<F>) && require_loss_of_tensors_is_a_sum(context, *layer_, x, samples))
+      checks.settle(&layer_kind<F>);
     const TracedAction action(context.device().trace(), 'F', 0);
     auto result = weft::forward(*layer_, *context_, x);
     device_ = &result.output.sum().device();

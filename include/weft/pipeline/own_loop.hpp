@@ -8,9 +8,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -38,8 +39,8 @@ template <class Stages, class Context>
 class OpenLoopStep final : public OpenStep {
  public:
   OpenLoopStep(Stages& stages, const Context& context) : stages_(&stages), context_(context) {}
-  /// A backward of this micro-batch follows.
-  void note(std::size_t micro) { micros_.insert(micro); }
+  /// A backward of this micro-batch follows. Returns how many calls of the step have taken it before.
+  std::uint64_t note(std::size_t micro) { return calls_[micro]++; }
   void complete() override {
     if (context_.engine.loss_scale != 1 && !has_loss)
       throw_error<UsageError>({"a step of a loop of one's own with a loss scale of ", std::to_string(context_.engine.loss_scale),
@@ -62,19 +63,21 @@ class OpenLoopStep final : public OpenStep {
     if (!accumulator.separates_terms()) return;
     for (const auto& chunk : stages_->chunks())
       for (std::size_t unit = chunk->units.size(); unit-- > 0;)
-        for (const std::size_t micro : micros_) {
+        for (const auto& [micro, calls] : calls_) {
           accumulator.open(chunk->units[unit], micro);
           accumulator.close(chunk->units[unit], micro, context_.engine.hooks);
         }
   }
   Stages* stages_;
   Context context_;
-  std::set<std::size_t> micros_;
+  std::map<std::size_t, std::uint64_t> calls_;  // of each micro-batch
 };
 
-/// Begins a step unless one is open; `micro` is the micro-batch that is called.
+/// Begins a step unless one is open; `micro` is the micro-batch that is called. Returns the number for which the call draws
+/// dropout: that of the batch if it has one, else that of the step, and a later one for each further call of one micro-batch.
 template <class Stages, class Context>
-void open_step(Stages& stages, const Context& context, const BatchShare& share, std::size_t micro) {
+std::uint64_t open_step(Stages& stages, const Context& context, const BatchShare& share, const BatchStep& step,
+                        std::size_t micro) {
   StepGradients& gradients = *stages.gradients();
   Rehearsal* const notes = context.device().rehearsal();
   if (notes != nullptr) [[unlikely]] {
@@ -94,7 +97,9 @@ void open_step(Stages& stages, const Context& context, const BatchShare& share, 
     for (Hooks* hooks : context.engine.hooks) hooks->begin(true);
     for (const auto& chunk : stages.chunks())
       if (chunk->calls) chunk->calls->begin_step();
+    gradients.begin(context.env.step, step.is_set());
     gradients.open = std::make_unique<OpenLoopStep<Stages, Context>>(stages, context);
+    gradients.open->number = context.env.step;
     gradients.micro_batches = share.micro_batches;
     gradients.applied = false;
   } else if (gradients.micro_batches != share.micro_batches && stages.accumulator()->separates_terms()) {
@@ -103,7 +108,10 @@ void open_step(Stages& stages, const Context& context, const BatchShare& share, 
                              ": the order of its sums goes by the micro-batches of one batch; call the parts of that batch, "
                              "model.forward(batch, MicroBatchIndex{i})"});
   }
-  static_cast<OpenLoopStep<Stages, Context>&>(*gradients.open).note(micro);
+  const std::uint64_t before = static_cast<OpenLoopStep<Stages, Context>&>(*gradients.open).note(micro),
+                      number = step.is_set() ? std::uint64_t(step) : gradients.open->number + before;
+  gradients.draw(number, step.is_set());
+  return number;
 }
 
 /// The micro-batch that a call names. Throws UsageError if the batch has several and none is named, or has none of this number.
@@ -128,7 +136,6 @@ template <class Context>
 Context context_of_call(const Context& context, const BatchShare& share, std::size_t micro = 0) {
   Context own = context;
   const MicroBatch size = share.micro_batch(micro);
-  own.env.step = share.step;
   own.env.first_row = (share.first + share.samples_before(micro)) * std::max(share.length, context.engine.longest);
   static_cast<Environment&>(own.env).length = size.length;
   own.env.rows = size.sequences * size.length;
@@ -147,8 +154,9 @@ Context context_of_call(const Context& context, const BatchShare& share, std::si
 template <class Stages, class Context, class B>
 Context context_in_step(Stages& stages, const Context& context, const B& batch, std::size_t micro, const LossCounts& counts) {
   const BatchShare share = share_of(batch);
-  open_step(stages, context, share, micro);
+  const std::uint64_t number = open_step(stages, context, share, batch.step, micro);
   Context own = context_of_call(context, share, micro);
+  own.env.step = number;
   own.engine.calls = stages.chunks().front()->calls.get();
   own.env.separates_terms = stages.accumulator()->separates_terms();
   own.env.loss_gradient = context.engine.loss_scale / counts.counted;
@@ -245,25 +253,26 @@ auto model_loss_call(Stages& stages, const Context& context, const B& batch, Mic
     const auto& part = stages.part_of(context, batch);
     const inputs_of_t<Model, Context> inputs(context, part);
     const LossCounts counts = stages.count_targets(context, batch);
-    bool check = false;
-    if constexpr (!has_whole_loss<Model, Context>) check = stages.checks_loss();
-    else if (!stages.gradients()->open && stages.checks_loss()) require_whole_loss_is_a_sum(stages, context, batch);
+    LossChecks& checks = stages.loss_checks();
+    if constexpr (has_whole_loss<Model, Context>)
+      if (!stages.gradients()->open && checks.due() && require_whole_loss_is_a_sum(stages, context, batch)) checks.settle();
     auto open = open_call(stages, context_in_step(stages, context, batch, micro, counts), batch, micro);
     open->run.take(inputs);
     stages.gradients()->open->has_loss = true;
-    return ModelLossCall<Model, Context>(std::move(open), counts.counted, check);
+    return ModelLossCall<Model, Context>(std::move(open), counts.counted, has_whole_loss<Model, Context> ? nullptr : &checks);
   }
 }
 
 template <class Stages, class Context, class B, class F, class... X>
 auto loss_call(Stages& stages, const Context& context, const B& batch, MicroBatchIndex which, F f, const X&... x) {
-  const Context own = context_of_call(context, share_of(batch), micro_of(batch, which));
+  Context own = context_of_call(context, share_of(batch), micro_of(batch, which));
+  own.env.step = stages.gradients()->number_of(batch.step);
   if (stages.gradients()->open) stages.gradients()->open->has_loss = true;
   const auto input = as_one_input(x...);
   const double count = stages.count_targets(context, batch).counted;
   using Call = LossCall<F, Context, std::remove_const_t<decltype(input)>>;
-  return Call(own, std::move(f), count, input,
-              stages.checks_loss(&layer_kind<F>) ? share_of(batch).micro_batch(micro_of(batch, which)).sequences : 0);
+  return Call(own, std::move(f), count, input, share_of(batch).micro_batch(micro_of(batch, which)).sequences,
+              stages.loss_checks());
 }
 
 }  // namespace detail

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/layer/asked_parameters.hpp>
 #include <weft/layer/context.hpp>
 #include <weft/layer/layer.hpp>
 #include <weft/pipeline/any_value.hpp>
@@ -54,7 +55,7 @@ class StackUnit {
   virtual void backward_weight(const UnitCall& call, AnyValue& deferred) = 0;
   virtual UnitTransports<Exec> transports() const = 0;
   /// Throws UsageError unless the loss is a sum over samples; see require_loss_is_a_sum. For the last unit only.
-  virtual void require_sum(const UnitCall& call, AnyValue& hidden) const = 0;
+  virtual bool require_sum(const UnitCall& call, AnyValue& hidden) const = 0;
 };
 
 /// The unit of a layer of type U::Layer (UnitTypes) under Context.
@@ -83,6 +84,8 @@ class StackUnitOf final : public StackUnit<typename Context::execution_space> {
   }
 
   void forward(const UnitCall& call, AnyValue& inputs, AnyValue& hidden, AnyValue& output, AnyValue* saved) const override {
+    AskedParameters asked;
+    if constexpr (!IsModule<Layer>) asked = AskedParameters(context_of(call).engine);
     auto result = [&] {
       if constexpr (U::place == UnitPlace::middle) return forward_of(call, hidden.as<typename U::Input>());
       else if constexpr (U::place == UnitPlace::last)
@@ -92,10 +95,14 @@ class StackUnitOf final : public StackUnit<typename Context::execution_space> {
     if constexpr (returns_loss) output = AnyValue(raw(result.output.sum()));
     else if constexpr (std::is_same_v<Output, typename U::Input>) replace(output, std::move(result.output), &output == &hidden);
     else output = AnyValue(std::move(result.output));
-    if (saved) *saved = AnyValue(std::move(result.saved));
+    if (!saved) return;
+    *saved = AnyValue(std::move(result.saved));
+    asked.find();
+    asked_ = std::move(asked);
   }
 
   void backward(const UnitCall& call, AnyValue& gradient, AnyValue& saved, AnyValue* deferred) override {
+    asked_.expect();
     auto split = [&] {
       if constexpr (returns_loss)
         return weft::backward_input(layer, context_of(call), std::move(saved.as<Saved>()),
@@ -134,15 +141,18 @@ class StackUnitOf final : public StackUnit<typename Context::execution_space> {
     return all;
   }
 
-  void require_sum(const UnitCall& call, AnyValue& hidden) const override {
+  bool require_sum(const UnitCall& call, AnyValue& hidden) const override {
     if constexpr (U::place == UnitPlace::last && !says_loss_is_a_sum<Layer>)
-      require_loss_is_a_sum(context_of(call), layer, inputs_of(call), hidden.as<typename U::Input>(),
-                            {.env = call.env, .micro = call.micro, .samples = call.samples});
+      return require_loss_is_a_sum(context_of(call), layer, inputs_of(call), hidden.as<typename U::Input>(),
+                                   {.env = call.env, .micro = call.micro, .samples = call.samples});
+    else return true;
   }
 
   Layer layer;
 
  private:
+  mutable AskedParameters asked_;  // by a layer that is no Module, in the first step
+
   // A layer with a backward of its own computes the gradient of its input, whether it is needed or not.
   template <class... X>
   auto forward_of(const UnitCall& call, const X&... x) const {
@@ -170,7 +180,7 @@ class HeldUnit final : public StackUnit<Exec> {
   void backward(const UnitCall&, AnyValue&, AnyValue&, AnyValue*) override {}
   void backward_weight(const UnitCall&, AnyValue&) override {}
   UnitTransports<Exec> transports() const override { return {}; }
-  void require_sum(const UnitCall&, AnyValue&) const override {}
+  bool require_sum(const UnitCall&, AnyValue&) const override { return true; }
 
   L layer;
 };

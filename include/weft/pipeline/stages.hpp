@@ -5,7 +5,6 @@
 #include <cmath>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -17,6 +16,7 @@
 #include <weft/layer/parameter.hpp>
 #include <weft/layer/reduction_tree.hpp>
 #include <weft/layer/step_buffer.hpp>
+#include <weft/layer/step_gradients.hpp>
 #include <weft/pipeline/executor.hpp>
 #include <weft/pipeline/forward_table.hpp>
 #include <weft/pipeline/learn_shapes.hpp>
@@ -113,9 +113,8 @@ class Stages {
   // ---- The parts of a training step, for a caller that runs them in another way (parallel/cuda/graphed_step.hpp).
 
   auto& chunks() { return units_.chunks(); }
-  /// Whether this is the first time that the model's loss is computed in training, which is then checked to be a sum; or one of
-  /// an own loop's losses, each of a type of its own.
-  bool checks_loss(const void* kind = nullptr) { return losses_checked_.insert(kind).second; }
+  /// The losses of the model, and of loops of one's own, that are still to be checked to be sums.
+  LossChecks& loss_checks() { return loss_checks_; }
   /// The schedule's table for this batch. Throws as train_step does.
   template <class Context>
   const schedule::Table& table(const Context& context, const Batch& batch) {
@@ -140,17 +139,28 @@ class Stages {
     finish_gradients(context);
     agree_on_gradients(context);
   }
+  /// Throws UsageError if a training step on this batch would lose gradients, or draw the masks of the step before it.
+  void require_gradients_used(const Batch& batch) const {
+    if (gradients_.use_count() > 1 && !gradients_->applied)
+      throw_error<UsageError>(
+          {"train_step twice without an optimizer's step between them: the gradients of the first would be lost. To accumulate, "
+           "give one Batch with more micro_batches; to go on without them, call model.discard_gradients()"});
+    gradients_->require_counted(batch.step);
+  }
   /// The host's part of that, which asks no device.
   template <class Context>
   void agree_on_gradients(const Context& context) {
     for_each_data_axis(context, [&](const Communicator& ranks) { detail::agree_on_touched(ranks, *this); });
     detail::renew(context, units_.buffers());
-    for_each_state([](ParameterState& state) { require_reduced(state); });
+    for_each_state([](ParameterState& state) {
+      require_reduced(state);
+      require_added(state);
+    });
   }
   /// The gradients so far will not be used.
   void discard_gradients() {
     discard_open_step();
-    gradients_->applied = true;
+    gradients_->discard();
   }
   /// The sum of the losses of all micro-batches of all ranks.
   template <class Context>
@@ -220,14 +230,12 @@ class Stages {
   double train(const Context& context, const Batch& whole) {
     const schedule::Table& table = this->table(context, whole);
     const auto& batch = part_of(context, whole);
-    if (gradients_.use_count() > 1 && !gradients_->applied)
-      throw_error<UsageError>(
-          {"train_step twice without an optimizer's step between them: the gradients of the first would be lost. To accumulate, "
-           "give one Batch with more micro_batches; to go on without them, call model.discard_gradients()"});
+    require_gradients_used(whole);
     const auto [count, tokens] = count_targets(context, whole);
     discard_open_step();
+    gradients_->begin(context.env.step, whole.step.is_set());
     if constexpr (has_whole_loss<Model, Context>)
-      if (checks_loss()) require_whole_loss_is_a_sum(*this, context, whole);
+      if (loss_checks_.due() && require_whole_loss_is_a_sum(*this, context, whole)) loss_checks_.settle();
     for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
     units_.settings().accumulator->begin(share_of(whole), context.engine.hooks, context.rank(dp{}), context.size(dp{}));
     ModelRun<Model, Context> run(context, units_.chunks(), table, batch, *units_.settings().accumulator,
@@ -235,7 +243,7 @@ class Stages {
                                   .auxiliary_gradient = context.engine.loss_scale / tokens,
                                   .timeline = units_.settings().timeline});
     rehearse_stages(context, batch, run);
-    run.executor.run({.check_loss = checks_loss()});
+    run.executor.run({.check_loss = !has_whole_loss<Model, Context> && loss_checks_.due() ? &loss_checks_ : nullptr});
     complete_step(context);
     const double loss = total_loss<Context>(context, run.executor.losses()) / count;
     gradients_->applied = !std::isfinite(loss);  // a step without a finite loss has no gradients to lose
@@ -261,7 +269,7 @@ class Stages {
   std::shared_ptr<StepGradients> gradients_ = std::make_shared<StepGradients>();
   std::optional<schedule::Table> table_;
   std::unique_ptr<StageShapes> shapes_;  // of a rehearsal
-  std::set<const void*> losses_checked_;
+  LossChecks loss_checks_;
   std::uint64_t changes_ = 0;
 };
 

@@ -184,13 +184,17 @@ class ModelLossCall {
   using Sum = Tensor<double, Exec>;
 
  public:
-  /// `count`: of the global batch. `check`: that the loss is a sum over samples.
-  ModelLossCall(std::unique_ptr<OpenCall<Context>> open, double count, bool check) : open_(std::move(open)), count_(count) {
+  /// `count`: of the global batch. `checks`: whether the loss is still to be shown to be a sum; null: not here.
+  ModelLossCall(std::unique_ptr<OpenCall<Context>> open, double count, LossChecks* checks)
+      : open_(std::move(open)), count_(count) {
     const TracedAction action = open_->action('F');
     AnyValue hidden, loss;
     const std::size_t last = open_->run.units() - 1;
     for (std::size_t unit = 0; unit < last; ++unit) open_->run.forward(unit, hidden, hidden);
-    if (check) open_->run.forward(last, [&] { open_->run.chunk().layers[last]->require_sum(open_->run.call(), hidden); });
+    if (checks != nullptr && checks->due())
+      open_->run.forward(last, [&] {
+        if (open_->run.chunk().layers[last]->require_sum(open_->run.call(), hidden)) checks->settle();
+      });
     open_->run.forward(last, hidden, loss);
     double sum = copy_to_host(loss.template as<Sum>())[0];
     using Axes = LossAxes<typename ModelTypes<Model, Context>::Loss>;

@@ -28,6 +28,22 @@ WEFT_COLD inline void require_reduced(const ParameterState& state) {
                                        " after the step: no wrapper sums it"});
 }
 
+/// Throws UsageError if a layer's backward left out the gradient of a parameter, or did not look whether it is the first.
+WEFT_COLD inline void require_added(const ParameterState& state) {
+  const GradientState& gradients = state.gradients();
+  if (gradients.ignored())
+    throw_error<UsageError>(
+        {"the gradient of ", state.name(),
+         ": a layer's backward opened it and did not look at `first`, so it always overwrites, which loses the "
+         "gradients of other micro-batches, or always adds, also to an old one: write `open.first ? g : sum + g`, "
+         "or call accumulate(context, g)"});
+  if (gradients.expected() && state.trainable() && !gradients.touched())
+    throw_error<UsageError>(
+        {"the gradient of ", state.name(),
+         ": a layer's forward used the parameter, its backward has run, and no rank has added a gradient in the "
+         "first step: add it in backward, or backward_weight, with accumulate(context, g), or freeze the parameter"});
+}
+
 /// Makes a gradient's unreduced axes and `touched` the same on every rank of `comm`; `axis` is the bit of its axis. Other
 /// unreduced axes are made the same, too, since after the sum over this axis all ranks have the same gradient. One small
 /// all-reduce. Throws UnreducedGradientError on all ranks of `comm` for a gradient that is whole on some and not on others.

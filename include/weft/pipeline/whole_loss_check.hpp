@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Whether the loss of a model of one unit, such as a Module, is a sum over samples: two forwards of a few samples, once and twice
-// in one batch, before the model's first training step. They run as an evaluation does, so that wrappers learn nothing of them.
+// The check that the loss of a model of one unit, such as a Module, is a sum over samples: forwards of a few samples, once and
+// twice in one batch, before a training step. They run as an evaluation does, so that wrappers learn nothing of them.
 //
-//   require_whole_loss_is_a_sum(stages, context, batch);
+//   if (checks.due() && require_whole_loss_is_a_sum(stages, context, batch)) checks.settle();
 
 #include <algorithm>
 #include <cstddef>
@@ -19,16 +19,15 @@
 
 namespace weft::detail {
 
-/// The first `count` sequences of a batch's first micro-batch, `times` times, as one micro-batch.
-WEFT_COLD inline TokenBatch first_samples(const TokenBatch& batch, std::size_t count, std::size_t times) {
+/// `count` sequences of a batch's first micro-batch from the `first` on, `times` times, as one micro-batch.
+WEFT_COLD inline TokenBatch some_samples(const TokenBatch& batch, std::size_t first, std::size_t count, std::size_t times) {
   const std::size_t length = batch.micro_batch(0).length;
   TokenBatch few{.sequences = times * count, .length = length};
   few.first_sequence = batch.first_sequence;
-  few.step = batch.step;
   const auto repeat = [&](const std::vector<std::int32_t>& from, std::vector<std::int32_t>& to) {
     if (from.empty()) return;
-    for (std::size_t time = 0; time < times; ++time)
-      to.insert(to.end(), from.begin(), from.begin() + std::ptrdiff_t(count * length));
+    const auto begin = from.begin() + std::ptrdiff_t(first * length);
+    for (std::size_t time = 0; time < times; ++time) to.insert(to.end(), begin, begin + std::ptrdiff_t(count * length));
   };
   repeat(batch.tokens, few.tokens);
   repeat(batch.targets, few.targets);
@@ -37,12 +36,12 @@ WEFT_COLD inline TokenBatch first_samples(const TokenBatch& batch, std::size_t c
 }
 /// The same of samples.
 template <auto... fields>
-WEFT_COLD FieldBatch<fields...> first_samples(const FieldBatch<fields...>& batch, std::size_t count, std::size_t times) {
+WEFT_COLD FieldBatch<fields...> some_samples(const FieldBatch<fields...>& batch, std::size_t first, std::size_t count,
+                                             std::size_t times) {
   FieldBatch<fields...> few{.samples = times * count};
   few.first_sample = batch.first_sample;
-  few.step = batch.step;
   few.for_each([&](auto field, auto& values) {
-    const auto part = batch[field].part(0, count);
+    const auto part = batch[field].part(first, count);
     const auto to = values.resize(times * count, batch[field].shape());
     for (std::size_t time = 0; time < times; ++time)
       std::copy(part.begin(), part.end(), to.begin() + std::ptrdiff_t(time * part.size()));
@@ -55,32 +54,35 @@ template <class Model, class Context>
 inline constexpr bool has_whole_loss = ModelTypes<Model, Context>::Last::place == UnitPlace::only;
 
 /// Throws UsageError unless the loss is a sum over samples: of one sequence or sample, or as many as tp has ranks, which may cut
-/// them. Collective over all ranks. Nothing is checked if the model refuses so few samples.
+/// them, or more if these have no loss. Nothing is checked if the model refuses so few samples. Returns whether later steps need
+/// not check. Collective over all ranks.
 template <class Stages, class Context, class Batch>
-WEFT_COLD void require_whole_loss_is_a_sum(Stages& stages, const Context& context, const Batch& batch) {
+WEFT_COLD bool require_whole_loss_is_a_sum(Stages& stages, const Context& context, const Batch& batch) {
   using Model = typename Stages::model_type;
   using Layer = typename ModelTypes<Model, Context>::Last::Layer;
-  if constexpr (!says_loss_is_a_sum<Layer>) {
+  if constexpr (says_loss_is_a_sum<Layer>) {
+    return true;
+  } else {
     constexpr double tolerance = sizeof(typename Model::scalar) < 4 ? 5e-2 : 1e-3;  // products round by their number of rows
-    const std::size_t count = std::min(share_of(batch).micro_batch(0).sequences, context.size(tp{}));
-    if (count == 0) return;
+    const MicroBatch micro = share_of(batch).micro_batch(0);
     const schedule::Table table = forward_table(stages.schedule(), 1, 1);
-    double losses[2];
+    const auto loss = [&](std::size_t first, std::size_t count, std::size_t times) {
+      const Batch few = some_samples(batch, first, count, times);
+      const auto& part = Stages::part_of(context, few);
+      ModelRun<Model, Context> run(context, stages.chunks(), table, part, *stages.accumulator());
+      run.executor.run({.forward_only = true});
+      Stages::finish(context);
+      return run.executor.losses().front();
+    };
     try {
-      for (const std::size_t times : {1, 2}) {
-        const Batch few = first_samples(batch, count, times);
-        const auto& part = Stages::part_of(context, few);
-        ModelRun<Model, Context> run(context, stages.chunks(), table, part, *stages.accumulator());
-        run.executor.run({.forward_only = true});
-        Stages::finish(context);
-        losses[times - 1] = run.executor.losses().front();
-      }
+      return check_some_samples(context, micro.sequences, context.size(tp{}), false, tolerance, loss,
+                                [&](std::size_t count, double once, double twice) {
+                                  refuse_sum("model", Stages::has_tokens, Stages::has_tokens ? count * micro.length : count, once,
+                                             twice);
+                                });
     } catch (const ShapeError&) {
-      return;
+      return true;
     }
-    const BatchShare share = share_of(batch);
-    require_twice("model", Stages::has_tokens, Stages::has_tokens ? count * share.micro_batch(0).length : count, losses[0],
-                  losses[1], tolerance);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <weft/device/parallel_for.hpp>
 #include <weft/layer/layer_check.hpp>
 #include <weft/layer/loss_sum.hpp>
+#include <weft/layer/loss_weight.hpp>
 #include <weft/layer/operations/elementwise.hpp>
 #include <weft/layer/operations/products.hpp>
 #include <weft/layer/variable.hpp>
@@ -66,14 +67,15 @@ auto operator+(const Variable<C, LossSum<E, P...>>& a, const Variable<C, LossSum
   const auto same = [](const auto&, const auto& g) { return g; };
   return detail::record(a.tape(), a.value() + b.value(), detail::from(a, same), detail::from(b, same));
 }
-/// A loss times its weight beside another one: `cross_entropy(z, labels) + 0.1 * mse(x, y)`.
+/// A loss times its weight beside another one, `cross_entropy(z, labels) + 0.1 * mse(x, y)`: a constant expression, or a
+/// LossWeight that the Module keeps.
 template <class C, class E, class... P>
-auto operator*(double weight, const Variable<C, LossSum<E, P...>>& loss) {
-  return detail::record(loss.tape(), detail::MakesLosses::make<LossSum<E, P...>>(scale(loss.value().sum(), weight)),
-                        detail::from(loss, [weight](const auto&, const auto& g) { return scale(g, weight); }));
+auto operator*(LossWeight weight, const Variable<C, LossSum<E, P...>>& loss) {
+  return detail::record(loss.tape(), detail::MakesLosses::make<LossSum<E, P...>>(scale(loss.value().sum(), weight.value())),
+                        detail::from(loss, [factor = weight.value()](const auto&, const auto& g) { return scale(g, factor); }));
 }
 template <class C, class E, class... P>
-auto operator*(const Variable<C, LossSum<E, P...>>& loss, double weight) {
+auto operator*(const Variable<C, LossSum<E, P...>>& loss, LossWeight weight) {
   return weight * loss;
 }
 template <class C, class E, class... P>
@@ -90,7 +92,7 @@ detail::AlreadyRefused operator/(const Variable<C, LossSum<E, P...>>&, double) {
       detail::never<C>,
       "weft: a loss divided by a number, which would be divided twice if that is a count: weft divides a loss once, by "
       "the samples of the global batch, or by what the model's count(batch) says; the weight of one loss beside another "
-      "is a factor, 0.5 * loss");
+      "is a constant factor, 0.5 * loss");
   return {};
 }
 

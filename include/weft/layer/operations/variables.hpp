@@ -185,23 +185,23 @@ auto operator/(const Variable<C, X>& x, const Variable<C, Y>& y) {
                           return scale(divide(times(g, quotient), y), -1);
                         }));
 }
-/// x times a number, any placement.
-template <class C, class X>
+/// x times a number, any placement. A loss has a LossWeight in place of the number (operations/own_loss.hpp).
+template <class C, AnyTensor X>
 auto scale(const Variable<C, X>& x, double factor) {
   if constexpr (!detail::Real<typename X::value_type>) return detail::refused_whole_numbers<X>();
   else
     return detail::record(x.tape(), scale(x.value(), factor),
                           detail::from(x, [factor](const auto&, const auto& g) { return scale(g, factor); }));
 }
-template <class C, class X>
+template <class C, AnyTensor X>
 auto operator*(const Variable<C, X>& x, double factor) {
   return scale(x, factor);
 }
-template <class C, class X>
+template <class C, AnyTensor X>
 auto operator*(double factor, const Variable<C, X>& x) {
   return scale(x, factor);
 }
-template <class C, class X>
+template <class C, AnyTensor X>
 auto operator/(const Variable<C, X>& x, double divisor) {
   return scale(x, 1 / divisor);
 }

@@ -15,6 +15,7 @@
 //
 // On hosts the same program runs each step without a graph.
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -126,6 +127,7 @@ class GraphedStep {
     if (model_->loss_scale()) model_->loss_scale()->apply();
     return model_->enter(model_->here(), [&](const auto& bound, auto& stages) {
       auto context = bound;
+      context.env.step = stages.gradients()->number_of(batch.step);
       if constexpr (wrapped) context.engine.longest = weft::detail::require_batches(context, batch, true);
       return step(context, stages, batch);
     });
@@ -134,7 +136,9 @@ class GraphedStep {
  private:
   double step(const Ctx& context, auto& stages, const Batch& batch) {
     const schedule::Table& table = stages.table(context, batch);
+    stages.require_gradients_used(batch);
     const double count = stages.count_targets(context, batch).counted;
+    stages.gradients()->begin(context.env.step, batch.step.is_set());
     std::vector<std::uint64_t> key{batch.sequences, batch.length, batch.micro_batches, batch.first_sequence,
                                    stages.trainable_changes()};
     for (const MicroBatch& micro : batch.differing) key.insert(key.end(), {micro.sequences, micro.length});
@@ -154,7 +158,9 @@ class GraphedStep {
     });
     model_->communicator().watch(model_->device().exec());
     stages.agree_on_gradients(context);
-    return stages.template total_loss<Ctx>(context, run_->executor.losses()) / count;
+    const double loss = stages.template total_loss<Ctx>(context, run_->executor.losses()) / count;
+    stages.gradients()->applied = !std::isfinite(loss);
+    return loss;
   }
 
   // Nobody else is given the step's memory, whether it is in use or not, because the graph writes there each time.

@@ -36,6 +36,7 @@ class FullyShardedHooks : public Hooks {
   void lay_out_gradients() override;
 
   bool reduces_each_micro_batch() const override { return each_micro_batch_ || folds_; }
+  bool meets_each_micro_batch() const override { return each_micro_batch_ || !settings_.rules.keeps_values; }
   bool sums_data() const override { return true; }
   bool gathers_children() const override { return true; }
   void begin_sums(GradientAccumulator& accumulator) override;

@@ -8,7 +8,8 @@
 namespace weft::detail {
 
 WEFT_INLINE DataType ShardSettings::kept_gradient_type(const ParameterState& state) const {
-  if (!gradient) return rules.keeps_values && rounds ? state.type() : state.gradient_type();
+  // A sum in float16 overflows at a 2^16-th of the loss scale that float takes, so more steps would be skipped.
+  if (!gradient) return rules.keeps_values && rounds && state.type() != DataType::float16 ? state.type() : state.gradient_type();
   if (*gradient != state.type() && *gradient != state.gradient_type())
     throw_error<UsageError>({"ModelOptions::numerics.gradient is ", name_of(*gradient), ": gradients of parameters in ",
                              name_of(state.type()), " are kept in ", name_of(state.gradient_type()),
