@@ -131,10 +131,10 @@ void require_same_batch(std::span<const BatchAxis> axes, const BatchWords& batch
 /// The first share may begin anywhere, and empty shares are ignored. Returns the length of the longest sequence on any rank.
 std::size_t require_shares(std::span<const BatchAxis> axes, const BatchShare& batch, bool tokens);
 
-/// Compares the inputs of all ranks for a step; `shares`: those over data axes, too. Returns the length of the longest sequence
-/// of the global batch, as far as this rank knows it.
+/// Compares the inputs of all ranks for a step; `shares`: those over data axes, too; `use`: the fields that must be there.
+/// Returns the length of the longest sequence of the global batch, as far as this rank knows it.
 template <class Context, class B>
-std::size_t require_batches(const Context& context, const B& batch, bool shares) {
+std::size_t require_batches(const Context& context, const B& batch, bool shares, BatchUse use = BatchUse::all) {
   std::vector<BatchAxis> same, data;
   const auto add = [&]<class A>(A axis) {
     if constexpr (Context::has(A{}))
@@ -150,7 +150,7 @@ std::size_t require_batches(const Context& context, const B& batch, bool shares)
   if (!same.empty()) require_same_batch(same, words_of(batch));
   const BatchShare share = share_of(batch);
   if (!shares || data.empty()) return share.length;
-  batch.check();  // the batch's own sizes first
+  batch.check(use);  // the batch's own sizes first
   return require_shares(data, share, std::is_same_v<B, TokenBatch>);
 }
 
