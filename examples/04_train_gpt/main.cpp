@@ -11,4 +11,13 @@
 
 #include "program.hpp"
 
-int main(int argc, char** argv) { return train_gpt::run_program({}, argc, argv); }
+// A model that two cores train in about a minute, until it writes lines that read like its text.
+int main(int argc, char** argv) {
+  train_gpt::Options defaults;
+  defaults.width = 128;
+  defaults.sequence = 128;
+  defaults.steps = 1500;
+  defaults.optimizer = "muon";
+  defaults.learning_rate = 8e-3;
+  return train_gpt::run_program(defaults, argc, argv);
+}

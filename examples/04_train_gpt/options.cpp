@@ -162,11 +162,12 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
       ->group(model);
 
   const char* optimizer = "Optimizer";
-  app.add_option("--optimizer", o.optimizer, "adamw, or muon: matrices of blocks by Muon, the rest by AdamW")
+  app.add_option("--optimizer", o.optimizer,
+                 "muon: matrices of blocks by Muon, the rest by AdamW; or adamw, which --load and --offload have by default")
       ->check(CLI::IsMember({"adamw", "muon"}))
       ->capture_default_str()
       ->group(optimizer);
-  app.add_option("--learning-rate", o.learning_rate, "Its peak, after the warm-up")
+  app.add_option("--learning-rate", o.learning_rate, "Its peak, after the warm-up (of adamw 0.001 in train_gpt)")
       ->check(number(0, weft::optim::largest_rate, true))
       ->capture_default_str()
       ->group(optimizer);
@@ -303,6 +304,10 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
   if (!o.of_tokens() && app.count("--token-type") > 0)
     throw weft::UsageError(who + "--token-type is of token files: it needs --vocabulary");
   if (o.of_tokens() && app.count("--prompt") == 0) o.prompt = "0";
+  // A folder's model was trained with AdamW, and Muon's state cannot be offloaded.
+  if (app.count("--optimizer") == 0 && (!o.load.empty() || o.offload != "none")) o.optimizer = "adamw";
+  if (app.count("--learning-rate") == 0 && defaults.optimizer == "muon" && o.optimizer == "adamw")
+    o.learning_rate = train_gpt::Options().learning_rate;
   for (const auto& [name, value] :
        {std::pair("--output", &o.output), std::pair("--offload", &o.offload), std::pair("--checkpoint", &o.checkpoint),
         std::pair("--load", &o.load), std::pair("--export", &o.export_folder), std::pair("--adapters", &o.adapters),

@@ -110,6 +110,7 @@ inline std::string command_of(const train_gpt::Options& run) {
   if (run.vocabulary.value_or(256) != 256) text += " --data tokens.bin --vocabulary " + std::to_string(*run.vocabulary);
   if (run.dropout > 0) text += " --dropout 0.1";
   word("precision", run.precision, "fp32");
+  word("optimizer", run.optimizer, "muon");
   number("ranks", *run.ranks, always), number("dp", *run.dp, 1), number("tp", run.tp, 1), number("cp", run.cp, 1);
   word("context", run.context, "ring");
   number("pp", run.pp, 1);

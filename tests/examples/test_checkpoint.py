@@ -39,7 +39,7 @@ if not os.path.exists(TOOL):
     sys.exit(77)
 text = scratch / "text.txt"
 text.write_bytes(b"a checkpoint is a folder of files\n" * 100)
-small = f"--data {text} --layers 2 --width 16 --heads 2 --sequence 16 --validation-fraction 0 --sample 0 --steps 3 --every 1 --output {scratch / 'run'}".split()
+small = f"--optimizer adamw --data {text} --layers 2 --width 16 --heads 2 --sequence 16 --validation-fraction 0 --sample 0 --steps 3 --every 1 --output {scratch / 'run'}".split()
 merged = []
 for layout in ("--dp 2 --zero 3", "--tp 2"):
     folder = scratch / layout.replace(" ", "")

@@ -36,7 +36,7 @@ STEPS = 60
 scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-restarts-"))
 text = scratch / "text.txt"
 text.write_bytes(bytes(random.Random(0).choices(b"abcdefgh \n", k=20000)))
-training = (f"--data {text} --layers 2 --width 64 --heads 2 --sequence 64 --validation-fraction 0 --sample 0 --steps {STEPS} --zero 1 --seed 5 "
+training = (f"--optimizer adamw --data {text} --layers 2 --width 64 --heads 2 --sequence 64 --validation-fraction 0 --sample 0 --steps {STEPS} --zero 1 --seed 5 "
             "--every 4 --json").split()
 MARK = f"WEFT_TEST_RESTARTS={scratch.name}"  # in the environment of every process that this test starts
 environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WEFT_RANKS")}

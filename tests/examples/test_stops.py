@@ -29,7 +29,7 @@ gloo = "comm::Gloo::" in subprocess.run(["nm", "-C", TRAIN], capture_output=True
 scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-stops-"))
 text = scratch / "text.txt"
 text.write_bytes(bytes(random.Random(0).choices(b"abcdefgh \n", k=20000)))
-training = f"--data {text} --dp 2 --layers 2 --width 64 --heads 2 --sequence 64 --validation-fraction 0 --sample 0 --steps 60 --zero 1 --seed 5".split()
+training = f"--optimizer adamw --data {text} --dp 2 --layers 2 --width 64 --heads 2 --sequence 64 --validation-fraction 0 --sample 0 --steps 60 --zero 1 --seed 5".split()
 environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WEFT_RANKS")}
 
 

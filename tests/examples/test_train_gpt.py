@@ -52,7 +52,8 @@ def close(a, b, tolerance):
 
 def trained(name, arguments, launcher=()):
     folder = scratch / name
-    result = run(f"{SMALL} {arguments} --output {folder}", launcher)
+    optimizer = "" if "--optimizer" in arguments else "--optimizer adamw"  # Muon's orthogonal matrices magnify rounding
+    result = run(f"{SMALL} {optimizer} {arguments} --output {folder}", launcher)
     check(result.returncode == 0, f"{name}: exit code {result.returncode}: {result.stdout} {result.stderr}")
     if result.returncode != 0:
         return None, []

@@ -7,13 +7,62 @@
 #include <weft/pipeline/predictions.hpp>
 
 #include "support/matrix.hpp"
+#include "support/message.hpp"
 
 using namespace weft_test;
 
 namespace {
 using Model = models::BasicGpt<double>;
 using Composition = FullyShardedDataParallel<ContextParallel<TensorParallel<PipelineParallel<Model>>, Ring>>;
+
+inline constexpr data::Field<"x", float> x_field;
+inline constexpr data::Field<"scale", float> scale_field;
+inline constexpr data::Field<"y", float> y_field;
+inline constexpr data::Field<"path", float, data::SequenceDim<1>> path_field;
+
+// A Module whose predict reads a field that its forward does not.
+struct Scaled : Module<Scaled> {
+  using scalar = float;
+  using Batch = FieldBatch<x_field, scale_field, y_field, path_field>;
+  struct Config {};
+  Linear<> linear;
+  Scaled(const auto& context, const Config&) : linear(context / "linear", 3, 2) {}
+  auto forward(const auto& x) const { return linear(x); }
+  auto predict(const auto& batch) const { return times_column(forward(batch[x_field]), batch[scale_field]); }
+  auto loss(const auto& batch) const { return mse(predict(batch), batch[y_field]); }
+};
 }  // namespace
+
+TEST_CASE("a batch for predict and forward needs the fields that they read") {
+  DefaultDevice device;
+  SingleDevice<Scaled> model(device, {});
+  Scaled::Batch batch{.samples = 4, .micro_batches = 2};
+  batch[x_field].assign({1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3}, {3});
+  CHECK(message<UsageError>([&] { model.predict(batch); }) ==
+        "weft: batch: field scale has no values, and the model reads it: predict and forward need the fields that they read, "
+        "train_step and evaluate need all");
+  batch[scale_field].assign({1, 1, 2, 2}, {});
+  const Prediction first = model.predict(batch);
+  CHECK(first.shape == Shape{4, 2});
+  CHECK(message<ShapeError>([&] { model.evaluate(batch); }) == "weft: batch: field y has 0 samples of [], the batch has 4");
+  CHECK(message<ShapeError>([&] { model.train_step(batch); }) == "weft: batch: field y has 0 samples of [], the batch has 4");
+  batch.micro_batches = 1;
+  CHECK(model.forward(batch).output().shape() == Shape{4, 2});
+  model.discard_gradients();
+  batch.micro_batches = 2;
+
+  // Written again: the same samples, then more of them, in memory of the batch.
+  batch[scale_field].assign({2, 2, 4, 4});
+  const Prediction twice = model.predict(batch);
+  for (std::size_t i = 0; i < twice.values.size(); ++i) CHECK(twice.values[i] == 2 * first.values[i]);
+  batch[scale_field].writable()[0] = 1;
+  CHECK(model.predict(batch).values[0] == first.values[0]);
+  CHECK(message<ShapeError>([&] {
+          batch[x_field].assign({1, 2});
+        }) == "weft: batch: field x has 2 values, which are not whole samples of [3]");
+  batch[x_field].assign({1, 2, 3});
+  CHECK(message<ShapeError>([&] { model.predict(batch); }) == "weft: batch: field x has 1 samples of [3], the batch has 4");
+}
 
 TEST_CASE("predictions of every layout are those of one rank") {
   models::GptConfig config = gpt_config();
@@ -48,7 +97,10 @@ TEST_CASE("predictions of every layout are those of one rank") {
             Composition model(mesh, config, options);
             const std::size_t rank = std::size_t(mesh.rank(dp{})), ranks = std::size_t(mesh.size(dp{}));
             const Batch batch = make_batch(0, rank, ranks, entry.micro_batches);
-            const Prediction all = model.predict(batch, Gather::whole), mine = model.predict(batch);
+            Batch inputs = batch;  // a prediction needs no targets
+            inputs.targets.clear();
+            const Prediction all = model.predict(batch, Gather::whole), mine = model.predict(inputs);
+            REQUIRE(model.predict(inputs, Gather::whole).values == all.values);
             std::lock_guard lock(mutex);
             REQUIRE(all.shape == expected.shape);
             REQUIRE(all.values.size() == expected.values.size());

@@ -182,7 +182,9 @@ inline void load_adapters(const std::string& folder, const Communicator& ranks, 
     if (theirs.alpha != lora.alpha)
       refuse({path}, {"says lora_alpha ", checkpoint::detail::number_text(theirs.alpha), ", and this model has ",
                       checkpoint::detail::number_text(lora.alpha), ": make it of hugging_face::read_adapter_config(folder)"});
-    weights = Weights::open_file(checkpoint::detail::in_folder(folder, adapter_weights_name), peft_prefix, system);
+    weights = Weights::open_file(
+        checkpoint::detail::in_folder(folder, adapter_weights_name),
+        [](const std::string& name) { return name.starts_with(peft_prefix) ? name.substr(peft_prefix.size()) : name; }, system);
   });
   load_items(folder, ranks, *weights, state);
 }

@@ -11,5 +11,6 @@
 #include <weft/hugging_face/adapters.hpp>
 #include <weft/hugging_face/config.hpp>
 #include <weft/hugging_face/load.hpp>
+#include <weft/hugging_face/load_parameters.hpp>
 #include <weft/hugging_face/merge.hpp>
 #include <weft/hugging_face/save.hpp>

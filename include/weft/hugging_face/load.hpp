@@ -168,8 +168,8 @@ inline std::vector<const Weight*> match(const Communicator& ranks, const std::st
                                         const std::vector<Item>& items) {
   std::vector<const Weight*> found;
   std::vector<std::uint64_t> used(weights.all().size() + 1, 0);
+  std::vector<std::string> missing;
   checkpoint::detail::together(ranks, [&] {
-    std::vector<std::string> missing;
     for (const Item& item : items) {
       const auto at = weights.all().find(item.name);
       if (at == weights.all().end()) {
@@ -184,18 +184,22 @@ inline std::vector<const Weight*> match(const Communicator& ranks, const std::st
       used[std::size_t(std::distance(weights.all().begin(), at))] = 1;
       found.push_back(&weight);
     }
-    if (!missing.empty())
-      refuse({folder, missing.front()},
-             {"is of another model: it lacks ", missing.size(), " tensors of this one: ", checkpoint::detail::some_of(missing)});
   });
   if (ranks.size() > 1) ranks.all_reduce(used, Reduction::max);
   std::vector<std::string> unexpected;
   std::size_t i = 0;
   for (const auto& [name, weight] : weights.all())
     if (!used[i++]) unexpected.push_back(name);
-  if (!unexpected.empty())
-    refuse({folder, unexpected.front()}, {"is of another model: it has ", unexpected.size(),
-                                          " tensors that this one has not: ", checkpoint::detail::some_of(unexpected)});
+  const std::string more =
+      unexpected.empty() ? std::string()
+                         : weft::detail::joined({"it has ", unexpected.size(),
+                                                 " tensors that this one has not: ", checkpoint::detail::some_of(unexpected)});
+  checkpoint::detail::together(ranks, [&] {  // a stage of a pipeline misses only its own
+    if (!missing.empty())
+      refuse({folder, missing.front()}, {"is of another model: it lacks ", missing.size(), " tensors of this one: ",
+                                         checkpoint::detail::some_of(missing), more.empty() ? "" : "; ", more});
+  });
+  if (!more.empty()) refuse({folder, unexpected.front()}, {"is of another model: ", more});
   return found;
 }
 
@@ -208,7 +212,7 @@ inline void require_same_files(const Communicator& ranks, const Weights& weights
   const std::uint64_t words[] = {weights.all().size(), weft::detail::hash_bytes(text.data(), text.size())};
   if (ranks.size() == 1 || weft::detail::same_on_all(ranks, words)) return;
   weft::throw_error<UsageError>({"hugging_face::load: rank ", weft::detail::first_difference(ranks, words).rank,
-                                 " sees other files than rank 0: all ranks read one folder"});
+                                 " sees other files than rank 0: all ranks read the same files and rename their tensors alike"});
 }
 
 /// Reads the items, then writes them. Collective.

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -86,15 +87,14 @@ class Weights {
     return weights;
   }
 
-  /// Of one file, whose names begin with `prefix`, which weft's do not have.
-  static Weights open_file(const std::string& path, std::string_view prefix, FileSystem& system = FileSystem::system()) {
+  /// Of one file. `rename` gives weft's name of a tensor of the file; an empty one leaves the tensor out.
+  static Weights open_file(const std::string& path, const std::function<std::string(const std::string&)>& rename,
+                           FileSystem& system = FileSystem::system()) {
     Weights weights;
     weights.paths_ = {path};
     weights.files_.push_back(Safetensors::open(path, {.follow_links = true, .system = &system}));
-    for (const StoredTensor& tensor : weights.files_.front().tensors()) {
-      const std::string_view name = tensor.name;
-      weights.put(std::string(name.starts_with(prefix) ? name.substr(prefix.size()) : name), {0, &tensor, tensor.shape, 0});
-    }
+    for (const StoredTensor& tensor : weights.files_.front().tensors())
+      if (const std::string name = rename(tensor.name); !name.empty()) weights.put(name, {0, &tensor, tensor.shape, 0});
     return weights;
   }
 
@@ -182,7 +182,7 @@ class Weights {
   }
   void put(const std::string& name, Weight weight) {
     const std::string path = paths_[weight.file];
-    if (!all_.emplace(name, std::move(weight)).second) refuse({path, name}, {"is there twice, in two spellings"});
+    if (!all_.emplace(name, std::move(weight)).second) refuse({path, name}, {"is there twice, by two names"});
   }
 
   std::vector<std::string> paths_;

@@ -47,13 +47,13 @@ struct TokenBatch {
   detail::BatchShare share() const { return {first_sequence, sequences, length, micro_batches, differing, documents}; }
 
   /// Throws ShapeError if the sizes do not fit each other, and UsageError for a token or target that is not in the vocabulary
-  /// and for documents that are not in order.
-  void check(std::size_t vocabulary) const;
-  void check() const;
+  /// and for documents that are not in order. A batch of inputs may have no targets.
+  void check(std::size_t vocabulary, detail::BatchUse use = detail::BatchUse::all) const;
+  void check(detail::BatchUse use = detail::BatchUse::all) const;
 
  private:
   [[noreturn]] void refuse(std::size_t at, std::size_t vocabulary) const;
-  void check_differing() const;
+  void check_differing(std::size_t expected_targets) const;
   void check_documents() const;
 };
 

@@ -13,17 +13,25 @@ WEFT_INLINE std::size_t TokenBatch::tokens_before(std::size_t micro) const {
   return count;
 }
 
-WEFT_INLINE void TokenBatch::check(std::size_t vocabulary) const {
-  check();
+WEFT_COLD WEFT_INLINE void detail::refuse_absent_field(std::string_view name) {
+  throw_error<UsageError>({"batch: field ", name,
+                           " has no values, and the model reads it: predict and forward need the fields that they read, "
+                           "train_step and evaluate need all"});
+}
+
+WEFT_INLINE void TokenBatch::check(std::size_t vocabulary, detail::BatchUse use) const {
+  check(use);
   for (std::size_t i = 0; i < tokens.size(); ++i)
-    if (tokens[i] < 0 || std::size_t(tokens[i]) >= vocabulary || (targets[i] >= 0 && std::size_t(targets[i]) >= vocabulary))
+    if (tokens[i] < 0 || std::size_t(tokens[i]) >= vocabulary ||
+        (!targets.empty() && targets[i] >= 0 && std::size_t(targets[i]) >= vocabulary))
       refuse(i, vocabulary);
 }
 
-WEFT_INLINE void TokenBatch::check() const {
+WEFT_INLINE void TokenBatch::check(detail::BatchUse use) const {
+  const std::size_t expected_targets = use == detail::BatchUse::inputs && targets.empty() ? 0 : tokens.size();
   if (!documents.empty()) check_documents();
-  if (!differing.empty()) return check_differing();
-  if (tokens.size() != sequences * length || targets.size() != tokens.size())
+  if (!differing.empty()) return check_differing(expected_targets);
+  if (tokens.size() != sequences * length || targets.size() != expected_targets)
     throw_error<ShapeError>({"batch: ", tokens.size(), " tokens and ", targets.size(), " targets, expected ", sequences,
                              " sequences * ", length, " of each"});
   if (micro_batches == 0 || sequences % micro_batches != 0)
@@ -53,7 +61,7 @@ WEFT_COLD WEFT_INLINE void TokenBatch::check_documents() const {
       }
 }
 
-WEFT_COLD WEFT_INLINE void TokenBatch::check_differing() const {
+WEFT_COLD WEFT_INLINE void TokenBatch::check_differing(std::size_t expected_targets) const {
   if (differing.size() != micro_batches)
     throw_error<ShapeError>({"batch: ", differing.size(), " differing micro-batches, micro-batches(", micro_batches, ")"});
   for (const MicroBatch& micro : differing)
@@ -61,7 +69,7 @@ WEFT_COLD WEFT_INLINE void TokenBatch::check_differing() const {
       throw_error<ShapeError>({"batch: a micro-batch of ", micro.sequences, " sequences of ", micro.length,
                                " tokens; there must be at least one of 1 to ", length, " tokens, the batch's length"});
   if (sequences_before(micro_batches) != sequences || tokens_before(micro_batches) != tokens.size() ||
-      targets.size() != tokens.size())
+      targets.size() != expected_targets)
     throw_error<ShapeError>({"batch: ", sequences, " sequences, ", tokens.size(), " tokens and ", targets.size(),
                              " targets, but its micro-batches hold ", sequences_before(micro_batches), " sequences and ",
                              tokens_before(micro_batches), " of each"});

@@ -31,7 +31,7 @@ TokenBatch cut_over_cp(const Context& context, const TokenBatch& batch) {
     cut.require();
     const std::size_t first = batch.tokens_before(micro), count = batch.tokens_before(micro + 1) - first;
     cut.take(std::span<const std::int32_t>(batch.tokens.data() + first, count), part.tokens);
-    cut.take(std::span<const std::int32_t>(batch.targets.data() + first, count), part.targets);
+    if (!batch.targets.empty()) cut.take(std::span<const std::int32_t>(batch.targets.data() + first, count), part.targets);
   }
   return part;
 }
@@ -77,6 +77,7 @@ class TokenInputs {
 
  private:
   Tokens tokens_of(const std::vector<std::int32_t>& all, std::size_t micro) const {
+    if (all.empty() && !part_->tokens.empty()) refuse_absent_field("targets");
     const std::size_t first = part_->tokens_before(micro) / sharers_, end = part_->tokens_before(micro + 1) / sharers_;
     if (held_) return Tokens(*device_, {end - first}, (&all == &part_->tokens ? held_->tokens : held_->targets).buffer(), first);
     Tokens tokens(*device_, {end - first});

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include <weft/core/standard.hpp>
 
@@ -44,6 +45,12 @@ class BatchStep {
 };
 
 namespace detail {
+
+/// The fields of a batch that a call needs: all of them, or those that a forward reads, which is known when it runs.
+enum class BatchUse { all, inputs };
+
+/// Refuses a field without values that a model reads.
+[[noreturn]] void refuse_absent_field(std::string_view name);
 
 /// The samples of one rank's share of a step.
 struct BatchShare {

@@ -85,6 +85,7 @@ class FieldInputs {
   struct Source {
     std::span<const typename One::scalar> values;  // [samples, shape...]
     Shape shape;
+    bool absent = false;  // the batch has no values of the field
   };
   using Sources = std::tuple<Source<F>...>;
 
@@ -103,6 +104,7 @@ class FieldInputs {
       auto& tensor = std::get<Held<Wanted>>(state_->tensors).tensor;
       if (!tensor) {
         const auto& source = std::get<Source<Wanted>>(state_->sources);
+        if (source.absent) refuse_absent_field(Wanted::name);
         const auto copy = [&](auto values, const Shape& shape) {
           tensor =
               field_to_device<field_tensor_t<Context, Wanted>>(*state_->device, values, state_->samples, shape, Wanted::name);
@@ -195,7 +197,8 @@ class FieldBatchInputs {
   FieldBatchInputs(const Context& context, const batch_type& batch)
       : device_(&context.device()), batch_(&batch), part_(sequence_part(context)) {
     batch.for_each([&](auto field, const auto& values) {
-      if (field.sequence_dim > 0) require_positions(field.name, values.shape(), field.sequence_dim, part_.ranks);
+      if (field.sequence_dim > 0 && !is_absent(batch, values))
+        require_positions(field.name, values.shape(), field.sequence_dim, part_.ranks);
     });
   }
   First first(std::size_t micro) const {
@@ -219,14 +222,17 @@ class FieldBatchInputs {
         }
       twice[field].assign(std::move(all), from.shape());
     };
+    twice.samples = parts * times * count;
     (repeat(std::remove_const_t<decltype(of)>{}), ...);
     return part_of(twice, 0, parts * times * count);
   }
 
  private:
+  static bool is_absent(const batch_type& batch, const auto& values) { return values.samples() == 0 && batch.samples != 0; }
   Fields part(std::size_t first, std::size_t count) const { return part_of(*batch_, first, count); }
   Fields part_of(const batch_type& batch, std::size_t first, std::size_t count) const {
     const auto source = [&]<class F>(F field) {
+      if (is_absent(batch, batch[field])) return typename Fields::template Source<F>{{}, {}, true};
       return typename Fields::template Source<F>{batch[field].part(first, count), batch[field].shape()};
     };
     return Fields(*device_, count, typename Fields::Sources{source(std::remove_const_t<decltype(of)>{})...}, part_);
@@ -256,8 +262,10 @@ class TokenFieldInputs {
         sharers_(part.tokens.empty() ? 1 : part.tokens_before(part.micro_batches) / part.tokens.size()) {}
   First first(std::size_t micro) const {
     const std::size_t first = part_->tokens_before(micro) / sharers_, end = part_->tokens_before(micro + 1) / sharers_;
+    const bool absent = part_->targets.empty() && !part_->tokens.empty();
     const auto piece = [&](const std::vector<std::int32_t>& all) { return std::span(all).subspan(first, end - first); };
-    return Fields(*device_, end - first, {{piece(part_->tokens), {}}, {piece(part_->targets), {}}});
+    return Fields(*device_, end - first,
+                  {{piece(part_->tokens), {}}, {absent ? std::span<const std::int32_t>() : piece(part_->targets), {}, absent}});
   }
   Last last(std::size_t micro) const { return first(micro); }
   std::size_t sharers() const { return sharers_; }

@@ -196,6 +196,8 @@ class FieldValues {
     owned_ = std::move(values);
     viewed_ = false;
   }
+  /// Takes these values, [samples, shape...], for samples of the shape so far. Throws ShapeError if they are not whole samples.
+  void assign(std::vector<scalar> values) { assign(std::move(values), Shape(shape_)); }
   /// Looks at these values, [samples, shape...], without a copy. Throws ShapeError if they are not whole samples.
   void view(std::span<const scalar> values, const Shape& shape) {
     set_sizes(whole_samples(values.size(), shape), shape);
@@ -350,9 +352,11 @@ struct FieldBatch {
     (f(fields, values[fields]), ...);
   }
 
-  /// Throws ShapeError if a field has not `samples` samples, or if they are not whole micro-batches.
-  void check() const {
+  /// Throws ShapeError if a field has not `samples` samples, or if they are not whole micro-batches. A batch of inputs may have
+  /// fields without values.
+  void check(detail::BatchUse use = detail::BatchUse::all) const {
     for_each([&](auto field, const auto& of_field) {
+      if (use == detail::BatchUse::inputs && of_field.samples() == 0) return;
       if (of_field.samples() != samples) detail::refuse_field_samples(field.name, of_field.samples(), of_field.shape(), samples);
     });
     if (micro_batches == 0 || samples % micro_batches != 0) detail::refuse_micro_batches(samples, micro_batches);

@@ -18,6 +18,7 @@
 #include <weft/layer/batch.hpp>
 #include <weft/layer/model_check.hpp>
 #include <weft/parallel/same_inputs.hpp>
+#include <weft/parallel/set_parameter.hpp>
 #include <weft/parallel/whole_parameter.hpp>
 #include <weft/pipeline/decode.hpp>
 #include <weft/pipeline/logits.hpp>
@@ -52,12 +53,13 @@ class ModelFunctions {
   }
   /// What the model gives for this batch, without dropout: of a Module its `predict(batch)`, else its forward of the first
   /// fields; of other models the `predict(x)` of the last unit (with the context first if it is no Module), or a recipe's logits.
-  /// Of the samples of this rank's share, the same on its other ranks (also under pp and tp), or with Gather::whole of the global
-  /// batch on every rank.
+  /// Fields that these do not read need no values, nor do a TokenBatch's targets; one that they read and that has none is a
+  /// UsageError. Of the samples of this rank's share, the same on its other ranks (also under pp and tp), or with Gather::whole
+  /// of the global batch on every rank.
   Prediction predict(const Batch& batch, Gather gather = Gather::share) {
     return call([&](const auto& context, auto& stages) {
       const auto here = in_step(context, stages, batch);
-      require_batches(here, batch, gather == Gather::whole);
+      require_batches(here, batch, gather == Gather::whole, BatchUse::inputs);
       return detail::predict(stages, here, batch, gather);
     });
   }
@@ -126,12 +128,13 @@ class ModelFunctions {
   }
   template <class... X>
   auto forward(const Batch& batch, MicroBatchIndex micro, const X&... x) {
-    return in_own_loop(batch,
+    return in_own_loop(batch, use_of_forward<Batch>,
                        [&](const auto& context, auto& stages) { return forward_call(stages, context, batch, micro, x...); });
   }
   /// The model's own loss of these samples: value() as train_step's, and backward(weight) adds the gradients of the parameters.
   auto loss(const Batch& batch, MicroBatchIndex micro = whole_batch) {
-    return in_own_loop(batch, [&](const auto& context, auto& stages) { return model_loss_call(stages, context, batch, micro); });
+    return in_own_loop(batch, BatchUse::all,
+                       [&](const auto& context, auto& stages) { return model_loss_call(stages, context, batch, micro); });
   }
   /// The loss f(Variables of x...) of these samples, which returns sum_losses(...): its value() is divided by the count of the
   /// global batch, and backward() gives the gradients of x.
@@ -164,6 +167,14 @@ class ModelFunctions {
     return whole_parameter(self().device(), self().communicator(), self().stages(), name, true,
                            self().loss_scale() ? self().loss_scale()->applied() : 1);
   }
+  /// Sets the whole parameter of this name, [global.size()] and row-major, in every layout. All ranks call it with the same name
+  /// and the same values. Gradients and an optimizer's moments stay as they are; a master copy starts from the value at the next
+  /// step, unless the value is the copy's rounding. Throws UsageError if the model has no parameter of this name, if ranks
+  /// differ, between a forward of a loop of one's own and the optimizer's step, and for values in an offload store; ShapeError
+  /// for another number of values. Nothing has changed then. Numerics: rounded to nearest even in the type in which the rank
+  /// keeps it.
+  void set_parameter(std::string_view name, std::span<const double> values) { set_values(name, values); }
+  void set_parameter(std::string_view name, std::span<const float> values) { set_values(name, values); }
   /// The names of the model's parameters in its order, the same on every rank.
   const std::vector<std::string>& parameter_names() { return self().stages().parameter_names(); }
   /// The parameters whose names match a pattern (`*` stands for any characters, dots as well, `?` for one) are not trained from
@@ -202,23 +213,28 @@ class ModelFunctions {
   }
   // The same of a training step, whose ranks have been compared.
   template <class Context, class Stages>
-  static Context in_training_step(const Context& context, const Stages& stages, const Batch& batch) {
+  static Context in_training_step(const Context& context, const Stages& stages, const Batch& batch, BatchUse use = BatchUse::all) {
     Context here = in_step(context, stages, batch);
-    here.engine.longest = require_batches(here, batch, true);
+    here.engine.longest = require_batches(here, batch, true, use);
     here.engine.first_step = stages.gradients()->is_first();
     return here;
   }
   template <class F>
-  auto in_own_loop(const Batch& batch, F&& f) {
+  auto in_own_loop(const Batch& batch, BatchUse use, F&& f) {
     static_assert(!Self::uses(pp{}),
                   "weft: a loop of one's own calls the whole model, and a pipeline's rank has a part of it: leave "
                   "PipelineParallel out, or use train_step");
     if (self().loss_scale()) self().loss_scale()->apply();
     return call([&](const auto& context, auto& stages) {
-      const auto here = in_training_step(context, stages, batch);
-      batch.check();
+      const auto here = in_training_step(context, stages, batch, use);
+      batch.check(use);
       return f(here, stages);
     });
+  }
+  template <class T>
+  void set_values(std::string_view name, std::span<const T> values) {
+    self().stages().require_no_open_step("set_parameter");
+    set_whole_parameter(self().device(), self().communicator(), self().stages(), name, values);
   }
   template <class... Pattern>
   WEFT_COLD void set_trainable(bool trainable, const Pattern&... patterns) {

@@ -142,10 +142,10 @@ bool communicates_in_micro_batches(const Context& context) {
                      [](const Hooks* hooks) { return hooks->meets_each_micro_batch(); });
 }
 
-/// Compares the inputs of all ranks for the step of context.env; `shares`: those over data axes, too. Returns the length of the
-/// longest sequence of the global batch, as far as this rank knows it.
+/// Compares the inputs of all ranks for the step of context.env; `shares`: those over data axes, too; `use`: the fields that
+/// must be there. Returns the length of the longest sequence of the global batch, as far as this rank knows it.
 template <class Context, class B>
-std::size_t require_batches(const Context& context, const B& batch, bool shares) {
+std::size_t require_batches(const Context& context, const B& batch, bool shares, BatchUse use = BatchUse::all) {
   std::vector<BatchAxis> same, data;
   const auto add = [&]<class A>(A axis) {
     if constexpr (Context::has(A{}))
@@ -162,7 +162,7 @@ std::size_t require_batches(const Context& context, const B& batch, bool shares)
   const BatchShare share = share_of(batch);
   if (!data.empty() && communicates_in_micro_batches(context)) require_micro_batches(data, share.micro_batches);
   if (!shares || data.empty()) return share.length;
-  batch.check();  // the batch's own sizes first
+  batch.check(use);  // the batch's own sizes first
   return require_shares(data, share, context.env.step, std::is_same_v<B, TokenBatch>);
 }
 

@@ -195,6 +195,10 @@ auto first_fields(const Fields& fields) {
   }
 }
 
+/// The fields that a forward needs. The loss of tokens is divided by the number of targets, so a TokenBatch needs them.
+template <class B>
+inline constexpr BatchUse use_of_forward = std::is_same_v<B, TokenBatch> ? BatchUse::all : BatchUse::inputs;
+
 /// A model of several units is called with a batch, of which its first unit takes the inputs.
 template <class Model, std::size_t given>
 constexpr void require_inputs_of_batch() {
@@ -229,7 +233,7 @@ auto forward_call(Stages& stages, const Context& context, const B& batch, MicroB
       return ModelCall<Model, Context, std::remove_const_t<decltype(input)>>(own, place, layer, input);
     }
   } else if constexpr (is_usable<Model, Context>()) {
-    stages.check(batch);
+    stages.check(batch, use_of_forward<B>);
     stages.check_length(longest_of(batch));
     const auto& part = stages.part_of(context, batch);
     const inputs_of_t<Model, Context> inputs(context, part);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <weft/core/text.hpp>
+#include <weft/layer/global_index.hpp>
 #include <weft/mesh/zigzag.hpp>
 #include <weft/pipeline/logits.hpp>
 #include <weft/pipeline/model_aside.hpp>
@@ -36,21 +37,21 @@ enum class Gather { share, whole };
 
 namespace detail {
 
-/// The outputs of the last unit for a hidden value.
-template <class Last, class Context>
-auto predict_of(const typename Last::Layer& layer, const Context& context, const typename Last::Input& x,
-                const typename Last::BatchInputs::Last& inputs) {
+/// The outputs of the last unit for a hidden value. `inputs()` gives those of the batch, which may not have them: it is called if
+/// the unit's predict takes them.
+template <class Last, class Context, class Inputs>
+auto predict_of(const typename Last::Layer& layer, const Context& context, const typename Last::Input& x, Inputs&& inputs) {
   using L = typename Last::Layer;
   using X = typename Last::Input;
   using I = typename Last::BatchInputs::Last;
   if constexpr (PredictsParts<L, Context, I, false, X>::value) {
     return weft::forward(PredictOf<L>(layer), context, x).output;
   } else if constexpr (PredictsParts<L, Context, I, true, X>::value) {
-    return weft::forward(PredictOf<L>(layer), context, x, inputs).output;
+    return weft::forward(PredictOf<L>(layer), context, x, inputs()).output;
   } else if constexpr (PredictsTensors<L, Context, X>) {
     return layer.predict(context, x);
   } else if constexpr (PredictsTensors<L, Context, X, I>) {
-    return layer.predict(context, x, inputs);
+    return layer.predict(context, x, inputs());
   } else if constexpr (LogitsOfTensors<L, Context, X> || LogitsOfVariables<L, Context, X>) {
     return logits_of(layer, context, x);
   } else {
@@ -195,9 +196,10 @@ WEFT_COLD void rehearse_outputs(Stages& stages, const Context& context, const ty
   const auto& layer = static_cast<const StackUnitOf<Last, Context>&>(*aside.whole().units.back().layer).layer;
   for (std::size_t micro = 0; micro < share_of(part).micro_batches; ++micro) {
     AnyValue hidden = aside.forward(micro, [](std::size_t, AnyValue&) {});
-    append_outputs(
-        aside.context(),
-        predict_of<Last>(layer, aside.context(), hidden.template as<typename Last::Input>(), aside.inputs().last(micro)), all);
+    append_outputs(aside.context(),
+                   predict_of<Last>(layer, aside.context(), hidden.template as<typename Last::Input>(),
+                                    [&] { return aside.inputs().last(micro); }),
+                   all);
   }
 }
 
@@ -225,7 +227,7 @@ void predict_share(Stages& stages, const Context& context, const typename Stages
       leave_unit(own.engine, unit, false);
     }
   } else {
-    const schedule::Table table = stages.forward_table(context, whole);
+    const schedule::Table table = stages.forward_table(context, whole, BatchUse::inputs);
     const auto& part = stages.part_of(context, whole);
     ModelRun<Model, Context> run(context, stages.chunks(), table, part, *stages.accumulator());
     stages.rehearse_stages(context, part, run);
@@ -239,7 +241,7 @@ void predict_share(Stages& stages, const Context& context, const typename Stages
           run.executor.enter(micro);
           append_outputs(run.context,
                          predict_of<Last>(layer, run.context, run.executor.last_hidden(micro).template as<typename Last::Input>(),
-                                          run.inputs.last(micro)),
+                                          [&] { return run.inputs.last(micro); }),
                          all);
         }
       });
@@ -255,7 +257,7 @@ Prediction predict(Stages& stages, const Context& context, const typename Stages
   Prediction all;
   if constexpr (is_usable<Model, Context>() || is_open<Model, Context>) {
     stages.require_no_open_step("predict");
-    stages.check(batch);
+    stages.check(batch, BatchUse::inputs);
     predict_share(stages, context, batch, all);
     stages.finish(context);
     if constexpr (Context::has(pp{})) {

@@ -182,9 +182,9 @@ class Stages {
                                " between a forward of a loop of one's own and the optimizer's step: call it before forward or "
                                "after the step, or model.discard_gradients() first"});
   }
-  void check(const Batch& batch) const {
-    if constexpr (has_tokens && requires { Model::vocabulary(config_); }) batch.check(Model::vocabulary(config_));
-    else batch.check();
+  void check(const Batch& batch, BatchUse use = BatchUse::all) const {
+    if constexpr (has_tokens && requires { Model::vocabulary(config_); }) batch.check(Model::vocabulary(config_), use);
+    else batch.check(use);
     check_batch_of<Model>(config_, batch);
   }
   // Positions beyond those that the model was made for are meaningless, whether it has a table of them or computes them.
@@ -195,8 +195,8 @@ class Stages {
                                  Model::sequence(config_), " (sequence in its config)"});
   }
   template <class Context>
-  schedule::Table forward_table(const Context& context, const Batch& batch) const {
-    check(batch);
+  schedule::Table forward_table(const Context& context, const Batch& batch, BatchUse use = BatchUse::all) const {
+    check(batch, use);
     return detail::forward_table(units_.settings().schedule, int(context.size(pp{})), int(share_of(batch).micro_batches));
   }
   template <class Context>
