@@ -364,8 +364,8 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
     for (const char* name : {"--lora-alpha", "--lora-dropout", "--lora-layers", "--export-adapters"})
       if (app.count(name) > 0) throw weft::UsageError(who + name + " is of adapters: it needs --lora RANK");
   if (o.finetunes && o.precision == "fp16") throw weft::UsageError(who + "--precision is fp32 or bf16");
-    if (o.load.empty() && o.head_width == 0 && app.count("--heads") == 0) o.heads = heads_for(o.width, o.heads, o.model != "gpt");
-    if (o.load.empty() && o.head_width == 0 && o.width % o.heads != 0)
+  if (o.load.empty() && o.head_width == 0 && app.count("--heads") == 0) o.heads = heads_for(o.width, o.heads, o.model != "gpt");
+  if (o.load.empty() && o.head_width == 0 && o.width % o.heads != 0)
     throw weft::LayoutError("width(" + std::to_string(o.width) + ") % heads(" + std::to_string(o.heads) +
                             ") != 0: every head has the same width");
   if (o.precision == "fp16" && (o.model != "gpt" || o.sequence_parallel))

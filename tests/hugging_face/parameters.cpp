@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <weft/hugging_face/load_parameters.hpp>
+#include <weft/parallel/set_parameter.hpp>
 
 #include "support/experts.hpp"
 #include "support/matrix.hpp"

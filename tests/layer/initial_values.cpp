@@ -3,6 +3,7 @@
 // Initial values: their moments and bounds beside PyTorch's formulas, orthogonal matrices, the same bits in every layout, what
 // layers start with, and a surrogate that trains from them.
 #include <weft/layer/initial_values.hpp>
+#include <weft/layer/initialise_parameter.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -213,7 +213,8 @@ class ModelFunctions {
   }
   // The same of a training step, whose ranks have been compared.
   template <class Context, class Stages>
-  static Context in_training_step(const Context& context, const Stages& stages, const Batch& batch, BatchUse use = BatchUse::all) {
+  static Context in_training_step(const Context& context, const Stages& stages, const Batch& batch,
+                                  BatchUse use = BatchUse::all) {
     Context here = in_step(context, stages, batch);
     here.engine.longest = require_batches(here, batch, true, use);
     here.engine.first_step = stages.gradients()->is_first();
