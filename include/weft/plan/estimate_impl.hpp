@@ -12,6 +12,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/core/output_file.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/pipeline/schedule/visualise.hpp>
 #include <weft/plan/estimate.hpp>

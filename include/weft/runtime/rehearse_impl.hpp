@@ -19,6 +19,7 @@
 #include <weft/comm/rehearsal.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/core/output_file.hpp>
 #include <weft/runtime/guard.hpp>
 #include <weft/runtime/rehearsal_guards.hpp>
 #include <weft/runtime/rehearsal_report.hpp>
