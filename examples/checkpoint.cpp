@@ -73,8 +73,9 @@ int show(const std::string& folder) {
 }
 
 int verify(const std::string& folder) {
-  const std::string path = checkpoint::find(folder);
-  const checkpoint::Verified verified = checkpoint::verify(path);
+  std::string path;
+  const checkpoint::Verified verified =
+      checkpoint::with_newest(folder, [&](const std::string& newest) { return checkpoint::verify(path = newest); });
   std::printf("%s is whole: %zu tensors in %zu files, %s\n", path.c_str(), verified.tensors, verified.files,
               bytes_text(double(verified.bytes)).c_str());
   return 0;
@@ -87,8 +88,9 @@ int run(const std::vector<std::string>& words) {
   if (words.size() == 2 && command == "verify") return verify(words[1]);
   const bool all = words.size() == 4 && words[3] == "--all";
   if (command == "merge" && (words.size() == 3 || all)) {
-    const std::string path = checkpoint::find(words[1]);
-    checkpoint::merge(path, words[2], {.all = all});
+    std::string path;
+    checkpoint::with_newest(words[1],
+                            [&](const std::string& newest) { checkpoint::merge(path = newest, words[2], {.all = all}); });
     std::printf("%s: the %s of %s\n", words[2].c_str(), all ? "whole state" : "parameters", path.c_str());
     return 0;
   }

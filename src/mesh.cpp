@@ -2,6 +2,7 @@
 // The definitions of hashes, texts and meshes.
 #include <weft/core/hash_impl.hpp>
 #include <weft/core/input_file_impl.hpp>
+#include <weft/core/output_file_impl.hpp>
 #include <weft/core/text_impl.hpp>
 #include <weft/mesh/layout_impl.hpp>
 #include <weft/mesh/mesh_impl.hpp>

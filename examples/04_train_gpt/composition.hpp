@@ -261,6 +261,7 @@ class Composition final : public TrainedModel {
   std::vector<float> next_logits(const std::vector<std::int32_t>& tokens) override { return model_.next_logits(tokens); }
 
 #ifdef TRAIN_GPT_CHECKPOINTS
+  void take_checkpoints() override { saver_.take_folder(model_); }
   void save(std::uint64_t steps) override {
     with_optimizer([&](auto& optimizer) { saver_.save(model_, optimizer, steps); });
   }
@@ -291,6 +292,7 @@ class Composition final : public TrainedModel {
 #else
   void load_folder() override {}
   void export_folder() override {}
+  void take_checkpoints() override {}
   void save(std::uint64_t) override {}  // the options are refused
   void complete_save(bool) override {}
   std::uint64_t load() override { return 0; }

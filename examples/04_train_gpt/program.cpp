@@ -87,8 +87,9 @@ int rank_main(weft::World& world, Options options, const Data& data) {
   if (done == 0 && !options.load.empty()) model->load_folder();
   RankData batches(model->share(), data, options, done);
   Report report(world.rank() == 0, options);
+  if (world.rank() == 0) make_folders(options);  // first: where one of them is refused, --output is not made
+  if (!options.checkpoint.empty()) model->take_checkpoints();
   report.open(done);
-  if (world.rank() == 0) make_folders(options);
   const double peak = options.precision == "bf16" ? weft::trace::matmul_peak<weft::bfloat16>(world.device(), world.communicator())
                                                   : weft::trace::matmul_peak<float>(world.device(), world.communicator());
   report.start({.layout = layout,

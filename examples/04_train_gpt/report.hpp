@@ -188,6 +188,7 @@ class Report {
   // The records of the steps before `done` stay in the file, and their points in the curve.
   void remember(std::uint64_t done) {
     const std::filesystem::path file = folder_ / "metrics.jsonl";
+    weft::detail::require_output({}, file.string());
     std::ifstream in(file);
     std::string kept, line;
     while (std::getline(in, line)) {

@@ -36,6 +36,8 @@ class TrainedModel {
   virtual std::vector<float> next_logits(const std::vector<std::int32_t>& tokens) = 0;
   /// timeline.svg and timeline.json (for Perfetto) of the last training step's pipeline, as measured; one rank writes.
   // ---- checkpoints, in the folder that the options name
+  /// Takes the folder for this run: another program that saves there is an error before the first step.
+  virtual void take_checkpoints() = 0;
   /// Begins to write the state after so many steps.
   virtual void save(std::uint64_t steps) = 0;
   /// In every step: completes a checkpoint that is written. `waits`: completes it in any case.

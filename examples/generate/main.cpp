@@ -30,6 +30,7 @@
 #include <weft/checkpoint/safetensors.hpp>
 #include <weft/comm/agree.hpp>
 #include <weft/core/input_file.hpp>
+#include <weft/core/output_file.hpp>
 #if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi.hpp>)
 #include <weft/comm/mpi.hpp>
 #endif
@@ -109,6 +110,7 @@ void write_logits(LoadedModel& model, const Prompts& prompts, const std::string&
     values.emplace_back(logits.begin(), logits.end());
   }
   if (!writes) return;
+  weft::detail::require_output("generate: --logits", path);
   const std::string header = checkpoint::safetensors_header(tensors);
   const std::string unfinished = path + ".tmp-" + checkpoint::detail::nonce();
   try {

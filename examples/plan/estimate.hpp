@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <string>
 
 #include <weft/core/error.hpp>
+#include <weft/core/output_file.hpp>
 #include <weft/pipeline/schedule/visualise.hpp>
 #include <weft/plan/estimate.hpp>
 #include <weft/plan/machine_file.hpp>
@@ -35,11 +35,8 @@ inline void estimate_of_model(const EstimateOptions& o) {
   const weft::plan::Estimate step =
       weft::plan::estimate({.ranks = int(run.layout.world), .threads = int(o.threads)}, machine,
                            [&](weft::World& world) { train_gpt::rehearse_steps(world, run.options, false); });
-  if (!o.svg.empty()) {
-    std::ofstream file(o.svg);
-    file << weft::schedule::to_svg(step.replayed.table, step.replayed.timeline, " s");
-    if (!file.flush()) throw weft::UsageError("plan: --svg: '" + o.svg + "' cannot be written");
-  }
+  if (!o.svg.empty())
+    weft::detail::write_output("plan: --svg", o.svg, weft::schedule::to_svg(step.replayed.table, step.replayed.timeline, " s"));
   std::printf("%s", (o.json ? weft::plan::json_of(step) + "\n" : weft::plan::table_of(step)).c_str());
 }
 

@@ -5,16 +5,14 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <memory>
 #include <string>
 
 #include <weft/core/error.hpp>
 #include <weft/core/input_file.hpp>
+#include <weft/core/output_file.hpp>
 #include <weft/mesh/rank_order.hpp>
 #include <weft/pipeline/schedule/check.hpp>
 #include <weft/pipeline/schedule/csv.hpp>
@@ -38,13 +36,6 @@ struct ScheduleOptions {
 inline nlohmann::ordered_json as_number(double value) {
   return value == std::floor(value) && std::abs(value) < 1e15 ? nlohmann::ordered_json(std::int64_t(value))
                                                               : nlohmann::ordered_json(value);
-}
-
-inline void write(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw weft::UsageError("plan: cannot write '" + path + "': " + std::strerror(errno));
 }
 
 inline weft::schedule::Table table_of(const ScheduleOptions& o) {
@@ -95,8 +86,8 @@ inline void show_schedule(const ScheduleOptions& o) {
   const weft::schedule::Table table = table_of(o);
   const weft::schedule::Proof proof = weft::schedule::prove(table, o.costs);
   const weft::schedule::Timeline timeline = weft::schedule::simulate(table, o.costs);
-  if (!o.svg.empty()) write(o.svg, weft::schedule::to_svg(table, timeline));
-  if (!o.trace.empty()) write(o.trace, weft::schedule::to_trace(table, timeline));
+  if (!o.svg.empty()) weft::detail::write_output("plan", o.svg, weft::schedule::to_svg(table, timeline));
+  if (!o.trace.empty()) weft::detail::write_output("plan", o.trace, weft::schedule::to_trace(table, timeline));
   if (!o.json) return print_schedule(table, proof, timeline);
   nlohmann::ordered_json json = {
       {"makespan", as_number(proof.makespan)}, {"bubble", as_number(proof.bubble)}, {"peak_activations", proof.peak}};

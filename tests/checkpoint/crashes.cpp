@@ -31,8 +31,8 @@ struct Failing : checkpoint::FileSystem {
     errno = error;
     return true;
   }
-  /// EINTR, and fewer bytes than asked for, are no results of the calls that change names.
-  bool changes() { return error != EINTR && fails(); }
+  /// Fewer bytes than asked for are no result of the calls that change names.
+  bool changes() { return !short_write && fails(); }
   int open(const char* path, int flags, ::mode_t mode) override {
     return (flags & O_CREAT) != 0 && !short_write && fails() ? -1 : FileSystem::open(path, flags, mode);
   }
@@ -46,7 +46,7 @@ struct Failing : checkpoint::FileSystem {
   int make_folder(const char* path, ::mode_t mode) override { return changes() ? -1 : FileSystem::make_folder(path, mode); }
   int rename(const char* from, const char* to) override { return changes() ? -1 : FileSystem::rename(from, to); }
   int exchange(const char* a, const char* b) override { return changes() ? -1 : FileSystem::exchange(a, b); }
-  int remove_file(const char* path) override { return changes() ? -1 : FileSystem::remove_file(path); }
+  int remove_file(int at, const char* name) override { return changes() ? -1 : FileSystem::remove_file(at, name); }
   int remove_folder(const char* path) override { return changes() ? -1 : FileSystem::remove_folder(path); }
 };
 

@@ -233,7 +233,7 @@ refused("estimate --machine h100", "estimate needs --model")
 refused("estimate --model gpt --machine h99", "no machine is called 'h99'")
 refused("estimate --model gpt --machine /nonexistent.json", "/nonexistent.json")
 refused("estimate --model gpt --machine h100 --ranks-per-node 0", "ranks-per-node(0)")
-refused("estimate --model gpt --machine h100 --svg /nonexistent/x.svg", "/nonexistent/x.svg' cannot be written")
+refused("estimate --model gpt --machine h100 --svg /nonexistent/x.svg", "cannot write '/nonexistent/x.svg'")
 refused("estimate --model gpt --machine h100 --zero 4", "zero(4)")
 
 # The choice of a layout: the fastest first, all fit, and what is to be pasted is that layout.

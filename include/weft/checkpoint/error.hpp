@@ -25,11 +25,13 @@ struct Place {
   std::uint64_t offset = nowhere;
 };
 
-/// A file of a checkpoint that is damaged, foreign, missing, or cannot be read or written: exit code 2. Model, optimizer and
-/// earlier checkpoints are unchanged. All ranks throw it, with the text of the first rank that failed.
+/// A file of a checkpoint that is damaged, foreign, missing, or cannot be used: exit code 2; or one that a full disk or a failing
+/// device does not take or give: exit code 1. Model, optimizer and earlier checkpoints are unchanged. All ranks throw it, with
+/// the text of the first rank that failed.
 class Error : public weft::Error {
  public:
-  explicit Error(const std::string& what, Place place = {}) : weft::Error(what, 2), place_(std::move(place)) {}
+  explicit Error(const std::string& what, Place place = {}, int exit_code = 2)
+      : weft::Error(what, exit_code), place_(std::move(place)) {}
   const std::string& file() const { return place_.file; }
   const std::string& tensor() const { return place_.tensor; }
   std::uint64_t offset() const { return place_.offset; }
@@ -50,14 +52,14 @@ inline std::string shape_text(const std::vector<std::size_t>& shape) {
 }
 
 /// Throws an Error that names the place: "checkpoint: FILE: tensor T: byte B: what".
-[[noreturn]] WEFT_COLD inline void refuse(const Place& place, weft::detail::Words what) {
+[[noreturn]] WEFT_COLD inline void refuse(const Place& place, weft::detail::Words what, int exit_code = 2) {
   constexpr std::size_t longest_path = 4096;  // the file is at its end
   std::string text = "checkpoint: " + shown(place.file, longest_path);
   if (!place.tensor.empty()) text += ": tensor " + shown(place.tensor, 256);
   if (place.offset != Place::nowhere) weft::detail::append_to(text, {": byte ", place.offset});
   text += ": ";
   weft::detail::append_to(text, what);
-  throw Error(text, place);
+  throw Error(text, place, exit_code);
 }
 
 }  // namespace detail

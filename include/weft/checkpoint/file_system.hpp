@@ -17,12 +17,14 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include <weft/checkpoint/error.hpp>
+#include <weft/core/error.hpp>
 #include <weft/core/text.hpp>
 
 namespace weft::checkpoint {
@@ -68,7 +70,8 @@ class FileSystem {
     return errno = ENOSYS, -1;
 #endif
   }
-  virtual int remove_file(const char* path) { return ::unlink(path); }
+  /// A name in an open folder, or, with AT_FDCWD, a path. A link is removed, not the file that it leads to.
+  virtual int remove_file(int folder, const char* name) { return ::unlinkat(folder, name, 0); }
   virtual int remove_folder(const char* path) { return ::rmdir(path); }
 
   /// The machine's own.
@@ -81,7 +84,7 @@ class FileSystem {
 namespace detail {
 
 [[noreturn]] WEFT_COLD inline void refuse_call(const Place& place, std::string_view what, int error) {
-  refuse(place, {what, ": ", std::strerror(error)});
+  refuse(place, {what, ": ", std::strerror(error)}, exit_code_of_errno(error));
 }
 
 /// The result of a call that a signal may interrupt, made again then.
@@ -188,9 +191,54 @@ inline void sync_folder(FileSystem& system, const std::string& path) {
   if (failed != 0 && failed != EINVAL && failed != ENOTSUP) refuse_call({path}, "cannot be brought to the disk (fsync)", failed);
 }
 
+// Calls that change names, made again if a signal interrupts them.
+inline int make_folder(FileSystem& system, const std::string& path) {
+  return uninterrupted([&] { return system.make_folder(path.c_str(), 0700); });
+}
+inline int rename(FileSystem& system, const std::string& from, const std::string& to) {
+  return uninterrupted([&] { return system.rename(from.c_str(), to.c_str()); });
+}
+inline int remove_file(FileSystem& system, const std::string& path) {
+  return uninterrupted([&] { return system.remove_file(AT_FDCWD, path.c_str()); });
+}
+inline int remove_folder(FileSystem& system, const std::string& path) {
+  return uninterrupted([&] { return system.remove_folder(path.c_str()); });
+}
+
+/// What a name in a folder is; links are not followed.
+enum class Found { nothing, folder, file, link, other };
+/// Throws Error if that cannot be known, as in a folder without permission.
+inline Found found_at(const std::string& path) {
+  struct stat status = {};
+  if (::lstat(path.c_str(), &status) != 0) {
+    if (errno != ENOENT) refuse_call({path}, "cannot be looked at", errno);
+    return Found::nothing;
+  }
+  return S_ISDIR(status.st_mode)   ? Found::folder
+         : S_ISREG(status.st_mode) ? Found::file
+         : S_ISLNK(status.st_mode) ? Found::link
+                                   : Found::other;
+}
+/// Whether there is a folder, or a link to one.
+inline bool leads_to_folder(const std::string& path) {
+  struct stat status = {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+/// Makes a folder that is not there, and those in which it lies. Throws Error.
+inline void make_folders(FileSystem& system, const std::string& folder) {
+  if (leads_to_folder(folder)) return;
+  std::string name = folder;
+  while (name.size() > 1 && name.back() == '/') name.pop_back();
+  const std::string parent = std::filesystem::path(name).lexically_normal().parent_path().string();
+  if (!parent.empty() && parent != name && found_at(parent) == Found::nothing) make_folders(system, parent);
+  if (make_folder(system, name) != 0 && (errno != EEXIST || !leads_to_folder(name)))
+    refuse_call({folder}, "cannot be made", errno);
+  sync_folder(system, parent.empty() ? "." : parent);
+}
+
 /// Adds the names in a folder, sorted. errno of a failure, also in the middle; 0: these are all.
-inline int read_names(const std::string& path, std::vector<std::string>& names) {
-  ::DIR* folder = ::opendir(path.c_str());
+inline int read_names(::DIR* folder, std::vector<std::string>& names) {
   if (folder == nullptr) return errno;
   errno = 0;
   for (const ::dirent* entry; (entry = ::readdir(folder)) != nullptr; errno = 0)
@@ -200,11 +248,13 @@ inline int read_names(const std::string& path, std::vector<std::string>& names) 
   std::sort(names.begin(), names.end());
   return failed;
 }
-/// The names in a folder, sorted; none if it is not there. Throws Error if it cannot be read.
+/// The names in a folder, sorted; none if it is not there. Throws Error if it cannot be read, or if it is a link to a folder that
+/// is not there, such as one of a disk that is not mounted.
 inline std::vector<std::string> names_in(const std::string& path) {
   std::vector<std::string> names;
-  if (const int failed = read_names(path, names); failed != 0 && failed != ENOENT)
-    refuse_call({path}, "cannot be listed", failed);
+  const int failed = read_names(::opendir(path.c_str()), names);
+  if (failed == ENOENT && found_at(path) == Found::link) refuse({path}, {"is a link that leads to no folder"});
+  if (failed != 0 && failed != ENOENT) refuse_call({path}, "cannot be listed", failed);
   return names;
 }
 

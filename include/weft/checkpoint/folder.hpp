@@ -9,7 +9,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
+#include <optional>
 #include <random>
 #include <string>
 #include <string_view>
@@ -51,16 +51,7 @@ inline bool step_of(std::string_view name, std::uint64_t& step) {
 }
 /// False if nothing has this name. Throws Error if that cannot be known, as in a folder without permission: a run that took such
 /// a folder for an empty one would start anew.
-inline bool is_there(const std::string& path) {
-  struct stat status = {};
-  if (::lstat(path.c_str(), &status) == 0) return true;
-  if (errno != ENOENT) refuse_call({path}, "cannot be looked at", errno);
-  return false;
-}
-inline bool is_folder(const std::string& path) {
-  struct stat status = {};
-  return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
-}
+inline bool is_there(const std::string& path) { return found_at(path) != Found::nothing; }
 inline std::string rank_file(int rank) {
   std::string digits = std::to_string(rank);
   if (digits.size() < 5) digits.insert(0, 5 - digits.size(), '0');
@@ -80,70 +71,138 @@ inline std::string text_of(FileSystem& system, const std::string& path) {
   return text;
 }
 
-/// Makes a folder that is not there, and what it lies in. Throws Error.
-inline void make_folders(FileSystem& system, const std::string& folder) {
-  if (is_folder(folder)) return;
-  std::string name = folder;
-  while (name.size() > 1 && name.back() == '/') name.pop_back();
-  const std::string parent = std::filesystem::path(name).lexically_normal().parent_path().string();
-  if (!parent.empty() && parent != name && !is_there(parent)) make_folders(system, parent);
-  if (system.make_folder(name.c_str(), 0700) != 0 && errno != EEXIST) refuse_call({folder}, "cannot be made", errno);
-  sync_folder(system, parent.empty() ? "." : parent);
+/// Whether a save writes a file of this name into a checkpoint.
+inline bool is_of_checkpoint(std::string_view name) {
+  if (name == index_name) return true;
+  if (!name.starts_with("rank-") || !name.ends_with(".safetensors")) return false;
+  name.remove_prefix(5);
+  name.remove_suffix(12);
+  return !name.empty() && name.find_first_not_of("0123456789") == name.npos;
+}
+/// The first file of a folder that no save has written; empty if there is none.
+inline std::string foreign_file(const std::string& path) {
+  for (std::string& name : names_in(path))
+    if (!is_of_checkpoint(name)) return std::move(name);
+  return {};
 }
 
-/// Removes a folder of plain files that no reader takes for a checkpoint; what cannot be removed stays. The first errno; 0: gone.
+/// Removes a folder that no reader takes for a checkpoint, with the files that a save has written. Files of others stay, and the
+/// folder with them; a link is not followed. The first errno; 0: gone, or only files of others are left.
 inline int remove_leftover(FileSystem& system, const std::string& path) {
+  const int folder = uninterrupted([&] { return system.open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0); });
+  if (folder < 0) return errno;
   std::vector<std::string> names;
-  int first = read_names(path, names);
-  for (const std::string& name : names)
-    if (system.remove_file(in_folder(path, name).c_str()) != 0 && first == 0) first = errno;
-  if (system.remove_folder(path.c_str()) != 0 && first == 0) first = errno;
+  int first = read_names(::fdopendir(::dup(folder)), names);
+  bool foreign = false;
+  for (const std::string& name : names) {
+    foreign = foreign || !is_of_checkpoint(name);
+    if (!is_of_checkpoint(name)) continue;
+    if (uninterrupted([&] { return system.remove_file(folder, name.c_str()); }) != 0 && first == 0) first = errno;
+  }
+  system.close(folder);
+  if (!foreign && remove_folder(system, path) != 0 && first == 0) first = errno;
   return first;
 }
 
-/// Leftovers of saves and removals that were ended in their middle.
+/// Leftovers of saves and removals that were ended in their middle: the name of a checkpoint or `latest`, and a nonce.
 inline bool is_leftover(std::string_view name) {
   const std::size_t dot = name.find(".tmp-");
   std::uint64_t step = 0;
-  return dot != name.npos && (step_of(name.substr(0, dot), step) || name.substr(0, dot) == "latest");
+  return dot != name.npos && from_hex(name.substr(dot + 5), step) &&
+         (step_of(name.substr(0, dot), step) || name.substr(0, dot) == "latest");
+}
+inline void remove_leftovers(FileSystem& system, const std::string& folder) {
+  for (const std::string& name : names_in(folder)) {
+    if (!is_leftover(name)) continue;
+    const std::string path = in_folder(folder, name);
+    const Found found = found_at(path);
+    if (found == Found::folder) remove_leftover(system, path);
+    if (found == Found::file) remove_file(system, path);
+  }
 }
 
 }  // namespace detail
 
-/// The checkpoints in a folder, oldest first. None: the folder is not there, or holds none. Throws Error if it cannot be read.
-inline std::vector<Entry> list(const std::string& folder) {
-  std::vector<Entry> entries;
-  for (const std::string& name : detail::names_in(folder)) {
+namespace detail {
+
+/// The names step-N in a folder by their steps: complete checkpoints, and the others.
+struct Steps {
+  std::vector<Entry> complete, others;
+};
+inline Steps steps_in(const std::string& folder) {
+  Steps steps;
+  for (const std::string& name : names_in(folder)) {
     std::uint64_t step = 0;
-    const std::string path = detail::in_folder(folder, name);
-    if (detail::step_of(name, step) && detail::is_folder(path) && detail::is_there(detail::in_folder(path, detail::index_name)))
-      entries.push_back({step, path});
+    const std::string path = in_folder(folder, name);
+    if (!step_of(name, step)) continue;
+    (leads_to_folder(path) && is_there(in_folder(path, index_name)) ? steps.complete : steps.others).push_back({step, path});
   }
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.step < b.step; });
-  return entries;
+  for (std::vector<Entry>* entries : {&steps.complete, &steps.others})
+    std::sort(entries->begin(), entries->end(), [](const Entry& a, const Entry& b) { return a.step < b.step; });
+  return steps;
 }
 
-/// The checkpoint to load: `folder` itself if it is one, else the one that its `latest` names, else its newest. Throws Error if
-/// there is none.
-inline std::string find(const std::string& folder, FileSystem& system = FileSystem::system()) {
-  if (detail::is_there(detail::in_folder(folder, detail::index_name))) return folder;
-  const std::vector<Entry> entries = list(folder);
-  if (entries.empty())
-    detail::refuse({folder}, {detail::is_folder(folder) ? "holds no checkpoint (step-NNNNNNNN/index.json)" : "is no folder"});
+/// Throws Error for a name step-N that is no checkpoint; nothing if another process has just removed it.
+inline void refuse_step(const std::string& path) {
+  switch (found_at(path)) {
+    case Found::nothing: return;
+    case Found::folder:
+      refuse({path}, {"is no whole checkpoint: it has no ", index_name, "; complete the copy, or move it away"});
+    case Found::link:
+      refuse({path}, {"is a link that leads to no checkpoint: bring back the folder to which it points, or remove the link"});
+    default: refuse({path}, {"has the name of a checkpoint and is no folder: move it away"});
+  }
+}
+
+/// The checkpoint that a reader takes: the one that `latest` names, else the newest. Links to checkpoints are followed. Throws
+/// Error if a newer name is no checkpoint: a run that took an older one, or began anew, would replace it later.
+inline std::optional<Entry> newest(const std::string& folder, FileSystem& system) {
+  const Steps steps = steps_in(folder);
   std::string hint;
   try {
-    hint = detail::text_of(system, detail::in_folder(folder, "latest"));
+    hint = text_of(system, in_folder(folder, "latest"));
   } catch (const Error&) {  // a hint that cannot be read is none
   }
   while (!hint.empty() && hint.back() == '\n') hint.pop_back();
-  for (const Entry& entry : entries)
-    if (entry.path == detail::in_folder(folder, hint)) return entry.path;
-  return entries.back().path;
+  for (const Entry& entry : steps.complete)
+    if (entry.path == in_folder(folder, hint)) return entry;
+  if (!steps.others.empty() && (steps.complete.empty() || steps.others.back().step > steps.complete.back().step))
+    refuse_step(steps.others.back().path);
+  return steps.complete.empty() ? std::nullopt : std::optional(steps.complete.back());
+}
+
+}  // namespace detail
+
+/// The checkpoints in a folder, oldest first, links to checkpoints too. None: the folder is not there, or holds none. Throws
+/// Error if it cannot be read.
+inline std::vector<Entry> list(const std::string& folder) { return detail::steps_in(folder).complete; }
+
+/// The checkpoint to load: `folder` itself if it is one, else the one that `latest` names, else the newest in it. Throws Error if
+/// there is none.
+inline std::string find(const std::string& folder, FileSystem& system = FileSystem::system()) {
+  if (detail::is_there(detail::in_folder(folder, detail::index_name))) return folder;
+  if (const std::optional<Entry> entry = detail::newest(folder, system)) return entry->path;
+  detail::refuse({folder}, {detail::leads_to_folder(folder) ? "holds no checkpoint (step-NNNNNNNN/index.json)" : "is no folder"});
 }
 
 /// Whether there is a checkpoint to load. Throws Error if that cannot be known.
 inline bool exists(const std::string& folder) {
-  return detail::is_there(detail::in_folder(folder, detail::index_name)) || !list(folder).empty();
+  return detail::is_there(detail::in_folder(folder, detail::index_name)) ||
+         detail::newest(folder, FileSystem::system()).has_value();
+}
+
+/// Calls f with the path of the checkpoint to load. If f throws Error because a running program has replaced the checkpoint
+/// meanwhile (SaveOptions::keep), f is called again with the newest one.
+template <class F>
+auto with_newest(const std::string& folder, F&& f, FileSystem& system = FileSystem::system()) {
+  for (int left = 8;; --left) {
+    const std::string path = find(folder, system);
+    try {
+      return f(path);
+    } catch (const Error&) {
+      if (left == 0 || find(folder, system) == path) throw;
+    }
+  }
 }
 
 /// The index of the checkpoint at `path`. Throws Error if it is damaged.
@@ -151,85 +210,5 @@ inline Index read_index(const std::string& path, FileSystem& system = FileSystem
   const std::string file = detail::in_folder(path, detail::index_name);
   return parse_index(file, detail::text_of(system, file));
 }
-
-namespace detail {
-
-/// The commit of a checkpoint by rank 0: rules 5 and 6 of what a crash may not harm.
-class Commit {
- public:
-  /// Makes the folder to write into.
-  Commit(FileSystem& system, std::string folder, std::uint64_t step, const std::string& nonce)
-      : system_(&system), folder_(std::move(folder)), step_(step), nonce_(nonce) {
-    make_folders(*system_, folder_);
-    for (const std::string& name : names_in(folder_))
-      if (is_leftover(name)) {
-        const std::string path = in_folder(folder_, name);
-        if (is_folder(path)) remove_leftover(*system_, path);
-        else system_->remove_file(path.c_str());
-      }
-    if (system_->make_folder(place(folder_, step_, nonce_).c_str(), 0700) != 0)
-      refuse_call({place(folder_, step_, nonce_)}, "cannot be made", errno);
-  }
-  static std::string place(const std::string& folder, std::uint64_t step, const std::string& nonce) {
-    return in_folder(folder, name_of_step(step) + ".tmp-" + nonce);
-  }
-
-  /// All ranks' files are on the disk: makes the checkpoint one.
-  void finish(const Index& index) {
-    const std::string here = place(folder_, step_, nonce_), there = in_folder(folder_, name_of_step(step_));
-    const std::string text = index_text(index);
-    if (text.size() > largest_header)
-      refuse({in_folder(here, index_name)}, {"would have ", text.size(), " bytes, more than ", largest_header});
-    write(in_folder(here, index_name), text);
-    sync_folder(*system_, here);
-    if (is_there(there)) {
-      if (system_->exchange(here.c_str(), there.c_str()) != 0)
-        refuse_call({there}, "is there already and cannot be exchanged for the new one", errno);
-      sync_folder(*system_, folder_);
-      remove_leftover(*system_, here);
-    } else {
-      if (system_->rename(here.c_str(), there.c_str()) != 0) refuse_call({there}, "cannot be named so", errno);
-      sync_folder(*system_, folder_);
-    }
-    committed_ = true;
-    const std::string latest = in_folder(folder_, "latest"), next = latest + ".tmp-" + nonce_;
-    write(next, name_of_step(step_) + "\n");
-    if (system_->rename(next.c_str(), latest.c_str()) != 0) refuse_call({latest}, "cannot be replaced", errno);
-    sync_folder(*system_, folder_);
-  }
-  /// Removes all but the last `keep` checkpoints up to this one.
-  void keep(std::size_t count) {
-    if (count == 0) return;
-    std::vector<Entry> entries = list(folder_);
-    std::erase_if(entries, [&](const Entry& entry) { return entry.step > step_; });
-    for (std::size_t i = 0; i + count < entries.size(); ++i) {
-      const std::string old = entries[i].path + ".tmp-" + nonce_;
-      const int failed = system_->rename(entries[i].path.c_str(), old.c_str()) != 0 ? errno : remove_leftover(*system_, old);
-      if (failed != 0)
-        refuse_call({entries[i].path}, "cannot be removed, which is older than those to keep; the new checkpoint is complete",
-                    failed);
-    }
-  }
-  ~Commit() {
-    if (!committed_) remove_leftover(*system_, place(folder_, step_, nonce_));
-  }
-  Commit(const Commit&) = delete;
-  Commit& operator=(const Commit&) = delete;
-
- private:
-  void write(const std::string& path, const std::string& text) {
-    File file = File::make(*system_, path);
-    file.write(text.data(), text.size());
-    file.finish();
-  }
-
-  FileSystem* system_;
-  std::string folder_;
-  std::uint64_t step_;
-  std::string nonce_;
-  bool committed_ = false;
-};
-
-}  // namespace detail
 
 }  // namespace weft::checkpoint

@@ -185,6 +185,23 @@ inline void require_config(const std::string& path, const Index& index, const St
       refuse({path}, {"is of a model with ", name, " ", shown(at->second), ", and this one has ", value});
 }
 
+/// Whether a tensor of this name holds optimizer state of a parameter: "NAME.exp_avg".
+inline bool is_state_of(std::string_view tensor, std::string_view parameter) {
+  return tensor.size() > parameter.size() && tensor.starts_with(parameter) && tensor[parameter.size()] == '.' &&
+         tensor.find('.', parameter.size() + 1) == tensor.npos;
+}
+/// Whether the checkpoint has the parameter whose state is asked for, and no state of it, and does have state of others.
+inline bool was_frozen(const Index& index, std::string_view state_name) {
+  const std::string_view parameter = state_name.substr(0, state_name.rfind('.'));
+  bool there = false, any = false;
+  for (const LogicalTensor& tensor : index.tensors) {
+    there = there || tensor.name == parameter;
+    any = any || tensor.kind == "optimizer";
+    if (tensor.kind == "optimizer" && is_state_of(tensor.name, parameter)) return false;
+  }
+  return there && any;
+}
+
 /// The tensor of each item. Throws Error on all ranks if the checkpoint is of another model. Collective.
 inline std::vector<const LogicalTensor*> match(const Communicator& ranks, const std::string& path, const Index& index,
                                                const State& state, bool with_optimizer) {
@@ -192,11 +209,13 @@ inline std::vector<const LogicalTensor*> match(const Communicator& ranks, const 
   std::vector<std::uint64_t> used(index.tensors.size() + 1, 0);
   const std::optional<Failure> failure = failure_of([&] {
     std::vector<std::string> missing;
+    std::size_t untrained = 0;
     for (const Item& item : state.items) {
       const auto at = std::lower_bound(index.tensors.begin(), index.tensors.end(), item.name,
                                        [](const LogicalTensor& tensor, const std::string& name) { return tensor.name < name; });
       if (at == index.tensors.end() || at->name != item.name || at->kind != item.kind) {
         missing.push_back(item.name);
+        untrained += item.kind == "optimizer" && was_frozen(index, item.name);
         continue;
       }
       if (at->shape != item.shape)
@@ -209,6 +228,14 @@ inline std::vector<const LogicalTensor*> match(const Communicator& ranks, const 
       used[std::size_t(at - index.tensors.begin())] = 1;
       found.push_back(&*at);
     }
+    // State of parameters that were trained then and are frozen now is not read.
+    for (const std::string& name : state.frozen)
+      for (std::size_t i = 0; with_optimizer && i < index.tensors.size(); ++i)
+        if (index.tensors[i].kind == "optimizer" && is_state_of(index.tensors[i].name, name)) used[i] = 1;
+    if (!missing.empty() && untrained == missing.size())
+      refuse({path, missing.front()},
+             {"has no optimizer state for parameters that are trained here, ", missing.size(), " tensors (", some_of(missing),
+              "): they were frozen. Freeze them, load, and unfreeze them then"});
     if (!missing.empty())
       refuse({path, missing.front()},
              {"is of another model: it lacks ", missing.size(), " tensors of this one: ", some_of(missing)});
@@ -248,13 +275,14 @@ inline void match_hooks(const Communicator& ranks, const Index& index, std::vect
 }
 
 /// Reads the index on rank 0 and gives it to all. Collective.
-inline Index shared_index(const Communicator& ranks, const std::string& folder, FileSystem& system, std::string& path) {
+inline Index shared_index(const Communicator& ranks, const std::string& folder, FileSystem& system, std::string& path,
+                          std::string& read_path) {
   Packed message;
   std::string text;
   Index index;
   require_all(ranks, failure_of([&] {
                 if (ranks.rank() != 0) return;
-                path = find(folder, system);
+                path = read_path = find(folder, system);
                 text = text_of(system, in_folder(path, index_name));
                 index = parse_index(in_folder(path, index_name), text);
                 message.put(path);
@@ -279,12 +307,11 @@ void restore_steps(Model& model, const Index& index) {
 /// Reads everything, then changes everything. `finish(index)` sets what is no tensor, after `check(index)` has thrown if it
 /// cannot.
 template <class Hooks, class Check, class Finish>
-std::uint64_t load(const std::string& folder, const Communicator& ranks, State state, bool with_optimizer,
-                   const LoadOptions& options, Hooks&& hooks, Check&& check, Finish&& finish) {
+std::uint64_t load_once(const std::string& folder, const Communicator& ranks, State state, bool with_optimizer,
+                        const LoadOptions& options, Hooks&& hooks, Check&& check, Finish&& finish, std::string& read_path) {
   FileSystem& system = *options.system;
-  require_same_call(ranks, "load", folder, 0);
   std::string path;
-  const Index index = shared_index(ranks, folder, system, path);
+  const Index index = shared_index(ranks, folder, system, path, read_path);
   std::vector<const LogicalTensor*> tensors = match(ranks, path, index, state, with_optimizer);
   together(ranks, [&] {
     if (options.same_config) require_config(path, index, state);
@@ -328,6 +355,35 @@ std::uint64_t load(const std::string& folder, const Communicator& ranks, State s
   write(false);
   finish(index);
   return index.step;
+}
+
+/// Whether there is another checkpoint to load than `path`, since a running program has saved it meanwhile. Collective.
+inline bool replaced(const Communicator& ranks, const std::string& folder, const std::string& path, FileSystem& system) {
+  Packed message;
+  if (ranks.rank() == 0) {
+    bool other = false;
+    try {
+      other = !path.empty() && find(folder, system) != path;
+    } catch (const Error&) {  // the load's own error says why
+    }
+    message.put(std::uint64_t(other));
+  }
+  return from(ranks, 0, std::move(message)).word() != 0;
+}
+
+/// load_once, again with the newest checkpoint if the one that was read has been removed meanwhile (SaveOptions::keep).
+template <class Hooks, class Check, class Finish>
+std::uint64_t load(const std::string& folder, const Communicator& ranks, const State& state, bool with_optimizer,
+                   const LoadOptions& options, Hooks&& hooks, Check&& check, Finish&& finish) {
+  require_same_call(ranks, "load", folder, 0);
+  for (int left = 8;; --left) {
+    std::string path;  // rank 0's
+    try {
+      return load_once(folder, ranks, state, with_optimizer, options, hooks, check, finish, path);
+    } catch (const Error&) {
+      if (left == 0 || !replaced(ranks, folder, path, *options.system)) throw;
+    }
+  }
 }
 
 }  // namespace detail

@@ -5,6 +5,7 @@
 //
 //   checkpoint::save("run", model, optimizer, step);
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include <weft/checkpoint/checksum.hpp>
+#include <weft/checkpoint/commit.hpp>
 #include <weft/checkpoint/error.hpp>
 #include <weft/checkpoint/file_system.hpp>
 #include <weft/checkpoint/folder.hpp>
@@ -29,7 +31,10 @@
 namespace weft::checkpoint {
 
 struct SaveOptions {
-  std::size_t keep = 0;                           ///< the newest checkpoints that stay, this one counted; 0: all
+  std::size_t keep = 0;       ///< the newest checkpoints that stay, this one counted; 0: all
+  std::size_t keep_best = 0;  ///< those with the lowest validation losses, which stay beside the newest
+  /// Of this checkpoint, the same on all ranks; stored if it is finite. checkpoint::best(folder) finds the lowest.
+  std::optional<double> validation_loss = {};
   std::map<std::string, std::string> notes = {};  ///< written into the index: options of the program
   FileSystem* system = &FileSystem::system();
 };
@@ -176,6 +181,8 @@ inline Index index_of(const Communicator& ranks, const State& state, std::uint64
   if (state.next_step != step) index.next_step = state.next_step;
   index.loss_scale = state.loss_scale;
   index.notes = options.notes;
+  if (options.validation_loss && std::isfinite(*options.validation_loss))
+    index.notes[loss_note] = number_text(*options.validation_loss);
   for (const auto& [name, value] : state.config) index.notes["config." + name] = value;
   for (const auto& [name, value] : state.layout) index.notes["layout." + name] = value;
   // Of parameters that other ranks have, too.
@@ -237,7 +244,7 @@ inline void save(const std::string& folder, const Communicator& ranks, const Sta
   together(ranks, [&] {
     if (!begun.commit) return;
     begun.commit->finish(index);
-    begun.commit->keep(options.keep);
+    begun.commit->keep({options.keep, options.keep_best});
   });
 }
 

@@ -38,10 +38,23 @@ class Saver {
   /// removes what is left of it.
   ~Saver() { join(); }
 
-  /// Copies the state and begins to write it. A save that is still under way is completed first.
+  /// Takes the folder for this object now instead of with the first save: if another program saves there, or a name in the folder
+  /// is in the way, the error comes before the training.
+  template <class Model>
+  void take_folder(Model& model) {
+    if (detail::has_no_values(model)) return;  // a rehearsal
+    const Communicator& ranks = model.communicator();
+    detail::require_same_call(ranks, "Saver", folder_, 0);
+    detail::together(ranks, [&] {
+      if (ranks.rank() == 0) lock_ = detail::FolderLock::take(*options_.system, folder_);
+    });
+  }
+  /// Copies the state and begins to write it. A save that is still under way is completed first. `validation_loss`: as
+  /// SaveOptions has it.
   template <class Model, StoredOptimizer Optimizer>
-  void save(Model& model, Optimizer& optimizer, std::uint64_t step) {
+  void save(Model& model, Optimizer& optimizer, std::uint64_t step, std::optional<double> validation_loss = {}) {
     finish();
+    options_.validation_loss = validation_loss;
     const auto started = std::chrono::steady_clock::now();
     detail::require_applied(model);
     if (detail::has_no_values(model)) return;  // a rehearsal
@@ -69,6 +82,7 @@ class Saver {
     ranks_ = ranks;
     step_ = step;
     begun_ = detail::begin_save(ranks_, folder_, step, *options_.system);
+    if (begun_.commit) lock_ = begun_.commit->lock();
     index_ = detail::index_of(ranks_, state, step, options_);
     plan_ = detail::plan_writes(ranks_, state.items);
     std::optional<detail::Failure> failure = detail::failure_of([&] { copy(); });
@@ -113,7 +127,7 @@ class Saver {
     start([this] {
       if (!begun_.commit) return;
       begun_.commit->finish(index_);
-      begun_.commit->keep(options_.keep);
+      begun_.commit->keep({options_.keep, options_.keep_best});
     });
   }
   // If one rank has failed, nothing is left of this save.
@@ -139,6 +153,7 @@ class Saver {
 
   std::string folder_;
   SaveOptions options_;
+  std::shared_ptr<detail::FolderLock> lock_;  // rank 0's, from the first save until this object ends
   Communicator ranks_;
   Phase phase_ = Phase::idle;
   std::uint64_t step_ = 0;

@@ -77,6 +77,7 @@ struct State {
   std::optional<StoredLossScale> loss_scale;
   std::map<std::string, std::uint64_t> begun;
   Numbers config, layout;
+  std::vector<std::string> frozen;  ///< parameters for which the optimizer keeps no state
   weft::detail::Store* store = nullptr;
 };
 
@@ -352,7 +353,10 @@ State state_of(Model& model, optim::Optimizer<Rule>& optimizer) {
   for (optim::Slot& slot : optimizer.slots()) {
     ParameterState& parameter = *slot.state;
     state.items.push_back(parameter_item(device, parameter, &slot, state.store));
-    if (!slot.made) continue;
+    if (!slot.made) {
+      state.frozen.push_back(parameter.name());
+      continue;
+    }
     if (slot.begun != 0) state.begun[parameter.name()] = slot.begun;
     const std::size_t buffers = parameter.kept() == 0 ? 0 : slot.kept.size(),
                       bytes = parameter.kept() * weft::size_of(parameter.gradient_type()),

@@ -72,6 +72,7 @@ inline std::vector<Packed> from_all(const Communicator& ranks, Packed message) {
 struct Failure {
   std::string what;
   Place place;
+  int exit_code = 2;
 };
 
 /// Throws on every rank the failure of the first one that has one. Collective.
@@ -86,6 +87,7 @@ inline void require_all(const Communicator& ranks, const std::optional<Failure>&
     message.put(mine->place.file);
     message.put(mine->place.tensor);
     message.put(mine->place.offset);
+    message.put(std::uint64_t(mine->exit_code));
   }
   message = from(ranks, root, std::move(message));
   const std::string what = message.text();
@@ -93,7 +95,8 @@ inline void require_all(const Communicator& ranks, const std::optional<Failure>&
   place.file = message.text();
   place.tensor = message.text();
   place.offset = message.word();
-  throw Error(what, std::move(place));
+  const int exit_code = int(message.word());
+  throw Error(what, std::move(place), exit_code);
 }
 
 /// Runs f and returns its failure.
@@ -103,10 +106,11 @@ std::optional<Failure> failure_of(F&& f) {
   try {
     f();
   } catch (const Error& error) {
-    return Failure{plain(error.what()), {error.file(), error.tensor(), error.offset()}};
+    return Failure{plain(error.what()), {error.file(), error.tensor(), error.offset()}, error.exit_code()};
   } catch (const std::exception& error) {
     const std::string what = plain(error.what());
-    return Failure{what.starts_with("checkpoint: ") ? what : "checkpoint: " + what, {}};
+    const auto* const ours = dynamic_cast<const weft::Error*>(&error);
+    return Failure{what.starts_with("checkpoint: ") ? what : "checkpoint: " + what, {}, ours != nullptr ? ours->exit_code() : 1};
   }
   return std::nullopt;
 }

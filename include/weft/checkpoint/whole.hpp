@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <weft/checkpoint/load.hpp>
+#include <weft/core/output_file.hpp>
 
 namespace weft::checkpoint {
 
@@ -63,8 +64,9 @@ struct MergeOptions {
 };
 
 /// Writes the tensors of the checkpoint at `path` into one safetensors file. One whole tensor at a time is in memory. Throws
-/// Error; the file is there only when it is complete.
+/// Error, and UsageError for a device, a FIFO or a folder at `file_path`; the file is there only when it is complete.
 inline void merge(const std::string& path, const std::string& file_path, const MergeOptions& options = {}) {
+  weft::detail::require_output("checkpoint::merge", file_path);
   const Index index = read_index(path, *options.system);
   std::vector<const LogicalTensor*> tensors;
   std::vector<StoredTensor> headers;
@@ -80,7 +82,7 @@ inline void merge(const std::string& path, const std::string& file_path, const M
     FileSystem* system;
     const std::string* path;
     ~Remove() {
-      if (path != nullptr) system->remove_file(path->c_str());
+      if (path != nullptr) detail::remove_file(*system, *path);
     }
   };
   detail::File file = detail::File::make(*options.system, unfinished);
@@ -101,8 +103,7 @@ inline void merge(const std::string& path, const std::string& file_path, const M
     file.write(narrow ? narrow.get() : bytes.data(), std::size_t(headers[i].bytes()));
   }
   file.finish();
-  if (options.system->rename(unfinished.c_str(), file_path.c_str()) != 0)
-    detail::refuse_call({file_path}, "cannot be named so", errno);
+  if (detail::rename(*options.system, unfinished, file_path) != 0) detail::refuse_call({file_path}, "cannot be named so", errno);
   remove.path = nullptr;
 }
 

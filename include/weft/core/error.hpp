@@ -6,6 +6,8 @@
 //   throw LayoutError("heads(6) % tp(4) != 0: a rank holds whole heads; use tp 1, 2, 3 or 6");
 //   throw_error<LayoutError>({"heads(", heads, ") % tp(", tp, ") != 0"});
 
+#include <cerrno>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 
@@ -38,11 +40,19 @@ class LayoutError : public Error {
   explicit LayoutError(const std::string& what) : Error(what, 2) {}
 };
 
-/// A failure of the file that holds offloaded state (it cannot be created, read or written, or has no room): exit code 2. The
+/// The exit code for a call that the system refused with this errno: 1 if the machine is at its limits (a full disk, a quota, a
+/// failing device, no memory or descriptors, a closed pipe), 2 if the file or folder cannot be used.
+constexpr int exit_code_of_errno(int error) {
+  for (const int of_machine : {ENOSPC, EDQUOT, EFBIG, EIO, ENOMEM, EMFILE, ENFILE, EPIPE})
+    if (error == of_machine) return 1;
+  return 2;
+}
+
+/// A failure of the file that holds offloaded state (it cannot be created, read or written, or has no room): exit code 1. The
 /// training state is the same as before the call.
 class StorageError : public Error {
  public:
-  explicit StorageError(const std::string& what) : Error(what, 2) {}
+  explicit StorageError(const std::string& what) : Error(what) {}
 };
 
 /// A memory space without room for a request. Nothing was changed.

@@ -5,18 +5,20 @@
 //
 //   hugging_face::save("mine", model);   // AutoModelForCausalLM.from_pretrained("mine")
 
+#include <algorithm>
 #include <cerrno>
-#include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
-#include <system_error>
+#include <string_view>
 #include <type_traits>
 
 #include <weft/checkpoint/data_types.hpp>
 #include <weft/checkpoint/save.hpp>
 #include <weft/checkpoint/together.hpp>
 #include <weft/checkpoint/whole.hpp>
+#include <weft/core/output_file.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/hugging_face/config.hpp>
 #include <weft/hugging_face/merge.hpp>
@@ -31,18 +33,41 @@ struct SaveOptions {
 
 namespace detail {
 
+/// model-00001-of-00002.safetensors
+inline bool is_shard(std::string_view name) {
+  constexpr std::string_view like = "model-#####-of-#####.safetensors";
+  return name.size() == like.size() && std::equal(name.begin(), name.end(), like.begin(),
+                                                  [](char is, char as) { return as == '#' ? is >= '0' && is <= '9' : is == as; });
+}
+
 inline void write_text(FileSystem& system, const std::string& path, const std::string& text) {
   const std::string unfinished = path + ".tmp-" + checkpoint::detail::nonce();
   try {
     checkpoint::detail::File file = checkpoint::detail::File::make(system, unfinished);
     file.write(text.data(), text.size());
     file.finish();
-    if (system.rename(unfinished.c_str(), path.c_str()) != 0)
+    if (checkpoint::detail::rename(system, unfinished, path) != 0)
       checkpoint::detail::refuse_call({path}, "cannot be named so", errno);
   } catch (...) {
-    system.remove_file(unfinished.c_str());
+    checkpoint::detail::remove_file(system, unfinished);
     throw;
   }
+}
+
+/// Removes the index and the shards of an earlier model, which readers would follow instead of model.safetensors: the index
+/// first, when the new file is on the disk, so that at every moment a reader finds a whole model.
+inline void remove_shards(FileSystem& system, const std::string& folder) {
+  const auto remove = [&](const std::string& name) {
+    const std::string path = checkpoint::detail::in_folder(folder, name);
+    if (checkpoint::detail::remove_file(system, path) != 0 && errno != ENOENT)
+      checkpoint::detail::refuse_call({path}, "cannot be removed, and is of an earlier model", errno);
+  };
+  if (checkpoint::detail::is_there(checkpoint::detail::in_folder(folder, shards_name))) {
+    remove(shards_name);
+    checkpoint::detail::sync_folder(system, folder);
+  }
+  for (const std::string& name : checkpoint::detail::names_in(folder))
+    if (is_shard(name)) remove(name);
 }
 
 /// Writes the parameters of a state, under the names that `name` gives them, and before them files of text, by their names, into
@@ -52,13 +77,22 @@ inline void save(const std::string& folder, const Communicator& ranks, const che
                  const std::function<std::string(const std::string&)>& name = {}) {
   checkpoint::detail::require_same_call(ranks, "save", folder, 0);
   const std::string parts = checkpoint::detail::in_folder(folder, ".parts");
+  std::shared_ptr<checkpoint::detail::FolderLock> lock;  // of the parts: two exports into one folder would remove each other's
   const auto remove = [&] {
-    std::error_code unused;
-    if (ranks.rank() == 0) std::filesystem::remove_all(parts, unused);
+    if (!lock) return;
+    for (const checkpoint::Entry& entry : checkpoint::list(parts)) checkpoint::detail::remove_leftover(system, entry.path);
+    checkpoint::detail::remove_leftovers(system, parts);
+    checkpoint::detail::remove_file(system, checkpoint::detail::in_folder(parts, "latest"));
   };
   checkpoint::detail::together(ranks, [&] {
     if (ranks.rank() != 0) return;
     checkpoint::detail::make_folders(system, folder);
+    for (const auto& [file, text] : texts) weft::detail::require_output("hugging_face::save", checkpoint::detail::in_folder(folder, file));
+    weft::detail::require_output("hugging_face::save", checkpoint::detail::in_folder(folder, weights_file));
+    const checkpoint::detail::Found found = checkpoint::detail::found_at(parts);
+    if (found != checkpoint::detail::Found::nothing && found != checkpoint::detail::Found::folder)
+      checkpoint::detail::refuse({parts}, {"is no folder, and a save needs the name: move it away"});
+    lock = checkpoint::detail::FolderLock::take(system, parts);
     remove();  // of a save that was ended
   });
   try {
@@ -69,21 +103,26 @@ inline void save(const std::string& folder, const Communicator& ranks, const che
       checkpoint::merge(checkpoint::find(parts, system), checkpoint::detail::in_folder(folder, weights_file),
                         {.name = name, .system = &system});
       checkpoint::detail::sync_folder(system, folder);
+      if (std::string_view(weights_file) == weights_name) remove_shards(system, folder);
     });
   } catch (...) {
     remove();
+    lock.reset();
+    if (ranks.rank() == 0) checkpoint::detail::remove_folder(system, parts);
     throw;
   }
   remove();
+  lock.reset();
+  if (ranks.rank() == 0) checkpoint::detail::remove_folder(system, parts);  // unless it holds files of others
 }
 
 }  // namespace detail
 
 /// Writes config.json and model.safetensors of a Gpt, Llama or Mixtral into a folder, which is made if it is not there; files of
-/// these names are replaced, model.safetensors last. Fields of the config.json of the folder that the model was loaded from, or
-/// its config read from, are kept (the ids of tokens, and all others that weft does not use), and its generation_config.json is
-/// written beside it. Parameters are of the model's type, with Hugging Face's names; adapters
-/// (Lora) are merged into the weights beside them, in the files and not in the model. Collective over the model's ranks, which
+/// these names are replaced, model.safetensors last, and shards of an earlier model are removed then. Fields of the config.json of
+/// the folder that the model was loaded from, or its config read from, are kept (the ids of tokens, and all others that weft does
+/// not use), and its generation_config.json is written beside it. Parameters are of the model's type, with Hugging Face's names;
+/// adapters (Lora) are merged into the weights beside them, in the files and not in the model. Collective over the model's ranks, which
 /// see one file system; rank 0 writes the second copy. Throws UsageError for a model that `transformers` does not have, Error on
 /// every rank if a file cannot be written.
 template <class Model>

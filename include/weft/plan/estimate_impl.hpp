@@ -12,6 +12,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/core/output_file.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/pipeline/schedule/visualise.hpp>
 #include <weft/plan/estimate.hpp>
@@ -180,13 +181,8 @@ WEFT_COLD WEFT_INLINE runtime::detail::EstimateTexts estimate_for_people(const s
   Machine machine = machine_of(name, told > 0 ? told : stages.front().notes.ranks);
   if (told > 0) machine.ranks_per_node = told;
   const Estimate step = estimate(stages, machine);
-  if (const char* const path = std::getenv("WEFT_ESTIMATE_SVG"); path != nullptr && *path != '\0') {
-    const std::string picture = schedule::to_svg(step.replayed.table, step.replayed.timeline, " s");
-    std::FILE* const file = std::fopen(path, "w");
-    const bool written = file != nullptr && std::fwrite(picture.data(), 1, picture.size(), file) == picture.size();
-    if (file == nullptr || std::fclose(file) != 0 || !written)
-      throw_error<UsageError>({"WEFT_ESTIMATE_SVG: '", path, "' cannot be written: ", std::strerror(errno)});
-  }
+  if (const char* const path = std::getenv("WEFT_ESTIMATE_SVG"); path != nullptr && *path != '\0')
+    weft::detail::write_output("WEFT_ESTIMATE_SVG", path, schedule::to_svg(step.replayed.table, step.replayed.timeline, " s"));
   return {table_of(step), json_of(step)};
 }
 

@@ -19,6 +19,7 @@
 #include <weft/comm/rehearsal.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/core/output_file.hpp>
 #include <weft/runtime/guard.hpp>
 #include <weft/runtime/rehearsal_guards.hpp>
 #include <weft/runtime/rehearsal_report.hpp>
@@ -120,10 +121,7 @@ WEFT_COLD void with_hint(int rank, const F& f) {
 }
 
 WEFT_COLD WEFT_INLINE void write_json(const std::string& path, const std::string& text) {
-  std::FILE* const file = std::fopen(path.c_str(), "w");
-  const bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (file == nullptr || std::fclose(file) != 0 || !written)
-    throw_error<UsageError>({"WEFT_REHEARSE_JSON: '", path, "' cannot be written: ", std::strerror(errno)});
+  weft::detail::write_output("WEFT_REHEARSE_JSON", path, text);
 }
 
 WEFT_COLD WEFT_INLINE int rehearse_program(RehearsedRank rank, const RunOptions& options, const std::function<int(World&)>& f) {

@@ -7,16 +7,13 @@
 //   metrics.write({.step = 0, .loss = 5.5, .tokens_per_s = 21000});
 //   metrics.write_validation(0, 5.4);   // {"step": 0, "validation_loss": 5.4}
 
-#include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <string>
 
-#include <weft/core/error.hpp>
+#include <weft/core/output_file.hpp>
 
 namespace weft::trace {
 
@@ -48,13 +45,9 @@ inline std::string to_json(const StepRecord& record) {
          ", \"ms\": " + json_number(record.ms) + (record.skipped ? ", \"skipped\": true}" : "}");
 }
 
-/// Writes a text file. Throws UsageError if it cannot.
+/// Writes a text file. Throws UsageError if `path` is no regular file or cannot be opened, Error if the disk is full.
 inline void write_text(const std::filesystem::path& path, const std::string& text) {
-  errno = 0;
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  if (!out) throw UsageError("cannot write '" + path.string() + "': " + std::strerror(errno != 0 ? errno : EIO));
+  weft::detail::write_output({}, path.string(), text);
 }
 
 /// A file of records.
@@ -62,34 +55,22 @@ class MetricsFile {
  public:
   /// What becomes of records that are in the file: those of a run that is resumed stay.
   enum class Records { go, stay };
-  /// Throws UsageError if the file cannot be opened.
-  explicit MetricsFile(std::filesystem::path path, Records earlier = Records::go) : path_(std::move(path)) {
-    errno = 0;
-    out_.open(path_, std::ios::binary | (earlier == Records::go ? std::ios::trunc : std::ios::app));
-    check();
-  }
+  /// Throws UsageError if `path` is no regular file or cannot be opened.
+  explicit MetricsFile(const std::filesystem::path& path, Records earlier = Records::go)
+      : out_({}, path.string(),
+             earlier == Records::go ? weft::detail::OutputFile::Earlier::go : weft::detail::OutputFile::Earlier::stay) {}
 
-  /// Throws UsageError if the file cannot be written (for example, the disk is full).
-  void write(const StepRecord& record) { write_line(to_json(record)); }
+  /// Throws Error if the file cannot be written (for example, the disk is full).
+  void write(const StepRecord& record) { out_.write(to_json(record) + '\n'); }
 
   /// The mean loss over the validation part after `step`, in a record of its own: its keys are step and validation_loss. Throws
-  /// UsageError if the file cannot be written.
+  /// Error if the file cannot be written.
   void write_validation(std::uint64_t step, double loss) {
-    write_line("{\"step\": " + std::to_string(step) + ", \"validation_loss\": " + json_number(loss) + "}");
+    out_.write("{\"step\": " + std::to_string(step) + ", \"validation_loss\": " + json_number(loss) + "}\n");
   }
 
  private:
-  void write_line(const std::string& line) {
-    errno = 0;
-    out_ << line << '\n' << std::flush;
-    check();
-  }
-  void check() {
-    if (!out_) throw UsageError("cannot write '" + path_.string() + "': " + std::strerror(errno != 0 ? errno : EIO));
-  }
-
-  std::filesystem::path path_;
-  std::ofstream out_;
+  weft::detail::OutputFile out_;
 };
 
 }  // namespace weft::trace

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A file that a user named as an output: a regular file, or a name that is free. Written in place, a FIFO would wait for a
+// reader, and a file that is renamed over a device such as /dev/null would replace the device for every program of the machine.
+//
+//   detail::write_output("plan", "step.svg", picture);
+//   detail::require_output("checkpoint::merge", path);   // before a temporary file is renamed to `path`
+
+#include <string>
+#include <string_view>
+
+#include <weft/core/error.hpp>
+
+namespace weft::detail {
+
+/// Throws UsageError, "WRITER: cannot write 'PATH': it is a device, a regular file is needed", if there is something else than a
+/// regular file at `path`, or at the end of a link of that name.
+void require_output(std::string_view writer, const std::string& path);
+
+/// An open output, written in place.
+class OutputFile {
+ public:
+  enum class Earlier { go, stay };  ///< of the bytes that are in the file
+
+  /// Throws UsageError as require_output does, or if the file cannot be opened. `writer` may be empty.
+  OutputFile(std::string_view writer, std::string path, Earlier earlier = Earlier::go);
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+  ~OutputFile();
+
+  /// Writes all of it. Throws Error with exit code 1 if the disk is full, or UsageError.
+  void write(std::string_view text);
+  /// Closes the file; throws as write does.
+  void finish();
+
+ private:
+  [[noreturn]] void refuse(int error) const;
+
+  std::string writer_, path_;
+  int descriptor_ = -1;
+};
+
+/// Writes a whole file.
+void write_output(std::string_view writer, const std::string& path, std::string_view text);
+
+}  // namespace weft::detail
+
+#ifndef WEFT_COMPILED
+#include <weft/core/output_file_impl.hpp>
+#endif

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// What lies in a folder of checkpoints and is not weft's: links, files of others, other programs. A save destroys none of it, and
+// a load that cannot follow it says so.
+
+#include "support/checkpoints.hpp"
+
+#include <sys/wait.h>
+
+#include <csignal>
+#include <fstream>
+#include <functional>
+
+using namespace weft_test;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Trial {
+  TemporaryFolder folder;
+  fs::path place = folder.path / "run";
+  DefaultDevice device;
+  SingleDevice<models::BasicGpt<float>> model{device,
+                                              {.vocabulary = 19, .layers = 1, .width = 8, .heads = 2, .sequence = batch_length}};
+  optim::AdamW optimizer{model};
+
+  std::string save(std::uint64_t step, const checkpoint::SaveOptions& options = {}) {
+    return said([&] { checkpoint::save(place.string(), model, optimizer, step, options); });
+  }
+  std::string load(const checkpoint::LoadOptions& options = {}) {
+    return said([&] { checkpoint::load(place.string(), model, optimizer, options); });
+  }
+  static std::string said(const std::function<void()>& f) {
+    try {
+      f();
+    } catch (const weft::Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+  std::vector<std::string> names() const { return checkpoint::detail::names_in(place.string()); }
+};
+
+bool contains(const std::string& text, std::string_view part) {
+  INFO(text);
+  return text.find(part) != text.npos;
+}
+void write_file(const fs::path& path) { std::ofstream(path) << "mine"; }
+
+}  // namespace
+
+TEST_CASE("a link in the place of a checkpoint: a save touches nothing behind it, a load follows it or says that it cannot") {
+  Trial trial;
+  const fs::path other = trial.folder.path / "other", link = trial.place / "step-00000002";
+  fs::create_directories(other);
+  fs::create_directories(trial.place);
+  write_file(other / "a");
+  fs::create_directory_symlink(other, link);
+  CHECK(contains(trial.save(2), "is a link that leads to no checkpoint"));
+  CHECK(contains(trial.load(), "is a link that leads to no checkpoint"));
+  CHECK_THROWS_AS(checkpoint::resume(trial.place.string(), trial.model, trial.optimizer), checkpoint::Error);
+  CHECK(fs::exists(other / "a"));
+  fs::remove(link);
+  REQUIRE(trial.save(2) == "");
+  fs::rename(link, trial.folder.path / "moved");
+  fs::create_directory_symlink(trial.folder.path / "moved", link);
+  CHECK(checkpoint::resume(trial.place.string(), trial.model, trial.optimizer) == 2);
+  CHECK(contains(trial.save(2), "is a link, and a save does not write over the folder to which it points"));
+  CHECK(trial.save(3, {.keep = 1}) == "");
+  CHECK(checkpoint::verify((trial.folder.path / "moved").string()).files == 1);
+  CHECK(trial.names() == std::vector<std::string>{"latest", "step-00000002", "step-00000003"});
+  // The disk is not there.
+  fs::remove_all(trial.place / "step-00000003");
+  fs::rename(trial.folder.path / "moved", trial.folder.path / "unmounted");
+  CHECK(contains(trial.load(), "is a link that leads to no checkpoint: bring back the folder"));
+  fs::remove_all(trial.place);
+  fs::create_directory_symlink(trial.folder.path / "nowhere", trial.place);
+  CHECK_THROWS_WITH_AS(checkpoint::resume(trial.place.string(), trial.model, trial.optimizer),
+                       doctest::Contains("is a link that leads to no folder"), checkpoint::Error);
+}
+
+TEST_CASE("files of others stay: beside checkpoints, and in them") {
+  Trial trial;
+  fs::create_directories(trial.place / "step-00000001.tmp-mine");
+  write_file(trial.place / "step-00000001.tmp-mine" / "a");
+  REQUIRE(trial.save(1) == "");
+  write_file(trial.place / "step-00000001" / "notes.txt");
+  CHECK(trial.save(2, {.keep = 1}) == "");
+  CHECK(fs::exists(trial.place / "step-00000001" / "notes.txt"));
+  CHECK(fs::exists(trial.place / "step-00000001.tmp-mine" / "a"));
+  CHECK(contains(trial.save(1), "holds notes.txt, which no save has written"));
+  write_file(trial.place / "step-00000009");
+  CHECK(contains(trial.save(3), "has the name of a checkpoint and is no folder"));
+  CHECK(contains(trial.load(), "has the name of a checkpoint") == false);  // `latest` names one that is whole
+  fs::remove(trial.place / "step-00000009");
+  fs::remove(trial.place / "latest");
+  fs::create_directory(trial.place / "latest");
+  CHECK(contains(trial.save(3), "latest: is no plain file"));
+  fs::remove(trial.place / "latest");
+  fs::create_directory(trial.place / "step-00000007");
+  CHECK(contains(trial.load(), "is no whole checkpoint: it has no index.json"));
+}
+
+TEST_CASE("another process that saves into the folder is named, and its end frees the folder") {
+  Trial trial;
+  REQUIRE(trial.save(1) == "");
+  int ready[2];
+  REQUIRE(::pipe(ready) == 0);
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    const auto lock = checkpoint::detail::FolderLock::take(checkpoint::FileSystem::system(), trial.place.string());
+    (void)!::write(ready[1], "x", 1);
+    for (;;) ::pause();
+  }
+  char byte;
+  REQUIRE(::read(ready[0], &byte, 1) == 1);
+  const std::string text = trial.save(2);
+  CHECK(contains(text, "another program saves into this folder: process " + std::to_string(child) + " on host "));
+  CHECK(trial.load() == "");
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  CHECK(trial.save(2) == "");
+  CHECK(trial.names() == std::vector<std::string>{"latest", "step-00000001", "step-00000002"});
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
+TEST_CASE("one process may save into a folder by two objects, one after the other") {
+  Trial trial;
+  checkpoint::Saver saver(trial.place.string());
+  saver.take_folder(trial.model);
+  saver.save(trial.model, trial.optimizer, 1);
+  CHECK(contains(trial.save(2), "this process saves into the folder already"));
+  saver.finish();
+  CHECK(trial.save(2) == "");
+}
+
+TEST_CASE("the best checkpoints stay beside the newest") {
+  Trial trial;
+  const double losses[] = {3, 1, 2, std::nan(""), 1};
+  for (std::uint64_t step = 1; step <= 5; ++step)
+    REQUIRE(trial.save(step, {.keep = 1, .keep_best = 1, .validation_loss = losses[step - 1]}) == "");
+  CHECK(trial.names() == std::vector<std::string>{"latest", "step-00000002", "step-00000005"});
+  REQUIRE(checkpoint::best(trial.place.string()));
+  CHECK(checkpoint::best(trial.place.string())->entry.step == 2);
+  CHECK(checkpoint::best(trial.place.string())->validation_loss == 1);
+}
+
+namespace {
+/// Between the index and the tensors another program saves a newer checkpoint, and removes the one that is read.
+struct Replacing : checkpoint::FileSystem {
+  std::function<void()> replace;
+  int open(const char* path, int flags, ::mode_t mode) override {
+    if (std::string_view(path).ends_with("rank-00000.safetensors"))
+      if (const auto once = std::exchange(replace, nullptr)) once();
+    return FileSystem::open(path, flags, mode);
+  }
+};
+}  // namespace
+
+TEST_CASE("a reader whose checkpoint is removed takes the newest") {
+  Trial trial;
+  REQUIRE(trial.save(1) == "");
+  Replacing system;
+  system.replace = [&] { REQUIRE(trial.save(2, {.keep = 1}) == ""); };
+  CHECK(checkpoint::load(trial.place.string(), trial.model, trial.optimizer, {.system = &system}) == 2);
+}
+
+TEST_CASE("the exit code is 1 for a full disk and 2 for a place that cannot be") {
+  struct Full : checkpoint::FileSystem {
+    ::ssize_t write(int, const void*, std::size_t) override { return errno = ENOSPC, -1; }
+  } full;
+  Trial trial;
+  try {
+    checkpoint::save(trial.place.string(), trial.model, trial.optimizer, 1, {.system = &full});
+    FAIL("saved");
+  } catch (const checkpoint::Error& error) {
+    CHECK(error.exit_code() == 1);
+  }
+  try {
+    checkpoint::load(trial.place.string(), trial.model, trial.optimizer);
+    FAIL("loaded");
+  } catch (const checkpoint::Error& error) {
+    CHECK(error.exit_code() == 2);
+  }
+}
+
+TEST_CASE("merge refuses what is no regular file") {
+  Trial trial;
+  REQUIRE(trial.save(1) == "");
+  const std::string fifo = (trial.folder.path / "fifo").string(), path = checkpoint::find(trial.place.string());
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  for (const std::string& to : {fifo, std::string("/dev/null"), trial.folder.path.string()})
+    CHECK(contains(Trial::said([&] { checkpoint::merge(path, to); }), "a regular file is needed"));
+  CHECK(fs::is_fifo(fifo));
+}
