@@ -25,6 +25,7 @@
 #include <weft/checkpoint/state.hpp>
 #include <weft/checkpoint/together.hpp>
 #include <weft/comm/communicator.hpp>
+#include <weft/comm/in_function.hpp>
 
 namespace weft::checkpoint {
 
@@ -41,6 +42,7 @@ class Saver {
   /// Copies the state and begins to write it. A save that is still under way is completed first.
   template <class Model, StoredOptimizer Optimizer>
   void save(Model& model, Optimizer& optimizer, std::uint64_t step) {
+    const comm::InFunction mark(model.communicator(), comm::ProgramFunction::saver);
     finish();
     const auto started = std::chrono::steady_clock::now();
     detail::require_applied(model);
@@ -95,6 +97,7 @@ class Saver {
     }
   }
   void advance(bool waits) {
+    const comm::InFunction mark(ranks_, comm::ProgramFunction::saver);
     if (waits) join();
     std::uint64_t busy[] = {done_.load(std::memory_order_acquire) ? 0u : 1u};
     if (ranks_.size() > 1) ranks_.all_reduce(std::span(busy), Reduction::max);

@@ -16,6 +16,7 @@
 #include <weft/checkpoint/save.hpp>
 #include <weft/checkpoint/together.hpp>
 #include <weft/checkpoint/whole.hpp>
+#include <weft/comm/in_function.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/hugging_face/config.hpp>
 #include <weft/hugging_face/merge.hpp>
@@ -86,6 +87,7 @@ inline void save(const std::string& folder, const Communicator& ranks, const che
 template <class Model>
 void save(const std::string& folder, Model& model, const SaveOptions& options = {}) {
   if constexpr (detail::require_known<Model>()) {
+    const comm::InFunction mark(model.communicator(), comm::ProgramFunction::hugging_face_save);
     if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
     using Scalar = typename std::remove_reference_t<Model>::model_type::scalar;
     const std::string text =
