@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -16,6 +17,7 @@
 #include <weft/comm/flight_clock.hpp>
 #include <weft/comm/flight_file.hpp>
 #include <weft/comm/flight_recorder.hpp>
+#include <weft/comm/in_function.hpp>
 #include <weft/comm/threads.hpp>
 
 #include "support/temporary_folder.hpp"
@@ -50,8 +52,8 @@ struct FlightFolder {
 TEST_CASE("the ring keeps the last calls, with their numbers among collectives and messages") {
   auto recorder = std::make_unique<FlightRecorder>();
   const int all[] = {0, 3}, other[] = {3, 4};
-  FlightRecorder::Line& dp = recorder->open("dp", all);
-  FlightRecorder::Line& pp = recorder->open("a_long_axis", other);
+  const auto line_dp = recorder->open("dp", all, 0), line_pp = recorder->open("a_long_axis", other, 1);
+  FlightRecorder::Line &dp = *line_dp, &pp = *line_pp;
   CHECK(recorder->text() == "nothing");
   const std::uint64_t first = recorder->begin(dp, 1, reduce);
   CHECK(recorder->text() == "all_reduce(sum) of 16 float32 on dp #1 (not complete)");
@@ -71,13 +73,89 @@ TEST_CASE("the ring keeps the last calls, with their numbers among collectives a
   CHECK(FlightRecorder::capacity >= 1000);
   for (std::size_t k = 0; k < records.size(); ++k) CHECK(records[k].step == more + 1 - records.size() + 1 + k);
   CHECK(times(recorder->text(), "all_reduce") == FlightRecorder::shown);
-  CHECK(recorder->open("dp", all).ordinal == 1);
+}
+
+TEST_CASE("communicators that have ended are forgotten, but for those of which a call is kept") {
+  auto recorder = std::make_unique<FlightRecorder>();
+  const int all[] = {0, 1};
+  const auto world = recorder->open("world", all, 0);
+  for (std::uint64_t k = 1; k <= 100000; ++k) {
+    const auto part = recorder->open("part", all, k);
+    recorder->complete(recorder->begin(*part, 1, reduce));
+  }
+  CHECK(recorder->lines().size() <= 2 * (FlightRecorder::capacity + 2));
+  const auto records = recorder->records();
+  const auto lines = recorder->lines();
+  for (const auto& record : records) {  // beyond 65,536, too
+    const auto line = std::ranges::find(lines, record.line, &FlightRecorder::Line::index);
+    REQUIRE(line != lines.end());
+    CHECK(line->number == record.number + 1);
+  }
+  CHECK(recorder->text(1) == "all_reduce(sum) of 16 float32 on part #1");
+  for (std::uint64_t k = 0; k < 2 * FlightRecorder::capacity; ++k) recorder->complete(recorder->begin(*world, k + 1, reduce));
+  for (std::uint64_t k = 0; k < 4 * FlightRecorder::capacity; ++k) static_cast<void>(recorder->open("unused", all, k));
+  CHECK(recorder->lines().size() <= 130);
+}
+
+TEST_CASE("splits leave nothing behind: memory is the same after thousands of them") {
+  const auto resident_kib = [] {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);)
+      if (line.starts_with("VmRSS:")) return std::stol(line.substr(6));
+    return 0L;
+  };
+  long before = 0, after = 0;
+  comm::run_threads(2, [&](const Communicator& world) {
+    const auto split = [&](int times) {
+      for (int k = 0; k < times; ++k) {
+        const Communicator part = world.split(0, world.rank(), "part");
+        if (k % 16 == 0) part.barrier();
+      }
+    };
+    split(5000);
+    if (world.rank() == 0) before = resident_kib();
+    split(30000);
+    if (world.rank() == 0) after = resident_kib();
+  });
+  MESSAGE("30,000 splits: " << after - before << " KiB more");
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  CHECK(after - before < 4096);  // 0.5 kB a rank and split: 30,000
+#endif
+}
+
+TEST_CASE("errors between ranks name the function of the program in which each rank is") {
+  using comm::InFunction;
+  using comm::ProgramFunction;
+  CHECK_THROWS_WITH(comm::run_threads(2,
+                                      [](const Communicator& world) {
+                                        std::vector<float> x(16), all(32);
+                                        const InFunction mark(world, world.rank() == 0 ? ProgramFunction::checkpoint_save
+                                                                                       : ProgramFunction::train_step);
+                                        const InFunction inner(world, ProgramFunction::evaluate);  // the program called the outer
+                                        if (world.rank() == 0) world.all_gather(x, all);
+                                        else world.all_reduce(x);
+                                      }),
+                    doctest::Contains("(rank 0 in checkpoint::save, rank 1 in train_step)"));
+  CHECK_THROWS_WITH(comm::run_threads(2,
+                                      [](const Communicator& world) {
+                                        const InFunction mark(world, ProgramFunction::evaluate);
+                                        if (world.rank() == 0) world.barrier();
+                                      }),
+                    doctest::Contains("rank 0 in evaluate waits"));
+  CHECK_NOTHROW(comm::run_threads(2, [](const Communicator& world) {  // a mark is no part of the call
+    if (world.rank() == 0) {
+      const InFunction mark(world, ProgramFunction::evaluate);
+      return world.barrier();
+    }
+    world.barrier();
+  }));
 }
 
 TEST_CASE("another thread reads whole calls, or none") {
   auto recorder = std::make_unique<FlightRecorder>();
   const int all[] = {0, 1};
-  FlightRecorder::Line& line = recorder->open("dp", all);
+  const auto opened = recorder->open("dp", all, 0);
+  FlightRecorder::Line& line = *opened;
   std::atomic<bool> stop{false};
   std::size_t torn = 0, read = 0;
   std::thread reader([&] {
@@ -118,7 +196,7 @@ TEST_CASE("an error writes one file a rank, and none without a folder") {
   for (int rank = 0; rank < 4; ++rank) {
     const std::string text = folder.of(rank);
     CHECK(text.find("\"rank\":" + std::to_string(rank) + ",\"world_size\":4,\"backend\":\"threads\"") != std::string::npos);
-    CHECK(text.find("\"name\":\"tp[" + std::string(rank % 2 == 0 ? "0,2" : "1,3") + "]\"") != std::string::npos);
+    CHECK(text.find("\"name\":\"tp[" + std::string(rank % 2 == 0 ? "0,2" : "1,3") + "].1\"") != std::string::npos);
     CHECK(times(text, "weft:all_reduce") == 21);
     CHECK(times(text, "\"state\":\"started\"") == (rank == 2 ? 0 : 1));
     CHECK(times(text, "duration_ms") >= 21);

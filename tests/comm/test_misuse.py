@@ -45,7 +45,7 @@ for name, backend in backends.items():
     first = start(0, 2, ["slow"], port, few | backend)
     time.sleep(0.4)
     expect(f"{name}: two masters", [start(0, 2, ["slow"], port, few | backend), first],
-           [(1, "cannot serve the store"), (1, "rank 0 has come twice")])
+           [(1, "another process of this job has RANK 0 and serves it"), (1, "rank 0 has come twice")])
 
     # With names they do not touch each other: B's rank 0 finds the port taken, its rank 1 is turned away, job A goes on.
     port = free_port()
@@ -147,6 +147,19 @@ if os.getuid() == 0 and shutil.which("setpriv"):
         os.unlink(folder)
     else:
         print("another user cannot run the program here: left out")
+
+# A rank that stands still before MPI_Init, and splits that must leave nothing behind.
+if ranks.has("Mpi") and os.environ.get("WEFT_MPIRUN"):
+    cases += 1
+    ended = subprocess.run([os.environ["WEFT_MPIRUN"], "2", ranks.program, "stopped", "1"], capture_output=True, text=True, timeout=60,
+                           env=ranks.clean | {"WEFT_RENDEZVOUS_S": "2"})
+    check(ended.returncode != 0 and "weft: MPI_Init waited longer than the 2 s of WEFT_RENDEZVOUS_S" in ended.stderr, "a rank stopped before MPI_Init", ended)
+    cases += 1
+    ended = subprocess.run([os.environ["WEFT_MPIRUN"], "2", ranks.program, "splits", "4000"], capture_output=True, text=True, timeout=120,
+                           env=ranks.clean | {"WEFT_SHARED_MEMORY": "0"})
+    kib = [int(word) for line in ended.stdout.splitlines() if " KiB" in line for word in line.split() if word.isdigit() and int(word) > 100]
+    print("splits over mpi:", kib)
+    check(ended.returncode == 0 and len(kib) == 4 and max(kib) - min(kib) < 0.25 * min(kib), "3,000 splits", ended)
 
 print(f"figure 22: cases {cases} failed {ranks.bad}")
 sys.exit(1 if ranks.bad else 0)

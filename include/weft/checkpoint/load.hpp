@@ -28,6 +28,7 @@
 #include <weft/checkpoint/save.hpp>
 #include <weft/checkpoint/state.hpp>
 #include <weft/checkpoint/together.hpp>
+#include <weft/comm/in_function.hpp>
 
 namespace weft::checkpoint {
 
@@ -395,6 +396,7 @@ std::uint64_t load(const std::string& folder, const Communicator& ranks, const S
 /// discarded. In a rehearsal nothing is read, and the step is 0.
 template <class Model, StoredOptimizer Optimizer>
 std::uint64_t load(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
+  const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_load);
   if (detail::has_no_values(model)) return 0;
   const auto hooks = [&](const Index& index) { return detail::hook_items(model, &index); };
   const auto check = [&](const Index& index) {
@@ -417,6 +419,7 @@ std::uint64_t load(const std::string& folder, Model& model, Optimizer& optimizer
 /// and cannot be read is an Error on every rank, so that no run starts anew beside its checkpoints. Collective.
 template <class Model, StoredOptimizer Optimizer>
 std::uint64_t resume(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
+  const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_resume);
   if (detail::has_no_values(model)) return 0;
   const Communicator& ranks = model.communicator();
   detail::require_same_call(ranks, "resume", folder, 0);
@@ -430,6 +433,7 @@ std::uint64_t resume(const std::string& folder, Model& model, Optimizer& optimiz
 /// keeps its own; call its refresh() if the model's type has 16 bits.
 template <class Model>
 std::uint64_t load(const std::string& folder, Model& model, const LoadOptions& options = {}) {
+  const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_load);
   if (detail::has_no_values(model)) return 0;
   const auto hooks = [](const Index&) { return std::vector<detail::Item>(); };
   const auto check = [](const Index&) {};

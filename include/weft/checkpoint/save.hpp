@@ -27,6 +27,7 @@
 #include <weft/checkpoint/together.hpp>
 #include <weft/checkpoint/write_plan.hpp>
 #include <weft/comm/agreement.hpp>
+#include <weft/comm/in_function.hpp>
 
 namespace weft::checkpoint {
 
@@ -275,6 +276,7 @@ void require_applied(Model& model) {
 /// train_step and the optimizer's step. Nothing is written in a rehearsal.
 template <class Model, StoredOptimizer Optimizer>
 void save(const std::string& folder, Model& model, Optimizer& optimizer, std::uint64_t step, const SaveOptions& options = {}) {
+  const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_save);
   detail::require_applied(model);
   if (detail::has_no_values(model)) return;
   detail::save(folder, model.communicator(), detail::whole_state(model, optimizer), step, options);
@@ -282,6 +284,7 @@ void save(const std::string& folder, Model& model, Optimizer& optimizer, std::ui
 /// The same of the model alone.
 template <class Model>
 void save(const std::string& folder, Model& model, std::uint64_t step, const SaveOptions& options = {}) {
+  const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_save);
   if (detail::has_no_values(model)) return;
   detail::save(folder, model.communicator(), detail::state_of(model), step, options);
 }

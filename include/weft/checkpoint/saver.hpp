@@ -25,6 +25,7 @@
 #include <weft/checkpoint/state.hpp>
 #include <weft/checkpoint/together.hpp>
 #include <weft/comm/communicator.hpp>
+#include <weft/comm/in_function.hpp>
 
 namespace weft::checkpoint {
 
@@ -53,6 +54,7 @@ class Saver {
   /// SaveOptions has it.
   template <class Model, StoredOptimizer Optimizer>
   void save(Model& model, Optimizer& optimizer, std::uint64_t step, std::optional<double> validation_loss = {}) {
+    const comm::InFunction mark(model.communicator(), comm::ProgramFunction::saver);
     finish();
     options_.validation_loss = validation_loss;
     const auto started = std::chrono::steady_clock::now();
@@ -109,6 +111,7 @@ class Saver {
     }
   }
   void advance(bool waits) {
+    const comm::InFunction mark(ranks_, comm::ProgramFunction::saver);
     if (waits) join();
     std::uint64_t busy[] = {done_.load(std::memory_order_acquire) ? 0u : 1u};
     if (ranks_.size() > 1) ranks_.all_reduce(std::span(busy), Reduction::max);

@@ -8,6 +8,7 @@
 #include <weft/comm/agree.hpp>
 #include <weft/comm/agreement.hpp>
 #include <weft/comm/gather_lists.hpp>
+#include <weft/comm/in_function.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>
 #include <weft/core/scalar.hpp>
@@ -29,6 +30,7 @@ WEFT_COLD WEFT_INLINE NamedValue::NamedValue(std::string_view of, const std::vec
 
 WEFT_COLD WEFT_INLINE void agree(const Communicator& ranks, std::span<const NamedValue> values) {
   if (ranks.size() == 1) return;
+  const comm::InFunction mark(ranks, comm::ProgramFunction::agree);
   std::string mine;  // name, value, name, ..., each with a zero behind it
   for (const NamedValue& value : values) {
     mine.append(value.name).push_back('\0');

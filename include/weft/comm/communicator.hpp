@@ -83,8 +83,8 @@ class Communicator {
     group_->watch(on(exec).order());
   }
   /// Returns when every rank has called it.
-  void barrier() const { group_->execute({.operation = comm::Operation::barrier}); }
-  Request barrier_async() const { return Request(group_->start({.operation = comm::Operation::barrier})); }
+  void barrier() const { execute({.operation = comm::Operation::barrier}); }
+  Request barrier_async() const { return start({.operation = comm::Operation::barrier}); }
 
   /// inout[i] = reduction over the ranks of their inout[i].
   template <MutableContiguous X>

@@ -37,6 +37,7 @@ WEFT_OUT_OF_LINE WEFT_INLINE comm::Call Communicator::checked(comm::Call call) c
     throw_error<UsageError>(
         {"the backend ", backend(), " does not do ", describe(call), " in ", name_of(call.memory), " memory"});
   call.order = order_;
+  if (const comm::FlightRecorder* const recorder = group_->flight().recorder) call.function = recorder->function();
   return call;
 }
 

@@ -103,8 +103,8 @@ WEFT_COLD inline std::string json_text(std::string_view text) {
   return out += '"';
 }
 
-/// "dp[0,2]", and "dp[0,2].1" of a second communicator of that axis and those ranks: the same on all of them. Of many ranks the
-/// first ones and a digest, for each entry has the name.
+/// "dp[0,2].3", by the communicator's axis, ranks and number, which is left out if it is 0: the same on all of its ranks. Of many
+/// ranks the first ones and a digest, for each entry has the name.
 WEFT_COLD inline std::string name_of_line(const FlightRecorder::Line& line) {
   std::string name = line.axis + "[";
   const std::size_t ranks = line.ranks.size(), most = ranks > 16 ? 4 : ranks;
@@ -113,7 +113,7 @@ WEFT_COLD inline std::string name_of_line(const FlightRecorder::Line& line) {
     weft::detail::append_to(name,
                             {",..;", ranks, ";", weft::detail::hash_bytes(line.ranks.data(), ranks * sizeof(int)) % 1000000});
   name += "]";
-  if (line.ordinal != 0) weft::detail::append_to(name, {".", line.ordinal});
+  if (line.number != 0) weft::detail::append_to(name, {".", line.number});
   return name;
 }
 
@@ -145,7 +145,7 @@ WEFT_COLD WEFT_INLINE std::string flight_json(const std::vector<FlightRecorder*>
                   ",\"monotonic_written_ns\":",
                   now.last().steady_ns,
                   ",\n\"pg_config\":{"});
-  // Communicators of several recorders have numbers one after the other.
+  // Communicators of several recorders have indices one after the other.
   std::vector<std::vector<FlightRecorder::Line>> lines;
   std::vector<std::vector<FlightRecorder::Record>> records;
   std::string status;
@@ -160,28 +160,45 @@ WEFT_COLD WEFT_INLINE std::string flight_json(const std::vector<FlightRecorder*>
           completed = std::min(completed, record.step - 1);
       std::string ranks;
       for (const int rank : line.ranks) append_to(ranks, {ranks.empty() ? "" : ",", rank});
-      const char* comma = before + line.index == 0 ? "\n" : ",\n";
+      const char* comma = status.empty() ? "\n" : ",\n";
       append_to(out, {comma, "\"", before + line.index, "\":{\"name\":", json_text(name_of_line(line)),
                       ",\"desc\":", json_text(line.axis), ",\"ranks\":[", ranks, "]}"});
       append_to(status, {comma, "\"", before + line.index, "\":{\"last_enqueued_collective\":", enqueued,
                          ",\"last_completed_collective\":", completed, "}"});
     }
-    before += lines.back().size();
+    if (!lines.back().empty()) before += lines.back().back().index + 1;
   }
   append_to(out, {"},\n\"pg_status\":{", status, "},\n\"entries\":["});
   before = 0;
   bool any = false;
   for (std::size_t k = 0; k < recorders.size(); ++k) {
     for (const FlightRecorder::Record& record : records[k]) {
-      if (record.line >= lines[k].size()) continue;
-      const FlightRecorder::Line& line = lines[k][record.line];
+      const auto known = std::ranges::lower_bound(lines[k], record.line, {}, &FlightRecorder::Line::index);
+      if (known == lines[k].end() || known->index != record.line) continue;
+      const FlightRecorder::Line& line = *known;
       const auto operation = Operation(record.signature & 0xff);
       const bool message = is_point_to_point(operation), done = record.end != 0;
-      append_to(out, {any ? ",\n" : "\n", "{\"record_id\":", record.number, ",\"pg_id\":", before + record.line,
-                      ",\"process_group\":[", json_text(name_of_line(line)), ",", json_text(line.axis),
-                      "],\"collective_seq_id\":", message ? 0 : record.step, ",\"p2p_seq_id\":", message ? record.step : 0,
-                      ",\"op_id\":", record.sequence, ",\"profiling_name\":\"weft:", name_of(operation),
-                      "\",\"call\":", json_text(describe(record.signature, record.count))});
+      append_to(out, {any ? ",\n" : "\n",
+                      "{\"record_id\":",
+                      record.number,
+                      ",\"pg_id\":",
+                      before + record.line,
+                      ",\"process_group\":[",
+                      json_text(name_of_line(line)),
+                      ",",
+                      json_text(line.axis),
+                      "],\"collective_seq_id\":",
+                      message ? 0 : record.step,
+                      ",\"p2p_seq_id\":",
+                      message ? record.step : 0,
+                      ",\"op_id\":",
+                      record.sequence,
+                      ",\"profiling_name\":\"weft:",
+                      name_of(operation),
+                      "\",\"call\":",
+                      json_text(describe(record.signature, record.count)),
+                      ",\"function\":",
+                      json_text(name_of(function_of(record.signature)))});
       if (operation != Operation::barrier && operation != Operation::split)
         append_to(out, {",\"input_sizes\":[[", record.count, "]],\"input_dtypes\":[\"",
                         name_of(DataType(record.signature >> 8 & 0xff)), "\"]"});
@@ -202,7 +219,7 @@ WEFT_COLD WEFT_INLINE std::string flight_json(const std::vector<FlightRecorder*>
       out += "}";
       any = true;
     }
-    before += lines[k].size();
+    if (!lines[k].empty()) before += lines[k].back().index + 1;
   }
   return out += "]}\n";
 }

@@ -4,14 +4,14 @@
 // that one sees the position of every rank; a file of each rank (comm/flight_file.hpp) holds all of them, with times. Its memory
 // is fixed, and a call writes one cache line.
 //
-//   FlightRecorder::Line& line = recorder.open("tp", members);
-//   const auto number = recorder.begin(line, sequence, call);
+//   const std::shared_ptr<FlightRecorder::Line> line = recorder.open("tp", members, number_of_the_communicator);
+//   const auto number = recorder.begin(*line, sequence, call);
 //   recorder.complete(number);
 
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -31,16 +31,17 @@ class FlightRecorder {
   /// A communicator of the rank.
   struct Line {
     std::string axis;
-    std::vector<int> ranks;     ///< of the world, in the order of the communicator
-    std::uint64_t ordinal = 0;  ///< among those of the same axis and ranks, which make them in one order
-    std::uint64_t index = 0;    ///< among those of the recorder
+    std::vector<int> ranks;                               ///< of the world, in the order of the communicator
+    std::uint64_t number = 0;                             ///< the communicator's, the same on all of its ranks
+    std::uint64_t index = 0;                              ///< among all that the recorder has opened
+    std::uint64_t newest = 0;                             ///< one more than the number of its newest call
     mutable std::uint64_t collectives = 0, messages = 0;  ///< begun: written by the recorder, atomically
   };
 
   /// A call that was begun.
   struct Record {
-    std::uint64_t number = 0;  ///< among the rank's calls
-    std::uint64_t line = 0;
+    std::uint64_t number = 0;    ///< among the rank's calls
+    std::uint64_t line = 0;      ///< the index of its communicator
     std::uint64_t sequence = 0;  ///< among its communicator's calls, as messages of errors have it
     std::uint64_t step = 0;      ///< among its communicator's collectives, or its messages: from 1
     std::uint64_t signature = 0, count = 0;
@@ -57,8 +58,8 @@ class FlightRecorder {
   /// Says whose recorder this is, so that `write_flights` finds it. Called once, before the first call.
   void belongs_to(int rank, int world, std::string_view backend);
 
-  /// A new communicator of the rank. It lives as long as the recorder.
-  Line& open(std::string_view axis, std::span<const int> ranks);
+  /// A new communicator of the rank. It is forgotten once the caller has given it back and its last call has left the ring.
+  std::shared_ptr<Line> open(std::string_view axis, std::span<const int> ranks, std::uint64_t number);
 
   /// Records the begin of an operation and returns its number, which `complete` takes. Thread: the rank's own.
   std::uint64_t begin(Line& line, std::uint64_t sequence, const Call& call);
@@ -67,6 +68,10 @@ class FlightRecorder {
 
   /// The number of operations begun so far, on all communicators.
   std::uint64_t begun() const { return next_.load(std::memory_order_acquire); }
+
+  /// The function of the program in which the rank is (comm/in_function.hpp).
+  ProgramFunction function() const { return function_.load(std::memory_order_relaxed); }
+  void in(ProgramFunction function) { function_.store(function, std::memory_order_relaxed); }
 
   /// The newest `most` operations, newest first: "all_reduce(sum) of 16 float32 on tp #3 (not complete), ...".
   std::string text(std::size_t most = shown) const;
@@ -79,7 +84,7 @@ class FlightRecorder {
   bool written() const { return written_; }  ///< by the rank itself, because of an error; guarded by the list of recorders
   void written(bool by_itself) { written_ = written_ || by_itself; }
 
-  /// The calls that are still there, oldest first, without those that are being replaced; and the communicators.
+  /// The calls that are still there, oldest first, without those that are being replaced; and the communicators, by index.
   std::vector<Record> records(std::size_t most = capacity) const;
   std::vector<Line> lines() const;
 
@@ -91,17 +96,22 @@ class FlightRecorder {
     std::atomic<std::uint64_t> place{0}, step{0}, signature{0}, count{0}, peer{0}, begin{0}, end{0};
   };
   static_assert(sizeof(Entry) == 64);
-  static constexpr int line_bits = 16;
+  static constexpr int peer_bits = 24;  // of an entry's `peer`; the others are its line's index
 
   std::uint64_t now() const { return timed_ ? FlightClock::ticks() | 1 : 1; }
   bool read(std::uint64_t number, Record& record) const;
+  /// Forgets the communicators that are closed and of which no call is kept.
+  void forget_closed();
 
   std::array<Entry, capacity> entries_;
   std::atomic<std::uint64_t> next_{0};
   FlightClock clock_;
   const bool timed_;
-  mutable std::mutex mutex_;  // over lines_; a call does not take it
-  std::deque<Line> lines_;
+  mutable std::mutex mutex_;                  // over lines_; a call does not take it
+  std::vector<std::shared_ptr<Line>> lines_;  // by index
+  std::uint64_t opened_ = 0;
+  std::size_t crowded_ = 64;  // with so many lines it looks for closed ones
+  std::atomic<ProgramFunction> function_{ProgramFunction::none};
   int rank_ = -1, world_ = 0;
   std::string backend_;
   bool written_ = false;

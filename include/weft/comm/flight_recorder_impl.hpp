@@ -24,17 +24,26 @@ WEFT_COLD WEFT_INLINE void FlightRecorder::belongs_to(int rank, int world, std::
   if (!known) detail::FlightRecorders::add(*this);
 }
 
-WEFT_COLD WEFT_INLINE FlightRecorder::Line& FlightRecorder::open(std::string_view axis, std::span<const int> ranks) {
+WEFT_COLD WEFT_INLINE std::shared_ptr<FlightRecorder::Line> FlightRecorder::open(std::string_view axis,
+                                                                                 std::span<const int> ranks,
+                                                                                 std::uint64_t number) {
   const std::lock_guard lock(mutex_);
-  std::uint64_t ordinal = 0;
-  for (const Line& line : lines_)
-    ordinal += line.axis == axis && std::equal(ranks.begin(), ranks.end(), line.ranks.begin(), line.ranks.end());
-  Line& line = lines_.emplace_back();
-  line.axis = axis;
-  line.ranks.assign(ranks.begin(), ranks.end());
-  line.ordinal = ordinal;
-  line.index = lines_.size() - 1;
+  if (lines_.size() >= crowded_) forget_closed();
+  auto line = std::make_shared<Line>();
+  line->axis = axis;
+  line->ranks.assign(ranks.begin(), ranks.end());
+  line->number = number;
+  line->index = opened_++;
+  lines_.push_back(line);
   return line;
+}
+
+WEFT_COLD WEFT_INLINE void FlightRecorder::forget_closed() {
+  const std::uint64_t next = begun();
+  std::erase_if(lines_, [&](const std::shared_ptr<Line>& line) {
+    return line.use_count() == 1 && (line->newest == 0 || line->newest + capacity <= next);
+  });
+  crowded_ = std::max<std::size_t>(64, 2 * lines_.size());  // a look costs as much as it has found room for
 }
 
 WEFT_INLINE std::uint64_t FlightRecorder::begin(Line& line, std::uint64_t sequence, const Call& call) {
@@ -44,18 +53,19 @@ WEFT_INLINE std::uint64_t FlightRecorder::begin(Line& line, std::uint64_t sequen
   Entry& entry = entries_[number % capacity];
   __builtin_prefetch(&entries_[(number + 1) % capacity], 1);  // the next call's line has long left the cache
   entry.tag.store(0, std::memory_order_relaxed);
-  entry.place.store(sequence << line_bits | (line.index & ((1u << line_bits) - 1)), put);
+  entry.place.store(sequence, put);
   std::atomic_ref counter(message ? line.messages : line.collectives);  // others only read it
   const std::uint64_t step = counter.load(std::memory_order_relaxed) + 1;
   counter.store(step, std::memory_order_relaxed);
   entry.step.store(step, put);
   entry.signature.store(signature(call), put);
   entry.count.store(call.count, put);
-  entry.peer.store(
-      message && std::size_t(call.root) < line.ranks.size() ? std::uint64_t(line.ranks[std::size_t(call.root)]) + 1 : 0, put);
+  const bool known = message && std::size_t(call.root) < line.ranks.size();
+  entry.peer.store(line.index << peer_bits | (known ? std::uint64_t(line.ranks[std::size_t(call.root)]) + 1 : 0), put);
   entry.begin.store(now(), put);
   entry.end.store(0, put);
   entry.tag.store(number + 1, put);
+  line.newest = number + 1;
   next_.store(number + 1, put);
   return number;
 }
@@ -69,14 +79,14 @@ WEFT_COLD WEFT_INLINE bool FlightRecorder::read(std::uint64_t number, Record& re
   constexpr auto get = std::memory_order_acquire;
   const Entry& entry = entries_[number % capacity];
   if (entry.tag.load(get) != number + 1) return false;
-  const std::uint64_t place = entry.place.load(get);
   record.number = number;
-  record.line = place & ((1u << line_bits) - 1);
-  record.sequence = place >> line_bits;
+  record.sequence = entry.place.load(get);
   record.step = entry.step.load(get);
   record.signature = entry.signature.load(get);
   record.count = entry.count.load(get);
-  record.peer = int(entry.peer.load(get)) - 1;
+  const std::uint64_t peer = entry.peer.load(get);
+  record.line = peer >> peer_bits;
+  record.peer = int(peer & ((std::uint64_t(1) << peer_bits) - 1)) - 1;
   record.begin = entry.begin.load(get);
   record.end = entry.end.load(get);
   return entry.tag.load(get) == number + 1;
@@ -93,8 +103,8 @@ WEFT_COLD WEFT_INLINE std::vector<FlightRecorder::Record> FlightRecorder::record
 WEFT_COLD WEFT_INLINE std::vector<FlightRecorder::Line> FlightRecorder::lines() const {
   const std::lock_guard lock(mutex_);
   std::vector<Line> all;
-  for (const Line& line : lines_)
-    all.push_back({line.axis, line.ranks, line.ordinal, line.index, std::atomic_ref(line.collectives).load(), 0});
+  for (const auto& line : lines_)
+    all.push_back({line->axis, line->ranks, line->number, line->index, 0, std::atomic_ref(line->collectives).load(), 0});
   return all;
 }
 
@@ -102,10 +112,13 @@ WEFT_COLD WEFT_INLINE std::string FlightRecorder::text(std::size_t most) const {
   const std::vector<Record> newest = records(most);
   const std::lock_guard lock(mutex_);
   std::string out;
-  for (auto record = newest.rbegin(); record != newest.rend(); ++record)
-    weft::detail::append_to(out, {out.empty() ? "" : ", ", describe(record->signature, record->count), " on ",
-                                  record->line < lines_.size() ? std::string_view(lines_[record->line].axis) : "?", " #",
-                                  record->sequence, record->end != 0 ? "" : " (not complete)"});
+  for (auto record = newest.rbegin(); record != newest.rend(); ++record) {
+    const auto line = std::ranges::lower_bound(lines_, record->line, {}, [](const auto& known) { return known->index; });
+    const bool known = line != lines_.end() && (*line)->index == record->line;
+    weft::detail::append_to(
+        out, {out.empty() ? "" : ", ", describe(record->signature, record->count), " on ",
+              known ? std::string_view((*line)->axis) : "?", " #", record->sequence, record->end != 0 ? "" : " (not complete)"});
+  }
   if (out.empty()) out = "nothing";
   return out;
 }

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -53,13 +54,15 @@ class Ledger {
 
  private:
   static constexpr std::size_t kept = 64;
-  const Messages* find(bool sent, int peer, int tag) const;
+  static std::uint64_t key(bool sent, int peer, int tag) {
+    return std::uint64_t(sent) << 63 | std::uint64_t(std::uint32_t(peer)) << 32 | std::uint32_t(tag);
+  }
 
   std::uint64_t channel_, collectives_ = 0;
   std::string axis_;
   std::vector<std::array<std::uint64_t, 3>> last_;  // collectives, by number modulo `kept`
   std::vector<Messages> messages_;
-  mutable std::size_t latest_ = 0;  // the place of the messages that were looked for last
+  std::unordered_map<std::uint64_t, std::size_t> places_;  // in messages_: of few pairs, or of a program that counts its tags up
 };
 
 }  // namespace weft::comm

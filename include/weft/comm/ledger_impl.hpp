@@ -14,18 +14,10 @@ WEFT_INLINE std::uint64_t Ledger::collective(const Call& call) {
   return collectives_;
 }
 
-WEFT_INLINE const Ledger::Messages* Ledger::find(bool sent, int peer, int tag) const {
-  const auto fits = [&](const Messages& m) { return m.sent == sent && m.peer == peer && m.tag == tag; };
-  if (latest_ < messages_.size() && fits(messages_[latest_])) return &messages_[latest_];
-  for (latest_ = 0; latest_ < messages_.size(); ++latest_)
-    if (fits(messages_[latest_])) return &messages_[latest_];
-  return nullptr;
-}
-
 WEFT_INLINE std::uint64_t Ledger::message(bool sent, int peer, const Call& call) {
-  const Messages* known = find(sent, peer, call.tag);
-  if (known == nullptr) messages_.push_back({peer, call.tag, sent, 0, 0, 0});
-  Messages& messages = messages_[latest_];
+  const auto [place, first] = places_.try_emplace(key(sent, peer, call.tag), messages_.size());
+  if (first) messages_.push_back({peer, call.tag, sent, 0, 0, 0});
+  Messages& messages = messages_[place->second];
   messages.signature = signature(call);
   messages.count = call.count;
   return ++messages.begun;
@@ -33,8 +25,8 @@ WEFT_INLINE std::uint64_t Ledger::message(bool sent, int peer, const Call& call)
 
 WEFT_INLINE bool Ledger::has(const Step& step, int peer) const {
   if (step.kind == Step::collective) return collectives_ >= step.number;
-  const Messages* known = find(step.kind == Step::send, peer, step.tag);
-  return known != nullptr && known->begun >= step.number;
+  const auto known = places_.find(key(step.kind == Step::send, peer, step.tag));
+  return known != places_.end() && messages_[known->second].begun >= step.number;
 }
 
 WEFT_INLINE std::array<std::uint64_t, 3> Ledger::at(std::uint64_t number) const {

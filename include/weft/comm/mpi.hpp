@@ -22,6 +22,7 @@
 #include <weft/comm/flight_file.hpp>
 #include <weft/comm/launcher.hpp>
 #include <weft/comm/mpi/group.hpp>
+#include <weft/comm/mpi/start_limit.hpp>
 #include <weft/comm/run_result.hpp>
 #include <weft/comm/store/heart.hpp>
 #include <weft/core/text.hpp>
@@ -120,6 +121,7 @@ struct Mpi {
 
     Session(int& argc, char**& argv) {
       const detail::BlockingCall inside("MPI_Init_thread and the first communicators of MPI");
+      const mpi::StartLimit limit(runtime::detail::number_from_environment("WEFT_RENDEZVOUS_S", 0.001, 1e6).value_or(120));
       int initialized = 0, provided = 0;
       mpi::check(MPI_Initialized(&initialized), "MPI_Initialized");
       owner_ = initialized == 0;

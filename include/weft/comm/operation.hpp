@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include <weft/comm/program_function.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/core/text.hpp>
 
@@ -120,7 +121,8 @@ struct Call {
   Reduction reduction = Reduction::sum;
   MemoryKind memory = MemoryKind::host;
   Purpose purpose = Purpose::of_program;
-  int root = 0;  ///< or the peer of a send or recv
+  ProgramFunction function = ProgramFunction::none;  ///< in which the rank makes the call: for errors, not compared
+  int root = 0;                                      ///< or the peer of a send or recv
   int tag = 0;
   std::size_t count = 0;
   const void* input = nullptr;
@@ -134,14 +136,22 @@ struct Call {
   std::size_t bytes() const { return count * size_of(type); }
 };
 
-/// The properties that must agree between ranks, besides the count, in one word: operation, type, reduction, and root or tag.
+/// The bits of a signature that say in which function the rank makes the call; they may differ between ranks.
+inline constexpr std::uint64_t function_bits = std::uint64_t(0x3f) << 26;
+constexpr ProgramFunction function_of(std::uint64_t signature) { return ProgramFunction(signature >> 26 & 0x3f); }
+/// True if the calls with these signatures may be of one operation.
+constexpr bool same_call(std::uint64_t a, std::uint64_t b) { return ((a ^ b) & ~function_bits) == 0; }
+
+/// The properties that must agree between ranks, besides the count, in one word: operation, type, reduction, purpose, and root or
+/// tag; and the function in which the call is made.
 constexpr std::uint64_t signature(const Call& call) {
   const auto op = call.operation;
   const std::uint64_t reduction = reduces(op) ? std::uint64_t(call.reduction) : 0;
   const std::uint64_t root = has_root(op)            ? std::uint64_t(std::uint32_t(call.root))
                              : is_point_to_point(op) ? std::uint32_t(call.tag)
                                                      : 0;
-  return std::uint64_t(op) | std::uint64_t(call.type) << 8 | reduction << 16 | std::uint64_t(call.purpose) << 24 | root << 32;
+  return std::uint64_t(op) | std::uint64_t(call.type) << 8 | reduction << 16 | std::uint64_t(call.purpose) << 24 |
+         std::uint64_t(call.function) << 26 | root << 32;
 }
 
 /// A digest of the counts that must be equal on all ranks: those of all_gather_v and reduce_scatter_v, otherwise 0.
@@ -161,6 +171,10 @@ constexpr std::uint64_t digest_of_counts(const Call& call) {
 std::string describe(std::uint64_t signature, std::size_t count);
 
 std::string describe(const Call& call);
+
+/// " (rank 0 in checkpoint::save, rank 1 in train_step)", of two ranks and the signatures of their calls; empty if both are in
+/// the program's own code.
+std::string functions_of(std::string_view one, std::uint64_t its_signature, std::string_view other, std::uint64_t signature);
 
 }  // namespace weft::comm
 

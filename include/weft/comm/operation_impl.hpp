@@ -9,7 +9,7 @@ namespace weft::comm {
 
 WEFT_COLD WEFT_INLINE std::string describe(std::uint64_t signature, std::size_t count) {
   const auto op = static_cast<Operation>(signature & 0xff);
-  const auto purpose = static_cast<Purpose>(signature >> 24 & 0xff);
+  const auto purpose = static_cast<Purpose>(signature >> 24 & 0x3);
   if (purpose == Purpose::split) return "split()";
   if (purpose == Purpose::end) return "the end of the program";
   std::string text(name_of(op));
@@ -28,6 +28,13 @@ WEFT_COLD WEFT_INLINE std::string describe(const Call& call) {
   if (call.operation == Operation::send) weft::detail::append_to(text, {" to rank ", call.root});
   if (call.operation == Operation::recv) weft::detail::append_to(text, {" from rank ", call.root});
   return text;
+}
+
+WEFT_COLD WEFT_INLINE std::string functions_of(std::string_view one, std::uint64_t its_signature, std::string_view other,
+                                               std::uint64_t signature) {
+  if (((its_signature | signature) & function_bits) == 0) return {};
+  return weft::detail::joined(
+      {" (", one, " in ", name_of(function_of(its_signature)), ", ", other, " in ", name_of(function_of(signature)), ")"});
 }
 
 }  // namespace weft::comm

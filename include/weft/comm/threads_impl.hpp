@@ -26,7 +26,7 @@ WEFT_COLD WEFT_INLINE RunResult run(int ranks, std::chrono::duration<double> dea
   run->errors.reset(new std::exception_ptr[std::size_t(ranks)]);
   std::vector<int> members;
   for (int rank = 0; rank < ranks; ++rank) members.push_back(rank);
-  auto shared = std::make_shared<Shared>(run->world, std::move(members), std::string("world"));
+  auto shared = std::make_shared<Shared>(run->world, std::move(members), std::string("world"), 0);
 
   const auto rank_main = [](Run* run, const std::shared_ptr<Shared>& shared, int rank) {
     std::exception_ptr error;

@@ -39,6 +39,7 @@ class Watch {
     std::vector<int> on;   ///< their numbers in the world
     std::string call;      ///< this rank's own call: "recv of 4 float32 with tag 0 from rank 1"
     std::string axis;      ///< of its communicator
+    std::string function;  ///< " in train_step": where the rank makes it, if it is a function of weft
     std::string last;      ///< the rank's last calls
     std::uint64_t id = 0;  ///< set by the watch
     std::size_t told = 0;  ///< how many of the others were told
@@ -50,7 +51,8 @@ class Watch {
   Watch& operator=(const Watch&) = delete;
   virtual ~Watch() = default;
 
-  /// A new account, for a communicator of this process.
+  /// A new account, for a communicator of this process: channels go up. It is kept as long as the caller keeps it, and a while
+  /// after.
   std::shared_ptr<Ledger> open(std::uint64_t channel, const std::string& axis);
   const std::vector<std::shared_ptr<Ledger>>& ledgers() const { return ledgers_; }
 
@@ -93,14 +95,24 @@ class Watch {
   /// Passes a notice on to the ranks that `wait` needs, from `from` to `to`; without a notice writes one.
   void pass_on(const Wait& wait, const Notice* notice, std::size_t from, std::size_t to);
   const Ledger* ledger(std::uint64_t channel) const;
+  /// True if this rank has made the call, or has given the communicator up so long ago that its account is gone.
+  bool made(const Notice& notice) const {
+    const Ledger* known = ledger(notice.step.channel);
+    return known == nullptr ? notice.step.channel <= opened_ : known->has(notice.step, notice.sender);
+  }
+  /// Drops the accounts of communicators that have ended, but for the newest; of their messages the sums stay.
+  void forget_closed();
   /// The text for a notice whose sender's call is not the one that this rank made in its place; else empty.
   std::string difference(const Notice& notice) const;
 
-  static constexpr std::size_t at_once = 16, longest_story = 2000, most_communicators = 64;
+  static constexpr std::size_t most_closed = 64, at_once = 16, longest_story = 2000, most_communicators = 64;
 
   int rank_;
   std::uint64_t world_;
   std::vector<std::shared_ptr<Ledger>> ledgers_;
+  std::size_t crowded_ = 2 * most_closed;                 // with so many accounts it looks for closed ones
+  std::uint64_t opened_ = 0, forgotten_ = 0;              // the highest channel; the highest with messages whose account is gone
+  std::vector<std::uint64_t> past_sent_, past_received_;  // messages of accounts that are gone, by rank
   std::vector<Notice> notices_, accusations_;
   std::uint64_t waits_ = 0, turns_ = 0;
   std::chrono::steady_clock::time_point looked_ = {};

@@ -23,11 +23,35 @@ WEFT_INLINE Watch::Wait::Wait(const Ledger& ledger, const Call& made, std::uint6
                                                : Step::receive},
       call(describe(made)),
       axis(ledger.axis()),
+      function(made.function == ProgramFunction::none ? std::string() : weft::detail::joined({" in ", name_of(made.function)})),
       last(std::move(last_calls)) {}
 
 WEFT_INLINE std::shared_ptr<Ledger> Watch::open(std::uint64_t channel, const std::string& axis) {
+  if (ledgers_.size() >= crowded_) forget_closed();
+  opened_ = std::max(opened_, channel);
   ledgers_.push_back(std::make_shared<Ledger>(channel, axis));
   return ledgers_.back();
+}
+
+WEFT_COLD WEFT_INLINE void Watch::forget_closed() {
+  const auto closed = [](const std::shared_ptr<Ledger>& ledger) { return ledger.use_count() == 1; };
+  auto surplus = std::count_if(ledgers_.begin(), ledgers_.end(), closed) - std::ptrdiff_t(most_closed);
+  past_sent_.resize(std::size_t(size()));
+  past_received_.resize(std::size_t(size()));
+  std::erase_if(ledgers_, [&](const std::shared_ptr<Ledger>& ledger) {
+    if (!closed(ledger) || surplus-- <= 0) return false;
+    for (const Ledger::Messages& m : ledger->messages()) {
+      (m.sent ? past_sent_ : past_received_)[std::size_t(m.peer)] += m.begun;
+      forgotten_ = std::max(forgotten_, ledger->channel());
+    }
+    return true;
+  });
+  crowded_ = std::max(2 * most_closed, 2 * ledgers_.size());
+  std::erase_if(accusations_, [&](const Notice& notice) {  // nobody waits on those communicators any more
+    return std::ranges::all_of(notice.communicators, [&](std::uint64_t number) {
+      return 2 * number + 1 <= opened_ && ledger(2 * number) == nullptr && ledger(2 * number + 1) == nullptr;
+    });
+  });
 }
 
 WEFT_INLINE const Ledger* Watch::ledger(std::uint64_t channel) const {
@@ -110,8 +134,8 @@ WEFT_INLINE void Watch::pass_on(const Wait& wait, const Notice* notice, std::siz
     if (std::find(next.communicators.begin(), next.communicators.end(), communicator) == next.communicators.end() &&
         next.communicators.size() < most_communicators)
       next.communicators.push_back(communicator);
-    weft::detail::append_to(next.story, {"rank ", rank_, " waits in ", wait.call, " on ", wait.axis, " for rank ", wait.on[k],
-                                         ", last: ", wait.last});
+    weft::detail::append_to(next.story, {"rank ", rank_, wait.function, " waits in ", wait.call, " on ", wait.axis, " for rank ",
+                                         wait.on[k], ", last: ", wait.last});
     if (next.story.size() > longest_story) next.story.resize(longest_story);
     send(wait.on[k], packed(next));
   }
@@ -123,13 +147,16 @@ WEFT_INLINE std::string Watch::difference(const Notice& notice) const {
   if (known == nullptr) return {};
   const auto mine = known->at(notice.step.number);
   const auto& its = notice.step;
-  if (mine == std::array<std::uint64_t, 3>{} || mine == std::array{its.signature, its.count, its.counts}) return {};
-  const bool only_counts = mine[0] == its.signature && mine[1] == its.count;
+  const bool same = same_call(mine[0], its.signature) && mine[1] == its.count;
+  if (mine == std::array<std::uint64_t, 3>{} || (same && mine[2] == its.counts)) return {};
   const std::string my_call = describe(mine[0], mine[1]), other = describe(its.signature, its.count);
   const bool first = rank_ < notice.sender;
-  return weft::detail::joined({"ranks disagree: rank ", std::min(rank_, notice.sender), " called ", first ? my_call : other,
-                               ", rank ", std::max(rank_, notice.sender), " called ", first ? other : my_call, " on ",
-                               known->axis(), only_counts ? ": their counts differ" : ""});
+  const std::string lower = weft::detail::joined({"rank ", std::min(rank_, notice.sender)}),
+                    higher = weft::detail::joined({"rank ", std::max(rank_, notice.sender)});
+  return weft::detail::joined({"ranks disagree: ", lower, " called ", first ? my_call : other, ", ", higher, " called ",
+                               first ? other : my_call, " on ", known->axis(),
+                               functions_of(lower, first ? mine[0] : its.signature, higher, first ? its.signature : mine[0]),
+                               same ? ": their counts differ" : ""});
 }
 
 WEFT_INLINE std::string Watch::look(Wait& wait) {
@@ -149,8 +176,7 @@ WEFT_INLINE std::string Watch::look(Wait& wait) {
     Notice& notice = notices_[k];
     std::vector<std::uint64_t> where{notice.step.channel / 2};
     why = difference(notice);
-    const Ledger* known = ledger(notice.step.channel);
-    if (known != nullptr && known->has(notice.step, notice.sender)) {
+    if (made(notice)) {
       notice.wait = 0;  // nobody waits for that any more
     } else if (notice.origin == rank_) {
       if (notice.wait == wait.id) {
@@ -171,7 +197,9 @@ WEFT_INLINE std::string Watch::look(Wait& wait) {
 WEFT_INLINE std::string Watch::unreceived(Group& all) const {
   const auto n = std::size_t(size());
   if (std::size_t(all.size()) != n) return {};
-  std::vector<std::uint64_t> sent(n), received(n), told(n);
+  std::vector<std::uint64_t> sent = past_sent_, received = past_received_, told(n);
+  sent.resize(n);
+  received.resize(n);
   struct Row {
     std::uint64_t channel, sent, begun, signature, count;
     std::int32_t rank, peer, tag, unused;
@@ -186,13 +214,17 @@ WEFT_INLINE std::string Watch::unreceived(Group& all) const {
       .operation = Operation::all_to_all, .type = DataType::uint64, .count = 1, .input = sent.data(), .output = told.data()};
   all.execute(exchange);
   const std::uint64_t differs = told != received, rows = mine.size();
-  std::vector<std::uint64_t> any(n), lengths(n);
-  const auto gather = [&](const std::uint64_t& one, std::vector<std::uint64_t>& to) {
-    all.execute({.operation = Operation::all_gather, .type = DataType::uint64, .count = 1, .input = &one, .output = to.data()});
+  std::vector<std::uint64_t> any(n), lengths(n), forgotten(n), all_told(n * n), all_received(n * n);
+  const auto gather = [&](const std::uint64_t& first, std::size_t count, std::vector<std::uint64_t>& to) {
+    all.execute(
+        {.operation = Operation::all_gather, .type = DataType::uint64, .count = count, .input = &first, .output = to.data()});
   };
-  gather(differs, any);
+  gather(differs, 1, any);
   if (std::find(any.begin(), any.end(), 1u) == any.end()) return {};
-  gather(rows, lengths);
+  gather(rows, 1, lengths);
+  gather(forgotten_, 1, forgotten);
+  gather(told[0], n, all_told);
+  gather(received[0], n, all_received);
   std::vector<std::size_t> counts(n);
   std::size_t sum = 0;
   for (std::size_t q = 0; q < n; ++q) sum += lengths[q], counts[q] = lengths[q] * (sizeof(Row) / sizeof(std::uint64_t));
@@ -204,7 +236,7 @@ WEFT_INLINE std::string Watch::unreceived(Group& all) const {
                .receive_counts = counts});
   std::string text;
   for (const Row& row : everything) {
-    if (row.sent == 0) continue;
+    if (row.sent == 0 || row.channel <= forgotten[std::size_t(row.peer)]) continue;
     std::uint64_t got = 0;
     for (const Row& other : everything)
       if (other.sent == 0 && other.channel == row.channel && other.tag == row.tag && other.rank == row.peer &&
@@ -217,6 +249,10 @@ WEFT_INLINE std::string Watch::unreceived(Group& all) const {
                known == nullptr ? "" : " on ", known == nullptr ? "" : known->axis(), ", which never received it"});
     if (row.begun - got > 1) weft::detail::append_to(text, {" (nor ", row.begun - got - 1, " more)"});
   }
+  for (std::size_t k = 0; k < n * n && text.empty(); ++k)  // sent on a communicator whose account is gone
+    if (all_told[k] > all_received[k])
+      weft::detail::append_to(text, {"rank ", k % n, " sent ", all_told[k], " messages to rank ", k / n, ", which received ",
+                                     all_received[k], " of them before their communicators ended"});
   return text;
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include <weft/comm/in_function.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/text.hpp>
 #include <weft/generation/sampling.hpp>
@@ -66,6 +67,7 @@ template <class Model>
 std::vector<std::vector<std::int32_t>> generate(Model& model, std::span<const std::vector<std::int32_t>> prompts,
                                                 const GenerateOptions& options = {}) {
   using Type = typename Model::model_type;
+  const comm::InFunction mark(model.communicator(), comm::ProgramFunction::generate);
   options.sampling.check();
   std::size_t most = 0;
   if constexpr (requires { Type::sequence(model.stages().config()); }) most = Type::sequence(model.stages().config());

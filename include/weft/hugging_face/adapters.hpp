@@ -18,6 +18,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <weft/comm/in_function.hpp>
 #include <weft/hugging_face/config.hpp>
 #include <weft/hugging_face/load.hpp>
 #include <weft/hugging_face/save.hpp>
@@ -153,6 +154,7 @@ inline LoraOptions read_adapter_config(const std::string& folder, FileSystem& sy
 template <class Model>
 void save_adapters(const std::string& folder, Model& model, const SaveAdaptersOptions& options = {}) {
   if constexpr (detail::require_adapters<Model>()) {
+    const comm::InFunction mark(model.communicator(), comm::ProgramFunction::save_adapters);
     if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
     const LoraOptions& lora = model.options().lora;
     detail::require_rank(lora, "save_adapters");
@@ -196,6 +198,7 @@ inline void load_adapters(const std::string& folder, const Communicator& ranks, 
 template <class Model, checkpoint::StoredOptimizer Optimizer>
 void load_adapters(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
   if constexpr (detail::require_adapters<Model>()) {
+    const comm::InFunction mark(model.communicator(), comm::ProgramFunction::load_adapters);
     if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
     detail::load_adapters(folder, model.communicator(), checkpoint::detail::state_of(model, optimizer), model.options().lora,
                           *options.system);
@@ -206,6 +209,7 @@ void load_adapters(const std::string& folder, Model& model, Optimizer& optimizer
 template <class Model>
 void load_adapters(const std::string& folder, Model& model, const LoadOptions& options = {}) {
   if constexpr (detail::require_adapters<Model>()) {
+    const comm::InFunction mark(model.communicator(), comm::ProgramFunction::load_adapters);
     if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
     detail::load_adapters(folder, model.communicator(), checkpoint::detail::state_of(model), model.options().lora,
                           *options.system);

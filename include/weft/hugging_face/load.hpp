@@ -23,6 +23,7 @@
 #include <weft/checkpoint/state.hpp>
 #include <weft/checkpoint/together.hpp>
 #include <weft/comm/agreement.hpp>
+#include <weft/comm/in_function.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/hugging_face/config.hpp>
 #include <weft/hugging_face/weights.hpp>
@@ -299,6 +300,7 @@ inline void load_items(const std::string& folder, const Communicator& ranks, con
 template <class Model, checkpoint::StoredOptimizer Optimizer>
 void load(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
   if constexpr (detail::require_known<Model>()) {
+    const comm::InFunction mark(model.communicator(), comm::ProgramFunction::hugging_face_load);
     if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
     model.stages().set_files(detail::load(folder, model.communicator(), checkpoint::detail::state_of(model, optimizer),
                                           model.stages().config(), options));
@@ -310,6 +312,7 @@ void load(const std::string& folder, Model& model, Optimizer& optimizer, const L
 template <class Model>
 void load(const std::string& folder, Model& model, const LoadOptions& options = {}) {
   if constexpr (detail::require_known<Model>()) {
+    const comm::InFunction mark(model.communicator(), comm::ProgramFunction::hugging_face_load);
     if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
     model.stages().set_files(
         detail::load(folder, model.communicator(), checkpoint::detail::state_of(model), model.stages().config(), options));

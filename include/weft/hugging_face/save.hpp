@@ -18,6 +18,7 @@
 #include <weft/checkpoint/save.hpp>
 #include <weft/checkpoint/together.hpp>
 #include <weft/checkpoint/whole.hpp>
+#include <weft/comm/in_function.hpp>
 #include <weft/core/output_file.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/hugging_face/config.hpp>
@@ -128,6 +129,7 @@ inline void save(const std::string& folder, const Communicator& ranks, const che
 template <class Model>
 void save(const std::string& folder, Model& model, const SaveOptions& options = {}) {
   if constexpr (detail::require_known<Model>()) {
+    const comm::InFunction mark(model.communicator(), comm::ProgramFunction::hugging_face_save);
     if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
     using Scalar = typename std::remove_reference_t<Model>::model_type::scalar;
     const auto& config = model.stages().config();

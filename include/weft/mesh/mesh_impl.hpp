@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include <weft/comm/agree.hpp>
+#include <weft/comm/in_function.hpp>
 #include <weft/core/inline.hpp>
 #include <weft/mesh/mesh.hpp>
 
@@ -13,6 +14,7 @@ namespace weft::detail {
 WEFT_COLD WEFT_INLINE MeshState::MeshState(World& world, const std::vector<Line>& lines, const Degrees& degrees,
                                            const mesh_layout::RankOrder& order)
     : world_(&world), order_(order), lines_(lines) {
+  const comm::InFunction mark(world.communicator(), comm::ProgramFunction::mesh);
   for (const Line& line : lines) set_ |= line.bit;
   const std::size_t ranks = narrow<std::size_t>(world.size(), "the world");
   const std::string_view names[] = {"tp", "cp", "ep", "etp", "dp", "edp", "pp"};

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include <weft/comm/in_function.hpp>
 #include <weft/core/fields.hpp>
 #include <weft/core/text.hpp>
 #include <weft/kernels/elementwise.hpp>
@@ -80,6 +81,7 @@ class Optimizer {
   template <Trainable Model>
   explicit Optimizer(Model& model, const Options& options = {})
       : options_(options), grouped_(options), communicator_(model.communicator()), device_(&model.device()) {
+    const comm::InFunction mark(communicator_, comm::ProgramFunction::optimizer);
     static_assert(
         detail::says_needs<Rule> || !always_sharded<Model>,
         "weft: this optimizer's rule is not elementwise: its update needs whole parameters, and FullyShardedDataParallel leaves "

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include <weft/comm/in_function.hpp>
 #include <weft/layer/batch.hpp>
 #include <weft/layer/model_check.hpp>
 #include <weft/parallel/same_inputs.hpp>
@@ -41,11 +42,12 @@ class ModelFunctions {
   double train_step(const Batch& batch) {
     if (self().loss_scale()) self().loss_scale()->apply();
     return call(
+        comm::ProgramFunction::train_step,
         [&](const auto& context, auto& stages) { return stages.train_step(in_training_step(context, stages, batch), batch); });
   }
   /// The mean loss, without dropout and gradients. Ranks of one share have the same batch; dp ranks may have any.
   double evaluate(const Batch& batch) {
-    return call([&](const auto& context, auto& stages) {
+    return call(comm::ProgramFunction::evaluate, [&](const auto& context, auto& stages) {
       const auto here = in_step(context, stages, batch);
       require_batches(here, batch, false);
       return stages.evaluate(here, batch);
@@ -57,7 +59,7 @@ class ModelFunctions {
   /// UsageError. Of the samples of this rank's share, the same on its other ranks (also under pp and tp), or with Gather::whole
   /// of the global batch on every rank.
   Prediction predict(const Batch& batch, Gather gather = Gather::share) {
-    return call([&](const auto& context, auto& stages) {
+    return call(comm::ProgramFunction::predict, [&](const auto& context, auto& stages) {
       const auto here = in_step(context, stages, batch);
       require_batches(here, batch, gather == Gather::whole, BatchUse::inputs);
       return detail::predict(stages, here, batch, gather);
@@ -71,14 +73,14 @@ class ModelFunctions {
   }
   /// The logits [vocabulary] that follow these tokens, the same on all ranks of one share, which pass the same tokens.
   std::vector<float> next_logits(std::span<const std::int32_t> tokens) {
-    return call([&](const auto& context, auto& stages) {
+    return call(comm::ProgramFunction::next_logits, [&](const auto& context, auto& stages) {
       require_prompt(context, tokens);
       return detail::next_logits(stages, context, tokens);
     });
   }
   /// The logits [tokens, vocabulary] of one sequence, the same on all ranks of one share.
   std::vector<double> logits(std::span<const std::int32_t> tokens) {
-    return call([&](const auto& context, auto& stages) {
+    return call(comm::ProgramFunction::logits, [&](const auto& context, auto& stages) {
       require_prompt(context, tokens);
       return all_logits(stages, context, tokens);
     });
@@ -93,7 +95,7 @@ class ModelFunctions {
   /// ShapeError if a sequence would be longer than the cache or the model has room for, UsageError for other tokens on other
   /// ranks, under cp, for a mask that is not causal, and for experts that drop tokens; the cache is then as before.
   std::vector<double> decode(KeyValueCache& cache, std::span<const std::vector<std::int32_t>> tokens) {
-    return call([&](const auto& context, auto& stages) {
+    return call(comm::ProgramFunction::decode, [&](const auto& context, auto& stages) {
       require_prompts(context, tokens);
       return detail::decode<double>(stages, context, cache, tokens, tokens.size() * vocabulary(),
                                     [](const std::vector<double>& logits) { return logits; });
@@ -104,7 +106,7 @@ class ModelFunctions {
   template <class Choose>
   requires std::is_invocable_r_v<std::vector<std::int32_t>, Choose&, const std::vector<double>&> std::vector<std::int32_t> decode(
       KeyValueCache& cache, std::span<const std::vector<std::int32_t>> tokens, Choose choose) {
-    return call([&](const auto& context, auto& stages) {
+    return call(comm::ProgramFunction::decode, [&](const auto& context, auto& stages) {
       require_prompts(context, tokens);
       return detail::decode<std::int32_t>(stages, context, cache, tokens, tokens.size(), choose);
     });
@@ -128,12 +130,12 @@ class ModelFunctions {
   }
   template <class... X>
   auto forward(const Batch& batch, MicroBatchIndex micro, const X&... x) {
-    return in_own_loop(batch, use_of_forward<Batch>,
+    return in_own_loop(comm::ProgramFunction::forward, batch, use_of_forward<Batch>,
                        [&](const auto& context, auto& stages) { return forward_call(stages, context, batch, micro, x...); });
   }
   /// The model's own loss of these samples: value() as train_step's, and backward(weight) adds the gradients of the parameters.
   auto loss(const Batch& batch, MicroBatchIndex micro = whole_batch) {
-    return in_own_loop(batch, BatchUse::all,
+    return in_own_loop(comm::ProgramFunction::loss, batch, BatchUse::all,
                        [&](const auto& context, auto& stages) { return model_loss_call(stages, context, batch, micro); });
   }
   /// The loss f(Variables of x...) of these samples, which returns sum_losses(...): its value() is divided by the count of the
@@ -144,11 +146,12 @@ class ModelFunctions {
   }
   template <class F, class... X>
   auto loss(const Batch& batch, MicroBatchIndex micro, F f, const X&... x) {
-    return call([&](const auto& context, auto& stages) { return loss_call(stages, context, batch, micro, std::move(f), x...); });
+    return call(comm::ProgramFunction::loss,
+                [&](const auto& context, auto& stages) { return loss_call(stages, context, batch, micro, std::move(f), x...); });
   }
   /// The fields of the batch as placed tensors, inputs[image], for forward and loss.
   auto inputs(const Batch& batch, MicroBatchIndex micro = whole_batch) {
-    return call([&](const auto& context, auto&) {
+    return call(comm::ProgramFunction::inputs, [&](const auto& context, auto&) {
       return inputs_of_t<model_type, std::remove_cvref_t<decltype(context)>>(context, batch).first(micro_of(batch, micro));
     });
   }
@@ -159,10 +162,12 @@ class ModelFunctions {
   /// The whole parameter of this name, [global.size()] in double and row-major, the same on every rank. All ranks call it with
   /// the same name. Throws UsageError if the model has no parameter of this name. Numerics: exact.
   std::vector<double> parameter(std::string_view name) {
+    const comm::InFunction mark(self().communicator(), comm::ProgramFunction::parameter);
     return whole_parameter(self().device(), self().communicator(), self().stages(), name, false, 1);
   }
   /// The parameter's gradient in the last train_step (a loss scale divided out); zero if nothing was added to it.
   std::vector<double> gradient(std::string_view name) {
+    const comm::InFunction mark(self().communicator(), comm::ProgramFunction::gradient);
     self().stages().gradients()->complete();
     return whole_parameter(self().device(), self().communicator(), self().stages(), name, true,
                            self().loss_scale() ? self().loss_scale()->applied() : 1);
@@ -201,7 +206,8 @@ class ModelFunctions {
  private:
   Self& self() { return static_cast<Self&>(*this); }
   template <class F>
-  auto call(F&& f) {
+  auto call(comm::ProgramFunction function, F&& f) {
+    const comm::InFunction mark(self().communicator(), function);
     return self().enter(self().here(), std::forward<F>(f));
   }
   // The context of the step to which a batch belongs.
@@ -221,12 +227,12 @@ class ModelFunctions {
     return here;
   }
   template <class F>
-  auto in_own_loop(const Batch& batch, BatchUse use, F&& f) {
+  auto in_own_loop(comm::ProgramFunction function, const Batch& batch, BatchUse use, F&& f) {
     static_assert(!Self::uses(pp{}),
                   "weft: a loop of one's own calls the whole model, and a pipeline's rank has a part of it: leave "
                   "PipelineParallel out, or use train_step");
     if (self().loss_scale()) self().loss_scale()->apply();
-    return call([&](const auto& context, auto& stages) {
+    return call(function, [&](const auto& context, auto& stages) {
       const auto here = in_training_step(context, stages, batch, use);
       batch.check(use);
       return f(here, stages);
@@ -240,7 +246,8 @@ class ModelFunctions {
   template <class... Pattern>
   WEFT_COLD void set_trainable(bool trainable, const Pattern&... patterns) {
     const std::vector<std::string_view> all{std::string_view(patterns)...};
-    call([&](const auto& context, auto& stages) { stages.set_trainable(context, self().communicator(), all, trainable); });
+    call(comm::ProgramFunction::set_trainable,
+         [&](const auto& context, auto& stages) { stages.set_trainable(context, self().communicator(), all, trainable); });
   }
 };
 

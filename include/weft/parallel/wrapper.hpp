@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/comm/in_function.hpp>
 #include <weft/layer/batch.hpp>
 #include <weft/layer/context.hpp>
 #include <weft/layer/loss_scale.hpp>
@@ -120,7 +121,8 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
   template <detail::Axis... X>
   Wrapper(const Mesh<X...>& mesh,  // what is no Config names a field that it lacks, or fields out of its order
           const Config& config, ModelOptions options = {})
-      : Wrapper(detail::Inside{}, root(mesh.world().device(), options = agreed(options, mesh, config)), mesh, config, options) {
+      : Wrapper((static_cast<void>(comm::InFunction(mesh.communicator(), comm::ProgramFunction::model)), detail::Inside{}),
+                root(mesh.world().device(), options = agreed(options, mesh, config)), mesh, config, options) {
     outermost_.reset(new detail::Outermost{&mesh.world().device(), options,
                                            detail::make_loss_scale<typename model_type::scalar>(options), mesh.communicator(),
                                            mesh.grids()});
@@ -139,6 +141,7 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
   /// of shards, experts over edp. Throws Error on all ranks of an axis on which one differs. Collective over the mesh. An
   /// optimizer's step calls it as often as ModelOptions::numerics.compare_every says.
   void require_equal_parameters() {
+    const comm::InFunction mark(communicator(), comm::ProgramFunction::equal_parameters);
     enter(here(), [&](const auto& context, auto& stages) {
       detail::require_equal_parameters(context, stages, options().shard.replicate);
     });

@@ -252,6 +252,7 @@ class FaultyGroup final : public comm::Group {
   bool supports(comm::Operation operation, DataType type, comm::MemoryKind memory) const override {
     return inner_->supports(operation, type, memory);
   }
+  comm::Flight flight() override { return inner_->flight(); }
   void end() override { inner_->end(); }
   void check() override { inner_->check(); }
   void watch(const comm::StreamOrder& order) override { inner_->watch(order); }

@@ -2,9 +2,11 @@
 // Ranks that meet, communicate in the way that the first argument names, and say on standard output what happens to them:
 // test_kills.py, test_hostile_store.py and test_misuse.py start, stop, kill and disturb them. The backend is that of the
 // launcher, or weft's own store where WEFT_TEST_STORE is set.
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iterator>
 #include <memory>
@@ -58,6 +60,13 @@ void call(const Communicator& c, const std::string& how, unsigned turn) {
 
 std::size_t entries(const char* folder) {
   return std::size_t(std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator()));
+}
+
+long resident_kib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmRSS:")) return std::stol(line.substr(6));
+  return 0;
 }
 
 /// Waits until a folder of /proc has `count` entries, at most 2 s: a thread that has been joined is in the list of tasks until
@@ -116,10 +125,20 @@ int main(int argc, char** argv) {
   const std::string how = argc > 1 ? argv[1] : "collectives";
   const unsigned turns = argc > 2 ? unsigned(std::atoi(argv[2])) : 0;  // 0: for ever
   if (how == "throws") return throws(turns, argc > 3 ? unsigned(std::atoi(argv[3])) : 1);
+  const char* const place = std::getenv("OMPI_COMM_WORLD_RANK");
+  if (how == "stopped" && place != nullptr && std::string(place) == "1") std::raise(SIGSTOP);  // before MPI_Init
   std::optional<Communicator> kept;
   const auto body = [&](World& world) -> int {
     const Communicator& c = world.communicator();
     say("rank " + std::to_string(c.rank()) + " has met " + std::to_string(c.size()) + " as " + std::string(world.backend()));
+    if (how == "splits") {
+      for (unsigned turn = 0; turn < turns; ++turn) {
+        if (turn == turns / 4) say("rank " + std::to_string(c.rank()) + " had " + std::to_string(resident_kib()) + " KiB");
+        c.split(0, c.rank(), "part").barrier();
+      }
+      say("rank " + std::to_string(c.rank()) + " has " + std::to_string(resident_kib()) + " KiB");
+      return 0;
+    }
     try {
       const auto start = std::chrono::steady_clock::now();
       for (unsigned turn = 0; turns == 0 || turn < turns; ++turn) {

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include <weft/core/standard.hpp>
+#include <weft/comm/operation.hpp>
 
 namespace weft::comm::gloo {
 
@@ -30,7 +30,7 @@ inline Head read_head(const char* message) {
 /// True if the sender made the call that this rank expects. How many bytes are copied is the receiver's own number, never the
 /// sender's.
 constexpr bool fits(const Head& found, const Head& expected) {
-  return found.signature == expected.signature && found.count == expected.count && found.bytes == expected.bytes;
+  return same_call(found.signature, expected.signature) && found.count == expected.count && found.bytes == expected.bytes;
 }
 
 }  // namespace weft::comm::gloo

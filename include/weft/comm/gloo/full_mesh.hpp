@@ -63,13 +63,15 @@ class Peek final : public GlooBuffer {
   }
 };
 
-/// The 64-bit tag that tells messages of one connection apart: kind, group, number, step.
+/// The 64-bit tag that tells messages of one connection apart: kind, group, and the tag of a message, or the last bits of a
+/// collective's number and its step.
 enum class Kind : std::uint64_t { collective, message, payload, notice };
 constexpr std::uint64_t slot(Kind kind, std::uint64_t group, std::uint64_t number, std::uint64_t step = 0) {
-  return std::uint64_t(kind) << 62 | (group & 0xfffff) << 40 | (number & 0xffffffff) << 8 | step;
+  const std::uint64_t last = kind == Kind::message ? number & 0xffffffff : (number & 0x3ffffff) << 8 | step;
+  return std::uint64_t(kind) << 62 | (group & 0xfffffff) << 34 | last;
 }
 constexpr std::uint64_t payload_slot(std::uint64_t number) { return std::uint64_t(Kind::payload) << 62 | number; }
-inline constexpr std::uint64_t most_groups = std::uint64_t(1) << 20;
+inline constexpr std::uint64_t most_groups = std::uint64_t(1) << 28;
 
 class Mesh {
  public:

@@ -30,7 +30,7 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
       : process_(std::move(process)), number_(number), members_(std::move(members)), axis_(std::move(axis)) {
     rank_ = int(std::find(members_.begin(), members_.end(), process_->rank) - members_.begin());
     ledger_ = process_->watch->open(2 * number_, axis_);
-    flight_ = &process_->recorder.open(axis_, members_);
+    flight_ = process_->recorder.open(axis_, members_, ledger_->channel());
     process_->groups.push_back(this);
   }
   GlooGroup(const GlooGroup&) = delete;
@@ -46,7 +46,7 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
   std::string_view backend() const override { return "gloo"; }
   bool supports(Operation, DataType, MemoryKind memory) const override { return memory == MemoryKind::host; }
 
-  Flight flight() override { return {&process_->recorder, flight_}; }
+  Flight flight() override { return {&process_->recorder, flight_.get()}; }
 
   void execute(const Call& call) override {
     if (auto pending = start(call)) pending->wait();
@@ -115,14 +115,16 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
     const Call& call = running.transfer.call();
     const auto in_group = std::find(members_.begin(), members_.end(), message.peer()) - members_.begin();
     const std::string peer = weft::detail::joined({"rank ", long(in_group), " of ", axis_});
+    const std::string functions =
+        functions_of(peer, found.signature, weft::detail::joined({"rank ", rank_, " of ", axis_}), message.expected().signature);
     std::string why;
     if (is_point_to_point(call.operation))
       why = weft::detail::joined({peer, " sent ", found.count, " ", name_of(DataType(found.signature >> 8 & 0xff)), ", ",
-                                  call.count, " ", name_of(call.type), " were expected"});
+                                  call.count, " ", name_of(call.type), " were expected", functions});
     else
       why = weft::detail::joined({"ranks disagree: ", peer, " called ", describe(found.signature, found.count), " with ",
                                   found.bytes, " bytes for rank ", rank_, ", which called ", describe(call), " and expects ",
-                                  message.expected().bytes});
+                                  message.expected().bytes, functions});
     process_->watch->accuse(ledger_->channel(),
                             weft::detail::joined({"rank ", process_->rank, ", ", describe(call), " on ", axis_, ": ", why}));
     throw MismatchError(process_->rank, axis_, describe(call), running.sequence, why);
@@ -162,7 +164,7 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
   int rank_ = 0;
   std::uint64_t sequence_ = 0;
   std::shared_ptr<Ledger> ledger_;
-  FlightRecorder::Line* flight_ = nullptr;
+  std::shared_ptr<FlightRecorder::Line> flight_;
   std::vector<std::shared_ptr<Running>> under_way_;
 };
 
@@ -260,6 +262,7 @@ inline std::shared_ptr<Group> GlooGroup::split(int color, int key, std::string a
   execute({.operation = Operation::all_gather,
            .type = DataType::int64,
            .purpose = Purpose::split,
+           .function = process_->recorder.function(),
            .count = 4,
            .input = mine,
            .output = all.data()});

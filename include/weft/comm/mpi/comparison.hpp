@@ -62,9 +62,8 @@ class Comparison {
   /// After test(): empty if all ranks make the same call, else two that do not, and what they called.
   std::string difference(std::string_view axis) const {
     if (stage_ == Stage::sums) return {};
-    const auto one = [&](std::size_t r, const std::string& what) {
-      return weft::detail::joined({"rank ", long(r), " of ", axis, " called ", what});
-    };
+    const auto rank = [&](std::size_t r) { return weft::detail::joined({"rank ", long(r), " of ", axis}); };
+    const auto one = [&](std::size_t r, const std::string& what) { return rank(r) + " called " + what; };
     if (stage_ == Stage::counts)
       for (std::size_t from = 0; from < size_; ++from)
         for (std::size_t to = 0; to < size_; ++to) {
@@ -74,16 +73,20 @@ class Comparison {
                                        ": the first sends ", sends, " elements to the second, which expects ", expects});
         }
     std::size_t q = 1;
-    while (q + 1 < size_ && std::equal(all_.begin(), all_.begin() + 3, all_.begin() + std::ptrdiff_t(3 * q))) ++q;
-    const bool only_counts = all_[0] == all_[3 * q] && all_[1] == all_[3 * q + 1];
-    return weft::detail::joined({"ranks disagree: ", one(0, describe(all_[0], all_[1])), ", ",
-                                 one(q, describe(all_[3 * q], all_[3 * q + 1])), only_counts ? ": their counts differ" : ""});
+    const auto like_first = [&](std::size_t r) { return same_call(all_[0], all_[3 * r]) && all_[1] == all_[3 * r + 1]; };
+    while (q + 1 < size_ && like_first(q) && all_[2] == all_[3 * q + 2]) ++q;
+    return weft::detail::joined(
+        {"ranks disagree: ", one(0, describe(all_[0], all_[1])), ", ", one(q, describe(all_[3 * q], all_[3 * q + 1])),
+         functions_of(rank(0), all_[0], rank(q), all_[3 * q]), like_first(q) ? ": their counts differ" : ""});
   }
 
  private:
   enum class Stage { sums, calls, counts };
 
-  std::uint64_t hash() const { return weft::detail::hash_bytes(mine_.data(), sizeof mine_); }
+  std::uint64_t hash() const {
+    const std::uint64_t compared[] = {mine_[0] & ~function_bits, mine_[1], mine_[2]};
+    return weft::detail::hash_bytes(compared, sizeof compared);
+  }
   // Not on the communicator of the sums, where other ranks may have begun those of their next call already.
   bool gather(Stage stage, std::vector<std::uint64_t> own) {
     stage_ = stage;

@@ -54,7 +54,7 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
     mpi::check(MPI_Group_translate_ranks(mine, size_, all.data(), world, members_.data()), "MPI_Group_translate_ranks");
     mpi::check(MPI_Group_free(&mine), "MPI_Group_free");
     mpi::check(MPI_Group_free(&world), "MPI_Group_free");
-    flight_ = &process_->recorder.open(axis_, members_);
+    flight_ = process_->recorder.open(axis_, members_, ledger_->channel());
     process_->groups.push_back(this);
   }
   MpiGroup(const MpiGroup&) = delete;
@@ -76,7 +76,7 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
   std::string_view backend() const override { return "mpi"; }
   bool supports(Operation, DataType, MemoryKind memory) const override { return memory == MemoryKind::host; }
 
-  Flight flight() override { return {&process_->recorder, flight_}; }
+  Flight flight() override { return {&process_->recorder, flight_.get()}; }
 
   void execute(const Call& call) override {
     if (is_point_to_point(call.operation)) return send_or_receive(call);
@@ -188,9 +188,11 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
   void expect_whole(const Call& call, std::uint64_t sequence, const Message& message) {
     if (!message.mismatch()) return;
     disagree(call, sequence,
-             weft::detail::joined({"rank ", call.root, " of ", axis_, " sent ", message.found().count, " ",
-                                   name_of(DataType(message.found().type)), ", ", call.count, " ", name_of(call.type),
-                                   " were expected"}));
+             weft::detail::joined(
+                 {"rank ", call.root, " of ", axis_, " sent ", message.found().count, " ",
+                  name_of(DataType(message.found().type)), ", ", call.count, " ", name_of(call.type), " were expected",
+                  functions_of(weft::detail::joined({"rank ", call.root, " of ", axis_}), message.found().function,
+                               weft::detail::joined({"rank ", rank_, " of ", axis_}), signature(call))}));
   }
   [[noreturn]] WEFT_COLD void disagree(const Call& call, std::uint64_t sequence, const std::string& why) {
     process_->watch->accuse(ledger_->channel(),
@@ -228,7 +230,7 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
   std::uint64_t payloads_ = 0;  // messages sent, for their long data
   std::vector<int> members_;
   std::shared_ptr<Ledger> ledger_;
-  FlightRecorder::Line* flight_ = nullptr;
+  std::shared_ptr<FlightRecorder::Line> flight_;
   std::vector<std::shared_ptr<Running>> under_way_;
   bool gave_up_ = false;
 };
@@ -379,6 +381,7 @@ inline std::shared_ptr<Group> MpiGroup::split(int color, int key, std::string ax
   execute({.operation = Operation::all_gather,
            .type = DataType::int64,
            .purpose = Purpose::split,
+           .function = process_->recorder.function(),
            .count = 1,
            .input = &mine,
            .output = all.data()});

@@ -22,6 +22,7 @@ class Message {
  public:
   struct Head {
     std::uint64_t type = 0, count = 0, payload = 0;
+    std::uint64_t function = 0;  ///< in which the sender is: bits of its call's signature
   };
 
   /// Starts a send or recv. `payload`: a number of the sender's own for this message.
@@ -34,7 +35,7 @@ class Message {
             "MPI_Irecv");
       return;
     }
-    const Head head{std::uint64_t(call.type), call.count, payload % payload_tags};
+    const Head head{std::uint64_t(call.type), call.count, payload % payload_tags, signature(call) & function_bits};
     std::memcpy(staging_.get(), &head, sizeof head);
     if (inside != 0) std::memcpy(staging_.get() + sizeof head, call.input, inside);
     check(MPI_Isend(staging_.get(), int(sizeof head + inside), MPI_BYTE, call.root, call.tag, comm, &envelope_), "MPI_Isend");

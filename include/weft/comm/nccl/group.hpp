@@ -31,7 +31,10 @@ class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGr
         control_(std::move(control)),
         axis_(std::move(axis)) {
     flight_ = host_->flight().line;
-    if (const int alone[] = {process_->rank()}; flight_ == nullptr) flight_ = &process_->recorder->open(axis_, alone);
+    if (const int alone[] = {process_->rank()}; flight_ == nullptr) {
+      alone_ = process_->recorder->open(axis_, alone, 0);
+      flight_ = alone_.get();
+    }
     std::lock_guard lock(process_->mutex);
     process_->groups.push_back(this);
   }
@@ -154,7 +157,8 @@ class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGr
   std::shared_ptr<Comm> comm_;
   std::shared_ptr<Group> host_, control_;
   std::string axis_;
-  FlightRecorder::Line* flight_ = nullptr;
+  FlightRecorder::Line* flight_;                 // the host's
+  std::shared_ptr<FlightRecorder::Line> alone_;  // of a group of one, which the host keeps no record of
   std::uint64_t sequence_ = 0;
   std::map<int, std::unique_ptr<Pair>> pairs_;
 };

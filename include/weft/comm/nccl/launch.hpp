@@ -91,7 +91,7 @@ class Launch {
           if (in.count != 0) from(rank);
         });
       default: {
-        std::uint64_t number = signature(call_) ^ digest_of_counts(call_);
+        std::uint64_t number = (signature(call_) & ~function_bits) ^ digest_of_counts(call_);
         number = (number ^ number >> 31) * 0x9e3779b97f4a7c15 + call_.count;
         number = (number ^ number >> 30) * 0xbf58476d1ce4e5b9;
         f((number ^ number >> 27) & ~of_messages);

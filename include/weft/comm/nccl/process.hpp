@@ -209,11 +209,12 @@ inline bool Process::checked(Process& process, Running& running) {
   running.check.reset();
   const auto& all = running.fingerprints;
   for (std::size_t q = 1; q < all.size() / 3; ++q) {
-    if (std::equal(all.begin(), all.begin() + 3, all.begin() + std::ptrdiff_t(3 * q))) continue;
-    const auto one = [&](std::size_t r) {
-      return weft::detail::joined({"rank ", long(r), " of ", running.axis, " called ", describe(all[3 * r], all[3 * r + 1])});
-    };
-    process.fail<MismatchError>(running, weft::detail::joined({"ranks disagree: ", one(0), ", ", one(q)}));
+    if (same_call(all[0], all[3 * q]) && std::equal(all.begin() + 1, all.begin() + 3, all.begin() + std::ptrdiff_t(3 * q + 1)))
+      continue;
+    const auto rank = [&](std::size_t r) { return weft::detail::joined({"rank ", long(r), " of ", running.axis}); };
+    const auto one = [&](std::size_t r) { return rank(r) + " called " + describe(all[3 * r], all[3 * r + 1]); };
+    process.fail<MismatchError>(running, weft::detail::joined({"ranks disagree: ", one(0), ", ", one(q),
+                                                               functions_of(rank(0), all[0], rank(q), all[3 * q])}));
   }
   return true;
 }

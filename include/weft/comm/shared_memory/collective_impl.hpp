@@ -242,7 +242,7 @@ WEFT_INLINE bool Collective::agree() {
   for (int q = 0; q < size(); ++q) {
     if (q == me() || !looks_at(q, 0)) continue;
     const auto& other = slots_.header(q, first_);
-    if (other.signature != signature(call_) || other.count != call_.count) {
+    if (!same_call(other.signature, signature(call_)) || other.count != call_.count) {
       disagree(q);
     } else if (call_.operation == Operation::all_to_all_v) {
       continue;
@@ -272,9 +272,15 @@ WEFT_INLINE bool Collective::agree() {
 
 WEFT_COLD WEFT_INLINE void Collective::disagree(int q, const std::string& why) {
   const auto& header = slots_.header(q, first_);
-  const std::string mine = describe(signature(call_), call_.count), other = describe(header.signature, header.count);
-  disagreement_ = weft::detail::joined({"ranks disagree: rank ", std::min(q, me()), " called ", q < me() ? other : mine,
-                                        ", rank ", std::max(q, me()), " called ", q < me() ? mine : other, why});
+  struct {
+    std::string rank;
+    std::uint64_t signature, count;
+  } first{weft::detail::joined({"rank ", me()}), signature(call_), call_.count},
+      second{weft::detail::joined({"rank ", q}), header.signature, header.count};
+  if (q < me()) std::swap(first, second);
+  disagreement_ = weft::detail::joined({"ranks disagree: ", first.rank, " called ", describe(first.signature, first.count), ", ",
+                                        second.rank, " called ", describe(second.signature, second.count),
+                                        functions_of(first.rank, first.signature, second.rank, second.signature), why});
 }
 
 }  // namespace weft::comm::shared_memory

@@ -87,7 +87,7 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
         inner_(std::move(inner)),
         members_(std::move(members)),
         ledger_(process_->watch->open(channel, std::string(inner_->axis()))),
-        flight_(&process_->recorder.open(inner_->axis(), members_)),
+        flight_(process_->recorder.open(inner_->axis(), members_, channel)),
         memory_(std::move(memory)),
         bells_(std::move(bells)),
         slots_(memory_.data(), inner_->rank(), inner_->size()) {
@@ -107,7 +107,7 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
   std::unique_ptr<Pending> start(const Call& call) override;
   WEFT_INLINE std::shared_ptr<Group> split(int color, int key, std::string axis) override;
   WEFT_INLINE void progress() override;
-  Flight flight() override { return {&process_->recorder, flight_}; }
+  Flight flight() override { return {&process_->recorder, flight_.get()}; }
   void end() override;
 
  private:
@@ -155,7 +155,7 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
   std::shared_ptr<Group> inner_;
   std::vector<int> members_;
   std::shared_ptr<Ledger> ledger_;
-  FlightRecorder::Line* flight_;
+  std::shared_ptr<FlightRecorder::Line> flight_;
   Memory memory_;
   std::vector<Doorbell*> bells_;  // the other ranks'
   Slots slots_;

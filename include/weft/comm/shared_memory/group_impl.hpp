@@ -38,7 +38,10 @@ WEFT_INLINE void SharedMemoryGroup::execute(const Call& call) {
 }
 
 WEFT_INLINE std::shared_ptr<Group> SharedMemoryGroup::split(int color, int key, std::string axis) {
-  execute({.operation = Operation::split});  // nobody waits inside the backend while others need this rank for earlier operations
+  execute(
+      {.operation = Operation::split,
+       .function =
+           process_->recorder.function()});  // nobody waits inside the backend while others need this rank for earlier operations
   return inner_->split(color, key, std::move(axis));
 }
 

@@ -134,7 +134,7 @@ WEFT_INLINE void Door::complain(const std::string& text) {
   const auto now = Clock::now();
   if (refused_ != 1 && now - said_ < std::chrono::minutes(1)) return;
   said_ = now;
-  std::fprintf(stderr, "weft: rank %u, port %d: a stranger was turned away: %s%s\n", identity_.rank, port_, text.c_str(),
+  std::fprintf(stderr, "weft: rank %u, port %d: a connection was turned away: %s%s\n", identity_.rank, port_, text.c_str(),
                unsaid_ > 1 ? (" (and " + std::to_string(unsaid_ - 1) + " others)").c_str() : "");
   unsaid_ = 0;
 }

@@ -41,7 +41,7 @@ class StoreGroup final : public Group, public std::enable_shared_from_this<Store
   WEFT_INLINE std::string_view backend() const override;
   WEFT_INLINE bool supports(Operation, DataType, MemoryKind memory) const override;
 
-  Flight flight() override { return {&process_->recorder, flight_}; }
+  Flight flight() override { return {&process_->recorder, flight_.get()}; }
 
   WEFT_INLINE void execute(const Call& call) override;
   std::unique_ptr<Pending> start(const Call& call) override;
@@ -110,7 +110,7 @@ class StoreGroup final : public Group, public std::enable_shared_from_this<Store
   std::uint64_t number_;
   std::vector<int> members_;
   std::string axis_;
-  FlightRecorder::Line* flight_ = nullptr;
+  std::shared_ptr<FlightRecorder::Line> flight_;
   int rank_ = 0;
   std::uint64_t sequence_ = 0, collectives_ = 0;
   std::map<std::pair<int, int>, std::uint64_t> sent_, received_;  // numbers of messages, by rank and tag

@@ -11,7 +11,7 @@ WEFT_INLINE StoreGroup::StoreGroup(std::shared_ptr<Process> process, std::uint64
                                    std::string axis)
     : process_(std::move(process)), number_(number), members_(std::move(members)), axis_(std::move(axis)) {
   rank_ = int(std::find(members_.begin(), members_.end(), process_->rank()) - members_.begin());
-  flight_ = &process_->recorder.open(axis_, members_);
+  flight_ = process_->recorder.open(axis_, members_, number_);
   process_->groups.push_back(this);
 }
 
@@ -180,9 +180,11 @@ WEFT_INLINE void StoreGroup::gather_all(Running& running) {
   std::string everything(1, '1');
   for (std::size_t q = 1; q < members_.size() && everything[0] == '1'; ++q) {
     const Head first = head_of(running.parts[0]), other = head_of(running.parts[q]);
-    if (first.signature == other.signature && first.count == other.count && first.counts == other.counts) continue;
+    if (same_call(first.signature, other.signature) && first.count == other.count && first.counts == other.counts) continue;
     everything = weft::detail::joined({"0ranks disagree: rank 0 of ", axis_, " called ", describe(first.signature, first.count),
-                                       ", rank ", long(q), " of ", axis_, " called ", describe(other.signature, other.count)});
+                                       ", rank ", long(q), " of ", axis_, " called ", describe(other.signature, other.count),
+                                       functions_of("rank 0 of " + axis_, first.signature,
+                                                    weft::detail::joined({"rank ", long(q), " of ", axis_}), other.signature)});
   }
   if (everything[0] == '1')
     for (const std::string& part : running.parts) {
@@ -310,7 +312,12 @@ WEFT_INLINE std::shared_ptr<Group> StoreGroup::split(int color, int key, std::st
   const auto n = members_.size();
   const std::int64_t mine[] = {color, key, std::int64_t(process_->next_group)};
   std::vector<std::int64_t> all(3 * n);
-  execute({.operation = Operation::all_gather, .type = DataType::int64, .count = 3, .input = mine, .output = all.data()});
+  execute({.operation = Operation::all_gather,
+           .type = DataType::int64,
+           .function = process_->recorder.function(),
+           .count = 3,
+           .input = mine,
+           .output = all.data()});
   std::vector<std::size_t> same;
   std::uint64_t number = 0;  // new to every rank that gets it
   for (std::size_t q = 0; q < n; ++q) {

@@ -24,9 +24,17 @@ WEFT_INLINE Server::Server(const std::string& host, int port, Identity identity,
     door_ = std::make_unique<Door>(host, port, identity_, secret, the_store);
   } catch (const StoreError&) {
     // If another job of this user meets at this port, without a name of its own, it hears that two ranks 0 came.
+    std::string answer;
     try {
       if (port != 0) Caller(host, port, identity_, secret, the_store).call(Clock::now() + std::chrono::milliseconds(300));
-    } catch (const Error&) {}
+    } catch (const Error& error) {
+      answer = error.what();
+    }
+    if (answer.find("rank 0 has come twice") != std::string::npos)
+      throw_error<StoreError>(
+          {"rank 0 cannot serve the store at ", host, ":", port,
+           ": another process of this job has RANK 0 and serves it: give each process its own RANK, from 0 to "
+           "WORLD_SIZE - 1 (and each job its own WEFT_JOB)"});
     throw;
   }
   try {

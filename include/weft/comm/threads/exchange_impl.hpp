@@ -117,7 +117,7 @@ WEFT_INLINE std::string Collective::disagreement() {
   const auto& first = exchange_.entry(sequence_, 0);
   for (int q = 1; q < size(); ++q) {  // first of all ranks: only those of the same operation have counts to compare
     const auto& other = exchange_.entry(sequence_, q);
-    if (other.signature != first.signature || other.count != first.count) return both(0, q, "");
+    if (!same_call(other.signature, first.signature) || other.count != first.count) return both(0, q, "");
   }
   if (call_.operation == Operation::all_gather_v || call_.operation == Operation::reduce_scatter_v)
     for (int q = 1; q < size(); ++q)
@@ -141,8 +141,11 @@ WEFT_INLINE std::string Collective::disagreement() {
 
 WEFT_COLD WEFT_INLINE std::string Collective::both(int a, int b, const std::string& why) {
   const auto &one = exchange_.entry(sequence_, a), &other = exchange_.entry(sequence_, b);
-  return weft::detail::joined({"ranks disagree: rank ", members_[std::size_t(a)], " called ", describe(one.signature, one.count),
-                               ", rank ", members_[std::size_t(b)], " called ", describe(other.signature, other.count), why});
+  const std::string first = weft::detail::joined({"rank ", members_[std::size_t(a)]}),
+                    second = weft::detail::joined({"rank ", members_[std::size_t(b)]});
+  return weft::detail::joined({"ranks disagree: ", first, " called ", describe(one.signature, one.count), ", ", second,
+                               " called ", describe(other.signature, other.count),
+                               functions_of(first, one.signature, second, other.signature), why});
 }
 
 WEFT_INLINE void Collective::reduce_into(std::span<void* const> outputs, std::size_t begin, std::size_t end, std::size_t skip) {

@@ -20,8 +20,9 @@ namespace weft::comm::threads {
 
 /// The state that the ranks of one communicator share.
 struct Shared {
-  Shared(std::shared_ptr<World> w, std::vector<int> m, std::string a)
+  Shared(std::shared_ptr<World> w, std::vector<int> m, std::string a, std::uint64_t n)
       : world(std::move(w)),
+        number(n),
         members(std::move(m)),
         axis(std::move(a)),
         exchange(int(members.size())),
@@ -33,15 +34,16 @@ struct Shared {
   void expect_all_received();
 
   std::shared_ptr<World> world;
+  std::uint64_t number;      ///< new to every rank that gets it
   std::vector<int> members;  ///< their numbers in the world
   std::string axis;
   Exchange exchange;
   std::vector<Mailbox> mailboxes;
 
-  /// The part of the split with this number that has this color, kept until all its ranks have joined and one of them releases
-  /// it.
-  std::shared_ptr<Shared> part(std::uint64_t number, int color, const std::vector<int>& its_members, const std::string& its_axis);
-  void forget_part(std::uint64_t number, int color);
+  /// The part with this number and color, kept until all its ranks have joined and one of them releases it.
+  std::shared_ptr<Shared> part(std::uint64_t its_number, int color, const std::vector<int>& its_members,
+                               const std::string& its_axis);
+  void forget_part(std::uint64_t its_number, int color);
 
  private:
   struct Part {
@@ -61,14 +63,14 @@ class ThreadGroup final : public Group, public std::enable_shared_from_this<Thre
         world_(*shared_->world),
         rank_(rank),
         world_rank_(shared_->members[std::size_t(rank)]),
-        flight_(&self().recorder.open(shared_->axis, shared_->members)) {}
+        flight_(self().recorder.open(shared_->axis, shared_->members, shared_->number)) {}
 
   WEFT_INLINE int rank() const override;
   WEFT_INLINE int size() const override;
   WEFT_INLINE std::string_view axis() const override;
   WEFT_INLINE std::string_view backend() const override;
   WEFT_INLINE bool supports(Operation, DataType, MemoryKind memory) const override;
-  Flight flight() override { return {&self().recorder, flight_}; }
+  Flight flight() override { return {&self().recorder, flight_.get()}; }
 
   WEFT_INLINE void execute(const Call& call) override;
 
@@ -110,7 +112,7 @@ class ThreadGroup final : public Group, public std::enable_shared_from_this<Thre
   std::shared_ptr<Shared> shared_;
   World& world_;
   int rank_, world_rank_;
-  FlightRecorder::Line* flight_;
+  std::shared_ptr<FlightRecorder::Line> flight_;
   std::uint64_t sequence_ = 0;     // counts all operations, for messages
   std::uint64_t collectives_ = 0;  // counts operations that use slots: the same on every rank
   std::uint64_t known_open_ = 0;   // all ranks have finished the collectives below this one

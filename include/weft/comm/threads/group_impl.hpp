@@ -25,20 +25,20 @@ WEFT_COLD WEFT_INLINE void Shared::expect_all_received() {
   if (first >= 0) world->fail(first, text, true);
 }
 
-WEFT_COLD WEFT_INLINE std::shared_ptr<Shared> Shared::part(std::uint64_t number, int color, const std::vector<int>& its_members,
-                                                           const std::string& its_axis) {
+WEFT_COLD WEFT_INLINE std::shared_ptr<Shared> Shared::part(std::uint64_t its_number, int color,
+                                                           const std::vector<int>& its_members, const std::string& its_axis) {
   std::lock_guard lock(mutex);
   for (Part* known = parts.get(); known != nullptr; known = known->next.get())
-    if (known->number == number && known->color == color) return known->shared;
-  auto made = std::make_shared<Shared>(world, std::vector<int>(its_members), std::string(its_axis));
-  parts.reset(new Part{number, color, made, std::move(parts)});
+    if (known->number == its_number && known->color == color) return known->shared;
+  auto made = std::make_shared<Shared>(world, std::vector<int>(its_members), std::string(its_axis), its_number);
+  parts.reset(new Part{its_number, color, made, std::move(parts)});
   return made;
 }
 
-WEFT_INLINE void Shared::forget_part(std::uint64_t number, int color) {
+WEFT_INLINE void Shared::forget_part(std::uint64_t its_number, int color) {
   std::lock_guard lock(mutex);
   for (std::unique_ptr<Part>* at = &parts; *at; at = &(*at)->next)
-    if ((*at)->number == number && (*at)->color == color) {
+    if ((*at)->number == its_number && (*at)->color == color) {
       *at = std::move((*at)->next);
       return;
     }
@@ -85,6 +85,7 @@ WEFT_INLINE Send ThreadGroup::post_send(const Call& call) {
   auto message = std::make_shared<Message>();
   message->from = rank_;
   message->tag = call.tag;
+  message->function = call.function;
   message->type = call.type;
   message->count = call.count;
   message->data = call.input;
@@ -195,18 +196,21 @@ WEFT_INLINE std::unique_ptr<Pending> ThreadGroup::start(const Call& call) {
 WEFT_INLINE std::shared_ptr<Group> ThreadGroup::split(int color, int key, std::string axis) {
   const int n = size();
   struct Asked {
-    std::int64_t color, key, axis;
+    std::int64_t color, key, axis, next;
   };
-  const Asked mine{color, key, std::int64_t(std::hash<std::string>{}(axis))};
+  const Asked mine{color, key, std::int64_t(std::hash<std::string>{}(axis)), std::int64_t(self().next_group)};
   const std::unique_ptr<Asked[]> all(new Asked[std::size_t(n)]);
   execute({.operation = Operation::all_gather,
            .type = DataType::int64,
            .purpose = Purpose::split,
-           .count = 3,
+           .function = self().recorder.function(),
+           .count = 4,
            .input = &mine,
            .output = all.get()});
-  std::vector<int> order;  // ranks here, by key
+  std::vector<int> order;    // ranks here, by key
+  std::uint64_t number = 0;  // new to every rank that gets it
   for (int q = 0; q < n; ++q) {
+    number = std::max(number, std::uint64_t(all[std::size_t(q)].next));
     if (all[std::size_t(q)].color == color) {
       order.push_back(q);
       for (std::size_t k = order.size() - 1; k > 0 && all[std::size_t(order[k - 1])].key > all[std::size_t(q)].key; --k)
@@ -226,10 +230,10 @@ WEFT_INLINE std::shared_ptr<Group> ThreadGroup::split(int color, int key, std::s
     order[k] = shared_->members[std::size_t(order[k])];
   }
   const bool alone = order.size() == 1;
-  const std::uint64_t number = collectives_;
+  self().next_group = number + 1;
   std::shared_ptr<Shared> part;
   if (!alone) part = shared_->part(number, color, order, axis);
-  execute({.operation = Operation::barrier});
+  execute({.operation = Operation::barrier, .function = self().recorder.function()});
   if (rank == 0) shared_->forget_part(number, color);
   if (alone) return std::make_shared<SelfGroup>(std::move(axis), "threads");
   return std::make_shared<ThreadGroup>(std::move(part), rank);

@@ -21,6 +21,7 @@ inline constexpr std::size_t eager_bytes = 8192;
 
 struct Message {
   int from, tag;
+  ProgramFunction function;  // the sender's
   DataType type;
   std::size_t count;
   const void* data;  // the sender's, or in `copy`

@@ -17,11 +17,14 @@ WEFT_INLINE bool Receive::advance() {
   if (message_->type != call_.type || message_->count != call_.count) {
     Call sent = call_;
     sent.operation = Operation::send;
+    sent.function = message_->function;
     sent.type = message_->type;
     sent.count = message_->count;
     world_.fail(rank_,
                 weft::detail::joined({"ranks disagree: rank ", sender(), " called ", describe(signature(sent), sent.count),
-                                      ", rank ", rank_, " called ", describe(signature(call_), call_.count)}),
+                                      ", rank ", rank_, " called ", describe(signature(call_), call_.count),
+                                      functions_of(weft::detail::joined({"rank ", sender()}), signature(sent),
+                                                   weft::detail::joined({"rank ", rank_}), signature(call_))}),
                 true);
     complete_ = true;
     return true;

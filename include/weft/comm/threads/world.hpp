@@ -54,6 +54,7 @@ struct alignas(128) Rank {
   std::condition_variable wake;
   bool woken = false;  // guarded by mutex
   FlightRecorder recorder;
+  std::uint64_t next_group = 1;  ///< the lowest number that no communicator of this rank has had
 
   IntrusiveList<Advancing, &Advancing::next> under_way;  ///< started, not complete, in order of their start
 };

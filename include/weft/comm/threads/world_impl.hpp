@@ -106,7 +106,9 @@ WEFT_COLD WEFT_INLINE std::string World::positions() {
   std::string text;
   for (int r = 0; r < size(); ++r) {
     const auto state = rank(r).state.load(std::memory_order_acquire);
-    weft::detail::append_to(text, {r == 0 ? "rank " : "; rank ", r,
+    const auto function = state == Rank::State::ended ? ProgramFunction::none : rank(r).recorder.function();
+    weft::detail::append_to(text, {r == 0 ? "rank " : "; rank ", r, function == ProgramFunction::none ? "" : " in ",
+                                   function == ProgramFunction::none ? "" : name_of(function),
                                    state == Rank::State::ended     ? " has ended, last: "
                                    : state == Rank::State::waiting ? " waits, last: "
                                                                    : " is not waiting, last: ",
