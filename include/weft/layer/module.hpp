@@ -145,10 +145,6 @@ inline constexpr bool is_module_output<std::tuple<Y...>> = (is_module_output<Y> 
 // Overload resolution takes it if L's own forward cannot be called with V.... If it takes L's and the body of that does not
 // compile, the compiler has said why.
 struct NotCallable {};
-struct AnyArgument {
-  template <class V>
-  AnyArgument(const V&);
-};
 template <class, class To>
 using each_to = To;
 template <class L, class... V>
@@ -174,6 +170,64 @@ concept ForwardsVariables = takes_variables<L, V...>() && requires(const L& laye
   layer.forward(x...);
 };
 
+// Whether L's forward, called with V..., is not const. No body is compiled if it is const: another forward is preferred.
+template <class L, class... V>
+struct BesideConstForward : L {
+  using L::forward;
+  NotCallable forward(const V&...) const;
+};
+template <class L, class... V>
+constexpr bool forward_is_not_const() {
+  if constexpr (!layer_check::has_forward<L>() || std::is_final_v<L>) return false;
+  else return requires(BesideConstForward<L, V...> & layer, const V&... x) {
+      requires !std::is_same_v<decltype(layer.forward(x...)), NotCallable>;
+    };
+}
+// Whether a forward that is no template takes tensors: its parameters' types are known without a call.
+template <class F>
+struct PlainForward {
+  static constexpr bool takes_tensors = false, said = false;
+};
+template <class L, class R, class... A>
+struct PlainForward<R (L::*)(A...) const> {
+  static constexpr bool bare =
+      (is_refused<A> || ... || false) || (std::is_base_of_v<AlreadyRefused, std::remove_cvref_t<A>> || ...);
+  static constexpr bool said = (AnyTensor<A> || ...);  // the compiler has refused the body
+  static constexpr bool takes_tensors = bare || ((AnyTensor<A> || ...) && !is_refused<R>);
+};
+template <class L, class R, class... A>
+struct PlainForward<R (L::*)(A...)> : PlainForward<R (L::*)(A...) const> {};
+/// Refuses a forward that takes tensors: true if it does.
+template <class L>
+constexpr bool refuse_tensor_forward() {
+  if constexpr (requires { &L::forward; }) {
+    constexpr bool tensors = PlainForward<decltype(&L::forward)>::takes_tensors;
+    static_assert(
+        !tensors,
+        "weft: this Module's forward takes tensors of one type: it is called with Variables, whose types depend on the "
+        "mesh: write `auto forward(const auto& x) const`, a template, which cannot be virtual; see L in this function's "
+        "template arguments");
+    using Plain = PlainForward<decltype(&L::forward)>;
+    return Plain::takes_tensors || Plain::said;
+  } else {
+    return false;
+  }
+}
+template <class L, class... V>
+constexpr void refuse_call() {
+  if constexpr (!refuse_tensor_forward<L>() && !takes_variables<L, V...>()) {
+    constexpr bool not_const = forward_is_not_const<L, V...>();
+    static_assert(!not_const,
+                  "weft: this Module's forward is not const: several micro-batches may be in flight, so a forward changes no "
+                  "member: write `auto forward(const auto& x) const`; see L in this function's template arguments");
+    static_assert(
+        not_const,
+        "weft: this Module's forward cannot be called with these arguments: write `auto forward(const auto& x) const`, "
+        "public, with as many arguments as it is called with, and no context, which each Variable knows: x.context(); see "
+        "L in this function's template arguments");
+  }
+}
+
 }  // namespace detail
 
 /// The base class of a layer Self that writes `auto forward(const auto&... x) const` on Variables. An input that is a tuple is
@@ -186,8 +240,16 @@ class Module {
   requires((AnyVariable<V> || detail::StructOfVariables<V>)&&...) auto operator()(const V&... x) const {
     if constexpr (sizeof...(V) == 0) return self().forward();
     else
-      return detail::as_child<Self>(detail::first_variable(std::get<0>(std::tie(x...))).tape(),
-                                    [&] { return self().forward(x...); });
+      return detail::as_child<Self>(detail::first_variable(std::get<0>(std::tie(x...))).tape(), [&] {
+        detail::refuse_call<Self, V...>();
+        if constexpr (detail::ForwardsVariables<Self, V...>) return self().forward(x...);
+        else return detail::AlreadyRefused();
+      });
+  }
+  template <class... V>
+  detail::AlreadyRefused operator()(const V&...) const {
+    detail::refuse_arguments<V...>();
+    return {};
   }
 
   template <class... Others>

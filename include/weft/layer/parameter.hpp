@@ -155,9 +155,16 @@ class FirstAddition {
 
 }  // namespace detail
 
+namespace operations {
+// Argument-dependent lookup finds operations on Parameters here.
+struct ForOperations {};
+}  // namespace operations
+
 /// A parameter with a rule, Shard<axis, dim>, for each axis that may cut it (tp, cp or etp). Copies are handles of one parameter.
 template <class... Rules>
-class Parameter : public detail::ParameterHandle {
+class Parameter : public detail::ParameterHandle,
+                  public detail::MembersElsewhere<Parameter<Rules...>>,
+                  operations::ForOperations {
  public:
   /// `shape` is the whole parameter's. Throws LayoutError if a dim that a rule cuts is not divisible as `cut` requires,
   /// ShapeError if the initial values need a fan that the shape does not have.

@@ -311,6 +311,16 @@ constexpr bool require_constants() {
   return constants;
 }
 
+// Refuses the call of a layer as a function with other arguments than Variables.
+template <class... V>
+constexpr void refuse_arguments() {
+  static_assert(
+      (is_refused<V> || ...) || (std::is_base_of_v<AlreadyRefused, V> || ...),
+      "weft: in a Module's forward a layer is called with Variables, the arguments of `auto forward(const auto& x) const` "
+      "and the results of operations; tensors go to forward(layer, context, x), in a layer with a backward of its own; see V "
+      "in this function's template arguments");
+}
+
 template <class V>
 inline constexpr bool is_call_input = is_variable<V> || StructOfVariables<V>;
 template <class... V>
@@ -360,6 +370,11 @@ struct Primitive {
   template <class V, class... Others>
   requires(detail::is_call_input<V> && (AnyVariable<Others> && ...)) auto operator()(const V& x, const Others&... others) const {
     return call(static_cast<const Self&>(*this), x, others...);
+  }
+  template <class... V>
+  detail::AlreadyRefused operator()(const V&...) const {
+    detail::refuse_arguments<V...>();
+    return {};
   }
 
   template <class... Others>

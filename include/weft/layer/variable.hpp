@@ -30,7 +30,7 @@ class Constant;
 /// A value X of a Module's call under Context. Copies are handles of one value. A constant has no gradient: what comes from the
 /// batch, and what is made of constants alone.
 template <class Context, class X>
-class Variable : operations::OnTape {
+class Variable : operations::OnTape, public detail::MembersElsewhere<Variable<Context, X>> {
  public:
   using context_type = Context;
   using tensor_type = X;

@@ -169,6 +169,13 @@ class Optimizer {
       }
     if (store_) store_->commit();
   }
+  /// Refuses a learning rate without its name.
+  template <class Model, class A>
+  requires std::is_arithmetic_v<A> Optimizer(Model&, const A&) : grouped_(Options{}) {
+    static_assert(sizeof(A) == 0,
+                  "weft: an optimizer's second argument is its options, each with its name: optim::AdamW optimizer(model, "
+                  "{.learning_rate = 1e-3}), in the order of the fields");
+  }
   /// Prints why the argument is no model that an optimizer can update.
   template <class Other>
   requires(!Trainable<Other>) explicit Optimizer(Other&, const Options& options = {}) : grouped_(options) {

@@ -168,14 +168,35 @@ struct LossOfModule : Module<LossOfModule<M>> {
   LossOfModule(const Context& context, const typename M::Config& config) : model(context, config) {}
   template <class B>
   auto forward(const B& batch) const {
-    constexpr bool takes = loss_takes<M, B>();
+    constexpr bool tensors = refuse_tensor_forward<M>(), changes = forward_changes<B>();
+    constexpr bool takes = [] {
+      if constexpr (tensors || changes) return true;
+      else return loss_takes<M, B>();
+    }();
     static_assert(takes,
                   "weft: this Module's loss cannot be called with the fields of its batch: write `auto loss(const auto& batch) "
                   "const`, public, of this one argument; see M in this class's template arguments");
-    if constexpr (takes && requires { model.loss(batch); }) return model.loss(batch);
+    static_assert(!changes,
+                  "weft: this Module's forward is not const: several micro-batches may be in flight, so a forward changes no "
+                  "member: write `auto forward(const auto& x) const`; see M in this class's template arguments");
+    if constexpr (tensors || changes) return AlreadyRefused();
+    else if constexpr (takes && requires { model.loss(batch); }) return model.loss(batch);
     else return AlreadyRefused();  // if it takes the batch, the compiler has said what in its body is wrong
   }
   M model;
+
+ private:
+  // Whether the forward, called with the first field of the batch, is not const.
+  template <class B>
+  static constexpr bool forward_changes() {
+    if constexpr (requires { typename B::tensor_type; } && B::tensor_type::count > 0) {
+      using Fields = typename B::tensor_type;
+      using First = Variable<typename B::context_type, typename Fields::template tensor_t<0>>;
+      return forward_is_not_const<M, First>();
+    } else {
+      return false;
+    }
+  }
 };
 template <class M>
 inline constexpr bool says_loss_is_a_sum<LossOfModule<M>> = says_loss_is_a_sum<M>;

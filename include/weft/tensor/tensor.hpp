@@ -17,12 +17,18 @@
 #include <weft/core/scalar.hpp>
 #include <weft/core/text.hpp>
 #include <weft/device/device.hpp>
+#include <weft/tensor/members_elsewhere.hpp>
 #include <weft/tensor/placement.hpp>
 #include <weft/tensor/shape.hpp>
 
 namespace weft {
 
-template <detail::Scalar T, class Exec, Placement... P>
+namespace detail {
+// The execution space of a Tensor that names none.
+struct NoSpace;
+}  // namespace detail
+
+template <detail::Scalar T, class Exec = detail::NoSpace, Placement... P>
 class Tensor;
 
 namespace detail {
@@ -30,6 +36,8 @@ template <class X>
 inline constexpr bool is_tensor = false;
 template <class T, class E, class... P>
 inline constexpr bool is_tensor<Tensor<T, E, P...>> = true;
+template <class T>
+inline constexpr bool is_tensor<Tensor<T>> = false;
 }  // namespace detail
 
 template <class T, class E, class P, class... R>
@@ -48,14 +56,29 @@ struct RefusedOperand {};
 
 namespace detail {
 // Replaces a value that the compiler has already refused, so that only one error is printed: operations on it are silent.
-struct AlreadyRefused : operations::RefusedOperand {
+struct AlreadyRefused : operations::RefusedOperand, MembersElsewhere<AlreadyRefused> {
   const AlreadyRefused& value() const { return *this; }
   AlreadyRefused detach() const { return *this; }
   Shape shape() const { return {}; }
   std::size_t rows() const { return 0; }
   std::size_t columns() const { return 0; }
+  explicit operator bool() const { return true; }
+  template <class T>
+  requires((std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) || is_tensor<T>) operator T() const { return {}; }
 };
 }  // namespace detail
+
+/// A Tensor without an execution space. A forward with such a parameter is refused where it is called (layer/module.hpp).
+template <detail::Scalar T>
+class Tensor<T, detail::NoSpace> : public detail::AlreadyRefused {
+ public:
+  template <class... A>
+  explicit Tensor(const A&...) {
+    static_assert(sizeof...(A) > 99,
+                  "weft: Tensor<T> has no execution space: Tensor<float, Exec, Placement...> names it and the placement on each "
+                  "axis; in a Module's forward take and return `auto`");
+  }
+};
 
 /// The operations that programs call with tensors and without a namespace: add(x, y), map(x, f), softmax(x). Every Tensor derives
 /// from a class in this namespace, so that argument-dependent lookup finds them here, while `using namespace weft` does not take

@@ -107,13 +107,17 @@ G avg_pool2d_gradient(const Shape& x, const G& g, const PoolingOptions& options 
 /// The mean of each image of x [samples, channels, height, width], [samples, channels], in x's element type, summed in
 /// accumulate_t. Partial stays Partial. Gradient: global_avg_pool2d_gradient(x.shape(), g).
 template <AnyTensor X>
-X global_avg_pool2d(const X& x) {
+auto global_avg_pool2d(const X& x) {
   detail::require_whole_images<X>();
   if (x.shape().rank() != 4 || x.shape()[2] * x.shape()[3] == 0)
     throw_error<ShapeError>({"global_avg_pool2d: ", x.shape().text(), ", expected [samples, channels, height, width]"});
-  const auto means = mean<2>(flatten<2, 3>(x));
-  if constexpr (std::is_same_v<std::remove_const_t<decltype(means)>, X>) return means;
-  else return cast<typename X::value_type>(means);
+  if constexpr (detail::cut_between<X, 2, 3>) {
+    return detail::AlreadyRefused();
+  } else {
+    const auto means = mean<2>(flatten<2, 3>(x));
+    if constexpr (std::is_same_v<std::remove_const_t<decltype(means)>, X>) return means;
+    else return cast<typename X::value_type>(means);
+  }
 }
 template <AnyTensor G>
 G global_avg_pool2d_gradient(const Shape& x, const G& g) {
@@ -141,9 +145,12 @@ auto avg_pool2d(const Variable<C, X>& x, const PoolingOptions& options = {}) {
 }
 template <class C, class X>
 auto global_avg_pool2d(const Variable<C, X>& x) {
-  return detail::record(x.tape(), global_avg_pool2d(x.value()), detail::from(x, [shape = x.shape()](const auto&, const auto& g) {
-                          return global_avg_pool2d_gradient(shape, g);
-                        }));
+  auto means = global_avg_pool2d(x.value());
+  if constexpr (detail::cut_between<X, 2, 3>) return means;
+  else
+    return detail::record(x.tape(), std::move(means), detail::from(x, [shape = x.shape()](const auto&, const auto& g) {
+                            return global_avg_pool2d_gradient(shape, g);
+                          }));
 }
 
 }  // namespace operations

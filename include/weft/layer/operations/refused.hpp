@@ -1,87 +1,280 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The operations of this folder on what the compiler has refused already: they pass it on, so that a chain of operations with one
-// mistake gives one error.
+// Calls of operations that are refused: with arguments that an operation does not take, and under names of other frameworks. Each
+// is one error with the code to write. The result is AlreadyRefused, which all operations pass on silently, so that a chain of
+// them with one mistake gives one error. Overload resolution takes these functions last: their operand is converted.
 //
 //   auto y = relu(conv2d(x, w));   // one error if conv2d has no rule for w
+//   auto z = softmax(x, 1);        // weft: softmax cannot be called so: ... softmax<dim>(x)
 
 #include <cstddef>
 #include <type_traits>
 
 #include <weft/tensor/tensor.hpp>
 
-namespace weft::operations {
+namespace weft {
+
+template <class Context, class X>
+class Variable;
+template <class... Rules>
+class Parameter;
+
+namespace detail {
+
+template <class V>
+inline constexpr bool is_operand = std::is_base_of_v<AlreadyRefused, V>;
+template <class C, class X>
+inline constexpr bool is_operand<Variable<C, X>> = true;
+template <class... R>
+inline constexpr bool is_operand<Parameter<R...>> = true;
+/// A value of a forward: a Variable, a Parameter, or one that was refused.
+template <class V>
+concept ForwardOperand = is_operand<std::remove_cvref_t<V>>;
+template <class V>
+concept Operand = ForwardOperand<V> || AnyTensor<V>;
+template <class V>
+inline constexpr bool is_silent = std::is_base_of_v<AlreadyRefused, V>;
+
+struct NoOperand {
+  template <class V>
+  requires(!Operand<V>) NoOperand(const V&) {}
+};
+
+}  // namespace detail
+
+namespace operations {
 
 template <class... X>
-concept AnyRefused = (std::is_same_v<X, detail::AlreadyRefused> || ...);
+concept AnyRefused = (std::is_base_of_v<detail::AlreadyRefused, X> || ...);
 
 // clang-format off
-template <class... More> detail::AlreadyRefused exp(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused log(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused sqrt(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused square(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused tanh(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused sigmoid(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused silu(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused gelu(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused relu(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused clamp(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused sum(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused mean(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused softmax(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused log_softmax(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused reshape(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused conv2d(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused max_pool2d(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused avg_pool2d(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused global_avg_pool2d(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused gelu_erf(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused depthwise_conv2d(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused split_heads(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused merge_heads(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused sum_rows(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused sum_columns(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused mean_columns(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused sum_all(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused times_heads(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused sum_each_head(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused mean_each_head(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused log_sum_exp(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused map(detail::AlreadyRefused, const More&...) { return {}; }
-template <class... More> detail::AlreadyRefused scale(detail::AlreadyRefused, const More&...) { return {}; }
-template <int, int, class... More> detail::AlreadyRefused flatten(detail::AlreadyRefused, const More&...) { return {}; }
-template <int, int, class... More> detail::AlreadyRefused transpose(detail::AlreadyRefused, const More&...) { return {}; }
-template <int, class... More> detail::AlreadyRefused sum(detail::AlreadyRefused, const More&...) { return {}; }
-template <int, class... More> detail::AlreadyRefused mean(detail::AlreadyRefused, const More&...) { return {}; }
-template <int, class... More> detail::AlreadyRefused softmax(detail::AlreadyRefused, const More&...) { return {}; }
-template <int, class... More> detail::AlreadyRefused unflatten(detail::AlreadyRefused, const More&...) { return {}; }
-template <int, class... More> detail::AlreadyRefused slice(detail::AlreadyRefused, const More&...) { return {}; }
-template <int, class... More> detail::AlreadyRefused log_softmax(detail::AlreadyRefused, const More&...) { return {}; }
-template <int, class... More> detail::AlreadyRefused max(detail::AlreadyRefused, const More&...) { return {}; }
-template <int, class... More> detail::AlreadyRefused argmax(detail::AlreadyRefused, const More&...) { return {}; }
-template <class, class... More> detail::AlreadyRefused cast(detail::AlreadyRefused, const More&...) { return {}; }
-// Of several operands, whichever was refused.
-template <class... X> requires AnyRefused<X...> detail::AlreadyRefused mse(const X&...) { return {}; }
-template <class... X> requires AnyRefused<X...> detail::AlreadyRefused bce_with_logits(const X&...) { return {}; }
-template <class... X> requires AnyRefused<X...> detail::AlreadyRefused cross_entropy(const X&...) { return {}; }
-template <class... X> requires AnyRefused<X...> detail::AlreadyRefused maximum(const X&...) { return {}; }
-template <class... X> requires AnyRefused<X...> detail::AlreadyRefused minimum(const X&...) { return {}; }
-template <class... X> requires AnyRefused<X...> detail::AlreadyRefused greater(const X&...) { return {}; }
-template <class... X> requires AnyRefused<X...> detail::AlreadyRefused where(const X&...) { return {}; }
-template <class... X> requires AnyRefused<X...> detail::AlreadyRefused batched_matmul(const X&...) { return {}; }
-template <class... X> requires AnyRefused<X...> detail::AlreadyRefused batched_matmul_transposed(const X&...) { return {}; }
-template <class... X> requires AnyRefused<X...> detail::AlreadyRefused batched_transposed_matmul(const X&...) { return {}; }
-template <class... X> requires AnyRefused<X...> detail::AlreadyRefused index_select(const X&...) { return {}; }
-template <class... X> requires AnyRefused<X...> detail::AlreadyRefused attention(const X&...) { return {}; }
-template <class... X> requires AnyRefused<X...> detail::AlreadyRefused times_scalar(const X&...) { return {}; }
-template <class... X> requires AnyRefused<X...> detail::AlreadyRefused times_column(const X&...) { return {}; }
-template <class... X> requires AnyRefused<X...> detail::AlreadyRefused divide_column(const X&...) { return {}; }
-template <class... X> requires AnyRefused<X...> detail::AlreadyRefused times_each_head(const X&...) { return {}; }
-template <class... X> requires AnyRefused<X...> detail::AlreadyRefused add(const X&...) { return {}; }
-template <class... X> requires AnyRefused<X...> detail::AlreadyRefused subtract(const X&...) { return {}; }
-template <class... X> requires AnyRefused<X...> detail::AlreadyRefused times(const X&...) { return {}; }
-template <class... X> requires AnyRefused<X...> detail::AlreadyRefused divide(const X&...) { return {}; }
-template <int, class... X> requires AnyRefused<X...> detail::AlreadyRefused concat(const X&...) { return {}; }
+// A type to which an operand is converted, so that `text` is printed.
+#define WEFT_REFUSED_AS(id, concept, text)                                                     \
+  struct id {                                                                                  \
+    template <detail::concept V> id(const V&) { static_assert(detail::is_silent<V>, "weft: " text); } \
+  };
+#define WEFT_REST detail::AnyArgument = {}, detail::AnyArgument = {}, detail::AnyArgument = {}, detail::AnyArgument = {}, detail::AnyArgument = {}
+#define WEFT_REFUSED_CALLS(name)                                                                              \
+  inline detail::AlreadyRefused name(as_##name, WEFT_REST) { return {}; }                                     \
+  inline detail::AlreadyRefused name(detail::NoOperand, as_##name, WEFT_REST) { return {}; }                  \
+  inline detail::AlreadyRefused name(detail::NoOperand, detail::NoOperand, as_##name, WEFT_REST) { return {}; } \
+  template <class... X> requires AnyRefused<X...> detail::AlreadyRefused name(const X&...) { return {}; }
+#define WEFT_OPERATION(name, usage)                                                                                       \
+  WEFT_REFUSED_AS(as_##name, Operand, #name " cannot be called with these arguments: write " usage) \
+  WEFT_REFUSED_CALLS(name)
+#define WEFT_OPERATION_OF(dims, name, usage)                                                                    \
+  WEFT_OPERATION(name, usage)                                                                                   \
+  template <dims> detail::AlreadyRefused name(as_##name, WEFT_REST) { return {}; }                              \
+  template <dims, class... X> requires AnyRefused<X...> detail::AlreadyRefused name(const X&...) { return {}; }
+#define WEFT_NO_OPERATION(name, instead)                                                 \
+  WEFT_REFUSED_AS(as_##name, Operand, "there is no operation " #name ": " instead) \
+  WEFT_REFUSED_CALLS(name)
+
+WEFT_OPERATION(exp, "exp(x)")
+WEFT_OPERATION(log, "log(x)")
+WEFT_OPERATION(sqrt, "sqrt(x)")
+WEFT_OPERATION(square, "square(x)")
+WEFT_OPERATION(tanh, "tanh(x)")
+WEFT_OPERATION(sigmoid, "sigmoid(x)")
+WEFT_OPERATION(silu, "silu(x)")
+WEFT_OPERATION(gelu, "gelu(x)")
+WEFT_OPERATION(gelu_erf, "gelu_erf(x)")
+WEFT_OPERATION(relu, "relu(x)")
+WEFT_OPERATION(clamp, "clamp(x, low, high)")
+WEFT_OPERATION(scale, "scale(x, factor)")
+WEFT_OPERATION(map, "map(x, f, derivative)")
+WEFT_OPERATION(reshape, "reshape(x, {rows, columns}), with the extents in braces")
+WEFT_OPERATION(conv2d, "conv2d(x, w, bias, {.stride = 2, .padding = 1}), the bias and the options optional")
+WEFT_OPERATION(depthwise_conv2d, "depthwise_conv2d(x, w, {.padding = 1}); it takes no bias: BatchNorm has one, or a 1x1 conv2d(x, w, bias) behind it")
+WEFT_OPERATION(max_pool2d, "max_pool2d(x, {.kernel = 3, .stride = 2})")
+WEFT_OPERATION(avg_pool2d, "avg_pool2d(x, {.kernel = 3, .stride = 2})")
+WEFT_OPERATION(global_avg_pool2d, "global_avg_pool2d(x)")
+WEFT_OPERATION(split_heads, "split_heads(x, width)")
+WEFT_OPERATION(merge_heads, "merge_heads(x)")
+WEFT_OPERATION(sum_rows, "sum_rows(x)")
+WEFT_OPERATION(sum_columns, "sum_columns(x)")
+WEFT_OPERATION(mean_columns, "mean_columns(x)")
+WEFT_OPERATION(sum_all, "sum_all(x)")
+WEFT_OPERATION(times_heads, "times_heads(x, gain)")
+WEFT_OPERATION(sum_each_head, "sum_each_head(x)")
+WEFT_OPERATION(mean_each_head, "mean_each_head(x)")
+WEFT_OPERATION(log_sum_exp, "log_sum_exp(x, columns)")
+WEFT_OPERATION(mse, "mse(x, targets)")
+WEFT_OPERATION(bce_with_logits, "bce_with_logits(x, targets)")
+WEFT_OPERATION(cross_entropy, "cross_entropy(logits, labels)")
+WEFT_OPERATION(maximum, "maximum(x, y) of two values of one type; clamp(x, low, high) takes numbers")
+WEFT_OPERATION(minimum, "minimum(x, y) of two values of one type; clamp(x, low, high) takes numbers")
+WEFT_OPERATION(greater, "greater(x, number) or greater(x, y)")
+WEFT_OPERATION(where, "where(condition, x, y), all three values; number * x makes one of a number")
+WEFT_OPERATION(batched_matmul, "batched_matmul(x, y)")
+WEFT_OPERATION(batched_matmul_transposed, "batched_matmul_transposed(x, y)")
+WEFT_OPERATION(batched_transposed_matmul, "batched_transposed_matmul(x, y)")
+WEFT_OPERATION(index_select, "index_select(x, ids)")
+WEFT_OPERATION(attention, "attention(q, k, v, {.causal = false}, mask), the last two optional; a Parameter as the mask is beside(q, parameter)")
+WEFT_OPERATION(times_scalar, "times_scalar(x, y)")
+WEFT_OPERATION(times_column, "times_column(x, column)")
+WEFT_OPERATION(divide_column, "divide_column(x, column)")
+WEFT_OPERATION(times_each_head, "times_each_head(x, y)")
+WEFT_OPERATION(add, "add(x, y)")
+WEFT_OPERATION(subtract, "subtract(x, y)")
+WEFT_OPERATION(times, "times(x, y)")
+WEFT_OPERATION(divide, "divide(x, y)")
+WEFT_OPERATION(matmul, "matmul(x, w), x a value and w [out, in] a value or a Parameter; a bias is added, matmul(x, w) + bias")
+WEFT_OPERATION_OF(int, sum, "sum(x) of all elements, sum<dim>(x) along a dim: dims are template arguments")
+WEFT_OPERATION_OF(int, mean, "mean(x) of all elements, mean<dim>(x) along a dim: dims are template arguments")
+WEFT_OPERATION_OF(int, softmax, "softmax(x) along the last dim, softmax<dim>(x) along another: dims are template arguments")
+WEFT_OPERATION_OF(int, log_softmax, "log_softmax(x) along the last dim, log_softmax<dim>(x) along another: dims are template arguments")
+WEFT_OPERATION_OF(int, max, "max<dim>(x) along a dim, maximum(x, y) of each two elements, relu(x) beside 0")
+WEFT_OPERATION_OF(int, argmax, "argmax<dim>(x): dims are template arguments")
+WEFT_OPERATION_OF(int, unflatten, "unflatten<dim>(x, inner...): dims are template arguments")
+WEFT_OPERATION_OF(int, slice, "slice<dim>(x, from, count): dims are template arguments")
+WEFT_OPERATION_OF(int, concat, "concat<dim>(x, y...), values of one type: dims are template arguments")
+WEFT_OPERATION_OF(class, cast, "cast<T>(x)")
+// Of two or more template arguments.
+WEFT_OPERATION(flatten, "flatten<first, last>(x): dims are template arguments")
+template <int, int> detail::AlreadyRefused flatten(as_flatten, WEFT_REST) { return {}; }
+template <int, int, class... X> requires AnyRefused<X...> detail::AlreadyRefused flatten(const X&...) { return {}; }
+WEFT_OPERATION(transpose, "transpose<first, second>(x): dims are template arguments")
+template <int, int> detail::AlreadyRefused transpose(as_transpose, WEFT_REST) { return {}; }
+template <int, int, class... X> requires AnyRefused<X...> detail::AlreadyRefused transpose(const X&...) { return {}; }
+WEFT_OPERATION(permute, "permute<dims...>(x): dims are template arguments")
+template <int...> detail::AlreadyRefused permute(as_permute, WEFT_REST) { return {}; }
+WEFT_OPERATION(chunk, "chunk<dim, count>(x): dims are template arguments")
+template <int, int> detail::AlreadyRefused chunk(as_chunk, WEFT_REST) { return {}; }
+// Names of other frameworks and of the C library.
+WEFT_NO_OPERATION(sin, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(cos, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(tan, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(asin, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(acos, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(atan, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(sinh, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(cosh, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(atanh, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(erf, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(floor, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(ceil, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(round, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(sign, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(exp2, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(log2, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(log1p, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(expm1, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(cumsum, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(sort, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(pow, "square(x), sqrt(x), x * x, or map(x, f, derivative)")
+WEFT_NO_OPERATION(abs, "maximum(x, -x), or map(x, f, derivative)")
+WEFT_NO_OPERATION(fabs, "maximum(x, -x), or map(x, f, derivative)")
+WEFT_NO_OPERATION(neg, "-x")
+WEFT_NO_OPERATION(rsqrt, "1.0 / sqrt(x)")
+WEFT_NO_OPERATION(reciprocal, "1.0 / x")
+WEFT_NO_OPERATION(min, "minimum(x, y) of each two elements, -max<dim>(-x) along a dim")
+WEFT_NO_OPERATION(softplus, "log(exp(x) + 1)")
+WEFT_NO_OPERATION(leaky_relu, "where(greater(x, 0), x, 0.1 * x)")
+WEFT_NO_OPERATION(elu, "where(greater(x, 0), x, exp(x) - 1)")
+WEFT_NO_OPERATION(mish, "x * tanh(log(exp(x) + 1))")
+WEFT_NO_OPERATION(softmin, "softmax(-x)")
+WEFT_NO_OPERATION(var, "mean<dim>(square(x)) - square(mean<dim>(x))")
+WEFT_NO_OPERATION(norm, "sqrt(sum<dim>(square(x)))")
+WEFT_NO_OPERATION(layer_norm, "LayerNorm is a layer: a member `LayerNorm norm`, norm(x)")
+WEFT_NO_OPERATION(rms_norm, "RmsNorm is a layer: a member `RmsNorm norm`, norm(x)")
+WEFT_NO_OPERATION(batch_norm, "BatchNorm is a layer: a member `BatchNorm<> norm`, norm(x)")
+WEFT_NO_OPERATION(dropout, "Dropout is a layer: a member `Dropout dropout`, made with context / \"dropout\" and a rate, dropout(x)")
+WEFT_NO_OPERATION(linear, "matmul(x, w) + bias, or the layer Linear: a member `Linear<> layer`, layer(x)")
+WEFT_NO_OPERATION(embedding, "index_select(table, ids), or the layer Embedding")
+WEFT_NO_OPERATION(cat, "concat<dim>(x, y...)")
+WEFT_NO_OPERATION(stack, "concat<dim>(reshape(x, {...}), ...), with one more dim in each")
+WEFT_NO_OPERATION(split, "chunk<dim, count>(x) for equal parts, slice<dim>(x, from, count) for one")
+WEFT_NO_OPERATION(squeeze, "reshape(x, {...}) without the dim of extent 1")
+WEFT_NO_OPERATION(unsqueeze, "reshape(x, {...}) with one more dim, of extent 1")
+WEFT_NO_OPERATION(view, "reshape(x, {rows, columns})")
+WEFT_NO_OPERATION(mm, "matmul(x, w) with w [out, in]")
+WEFT_NO_OPERATION(bmm, "batched_matmul(x, y)")
+WEFT_NO_OPERATION(dot, "sum(x * y)")
+WEFT_NO_OPERATION(einsum, "matmul, batched_matmul, transpose and permute")
+WEFT_NO_OPERATION(masked_fill, "where(condition, x, y)")
+WEFT_NO_OPERATION(gather, "index_select(x, ids)")
+WEFT_NO_OPERATION(mse_loss, "mse(x, targets)")
+WEFT_NO_OPERATION(nll_loss, "cross_entropy(logits, labels)")
+WEFT_NO_OPERATION(l1_loss, "sum_losses of one number for each sample")
+WEFT_NO_OPERATION(binary_cross_entropy, "bce_with_logits(logits, targets)")
+WEFT_NO_OPERATION(scaled_dot_product_attention, "attention(q, k, v)")
+WEFT_NO_OPERATION(adaptive_avg_pool2d, "global_avg_pool2d(x)")
+#undef WEFT_NO_OPERATION
+#undef WEFT_OPERATION_OF
+#undef WEFT_OPERATION
+#undef WEFT_REFUSED_CALLS
+
+// Operators, of which a tensor has none.
+#define WEFT_NO_OPERATOR(op, id, concept, text)                                                              \
+  WEFT_REFUSED_AS(id, concept, "operator" #op ": " text)                                                     \
+  inline detail::AlreadyRefused operator op(id, detail::AnyArgument) { return {}; }                          \
+  inline detail::AlreadyRefused operator op(detail::NoOperand, id) { return {}; }                            \
+  template <class X, class Y> requires AnyRefused<X, Y> detail::AlreadyRefused operator op(const X&, const Y&) { return {}; }
+#define WEFT_NO_COMPARISON(op, id)                                                                                              \
+  WEFT_NO_OPERATOR(op, id, ForwardOperand, "values are not compared in the program, since a forward is recorded and each rank " \
+                   "has a part: greater(x, 0) has 1 and 0 for each element, where(greater(x, 0), a, b) chooses")
+#define WEFT_NO_ARITHMETIC(op, id, function)                                                                                   \
+  WEFT_NO_OPERATOR(op, id, Operand, "not of these operands: it takes two values of a forward, or one and a number or a "       \
+                   "Parameter as a row, value " #op " Parameter; a Parameter in another place is beside(x, parameter), a "     \
+                   "constant Variable x.detach(), and tensors in a Primitive have functions, " function)
+WEFT_NO_COMPARISON(>, as_more)
+WEFT_NO_COMPARISON(<, as_less)
+WEFT_NO_COMPARISON(>=, as_not_less)
+WEFT_NO_COMPARISON(<=, as_not_more)
+WEFT_NO_COMPARISON(==, as_equal)
+WEFT_NO_COMPARISON(!=, as_different)
+WEFT_NO_OPERATOR(<<, as_printed, ForwardOperand, "a forward is recorded and prints nothing; copy_to_host(x.value()) has the elements of this rank")
+WEFT_NO_OPERATOR(%, as_remainder, ForwardOperand, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_ARITHMETIC(+, as_plus, "add(x, y)")
+WEFT_NO_ARITHMETIC(-, as_minus, "subtract(x, y)")
+WEFT_NO_ARITHMETIC(*, as_star, "times(x, y)")
+WEFT_NO_ARITHMETIC(/, as_slash, "divide(x, y)")
+#undef WEFT_NO_ARITHMETIC
+#undef WEFT_NO_COMPARISON
+#undef WEFT_NO_OPERATOR
+#undef WEFT_REST
+#undef WEFT_REFUSED_AS
+inline detail::AlreadyRefused operator-(detail::AlreadyRefused refused) { return refused; }
 // clang-format on
 
-}  // namespace weft::operations
+}  // namespace operations
+
+}  // namespace weft
+
+// Functions of the standard library that a forward calls by their full name: without these overloads, which only refuse, a
+// compiler lists its candidates instead.
+namespace std {
+
+// clang-format off
+#define WEFT_NO_STANDARD(name, instead)                                                                                      \
+  template <weft::detail::Operand V, class... More> weft::detail::AlreadyRefused name(const V&, const More&...) {             \
+    static_assert(weft::detail::is_silent<V>, "weft: std::" #name " is a function of numbers, and this is a value of a forward: write " instead); \
+    return {};                                                                                                               \
+  }
+WEFT_NO_STANDARD(tanh, "tanh(x)")
+WEFT_NO_STANDARD(exp, "exp(x)")
+WEFT_NO_STANDARD(log, "log(x)")
+WEFT_NO_STANDARD(sqrt, "sqrt(x)")
+WEFT_NO_STANDARD(pow, "square(x), x * x, or map(x, f, derivative)")
+WEFT_NO_STANDARD(abs, "maximum(x, -x)")
+WEFT_NO_STANDARD(fabs, "maximum(x, -x)")
+WEFT_NO_STANDARD(sin, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_STANDARD(cos, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_STANDARD(tan, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_STANDARD(asin, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_STANDARD(acos, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_STANDARD(atan, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_STANDARD(sinh, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_STANDARD(cosh, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_STANDARD(erf, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_STANDARD(floor, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_STANDARD(ceil, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_STANDARD(round, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_STANDARD(log2, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_STANDARD(log1p, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_STANDARD(expm1, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_STANDARD(exp2, "map(x, f, derivative) takes a function of your own")
+#undef WEFT_NO_STANDARD
+// clang-format on
+}  // namespace std

@@ -101,9 +101,12 @@ auto operator+(const Variable<C, X>& x, const Variable<C, Y>& y) {
 }
 template <class C, class X, Placement... R>
 auto operator+(const Variable<C, X>& x, const Parameter<R...>& bias) {
-  return detail::record(
-      x.tape(), add_row(x.value(), bias.for_operand(x.value())), detail::from(x, [](const auto&, const auto& g) { return g; }),
-      detail::from(bias, [](const auto& context, auto& b, const auto& g) { b.accumulate(context, sum_rows(g)); }));
+  auto sum = add_row(x.value(), bias.for_operand(x.value()));
+  if constexpr (!detail::RowRules<X, decltype(bias.for_operand(x.value()))>::bias) return detail::AlreadyRefused();
+  else
+    return detail::record(
+        x.tape(), std::move(sum), detail::from(x, [](const auto&, const auto& g) { return g; }),
+        detail::from(bias, [](const auto& context, auto& b, const auto& g) { b.accumulate(context, sum_rows(g)); }));
 }
 template <class C, class X, Placement... R>
 detail::AlreadyRefused operator+(const Variable<C, X>&, const Parameter<R...>&&) {
@@ -210,18 +213,33 @@ auto operator-(const Variable<C, X>& x) {
   return scale(x, -1);
 }
 
-// Operations on what was refused already: one error is enough. The others are in refused.hpp.
-template <class X, class Y>
-requires AnyRefused<X, Y> detail::AlreadyRefused operator+(const X&, const Y&) { return {}; }
-template <class X, class Y>
-requires AnyRefused<X, Y> detail::AlreadyRefused operator-(const X&, const Y&) { return {}; }
-template <class X, class Y>
-requires AnyRefused<X, Y> detail::AlreadyRefused operator*(const X&, const Y&) { return {}; }
-template <class X, class Y>
-requires AnyRefused<X, Y> detail::AlreadyRefused operator/(const X&, const Y&) { return {}; }
-inline detail::AlreadyRefused operator-(detail::AlreadyRefused refused) { return refused; }
-template <class X, class Y>
-requires AnyRefused<X, Y> detail::AlreadyRefused matmul(const X&, const Y&) { return {}; }
+// x += y computes x + y and makes x a handle of the result; other handles of x's value keep it.
+#define WEFT_ASSIGNING(op)                                                                                                    \
+  template <class C, class X, class Y>                                                                                        \
+  Variable<C, X>& operator op##=(Variable<C, X>& x, const Y& y) {                                                             \
+    auto result = x op y;                                                                                                     \
+    constexpr bool same = std::is_same_v<decltype(result), Variable<C, X>>, refused = detail::is_silent<decltype(result)>;    \
+    static_assert(same || refused, "weft: operator" #op                                                                       \
+                                   "=: the result has another type (placements) than its first operand, which cannot hold "   \
+                                   "it: write auto z = x " #op " y");                                                         \
+    if constexpr (same) x = std::move(result);                                                                                \
+    return x;                                                                                                                 \
+  }                                                                                                                           \
+  template <class C, class X, class Y>                                                                                        \
+  detail::AlreadyRefused operator op##=(const Variable<C, X>&, const Y&) {                                                    \
+    static_assert(sizeof(Y) == 0, "weft: operator" #op                                                                        \
+                                  "=: the first operand is const, such as a forward's argument: write auto z = x " #op " y"); \
+    return {};                                                                                                                \
+  }                                                                                                                           \
+  template <class Y>                                                                                                          \
+  detail::AlreadyRefused operator op##=(detail::AlreadyRefused refused, const Y&) {                                           \
+    return refused;                                                                                                           \
+  }
+WEFT_ASSIGNING(+)
+WEFT_ASSIGNING(-)
+WEFT_ASSIGNING(*)
+WEFT_ASSIGNING(/)
+#undef WEFT_ASSIGNING
 
 }  // namespace operations
 

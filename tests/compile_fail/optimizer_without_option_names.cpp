@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// An optimizer's options have names.
+// expect: second argument is its options
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+inline constexpr data::Field<"input", float> input;
+
+struct Net : Module<Net> {
+  using scalar = float;
+  using Batch = FieldBatch<input>;
+  struct Config {
+    std::size_t width = 4;
+  };
+  Linear<> layer;
+  Parameter<> table;
+  Net(const auto& context, const Config& config)
+      : layer(context / "layer", config.width, config.width), table(context, "table", {4, 1, 3, 3}, normal(1)) {}
+#ifdef WEFT_FAIL
+  auto forward(const auto& x) const { return silu(layer(x)); }
+#else
+  auto forward(const auto& x) const { return silu(layer(x)); }
+#endif
+  auto loss(const auto& batch) const { return mse(forward(batch[input]), batch[input]); }
+};
+double go(World& world, const Net::Batch& batch) {
+  Mesh<dp> mesh(world);
+  DataParallel<Net> model(mesh, {});
+#ifdef WEFT_FAIL
+  optim::AdamW optimizer(model, 1e-3);
+#else
+  optim::AdamW optimizer(model, {.learning_rate = 1e-3});
+#endif
+  const double loss = model.train_step(batch);
+  optimizer.step();
+  return loss;
+}
