@@ -88,7 +88,8 @@ inline void save(const std::string& folder, const Communicator& ranks, const che
   checkpoint::detail::together(ranks, [&] {
     if (ranks.rank() != 0) return;
     checkpoint::detail::make_folders(system, folder);
-    for (const auto& [file, text] : texts) weft::detail::require_output("hugging_face::save", checkpoint::detail::in_folder(folder, file));
+    for (const auto& [file, text] : texts)
+      weft::detail::require_output("hugging_face::save", checkpoint::detail::in_folder(folder, file));
     weft::detail::require_output("hugging_face::save", checkpoint::detail::in_folder(folder, weights_file));
     const checkpoint::detail::Found found = checkpoint::detail::found_at(parts);
     if (found != checkpoint::detail::Found::nothing && found != checkpoint::detail::Found::folder)
@@ -120,12 +121,12 @@ inline void save(const std::string& folder, const Communicator& ranks, const che
 }  // namespace detail
 
 /// Writes config.json and model.safetensors of a Gpt, Llama or Mixtral into a folder, which is made if it is not there; files of
-/// these names are replaced, model.safetensors last, and shards of an earlier model are removed then. Fields of the config.json of
-/// the folder that the model was loaded from, or its config read from, are kept (the ids of tokens, and all others that weft does
-/// not use), and its generation_config.json is written beside it. Parameters are of the model's type, with Hugging Face's names;
-/// adapters (Lora) are merged into the weights beside them, in the files and not in the model. Collective over the model's ranks, which
-/// see one file system; rank 0 writes the second copy. Throws UsageError for a model that `transformers` does not have, Error on
-/// every rank if a file cannot be written.
+/// these names are replaced, model.safetensors last, and shards of an earlier model are removed then. Fields of the config.json
+/// of the folder that the model was loaded from, or its config read from, are kept (the ids of tokens, and all others that weft
+/// does not use), and its generation_config.json is written beside it. Parameters are of the model's type, with Hugging Face's
+/// names; adapters (Lora) are merged into the weights beside them, in the files and not in the model. Collective over the model's
+/// ranks, which see one file system; rank 0 writes the second copy. Throws UsageError for a model that `transformers` does not
+/// have, Error on every rank if a file cannot be written.
 template <class Model>
 void save(const std::string& folder, Model& model, const SaveOptions& options = {}) {
   if constexpr (detail::require_known<Model>()) {

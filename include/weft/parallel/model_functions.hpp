@@ -41,9 +41,9 @@ class ModelFunctions {
   /// ranks' shares are not contiguous in one step's global batch.
   double train_step(const Batch& batch) {
     if (self().loss_scale()) self().loss_scale()->apply();
-    return call(
-        comm::ProgramFunction::train_step,
-        [&](const auto& context, auto& stages) { return stages.train_step(in_training_step(context, stages, batch), batch); });
+    return call(comm::ProgramFunction::train_step, [&](const auto& context, auto& stages) {
+      return stages.train_step(in_training_step(context, stages, batch), batch);
+    });
   }
   /// The mean loss, without dropout and gradients. Ranks of one share have the same batch; dp ranks may have any.
   double evaluate(const Batch& batch) {
