@@ -171,7 +171,7 @@ TEST_CASE("two parameters of one name are refused with the units that made them"
 }
 
 TEST_CASE("the print of a model depends on names, shapes and initial values, and not on the order of making") {
-  const auto print = [](const char* name, std::size_t size, detail::Initial initial, bool other_first) {
+  const auto print = [](const char* name, std::size_t size, const InitialValues& initial, bool other_first) {
     Building model;
     model.unit([&](const auto& context) {
       std::vector<Parameter<>> made;

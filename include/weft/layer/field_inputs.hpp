@@ -269,8 +269,9 @@ class TokenFieldInputs {
   }
   Last last(std::size_t micro) const { return first(micro); }
   std::size_t sharers() const { return sharers_; }
-  Last repeated(std::size_t micro, std::size_t parts, std::size_t count, std::size_t times) {
-    const std::size_t before = part_->tokens_before(micro) / sharers_;
+  /// As TokenInputs::repeated.
+  Last repeated(std::size_t micro, std::size_t parts, std::size_t from, std::size_t count, std::size_t times) {
+    const std::size_t before = part_->tokens_before(micro) / sharers_ + from;
     const auto repeat = [&](const std::vector<std::int32_t>& all, std::vector<std::int32_t>& into) {
       into.clear();
       for (std::size_t part = 0; part < parts; ++part)
