@@ -391,12 +391,12 @@ TEST_CASE("scalings of rotary positions: YaRN, dynamic and longrope, written and
 }
 
 TEST_CASE("GPT-2: activations, a width of the MLP, a last projection of its own") {
-  for (const auto& [name, activation] : {std::pair("relu", Activation::relu),
-                                         {"gelu", Activation::gelu},
-                                         {"silu", Activation::silu},
-                                         {"swish", Activation::silu},
-                                         {"tanh", Activation::tanh},
-                                         {"gelu_pytorch_tanh", Activation::gelu_tanh}}) {
+  for (const auto& [name, activation] : {std::pair("relu", MlpActivation::relu),
+                                         {"gelu", MlpActivation::gelu},
+                                         {"silu", MlpActivation::silu},
+                                         {"swish", MlpActivation::silu},
+                                         {"tanh", MlpActivation::tanh},
+                                         {"gelu_pytorch_tanh", MlpActivation::gelu_tanh}}) {
     const auto config = read<models::GptConfig>(
         with(gpt_json(), {{"activation_function", name}, {"n_inner", 40}, {"tie_word_embeddings", false}}));
     CHECK(config.activation == activation);

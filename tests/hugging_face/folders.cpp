@@ -346,7 +346,7 @@ TEST_CASE("an export keeps the ids of tokens and the generation config of the fo
 // Each model has its config from before the weights, and every layout writes and reads them with the same bits.
 TEST_CASE("GPT-2 with another activation and width and a last projection of its own; windows of some layers") {
   models::GptConfig other = gpt();
-  other.activation = Activation::relu;
+  other.activation = MlpActivation::relu;
   other.intermediate = 24;
   other.tied = false;
   check_layouts<Dense<models::Gpt>, Grid>({dense[0], dense[2], dense[1]}, other);

@@ -27,7 +27,7 @@ using In = Linear<Column, StoredAs::in_out>;
 using Out = Linear<Row, StoredAs::in_out>;
 constexpr std::size_t width = 8, rows = 6;
 
-const auto fused = [](bool lean, Activation activation = Activation::gelu_tanh) {
+const auto fused = [](bool lean, MlpActivation activation = MlpActivation::gelu_tanh) {
   return [=](const auto& context) {
     return Residual(GeluMlp(LayerNorm(context / "norm", width, 1e-5), In(context / "in", width, 4 * width, {0.3}),
                             Out(context / "out", 4 * width, width, {0.3}), lean, activation));
@@ -89,13 +89,13 @@ TEST_CASE("its backward, on one rank, over tp, and under sequence parallelism") 
 }
 
 TEST_CASE("other activations: the formula, and their backward in every layout") {
-  const std::vector<std::pair<Activation, double (*)(double)>> all = {
-      {Activation::gelu_tanh,
+  const std::vector<std::pair<MlpActivation, double (*)(double)>> all = {
+      {MlpActivation::gelu_tanh,
        [](double x) { return x / 2 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x))); }},
-      {Activation::gelu, [](double x) { return x / 2 * std::erfc(-x / std::sqrt(2.0)); }},
-      {Activation::relu, [](double x) { return x > 0 ? x : 0; }},
-      {Activation::silu, [](double x) { return x / (1 + std::exp(-x)); }},
-      {Activation::tanh, [](double x) { return std::tanh(x); }}};
+      {MlpActivation::gelu, [](double x) { return x / 2 * std::erfc(-x / std::sqrt(2.0)); }},
+      {MlpActivation::relu, [](double x) { return x > 0 ? x : 0; }},
+      {MlpActivation::silu, [](double x) { return x / (1 + std::exp(-x)); }},
+      {MlpActivation::tanh, [](double x) { return std::tanh(x); }}};
   DefaultDevice device;
   const std::vector<double> x = {-3, -0.7, -1e-3, 0.2, 1.5, 4}, one(x.size(), 1.0);
   for (const auto& [activation, formula] : all) {
@@ -106,9 +106,9 @@ TEST_CASE("other activations: the formula, and their backward in every layout") 
       CHECK(y[i] == doctest::Approx(formula(x[i])).epsilon(1e-14));
       CHECK(slope[i] == doctest::Approx((formula(x[i] + 1e-5) - formula(x[i] - 1e-5)) / 2e-5).epsilon(1e-8));
     }
-    if (activation == Activation::gelu_tanh || activation == Activation::relu) continue;  // above; has no slope at 0
+    if (activation == MlpActivation::gelu_tanh || activation == MlpActivation::relu) continue;  // above; has no slope at 0
     CHECK_NOTHROW(check_layer(fused(true, activation), {rows, width}));
     CHECK_NOTHROW(check_layer_on<tp>(2, fused(false, activation), {rows, width}));
   }
-  CHECK_NOTHROW((check_layer_on<tp, Shard<tp, 0>>(2, fused(true, Activation::silu), {rows, width})));
+  CHECK_NOTHROW((check_layer_on<tp, Shard<tp, 0>>(2, fused(true, MlpActivation::silu), {rows, width})));
 }

@@ -92,11 +92,11 @@ void take_bias(Fields& fields, Config& config) {
 
 inline void take_activation(Fields& fields, models::GptConfig& config) {
   const std::string name = fields.text("activation_function", "gelu_new");
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_accurate") config.activation = Activation::gelu_tanh;
-  else if (name == "gelu" || name == "gelu_python") config.activation = Activation::gelu;
-  else if (name == "relu") config.activation = Activation::relu;
-  else if (name == "silu" || name == "swish") config.activation = Activation::silu;
-  else if (name == "tanh") config.activation = Activation::tanh;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_accurate") config.activation = MlpActivation::gelu_tanh;
+  else if (name == "gelu" || name == "gelu_python") config.activation = MlpActivation::gelu;
+  else if (name == "relu") config.activation = MlpActivation::relu;
+  else if (name == "silu" || name == "swish") config.activation = MlpActivation::silu;
+  else if (name == "tanh") config.activation = MlpActivation::tanh;
   else fields.unexpected("activation_function", "gelu_new, gelu, relu, silu or tanh");
 }
 

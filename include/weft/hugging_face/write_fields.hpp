@@ -27,13 +27,13 @@ void require_mask(const Config& c, bool window, bool by_layer) {
   if (!window && c.mask.window != 0) cannot_write("the model's attention has a window");
   if (!by_layer && models::detail::windows_differ(c)) cannot_write("some of the model's layers have a window and others do not");
 }
-inline const char* name_of(Activation activation) {
+inline const char* name_of(MlpActivation activation) {
   switch (activation) {
-    case Activation::gelu: return "gelu";
-    case Activation::relu: return "relu";
-    case Activation::silu: return "silu";
-    case Activation::tanh: return "tanh";
-    case Activation::gelu_tanh: break;
+    case MlpActivation::gelu: return "gelu";
+    case MlpActivation::relu: return "relu";
+    case MlpActivation::silu: return "silu";
+    case MlpActivation::tanh: return "tanh";
+    case MlpActivation::gelu_tanh: break;
   }
   return "gelu_new";
 }

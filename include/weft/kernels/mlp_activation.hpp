@@ -2,7 +2,7 @@
 #pragma once
 // The activation of an MLP as a number of its config, for models that other programs have trained with another one than GPT-2's.
 //
-//   kernels::activation_forward(device, Activation::relu, n, x, y);
+//   kernels::activation_forward(device, MlpActivation::relu, n, x, y);
 
 #include <cstddef>
 
@@ -12,7 +12,7 @@
 namespace weft {
 
 /// gelu_tanh: GPT-2's, x/2 (1 + tanh(√(2/π) (x + 0.044715 x³))). gelu: x Φ(x). relu: max(x, 0). silu: x sigmoid(x).
-enum class Activation { gelu_tanh, gelu, relu, silu, tanh };
+enum class MlpActivation { gelu_tanh, gelu, relu, silu, tanh };
 
 namespace kernels {
 
@@ -32,25 +32,25 @@ struct TanhGradientOfInput {
 
 /// y[i] = activation(x[i]); y may be x.
 template <class T, class Exec>
-void activation_forward(Device<Exec>& device, Activation activation, std::size_t n, const T* x, T* y) {
+void activation_forward(Device<Exec>& device, MlpActivation activation, std::size_t n, const T* x, T* y) {
   switch (activation) {
-    case Activation::gelu_tanh: return gelu_forward(device, n, x, y);
-    case Activation::gelu: return map(device, n, x, y, GeluErf());
-    case Activation::relu: return map(device, n, x, y, Relu());
-    case Activation::silu: return map(device, n, x, y, Silu());
-    case Activation::tanh: return map(device, n, x, y, Tanh());
+    case MlpActivation::gelu_tanh: return gelu_forward(device, n, x, y);
+    case MlpActivation::gelu: return map(device, n, x, y, GeluErf());
+    case MlpActivation::relu: return map(device, n, x, y, Relu());
+    case MlpActivation::silu: return map(device, n, x, y, Silu());
+    case MlpActivation::tanh: return map(device, n, x, y, Tanh());
   }
 }
 
 /// dx[i] = dy[i] * activation'(x[i]); dx may be dy.
 template <class T, class Exec>
-void activation_backward(Device<Exec>& device, Activation activation, std::size_t n, const T* x, const T* dy, T* dx) {
+void activation_backward(Device<Exec>& device, MlpActivation activation, std::size_t n, const T* x, const T* dy, T* dx) {
   switch (activation) {
-    case Activation::gelu_tanh: return gelu_backward(device, n, x, dy, dx);
-    case Activation::gelu: return map(device, n, x, dy, dx, GeluErfGradient());
-    case Activation::relu: return map(device, n, x, dy, dx, ReluGradient());  // relu(x) is positive where x is
-    case Activation::silu: return map(device, n, x, dy, dx, SiluGradient());
-    case Activation::tanh: return map(device, n, x, dy, dx, TanhGradientOfInput());
+    case MlpActivation::gelu_tanh: return gelu_backward(device, n, x, dy, dx);
+    case MlpActivation::gelu: return map(device, n, x, dy, dx, GeluErfGradient());
+    case MlpActivation::relu: return map(device, n, x, dy, dx, ReluGradient());  // relu(x) is positive where x is
+    case MlpActivation::silu: return map(device, n, x, dy, dx, SiluGradient());
+    case MlpActivation::tanh: return map(device, n, x, dy, dx, TanhGradientOfInput());
   }
 }
 

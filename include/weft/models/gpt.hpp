@@ -43,7 +43,7 @@ struct GptConfig {
   AttentionMask mask = {};                        ///< causal, without a window
   std::vector<bool> window_layers = {};           ///< layers that have the mask's window; empty: all
   std::size_t intermediate = 0;                   ///< width of the MLP; 0: 4 width
-  Activation activation = Activation::gelu_tanh;  ///< of the MLP
+  MlpActivation activation = MlpActivation::gelu_tanh;  ///< of the MLP
   bool tied = true;                               ///< the last projection shares the embedding's table
   FolderFiles files = {};                         ///< of the folder from which it was read
 

@@ -24,7 +24,7 @@ template <class Norm, class In, class Out>
 class GeluMlp : public Primitive<GeluMlp<Norm, In, Out>> {
  public:
   static constexpr bool joins_sums = detail::JoinsSums<Norm>;
-  GeluMlp(Norm norm, In in, Out out, bool lean = false, Activation activation = Activation::gelu_tanh)
+  GeluMlp(Norm norm, In in, Out out, bool lean = false, MlpActivation activation = MlpActivation::gelu_tanh)
       : norm_(std::move(norm)), in_(std::move(in)), out_(std::move(out)), lean_(lean), activation_(activation) {}
 
   template <class Context, class X>
@@ -74,7 +74,7 @@ class GeluMlp : public Primitive<GeluMlp<Norm, In, Out>> {
   }
   template <class Context, class Y>
   auto activated(const Context& context, const Y& normed) const {
-    if (activation_ == Activation::gelu_tanh) return in_.forward_gelu(context, normed);
+    if (activation_ == MlpActivation::gelu_tanh) return in_.forward_gelu(context, normed);
     auto before = in_.forward(context, normed).output;
     decltype(before) after(before.device(), before.shape());
     kernels::activation_forward(before.device(), activation_, before.size(), before.data(), after.data());
@@ -83,7 +83,7 @@ class GeluMlp : public Primitive<GeluMlp<Norm, In, Out>> {
   // The gradient before the activation, and what the weights of out_ need.
   template <class Context, class H, class G>
   auto before_activation(const Context& context, H after, const G& g, const H& before) {
-    if (activation_ == Activation::gelu_tanh) return out_.backward_input_gelu(context, std::move(after), g, before);
+    if (activation_ == MlpActivation::gelu_tanh) return out_.backward_input_gelu(context, std::move(after), g, before);
     auto split = out_.backward_input(context, std::move(after), g);
     auto& d = split.input_gradient;
     kernels::activation_backward(d.device(), activation_, d.size(), before.data(), d.data(), d.data());
@@ -106,7 +106,7 @@ class GeluMlp : public Primitive<GeluMlp<Norm, In, Out>> {
   In in_;
   Out out_;
   bool lean_;
-  Activation activation_;
+  MlpActivation activation_;
 };
 
 }  // namespace weft
