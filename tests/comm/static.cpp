@@ -52,7 +52,7 @@ static_assert(name_of(comm::Operation(200)) == "an unknown operation" && name_of
               name_of(DataType(12)) == "elements of an unknown type");
 
 TEST_CASE("what another process claims to call has a description, whatever it is") {
-  CHECK(comm::describe(0x2a0207c8, 3).find("an unknown operation of 3 uint64") == 0);
+  CHECK(comm::describe(0x280207c8, 3).find("an unknown operation of 3 uint64") == 0);
   CHECK(comm::describe(0x0000ff00, 3) == "all_reduce(sum) of 3 elements of an unknown type");
   CHECK(comm::describe(0x00090a00, 3) == "all_reduce(an unknown reduction) of 3 float32");
 }

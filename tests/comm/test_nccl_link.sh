@@ -65,7 +65,7 @@ alone RANK=0 MASTER_ADDR=127.0.0.1 WEFT_RENDEZVOUS_S=4 2>"$scratch/first" &
 sleep 1
 alone RANK=0 MASTER_ADDR=127.0.0.1 2>"$scratch/output"
 status=$?
-told 1 "rank 0 cannot serve the store at 127.0.0.1:$port: Address already in use" "$scratch/output"
+told 1 "rank 0 cannot serve the store at 127.0.0.1:$port: another process of this job has RANK 0 and serves it" "$scratch/output"
 alone RANK=1 MASTER_ADDR=127.0.0.1 WEFT_SECRET=0123456789abcdef 2>"$scratch/output"
 status=$?
 told 1 "refused: another secret (WEFT_SECRET)" "$scratch/output"

@@ -24,6 +24,7 @@ constexpr std::size_t sequences = 8, length = 8, vocabulary = 11;
 template <class F>
 Batch make_batch(std::size_t share, std::size_t shares, std::size_t micro_batches, F counts) {
   Batch batch;
+  batch.step = 0;  // the same dropout in every call
   batch.sequences = sequences / shares;
   batch.length = length;
   batch.micro_batches = micro_batches;

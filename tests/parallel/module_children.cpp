@@ -96,7 +96,7 @@ std::size_t peak(const DeepConfig& config, int stage) {
           Mesh<dp> mesh(world);
           Composition model(mesh, config, {.shard = {.stage = stage}});
           optim::Sgd optimizer(model, {.learning_rate = 1e-3});
-          const auto batch = Deep::make_batch(config, 0, std::size_t(world.rank()), 4, 1);
+          auto batch = Deep::make_batch(config, 0, std::size_t(world.rank()), 4, 1);
           auto& arena = world.device().arena();
           for (int step = 0; step < 4; ++step) {
             const std::size_t kept = arena.use().current;
@@ -104,6 +104,7 @@ std::size_t peak(const DeepConfig& config, int stage) {
             model.train_step(batch);
             const std::size_t more = arena.use().peak - kept;
             optimizer.step();
+            ++batch.step;
             std::lock_guard lock(mutex);
             if (step >= 2) largest = std::max(largest, more);
           }

@@ -197,6 +197,7 @@ TEST_CASE("what a loop of one's own cannot do is refused") {
       UsageError);
   CHECK_THROWS_AS(model.train_step(batch), UsageError);
   optimizer.step();
+  ++batch.step;
   model.evaluate(batch);
   model.train_step(batch);
   CHECK_THROWS_WITH_AS(model.forward(batch),
@@ -204,6 +205,7 @@ TEST_CASE("what a loop of one's own cannot do is refused") {
                        "gradients of train_step would be lost; call the optimizer's step, or model.discard_gradients()",
                        UsageError);
   optimizer.step();
+  ++batch.step;
   batch.micro_batches = 2;
   CHECK_THROWS_WITH_AS(
       model.forward(batch),

@@ -89,7 +89,7 @@ struct Cannot {
   int one = 0;
   Closed two = Closed(1);
 };
-static_assert(detail::field_count<Odd> == 8 && detail::field_count<models::GptConfig> == 11 &&
+static_assert(detail::field_count<Odd> == 8 && detail::field_count<models::GptConfig> == 16 &&
               detail::field_count<models::LlamaConfig> > 5 && detail::field_count<models::MixtralConfig> > 5);
 static_assert(detail::field_count<Closed> == -1 && detail::field_count<Based> == -1 && detail::field_count<Cannot> == -1 &&
               detail::field_count<int> == -1);

@@ -81,7 +81,7 @@ Seen train(World& world, typename Composition::Config config, const Case& c) {
   typename Optimizer::Options of_optimizer;
   if constexpr (requires { of_optimizer.work; }) of_optimizer.work = c.work;
   Optimizer optimizer(model, of_optimizer);
-  const auto batch = [&] {
+  auto batch = [&] {
     if constexpr (fields) {
       return Model::make_batch(config, 0, std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), c.micro_batches);
     } else {
@@ -97,6 +97,7 @@ Seen train(World& world, typename Composition::Config config, const Case& c) {
   for (int step = 0; step < 2; ++step) {
     model.train_step(batch);
     optimizer.step();
+    ++batch.step;
   }
   model.evaluate(batch);
   const MemoryUse& use = world.device().arena().use();

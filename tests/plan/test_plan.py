@@ -147,14 +147,14 @@ TRAIN = os.path.join(os.environ["WEFT_EXAMPLES"], "04_train_gpt")
 with tempfile.TemporaryDirectory() as folder:
     notes = os.path.join(folder, "notes.json")
     layout = "--model llama --layers 8 --width 64 --heads 8 --sequence 128 --tp 2 --pp 4 --zero 1 --micro-batch 1 --global-batch 8"
-    result = subprocess.run([TRAIN, *layout.split(), "--rehearse", "16", "--ranks-per-node", "4", "--output", folder], capture_output=True, text=True, timeout=60, env={**os.environ, "WEFT_REHEARSE_JSON": notes})
+    result = subprocess.run([TRAIN, *layout.split(), "--optimizer", "adamw", "--rehearse", "16", "--ranks-per-node", "4", "--output", folder], capture_output=True, text=True, timeout=60, env={**os.environ, "WEFT_REHEARSE_JSON": notes})
     check(result.returncode == 0 and result.stdout.startswith("rehearsal of the ranks that differ, of 16\n") and "tp 2 (inside of a node)" in result.stdout, f"train_gpt --rehearse: {result}")
     there, here = json.load(open(notes)), as_json(f"memory {layout} --world 16 --vocabulary 256")["stages"]
     check(len(there) == 4 and [rank["peak_bytes"] for rank in there] == [stage["total"] for stage in here], "plan memory and train_gpt --rehearse")
     check([rank["least_peak_bytes"] for rank in there] == [stage["least_total"] for stage in here], "and the least")
     check(os.listdir(folder) == ["notes.json"], "a rehearsal writes no report of a run")
     # Its time is that of plan estimate.
-    result = subprocess.run([TRAIN, *layout.split(), "--rehearse", "16", "--machine", "h100", "--output", folder], capture_output=True, text=True, timeout=60, env={**os.environ, "WEFT_REHEARSE_JSON": notes})
+    result = subprocess.run([TRAIN, *layout.split(), "--optimizer", "adamw", "--rehearse", "16", "--machine", "h100", "--output", folder], capture_output=True, text=True, timeout=60, env={**os.environ, "WEFT_REHEARSE_JSON": notes})
     check(result.returncode == 0 and "estimate of a step of 16 ranks on h100\n" in result.stdout, f"train_gpt --machine: {result}")
     timed, estimated = json.load(open(notes)), as_json(f"estimate {layout} --dp 2 --precision fp32 --vocabulary 256 --machine h100")
     check(len(timed["stages"]) == 4 and abs(timed["estimate"]["seconds"] / estimated["seconds"] - 1) < 1e-12, f"plan estimate and train_gpt --machine: {timed['estimate']}, {estimated}")

@@ -26,6 +26,7 @@
 #include <weft/checkpoint/error.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/text.hpp>
+#include <weft/core/uninterrupted.hpp>
 
 namespace weft::checkpoint {
 
@@ -87,14 +88,7 @@ namespace detail {
   refuse(place, {what, ": ", std::strerror(error)}, exit_code_of_errno(error));
 }
 
-/// The result of a call that a signal may interrupt, made again then.
-template <class F>
-int uninterrupted(F&& call) {
-  int result;
-  do result = call();
-  while (result < 0 && errno == EINTR);
-  return result;
-}
+using weft::detail::uninterrupted;
 
 /// An open file, closed with the object.
 class File {

@@ -31,6 +31,7 @@ enum class ProgramFunction : std::uint8_t {
   inputs,
   set_trainable,
   parameter,
+  set_parameter,
   gradient,
   optimizer_step,
   equal_parameters,
@@ -40,6 +41,7 @@ enum class ProgramFunction : std::uint8_t {
   saver,
   hugging_face_save,
   hugging_face_load,
+  load_parameters,
   save_adapters,
   load_adapters,
   agree
@@ -62,6 +64,7 @@ constexpr std::string_view name_of(ProgramFunction function) {
                                         "inputs",
                                         "freeze or unfreeze",
                                         "parameter",
+                                        "set_parameter",
                                         "gradient",
                                         "the optimizer's step",
                                         "require_equal_parameters",
@@ -71,6 +74,7 @@ constexpr std::string_view name_of(ProgramFunction function) {
                                         "checkpoint::Saver",
                                         "hugging_face::save",
                                         "hugging_face::load",
+                                        "hugging_face::load_parameters",
                                         "hugging_face::save_adapters",
                                         "hugging_face::load_adapters",
                                         "agree"};

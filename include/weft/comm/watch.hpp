@@ -110,8 +110,8 @@ class Watch {
   int rank_;
   std::uint64_t world_;
   std::vector<std::shared_ptr<Ledger>> ledgers_;
-  std::size_t crowded_ = 2 * most_closed;                 // with so many accounts it looks for closed ones
-  std::uint64_t opened_ = 0, forgotten_ = 0;              // the highest channel; the highest with messages whose account is gone
+  std::size_t crowded_ = 2 * most_closed;     // with so many accounts it looks for closed ones
+  std::uint64_t opened_ = 0, forgotten_ = 0;  // the highest channel; one past the highest whose messages have no account
   std::vector<std::uint64_t> past_sent_, past_received_;  // messages of accounts that are gone, by rank
   std::vector<Notice> notices_, accusations_;
   std::uint64_t waits_ = 0, turns_ = 0;

@@ -42,7 +42,7 @@ WEFT_COLD WEFT_INLINE void Watch::forget_closed() {
     if (!closed(ledger) || surplus-- <= 0) return false;
     for (const Ledger::Messages& m : ledger->messages()) {
       (m.sent ? past_sent_ : past_received_)[std::size_t(m.peer)] += m.begun;
-      forgotten_ = std::max(forgotten_, ledger->channel());
+      forgotten_ = std::max(forgotten_, ledger->channel() + 1);
     }
     return true;
   });
@@ -236,7 +236,7 @@ WEFT_INLINE std::string Watch::unreceived(Group& all) const {
                .receive_counts = counts});
   std::string text;
   for (const Row& row : everything) {
-    if (row.sent == 0 || row.channel <= forgotten[std::size_t(row.peer)]) continue;
+    if (row.sent == 0 || row.channel < forgotten[std::size_t(row.peer)]) continue;
     std::uint64_t got = 0;
     for (const Row& other : everything)
       if (other.sent == 0 && other.channel == row.channel && other.tag == row.tag && other.rank == row.peer &&

@@ -12,6 +12,7 @@
 
 #include <weft/core/inline.hpp>
 #include <weft/core/input_file.hpp>
+#include <weft/core/uninterrupted.hpp>
 
 namespace weft::detail {
 
@@ -21,9 +22,8 @@ WEFT_COLD WEFT_INLINE void InputFile::refuse(Words reason) const {
 
 WEFT_INLINE InputFile::InputFile(std::string_view reader, const std::string& file, std::string_view kind, std::uint64_t most)
     : reader_(reader), file_(file) {
-  int& number = descriptor_.number;
-  do number = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);  // a FIFO's open() would wait for a writer
-  while (number < 0 && errno == EINTR);
+  constexpr int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;  // a FIFO's open() would wait for a writer
+  const int number = descriptor_.number = uninterrupted([&] { return ::open(file.c_str(), flags); });
   if (number < 0) refuse({errno == ENOENT ? "there is no such file" : std::strerror(errno)});
   struct stat about = {};
   if (::fstat(number, &about) != 0) refuse({std::strerror(errno)});

@@ -12,6 +12,7 @@
 
 #include <weft/core/inline.hpp>
 #include <weft/core/output_file.hpp>
+#include <weft/core/uninterrupted.hpp>
 
 namespace weft::detail {
 
@@ -41,13 +42,12 @@ WEFT_INLINE OutputFile::OutputFile(std::string_view writer, std::string path, Ea
     : writer_(writer), path_(std::move(path)) {
   require_output(writer_, path_);  // opening a device may have effects
   const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (earlier == Earlier::stay ? O_APPEND : 0);
-  do descriptor_ = ::open(path_.c_str(), flags, 0666);
-  while (descriptor_ < 0 && errno == EINTR);
+  descriptor_ = uninterrupted([&] { return ::open(path_.c_str(), flags, 0666); });
   struct stat status = {};
   if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0) refuse(errno);
   const auto check = [&] {
     require_regular(writer_, path_, status.st_mode);
-    if (earlier == Earlier::go && ::ftruncate(descriptor_, 0) != 0) refuse(errno);
+    if (earlier == Earlier::go && uninterrupted([&] { return ::ftruncate(descriptor_, 0); }) != 0) refuse(errno);
   };
   try {
     check();

@@ -3,6 +3,7 @@
 // Definitions for device/offload_store.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
 #include <weft/core/inline.hpp>
+#include <weft/core/uninterrupted.hpp>
 #include <weft/device/offload_store.hpp>
 
 namespace weft::detail {
@@ -28,7 +29,7 @@ WEFT_INLINE bool HostStore::may_fail() const { return false; }
 WEFT_INLINE void* HostStore::memory(std::size_t record) const { return records_[record].memory.get(); }
 
 WEFT_INLINE FileStore::FileStore(std::string path) : path_(std::move(path)) {
-  file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  file_ = uninterrupted([&] { return ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600); });
   if (file_ < 0) fail("cannot be made", errno);
   ::unlink(path_.c_str());  // the open file lives on without a name until it is closed
 }
@@ -38,7 +39,7 @@ WEFT_INLINE FileStore::~FileStore() { ::close(file_); }
 WEFT_INLINE std::size_t FileStore::record(std::size_t bytes) {
   const std::size_t room = (bytes + page - 1) / page * page;
   if (room > 0)
-    if (const int error = ::posix_fallocate(file_, ::off_t(end_), ::off_t(2 * room))) {
+    if (const int error = uninterrupted_error([&] { return ::posix_fallocate(file_, ::off_t(end_), ::off_t(2 * room)); })) {
       struct statvfs left = {};
       const bool known = ::fstatvfs(file_, &left) == 0;
       fail(known ? joined({"has no room for ", 2 * room, " more bytes (", end_, " in use, ",

@@ -46,6 +46,7 @@ template <class Model, checkpoint::StoredOptimizer Optimizer>
 void load_parameters(const std::string& file, Model& model, Optimizer& optimizer, const Rename& rename = {},
                      const LoadOptions& options = {}) {
   if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
+  const comm::InFunction mark(model.communicator(), comm::ProgramFunction::load_parameters);
   detail::load_parameters(file, model.communicator(), checkpoint::detail::state_of(model, optimizer), rename, options);
   model.discard_gradients();
 }
@@ -54,6 +55,7 @@ void load_parameters(const std::string& file, Model& model, Optimizer& optimizer
 template <class Model>
 void load_parameters(const std::string& file, Model& model, const Rename& rename = {}, const LoadOptions& options = {}) {
   if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
+  const comm::InFunction mark(model.communicator(), comm::ProgramFunction::load_parameters);
   detail::load_parameters(file, model.communicator(), checkpoint::detail::state_of(model), rename, options);
   model.discard_gradients();
 }

@@ -14,7 +14,7 @@
 //
 //   auto forward(const auto& flow) const { return Flow{flow.velocity - flow.pressure, flow.pressure}; }   // of a Module
 //
-// A struct has up to 24 members and no base class. A member may be such a struct itself.
+// A struct has up to 32 members and no base class. A member may be such a struct itself.
 
 #include <tuple>
 #include <type_traits>

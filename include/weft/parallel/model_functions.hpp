@@ -240,6 +240,7 @@ class ModelFunctions {
   }
   template <class T>
   void set_values(std::string_view name, std::span<const T> values) {
+    const comm::InFunction mark(self().communicator(), comm::ProgramFunction::set_parameter);
     self().stages().require_no_open_step("set_parameter");
     set_whole_parameter(self().device(), self().communicator(), self().stages(), name, values);
   }

@@ -8,6 +8,8 @@
 
 #include <type_traits>
 
+#include <weft/core/standard.hpp>
+
 namespace weft::detail {
 
 struct AlreadyRefused;

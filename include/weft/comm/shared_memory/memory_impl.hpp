@@ -5,6 +5,7 @@
 
 #include <weft/comm/shared_memory/memory.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/core/uninterrupted.hpp>
 
 namespace weft::comm::shared_memory {
 
@@ -18,7 +19,8 @@ WEFT_INLINE Memory Memory::create(std::size_t bytes) {
   at.bytes = bytes;
   memory.descriptor_ = ::memfd_create(name, MFD_CLOEXEC);
   at.descriptor = memory.descriptor_;
-  if (memory.descriptor_ < 0 || ::posix_fallocate(memory.descriptor_, 0, off_t(bytes)) != 0 || !memory.map()) return {};
+  const auto allocate = [&] { return ::posix_fallocate(memory.descriptor_, 0, off_t(bytes)); };
+  if (memory.descriptor_ < 0 || weft::detail::uninterrupted_error(allocate) != 0 || !memory.map()) return {};
   return memory;
 }
 
@@ -31,7 +33,7 @@ WEFT_INLINE Memory Memory::open(const Address& address) {
   if (::readlink(path, found, sizeof found) != length || std::memcmp(found, expected, std::size_t(length)) != 0) return {};
   Memory memory;
   memory.address_ = address;
-  memory.descriptor_ = ::open(path, O_RDWR | O_CLOEXEC);
+  memory.descriptor_ = weft::detail::uninterrupted([&] { return ::open(path, O_RDWR | O_CLOEXEC); });
   if (memory.descriptor_ < 0 || !memory.map()) return {};
   memory.close();
   return memory;

@@ -6,6 +6,7 @@
 
 #include <weft/comm/store/secret.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/core/uninterrupted.hpp>
 
 namespace weft::comm::store {
 
@@ -20,16 +21,19 @@ WEFT_COLD WEFT_INLINE std::string user_secret() {
     return ::fstat(descriptor, &found) == 0 && found.st_uid == ::geteuid() && (found.st_mode & S_IFMT) == kind &&
            (found.st_mode & 077) == 0;
   };
-  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) refuse(folder, std::strerror(errno));
-  const Socket at(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  using weft::detail::uninterrupted;
+  if (uninterrupted([&] { return ::mkdir(folder.c_str(), 0700); }) != 0 && errno != EEXIST) refuse(folder, std::strerror(errno));
+  const Socket at(uninterrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }));
   if (!at) refuse(folder, std::strerror(errno));
   if (!of_mine_alone(at.get(), S_IFDIR)) refuse(folder, "is not this user's alone");
   constexpr std::size_t bytes = 64;
   for (int turn = 0; turn < 2; ++turn) {
-    if (const Socket file(::openat(at.get(), "secret", O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)); file) {
+    constexpr int reads = O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
+                  writes = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    if (const Socket file(uninterrupted([&] { return ::openat(at.get(), "secret", reads); })); file) {
       char text[bytes];
       if (!of_mine_alone(file.get(), S_IFREG)) refuse(name, "is not a file of this user's alone");
-      if (::read(file.get(), text, bytes) != ssize_t(bytes)) refuse(name, "is damaged: remove it");
+      if (uninterrupted([&] { return ::read(file.get(), text, bytes); }) != ssize_t(bytes)) refuse(name, "is damaged: remove it");
       return {text, bytes};
     }
     if (errno != ENOENT) refuse(name, std::strerror(errno));
@@ -40,8 +44,9 @@ WEFT_COLD WEFT_INLINE std::string user_secret() {
         for (const int shift : {4, 0}) text.push_back("0123456789abcdef"[static_cast<unsigned char>(c) >> shift & 15]);
     const std::string fresh = "new-" + text.substr(0, 16);
     {
-      const Socket file(::openat(at.get(), fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-      if (!file || ::write(file.get(), text.data(), bytes) != ssize_t(bytes)) refuse(name, std::strerror(errno));
+      const Socket file(uninterrupted([&] { return ::openat(at.get(), fresh.c_str(), writes, 0600); }));
+      const auto write = [&] { return ::write(file.get(), text.data(), bytes); };
+      if (!file || uninterrupted(write) != ssize_t(bytes)) refuse(name, std::strerror(errno));
     }
     const bool linked = ::linkat(at.get(), fresh.c_str(), at.get(), "secret", 0) == 0 || errno == EEXIST;
     const int problem = errno;

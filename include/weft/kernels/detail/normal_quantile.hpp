@@ -6,6 +6,8 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <weft/core/standard.hpp>
+
 namespace weft::kernels::detail {
 
 /// Acklam's rational approximations, relative error 1.2e-9. Finite for 0 and 1 too.
