@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/layer/tape.hpp weft/layer/variable.hpp weft/layer/primitive.hpp weft/layer/forward.hpp
-// covers: weft/layer/recompute_call.hpp weft/layer/operations/variables.hpp
+// covers: weft/layer/recompute_call.hpp weft/layer/operations/variables.hpp weft/layer/layer_arguments.hpp
 // Layers of which only the forward is written: derivatives, layouts, values used twice or not at all, several inputs and outputs,
 // constants, recomputation, frozen parameters; and a model of them against one whose backward is written by hand.
 
