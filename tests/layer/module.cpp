@@ -20,6 +20,14 @@
 
 using namespace weft;
 
+// The arguments of a layer: an int for a size is right, a layer in place of arguments is not asked.
+using Sizes = detail::LayerArguments<1, std::size_t, double>;
+using AnyContext = Context<Compute<Kokkos::DefaultHostExecutionSpace, float>>;
+static_assert(!detail::WrongArguments<Sizes, AnyContext, int> && !detail::WrongArguments<Sizes, AnyContext, int, float>);
+static_assert(detail::WrongArguments<Sizes, AnyContext> && detail::WrongArguments<Sizes, int, double> &&
+              detail::WrongArguments<Sizes>);
+static_assert(detail::WrongArguments<Sizes, AnyContext, int, double, double> && !detail::WrongArguments<Sizes, LayerNorm>);
+
 namespace {
 
 struct GatedMlp : Module<GatedMlp> {

@@ -23,7 +23,7 @@ template <std::size_t needed, class... S>
 struct LayerArguments {};
 // Whether A... are a context and such arguments; arguments in braces are not among what is asked.
 template <std::size_t needed, class... S, class C, class... A>
-constexpr bool are_arguments(LayerArguments<needed, S...>, std::type_identity<C>, std::type_identity<A>... given) {
+constexpr bool are_arguments(LayerArguments<needed, S...>, std::type_identity<C>, std::type_identity<A>...) {
   if constexpr (!requires { typename C::scalar; } || sizeof...(A) < needed || sizeof...(A) > sizeof...(S)) return false;
   else return [&]<std::size_t... I>(std::index_sequence<I...>) {
       return (std::is_convertible_v<A, std::tuple_element_t<I, std::tuple<S...>>> && ...);
