@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/layer/tape.hpp weft/layer/variable.hpp weft/layer/primitive.hpp weft/layer/forward.hpp
-// covers: weft/layer/recompute_call.hpp weft/layer/operations/variables.hpp
+// covers: weft/layer/recompute_call.hpp weft/layer/operations/variables.hpp weft/layer/layer_arguments.hpp
 // Layers of which only the forward is written: derivatives, layouts, values used twice or not at all, several inputs and outputs,
 // constants, recomputation, frozen parameters; and a model of them against one whose backward is written by hand.
 
@@ -19,6 +19,14 @@
 #include "support/parity.hpp"
 
 using namespace weft;
+
+// The arguments of a layer: an int for a size is right, a layer in place of arguments is not asked.
+using Sizes = detail::LayerArguments<1, std::size_t, double>;
+using AnyContext = Context<Compute<Kokkos::DefaultHostExecutionSpace, float>>;
+static_assert(!detail::WrongArguments<Sizes, AnyContext, int> && !detail::WrongArguments<Sizes, AnyContext, int, float>);
+static_assert(detail::WrongArguments<Sizes, AnyContext> && detail::WrongArguments<Sizes, int, double> &&
+              detail::WrongArguments<Sizes>);
+static_assert(detail::WrongArguments<Sizes, AnyContext, int, double, double> && !detail::WrongArguments<Sizes, LayerNorm>);
 
 namespace {
 

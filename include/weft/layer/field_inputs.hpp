@@ -27,12 +27,6 @@
 
 namespace weft {
 
-/// The fields of a TokenBatch, for models that are no recipe: batch[fields::tokens] is [tokens], cut over cp.
-namespace fields {
-inline constexpr data::Field<"tokens", std::int32_t, data::SequenceDim<0>> tokens;
-inline constexpr data::Field<"targets", std::int32_t, data::SequenceDim<0>> targets;
-}  // namespace fields
-
 namespace detail {
 
 /// The scalar in which a field's values reach the layers of a model.
@@ -97,9 +91,6 @@ class FieldInputs {
   /// The field of the micro-batch, [samples, shape...].
   template <class Wanted>
   const auto& operator[](Wanted) const {
-    static_assert(
-        BatchHasField<Wanted, F...>,
-        "weft: the batch of this model has no such field: name one of its fields, or add this one to the model's Batch");
     if constexpr (BatchHasField<Wanted, F...>) {
       auto& tensor = std::get<Held<Wanted>>(state_->tensors).tensor;
       if (!tensor) {
@@ -120,7 +111,9 @@ class FieldInputs {
       }
       return std::as_const(tensor);
     } else {
-      return std::get<0>(state_->tensors).tensor;
+      refuse_field<F...>();
+      static const AlreadyRefused refused;
+      return refused;
     }
   }
   /// The samples of the micro-batch on this rank.
@@ -168,7 +161,8 @@ class Variable<Context, detail::FieldInputs<Of, F...>> : operations::OnTape {
   template <class Wanted>
   auto operator[](Wanted field) const {
     using X = std::remove_cvref_t<decltype(fields_[field])>;
-    return Variable<Context, X>(fields_[field], *tape_);
+    if constexpr (std::is_same_v<X, detail::AlreadyRefused>) return X();
+    else return Variable<Context, X>(fields_[field], *tape_);
   }
   /// The samples of the micro-batch on this rank.
   std::size_t samples() const { return fields_.samples(); }

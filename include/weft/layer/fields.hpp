@@ -103,6 +103,14 @@ consteval bool have_different_names() {
 template <class Wanted, class... Fields>
 concept BatchHasField = (std::is_same_v<Wanted, Fields> || ...);
 
+/// Refuses a field that a model's batch of F... lacks, once for a batch.
+template <class... F>
+void refuse_field() {
+  static_assert(sizeof...(F) > 99,
+                "weft: the batch of this model has no such field: name one of its fields, batch[image], or add this one to the "
+                "model's Batch: `using Batch = FieldBatch<image, label>;`, without which its batches are tokens");
+}
+
 // The refusals' text, each once for all fields.
 [[noreturn]] void refuse_field_length(std::string_view name, std::size_t values, const Shape& shape);
 [[noreturn]] void refuse_field_samples(std::string_view name, std::size_t samples, const Shape& shape, std::size_t expected);
@@ -283,7 +291,9 @@ struct ByField {
     if constexpr (BatchHasField<Wanted, F...>) {
       return std::get<place_of_field<Wanted, F...>()>(all);
     } else {
-      static X<Wanted> none;  // so that what is done with it is no second error
+      // So that what is done with it is no second error; what is no field at all, "image" or 0, is taken for the first one.
+      static X<std::conditional_t<std::is_base_of_v<AnyFieldOfBatch, Wanted>, Wanted, std::tuple_element_t<0, std::tuple<F...>>>>
+          none;
       return none;
     }
   }
@@ -295,6 +305,12 @@ template <class F>
 using FieldSpan = std::span<typename F::scalar>;
 
 }  // namespace detail
+
+/// The fields of a TokenBatch, for models that are no recipe: batch[fields::tokens] is [tokens], cut over cp.
+namespace fields {
+inline constexpr data::Field<"tokens", std::int32_t, data::SequenceDim<0>> tokens;
+inline constexpr data::Field<"targets", std::int32_t, data::SequenceDim<0>> targets;
+}  // namespace fields
 
 /// One data rank's share of one step: [samples, shape...] of each field, in host memory, cut into micro-batches of equal size.
 template <auto... fields>

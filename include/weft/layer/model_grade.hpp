@@ -14,6 +14,7 @@
 #include <weft/core/has_member.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/layer/batch.hpp>
+#include <weft/layer/fields.hpp>
 #include <weft/layer/model.hpp>
 
 namespace weft {
@@ -111,10 +112,15 @@ void check_batch_of([[maybe_unused]] const typename M::Config& config, [[maybe_u
 /// A batch of another type than the model's.
 template <class Given, class M>
 concept OtherBatch = !std::is_convertible_v<const Given&, const batch_of_t<M>&>;
+template <class M, class F>
+using field_for_t = std::remove_const_t<std::conditional_t<std::is_void_v<M>, void, F>>;
 template <class M, class Given>
 double refuse_batch(const Given&) {
+  constexpr bool named = ModelRecipe<M> || requires { typename M::Batch; };
+  // As a forward that uses a field of this batch, so that both are one error.
+  if constexpr (!named) refuse_field<field_for_t<M, decltype(fields::tokens)>, field_for_t<M, decltype(fields::targets)>>();
   static_assert(
-      !OtherBatch<Given, M>,
+      !named || !OtherBatch<Given, M>,
       "weft: this batch is of another type than the model's: a field is missing, or of other scalars, or they come in "
       "another order: make it as the model's Batch, which is weft::Batch, of tokens, if the model names none; see M and "
       "Given in this function's template arguments");

@@ -213,6 +213,14 @@ constexpr bool refuse_tensor_forward() {
     return false;
   }
 }
+/// Refuses a Module that is no model laid over ranks, once, whatever a program does with it.
+template <class M>
+void refuse_bare_model() {
+  static_assert(sizeof(M) == 0,
+                "weft: a Module is trained in a wrapper, which lays it over ranks and gives it its context: DataParallel<Model> "
+                "model(mesh, {.width = 64}), or on one rank SingleDevice<Model> model(world.device(), {.width = 64}); see M in "
+                "this function's template arguments");
+}
 template <class L, class... V>
 constexpr void refuse_call() {
   if constexpr (!refuse_tensor_forward<L>() && !takes_variables<L, V...>()) {
@@ -255,6 +263,17 @@ class Module {
   template <class... Others>
   detail::AlreadyRefused operator()(detail::AlreadyRefused refused, const Others&...) const {
     return refused;
+  }
+  // Functions of a model in a wrapper.
+  template <class... A>
+  double train_step(const A&...) const {
+    detail::refuse_bare_model<Self>();
+    return 0;
+  }
+  template <class... A>
+  double evaluate(const A&...) const {
+    detail::refuse_bare_model<Self>();
+    return 0;
   }
 
   // The layer concept (layer/layer.hpp), for weft::forward and weft::backward_input.

@@ -166,6 +166,11 @@ class Parameter : public detail::ParameterHandle,
                   public detail::MembersElsewhere<Parameter<Rules...>>,
                   operations::ForOperations {
  public:
+  // Of a mesh or a world in place of the context (parallel/nesting.hpp).
+  template <class Place>
+  requires(!requires { typename Place::scalar; }) Parameter(const Place& place, const std::string& name, Shape shape,
+                                                            const InitialValues& initial, const ParameterSharding& cut = {})
+      : Parameter(place / name, name, shape, initial, cut) {}
   /// `shape` is the whole parameter's. Throws LayoutError if a dim that a rule cuts is not divisible as `cut` requires,
   /// ShapeError if the initial values need a fan that the shape does not have.
   template <class Context>

@@ -38,6 +38,17 @@ class Variable : operations::OnTape, public detail::MembersElsewhere<Variable<Co
   Variable(X value, detail::ValueNode<X>* node, detail::Tape<Context>& tape)
       : value_(std::move(value)), node_(node), tape_(&tape) {}
   Variable(X value, detail::Tape<Context>& tape) : value_(std::move(value)), tape_(&tape) {}
+  /// From an operation that was refused, so that `h = sin(h)` is one error.
+  Variable(const detail::AlreadyRefused&) : tape_(nullptr) {}
+  /// Refuses a value of another type.
+  template <class V>
+  requires(!std::is_base_of_v<Variable, V> && !std::is_base_of_v<detail::AlreadyRefused, V>) Variable& operator=(const V&) {
+    static_assert(sizeof(V) == 0,
+                  "weft: a value of a forward keeps its type, with the placements and the element type, and this is a value of "
+                  "another type, a number or a layer: give it a name of its own, auto y = ...; see V in this function's template "
+                  "arguments");
+    return *this;
+  }
 
   /// The tensor, whose placements are in its type. What is computed from it directly is a constant to backward.
   const X& value() const { return value_; }

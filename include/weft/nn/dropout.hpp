@@ -14,6 +14,7 @@
 #include <weft/kernels/random.hpp>
 #include <weft/layer/global_index.hpp>
 #include <weft/layer/layer.hpp>
+#include <weft/layer/layer_arguments.hpp>
 #include <weft/layer/primitive.hpp>
 #include <weft/layer/registry.hpp>
 
@@ -22,6 +23,15 @@ namespace weft {
 /// x -> x · mask / (1 - probability), placed as x; the identity outside training. No parameters.
 class Dropout : public Primitive<Dropout> {
  public:
+  /// Refuses other arguments.
+  template <class... A>
+  requires detail::WrongArguments<detail::LayerArguments<1, double>, A...>
+  explicit Dropout(const A&...) : Dropout(detail::refused_layer<Dropout>()) {
+    static_assert(sizeof...(A) > 99,
+                  "weft: Dropout takes the context with its name and the probability, in the constructor of your Module: "
+                  "`Dropout dropout;`, "
+                  "dropout(context / \"dropout\", 0.1)");
+  }
   /// Elements become 0 with this probability; the others are scaled by 1 / (1 - probability). The site is the context's path.
   template <class Context>
   Dropout(const Context& context, double probability) : probability_(probability), site_(site_of(context.env.path)) {

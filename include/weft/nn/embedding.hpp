@@ -9,6 +9,7 @@
 #include <weft/kernels/embedding.hpp>
 #include <weft/layer/global_index.hpp>
 #include <weft/layer/layer.hpp>
+#include <weft/layer/layer_arguments.hpp>
 #include <weft/layer/operations/products.hpp>
 #include <weft/layer/primitive.hpp>
 #include <weft/tensor/to.hpp>
@@ -34,6 +35,15 @@ class Embedding : public Primitive<Embedding> {
  public:
   using Table = Parameter<Shard<tp, 0>>;
 
+  /// Refuses other arguments.
+  template <class... A>
+  requires detail::WrongArguments<detail::LayerArguments<2, std::size_t, std::size_t, detail::AnyArgument>, A...>
+  explicit Embedding(const A&...) : Embedding(detail::refused_layer<Embedding>()) {
+    static_assert(
+        sizeof...(A) > 99,
+        "weft: Embedding takes the context with its name, the number of ids and the width, in the constructor of your Module: "
+        "`Embedding table;`, table(context / \"table\", ids, width)");
+  }
   template <class Context>
   Embedding(const Context& context, std::size_t vocabulary, std::size_t width, const InitialValues& values = normal(1))
       : table(context, "weight", {vocabulary, width}, values, ParameterSharding{{}, true}) {}

@@ -14,6 +14,7 @@
 
 #include <weft/core/text.hpp>
 #include <weft/layer/layer.hpp>
+#include <weft/layer/layer_arguments.hpp>
 #include <weft/layer/operations/products.hpp>
 #include <weft/layer/parameter.hpp>
 #include <weft/layer/primitive.hpp>
@@ -94,6 +95,15 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   };
 
  public:
+  /// Refuses other arguments.
+  template <class... A>
+  requires detail::WrongArguments<detail::LayerArguments<2, std::size_t, std::size_t, LinearOptions>, A...>
+  explicit Linear(const A&...) : Linear(detail::refused_layer<Linear>()) {
+    static_assert(
+        sizeof...(A) > 99,
+        "weft: Linear takes the context with its name, the inputs and the outputs, in the constructor of your Module: `Linear<> "
+        "layer;`, layer(context / \"layer\", in, out), and options with their names, {.bias = false}");
+  }
   template <class Context>
   Linear(const Context& context, std::size_t in, std::size_t out, const LinearOptions& options = {})
       : Linear(context, in, out, options, detail::linear_values(options, context.env.path, in, out)) {

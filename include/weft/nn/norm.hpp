@@ -13,6 +13,7 @@
 
 #include <weft/kernels/norm.hpp>
 #include <weft/layer/layer.hpp>
+#include <weft/layer/layer_arguments.hpp>
 #include <weft/layer/operations/products.hpp>
 #include <weft/layer/operations/reductions.hpp>
 #include <weft/layer/parameter.hpp>
@@ -48,6 +49,15 @@ using Statistics = Tensor<accumulate_t<typename X::value_type>, typename X::exec
 class LayerNorm : public Primitive<LayerNorm> {
  public:
   static constexpr bool joins_sums = true;
+  /// Refuses other arguments.
+  template <class... A>
+  requires detail::WrongArguments<detail::LayerArguments<1, std::size_t, double>, A...>
+  explicit LayerNorm(const A&...) : LayerNorm(detail::refused_layer<LayerNorm>()) {
+    static_assert(
+        sizeof...(A) > 99,
+        "weft: LayerNorm takes the context with its name and the width, in the constructor of your Module: `LayerNorm norm;`, "
+        "norm(context / \"norm\", width)");
+  }
   template <class Context>
   LayerNorm(const Context& context, std::size_t width, double epsilon = 1e-5)
       : weight(context, "weight", {width}, ones), bias(context, "bias", {width}, zeros), epsilon_(epsilon) {}
@@ -107,6 +117,15 @@ class LayerNorm : public Primitive<LayerNorm> {
 class RmsNorm : public Primitive<RmsNorm> {
  public:
   static constexpr bool joins_sums = true;
+  /// Refuses other arguments.
+  template <class... A>
+  requires detail::WrongArguments<detail::LayerArguments<1, std::size_t, double>, A...>
+  explicit RmsNorm(const A&...) : RmsNorm(detail::refused_layer<RmsNorm>()) {
+    static_assert(
+        sizeof...(A) > 99,
+        "weft: RmsNorm takes the context with its name and the width, in the constructor of your Module: `RmsNorm norm;`, "
+        "norm(context / \"norm\", width)");
+  }
   template <class Context>
   RmsNorm(const Context& context, std::size_t width, double epsilon = 1e-5)
       : weight(context, "weight", {width}, ones), epsilon_(epsilon) {}

@@ -176,13 +176,22 @@ class Optimizer {
                   "weft: an optimizer's second argument is its options, each with its name: optim::AdamW optimizer(model, "
                   "{.learning_rate = 1e-3}), in the order of the fields");
   }
+  /// Refuses options by other names.
+  template <class Model>
+  Optimizer(Model&, const detail::OptionsElsewhere&) : grouped_(Options{}) {
+    static_assert(
+        sizeof(Model) == 0,
+        "weft: an optimizer's learning rate is .learning_rate, AdamW's further options are .beta1, .beta2, .epsilon and "
+        ".weight_decay: optim::AdamW optimizer(model, {.learning_rate = 1e-3}), in the order of the fields");
+  }
   /// Prints why the argument is no model that an optimizer can update.
   template <class Other>
   requires(!Trainable<Other>) explicit Optimizer(Other&, const Options& options = {}) : grouped_(options) {
-    constexpr bool frozen = Trainable<std::remove_const_t<Other>>;
+    constexpr bool frozen = Trainable<std::remove_const_t<Other>>, module = std::is_base_of_v<Module<Other>, Other>;
+    if constexpr (module) weft::detail::refuse_bare_model<Other>();
     static_assert(!frozen, "weft: an optimizer changes the model's parameters, and this model is const: give it one that is not");
     static_assert(
-        frozen,
+        frozen || module,
         "weft: an optimizer updates a model that is laid over ranks, which is Trainable: SingleDevice<M> model(world.device(), "
         "config), or a wrapper, such as DataParallel<M> model(mesh, config); a recipe (models::Gpt) or a layer alone is not");
   }

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <initializer_list>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -35,5 +36,22 @@ concept Trainable = !std::is_const_v<M> && requires(M & model) {
   model.communicator();
   model.device();
 };
+
+namespace detail {
+struct NoNumber {};
+struct GivenNumber {
+  GivenNumber(double) {}
+};
+/// Options by the names of other frameworks, which are refused. Initialised by them only: `lr` has no default.
+struct OptionsElsewhere {
+  NoNumber no_position = {};
+  GivenNumber lr;
+  double momentum = 0, dampening = 0;
+  std::initializer_list<double> betas = {};
+  double eps = 0, weight_decay = 0;
+  bool nesterov = false;
+  double clip = 0;
+};
+}  // namespace detail
 
 }  // namespace weft::optim

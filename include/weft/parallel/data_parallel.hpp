@@ -279,7 +279,7 @@ class DataParallel : public detail::DataBase<M, Policies...> {
   /// The model laid over `mesh`: see Wrapper.
   template <detail::Axis... X>
   DataParallel(const Mesh<X...>& mesh,  // what is no Config names a field that it lacks, or fields out of its order
-               const Config& config, const ModelOptions& options = {})
+               const Config& config = detail::no_config<detail::model_of_t<M>>(), const ModelOptions& options = {})
       : detail::DataBase<M, Policies...>(mesh, config, options) {}
 };
 

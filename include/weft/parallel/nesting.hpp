@@ -7,15 +7,38 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
+#include <weft/layer/context.hpp>
 #include <weft/layer/hook/keeper.hpp>
 #include <weft/layer/model_check.hpp>
+#include <weft/mesh/mesh.hpp>
 #include <weft/parallel/model_options.hpp>
 
 namespace weft {
+
+namespace detail {
+using NoContext = Context<Compute<DefaultDevice::execution_space, float>>;
+/// Stands in for the context of a model that a program makes of a mesh or a world itself. The compiler refuses such a model where
+/// it is trained (layer/module.hpp), so there is no error here but when it runs.
+[[noreturn]] WEFT_COLD inline const NoContext& refuse_place() {
+  throw_error<UsageError>(
+      {"a layer is made of a mesh or a world, and takes the context that a wrapper gives to its model's constructor: ",
+       "DataParallel<Model> model(mesh, config)"});
+}
+}  // namespace detail
+template <detail::Axis... X>
+const detail::NoContext& operator/(const Mesh<X...>&, std::string_view) {
+  detail::refuse_place();
+}
+inline const detail::NoContext& operator/(const World&, std::string_view) { detail::refuse_place(); }
+template <class Exec>
+const detail::NoContext& operator/(const Device<Exec>&, std::string_view) {
+  detail::refuse_place();
+}
 
 namespace gpu {
 template <class Model>
@@ -69,6 +92,16 @@ requires(!is_wrapper<M> && requires {
                 "<class M> inline constexpr int weft::nesting_level<Own<M>> = 18;` before its class (data 10, context 15, tensor "
                 "20, expert 25, pipeline 30); see M in this class's template arguments");
 };
+
+/// The config of a model that was given none: refused, with the config to write.
+template <class M>
+const typename M::Config& no_config() {
+  static_assert(
+      sizeof(M) == 0,
+      "weft: a model is made with its config: DataParallel<Model> model(mesh, {.width = 64}), or {} for the values that "
+      "its Config begins with; see M in this function's template arguments");
+  throw_error<UsageError>({"a model without a config"});
+}
 
 // Stands in for a wrapper that is not sound. It accepts everything, so that there is only one error.
 template <class M>

@@ -44,7 +44,7 @@ class SingleDevice : public detail::ModelFunctions<SingleDevice<M>, M> {
   using Batch = detail::batch_of_t<M>;
 
   SingleDevice(DefaultDevice& device,  // what is no Config names a field that it lacks, or fields out of its order
-               const Config& config, const ModelOptions& options = {})
+               const Config& config = detail::no_config<M>(), const ModelOptions& options = {})
       : device_(&device),
         options_(detail::with_store(options, 0, device.rehearsal() != nullptr)),
         loss_scale_(detail::make_loss_scale<typename M::scalar>(options)),

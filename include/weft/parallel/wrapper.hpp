@@ -120,7 +120,7 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
   /// possible: compilers list all of them if a field of the config is misspelled.)
   template <detail::Axis... X>
   Wrapper(const Mesh<X...>& mesh,  // what is no Config names a field that it lacks, or fields out of its order
-          const Config& config, ModelOptions options = {})
+          const Config& config = detail::no_config<model_type>(), ModelOptions options = {})
       : Wrapper((static_cast<void>(comm::InFunction(mesh.communicator(), comm::ProgramFunction::model)), detail::Inside{}),
                 root(mesh.world().device(), options = agreed(options, mesh, config)), mesh, config, options) {
     outermost_.reset(new detail::Outermost{&mesh.world().device(), options,

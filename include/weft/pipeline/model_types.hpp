@@ -180,8 +180,19 @@ struct LossOfModule : Module<LossOfModule<M>> {
                   "weft: this Module's forward is not const: several micro-batches may be in flight, so a forward changes no "
                   "member: write `auto forward(const auto& x) const`; see M in this class's template arguments");
     if constexpr (tensors || changes) return AlreadyRefused();
-    else if constexpr (takes && requires { model.loss(batch); }) return model.loss(batch);
-    else return AlreadyRefused();  // if it takes the batch, the compiler has said what in its body is wrong
+    else if constexpr (takes && requires { model.loss(batch); }) {
+      using Loss = decltype(model.loss(batch));
+      constexpr bool plain = std::is_void_v<Loss> || std::is_arithmetic_v<Loss>;
+      static_assert(
+          !plain,
+          "weft: this Module's loss returns a number or nothing: it is recorded for backward, so it returns the loss as "
+          "it is: `auto loss(const auto& batch) const { return mse(forward(batch[x]), batch[y]); }`; train_step "
+          "returns the number; see M in this class's template arguments");
+      if constexpr (plain) return AlreadyRefused();
+      else return model.loss(batch);
+    } else {
+      return AlreadyRefused();  // if it takes the batch, the compiler has said what in its body is wrong
+    }
   }
   M model;
 

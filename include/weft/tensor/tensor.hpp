@@ -63,6 +63,10 @@ struct AlreadyRefused : operations::RefusedOperand, MembersElsewhere<AlreadyRefu
   std::size_t rows() const { return 0; }
   std::size_t columns() const { return 0; }
   explicit operator bool() const { return true; }
+  template <class V>
+  const AlreadyRefused& operator=(const V&) const {
+    return *this;
+  }
   template <class T>
   requires((std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) || is_tensor<T>) operator T() const { return {}; }
 };
@@ -72,6 +76,7 @@ struct AlreadyRefused : operations::RefusedOperand, MembersElsewhere<AlreadyRefu
 template <detail::Scalar T>
 class Tensor<T, detail::NoSpace> : public detail::AlreadyRefused {
  public:
+  Tensor(const detail::AlreadyRefused&) {}
   template <class... A>
   explicit Tensor(const A&...) {
     static_assert(sizeof...(A) > 99,

@@ -101,6 +101,41 @@ void require_rows(std::size_t ranks, const Shape& shape, const CheckOptions& opt
   }
 }
 
+// Whether L is a layer at all. If not, the compiler says why and nothing else.
+template <class L, class Context, class X>
+constexpr bool is_layer_under() {
+  using Output = typename weft::detail::forward_of_t<L, Context, X>::output_type;
+  if constexpr (weft::detail::is_refused<Output> ||
+                weft::detail::is_refused<typename decltype(weft::detail::hidden_of<L, Output>())::type>) {
+    return false;
+  } else {
+    using Step = weft::detail::forward_t<L, Context, X>;
+    using Split = decltype(weft::backward_input(std::declval<L&>(), std::declval<const Context&>(),
+                                                std::declval<typename Step::saved_type>(),
+                                                std::declval<const gradient_t<typename Step::output_type>&>()));
+    return !weft::detail::is_refused<decltype(Split::input_gradient)>;
+  }
+}
+
+// The context and the input of a layer on ranks of an axis. Gradients need a device and a rank's own sequences: as in a model, dp
+// is bound, with one rank.
+template <weft::detail::Axis A, class HiddenPlacement>
+struct OnAxis {
+  static auto context(const Root& root, const Communicator& comm) {
+    if constexpr (std::is_same_v<A, dp>) return root.template with<HiddenPlacement>(dp{}, comm);
+    else
+      return root.template with<Shard<dp, 0>>(dp{}, Communicator(std::make_shared<comm::SelfGroup>("dp", "threads")))
+          .template with<HiddenPlacement>(A{}, comm);
+  }
+  using Context = decltype(context(std::declval<const Root&>(), std::declval<const Communicator&>()));
+  using X = std::conditional_t<std::is_same_v<A, dp>, Tensor<double, Exec, HiddenPlacement>,
+                               Tensor<double, Exec, Shard<dp, 0>, HiddenPlacement>>;
+  template <class Make>
+  static constexpr bool takes() {
+    return is_layer_under<std::remove_cvref_t<decltype(std::declval<Make&>()(std::declval<const Context&>()))>, Context, X>();
+  }
+};
+
 template <weft::detail::Axis A, class HiddenPlacement, class Make>
 void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape& shape, const CheckOptions& options,
                 const Share& alone) {
@@ -116,18 +151,10 @@ void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape&
     RankRows rows{ranks, rank, {}};
     if constexpr (std::is_same_v<A, dp>) here.first_row = (here.rows = shape[0] / ranks) * rank;
     if constexpr (std::is_same_v<A, cp>) rows.cut = {here.length, ranks, rank};
-    // Gradients need a device and a rank's own sequences: as in a model, dp is bound, with one rank.
-    const auto context = [&] {
-      const Root root(device, std::move(here), engine(made));
-      if constexpr (std::is_same_v<A, dp>) return root.with<HiddenPlacement>(dp{}, comm);
-      else
-        return root.with<Shard<dp, 0>>(dp{}, Communicator(std::make_shared<comm::SelfGroup>("dp", "threads")))
-            .template with<HiddenPlacement>(A{}, comm);
-    }();
-    using X = std::conditional_t<std::is_same_v<A, dp>, Tensor<double, Exec, HiddenPlacement>,
-                                 Tensor<double, Exec, Shard<dp, 0>, HiddenPlacement>>;
+    using On = OnAxis<A, HiddenPlacement>;
+    const auto context = On::context(Root(device, std::move(here), engine(made)), comm);
     auto layer = make(context);
-    Trial<A, X, decltype(layer), std::remove_const_t<decltype(context)>> trial(layer, context, made, shape, rows, options.seed);
+    Trial<A, typename On::X, decltype(layer), typename On::Context> trial(layer, context, made, shape, rows, options.seed);
     share = share_of(trial);
   });
   compare(report, shares, alone, axis_bit<A>, where);
@@ -137,20 +164,13 @@ void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape&
 template <class Make>
 using layer_of_t = std::remove_cvref_t<decltype(std::declval<Make&>()(std::declval<const Root&>()))>;
 
-// Whether L is a layer at all. If not, the compiler says why and nothing else.
-template <class L>
-constexpr bool is_layer() {
-  using Output = typename weft::detail::forward_of_t<L, Root, Whole>::output_type;
-  if constexpr (weft::detail::is_refused<Output> ||
-                weft::detail::is_refused<typename decltype(weft::detail::hidden_of<L, Output>())::type>) {
-    return false;
-  } else {
-    using Step = weft::detail::forward_t<L, Root, Whole>;
-    using Split =
-        decltype(weft::backward_input(std::declval<L&>(), std::declval<const Root&>(), std::declval<typename Step::saved_type>(),
-                                      std::declval<const gradient_t<typename Step::output_type>&>()));
-    return !weft::detail::is_refused<decltype(Split::input_gradient)>;
-  }
+// Whether the layer is one on one rank and under each placement; the first refusal is the only one.
+template <class Make, weft::detail::Axis A, class First, bool every>
+constexpr bool takes_all() {
+  if constexpr (!is_layer_under<layer_of_t<Make>, Root, Whole>()) return false;
+  else if constexpr (!OnAxis<A, First>::template takes<Make>()) return false;
+  else if constexpr (every && std::is_same_v<A, tp>) return OnAxis<tp, Shard<tp, 0>>::template takes<Make>();
+  else return true;
 }
 template <class Make>
 CheckReport check_alone(Make& make, const Shape& shape, const CheckOptions& options) {
@@ -193,6 +213,34 @@ CheckReport check_alone(Make& make, const Shape& shape, const CheckOptions& opti
   return report;
 }
 
+template <weft::detail::Axis A, class First, bool every, class Make>
+CheckReport check_on(int ranks, Make& make, const Shape& shape, CheckOptions options) {
+  if (ranks < 1) throw UsageError("check_layer_on: ranks(" + std::to_string(ranks) + ") must be at least 1");
+  const auto count = static_cast<std::size_t>(ranks);
+  require_input(shape, options);
+  require_rows<A, First>(count, shape, options);
+  if constexpr (every && std::is_same_v<A, tp>) require_rows<tp, Shard<tp, 0>>(count, shape, options);
+  if (options.length == 0) options.length = std::is_same_v<A, dp> ? shape[0] / count : shape[0];
+  if (Exec().concurrency() < ranks)
+    throw UsageError("check_layer_on: " + std::to_string(ranks) + " ranks need as many threads of Kokkos, which has " +
+                     std::to_string(Exec().concurrency()) +
+                     ": initialise it with more, or RunOptions{.threads_per_rank = " + std::to_string(ranks) + "}");
+  Share alone;
+  {
+    Device device;
+    Made made(device);
+    const Root context(device, environment(options, shape), engine(made));
+    auto layer = make(context);
+    Trial<tp, Whole, decltype(layer), Root> trial(layer, context, made, shape, {}, options.seed);
+    alone = share_of(trial);
+  }
+  CheckReport report;
+  compare_on<A, First>(report, count, make, shape, options, alone);
+  if constexpr (every && std::is_same_v<A, tp>) compare_on<tp, Shard<tp, 0>>(report, count, make, shape, options, alone);
+  require(report, options, std::string(A::name) + "(" + std::to_string(ranks) + ") against one rank");
+  return report;
+}
+
 }  // namespace detail
 
 /// Compares central differences of Σ output · w, for random w, with backward, on one rank in double. `make(context)` builds the
@@ -212,7 +260,8 @@ CheckReport check_alone(Make& make, const Shape& shape, const CheckOptions& opti
 ///   - two dropouts under one path, which would draw the same mask.
 template <class Make>
 CheckReport check_layer(Make&& make, const Shape& shape, const CheckOptions& options = {}) {
-  if constexpr (detail::is_layer<detail::layer_of_t<Make>>()) return detail::check_alone(make, shape, options);
+  if constexpr (detail::is_layer_under<detail::layer_of_t<Make>, detail::Root, detail::Whole>())
+    return detail::check_alone(make, shape, options);
   else return CheckReport();
 }
 
@@ -230,30 +279,8 @@ CheckReport check_layer_on(int ranks, Make&& make, const Shape& shape, CheckOpti
   using First = std::conditional_t < !every, HiddenPlacement, std::conditional_t < std::is_same_v<A, cp> || std::is_same_v<A, dp>,
         Shard<A, 0>, Invariant < A >>>
       ;
-  if (ranks < 1) throw UsageError("check_layer_on: ranks(" + std::to_string(ranks) + ") must be at least 1");
-  const auto count = static_cast<std::size_t>(ranks);
-  detail::require_input(shape, options);
-  detail::require_rows<A, First>(count, shape, options);
-  if constexpr (every && std::is_same_v<A, tp>) detail::require_rows<tp, Shard<tp, 0>>(count, shape, options);
-  if (options.length == 0) options.length = std::is_same_v<A, dp> ? shape[0] / count : shape[0];
-  if (detail::Exec().concurrency() < ranks)
-    throw UsageError("check_layer_on: " + std::to_string(ranks) + " ranks need as many threads of Kokkos, which has " +
-                     std::to_string(detail::Exec().concurrency()) +
-                     ": initialise it with more, or RunOptions{.threads_per_rank = " + std::to_string(ranks) + "}");
-  detail::Share alone;
-  {
-    detail::Device device;
-    detail::Made made(device);
-    const detail::Root context(device, detail::environment(options, shape), detail::engine(made));
-    auto layer = make(context);
-    detail::Trial<tp, detail::Whole, decltype(layer), detail::Root> trial(layer, context, made, shape, {}, options.seed);
-    alone = detail::share_of(trial);
-  }
-  CheckReport report;
-  detail::compare_on<A, First>(report, count, make, shape, options, alone);
-  if constexpr (every && std::is_same_v<A, tp>) detail::compare_on<tp, Shard<tp, 0>>(report, count, make, shape, options, alone);
-  detail::require(report, options, std::string(A::name) + "(" + std::to_string(ranks) + ") against one rank");
-  return report;
+  if constexpr (detail::takes_all<Make, A, First, every>()) return detail::check_on<A, First, every>(ranks, make, shape, options);
+  else return CheckReport();  // the compiler has said why
 }
 
 }  // namespace weft::testing

@@ -122,8 +122,9 @@ template <AnyTensor X>
 X operator+(const X& x, double number) {
   return add_number(x, number);
 }
-template <AnyTensor X>
-X operator+(double number, const X& x) {
+// Tensor, not AnyTensor: clang 14 instantiates an operator of a number and any X for two numbers, and refuses that.
+template <class T, class E, Placement... P>
+Tensor<T, E, P...> operator+(double number, const Tensor<T, E, P...>& x) {
   return add_number(x, number);
 }
 template <AnyTensor X, AnyTensor Y>
@@ -134,8 +135,8 @@ template <AnyTensor X>
 X operator-(const X& x, double number) {
   return add_number(x, -number);
 }
-template <AnyTensor X>
-X operator-(double number, const X& x) {
+template <class T, class E, Placement... P>
+Tensor<T, E, P...> operator-(double number, const Tensor<T, E, P...>& x) {
   return subtract_from(number, x);
 }
 template <AnyTensor X>
@@ -150,8 +151,8 @@ template <AnyTensor X>
 X operator*(const X& x, double number) {
   return scale(x, number);
 }
-template <AnyTensor X>
-X operator*(double number, const X& x) {
+template <class T, class E, Placement... P>
+Tensor<T, E, P...> operator*(double number, const Tensor<T, E, P...>& x) {
   return scale(x, number);
 }
 template <AnyTensor X, AnyTensor Y>
@@ -162,8 +163,8 @@ template <AnyTensor X>
 X operator/(const X& x, double number) {
   return scale(x, 1 / number);
 }
-template <AnyTensor X>
-X operator/(double number, const X& x) {
+template <class T, class E, Placement... P>
+Tensor<T, E, P...> operator/(double number, const Tensor<T, E, P...>& x) {
   return divide_number(number, x);
 }
 

@@ -95,5 +95,20 @@ detail::AlreadyRefused operator/(const Variable<C, LossSum<E, P...>>&, double) {
       "is a constant factor, 0.5 * loss");
   return {};
 }
+#define WEFT_NO_LOSS(op, first, second)                                                                                   \
+  template <class C, class E, class... P>                                                                                 \
+  detail::AlreadyRefused operator op(first, second) {                                                                     \
+    static_assert(detail::never<C>, "weft: operator" #op                                                                  \
+                                    ": a number beside a loss, which is a sum over samples: it would count once, and "    \
+                                    "changes no gradient; a second loss is sum_losses(x) of one number for each sample"); \
+    return {};                                                                                                            \
+  }
+#define WEFT_LOSS_OF(C, E, P) const Variable<C, LossSum<E, P...>>&
+WEFT_NO_LOSS(+, WEFT_LOSS_OF(C, E, P), double)
+WEFT_NO_LOSS(+, double, WEFT_LOSS_OF(C, E, P))
+WEFT_NO_LOSS(-, WEFT_LOSS_OF(C, E, P), double)
+WEFT_NO_LOSS(-, double, WEFT_LOSS_OF(C, E, P))
+#undef WEFT_LOSS_OF
+#undef WEFT_NO_LOSS
 
 }  // namespace weft

@@ -18,6 +18,8 @@ template <class Context, class X>
 class Variable;
 template <class... Rules>
 class Parameter;
+template <class Exec, Placement... P>
+class LossSum;
 
 namespace detail {
 
@@ -62,6 +64,16 @@ concept AnyRefused = (std::is_base_of_v<detail::AlreadyRefused, X> || ...);
 #define WEFT_OPERATION(name, usage)                                                                                       \
   WEFT_REFUSED_AS(as_##name, Operand, #name " cannot be called with these arguments: write " usage) \
   WEFT_REFUSED_CALLS(name)
+// Refuses a function of a loss.
+#define WEFT_NO_LOSS(name)                                                                                         \
+  template <class C, class E, Placement... P> detail::AlreadyRefused name(const Variable<C, LossSum<E, P...>>&) {      \
+    static_assert(sizeof(C) == 0, "weft: " #name " of a loss, which is a sum over samples that weft divides once: " \
+                  "return it as it is, apply functions to the samples' losses before sum_losses(x)");              \
+    return {};                                                                                                     \
+  }
+#define WEFT_UNARY(name)            \
+  WEFT_OPERATION(name, #name "(x)") \
+  WEFT_NO_LOSS(name)
 #define WEFT_OPERATION_OF(dims, name, usage)                                                                    \
   WEFT_OPERATION(name, usage)                                                                                   \
   template <dims> detail::AlreadyRefused name(as_##name, WEFT_REST) { return {}; }                              \
@@ -70,16 +82,16 @@ concept AnyRefused = (std::is_base_of_v<detail::AlreadyRefused, X> || ...);
   WEFT_REFUSED_AS(as_##name, Operand, "there is no operation " #name ": " instead) \
   WEFT_REFUSED_CALLS(name)
 
-WEFT_OPERATION(exp, "exp(x)")
-WEFT_OPERATION(log, "log(x)")
-WEFT_OPERATION(sqrt, "sqrt(x)")
-WEFT_OPERATION(square, "square(x)")
-WEFT_OPERATION(tanh, "tanh(x)")
-WEFT_OPERATION(sigmoid, "sigmoid(x)")
-WEFT_OPERATION(silu, "silu(x)")
-WEFT_OPERATION(gelu, "gelu(x)")
-WEFT_OPERATION(gelu_erf, "gelu_erf(x)")
-WEFT_OPERATION(relu, "relu(x)")
+WEFT_UNARY(exp)
+WEFT_UNARY(log)
+WEFT_UNARY(sqrt)
+WEFT_UNARY(square)
+WEFT_UNARY(tanh)
+WEFT_UNARY(sigmoid)
+WEFT_UNARY(silu)
+WEFT_UNARY(gelu)
+WEFT_UNARY(gelu_erf)
+WEFT_UNARY(relu)
 WEFT_OPERATION(clamp, "clamp(x, low, high)")
 WEFT_OPERATION(scale, "scale(x, factor)")
 WEFT_OPERATION(map, "map(x, f, derivative)")
@@ -109,6 +121,9 @@ WEFT_OPERATION(where, "where(condition, x, y), all three values; number * x make
 WEFT_OPERATION(batched_matmul, "batched_matmul(x, y)")
 WEFT_OPERATION(batched_matmul_transposed, "batched_matmul_transposed(x, y)")
 WEFT_OPERATION(batched_transposed_matmul, "batched_transposed_matmul(x, y)")
+WEFT_OPERATION(times_row, "times_row(x, parameter)")
+WEFT_OPERATION(merge_samples, "merge_samples(x), x [samples, positions, ...]")
+WEFT_OPERATION(split_samples, "split_samples(x), x [samples * positions, ...]")
 WEFT_OPERATION(index_select, "index_select(x, ids)")
 WEFT_OPERATION(attention, "attention(q, k, v, {.causal = false}, mask), the last two optional; a Parameter as the mask is beside(q, parameter)")
 WEFT_OPERATION(times_scalar, "times_scalar(x, y)")
@@ -122,6 +137,7 @@ WEFT_OPERATION(divide, "divide(x, y)")
 WEFT_OPERATION(matmul, "matmul(x, w), x a value and w [out, in] a value or a Parameter; a bias is added, matmul(x, w) + bias")
 WEFT_OPERATION_OF(int, sum, "sum(x) of all elements, sum<dim>(x) along a dim: dims are template arguments")
 WEFT_OPERATION_OF(int, mean, "mean(x) of all elements, mean<dim>(x) along a dim: dims are template arguments")
+WEFT_NO_LOSS(sum) WEFT_NO_LOSS(mean) WEFT_NO_LOSS(sum_all)
 WEFT_OPERATION_OF(int, softmax, "softmax(x) along the last dim, softmax<dim>(x) along another: dims are template arguments")
 WEFT_OPERATION_OF(int, log_softmax, "log_softmax(x) along the last dim, log_softmax<dim>(x) along another: dims are template arguments")
 WEFT_OPERATION_OF(int, max, "max<dim>(x) along a dim, maximum(x, y) of each two elements, relu(x) beside 0")
@@ -199,9 +215,57 @@ WEFT_NO_OPERATION(nll_loss, "cross_entropy(logits, labels)")
 WEFT_NO_OPERATION(l1_loss, "sum_losses of one number for each sample")
 WEFT_NO_OPERATION(binary_cross_entropy, "bce_with_logits(logits, targets)")
 WEFT_NO_OPERATION(scaled_dot_product_attention, "attention(q, k, v)")
+WEFT_NO_OPERATION(selu, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(relu6, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(hardswish, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(hardtanh, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(log10, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(cbrt, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(trunc, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATION(isnan, "a step whose gradients are not finite is skipped; ModelOptions::numerics.trace_nonfinite names the tensor")
+WEFT_NO_OPERATION(isinf, "a step whose gradients are not finite is skipped; ModelOptions::numerics.trace_nonfinite names the tensor")
+WEFT_NO_OPERATION(isfinite, "a step whose gradients are not finite is skipped; ModelOptions::numerics.trace_nonfinite names the tensor")
+WEFT_NO_OPERATION(topk, "a Primitive with forward(x) and gradient(g, x) is an operation of your own")
+WEFT_NO_OPERATION(median, "a Primitive with forward(x) and gradient(g, x) is an operation of your own")
+WEFT_NO_OPERATION(cumprod, "a Primitive with forward(x) and gradient(g, x) is an operation of your own")
+WEFT_NO_OPERATION(roll, "a Primitive with forward(x) and gradient(g, x) is an operation of your own")
+WEFT_NO_OPERATION(flip, "a Primitive with forward(x) and gradient(g, x) is an operation of your own")
+WEFT_NO_OPERATION(tril, "a Primitive with forward(x) and gradient(g, x) is an operation of your own")
+WEFT_NO_OPERATION(triu, "a Primitive with forward(x) and gradient(g, x) is an operation of your own")
+WEFT_NO_OPERATION(one_hot, "a Primitive with forward(x) and gradient(g, x) is an operation of your own")
+WEFT_NO_OPERATION(atan2, "a Primitive with forward(x) and gradient(g, x) is an operation of your own")
+WEFT_NO_OPERATION(hypot, "a Primitive with forward(x) and gradient(g, x) is an operation of your own")
+WEFT_NO_OPERATION(fmod, "a Primitive with forward(x) and gradient(g, x) is an operation of your own")
+WEFT_NO_OPERATION(fmax, "maximum(x, y) of two values, relu(x) beside 0, clamp(x, low, high)")
+WEFT_NO_OPERATION(fmin, "minimum(x, y) of two values, clamp(x, low, high)")
+WEFT_NO_OPERATION(clip, "clamp(x, low, high)")
+WEFT_NO_OPERATION(logsumexp, "log_sum_exp(x, columns)")
+WEFT_NO_OPERATION(prod, "exp(sum<dim>(log(x)))")
+WEFT_NO_OPERATION(outer, "x * y of a column and a row: times_column(x, column), x * parameter")
+WEFT_NO_OPERATION(addmm, "matmul(x, w) + bias")
+WEFT_NO_OPERATION(sub, "x - y")
+WEFT_NO_OPERATION(mul, "x * y")
+WEFT_NO_OPERATION(multiply, "x * y")
+WEFT_NO_OPERATION(div, "x / y")
+WEFT_NO_OPERATION(real, "cast<T>(x) changes the element type")
+WEFT_NO_OPERATION(expand, "concat<dim>(x, x) repeats along a dim; operators with a Parameter spread a row over all rows")
+WEFT_NO_OPERATION(repeat, "concat<dim>(x, x) repeats along a dim; operators with a Parameter spread a row over all rows")
+WEFT_NO_OPERATION(tile, "concat<dim>(x, x) repeats along a dim; operators with a Parameter spread a row over all rows")
+WEFT_NO_OPERATION(zeros_like, "0.0 * x, and + 1.0; where(condition, x, y) chooses element by element")
+WEFT_NO_OPERATION(ones_like, "0.0 * x, and + 1.0; where(condition, x, y) chooses element by element")
+WEFT_NO_OPERATION(group_norm, "LayerNorm, RmsNorm and BatchNorm are layers; a norm of your own is mean, square and sqrt")
+WEFT_NO_OPERATION(instance_norm, "LayerNorm, RmsNorm and BatchNorm are layers; a norm of your own is mean, square and sqrt")
+WEFT_NO_OPERATION(normalize, "x / sqrt(sum<dim>(square(x)))")
+WEFT_NO_OPERATION(huber_loss, "sum_losses of one number for each sample")
+WEFT_NO_OPERATION(smooth_l1_loss, "sum_losses of one number for each sample")
+WEFT_NO_OPERATION(kl_div, "sum_losses of one number for each sample")
+WEFT_NO_OPERATION(pad, "the padding of conv2d and of pooling is an option, {.padding = 1}")
+WEFT_NO_OPERATION(forward, "this class has no forward that takes this value: write `auto forward(const auto& x) const`; call a layer as a function, layer(x)")
 WEFT_NO_OPERATION(adaptive_avg_pool2d, "global_avg_pool2d(x)")
 #undef WEFT_NO_OPERATION
 #undef WEFT_OPERATION_OF
+#undef WEFT_UNARY
+#undef WEFT_NO_LOSS
 #undef WEFT_OPERATION
 #undef WEFT_REFUSED_CALLS
 
@@ -275,6 +339,33 @@ WEFT_NO_STANDARD(log2, "map(x, f, derivative) takes a function of your own")
 WEFT_NO_STANDARD(log1p, "map(x, f, derivative) takes a function of your own")
 WEFT_NO_STANDARD(expm1, "map(x, f, derivative) takes a function of your own")
 WEFT_NO_STANDARD(exp2, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_STANDARD(log10, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_STANDARD(atan2, "a Primitive with forward(x, y) and gradient(g, x, y) is an operation of your own")
+WEFT_NO_STANDARD(hypot, "sqrt(x * x + y * y)")
+WEFT_NO_STANDARD(fmax, "maximum(x, y) of two values, relu(x) beside 0")
+WEFT_NO_STANDARD(fmin, "minimum(x, y) of two values, clamp(x, low, high)")
+WEFT_NO_STANDARD(isnan, "nothing: ModelOptions::numerics.trace_nonfinite names the tensor")
+WEFT_NO_STANDARD(isfinite, "nothing: ModelOptions::numerics.trace_nonfinite names the tensor")
 #undef WEFT_NO_STANDARD
+// Of two arguments, one of them a number.
+#define WEFT_NO_STANDARD_BESIDE(name, instead)                                                                                     \
+  template <weft::detail::Operand V, class N> requires std::is_arithmetic_v<N> weft::detail::AlreadyRefused name(const V&, const N&) { \
+    static_assert(weft::detail::is_silent<V>, "weft: std::" #name " is a function of numbers, and this is a value of a forward: write " instead); \
+    return {};                                                                                                                     \
+  }                                                                                                                                \
+  template <weft::detail::Operand V, class N> requires std::is_arithmetic_v<N> weft::detail::AlreadyRefused name(const N&, const V& v) { \
+    return std::name(v, N());                                                                                                      \
+  }
+WEFT_NO_STANDARD_BESIDE(max, "relu(x) beside 0, clamp(x, low, high), maximum(x, y) of two values")
+WEFT_NO_STANDARD_BESIDE(min, "clamp(x, low, high), minimum(x, y) of two values")
+#undef WEFT_NO_STANDARD_BESIDE
+template <weft::detail::Operand V, class N> requires std::is_arithmetic_v<N> weft::detail::AlreadyRefused pow(const N&, const V&) {
+  static_assert(weft::detail::is_silent<V>, "weft: std::pow is a function of numbers, and this is a value of a forward: write exp(std::log(number) * x)");
+  return {};
+}
+template <weft::detail::Operand V, class N> weft::detail::AlreadyRefused clamp(const V&, const N&, const N&) {
+  static_assert(weft::detail::is_silent<V>, "weft: std::clamp is a function of numbers, and this is a value of a forward: write clamp(x, low, high)");
+  return {};
+}
 // clang-format on
 }  // namespace std

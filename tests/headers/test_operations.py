@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every operation on Variables has a line in layer/operations/refused.hpp: without one, a call with other arguments is a list of candidates.
+
+    python3 tests/headers/test_operations.py
+"""
+import pathlib
+import re
+import sys
+
+FOLDER = pathlib.Path(__file__).resolve().parent.parent.parent / "include/weft/layer/operations"
+FUNCTION = re.compile(r"^(?:[\w:<>., ]+ |    )(\w+)\((?:const )?Variable<C", re.MULTILINE)
+LINE = re.compile(r"WEFT_(?:OPERATION|UNARY|OPERATION_OF)\((?:(?:int|class), )?(\w+)")
+# Refused by overloads of their own, or no function of a forward.
+OTHERS = {"to", "to_layout_of", "sum_losses", "record_attention", "record_by_gradient", "record_by_operand", "record_by_result", "refuse_cache", "RecordedAttention"}
+
+found = {name: path.name for path in FOLDER.glob("*.hpp") if path.name != "refused.hpp" for name in FUNCTION.findall(path.read_text())}
+listed = set(LINE.findall((FOLDER / "refused.hpp").read_text()))
+missing = [f"{file}: {name} has no line WEFT_OPERATION({name}, ...) in refused.hpp" for name, file in sorted(found.items())
+           if name not in listed | OTHERS and not name.startswith("operator")]
+print("\n".join(missing) or f"{len(found)} names, {len(listed)} lines")
+if len(found) < 50:
+    missing.append("few operations are found")
+sys.exit(1 if missing else 0)
