@@ -81,6 +81,11 @@ inline Digest welcome(Status status, std::string_view hello, const Nonce& server
   return hmac_sha256(secret, ((text += hello) += letters(server)) += why);
 }
 
+/// The key of a connection that this hello has opened: for the frames that follow the handshake.
+inline Digest key_of_link(std::string_view hello, const Nonce& server, std::string_view secret) {
+  return hmac_sha256(secret, (std::string("weft's frames") += hello) += letters(server));
+}
+
 inline std::string reply(Status status, std::uint32_t number, std::string_view value) {
   std::string text(1, char(status));
   put(text, number);
