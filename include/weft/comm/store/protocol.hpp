@@ -38,7 +38,7 @@ class StoreError : public Error {
 namespace store {
 
 inline constexpr std::string_view magic = "weftstor";
-inline constexpr std::uint32_t version = 2;
+inline constexpr std::uint32_t version = 3;
 inline constexpr std::size_t most_key = 8192, most_value = std::size_t(8) << 20, most_keys = 65536,
                              most_stored = std::size_t(64) << 20;
 inline constexpr std::size_t challenge_bytes = 8 + 4 + 16, hello_bytes = 8 + 4 + 4 + 4 + 4 + 32 + 16 + 32,
