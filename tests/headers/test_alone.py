@@ -32,7 +32,7 @@ def is_here(header):
 
 # What a header of a backend needs of others; where that is not installed, the backend's headers are left out.
 NEEDS = {"weft/comm/nccl": "nccl.h", r"weft/(\w+/)?cuda": "cuda_runtime.h", "weft/kernels/cudnn": "cudnn.h", "weft/comm/mpi": "mpi.h",
-         "weft/comm/gloo": "gloo/transport/tcp/device.h", "weft/(checkpoint|hugging_face)": "xxhash.h", "weft/hugging_face/tokenizer": "utf8proc.h"}
+         "weft/(checkpoint|hugging_face)": "xxhash.h", "weft/hugging_face/tokenizer": "utf8proc.h"}
 
 
 @functools.cache
@@ -63,8 +63,6 @@ def main():
     flags = ["-std=c++20", "-DWEFT_COMPILED", "-fopenmp", "-fsyntax-only", "-Wall", "-Wextra", "-I", str(INCLUDE)]
     for path in folders:
         flags += ["-isystem", path]
-    if not is_here("gloo/common/memory.h"):
-        flags += ["-isystem", str(INCLUDE / "weft/comm/gloo/compat")]
     with tempfile.TemporaryDirectory(prefix="weft_alone_") as scratch:
         kokkos = pathlib.Path(scratch) / "kokkos.hpp"
         kokkos.write_text("#include <Kokkos_Core.hpp>\n")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The Gloo backend: ranks are processes that communicate by TCP through Gloo, started by torchrun or by anything that sets its
-// environment.
+// The backend of processes that communicate by TCP, started by torchrun or by anything that sets its environment. The connections
+// are weft's own (comm/gloo/connection.hpp); the backend's name is that of the library which it used before.
 //
 //   return weft::run<comm::Threads, comm::Mpi, comm::Gloo>(argc, argv, f);     // torchrun --no-python --nproc-per-node 4 program
 
@@ -44,9 +44,7 @@ WEFT_COLD inline Met rendezvous(const runtime::Launch& launch, std::chrono::dura
   try {
     store::Client client(launch.host, launch.port, who, meeting.secret, meeting.deadline, true);
     met.heart = store::start_heart(client, meeting);
-    auto connections = store::link_all(client, meeting);
-    met.mesh = std::make_shared<Mesh>(launch.rank, std::move(connections),
-                                      std::chrono::duration_cast<std::chrono::milliseconds>(patience));
+    met.mesh = std::make_shared<Mesh>(launch.rank, store::link_all(client, meeting));
     client.met(meeting.deadline);
     return met;
   } catch (const StoreError& error) {
@@ -55,7 +53,7 @@ WEFT_COLD inline Met rendezvous(const runtime::Launch& launch, std::chrono::dura
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw StoreError(weft::detail::joined({"rank ", launch.rank, ": Gloo cannot connect: ", error.what()}));
+    throw StoreError(weft::detail::joined({"rank ", launch.rank, ": it cannot connect: ", error.what()}));
   }
 }
 
@@ -70,7 +68,7 @@ inline Communicator over(const std::shared_ptr<Process>& process) {
 
 }  // namespace gloo
 
-/// Ranks are processes connected by Gloo.
+/// Ranks are processes connected by TCP.
 struct Gloo {
   static constexpr std::string_view name = "gloo";
   /// All operations on all types, in host memory.
@@ -107,7 +105,7 @@ struct Gloo {
         });
         process_->tell(0, false, std::chrono::seconds(2));
       } catch (const AbortedError&) {
-        primary_ = false;
+        primary_ = process_->found_invalid_frame();
         return {std::current_exception(), launch_.rank};
       } catch (...) {
         return {std::current_exception(), launch_.rank};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thread ranks under ThreadSanitizer: operations, many in flight, random delays and a rank that throws. Neither Kokkos nor
+// Thread ranks under ThreadSanitizer: operations, many in flight, random delays and a rank that throws; and the loop of a mesh of
+// TCP connections, whose bytes are disturbed. Neither Kokkos nor
 // OpenMP is started: their thread pools use means of synchronisation that the sanitizer cannot see. Argument: how many seeds
 // (default 50; by hand 1000).
 #include <chrono>
@@ -7,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include <weft/testing/inject_faults.hpp>
 
 #include "comm/conformance.hpp"
+#include "comm/meshes.hpp"
 #include "comm/random_calls.hpp"
 #include "support/figure.hpp"
 
@@ -127,6 +130,11 @@ int main(int argc, char** argv) {
       if (c.rank() == 0) passed = good;
     });
     if (!passed) return 1;
+    const std::string fault = weft_test::fault_of(weft_test::Disturbance(seed % weft_test::disturbances), seed);
+    if (!fault.empty()) {
+      std::printf("%s\n", fault.c_str());
+      return 1;
+    }
     if (!injected(ranks, seed) || !faults(ranks, seed)) return 1;
   }
   weft_test::figure(21, seeds, "iterations of thread ranks with random delays under ThreadSanitizer", 0,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The envelope with which every message over Gloo's connections begins: the sender's call, so that a receiver finds out that the
+// The envelope with which every message of a mesh begins: the sender's call, so that a receiver finds out that the
 // two made different calls before it takes any data. Apart from the connections, so that it can be fuzzed without any.
 //
 //   const Head found = read_head(bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The Group of processes connected by Gloo. Gloo's thread moves messages at any time; the later steps of an operation run inside
+// The Group of processes connected by a mesh, whose thread moves messages at any time; the later steps of an operation run inside
 // any wait or test of this rank. Every wait has a deadline and notices a lost rank.
 
 #include <algorithm>
@@ -87,14 +87,12 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
     process_->under_way += std::size_t(operations);
     process_->polled += std::size_t(operations);
   }
-  /// Runs f; errors of Gloo get the name of the operation and of the lost rank.
+  /// Runs f; the error of a connection gets the name of the operation and of the lost rank.
   template <class F>
   bool guarded(const Running& running, F&& f) {
     try {
       return f();
-    } catch (const Error&) {
-      throw;
-    } catch (const std::exception& error) {
+    } catch (const Broken& error) {
       process_->lost();
       throw_lost(running, error.what());
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Long reductions over Gloo's connections, in chunks: while one chunk is added up, the next ones are on their way, and in an
-// all_reduce the results of earlier chunks go back. Each rank adds its own piece, in rank order (comm/reduce.hpp). The receives
-// of the results are posted at the beginning, so that no chunk waits for its receiver.
+// Long reductions over the connections of a mesh, in chunks: while one chunk is added up, the next ones are on their way, and in
+// an all_reduce the results of earlier chunks go back. Each rank adds its own piece, in rank order (comm/reduce.hpp). The
+// receives of the results are posted at the beginning, so that no chunk waits for its receiver.
 
 #include <algorithm>
 #include <cstddef>
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <weft/comm/gloo/full_mesh.hpp>
+#include <weft/comm/gloo/message.hpp>
 #include <weft/comm/reduce.hpp>
 #include <weft/core/checked.hpp>
 
@@ -82,14 +82,14 @@ class Pipeline {
   bool advance() {
     for (; reduced_ < chunks(pieces_[rank_]); ++reduced_) {
       for (std::size_t q = 0; q < members_.size(); ++q)
-        if (q != rank_ && Peek::receives(*inputs_[q]) <= reduced_) return false;
+        if (q != rank_ && inputs_[q]->receives() <= reduced_) return false;
       reduce(reduced_);
     }
     for (std::size_t q = 0; whole_ != nullptr && q < members_.size(); ++q)
-      if (q != rank_ && Peek::receives(*results_[q]) < chunks(pieces_[q])) return false;
-    std::size_t sent = result_ ? Peek::sends(*result_) : 0;
+      if (q != rank_ && results_[q]->receives() < chunks(pieces_[q])) return false;
+    std::size_t sent = result_ ? result_->sends() : 0;
     for (const auto& buffer : sent_)
-      if (buffer) sent += Peek::sends(*buffer);
+      if (buffer) sent += buffer->sends();
     return sent == sends_;
   }
   /// Waits until a message has moved, for at most `patience`.
@@ -98,22 +98,21 @@ class Pipeline {
     for (std::size_t q = 0; q < members_.size(); ++q) {
       if (q == rank_) continue;
       if (reduced_ < chunks(pieces_[rank_])) {
-        if (Peek::receives(*inputs_[q]) <= reduced_) return Peek::wait(*inputs_[q], false, reduced_ + 1, patience);
-      } else if (whole_ != nullptr && Peek::receives(*results_[q]) < chunks(pieces_[q])) {
-        return Peek::wait(*results_[q], false, chunks(pieces_[q]), patience);
+        if (inputs_[q]->receives() <= reduced_) return inputs_[q]->wait_for_receives(reduced_ + 1, patience);
+      } else if (whole_ != nullptr && results_[q]->receives() < chunks(pieces_[q])) {
+        return results_[q]->wait_for_receives(chunks(pieces_[q]), patience);
       }
     }
     for (std::size_t q = 0; q < members_.size(); ++q)
-      if (sent_[q] && Peek::sends(*sent_[q]) < chunks(pieces_[q]))
-        return Peek::wait(*sent_[q], true, chunks(pieces_[q]), patience);
-    if (result_) Peek::wait(*result_, true, chunks(pieces_[rank_]) * (members_.size() - 1), patience);
+      if (sent_[q] && sent_[q]->sends() < chunks(pieces_[q])) return sent_[q]->wait_for_sends(chunks(pieces_[q]), patience);
+    if (result_) result_->wait_for_sends(chunks(pieces_[rank_]) * (members_.size() - 1), patience);
   }
   /// The ranks of the world whose chunks are missing.
   std::vector<int> missing() const {
     std::vector<int> ranks;
     for (std::size_t q = 0; accepted() && q < members_.size(); ++q)
-      if (q != rank_ && (Peek::receives(*inputs_[q]) < chunks(pieces_[rank_]) ||
-                         (whole_ != nullptr && Peek::receives(*results_[q]) < chunks(pieces_[q]))))
+      if (q != rank_ && (inputs_[q]->receives() < chunks(pieces_[rank_]) ||
+                         (whole_ != nullptr && results_[q]->receives() < chunks(pieces_[q]))))
         ranks.push_back(members_[q]);
     return ranks;
   }
@@ -158,8 +157,8 @@ class Pipeline {
   std::uint64_t numbers_ = 0;
   std::vector<std::uint64_t> theirs_;
   std::unique_ptr<std::byte[]> rows_;  // [member][window][chunk]
-  std::vector<std::unique_ptr<GlooBuffer>> sent_, inputs_, results_;
-  std::unique_ptr<GlooBuffer> result_;
+  std::vector<std::unique_ptr<Buffer>> sent_, inputs_, results_;
+  std::unique_ptr<Buffer> result_;
 };
 
 }  // namespace weft::comm::gloo

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The state that all Gloo groups of a process share: its connections, and notice of how the other processes end. Each process
-// keeps one receive open from every other process: it gets a last message or breaks with the connection, so that a lost rank is
-// named within milliseconds, whatever this process waits for.
+// The state that all groups of a process share over its mesh: its connections, and notice of how the other processes end. Each
+// process keeps one receive open from every other process: it gets a last message or breaks with the connection, so that a lost
+// rank is named within milliseconds, whatever this process waits for.
 
-#include <signal.h>
-
+#include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include <weft/comm/gloo/full_mesh.hpp>
+#include <weft/comm/gloo/message.hpp>
 #include <weft/comm/gloo/watch.hpp>
 #include <weft/comm/shared_memory/group.hpp>
 #include <weft/comm/store/heart.hpp>
@@ -37,13 +35,10 @@ class Process final : public shared_memory::Sharing {
         server_(std::move(met.server)),
         heart_(std::move(met.heart)) {
     recorder.belongs_to(rank, mesh->size(), "gloo");
-    // Gloo writes to connections that the other side may have closed; without this the process would end there, and say nothing.
-    struct sigaction action {};
-    if (::sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
   }
 
   const std::shared_ptr<Mesh> mesh;
-  std::vector<std::shared_ptr<void>> given_up;  ///< failed operations whose envelopes are still announced
+  std::vector<std::shared_ptr<void>> given_up;  ///< failed operations whose envelopes may still be sent
   std::uint64_t next_group = 1;
 
   /// The end of a rank.
@@ -51,9 +46,10 @@ class Process final : public shared_memory::Sharing {
     std::int64_t code = 0;     ///< its exit code, 0 after success
     std::int64_t primary = 0;  ///< nonzero: the error was its own
     bool heard = false, broken = false;
-    std::string problem;  ///< of its connection
+    bool invalid = false;  ///< its connection delivered bytes that are no valid frame
+    std::string problem;   ///< of its connection
     std::chrono::steady_clock::time_point when = {};
-    std::unique_ptr<GlooBuffer> buffer = nullptr;
+    std::unique_ptr<Buffer> buffer = nullptr;
     std::int64_t bytes[2] = {0, 0};
   };
   const std::vector<Word>& words() const { return words_; }
@@ -66,9 +62,8 @@ class Process final : public shared_memory::Sharing {
       word.buffer = mesh->buffer(word.bytes, sizeof word.bytes);
       try {
         word.buffer->recv(q, slot(Kind::notice, 0, 0), 0, sizeof word.bytes);
-      } catch (const std::exception& error) {  // it ended right after the meeting: the first operation names it
-        word.broken = true;
-        word.problem = error.what();
+      } catch (const Broken& error) {  // it ended right after the meeting: the first operation names it
+        lose(word, error);
       }
     }
     watch = std::make_unique<Notices>(mesh);
@@ -81,15 +76,14 @@ class Process final : public shared_memory::Sharing {
       Word& word = words_[std::size_t(q)];
       if (word.buffer && !word.heard && !word.broken) {
         try {
-          if (Peek::received(*word.buffer)) {
+          if (word.buffer->received()) {
             word.heard = true;
             word.when = std::chrono::steady_clock::now();
             word.code = word.bytes[0];
             word.primary = word.bytes[1];
           }
-        } catch (const std::exception& error) {
-          word.broken = true;
-          word.problem = error.what();
+        } catch (const Broken& error) {
+          lose(word, error);
         }
       }
       // One that failed because of another is not the one to name: the other's end will show in a moment, or once this rank
@@ -112,9 +106,15 @@ class Process final : public shared_memory::Sharing {
   std::string fate(int q) const override {
     const Word& word = words_[std::size_t(q)];
     if (word.broken)
-      return "rank " + std::to_string(q) + " is lost, its process ended or its connection broke (" + word.problem + ")";
+      return weft::detail::joined(
+          {"rank ", q, " is lost, ", word.invalid ? "" : "its process ended or ", "its connection broke (", word.problem, ")"});
     if (!word.heard && heart_ && heart_->lost() == q) return heart_->fate();
     return "rank " + std::to_string(q) + " failed with exit code " + std::to_string(word.code);
+  }
+
+  /// True if a connection was given up for bytes that are no valid frame: the error is this rank's to report.
+  bool found_invalid_frame() const {
+    return std::any_of(words_.begin(), words_.end(), [](const Word& word) { return word.invalid; });
   }
 
   /// Tells all other processes how this one ends, and waits for at most `patience` until they know. After a failure it also waits
@@ -122,7 +122,7 @@ class Process final : public shared_memory::Sharing {
   void tell(std::int64_t code, bool primary, std::chrono::milliseconds patience) {
     if (heart_) heart_->leave();
     std::int64_t bytes[2] = {code, primary};
-    std::vector<std::unique_ptr<GlooBuffer>> buffers(words_.size());
+    std::vector<std::unique_ptr<Buffer>> buffers(words_.size());
     lost();
     for (int q = 0; q < mesh->size(); ++q) {
       if (q == rank || words_[std::size_t(q)].broken) continue;
@@ -140,7 +140,7 @@ class Process final : public shared_memory::Sharing {
       for (std::size_t q = 0; q < words_.size(); ++q) {
         if (int(q) == rank || words_[q].broken) continue;
         try {
-          if (buffers[q] && !Peek::sent(*buffers[q])) waits = true;
+          if (buffers[q] && !buffers[q]->sent()) waits = true;
         } catch (const std::exception&) {}
         if (code != 0 && !words_[q].heard) waits = true;
       }
@@ -149,6 +149,11 @@ class Process final : public shared_memory::Sharing {
   }
 
  private:
+  static void lose(Word& word, const Broken& error) {
+    word.broken = true;
+    word.invalid = error.invalid();
+    word.problem = error.what();
+  }
   /// The rank of which the store has heard nothing more, or -1. What a connection itself says of its end comes first: it knows an
   /// exit code.
   int silent() {

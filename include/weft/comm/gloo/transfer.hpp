@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One operation in progress over Gloo's connections: messages to and from the ranks of a group, then for some operations
-// arithmetic of weft's own and more messages. Sums are formed in rank order (comm/reduce.hpp), so they have the bits of every
-// other backend; Gloo's own collectives, whose order differs by algorithm, are not used.
+// One operation in progress over the connections of a mesh: messages to and from the ranks of a group, then for some operations
+// arithmetic and more messages. Sums are formed in rank order (comm/reduce.hpp), so they have the bits of every other backend.
 
 #include <cstddef>
 #include <cstring>
@@ -13,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include <weft/comm/gloo/full_mesh.hpp>
+#include <weft/comm/gloo/message.hpp>
 #include <weft/comm/gloo/pipeline.hpp>
 #include <weft/comm/reduce.hpp>
 #include <weft/core/checked.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The notices of the watch over waits (comm/watch.hpp) over Gloo's connections: one receive is open from every other process.
+// The notices of the watch over waits (comm/watch.hpp) over the connections of a mesh: one receive is open from every other
+// process.
 //
 //   process->watch = std::make_unique<gloo::Notices>(process->mesh);
 
@@ -12,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include <weft/comm/gloo/full_mesh.hpp>
+#include <weft/comm/gloo/message.hpp>
 #include <weft/comm/watch.hpp>
 
 namespace weft::comm::gloo {
@@ -44,7 +45,7 @@ class Notices final : public Watch {
     for (std::size_t q = 0; q < arriving_.size(); ++q) {
       Message& message = arriving_[q];
       try {
-        if (!message.buffer || !Peek::received(*message.buffer)) continue;
+        if (!message.buffer || !message.buffer->received()) continue;
         notice.assign(message.bytes.get(), most);
         listen(int(q));
         return true;
@@ -59,10 +60,10 @@ class Notices final : public Watch {
   static constexpr std::size_t most = 4096;
   struct Message {
     std::unique_ptr<char[]> bytes;
-    std::unique_ptr<GlooBuffer> buffer = nullptr;
+    std::unique_ptr<Buffer> buffer = nullptr;
     bool gone() const {
       try {
-        return Peek::sent(*buffer);
+        return buffer->sent();
       } catch (const std::exception&) {
         return true;
       }

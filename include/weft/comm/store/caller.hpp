@@ -4,7 +4,7 @@
 // on the way (a port that nobody or somebody else holds yet, a stranger who had this rank's place in the queue) it tries again
 // until the deadline; only a refusal by its own job is final.
 //
-//   Socket socket = Caller("127.0.0.1", 29501, {rank, world, job}, secret, the_store).call(deadline);
+//   Link link = Caller("127.0.0.1", 29501, {rank, world, job}, secret, the_store).call(deadline);
 
 #include <functional>
 #include <optional>
@@ -22,7 +22,7 @@ class Caller {
 
   /// A connection on which both sides know the secret. `look` is called some ten times a second and may throw. Throws StoreError
   /// at the deadline, or if the job refuses this rank.
-  Socket call(Deadline deadline, const std::function<void()>& look = nullptr);
+  Link call(Deadline deadline, const std::function<void()>& look = nullptr);
 
  private:
   /// Nothing to be done at this moment, and why.
@@ -31,7 +31,7 @@ class Caller {
     bool refused = false;  ///< by somebody who speaks the protocol
   };
   Socket connect(Deadline end);
-  void greet(const Socket& socket, Deadline end);
+  Digest greet(const Socket& socket, Deadline end);
   void wait(const Socket& socket, short events, Deadline end, const char* why);
   std::string read(const Socket& socket, std::size_t count, Deadline end);
 

@@ -18,7 +18,7 @@ WEFT_INLINE Caller::Caller(const std::string& host, int port, Identity who, std:
                              least_secret_bytes, " bytes (or WEFT_SECRET_FILE)"});
 }
 
-WEFT_INLINE Socket Caller::call(Deadline deadline, const std::function<void()>& look) {
+WEFT_INLINE Link Caller::call(Deadline deadline, const std::function<void()>& look) {
   look_ = look ? &look : nullptr;
   const auto begin = Clock::now();
   bool said = false, refused = false;
@@ -26,8 +26,8 @@ WEFT_INLINE Socket Caller::call(Deadline deadline, const std::function<void()>& 
     try {
       const Deadline end = std::min(deadline, Clock::now() + handshake_time);
       Socket socket = connect(end);
-      greet(socket, end);
-      return socket;
+      const Digest key = greet(socket, end);
+      return {std::move(socket), key};
     } catch (const Later& later) {
       // The last attempt has no time left, whatever is there; and who was refused once is told so, although nobody is there
       // later.
@@ -76,7 +76,8 @@ WEFT_INLINE Socket Caller::connect(Deadline end) {
   return socket;
 }
 
-WEFT_INLINE void Caller::greet(const Socket& socket, Deadline end) {
+/// The key of the connection.
+WEFT_INLINE Digest Caller::greet(const Socket& socket, Deadline end) {
   const std::string at = "the store at " + where_ + " ";
   const std::string greeting = read(socket, challenge_bytes, end);
   if (greeting.substr(0, magic.size()) != magic)
@@ -97,7 +98,7 @@ WEFT_INLINE void Caller::greet(const Socket& socket, Deadline end) {
   std::memcpy(found.data(), text.data(), found.size());
   const std::string why = text.substr(found.size());
   const bool proved = equal_in_constant_time(found, welcome(Status(status), mine, server, why, secret_));
-  if (proved && Status(status) == Status::done) return;
+  if (proved && Status(status) == Status::done) return key_of_link(mine, server, secret_);
   if (proved && Status(status) == Status::refused) throw_error<StoreError>({"rank ", who_.rank, ": ", at, "refused: ", why});
   if (Status(status) == Status::done) throw Later{at + "does not know the secret", true};
   std::string said = why.substr(0, 300);  // nobody has proven anything yet: one line, and no more than a user reads

@@ -28,7 +28,7 @@ inline constexpr std::size_t least_secret_bytes = 16;  ///< 128 bits
 class Door {
  public:
   struct Arrival {
-    Socket socket;
+    Link link;
     Greeting greeting;
   };
   /// Says why a rank of this job may not come in; empty if it may. It clears `ours` if the rank may try again.

@@ -121,7 +121,8 @@ WEFT_INLINE void Door::answer(Pending& pending, const Admit& admit, const Refuse
   const std::string text = reply(status, 0, std::string(letters(proof)) + greeting.refusal);
   const bool sent = ::send(pending.socket.get(), text.data(), text.size(), MSG_NOSIGNAL) == ssize_t(text.size());
   if (greeting.refusal.empty()) {
-    if (sent) arrivals.push_back({std::move(pending.socket), std::move(greeting)});
+    if (sent)
+      arrivals.push_back({{std::move(pending.socket), key_of_link(pending.bytes, pending.nonce, secret_)}, std::move(greeting)});
     return;
   }
   if (greeting.ours) refused(greeting);

@@ -16,7 +16,7 @@ WEFT_INLINE Heart::Heart(const std::string& host, int port, const Identity& who,
     : rank_(who.rank),
       where_(weft::detail::joined({host, ":", port})),
       patience_(heartbeat_patience()),
-      socket_(Caller(host, port, who, secret, the_heart).call(deadline)),
+      socket_(Caller(host, port, who, secret, the_heart).call(deadline).socket),
       wakes_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   const std::string first = request(Op::beat, 0, "beat", {});  // in which the store sees that this rank was let in
   (void)::send(socket_.get(), first.data(), first.size(), MSG_NOSIGNAL);

@@ -3,7 +3,7 @@
 // Connections between all ranks of a world, each proved by both sides. A rank opens a Door of its own, tells its address in the
 // store, calls the ranks below it and answers those above; the door closes once all ranks are connected.
 //
-//   std::vector<store::Socket> sockets = store::link_all(client, meeting);
+//   std::vector<store::Link> links = store::link_all(client, meeting);
 
 #include <memory>
 #include <string>
@@ -29,7 +29,7 @@ std::unique_ptr<Heart> start_heart(Client& client, const Meeting& meeting);
 
 /// One connection to each other rank; the entry of this rank is empty. Throws StoreError that names who did not come, or who was
 /// lost meanwhile.
-std::vector<Socket> link_all(Client& client, const Meeting& meeting);
+std::vector<Link> link_all(Client& client, const Meeting& meeting);
 
 /// The error of a rank that waits in vain: it names the other ranks whose key `prefix`RANK is not set.
 [[noreturn]] void throw_missing(Client& client, const Meeting& meeting, const std::string& prefix);

@@ -34,11 +34,11 @@ WEFT_INLINE std::unique_ptr<Heart> start_heart(Client& client, const Meeting& me
   return heart;
 }
 
-WEFT_INLINE std::vector<Socket> link_all(Client& client, const Meeting& meeting) {
+WEFT_INLINE std::vector<Link> link_all(Client& client, const Meeting& meeting) {
   const Identity& who = meeting.who;
   const std::string& secret = meeting.secret;
   const Deadline deadline = meeting.deadline;
-  std::vector<Socket> sockets(who.world);
+  std::vector<Link> links(who.world);
   const std::string host = client.local().text();
   Door door(host, 0, who, secret, who.rank);
   const std::string mine = std::to_string(who.rank);
@@ -54,7 +54,7 @@ WEFT_INLINE std::vector<Socket> link_all(Client& client, const Meeting& meeting)
   for (std::uint32_t q = 0; q < who.rank; ++q) {
     const auto space = addresses[q].find(' ');
     if (space == std::string::npos) throw_error<StoreError>({"rank ", who.rank, ": rank ", q, " told no address"});
-    sockets[q] =
+    links[q] =
         Caller(addresses[q].substr(0, space), std::atoi(addresses[q].c_str() + space), who, secret, q).call(deadline, look);
   }
   const Door::Admit admit = [&](Greeting& greeting) {
@@ -75,7 +75,7 @@ WEFT_INLINE std::vector<Socket> link_all(Client& client, const Meeting& meeting)
     if (const auto now = Clock::now(); now - looked > std::chrono::milliseconds(told ? 2 : 100)) {
       looked = now;
       if (told && who.rank == 0 && missing(client, who, "linked/").empty()) client.set("all linked", "", deadline);
-      if (told && client.has("all linked", now + std::chrono::seconds(2))) return sockets;
+      if (told && client.has("all linked", now + std::chrono::seconds(2))) return links;
       client.look();
       if (comm::detail::wait_must_end(start)) {
         const std::string why =
@@ -90,9 +90,9 @@ WEFT_INLINE std::vector<Socket> link_all(Client& client, const Meeting& meeting)
     door.watch(entries);
     (void)::poll(entries.data(), nfds_t(entries.size()), told ? 2 : 50);
     for (auto& arrival : door.step(entries, admit, ignore)) {
-      Socket& place = sockets[arrival.greeting.who.rank];
-      if (!place) ++linked;
-      place = std::move(arrival.socket);
+      Link& place = links[arrival.greeting.who.rank];
+      if (!place.socket) ++linked;
+      place = std::move(arrival.link);
     }
   }
 }

@@ -38,7 +38,7 @@ class StoreError : public Error {
 namespace store {
 
 inline constexpr std::string_view magic = "weftstor";
-inline constexpr std::uint32_t version = 2;
+inline constexpr std::uint32_t version = 3;
 inline constexpr std::size_t most_key = 8192, most_value = std::size_t(8) << 20, most_keys = 65536,
                              most_stored = std::size_t(64) << 20;
 inline constexpr std::size_t challenge_bytes = 8 + 4 + 16, hello_bytes = 8 + 4 + 4 + 4 + 4 + 32 + 16 + 32,
@@ -79,6 +79,11 @@ inline Digest welcome(Status status, std::string_view hello, const Nonce& server
   std::string text = "weft's answer";
   text.push_back(char(status));
   return hmac_sha256(secret, ((text += hello) += letters(server)) += why);
+}
+
+/// The key of a connection that this hello has opened: for the frames that follow the handshake.
+inline Digest key_of_link(std::string_view hello, const Nonce& server, std::string_view secret) {
+  return hmac_sha256(secret, (std::string("weft's frames") += hello) += letters(server));
 }
 
 inline std::string reply(Status status, std::uint32_t number, std::string_view value) {

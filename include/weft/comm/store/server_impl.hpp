@@ -70,7 +70,7 @@ WEFT_INLINE void Server::serve() {
     try {
       for (auto& arrival : door_->step(std::span(entries).subspan(known), may_come, was_refused)) {
         auto c = std::make_unique<Connection>();
-        c->socket = std::move(arrival.socket);
+        c->socket = std::move(arrival.link.socket);
         c->rank = arrival.greeting.who.rank;
         c->heart = arrival.greeting.to == the_heart;
         connections_.push_back(std::move(c));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// SHA-256 (FIPS 180-4) and HMAC (RFC 2104) for the handshake of the store. They hash a few hundred bytes a connection, which does
-// not justify a dependency on a cryptographic library.
+// SHA-256 (FIPS 180-4) and HMAC (RFC 2104) for the handshake of the store and the heads of frames. They hash a few hundred bytes
+// a connection and 32 bytes a frame, which does not justify a dependency on a cryptographic library.
 
 #include <array>
 #include <bit>
@@ -37,7 +37,17 @@ inline Digest sha256(std::string_view bytes) {
   return hash.finish();
 }
 
-Digest hmac_sha256(std::string_view key, std::string_view bytes);
+/// HMAC-SHA-256 with one key for many messages: the two blocks that depend only on the key are hashed once.
+class Hmac {
+ public:
+  explicit Hmac(std::string_view key);
+  Digest operator()(std::string_view bytes) const;
+
+ private:
+  Sha256 inner_, outer_;
+};
+
+inline Digest hmac_sha256(std::string_view key, std::string_view bytes) { return Hmac(key)(bytes); }
 
 /// Takes the same time wherever the digests differ.
 bool equal_in_constant_time(const Digest& a, const Digest& b);

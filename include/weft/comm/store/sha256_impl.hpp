@@ -2,26 +2,34 @@
 #pragma once
 // Definitions for comm/store/sha256.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
+#include <algorithm>
+
 #include <weft/comm/store/sha256.hpp>
 #include <weft/core/inline.hpp>
 
 namespace weft::comm::store {
 
 WEFT_INLINE void Sha256::update(std::string_view bytes) {
-  for (const char c : bytes) {
-    block_[filled_++] = static_cast<unsigned char>(c);
+  length_ += bytes.size();
+  while (!bytes.empty()) {
+    const std::size_t taken = std::min(bytes.size(), block_.size() - filled_);
+    std::memcpy(block_.data() + filled_, bytes.data(), taken);
+    filled_ += taken;
+    bytes.remove_prefix(taken);
     if (filled_ == block_.size()) compress();
   }
-  length_ += bytes.size();
 }
 
 WEFT_INLINE Digest Sha256::finish() {
   const std::uint64_t bits = length_ * 8;
-  update(std::string_view("\x80", 1));
-  while (filled_ != 56) update(std::string_view("\0", 1));
-  char end[8];
-  for (int i = 0; i < 8; ++i) end[i] = char(bits >> (56 - 8 * i));
-  update(std::string_view(end, 8));
+  block_[filled_++] = 0x80;
+  if (filled_ > 56) {
+    std::memset(block_.data() + filled_, 0, block_.size() - filled_);
+    compress();
+  }
+  std::memset(block_.data() + filled_, 0, 56 - filled_);
+  for (std::size_t i = 0; i < 8; ++i) block_[56 + i] = static_cast<unsigned char>(bits >> (56 - 8 * i));
+  compress();
   Digest digest;
   for (std::size_t i = 0; i < digest.size(); ++i) digest[i] = static_cast<unsigned char>(state_[i / 4] >> (24 - 8 * (i % 4)));
   return digest;
@@ -55,7 +63,7 @@ WEFT_INLINE void Sha256::compress() {
   filled_ = 0;
 }
 
-WEFT_INLINE Digest hmac_sha256(std::string_view key, std::string_view bytes) {
+WEFT_INLINE Hmac::Hmac(std::string_view key) {
   std::array<char, 64> padded{};
   if (key.size() > padded.size()) {
     const Digest short_key = sha256(key);
@@ -66,12 +74,15 @@ WEFT_INLINE Digest hmac_sha256(std::string_view key, std::string_view bytes) {
   std::array<char, 64> inner = padded, outer = padded;
   for (char& c : inner) c = char(c ^ 0x36);
   for (char& c : outer) c = char(c ^ 0x5c);
-  Sha256 hash;
-  hash.update(std::string_view(inner.data(), inner.size()));
+  inner_.update(std::string_view(inner.data(), inner.size()));
+  outer_.update(std::string_view(outer.data(), outer.size()));
+}
+
+WEFT_INLINE Digest Hmac::operator()(std::string_view bytes) const {
+  Sha256 hash = inner_;
   hash.update(bytes);
   const Digest first = hash.finish();
-  Sha256 second;
-  second.update(std::string_view(outer.data(), outer.size()));
+  Sha256 second = outer_;
   second.update(std::string_view(reinterpret_cast<const char*>(first.data()), first.size()));
   return second.finish();
 }

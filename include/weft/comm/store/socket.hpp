@@ -48,6 +48,12 @@ class Socket {
   int descriptor_ = -1;
 };
 
+/// A connection that both sides have proved, and the key that only they know.
+struct Link {
+  Socket socket;
+  Digest key{};
+};
+
 inline Nonce random_nonce() {
   Nonce nonce;
   if (getrandom(nonce.data(), nonce.size(), 0) != ssize_t(nonce.size()))
