@@ -4,6 +4,10 @@
 // covers: weft/comm/gloo/frame.hpp, weft/comm/gloo/connection.hpp, weft/comm/gloo/full_mesh.hpp
 #include <doctest/doctest.h>
 
+#include <weft/comm/gloo/connection.hpp>
+#include <weft/comm/gloo/frame.hpp>
+#include <weft/comm/gloo/full_mesh.hpp>
+
 #include "comm/meshes.hpp"
 
 namespace {

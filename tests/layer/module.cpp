@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <weft/layer/forward.hpp>
+#include <weft/layer/layer_arguments.hpp>
 #include <weft/layer/module.hpp>
 #include <weft/layer/operations/variables.hpp>
 #include <weft/layer/primitive.hpp>

@@ -7,6 +7,8 @@
 
 #include <cerrno>
 
+#include <weft/core/standard.hpp>
+
 namespace weft::detail {
 
 /// The result of a call that returns a negative number and sets errno.
