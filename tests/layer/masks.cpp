@@ -241,7 +241,7 @@ TEST_CASE("operations of matrices refuse dims that the rules of a matrix do not 
           }).find("matmul([32, 4, 6]): an axis cuts dim 1") != std::string::npos);
     const Tensor<float, Exec, Shard<tp, 0>> vector(world.device(), {tokens});
     CHECK(refusal<ShapeError>([&] { sum_rows(vector); }) ==
-          "weft: sum_rows: an axis cuts [32], which is not a matrix of rows and columns");
+          "weft: sum_rows([32]): an axis cuts a tensor that is not a matrix of rows and columns");
   });
 }
 
