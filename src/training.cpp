@@ -26,9 +26,12 @@
 #include <weft/layer/fields_impl.hpp>
 #include <weft/layer/gradient_state_impl.hpp>
 #include <weft/layer/initial_values_impl.hpp>
+#include <weft/layer/layer_error_impl.hpp>
+#include <weft/layer/live_parameters_impl.hpp>
 #include <weft/layer/lora_options_impl.hpp>
 #include <weft/layer/loss_scale_impl.hpp>
 #include <weft/layer/name_pattern_impl.hpp>
+#include <weft/layer/operand_impl.hpp>
 #include <weft/layer/operations/convolution_impl.hpp>
 #include <weft/layer/operations/products_impl.hpp>
 #include <weft/layer/operations/reductions_impl.hpp>

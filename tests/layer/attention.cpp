@@ -325,15 +325,17 @@ TEST_CASE("shapes that do not fit are refused, with the shapes") {
   DefaultDevice device;
   const Local<float> q(device, {2, 5, 4}), k(device, {2, 7, 4}), narrow(device, {2, 7, 3}), matrix(device, {5, 4});
   CHECK(refusal([&] { attention(q, k, narrow); }) ==
-        "weft: attention of query [2, 5, 4], key [2, 7, 4] and value [2, 7, 3], expected [heads, tokens, width], [heads, keys, "
-        "width] and the same");
+        "weft: attention([2, 5, 4], [2, 7, 4], [2, 7, 3]): expected query [heads, tokens, width], key [heads, keys, width] and a "
+        "value like the key");
   CHECK(refusal([&] { attention(q, k, k); }) ==
-        "weft: attention of 5 queries and 7 keys: causal and a window go by positions, which only a sequence beside itself has; "
+        "weft: attention([2, 5, 4], [2, 7, 4], [2, 7, 4]): 5 queries and 7 keys, but causal and a window go by positions, which "
+        "only a sequence beside itself has; "
         "take {.causal = false} and a mask");
   CHECK(refusal([&] {
           attention(q, k, k, {.causal = false}, Local<std::uint8_t>(device, {2, 7, 5}));
         }) ==
-        "weft: attention's mask [2, 7, 5], expected [2 or 1, 5 or 1, 7]: of heads, queries and keys; 1 where all have the same; "
+        "weft: attention([2, 5, 4], [2, 7, 4], [2, 7, 5]): expected a mask [2 or 1, 5 or 1, 7]: of heads, queries and keys; 1 "
+        "where all have the same; "
         "or four dims, of the samples and their heads, whose product is 2, queries and keys");
   CHECK(refusal([&] { attention(matrix, matrix, matrix); }).find("weft: attention") == 0);
   const kernels::AttentionExtents extents{.length = 5, .head_width = 4, .keys = 7};

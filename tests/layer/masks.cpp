@@ -231,16 +231,17 @@ TEST_CASE("operations of matrices refuse dims that the rules of a matrix do not 
     const Tensor<float, Exec, Shard<tp, 1>> by_heads(world.device(), {tokens, 4, 6});
     const Parameter<Shard<tp, 0>> gain(context, "gain", {12}, ones);
     CHECK(refusal<ShapeError>([&] { times_row(by_heads, gain.for_operand(by_heads)); }) ==
-          "weft: times_row: an axis cuts dim 1 of [32, 4, 6], which are not its columns; use times_heads and sum_heads, or "
+          "weft: times_row([32, 4, 6]): an axis cuts dim 1, which are not the columns; use times_heads and sum_heads, or "
           "merge_heads first");
     CHECK(refusal<ShapeError>([&] { add_row(by_heads, gain.for_operand(by_heads)); }) != "");
     CHECK(refusal<ShapeError>([&] { sum_rows(by_heads); }) != "");
     const Parameter<Shard<tp, 1>> weight(context, "weight", {8, 12}, ones);
-    CHECK(refusal<ShapeError>([&] { matmul(by_heads, weight.for_operand(by_heads)); }).find("matmul: an axis cuts dim 1") !=
-          std::string::npos);
+    CHECK(refusal<ShapeError>([&] {
+            matmul(by_heads, weight.for_operand(by_heads));
+          }).find("matmul([32, 4, 6]): an axis cuts dim 1") != std::string::npos);
     const Tensor<float, Exec, Shard<tp, 0>> vector(world.device(), {tokens});
     CHECK(refusal<ShapeError>([&] { sum_rows(vector); }) ==
-          "weft: sum_rows: an axis cuts [32], which is not a matrix of rows and columns");
+          "weft: sum_rows([32]): an axis cuts a tensor that is not a matrix of rows and columns");
   });
 }
 

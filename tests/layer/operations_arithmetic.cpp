@@ -124,8 +124,9 @@ TEST_CASE("placements of formulas") {
 TEST_CASE("what formulas refuse") {
   DefaultDevice device;
   const Tensor<float, Exec> x(device, {2, 3}), y(device, {3, 2});
-  CHECK(weft_test::refusal_of<ShapeError>([&] { maximum(x, y); }) == "weft: maximum: [2, 3] and [3, 2] differ");
-  CHECK(weft_test::refusal_of<ShapeError>([&] { where(greater(x, 0), y, y); }) == "weft: where: [3, 2] and [2, 3] differ");
+  CHECK(weft_test::refusal_of<ShapeError>([&] { maximum(x, y); }) == "weft: maximum([2, 3], [3, 2]): the shapes differ");
+  CHECK(weft_test::refusal_of<ShapeError>([&] { where(greater(x, 0), y, y); }) ==
+        "weft: where([3, 2], [2, 3]): the shapes differ");
   CHECK(weft_test::refusal_of<UsageError>([&] { clamp(x, 1, 0); }) ==
         "weft: clamp: the lowest value is above the highest one, or one is NaN");
 }

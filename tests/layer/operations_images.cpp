@@ -217,28 +217,30 @@ TEST_CASE("images that convolutions and pooling refuse") {
   CHECK(refusal([&] {
           conv2d(x, F<>(device, {4, 3}));
         }) ==
-        "weft: conv2d: [2, 3, 8, 8] by [4, 3], expected [samples, channels, height, width] by [out, in, kernel height, kernel "
+        "weft: conv2d([2, 3, 8, 8], [4, 3]): expected [samples, channels, height, width] and [out, in, kernel height, kernel "
         "width]");
   CHECK(refusal([&] {
           conv2d(x, F<>(device, {4, 2, 3, 3}));
-        }) == "weft: conv2d: [2, 3, 8, 8] has 3 channels, and the weights [4, 2, 3, 3] take 2");
+        }) == "weft: conv2d([2, 3, 8, 8], [4, 2, 3, 3]): 3 channels, and the weights take 2");
   CHECK(refusal([&] {
           conv2d(x, F<>(device, {4, 3, 9, 3}));
-        }) == "weft: conv2d: a kernel of 9 x 3 with stride 1 and padding 0 does not fit into an image of 8 x 8");
+        }) ==
+        "weft: conv2d([2, 3, 8, 8], [4, 3, 9, 3]): a kernel of 9 x 3 with stride 1 and padding 0 does not fit into an image of 8 "
+        "x 8");
   CHECK(refusal([&] { conv2d(x, w, {.stride = 0}); }) ==
-        "weft: conv2d: a kernel of 3 x 3 with stride 0 and padding 0 does not fit into an image of 8 x 8");
-  CHECK(refusal([&] { conv2d(x, w, F<>(device, {3})); }) == "weft: conv2d: 4 channels beside a bias [3]");
-  CHECK(
-      refusal([&] { depthwise_conv2d(x, w); }) ==
-      "weft: depthwise_conv2d: [2, 3, 8, 8] has 3 channels, and the weights [4, 3, 3, 3] take 3, where a depthwise one takes 1");
+        "weft: conv2d([2, 3, 8, 8], [4, 3, 3, 3]): a kernel of 3 x 3 with stride 0 and padding 0 does not fit into an image of 8 "
+        "x 8");
+  CHECK(refusal([&] { conv2d(x, w, F<>(device, {3})); }) ==
+        "weft: conv2d([2, 3, 8, 8], [4, 3, 3, 3], [3]): 4 channels out and a bias of 3");
+  CHECK(refusal([&] { depthwise_conv2d(x, w); }) ==
+        "weft: depthwise_conv2d([2, 3, 8, 8], [4, 3, 3, 3]): 3 channels, and the weights take 3, where depthwise ones take 1");
   CHECK(refusal([&] {
           depthwise_conv2d(x, F<>(device, {4, 1, 3, 3}));
-        }) == "weft: depthwise_conv2d: [2, 3, 8, 8] has 3 channels, and the weights [4, 1, 3, 3] are of 4");
+        }) == "weft: depthwise_conv2d([2, 3, 8, 8], [4, 1, 3, 3]): 3 channels, and the weights are of 4");
   CHECK(refusal([&] {
           max_pool2d(F<>(device, {2, 3}));
-        }) == "weft: max_pool2d: [2, 3], expected [samples, channels, height, width]");
+        }) == "weft: max_pool2d([2, 3]): expected [samples, channels, height, width]");
   CHECK(refusal([&] { avg_pool2d(x, {.kernel = 3, .padding = 2}); }) ==
-        "weft: avg_pool2d: a window of 3 x 3 with padding 2 does not fit into an image of 8 x 8; the padding is at most half of "
-        "the "
-        "window");
+        "weft: avg_pool2d([2, 3, 8, 8]): a window of 3 x 3 with padding 2 does not fit into an image of 8 x 8; the padding is at "
+        "most half of the window");
 }

@@ -198,6 +198,8 @@ TEST_CASE("labels that are no class, and shapes") {
   CHECK(weft_test::refusal_of<UsageError>(labelled({0, 1, -1})) ==
         "weft: cross_entropy: label -1 of sample 2 is not one of 4 classes, 0 to 3");
   CHECK(weft_test::refusal_of<ShapeError>(labelled({0, 1})) ==
-        "weft: cross_entropy: logits [3, 4] beside labels [2], expected [samples, classes] and [samples]");
-  CHECK(weft_test::refusal_of<ShapeError>([&] { mse(x, D<>(c.device, {4, 3})); }) == "weft: mse: [3, 4] and [4, 3] differ");
+        "weft: cross_entropy([3, 4], [2]): expected logits [samples, classes] and labels [samples]");
+  CHECK(weft_test::refusal_of<ShapeError>([&] {
+          mse(x, D<>(c.device, {4, 3}));
+        }) == "weft: mse([3, 4], [4, 3]): the shapes differ");
 }

@@ -260,7 +260,7 @@ TEST_CASE("the sum over rows of what is cut along dim 2 is Partial") {
   DefaultDevice device;
   CHECK(weft_test::refusal_of<ShapeError>([&] {
           sum_rows(F<Shard<tp, 2>>(device, {2, 3, 4}));
-        }) == "weft: sum_rows: an axis cuts the columns (dim 2) of [2, 3, 4]: name the summed dims, sum<0>(flatten<0, 1>(x))");
+        }) == "weft: sum_rows([2, 3, 4]): an axis cuts the columns, dim 2: name the summed dims, sum<0>(flatten<0, 1>(x))");
 }
 
 TEST_CASE("batched products") {
@@ -297,21 +297,21 @@ TEST_CASE("shapes that these operations refuse") {
   DefaultDevice device;
   const F<> x(device, {4, 6}), y(device, {4, 3, 2});
   const auto refusal = [](auto&& act) { return weft_test::refusal_of<ShapeError>(act); };
-  CHECK(refusal([&] { sum<2>(x); }) == "weft: sum: [4, 6] has no dim 2");
-  CHECK(refusal([&] { max<1>(F<>(device, {4, 0})); }) == "weft: max: dim 1 of [4, 0] is empty");
-  CHECK(refusal([&] { permute<1, 0>(y); }) == "weft: permute: [4, 3, 2] has 3 dims, not 2");
-  CHECK(refusal([&] { transpose<1, 2>(x); }) == "weft: transpose: [4, 6] has no dim 2");
-  CHECK(refusal([&] { unflatten<1>(x, 4); }) == "weft: unflatten: dim 1 of [4, 6] is not a multiple of 4");
-  CHECK(refusal([&] { unflatten<1>(y, 1, 3); }) == "weft: unflatten: [4, 3, 2] would have more than 4 dims");
-  CHECK(refusal([&] { slice<1>(x, 4, 3); }) == "weft: slice: 4 to 7 along dim 1 of [4, 6]");
-  CHECK(refusal([&] { chunk<1, 4>(x); }) == "weft: chunk: dim 1 of [4, 6] is not 4 equal parts");
-  CHECK(refusal([&] { concat<0>(x, F<>(device, {4, 5})); }) == "weft: concat: [4, 6] and [4, 5] differ beside dim 0");
+  CHECK(refusal([&] { sum<2>(x); }) == "weft: sum([4, 6]): there is no dim 2");
+  CHECK(refusal([&] { max<1>(F<>(device, {4, 0})); }) == "weft: max([4, 0]): dim 1 is empty");
+  CHECK(refusal([&] { permute<1, 0>(y); }) == "weft: permute([4, 3, 2]): 3 dims, not 2");
+  CHECK(refusal([&] { transpose<1, 2>(x); }) == "weft: transpose([4, 6]): there is no dim 2");
+  CHECK(refusal([&] { unflatten<1>(x, 4); }) == "weft: unflatten([4, 6]): dim 1 is not a multiple of 4");
+  CHECK(refusal([&] { unflatten<1>(y, 1, 3); }) == "weft: unflatten([4, 3, 2]): the result would have more than 4 dims");
+  CHECK(refusal([&] { slice<1>(x, 4, 3); }) == "weft: slice([4, 6]): there is no 4 to 7 along dim 1");
+  CHECK(refusal([&] { chunk<1, 4>(x); }) == "weft: chunk([4, 6]): dim 1 is not 4 equal parts");
+  CHECK(refusal([&] { concat<0>(x, F<>(device, {4, 5})); }) == "weft: concat([4, 6], [4, 5]): the extents beside dim 0 differ");
   CHECK(refusal([&] {
           index_select(x, weft_test::tensor_of<std::int32_t>(device, {1, 1}, {0}));
-        }) == "weft: index_select: rows of [4, 6] by ids [1, 1], expected one dim");
+        }) == "weft: index_select([4, 6], [1, 1]): expected ids of one dim");
   CHECK(refusal([&] { batched_matmul(x, y); }) ==
-        "weft: batched_matmul of [4, 6] and [4, 3, 2]: expected two batches of as many matrices, [b, rows, columns]");
-  CHECK(refusal([&] { batched_matmul(y, y); }) == "weft: batched_matmul of [4, 3, 2] and [4, 3, 2]: the summed dims differ");
+        "weft: batched_matmul([4, 6], [4, 3, 2]): expected two batches of as many matrices, [b, rows, columns]");
+  CHECK(refusal([&] { batched_matmul(y, y); }) == "weft: batched_matmul([4, 3, 2], [4, 3, 2]): the summed dims differ, 2 and 3");
   const F<Shard<tp, 1>> padded(device, Shape{4, 6}.set_sharding(1, DimSharding::padded));
   CHECK(weft_test::refusal_of<LayoutError>([&] { sum<1>(padded); }) ==
         "weft: sum: dim 1 of [4, 6] is padded, which a sum would count; of the terms of a gradient (Of::gradients) every rank's "

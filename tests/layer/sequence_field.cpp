@@ -105,10 +105,10 @@ TEST_CASE("positions as rows and back, by finite differences and over ranks") {
   CHECK(testing::check_layer_on<cp>(2, make, {8, 3}).compared != 0);
   CHECK(testing::check_layer_on<dp>(2, make, {8, 3}).compared != 0);
   CHECK(message<ShapeError>([] {
-          detail::shape_of_samples({6, 2}, 4);
-        }) == "weft: split_samples: [6, 2] is not [samples * positions, ...] of 4 samples");
-  CHECK(message<ShapeError>([] { detail::shape_of_rows({6}); }) ==
-        "weft: merge_samples: [6], expected [samples, positions, ...]");
-  CHECK(detail::shape_of_samples({6, 2}, 3) == Shape{3, 2, 2});
-  CHECK(detail::shape_of_rows({3, 2, 2}) == Shape{6, 2});
+          detail::shape_of_samples(Shape{6, 2}, 4);
+        }) == "weft: split_samples([6, 2]): expected [samples * positions, ...] of 4 samples");
+  CHECK(message<ShapeError>([] { detail::shape_of_rows(Shape{6}); }) ==
+        "weft: merge_samples([6]): expected [samples, positions, ...]");
+  CHECK(detail::shape_of_samples(Shape{6, 2}, 3) == Shape{3, 2, 2});
+  CHECK(detail::shape_of_rows(Shape{3, 2, 2}) == Shape{6, 2});
 }

@@ -262,29 +262,31 @@ TEST_CASE("how results lie on an axis") {
 TEST_CASE("shapes that operations refuse") {
   DefaultDevice device;
   const F<> x(device, {4, 6}), heads(device, {4, 2, 3});
-  CHECK(refusal<ShapeError>([&] { sum_columns(heads); }) == "weft: sum_columns: [4, 2, 3] has 3 dims, expected 2");
-  CHECK(refusal<ShapeError>([&] { sum_heads(x); }) == "weft: sum_heads: [4, 6] has 2 dims, expected 3");
-  CHECK(refusal<ShapeError>([&] { split_heads(x, 4); }) == "weft: split_heads: [4, 6] are not whole heads of width 4");
-  CHECK(refusal<ShapeError>([&] { sum_groups(x, 4); }) == "weft: sum_groups: [4, 6] are not whole groups of 4 columns");
+  CHECK(refusal<ShapeError>([&] { sum_columns(heads); }) == "weft: sum_columns([4, 2, 3]): 3 dims, expected 2");
+  CHECK(refusal<ShapeError>([&] { sum_heads(x); }) == "weft: sum_heads([4, 6]): 2 dims, expected 3");
+  CHECK(refusal<ShapeError>([&] { split_heads(x, 4); }) ==
+        "weft: split_heads([4, 6]): the columns are not whole heads of width 4");
+  CHECK(refusal<ShapeError>([&] { sum_groups(x, 4); }) == "weft: sum_groups([4, 6]): the columns are not whole groups of 4");
   CHECK(refusal<ShapeError>([&] { times_column(x, F<>(device, {6})); }) ==
-        "weft: times_column: [4, 6] beside [6], expected one number for each row");
-  CHECK(refusal<ShapeError>([&] { times_scalar(x, F<>(device, {6})); }) == "weft: times_scalar: [6] is not one number, [1]");
+        "weft: times_column([4, 6], [6]): expected one number for each row");
+  CHECK(refusal<ShapeError>([&] { times_scalar(x, F<>(device, {6})); }) == "weft: times_scalar([6]): expected one number, [1]");
   CHECK(refusal<ShapeError>([&] { times_each_head(heads, F<>(device, {4})); }) ==
-        "weft: times_each_head: [4, 2, 3] beside [4], expected one number for each head of each token");
-  CHECK(refusal<ShapeError>([&] { times_heads(heads, F<>(device, {6})); }) == "weft: times_heads: [4, 2, 3] beside [6]");
-  CHECK(refusal<ShapeError>([&] {
-          reshape(x, {8, 4});
-        }) == "weft: reshape of [4, 6] to [8, 4]: the number of elements must stay");
+        "weft: times_each_head([4, 2, 3], [4]): expected one number for each head of each token");
+  CHECK(refusal<ShapeError>([&] { times_heads(heads, F<>(device, {6})); }) ==
+        "weft: times_heads([4, 2, 3], [6]): the extents differ, 3 and 6");
+  CHECK(refusal<ShapeError>([&] { reshape(x, {8, 4}); }) == "weft: reshape([4, 6]) to [8, 4]: the number of elements must stay");
   CHECK(refusal<ShapeError>([&] {
           reshape(F<Shard<cp, 0>>(device, {4, 6}), {8, 3});
-        }) == "weft: reshape of [4, 6] to [8, 3]: dim 0 must stay, because cp cuts it in two chunks of each sequence");
+        }) == "weft: reshape([4, 6]) to [8, 3]: dim 0 must stay, because cp cuts it in two chunks of each sequence");
   CHECK(refusal<ShapeError>([&] {
           reshape(F<>(device, Shape{4, 6}.set_sharding(0, DimSharding::padded)), {8, 3});
-        }) == "weft: reshape of [4, 6] to [8, 3]: dim 0 must stay, because it is not cut evenly");
+        }) == "weft: reshape([4, 6]) to [8, 3]: dim 0 must stay, because it is not cut evenly");
   CHECK(reshape(F<Shard<dp, 0>>(device, {4, 6}), {8, 3}).shape() == Shape{8, 3});
-  CHECK(refusal<ShapeError>([&] { slice_columns(x, 4, 3); }) == "weft: slice_columns: columns 4 to 7 of [4, 6]");
-  CHECK(refusal<ShapeError>([&] { subtract(x, F<>(device, {6, 4})); }) == "weft: subtract: [4, 6] and [6, 4] differ");
-  CHECK(refusal<ShapeError>([&] { concat_columns(x, F<>(device, {5, 6})); }) == "weft: concat_columns: [4, 6] beside [5, 6]");
+  CHECK(refusal<ShapeError>([&] { slice_columns(x, 4, 3); }) == "weft: slice_columns([4, 6]): there are no columns 4 to 7");
+  CHECK(refusal<ShapeError>([&] { subtract(x, F<>(device, {6, 4})); }) == "weft: subtract([4, 6], [6, 4]): the shapes differ");
+  CHECK(refusal<ShapeError>([&] {
+          concat_columns(x, F<>(device, {5, 6}));
+        }) == "weft: concat_columns([4, 6], [5, 6]): the rows differ");
 }
 
 TEST_CASE("sums over ranks that hold elements alike are refused of values, not of gradients") {

@@ -155,7 +155,7 @@ TEST_CASE("shapes that a norm refuses") {
   const auto refusal = [&](const Shape& shape) {
     return weft_test::refusal_of<ShapeError>([&] { norm.forward(context, Tensor<float, Exec>(device, shape)); });
   };
-  CHECK(refusal({2, 4, 5}) == "weft: BatchNorm of 3 channels: [2, 4, 5], expected [samples, channels, ...]");
-  CHECK(refusal({3}) == "weft: BatchNorm of 3 channels: [3], expected [samples, channels, ...]");
-  CHECK(refusal({0, 3, 5}) == "weft: BatchNorm: [0, 3, 5] has no elements");
+  CHECK(refusal({2, 4, 5}) == "weft: BatchNorm([2, 4, 5]): expected [samples, channels, ...] of 3 channels");
+  CHECK(refusal({3}) == "weft: BatchNorm([3]): expected [samples, channels, ...] of 3 channels");
+  CHECK(refusal({0, 3, 5}) == "weft: BatchNorm([0, 3, 5]): there are no elements");
 }

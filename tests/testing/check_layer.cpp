@@ -110,7 +110,7 @@ TEST_CASE("a norm of heads, whose gain all heads share, also of heads that sever
   CHECK_NOTHROW(check_layer(attention, shape, two_sequences));
   for (const int ranks : {2, 4}) CHECK_NOTHROW(check_layer_on<tp>(ranks, attention, shape, two_sequences));
   CHECK_THROWS_WITH_AS(check_layer([](const auto& context) { return HeadRmsNorm(context, 5); }, shape),
-                       doctest::Contains("that are not whole heads of width 5"), ShapeError);
+                       doctest::Contains("the columns are not whole heads of width 5"), ShapeError);
 }
 
 TEST_CASE("a Linear that may have a bias has none unless it is asked for") {

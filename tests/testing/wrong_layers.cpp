@@ -245,8 +245,8 @@ TEST_CASE("what goes wrong on ranks is one error with the text of the first") {
     CHECK(on_ranks(Mistake::none, ranks) == "");
     CHECK(on_ranks<Both>(Mistake::none, ranks) == "");
     CHECK(on_ranks(Mistake::throws_when_made, ranks) == where + "1: no room for this layer");
-    CHECK(on_ranks(Mistake::throws_in_forward, ranks) == where + "1: these rows do not fit");
-    CHECK(on_ranks(Mistake::throws_different_things, ranks) == where + "0: text of rank 0");
+    CHECK(on_ranks(Mistake::throws_in_forward, ranks) == where + "1: affine: these rows do not fit");
+    CHECK(on_ranks(Mistake::throws_different_things, ranks) == where + "0: affine: text of rank 0");
     CHECK(on_ranks(Mistake::calls_alone, ranks).find("ranks ") != std::string::npos);
     CHECK(on_ranks(Mistake::adds_to_nothing, ranks)
               .find(": backward leaves elements of the gradient of affine.gain that are not numbers") != std::string::npos);

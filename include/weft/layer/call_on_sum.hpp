@@ -41,7 +41,7 @@ auto call_on_sum(const L& layer, const Variable<Context, X>& x, const Variable<C
                                                                                                           std::move(from_branch));
     X sum;
     const auto forward = [&] {
-      auto joined = layer.forward_on_sum(tape.context(), x.value(), branch.value());
+      auto joined = detail::forward_on_sum(layer, tape.context(), x.value(), branch.value());
       sum = std::move(joined.sum);
       return std::move(joined.result);
     };

@@ -74,7 +74,7 @@ struct Chain<First, L...> {
   }
   template <class Context, class X>
   auto forward_on_sum(const Context& context, const X& x, const X& branch) const {
-    auto joined = first.forward_on_sum(context, x, branch);
+    auto joined = detail::forward_on_sum(first, context, x, branch);
     return SumResult{std::move(joined.sum), rest_forward<X>(context, std::move(joined.result))};
   }
   template <class Context, class Saved, class G, class... Others>

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include <weft/core/has_member.hpp>
+#include <weft/layer/layer_error.hpp>
 #include <weft/layer/result.hpp>
 
 namespace weft {
@@ -43,7 +44,12 @@ template <class L, class Context, class... X>
 requires(!detail::IsModule<L> && !detail::IsOperation<L> && requires(const L& layer, const Context& context, const X&... x) {
   layer.forward(context, x...);
 }) auto forward(const L& layer, const Context& context, const X&... x) {
-  return layer.forward(context, x...);
+  try {
+    return layer.forward(context, x...);
+  } catch (...) {
+    detail::add_layer(layer, detail::Pass::forward);
+    throw;
+  }
 }
 template <detail::IsOperation L, class Context, class... X>
 auto forward(const L& layer, const Context&, const X&... x) {
@@ -53,5 +59,20 @@ template <detail::IsModule L, class Context, class... X>
 auto forward(const L& layer, const Context& context, const X&... x) {
   return detail::as_module(layer).recorded_forward(context, x...);
 }
+
+namespace detail {
+
+/// layer.forward_on_sum(context, x, branch), of a layer that joins sums (layer/layer.hpp).
+template <class L, class Context, class X>
+auto forward_on_sum(const L& layer, const Context& context, const X& x, const X& branch) {
+  try {
+    return layer.forward_on_sum(context, x, branch);
+  } catch (...) {
+    add_layer(layer, Pass::forward);
+    throw;
+  }
+}
+
+}  // namespace detail
 
 }  // namespace weft

@@ -22,6 +22,7 @@
 #include <utility>
 
 #include <weft/layer/layer_check.hpp>
+#include <weft/layer/layer_error.hpp>
 #include <weft/layer/result.hpp>
 #include <weft/tensor/tensor.hpp>
 
@@ -54,9 +55,19 @@ auto backward_input(Layer& layer, const Context& context, Saved&& saved, const G
   if constexpr (requires {
                   typename decltype(layer.backward_input(context, std::forward<Saved>(saved), gradient))::deferred_type;
                 }) {
-    return layer.backward_input(context, std::forward<Saved>(saved), gradient);
+    try {
+      return layer.backward_input(context, std::forward<Saved>(saved), gradient);
+    } catch (...) {
+      detail::add_layer(layer, detail::Pass::backward);
+      throw;
+    }
   } else if constexpr (detail::WholeBackward<Layer, Context, Saved, Gradient>) {
-    return InputGradient{layer.backward(context, std::forward<Saved>(saved), gradient), Nothing{}};
+    try {
+      return InputGradient{layer.backward(context, std::forward<Saved>(saved), gradient), Nothing{}};
+    } catch (...) {
+      detail::add_layer(layer, detail::Pass::backward);
+      throw;
+    }
   } else {
     detail::refuse_backward<Layer, Context, Saved, Gradient>();
     return InputGradient{detail::AlreadyRefused{}, Nothing{}};
@@ -66,7 +77,12 @@ auto backward_input(Layer& layer, const Context& context, Saved&& saved, const G
 /// The same with `others`, the gradient of the input's other uses, which the layer adds; empty: there are none.
 template <detail::JoinsSums Layer, class Context, class Saved, class Gradient, class Others>
 auto backward_input(Layer& layer, const Context& context, Saved&& saved, const Gradient& gradient, const Others& others) {
-  return layer.backward_input(context, std::forward<Saved>(saved), gradient, others);
+  try {
+    return layer.backward_input(context, std::forward<Saved>(saved), gradient, others);
+  } catch (...) {
+    detail::add_layer(layer, detail::Pass::backward);
+    throw;
+  }
 }
 
 namespace detail {
@@ -84,8 +100,12 @@ gradient_t<X> input_gradient_of(G&& gradient) {
 template <class Layer, class Context, class Deferred>
 void backward_weight(Layer& layer, const Context& context, Deferred&& deferred) {
   if constexpr (std::is_same_v<std::remove_cvref_t<Deferred>, Nothing>) return;
-  else if constexpr (requires { layer.backward_weight(context, std::forward<Deferred>(deferred)); })
-    layer.backward_weight(context, std::forward<Deferred>(deferred));
+  else if constexpr (requires { layer.backward_weight(context, std::forward<Deferred>(deferred)); }) try {
+      layer.backward_weight(context, std::forward<Deferred>(deferred));
+    } catch (...) {
+      detail::add_layer(layer, detail::Pass::backward);
+      throw;
+    }
   else detail::refuse_backward_weight<Layer, Context, Deferred>();
 }
 

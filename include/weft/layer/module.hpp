@@ -17,11 +17,13 @@
 // What the forward receives and returns are Variables (layer/variable.hpp). It calls operations on them, other Modules and layers
 // that derive from Primitive, as functions: norm(x); and any other layer with call(layer, x).
 
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 
 #include <weft/layer/layer.hpp>
+#include <weft/layer/layer_error.hpp>
 #include <weft/layer/primitive.hpp>
 #include <weft/layer/tape.hpp>
 #include <weft/layer/variable.hpp>
@@ -250,7 +252,8 @@ class Module {
     else
       return detail::as_child<Self>(detail::first_variable(std::get<0>(std::tie(x...))).tape(), [&] {
         detail::refuse_call<Self, V...>();
-        if constexpr (detail::ForwardsVariables<Self, V...>) return self().forward(x...);
+        if constexpr (detail::ForwardsVariables<Self, V...>)
+          return forward_in(detail::first_variable(std::get<0>(std::tie(x...))).tape(), x...);
         else return detail::AlreadyRefused();
       });
   }
@@ -305,6 +308,18 @@ class Module {
  private:
   const Self& self() const { return static_cast<const Self&>(*this); }
 
+  // The forward, whose errors and whose steps of the tape have this layer's path.
+  template <class Context, class... V>
+  auto forward_in(detail::Tape<Context>& tape, const V&... x) const {
+    const detail::InLayer<Context> in(tape, tape.records() ? path_.of(self()) : std::string_view());
+    try {
+      return self().forward(x...);
+    } catch (...) {
+      detail::add_path(path_.of(self()), detail::Pass::forward);
+      throw;
+    }
+  }
+
   // The first of the Variables, one or several, are of the first input, an X.
   template <class X, class Context, class... V, std::size_t... I>
   auto run(detail::TapePointer<Context> tape, const std::tuple<V...>& variables, std::index_sequence<I...>) const {
@@ -315,7 +330,7 @@ class Module {
     if constexpr (!detail::ForwardsVariables<Self, V...>) {
       return detail::RefusedResult();
     } else {
-      auto y = self().forward(std::get<I>(variables)...);
+      auto y = forward_in(*tape, std::get<I>(variables)...);
       using Y = decltype(y);
       constexpr bool refused = detail::has_refused<Y>, right = refused || detail::is_module_output<Y>,
                      other = std::is_class_v<Y> && !AnyTensor<Y>;
@@ -345,6 +360,8 @@ class Module {
   static auto node_of(const std::tuple<V...>& variables, std::index_sequence<I...>) {
     return Input::node(std::get<I>(variables)...);
   }
+
+  detail::LayerPath path_;
 };
 
 }  // namespace weft

@@ -14,6 +14,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/layer/gradient_state.hpp>
+#include <weft/layer/live_parameters.hpp>
 #include <weft/layer/parameter_info.hpp>
 #include <weft/layer/parameter_storage.hpp>
 
@@ -137,6 +138,7 @@ class ParameterState {
   detail::ParameterWatch* watch_ = nullptr;
   std::size_t part_ = 0;
   bool trainable_ = true, asked_ = false;
+  detail::LiveParameter live_{*this};
 };
 
 namespace detail {

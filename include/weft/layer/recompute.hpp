@@ -106,7 +106,7 @@ class RecomputeInput : public Primitive<RecomputeInput<First, Second>> {
   }
   template <class Context, class X>
   auto forward_on_sum(const Context& context, const X& x, const X& branch) const {
-    auto joined = first_.forward_on_sum(context, x, branch);
+    auto joined = detail::forward_on_sum(first_, context, x, branch);
     auto result = second_forward(context, joined.sum, std::move(joined.result));
     return SumResult{std::move(joined.sum), std::move(result)};
   }

@@ -7,14 +7,17 @@
 //
 //   TapePointer<Context> tape = make_tape(context, true);   // forward records in it; backward(context), then weights(context)
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <new>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <weft/core/text.hpp>
+#include <weft/layer/layer_error.hpp>
 #include <weft/layer/operations/products.hpp>
 #include <weft/tensor/tensor.hpp>
 #include <weft/tensor/to.hpp>
@@ -63,6 +66,13 @@ class TapeArena {
     static_assert(sizeof(T) + alignof(T) <= TapeMemory::block_size - sizeof(TapeMemory::Block),
                   "weft: an operation in a Module's forward saves more than 16 KiB in an object: save tensors");
     return *::new (allocate(sizeof(T), alignof(T))) T(std::forward<A>(arguments)...);
+  }
+  /// A copy of a text of at most 1 KiB; the rest of a longer one is left out.
+  std::string_view copy(std::string_view text) {
+    const std::size_t size = std::min<std::size_t>(text.size(), 1024);
+    char* const characters = static_cast<char*>(allocate(size, 1));
+    std::copy_n(text.data(), size, characters);
+    return {characters, size};
   }
 
  private:
@@ -117,6 +127,7 @@ class ValueNode {
 template <class Context>
 struct TapeStep {
   TapeStep* next = nullptr;
+  std::string_view layer_path;                       ///< of the Module that made it, for errors
   void (*run)(TapeStep&, Tape<Context>&) = nullptr;  ///< runs, then ends what the step holds
   void (*end)(TapeStep&) = nullptr;
 };
@@ -140,6 +151,12 @@ class Tape {
   bool records() const { return records_; }
   TapeMemory& memory() { return *memory_; }
 
+  /// The path of the Module whose forward runs.
+  std::string_view layer() const { return layer_; }
+  void set_layer(std::string_view kept) { layer_ = kept; }
+  /// A copy of the path that lasts as long as the tape.
+  std::string_view keep(std::string_view path) { return arena_.copy(path); }
+
   template <class T, class... A>
   T& make(A&&... arguments) {
     return arena_.template make<T>(std::forward<A>(arguments)...);
@@ -149,6 +166,7 @@ class Tape {
   Step& record(A&&... arguments) {
     Step& step = make<Step>(std::forward<A>(arguments)...);
     set_functions(step);
+    step.layer_path = layer_;
     step.next = std::exchange(steps_, &step);
     return step;
   }
@@ -157,6 +175,7 @@ class Tape {
   void defer(A&&... arguments) {
     Step& step = make<Step>(std::forward<A>(arguments)...);
     set_functions(step);
+    step.layer_path = layer_;
     *last_deferred_ = &step;
     last_deferred_ = &step.next;
   }
@@ -167,7 +186,7 @@ class Tape {
     while (steps_ != nullptr) {
       TapeStep<Context>& step = *steps_;
       steps_ = step.next;
-      step.run(step, *this);
+      run(step);
     }
   }
   WEFT_OUT_OF_LINE void weights(const Context& context) {
@@ -175,12 +194,22 @@ class Tape {
     while (deferred_ != nullptr) {
       TapeStep<Context>& step = *deferred_;
       deferred_ = step.next;
-      step.run(step, *this);
+      run(step);
     }
     last_deferred_ = &deferred_;
   }
 
  private:
+  // What the step puts aside belongs to the layer that made the step.
+  void run(TapeStep<Context>& step) {
+    layer_ = step.layer_path;
+    try {
+      step.run(step, *this);
+    } catch (...) {
+      add_path(layer_, Pass::backward);
+      throw;
+    }
+  }
   template <class Step>
   static void set_functions(Step& step) {
     step.end = [](TapeStep<Context>& base) { static_cast<Step&>(base).~Step(); };
@@ -197,9 +226,26 @@ class Tape {
   TapeMemory* memory_;
   bool records_;
   TapeArena arena_;
+  std::string_view layer_;
   TapeStep<Context>* steps_ = nullptr;
   TapeStep<Context>* deferred_ = nullptr;
   TapeStep<Context>** last_deferred_ = &deferred_;
+};
+
+/// While it lives, steps are made by the Module with this path; by the Module around it if the path is empty.
+template <class Context>
+class InLayer {
+ public:
+  InLayer(Tape<Context>& tape, std::string_view path) : tape_(tape), around_(tape.layer()) {
+    if (!path.empty() && path != around_) tape.set_layer(tape.keep(path));
+  }
+  InLayer(const InLayer&) = delete;
+  InLayer& operator=(const InLayer&) = delete;
+  ~InLayer() { tape_.set_layer(around_); }
+
+ private:
+  Tape<Context>& tape_;
+  std::string_view around_;
 };
 
 /// The owner of a tape, which lies in a block of its own memory.

@@ -58,7 +58,8 @@ AttentionHeads local_heads(const Context& context, const AttentionHeads& heads) 
 template <class X>
 std::size_t sequences_of(const X& x, std::size_t length) {
   if (length == 0 || x.rows() % length != 0)
-    throw_error<ShapeError>({"attention over ", x.rows(), " rows that are not whole sequences of ", length, " tokens"});
+    throw_error<ShapeError>(
+        {call_text("attention", {x}), ": ", x.rows(), " rows are not whole sequences of ", length, " tokens"});
   return x.rows() / length;
 }
 
@@ -230,7 +231,8 @@ class Attention : public Primitive<Attention> {
   detail::Operands<T> operands_of(const X& fused) const {
     const std::size_t q = heads_.query * heads_.width, kv = heads_.key_value * heads_.width, stride = fused.columns();
     if (stride != q + 2 * kv)
-      throw_error<ShapeError>({"attention of fused ", fused.shape().text(), ", expected ", q + 2 * kv, " columns"});
+      throw_error<ShapeError>(
+          {detail::call_text("attention", {fused}), ": expected ", q + 2 * kv, " columns, query, key and value"});
     return {.q = fused.data(),
             .k = fused.data() + q,
             .v = fused.data() + q + kv,
@@ -243,9 +245,8 @@ class Attention : public Primitive<Attention> {
     const X &q = std::get<0>(in), &k = std::get<1>(in), &v = std::get<2>(in);
     const std::size_t kv = heads_.key_value * heads_.width;
     if (q.columns() != heads_.query * heads_.width || k.columns() != kv || v.columns() != kv)
-      throw_error<ShapeError>({"attention of query ", q.shape().text(), ", key ", k.shape().text(), " and value ",
-                               v.shape().text(), ", expected ", heads_.query * heads_.width, " and ", kv,
-                               " columns (merge_heads first)"});
+      throw_error<ShapeError>({detail::call_text("attention", {q, k, v}), ": expected ", heads_.query * heads_.width,
+                               " columns of the query and ", kv, " of key and value (merge_heads first)"});
     return {
         .q = q.data(), .k = k.data(), .v = v.data(), .q_stride = q.columns(), .k_stride = k.columns(), .v_stride = v.columns()};
   }
@@ -313,8 +314,8 @@ class RotaryPositions : public Primitive<RotaryPositions> {
     const std::size_t rows = positions.size(), q_columns = rows == 0 ? 0 : q.size() / rows,
                       k_columns = rows == 0 ? 0 : k.size() / rows;  // also for a view by heads
     if (k.shape()[0] != rows || q_columns % head_width_ != 0 || k_columns % head_width_ != 0)
-      throw_error<ShapeError>({"rotary positions of query ", q.shape().text(), " and key ", k.shape().text(),
-                               ", expected rows alike of heads of width ", head_width_});
+      throw_error<ShapeError>({detail::call_text("rotary positions", {q, k}),
+                               ": expected the same rows of query and key, in heads of width ", head_width_});
     const kernels::RopeFrequencies frequencies(base_, scaling_, scaling_.follows_length() ? length_of(context, q) : 0);
     X q_out(q.device(), q.shape()), k_out(k.device(), k.shape());
     kernels::rope(q.device(), rows, q_columns / head_width_, head_width_, q.data(), q_columns, q_out.data(), q_columns,

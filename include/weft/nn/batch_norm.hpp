@@ -126,13 +126,13 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
         "weft: BatchNorm: an axis cuts the channels of x and not the parameters, or the reverse: BatchNorm<Shard<tp, 0>> "
         "beside channels that tp cuts, BatchNorm<> beside whole ones");
     using S = detail::channel_statistics_t<X>;
-    const Extents e = extents(x.shape());
+    const Extents e = extents(x);
     S mean, rstd;
     double share = 0;
     std::vector<double> counted;
     if (context.env.training) {
       const double elements = detail::elements_of_channel(context, x, e.channels);
-      if (elements == 0) throw_error<ShapeError>({"BatchNorm: ", x.shape().text(), " has no elements"});
+      if (elements == 0) throw_error<ShapeError>({detail::call_text("BatchNorm", {x}), ": there are no elements"});
       share = 1 / elements;
       const detail::ruled_t<detail::Planes, X, double> planes(x.device(), {e.samples, e.channels});
       kernels::plane_sums(x.device(), e.samples * e.channels, e.pixels, x.data(), planes.data());
@@ -158,7 +158,7 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
   auto backward_input(const Context& context, Saved saved, const G& g) {
     const auto& x = saved.x;
     require_gradient_of<decltype(saved.x), G>();
-    const Extents e = extents(x.shape());
+    const Extents e = extents(x);
     const detail::ruled_t<detail::Planes, G, double> planes(x.device(), {e.samples, 2 * e.channels});
     kernels::plane_gradient_sums(x.device(), e.samples, e.channels, e.pixels, x.data(), saved.mean.data(), saved.rstd.data(),
                                  g.data(), planes.data());
@@ -199,10 +199,11 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
   struct Extents {
     std::size_t samples, channels, pixels;
   };
-  Extents extents(const Shape& shape) const {
+  Extents extents(detail::NamedOperand x) const {
+    const Shape& shape = x.shape();
     if (shape.rank() < 2 || shape[1] != weight.state().local()[0])
-      throw_error<ShapeError>(
-          {"BatchNorm of ", weight.state().local()[0], " channels: ", shape.text(), ", expected [samples, channels, ...]"});
+      throw_error<ShapeError>({detail::call_text("BatchNorm", {x}), ": expected [samples, channels, ...] of ",
+                               weight.state().local()[0], " channels"});
     return {shape[0], shape[1], shape[0] * shape[1] == 0 ? 0 : shape.size() / (shape[0] * shape[1])};
   }
   template <class X, class Context>

@@ -111,6 +111,9 @@ class LearnedPositions : public Primitive<LearnedPositions> {
           {"a sequence of ", length, " tokens, but ", table.state().name(), " holds ", table.state().global()[0], " positions"});
     auto positions = positions_of(context, x);
     const auto w = table.for_operand(x);
+    if (w.columns() != x.columns())
+      throw_error<ShapeError>(
+          {detail::call_text("learned positions", {x, w}), ": the columns differ, ", x.columns(), " and ", w.columns()});
     X y(x.device(), x.shape());
     kernels::embedding_forward(x.device(), x.rows(), x.columns(), positions.data(), w.data(), std::int64_t(0), w.rows(),
                                y.data());

@@ -33,7 +33,7 @@ class GeluMlp : public Primitive<GeluMlp<Norm, In, Out>> {
   }
   template <class Context, class X>
   auto forward_on_sum(const Context& context, const X& x, const X& branch) const {
-    auto joined = norm_.forward_on_sum(context, x, branch);
+    auto joined = detail::forward_on_sum(norm_, context, x, branch);
     auto result = after_norm(context, joined.sum, std::move(joined.result));
     return SumResult{std::move(joined.sum), std::move(result)};
   }

@@ -55,8 +55,8 @@ auto cross_entropy_of(const Context& context, Z logits, const Ids& targets, std:
                 "count each term of the softmax tp times, and no other axis may cut the vocabulary: to<Invariant<axis>>(logits)");
   require_matrix("cross_entropy", logits);
   if (targets.size() != logits.rows())
-    throw_error<ShapeError>({"cross_entropy: logits ", logits.shape().text(), " beside targets ", targets.shape().text(),
-                             ", expected [tokens, vocabulary] and [tokens]"});
+    throw_error<ShapeError>(
+        {call_text("cross_entropy", {logits, targets}), ": expected logits [tokens, vocabulary] and targets [tokens]"});
   using State = CrossEntropy<Z, Ids>;
   using T = typename Z::value_type;
   using S = Statistics<Z>;

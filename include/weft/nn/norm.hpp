@@ -29,10 +29,15 @@ constexpr void require_whole_rows() {
       !sharded_along<X, 1>,
       "weft: a norm needs whole rows, but its input is sharded along dim 1: gather it first, to<Invariant<axis>>(context, x)");
 }
+// A kernel reads as many elements of the gain as x has columns.
+template <class X>
+void require_width(const char* norm, const X& x, const Parameter<>& gain) {
+  require_extents(norm, x, x.columns(), gain.for_operand(x));
+}
 // The sum of two tensors, not computed yet.
 template <class X>
 X place_for_sum(const X& x, const X& branch) {
-  require_same_shape("forward_on_sum", x.shape(), branch.shape());
+  require_same_shape("forward_on_sum", x, branch);
   return X(x.device(), x.shape().with_cuts_of(branch.shape()));
 }
 // The gradient of x, not computed yet, beside that of x's other uses.
@@ -65,6 +70,7 @@ class LayerNorm : public Primitive<LayerNorm> {
   template <class Context, class X>
   auto forward(const Context&, const X& x) const {
     detail::require_whole_rows<X>();
+    detail::require_width("layer_norm", x, weight);
     using S = detail::Statistics<X>;
     X y(x.device(), x.shape());
     S mean(x.device(), {x.rows()}), rstd(x.device(), {x.rows()});
@@ -75,6 +81,7 @@ class LayerNorm : public Primitive<LayerNorm> {
   template <class Context, class X>
   auto forward_on_sum(const Context&, const X& x, const X& branch) const {
     detail::require_whole_rows<X>();
+    detail::require_width("layer_norm", x, weight);
     using S = detail::Statistics<X>;
     X sum = detail::place_for_sum(x, branch), y(x.device(), sum.shape());
     S mean(x.device(), {x.rows()}), rstd(x.device(), {x.rows()});
@@ -133,6 +140,7 @@ class RmsNorm : public Primitive<RmsNorm> {
   template <class Context, class X>
   auto forward(const Context&, const X& x) const {
     detail::require_whole_rows<X>();
+    detail::require_width("rms_norm", x, weight);
     using S = detail::Statistics<X>;
     X y(x.device(), x.shape());
     S rstd(x.device(), {x.rows()});
@@ -143,6 +151,7 @@ class RmsNorm : public Primitive<RmsNorm> {
   template <class Context, class X>
   auto forward_on_sum(const Context&, const X& x, const X& branch) const {
     detail::require_whole_rows<X>();
+    detail::require_width("rms_norm", x, weight);
     using S = detail::Statistics<X>;
     X sum = detail::place_for_sum(x, branch), y(x.device(), sum.shape());
     S rstd(x.device(), {x.rows()});
@@ -192,7 +201,8 @@ class HeadRmsNorm : public Primitive<HeadRmsNorm> {
   auto forward(const Context&, const X& x) const {
     require_not_partial<X>();
     if (x.columns() % head_width_ != 0)
-      throw_error<ShapeError>({"a norm of heads of ", x.shape().text(), " that are not whole heads of width ", head_width_});
+      throw_error<ShapeError>(
+          {detail::call_text("norm of heads", {x}), ": the columns are not whole heads of width ", head_width_});
     using S = detail::Statistics<X>;
     X y(x.device(), x.shape());
     S rstd(x.device(), {x.size() / head_width_});

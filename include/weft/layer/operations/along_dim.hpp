@@ -23,9 +23,9 @@ namespace weft {
 
 namespace detail {
 
-inline kernels::Along along(const char* operation, const Shape& shape, int dim) {
-  require_dim(operation, shape, dim);
-  const Around around(shape, std::size_t(dim));
+inline kernels::Along along(const char* operation, NamedOperand x, int dim) {
+  require_dim(operation, x, dim);
+  const Around around(x.shape(), std::size_t(dim));
   return {around.outer, around.extent, around.inner};
 }
 template <class X, int Dim>
@@ -42,15 +42,15 @@ inline void require_counted_once(const char* operation, const Shape& shape, int 
     if (d != std::size_t(dim)) summed.set_sharding(d, DimSharding::even);
   require_counted_once(operation, summed, of);
 }
-inline void require_some(const char* operation, const kernels::Along& around, const Shape& shape, int dim) {
-  if (around.extent == 0) throw_error<ShapeError>({operation, ": dim ", dim, " of ", shape.text(), " is empty"});
+inline void require_some(const char* operation, const kernels::Along& around, NamedOperand x, int dim) {
+  if (around.extent == 0) throw_error<ShapeError>({call_text(operation, {x}), ": dim ", dim, " is empty"});
 }
 
 // The gradient of x from that of a sum along Dim: factor * g in every place.
 template <int Dim, class X, class G>
 gradient_t<X> spread_gradient(const char* operation, const Shape& x, const G& g, double factor) {
   require_gradient_of<ruled_t<SumOver<Dim>, X, accumulate_t<typename X::value_type>>, G>();
-  require_same_shape(operation, without_dim(x, Dim), g.shape());
+  require_same_shape(operation, without_dim(x, Dim), g);
   gradient_t<X> out(g.device(), x);
   kernels::spread_along<typename X::value_type>(g.device(), along(operation, x, Dim), g.data(), number_t<X>(factor), out.data());
   return out;
@@ -58,7 +58,7 @@ gradient_t<X> spread_gradient(const char* operation, const Shape& x, const G& g,
 // The same of the sum of all elements.
 template <class X, class G>
 gradient_t<X> fill_gradient(const Shape& x, const G& g) {
-  require_one("sum", g.shape());
+  require_one("sum_gradient", g);
   gradient_t<X> out(g.device(), x);
   kernels::fill_scalar(g.device(), out.size(), g.data(), out.data());
   return out;
@@ -67,7 +67,7 @@ gradient_t<X> fill_gradient(const Shape& x, const G& g) {
 template <int Dim, class X, class N, class G>
 gradient_t<X> place_gradient(const Shape& x, const N& places, const G& g) {
   require_gradient_of<ruled_t<SumOver<Dim>, X>, G>();
-  require_same_shape("max_gradient", places.shape(), g.shape());
+  require_same_shape("max_gradient", places, g);
   gradient_t<X> out(g.device(), x);
   kernels::place_along<typename X::value_type>(g.device(), along("max_gradient", x, Dim), g.data(), places.data(), out.data());
   return out;
@@ -81,7 +81,7 @@ X softmax_of_rows(const X& x) {
       "weft: softmax and log_softmax along the last dim need whole rows, and an axis cuts a dim beyond 0, which may be the "
       "last: name the dim, softmax<2>(x), or gather the rows first, to<Invariant<axis>>(x), on tensors (context, x)");
   const int last = int(x.shape().rank()) - 1;
-  const auto around = along("softmax", x.shape(), last);
+  const auto around = along("softmax", x, last);
   require_counted_once("softmax", x.shape(), last, Of::values);
   X out(x.device(), x.shape());
   kernels::softmax_along<Log, typename X::value_type>(x.device(), around, x.data(), out.data());
@@ -90,10 +90,10 @@ X softmax_of_rows(const X& x) {
 template <bool Log, class Y, class G>
 G softmax_of_rows_gradient(const Y& y, const G& g) {
   require_gradient_of<Y, G>();
-  require_same_shape("softmax_gradient", y.shape(), g.shape());
+  require_same_shape("softmax_gradient", y, g);
   G out(y.device(), y.shape());
   kernels::softmax_along_backward<Log, typename Y::value_type>(
-      y.device(), along("softmax_gradient", y.shape(), int(y.shape().rank()) - 1), y.data(), g.data(), out.data());
+      y.device(), along("softmax_gradient", y, int(y.shape().rank()) - 1), y.data(), g.data(), out.data());
   return out;
 }
 
@@ -109,7 +109,7 @@ namespace operations {
 /// extents.
 template <int Dim, AnyTensor X>
 auto sum(const X& x, Of of = Of::values) {
-  const auto around = detail::along("sum", x.shape(), Dim);
+  const auto around = detail::along("sum", x, Dim);
   detail::require_counted_once("sum", x.shape(), Dim, of);
   detail::summed_along_t<Dim, X> out(x.device(), detail::without_dim(x.shape(), Dim));
   kernels::sum_along<typename X::value_type>(x.device(), around, x.data(), detail::number_t<X>(1), out.data());
@@ -130,8 +130,8 @@ auto sum(const X& x, Of of = Of::values) {
 template <int Dim, AnyTensor X>
 auto mean(const X& x) {
   detail::require_dim_whole<X, Dim>();
-  const auto around = detail::along("mean", x.shape(), Dim);
-  detail::require_some("mean", around, x.shape(), Dim);
+  const auto around = detail::along("mean", x, Dim);
+  detail::require_some("mean", around, x, Dim);
   detail::require_counted_once("mean", x.shape(), Dim, Of::values);
   detail::summed_along_t<Dim, X> out(x.device(), detail::without_dim(x.shape(), Dim));
   kernels::sum_along<typename X::value_type>(x.device(), around, x.data(), detail::number_t<X>(1.0 / double(around.extent)),
@@ -158,8 +158,8 @@ template <int Dim, AnyTensor X>
 auto max_and_place(const X& x) {
   require_not_partial<X>();
   detail::require_dim_whole<X, Dim>();
-  const auto around = detail::along("max", x.shape(), Dim);
-  detail::require_some("max", around, x.shape(), Dim);
+  const auto around = detail::along("max", x, Dim);
+  detail::require_some("max", around, x, Dim);
   const Shape shape = detail::without_dim(x.shape(), Dim);
   using Y = detail::ruled_t<detail::SumOver<Dim>, X>;
   std::pair out{Y(x.device(), shape), with_scalar_t<Y, std::int32_t>(x.device(), shape)};
@@ -187,8 +187,7 @@ X softmax(const X& x) {
   detail::require_dim_whole<X, Dim>();
   detail::require_counted_once("softmax", x.shape(), Dim, Of::values);
   X out(x.device(), x.shape());
-  kernels::softmax_along<false, typename X::value_type>(x.device(), detail::along("softmax", x.shape(), Dim), x.data(),
-                                                        out.data());
+  kernels::softmax_along<false, typename X::value_type>(x.device(), detail::along("softmax", x, Dim), x.data(), out.data());
   return out;
 }
 template <int Dim, AnyTensor X>
@@ -197,26 +196,25 @@ X log_softmax(const X& x) {
   detail::require_dim_whole<X, Dim>();
   detail::require_counted_once("log_softmax", x.shape(), Dim, Of::values);
   X out(x.device(), x.shape());
-  kernels::softmax_along<true, typename X::value_type>(x.device(), detail::along("log_softmax", x.shape(), Dim), x.data(),
-                                                       out.data());
+  kernels::softmax_along<true, typename X::value_type>(x.device(), detail::along("log_softmax", x, Dim), x.data(), out.data());
   return out;
 }
 /// The gradient of x, given y = softmax<Dim>(x), or y = log_softmax<Dim>(x), and its gradient.
 template <int Dim, AnyTensor Y, AnyTensor G>
 G softmax_gradient(const Y& y, const G& g) {
   require_gradient_of<Y, G>();
-  detail::require_same_shape("softmax_gradient", y.shape(), g.shape());
+  detail::require_same_shape("softmax_gradient", y, g);
   G out(y.device(), y.shape());
-  kernels::softmax_along_backward<false, typename Y::value_type>(y.device(), detail::along("softmax_gradient", y.shape(), Dim),
-                                                                 y.data(), g.data(), out.data());
+  kernels::softmax_along_backward<false, typename Y::value_type>(y.device(), detail::along("softmax_gradient", y, Dim), y.data(),
+                                                                 g.data(), out.data());
   return out;
 }
 template <int Dim, AnyTensor Y, AnyTensor G>
 G log_softmax_gradient(const Y& y, const G& g) {
   require_gradient_of<Y, G>();
-  detail::require_same_shape("log_softmax_gradient", y.shape(), g.shape());
+  detail::require_same_shape("log_softmax_gradient", y, g);
   G out(y.device(), y.shape());
-  kernels::softmax_along_backward<true, typename Y::value_type>(y.device(), detail::along("log_softmax_gradient", y.shape(), Dim),
+  kernels::softmax_along_backward<true, typename Y::value_type>(y.device(), detail::along("log_softmax_gradient", y, Dim),
                                                                 y.data(), g.data(), out.data());
   return out;
 }

@@ -41,7 +41,7 @@ template <class X, class G, class F>
 G mapped_gradient(const char* operation, const X& x, const G& g, F f) {
   require_gradient_of<X, G>();
   if constexpr (std::is_same_v<G, gradient_t<X>>) {
-    require_same_shape(operation, x.shape(), g.shape());
+    require_same_shape(operation, x, g);
     G out(g.device(), g.shape());
     kernels::map<typename X::value_type>(g.device(), g.size(), x.data(), g.data(), out.data(), f);
     return out;
@@ -54,8 +54,8 @@ template <class X, class G, class F>
 G mapped_gradient(const char* operation, const X& x, const X& y, const G& g, F f) {
   require_gradient_of<X, G>();
   if constexpr (std::is_same_v<G, gradient_t<X>>) {
-    require_same_shape(operation, x.shape(), g.shape());
-    require_same_shape(operation, y.shape(), g.shape());
+    require_same_shape(operation, x, g);
+    require_same_shape(operation, y, g);
     G out(g.device(), g.shape());
     kernels::map<typename X::value_type>(g.device(), g.size(), x.data(), y.data(), g.data(), out.data(), f);
     return out;

@@ -43,14 +43,15 @@ void require_attention(const X& q, const X& k, const X& v, const AttentionMask& 
       !sharded_along<X, 1> && !sharded_along<X, 2> && !sharded_along<X, 3>,
       "weft: attention needs all tokens and the whole width of a head, but an axis cuts dim 1 or 2: cut heads, dim 0, or "
       "use the layer Attention, which goes over cp");
-  require_dims("attention", q.shape(), 3);
-  require_dims("attention", k.shape(), 3);
+  require_dims("attention", q, 3);
+  require_dims("attention", k, 3);
   if (!(k.shape() == v.shape()) || q.shape()[0] != k.shape()[0] || q.shape()[2] != k.shape()[2])
-    throw_error<ShapeError>({"attention of query ", q.shape().text(), ", key ", k.shape().text(), " and value ", v.shape().text(),
-                             ", expected [heads, tokens, width], [heads, keys, width] and the same"});
+    throw_error<ShapeError>({call_text("attention", {q, k, v}),
+                             ": expected query [heads, tokens, width], key [heads, keys, width] "
+                             "and a value like the key"});
   if (q.shape()[1] != k.shape()[1] && (mask.causal || mask.window != 0))
-    throw_error<ShapeError>({"attention of ", q.shape()[1], " queries and ", k.shape()[1],
-                             " keys: causal and a window go by positions, which only a sequence beside itself has; take "
+    throw_error<ShapeError>({call_text("attention", {q, k, v}), ": ", q.shape()[1], " queries and ", k.shape()[1],
+                             " keys, but causal and a window go by positions, which only a sequence beside itself has; take "
                              "{.causal = false} and a mask"});
 }
 
@@ -100,7 +101,8 @@ auto mask_arrays(const X& q, const X& k, const M& mask) {
   const bool shared = fits && shape[0] == 1 && !sharded_along<M, 0>;  // by all samples
   const std::size_t group = !fits || shape[0] == 0 ? 0 : shared ? shape[1] : given.rank() == 3 ? 1 : heads / shape[0];
   if (group == 0 || (shape[1] != 1 && shape[1] != group) || (shared ? heads % group != 0 : heads != shape[0] * group))
-    throw_error<ShapeError>({"attention's mask ", given.text(), ", expected [", heads, " or 1, ", queries, " or 1, ", keys,
+    throw_error<ShapeError>({call_text("attention", {q, k, mask}), ": expected a mask [", heads, " or 1, ", queries, " or 1, ",
+                             keys,
                              "]: of heads, queries and keys; 1 where all have the same; or four dims, of the samples and their "
                              "heads, whose product is ",
                              heads, ", queries and keys"});
@@ -144,7 +146,7 @@ std::tuple<gradient_t<X>, gradient_t<X>, gradient_t<X>> attended_gradient(const 
   using T = typename X::value_type;
   require_gradient_of<X, G>();
   require_attention(q, k, v, mask);
-  require_same_shape("attention_gradient", result.output.shape(), g.shape());
+  require_same_shape("attention_gradient", result.output, g);
   using D = gradient_t<X>;
   const std::size_t width = q.shape()[2];
   D dq(q.device(), q.shape()), dk(q.device(), k.shape()), dv(q.device(), v.shape());
@@ -197,7 +199,7 @@ auto attention_mask_gradient(const X& q, const X& k, const X& v, const Attended<
   using T = typename X::value_type;
   require_gradient_of<X, G>();
   detail::require_attention(q, k, v, mask);
-  detail::require_same_shape("attention_mask_gradient", result.output.shape(), g.shape());
+  detail::require_same_shape("attention_mask_gradient", result.output, g);
   const auto arrays = detail::mask_arrays(q, k, added);
   typename detail::MaskGradient<X, M>::type d_added(q.device(), added.shape());
   if constexpr (std::is_same_v<typename M::value_type, accumulate_t<T>>) {

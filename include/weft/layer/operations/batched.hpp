@@ -75,11 +75,12 @@ template <int LI, int RJ, AnyTensor L, AnyTensor R>
 auto batched_contract(const L& l, const R& r) {
   using Rule = detail::BatchedContract<L, R, LI, RJ>;
   if (l.shape().rank() != 3 || r.shape().rank() != 3 || l.shape()[0] != r.shape()[0])
-    throw_error<ShapeError>({"batched_matmul of ", l.shape().text(), " and ", r.shape().text(),
-                             ": expected two batches of as many matrices, [b, rows, columns]"});
+    throw_error<ShapeError>(
+        {detail::call_text("batched_matmul", {l, r}), ": expected two batches of as many matrices, [b, rows, columns]"});
   const std::size_t batch = l.shape()[0], m = l.shape()[LI + 1], k = l.shape()[2 - LI], n = r.shape()[RJ + 1];
   if (k != r.shape()[2 - RJ])
-    throw_error<ShapeError>({"batched_matmul of ", l.shape().text(), " and ", r.shape().text(), ": the summed dims differ"});
+    throw_error<ShapeError>(
+        {detail::call_text("batched_matmul", {l, r}), ": the summed dims differ, ", k, " and ", r.shape()[2 - RJ]});
   Shape shape{batch, m, n};
   shape.set_sharding(0, l.shape().with_cuts_of(Shape(r.shape()).set_sharding(1, {}).set_sharding(2, {})).sharding(0))
       .set_sharding(1, l.shape().sharding(LI + 1))

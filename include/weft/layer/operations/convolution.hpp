@@ -78,13 +78,13 @@ AlreadyRefused refused_convolution() {
   return {};
 }
 
-kernels::ConvolutionShape convolution_shape(const char* operation, const Shape& x, const Shape& w,
+kernels::ConvolutionShape convolution_shape(const char* operation, NamedOperand image, NamedOperand weights,
                                             const ConvolutionOptions& options, bool depthwise);
 
 template <bool depthwise, class X, class W, class B>
 auto convolve(const char* operation, const X& x, const W& w, const B* bias, const ConvolutionOptions& options) {
   using Rule = Convolved<depthwise, X, W, 0, 0>;
-  const kernels::ConvolutionShape s = convolution_shape(operation, x.shape(), w.shape(), options, depthwise);
+  const kernels::ConvolutionShape s = convolution_shape(operation, x, w, options, depthwise);
   Shape shape{s.samples, s.out, s.out_height(), s.out_width()};
   shape.set_sharding(0, x.shape().sharding(0)).set_sharding(1, w.shape().sharding(0));
   typename Rule::type y(x.device(), shape);
@@ -95,7 +95,8 @@ auto convolve(const char* operation, const X& x, const W& w, const B* bias, cons
       if constexpr (!RowRules<typename Rule::type, B>::bias) refuse_row<typename Rule::type, B, false>();
       else {
         if (bias->size() != s.out)
-          throw_error<ShapeError>({operation, ": ", s.out, " channels beside a bias ", bias->shape().text()});
+          throw_error<ShapeError>(
+              {call_text(operation, {x, w, *bias}), ": ", s.out, " channels out and a bias of ", bias->size()});
         added = bias->data();
       }
     }
@@ -106,7 +107,7 @@ auto convolve(const char* operation, const X& x, const W& w, const B* bias, cons
 template <bool depthwise, class X, class W, class G>
 auto convolve_input_gradient(const Shape& x, const W& w, const G& g, const ConvolutionOptions& options) {
   using Rule = Convolved<depthwise, G, W, 0, 1>;
-  const kernels::ConvolutionShape s = convolution_shape("conv2d_input_gradient", x, w.shape(), options, depthwise);
+  const kernels::ConvolutionShape s = convolution_shape("conv2d_input_gradient", x, w, options, depthwise);
   gradient_t<X> dx(g.device(), x);
   if constexpr (Rule::fits) {
     static_assert(std::is_same_v<typename Rule::type, gradient_t<X>>);
@@ -119,7 +120,7 @@ template <bool depthwise, class S, class X, class G>
 auto convolve_weight_gradient(const X& x, const Shape& w, const G& g, const ConvolutionOptions& options) {
   using T = typename X::value_type;
   using Rule = Convolved<depthwise, G, X, 1, 1>;
-  const kernels::ConvolutionShape s = convolution_shape("conv2d_weight_gradient", x.shape(), w, options, depthwise);
+  const kernels::ConvolutionShape s = convolution_shape("conv2d_weight_gradient", x, w, options, depthwise);
   with_scalar_t<typename Rule::type, S> dw(x.device(), w);
   if constexpr (Rule::fits) {
     if constexpr (std::is_same_v<S, accumulate_t<T>>) {
@@ -184,7 +185,7 @@ auto depthwise_conv2d_weight_gradient(const X& x, const W& w, const G& g, const 
 /// Partial on an axis that cuts samples.
 template <AnyTensor X>
 auto sum_channels(const X& x) {
-  detail::require_dim("sum_channels", x.shape(), 1);
+  detail::require_dim("sum_channels", x, 1);
   const std::size_t samples = x.shape()[0], channels = x.shape()[1];
   detail::ruled_t<detail::ChannelSums, X, accumulate_t<typename X::value_type>> out(
       x.device(), Shape{channels}.set_sharding(0, x.shape().sharding(1)));

@@ -8,11 +8,13 @@
 
 namespace weft::detail {
 
-WEFT_OUT_OF_LINE WEFT_INLINE kernels::ConvolutionShape convolution_shape(const char* operation, const Shape& x, const Shape& w,
-                                                                         const ConvolutionOptions& options, bool depthwise) {
+WEFT_OUT_OF_LINE WEFT_INLINE kernels::ConvolutionShape convolution_shape(const char* operation, NamedOperand image,
+                                                                         NamedOperand weights, const ConvolutionOptions& options,
+                                                                         bool depthwise) {
+  const Shape &x = image.shape(), &w = weights.shape();
+  const auto call = [&] { return call_text(operation, {image, weights}); };
   if (x.rank() != 4 || w.rank() != 4)
-    throw_error<ShapeError>({operation, ": ", x.text(), " by ", w.text(),
-                             ", expected [samples, channels, height, width] by [out, in, kernel height, kernel width]"});
+    throw_error<ShapeError>({call(), ": expected [samples, channels, height, width] and [out, in, kernel height, kernel width]"});
   const kernels::ConvolutionShape s{.samples = x[0],
                                     .in = x[1],
                                     .height = x[2],
@@ -24,14 +26,12 @@ WEFT_OUT_OF_LINE WEFT_INLINE kernels::ConvolutionShape convolution_shape(const c
                                     .padding = options.padding,
                                     .groups = depthwise ? x[1] : 1};
   if (w[1] != (depthwise ? 1 : x[1]))
-    throw_error<ShapeError>({operation, ": ", x.text(), " has ", x[1], " channels, and the weights ", w.text(), " take ", w[1],
-                             depthwise ? ", where a depthwise one takes 1" : ""});
-  if (depthwise && w[0] != x[1])
     throw_error<ShapeError>(
-        {operation, ": ", x.text(), " has ", x[1], " channels, and the weights ", w.text(), " are of ", w[0]});
+        {call(), ": ", x[1], " channels, and the weights take ", w[1], depthwise ? ", where depthwise ones take 1" : ""});
+  if (depthwise && w[0] != x[1]) throw_error<ShapeError>({call(), ": ", x[1], " channels, and the weights are of ", w[0]});
   if (s.stride == 0 || w[2] == 0 || w[3] == 0 || x[2] + 2 * s.padding < w[2] || x[3] + 2 * s.padding < w[3])
-    throw_error<ShapeError>({operation, ": a kernel of ", w[2], " x ", w[3], " with stride ", s.stride, " and padding ",
-                             s.padding, " does not fit into an image of ", x[2], " x ", x[3]});
+    throw_error<ShapeError>({call(), ": a kernel of ", w[2], " x ", w[3], " with stride ", s.stride, " and padding ", s.padding,
+                             " does not fit into an image of ", x[2], " x ", x[3]});
   return s;
 }
 

@@ -91,13 +91,14 @@ constexpr void require_factor_scalar() {
                 "weft: the factor's elements are neither of the tensor's type nor of accumulate_t of it nor double; bring them "
                 "there: cast<T>(x)");
 }
-inline void require_one(const char* operation, const Shape& shape) {
-  if (shape.size() != 1) throw_error<ShapeError>({operation, ": ", shape.text(), " is not one number, [1]"});
+inline void require_one(const char* operation, NamedOperand x) {
+  if (x.shape().size() != 1) throw_error<ShapeError>({call_text(operation, {x}), ": expected one number, [1]"});
 }
 // Elements of a row, if rows are dim 0.
-inline std::size_t row_size(const char* operation, const Shape& x, const Shape& rows) {
+inline std::size_t row_size(const char* operation, NamedOperand of, NamedOperand numbers) {
+  const Shape &x = of.shape(), &rows = numbers.shape();
   if (x.rank() == 0 || rows.rank() != 1 || rows[0] != x[0])
-    throw_error<ShapeError>({operation, ": ", x.text(), " beside ", rows.text(), ", expected one number for each row"});
+    throw_error<ShapeError>({call_text(operation, {of, numbers}), ": expected one number for each row"});
   return x[0] == 0 ? 0 : x.size() / x[0];
 }
 
@@ -164,7 +165,7 @@ X subtract(const X& x, const Y& y) {
   if constexpr (!std::is_same_v<X, Y>) {
     return x;  // one error is enough
   } else {
-    detail::require_same_shape("subtract", x.shape(), y.shape());
+    detail::require_same_shape("subtract", x, y);
     X out(x.device(), x.shape().with_cuts_of(y.shape()));
     kernels::subtract<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data());
     return out;
@@ -177,7 +178,7 @@ template <AnyTensor X, AnyTensor Y>
 X divide(const X& x, const Y& y) {
   detail::require_same_scalar<X, Y>();
   static_assert(std::is_same_v<typename detail::Pairwise<detail::QuotientRule, X, Y>::template as<typename X::value_type>, X>);
-  detail::require_same_shape("divide", x.shape(), y.shape());
+  detail::require_same_shape("divide", x, y);
   X out(x.device(), x.shape().with_cuts_of(y.shape()));
   if constexpr (std::is_same_v<typename X::value_type, typename Y::value_type>)
     kernels::divide<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data());
@@ -199,7 +200,7 @@ X scale(const X& x, double factor) {
 template <AnyTensor X, AnyTensor S>
 auto times_scalar(const X& x, const S& s) {
   detail::require_factor_scalar<X, S>();
-  detail::require_one("times_scalar", s.shape());
+  detail::require_one("times_scalar", s);
   typename detail::Pairwise<detail::ScalarRule, X, S>::template as<typename X::value_type> out(x.device(), x.shape());
   kernels::multiply_scalar(x.device(), x.size(), x.data(), s.data(), out.data());
   return out;
@@ -211,7 +212,7 @@ auto times_scalar(const X& x, const S& s) {
 template <AnyTensor X, AnyTensor V>
 auto times_column(const X& x, const V& v) {
   detail::require_factor_scalar<X, V>();
-  const std::size_t columns = detail::row_size("times_column", x.shape(), v.shape());
+  const std::size_t columns = detail::row_size("times_column", x, v);
   typename detail::Pairwise<detail::ColumnRule, X, V>::template as<typename X::value_type> out(x.device(), x.shape());
   kernels::multiply_column(x.device(), v.size(), columns, x.data(), v.data(), out.data());
   return out;
@@ -228,7 +229,7 @@ auto divide_column(const X& x, const V& v) {
   if constexpr (detail::any_partial<V>) {
     return x;  // one error is enough
   } else {
-    const std::size_t columns = detail::row_size("divide_column", x.shape(), v.shape());
+    const std::size_t columns = detail::row_size("divide_column", x, v);
     typename detail::Pairwise<detail::ColumnRule, X, V>::template as<typename X::value_type> out(x.device(), x.shape());
     kernels::divide_column(x.device(), v.size(), columns, x.data(), v.data(), out.data());
     return out;

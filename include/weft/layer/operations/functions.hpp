@@ -98,7 +98,7 @@ X gelu(const X& x) {
 template <AnyTensor X, AnyTensor G>
 G gelu_gradient(const X& x, const G& g) {
   require_gradient_of<X, G>();
-  detail::require_same_shape("gelu_gradient", x.shape(), g.shape());
+  detail::require_same_shape("gelu_gradient", x, g);
   G out(g.device(), g.shape());
   kernels::gelu_backward(x.device(), x.size(), x.data(), g.data(), out.data());
   return out;
@@ -146,7 +146,7 @@ X maximum(const X& x, const Y& y) {
   if constexpr (!detail::require_alike_values<X, Y>()) {
     return x;  // one error is enough
   } else {
-    detail::require_same_shape("maximum", x.shape(), y.shape());
+    detail::require_same_shape("maximum", x, y);
     X out(x.device(), x.shape().with_cuts_of(y.shape()));
     kernels::map<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data(), kernels::Maximum());
     return out;
@@ -157,7 +157,7 @@ X minimum(const X& x, const Y& y) {
   if constexpr (!detail::require_alike_values<X, Y>()) {
     return x;  // one error is enough
   } else {
-    detail::require_same_shape("minimum", x.shape(), y.shape());
+    detail::require_same_shape("minimum", x, y);
     X out(x.device(), x.shape().with_cuts_of(y.shape()));
     kernels::map<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data(), kernels::Minimum());
     return out;
@@ -177,7 +177,7 @@ template <AnyTensor X, AnyTensor Y>
 with_scalar_t<X, std::uint8_t> greater(const X& x, const Y& y) {
   with_scalar_t<X, std::uint8_t> out(x.device(), x.shape());
   if constexpr (detail::require_alike_values<X, Y>()) {
-    detail::require_same_shape("greater", x.shape(), y.shape());
+    detail::require_same_shape("greater", x, y);
     kernels::greater<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), detail::number_t<X>(0), out.data());
   }
   return out;
@@ -201,8 +201,8 @@ X where(const C& condition, const X& x, const Y& y) {
                 "weft: where: an axis cuts the condition and not the tensors, or the reverse: make it from a tensor that lies as "
                 "they do, greater(x, 0)");
   if constexpr (std::is_same_v<X, Y> && detail::lie_alike<X, C>) {
-    detail::require_same_shape("where", x.shape(), y.shape());
-    detail::require_same_shape("where", x.shape(), condition.shape());
+    detail::require_same_shape("where", x, y);
+    detail::require_same_shape("where", x, condition);
     X out(x.device(), x.shape().with_cuts_of(y.shape()));
     kernels::select<typename X::value_type>(x.device(), x.size(), condition.data(),
                                             static_cast<const typename X::value_type*>(x.data()),
@@ -225,7 +225,7 @@ X where(const C& condition, double number, const X& x) {
 template <AnyTensor C, AnyTensor G>
 G where_gradient(const C& condition, const G& g, bool chosen) {
   using T = typename G::value_type;
-  detail::require_same_shape("where_gradient", condition.shape(), g.shape());
+  detail::require_same_shape("where_gradient", condition, g);
   G out(g.device(), g.shape());
   const T* values = g.data();
   kernels::select<T>(g.device(), g.size(), condition.data(), chosen ? values : nullptr, chosen ? nullptr : values, out.data());

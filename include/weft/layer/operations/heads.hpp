@@ -32,16 +32,15 @@ template <class X>
 void require_heads(const char* operation, const X& x) {
   static_assert(!sharded_along<X, 2> && !sharded_along<X, 3>,
                 "weft: operations on heads need whole heads, but an axis cuts their width (dim 2)");
-  require_dims(operation, x.shape(), 3);
+  require_dims(operation, x, 3);
 }
 // The shape [tokens, heads] of x [tokens, heads, width].
 inline Shape head_shape(const Shape& x) {
   return Shape{x[0], x[1]}.set_sharding(0, x.sharding(0)).set_sharding(1, x.sharding(1));
 }
-inline void require_head_numbers(const char* operation, const Shape& x, const Shape& v) {
-  if (!(v == head_shape(x)))
-    throw_error<ShapeError>(
-        {operation, ": ", x.text(), " beside ", v.text(), ", expected one number for each head of each token"});
+inline void require_head_numbers(const char* operation, NamedOperand x, NamedOperand v) {
+  if (!(v.shape() == head_shape(x.shape())))
+    throw_error<ShapeError>({call_text(operation, {x, v}), ": expected one number for each head of each token"});
 }
 
 // x times one gain for all heads.
@@ -68,7 +67,7 @@ X times_heads(const X& x, const V& gain) {
   detail::require_same_scalar<X, V>();
   static_assert(std::is_same_v<typename detail::Pairwise<detail::GainRule, X, V>::template as<typename X::value_type>, X>);
   detail::require_heads("times_heads", x);
-  detail::require_extents("times_heads", x.shape(), x.columns(), gain.shape(), gain.size());
+  detail::require_extents("times_heads", x, x.columns(), gain);
   X out(x.device(), x.shape());
   if constexpr (std::is_same_v<typename X::value_type, typename V::value_type>)
     kernels::multiply_row(x.device(), x.rows(), x.columns(), x.data(), gain.data(), out.data());
@@ -99,7 +98,7 @@ template <AnyTensor X, AnyTensor G>
 gradient_t<X> sum_each_head_gradient(const X& x, const G& g) {
   require_gradient_of<detail::head_numbers_t<X>, G>();
   detail::require_heads("sum_each_head_gradient", x);
-  detail::require_head_numbers("sum_each_head_gradient", x.shape(), g.shape());
+  detail::require_head_numbers("sum_each_head_gradient", x, g);
   gradient_t<X> out(x.device(), x.shape());
   kernels::spread_column(x.device(), x.rows(), x.columns(), g.data(), 1, out.data());
   return out;
@@ -119,7 +118,7 @@ template <AnyTensor X, AnyTensor G>
 gradient_t<X> mean_each_head_gradient(const X& x, const G& g) {
   require_gradient_of<detail::head_numbers_t<X>, G>();
   detail::require_heads("mean_each_head_gradient", x);
-  detail::require_head_numbers("mean_each_head_gradient", x.shape(), g.shape());
+  detail::require_head_numbers("mean_each_head_gradient", x, g);
   gradient_t<X> out(x.device(), x.shape());
   kernels::spread_column(x.device(), x.rows(), x.columns(), g.data(),
                          accumulate_t<typename X::value_type>(1.0 / double(x.columns())), out.data());
@@ -133,7 +132,7 @@ template <AnyTensor X, AnyTensor V>
 auto times_each_head(const X& x, const V& v) {
   detail::require_factor_scalar<X, V>();
   detail::require_heads("times_each_head", x);
-  detail::require_head_numbers("times_each_head", x.shape(), v.shape());
+  detail::require_head_numbers("times_each_head", x, v);
   typename detail::Times<X, with_scalar_t<V, typename X::value_type>>::type out(x.device(), x.shape());
   kernels::multiply_column(x.device(), x.rows(), x.columns(), x.data(), v.data(), out.data());
   return out;

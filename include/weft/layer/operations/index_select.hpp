@@ -124,7 +124,7 @@ auto index_select(const X& x, const I& ids) {
     return x;
   } else {
     if (x.shape().rank() == 0 || ids.shape().rank() != 1)
-      throw_error<ShapeError>({"index_select: rows of ", x.shape().text(), " by ids ", ids.shape().text(), ", expected one dim"});
+      throw_error<ShapeError>({detail::call_text("index_select", {x, ids}), ": expected ids of one dim"});
     const std::size_t rows = x.shape()[0], count = ids.size();
     const auto wanted = detail::ids_of(ids, rows, detail::select_words);
     Shape shape = x.shape();

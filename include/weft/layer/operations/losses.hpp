@@ -50,9 +50,10 @@ constexpr bool require_samples() {
   return real && alike && !partial && L::one_each && L::counted_once;
 }
 // The elements of one sample.
-inline double elements_of_sample(const char* loss, const Shape& x, const Shape& y) {
-  require_same_shape(loss, x, y);
-  if (x.rank() == 0) throw_error<ShapeError>({loss, " of ", x.text(), ", expected [samples, ...]"});
+inline double elements_of_sample(const char* loss, NamedOperand prediction, NamedOperand target) {
+  require_same_shape(loss, prediction, target);
+  const Shape& x = prediction.shape();
+  if (x.rank() == 0) throw_error<ShapeError>({call_text(loss, {prediction, target}), ": expected [samples, ...]"});
   const std::size_t elements = x[0] == 0 ? 1 : x.size() / x[0];
   return double(elements);
 }
@@ -104,7 +105,7 @@ auto elementwise_loss(const char* name, const X& x, const Y& y) {
   using Loss = typename LossOf<X>::type;
   using T = typename X::value_type;
   using U = typename Y::value_type;
-  const double elements = elements_of_sample(name, x.shape(), y.shape());
+  const double elements = elements_of_sample(name, x, y);
   typename Loss::sum_type sum(x.device(), {1});
   gradient_t<X> slope(x.device(), x.shape());
   loss_and_slope<F>(x.device(), x.size(), elements, static_cast<const T*>(x.data()), static_cast<const U*>(y.data()), sum.data(),
@@ -152,8 +153,8 @@ auto cross_entropy_of_classes(const Context& context, const Z& logits, const N& 
   using S = Tensor<accumulate_t<T>, typename Z::execution_space>;
   constexpr bool cut = std::is_same_v<placement_t<Z, tp>, Shard<tp, 1>>;
   if (logits.shape().rank() != 2 || labels.shape().rank() != 1 || labels.size() != logits.shape()[0])
-    throw_error<ShapeError>({"cross_entropy: logits ", logits.shape().text(), " beside labels ", labels.shape().text(),
-                             ", expected [samples, classes] and [samples]"});
+    throw_error<ShapeError>(
+        {call_text("cross_entropy", {logits, labels}), ": expected logits [samples, classes] and labels [samples]"});
   const std::size_t rows = logits.rows(), columns = logits.columns(), ranks = cut ? context.size(tp{}) : 1,
                     first = cut ? context.rank(tp{}) * columns : 0;
   if (logits.shape().sharding(1) != DimSharding::even)
@@ -234,7 +235,7 @@ auto bce_with_logits(const Variable<C, Z>& z, const Variable<C, Y>& y) {
     else
       return detail::record(z.tape(), std::move(found.output), std::move(from_z),
                             detail::from(y, [z = z.value()](const auto&, const auto& g) {
-                              const double share = -1 / detail::elements_of_sample("bce_with_logits", z.shape(), z.shape());
+                              const double share = -1 / detail::elements_of_sample("bce_with_logits", z, z);
                               return cast<typename Y::value_type>(scale(detail::scaled_by_loss(z, g), share));
                             }));
   }

@@ -35,7 +35,8 @@ template <class G>
 G slice_gradient(int dim, const Shape& shape, std::size_t first, const G& g) {
   const Around whole(shape, std::size_t(dim)), part(g.shape(), std::size_t(dim));
   if (whole.outer != part.outer || whole.inner != part.inner || first + part.extent > whole.extent)
-    throw_error<ShapeError>({"slice_gradient: ", g.shape().text(), " at ", first, " along dim ", dim, " of ", shape.text()});
+    throw_error<ShapeError>(
+        {call_text("slice_gradient", {shape, g}), ": ", first, " to ", first + part.extent, " along dim ", dim});
   G out(g.device(), shape);
   const std::size_t before = first * whole.inner, width = part.extent * whole.inner, all = whole.extent * whole.inner;
   const auto* from = g.data();
@@ -87,11 +88,12 @@ namespace operations {
 template <int Dim, AnyTensor X>
 X slice(const X& x, std::size_t first, std::size_t count) {
   detail::require_dim_uncut<X, Dim>();
-  detail::require_dim("slice", x.shape(), Dim);
+  detail::require_dim("slice", x, Dim);
   detail::require_even("slice", x.shape(), Dim);
   const detail::Around around(x.shape(), Dim);
   if (first > around.extent || count > around.extent - first)
-    throw_error<ShapeError>({"slice: ", first, " to ", first + count, " along dim ", Dim, " of ", x.shape().text()});
+    throw_error<ShapeError>(
+        {detail::call_text("slice", {x}), ": there is no ", first, " to ", first + count, " along dim ", Dim});
   const Shape shape = detail::with_extent(x.shape(), Dim, count);
   if (around.outer == 1) return detail::view_of<X>(x, shape, first * around.inner);
   X out(x.device(), shape);
@@ -117,11 +119,11 @@ X concat(const X& x, const More&... more) {
     return x;  // one error is enough
   } else {
     detail::require_dim_uncut<X, Dim>();
-    detail::require_dim("concat", x.shape(), Dim);
+    detail::require_dim("concat", x, Dim);
     std::size_t extent = 0;
     for (const X* part : {&x, &more...}) {
       if (part->shape().rank() != x.shape().rank() || !(detail::with_extent(part->shape(), Dim, x.shape()[Dim]) == x.shape()))
-        throw_error<ShapeError>({"concat: ", x.shape().text(), " and ", part->shape().text(), " differ beside dim ", Dim});
+        throw_error<ShapeError>({detail::call_text("concat", {x, more...}), ": the extents beside dim ", Dim, " differ"});
       detail::require_even("concat", part->shape(), Dim);
       extent += part->shape()[Dim];
     }
@@ -141,10 +143,10 @@ X concat(const X& x, const More&... more) {
 /// `Parts` equal parts along dim `Dim`, which no axis may cut. The gradient is their concat<Dim>.
 template <int Dim, std::size_t Parts, AnyTensor X>
 std::array<X, Parts> chunk(const X& x) {
-  detail::require_dim("chunk", x.shape(), Dim);
+  detail::require_dim("chunk", x, Dim);
   const std::size_t extent = x.shape()[Dim];
   if (extent % Parts != 0)
-    throw_error<ShapeError>({"chunk: dim ", Dim, " of ", x.shape().text(), " is not ", Parts, " equal parts"});
+    throw_error<ShapeError>({detail::call_text("chunk", {x}), ": dim ", Dim, " is not ", Parts, " equal parts"});
   return [&]<std::size_t... I>(std::index_sequence<I...>) {
     return std::array<X, Parts>{slice<Dim>(x, I * (extent / Parts), extent / Parts)...};
   }

@@ -33,12 +33,13 @@ constexpr void require_whole_images() {
       !cut_between<X, 2, 3>,
       "weft: pooling needs whole images, but an axis cuts their height or width (dims 2 and 3): cut samples or channels");
 }
-inline kernels::ConvolutionShape pooling_shape(const char* operation, const Shape& x, const PoolingOptions& options) {
-  if (x.rank() != 4) throw_error<ShapeError>({operation, ": ", x.text(), ", expected [samples, channels, height, width]"});
+inline kernels::ConvolutionShape pooling_shape(const char* operation, NamedOperand images, const PoolingOptions& options) {
+  const Shape& x = images.shape();
+  if (x.rank() != 4) throw_error<ShapeError>({call_text(operation, {images}), ": expected [samples, channels, height, width]"});
   const std::size_t kernel = options.kernel;
   if (kernel == 0 || 2 * options.padding > kernel || x[2] + 2 * options.padding < kernel || x[3] + 2 * options.padding < kernel)
-    throw_error<ShapeError>({operation, ": a window of ", kernel, " x ", kernel, " with padding ", options.padding,
-                             " does not fit into an image of ", x[2], " x ", x[3],
+    throw_error<ShapeError>({call_text(operation, {images}), ": a window of ", kernel, " x ", kernel, " with padding ",
+                             options.padding, " does not fit into an image of ", x[2], " x ", x[3],
                              "; the padding is at most half of the window"});
   return {.samples = x[0],
           .in = x[1],
@@ -66,7 +67,7 @@ template <AnyTensor X>
 auto max_pool2d_and_place(const X& x, const PoolingOptions& options = {}) {
   require_not_partial<X>();
   detail::require_whole_images<X>();
-  const auto s = detail::pooling_shape("max_pool2d", x.shape(), options);
+  const auto s = detail::pooling_shape("max_pool2d", x, options);
   const Shape shape = detail::pooled(x.shape(), s);
   std::pair out{X(x.device(), shape), with_scalar_t<X, std::int32_t>(x.device(), shape)};
   kernels::max_pool<typename X::value_type>(x.device(), s, x.data(), out.first.data(), out.second.data());
@@ -78,7 +79,7 @@ X max_pool2d(const X& x, const PoolingOptions& options = {}) {
 }
 template <AnyTensor N, AnyTensor G>
 G max_pool2d_gradient(const Shape& x, const N& places, const G& g, const PoolingOptions& options = {}) {
-  detail::require_same_shape("max_pool2d_gradient", places.shape(), g.shape());
+  detail::require_same_shape("max_pool2d_gradient", places, g);
   G out(g.device(), x);
   kernels::max_pool_backward<typename G::value_type>(g.device(), detail::pooling_shape("max_pool2d_gradient", x, options),
                                                      g.data(), places.data(), out.data());
@@ -90,7 +91,7 @@ G max_pool2d_gradient(const Shape& x, const N& places, const G& g, const Pooling
 template <AnyTensor X>
 X avg_pool2d(const X& x, const PoolingOptions& options = {}) {
   detail::require_whole_images<X>();
-  const auto s = detail::pooling_shape("avg_pool2d", x.shape(), options);
+  const auto s = detail::pooling_shape("avg_pool2d", x, options);
   X out(x.device(), detail::pooled(x.shape(), s));
   kernels::average_pool<typename X::value_type>(x.device(), s, x.data(), out.data());
   return out;
@@ -98,7 +99,7 @@ X avg_pool2d(const X& x, const PoolingOptions& options = {}) {
 template <AnyTensor G>
 G avg_pool2d_gradient(const Shape& x, const G& g, const PoolingOptions& options = {}) {
   const auto s = detail::pooling_shape("avg_pool2d_gradient", x, options);
-  detail::require_same_shape("avg_pool2d_gradient", detail::pooled(x, s), g.shape());
+  detail::require_same_shape("avg_pool2d_gradient", detail::pooled(x, s), g);
   G out(g.device(), x);
   kernels::average_pool_backward<typename G::value_type>(g.device(), s, g.data(), out.data());
   return out;
@@ -110,7 +111,7 @@ template <AnyTensor X>
 auto global_avg_pool2d(const X& x) {
   detail::require_whole_images<X>();
   if (x.shape().rank() != 4 || x.shape()[2] * x.shape()[3] == 0)
-    throw_error<ShapeError>({"global_avg_pool2d: ", x.shape().text(), ", expected [samples, channels, height, width]"});
+    throw_error<ShapeError>({detail::call_text("global_avg_pool2d", {x}), ": expected [samples, channels, height, width]"});
   if constexpr (detail::cut_between<X, 2, 3>) {
     return detail::AlreadyRefused();
   } else {

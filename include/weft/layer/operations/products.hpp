@@ -101,12 +101,12 @@ struct MatmulExtents {
   Shape product = {};  // [m, n], each dim cut as that of the operand it comes from
 };
 // Not templates of the operands, so that shapes and their errors are compiled once.
-MatmulExtents matmul_extents(const Shape& l, const Shape& r, bool l_second, bool r_second);
+MatmulExtents matmul_extents(NamedOperand l, NamedOperand r, bool l_second, bool r_second);
 template <AnyTensor L, AnyTensor R>
 MatmulExtents matmul_extents(const L& l, const R& r, bool l_second, bool r_second) {
   require_matrix("matmul", l);
   require_matrix("matmul", r);
-  return matmul_extents(l.shape(), r.shape(), l_second, r_second);
+  return matmul_extents(NamedOperand(l), NamedOperand(r), l_second, r_second);
 }
 void require_gradient_size(const Shape& gradient, std::size_t size, const ParameterState& state);
 
@@ -169,7 +169,7 @@ template <int RJ, AnyTensor X, AnyTensor W, AnyTensor B>
 auto linear(const X& x, const W& w, const B& bias) {
   using Y = contract_t<X, W, 0, RJ>;
   const auto e = detail::matmul_extents(x, w, false, RJ);
-  detail::require_extents("linear", w.shape(), e.n, bias.shape(), bias.size());
+  detail::require_extents("linear", w, e.n, bias);
   Y y(x.device(), e.product);
   if constexpr (!detail::contract_fits<X, W, 0, RJ>) return y;
   else if constexpr (!detail::RowRules<Y, B>::bias) detail::refuse_row<Y, B, false>();
@@ -184,7 +184,7 @@ auto linear_gelu(const X& x, const W& w, const B& bias) {
   constexpr bool fits = detail::contract_fits<X, W, 0, RJ>;
   if constexpr (fits && detail::RowRules<Y, B>::bias) require_not_partial<Y>();
   const auto e = detail::matmul_extents(x, w, false, RJ);
-  detail::require_extents("linear_gelu", w.shape(), e.n, bias.shape(), bias.size());
+  detail::require_extents("linear_gelu", w, e.n, bias);
   Y before(x.device(), e.product), after(x.device(), e.product);
   if constexpr (fits && !detail::RowRules<Y, B>::bias) detail::refuse_row<Y, B, false>();
   else if constexpr (fits)
@@ -201,7 +201,7 @@ auto contract_gelu(const G& g, const W& w, const X& before) {
   require_gradient_of<X, D>();  // of a Partial product only the sum has a GELU
   const auto e = detail::matmul_extents(g, w, false, RJ);
   D out(g.device(), e.product);
-  detail::require_same_shape("contract_gelu", out.shape(), before.shape());
+  detail::require_same_shape("contract_gelu", out, before);
   if constexpr (detail::contract_fits<G, W, 0, RJ>)
     kernels::matmul_gelu_backward(g.device(), RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n, e.k, g.data(),
                                   w.data(), before.data(), out.data());

@@ -63,7 +63,7 @@ inline constexpr bool columns_cut = false;
 template <class T, class E, class... P>
 inline constexpr bool columns_cut<Tensor<T, E, P...>> = ((shard_dim<P> >= 1) || ...);
 
-void require_dims(const char* operation, const Shape& shape, std::size_t dims);
+void require_dims(const char* operation, NamedOperand x, std::size_t dims);
 void require_counted_once(const char* operation, const Shape& shape, Of of);
 
 // out [1]: the sum of a[i] b[i], or of a[i] if b is null.
@@ -88,7 +88,7 @@ namespace operations {
 /// Throws LayoutError for values if several ranks hold the same ones.
 template <AnyTensor X>
 auto sum_columns(const X& x, Of of = Of::values) {
-  detail::require_dims("sum_columns", x.shape(), 2);
+  detail::require_dims("sum_columns", x, 2);
   detail::require_counted_once("sum_columns", x.shape(), of);
   detail::row_numbers_t<X> out(x.device(), {x.rows()});
   kernels::row_sums<typename X::value_type>(x.device(), x.rows(), x.columns(), x.data(), 1, out.data());
@@ -98,7 +98,7 @@ auto sum_columns(const X& x, Of of = Of::values) {
 template <AnyTensor X, AnyTensor G>
 gradient_t<X> sum_columns_gradient(const X& x, const G& g) {
   require_gradient_of<detail::row_numbers_t<X>, G>();
-  const std::size_t columns = detail::row_size("sum_columns_gradient", x.shape(), g.shape());
+  const std::size_t columns = detail::row_size("sum_columns_gradient", x, g);
   gradient_t<X> out(x.device(), x.shape());
   kernels::spread_column(x.device(), g.size(), columns, g.data(), 1, out.data());
   return out;
@@ -110,7 +110,7 @@ auto mean_columns(const X& x) {
   static_assert(!detail::columns_cut<X>,
                 "weft: mean_columns needs whole rows, but an axis cuts the columns: gather them first, "
                 "to<Invariant<axis>>(x), on tensors (context, x), or scale(sum_columns(x), 1.0 / whole_columns(context, x))");
-  detail::require_dims("mean_columns", x.shape(), 2);
+  detail::require_dims("mean_columns", x, 2);
   detail::require_counted_once("mean_columns", x.shape(), Of::values);
   detail::row_numbers_t<X> out(x.device(), {x.rows()});
   kernels::row_sums<typename X::value_type>(x.device(), x.rows(), x.columns(), x.data(),
@@ -121,7 +121,7 @@ auto mean_columns(const X& x) {
 template <AnyTensor X, AnyTensor G>
 gradient_t<X> mean_columns_gradient(const X& x, const G& g) {
   require_gradient_of<detail::row_numbers_t<X>, G>();
-  const std::size_t columns = detail::row_size("mean_columns_gradient", x.shape(), g.shape());
+  const std::size_t columns = detail::row_size("mean_columns_gradient", x, g);
   gradient_t<X> out(x.device(), x.shape());
   kernels::spread_column(x.device(), g.size(), columns, g.data(), accumulate_t<typename X::value_type>(1.0 / double(columns)),
                          out.data());
@@ -141,7 +141,7 @@ auto sum_all(const X& x, Of of = Of::values) {
 template <AnyTensor X, AnyTensor G>
 gradient_t<X> sum_all_gradient(const X& x, const G& g) {
   require_gradient_of<detail::summed_t<X, typename G::value_type>, G>();
-  detail::require_one("sum_all_gradient", g.shape());
+  detail::require_one("sum_all_gradient", g);
   gradient_t<X> out(x.device(), x.shape());
   kernels::fill_scalar(x.device(), x.size(), g.data(), out.data());
   return out;
@@ -154,7 +154,7 @@ template <class S = void, AnyTensor X, AnyTensor Y>
 auto dot(const X& x, const Y& y, Of of = Of::values) {
   detail::require_same_scalar<X, Y>();
   typename detail::Pairwise<detail::DotRule, X, Y>::template as<detail::number_or<S, X>> out(x.device(), {1});
-  detail::require_same_shape("dot", x.shape(), y.shape());
+  detail::require_same_shape("dot", x, y);
   detail::require_counted_once("dot", x.shape().with_cuts_of(y.shape()), of);
   if constexpr (std::is_same_v<typename X::value_type, typename Y::value_type>)
     detail::sum_products(out, x.size(), static_cast<const typename X::value_type*>(x.data()),
@@ -166,7 +166,7 @@ auto dot(const X& x, const Y& y, Of of = Of::values) {
 template <AnyTensor X, AnyTensor G>
 gradient_t<X> sum_rows_gradient(const X& x, const G& g) {
   require_gradient_of<typename detail::SummedRows<X>::type, G>();
-  detail::require_extents("sum_rows_gradient", x.shape(), x.columns(), g.shape(), g.size());
+  detail::require_extents("sum_rows_gradient", x, x.columns(), g);
   gradient_t<X> out(x.device(), x.shape());
   kernels::spread_row(x.device(), x.rows(), x.columns(), g.data(), out.data());
   return out;
@@ -176,9 +176,9 @@ gradient_t<X> sum_rows_gradient(const X& x, const G& g) {
 /// an axis that cuts rows or groups; a rank holds whole groups (ShapeError).
 template <AnyTensor X>
 auto sum_groups(const X& x, std::size_t width, Of of = Of::values) {
-  detail::require_dims("sum_groups", x.shape(), 2);
+  detail::require_dims("sum_groups", x, 2);
   if (width == 0 || x.columns() % width != 0)
-    throw_error<ShapeError>({"sum_groups: ", x.shape().text(), " are not whole groups of ", width, " columns"});
+    throw_error<ShapeError>({detail::call_text("sum_groups", {x}), ": the columns are not whole groups of ", width});
   detail::require_counted_once("sum_groups", x.shape(), of);
   detail::summed_t<X, accumulate_t<typename X::value_type>> out(x.device(), {width});
   kernels::column_sums<typename X::value_type>(x.device(), x.size() / width, width, x.data(), width, out.data(), false);

@@ -8,9 +8,9 @@
 
 namespace weft::detail {
 
-WEFT_OUT_OF_LINE WEFT_INLINE void require_dims(const char* operation, const Shape& shape, std::size_t dims) {
-  if (shape.rank() != dims)
-    throw_error<ShapeError>({operation, ": ", shape.text(), " has ", shape.rank(), " dims, expected ", dims});
+WEFT_OUT_OF_LINE WEFT_INLINE void require_dims(const char* operation, NamedOperand x, std::size_t dims) {
+  if (x.shape().rank() != dims)
+    throw_error<ShapeError>({call_text(operation, {x}), ": ", x.shape().rank(), " dims, expected ", dims});
 }
 
 WEFT_OUT_OF_LINE WEFT_INLINE void require_counted_once(const char* operation, const Shape& shape, Of of) {

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include <weft/kernels/elementwise.hpp>
+#include <weft/layer/operand.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
@@ -39,12 +40,13 @@ struct RefusedOperands<Tensor<T, E, PX...>, Tensor<U, F, PY...>> {
 
 // The rules for dims 0 and 1 are those of a matrix: an axis that cuts dim 0 cuts rows, one that cuts dim 1 columns. Dim 0 of a
 // vector and dim 1 of three dims are something else, which the type does not show.
-void require_two_dims(const char* operation, const Shape& shape, bool second);
+void require_two_dims(const char* operation, NamedOperand x, bool second);
 template <AnyTensor X>
 void require_matrix(const char* operation, const X& x) {
-  if constexpr (sharded_along<X, 0> || sharded_along<X, 1>) require_two_dims(operation, x.shape(), sharded_along<X, 1>);
+  if constexpr (sharded_along<X, 0> || sharded_along<X, 1>) require_two_dims(operation, x, sharded_along<X, 1>);
 }
-void require_extents(const char* operation, const Shape& shape, std::size_t columns, const Shape& vector, std::size_t size);
+/// Throws ShapeError unless the vector has `size` elements, the extent of a dim of x.
+void require_extents(const char* operation, NamedOperand x, std::size_t size, NamedOperand vector);
 
 // Whether a bias over the columns fits a matrix on one axis.
 template <class X, class V>
@@ -114,8 +116,8 @@ struct SummedRows<Tensor<T, E, P...>> {
   using type = Tensor<accumulate_t<T>, E, summed_rows_t<P>...>;
 };
 
-inline void require_same_shape(const char* operation, const Shape& a, const Shape& b) {
-  if (!(a == b)) throw_error<ShapeError>({operation, ": ", a.text(), " and ", b.text(), " differ"});
+inline void require_same_shape(const char* operation, NamedOperand a, NamedOperand b) {
+  if (!(a.shape() == b.shape())) throw_error<ShapeError>({call_text(operation, {a, b}), ": the shapes differ"});
 }
 
 // out[i] = f(i), for user functions.
@@ -140,7 +142,7 @@ X add(const X& x, Y y) {
                   "tensors to_layout_of<X>(context, y)");
     return x;  // one error is enough
   } else {
-    detail::require_same_shape("add", x.shape(), y.shape());
+    detail::require_same_shape("add", x, y);
     const Shape shape = x.shape().with_cuts_of(y.shape());
     X out = y.unique() && y.shape().cuts() == shape.cuts() ? y : X(x.device(), shape);
     kernels::add<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data());
@@ -151,7 +153,7 @@ X add(const X& x, Y y) {
 /// The product element by element.
 template <AnyTensor X, AnyTensor Y>
 auto times(const X& x, const Y& y) {
-  detail::require_same_shape("times", x.shape(), y.shape());
+  detail::require_same_shape("times", x, y);
   typename detail::Times<X, Y>::type out(x.device(), x.shape().with_cuts_of(y.shape()));
   if constexpr (detail::Times<X, Y>::fits) kernels::multiply(x.device(), x.size(), x.data(), y.data(), out.data());
   return out;
@@ -161,7 +163,7 @@ auto times(const X& x, const Y& y) {
 template <AnyTensor X, AnyTensor V>
 auto times_row(const X& x, const V& v) {
   detail::require_matrix("times_row", x);
-  detail::require_extents("times_row", x.shape(), x.columns(), v.shape(), v.size());
+  detail::require_extents("times_row", x, x.columns(), v);
   if constexpr (!detail::RowRules<X, V>::factor) {
     detail::refuse_row<X, V, true>();
     return detail::AlreadyRefused();  // so that its backward gives no second error
@@ -176,7 +178,7 @@ auto times_row(const X& x, const V& v) {
 template <AnyTensor X, AnyTensor V>
 auto add_row(const X& x, const V& v) {
   detail::require_matrix("add_row", x);
-  detail::require_extents("add_row", x.shape(), x.columns(), v.shape(), v.size());
+  detail::require_extents("add_row", x, x.columns(), v);
   if constexpr (!detail::RowRules<X, V>::bias) {
     detail::refuse_row<X, V, false>();
     return detail::AlreadyRefused();  // so that its backward gives no second error
@@ -203,8 +205,8 @@ auto sum_rows(const X& x) {
   detail::require_matrix("sum_rows", x);
   if constexpr (detail::sharded_along<X, 2>)
     if (x.shape().rank() != 4)
-      throw_error<ShapeError>({"sum_rows: an axis cuts the columns (dim 2) of ", x.shape().text(),
-                               ": name the summed dims, sum<0>(flatten<0, 1>(x))"});
+      throw_error<ShapeError>({detail::call_text("sum_rows", {x}),
+                               ": an axis cuts the columns, dim 2: name the summed dims, sum<0>(flatten<0, 1>(x))"});
   typename detail::SummedRows<X>::type out(x.device(),
                                            Shape{x.columns()}.set_sharding(0, x.shape().sharding(x.shape().rank() - 1)));
   kernels::column_sums<typename X::value_type>(x.device(), x.rows(), x.columns(), x.data(), x.columns(), out.data(), false);
@@ -229,7 +231,7 @@ X map(const X& x, F f) {
 template <AnyTensor X, AnyTensor G, class F>
 G chain(const X& x, const G& g, F derivative) {
   require_gradient_of<X, G>();
-  detail::require_same_shape("chain", x.shape(), g.shape());
+  detail::require_same_shape("chain", x, g);
   G out(g.device(), g.shape());
   using T = typename X::value_type;
   using A = accumulate_t<T>;

@@ -7,17 +7,19 @@
 
 namespace weft::detail {
 
-WEFT_OUT_OF_LINE WEFT_INLINE void require_two_dims(const char* operation, const Shape& shape, bool second) {
-  if (shape.rank() == 2 || (shape.rank() > 2 && !second)) return;
-  if (shape.rank() > 2)
-    throw_error<ShapeError>({operation, ": an axis cuts dim 1 of ", shape.text(),
-                             ", which are not its columns; use times_heads and sum_heads, or merge_heads first"});
-  throw_error<ShapeError>({operation, ": an axis cuts ", shape.text(), ", which is not a matrix of rows and columns"});
+WEFT_OUT_OF_LINE WEFT_INLINE void require_two_dims(const char* operation, NamedOperand x, bool second) {
+  const std::size_t dims = x.shape().rank();
+  if (dims == 2 || (dims > 2 && !second)) return;
+  if (dims > 2)
+    throw_error<ShapeError>({call_text(operation, {x}),
+                             ": an axis cuts dim 1, which are not the columns; use times_heads and "
+                             "sum_heads, or merge_heads first"});
+  throw_error<ShapeError>({call_text(operation, {x}), ": an axis cuts a tensor that is not a matrix of rows and columns"});
 }
 
-WEFT_OUT_OF_LINE WEFT_INLINE void require_extents(const char* operation, const Shape& shape, std::size_t columns,
-                                                  const Shape& vector, std::size_t size) {
-  if (columns != size) throw_error<ShapeError>({operation, ": ", shape.text(), " beside ", vector.text()});
+WEFT_OUT_OF_LINE WEFT_INLINE void require_extents(const char* operation, NamedOperand x, std::size_t size, NamedOperand vector) {
+  if (vector.shape().size() != size)
+    throw_error<ShapeError>({call_text(operation, {x, vector}), ": the extents differ, ", size, " and ", vector.shape().size()});
 }
 
 }  // namespace weft::detail

@@ -52,6 +52,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include <weft/layer/operand.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft::detail {
@@ -153,8 +154,9 @@ inline Shape without_dim(const Shape& shape, std::size_t dim) {
   return out;
 }
 /// Throws ShapeError unless the tensor has this dim.
-inline void require_dim(const char* operation, const Shape& shape, int dim) {
-  if (dim < 0 || std::size_t(dim) >= shape.rank()) throw_error<ShapeError>({operation, ": ", shape.text(), " has no dim ", dim});
+inline void require_dim(const char* operation, NamedOperand x, int dim) {
+  if (dim < 0 || std::size_t(dim) >= x.shape().rank())
+    throw_error<ShapeError>({call_text(operation, {x}), ": there is no dim ", dim});
 }
 
 }  // namespace weft::detail

@@ -56,9 +56,10 @@ constexpr bool require_splits() {
   return splits<X>;
 }
 /// The shape of rows by samples, or back. `samples`: of the micro-batch on this rank.
-inline Shape shape_of_samples(const Shape& rows, std::size_t samples) {
+inline Shape shape_of_samples(NamedOperand x, std::size_t samples) {
+  const Shape& rows = x.shape();
   if (rows.rank() == 0 || rows.rank() > 3 || samples == 0 || rows[0] % samples != 0)
-    throw_error<ShapeError>({"split_samples: ", rows.text(), " is not [samples * positions, ...] of ", samples, " samples"});
+    throw_error<ShapeError>({call_text("split_samples", {x}), ": expected [samples * positions, ...] of ", samples, " samples"});
   const std::size_t each = rows[0] / samples;
   Shape shape = rows.rank() == 1   ? Shape{samples, each}
                 : rows.rank() == 2 ? Shape{samples, each, rows[1]}
@@ -66,8 +67,9 @@ inline Shape shape_of_samples(const Shape& rows, std::size_t samples) {
   for (std::size_t dim = 1; dim < rows.rank(); ++dim) shape.set_sharding(dim + 1, rows.sharding(dim));
   return shape;
 }
-inline Shape shape_of_rows(const Shape& samples) {
-  if (samples.rank() < 2) throw_error<ShapeError>({"merge_samples: ", samples.text(), ", expected [samples, positions, ...]"});
+inline Shape shape_of_rows(NamedOperand x) {
+  const Shape& samples = x.shape();
+  if (samples.rank() < 2) throw_error<ShapeError>({call_text("merge_samples", {x}), ": expected [samples, positions, ...]"});
   const std::size_t rows = samples[0] * samples[1];
   Shape shape = samples.rank() == 2   ? Shape{rows}
                 : samples.rank() == 3 ? Shape{rows, samples[2]}
@@ -86,7 +88,7 @@ auto merge_samples(const Variable<C, X>& x) {
   if constexpr (!detail::require_merges<X>()) return detail::AlreadyRefused();
   else
     return detail::record_by_gradient(
-        x, detail::view_of<detail::ruled_t<detail::MergedSamples, X>>(x.value(), detail::shape_of_rows(x.shape())),
+        x, detail::view_of<detail::ruled_t<detail::MergedSamples, X>>(x.value(), detail::shape_of_rows(x.value())),
         [shape = x.shape()](const auto& g) { return detail::view_of<gradient_t<X>>(g, shape); });
 }
 /// x [samples * positions, ...], of a micro-batch, as [samples, positions, ...], without a copy. Throws ShapeError if its rows
@@ -98,7 +100,7 @@ auto split_samples(const Variable<C, X>& x) {
     const detail::Environment& env = x.context().env;
     const std::size_t length = detail::sequence_length(env), samples = length == 0 ? 0 : env.rows / length;
     return detail::record_by_gradient(
-        x, detail::view_of<detail::ruled_t<detail::SplitSamples, X>>(x.value(), detail::shape_of_samples(x.shape(), samples)),
+        x, detail::view_of<detail::ruled_t<detail::SplitSamples, X>>(x.value(), detail::shape_of_samples(x.value(), samples)),
         [shape = x.shape()](const auto& g) { return detail::view_of<gradient_t<X>>(g, shape); });
   }
 }

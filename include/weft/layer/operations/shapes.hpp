@@ -41,7 +41,7 @@ auto permuted(const char* operation, const X& x, Permuted<Dims...>) {
   if constexpr (Rule::valid) {
     for (std::size_t dim = 0; dim < rank; ++dim) {
       const std::size_t from = std::size_t(Rule::dims[dim]);
-      if (from >= rank) throw_error<ShapeError>({operation, ": ", x.shape().text(), " has no dim ", from});
+      if (from >= rank) throw_error<ShapeError>({call_text(operation, {x}), ": there is no dim ", from});
       shape[dim] = x.shape()[from];
       shape.set_sharding(dim, x.shape().sharding(from));
     }
@@ -85,7 +85,7 @@ namespace operations {
 template <int... Dims, AnyTensor X>
 requires(sizeof...(Dims) > 0) auto permute(const X& x) {
   if (x.shape().rank() != sizeof...(Dims))
-    throw_error<ShapeError>({"permute: ", x.shape().text(), " has ", x.shape().rank(), " dims, not ", sizeof...(Dims)});
+    throw_error<ShapeError>({detail::call_text("permute", {x}), ": ", x.shape().rank(), " dims, not ", sizeof...(Dims)});
   return detail::permuted("permute", x, detail::Permuted<Dims...>());
 }
 template <int... Dims, AnyTensor G>
@@ -98,7 +98,7 @@ auto permute_back(const G& g) {
 template <int A, int B, AnyTensor X>
 auto transpose(const X& x) {
   static_assert(A >= 0 && B >= 0 && A < 4 && B < 4, "weft: transpose<a, b> exchanges two dims from 0 to 3");
-  detail::require_dim("transpose", x.shape(), A < B ? B : A);
+  detail::require_dim("transpose", x, A < B ? B : A);
   return detail::permuted("transpose", x, detail::Exchanged<A, B>());
 }
 
@@ -112,7 +112,7 @@ auto flatten(const X& x) {
       "weft: flatten: an axis cuts an inner one of these dims, so that a rank's part of them is no part of the one dim that "
       "they become: move the dim outside first, transpose<a, b>(x), or gather it, to<Invariant<axis>>(x), on tensors (context, "
       "x)");
-  detail::require_dim("flatten", x.shape(), Last);
+  detail::require_dim("flatten", x, Last);
   constexpr std::size_t first = std::size_t(First), gone = std::size_t(Last - First);
   Shape shape = x.shape();
   for (std::size_t dim = first + 1; dim <= std::size_t(Last); ++dim) detail::require_even("flatten", x.shape(), dim);
@@ -132,15 +132,15 @@ auto unflatten(const X& x, N... inner) {
       Dim != 0 || !std::is_same_v<placement_t<X, cp>, Shard<cp, 0>>,
       "weft: unflatten<0> of rows that cp cuts: a rank has two chunks of each sequence, which are no whole rows of another "
       "shape: work on [tokens, ...], or gather them, to<Invariant<cp>>(x), on tensors (context, x)");
-  detail::require_dim("unflatten", x.shape(), Dim);
+  detail::require_dim("unflatten", x, Dim);
   constexpr std::size_t at = std::size_t(Dim), more = sizeof...(N);
   const std::size_t extents[] = {std::size_t(inner)..., 1};
   std::size_t product = 1;
   for (std::size_t i = 0; i < more; ++i) product *= extents[i];
   if (x.shape().rank() + more > Shape::max_rank)
-    throw_error<ShapeError>({"unflatten: ", x.shape().text(), " would have more than 4 dims"});
+    throw_error<ShapeError>({detail::call_text("unflatten", {x}), ": the result would have more than 4 dims"});
   if (product == 0 || x.shape()[at] % product != 0)
-    throw_error<ShapeError>({"unflatten: dim ", Dim, " of ", x.shape().text(), " is not a multiple of ", product});
+    throw_error<ShapeError>({detail::call_text("unflatten", {x}), ": dim ", Dim, " is not a multiple of ", product});
   if (x.shape().sharding(at) == DimSharding::segments)
     throw_error<LayoutError>({"unflatten: dim ", Dim, " of ", x.shape().text(), " is cut by segments"});
   constexpr std::size_t none = 0;

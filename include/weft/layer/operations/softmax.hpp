@@ -24,7 +24,7 @@ void require_softmax_rows(const char* operation, const X& x) {
   static_assert(!columns_cut<X>,
                 "weft: softmax, log_softmax and log_sum_exp need whole rows, but an axis cuts the columns: gather them first, "
                 "to<Invariant<axis>>(x), on tensors (context, x), or, where tp cuts them, log_sum_exp(context, x, columns)");
-  require_dims(operation, x.shape(), 2);
+  require_dims(operation, x, 2);
   if (x.shape().sharding(1) != DimSharding::even)
     throw_error<LayoutError>({operation, ": dim 1 of ", x.shape().text(), " is padded, which would count"});
 }
@@ -62,8 +62,8 @@ template <AnyTensor X, AnyTensor L, AnyTensor G>
 gradient_t<X> log_sum_exp_gradient(const X& x, const L& result, const G& g) {
   require_gradient_of<detail::row_numbers_t<X>, G>();
   detail::require_softmax_rows("log_sum_exp_gradient", x);
-  detail::require_same_shape("log_sum_exp_gradient", result.shape(), g.shape());
-  detail::row_size("log_sum_exp_gradient", x.shape(), g.shape());
+  detail::require_same_shape("log_sum_exp_gradient", result, g);
+  detail::row_size("log_sum_exp_gradient", x, g);
   gradient_t<X> out(x.device(), x.shape());
   kernels::normalise_rows<false, typename X::value_type>(x.device(), x.rows(), x.columns(), x.columns(), x.data(), result.data(),
                                                          g.data(), out.data());
@@ -78,7 +78,7 @@ auto log_sum_exp(const Context& context, const X& x, std::size_t columns) {
   require_not_partial<X>();
   using T = typename X::value_type;
   using Out = typename detail::Each<detail::LogSumExpRule, accumulate_t<T>, X>::type;
-  detail::require_dims("log_sum_exp", x.shape(), 2);
+  detail::require_dims("log_sum_exp", x, 2);
   if (x.shape().sharding(1) > DimSharding::padded)
     throw_error<LayoutError>({"log_sum_exp: dim 1 of ", x.shape().text(), " is cut by segments or held alike by several ranks"});
   const std::size_t first = context.rank(tp{}) * x.columns(),
@@ -97,8 +97,8 @@ auto log_sum_exp(const Context& context, const X& x, std::size_t columns) {
 template <class Context, AnyTensor X, AnyTensor L, AnyTensor G>
 gradient_t<X> log_sum_exp_gradient(const Context& context, const X& x, std::size_t columns, const L& result, const G& g) {
   require_gradient_of<typename detail::Each<detail::LogSumExpRule, accumulate_t<typename X::value_type>, X>::type, G>();
-  detail::require_same_shape("log_sum_exp_gradient", result.shape(), g.shape());
-  detail::row_size("log_sum_exp_gradient", x.shape(), g.shape());
+  detail::require_same_shape("log_sum_exp_gradient", result, g);
+  detail::row_size("log_sum_exp_gradient", x, g);
   const std::size_t first = context.rank(tp{}) * x.columns(),
                     valid = first >= columns ? 0 : std::min(x.columns(), columns - first);
   gradient_t<X> out(x.device(), x.shape());
@@ -121,7 +121,7 @@ template <AnyTensor Y, AnyTensor G>
 G softmax_gradient(const Y& y, const G& g) {
   require_gradient_of<Y, G>();
   detail::require_softmax_rows("softmax_gradient", y);
-  detail::require_same_shape("softmax_gradient", y.shape(), g.shape());
+  detail::require_same_shape("softmax_gradient", y, g);
   G out(y.device(), y.shape());
   kernels::softmax_backward<typename Y::value_type>(y.device(), y.rows(), y.columns(), y.data(), g.data(), out.data());
   return out;
@@ -141,7 +141,7 @@ template <AnyTensor Y, AnyTensor G>
 G log_softmax_gradient(const Y& y, const G& g) {
   require_gradient_of<Y, G>();
   detail::require_softmax_rows("log_softmax_gradient", y);
-  detail::require_same_shape("log_softmax_gradient", y.shape(), g.shape());
+  detail::require_same_shape("log_softmax_gradient", y, g);
   G out(y.device(), y.shape());
   kernels::log_softmax_backward<typename Y::value_type>(y.device(), y.rows(), y.columns(), y.data(), g.data(), out.data());
   return out;

@@ -28,9 +28,10 @@ constexpr void require_whole_columns() {
                 "weft: this operation counts columns of the whole, but an axis cuts them, and ranks would take others: gather "
                 "them first, to<Invariant<axis>>(x), on tensors (context, x), or make each part in a Linear of its own");
 }
-inline void require_columns(const char* operation, const Shape& shape, std::size_t first, std::size_t count) {
-  if (first > shape.columns() || count > shape.columns() - first)
-    throw_error<ShapeError>({operation, ": columns ", first, " to ", first + count, " of ", shape.text()});
+inline void require_columns(const char* operation, NamedOperand x, std::size_t first, std::size_t count) {
+  const std::size_t columns = x.shape().columns();
+  if (first > columns || count > columns - first)
+    throw_error<ShapeError>({call_text(operation, {x}), ": there are no columns ", first, " to ", first + count});
 }
 }  // namespace detail
 
@@ -42,9 +43,9 @@ namespace operations {
 template <AnyTensor X>
 X split_heads(const X& x, std::size_t width) {
   static_assert(!detail::sharded_along<X, 2>, "weft: split_heads takes a matrix, but an axis cuts dim 2");
-  detail::require_dims("split_heads", x.shape(), 2);
+  detail::require_dims("split_heads", x, 2);
   if (width == 0 || x.columns() % width != 0)
-    throw_error<ShapeError>({"split_heads: ", x.shape().text(), " are not whole heads of width ", width});
+    throw_error<ShapeError>({detail::call_text("split_heads", {x}), ": the columns are not whole heads of width ", width});
   if (x.shape().sharding(1) == DimSharding::segments)
     throw_error<LayoutError>({"split_heads: dim 1 of ", x.shape().text(),
                               " is cut by segments, which need not be whole heads; make query, key and value in a Linear each"});
@@ -59,7 +60,7 @@ template <AnyTensor X>
 X merge_heads(const X& x) {
   static_assert(!detail::sharded_along<X, 2>,
                 "weft: merge_heads: an axis cuts the width of heads (dim 2), so merged they would not be a cut of the columns");
-  detail::require_dims("merge_heads", x.shape(), 3);
+  detail::require_dims("merge_heads", x, 3);
   Shape shape{x.shape()[0], x.shape()[1] * x.shape()[2]};
   shape.set_sharding(0, x.shape().sharding(0)).set_sharding(1, x.shape().sharding(1));
   return detail::view_as(x, shape);
@@ -75,13 +76,13 @@ X reshape(const X& x, Shape shape) {
                 "and merge_heads");
   constexpr bool chunks = std::is_same_v<placement_t<X, cp>, Shard<cp, 0>>;
   if (x.shape().rank() == 0 || shape.rank() == 0 || shape.size() != x.size())
-    throw_error<ShapeError>({"reshape of ", x.shape().text(), " to ", shape.text(), ": the number of elements must stay"});
+    throw_error<ShapeError>({detail::call_text("reshape", {x}), " to ", shape.text(), ": the number of elements must stay"});
   if (shape[0] != x.shape()[0] && (chunks || x.shape().sharding(0) != DimSharding::even))
-    throw_error<ShapeError>({"reshape of ", x.shape().text(), " to ", shape.text(), ": dim 0 must stay, because ",
+    throw_error<ShapeError>({detail::call_text("reshape", {x}), " to ", shape.text(), ": dim 0 must stay, because ",
                              chunks ? "cp cuts it in two chunks of each sequence" : "it is not cut evenly"});
   for (std::size_t dim = 1; dim < x.shape().rank(); ++dim)
     if (x.shape().sharding(dim) != DimSharding::even)
-      throw_error<LayoutError>({"reshape of ", x.shape().text(), ": dim ", dim, " is padded"});
+      throw_error<LayoutError>({detail::call_text("reshape", {x}), ": dim ", dim, " is padded"});
   return detail::view_as(x, shape.set_sharding(0, x.shape().sharding(0)));
 }
 
@@ -89,8 +90,8 @@ X reshape(const X& x, Shape shape) {
 template <AnyTensor X>
 X slice_columns(const X& x, std::size_t first, std::size_t count) {
   detail::require_whole_columns<X>();
-  detail::require_dims("slice_columns", x.shape(), 2);
-  detail::require_columns("slice_columns", x.shape(), first, count);
+  detail::require_dims("slice_columns", x, 2);
+  detail::require_columns("slice_columns", x, first, count);
   X out(x.device(), detail::with_extent(x.shape(), 1, count));
   detail::copy_rows(x.device(), x.rows(), count, x.data() + first, x.columns(), out.data(), count);
   return out;
@@ -100,8 +101,8 @@ template <AnyTensor X, AnyTensor G>
 G slice_columns_gradient(const X& x, std::size_t first, const G& g) {
   require_gradient_of<X, G>();
   detail::require_whole_columns<X>();
-  detail::require_columns("slice_columns_gradient", x.shape(), first, g.columns());
-  if (g.rows() != x.rows()) throw_error<ShapeError>({"slice_columns_gradient: ", x.shape().text(), " beside ", g.shape().text()});
+  detail::require_columns("slice_columns_gradient", x, first, g.columns());
+  if (g.rows() != x.rows()) throw_error<ShapeError>({detail::call_text("slice_columns_gradient", {x, g}), ": the rows differ"});
   G out(x.device(), x.shape());
   detail::fill_zero(x.device(), out.data(), out.size());
   detail::copy_rows(x.device(), x.rows(), g.columns(), g.data(), g.columns(), out.data() + first, x.columns());
@@ -119,11 +120,11 @@ X concat_columns(const X& x, const Y& y) {
     return x;  // one error is enough
   } else {
     detail::require_whole_columns<X>();
-    detail::require_dims("concat_columns", x.shape(), 2);
-    detail::require_dims("concat_columns", y.shape(), 2);
-    if (x.rows() != y.rows()) throw_error<ShapeError>({"concat_columns: ", x.shape().text(), " beside ", y.shape().text()});
+    detail::require_dims("concat_columns", x, 2);
+    detail::require_dims("concat_columns", y, 2);
+    if (x.rows() != y.rows()) throw_error<ShapeError>({detail::call_text("concat_columns", {x, y}), ": the rows differ"});
     if (x.shape().sharding(1) != DimSharding::even || y.shape().sharding(1) != DimSharding::even)
-      throw_error<LayoutError>({"concat_columns: ", x.shape().text(), " beside ", y.shape().text(), ": columns are padded"});
+      throw_error<LayoutError>({detail::call_text("concat_columns", {x, y}), ": columns are padded"});
     const std::size_t columns = x.columns() + y.columns();
     X out(x.device(), detail::with_extent(x.shape(), 1, columns));
     detail::copy_rows(x.device(), x.rows(), x.columns(), x.data(), x.columns(), out.data(), columns);
@@ -147,7 +148,7 @@ auto gather_columns(const Context& context, const Z& z, std::size_t columns) {
     Shape even = z.shape();
     if (even.sharding(1) == DimSharding::padded) even.set_sharding(1, DimSharding::even);
     const auto all = to<Invariant<tp>>(context, detail::view_as(z, even));
-    detail::require_columns("gather_columns", all.shape(), 0, columns);
+    detail::require_columns("gather_columns", all, 0, columns);
     std::remove_const_t<decltype(all)> whole(z.device(), {all.rows(), columns});
     detail::copy_rows(z.device(), all.rows(), columns, all.data(), all.columns(), whole.data(), columns);
     return whole;
