@@ -48,11 +48,7 @@ WEFT_COLD WEFT_INLINE void add_holder(const void* layer, std::size_t bytes, Pass
 }
 
 WEFT_OUT_OF_LINE WEFT_INLINE std::string_view LayerPath::found(const void* layer, std::size_t bytes) const {
-  if (path_ == nullptr) {
-    std::string path = path_of_holder(layer, bytes);
-    if (path.empty()) return {};
-    path_ = std::make_shared<const std::string>(std::move(path));
-  }
+  if (path_ == nullptr) path_ = std::make_shared<const std::string>(path_of_holder(layer, bytes));
   return *path_;
 }
 
