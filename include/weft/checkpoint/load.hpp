@@ -30,6 +30,7 @@
 #include <weft/checkpoint/state.hpp>
 #include <weft/checkpoint/together.hpp>
 #include <weft/comm/in_function.hpp>
+#include <weft/core/data_identity.hpp>
 
 namespace weft::checkpoint {
 
@@ -38,6 +39,10 @@ struct LoadOptions {
   /// Refuses a checkpoint of a model that has the same tensors and computes something else with them: with other heads, epsilon,
   /// positions, mask, choice of experts, or another alpha of its adapters.
   bool same_config = true;
+  /// Of the data that this run goes on with. A checkpoint of a run on data of another size or digest, or that makes its samples
+  /// in another way, is refused; one that was saved without SaveOptions::data is not compared.
+  std::optional<DataIdentity> data = {};
+  bool other_data = false;  ///< goes on with `data` whatever the checkpoint's were
 };
 
 namespace detail {
@@ -213,6 +218,7 @@ std::uint64_t load_once(const std::string& folder, const Communicator& ranks, St
   std::vector<const LogicalTensor*> tensors = match(ranks, path, index, state, with_optimizer);
   together(ranks, [&] {
     if (options.same_config) require_config(path, index, state);
+    if (options.data && !options.other_data) require_data(path, index, *options.data);
     check(index);
   });
   std::vector<Item> of_hooks = hooks(index);
@@ -289,8 +295,8 @@ std::uint64_t load(const std::string& folder, const Communicator& ranks, const S
 /// Sets model and optimizer to the state that was saved, and returns the step that was given to save. `folder` is the one given
 /// to save, whose newest complete checkpoint is taken, or one checkpoint in it. In the same layout training goes on with the same
 /// bits; in another one it starts from the same numbers. Collective over the model's ranks. Throws Error on every rank for a file
-/// that is damaged, missing or of another model (LoadOptions::same_config): nothing has changed then. Gradients so far are
-/// discarded. In a rehearsal nothing is read, and the step is 0.
+/// that is damaged, missing, of another model (LoadOptions::same_config) or of other data (LoadOptions::data): nothing has
+/// changed then. Gradients so far are discarded. In a rehearsal nothing is read, and the step is 0.
 template <class Model, StoredOptimizer Optimizer>
 std::uint64_t load(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_load);

@@ -15,10 +15,12 @@
 #include <utility>
 #include <vector>
 
+#include <weft/checkpoint/data_notes.hpp>
 #include <weft/checkpoint/error.hpp>
 #include <weft/checkpoint/index.hpp>
 #include <weft/checkpoint/state.hpp>
 #include <weft/checkpoint/together.hpp>
+#include <weft/core/data_identity.hpp>
 
 namespace weft::checkpoint::detail {
 
@@ -35,6 +37,12 @@ inline void require_config(const std::string& path, const Index& index, const St
   for (const auto& [name, value] : state.config)
     if (const auto at = index.notes.find("config." + name); at != index.notes.end() && at->second != value)
       refuse({path}, {"is of a model with ", name, " ", shown(at->second), ", and this one has ", value});
+}
+
+/// Throws Error for a checkpoint of a run on other data.
+inline void require_data(const std::string& path, const Index& index, const DataIdentity& data) {
+  if (const std::string difference = data_difference(index, data); !difference.empty())
+    refuse({path}, {difference, ": load it with the same data, or allow others with LoadOptions::other_data"});
 }
 
 /// Whether a tensor of this name holds optimizer state of a parameter: "NAME.exp_avg".

@@ -39,13 +39,13 @@ struct GptConfig {
   double dropout = 0;          ///< after the embedding, attention and MLP
   double epsilon = 1e-5;       ///< of the norms
   double standard_deviation = 0.02;
-  Recomputation recompute = Recomputation::none;  ///< the activations that backward recomputes
-  AttentionMask mask = {};                        ///< causal, without a window
-  std::vector<bool> window_layers = {};           ///< layers that have the mask's window; empty: all
-  std::size_t intermediate = 0;                   ///< width of the MLP; 0: 4 width
+  Recomputation recompute = Recomputation::none;        ///< the activations that backward recomputes
+  AttentionMask mask = {};                              ///< causal, without a window
+  std::vector<bool> window_layers = {};                 ///< layers that have the mask's window; empty: all
+  std::size_t intermediate = 0;                         ///< width of the MLP; 0: 4 width
   MlpActivation activation = MlpActivation::gelu_tanh;  ///< of the MLP
-  bool tied = true;                               ///< the last projection shares the embedding's table
-  FolderFiles files = {};                         ///< of the folder from which it was read
+  bool tied = true;                                     ///< the last projection shares the embedding's table
+  FolderFiles files = {};                               ///< of the folder from which it was read
 
   /// Width of the MLP between its projections: `intermediate`, or if that is 0, four times the width.
   std::size_t intermediate_width() const { return intermediate ? intermediate : 4 * width; }
