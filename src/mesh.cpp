@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The definitions of hashes, texts and meshes.
+#include <weft/core/data_identity_impl.hpp>
 #include <weft/core/hash_impl.hpp>
 #include <weft/core/input_file_impl.hpp>
 #include <weft/core/output_file_impl.hpp>

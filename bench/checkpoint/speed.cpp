@@ -18,6 +18,8 @@
 #include <nlohmann/json.hpp>
 
 #include <weft/checkpoint/checkpoint.hpp>
+#include <weft/core/output_file.hpp>
+#include <weft/runtime/ending.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;
@@ -167,9 +169,9 @@ int main(int argc, char** argv) {
     const nlohmann::json result = {{"ranks", ranks},  {"bytes", bytes},    {"write_s", writes},
                                    {"save_s", saves}, {"read_s", reads},   {"read_to_new_memory_s", news},
                                    {"load_s", loads}, {"stall_s", stalls}, {"step_s", steps}};
-    if (std::FILE* file = std::fopen(output.c_str(), "w")) {
-      std::fputs((result.dump(2) + "\n").c_str(), file);
-      std::fclose(file);
-    }
+    return weft::runtime::run_alone([&] {
+      weft::detail::write_output("checkpoint: --output", output, result.dump(2) + "\n");
+      return 0;
+    });
   }
 }

@@ -14,12 +14,12 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <functional>
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include <weft/core/output_file.hpp>
 #include <weft/kernels/activation.hpp>
 #include <weft/kernels/attention.hpp>
 #include <weft/kernels/cross_entropy.hpp>
@@ -29,6 +29,7 @@
 #include <weft/kernels/norm.hpp>
 #include <weft/kernels/optimizer.hpp>
 #include <weft/kernels/random.hpp>
+#include <weft/runtime/ending.hpp>
 #include <weft/trace/table.hpp>
 
 namespace {
@@ -281,11 +282,8 @@ int main(int argc, char** argv) {
   nlohmann::json results = nlohmann::json::array();
   if (options.precision != "bf16") results.push_back(report<float>(device, options, "fp32"));
   if (options.precision != "fp32") results.push_back(report<bfloat16>(device, options, "bf16"));
-  if (!options.json.empty()) {
-    std::ofstream file(options.json);
-    if (!(file << results.dump(2) << '\n')) {
-      std::fprintf(stderr, "weft: cannot write --json %s\n", options.json.c_str());
-      return 2;
-    }
-  }
+  return weft::runtime::run_alone([&] {
+    if (!options.json.empty()) weft::detail::write_output("kernels: --json", options.json, results.dump(2) + "\n");
+    return 0;
+  });
 }

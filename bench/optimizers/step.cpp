@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -13,6 +12,8 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <weft/core/output_file.hpp>
+#include <weft/runtime/ending.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;
@@ -90,5 +91,8 @@ int main(int argc, char** argv) {
     std::printf("%-22s %-18s %9.2f ms\n", line.layout.c_str(), line.rule.c_str(), line.milliseconds);
     all.push_back({{"layout", line.layout}, {"rule", line.rule}, {"milliseconds", line.milliseconds}});
   }
-  if (!output.empty()) std::ofstream(output) << all.dump(1) << '\n';
+  return runtime::run_alone([&] {
+    if (!output.empty()) weft::detail::write_output("optimizers: --output", output, all.dump(1) + "\n");
+    return 0;
+  });
 }

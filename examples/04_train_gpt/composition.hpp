@@ -227,7 +227,9 @@ class Composition final : public TrainedModel {
                 .lora = lora_of(o)})
 #ifdef TRAIN_GPT_CHECKPOINTS
         ,
-        saver_(o.checkpoint, {.keep = std::size_t(o.keep), .notes = notes_of(o)})
+        saver_(
+            o.checkpoint,
+            {.keep = std::size_t(o.keep), .keep_best = std::size_t(o.keep_best), .notes = notes_of(o), .data = o.data_identity})
 #endif
   {
     if (o.optimizer == "muon")
@@ -262,18 +264,24 @@ class Composition final : public TrainedModel {
 
 #ifdef TRAIN_GPT_CHECKPOINTS
   void take_checkpoints() override { saver_.take_folder(model_); }
-  void save(std::uint64_t steps) override {
-    with_optimizer([&](auto& optimizer) { saver_.save(model_, optimizer, steps); });
+  void save(std::uint64_t steps, std::optional<double> validation_loss) override {
+    with_optimizer([&](auto& optimizer) { saver_.save(model_, optimizer, steps, validation_loss); });
   }
   void complete_save(bool waits) override { waits ? saver_.finish() : saver_.poll(); }
   std::uint64_t load() override {
     // The data go on where they ended only if the same steps are cut from them.
     const std::string path = weft::checkpoint::find(options_.checkpoint);
-    const auto notes = weft::checkpoint::read_index(path).notes;
+    const weft::checkpoint::Index index = weft::checkpoint::read_index(path);
+    const auto refuse = [&](const std::string& difference, const char* remedy) {
+      throw weft::UsageError(options_.program + ": " + path + " " + difference + ": its data would not go on where they ended" +
+                             remedy);
+    };
     for (const auto& [name, value] : notes_of(options_))
-      if (const auto at = notes.find(name); at != notes.end() && at->second != value)
-        throw weft::UsageError(options_.program + ": " + path + " is of a run with --" + name + " " + at->second +
-                               ", and this one has " + value + ": its data would not go on where they ended");
+      if (const auto at = index.notes.find(name); at != index.notes.end() && at->second != value)
+        refuse("is of a run with --" + name + " " + at->second + ", and this one has " + value, "");
+    if (!options_.other_data && options_.data_identity)
+      if (const std::string difference = weft::checkpoint::data_difference(index, *options_.data_identity); !difference.empty())
+        refuse(difference, "; --allow-other-data takes them");
     return with_optimizer([&](auto& optimizer) { return weft::checkpoint::load(path, model_, optimizer); });
   }
   void load_folder() override {
@@ -293,7 +301,7 @@ class Composition final : public TrainedModel {
   void load_folder() override {}
   void export_folder() override {}
   void take_checkpoints() override {}
-  void save(std::uint64_t) override {}  // the options are refused
+  void save(std::uint64_t, std::optional<double>) override {}  // the options are refused
   void complete_save(bool) override {}
   std::uint64_t load() override { return 0; }
 #endif

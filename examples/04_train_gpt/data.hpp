@@ -16,7 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include <weft/comm/agree.hpp>
+#include <weft/comm/communicator.hpp>
+#include <weft/core/data_identity.hpp>
 #include <weft/core/error.hpp>
 #include <weft/data/batches.hpp>
 #include <weft/data/corpus.hpp>
@@ -37,22 +38,12 @@ class TokenFiles {
   /// Throws UsageError if not even one window fits.
   void add(weft::data::Tokens tokens) {
     tokens_ += tokens.size();
-    constexpr std::size_t samples = 16, length = 4096;
-    std::vector<std::int32_t> some(std::min(length, tokens.size()));
-    sampled_.push_back(std::int32_t(tokens.size()));
-    for (std::size_t k = 0; k < samples; ++k) {
-      tokens.copy((tokens.size() - some.size()) / (samples - 1) * k, some);
-      sampled_.insert(sampled_.end(), some.begin(), some.end());
-    }
     files_.emplace_back(std::move(tokens), weft::data::WindowOptions{sequence_});
     ends_.push_back(size() + files_.back().size());
   }
   std::size_t files() const { return files_.size(); }
   std::size_t tokens() const { return tokens_; }
   std::size_t sequence() const { return sequence_; }
-  /// Of the lengths of the files and of 16 stretches of each: all of them may be longer than memory.
-  std::string digest() const { return std::to_string(tokens_) + " tokens, of some " + weft::digest(sampled_); }
-
   std::size_t size() const { return ends_.empty() ? 0 : ends_.back(); }
   void shapes(Fields::Shapes& shapes) const { shapes[weft::data::tokens] = shapes[weft::data::targets] = {sequence_}; }
   void load(std::size_t index, const Fields::Sample& sample) const {
@@ -63,7 +54,6 @@ class TokenFiles {
  private:
   std::vector<weft::data::TokenWindows> files_;
   std::vector<std::size_t> ends_;  // windows up to and with each file
-  std::vector<std::int32_t> sampled_;
   std::size_t sequence_, tokens_ = 0;
 };
 
@@ -76,11 +66,15 @@ struct Data {
   bool of_bytes() const { return text != nullptr; }
   std::size_t files() const { return text ? text->files() : training->files(); }
   std::size_t training_size() const { return text ? text->training().size() : training->tokens(); }
-  /// Of all bytes of text; of token files their lengths and some windows, for they may be longer than memory.
-  std::string digest() const {
-    if (text) return weft::digest(text->training()) + "; " + weft::digest(text->validation());
-    std::string all = training->digest();
-    return validation ? all + "; " + validation->digest() : all;
+  /// The types of the token files, and why they were taken: "uint32 (its header says so)".
+  std::vector<std::string> token_types() const {
+    std::vector<std::string> types;
+    for (const weft::data::Tokens& tokens : token_files) {
+      std::string type =
+          (tokens.type() == weft::data::TokenType::uint32 ? "uint32 (" : "uint16 (") + std::string(tokens.reason()) + ")";
+      if (std::find(types.begin(), types.end(), type) == types.end()) types.push_back(std::move(type));
+    }
+    return types;
   }
   std::size_t validation_size() const { return text ? text->validation().size() : validation->tokens(); }
 };
@@ -95,6 +89,7 @@ inline Data read_data(Options& o, const std::string& checkout) {
   Data data;
   if (o.of_tokens()) {
     std::vector<std::size_t> kept_back;
+    weft::DataIdentity identity;
     for (const std::string& file : o.data) {
       using weft::data::TokenType;
       const auto tokens = weft::data::Tokens::open(file, {.type = o.token_type == "uint16"   ? TokenType::uint16
@@ -102,6 +97,7 @@ inline Data read_data(Options& o, const std::string& checkout) {
                                                                                              : TokenType::from_header,
                                                           .vocabulary = std::size_t(*o.vocabulary)});
       data.token_files.push_back(tokens);
+      identity.add(tokens.identity());
       kept_back.push_back(std::size_t(std::floor(double(tokens.size()) * o.validation_fraction)));
       shorten_sequence(o, tokens.size() - kept_back.back());
       if (o.validation_fraction > 0) shorten_sequence(o, kept_back.back());
@@ -115,6 +111,8 @@ inline Data read_data(Options& o, const std::string& checkout) {
     }
     data.training = std::move(training);
     data.validation = std::move(validation);
+    identity.set("validation-fraction", o.validation_fraction);
+    o.data_identity = std::move(identity);
     return data;
   }
   std::vector<std::filesystem::path> files(o.data.begin(), o.data.end());
@@ -126,6 +124,7 @@ inline Data read_data(Options& o, const std::string& checkout) {
   shorten_sequence(o, data.text->training().size());
   if (o.validation_fraction > 0) shorten_sequence(o, data.text->validation().size());
   data.text->require(std::size_t(o.sequence));
+  o.data_identity = data.text->identity();
   return data;
 }
 

@@ -22,6 +22,7 @@
 #endif
 #include <weft/comm/communicator.hpp>
 #include <weft/core/error.hpp>
+#include <weft/core/output_file.hpp>
 #include <weft/mesh/world.hpp>
 #include <weft/optim/learning_rate.hpp>
 #include <weft/trace/metrics.hpp>
@@ -68,6 +69,7 @@ inline void copy_tokenizer(const Options& o) {
                            "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "generation_config.json"}) {
     const fs::path from = fs::path(o.load) / name;
     if (!fs::is_regular_file(from, error)) continue;
+    weft::detail::require_output(o.program + ": --export", (fs::path(o.export_folder) / name).string());
     if (!fs::copy_file(from, fs::path(o.export_folder) / name, fs::copy_options::overwrite_existing, error))
       throw weft::UsageError(o.program + ": --export " + o.export_folder + ": " + name + " cannot be copied: " + error.message());
   }
@@ -94,7 +96,7 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, Rank
   constexpr int most_skipped = 10;
   const auto interrupted = [&](std::uint64_t steps_done, bool saved) {
     if (!o.checkpoint.empty()) {
-      if (!saved) model.save(steps_done);
+      if (!saved) model.save(steps_done, {});
       model.complete_save(true);
     }
     report.training_ended();
@@ -136,16 +138,18 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, Rank
                detail::text(record.gradient_norm, "%g"));
     trained_loss = record.loss;
     const bool at_end = step + 1 == std::uint64_t(o.steps), due = o.every > 0 && (step + 1) % std::uint64_t(o.every) == 0;
-    const bool saved = !o.checkpoint.empty() && (at_end || due);
+    const bool saves = !o.checkpoint.empty() && (at_end || due);
+    const bool validates =
+        at_end || (o.validate_every > 0 && (step + 1) % std::uint64_t(o.validate_every) == 0) || (saves && o.keep_best > 0);
     if (!o.checkpoint.empty()) model.complete_save(false);
-    if (saved) model.save(step + 1);
-    if (world.stop_requested()) return interrupted(step + 1, saved);
-    if (at_end || (o.validate_every > 0 && (step + 1) % std::uint64_t(o.validate_every) == 0)) {
+    if (world.stop_requested()) return interrupted(step + 1, false);
+    if (validates) {
       loss = validate(world, model, batches);
-      if (world.stop_requested()) return interrupted(step + 1, saved);
+      if (world.stop_requested()) return interrupted(step + 1, false);
       if (loss) report.validation(step, *loss);
       report.curve();
     }
+    if (saves) model.save(step + 1, validates ? loss : std::nullopt);
   }
   if (done >= std::uint64_t(o.steps)) loss = validate(world, model, batches);  // nothing was left to do
   if (!o.checkpoint.empty()) model.complete_save(true);

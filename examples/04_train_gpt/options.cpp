@@ -58,7 +58,10 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
   app.add_option("--vocabulary", o.vocabulary,
                  "--data are token files (.bin, as nanoGPT and llm.c write them), with tokens below it (GPT-2: 50257)")
       ->check(whole(1, std::numeric_limits<std::int32_t>::max()));
-  app.add_option("--token-type", o.token_type, "Of token files; auto: as the file's header says, uint16 where there is none")
+  app.add_option(
+         "--token-type", o.token_type,
+         "Of token files; auto: as the file's header says; without one uint32 if --vocabulary is above 65536 or every second "
+         "word of 16 bits is 0, else uint16")
       ->check(CLI::IsMember({"auto", "uint16", "uint32"}))
       ->capture_default_str();
   app.add_option("--output", o.output,
@@ -236,7 +239,15 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
       ->check(whole(0, most))
       ->capture_default_str()
       ->group(checkpoint);
+  app.add_option("--keep-best", o.keep_best,
+                 "Checkpoints with the lowest validation losses that stay, too: each checkpoint is then validated")
+      ->check(whole(0, most))
+      ->capture_default_str()
+      ->group(checkpoint);
   app.add_flag("--resume", o.resume, "Go on from the newest checkpoint; from the start if there is none yet")->group(checkpoint);
+  app.add_flag("--allow-other-data", o.other_data,
+               "With --resume: go on with other --data, or another --validation-fraction, than the checkpoint was trained on")
+      ->group(checkpoint);
   app.add_option(
          "--restarts", o.restarts,
          "Start the ranks again from the newest checkpoint if one is lost, at most so often, with fewer if that gains nothing")
@@ -331,9 +342,15 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
     throw weft::UsageError(who + "--ranks " + std::to_string(*o.ranks) + " beside --rehearse " + o.rehearse +
                            ": --rehearse N says how many ranks there are");
   if (!o.rehearse.empty() && o.restarts) throw weft::UsageError(who + "--restarts beside --rehearse: a rehearsal has no ranks");
-  for (const char* name : {"--every", "--keep", "--resume", "--restarts"})
+  for (const char* name : {"--every", "--keep", "--keep-best", "--resume", "--restarts", "--allow-other-data"})
     if (o.checkpoint.empty() && app.count(name) > 0)
       throw weft::UsageError(who + name + " is of checkpoints: it needs --checkpoint FOLDER");
+  if (o.other_data && !o.resume && !o.restarts)
+    throw weft::UsageError(who + "--allow-other-data is of a run that goes on: it needs --resume");
+  if (o.keep_best > 0 && (o.keep == 0 || o.validation_fraction == 0))
+    throw weft::UsageError(who + "--keep-best " + std::to_string(o.keep_best) +
+                           (o.keep == 0 ? " beside --keep 0, which keeps all checkpoints"
+                                        : " beside --validation-fraction 0: there is no validation loss"));
   if (o.restarts && o.every == 0)
     throw weft::UsageError(who + "--restarts beside --every 0: there would be nothing to go on from, it needs --every N");
   if (app.count("--launch") > 0 && (!o.restarts || o.launch.find_first_not_of(' ') == o.launch.npos))

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include <weft/core/data_identity.hpp>
+
 namespace train_gpt {
 
 /// Heads where the user does not say how many: at most `usual`, as many as divide the width, into even parts for rotary
@@ -49,10 +51,11 @@ struct Options {
   std::string prompt = "/// ";  ///< of token files: their numbers
   bool quiet = false, json = false;
   std::string checkpoint;  ///< folder of checkpoints; empty: none
-  std::int64_t every = 0, keep = 2;
-  bool resume = false;
-  std::string load, export_folder;  ///< folders of `transformers`; empty: none
-  std::int64_t lora = 0;            ///< rank of adapters; 0: all parameters are trained
+  std::int64_t every = 0, keep = 2, keep_best = 0;
+  bool resume = false, other_data = false;
+  std::optional<weft::DataIdentity> data_identity;  ///< of the files, once they are read
+  std::string load, export_folder;                  ///< folders of `transformers`; empty: none
+  std::int64_t lora = 0;                            ///< rank of adapters; 0: all parameters are trained
   double lora_alpha = 16, lora_dropout = 0;
   std::vector<std::string> lora_layers;        ///< their names, or the ends of them; empty: all linear layers of the blocks
   std::string adapters, export_adapters;       ///< folders of PEFT's; empty: none

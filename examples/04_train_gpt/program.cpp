@@ -79,7 +79,7 @@ int rank_main(weft::World& world, Options options, const Data& data) {
 #ifdef KOKKOS_ENABLE_CUDA
   weft::cudnn::use_for_attention(world.device(), options.reproducible ? weft::cudnn::Bits::same : weft::cudnn::Bits::vary);
 #endif
-  require_same_run(world.communicator(), options, data);
+  require_same_run(world.communicator(), options);
   const weft::mesh_layout::ResolvedLayout layout = resolve_layout(options, std::size_t(world.size()));
   require_vocabulary(world.communicator(), data);
   const std::unique_ptr<TrainedModel> model = make_model(world, options);

@@ -98,8 +98,9 @@ class Report {
               << detail::text(facts.peak_flops / 1e9, "%.0f") << " GFLOP/s measured in matrix products\n"
               << detail::counted(data.files(), "file") << ", "
               << detail::counted(data.training_size(), options_.of_tokens() ? "token" : "byte") << " for training, "
-              << weft::trace::grouped(double(data.validation_size())) << " for validation\n\n"
-              << layout_table(facts) << '\n';
+              << weft::trace::grouped(double(data.validation_size())) << " for validation\n";
+    for (const std::string& type : data.token_types()) std::cout << "tokens are read as " << type << '\n';
+    std::cout << '\n' << layout_table(facts) << '\n';
     if (done_ > 0) std::cout << "goes on after step " << done_ << " of the checkpoint in " << options_.checkpoint << '\n';
     progress_ =
         std::make_unique<weft::trace::Progress>(weft::trace::for_standard_output({.steps = std::uint64_t(options_.steps),

@@ -19,7 +19,7 @@
 namespace train_gpt {
 
 /// Compares the options and the data of all ranks, but for those of output. Throws UsageError. Collective.
-inline void require_same_run(const weft::Communicator& ranks, const Options& o, const Data& data) {
+inline void require_same_run(const weft::Communicator& ranks, const Options& o) {
   weft::agree(ranks, {{"--seed", o.seed},
                       {"--steps", o.steps},
                       {"--model", o.model},
@@ -71,7 +71,7 @@ inline void require_same_run(const weft::Communicator& ranks, const Options& o, 
                       {"--lora-dropout", o.lora_dropout},
                       {"--adapters", o.adapters},
                       {"--export-adapters", o.export_adapters},
-                      {"the data", data.digest()}});
+                      {"the data", std::to_string(o.data_identity->bytes) + " bytes, digest " + o.data_identity->digest_text()}});
 }
 
 /// Sequences of a step where the user does not say: 8, or the next number that the ranks can share.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <weft/data/batches.hpp>
@@ -38,8 +39,8 @@ class TrainedModel {
   // ---- checkpoints, in the folder that the options name
   /// Takes the folder for this run: another program that saves there is an error before the first step.
   virtual void take_checkpoints() = 0;
-  /// Begins to write the state after so many steps.
-  virtual void save(std::uint64_t steps) = 0;
+  /// Begins to write the state after so many steps. `validation_loss`: of this state, if it is known.
+  virtual void save(std::uint64_t steps, std::optional<double> validation_loss) = 0;
   /// In every step: completes a checkpoint that is written. `waits`: completes it in any case.
   virtual void complete_save(bool waits) = 0;
   /// Loads the newest checkpoint: the steps that it had made.

@@ -372,6 +372,35 @@ TEST_CASE("a checkpoint of another model") {
   CHECK(contains(trial.load(), "it lacks"));
 }
 
+TEST_CASE("state of parameters that are frozen now is not read, and those that were frozen then are named") {
+  Trial trial;
+  Model model(trial.device, small_config());
+  optim::AdamW optimizer(model, {.learning_rate = 0.01});
+  model.freeze("*.wte.weight", "*.bias");
+  CHECK(checkpoint::load(trial.place, model, optimizer) == 1);
+  CHECK(optimizer.steps() == 1);
+  Model all(trial.device, small_config());
+  CHECK(checkpoint::load(trial.place, all) == 1);
+  for (const std::string& name : all.parameter_names()) CHECK(model.parameter(name) == all.parameter(name));
+  const auto embedding = model.parameter("transformer.wte.weight");
+  const auto trained = model.parameter("transformer.ln_f.weight");
+  model.train_step(make_batch(1, 0, 1, 1));
+  optimizer.step();
+  CHECK(model.parameter("transformer.wte.weight") == embedding);
+  CHECK(model.parameter("transformer.ln_f.weight") != trained);
+  checkpoint::save(trial.place, model, optimizer, 2);
+  const std::string said = trial.load();
+  CHECK(contains(said, "has no optimizer state for parameters that are trained here, "));
+  CHECK(contains(said, "): they were frozen. Freeze them, load, and unfreeze them then"));
+  CHECK(contains(said, "tensor transformer.wte.weight.exp_avg"));
+  CHECK(trial.state() == trial.before);
+  trial.model.freeze("*.wte.weight", "*.bias");
+  CHECK(trial.load() == "loaded");
+  trial.model.unfreeze("*");
+  trial.train(2);
+  CHECK(trial.model.parameter("transformer.wte.weight") != embedding);
+}
+
 TEST_CASE("a checkpoint of a model that computes something else with the same tensors") {
   Trial trial;
   checkpoint::save(trial.place, trial.model, trial.optimizer, 2);

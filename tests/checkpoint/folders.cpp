@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What lies in a folder of checkpoints and is not weft's: links, files of others, other programs. A save destroys none of it, and
-// a load that cannot follow it says so.
+// a load that cannot follow it says so. The data of a run, which a checkpoint knows.
+// covers: weft/checkpoint/data_notes.hpp
 
 #include "support/checkpoints.hpp"
 
@@ -9,6 +10,9 @@
 #include <csignal>
 #include <fstream>
 #include <functional>
+
+#include <weft/checkpoint/data_notes.hpp>
+#include <weft/data/corpus.hpp>
 
 using namespace weft_test;
 namespace fs = std::filesystem;
@@ -192,4 +196,36 @@ TEST_CASE("merge refuses what is no regular file") {
   for (const std::string& to : {fifo, std::string("/dev/null"), trial.folder.path.string()})
     CHECK(contains(Trial::said([&] { checkpoint::merge(path, to); }), "a regular file is needed"));
   CHECK(fs::is_fifo(fifo));
+}
+
+TEST_CASE("a run that goes on with other data is refused, unless it is allowed") {
+  Trial trial;
+  const auto text = [](const std::string& letters, double fraction) {
+    return data::Corpus::from_text(letters, {.validation_fraction = fraction}).identity();
+  };
+  const DataIdentity mine = text("to be or not to be", 0.1), other = text("to be or not to bE", 0.1),
+                     longer = text("to be or not to be, ", 0.1), split = text("to be or not to be", 0.2);
+  REQUIRE(trial.save(1, {.data = mine}) == "");
+  const std::string remedy = ": load it with the same data, or allow others with LoadOptions::other_data";
+  const std::string begin = "weft: checkpoint: " + (trial.place / "step-00000001").string() + ": is of a run ";
+  CHECK(trial.load({.data = mine}) == "");
+  CHECK(trial.load() == "");
+  DataIdentity moved = mine;
+  moved.name = "elsewhere/text";
+  CHECK(trial.load({.data = moved}) == "");
+  CHECK(trial.load({.data = other}) == begin + "on " + mine.text() + ", and this one has " + other.text() + remedy);
+  CHECK(contains(trial.load({.data = longer}), "(18 bytes, digest "));
+  CHECK(contains(trial.load({.data = longer}), "and this one has text (20 bytes, digest "));
+  CHECK(trial.load({.data = split}) == begin + "whose data has validation-fraction 0.1, and this one has 0.2" + remedy);
+  CHECK(contains(Trial::said([&] { checkpoint::resume(trial.place.string(), trial.model, trial.optimizer, {.data = other}); }),
+                 "is of a run on text"));
+  CHECK(contains(Trial::said([&] { checkpoint::load(trial.place.string(), trial.model, {.data = split}); }),
+                 "validation-fraction"));
+  for (const DataIdentity& another : {other, split}) CHECK(trial.load({.data = another, .other_data = true}) == "");
+  const checkpoint::Index index = checkpoint::read_index(checkpoint::find(trial.place.string()));
+  CHECK(index.notes.at("data.name") == "text");
+  CHECK(checkpoint::data_difference(index, mine).empty());
+  // A checkpoint of a run that did not name its data.
+  REQUIRE(trial.save(2) == "");
+  CHECK(trial.load({.data = other}) == "");
 }

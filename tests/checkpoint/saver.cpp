@@ -100,3 +100,30 @@ TEST_CASE("an object that ends with a save under way leaves no checkpoint that i
         }) == 0);
   CHECK_FALSE(checkpoint::exists(place));
 }
+
+TEST_CASE("other data on one rank are an error on all, and nothing changes") {
+  TemporaryFolder folder;
+  const std::string place = (folder.path / "run").string();
+  CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
+          Mesh<dp> mesh(world);
+          Model model(mesh, gpt_config(), {.shard = {.stage = 1}});
+          optim::AdamW optimizer(model, {.learning_rate = 0.01});
+          const DataIdentity mine("a.bin", "abc", 3), other("b.bin", "abd", 3);
+          checkpoint::Saver saver(place, {.data = mine});
+          model.train_step(make_batch(1, std::size_t(world.rank()), 2, 1));
+          optimizer.step();
+          saver.save(model, optimizer, 1);
+          saver.finish();
+          model.train_step(make_batch(2, std::size_t(world.rank()), 2, 1));
+          optimizer.step();
+          Ending before, after;
+          take_state(before, model, optimizer);
+          checkpoint::LoadOptions options{.data = world.rank() == 1 ? other : mine};
+          CHECK_THROWS_WITH_AS(checkpoint::resume(place, model, optimizer, options),
+                               doctest::Contains("and this one has b.bin (3 bytes"), checkpoint::Error);
+          take_state(after, model, optimizer);
+          CHECK(before.state == after.state);
+          options.other_data = true;
+          CHECK(checkpoint::resume(place, model, optimizer, options) == 1);
+        }) == 0);
+}

@@ -210,6 +210,21 @@ TEST_CASE("an error writes one file a rank, and none without a folder") {
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 4);  // nothing half-written stays
 }
 
+TEST_CASE("a name of a rank's file that is no regular file is refused before the run, and never replaced") {
+  FlightFolder folder;
+  std::filesystem::create_directory(folder.path);
+  CHECK_NOTHROW(comm::detail::require_flight_folder());
+  const std::string fifo = (folder.path / "weft_flight_1.json").string();
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  CHECK_THROWS_WITH_AS(comm::detail::require_flight_folder(),
+                       ("weft: WEFT_FLIGHT_DIR: cannot write '" + fifo + "': it is a FIFO, a regular file is needed").c_str(),
+                       UsageError);
+  CHECK_FALSE(comm::detail::write_flight_file(folder.path.string(), 1, "{}"));
+  CHECK(comm::detail::write_flight_file(folder.path.string(), 0, "{}"));
+  CHECK(std::filesystem::is_fifo(fifo));
+  CHECK(folder.of(0) == "{}");
+}
+
 TEST_CASE("a folder that cannot be takes nothing from the error") {
   const weft_test::TemporaryFolder folder;
   const std::string file = (folder.path / "file").string();

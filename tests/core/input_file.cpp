@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that a user names: regular ones of limited size are read, all others are refused at once.
+// Files that a user names, to read and to write: regular ones of limited size are read, all others are refused at once.
+// covers: weft/core/output_file.hpp
 #include <weft/core/input_file.hpp>
+#include <weft/core/output_file.hpp>
 
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -10,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include <doctest/doctest.h>
 
@@ -82,4 +87,42 @@ TEST_CASE("a file that becomes shorter is not read as if it were whole") {
   REQUIRE(::truncate(file.c_str(), 20) == 0);
   CHECK_THROWS_WITH_AS((void)input.read(), doctest::Contains("it became shorter while it was read: 20 of 50 bytes"),
                        weft::UsageError);
+}
+
+TEST_CASE("an output that is no regular file is refused, whether it is written in place or renamed") {
+  const Folder folder;
+  const std::string file = folder.file("file", "before"), fifo = folder.path + "/fifo", missing = folder.path + "/missing",
+                    dangling = folder.path + "/dangling", loop = folder.path + "/loop", link = folder.path + "/to_file",
+                    to_device = folder.path + "/to_device", socket = folder.path + "/socket";
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  ::symlink(missing.c_str(), dangling.c_str());
+  ::symlink(loop.c_str(), loop.c_str());
+  ::symlink(file.c_str(), link.c_str());
+  ::symlink("/dev/null", to_device.c_str());
+  ::sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  socket.copy(address.sun_path, sizeof address.sun_path - 1);
+  const int listener = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  REQUIRE(::bind(listener, reinterpret_cast<const ::sockaddr*>(&address), sizeof address) == 0);
+  const auto said = [](const std::string& path, bool in_place) -> std::string {
+    try {
+      in_place ? weft::detail::write_output("plan", path, "after") : weft::detail::require_output("plan", path);
+      return "";
+    } catch (const weft::UsageError& error) {
+      return error.what();
+    }
+  };
+  for (const bool in_place : {true, false}) {
+    for (const auto& [path, kind] :
+         {std::pair(fifo, "it is a FIFO"), std::pair(std::string("/dev/null"), "it is a device"),
+          std::pair(to_device, "it is a device"), std::pair(folder.path, "it is a folder"), std::pair(socket, "it is a socket"),
+          std::pair(dangling, "it is a link that leads to no file"), std::pair(loop, "it is a link that leads to no file")})
+      CHECK(said(path, in_place) == "weft: plan: cannot write '" + path + "': " + kind + ", a regular file is needed");
+    for (const std::string& path : {file, link, folder.path + "/new"}) CHECK(said(path, in_place) == "");
+  }
+  struct ::stat status = {};
+  CHECK(::stat(missing.c_str(), &status) != 0);
+  CHECK((::stat("/dev/null", &status) == 0 && S_ISCHR(status.st_mode)));
+  CHECK(weft::detail::InputFile("plan", file, "file", 100).read() == "after");
+  ::close(listener);
 }

@@ -98,3 +98,20 @@ TEST_CASE("what does not fit") {
   CHECK(message<ShapeError>([&] { data::array<image, std::uint8_t>(six); }) ==
         "weft: data: field image: 'six' has 6 dims; samples, and up to 4 of a sample, are 1 to 5");
 }
+
+TEST_CASE("the identity of a dataset is of its elements, shapes and scales") {
+  const std::vector<float> mine{1, 2, 3, 4, 5, 6};
+  const auto of = [&](const data::ArrayOptions& options, float first = 1) {
+    std::vector<float> values = mine;
+    values[0] = first;
+    return data::Arrays(data::array<image>(std::move(values), {2}, options), data::array<label, std::uint8_t>(labels)).identity();
+  };
+  const DataIdentity one = of({}), same = of({}), other = of({}, 2), scaled = of({.scale = 0.5});
+  CHECK(one.text().starts_with("field image and 1 more file (27 bytes, digest "));
+  CHECK((same.digest == one.digest && same.settings == one.settings));
+  CHECK(other.digest != one.digest);
+  CHECK((scaled.digest == one.digest && scaled.settings != one.settings));
+  CHECK(one.settings[0] == std::pair<std::string, std::string>("image.shape", "[2]"));
+  data::Loader loader(data::Share{}, data::Arrays(data::array<label, std::uint8_t>(labels)), {.global_batch = 3});
+  CHECK(loader.identity().name == "labels");
+}

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of tokens: nanoGPT's, llm.c's, text; parts; and the message of each file that is refused.
+// Files of tokens: nanoGPT's, llm.c's, text; parts; types that are recognised; identities; and the message of each file that is
+// refused.
+// covers: weft/core/data_identity.hpp
 
 #include <doctest/doctest.h>
 
@@ -8,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include <weft/core/data_identity.hpp>
+#include <weft/data/token_windows.hpp>
 #include <weft/data/tokens.hpp>
 
 #include "data/support/formats.hpp"
@@ -126,5 +130,96 @@ TEST_CASE("what is refused") {
     const std::string text = refusal(Bytes(whole.begin(), whole.begin() + std::ptrdiff_t(length)));
     if (length < 1024) CHECK(text == "it is cut off: llm.c's header has 1024 bytes, the file " + std::to_string(length));
     else CHECK((length % 2 == 1 || text.starts_with("it ")));
+  }
+}
+
+TEST_CASE("the type of a file without a header is that of its vocabulary, or of its words") {
+  Narrow narrow(2'000);
+  Wide wide(2'000);
+  for (std::size_t i = 0; i < wide.size(); ++i) narrow[i] = std::uint16_t(wide[i] = std::uint32_t(i * i + 3 * i) % 50'257);
+  const auto opened = [](const auto& of, std::size_t vocabulary) {
+    return data::Tokens::from_bytes("a.bin", token_file(of), {.vocabulary = vocabulary});
+  };
+  for (const std::size_t vocabulary : {std::size_t(0), std::size_t(50'257), std::size_t(65'536)}) {
+    CHECK(opened(narrow, vocabulary).type() == TokenType::uint16);
+    CHECK(opened(narrow, vocabulary).reason() == "it has no header");
+    CHECK(all(opened(wide, vocabulary)) == all(opened(narrow, vocabulary)));
+    CHECK(opened(wide, vocabulary).reason() == "every second word of 16 bits is 0");
+  }
+  CHECK(all(opened(wide, 151'936)) == all(opened(narrow, 50'257)));
+  CHECK(opened(wide, 151'936).reason() == "the vocabulary is above 65536");
+  CHECK(message<UsageError>([&] { opened(narrow, 151'936).check(); }).find("or of another type than uint32") !=
+        std::string::npos);
+  CHECK(refusal(token_file(Narrow{1, 2, 3}), {.vocabulary = 151'936}) ==
+        "its 6 bytes are no whole tokens of uint32, which vocabulary(151936) needs: give the type of its tokens "
+        "(TokenOptions::type, --token-type)");
+  // Tokens above 65,535 that the vocabulary does not have, or with no vocabulary to tell.
+  wide[1'999] = 151'935;
+  const std::string unclear =
+      "its tokens may be uint16 or uint32, no second word of 16 bits is above 2: give the type of its tokens "
+      "(TokenOptions::type, "
+      "--token-type)";
+  CHECK(refusal(token_file(wide)) == unclear);
+  CHECK(refusal(token_file(wide), {.vocabulary = 65'536}) == unclear);
+  CHECK_NOTHROW(opened(wide, 151'936).check());
+  // Types that are given, few tokens, and tokens that are small in themselves.
+  CHECK(data::Tokens::from_bytes("a", token_file(wide), {.type = TokenType::uint16}).size() == 4'000);
+  CHECK(data::Tokens::from_bytes("a", token_file(wide), {.type = TokenType::uint16}).reason() == "it was asked for");
+  CHECK(opened(Narrow{5, 0, 6, 0}, 7).type() == TokenType::uint16);
+  CHECK(opened(Narrow(100, 0), 7).type() == TokenType::uint16);
+  Narrow few(100);
+  for (std::size_t i = 0; i < few.size(); ++i) few[i] = std::uint16_t(i * i % 5);
+  CHECK(opened(few, 5).type() == TokenType::uint16);
+  CHECK(data::Tokens::from_bytes("a", token_file(Wide{1, 2}, llama3, 7)).reason() == "its header says so");
+}
+
+TEST_CASE("an identity is of bytes and their reading, not of a name") {
+  const Bytes bytes = token_file(Narrow{1, 2, 3, 4, 5, 6});
+  const auto identity = [](const std::string& name, const Bytes& of, std::size_t first = 0, std::size_t count = 6) {
+    return data::Tokens::from_bytes(name, of).part(first, count).identity();
+  };
+  const DataIdentity one = identity("a.bin", bytes), moved = identity("b/a.bin", bytes);
+  // Checkpoints hold it: it is this number in every version of weft.
+  CHECK(one.text() == "a.bin (12 bytes, digest 9bb626aceec0236b)");
+  CHECK(moved.digest == one.digest);
+  CHECK(moved.settings == one.settings);
+  CHECK(one.settings == std::vector<std::pair<std::string, std::string>>{{"token-type", "uint16"}, {"tokens", "6 from 0"}});
+  CHECK(identity("a.bin", bytes, 1, 4).digest == one.digest);
+  CHECK(identity("a.bin", bytes, 1, 4).settings[1].second == "4 from 1");
+  Bytes other = bytes;
+  other[7] ^= 1;
+  CHECK(identity("a.bin", other).digest != one.digest);
+  const auto windows = data::TokenWindows(data::Tokens::from_bytes("a.bin", bytes), {.sequence = 2}).identity();
+  CHECK((windows.digest == one.digest && windows.settings.back() == std::pair<std::string, std::string>("sequence", "2")));
+  const auto documents =
+      data::PackedDocuments(data::Tokens::from_bytes("a.bin", bytes), {.sequence = 2, .separator = 3}).identity();
+  CHECK(documents.settings.back() == std::pair<std::string, std::string>("packing", "cut"));
+  // Several files, in their order.
+  const DataIdentity two("b.bin", other.data(), other.size());
+  DataIdentity both = one, reversed = two;
+  both.add(two), reversed.add(one);
+  CHECK(both.text().starts_with("a.bin and 1 more file (24 bytes, digest "));
+  CHECK(both.digest != reversed.digest);
+  both.set("a", "b"), both.set("validation-fraction", 0.1), both.set("a", "c");
+  CHECK(both.settings[2] == std::pair<std::string, std::string>("a", "c"));
+  CHECK(both.settings[3].second == "0.1");
+}
+
+TEST_CASE("of a file above 64 MiB 1,024 blocks stand for all, the first and the last among them") {
+  const std::size_t mib = 1 << 20, size = 65 * mib + 5;
+  std::size_t blocks = 0, bytes = 0, end = 0;
+  weft::detail::for_each_sampled_block(size, [&](std::size_t place, std::size_t some) {
+    CHECK((blocks == 0 ? place == 0 : place >= end && place % 4096 == 0));
+    ++blocks, bytes += some, end = place + some;
+    return true;
+  });
+  CHECK((blocks == 1024 && end == size && bytes == 1023 * 4096 + 5));
+  Bytes large(size, 0);
+  const auto digest = [&] { return DataIdentity("large", large.data(), large.size()).digest; };
+  const std::uint64_t before = digest();
+  for (const std::size_t place : {std::size_t(0), size - 1}) {
+    large[place] = 1;
+    CHECK(digest() != before);
+    large[place] = 0;
   }
 }

@@ -335,7 +335,37 @@ if "04_train_gpt" in available:
         resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
 
     code, _, lines = run("04_train_gpt", base, limits=small_files)
-    check(code == 2 and len(lines) == 1 and "cannot write 'out/" in lines[0] and "File too large" in lines[0], f"ulimit -f: {code} {lines}")
+    check(code == table["a disk is full"] and len(lines) == 1 and "cannot write 'out/" in lines[0] and "File too large" in lines[0], f"ulimit -f: {code} {lines}")
+
+    for arguments in (["--checkpoint", "full"], ["--checkpoint", "full", "--every", "1"], ["--export", "full_export"], ["--offload", str(scratch / "full_state")]):
+        code, _, lines = run("04_train_gpt", [*short[:4], "--width", "64", *short[6:], *arguments], limits=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)))
+        check(code == table["a disk is full"] and len(lines) == 1 and ("File too large" in lines[0]), f"{arguments}, ulimit -f: {code} {lines}")
+    for arguments in (["--offload", "/no/such/place"], ["--checkpoint", f"{text}/below"]):
+        code, _, lines = run("04_train_gpt", [*short, *arguments])
+        check(code == table["a place that cannot be used"] and len(lines) == 1, f"{arguments}: {code} {lines}")
+
+    # ---- outputs that are no regular files, the same in every program ---------------------------------------------------------------
+    OUTPUTS = {"a FIFO": os.mkfifo, "a device": lambda path: path.symlink_to("/dev/null"), "a folder": os.mkdir,
+               "a link that leads to no file": lambda path: path.symlink_to(scratch / "nowhere")}
+    run("04_train_gpt", [*short, "--checkpoint", "to_merge"])
+    for kind, make in OUTPUTS.items():
+        place = scratch / "outputs" / kind.replace(" ", "_")
+        place.mkdir(parents=True)
+        for file, name, arguments, environment in [("weft_flight_0.json", "04_train_gpt", short, {"WEFT_FLIGHT_DIR": str(place)}),
+                                                   ("metrics.jsonl", "04_train_gpt", [*short, "--output", str(place)], None), ("layout.json", "04_train_gpt", [*short, "--output", str(place)], None),
+                                                   ("logits", "generate", [*generated, "--logits", str(place / "logits")], None), ("merged", "checkpoint", ["merge", "to_merge", str(place / "merged")], None),
+                                                   ("config.json", "04_train_gpt", [*short, "--export", str(place)], None), ("generation_config.json", "04_train_gpt", ["--load", folder, *short[:2], *short[8:], "--export", str(place)], None),
+                                                   ("a.svg", "plan", ["schedule", "--kind", "1f1b", "--stages", "2", "--micro-batches", "2", "--svg", str(place / "a.svg")], None)]:
+            if name not in available or (name == "checkpoint" and not (scratch / "to_merge").exists()):
+                continue
+            if file == "generation_config.json":
+                (pathlib.Path(folder) / file).write_text("{}")
+            make(place / file)
+            code, _, lines = run(name, arguments, environment)
+            check(code == 2 and len(lines) == 1 and f"{file}': it is {kind}, a regular file is needed" in lines[0], f"{name} {arguments} {environment}: {code} {lines}")
+            check(os.path.lexists(place / file) and not (place / file).is_file() and not (scratch / "nowhere").exists(), f"{name} {arguments}: {file} was replaced")
+            for path in place.iterdir():
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
     # ---- threads that cannot be started -------------------------------------------------------------------------------------------
     def little_memory():

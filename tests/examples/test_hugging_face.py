@@ -48,6 +48,12 @@ for model in ("gpt", "llama", "mixtral"):
     train("--load", folder, "--export", again, "--steps", 1, "--learning-rate", 0, "--sequence", 8, "--sample", 4, "--dp", 2, "--zero", 3)
     check((again / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes(), f"{model}: the same bits")
     check(json.loads((again / "config.json").read_text()) == config, f"{model}: the same config")
+    # A folder with the shards of an earlier model: readers follow the index.
+    for name in ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json", "model-00001-of-2.safetensors", "mine.safetensors"):
+        (again / name).write_text("earlier")
+    train("--load", folder, "--export", again, "--steps", 1, "--learning-rate", 0, "--sample", 0)
+    check(sorted(path.name for path in again.iterdir()) == ["config.json", "mine.safetensors", "model-00001-of-2.safetensors", "model.safetensors"], f"{model}: shards that stay: {list(again.iterdir())}")
+    check((again / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes(), f"{model}: the same bits in place of shards")
     train("--load", folder, "--export", narrow, "--steps", 1, "--learning-rate", 0, "--sample", 0, "--precision", "bf16")
     check(json.loads((narrow / "config.json").read_text())["dtype"] == "bfloat16", f"{model}: bf16")
 for words, expected in [(("--width", 32), "--width beside --load"), (("--model", "llama"), "--model beside --load"),

@@ -177,11 +177,24 @@ if one:
     found = [int(word) for word in (scratch / "tokens/sample.txt").read_text().split()]
     check(len(found) == 1 + 8 and found[0] == 5 and all(0 <= token < 300 for token in found), f"tokens: sample.txt: {found}")
     check(json.loads((scratch / "tokens/layout.json").read_text())["vocabulary"] == 300, "tokens: the vocabulary in layout.json")
-for name, files, arguments in [("tokens_layout", raw, "--dp 2 --tp 2 --pp 2 --zero 1"), ("tokens_llama3", llama3, "--dp 2"), ("tokens_wide", wide, "--dp 2 --token-type uint32")]:
+for name, files, arguments in [("tokens_layout", raw, "--dp 2 --tp 2 --pp 2 --zero 1"), ("tokens_llama3", llama3, "--dp 2"), ("tokens_wide", wide, "--dp 2 --token-type uint32"),
+                               ("tokens_recognised", wide, "--dp 2")]:
     SMALL = f"--data {files} {TOKENS}"
     other_loss, other = trained(name, arguments)
     check(close([r["loss"] for r in other], [r["loss"] for r in one], 2e-4), f"{name}: losses {[r['loss'] for r in other]} are not those of one rank {[r['loss'] for r in one]}")
     check(other_loss is not None and abs(other_loss - loss) < 2e-3, f"{name}: validation loss {other_loss}, not {loss}")
+# A file of uint32 without a header: by its words, or by a vocabulary that no uint16 holds.
+LARGE = f"{TOKENS} --steps 1 --sample 0".replace("--vocabulary 300 ", "--vocabulary 70000 ").replace("--steps 6 ", "").replace("--sample 8 ", "")
+for files, words, expected in [(wide, TOKENS, "tokens are read as uint32 (every second word of 16 bits is 0)"), (wide, LARGE, "tokens are read as uint32 (the vocabulary is above 65536)"),
+                               (raw, TOKENS, "tokens are read as uint16 (it has no header)"), (llama3, TOKENS, "tokens are read as uint32 (its header says so)")]:
+    result = run(f"--data {files} {words} --output {scratch}/types")
+    check(result.returncode == 0 and expected in result.stdout.splitlines(), f"{files} {expected}: {result.stdout[:600]} {result.stderr}")
+(scratch / "odd.bin").write_bytes(struct.pack("<5999H", *numbers[:-1]))
+(scratch / "unclear.bin").write_bytes(struct.pack("<6000I", *[70000 + i for i in numbers]))
+for files, words, expected in [("odd.bin", LARGE, "its 11998 bytes are no whole tokens of uint32, which vocabulary(70000) needs: give the type of its tokens"),
+                               ("raw.bin", LARGE, "of another type than uint32"), ("unclear.bin", TOKENS, "its tokens may be uint16 or uint32, no second word of 16 bits is above 1")]:
+    result = run(f"--data {files} {words} --output {scratch}/types")
+    check(result.returncode == 2 and expected in result.stderr and result.stderr.count("\n") == 1, f"{files} {expected}: {result.returncode} {result.stderr}")
 SMALL = f"--data {raw} {raw} {TOKENS}"
 other_loss, other = trained("tokens_two", "--dp 4 --optimizer muon")
 check(other and other[-1]["loss"] < other[0]["loss"] and abs(other_loss - loss) < 0.2, f"two token files: {other_loss}")
@@ -337,9 +350,50 @@ for layout in ("--dp 2 --zero 3", "--tp 2 --pp 2"):
     other = run(f"{CHECKPOINTS} --dp 2 --output {cut} --checkpoint {kept} --resume --quiet")
     check(close([float(result.stdout.split()[-1])], [float(other.stdout.split()[-1])], 1e-5),
           f"{layout}: two data ranks load another model: {result.stdout} {other.stdout}")
+# A checkpoint knows the data of its run: another text, another order of files, another split, other token files.
+other, longer, moved = scratch / "other.txt", scratch / "longer.txt", scratch / "moved.txt"
+other.write_bytes(text.read_bytes().replace(b"3 times 3 is 9", b"3 times 3 is 8"))
+longer.write_bytes(text.read_bytes() + b"more\n")
+moved.write_bytes(text.read_bytes())
+shuffled = scratch / "shuffled.bin"
+shuffled.write_bytes(struct.pack("<6000H", *numbers[1000:], *numbers[:1000]))
+remedy = ": its data would not go on where they ended; --allow-other-data takes them"
+for begun, cases in [
+    (f"--data {text}", [(f"--data {other}", "is of a run on "), (f"--data {longer}", "longer.txt ("), (f"--data {text} {text}", " and 1 more file ("),
+                        (f"--data {text} --validation-fraction 0.2", "is of a run whose data has validation-fraction 0.1, and this one has 0.2")]),
+    (f"--data {text} {longer}", [(f"--data {longer} {text}", "is of a run on ")]),
+    (f"--data {raw} --vocabulary 301 --prompt 5", [(f"--data {shuffled} --vocabulary 301 --prompt 5", "shuffled.bin (12000 bytes, digest "),
+                                                   (f"--data {raw} --vocabulary 301 --prompt 5 --validation-fraction 0.3", "has validation-fraction 0.1, and this one has 0.3")]),
+]:
+    place = scratch / "data_of_a_run"
+    words = f"{BYTES.split(' ', 2)[2]} --sample 0 --checkpoint {place} --output {scratch}/data_output".replace("--steps 6 ", "").replace("--sample 8 ", "")
+    result = run(f"{begun} {words} --steps 2")
+    check(result.returncode == 0, f"{begun}: {result.stderr}")
+    for given, expected in cases:
+        result = run(f"{given} {words} --steps 4 --resume --dp 2")
+        check(result.returncode == 2 and expected in result.stderr and remedy in result.stderr and result.stderr.count("\n") == 1, f"{begun}, then {given}: {result.returncode} {result.stderr}")
+    result = run(f"{begun.replace(str(text), str(moved), 1)} {words} --steps 3 --resume")
+    check(result.returncode == 0 and "goes on after step 2" in result.stdout, f"{begun}: a file that was moved is the same data: {result.stderr}")
+    result = run(f"{cases[0][0]} {words} --steps 4 --resume --allow-other-data")
+    check(result.returncode == 0 and "goes on after step 3" in result.stdout, f"{begun}: --allow-other-data: {result.stderr}")
+    result = run(f"{cases[0][0]} {words} --steps 5 --resume")
+    check(result.returncode == 0, f"{begun}: the data since then: {result.stderr}")
+    shutil.rmtree(place)
+# The best checkpoints stay beside the newest: rates that grow make the loss rise again.
+place = scratch / "best"
+result = run(f"{BYTES} --steps 8 --sample 0 --every 1 --keep 1 --keep-best 2 --learning-rate 1 --min-learning-rate 1 --warmup 6 --validate-every 0 --checkpoint {place} --output {scratch}/best_output"
+             .replace("--steps 6 ", "").replace("--sample 8 ", "").replace("--validate-every 3 ", "").replace("--learning-rate 3e-3 ", ""))
+validations = {record["step"] + 1: record["validation_loss"] for record in all_records(scratch / "best_output") if "validation_loss" in record}
+check(result.returncode == 0 and sorted(validations) == list(range(1, 9)), f"--keep-best validates each checkpoint: {result.stderr} {validations}")
+stays = {8, *sorted(validations, key=validations.get)[:2]}
+check(sorted(path.name for path in place.iterdir()) == ["latest", *(f"step-{step:08}" for step in sorted(stays))] and len(stays) == 3, f"--keep-best 2: {validations} {list(place.iterdir())}")
 os.mkfifo(scratch / "pipe")
 for options, message in [("--checkpoint pipe", "--checkpoint pipe: is there, and is no folder"),
                          ("--every 2", "--every is of checkpoints: it needs --checkpoint FOLDER"),
+                         ("--keep-best 2", "--keep-best is of checkpoints: it needs --checkpoint FOLDER"),
+                         (f"--checkpoint {kept} --keep 0 --keep-best 2", "--keep-best 2 beside --keep 0, which keeps all checkpoints"),
+                         (f"--checkpoint {kept} --validation-fraction 0 --keep-best 2", "--keep-best 2 beside --validation-fraction 0: there is no validation loss"),
+                         (f"--checkpoint {kept} --allow-other-data", "--allow-other-data is of a run that goes on: it needs --resume"),
                          (f"--checkpoint {kept} --resume --seed 5", "is of a run with --seed 1, and this one has 5")]:
     result = run(f"{SMALL} {options}")
     check(result.returncode == 2 and message in result.stderr, f"{options}: {result.returncode} {result.stderr}")

@@ -128,6 +128,10 @@ TEST_CASE("a file that cannot be is refused before anything is made") {
   std::fclose(std::fopen((path + ".0").c_str(), "w"));
   CHECK(refused(path) == "weft: offload: file '" + path + ".0' cannot be made: File exists");
   std::remove((path + ".0").c_str());
+  CHECK(runtime::run(runtime::RunOptions{.ranks = 1}, [&](World& world) {
+          Mesh<dp> mesh(world);
+          Chosen<Float>(mesh, config, {.shard = {.stage = 3, .offload = Offload::file("/nonexistent/state")}});
+        }) == 2);
 }
 
 TEST_CASE("a full disk: nothing is made, and in the middle of training nothing changes") {

@@ -70,7 +70,8 @@ struct Index {
   std::optional<std::uint64_t> next_step;  ///< that of a batch without Batch::step; none: `step`
   std::optional<StoredLossScale> loss_scale;
   std::map<std::string, std::uint64_t> begun;  ///< optimizer's steps before a parameter's state was made, if there were any
-  /// What a program adds, and of the model "config.NAME" (detail::config_numbers) and "layout.AXIS", "layout.zero".
+  /// What a program adds; of the model "config.NAME" (detail::config_numbers) and "layout.AXIS", "layout.zero"; of the data
+  /// "data.name", "data.bytes", "data.digest" and "data.setting.NAME" (DataIdentity).
   std::map<std::string, std::string> notes;
   std::vector<StoredFile> files;
   std::vector<LogicalTensor> tensors;  ///< by name

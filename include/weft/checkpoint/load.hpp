@@ -24,11 +24,13 @@
 #include <weft/checkpoint/file_system.hpp>
 #include <weft/checkpoint/folder.hpp>
 #include <weft/checkpoint/index.hpp>
+#include <weft/checkpoint/match.hpp>
 #include <weft/checkpoint/pages.hpp>
 #include <weft/checkpoint/save.hpp>
 #include <weft/checkpoint/state.hpp>
 #include <weft/checkpoint/together.hpp>
 #include <weft/comm/in_function.hpp>
+#include <weft/core/data_identity.hpp>
 
 namespace weft::checkpoint {
 
@@ -37,6 +39,10 @@ struct LoadOptions {
   /// Refuses a checkpoint of a model that has the same tensors and computes something else with them: with other heads, epsilon,
   /// positions, mask, choice of experts, or another alpha of its adapters.
   bool same_config = true;
+  /// Of the data that this run goes on with. A checkpoint of a run on data of another size or digest, or that makes its samples
+  /// in another way, is refused; one that was saved without SaveOptions::data is not compared.
+  std::optional<DataIdentity> data = {};
+  bool other_data = false;  ///< goes on with `data` whatever the checkpoint's were
 };
 
 namespace detail {
@@ -171,110 +177,6 @@ inline void read_tensor(OpenFiles& files, const Index& index, const LogicalTenso
   for (const StoredPiece& piece : tensor.pieces) read_piece(files, index, {&tensor, &piece, &runs, out}, overlaps, buffer);
 }
 
-inline std::string some_of(const std::vector<std::string>& names) {
-  std::string text;
-  for (std::size_t i = 0; i < names.size() && i < 5; ++i) text += (i ? ", " : "") + shown(names[i]);
-  if (names.size() > 5) weft::detail::append_to(text, {" and ", names.size() - 5, " more"});
-  return text;
-}
-
-/// Throws Error for a checkpoint of a model whose config gives other numbers than this one's. Those that it does not have (of an
-/// earlier weft) are not compared.
-inline void require_config(const std::string& path, const Index& index, const State& state) {
-  for (const auto& [name, value] : state.config)
-    if (const auto at = index.notes.find("config." + name); at != index.notes.end() && at->second != value)
-      refuse({path}, {"is of a model with ", name, " ", shown(at->second), ", and this one has ", value});
-}
-
-/// Whether a tensor of this name holds optimizer state of a parameter: "NAME.exp_avg".
-inline bool is_state_of(std::string_view tensor, std::string_view parameter) {
-  return tensor.size() > parameter.size() && tensor.starts_with(parameter) && tensor[parameter.size()] == '.' &&
-         tensor.find('.', parameter.size() + 1) == tensor.npos;
-}
-/// Whether the checkpoint has the parameter whose state is asked for, and no state of it, and does have state of others.
-inline bool was_frozen(const Index& index, std::string_view state_name) {
-  const std::string_view parameter = state_name.substr(0, state_name.rfind('.'));
-  bool there = false, any = false;
-  for (const LogicalTensor& tensor : index.tensors) {
-    there = there || tensor.name == parameter;
-    any = any || tensor.kind == "optimizer";
-    if (tensor.kind == "optimizer" && is_state_of(tensor.name, parameter)) return false;
-  }
-  return there && any;
-}
-
-/// The tensor of each item. Throws Error on all ranks if the checkpoint is of another model. Collective.
-inline std::vector<const LogicalTensor*> match(const Communicator& ranks, const std::string& path, const Index& index,
-                                               const State& state, bool with_optimizer) {
-  std::vector<const LogicalTensor*> found;
-  std::vector<std::uint64_t> used(index.tensors.size() + 1, 0);
-  const std::optional<Failure> failure = failure_of([&] {
-    std::vector<std::string> missing;
-    std::size_t untrained = 0;
-    for (const Item& item : state.items) {
-      const auto at = std::lower_bound(index.tensors.begin(), index.tensors.end(), item.name,
-                                       [](const LogicalTensor& tensor, const std::string& name) { return tensor.name < name; });
-      if (at == index.tensors.end() || at->name != item.name || at->kind != item.kind) {
-        missing.push_back(item.name);
-        untrained += item.kind == "optimizer" && was_frozen(index, item.name);
-        continue;
-      }
-      if (at->shape != item.shape)
-        refuse({path, item.name}, {"is ", shape_text(at->shape), ", and ", shape_text(item.shape), " in this model"});
-      if (at->of != item.of)
-        refuse({path, item.name}, {"is of type ", name_of(at->of), ", and of ", name_of(item.of), " in this model"});
-      if (at->type != item.of && at->type != item.wide)
-        refuse({path, item.name},
-               {"is stored as ", name_of(at->type), ", and ", name_of(item.of), " or ", name_of(item.wide), " is meant"});
-      used[std::size_t(at - index.tensors.begin())] = 1;
-      found.push_back(&*at);
-    }
-    // State of parameters that were trained then and are frozen now is not read.
-    for (const std::string& name : state.frozen)
-      for (std::size_t i = 0; with_optimizer && i < index.tensors.size(); ++i)
-        if (index.tensors[i].kind == "optimizer" && is_state_of(index.tensors[i].name, name)) used[i] = 1;
-    if (!missing.empty() && untrained == missing.size())
-      refuse({path, missing.front()},
-             {"has no optimizer state for parameters that are trained here, ", missing.size(), " tensors (", some_of(missing),
-              "): they were frozen. Freeze them, load, and unfreeze them then"});
-    if (!missing.empty())
-      refuse({path, missing.front()},
-             {"is of another model: it lacks ", missing.size(), " tensors of this one: ", some_of(missing)});
-    if (with_optimizer && !index.optimizer_steps)
-      refuse({path}, {"holds a model without an optimizer's state: load the model alone, checkpoint::load(folder, model)"});
-    if (state.loss_scale.has_value() && with_optimizer && !index.loss_scale)
-      refuse({path}, {"has no loss scale, and this model scales its loss"});
-  });
-  require_all(ranks, failure);
-  if (ranks.size() > 1) ranks.all_reduce(used, Reduction::max);
-  std::vector<std::string> unexpected;
-  for (std::size_t i = 0; i < index.tensors.size(); ++i)
-    if (!used[i] && index.tensors[i].kind != "hook" && (with_optimizer || index.tensors[i].kind != "optimizer"))
-      unexpected.push_back(index.tensors[i].name);
-  if (!unexpected.empty())
-    refuse({path, unexpected.front()},
-           {"is of another model: it has ", unexpected.size(), " tensors that this one has not: ", some_of(unexpected)});
-  return found;
-}
-
-/// Adds what hooks keep, if the checkpoint has exactly that: it is of each rank's own, so a run in another layout starts hooks
-/// anew. Collective.
-inline void match_hooks(const Communicator& ranks, const Index& index, std::vector<Item>& of_hooks, State& state,
-                        std::vector<const LogicalTensor*>& tensors) {
-  std::vector<const LogicalTensor*> found;
-  for (const Item& item : of_hooks)
-    for (const LogicalTensor& tensor : index.tensors)
-      if (tensor.name == item.name && tensor.kind == "hook" && tensor.type == item.type && tensor.shape == item.shape)
-        found.push_back(&tensor);
-  std::uint64_t stored = 0;
-  for (const LogicalTensor& tensor : index.tensors) stored += tensor.kind == "hook";
-  std::uint64_t numbers[] = {of_hooks.size(), found.size()};
-  if (ranks.size() > 1) ranks.all_reduce(std::span(numbers));
-  if (numbers[0] != stored || numbers[1] != stored) return;
-  for (Item& item : of_hooks) state.items.push_back(std::move(item));
-  tensors.insert(tensors.end(), found.begin(), found.end());
-}
-
 /// Reads the index on rank 0 and gives it to all. Collective.
 inline Index shared_index(const Communicator& ranks, const std::string& folder, FileSystem& system, std::string& path,
                           std::string& read_path) {
@@ -316,6 +218,7 @@ std::uint64_t load_once(const std::string& folder, const Communicator& ranks, St
   std::vector<const LogicalTensor*> tensors = match(ranks, path, index, state, with_optimizer);
   together(ranks, [&] {
     if (options.same_config) require_config(path, index, state);
+    if (options.data && !options.other_data) require_data(path, index, *options.data);
     check(index);
   });
   std::vector<Item> of_hooks = hooks(index);
@@ -392,8 +295,8 @@ std::uint64_t load(const std::string& folder, const Communicator& ranks, const S
 /// Sets model and optimizer to the state that was saved, and returns the step that was given to save. `folder` is the one given
 /// to save, whose newest complete checkpoint is taken, or one checkpoint in it. In the same layout training goes on with the same
 /// bits; in another one it starts from the same numbers. Collective over the model's ranks. Throws Error on every rank for a file
-/// that is damaged, missing or of another model (LoadOptions::same_config): nothing has changed then. Gradients so far are
-/// discarded. In a rehearsal nothing is read, and the step is 0.
+/// that is damaged, missing, of another model (LoadOptions::same_config) or of other data (LoadOptions::data): nothing has
+/// changed then. Gradients so far are discarded. In a rehearsal nothing is read, and the step is 0.
 template <class Model, StoredOptimizer Optimizer>
 std::uint64_t load(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_load);

@@ -18,6 +18,7 @@
 
 #include <weft/checkpoint/checksum.hpp>
 #include <weft/checkpoint/commit.hpp>
+#include <weft/checkpoint/data_notes.hpp>
 #include <weft/checkpoint/error.hpp>
 #include <weft/checkpoint/file_system.hpp>
 #include <weft/checkpoint/folder.hpp>
@@ -28,6 +29,7 @@
 #include <weft/checkpoint/write_plan.hpp>
 #include <weft/comm/agreement.hpp>
 #include <weft/comm/in_function.hpp>
+#include <weft/core/data_identity.hpp>
 
 namespace weft::checkpoint {
 
@@ -37,6 +39,8 @@ struct SaveOptions {
   /// Of this checkpoint, the same on all ranks; stored if it is finite. checkpoint::best(folder) finds the lowest.
   std::optional<double> validation_loss = {};
   std::map<std::string, std::string> notes = {};  ///< written into the index: options of the program
+  /// Of the data that the model is trained on, as rank 0 has it: loads compare it with theirs (LoadOptions::data).
+  std::optional<DataIdentity> data = {};
   FileSystem* system = &FileSystem::system();
 };
 
@@ -184,6 +188,7 @@ inline Index index_of(const Communicator& ranks, const State& state, std::uint64
   index.notes = options.notes;
   if (options.validation_loss && std::isfinite(*options.validation_loss))
     index.notes[loss_note] = number_text(*options.validation_loss);
+  if (options.data) put_data(index.notes, *options.data);
   for (const auto& [name, value] : state.config) index.notes["config." + name] = value;
   for (const auto& [name, value] : state.layout) index.notes["layout." + name] = value;
   // Of parameters that other ranks have, too.

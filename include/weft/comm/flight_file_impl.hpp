@@ -2,6 +2,7 @@
 #pragma once
 // Definitions for comm/flight_file.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,6 +25,7 @@
 #include <weft/core/error.hpp>
 #include <weft/core/hash.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/core/output_file.hpp>
 #include <weft/core/version.hpp>
 
 namespace weft::comm {
@@ -33,6 +35,16 @@ namespace detail {
 WEFT_COLD WEFT_INLINE const char* flight_folder() {
   const char* folder = std::getenv(flight_variable);
   return folder != nullptr && *folder != '\0' ? folder : nullptr;
+}
+
+/// Throws UsageError for a name of a rank's file in the folder that is no regular file.
+WEFT_COLD WEFT_INLINE void require_flight_files(const char* folder) {
+  const std::unique_ptr<::DIR, int (*)(::DIR*)> names(::opendir(folder), [](::DIR* open) { return ::closedir(open); });
+  while (const ::dirent* const entry = names ? ::readdir(names.get()) : nullptr) {
+    const std::string_view name = static_cast<const char*>(entry->d_name);
+    if (name.starts_with("weft_flight_") && name.ends_with(".json"))
+      weft::detail::require_output(flight_variable, weft::detail::joined({folder, "/", name}));
+  }
 }
 
 WEFT_COLD WEFT_INLINE void require_flight_folder() {
@@ -50,6 +62,7 @@ WEFT_COLD WEFT_INLINE void require_flight_folder() {
   if (!there || !S_ISDIR(found.st_mode) || ::access(place.c_str(), W_OK | X_OK) != 0)
     throw_error<UsageError>({"environment variable ", flight_variable, " is '", std::string_view(folder).substr(0, 80),
                              "', which cannot be a folder for files of this run: ", std::strerror(errno)});
+  require_flight_files(folder);
 }
 
 /// Never destroyed: ranks that are left alone may outlive the program's end.
@@ -227,6 +240,7 @@ WEFT_COLD WEFT_INLINE std::string flight_json(const std::vector<FlightRecorder*>
 WEFT_COLD WEFT_INLINE bool write_flight_file(const std::string& folder, int rank, std::string_view text) noexcept try {
   (void)::mkdir(folder.c_str(), 0700);
   const std::string path = weft::detail::joined({folder, "/weft_flight_", rank, ".json"});
+  weft::detail::require_output(flight_variable, path);
   const std::string made = weft::detail::joined({folder, "/.weft_flight_", rank, ".", long(::getpid())});
   (void)::unlink(made.c_str());
   const int file = ::open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);

@@ -48,11 +48,11 @@ constexpr int exit_code_of_errno(int error) {
   return 2;
 }
 
-/// A failure of the file that holds offloaded state (it cannot be created, read or written, or has no room): exit code 1. The
-/// training state is the same as before the call.
+/// A failure of the file that holds offloaded state. It has no room, or its device fails: exit code 1; it cannot be created in
+/// this place: exit code 2. The training state is the same as before the call.
 class StorageError : public Error {
  public:
-  explicit StorageError(const std::string& what) : Error(what) {}
+  explicit StorageError(const std::string& what, int exit_code = 1) : Error(what, exit_code) {}
 };
 
 /// A memory space without room for a request. Nothing was changed.

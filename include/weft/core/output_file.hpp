@@ -14,7 +14,8 @@
 namespace weft::detail {
 
 /// Throws UsageError, "WRITER: cannot write 'PATH': it is a device, a regular file is needed", if there is something else than a
-/// regular file at `path`, or at the end of a link of that name.
+/// regular file at `path`, or at the end of a link of that name; a link that leads nowhere, too: to write in place would make the
+/// file that it names, to rename would replace the link.
 void require_output(std::string_view writer, const std::string& path);
 
 /// An open output, written in place.

@@ -35,7 +35,9 @@ WEFT_COLD WEFT_INLINE void require_regular(std::string_view writer, std::string_
 
 WEFT_INLINE void require_output(std::string_view writer, const std::string& path) {
   struct stat status = {};
-  if (::stat(path.c_str(), &status) == 0) require_regular(writer, path, status.st_mode);
+  if (::stat(path.c_str(), &status) == 0) return require_regular(writer, path, status.st_mode);
+  if (::lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode))
+    refuse_output(writer, path, "it is a link that leads to no file, a regular file is needed", 2);
 }
 
 WEFT_INLINE OutputFile::OutputFile(std::string_view writer, std::string path, Earlier earlier)

@@ -13,11 +13,13 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include <weft/core/data_identity.hpp>
 #include <weft/data/file_bytes.hpp>
 #include <weft/layer/fields.hpp>
 
@@ -37,6 +39,7 @@ struct Array {
   std::size_t samples = 0;
   double scale = 1, shift = 0;
   std::shared_ptr<const void> owner = nullptr;
+  std::string file = {};  ///< empty: memory of the program's own
 
   void load(std::size_t index, std::span<typename F::scalar> out) const {
     const std::span<const T> sample = values.subspan(index * out.size(), out.size());
@@ -47,6 +50,15 @@ struct Array {
       std::transform(sample.begin(), sample.end(), out.begin(), [this](T value) {
         return static_cast<Scalar>(static_cast<float_of<Scalar>>(static_cast<double>(value) * scale + shift));
       });
+  }
+  /// Of the elements as they are now, their scale and shift.
+  DataIdentity identity() const {
+    const std::string field(F::name);
+    DataIdentity identity(file.empty() ? "field " + field : file, values.data(), values.size_bytes());
+    identity.set(field + ".shape", shape.text());
+    identity.set(field + ".scale", scale);
+    identity.set(field + ".shift", shift);
+    return identity;
   }
 
  private:
@@ -78,7 +90,7 @@ Array<F, T> checked_array(std::span<const T> values, Shape shape, std::size_t sa
     if (options.classes != 0)
       throw_error<UsageError>({"data: field ", F::name, ": classes are of whole numbers, the array's elements are none"});
   }
-  return {values, wanted, samples, options.scale, options.shift, std::move(owner)};
+  return {values, wanted, samples, options.scale, options.shift, std::move(owner), {}};
 }
 
 }  // namespace detail
@@ -89,8 +101,10 @@ template <auto field, class T = typename std::remove_cvref_t<decltype(field)>::s
 auto array(const detail::FileArray& file, const ArrayOptions& options = {}) {
   using F = std::remove_cvref_t<decltype(field)>;
   const std::span<const T> values = file.values<T>();
-  return detail::checked_array<F, T>(values, detail::sample_shape(F::name, file.file(), file.shape()), file.shape()[0], options,
-                                     file.owner());
+  auto made = detail::checked_array<F, T>(values, detail::sample_shape(F::name, file.file(), file.shape()), file.shape()[0],
+                                          options, file.owner());
+  made.file = file.file();
+  return made;
 }
 
 /// Memory of the program's own, [samples, shape...], which must outlive the dataset. Throws ShapeError unless it holds whole
@@ -144,6 +158,12 @@ class Arrays<Array<F, T>...> {
   void shapes(typename Fields::Shapes& shapes) const { ((shapes[F{}] = std::get<Array<F, T>>(arrays_).shape), ...); }
   void load(std::size_t index, typename Fields::Sample& sample) const {
     (std::get<Array<F, T>>(arrays_).load(index, sample[F{}]), ...);
+  }
+  /// For SaveOptions::data and LoadOptions::data of checkpoints.
+  DataIdentity identity() const {
+    DataIdentity all;
+    (all.add(std::get<Array<F, T>>(arrays_).identity()), ...);
+    return all;
   }
 
  private:

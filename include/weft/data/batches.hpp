@@ -97,6 +97,8 @@ class Batches {
   std::size_t sequences() const { return options_.global_batch / share_.size; }
   const BatchOptions& options() const { return options_; }
   const Corpus& corpus() const { return *corpus_; }
+  /// For SaveOptions::data and LoadOptions::data of checkpoints.
+  const DataIdentity& identity() const { return corpus_->identity(); }
 
   /// This rank's share of the global batch of `step`.
   Batch training(std::uint64_t step) const;

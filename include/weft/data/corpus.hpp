@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include <weft/core/data_identity.hpp>
 #include <weft/core/error.hpp>
 
 namespace weft::data {
@@ -31,7 +32,7 @@ class Corpus {
   static Corpus read(const std::vector<std::string>& files, CorpusOptions options = {}) {
     if (files.empty()) throw UsageError("data: no file given");
     Corpus corpus(options);
-    for (const auto& file : files) corpus.append(read_file(file, corpus.bytes()));
+    for (const auto& file : files) corpus.append(file, read_file(file, corpus.bytes()));
     return corpus;
   }
   /// `read` for paths. A template, because std::filesystem would add half a second to every program's compile time.
@@ -44,7 +45,7 @@ class Corpus {
   static Corpus from_text(std::string_view text, CorpusOptions options = {}) {
     if (text.empty()) throw UsageError("data: the text is empty");
     Corpus corpus(options);
-    corpus.append(text);
+    corpus.append("text", text);
     return corpus;
   }
 
@@ -53,6 +54,8 @@ class Corpus {
   std::size_t files() const { return files_; }
   std::size_t bytes() const { return training_.size() + validation_.size(); }
   double validation_fraction() const { return fraction_; }
+  /// For SaveOptions::data and LoadOptions::data of checkpoints, with the validation fraction.
+  const DataIdentity& identity() const { return identity_; }
 
   /// Throws UsageError unless one sequence of `length` bytes and the byte after it fit into the training part and, if there is
   /// one, into the validation part.
@@ -62,17 +65,19 @@ class Corpus {
   explicit Corpus(CorpusOptions options) : fraction_(options.validation_fraction) {
     if (!(fraction_ >= 0 && fraction_ < 1))
       throw UsageError("data: the validation fraction is " + shown(fraction_) + ", it must be at least 0 and below 1");
+    identity_.set("validation-fraction", fraction_);
   }
 
   static std::string read_file(const std::string& file, std::size_t before);
 
-  void append(std::string_view text);
+  void append(const std::string& name, std::string_view text);
 
   static std::string shown(double number);
 
   std::vector<std::uint8_t> training_, validation_;
   std::size_t files_ = 0;
   double fraction_ = 0;
+  DataIdentity identity_;
 };
 
 }  // namespace weft::data

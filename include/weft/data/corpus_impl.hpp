@@ -31,11 +31,12 @@ WEFT_INLINE std::string Corpus::read_file(const std::string& file, std::size_t b
   return input.read();
 }
 
-WEFT_INLINE void Corpus::append(std::string_view text) {
+WEFT_INLINE void Corpus::append(const std::string& name, std::string_view text) {
   const auto kept_back = static_cast<std::size_t>(std::floor(static_cast<double>(text.size()) * fraction_));
   const std::size_t border = text.size() - kept_back;
   training_.insert(training_.end(), text.begin(), text.begin() + static_cast<std::ptrdiff_t>(border));
   validation_.insert(validation_.end(), text.begin() + static_cast<std::ptrdiff_t>(border), text.end());
+  identity_.add(DataIdentity(name, text.data(), text.size()));
   ++files_;
 }
 

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include <weft/core/data_identity.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/scalar.hpp>
 
@@ -85,6 +86,8 @@ class FileArray {
     require(element_type_of<T>());
     return {reinterpret_cast<const T*>(elements_), size_};
   }
+  /// Of the elements; a file that is zipped is the same data.
+  DataIdentity identity() const { return {file(), elements_, size_ * type_.bytes}; }
   /// Keeps the elements alive.
   std::shared_ptr<const void> owner() const { return bytes_; }
 

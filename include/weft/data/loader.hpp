@@ -23,6 +23,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/core/data_identity.hpp>
 #include <weft/core/error.hpp>
 #include <weft/data/load_ahead.hpp>
 #include <weft/data/sampler.hpp>
@@ -136,6 +137,9 @@ class Loader {
   std::uint64_t steps_per_epoch() const { return source_.sampler.steps_per_epoch(); }
   const LoaderOptions& options() const { return source_.sampler.options(); }
   const D& dataset() const { return *source_.dataset; }
+  /// For SaveOptions::data and LoadOptions::data of checkpoints, if the dataset has an `identity()`: weft's own have one.
+  DataIdentity identity() const requires requires(const D& dataset) { dataset.identity(); }
+  { return dataset().identity(); }
 
  private:
   /// Loads the share of a step: what the thread has of its own, so that the Loader may be moved meanwhile.

@@ -45,6 +45,8 @@ class TokenWindows {
     all_.copy(index * sequence_, sample[data::tokens]);
     all_.copy(index * sequence_ + 1, sample[data::targets]);
   }
+  /// For SaveOptions::data and LoadOptions::data of checkpoints.
+  DataIdentity identity() const;
 
  private:
   Tokens all_;
@@ -79,6 +81,7 @@ class PackedDocuments {
     shapes[data::tokens] = shapes[data::targets] = shapes[data::documents] = shapes[data::positions] = {options_.sequence};
   }
   void load(std::size_t index, const Fields::Sample& sample) const;
+  DataIdentity identity() const;
 
  private:
   /// Whether a document ends between tokens i and i + 1.

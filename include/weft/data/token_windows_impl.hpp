@@ -28,6 +28,20 @@ WEFT_INLINE PackedDocuments::PackedDocuments(Tokens all, PackingOptions options)
   if (options_.packing == Packing::whole) find_windows();
 }
 
+WEFT_INLINE DataIdentity TokenWindows::identity() const {
+  DataIdentity identity = all_.identity();
+  identity.set("sequence", double(sequence_));
+  return identity;
+}
+WEFT_INLINE DataIdentity PackedDocuments::identity() const {
+  DataIdentity identity = all_.identity();
+  identity.set("sequence", double(options_.sequence));
+  identity.set("separator", double(options_.separator));
+  identity.set("packing", weft::detail::joined({options_.packing == Packing::cut ? "cut" : "whole",
+                                                options_.separator_first ? ", separator first" : ""}));
+  return identity;
+}
+
 WEFT_INLINE void PackedDocuments::find_windows() {
   windows_ = {0};
   std::size_t document = 0, borders = 0;

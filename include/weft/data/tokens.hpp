@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A long sequence of tokens: the bytes of a text, or a file of whole numbers, mapped into memory. Files are nanoGPT's (.bin of
-// uint16, no header) and llm.c's, whose header of 1024 bytes says type and number (GPT-2: uint16, Llama 3: uint32).
+// uint16, no header) and llm.c's, whose header of 1024 bytes says type and number (GPT-2: uint16, Llama 3: uint32). Files of
+// uint32 without a header are recognised.
 //
 //   const auto tokens = data::Tokens::open("train.bin", {.vocabulary = 50257});
 //   const auto text = data::Tokens::of_text("to be or not to be");
@@ -13,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include <weft/core/data_identity.hpp>
 #include <weft/data/file_bytes.hpp>
 
 namespace weft::data {
@@ -20,7 +22,8 @@ namespace weft::data {
 enum class TokenType : std::uint8_t { from_header, byte, uint16, uint32 };
 
 struct TokenOptions {
-  /// Of a file without a header; `from_header` takes uint16 there, as nanoGPT writes.
+  /// `from_header`, for a file without a header: uint32 if the vocabulary is above 65,536, or if every second word of 16 bits is
+  /// 0 (of files above 64 MiB: in 1,024 blocks of 4 KiB); else uint16, as nanoGPT writes. Tokens::reason() says which.
   TokenType type = TokenType::from_header;
   /// Tokens are below it; a larger one is refused when it is read, or by check(). 0: not checked.
   std::size_t vocabulary = 0;
@@ -29,7 +32,7 @@ struct TokenOptions {
 class Tokens {
  public:
   /// Throws UsageError, with the file's name, if it cannot be read, if a header's type, version or number of tokens does not fit,
-  /// or if the bytes are no whole tokens.
+  /// if the bytes are no whole tokens, or if they may be uint16 or uint32 and no type is given.
   static Tokens open(const std::string& file, TokenOptions options = {});
   /// The bytes of a text file, 256 tokens.
   static Tokens open_text(const std::string& file) { return open(file, {.type = TokenType::byte, .vocabulary = 256}); }
@@ -43,7 +46,11 @@ class Tokens {
 
   std::size_t size() const { return size_; }
   TokenType type() const { return type_; }
+  /// Why it is that type: "every second word of 16 bits is 0".
+  std::string_view reason() const { return reason_; }
   const std::string& file() const { return bytes_->file(); }
+  /// Of the whole file; type and place of a part are settings of it. For SaveOptions::data and LoadOptions::data of checkpoints.
+  DataIdentity identity() const;
 
   /// Tokens first ... first + count - 1 alone: a part for training and one for validation. Throws UsageError if there are not so
   /// many.
@@ -80,6 +87,8 @@ class Tokens {
     if (width_ > 2) token |= std::uint32_t(at[2]) << 16 | std::uint32_t(at[3]) << 24;
     return token;
   }
+  /// Sets the type of a file without a header.
+  void choose_type(std::size_t vocabulary);
   [[noreturn]] void refuse(std::size_t i, std::uint32_t token) const;
   template <class T>
   std::size_t find_unknown_of(std::size_t first, std::size_t count) const;
@@ -89,6 +98,7 @@ class Tokens {
   std::size_t size_ = 0, width_ = 1, first_ = 0;
   std::uint32_t limit_ = 0;
   TokenType type_ = TokenType::byte;
+  std::string_view reason_ = "it was asked for";
 };
 
 }  // namespace weft::data

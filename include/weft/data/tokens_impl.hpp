@@ -11,6 +11,30 @@
 #include <weft/data/tokens.hpp>
 
 namespace weft::data {
+namespace detail {
+
+WEFT_INLINE const char* name_of(TokenType type) {
+  return type == TokenType::uint32 ? "uint32" : type == TokenType::byte ? "bytes" : "uint16";
+}
+
+/// The largest of the even and of the odd words of 16 bits, over the blocks that stand for a file; ends early where the odd ones
+/// are too large for the upper half of a token.
+struct LargestWords {
+  std::uint32_t even = 0, odd = 0;
+  static constexpr std::uint32_t most_odd = 15;  // tokens are below 2^20
+
+  explicit LargestWords(std::span<const std::uint8_t> bytes) {
+    weft::detail::for_each_sampled_block(bytes.size(), [&](std::size_t place, std::size_t some) {
+      for (std::size_t at = place; at + 4 <= place + some && odd <= most_odd; at += 4) {
+        even = std::max(even, std::uint32_t(bytes[at]) | std::uint32_t(bytes[at + 1]) << 8);
+        odd = std::max(odd, std::uint32_t(bytes[at + 2]) | std::uint32_t(bytes[at + 3]) << 8);
+      }
+      return odd <= most_odd;
+    });
+  }
+};
+
+}  // namespace detail
 
 WEFT_INLINE Tokens Tokens::open(const std::string& file, TokenOptions options) {
   return Tokens(detail::FileBytes::open(file), options);
@@ -25,9 +49,7 @@ WEFT_INLINE Tokens::Tokens(std::shared_ptr<const detail::FileBytes> bytes, Token
     for (std::size_t i = 0; i < 4; ++i) value |= std::uint32_t(all[4 * at + i]) << 8 * i;
     return value;
   };
-  const auto name = [](TokenType type) {
-    return type == TokenType::uint32 ? "uint32" : type == TokenType::byte ? "bytes" : "uint16";
-  };
+  const auto name = [](TokenType type) { return detail::name_of(type); };
   constexpr std::uint32_t gpt2 = 20240520, llama3 = 20240801, evaluation = 20240522;  // llm.c's, with versions 1 and 7
   constexpr std::size_t header = 1024;
   const std::uint32_t magic = all.size() >= 4 && type_ != TokenType::byte ? number(0) : 0;
@@ -37,13 +59,14 @@ WEFT_INLINE Tokens::Tokens(std::shared_ptr<const detail::FileBytes> bytes, Token
     const TokenType type = magic == gpt2 ? TokenType::uint16 : TokenType::uint32;
     if (type_ != TokenType::from_header && type_ != type)
       fail({"its header says tokens of ", name(type), ", ", name(type_), " was asked for"});
+    if (type_ == TokenType::from_header) reason_ = "its header says so";
     type_ = type;
     if (all.size() < header) fail({"it is cut off: llm.c's header has ", header, " bytes, the file ", all.size()});
     const std::uint32_t version = number(1), wanted = magic == gpt2 ? 1 : 7;
     if (version != wanted)
       fail({"its header says version ", version, ", llm.c's files of ", name(type), " are of version ", wanted});
   }
-  if (type_ == TokenType::from_header) type_ = TokenType::uint16;
+  if (type_ == TokenType::from_header) choose_type(options.vocabulary);
   width_ = type_ == TokenType::uint32 ? 4 : type_ == TokenType::uint16 ? 2 : 1;
   const std::size_t place = with_header ? header : 0, there = all.size() - place;
   if (there % width_ != 0) fail({"its ", there, " bytes of tokens are no whole tokens of ", name(type_)});
@@ -54,6 +77,37 @@ WEFT_INLINE Tokens::Tokens(std::shared_ptr<const detail::FileBytes> bytes, Token
   begin_ = all.data() + place;
   constexpr std::uint32_t most = std::numeric_limits<std::int32_t>::max();
   limit_ = options.vocabulary == 0 || options.vocabulary > most ? most : static_cast<std::uint32_t>(options.vocabulary);
+}
+
+WEFT_INLINE void Tokens::choose_type(std::size_t vocabulary) {
+  const std::span<const std::uint8_t> all = bytes_->bytes();
+  constexpr std::size_t most_narrow = 65'536, least_bytes = 32;  // of fewer words nothing can be said
+  if (vocabulary > most_narrow) {
+    type_ = TokenType::uint32;
+    reason_ = "the vocabulary is above 65536";
+    if (all.size() % 4 != 0)
+      detail::refuse_file(file(), {"its ", all.size(), " bytes are no whole tokens of uint32, which vocabulary(", vocabulary,
+                                   ") needs: give the type of its tokens (TokenOptions::type, --token-type)"});
+    return;
+  }
+  type_ = TokenType::uint16;
+  reason_ = "it has no header";
+  if (all.size() % 4 != 0 || all.size() < least_bytes) return;
+  const detail::LargestWords largest(all);
+  if (largest.odd == 0 && largest.even > 0) {
+    type_ = TokenType::uint32;
+    reason_ = "every second word of 16 bits is 0";
+  } else if (largest.odd > 0 && largest.odd <= detail::LargestWords::most_odd && largest.even > 255) {
+    detail::refuse_file(file(), {"its tokens may be uint16 or uint32, no second word of 16 bits is above ", largest.odd,
+                                 ": give the type of its tokens (TokenOptions::type, --token-type)"});
+  }
+}
+
+WEFT_INLINE DataIdentity Tokens::identity() const {
+  DataIdentity identity(file(), bytes_->bytes().data(), bytes_->bytes().size());
+  identity.set("token-type", detail::name_of(type_));
+  identity.set("tokens", weft::detail::joined({size_, " from ", first_}));
+  return identity;
 }
 
 WEFT_INLINE Tokens Tokens::part(std::size_t first, std::size_t count) const {
@@ -95,10 +149,7 @@ WEFT_INLINE std::size_t Tokens::find_unknown(std::size_t first, std::size_t coun
 
 WEFT_COLD WEFT_INLINE void Tokens::refuse(std::size_t i, std::uint32_t token) const {
   throw_error<UsageError>({"data: '", file(), "': token(", token, ") at place ", first_ + i, " is not in the vocabulary(", limit_,
-                           "): the file is of another ", "tokenizer or of another type than ",
-                           type_ == TokenType::uint32   ? "uint32"
-                           : type_ == TokenType::uint16 ? "uint16"
-                                                        : "bytes"});
+                           "): the file is of another ", "tokenizer or of another type than ", detail::name_of(type_)});
 }
 
 }  // namespace weft::data

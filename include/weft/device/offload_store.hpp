@@ -138,7 +138,8 @@ class FileStore final : public Store {
     }
   }
   [[noreturn]] void fail(const std::string& what, int error) const {
-    throw_error<StorageError>({"offload: file '", path_, "' ", what, ": ", error != 0 ? std::strerror(error) : "it has ended"});
+    const char* const reason = error != 0 ? std::strerror(error) : "it has ended";
+    throw StorageError(joined({"offload: file '", path_, "' ", what, ": ", reason}), error != 0 ? exit_code_of_errno(error) : 1);
   }
 
   std::string path_;

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The identity of a run's data in a checkpoint: the notes of its index that hold it, and the comparison with the data of the run
+// that loads it. The name of a file is stored for messages and not compared: a file that was moved is the same data.
+//
+//   if (const std::string other = checkpoint::data_difference(index, loader.identity()); !other.empty()) ...
+
+#include <map>
+#include <string>
+
+#include <weft/checkpoint/error.hpp>
+#include <weft/checkpoint/index.hpp>
+#include <weft/core/data_identity.hpp>
+
+namespace weft::checkpoint {
+
+namespace detail {
+
+inline constexpr const char* data_setting_note = "data.setting.";
+
+inline void put_data(std::map<std::string, std::string>& notes, const DataIdentity& data) {
+  notes["data.name"] = data.name;
+  notes["data.bytes"] = std::to_string(data.bytes);
+  notes["data.digest"] = data.digest_text();
+  for (const auto& [name, value] : data.settings) notes[data_setting_note + name] = value;
+}
+
+}  // namespace detail
+
+/// The difference between the data of a checkpoint and these, as the end of a message: "is of a run on a.txt (9 bytes, digest
+/// 0123456789abcdef), and this one has b.txt (...)". Empty if there is none, or if the checkpoint has no identity of its data.
+/// Settings that one of both lacks, since another version of weft wrote it, are not compared.
+inline std::string data_difference(const Index& index, const DataIdentity& data) {
+  const auto note = [&](const std::string& name) {
+    const auto at = index.notes.find(name);
+    return at == index.notes.end() ? std::string() : at->second;
+  };
+  const std::string digest = note("data.digest"), bytes = note("data.bytes");
+  if (digest.empty()) return "";
+  if (digest != data.digest_text() || bytes != std::to_string(data.bytes))
+    return "is of a run on " + detail::shown(note("data.name")) + " (" + detail::shown(bytes) + " bytes, digest " +
+           detail::shown(digest) + "), and this one has " + data.text();
+  for (const auto& [name, value] : data.settings)
+    if (const std::string stored = note(detail::data_setting_note + name); !stored.empty() && stored != value)
+      return "is of a run whose data has " + name + " " + detail::shown(stored) + ", and this one has " + value;
+  return "";
+}
+
+}  // namespace weft::checkpoint
