@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames and the connections that carry them: every bit of a head counts, messages arrive whole and in order, memory that is
 // given up is touched no more, and bytes that are no frame of the peer's end in an error that names it.
-// covers: weft/comm/gloo/frame.hpp, weft/comm/gloo/connection.hpp, weft/comm/gloo/full_mesh.hpp
+// covers: weft/comm/gloo/frame.hpp weft/comm/gloo/connection.hpp weft/comm/gloo/full_mesh.hpp
 #include <doctest/doctest.h>
 
 #include <weft/comm/gloo/connection.hpp>

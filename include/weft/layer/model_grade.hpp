@@ -51,6 +51,15 @@ concept StackModel = !ModelRecipe<M> && requires {
   requires model_grade::has_stack<M>();
 };
 
+/// Refuses a Module that is no model laid over ranks, once, whatever a program does with it.
+template <class M>
+void refuse_bare_model() {
+  static_assert(sizeof(M) == 0,
+                "weft: a Module is trained in a wrapper, which lays it over ranks and gives it its context: DataParallel<Model> "
+                "model(mesh, {.width = 64}), or on one rank SingleDevice<Model> model(world.device(), {.width = 64}); see M in "
+                "this function's template arguments");
+}
+
 /// A model that is one Module, made by M(context, config).
 template <class M>
 concept ModuleModel = !ModelRecipe<M> && requires {

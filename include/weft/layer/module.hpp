@@ -24,6 +24,7 @@
 
 #include <weft/layer/layer.hpp>
 #include <weft/layer/layer_error.hpp>
+#include <weft/layer/model_grade.hpp>
 #include <weft/layer/primitive.hpp>
 #include <weft/layer/tape.hpp>
 #include <weft/layer/variable.hpp>
@@ -214,14 +215,6 @@ constexpr bool refuse_tensor_forward() {
   } else {
     return false;
   }
-}
-/// Refuses a Module that is no model laid over ranks, once, whatever a program does with it.
-template <class M>
-void refuse_bare_model() {
-  static_assert(sizeof(M) == 0,
-                "weft: a Module is trained in a wrapper, which lays it over ranks and gives it its context: DataParallel<Model> "
-                "model(mesh, {.width = 64}), or on one rank SingleDevice<Model> model(world.device(), {.width = 64}); see M in "
-                "this function's template arguments");
 }
 template <class L, class... V>
 constexpr void refuse_call() {

@@ -25,6 +25,7 @@
 #include <weft/kernels/update_elements.hpp>
 #include <weft/layer/hooks.hpp>
 #include <weft/layer/loss_scale.hpp>
+#include <weft/layer/model_grade.hpp>
 #include <weft/layer/plain_accumulator.hpp>
 #include <weft/layer/step_gradients.hpp>
 #include <weft/optim/element_update.hpp>
