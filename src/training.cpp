@@ -28,6 +28,7 @@
 #include <weft/layer/initial_values_impl.hpp>
 #include <weft/layer/layer_error_impl.hpp>
 #include <weft/layer/live_parameters_impl.hpp>
+#include <weft/layer/parameter_names_impl.hpp>
 #include <weft/layer/lora_options_impl.hpp>
 #include <weft/layer/loss_scale_impl.hpp>
 #include <weft/layer/name_pattern_impl.hpp>

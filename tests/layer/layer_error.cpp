@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/layer/layer_error.hpp weft/layer/live_parameters.hpp weft/layer/operand.hpp
+// covers: weft/layer/layer_error.hpp weft/layer/live_parameters.hpp weft/layer/parameter_names.hpp weft/layer/operand.hpp
 // The message of an error in a forward or backward: the path of the layer, the operation, the shapes of the operands and the
 // names of those that are parameters. The exception keeps its type.
 
@@ -14,6 +14,7 @@
 #include <weft/layer/operand.hpp>
 #include <weft/layer/operations/convolution.hpp>
 #include <weft/layer/operations/index_select.hpp>
+#include <weft/layer/parameter_names.hpp>
 #include <weft/layer/recompute.hpp>
 #include <weft/layer/recompute_call.hpp>
 #include <weft/weft.hpp>

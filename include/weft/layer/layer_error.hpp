@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-#include <weft/layer/live_parameters.hpp>
+#include <weft/core/standard.hpp>
 
 namespace weft::detail {
 

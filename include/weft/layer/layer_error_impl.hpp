@@ -8,6 +8,7 @@
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>
 #include <weft/layer/layer_error.hpp>
+#include <weft/layer/parameter_names.hpp>
 
 namespace weft::detail {
 

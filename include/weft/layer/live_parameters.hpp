@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The parameters that exist in this process, so that a message can name a parameter by the address of its values, and a layer by
-// the parameters that it holds. Only errors and the first recorded call of a Module look here.
-//
-//   name_of_values(w.data());                 // "blocks.3.mlp.up"; empty if w is no parameter
-//   path_of_holder(&layer, sizeof(layer));    // "blocks.3.mlp"; empty if the layer holds no parameter
+// The list of the parameters that exist in this process, for messages that name them (layer/parameter_names.hpp). A parameter
+// enters it when it is made, and leaves it at its end.
 
-#include <cstddef>
-#include <string>
-#include <string_view>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
 
 #include <weft/core/standard.hpp>
 
@@ -17,6 +14,12 @@ namespace weft {
 class ParameterState;
 
 namespace detail {
+
+struct LiveParameters {
+  std::mutex mutex;
+  std::unordered_map<const void*, std::thread::id> threads;  ///< of each ParameterState, the one that made it
+};
+LiveParameters& live_parameters();
 
 /// Lists a ParameterState from its construction to its end.
 class LiveParameter {
@@ -29,13 +32,6 @@ class LiveParameter {
  private:
   const ParameterState* state_;
 };
-
-/// The name of the parameter of this thread whose values begin at this address; empty if there is none.
-std::string name_of_values(const void* data);
-
-/// The path that the names of all parameters begin with whose handles are members of this object, or members of its members;
-/// empty if it has none, or if their names have no common beginning. Objects elsewhere that it points to are not searched.
-std::string path_of_holder(const void* object, std::size_t bytes);
 
 }  // namespace detail
 

@@ -3,8 +3,8 @@
 // Definitions for layer/operand.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
 #include <weft/core/inline.hpp>
-#include <weft/layer/live_parameters.hpp>
 #include <weft/layer/operand.hpp>
+#include <weft/layer/parameter_names.hpp>
 
 namespace weft::detail {
 
