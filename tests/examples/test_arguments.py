@@ -356,7 +356,7 @@ if "04_train_gpt" in available:
                                                    ("logits", "generate", [*generated, "--logits", str(place / "logits")], None), ("merged", "checkpoint", ["merge", "to_merge", str(place / "merged")], None),
                                                    ("config.json", "04_train_gpt", [*short, "--export", str(place)], None), ("generation_config.json", "04_train_gpt", ["--load", folder, *short[:2], *short[8:], "--export", str(place)], None),
                                                    ("a.svg", "plan", ["schedule", "--kind", "1f1b", "--stages", "2", "--micro-batches", "2", "--svg", str(place / "a.svg")], None)]:
-            if name not in available or (name == "checkpoint" and not (scratch / "to_merge").exists()):
+            if name not in available or (name == "checkpoint" and not (scratch / "to_merge").exists()) or (folder in arguments and not os.path.exists(folder)):
                 continue
             if file == "generation_config.json":
                 (pathlib.Path(folder) / file).write_text("{}")
