@@ -43,6 +43,7 @@ class weft::detail::NumberToHost<Kokkos::DefaultExecutionSpace> {
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <string>
@@ -109,7 +110,7 @@ struct Parameters {
   std::shared_ptr<LossScale> loss_scale() const { return scale; }
 
   DefaultDevice the_device;
-  std::vector<ParameterState> states;
+  std::deque<ParameterState> states;  // they stay where they are made
   Communicator everyone;
   std::shared_ptr<LossScale> scale;
 };

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <string>
 #include <vector>
@@ -67,7 +68,7 @@ struct TwoParameters {
   DefaultDevice& device() { return the_device; }
 
   DefaultDevice the_device;
-  std::vector<ParameterState> states;
+  std::deque<ParameterState> states;
 };
 
 /// The reference keeps its own copy of everything in double.

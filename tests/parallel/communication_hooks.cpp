@@ -5,6 +5,8 @@
 
 #include "support/parity.hpp"
 
+#include <deque>
+
 #include <weft/layer/hook/bucket.hpp>
 #include <weft/parallel/hook/compress.hpp>
 #include <weft/parallel/hook/power_sgd.hpp>
@@ -40,8 +42,7 @@ struct GatherAndAdd {
 template <class F>
 void with_bucket(int ranks, const hook::Factory& recipe, const std::vector<Shape>& shapes, F&& f) {
   const int code = runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
-    std::vector<ParameterState> states;
-    states.reserve(shapes.size());  // members point to them
+    std::deque<ParameterState> states;  // members point to them
     std::vector<detail::FlatMember> members;
     std::size_t size = 0;
     for (std::size_t i = 0; i < shapes.size(); ++i) {

@@ -75,10 +75,10 @@ nlohmann::ordered_json written_fields(const Config& config) {
     }
   };
   if (config.files.type == architecture_of(config).type) {
-    nlohmann::ordered_json all = read;
     const nlohmann::ordered_json before = fields_as_read(read);
-    for (const auto& [name, value] : before.items())
-      if (!now.contains(name)) all.erase(name);
+    nlohmann::ordered_json all;
+    for (const auto& [name, value] : read.items())
+      if (now.contains(name) || !before.contains(name)) all[name] = value;
     for (const auto& [name, value] : now.items())
       if (!all.contains(name) || !before.contains(name) || before.at(name) != value) all[name] = value;
     if (fields_as_read(all) == now) return all;
@@ -122,7 +122,7 @@ std::string config_text(const Config& config, checkpoint::StoredType type) {
   using checkpoint::StoredType;
   nlohmann::ordered_json json = detail::written_fields(config);
   const detail::Architecture& architecture = detail::architecture_of(config);
-  json["architectures"] = {architecture.class_name};
+  json["architectures"] = nlohmann::ordered_json::array({architecture.class_name});
   json["model_type"] = architecture.type;
   const char* name = type == StoredType::bf16  ? "bfloat16"
                      : type == StoredType::f16 ? "float16"
