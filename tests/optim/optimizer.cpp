@@ -250,9 +250,9 @@ TEST_CASE("a rule that needs whole parameters is refused where an axis leaves th
     ParameterInfo info = model.states[0].info();
     info.sharded = axis;
     info.global = global;
-    ParameterState state(std::move(info));
-    state.storage().set_value(model.states[0].value());
-    model.states[0] = std::move(state);
+    const auto value = model.states[0].value();
+    model.states.pop_front();
+    model.states.emplace_front(std::move(info)).storage().set_value(value);
   };
   cut(axis_bit<tp>, {7, 5});  // an axis of degree 1
   CHECK_NOTHROW(OfMatrices{model});
