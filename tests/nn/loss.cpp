@@ -97,8 +97,8 @@ TEST_CASE("cross-entropy refuses fewer or more targets than rows") {
     } catch (const ShapeError& error) {
       message = error.what();
     }
-    CHECK(message == "weft: cross_entropy: logits [5, 8] beside targets [" + std::to_string(count) +
-                         "], expected [tokens, vocabulary] and [tokens]");
+    CHECK(message == "weft: cross_entropy([5, 8], [" + std::to_string(count) +
+                         "]): expected logits [tokens, vocabulary] and targets [tokens]");
   }
 }
 

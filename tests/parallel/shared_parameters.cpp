@@ -280,8 +280,9 @@ TEST_CASE(
               throw;
             }
           }) != 0);
-    CHECK(said ==
-          "weft: parameter adapter.weight is used while it is released, or by a unit that holds no handle of it: copy a layer "
+    CHECK(said.starts_with("weft: block."));  // the first that this rank has and that holds no handle
+    CHECK(said.substr(said.find(": parameter")) ==
+          ": parameter adapter.weight is used while it is released, or by a unit that holds no handle of it: copy a layer "
           "that units share into each of them, not a pointer to it");
   }
 }

@@ -248,10 +248,11 @@ TEST_CASE("a member that no forward reads is a parameter of the model all the sa
 TEST_CASE("a parameter that is made in a step is refused") {
   DefaultDevice device;
   SingleDevice<User> model(device, UserConfig{.layers = 1, .late = true});
-  CHECK_THROWS_WITH_AS(model.train_step(make_batch(0, 0, 1, 1)),
-                       "weft: parameter late is made while a step runs, so it would be drawn anew each time and never trained: "
-                       "make it in the layer's constructor",
-                       UsageError);
+  CHECK_THROWS_WITH_AS(
+      model.train_step(make_batch(0, 0, 1, 1)),
+      "weft: block.0: parameter late is made while a step runs, so it would be drawn anew each time and never trained: "
+      "make it in the layer's constructor",
+      UsageError);
 }
 
 TEST_CASE("a loss that is not the same where its type says so is refused") {
