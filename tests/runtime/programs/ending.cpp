@@ -31,7 +31,10 @@ int main(int argc, char** argv) {
       std::printf("%d ranks as %s\n", world.size(), std::string(world.backend()).c_str());
       std::fflush(stdout);
     }
-    if (how == "throw" && world.rank() == last) throw std::runtime_error("boom\nin two lines");
+    if (how == "throw" && world.rank() == last) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the others leave the all_reduce and wait in the barrier
+      throw std::runtime_error("boom\nin two lines");
+    }
     if (how == "throw-first" && world.rank() == 0) throw DivergedError("ten steps in a row");
     if (how == "full") throw std::bad_alloc();
     if (how == "usage") throw LayoutError("heads(6) % tp(4) != 0");
