@@ -116,7 +116,7 @@ class Commit {
     if (kept.best != 0)
       for (const BestEntry& one : by_loss(entries, *system_))
         if (best.size() < kept.best) best.insert(one.entry.path);
-    for (std::size_t i = 0; i + kept.newest < entries.size(); ++i) {
+    for (std::size_t i = 0; entries.size() > i + kept.newest; ++i) {  // nvcc reads newest < as a template
       const std::string& path = entries[i].path;
       if (best.contains(path) || found_at(path) != Found::folder || !foreign_file(path).empty()) continue;
       const std::string old = path + ".tmp-" + nonce_;

@@ -24,7 +24,7 @@ namespace detail {
 using NoContext = Context<Compute<DefaultDevice::execution_space, float>>;
 /// Stands in for the context of a model that a program makes of a mesh or a world itself. The compiler refuses such a model where
 /// it is trained (layer/module.hpp), so there is no error here but when it runs.
-[[noreturn]] WEFT_COLD inline const NoContext& refuse_place() {
+WEFT_COLD inline const NoContext& refuse_place() {
   throw_error<UsageError>(
       {"a layer is made of a mesh or a world, and takes the context that a wrapper gives to its model's constructor: ",
        "DataParallel<Model> model(mesh, config)"});
@@ -32,12 +32,12 @@ using NoContext = Context<Compute<DefaultDevice::execution_space, float>>;
 }  // namespace detail
 template <detail::Axis... X>
 const detail::NoContext& operator/(const Mesh<X...>&, std::string_view) {
-  detail::refuse_place();
+  return detail::refuse_place();
 }
-inline const detail::NoContext& operator/(const World&, std::string_view) { detail::refuse_place(); }
+inline const detail::NoContext& operator/(const World&, std::string_view) { return detail::refuse_place(); }
 template <class Exec>
 const detail::NoContext& operator/(const Device<Exec>&, std::string_view) {
-  detail::refuse_place();
+  return detail::refuse_place();
 }
 
 namespace gpu {
