@@ -341,7 +341,7 @@ requires(detail::IsOperation<F>) auto call(const F& f, const Variable<Context, X
 }
 
 /// The call of any layer in a Module's forward. The first input, a Variable or a tuple of them, receives the gradient that the
-/// layer's backward returns; other inputs are whole numbers, fields of a batch or detached. The layer must be a part of the
+/// layer's backward returns; other inputs are whole numbers, a whole batch, or detached. The layer must be a part of the
 /// Module, since backward calls it again.
 template <class L, class V, class... Others>
 requires(!detail::IsOperation<L> && detail::is_call_input<V> &&

@@ -86,8 +86,8 @@ inline constexpr bool is_variable<Variable<C, X>> = true;
 template <class C, class X>
 inline constexpr bool is_variable<Constant<C, X>> = true;
 
-/// Whether the type of a Variable says that it has no gradient: whole numbers, fields of a batch, and what was detached. Others
-/// may not be an operand for which an operation has no gradient.
+/// Whether the type of a Variable says that it has no gradient: whole numbers, a whole batch, and what was detached. Others may
+/// not be an operand for which an operation has no gradient.
 template <class V>
 inline constexpr bool is_constant = std::is_same_v<gradient_t<typename V::tensor_type>, Nothing>;
 template <class C, class X>
