@@ -199,7 +199,7 @@ inline int remove_folder(FileSystem& system, const std::string& path) {
   return uninterrupted([&] { return system.remove_folder(path.c_str()); });
 }
 
-/// What a name in a folder is; links are not followed.
+/// The kind of a name in a folder; links are not followed.
 enum class Found { nothing, folder, file, link, other };
 /// Throws Error if that cannot be known, as in a folder without permission.
 inline Found found_at(const std::string& path) {

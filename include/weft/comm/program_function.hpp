@@ -13,7 +13,7 @@
 
 namespace weft::comm {
 
-/// The outermost function of weft that a rank is in; `none` in the program's own code. At most 63.
+/// The outermost function of weft that a rank is in; `none` in the program's code. At most 63.
 enum class ProgramFunction : std::uint8_t {
   none,
   mesh,

@@ -39,7 +39,7 @@ struct Array {
   std::size_t samples = 0;
   double scale = 1, shift = 0;
   std::shared_ptr<const void> owner = nullptr;
-  std::string file = {};  ///< empty: memory of the program's own
+  std::string file = {};  ///< empty: memory of the program
 
   void load(std::size_t index, std::span<typename F::scalar> out) const {
     const std::span<const T> sample = values.subspan(index * out.size(), out.size());

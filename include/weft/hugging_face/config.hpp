@@ -83,7 +83,7 @@ nlohmann::ordered_json written_fields(const Config& config) {
       if (!all.contains(name) || !before.contains(name) || before.at(name) != value) all[name] = value;
     if (fields_as_read(all) == now) return all;
   }
-  // Of another architecture, or with two spellings of a number that has changed.
+  // Another architecture, or two spellings of a number that has changed.
   nlohmann::ordered_json all = now;
   for (const char* name : fields_of_every_model)
     if (read.contains(name) && !now.contains(name)) all[name] = read.at(name);

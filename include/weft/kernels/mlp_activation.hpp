@@ -22,7 +22,7 @@ struct Tanh {
     return detail::each_lane(x, [](typename V::value_type a) { return Kokkos::tanh(a); });
   }
 };
-/// Of x, not of tanh(x) as TanhGradient is.
+/// A function of x; TanhGradient is one of tanh(x).
 struct TanhGradientOfInput {
   template <class V>
   KOKKOS_FORCEINLINE_FUNCTION V operator()(V x, V g) const {

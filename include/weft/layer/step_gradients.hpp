@@ -19,7 +19,7 @@
 
 namespace weft::detail {
 
-/// A step of a loop of one's own that is not complete: the gradients of its calls so far are this rank's.
+/// An incomplete step of a user's loop: the gradients of its calls so far are this rank's.
 struct OpenStep {
   virtual ~OpenStep() = default;
   /// Completes the sums over ranks. Collective over the mesh.
@@ -30,7 +30,7 @@ struct OpenStep {
 
 struct StepGradients {
   bool applied = true;             ///< an optimizer has used the gradients of the last step, or there are none to lose
-  std::unique_ptr<OpenStep> open;  ///< null: no loop of one's own has begun a step
+  std::unique_ptr<OpenStep> open;  ///< null: no user's loop has begun a step
   std::size_t micro_batches = 1;   ///< of the batch with which that step began
   std::uint64_t next = 0;          ///< the number of the next step whose batch has none
 

@@ -200,7 +200,7 @@ class Tape {
   }
 
  private:
-  // What the step puts aside belongs to the layer that made the step.
+  // Work that the step defers belongs to the layer that made the step.
   void run(TapeStep<Context>& step) {
     layer_ = step.layer_path;
     try {

@@ -104,7 +104,8 @@ struct BatchAxis {
   const Communicator* ranks;
 };
 
-/// What ranks compare of a batch: its numbers and the hashes of its fields. `step`: the number for which dropout is drawn.
+/// The parts of a batch that ranks compare: its numbers and the hashes of its fields. `step`: the number for which dropout is
+/// drawn.
 struct BatchWords {
   std::vector<std::uint64_t> words;
   std::vector<std::string_view> names;

@@ -50,7 +50,7 @@ WEFT_INLINE Mesh::Mesh(int rank, std::vector<store::Link> links)
   for (std::size_t q = 0; q < links.size(); ++q)
     connections_.push_back(
         int(q) == rank ? nullptr : std::make_unique<Connection>(rank, int(q), std::move(links[q]), epoll_.get(), signal_));
-  sigset_t all, before;  // signals are for the program's own threads
+  sigset_t all, before;  // signals go to the threads of the program
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   std::error_code problem;
