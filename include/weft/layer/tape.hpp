@@ -18,7 +18,7 @@
 
 #include <weft/core/text.hpp>
 #include <weft/layer/layer_error.hpp>
-#include <weft/layer/operations/products.hpp>
+#include <weft/tensor/add.hpp>
 #include <weft/tensor/tensor.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -110,7 +110,7 @@ class ValueNode {
       auto placed = to_layout_of<gradient_type>(context, std::forward<G>(contribution));
       require_gradient_of<X, decltype(placed)>();
       if constexpr (std::is_same_v<decltype(placed), gradient_type>) {
-        if (gradient_) gradient_ = operations::add(gradient_, std::move(placed));
+        if (gradient_) gradient_ = sum_of(gradient_, std::move(placed));
         else gradient_ = std::move(placed);
       }
     }

@@ -7,9 +7,11 @@
 //   auto y = add_row(times_row(x, gain), bias);   // gain and bias [columns], each row of x [rows, columns]
 
 #include <type_traits>
+#include <utility>
 
 #include <weft/kernels/elementwise.hpp>
 #include <weft/layer/operand.hpp>
+#include <weft/tensor/add.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
@@ -143,10 +145,7 @@ X add(const X& x, Y y) {
     return x;  // one error is enough
   } else {
     detail::require_same_shape("add", x, y);
-    const Shape shape = x.shape().with_cuts_of(y.shape());
-    X out = y.unique() && y.shape().cuts() == shape.cuts() ? y : X(x.device(), shape);
-    kernels::add<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data());
-    return out;
+    return detail::sum_of(x, std::move(y));
   }
 }
 
