@@ -16,8 +16,8 @@
 #include <weft/autograd/loss_sum.hpp>
 #include <weft/comm/threads.hpp>
 #include <weft/nn/activation.hpp>
-#include <weft/nn/combinators.hpp>
 #include <weft/nn/linear.hpp>
+#include <weft/nn/sequential.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/data_parallel.hpp>
 #include <weft/parallel/single_device.hpp>

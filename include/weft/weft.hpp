@@ -11,7 +11,7 @@
 
 #include <weft/autograd/kept_values.hpp>
 #include <weft/autograd/module.hpp>
-#include <weft/autograd/recompute_call.hpp>
+#include <weft/autograd/recompute.hpp>
 #include <weft/autograd/shared_layer.hpp>
 #include <weft/autograd/stack.hpp>
 #include <weft/comm/agree.hpp>
@@ -26,7 +26,7 @@
 #include <weft/models/gpt.hpp>
 #include <weft/models/llama.hpp>
 #include <weft/models/mixtral.hpp>
-#include <weft/nn/call_on_sum.hpp>
+#include <weft/nn/add_norm.hpp>
 #include <weft/operations/along_dim.hpp>
 #include <weft/operations/attention.hpp>
 #include <weft/operations/batched.hpp>

@@ -13,6 +13,8 @@
 #include <weft/parallel/hook/power_sgd.hpp>
 #include <weft/weft.hpp>
 
+#include "support/layers.hpp"
+
 using namespace weft;
 
 namespace {
@@ -33,10 +35,10 @@ static_assert(detail::Layer<Linear<>, Here, X> && detail::Layer<Linear<Column>, 
 static_assert(detail::Layer<models::Gpt::Front, Here, Ids> && detail::Layer<models::Gpt::Block, Spread, XSpread> &&
               detail::Layer<models::Gpt::Back, Here, X, Ids>);
 static_assert(detail::Layer<models::Llama::Block, Here, X> && detail::Layer<models::Llama::Back, Here, X, Ids>);
-static_assert(detail::Layer<Sequential<LayerNorm, Residual<Gelu>>, Here, X> && detail::Layer<Branch<LayerNorm, Gelu>, Here, X> &&
-              detail::Layer<Repeat<Gelu>, Here, X>);
-static_assert(detail::Layer<Recompute<Gelu>, Here, X> && detail::Layer<RecomputeInput<Gelu, Linear<>>, Here, X> &&
-              detail::Layer<EnterParallelRegion<tp>, Spread, XSpread>);
+static_assert(detail::Layer<Sequential<LayerNorm, Residual<Gelu>>, Here, X> &&
+              detail::Layer<weft_test::Branch<LayerNorm, Gelu>, Here, X> && detail::Layer<weft_test::Repeat<Gelu>, Here, X>);
+static_assert(detail::Layer<weft_test::Recompute<Gelu>, Here, X> &&
+              detail::Layer<weft_test::EnterParallelRegion<tp>, Spread, XSpread>);
 
 template <class S>
 struct Saves {

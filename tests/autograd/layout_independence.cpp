@@ -15,6 +15,7 @@
 #include <weft/weft.hpp>
 
 #include "support/degrees.hpp"
+#include "support/layers.hpp"
 #include "support/made_parameters.hpp"
 
 using namespace weft;
@@ -251,7 +252,7 @@ const auto mlp = [](const auto& context) {
   return Residual(Sequential(LayerNorm(context / "norm", 16), Linear<Column>(context / "up", 16, 32), Gelu{},
                              Linear<Row>(context / "down", 32, 16), Dropout(context / "dropout", probability)));
 };
-const auto recomputed_mlp = [](const auto& context) { return Recompute<decltype(mlp(context))>(mlp(context)); };
+const auto recomputed_mlp = [](const auto& context) { return weft_test::Recompute(mlp(context)); };
 
 }  // namespace
 

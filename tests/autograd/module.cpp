@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/autograd/tape.hpp weft/autograd/variable.hpp weft/autograd/primitive.hpp weft/autograd/forward.hpp
-// covers: weft/autograd/recompute_call.hpp weft/operations/variables.hpp weft/autograd/layer_arguments.hpp
+// covers: weft/autograd/recompute.hpp weft/operations/variables.hpp weft/autograd/layer_arguments.hpp
 // Layers of which only the forward is written: derivatives, layouts, values used twice or not at all, several inputs and outputs,
 // constants, recomputation, frozen parameters; and a model of them against one whose backward is written by hand.
 
@@ -10,13 +10,14 @@
 #include <weft/autograd/layer_arguments.hpp>
 #include <weft/autograd/module.hpp>
 #include <weft/autograd/primitive.hpp>
-#include <weft/autograd/recompute_call.hpp>
+#include <weft/autograd/recompute.hpp>
 #include <weft/autograd/tape.hpp>
 #include <weft/autograd/variable.hpp>
 #include <weft/operations/variables.hpp>
 #include <weft/testing/check_layer.hpp>
 #include <weft/weft.hpp>
 
+#include "support/layers.hpp"
 #include "support/parity.hpp"
 
 using namespace weft;
@@ -169,7 +170,7 @@ struct Weighed : Primitive<Weighed> {
 
 /// Several outputs, one of them unused, one used twice; a parameter beside a value; constants.
 struct Mixed : Module<Mixed> {
-  Branch<Linear<>, Linear<>, Linear<>> three;
+  weft_test::Branch<Linear<>, Linear<>, Linear<>> three;
   Parameter<> rate;
   explicit Mixed(const auto& context)
       : three(Linear<>(context / "a", 8, 8, {0.5}), Linear<>(context / "b", 8, 8, {0.5}), Linear<>(context / "c", 8, 8, {0.5})),

@@ -16,6 +16,7 @@
 #include <weft/weft.hpp>
 
 #include "support/context.hpp"
+#include "support/layers.hpp"
 
 using namespace weft;
 
@@ -144,9 +145,10 @@ struct OwnModel {
   using Front = Embedding;
   using In = Linear<Column, StoredAs::out_in, false>;
   using Out = Linear<Row, StoredAs::out_in, false>;
-  using Block = Sequential<Residual<Sequential<OwnNorm, EnterParallelRegion<tp>, Branch<In, In, In>, QueryKeyNorm,
-                                               RotaryPositions, CausalAttention, Dropout, Out>>,
-                           Residual<Sequential<OwnNorm, EnterParallelRegion<tp>, Branch<In, In>, SwiGlu, Dropout, Out>>>;
+  using Block = Sequential<
+      Residual<Sequential<OwnNorm, weft_test::EnterParallelRegion<tp>, weft_test::Branch<In, In, In>, QueryKeyNorm,
+                          RotaryPositions, CausalAttention, Dropout, Out>>,
+      Residual<Sequential<OwnNorm, weft_test::EnterParallelRegion<tp>, weft_test::Branch<In, In>, SwiGlu, Dropout, Out>>>;
   using Back = ZLossHead;
 
   static std::size_t blocks(const Config& config) { return config.layers; }
@@ -161,13 +163,13 @@ struct OwnModel {
     const AttentionHeads heads{config.heads, config.kv_heads, head};
     const LinearOptions query{0.2, {{{config.width, config.heads}}, false}}, key{0.2, {{{kv, config.kv_heads}}, false}};
     return Block(
-        Residual(Sequential(OwnNorm(here / "norm1", config.width), EnterParallelRegion<tp>{},
-                            Branch(In(here / "q", config.width, config.width, query), In(here / "k", config.width, kv, key),
-                                   In(here / "v", config.width, kv, key)),
+        Residual(Sequential(OwnNorm(here / "norm1", config.width), weft_test::EnterParallelRegion<tp>{},
+                            weft_test::Branch(In(here / "q", config.width, config.width, query),
+                                              In(here / "k", config.width, kv, key), In(here / "v", config.width, kv, key)),
                             QueryKeyNorm(here / "norm", head), RotaryPositions(head), CausalAttention(here, heads),
                             Dropout(here / "inner", config.dropout), Out(here / "o", config.width, config.width, query))),
-        Residual(Sequential(OwnNorm(here / "norm2", config.width), EnterParallelRegion<tp>{},
-                            Branch(In(here / "gate", config.width, 48), In(here / "up", config.width, 48)), SwiGlu{},
+        Residual(Sequential(OwnNorm(here / "norm2", config.width), weft_test::EnterParallelRegion<tp>{},
+                            weft_test::Branch(In(here / "gate", config.width, 48), In(here / "up", config.width, 48)), SwiGlu{},
                             Dropout(here / "hidden", config.dropout), Out(here / "down", 48, config.width))));
   }
   static Back make_back(const auto& context, const Config& config, Front*) {

@@ -11,7 +11,7 @@
 
 #include <doctest/doctest.h>
 
-#include <weft/nn/combinators.hpp>
+#include <weft/nn/sequential.hpp>
 #include <weft/operations/parts.hpp>
 #include <weft/testing/check_layer.hpp>
 #include <weft/weft.hpp>

@@ -9,17 +9,17 @@
 #include <string>
 #include <vector>
 
-#include <weft/autograd/recompute_call.hpp>
+#include <weft/autograd/recompute.hpp>
 #include <weft/engine/layer_error.hpp>
 #include <weft/engine/live_parameters.hpp>
 #include <weft/engine/operand.hpp>
 #include <weft/engine/parameter_names.hpp>
-#include <weft/nn/recompute.hpp>
 #include <weft/operations/convolution.hpp>
 #include <weft/operations/index_select.hpp>
 #include <weft/weft.hpp>
 
 #include "support/formula.hpp"
+#include "support/layers.hpp"
 
 using namespace weft;
 using weft_test::refusal_of;
@@ -135,7 +135,7 @@ TEST_CASE("a stack of blocks, one with a wrong shape") {
             forward(blocks, here.context, here.x({4, 5}));
           }) == "weft: blocks.0.norm: layer_norm([4, 5], weight [6]): the extents differ, 5 and 6");
   }
-  Recompute<Mlp> recomputed(Mlp(here.context / "block" / "mlp", 6, 7));
+  weft_test::Recompute<Mlp> recomputed(Mlp(here.context / "block" / "mlp", 6, 7));
   CHECK(refusal_of<ShapeError>([&] {
           forward(recomputed, here.context, here.x({4, 6}));
         }) == "weft: block.mlp: matmul([4, 6], up [2, 7]): the summed dims differ, 6 and 7");

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/nn/combinators.hpp
+// covers: weft/nn/sequential.hpp
 // Layers made of layers where a composition had been refused or had meant something else: token ids, which have no gradient, go
-// through Sequential, Branch, Recompute and RecomputeInput; a Residual of a Residual is two of them, a Branch of a Branch has one
-// branch.
+// through Sequential, several layers of one input and layers that backward computes again; a Residual of a Residual is two.
 
 #include <doctest/doctest.h>
 
-#include <weft/nn/combinators.hpp>
+#include <weft/nn/sequential.hpp>
 #include <weft/testing/check_layer.hpp>
 #include <weft/weft.hpp>
 
+#include "support/layers.hpp"
 #include "support/parity.hpp"
 
 using namespace weft;
@@ -73,16 +73,20 @@ struct ByHand {
   }
 };
 
+using weft_test::Branch, weft_test::Recompute;
 using Tables = Sequential<Branch<Embedding, Embedding>, Sum>;
-struct Composed : Sequential<Tables, LayerNorm> {
-  Composed(Embedding a, Embedding b, LayerNorm n) : Sequential(Tables(Branch(std::move(a), std::move(b)), Sum{}), std::move(n)) {}
+struct Composed : Module<Composed> {
+  Sequential<Tables, LayerNorm> layers;
+  Composed(Embedding a, Embedding b, LayerNorm n) : layers(Tables(Branch(std::move(a), std::move(b)), Sum{}), std::move(n)) {}
+  auto forward(const auto& ids) const { return layers(ids); }
 };
 /// Computed again, where that is asked for.
-struct Recomputed : Recompute<Sequential<Recompute<Tables>, LayerNorm>> {
+struct Recomputed : Module<Recomputed> {
+  Recompute<Sequential<Recompute<Tables>, LayerNorm>> layers;
   Recomputed(Embedding a, Embedding b, LayerNorm n)
-      : Recompute(Sequential<Recompute<Tables>, LayerNorm>(
-                      Recompute<Tables>(Tables(Branch(std::move(a), std::move(b)), Sum{}), false), std::move(n)),
-                  true) {}
+      : layers(Sequential<Recompute<Tables>, LayerNorm>(
+            Recompute<Tables>(Tables(Branch(std::move(a), std::move(b)), Sum{}), false), std::move(n))) {}
+  auto forward(const auto& ids) const { return layers(ids); }
 };
 
 template <class Front>
@@ -127,7 +131,7 @@ TEST_CASE("a residual of a residual is two, and its copy is itself") {
   Gelu inner;
   Residual two(Residual(Gelu{}));
   auto alone = inner.forward(context, x);
-  auto both = two.forward(context, x);
+  auto both = weft::forward(two, context, x);
   const auto gelu = copy_to_host(alone.output), output = copy_to_host(both.output);
   const auto slope = copy_to_host(backward(inner, context, std::move(alone.saved), g)),
              gradient = copy_to_host(backward(two, context, std::move(both.saved), g));

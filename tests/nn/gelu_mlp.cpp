@@ -10,12 +10,13 @@
 
 #include <weft/models/gpt.hpp>
 #include <weft/nn/activation.hpp>
-#include <weft/nn/combinators.hpp>
 #include <weft/nn/gelu_mlp.hpp>
 #include <weft/nn/norm.hpp>
+#include <weft/nn/sequential.hpp>
 #include <weft/parallel/wrapper.hpp>
 #include <weft/testing/check_layer.hpp>
 
+#include "support/layers.hpp"
 #include "support/made_parameters.hpp"
 
 using namespace weft;
@@ -29,15 +30,16 @@ constexpr std::size_t width = 8, rows = 6;
 
 const auto fused = [](bool lean, MlpActivation activation = MlpActivation::gelu_tanh) {
   return [=](const auto& context) {
-    return Residual(GeluMlp(LayerNorm(context / "norm", width, 1e-5), In(context / "in", width, 4 * width, {0.3}),
-                            Out(context / "out", 4 * width, width, {0.3}), lean, activation));
+    return Residual(Sequential(
+        weft_test::Recompute(LayerNorm(context / "norm", width, 1e-5), lean),
+        GeluMlp(In(context / "in", width, 4 * width, {0.3}), Out(context / "out", 4 * width, width, {0.3}), lean, activation)));
   };
 };
 const auto apart = [](bool lean) {
   return [lean](const auto& context) {
-    return Residual(
-        Sequential(RecomputeInput(LayerNorm(context / "norm", width, 1e-5), In(context / "in", width, 4 * width, {0.3}), lean),
-                   RecomputeInput(Gelu{}, Out(context / "out", 4 * width, width, {0.3}), lean)));
+    return Residual(Sequential(
+        weft_test::recompute_input(LayerNorm(context / "norm", width, 1e-5), In(context / "in", width, 4 * width, {0.3}), lean),
+        weft_test::recompute_input(Gelu{}, Out(context / "out", 4 * width, width, {0.3}), lean)));
   };
 };
 
@@ -55,7 +57,7 @@ std::vector<float> numbers_of(Make&& make) {
     x.data()[i] = float(i % 7) - 3.2f;
     g.data()[i] = float(i % 5) - 1.7f;
   }
-  auto result = layer.forward(context, x);
+  auto result = weft::forward(layer, context, x);
   const auto dx = backward(layer, context, std::move(result.saved), g);
   std::vector<float> all = copy_to_host(result.output);
   const auto add = [&](const std::vector<float>& more) { all.insert(all.end(), more.begin(), more.end()); };

@@ -10,15 +10,16 @@
 #include <string>
 #include <vector>
 
+#include <weft/autograd/recompute.hpp>
 #include <weft/engine/lora_options.hpp>
 #include <weft/nn/activation.hpp>
-#include <weft/nn/combinators.hpp>
 #include <weft/nn/gelu_mlp.hpp>
 #include <weft/nn/lora.hpp>
 #include <weft/nn/norm.hpp>
-#include <weft/nn/recompute.hpp>
+#include <weft/nn/sequential.hpp>
 #include <weft/testing/check_layer.hpp>
 
+#include "support/layers.hpp"
 #include "support/made_parameters.hpp"
 
 using namespace weft;
@@ -50,15 +51,17 @@ auto pair(double dropout) {
 auto entered(const auto& context) {
   const LoraOptions lora = options();
   using L = In<StoredAs::out_in>;
-  return Residual(Sequential(RecomputeInput(Sequential(LayerNorm(context / "norm", width), EnterParallelRegion<tp>{}),
+  return Residual(
+      Sequential(weft_test::recompute_input(Sequential(LayerNorm(context / "norm", width), weft_test::EnterParallelRegion<tp>{}),
                                             L(context / "in", width, 16, {0.3}, &lora), true),
-                             Out<StoredAs::out_in>(context / "out", 16, width, {0.3}, &lora)));
+                 Out<StoredAs::out_in>(context / "out", 16, width, {0.3}, &lora)));
 }
 auto fused(bool lean) {
   return [lean](const auto& context) {
     const LoraOptions lora = options();
-    return Residual(GeluMlp(LayerNorm(context / "norm", width), In<StoredAs::in_out>(context / "in", width, 16, {0.3}, &lora),
-                            Out<StoredAs::in_out>(context / "out", 16, width, {0.3}, &lora), lean));
+    return Residual(Sequential(LayerNorm(context / "norm", width),
+                               GeluMlp(In<StoredAs::in_out>(context / "in", width, 16, {0.3}, &lora),
+                                       Out<StoredAs::in_out>(context / "out", 16, width, {0.3}, &lora), lean)));
   };
 }
 

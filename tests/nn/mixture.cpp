@@ -10,10 +10,10 @@
 #include <numeric>
 #include <vector>
 
-#include <weft/nn/combinators.hpp>
 #include <weft/nn/experts.hpp>
 #include <weft/nn/mixture.hpp>
 #include <weft/nn/router.hpp>
+#include <weft/nn/sequential.hpp>
 #include <weft/testing/check_layer.hpp>
 
 #include "support/made_parameters.hpp"

@@ -7,7 +7,7 @@
 
 #include "support/experts.hpp"
 
-#include <weft/nn/recompute.hpp>
+#include <weft/autograd/recompute.hpp>
 #include <weft/parallel/single_device.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
 

@@ -274,8 +274,8 @@ class Program:
         key = f"{{0.3, {{{{{{{kv * HEAD}, {kv}}}}}, false}}}}"
         bias = ", StoredAs::out_in, false" if self.chance(0.5) else ""
         n = self.number()
-        parts = [self.norm(), "EnterParallelRegion<tp>{}",
-                 f'Branch(Linear<Column{bias}>(here / "q{n}", {WIDTH}, {WIDTH}, {query}), Linear<Column{bias}>(here / "k{n}", {WIDTH}, {kv * HEAD}, {key}), Linear<Column{bias}>(here / "v{n}", {WIDTH}, {kv * HEAD}, {key}))']
+        parts = [self.norm(), "weft_test::EnterParallelRegion<tp>{}",
+                 f'weft_test::Branch(Linear<Column{bias}>(here / "q{n}", {WIDTH}, {WIDTH}, {query}), Linear<Column{bias}>(here / "k{n}", {WIDTH}, {kv * HEAD}, {key}), Linear<Column{bias}>(here / "v{n}", {WIDTH}, {kv * HEAD}, {key}))']
         if self.chance(0.5):
             parts.append(f'search::QueryKeyNorm(here / "qk{n}", {HEAD})')
         if self.chance(0.6):
@@ -295,11 +295,11 @@ class Program:
         if self.chance(0.3) and not wrong:
             n = self.number()
             entered = [self.made_up("entered", WIDTH)] if self.chance(0.4) else []
-            fork = f'Branch(Linear<Column>(here / "gate{n}", {WIDTH}, {inside}, {{0.3}}), Linear<Column>(here / "up{n}", {WIDTH}, {inside}, {{0.3}}))'
-            parts = [self.norm(), "EnterParallelRegion<tp>{}", *entered, fork, "SwiGlu{}", *self.cut_layers(inside), self.linear("Row", inside, WIDTH)]
+            fork = f'weft_test::Branch(Linear<Column>(here / "gate{n}", {WIDTH}, {inside}, {{0.3}}), Linear<Column>(here / "up{n}", {WIDTH}, {inside}, {{0.3}}))'
+            parts = [self.norm(), "weft_test::EnterParallelRegion<tp>{}", *entered, fork, "SwiGlu{}", *self.cut_layers(inside), self.linear("Row", inside, WIDTH)]
         else:
             first, second = self.norm(), self.linear("Column", WIDTH, inside)
-            start = [f"RecomputeInput({first}, {second}, {self.random.choice(['true', 'false'])})"] if self.chance(0.25) else [first, second]
+            start = [f"weft_test::recompute_input({first}, {second}, {self.random.choice(['true', 'false'])})"] if self.chance(0.25) else [first, second]
             between = [self.made_up("cut", inside, wrong)] if wrong or own else []
             parts = [*start, *between, *self.cut_layers(inside), self.linear("Row", inside, WIDTH)]
         if self.chance(0.2):
@@ -338,7 +338,7 @@ class Program:
     def whole(self, branch):
         text = f"Residual({branch})"
         if self.chance(0.2):
-            text = f"Recompute({text}, {self.random.choice(['true', 'false'])})"
+            text = f"weft_test::Recompute({text}, {self.random.choice(['true', 'false'])})"
         return text
 
     def text(self):

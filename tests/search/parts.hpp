@@ -3,6 +3,7 @@
 // Layers and heads as users write them, that generated models choose from beside weft's own and those that generate.py makes up.
 
 #include "search/harness.hpp"
+#include "support/layers.hpp"
 
 namespace search {
 

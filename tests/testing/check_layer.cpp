@@ -12,8 +12,11 @@
 #include <weft/testing/check_layer.hpp>
 #include <weft/weft.hpp>
 
+#include "support/layers.hpp"
+
 using namespace weft;
 using testing::check_layer, testing::check_layer_on;
+using weft_test::Branch, weft_test::EnterParallelRegion, weft_test::Recompute, weft_test::Repeat;
 
 namespace {
 constexpr std::size_t rows = 8, width = 12;

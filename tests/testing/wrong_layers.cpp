@@ -9,11 +9,13 @@
 
 #include <weft/nn/activation.hpp>
 #include <weft/nn/attention.hpp>
-#include <weft/nn/combinators.hpp>
 #include <weft/nn/dropout.hpp>
 #include <weft/nn/linear.hpp>
 #include <weft/nn/norm.hpp>
+#include <weft/nn/sequential.hpp>
 #include <weft/testing/check_layer.hpp>
+
+#include "support/layers.hpp"
 
 using namespace weft;
 using testing::check_layer, testing::check_layer_on;
@@ -373,7 +375,7 @@ TEST_CASE("degrees that a layer refuses are one error") {
 
 TEST_CASE("outputs that are tuples, and attention over cp") {
   const auto fork = [](const auto& context) {
-    return Branch(LayerNorm(context / "norm", width), Linear(context / "linear", width, 4));
+    return weft_test::Branch(LayerNorm(context / "norm", width), Linear(context / "linear", width, 4));
   };
   CHECK_NOTHROW(check_layer(fork, shape));
   CHECK_NOTHROW(check_layer_on<tp>(2, fork, shape));

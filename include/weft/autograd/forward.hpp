@@ -60,19 +60,4 @@ auto forward(const L& layer, const Context& context, const X&... x) {
   return detail::as_module(layer).recorded_forward(context, x...);
 }
 
-namespace detail {
-
-/// layer.forward_on_sum(context, x, branch), of a layer that joins sums (autograd/layer.hpp).
-template <class L, class Context, class X>
-auto forward_on_sum(const L& layer, const Context& context, const X& x, const X& branch) {
-  try {
-    return layer.forward_on_sum(context, x, branch);
-  } catch (...) {
-    add_layer(layer, Pass::forward);
-    throw;
-  }
-}
-
-}  // namespace detail
-
 }  // namespace weft

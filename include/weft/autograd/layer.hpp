@@ -9,12 +9,6 @@
 //
 // The gradient of an input that is not Real (token ids) is Nothing{}; that of any other input is placed as its dual.
 //
-// A layer whose kernels can take over the sums of a residual connection around it (a norm, and layers that begin with one) has
-// `static constexpr bool joins_sums = true` and two more forms:
-//
-//   auto step = layer.forward_on_sum(context, x, branch);                                // {sum, {output, saved}} of x + branch
-//   auto split = layer.backward_input(context, std::move(step.saved), gradient, others); // its input's gradient plus `others`
-//
 // A pipeline keeps as many `saved` in flight as its schedule needs. A layer writes either `backward` or the two halves, and these
 // functions adapt one to the other; a Module writes neither (autograd/module.hpp). `saved` holds activations, never parameters.
 
@@ -40,12 +34,6 @@ concept WholeBackward = requires(L& layer, const Context& context, Saved&& saved
 }
 &&!requires(L & layer, const Context& context, Saved&& saved, const G& g) {
   layer.backward_input(context, std::forward<Saved>(saved), g);
-};
-
-/// A layer with forward_on_sum, and backward_input with the gradient of its input's other uses, which is empty if there are none.
-template <class L>
-concept JoinsSums = requires {
-  requires L::joins_sums;
 };
 }  // namespace detail
 
@@ -75,7 +63,7 @@ auto backward_input(Layer& layer, const Context& context, Saved&& saved, const G
 }
 
 /// The same with `others`, the gradient of the input's other uses, which the layer adds; empty: there are none.
-template <detail::JoinsSums Layer, class Context, class Saved, class Gradient, class Others>
+template <class Layer, class Context, class Saved, class Gradient, class Others>
 auto backward_input(Layer& layer, const Context& context, Saved&& saved, const Gradient& gradient, const Others& others) {
   try {
     return layer.backward_input(context, std::forward<Saved>(saved), gradient, others);

@@ -100,21 +100,6 @@ WEFT_COLD void make_parameter(const Context& context, ParameterState& state) {
 std::string names_of_axes(const ParameterInfo& info, unsigned axes);
 [[noreturn]] void refuse_axes(const ParameterState& state, unsigned axes);
 
-// Gradients are never narrower than float.
-template <class Device>
-void fill_gradient(Device& device, ParameterState& state) {
-  void* gradient = state.gradients().layer_buffer().get();
-  if (state.gradient_type() == DataType::float32) kernels::fill(device, state.size(), static_cast<float*>(gradient), 0.0f);
-  else kernels::fill(device, state.size(), static_cast<double*>(gradient), 0.0);
-}
-
-template <class Device>
-void zero_gradient(Device& device, ParameterState& state) {
-  open_layer_gradient(device, state);
-  fill_gradient(device, state);
-  state.gradients().fill_zero();
-}
-
 // The base of all parameters, whatever their rules. Its copies and destructor are out of line, since each copy of a model part
 // has a dozen of them.
 class ParameterHandle {
@@ -344,10 +329,4 @@ void parameter_elsewhere(const Context& context, std::string_view name, const Sh
 
 #ifndef WEFT_COMPILED
 #include <weft/autograd/parameter_impl.hpp>
-#endif
-
-#ifdef WEFT_COMPILED
-namespace weft::detail {
-extern template void zero_gradient(Device<Kokkos::DefaultHostExecutionSpace>&, ParameterState&);
-}  // namespace weft::detail
 #endif

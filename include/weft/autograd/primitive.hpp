@@ -222,14 +222,31 @@ struct DeferredLayer : TapeStep<Context> {
   D deferred;
 };
 
+/// A layer whose saved state is its input alone, or has it as the member `input`: it drops an input that is computed again in
+/// backward (autograd/recompute.hpp).
+template <class L>
+concept SavesInput = requires {
+  requires L::saves_input;
+};
+/// A layer whose backward_input(context, saved, g, others) adds the gradient of its input's other uses, in the same kernel.
+template <class L>
+concept FusesAddition = requires {
+  requires L::fuses_addition;
+};
+
 // A layer's call: its own backward is run, with what its forward saved.
 template <class Context, class L, class Nodes, class Y, class Saved>
 struct RecordedLayer : TapeStep<Context> {
   RecordedLayer(const L& of, Nodes to, const Y& y, Saved&& state)
-      : layer(of), inputs(std::move(to)), outputs(y), saved(std::move(state)) {}
+      : layer(of), inputs(std::move(to)), outputs(y), saved(std::move(state)) {
+    if constexpr (drops_input)
+      if (inputs != nullptr && inputs->source != nullptr) saved_input() = {};
+  }
   void apply(Tape<Context>& tape) {
     if (!outputs.any()) return;
     asked.expect();
+    if constexpr (drops_input)
+      if (inputs != nullptr && inputs->source != nullptr) saved_input() = inputs->source->again(*inputs->source);
     auto split = backward_input(tape.context());
     using D = typename decltype(split)::deferred_type;
     if constexpr (!std::is_same_v<decltype(split.input_gradient), Nothing>)
@@ -238,13 +255,19 @@ struct RecordedLayer : TapeStep<Context> {
       tape.template defer<DeferredLayer<Context, L, D>>(layer, std::move(split.deferred));
   }
   auto backward_input(const Context& context) {
-    if constexpr (JoinsSums<L> && std::is_pointer_v<Nodes>) {  // the layer adds to what the input's other uses have given so far
+    if constexpr (FusesAddition<L> &&
+                  std::is_pointer_v<Nodes>) {  // the layer adds to what the input's other uses have given so far
       using G = typename std::remove_pointer_t<Nodes>::gradient_type;
       return weft::backward_input(*layer, context, std::move(saved), outputs.gradient(), inputs ? inputs->take() : G());
     } else {
       return weft::backward_input(*layer, context, std::move(saved), outputs.gradient());
     }
   }
+  auto& saved_input() {
+    if constexpr (requires { saved.input; }) return saved.input;
+    else return saved;
+  }
+  static constexpr bool drops_input = SavesInput<L> && std::is_pointer_v<Nodes>;
   CalledLayer<L> layer;
   Nodes inputs;
   OutputNodes<Y> outputs;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The results of a layer: that of forward, that of a forward which begins with a sum, and that of the first half of backward.
+// The results of a layer: that of forward, and that of the first half of backward.
 //
-//   return Result{output, saved};                  // forward
-//   return SumResult{sum, Result{output, saved}};  // forward_on_sum
-//   return InputGradient{gradient, deferred};      // backward_input
+//   return Result{output, saved};              // forward
+//   return InputGradient{gradient, deferred};  // backward_input
 
 #include <weft/core/standard.hpp>
 
@@ -20,15 +19,6 @@ struct Result {
 };
 template <class O, class S>
 Result(O, S) -> Result<O, S>;
-
-/// The result of `forward_on_sum`: the sum, and the result of `forward` for it.
-template <class X, class Output, class Saved>
-struct SumResult {
-  X sum;
-  Result<Output, Saved> result;
-};
-template <class X, class O, class S>
-SumResult(X, Result<O, S>) -> SumResult<X, O, S>;
 
 /// The result of `backward_input`: the gradient of the input, and the state that backward_weight needs.
 template <class Gradient, class Deferred>

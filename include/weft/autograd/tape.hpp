@@ -95,12 +95,22 @@ class TapeArena {
 template <class Context>
 class Tape;
 
+/// Computes a value again that is not kept until backward (autograd/recompute.hpp).
+template <class X>
+struct ValueSource {
+  X (*again)(ValueSource&) = nullptr;
+};
+
 /// The gradient of a value of type X: a sum of contributions, each brought to the dual of X's layout. A value may be a tensor or
 /// a loss.
 template <class X>
 class ValueNode {
  public:
+  using value_type = X;
   using gradient_type = gradient_t<X>;
+
+  /// Null: whatever uses the value keeps it.
+  ValueSource<X>* source = nullptr;
 
   template <class Context, class G>
   void add(const Context& context, G&& contribution) {

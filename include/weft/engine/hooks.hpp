@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <weft/engine/parameter_state.hpp>
+#include <weft/kernels/elementwise.hpp>
 
 namespace weft {
 
@@ -89,6 +90,21 @@ void open_layer_gradient(Device& device, ParameterState& state) {
   else state.gradients().set_buffer(device.allocate_persistent(state.gradient_bytes(), MemoryCategory::gradients));
 }
 
+// Gradients are never narrower than float.
+template <class Device>
+void fill_gradient(Device& device, ParameterState& state) {
+  void* gradient = state.gradients().layer_buffer().get();
+  if (state.gradient_type() == DataType::float32) kernels::fill(device, state.size(), static_cast<float*>(gradient), 0.0f);
+  else kernels::fill(device, state.size(), static_cast<double*>(gradient), 0.0);
+}
+
+template <class Device>
+void zero_gradient(Device& device, ParameterState& state) {
+  open_layer_gradient(device, state);
+  fill_gradient(device, state);
+  state.gradients().fill_zero();
+}
+
 }  // namespace detail
 
 }  // namespace weft
@@ -96,6 +112,7 @@ void open_layer_gradient(Device& device, ParameterState& state) {
 #ifdef WEFT_COMPILED
 namespace weft::detail {
 extern template void open_layer_gradient(Device<Kokkos::DefaultHostExecutionSpace>&, ParameterState&);
+extern template void zero_gradient(Device<Kokkos::DefaultHostExecutionSpace>&, ParameterState&);
 extern template void next_term(Device<Kokkos::DefaultHostExecutionSpace>&, ParameterState&);
 }  // namespace weft::detail
 #endif

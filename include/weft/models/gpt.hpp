@@ -11,12 +11,12 @@
 
 #include <weft/autograd/model.hpp>
 #include <weft/autograd/module.hpp>
-#include <weft/autograd/recompute_call.hpp>
+#include <weft/autograd/recompute.hpp>
 #include <weft/core/text.hpp>
 #include <weft/models/config_parts.hpp>
 #include <weft/nn/activation.hpp>
+#include <weft/nn/add_norm.hpp>
 #include <weft/nn/attention.hpp>
-#include <weft/nn/call_on_sum.hpp>
 #include <weft/nn/dropout.hpp>
 #include <weft/nn/embedding.hpp>
 #include <weft/nn/gelu_mlp.hpp>
@@ -24,7 +24,6 @@
 #include <weft/nn/lora.hpp>
 #include <weft/nn/loss.hpp>
 #include <weft/nn/norm.hpp>
-#include <weft/nn/recompute.hpp>
 #include <weft/operations/variables.hpp>
 
 namespace weft::models {
@@ -63,7 +62,7 @@ WEFT_COLD inline ParameterSharding fused_sharding(const AttentionHeads& heads) {
   return {{{heads.query * heads.width, heads.query}, kv, kv}, false};
 }
 
-// x + attention(norm(x)), then the same with the MLP.
+// x + attention(norm(x)), then the same with the MLP. x [tokens, width]
 template <class Adapters>
 class GptBlock : public Module<GptBlock<Adapters>> {
   using GptIn = typename Adapters::template linear<Linear<Column, StoredAs::in_out>>;
@@ -75,39 +74,43 @@ class GptBlock : public Module<GptBlock<Adapters>> {
       : GptBlock(context, config, mask, gpt_heads(config), config.standard_deviation / std::sqrt(2.0 * double(config.layers))) {}
 
   auto forward(const auto& x) const {
-    return recompute_ ? recompute([this](const auto& y) { return this->block(y); }, x) : block(x);
+    return recompute_ == Recomputation::full ? recompute([this](const auto& y) { return this->block(y); }, x) : block(x);
   }
 
  private:
   template <class Context>
   GptBlock(const Context& context, const GptConfig& config, const AttentionMask& mask, const AttentionHeads& heads,
            double residual_std)
-      : in_(LayerNorm(context / "ln_1", config.width, config.epsilon),
-            GptIn(context / "attn" / "c_attn", config.width, (heads.query + 2 * heads.key_value) * heads.width,
-                  {config.standard_deviation, fused_sharding(heads)}),
-            config.recompute == Recomputation::selective),
+      : recompute_(config.recompute),
+        attention_norm_(context / "ln_1", config.width, config.epsilon),
+        query_key_value_(context / "attn" / "c_attn", config.width, (heads.query + 2 * heads.key_value) * heads.width,
+                         {config.standard_deviation, fused_sharding(heads)}),
         attention_(context / "attn", heads, mask),
         out_(context / "attn" / "c_proj", config.width, config.width, {residual_std}),
         attention_dropout_(context / "attn" / "dropout", config.dropout),
-        mlp_(LayerNorm(context / "ln_2", config.width, config.epsilon),
-             GptIn(context / "mlp" / "c_fc", config.width, config.intermediate_width(), {config.standard_deviation}),
+        mlp_norm_(context / "ln_2", config.width, config.epsilon),
+        mlp_(GptIn(context / "mlp" / "c_fc", config.width, config.intermediate_width(), {config.standard_deviation}),
              GptOut(context / "mlp" / "c_proj", config.intermediate_width(), config.width, {residual_std}),
              config.recompute == Recomputation::selective, config.activation),
-        mlp_dropout_(context / "mlp" / "dropout", config.dropout),
-        recompute_(config.recompute == Recomputation::full) {}
+        mlp_dropout_(context / "mlp" / "dropout", config.dropout) {}
 
   auto block(const auto& x) const {
-    const auto [y, inside] = call_on_sum(mlp_, x, to_layout_of(x, attention_dropout_(out_(attention_(in_(x))))));
-    return y + to_layout_of(y, mlp_dropout_(inside));
+    const auto normed = selective() ? recompute([this](const auto& in) { return attention_norm_(in); }, x) : attention_norm_(x);
+    const auto attended = attention_dropout_(out_(attention_(query_key_value_(normed))));
+    const auto [y, inside] = add_norm(mlp_norm_, x, to_layout_of(x, attended), selective());
+    return y + to_layout_of(y, mlp_dropout_(mlp_(inside)));
   }
+  bool selective() const { return recompute_ == Recomputation::selective; }
 
-  RecomputeInput<LayerNorm, GptIn> in_;
+  Recomputation recompute_;
+  LayerNorm attention_norm_;
+  GptIn query_key_value_;
   Attention attention_;
   GptOut out_;
   Dropout attention_dropout_;
-  GeluMlp<LayerNorm, GptIn, GptOut> mlp_;
+  LayerNorm mlp_norm_;
+  GeluMlp<GptIn, GptOut> mlp_;
   Dropout mlp_dropout_;
-  bool recompute_;
 };
 
 /// Token table and positions, with dropout: tokens -> hidden state.

@@ -16,20 +16,18 @@
 
 #include <weft/autograd/model.hpp>
 #include <weft/autograd/module.hpp>
-#include <weft/autograd/recompute_call.hpp>
+#include <weft/autograd/recompute.hpp>
 #include <weft/core/text.hpp>
 #include <weft/models/config_parts.hpp>
 #include <weft/nn/activation.hpp>
+#include <weft/nn/add_norm.hpp>
 #include <weft/nn/attention.hpp>
-#include <weft/nn/call_on_sum.hpp>
-#include <weft/nn/combinators.hpp>
 #include <weft/nn/dropout.hpp>
 #include <weft/nn/embedding.hpp>
 #include <weft/nn/linear.hpp>
 #include <weft/nn/lora.hpp>
 #include <weft/nn/loss.hpp>
 #include <weft/nn/norm.hpp>
-#include <weft/nn/recompute.hpp>
 #include <weft/operations/variables.hpp>
 
 namespace weft::models {
@@ -83,8 +81,6 @@ WEFT_COLD inline void require_llama(const LlamaConfig& config, const ModelDegree
   require_window_layers(config);
 }
 
-using LlamaNorm = Sequential<RmsNorm, EnterParallelRegion<tp>>;
-
 inline double llama_residual_deviation(const LlamaConfig& config) {
   return config.standard_deviation / std::sqrt(2.0 * double(config.layers));
 }
@@ -100,22 +96,24 @@ class LlamaAttention : public Module<LlamaAttention<Adapters>> {
   WEFT_COLD LlamaAttention(const Context& context, const LlamaConfig& config, const AttentionMask& mask)
       : LlamaAttention(context, context / "self_attn", config, mask, llama_heads(config)) {}
 
-  auto forward(const auto& x) const { return to_layout_of(x, dropout_(out_(attention_(rotary_(normed(query_key_value_(x))))))); }
+  auto forward(const auto& x) const {
+    const auto inside = recompute_ ? recompute([this](const auto& in) { return this->entered(in); }, x) : entered(x);
+    const auto value = value_(inside), key = normed(key_norm_, key_(inside)), query = normed(query_norm_, query_(inside));
+    return to_layout_of(x, dropout_(out_(attention_(rotary_(std::tuple(query, key, value))))));
+  }
 
  private:
-  template <class V>
-  V normed(const V& in) const {
-    if (!query_norm_) return in;
-    return {(*query_norm_)(std::get<0>(in)), (*key_norm_)(std::get<1>(in)), std::get<2>(in)};
-  }
+  // norm(x) on every rank of tp, where the three projections share one all-reduce in backward.
+  auto entered(const auto& x) const { return to<Replicated<tp>>(norm_(x)); }
+  static auto normed(const std::optional<HeadRmsNorm>& norm, const auto& x) { return norm ? (*norm)(x) : x; }
   template <class Context>
   LlamaAttention(const Context& context, const Context& here, const LlamaConfig& config, const AttentionMask& mask,
                  const AttentionHeads& heads)
-      : query_key_value_(
-            LlamaNorm(RmsNorm(context / "input_layernorm", config.width, config.epsilon), EnterParallelRegion<tp>{}),
-            Branch(in(here / "q_proj", config, heads.query, heads), in(here / "k_proj", config, heads.key_value, heads),
-                   in(here / "v_proj", config, heads.key_value, heads)),
-            config.recompute == Recomputation::selective),
+      : recompute_(config.recompute == Recomputation::selective),
+        norm_(context / "input_layernorm", config.width, config.epsilon),
+        query_(in(here / "q_proj", config, heads.query, heads)),
+        key_(in(here / "k_proj", config, heads.key_value, heads)),
+        value_(in(here / "v_proj", config, heads.key_value, heads)),
         rotary_(heads.width, config.rope_base, config.attention.rope_scaling),
         attention_(here, heads, mask),
         out_(here / "o_proj", heads.query * heads.width, config.width,
@@ -132,7 +130,9 @@ class LlamaAttention : public Module<LlamaAttention<Adapters>> {
   }
   static ParameterSharding cut(std::size_t count, const AttentionHeads& heads) { return {{{count * heads.width, count}}, false}; }
 
-  RecomputeInput<LlamaNorm, Branch<LlamaIn, LlamaIn, LlamaIn>> query_key_value_;
+  bool recompute_;
+  RmsNorm norm_;
+  LlamaIn query_, key_, value_;
   std::optional<HeadRmsNorm> query_norm_, key_norm_;
   RotaryPositions rotary_;
   Attention attention_;
@@ -149,25 +149,32 @@ class LlamaMlp : public Module<LlamaMlp<Adapters>> {
  public:
   template <class Context>
   WEFT_COLD LlamaMlp(const Context& context, const LlamaConfig& config)
-      : gate_up_(
-            LlamaNorm(RmsNorm(context / "post_attention_layernorm", config.width, config.epsilon), EnterParallelRegion<tp>{}),
-            Branch(LlamaIn(context / "mlp" / "gate_proj", config.width, config.intermediate_width(), {config.standard_deviation}),
-                   LlamaIn(context / "mlp" / "up_proj", config.width, config.intermediate_width(), {config.standard_deviation})),
-            config.recompute == Recomputation::selective),
-        down_(SwiGlu{},
-              LlamaOut(context / "mlp" / "down_proj", config.intermediate_width(), config.width,
-                       {llama_residual_deviation(config)}),
-              config.recompute == Recomputation::selective),
+      : recompute_(config.recompute == Recomputation::selective),
+        norm_(context / "post_attention_layernorm", config.width, config.epsilon),
+        gate_(context / "mlp" / "gate_proj", config.width, config.intermediate_width(), {config.standard_deviation}),
+        up_(context / "mlp" / "up_proj", config.width, config.intermediate_width(), {config.standard_deviation}),
+        down_(context / "mlp" / "down_proj", config.intermediate_width(), config.width, {llama_residual_deviation(config)}),
         dropout_(context / "mlp" / "dropout", config.dropout) {}
 
   auto forward(const auto& x, const auto& branch) const {
-    const auto [y, inside] = call_on_sum(gate_up_, x, branch);
-    return y + to_layout_of(y, dropout_(down_(inside)));
+    if (!recompute_) {
+      const auto [y, normed] = add_norm(norm_, x, branch);
+      const auto inside = to<Replicated<tp>>(normed);  // where both projections share one all-reduce in backward
+      const auto up = up_(inside), gate = gate_(inside);
+      return y + to_layout_of(y, dropout_(down_(SwiGlu{}(std::tuple(gate, up)))));
+    }
+    const auto y = x + branch;
+    const auto inside = recompute([this](const auto& in) { return to<Replicated<tp>>(norm_(in)); }, y);
+    const auto up = up_(inside), gate = gate_(inside);
+    const auto active = recompute([](const auto& g, const auto& u) { return SwiGlu{}(std::tuple(g, u)); }, gate, up);
+    return y + to_layout_of(y, dropout_(down_(active)));
   }
 
  private:
-  RecomputeInput<LlamaNorm, Branch<LlamaIn, LlamaIn>> gate_up_;
-  RecomputeInput<SwiGlu, LlamaOut> down_;
+  bool recompute_;
+  RmsNorm norm_;
+  LlamaIn gate_, up_;
+  LlamaOut down_;
   Dropout dropout_;
 };
 

@@ -77,7 +77,7 @@ class MixtralMlp : public Module<MixtralMlp> {
         dropout_(context / "block_sparse_moe" / "dropout", config.dropout) {}
 
   auto forward(const auto& x, const auto& branch) const {
-    const auto [y, normed] = call_on_sum(norm_, x, branch);
+    const auto [y, normed] = add_norm(norm_, x, branch);
     return y + to_layout_of(y, dropout_(mixture_(normed)));
   }
 

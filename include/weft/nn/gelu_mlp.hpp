@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A norm, Linear, GELU and Linear as one layer, so that GELU can be fused with the products around it: in forward with the first
-// product, in backward its derivative with the second. The operation chooses by the space of its tensors
-// (kernels/matmul_fused.hpp) whether a library fuses both (cuBLASLt's epilogues) or two kernels run one after the other, so a
-// model has this layer on hosts and on GPUs. Parameters, placements and formulas are those of Sequential(RecomputeInput(norm,
-// in), RecomputeInput(Gelu{}, out)); without a library, the bits too. Another activation runs as a kernel of its own.
+// Linear, GELU and Linear as one layer, so that GELU can be fused with the products around it: in forward with the first product,
+// in backward its derivative with the second. The operation chooses by the space of its tensors (kernels/matmul_fused.hpp)
+// whether a library fuses both (cuBLASLt's epilogues) or two kernels run one after the other, so a model has this layer on hosts
+// and on GPUs. Parameters, placements and formulas are those of Sequential(in, Gelu{}, out); without a library, the bits too.
+// Another activation runs as a kernel of its own.
 //
-//   GeluMlp mlp(LayerNorm(...), Linear<Column>(...), Linear<Row>(...));
+//   GeluMlp mlp(Linear<Column>(...), Linear<Row>(...));   // in a Module: x + mlp(norm(x))
 
 #include <utility>
 
@@ -17,28 +17,26 @@
 
 namespace weft {
 
-/// x [tokens, width] -> out(activation(in(norm(x)))). With `lean`, outputs of the norm and of the activation are computed again
-/// in backward. Numerics: GELU may take the first product before it is rounded (kernels/matmul_fused.hpp), and a recomputed GELU
-/// takes it after rounding: with `lean`, results may differ from those without by the rounding of activations.
-template <class Norm, class In, class Out>
-class GeluMlp : public Primitive<GeluMlp<Norm, In, Out>> {
+/// x [tokens, width] -> out(activation(in(x))). With `lean`, the activation's output is computed again in backward. Numerics:
+/// GELU may take the first product before it is rounded (kernels/matmul_fused.hpp), and a recomputed GELU takes it after
+/// rounding: with `lean`, results may differ from those without by the rounding of activations.
+template <class In, class Out>
+class GeluMlp : public Primitive<GeluMlp<In, Out>> {
  public:
-  static constexpr bool joins_sums = detail::JoinsSums<Norm>;
-  GeluMlp(Norm norm, In in, Out out, bool lean = false, MlpActivation activation = MlpActivation::gelu_tanh)
-      : norm_(std::move(norm)), in_(std::move(in)), out_(std::move(out)), lean_(lean), activation_(activation) {}
+  static constexpr bool saves_input = true;
+  GeluMlp(In in, Out out, bool lean = false, MlpActivation activation = MlpActivation::gelu_tanh)
+      : in_(std::move(in)), out_(std::move(out)), lean_(lean), activation_(activation) {}
 
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
-    return after_norm(context, x, weft::forward(norm_, context, x));
+    auto active = activated(context, x);  // the values before and after the activation
+    auto result = out_.forward(context, active.second);
+    using S = Saved<X, typename decltype(active)::first_type>;
+    if (lean_) return Result{std::move(result.output), S{x, std::move(active.first), {}}};
+    return Result{std::move(result.output), S{x, std::move(active.first), std::move(active.second)}};
   }
-  template <class Context, class X>
-  auto forward_on_sum(const Context& context, const X& x, const X& branch) const {
-    auto joined = detail::forward_on_sum(norm_, context, x, branch);
-    auto result = after_norm(context, joined.sum, std::move(joined.result));
-    return SumResult{std::move(joined.sum), std::move(result)};
-  }
-  template <class Context, class S, class G, class... Others>
-  auto backward_input(const Context& context, S saved, const G& g, const Others&... others) {
+  template <class Context, class S, class G>
+  auto backward_input(const Context& context, S saved, const G& g) {
     using H = decltype(saved.after);
     if (lean_) {
       saved.after = H(saved.before.device(), saved.before.shape());
@@ -47,35 +45,22 @@ class GeluMlp : public Primitive<GeluMlp<Norm, In, Out>> {
     }
     auto out = before_activation(context, std::move(saved.after), g, saved.before);
     saved.before = H();
-    if (lean_) saved.normed = weft::forward(norm_, context, saved.input).output;
-    auto in = weft::backward_input(in_, context, std::move(saved.normed), out.input_gradient);
-    auto norm = weft::backward_input(norm_, context, std::move(saved.norm), in.input_gradient, others...);
-    using D = Deferred<decltype(norm.deferred), decltype(in.deferred), decltype(out.deferred)>;
-    return InputGradient<decltype(norm.input_gradient), D>{
-        std::move(norm.input_gradient), {std::move(norm.deferred), std::move(in.deferred), std::move(out.deferred)}};
+    auto in = weft::backward_input(in_, context, std::move(saved.input), out.input_gradient);
+    using D = Deferred<decltype(in.deferred), decltype(out.deferred)>;
+    return InputGradient<decltype(in.input_gradient), D>{std::move(in.input_gradient),
+                                                         {std::move(in.deferred), std::move(out.deferred)}};
   }
   template <class Context, class D>
   void backward_weight(const Context& context, D deferred) {
-    weft::backward_weight(norm_, context, std::move(deferred.norm));
     weft::backward_weight(in_, context, std::move(deferred.in));
     weft::backward_weight(out_, context, std::move(deferred.out));
   }
 
  private:
-  // The layers behind the norm, of its result for x.
-  template <class Context, class X, class N>
-  auto after_norm(const Context& context, const X& x, N normed) const {
-    auto active = activated(context, normed.output);  // the values before and after the activation
-    auto result = out_.forward(context, active.second);
-    using S = Saved<X, typename N::saved_type, typename N::output_type, typename decltype(active)::first_type>;
-    if (lean_) return Result{std::move(result.output), S{x, std::move(normed.saved), {}, std::move(active.first), {}}};
-    return Result{std::move(result.output),
-                  S{{}, std::move(normed.saved), std::move(normed.output), std::move(active.first), std::move(active.second)}};
-  }
   template <class Context, class Y>
-  auto activated(const Context& context, const Y& normed) const {
-    if (activation_ == MlpActivation::gelu_tanh) return in_.forward_gelu(context, normed);
-    auto before = in_.forward(context, normed).output;
+  auto activated(const Context& context, const Y& x) const {
+    if (activation_ == MlpActivation::gelu_tanh) return in_.forward_gelu(context, x);
+    auto before = in_.forward(context, x).output;
     decltype(before) after(before.device(), before.shape());
     kernels::activation_forward(before.device(), activation_, before.size(), before.data(), after.data());
     return std::pair{std::move(before), std::move(after)};
@@ -89,20 +74,16 @@ class GeluMlp : public Primitive<GeluMlp<Norm, In, Out>> {
     kernels::activation_backward(d.device(), activation_, d.size(), before.data(), d.data(), d.data());
     return split;
   }
-  template <class X, class N, class Y, class H>
+  template <class X, class H>
   struct Saved {
-    X input;  // only with `lean`
-    N norm;
-    Y normed;
+    X input;
     H before, after;
   };
-  template <class N, class I, class O>
+  template <class I, class O>
   struct Deferred {
-    N norm;
     I in;
     O out;
   };
-  Norm norm_;
   In in_;
   Out out_;
   bool lean_;

@@ -95,6 +95,7 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   };
 
  public:
+  static constexpr bool saves_input = true;
   /// Refuses other arguments.
   template <class... A>
   requires detail::WrongArguments<detail::LayerArguments<2, std::size_t, std::size_t, LinearOptions>, A...>

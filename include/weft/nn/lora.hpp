@@ -58,6 +58,7 @@ class LoraLinear : public Primitive<LoraLinear<Base>> {
       "weft: LoraLinear<Base> is an adapter beside a linear layer: Base is a Linear<...>, such as LoraLinear<Linear<Column>>");
 
  public:
+  static constexpr bool saves_input = true;
   /// With an adapter if the options of the model ask for one at this path.
   template <class Context>
   WEFT_COLD LoraLinear(const Context& context, std::size_t in, std::size_t out, const LinearOptions& options = {})

@@ -4,7 +4,8 @@
 // for bfloat16). Under sequence parallelism the rows are cut over tp, so the gradients of gain and bias are Partial<tp>: the
 // types mark them unreduced, and TensorParallel reduces them (the sum that was missing in Megatron-LM#1446).
 //
-// LayerNorm and RmsNorm take over the sums of a residual connection around them (nn/call_on_sum.hpp).
+// LayerNorm and RmsNorm take over the sums of a residual connection around them (nn/add_norm.hpp): forward_on_sum(context, x,
+// branch) returns the pair of x + branch and the Result of it.
 //
 //   LayerNorm norm(context / "ln_1", width, 1e-5);
 
@@ -53,7 +54,7 @@ using Statistics = Tensor<accumulate_t<typename X::value_type>, typename X::exec
 /// y = (x - mean) / sqrt(variance + epsilon) * weight + bias, by row (arXiv:1607.06450). Parameters "weight", "bias" [width].
 class LayerNorm : public Primitive<LayerNorm> {
  public:
-  static constexpr bool joins_sums = true;
+  static constexpr bool fuses_addition = true;
   /// Refuses other arguments.
   template <class... A>
   requires detail::WrongArguments<detail::LayerArguments<1, std::size_t, double>, A...>
@@ -87,7 +88,7 @@ class LayerNorm : public Primitive<LayerNorm> {
     S mean(x.device(), {x.rows()}), rstd(x.device(), {x.rows()});
     kernels::layer_norm_sum_forward(x.device(), x.rows(), x.columns(), x.data(), branch.data(), weight.for_operand(x).data(),
                                     bias.for_operand(x).data(), sum.data(), y.data(), mean.data(), rstd.data(), epsilon_);
-    return SumResult{sum, Result{std::move(y), Saved<X, S>{sum, std::move(mean), std::move(rstd)}}};
+    return std::pair{sum, Result{std::move(y), Saved<X, S>{sum, std::move(mean), std::move(rstd)}}};
   }
   template <class Context, class Saved, class G>
   auto backward_input(const Context&, Saved saved, const G& g, const std::type_identity_t<G>& others = G()) {
@@ -123,7 +124,7 @@ class LayerNorm : public Primitive<LayerNorm> {
 /// y = x / sqrt(mean(x²) + epsilon) * weight, by row (arXiv:1910.07467). Parameter "weight" [width].
 class RmsNorm : public Primitive<RmsNorm> {
  public:
-  static constexpr bool joins_sums = true;
+  static constexpr bool fuses_addition = true;
   /// Refuses other arguments.
   template <class... A>
   requires detail::WrongArguments<detail::LayerArguments<1, std::size_t, double>, A...>
@@ -157,7 +158,7 @@ class RmsNorm : public Primitive<RmsNorm> {
     S rstd(x.device(), {x.rows()});
     kernels::rms_norm_sum_forward(x.device(), x.rows(), x.columns(), x.data(), branch.data(), weight.for_operand(x).data(),
                                   sum.data(), y.data(), rstd.data(), epsilon_);
-    return SumResult{sum, Result{std::move(y), Saved<X, S>{sum, std::move(rstd)}}};
+    return std::pair{sum, Result{std::move(y), Saved<X, S>{sum, std::move(rstd)}}};
   }
   template <class Context, class Saved, class G>
   auto backward_input(const Context&, Saved saved, const G& g, const std::type_identity_t<G>& others = G()) {

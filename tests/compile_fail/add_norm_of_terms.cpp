@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A sum whose second term is a term of a sum over tp itself, called in front of a norm.
 // expect: add: the two terms are placed differently; bring one to the other.s layout
-// mention: call_on_sum_of_terms.cpp:
+// mention: add_norm_of_terms.cpp:
 #include <weft/weft.hpp>
 
 using namespace weft;
@@ -17,9 +17,9 @@ struct Own : Module<Own> {
   auto forward(const auto& x) const {
     auto branch = matmul(matmul(to<Replicated<tp>>(x), up), down);
 #ifdef WEFT_FAIL
-    const auto [sum, normed] = call_on_sum(norm, x, branch);
+    const auto [sum, normed] = add_norm(norm, x, branch);
 #else
-    const auto [sum, normed] = call_on_sum(norm, x, to_layout_of(x, branch));
+    const auto [sum, normed] = add_norm(norm, x, to_layout_of(x, branch));
 #endif
     return sum + normed;
   }
