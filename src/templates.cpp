@@ -6,11 +6,11 @@
 #include <weft/device/device.hpp>
 #include <weft/device/offload_store.hpp>
 #include <weft/device/parallel_for.hpp>
-#include <weft/layer/gradient_accumulator.hpp>
-#include <weft/layer/hooks.hpp>
-#include <weft/layer/parameter.hpp>
-#include <weft/layer/plain_accumulator.hpp>
-#include <weft/layer/registry.hpp>
+#include <weft/engine/gradient_accumulator.hpp>
+#include <weft/engine/hooks.hpp>
+#include <weft/autograd/parameter.hpp>
+#include <weft/engine/plain_accumulator.hpp>
+#include <weft/engine/registry.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/optim/sgd.hpp>
 #include <weft/optim/slot.hpp>

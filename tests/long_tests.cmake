@@ -6,7 +6,7 @@ set(weft_long_tests
   # between processes what parallel/parity_mpi and parallel/parity_gloo show of other layouts, and threads of these
   parallel/matrix_mpi parallel/context_mpi parallel/zero_mpi parallel/expert_mpi
   # comm/conformance_header_only and the tests of other devices are header-only, too
-  layer/composed_header_only headers/two_translation_units_header_only
+  nn/composed_header_only headers/two_translation_units_header_only
   # hugging_face/folders and checkpoint/resume for other models and kinds of state
   hugging_face/relatives hugging_face/adapters checkpoint/between_mpi checkpoint/resume_kinds
   # bytes that each stage of ZeRO keeps: plan/rehearsal counts them, too

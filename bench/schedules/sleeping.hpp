@@ -8,8 +8,8 @@
 #include <thread>
 #include <utility>
 
-#include <weft/layer/layer.hpp>
-#include <weft/layer/parameter.hpp>
+#include <weft/autograd/layer.hpp>
+#include <weft/autograd/parameter.hpp>
 #include <weft/parallel/model_options.hpp>
 #include <weft/pipeline/model_types.hpp>
 #include <weft/tensor/tensor.hpp>

@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include <weft/autograd/loss_sum.hpp>
 #include <weft/comm/threads.hpp>
-#include <weft/layer/combinators.hpp>
-#include <weft/layer/loss_sum.hpp>
 #include <weft/nn/activation.hpp>
+#include <weft/nn/combinators.hpp>
 #include <weft/nn/linear.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/data_parallel.hpp>

@@ -10,8 +10,8 @@
 #include <optional>
 #include <vector>
 
+#include <weft/data/batch.hpp>
 #include <weft/data/batches.hpp>
-#include <weft/layer/batch.hpp>
 #include <weft/mesh/layout.hpp>
 #include <weft/mesh/world.hpp>
 #include <weft/parallel/nonfinite_trace.hpp>

@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <string>
 
-#include <weft/layer/operations/convolution.hpp>
-#include <weft/layer/operations/pooling.hpp>
 #include <weft/nn/batch_norm.hpp>
+#include <weft/operations/convolution.hpp>
+#include <weft/operations/pooling.hpp>
 #include <weft/weft.hpp>
 
 namespace classify {

@@ -9,6 +9,11 @@
 
 #include <weft/core/standard.hpp>  // before Kokkos, which may have its own to say
 
+#include <weft/autograd/kept_values.hpp>
+#include <weft/autograd/module.hpp>
+#include <weft/autograd/recompute_call.hpp>
+#include <weft/autograd/shared_layer.hpp>
+#include <weft/autograd/stack.hpp>
 #include <weft/comm/agree.hpp>
 #include <weft/comm/threads.hpp>
 #include <weft/core/error.hpp>
@@ -17,31 +22,25 @@
 #include <weft/core/version.hpp>
 #include <weft/data/batches.hpp>
 #include <weft/dtensor/dtensor.hpp>
-#include <weft/layer/call_on_sum.hpp>
-#include <weft/layer/field_inputs.hpp>
-#include <weft/layer/kept_values.hpp>
-#include <weft/layer/module.hpp>
-#include <weft/layer/operations/along_dim.hpp>
-#include <weft/layer/operations/attention.hpp>
-#include <weft/layer/operations/batched.hpp>
-#include <weft/layer/operations/functions.hpp>
-#include <weft/layer/operations/heads.hpp>
-#include <weft/layer/operations/index_select.hpp>
-#include <weft/layer/operations/losses.hpp>
-#include <weft/layer/operations/own_loss.hpp>
-#include <weft/layer/operations/parts.hpp>
-#include <weft/layer/operations/samples.hpp>
-#include <weft/layer/operations/shapes.hpp>
-#include <weft/layer/operations/softmax.hpp>
-#include <weft/layer/operations/variable_rows.hpp>
-#include <weft/layer/operations/variables.hpp>
-#include <weft/layer/recompute_call.hpp>
-#include <weft/layer/shared_layer.hpp>
-#include <weft/layer/stack.hpp>
 #include <weft/mesh/mesh.hpp>
 #include <weft/models/gpt.hpp>
 #include <weft/models/llama.hpp>
 #include <weft/models/mixtral.hpp>
+#include <weft/nn/call_on_sum.hpp>
+#include <weft/operations/along_dim.hpp>
+#include <weft/operations/attention.hpp>
+#include <weft/operations/batched.hpp>
+#include <weft/operations/functions.hpp>
+#include <weft/operations/heads.hpp>
+#include <weft/operations/index_select.hpp>
+#include <weft/operations/losses.hpp>
+#include <weft/operations/own_loss.hpp>
+#include <weft/operations/parts.hpp>
+#include <weft/operations/samples.hpp>
+#include <weft/operations/shapes.hpp>
+#include <weft/operations/softmax.hpp>
+#include <weft/operations/variable_rows.hpp>
+#include <weft/operations/variables.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/optim/learning_rate.hpp>
 #include <weft/optim/muon.hpp>
@@ -55,6 +54,7 @@
 #include <weft/parallel/single_device.hpp>
 #include <weft/parallel/tensor_parallel.hpp>
 #include <weft/parallel/user_wrapper.hpp>
+#include <weft/pipeline/field_inputs.hpp>
 #include <weft/pipeline/schedule/custom.hpp>
 #include <weft/pipeline/schedule/dualpipev.hpp>
 #include <weft/pipeline/schedule/gpipe.hpp>

@@ -2,7 +2,7 @@
 // A label that the model wants as an integer, and that the batch has as a float: another field.
 // expect: the batch has no such field: ask for one of those that its FieldBatch names
 // mention: float
-#include <weft/layer/fields.hpp>
+#include <weft/data/fields.hpp>
 
 #ifdef WEFT_FAIL
 inline constexpr weft::data::Field<"label", float> given;

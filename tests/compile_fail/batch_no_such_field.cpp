@@ -2,7 +2,7 @@
 // A field that the batch lacks; the compilers name it beside those that it has.
 // expect: the batch has no such field: ask for one of those that its FieldBatch names
 // mention: 'w', 'e', 'i', 'g', 'h', 't'|"weight"|119, 101, 105, 103, 104, 116
-#include <weft/layer/fields.hpp>
+#include <weft/data/fields.hpp>
 
 inline constexpr weft::data::Field<"image", float> image;
 inline constexpr weft::data::Field<"label", std::int32_t> label;

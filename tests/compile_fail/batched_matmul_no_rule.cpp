@@ -2,7 +2,7 @@
 // One operand's batch is cut, the other's is whole.
 // expect: batched_matmul has no rule for these placements
 // mention: the batch is cut in both
-#include <weft/layer/operations/batched.hpp>
+#include <weft/operations/batched.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;

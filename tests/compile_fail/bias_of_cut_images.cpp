@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A parameter added beside a cut for which no rule exists is refused once.
 // expect: the bias does not lie as the rows
-#include <weft/layer/operations/functions.hpp>
-#include <weft/layer/operations/pooling.hpp>
+#include <weft/operations/functions.hpp>
+#include <weft/operations/pooling.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // check_layer_on takes a layer's gradient as it is: it does not bring it to where it ought to lie.
 // expect: backward returned a gradient that is not the dual of its input
-#include <weft/layer/operations/products.hpp>
+#include <weft/operations/products.hpp>
 #include <weft/testing/check_layer.hpp>
 
 using namespace weft;

@@ -2,7 +2,7 @@
 // check_layer says of a layer that is none what a model would say of it.
 // expect: this layer's forward returns something else than a Result
 // mention: Own
-#include <weft/layer/operations/products.hpp>
+#include <weft/operations/products.hpp>
 #include <weft/testing/check_layer.hpp>
 
 using namespace weft;

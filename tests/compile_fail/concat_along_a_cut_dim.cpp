@@ -2,7 +2,7 @@
 // Along a cut dim the ranks' parts would lie between each other.
 // expect: slice, chunk and concat count along a dim of the whole, but an axis cuts it
 // mention: to<Invariant<axis>>
-#include <weft/layer/operations/parts.hpp>
+#include <weft/operations/parts.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;

@@ -2,9 +2,9 @@
 // A mistake in the middle of a forward is one error, whatever is computed from its result.
 // expect: conv2d has no rule for these placements
 // mention: x is Replicated and w cut along its outputs
-#include <weft/layer/operations/convolution.hpp>
-#include <weft/layer/operations/functions.hpp>
-#include <weft/layer/operations/pooling.hpp>
+#include <weft/operations/convolution.hpp>
+#include <weft/operations/functions.hpp>
+#include <weft/operations/pooling.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;

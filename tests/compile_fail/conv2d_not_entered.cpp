@@ -2,7 +2,7 @@
 // Output channels that tp cuts, of an image that has not entered the parallel region.
 // expect: conv2d has no rule for these placements
 // mention: x is Replicated and w cut along its outputs
-#include <weft/layer/operations/convolution.hpp>
+#include <weft/operations/convolution.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;

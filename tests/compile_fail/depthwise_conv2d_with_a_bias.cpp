@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // depthwise_conv2d takes no bias.
 // expect: depthwise_conv2d cannot be called with these arguments
-#include <weft/layer/operations/convolution.hpp>
+#include <weft/operations/convolution.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows that several ranks hold alike would reach the experts several times.
 // expect: are not cut over every axis of the dense mesh
-#include <weft/layer/expert_mesh.hpp>
+#include <weft/context/expert_mesh.hpp>
 
 using namespace weft;
 

@@ -2,7 +2,7 @@
 // A View of doubles for a field of floats: without a copy there is nothing to convert.
 // expect: the View's elements are of another type than the field's scalars
 // mention: double
-#include <weft/layer/fields.hpp>
+#include <weft/data/fields.hpp>
 
 #include <Kokkos_Core.hpp>
 

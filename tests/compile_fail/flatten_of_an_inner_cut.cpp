@@ -2,7 +2,7 @@
 // Joined with the dim before it, a cut dim is no cut of the joined one.
 // expect: flatten: an axis cuts an inner one of these dims
 // mention: transpose
-#include <weft/layer/operations/shapes.hpp>
+#include <weft/operations/shapes.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;

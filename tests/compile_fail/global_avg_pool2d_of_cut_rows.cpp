@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The mean of an image that an axis cuts is refused once.
 // expect: pooling needs whole images
-#include <weft/layer/operations/functions.hpp>
-#include <weft/layer/operations/pooling.hpp>
+#include <weft/operations/functions.hpp>
+#include <weft/operations/pooling.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;

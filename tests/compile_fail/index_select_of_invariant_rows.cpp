@@ -2,7 +2,7 @@
 // Each rank gathers other rows, so the gradient of the table is a sum.
 // expect: index_select: an axis cuts the ids, and the tensor is Invariant on it
 // mention: to<Replicated<axis>>
-#include <weft/layer/operations/index_select.hpp>
+#include <weft/operations/index_select.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;

@@ -2,7 +2,7 @@
 // The same under sequence parallelism, and asked for with the tensor whose rows are cut.
 // expect: rows of a sequence are cut over cp or tp in this tensor
 // mention: positions_of\(context, x\)
-#include <weft/layer/global_index.hpp>
+#include <weft/context/global_index.hpp>
 
 using namespace weft;
 

@@ -3,7 +3,7 @@
 // expect: rows of a sequence are cut over cp or tp here
 // mention: sequence_length\(context, x\)
 // mention: positions_of\(context, x\)
-#include <weft/layer/global_index.hpp>
+#include <weft/context/global_index.hpp>
 
 using namespace weft;
 

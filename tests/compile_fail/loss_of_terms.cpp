@@ -2,7 +2,7 @@
 // A squared error of terms is no term of the squared error.
 // expect: the loss of a Partial prediction
 // mention: to<Invariant<axis>>
-#include <weft/layer/operations/losses.hpp>
+#include <weft/operations/losses.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;

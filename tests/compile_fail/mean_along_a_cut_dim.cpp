@@ -2,7 +2,7 @@
 // A mean along a dim of which each rank has a part.
 // expect: mean, max and softmax along a dim need all of it on one rank
 // mention: to<Invariant<axis>>
-#include <weft/layer/operations/along_dim.hpp>
+#include <weft/operations/along_dim.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;

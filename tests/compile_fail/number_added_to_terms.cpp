@@ -2,7 +2,7 @@
 // Every rank would add the number to its term.
 // expect: adding a number to a Partial tensor
 // mention: to<Invariant<axis>>
-#include <weft/layer/operations/arithmetic.hpp>
+#include <weft/operations/arithmetic.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;

@@ -2,7 +2,7 @@
 // A window at the border of a rank's rows lacks its neighbour's.
 // expect: pooling needs whole images
 // mention: cut samples or channels
-#include <weft/layer/operations/pooling.hpp>
+#include <weft/operations/pooling.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;

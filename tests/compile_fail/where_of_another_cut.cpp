@@ -2,7 +2,7 @@
 // A condition of all columns beside the columns of one rank.
 // expect: where: an axis cuts the condition and not the tensors
 // mention: greater
-#include <weft/layer/operations/functions.hpp>
+#include <weft/operations/functions.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/pipeline/decode.hpp weft/layer/key_value_cache.hpp weft/nn/cached_attention.hpp
+// covers: weft/pipeline/decode.hpp weft/context/key_value_cache.hpp weft/nn/cached_attention.hpp
 // GPT, with learned positions, decodes with a cache what its whole forward gives, in every layout; and what decode refuses.
 
-#include <weft/layer/key_value_cache.hpp>
+#include <weft/context/key_value_cache.hpp>
 #include <weft/nn/cached_attention.hpp>
 #include <weft/pipeline/decode.hpp>
 

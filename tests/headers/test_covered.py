@@ -2,7 +2,7 @@
 """Each header of these folders has a unit test: tests/<folder>/<name>.cpp for <folder>/<name>.hpp, or a test that names the header
 in a comment of its own, and no test names one that is not there:
 
-    // covers: weft/layer/views.hpp weft/layer/rows.hpp
+    // covers: weft/operations/views.hpp weft/operations/rows.hpp
 
 A test includes what it covers: a name alone is no test. The header of a thing that only another's test can show (a mark, a macro) is named
 there.
@@ -12,7 +12,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-FOLDERS = ["core", "layer", "nn"]
+FOLDERS = ["core", "engine", "context", "autograd", "operations", "nn"]
 NOT_HERE = re.compile(r"/cuda/")  # of GPUs alone: tests/gpu
 
 

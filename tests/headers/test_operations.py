@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every operation on Variables has a line in layer/operations/refused.hpp: without one, a call with other arguments is a list of candidates.
+"""Every operation on Variables has a line in operations/refused.hpp: without one, a call with other arguments is a list of candidates.
 
     python3 tests/headers/test_operations.py
 """
@@ -7,7 +7,7 @@ import pathlib
 import re
 import sys
 
-FOLDER = pathlib.Path(__file__).resolve().parent.parent.parent / "include/weft/layer/operations"
+FOLDER = pathlib.Path(__file__).resolve().parent.parent.parent / "include/weft/operations"
 FUNCTION = re.compile(r"^(?:[\w:<>., ]+ |    )(\w+)\((?:const )?Variable<C", re.MULTILINE)
 LINE = re.compile(r"WEFT_(?:OPERATION|UNARY|OPERATION_OF)\((?:(?:int|class), )?(\w+)")
 # Refused by overloads of their own, or no function of a forward.

@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include <weft/layer/operations/functions.hpp>
 #include <weft/nn/batch_norm.hpp>
+#include <weft/operations/functions.hpp>
 
 #include "support/formula.hpp"
 

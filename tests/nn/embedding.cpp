@@ -8,7 +8,7 @@
 
 #include <doctest/doctest.h>
 
-#include <weft/layer/parameter_values.hpp>
+#include <weft/engine/parameter_values.hpp>
 #include <weft/runtime/run.hpp>
 #include <weft/tensor/transfer.hpp>
 

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include <weft/layer/combinators.hpp>
 #include <weft/models/gpt.hpp>
 #include <weft/nn/activation.hpp>
+#include <weft/nn/combinators.hpp>
 #include <weft/nn/gelu_mlp.hpp>
 #include <weft/nn/norm.hpp>
 #include <weft/parallel/wrapper.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Low-rank adapters beside linear layers: finite differences, every placement, and the bits of the base where there is none.
-// covers: weft/layer/lora_options.hpp
+// covers: weft/engine/lora_options.hpp
 
 #include <doctest/doctest.h>
 
@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include <weft/layer/combinators.hpp>
-#include <weft/layer/lora_options.hpp>
-#include <weft/layer/recompute.hpp>
+#include <weft/engine/lora_options.hpp>
 #include <weft/nn/activation.hpp>
+#include <weft/nn/combinators.hpp>
 #include <weft/nn/gelu_mlp.hpp>
 #include <weft/nn/lora.hpp>
 #include <weft/nn/norm.hpp>
+#include <weft/nn/recompute.hpp>
 #include <weft/testing/check_layer.hpp>
 
 #include "support/made_parameters.hpp"

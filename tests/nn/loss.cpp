@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/layer/loss_sum.hpp
+// covers: weft/autograd/loss_sum.hpp
 // Cross-entropy and sums of losses against plain loops in double: targets that do not count, a padded vocabulary, columns cut
 // over tp, rows cut over dp.
 #include <weft/nn/loss.hpp>
@@ -13,7 +13,7 @@
 
 #include <doctest/doctest.h>
 
-#include <weft/layer/loss_sum.hpp>
+#include <weft/autograd/loss_sum.hpp>
 #include <weft/runtime/run.hpp>
 #include <weft/tensor/transfer.hpp>
 

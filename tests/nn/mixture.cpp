@@ -10,7 +10,7 @@
 #include <numeric>
 #include <vector>
 
-#include <weft/layer/combinators.hpp>
+#include <weft/nn/combinators.hpp>
 #include <weft/nn/experts.hpp>
 #include <weft/nn/mixture.hpp>
 #include <weft/nn/router.hpp>

@@ -50,7 +50,7 @@ class weft::detail::NumberToHost<Kokkos::DefaultExecutionSpace> {
 #include <vector>
 
 #include <weft/core/philox.hpp>
-#include <weft/layer/loss_scale.hpp>
+#include <weft/engine/loss_scale.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/optim/muon.hpp>
 #include <weft/optim/sgd.hpp>

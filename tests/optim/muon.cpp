@@ -5,7 +5,7 @@
 
 #include "support/matrix.hpp"
 
-#include <weft/layer/parameter_values.hpp>
+#include <weft/engine/parameter_values.hpp>
 
 using namespace weft_test;
 

@@ -2,8 +2,8 @@
 // The parity matrix of models on series of numbers under context parallelism: attention over positions that cp cuts, with a loss
 // of each position and with one of each sample, whose wanted values are whole on every rank of cp.
 
-#include <weft/layer/operations/samples.hpp>
-#include <weft/layer/sequence_field.hpp>
+#include <weft/operations/samples.hpp>
+#include <weft/pipeline/sequence_field.hpp>
 
 #include "support/field_models.hpp"
 #include "support/field_parity.hpp"

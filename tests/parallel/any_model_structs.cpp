@@ -2,7 +2,7 @@
 // The parity matrix of a model whose hidden values are structs: of three members, one of them a struct itself and one without a
 // gradient, through Modules, Modules inside them and layers with a backward of their own.
 
-#include <weft/layer/struct_value.hpp>
+#include <weft/autograd/struct_value.hpp>
 
 #include "support/field_models.hpp"
 #include "support/field_parity.hpp"

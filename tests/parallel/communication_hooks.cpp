@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communication hooks of DataParallel against oracles on the host: sums in bfloat16 bit by bit, PowerSGD against its algorithm
 // written out in double, a user's own hook with the bits of the plain all-reduce. In training, all ranks keep the same bits.
-// covers: weft/layer/hook/bucket.hpp
+// covers: weft/engine/hook/bucket.hpp
 
 #include "support/parity.hpp"
 
 #include <deque>
 
-#include <weft/layer/hook/bucket.hpp>
+#include <weft/engine/hook/bucket.hpp>
 #include <weft/parallel/hook/compress.hpp>
 #include <weft/parallel/hook/power_sgd.hpp>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/layer/child_tape.hpp
+// covers: weft/autograd/child_tape.hpp
 // A model that is one Module under FullyShardedDataParallel: its children are gathered when they are called and released after
 // it, and their gradients are reduced when their backward ends. Every layout equals one rank, with children that are used twice,
 // recomputed and frozen; the memory of a step is that of a few children; and what is frozen in front is not called backward.
 
-#include <weft/layer/child_tape.hpp>
+#include <weft/autograd/child_tape.hpp>
 
 #include "support/field_models.hpp"
 #include "support/field_parity.hpp"

@@ -2,11 +2,11 @@
 // A reproducible run has the bits of one rank in every layout: 20 steps of AdamW with clipping, for dp, pp, stages of ZeRO and
 // schedules, with a number of micro-batches that is a power of two and one that is not. Compared: losses, gradient norms and
 // every updated weight.
-// covers: weft/layer/reduction_tree.hpp
+// covers: weft/comm/reduction_tree.hpp
 
 #include "support/reproducible.hpp"
 
-#include <weft/layer/reduction_tree.hpp>
+#include <weft/comm/reduction_tree.hpp>
 #include <weft/parallel/single_device.hpp>
 
 using namespace weft_test;

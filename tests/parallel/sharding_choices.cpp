@@ -9,8 +9,8 @@
 
 #include <sys/resource.h>
 
+#include <weft/engine/parameter_values.hpp>
 #include <weft/kernels/quantise.hpp>
-#include <weft/layer/parameter_values.hpp>
 
 using namespace weft_test;
 

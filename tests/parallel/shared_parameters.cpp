@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/layer/registry.hpp weft/layer/shared_layer.hpp
+// covers: weft/engine/registry.hpp weft/autograd/shared_layer.hpp
 // Parameters that a user's model shares: twice in a block, between some of the blocks, between front and back, by handle and by
 // shared_layer. Equal to one rank in every layout, and bitwise where runs are reproducible; names made twice are refused.
 
 #include "support/matrix.hpp"
 #include "support/reproducible.hpp"
 
-#include <weft/layer/registry.hpp>
-#include <weft/layer/shared_layer.hpp>
+#include <weft/autograd/shared_layer.hpp>
+#include <weft/engine/registry.hpp>
 #include <weft/parallel/single_device.hpp>
 
 using namespace weft_test;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/layer/step_gradients.hpp weft/layer/asked_parameters.hpp
+// covers: weft/engine/step_gradients.hpp weft/engine/asked_parameters.hpp
 // What a model and its optimizers know of its steps: the number for which dropout is drawn, whether gradients are new, which
 // optimizer updates a parameter, and which parameter a layer's backward has forgotten.
 
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <weft/checkpoint/checkpoint.hpp>
-#include <weft/layer/asked_parameters.hpp>
-#include <weft/layer/step_gradients.hpp>
+#include <weft/engine/asked_parameters.hpp>
+#include <weft/engine/step_gradients.hpp>
 #include <weft/weft.hpp>
 
 #include "support/field_models.hpp"

@@ -4,7 +4,7 @@
 
 #include "support/parity.hpp"
 
-#include <weft/layer/parameter_values.hpp>
+#include <weft/engine/parameter_values.hpp>
 
 using namespace weft_test;
 

@@ -3,7 +3,7 @@
 // With one micro-batch every stage gives DataParallel's bits, in float and in bfloat16 with its master copy, step after step,
 // where sums of gradients are kept in float.
 
-#include <weft/layer/parameter_values.hpp>
+#include <weft/engine/parameter_values.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
 
 #include "support/parity.hpp"

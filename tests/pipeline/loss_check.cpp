@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/pipeline/loss_check.hpp weft/pipeline/whole_loss_check.hpp weft/layer/loss_weight.hpp
+// covers: weft/pipeline/loss_check.hpp weft/pipeline/whole_loss_check.hpp weft/context/loss_weight.hpp
 // Losses that are divided by a count, in a Module's loss and in a loop of one's own: refused before the first step, in every
 // layout, because weft divides too. Sums are let through, and the check leaves no trace in what is computed after it.
 
-#include <weft/layer/loss_weight.hpp>
+#include <weft/context/loss_weight.hpp>
 #include <weft/pipeline/loss_check.hpp>
 #include <weft/pipeline/whole_loss_check.hpp>
 

@@ -5,16 +5,16 @@
 
 #include <doctest/doctest.h>
 
-#include <weft/layer/field_inputs.hpp>
-#include <weft/layer/module.hpp>
-#include <weft/layer/operations/functions.hpp>
-#include <weft/layer/operations/losses.hpp>
-#include <weft/layer/operations/variables.hpp>
+#include <weft/autograd/module.hpp>
 #include <weft/mesh/mesh.hpp>
 #include <weft/nn/linear.hpp>
+#include <weft/operations/functions.hpp>
+#include <weft/operations/losses.hpp>
+#include <weft/operations/variables.hpp>
 #include <weft/optim/sgd.hpp>
 #include <weft/parallel/data_parallel.hpp>
 #include <weft/parallel/single_device.hpp>
+#include <weft/pipeline/field_inputs.hpp>
 
 #include "support/message.hpp"
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include <weft/layer/parameter_values.hpp>
+#include <weft/engine/parameter_values.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
 #include <weft/weft.hpp>
 

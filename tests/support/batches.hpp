@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <weft/core/philox.hpp>
-#include <weft/layer/batch.hpp>
+#include <weft/data/batch.hpp>
 
 namespace weft_test {
 

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include <weft/layer/field_inputs.hpp>
-#include <weft/layer/module.hpp>
-#include <weft/layer/operations/own_loss.hpp>
-#include <weft/layer/operations/variables.hpp>
+#include <weft/autograd/module.hpp>
+#include <weft/operations/own_loss.hpp>
+#include <weft/operations/variables.hpp>
+#include <weft/pipeline/field_inputs.hpp>
 #include <weft/weft.hpp>
 
 namespace weft_test {

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include <weft/layer/module.hpp>
-#include <weft/layer/operations/variables.hpp>
+#include <weft/autograd/module.hpp>
+#include <weft/operations/variables.hpp>
 #include <weft/testing/check_layer.hpp>
 #include <weft/weft.hpp>
 

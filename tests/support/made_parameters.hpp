@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <vector>
 
-#include <weft/layer/context.hpp>
-#include <weft/layer/hooks.hpp>
+#include <weft/context/context.hpp>
+#include <weft/engine/hooks.hpp>
 
 namespace weft_test {
 

@@ -7,9 +7,9 @@
 #include <functional>
 #include <stdexcept>
 
-#include <weft/layer/combinators.hpp>
 #include <weft/nn/activation.hpp>
 #include <weft/nn/attention.hpp>
+#include <weft/nn/combinators.hpp>
 #include <weft/nn/dropout.hpp>
 #include <weft/nn/linear.hpp>
 #include <weft/nn/norm.hpp>

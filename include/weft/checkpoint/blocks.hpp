@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <weft/core/standard.hpp>
-#include <weft/layer/parameter_info.hpp>
+#include <weft/engine/parameter_info.hpp>
 
 namespace weft::checkpoint::detail {
 

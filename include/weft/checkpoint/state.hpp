@@ -23,13 +23,13 @@
 #include <weft/checkpoint/config_numbers.hpp>
 #include <weft/checkpoint/data_types.hpp>
 #include <weft/checkpoint/index.hpp>
+#include <weft/context/step_buffers.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/device/device.hpp>
 #include <weft/device/host_copies.hpp>
 #include <weft/device/offload_store.hpp>
-#include <weft/layer/hook/keeper.hpp>
-#include <weft/layer/parameter_state.hpp>
-#include <weft/layer/step_buffer.hpp>
+#include <weft/engine/hook/keeper.hpp>
+#include <weft/engine/parameter_state.hpp>
 #include <weft/optim/optimizer.hpp>
 
 namespace weft::checkpoint {

@@ -20,8 +20,8 @@
 #include <vector>
 
 #include <weft/core/data_identity.hpp>
+#include <weft/data/fields.hpp>
 #include <weft/data/file_bytes.hpp>
-#include <weft/layer/fields.hpp>
 
 namespace weft::data {
 

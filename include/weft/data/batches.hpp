@@ -19,8 +19,8 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/philox.hpp>
+#include <weft/data/batch.hpp>
 #include <weft/data/corpus.hpp>
-#include <weft/layer/batch.hpp>
 #include <weft/mesh/axis.hpp>
 
 namespace weft::data {

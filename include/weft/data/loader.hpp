@@ -25,9 +25,9 @@
 
 #include <weft/core/data_identity.hpp>
 #include <weft/core/error.hpp>
+#include <weft/data/fields.hpp>
 #include <weft/data/load_ahead.hpp>
 #include <weft/data/sampler.hpp>
-#include <weft/layer/fields.hpp>
 
 namespace weft::data {
 

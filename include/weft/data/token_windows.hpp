@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include <weft/data/batch.hpp>
+#include <weft/data/fields.hpp>
 #include <weft/data/tokens.hpp>
-#include <weft/layer/batch.hpp>
-#include <weft/layer/fields.hpp>
 
 namespace weft::data {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Tokens after prompts, one at a time: the prompts go through the model once, and then each step computes one row of each
-// sequence that still goes on (layer/key_value_cache.hpp). Not part of weft/weft.hpp.
+// sequence that still goes on (context/key_value_cache.hpp). Not part of weft/weft.hpp.
 //
 //   const auto tokens = generate(model, prompts, {.max_new_tokens = 64, .sampling = {.temperature = 0.8, .seed = 1}, .stop =
 //   {2}});
@@ -16,10 +16,10 @@
 #include <vector>
 
 #include <weft/comm/in_function.hpp>
+#include <weft/context/key_value_cache.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/text.hpp>
 #include <weft/generation/sampling.hpp>
-#include <weft/layer/key_value_cache.hpp>
 
 namespace weft {
 

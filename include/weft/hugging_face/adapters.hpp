@@ -19,10 +19,10 @@
 #include <nlohmann/json.hpp>
 
 #include <weft/comm/in_function.hpp>
+#include <weft/engine/lora_options.hpp>
 #include <weft/hugging_face/config.hpp>
 #include <weft/hugging_face/load.hpp>
 #include <weft/hugging_face/save.hpp>
-#include <weft/layer/lora_options.hpp>
 #include <weft/nn/lora.hpp>
 
 namespace weft::hugging_face {

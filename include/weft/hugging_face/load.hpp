@@ -25,9 +25,9 @@
 #include <weft/comm/agreement.hpp>
 #include <weft/comm/in_function.hpp>
 #include <weft/core/scalar.hpp>
+#include <weft/engine/lora_options.hpp>
 #include <weft/hugging_face/config.hpp>
 #include <weft/hugging_face/weights.hpp>
-#include <weft/layer/lora_options.hpp>
 
 namespace weft::hugging_face {
 

@@ -17,8 +17,8 @@
 #include <weft/checkpoint/data_types.hpp>
 #include <weft/checkpoint/state.hpp>
 #include <weft/core/scalar.hpp>
+#include <weft/engine/lora_options.hpp>
 #include <weft/hugging_face/config.hpp>
-#include <weft/layer/lora_options.hpp>
 
 namespace weft::hugging_face {
 

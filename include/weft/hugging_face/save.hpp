@@ -21,10 +21,10 @@
 #include <weft/comm/in_function.hpp>
 #include <weft/core/output_file.hpp>
 #include <weft/core/scalar.hpp>
+#include <weft/engine/lora_options.hpp>
 #include <weft/hugging_face/config.hpp>
 #include <weft/hugging_face/merge.hpp>
 #include <weft/hugging_face/weights.hpp>
-#include <weft/layer/lora_options.hpp>
 
 namespace weft::hugging_face {
 

@@ -9,16 +9,14 @@
 #include <string>
 #include <vector>
 
+#include <weft/autograd/model.hpp>
+#include <weft/autograd/module.hpp>
+#include <weft/autograd/recompute_call.hpp>
 #include <weft/core/text.hpp>
-#include <weft/layer/call_on_sum.hpp>
-#include <weft/layer/model.hpp>
-#include <weft/layer/module.hpp>
-#include <weft/layer/operations/variables.hpp>
-#include <weft/layer/recompute.hpp>
-#include <weft/layer/recompute_call.hpp>
 #include <weft/models/config_parts.hpp>
 #include <weft/nn/activation.hpp>
 #include <weft/nn/attention.hpp>
+#include <weft/nn/call_on_sum.hpp>
 #include <weft/nn/dropout.hpp>
 #include <weft/nn/embedding.hpp>
 #include <weft/nn/gelu_mlp.hpp>
@@ -26,6 +24,8 @@
 #include <weft/nn/lora.hpp>
 #include <weft/nn/loss.hpp>
 #include <weft/nn/norm.hpp>
+#include <weft/nn/recompute.hpp>
+#include <weft/operations/variables.hpp>
 
 namespace weft::models {
 

@@ -8,9 +8,9 @@
 #include <tuple>
 #include <utility>
 
+#include <weft/autograd/layer.hpp>
+#include <weft/autograd/primitive.hpp>
 #include <weft/kernels/activation.hpp>
-#include <weft/layer/layer.hpp>
-#include <weft/layer/primitive.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {

@@ -11,12 +11,12 @@
 #include <tuple>
 #include <utility>
 
+#include <weft/autograd/layer.hpp>
+#include <weft/autograd/model.hpp>
+#include <weft/autograd/primitive.hpp>
+#include <weft/context/global_index.hpp>
 #include <weft/kernels/attention.hpp>
 #include <weft/kernels/rope.hpp>
-#include <weft/layer/global_index.hpp>
-#include <weft/layer/layer.hpp>
-#include <weft/layer/model.hpp>
-#include <weft/layer/primitive.hpp>
 #include <weft/mesh/layout.hpp>
 #include <weft/nn/cached_attention.hpp>
 #include <weft/nn/norm.hpp>

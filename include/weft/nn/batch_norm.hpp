@@ -14,15 +14,15 @@
 #include <utility>
 #include <vector>
 
+#include <weft/autograd/layer.hpp>
+#include <weft/autograd/parameter.hpp>
+#include <weft/autograd/primitive.hpp>
+#include <weft/context/step_buffers.hpp>
 #include <weft/kernels/batch_norm.hpp>
 #include <weft/kernels/elementwise.hpp>
-#include <weft/layer/layer.hpp>
-#include <weft/layer/operations/convolution.hpp>
-#include <weft/layer/operations/elementwise.hpp>
-#include <weft/layer/operations/rules.hpp>
-#include <weft/layer/parameter.hpp>
-#include <weft/layer/primitive.hpp>
-#include <weft/layer/step_buffer.hpp>
+#include <weft/operations/convolution.hpp>
+#include <weft/operations/elementwise.hpp>
+#include <weft/operations/rules.hpp>
 #include <weft/tensor/to.hpp>
 #include <weft/tensor/transfer.hpp>
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Attention while a model decodes: the layer's keys and values go into the caller's KeyValueCache, and new tokens see those that
-// are there (layer/key_value_cache.hpp).
+// are there (context/key_value_cache.hpp).
 
 #include <cstddef>
 
+#include <weft/context/key_value_cache.hpp>
 #include <weft/core/text.hpp>
 #include <weft/kernels/attention.hpp>
 #include <weft/kernels/cached_attention.hpp>
-#include <weft/layer/key_value_cache.hpp>
 
 namespace weft::detail {
 

@@ -10,13 +10,13 @@
 #include <stdexcept>
 #include <string>
 
+#include <weft/autograd/layer.hpp>
+#include <weft/autograd/layer_arguments.hpp>
+#include <weft/autograd/primitive.hpp>
+#include <weft/context/global_index.hpp>
 #include <weft/core/philox.hpp>
+#include <weft/engine/registry.hpp>
 #include <weft/kernels/random.hpp>
-#include <weft/layer/global_index.hpp>
-#include <weft/layer/layer.hpp>
-#include <weft/layer/layer_arguments.hpp>
-#include <weft/layer/primitive.hpp>
-#include <weft/layer/registry.hpp>
 
 namespace weft {
 

@@ -6,12 +6,12 @@
 
 #include <utility>
 
+#include <weft/autograd/layer.hpp>
+#include <weft/autograd/layer_arguments.hpp>
+#include <weft/autograd/primitive.hpp>
+#include <weft/context/global_index.hpp>
 #include <weft/kernels/embedding.hpp>
-#include <weft/layer/global_index.hpp>
-#include <weft/layer/layer.hpp>
-#include <weft/layer/layer_arguments.hpp>
-#include <weft/layer/operations/products.hpp>
-#include <weft/layer/primitive.hpp>
+#include <weft/operations/products.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft {

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include <weft/context/context.hpp>
+#include <weft/context/expert_mesh.hpp>
 #include <weft/kernels/routing.hpp>
-#include <weft/layer/context.hpp>
-#include <weft/layer/expert_mesh.hpp>
 #include <weft/nn/router.hpp>
 
 namespace weft::detail {

@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include <weft/autograd/layer.hpp>
+#include <weft/autograd/parameter.hpp>
 #include <weft/kernels/activation.hpp>
-#include <weft/layer/layer.hpp>
-#include <weft/layer/operations/products.hpp>
-#include <weft/layer/parameter.hpp>
+#include <weft/operations/products.hpp>
 
 namespace weft::detail {
 

@@ -13,7 +13,7 @@
 
 #include <weft/comm/ring.hpp>
 #include <weft/kernels/elementwise.hpp>
-#include <weft/layer/operations/products.hpp>
+#include <weft/operations/products.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft::detail {

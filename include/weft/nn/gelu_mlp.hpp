@@ -10,9 +10,9 @@
 
 #include <utility>
 
+#include <weft/autograd/layer.hpp>
+#include <weft/autograd/primitive.hpp>
 #include <weft/kernels/mlp_activation.hpp>
-#include <weft/layer/layer.hpp>
-#include <weft/layer/primitive.hpp>
 #include <weft/nn/linear.hpp>
 
 namespace weft {

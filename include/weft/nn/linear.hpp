@@ -12,13 +12,13 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/autograd/layer.hpp>
+#include <weft/autograd/layer_arguments.hpp>
+#include <weft/autograd/parameter.hpp>
+#include <weft/autograd/primitive.hpp>
 #include <weft/core/text.hpp>
-#include <weft/layer/layer.hpp>
-#include <weft/layer/layer_arguments.hpp>
-#include <weft/layer/operations/products.hpp>
-#include <weft/layer/parameter.hpp>
-#include <weft/layer/primitive.hpp>
 #include <weft/nn/gathered_product.hpp>
+#include <weft/operations/products.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft {

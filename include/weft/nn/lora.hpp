@@ -11,16 +11,16 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/autograd/layer.hpp>
+#include <weft/autograd/parameter.hpp>
+#include <weft/autograd/primitive.hpp>
 #include <weft/core/text.hpp>
+#include <weft/engine/lora_options.hpp>
 #include <weft/kernels/activation.hpp>
-#include <weft/layer/layer.hpp>
-#include <weft/layer/lora_options.hpp>
-#include <weft/layer/operations/elementwise.hpp>
-#include <weft/layer/operations/products.hpp>
-#include <weft/layer/parameter.hpp>
-#include <weft/layer/primitive.hpp>
 #include <weft/nn/dropout.hpp>
 #include <weft/nn/linear.hpp>
+#include <weft/operations/elementwise.hpp>
+#include <weft/operations/products.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft {

@@ -9,13 +9,13 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/autograd/layer.hpp>
+#include <weft/autograd/loss_sum.hpp>
+#include <weft/autograd/primitive.hpp>
 #include <weft/kernels/cross_entropy.hpp>
-#include <weft/layer/layer.hpp>
-#include <weft/layer/loss_sum.hpp>
-#include <weft/layer/operations/products.hpp>
-#include <weft/layer/primitive.hpp>
 #include <weft/nn/norm.hpp>
 #include <weft/nn/padded_logits.hpp>
+#include <weft/operations/products.hpp>
 
 namespace weft {
 

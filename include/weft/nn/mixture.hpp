@@ -10,9 +10,9 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/autograd/layer.hpp>
+#include <weft/autograd/primitive.hpp>
 #include <weft/kernels/routing.hpp>
-#include <weft/layer/layer.hpp>
-#include <weft/layer/primitive.hpp>
 #include <weft/mesh/layout.hpp>
 #include <weft/nn/expert_exchange.hpp>
 #include <weft/nn/experts.hpp>

@@ -4,20 +4,20 @@
 // for bfloat16). Under sequence parallelism the rows are cut over tp, so the gradients of gain and bias are Partial<tp>: the
 // types mark them unreduced, and TensorParallel reduces them (the sum that was missing in Megatron-LM#1446).
 //
-// LayerNorm and RmsNorm take over the sums of a residual connection around them (layer/call_on_sum.hpp).
+// LayerNorm and RmsNorm take over the sums of a residual connection around them (nn/call_on_sum.hpp).
 //
 //   LayerNorm norm(context / "ln_1", width, 1e-5);
 
 #include <type_traits>
 #include <utility>
 
+#include <weft/autograd/layer.hpp>
+#include <weft/autograd/layer_arguments.hpp>
+#include <weft/autograd/parameter.hpp>
+#include <weft/autograd/primitive.hpp>
 #include <weft/kernels/norm.hpp>
-#include <weft/layer/layer.hpp>
-#include <weft/layer/layer_arguments.hpp>
-#include <weft/layer/operations/products.hpp>
-#include <weft/layer/operations/reductions.hpp>
-#include <weft/layer/parameter.hpp>
-#include <weft/layer/primitive.hpp>
+#include <weft/operations/products.hpp>
+#include <weft/operations/reductions.hpp>
 
 namespace weft {
 

@@ -8,7 +8,7 @@
 #include <cstddef>
 
 #include <weft/kernels/matmul.hpp>
-#include <weft/layer/operations/products.hpp>
+#include <weft/operations/products.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft::detail {

@@ -15,15 +15,15 @@
 #include <utility>
 #include <vector>
 
+#include <weft/autograd/layer.hpp>
+#include <weft/autograd/parameter.hpp>
+#include <weft/context/global_index.hpp>
+#include <weft/context/step_buffers.hpp>
 #include <weft/core/error.hpp>
 #include <weft/kernels/expert_assignments.hpp>
 #include <weft/kernels/routing.hpp>
-#include <weft/layer/global_index.hpp>
-#include <weft/layer/layer.hpp>
-#include <weft/layer/operations/products.hpp>
-#include <weft/layer/parameter.hpp>
-#include <weft/layer/step_buffer.hpp>
 #include <weft/nn/norm.hpp>
+#include <weft/operations/products.hpp>
 #include <weft/tensor/transfer.hpp>
 #ifdef KOKKOS_ENABLE_CUDA
 #include <weft/nn/cuda/expert_order.hpp>

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
+#include <weft/engine/hooks.hpp>
 #include <weft/kernels/exact_sum.hpp>
-#include <weft/layer/hooks.hpp>
 #include <weft/tensor/transfer.hpp>
 
 namespace weft::optim {

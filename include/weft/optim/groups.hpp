@@ -14,7 +14,7 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/text.hpp>
-#include <weft/layer/name_pattern.hpp>
+#include <weft/engine/name_pattern.hpp>
 
 namespace weft::optim {
 

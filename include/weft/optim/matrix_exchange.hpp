@@ -17,8 +17,8 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/layer/parameter_pieces.hpp>
-#include <weft/layer/parameter_state.hpp>
+#include <weft/engine/parameter_pieces.hpp>
+#include <weft/engine/parameter_state.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft::optim {

@@ -17,17 +17,17 @@
 #include <utility>
 #include <vector>
 
+#include <weft/autograd/model_grade.hpp>
 #include <weft/comm/in_function.hpp>
 #include <weft/core/fields.hpp>
 #include <weft/core/text.hpp>
+#include <weft/engine/hooks.hpp>
+#include <weft/engine/loss_scale.hpp>
+#include <weft/engine/plain_accumulator.hpp>
+#include <weft/engine/step_gradients.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/squared_norm.hpp>
 #include <weft/kernels/update_elements.hpp>
-#include <weft/layer/hooks.hpp>
-#include <weft/layer/loss_scale.hpp>
-#include <weft/layer/model_grade.hpp>
-#include <weft/layer/plain_accumulator.hpp>
-#include <weft/layer/step_gradients.hpp>
 #include <weft/optim/element_update.hpp>
 #include <weft/optim/groups.hpp>
 #include <weft/optim/matrix_exchange.hpp>

@@ -13,7 +13,7 @@
 
 #include <weft/core/scalar.hpp>
 #include <weft/device/device.hpp>
-#include <weft/layer/hooks.hpp>
+#include <weft/engine/hooks.hpp>
 #include <weft/optim/matrix_exchange.hpp>
 #include <weft/optim/slot.hpp>
 #include <weft/optim/update_rule.hpp>

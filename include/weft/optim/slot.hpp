@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <weft/layer/hooks.hpp>
+#include <weft/engine/hooks.hpp>
 
 namespace weft::optim {
 

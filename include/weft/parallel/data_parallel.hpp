@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <weft/core/text.hpp>
-#include <weft/layer/gradient_accumulator.hpp>
+#include <weft/engine/gradient_accumulator.hpp>
 #include <weft/parallel/hook/communication_hook.hpp>
 #include <weft/parallel/policies.hpp>
 #include <weft/parallel/wrapper.hpp>

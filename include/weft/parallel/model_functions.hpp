@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
+#include <weft/autograd/model_check.hpp>
 #include <weft/comm/in_function.hpp>
-#include <weft/layer/batch.hpp>
-#include <weft/layer/model_check.hpp>
+#include <weft/data/batch.hpp>
 #include <weft/parallel/same_inputs.hpp>
 #include <weft/parallel/set_parameter.hpp>
 #include <weft/parallel/whole_parameter.hpp>

@@ -13,8 +13,8 @@
 
 #include <weft/core/scalar.hpp>
 #include <weft/core/text.hpp>
-#include <weft/layer/lora_options.hpp>
-#include <weft/layer/loss_scale.hpp>
+#include <weft/engine/lora_options.hpp>
+#include <weft/engine/loss_scale.hpp>
 #include <weft/optim/offload.hpp>
 #include <weft/parallel/hook/reduce_option.hpp>
 #include <weft/parallel/reproducible/option.hpp>

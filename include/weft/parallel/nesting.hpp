@@ -11,10 +11,10 @@
 #include <type_traits>
 #include <vector>
 
+#include <weft/autograd/model_check.hpp>
 #include <weft/comm/communicator.hpp>
-#include <weft/layer/context.hpp>
-#include <weft/layer/hook/keeper.hpp>
-#include <weft/layer/model_check.hpp>
+#include <weft/context/context.hpp>
+#include <weft/engine/hook/keeper.hpp>
 #include <weft/mesh/mesh.hpp>
 #include <weft/parallel/model_options.hpp>
 
@@ -23,7 +23,7 @@ namespace weft {
 namespace detail {
 using NoContext = Context<Compute<DefaultDevice::execution_space, float>>;
 /// Stands in for the context of a model that a program makes of a mesh or a world itself. The compiler refuses such a model where
-/// it is trained (layer/module.hpp), so there is no error here but when it runs.
+/// it is trained (autograd/module.hpp), so there is no error here but when it runs.
 WEFT_COLD inline const NoContext& refuse_place() {
   throw_error<UsageError>(
       {"a layer is made of a mesh or a world, and takes the context that a wrapper gives to its model's constructor: ",

@@ -20,8 +20,8 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/text.hpp>
+#include <weft/engine/gradient_accumulator.hpp>
 #include <weft/kernels/squared_norm.hpp>
-#include <weft/layer/gradient_accumulator.hpp>
 #include <weft/tensor/tensor.hpp>
 #include <weft/tensor/transfer.hpp>
 

@@ -17,7 +17,7 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/core/has_member.hpp>
 #include <weft/device/device.hpp>
-#include <weft/layer/hooks_check.hpp>
+#include <weft/engine/hooks_check.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/parallel/model_options.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>

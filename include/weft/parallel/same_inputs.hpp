@@ -20,10 +20,10 @@
 #include <weft/core/error.hpp>
 #include <weft/core/fields.hpp>
 #include <weft/core/hash.hpp>
-#include <weft/layer/batch_inputs.hpp>
-#include <weft/layer/fields.hpp>
+#include <weft/data/fields.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/parallel/model_options.hpp>
+#include <weft/pipeline/batch_inputs.hpp>
 
 namespace weft::detail {
 

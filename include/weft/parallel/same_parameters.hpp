@@ -21,7 +21,7 @@
 #include <weft/core/hash.hpp>
 #include <weft/device/offload_store.hpp>
 #include <weft/device/parallel_for.hpp>
-#include <weft/layer/hooks.hpp>
+#include <weft/engine/hooks.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/tensor/transfer.hpp>
 

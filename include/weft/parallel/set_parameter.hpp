@@ -15,7 +15,7 @@
 #include <weft/core/hash.hpp>
 #include <weft/core/philox.hpp>
 #include <weft/device/host_copies.hpp>
-#include <weft/layer/parameter_values.hpp>
+#include <weft/engine/parameter_values.hpp>
 #include <weft/parallel/whole_parameter.hpp>
 
 namespace weft::detail {

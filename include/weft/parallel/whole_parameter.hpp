@@ -13,8 +13,8 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/philox.hpp>
-#include <weft/layer/name_pattern.hpp>
-#include <weft/layer/parameter_values.hpp>
+#include <weft/engine/name_pattern.hpp>
+#include <weft/engine/parameter_values.hpp>
 #include <weft/tensor/transfer.hpp>
 
 namespace weft::detail {

@@ -12,11 +12,11 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/autograd/model_check.hpp>
 #include <weft/comm/in_function.hpp>
-#include <weft/layer/batch.hpp>
-#include <weft/layer/context.hpp>
-#include <weft/layer/loss_scale.hpp>
-#include <weft/layer/model_check.hpp>
+#include <weft/context/context.hpp>
+#include <weft/data/batch.hpp>
+#include <weft/engine/loss_scale.hpp>
 #include <weft/mesh/mesh.hpp>
 #include <weft/optim/offloaded.hpp>
 #include <weft/parallel/hook/compress.hpp>

@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include <weft/autograd/layer.hpp>
+#include <weft/autograd/model_grade.hpp>
+#include <weft/autograd/stack.hpp>
+#include <weft/context/context.hpp>
 #include <weft/core/text.hpp>
-#include <weft/layer/child_calls.hpp>
-#include <weft/layer/context.hpp>
-#include <weft/layer/layer.hpp>
-#include <weft/layer/model_grade.hpp>
-#include <weft/layer/registry.hpp>
-#include <weft/layer/stack.hpp>
+#include <weft/engine/child_calls.hpp>
+#include <weft/engine/registry.hpp>
 #include <weft/pipeline/stack_unit.hpp>
 
 namespace weft::detail {

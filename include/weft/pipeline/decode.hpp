@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include <weft/autograd/model_check.hpp>
+#include <weft/context/key_value_cache.hpp>
 #include <weft/core/text.hpp>
-#include <weft/layer/key_value_cache.hpp>
-#include <weft/layer/model_check.hpp>
 #include <weft/mesh/zigzag.hpp>
 #include <weft/pipeline/logits.hpp>
 #include <weft/pipeline/model_run.hpp>

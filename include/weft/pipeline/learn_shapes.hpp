@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/layer/batch_share.hpp>
+#include <weft/data/batch_share.hpp>
 #include <weft/pipeline/model_aside.hpp>
 #include <weft/pipeline/stage_channel.hpp>
 

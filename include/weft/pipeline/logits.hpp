@@ -10,10 +10,10 @@
 #include <span>
 #include <vector>
 
+#include <weft/autograd/model_check.hpp>
+#include <weft/autograd/tape.hpp>
+#include <weft/autograd/variable.hpp>
 #include <weft/core/text.hpp>
-#include <weft/layer/model_check.hpp>
-#include <weft/layer/tape.hpp>
-#include <weft/layer/variable.hpp>
 #include <weft/mesh/zigzag.hpp>
 #include <weft/pipeline/stages.hpp>
 #include <weft/tensor/to.hpp>

@@ -12,9 +12,9 @@
 #include <type_traits>
 #include <vector>
 
+#include <weft/autograd/loss_sum.hpp>
 #include <weft/comm/agreement.hpp>
 #include <weft/core/text.hpp>
-#include <weft/layer/loss_sum.hpp>
 
 namespace weft::detail {
 

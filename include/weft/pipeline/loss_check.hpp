@@ -19,9 +19,9 @@
 #include <tuple>
 #include <utility>
 
+#include <weft/autograd/layer.hpp>
+#include <weft/context/context.hpp>
 #include <weft/core/text.hpp>
-#include <weft/layer/context.hpp>
-#include <weft/layer/layer.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft::detail {

@@ -11,12 +11,12 @@
 #include <span>
 #include <type_traits>
 
+#include <weft/autograd/model_grade.hpp>
 #include <weft/comm/communicator.hpp>
+#include <weft/context/context.hpp>
 #include <weft/core/text.hpp>
-#include <weft/layer/batch.hpp>
-#include <weft/layer/batch_inputs.hpp>
-#include <weft/layer/context.hpp>
-#include <weft/layer/model_grade.hpp>
+#include <weft/data/batch.hpp>
+#include <weft/pipeline/batch_inputs.hpp>
 
 namespace weft::detail {
 

@@ -10,9 +10,9 @@
 #include <memory>
 #include <vector>
 
+#include <weft/autograd/parameter.hpp>
 #include <weft/core/text.hpp>
-#include <weft/layer/batch_share.hpp>
-#include <weft/layer/parameter.hpp>
+#include <weft/data/batch_share.hpp>
 #include <weft/pipeline/chunk.hpp>
 #include <weft/pipeline/forward_table.hpp>
 #include <weft/pipeline/model_run.hpp>

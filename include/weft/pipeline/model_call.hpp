@@ -14,10 +14,10 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/autograd/module.hpp>
 #include <weft/core/text.hpp>
 #include <weft/device/rehearsal_trace.hpp>
-#include <weft/layer/gradient_accumulator.hpp>
-#include <weft/layer/module.hpp>
+#include <weft/engine/gradient_accumulator.hpp>
 #include <weft/pipeline/loss_axes.hpp>
 #include <weft/pipeline/loss_check.hpp>
 #include <weft/pipeline/model_types.hpp>

@@ -11,16 +11,16 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/autograd/layer.hpp>
+#include <weft/autograd/loss_sum.hpp>
+#include <weft/autograd/model_check.hpp>
+#include <weft/autograd/module.hpp>
+#include <weft/autograd/stack.hpp>
+#include <weft/autograd/struct_value.hpp>
+#include <weft/context/context.hpp>
 #include <weft/core/text.hpp>
-#include <weft/layer/batch_inputs.hpp>
-#include <weft/layer/context.hpp>
-#include <weft/layer/field_inputs.hpp>
-#include <weft/layer/layer.hpp>
-#include <weft/layer/loss_sum.hpp>
-#include <weft/layer/model_check.hpp>
-#include <weft/layer/module.hpp>
-#include <weft/layer/stack.hpp>
-#include <weft/layer/struct_value.hpp>
+#include <weft/pipeline/batch_inputs.hpp>
+#include <weft/pipeline/field_inputs.hpp>
 #include <weft/pipeline/loss_check.hpp>
 
 namespace weft::detail {
@@ -147,7 +147,7 @@ struct SegmentsOf<Model, Context>
     : SegmentsOfStack<decltype(Model::stack(std::declval<const Context&>(), std::declval<const typename Model::Config&>()))> {
 };
 
-// As BesideForward (layer/module.hpp), for losses.
+// As BesideForward (autograd/module.hpp), for losses.
 template <class M, class B>
 struct BesideLoss : M {
   using M::loss;

@@ -18,7 +18,7 @@
 #include <utility>
 
 #include <weft/core/text.hpp>
-#include <weft/layer/batch_inputs.hpp>
+#include <weft/pipeline/batch_inputs.hpp>
 #include <weft/pipeline/model_call.hpp>
 #include <weft/pipeline/stages.hpp>
 

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include <weft/context/global_index.hpp>
 #include <weft/core/text.hpp>
-#include <weft/layer/global_index.hpp>
 #include <weft/mesh/zigzag.hpp>
 #include <weft/pipeline/logits.hpp>
 #include <weft/pipeline/model_aside.hpp>

@@ -10,9 +10,9 @@
 #include <type_traits>
 #include <utility>
 
-#include <weft/layer/asked_parameters.hpp>
-#include <weft/layer/context.hpp>
-#include <weft/layer/layer.hpp>
+#include <weft/autograd/layer.hpp>
+#include <weft/context/context.hpp>
+#include <weft/engine/asked_parameters.hpp>
 #include <weft/pipeline/any_value.hpp>
 #include <weft/pipeline/loss_check.hpp>
 #include <weft/pipeline/model_types.hpp>

@@ -16,7 +16,7 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/text.hpp>
-#include <weft/layer/batch_share.hpp>
+#include <weft/data/batch_share.hpp>
 #include <weft/pipeline/peer_progress.hpp>
 #include <weft/pipeline/stage_shapes.hpp>
 #include <weft/tensor/tensor.hpp>

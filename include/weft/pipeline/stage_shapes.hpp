@@ -10,7 +10,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/text.hpp>
-#include <weft/layer/batch_share.hpp>
+#include <weft/data/batch_share.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft::detail {

@@ -17,14 +17,14 @@
 #include <utility>
 #include <vector>
 
+#include <weft/autograd/model_check.hpp>
+#include <weft/autograd/parameter.hpp>
 #include <weft/comm/agreement.hpp>
+#include <weft/context/step_buffers.hpp>
 #include <weft/core/text.hpp>
-#include <weft/layer/lora_options.hpp>
-#include <weft/layer/model_check.hpp>
-#include <weft/layer/name_pattern.hpp>
-#include <weft/layer/parameter.hpp>
-#include <weft/layer/plain_accumulator.hpp>
-#include <weft/layer/step_buffer.hpp>
+#include <weft/engine/lora_options.hpp>
+#include <weft/engine/name_pattern.hpp>
+#include <weft/engine/plain_accumulator.hpp>
 #include <weft/pipeline/chunk.hpp>
 #include <weft/pipeline/model_types.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>

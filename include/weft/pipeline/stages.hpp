@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include <weft/layer/batch.hpp>
-#include <weft/layer/model_check.hpp>
-#include <weft/layer/name_pattern.hpp>
-#include <weft/layer/parameter.hpp>
-#include <weft/layer/reduction_tree.hpp>
-#include <weft/layer/step_buffer.hpp>
-#include <weft/layer/step_gradients.hpp>
+#include <weft/autograd/model_check.hpp>
+#include <weft/autograd/parameter.hpp>
+#include <weft/comm/reduction_tree.hpp>
+#include <weft/context/step_buffers.hpp>
+#include <weft/data/batch.hpp>
+#include <weft/engine/name_pattern.hpp>
+#include <weft/engine/step_gradients.hpp>
 #include <weft/pipeline/executor.hpp>
 #include <weft/pipeline/forward_table.hpp>
 #include <weft/pipeline/learn_shapes.hpp>

@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include <weft/autograd/parameter.hpp>
 #include <weft/comm/communicator.hpp>
 #include <weft/core/text.hpp>
-#include <weft/layer/gradient_accumulator.hpp>
-#include <weft/layer/parameter.hpp>
-#include <weft/layer/registry.hpp>
+#include <weft/engine/gradient_accumulator.hpp>
+#include <weft/engine/registry.hpp>
 
 namespace weft::detail {
 

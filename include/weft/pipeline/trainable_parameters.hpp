@@ -17,9 +17,9 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/layer/lora_options.hpp>
-#include <weft/layer/name_pattern.hpp>
-#include <weft/layer/parameter_state.hpp>
+#include <weft/engine/lora_options.hpp>
+#include <weft/engine/name_pattern.hpp>
+#include <weft/engine/parameter_state.hpp>
 #include <weft/pipeline/chunk.hpp>
 
 namespace weft::detail {

@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <weft/layer/struct_value.hpp>
+#include <weft/autograd/struct_value.hpp>
 #include <weft/pipeline/any_value.hpp>
 #include <weft/pipeline/stage_channel.hpp>
 #include <weft/tensor/tensor.hpp>

@@ -15,7 +15,7 @@
 
 #include <weft/core/text.hpp>
 #include <weft/device/rehearsal_trace.hpp>
-#include <weft/layer/gradient_accumulator.hpp>
+#include <weft/engine/gradient_accumulator.hpp>
 #include <weft/pipeline/chunk.hpp>
 #include <weft/pipeline/loss_axes.hpp>
 #include <weft/pipeline/model_types.hpp>

@@ -9,8 +9,8 @@
 #include <tuple>
 #include <type_traits>
 
-#include <weft/layer/model_check.hpp>
-#include <weft/layer/module.hpp>
+#include <weft/autograd/model_check.hpp>
+#include <weft/autograd/module.hpp>
 #include <weft/pipeline/model_types.hpp>
 
 namespace weft::detail {

@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
+#include <weft/autograd/parameter.hpp>
 #include <weft/comm/communicator.hpp>
 #include <weft/core/text.hpp>
-#include <weft/layer/parameter.hpp>
 
 namespace weft::detail {
 

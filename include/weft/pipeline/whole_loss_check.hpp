@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <weft/core/error.hpp>
-#include <weft/layer/batch.hpp>
-#include <weft/layer/fields.hpp>
+#include <weft/data/batch.hpp>
+#include <weft/data/fields.hpp>
 #include <weft/pipeline/forward_table.hpp>
 #include <weft/pipeline/loss_check.hpp>
 #include <weft/pipeline/model_run.hpp>

@@ -16,7 +16,7 @@
 
 namespace weft {
 
-/// The division of a dim over the ranks of an axis, if no type states it (ParameterSharding, layer/parameter_cut.hpp).
+/// The division of a dim over the ranks of an axis, if no type states it (ParameterSharding, engine/parameter_cut.hpp).
 enum class DimSharding : std::uint8_t {
   even,        ///< rank r has the r-th of equal parts; also a dim that no axis divides
   padded,      ///< consecutive parts with padding at the end (vocabulary)

@@ -72,7 +72,7 @@ struct AlreadyRefused : operations::RefusedOperand, MembersElsewhere<AlreadyRefu
 };
 }  // namespace detail
 
-/// A Tensor without an execution space. A forward with such a parameter is refused where it is called (layer/module.hpp).
+/// A Tensor without an execution space. A forward with such a parameter is refused where it is called (autograd/module.hpp).
 template <detail::Scalar T>
 class Tensor<T, detail::NoSpace> : public detail::AlreadyRefused {
  public:

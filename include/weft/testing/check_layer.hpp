@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
+#include <weft/autograd/struct_value.hpp>
 #include <weft/comm/self.hpp>
 #include <weft/comm/threads.hpp>
 #include <weft/core/text.hpp>
-#include <weft/layer/struct_value.hpp>
 #include <weft/testing/layer_trial.hpp>
 #include <weft/testing/rank_comparison.hpp>
 

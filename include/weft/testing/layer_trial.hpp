@@ -16,11 +16,11 @@
 #include <utility>
 #include <vector>
 
+#include <weft/autograd/layer.hpp>
+#include <weft/context/context.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/philox.hpp>
 #include <weft/kernels/elementwise.hpp>
-#include <weft/layer/context.hpp>
-#include <weft/layer/layer.hpp>
 #include <weft/mesh/zigzag.hpp>
 #include <weft/tensor/to.hpp>
 #include <weft/tensor/transfer.hpp>

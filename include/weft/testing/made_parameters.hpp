@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <weft/layer/hooks.hpp>
-#include <weft/layer/registry.hpp>
+#include <weft/engine/hooks.hpp>
+#include <weft/engine/registry.hpp>
 #include <weft/testing/numbers.hpp>
 
 namespace weft::testing::detail {

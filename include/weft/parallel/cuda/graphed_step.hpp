@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include <weft/layer/batch.hpp>
+#include <weft/data/batch.hpp>
 #include <weft/parallel/same_inputs.hpp>
 #include <weft/parallel/single_device.hpp>
 #include <weft/tensor/transfer.hpp>

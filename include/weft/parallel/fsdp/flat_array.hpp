@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include <weft/autograd/parameter.hpp>
 #include <weft/comm/communicator.hpp>
-#include <weft/layer/hook/bucket.hpp>
-#include <weft/layer/parameter.hpp>
+#include <weft/engine/hook/bucket.hpp>
 
 namespace weft::detail {
 

@@ -7,11 +7,11 @@
 #include <span>
 #include <utility>
 
+#include <weft/autograd/parameter.hpp>
 #include <weft/comm/communicator.hpp>
+#include <weft/engine/hooks.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/quantise.hpp>
-#include <weft/layer/hooks.hpp>
-#include <weft/layer/parameter.hpp>
 #include <weft/parallel/fsdp/flat_array.hpp>
 #include <weft/parallel/fsdp/settings.hpp>
 #include <weft/tensor/to.hpp>

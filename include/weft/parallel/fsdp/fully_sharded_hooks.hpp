@@ -15,7 +15,7 @@
 #include <vector>
 
 #include <weft/core/text.hpp>
-#include <weft/layer/gradient_accumulator.hpp>
+#include <weft/engine/gradient_accumulator.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/parallel/fsdp/flat_parameter_group.hpp>
 #include <weft/parallel/model_options.hpp>

@@ -10,7 +10,7 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/device/offload_store.hpp>
-#include <weft/layer/hooks.hpp>
+#include <weft/engine/hooks.hpp>
 
 namespace weft::detail {
 

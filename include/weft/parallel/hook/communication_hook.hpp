@@ -27,7 +27,7 @@
 
 #include <weft/core/has_member.hpp>
 #include <weft/device/device.hpp>
-#include <weft/layer/hook/bucket.hpp>
+#include <weft/engine/hook/bucket.hpp>
 #include <weft/parallel/hook/hook_check.hpp>
 #include <weft/parallel/reproducible/tree_exchange.hpp>
 

@@ -17,9 +17,9 @@
 #include <utility>
 
 #include <weft/core/inline.hpp>
+#include <weft/engine/hook/bucket.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/squared_norm.hpp>
-#include <weft/layer/hook/bucket.hpp>
 #include <weft/tensor/transfer.hpp>
 
 namespace weft::hook::detail {

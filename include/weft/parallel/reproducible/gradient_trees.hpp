@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
+#include <weft/comm/reduction_tree.hpp>
+#include <weft/data/batch_share.hpp>
+#include <weft/engine/gradient_accumulator.hpp>
+#include <weft/engine/hooks.hpp>
 #include <weft/kernels/elementwise.hpp>
-#include <weft/layer/batch_share.hpp>
-#include <weft/layer/gradient_accumulator.hpp>
-#include <weft/layer/hooks.hpp>
-#include <weft/layer/reduction_tree.hpp>
 
 namespace weft::detail {
 

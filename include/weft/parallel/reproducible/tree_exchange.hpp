@@ -13,10 +13,10 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
+#include <weft/comm/reduction_tree.hpp>
+#include <weft/engine/hook/bucket.hpp>
+#include <weft/engine/hooks.hpp>
 #include <weft/kernels/elementwise.hpp>
-#include <weft/layer/hook/bucket.hpp>
-#include <weft/layer/hooks.hpp>
-#include <weft/layer/reduction_tree.hpp>
 
 namespace weft::detail {
 

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Layers and operations with a backward of their own, called in a Module's forward. A layer has forward(context, x) and backward
+// (autograd/layer.hpp); an operation without parameters has forward(x...) and gradient(g, x...), both on tensors:
+//
+//   struct Cube : Primitive<Cube> {
+//     auto forward(const auto& x) const { return times(times(x, x), x); }
+//     auto gradient(const auto& g, const auto& x) const { return scale(times(g, square(x)), 3); }
+//   };
+//   auto forward(const auto& x) const { return norm(Cube()(x)); }   // in a Module
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <weft/autograd/child_tape.hpp>
+#include <weft/autograd/layer.hpp>
+#include <weft/autograd/struct_value.hpp>
+#include <weft/autograd/variable.hpp>
+#include <weft/engine/asked_parameters.hpp>
+
+namespace weft {
+
+namespace detail {
+
+template <class X, class Device>
+gradient_t<X> zero_gradient(Device& device, const Shape& shape) {
+  gradient_t<X> zero(device, shape);
+  fill_zero(device, zero.data(), zero.size());
+  return zero;
+}
+
+// The number of Variables that an input of type X becomes in a Module's forward.
+template <class X>
+inline constexpr std::size_t variables_in = 1;
+template <class... X>
+inline constexpr std::size_t variables_in<std::tuple<X...>> = (variables_in<X> + ... + 0);
+
+// The values and the nodes of a Variable, or of a tuple or a struct of them.
+template <class C, class X>
+X values_of(const Variable<C, X>& x) {
+  return x.value();
+}
+template <class... V>
+auto values_of(const std::tuple<V...>& x) {
+  return std::apply([](const V&... one) { return std::tuple(values_of(one)...); }, x);
+}
+template <StructOfVariables V>
+value_of_t<V> values_of(const V& x) {
+  return with_parts(x, [](const auto&... one) { return value_of_t<V>{values_of(one)...}; });
+}
+template <class C, class X>
+ValueNode<X>* nodes_of(const Variable<C, X>& x) {
+  return x.node();
+}
+template <class... V>
+auto nodes_of(const std::tuple<V...>& x) {
+  return std::apply([](const V&... one) { return std::tuple(nodes_of(one)...); }, x);
+}
+template <StructOfVariables V>
+auto nodes_of(const V& x) {
+  return with_parts(x, [](const auto&... one) { return std::tuple(nodes_of(one)...); });
+}
+template <class Context, class Y>
+variable_of_t<Context, Y> constants(Tape<Context>& tape, Y&& y) {
+  if constexpr (StructOfTensors<Y>)
+    return with_parts(y, [&](auto&... one) { return variable_of_t<Context, Y>{constants(tape, std::move(one))...}; });
+  else return {std::move(y), tape};
+}
+template <class Context, class... Y>
+std::tuple<variable_of_t<Context, Y>...> constants(Tape<Context>& tape, std::tuple<Y...>&& y) {
+  return std::apply([&](Y&... one) { return std::tuple<variable_of_t<Context, Y>...>(constants(tape, std::move(one))...); }, y);
+}
+template <class V>
+const auto& first_variable(const V& x) {
+  if constexpr (is_variable<V>) return x;
+  else
+    return with_parts(
+        x, [](const auto& one, const auto&...) -> const auto& { return first_variable(one); });
+}
+
+// Whether there is a node.
+template <class X>
+bool any_node(const ValueNode<X>* node) {
+  return node != nullptr;
+}
+template <class... Node>
+bool any_node(const std::tuple<Node...>& nodes) {
+  return std::apply([](const auto&... node) { return (any_node(node) || ...); }, nodes);
+}
+
+// Whether a layer that was called on constants has a backward: it asked for a trainable parameter, or keeps numbers that are
+// counted in backward and cannot be counted at once. Experts differ between ranks, which must agree.
+template <class L, class Context, class Saved>
+bool needs_backward(const L& layer, const Context& context, std::size_t asked, std::size_t kept, Saved& saved) {
+  const ChildCalls* calls = context.engine.calls;
+  if (calls == nullptr || Context::has(ep{}) || calls->asked_trainable() != asked) return true;
+  if constexpr (requires { layer.count_at_once(saved); }) layer.count_at_once(saved);
+  else return calls->kept_counts() != kept;
+  return false;
+}
+
+// Gives a gradient to a node, or each part of a tuple's or a struct's to one of a tuple.
+template <class Context, class X, class G>
+void give(const Context& context, ValueNode<X>* node, G&& gradient) {
+  if constexpr (!std::is_same_v<gradient_t<X>, Nothing>) {
+    if (node != nullptr) node->add(context, std::forward<G>(gradient));
+  }
+}
+template <class Context, class... Node, class G>
+void give(const Context& context, const std::tuple<Node...>& nodes, G&& gradients) {
+  const auto parts = with_parts(gradients, [](auto&... one) { return std::tie(one...); });
+  [&]<std::size_t... I>(std::index_sequence<I...>) { (detail::give(context, std::get<I>(nodes), std::get<I>(parts)), ...); }
+  (std::index_sequence_for<Node...>());
+}
+
+// What a layer gives: a value, or a tuple of values, of which some may have no gradient in the end.
+template <class Y>
+struct OutputNodes : ValueNode<Y> {
+  explicit OutputNodes(const Y&) {}
+  bool any() const { return bool(*this); }
+  auto gradient() { return this->take(); }
+  template <class Context>
+  Variable<Context, Y> variable(Tape<Context>& tape, Y&& y) {
+    return {std::move(y), this, tape};
+  }
+};
+// Of a part: what backward gives to the layer is zero if nothing was computed from it.
+template <class Y>
+struct PartNode : ValueNode<Y> {
+  static constexpr bool real = !std::is_same_v<gradient_t<Y>, Nothing>;
+  explicit PartNode(const Y& y) : device(&y.device()), shape(y.shape()) {}
+  bool any() const {
+    if constexpr (real) return bool(*this);
+    else return false;
+  }
+  gradient_t<Y> gradient() {
+    if constexpr (!real) return {};
+    else return *this ? this->take() : zero_gradient<Y>(*device, shape);
+  }
+  template <class Context>
+  Variable<Context, Y> variable(Tape<Context>& tape, Y&& y) {
+    return {std::move(y), this, tape};
+  }
+  typename Y::device_type* device;
+  Shape shape;
+};
+template <StructOfTensors Y>
+struct PartNode<Y> : OutputNodes<Y> {
+  using OutputNodes<Y>::OutputNodes;
+};
+struct MakePartNodes {
+  template <class... Y>
+  auto operator()(const Y&... y) const {
+    return std::tuple<PartNode<Y>...>(PartNode<Y>(y)...);
+  }
+};
+template <class Y>
+using part_nodes_t = decltype(with_parts(std::declval<const Y&>(), MakePartNodes()));
+// The gradients of the parts as a G.
+template <class G, class Nodes>
+G gradients_of(Nodes& nodes) {
+  return std::apply([](auto&... node) { return G{node.gradient()...}; }, nodes);
+}
+// The parts as Variables, as a V.
+template <class V, class Context, class Nodes, class Y>
+V variables_of(Nodes& nodes, Tape<Context>& tape, Y& y) {
+  return with_parts(y, [&](auto&... part) {
+    return std::apply([&](auto&... node) { return V{node.variable(tape, std::move(part))...}; }, nodes);
+  });
+}
+template <class Nodes>
+bool any_of(const Nodes& nodes) {
+  return std::apply([](const auto&... node) { return (node.any() || ...); }, nodes);
+}
+template <class... Y>
+struct OutputNodes<std::tuple<Y...>> {
+  explicit OutputNodes(const std::tuple<Y...>& y) : nodes(with_parts(y, MakePartNodes())) {}
+  bool any() const { return any_of(nodes); }
+  auto gradient() { return gradients_of<std::tuple<gradient_t<Y>...>>(nodes); }
+  template <class Context>
+  auto variable(Tape<Context>& tape, std::tuple<Y...>&& y) {
+    return variables_of<std::tuple<variable_of_t<Context, Y>...>>(nodes, tape, y);
+  }
+  std::tuple<PartNode<Y>...> nodes;
+};
+template <StructOfTensors Y>
+struct OutputNodes<Y> {
+  explicit OutputNodes(const Y& y) : nodes(with_parts(y, MakePartNodes())) {}
+  bool any() const { return any_of(nodes); }
+  auto gradient() { return gradients_of<gradient_t<Y>>(nodes); }
+  template <class Context>
+  auto variable(Tape<Context>& tape, Y&& y) {
+    return variables_of<variable_of_t<Context, Y>>(nodes, tape, y);
+  }
+  part_nodes_t<Y> nodes;
+};
+
+// A layer that backward calls again: a part of the Module, which outlives the step, or a copy of one without members (Gelu()).
+template <class L>
+class CalledLayer {
+ public:
+  explicit CalledLayer(const L& layer) : layer_(hold(layer)) {}
+  L& operator*() {
+    if constexpr (std::is_empty_v<L>) return layer_;
+    else return *layer_;
+  }
+
+ private:
+  static auto hold(const L& layer) {
+    if constexpr (std::is_empty_v<L>) return layer;
+    else return const_cast<L*>(&layer);
+  }
+  std::conditional_t<std::is_empty_v<L>, L, L*> layer_;
+};
+
+template <class Context, class L, class D>
+struct DeferredLayer : TapeStep<Context> {
+  DeferredLayer(const CalledLayer<L>& of, D&& state) : layer(of), deferred(std::move(state)) {}
+  void apply(Tape<Context>& tape) { weft::backward_weight(*layer, tape.context(), std::move(deferred)); }
+  CalledLayer<L> layer;
+  D deferred;
+};
+
+// A layer's call: its own backward is run, with what its forward saved.
+template <class Context, class L, class Nodes, class Y, class Saved>
+struct RecordedLayer : TapeStep<Context> {
+  RecordedLayer(const L& of, Nodes to, const Y& y, Saved&& state)
+      : layer(of), inputs(std::move(to)), outputs(y), saved(std::move(state)) {}
+  void apply(Tape<Context>& tape) {
+    if (!outputs.any()) return;
+    asked.expect();
+    auto split = backward_input(tape.context());
+    using D = typename decltype(split)::deferred_type;
+    if constexpr (!std::is_same_v<decltype(split.input_gradient), Nothing>)
+      detail::give(tape.context(), inputs, std::move(split.input_gradient));
+    if constexpr (!std::is_same_v<D, Nothing>)
+      tape.template defer<DeferredLayer<Context, L, D>>(layer, std::move(split.deferred));
+  }
+  auto backward_input(const Context& context) {
+    if constexpr (JoinsSums<L> && std::is_pointer_v<Nodes>) {  // the layer adds to what the input's other uses have given so far
+      using G = typename std::remove_pointer_t<Nodes>::gradient_type;
+      return weft::backward_input(*layer, context, std::move(saved), outputs.gradient(), inputs ? inputs->take() : G());
+    } else {
+      return weft::backward_input(*layer, context, std::move(saved), outputs.gradient());
+    }
+  }
+  CalledLayer<L> layer;
+  Nodes inputs;
+  OutputNodes<Y> outputs;
+  Saved saved;
+  AskedParameters asked;
+};
+
+// Whether G is a tuple of n gradients.
+template <class G, std::size_t n>
+inline constexpr bool is_gradient_tuple = false;
+template <class... G, std::size_t n>
+inline constexpr bool is_gradient_tuple<std::tuple<G...>, n> = sizeof...(G) == n;
+
+// The call of an operation with forward(x...) and gradient(g, x...).
+template <class Context, class F, class Y, class... X>
+struct RecordedOperation : TapeStep<Context>, ValueNode<Y> {
+  RecordedOperation(const F& of, const Variable<Context, X>&... x) : f(of), nodes(x.node()...), values(x.value()...) {}
+  void apply(Tape<Context>& tape) {
+    if (!*this) return;
+    const auto g = this->take();
+    auto gradients = std::apply([&](const X&... x) { return f.gradient(g, x...); }, values);
+    constexpr bool one = sizeof...(X) == 1, several = is_gradient_tuple<decltype(gradients), sizeof...(X)>;
+    static_assert(one || several,
+                  "weft: this Primitive's gradient(g, x...) of several operands returns something else than a std::tuple of as "
+                  "many gradients: `return std::tuple{dx, dy};`, Nothing{} for an operand without one; see F in this class's "
+                  "template arguments");
+    if constexpr (one) detail::give(tape.context(), std::get<0>(nodes), std::move(gradients));
+    else if constexpr (several) detail::give(tape.context(), nodes, std::move(gradients));
+  }
+  F f;
+  std::tuple<ValueNode<X>*...> nodes;
+  std::tuple<X...> values;
+};
+
+// The call of a layer that is no Module: `forward` gives its result, `inputs` are the nodes of its first input.
+template <class L, class Context, class Nodes, class F>
+auto call_layer(const L& layer, Tape<Context>& tape, [[maybe_unused]] Nodes inputs, const F& forward) {
+  const ChildCalls* calls = tape.context().engine.calls;
+  const std::size_t asked = calls ? calls->asked_trainable() : 0, kept = calls ? calls->kept_counts() : 0;
+  AskedParameters parameters(tape.context().engine);
+  auto step = forward();
+  parameters.find();
+  using Y = decltype(step.output);
+  if constexpr (is_refused<Y> || is_refused<typename decltype(hidden_of<L, Y>())::type>) {
+    return AlreadyRefused();
+  } else {
+    if (!tape.records() || (!any_node(inputs) && !needs_backward(layer, tape.context(), asked, kept, step.saved)))
+      return constants(tape, std::move(step.output));
+    auto& node = tape.template record<RecordedLayer<Context, L, Nodes, Y, decltype(step.saved)>>(
+        layer, std::move(inputs), step.output, std::move(step.saved));
+    node.asked = std::move(parameters);
+    return node.outputs.variable(tape, std::move(step.output));
+  }
+}
+
+// Refuses other inputs than the first whose gradient would be lost.
+template <class... Others>
+constexpr bool require_constants() {
+  constexpr bool constants = (is_constant<Others> && ...);
+  static_assert(constants,
+                "weft: a layer's backward gives the gradient of its first input, and another input of this call is a Variable of "
+                "real numbers, whose gradient would be lost: give the layer a tuple of both, layer(std::tuple(x, y)), write an "
+                "operation with gradient(g, x, y), or say that it is a constant, layer(x, y.detach())");
+  return constants;
+}
+
+// Refuses the call of a layer as a function with other arguments than Variables.
+template <class... V>
+constexpr void refuse_arguments() {
+  static_assert(
+      (is_refused<V> || ...) || (std::is_base_of_v<AlreadyRefused, V> || ...),
+      "weft: in a Module's forward a layer is called with Variables, the arguments of `auto forward(const auto& x) const` "
+      "and the results of operations; tensors go to forward(layer, context, x), in a layer with a backward of its own; see V "
+      "in this function's template arguments");
+}
+
+template <class V>
+inline constexpr bool is_call_input = is_variable<V> || StructOfVariables<V>;
+template <class... V>
+inline constexpr bool is_call_input<std::tuple<V...>> = (is_call_input<V> && ...);
+
+}  // namespace detail
+
+/// The call of an operation with forward(x...) and gradient(g, x...) on tensors, of which gradient returns that of its operand,
+/// or of several operands a std::tuple, Nothing{} for one without.
+template <class F, class Context, class... X>
+requires(detail::IsOperation<F>) auto call(const F& f, const Variable<Context, X>&... x) {
+  auto& tape = std::get<0>(std::tie(x...)).tape();
+  auto y = f.forward(x.value()...);
+  using Y = decltype(y);
+  if (!tape.records() || !(x.has_gradient() || ...)) return Variable<Context, Y>(std::move(y), tape);
+  auto& node = tape.template record<detail::RecordedOperation<Context, F, Y, X...>>(f, x...);
+  return Variable<Context, Y>(std::move(y), &node, tape);
+}
+
+/// The call of any layer in a Module's forward. The first input, a Variable or a tuple of them, receives the gradient that the
+/// layer's backward returns; other inputs are whole numbers, a whole batch, or detached. The layer must be a part of the
+/// Module, since backward calls it again.
+template <class L, class V, class... Others>
+requires(!detail::IsOperation<L> && detail::is_call_input<V> &&
+         (AnyVariable<Others> && ...)) auto call(const L& layer, const V& x, const Others&... others) {
+  if constexpr (detail::IsModule<L>) {
+    if constexpr (detail::is_variable<V>) return layer(x, others...);
+    else return std::apply([&](const auto&... one) { return layer(one..., others...); }, x);
+  } else if constexpr (!detail::require_constants<Others...>()) {
+    return detail::AlreadyRefused();
+  } else {
+    auto& tape = detail::first_variable(x).tape();
+    using Context = typename std::remove_cvref_t<decltype(detail::first_variable(x))>::context_type;
+    using X = decltype(detail::values_of(x));
+    if constexpr (!detail::Forwards<L, Context, X, typename Others::tensor_type...>) {
+      return detail::refuse_forward<L, Context, X, typename Others::tensor_type...>().output;
+    } else {
+      const auto forward = [&] { return weft::forward(layer, tape.context(), detail::values_of(x), others.value()...); };
+      return detail::as_child<L>(tape, [&] { return detail::call_layer(layer, tape, detail::nodes_of(x), forward); });
+    }
+  }
+}
+
+/// The base class of layers and operations that are called as functions in a Module's forward: norm(x).
+template <class Self>
+struct Primitive {
+  template <class V, class... Others>
+  requires(detail::is_call_input<V> && (AnyVariable<Others> && ...)) auto operator()(const V& x, const Others&... others) const {
+    return call(static_cast<const Self&>(*this), x, others...);
+  }
+  template <class... V>
+  detail::AlreadyRefused operator()(const V&...) const {
+    detail::refuse_arguments<V...>();
+    return {};
+  }
+
+  template <class... Others>
+  detail::AlreadyRefused operator()(detail::AlreadyRefused refused, const Others&...) const {
+    return refused;
+  }
+
+  // An operation as a layer of its own, in Sequential or check_layer.
+  template <class Context, class... X, class G, class Operation = Self>
+  requires detail::IsOperation<Operation>
+  auto backward(const Context&, std::tuple<X...> saved, const G& g) const {
+    auto gradients = std::apply([&](const X&... x) { return static_cast<const Self&>(*this).gradient(g, x...); }, saved);
+    if constexpr (sizeof...(X) == 1) return gradients;
+    else return std::get<0>(std::move(gradients));
+  }
+};
+
+}  // namespace weft

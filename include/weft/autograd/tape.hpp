@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The tape of one call of a Module: what its forward did, in order, so that backward can do the reverse. Each value has a node,
+// typed by the value, which holds the sum of its gradient's contributions; an operation's node also holds a function for each of
+// its operands. There is one tape for each call, and it is the call's saved state: a pipeline keeps as many in flight as its
+// schedule wants. Nodes lie in blocks of memory that the device keeps, so a step allocates nothing once it is warm.
+//
+//   TapePointer<Context> tape = make_tape(context, true);   // forward records in it; backward(context), then weights(context)
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <weft/core/text.hpp>
+#include <weft/engine/layer_error.hpp>
+#include <weft/tensor/add.hpp>
+#include <weft/tensor/tensor.hpp>
+#include <weft/tensor/to.hpp>
+
+namespace weft::detail {
+
+/// Blocks of host memory for tapes, kept for the next ones; each device has its own (Device::cache).
+class TapeMemory {
+ public:
+  static constexpr std::size_t block_size = 16 * 1024;
+
+  struct Block {
+    Block* next;
+  };
+  Block* take() {
+    if (free_ == nullptr) return ::new (::operator new(block_size)) Block{nullptr};
+    return std::exchange(free_, free_->next);
+  }
+  void give(Block* block) {
+    block->next = free_;
+    free_ = block;
+  }
+  TapeMemory() = default;
+  TapeMemory(const TapeMemory&) = delete;
+  TapeMemory& operator=(const TapeMemory&) = delete;
+  ~TapeMemory() {
+    while (free_ != nullptr) ::operator delete(std::exchange(free_, free_->next));
+  }
+
+ private:
+  Block* free_ = nullptr;
+};
+
+/// Objects of any type in blocks of a TapeMemory, one after the other. Whoever makes an object ends it.
+class TapeArena {
+ public:
+  explicit TapeArena(TapeMemory& memory) : memory_(&memory) {}
+  TapeArena(const TapeArena&) = delete;
+  TapeArena& operator=(const TapeArena&) = delete;
+  ~TapeArena() {
+    while (blocks_ != nullptr) memory_->give(std::exchange(blocks_, blocks_->next));
+  }
+
+  template <class T, class... A>
+  T& make(A&&... arguments) {
+    static_assert(sizeof(T) + alignof(T) <= TapeMemory::block_size - sizeof(TapeMemory::Block),
+                  "weft: an operation in a Module's forward saves more than 16 KiB in an object: save tensors");
+    return *::new (allocate(sizeof(T), alignof(T))) T(std::forward<A>(arguments)...);
+  }
+  /// A copy of a text of at most 1 KiB; the rest of a longer one is left out.
+  std::string_view copy(std::string_view text) {
+    const std::size_t size = std::min<std::size_t>(text.size(), 1024);
+    char* const characters = static_cast<char*>(allocate(size, 1));
+    std::copy_n(text.data(), size, characters);
+    return {characters, size};
+  }
+
+ private:
+  WEFT_OUT_OF_LINE void* allocate(std::size_t size, std::size_t alignment) {
+    at_ = (at_ + alignment - 1) / alignment * alignment;
+    if (blocks_ == nullptr || at_ + size > TapeMemory::block_size) {
+      TapeMemory::Block* block = memory_->take();
+      block->next = blocks_;
+      blocks_ = block;
+      at_ = (sizeof(TapeMemory::Block) + alignment - 1) / alignment * alignment;
+    }
+    return reinterpret_cast<std::byte*>(blocks_) + std::exchange(at_, at_ + size);
+  }
+
+  TapeMemory* memory_;
+  TapeMemory::Block* blocks_ = nullptr;
+  std::size_t at_ = 0;
+};
+
+template <class Context>
+class Tape;
+
+/// The gradient of a value of type X: a sum of contributions, each brought to the dual of X's layout. A value may be a tensor or
+/// a loss.
+template <class X>
+class ValueNode {
+ public:
+  using gradient_type = gradient_t<X>;
+
+  template <class Context, class G>
+  void add(const Context& context, G&& contribution) {
+    if constexpr (!AnyTensor<G>) {
+      require_gradient_of<X, G>();
+    } else {
+      auto placed = to_layout_of<gradient_type>(context, std::forward<G>(contribution));
+      require_gradient_of<X, decltype(placed)>();
+      if constexpr (std::is_same_v<decltype(placed), gradient_type>) {
+        if (gradient_) gradient_ = sum_of(gradient_, std::move(placed));
+        else gradient_ = std::move(placed);
+      }
+    }
+  }
+
+  explicit operator bool() const { return bool(gradient_); }
+  gradient_type take() { return std::move(gradient_); }
+
+ private:
+  gradient_type gradient_;
+};
+
+/// A step of a tape: run once, then ended. Its function is given by the derived class, without a table of virtual functions.
+template <class Context>
+struct TapeStep {
+  TapeStep* next = nullptr;
+  std::string_view layer_path;                       ///< of the Module that made it, for errors
+  void (*run)(TapeStep&, Tape<Context>&) = nullptr;  ///< runs, then ends what the step holds
+  void (*end)(TapeStep&) = nullptr;
+};
+
+/// Steps of backward, newest first, and the weight gradients that they put aside, oldest first.
+template <class Context>
+class Tape {
+ public:
+  Tape(const Context& context, TapeMemory& memory, bool records)
+      : context_(&context), memory_(&memory), records_(records), arena_(memory) {}
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+  WEFT_OUT_OF_LINE ~Tape() {
+    for (; steps_ != nullptr; steps_ = steps_->next) steps_->end(*steps_);
+    for (; deferred_ != nullptr; deferred_ = deferred_->next) deferred_->end(*deferred_);
+  }
+
+  /// The context of the call that is running: forward, backward or the weight gradients.
+  const Context& context() const { return *context_; }
+  /// Whether there will be a backward: else nothing is recorded, and what the forward computes is freed as it goes.
+  bool records() const { return records_; }
+  TapeMemory& memory() { return *memory_; }
+
+  /// The path of the Module whose forward runs.
+  std::string_view layer() const { return layer_; }
+  void set_layer(std::string_view kept) { layer_ = kept; }
+  /// A copy of the path that lasts as long as the tape.
+  std::string_view keep(std::string_view path) { return arena_.copy(path); }
+
+  template <class T, class... A>
+  T& make(A&&... arguments) {
+    return arena_.template make<T>(std::forward<A>(arguments)...);
+  }
+  /// Makes a step of backward, Step(arguments...), which runs before all that were made earlier.
+  template <class Step, class... A>
+  Step& record(A&&... arguments) {
+    Step& step = make<Step>(std::forward<A>(arguments)...);
+    set_functions(step);
+    step.layer_path = layer_;
+    step.next = std::exchange(steps_, &step);
+    return step;
+  }
+  /// Makes a step of the weight gradients, which runs after all that were made earlier.
+  template <class Step, class... A>
+  void defer(A&&... arguments) {
+    Step& step = make<Step>(std::forward<A>(arguments)...);
+    set_functions(step);
+    step.layer_path = layer_;
+    *last_deferred_ = &step;
+    last_deferred_ = &step.next;
+  }
+
+  /// Runs all steps of backward. Each is ended as soon as it has run, and with it what it kept.
+  WEFT_OUT_OF_LINE void backward(const Context& context) {
+    context_ = &context;
+    while (steps_ != nullptr) {
+      TapeStep<Context>& step = *steps_;
+      steps_ = step.next;
+      run(step);
+    }
+  }
+  WEFT_OUT_OF_LINE void weights(const Context& context) {
+    context_ = &context;
+    while (deferred_ != nullptr) {
+      TapeStep<Context>& step = *deferred_;
+      deferred_ = step.next;
+      run(step);
+    }
+    last_deferred_ = &deferred_;
+  }
+
+ private:
+  // Work that the step defers belongs to the layer that made the step.
+  void run(TapeStep<Context>& step) {
+    layer_ = step.layer_path;
+    try {
+      step.run(step, *this);
+    } catch (...) {
+      add_path(layer_, Pass::backward);
+      throw;
+    }
+  }
+  template <class Step>
+  static void set_functions(Step& step) {
+    step.end = [](TapeStep<Context>& base) { static_cast<Step&>(base).~Step(); };
+    step.run = [](TapeStep<Context>& base, Tape& tape) {
+      struct Ended {
+        Step& step;
+        ~Ended() { step.~Step(); }  // also if a collective throws: the tape no longer knows the step
+      } ended{static_cast<Step&>(base)};
+      ended.step.apply(tape);
+    };
+  }
+
+  const Context* context_;
+  TapeMemory* memory_;
+  bool records_;
+  TapeArena arena_;
+  std::string_view layer_;
+  TapeStep<Context>* steps_ = nullptr;
+  TapeStep<Context>* deferred_ = nullptr;
+  TapeStep<Context>** last_deferred_ = &deferred_;
+};
+
+/// While it lives, steps are made by the Module with this path; by the Module around it if the path is empty.
+template <class Context>
+class InLayer {
+ public:
+  InLayer(Tape<Context>& tape, std::string_view path) : tape_(tape), around_(tape.layer()) {
+    if (!path.empty() && path != around_) tape.set_layer(tape.keep(path));
+  }
+  InLayer(const InLayer&) = delete;
+  InLayer& operator=(const InLayer&) = delete;
+  ~InLayer() { tape_.set_layer(around_); }
+
+ private:
+  Tape<Context>& tape_;
+  std::string_view around_;
+};
+
+/// The owner of a tape, which lies in a block of its own memory.
+template <class Context>
+struct EndTape {
+  void operator()(Tape<Context>* tape) const {
+    TapeMemory& memory = tape->memory();
+    tape->~Tape();
+    memory.give(::new (static_cast<void*>(tape)) TapeMemory::Block{nullptr});
+  }
+};
+template <class Context>
+using TapePointer = std::unique_ptr<Tape<Context>, EndTape<Context>>;
+
+template <class Context>
+TapePointer<Context> make_tape(const Context& context, bool records) {
+  TapeMemory& memory = context.device().template cache<TapeMemory>();
+  static_assert(sizeof(Tape<Context>) <= TapeMemory::block_size);
+  return TapePointer<Context>(::new (static_cast<void*>(memory.take())) Tape<Context>(context, memory, records));
+}
+
+}  // namespace weft::detail

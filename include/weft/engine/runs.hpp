@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The runs of a rank's elements in a whole parameter, as a list that takes little memory: runs of one length at equal distances,
+// such as the rows of a matrix that is cut along its columns, are stored as one entry.
+//
+//   for (const Run& run : state.runs()) copy(data + run.local, whole + run.global, run.length);
+
+#include <cstddef>
+#include <initializer_list>
+#include <iterator>
+#include <span>
+#include <vector>
+
+#include <weft/core/inline.hpp>
+
+namespace weft::detail {
+
+/// A contiguous run of a rank's elements and its position in the whole parameter.
+struct Run {
+  std::size_t local = 0, global = 0, length = 0;
+  bool owned = true;    ///< false if another rank of the axis holds the same elements and counts them
+  bool shared = false;  ///< other ranks of the axis hold the same elements
+};
+
+class Runs {
+  // One of `members` entries that follow each other and take turns: the runs of a row, `count` rows.
+  struct Entry {
+    Run first;
+    std::size_t members = 1, count = 1, local_stride = 0, global_stride = 0;  // strides may wrap around: places may go back
+    Run run(std::size_t row) const {
+      return {first.local + row * local_stride, first.global + row * global_stride, first.length, first.owned, first.shared};
+    }
+  };
+
+ public:
+  class Iterator {
+   public:
+    using iterator_category = std::forward_iterator_tag;
+    using value_type = Run;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const Run*;
+    using reference = Run;
+
+    Iterator() = default;
+    Run operator*() const { return at_[member_].run(row_); }
+    Iterator& operator++() {
+      if (++member_ < at_->members) return *this;
+      member_ = 0;
+      if (++row_ < at_->count) return *this;
+      row_ = 0;
+      at_ += at_->members;
+      return *this;
+    }
+    Iterator operator++(int) {
+      Iterator before = *this;
+      ++*this;
+      return before;
+    }
+    friend bool operator==(const Iterator&, const Iterator&) = default;
+
+   private:
+    friend Runs;
+    explicit Iterator(const Entry* at) : at_(at) {}
+    const Entry* at_ = nullptr;
+    std::size_t member_ = 0, row_ = 0;
+  };
+  using value_type = Run;
+  using const_iterator = Iterator;
+
+  Runs() = default;
+  Runs(std::initializer_list<Run> runs) {
+    for (const Run& run : runs) push_back(run);
+  }
+
+  /// The runs of a row, in `rows` rows, each at these distances from the one before.
+  static Runs of_rows(std::span<const Run> row, std::size_t rows, std::size_t local_stride, std::size_t global_stride);
+
+  Iterator begin() const { return Iterator(entries_.data()); }
+  Iterator end() const { return Iterator(entries_.data() + entries_.size()); }
+  bool empty() const { return entries_.empty(); }
+  Run front() const { return entries_.front().first; }
+  std::size_t size() const;
+  /// What is stored for them.
+  std::size_t entries() const { return entries_.size(); }
+  /// Of any number of runs in a time that grows with the entries.
+  Run operator[](std::size_t i) const;
+  /// Elements of all runs.
+  std::size_t elements() const;
+
+  void push_back(const Run& run) { append({run}); }
+
+  /// The runs of the local elements [begin, end), counted from `begin`.
+  Runs cut(std::size_t begin, std::size_t end) const;
+
+ private:
+  void append(const Entry& more);
+
+  std::vector<Entry> entries_;
+};
+
+}  // namespace weft::detail
+
+#ifndef WEFT_COMPILED
+#include <weft/engine/runs_impl.hpp>
+#endif

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Sums, means, largest elements and softmax along a dim that the program names: sum<1>(x). The dim is a template argument because
+// the placement of the result depends on it: a sum along a dim that tp cuts gives a Partial. Tensors of any number of dims.
+//
+//   auto scores = softmax<2>(logits);   // [samples, heads, classes]
+//   auto energy = sum<1>(square(x));    // [samples, ...], without dim 1
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include <weft/autograd/variable.hpp>
+#include <weft/kernels/along_dim.hpp>
+#include <weft/operations/arithmetic.hpp>
+#include <weft/operations/reductions.hpp>
+#include <weft/operations/rules.hpp>
+#include <weft/tensor/tensor.hpp>
+#include <weft/tensor/to.hpp>
+
+namespace weft {
+
+namespace detail {
+
+inline kernels::Along along(const char* operation, NamedOperand x, int dim) {
+  require_dim(operation, x, dim);
+  const Around around(x.shape(), std::size_t(dim));
+  return {around.outer, around.extent, around.inner};
+}
+template <class X, int Dim>
+constexpr void require_dim_whole() {
+  static_assert(!sharded_along<X, Dim>,
+                "weft: mean, max and softmax along a dim need all of it on one rank, but an axis cuts it: gather it first, "
+                "to<Invariant<axis>>(x), on tensors (context, x); a sum along it is Partial, sum<dim>(x)");
+}
+// Of values, those along the summed dim count once.
+inline void require_counted_once(const char* operation, const Shape& shape, int dim, Of of) {
+  if (of == Of::gradients || shape.sharding(std::size_t(dim)) == DimSharding::even) return;
+  Shape summed = shape;
+  for (std::size_t d = 0; d < shape.rank(); ++d)
+    if (d != std::size_t(dim)) summed.set_sharding(d, DimSharding::even);
+  require_counted_once(operation, summed, of);
+}
+inline void require_some(const char* operation, const kernels::Along& around, NamedOperand x, int dim) {
+  if (around.extent == 0) throw_error<ShapeError>({call_text(operation, {x}), ": dim ", dim, " is empty"});
+}
+
+// The gradient of x from that of a sum along Dim: factor * g in every place.
+template <int Dim, class X, class G>
+gradient_t<X> spread_gradient(const char* operation, const Shape& x, const G& g, double factor) {
+  require_gradient_of<ruled_t<SumOver<Dim>, X, accumulate_t<typename X::value_type>>, G>();
+  require_same_shape(operation, without_dim(x, Dim), g);
+  gradient_t<X> out(g.device(), x);
+  kernels::spread_along<typename X::value_type>(g.device(), along(operation, x, Dim), g.data(), number_t<X>(factor), out.data());
+  return out;
+}
+// The same of the sum of all elements.
+template <class X, class G>
+gradient_t<X> fill_gradient(const Shape& x, const G& g) {
+  require_one("sum_gradient", g);
+  gradient_t<X> out(g.device(), x);
+  kernels::fill_scalar(g.device(), out.size(), g.data(), out.data());
+  return out;
+}
+// g at the places, along Dim.
+template <int Dim, class X, class N, class G>
+gradient_t<X> place_gradient(const Shape& x, const N& places, const G& g) {
+  require_gradient_of<ruled_t<SumOver<Dim>, X>, G>();
+  require_same_shape("max_gradient", places, g);
+  gradient_t<X> out(g.device(), x);
+  kernels::place_along<typename X::value_type>(g.device(), along("max_gradient", x, Dim), g.data(), places.data(), out.data());
+  return out;
+}
+// Softmax along the last dim, if no axis cuts a dim beyond 0.
+template <bool Log, class X>
+X softmax_of_rows(const X& x) {
+  require_not_partial<X>();
+  static_assert(
+      !columns_cut<X>,
+      "weft: softmax and log_softmax along the last dim need whole rows, and an axis cuts a dim beyond 0, which may be the "
+      "last: name the dim, softmax<2>(x), or gather the rows first, to<Invariant<axis>>(x), on tensors (context, x)");
+  const int last = int(x.shape().rank()) - 1;
+  const auto around = along("softmax", x, last);
+  require_counted_once("softmax", x.shape(), last, Of::values);
+  X out(x.device(), x.shape());
+  kernels::softmax_along<Log, typename X::value_type>(x.device(), around, x.data(), out.data());
+  return out;
+}
+template <bool Log, class Y, class G>
+G softmax_of_rows_gradient(const Y& y, const G& g) {
+  require_gradient_of<Y, G>();
+  require_same_shape("softmax_gradient", y, g);
+  G out(y.device(), y.shape());
+  kernels::softmax_along_backward<Log, typename Y::value_type>(
+      y.device(), along("softmax_gradient", y, int(y.shape().rank()) - 1), y.data(), g.data(), out.data());
+  return out;
+}
+
+template <int Dim, class X>
+using summed_along_t = ruled_t<SumOver<Dim>, X, accumulate_t<typename X::value_type>>;
+
+}  // namespace detail
+
+namespace operations {
+
+/// The sum along dim `Dim`, which is gone in the result, in accumulate_t; [1] of one dim. Partial on an axis that cuts it. Throws
+/// LayoutError for values that several ranks hold alike, or padding. Numerics: the order of the terms depends only on the
+/// extents.
+template <int Dim, AnyTensor X>
+auto sum(const X& x, Of of = Of::values) {
+  const auto around = detail::along("sum", x, Dim);
+  detail::require_counted_once("sum", x.shape(), Dim, of);
+  detail::summed_along_t<Dim, X> out(x.device(), detail::without_dim(x.shape(), Dim));
+  kernels::sum_along<typename X::value_type>(x.device(), around, x.data(), detail::number_t<X>(1), out.data());
+  return out;
+}
+/// The gradient of x, given the gradient `g` of sum<Dim>(x): g everywhere along the dim. No communication.
+template <int Dim, AnyTensor X, AnyTensor G>
+gradient_t<X> sum_gradient(const X& x, const G& g) {
+  return detail::spread_gradient<Dim, X>("sum_gradient", x.shape(), g, 1);
+}
+/// The sum of all elements, [1], as sum_all. Gradient: sum_all_gradient(x, g).
+template <AnyTensor X>
+auto sum(const X& x, Of of = Of::values) {
+  return sum_all(x, of);
+}
+
+/// The mean along dim `Dim`, which no axis may cut, in accumulate_t. Partial stays Partial.
+template <int Dim, AnyTensor X>
+auto mean(const X& x) {
+  detail::require_dim_whole<X, Dim>();
+  const auto around = detail::along("mean", x, Dim);
+  detail::require_some("mean", around, x, Dim);
+  detail::require_counted_once("mean", x.shape(), Dim, Of::values);
+  detail::summed_along_t<Dim, X> out(x.device(), detail::without_dim(x.shape(), Dim));
+  kernels::sum_along<typename X::value_type>(x.device(), around, x.data(), detail::number_t<X>(1.0 / double(around.extent)),
+                                             out.data());
+  return out;
+}
+template <int Dim, AnyTensor X, AnyTensor G>
+gradient_t<X> mean_gradient(const X& x, const G& g) {
+  return detail::spread_gradient<Dim, X>("mean_gradient", x.shape(), g, 1.0 / double(x.shape()[Dim]));
+}
+/// The mean of all elements, [1]; no axis may cut x. Gradient: scale(sum_all_gradient(x, g), 1 / x.size()).
+template <AnyTensor X>
+auto mean(const X& x) {
+  static_assert(
+      !detail::cut_between<X, 0, 3>,
+      "weft: mean of a tensor that an axis cuts: a rank knows only its part's number of elements; divide the sum by the "
+      "number of the whole: scale(to<Invariant<axis>>(sum(x)), 1.0 / elements)");
+  return scale(sum_all(x), 1.0 / double(x.size()));
+}
+
+/// The largest element along dim `Dim`, which no axis may cut, and its place along it (std::int32_t; the first of equal ones). A
+/// NaN counts as the largest. Gradient, by the places: max_gradient<Dim>(x, places, g).
+template <int Dim, AnyTensor X>
+auto max_and_place(const X& x) {
+  require_not_partial<X>();
+  detail::require_dim_whole<X, Dim>();
+  const auto around = detail::along("max", x, Dim);
+  detail::require_some("max", around, x, Dim);
+  const Shape shape = detail::without_dim(x.shape(), Dim);
+  using Y = detail::ruled_t<detail::SumOver<Dim>, X>;
+  std::pair out{Y(x.device(), shape), with_scalar_t<Y, std::int32_t>(x.device(), shape)};
+  kernels::max_along<typename X::value_type>(x.device(), around, x.data(), out.first.data(), out.second.data());
+  return out;
+}
+template <int Dim, AnyTensor X>
+auto max(const X& x) {
+  return max_and_place<Dim>(x).first;
+}
+template <int Dim, AnyTensor X>
+auto argmax(const X& x) {
+  return max_and_place<Dim>(x).second;
+}
+/// g where max<Dim>(x) found its element, 0 elsewhere.
+template <int Dim, AnyTensor X, AnyTensor N, AnyTensor G>
+gradient_t<X> max_gradient(const X& x, const N& places, const G& g) {
+  return detail::place_gradient<Dim, X>(x.shape(), places, g);
+}
+
+/// Softmax along dim `Dim`, which no axis may cut, or its logarithm; placed as x. Statistics in accumulate_t.
+template <int Dim, AnyTensor X>
+X softmax(const X& x) {
+  require_not_partial<X>();
+  detail::require_dim_whole<X, Dim>();
+  detail::require_counted_once("softmax", x.shape(), Dim, Of::values);
+  X out(x.device(), x.shape());
+  kernels::softmax_along<false, typename X::value_type>(x.device(), detail::along("softmax", x, Dim), x.data(), out.data());
+  return out;
+}
+template <int Dim, AnyTensor X>
+X log_softmax(const X& x) {
+  require_not_partial<X>();
+  detail::require_dim_whole<X, Dim>();
+  detail::require_counted_once("log_softmax", x.shape(), Dim, Of::values);
+  X out(x.device(), x.shape());
+  kernels::softmax_along<true, typename X::value_type>(x.device(), detail::along("log_softmax", x, Dim), x.data(), out.data());
+  return out;
+}
+/// The gradient of x, given y = softmax<Dim>(x), or y = log_softmax<Dim>(x), and its gradient.
+template <int Dim, AnyTensor Y, AnyTensor G>
+G softmax_gradient(const Y& y, const G& g) {
+  require_gradient_of<Y, G>();
+  detail::require_same_shape("softmax_gradient", y, g);
+  G out(y.device(), y.shape());
+  kernels::softmax_along_backward<false, typename Y::value_type>(y.device(), detail::along("softmax_gradient", y, Dim), y.data(),
+                                                                 g.data(), out.data());
+  return out;
+}
+template <int Dim, AnyTensor Y, AnyTensor G>
+G log_softmax_gradient(const Y& y, const G& g) {
+  require_gradient_of<Y, G>();
+  detail::require_same_shape("log_softmax_gradient", y, g);
+  G out(y.device(), y.shape());
+  kernels::softmax_along_backward<true, typename Y::value_type>(y.device(), detail::along("log_softmax_gradient", y, Dim),
+                                                                y.data(), g.data(), out.data());
+  return out;
+}
+
+// The same on Variables; softmax(x) and log_softmax(x) are along the last dim.
+template <int Dim, class C, class X>
+auto sum(const Variable<C, X>& x) {
+  return detail::record_by_gradient(x, sum<Dim>(x.value()), [shape = x.shape()](const auto& g) {
+    return detail::spread_gradient<Dim, X>("sum_gradient", shape, g, 1);
+  });
+}
+template <class C, class X>
+auto sum(const Variable<C, X>& x) {
+  return detail::record_by_gradient(x, sum(x.value()),
+                                    [shape = x.shape()](const auto& g) { return detail::fill_gradient<X>(shape, g); });
+}
+template <int Dim, class C, class X>
+auto mean(const Variable<C, X>& x) {
+  return detail::record_by_gradient(x, mean<Dim>(x.value()), [shape = x.shape()](const auto& g) {
+    return detail::spread_gradient<Dim, X>("mean_gradient", shape, g, 1.0 / double(shape[Dim]));
+  });
+}
+template <class C, class X>
+auto mean(const Variable<C, X>& x) {
+  return detail::record_by_gradient(x, mean(x.value()), [shape = x.shape()](const auto& g) {
+    return detail::fill_gradient<X>(shape, scale(g, 1.0 / double(shape.size())));
+  });
+}
+template <int Dim, class C, class X>
+auto max(const Variable<C, X>& x) {
+  auto found = max_and_place<Dim>(x.value());
+  return detail::record_by_gradient(x, std::move(found.first), [shape = x.shape(), places = found.second](const auto& g) {
+    return detail::place_gradient<Dim, X>(shape, places, g);
+  });
+}
+/// A constant.
+template <int Dim, class C, class X>
+auto argmax(const Variable<C, X>& x) {
+  auto places = argmax<Dim>(x.value());
+  return Variable<C, decltype(places)>(std::move(places), x.tape());
+}
+template <int Dim, class C, class X>
+auto softmax(const Variable<C, X>& x) {
+  return detail::record_by_result(x, softmax<Dim>(x.value()),
+                                  [](const auto& y, const auto& g) { return softmax_gradient<Dim>(y, g); });
+}
+template <int Dim, class C, class X>
+auto log_softmax(const Variable<C, X>& x) {
+  return detail::record_by_result(x, log_softmax<Dim>(x.value()),
+                                  [](const auto& y, const auto& g) { return log_softmax_gradient<Dim>(y, g); });
+}
+template <class C, class X>
+auto softmax(const Variable<C, X>& x) {
+  return detail::record_by_result(x, detail::softmax_of_rows<false>(x.value()),
+                                  [](const auto& y, const auto& g) { return detail::softmax_of_rows_gradient<false>(y, g); });
+}
+template <class C, class X>
+auto log_softmax(const Variable<C, X>& x) {
+  return detail::record_by_result(x, detail::softmax_of_rows<true>(x.value()),
+                                  [](const auto& y, const auto& g) { return detail::softmax_of_rows_gradient<true>(y, g); });
+}
+
+}  // namespace operations
+
+}  // namespace weft

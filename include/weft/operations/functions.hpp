@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Functions of each element, with their gradients: the ones of elementwise.hpp (exp, log, sqrt, square, tanh, sigmoid),
+// activation functions, the larger of two, and a choice between two. None but `where` takes a Partial tensor, whose ranks hold
+// only terms.
+//
+//   auto y = silu(x);
+//   auto dx = silu_gradient(x, g);
+
+#include <cstdint>
+#include <type_traits>
+
+#include <weft/kernels/functions.hpp>
+#include <weft/operations/arithmetic.hpp>
+#include <weft/operations/elementwise.hpp>
+#include <weft/operations/rules.hpp>
+#include <weft/tensor/tensor.hpp>
+
+namespace weft {
+
+namespace detail {
+template <class X, class Y>
+constexpr bool require_alike_values() {
+  static_assert(std::is_same_v<X, Y>,
+                "weft: the two tensors are placed differently, or hold different element types; bring one to the other's layout, "
+                "to_layout_of(x, y), on tensors to_layout_of<X>(context, y), or type, cast<T>(y)");
+  if constexpr (std::is_same_v<X, Y>) require_not_partial<X>();
+  return std::is_same_v<X, Y>;
+}
+
+/// The number at every place of x.
+template <class X>
+X number_like(const X& x, double number) {
+  require_number_fits<X>();
+  X out(x.device(), x.shape());
+  kernels::fill(x.device(), x.size(), out.data(), typename X::value_type(number_t<X>(number)));
+  return out;
+}
+template <class V>
+constexpr bool require_condition() {
+  static_assert(
+      is_constant<V>,
+      "weft: where: the condition is a Variable of real numbers, whose gradient would be lost: make it by a comparison, "
+      "greater(x, 0), or say that it is a constant, x.detach()");
+  return is_constant<V>;
+}
+}  // namespace detail
+
+namespace operations {
+
+/// The gradients of x, given the result y (exp, sqrt, tanh, sigmoid) or x itself (log, square), and the gradient g of y.
+template <AnyTensor Y, AnyTensor G>
+G exp_gradient(const Y& y, const G& g) {
+  require_gradient_of<Y, G>();
+  return times(g, y);
+}
+template <AnyTensor X, AnyTensor G>
+G log_gradient(const X& x, const G& g) {
+  require_gradient_of<X, G>();
+  return divide(g, x);
+}
+template <AnyTensor Y, AnyTensor G>
+G sqrt_gradient(const Y& y, const G& g) {
+  return detail::mapped_gradient("sqrt_gradient", y, g, kernels::SqrtGradient());
+}
+template <AnyTensor X, AnyTensor G>
+G square_gradient(const X& x, const G& g) {
+  return detail::mapped_gradient("square_gradient", x, g, kernels::SquareGradient());
+}
+template <AnyTensor Y, AnyTensor G>
+G tanh_gradient(const Y& y, const G& g) {
+  return detail::mapped_gradient("tanh_gradient", y, g, kernels::TanhGradient());
+}
+template <AnyTensor Y, AnyTensor G>
+G sigmoid_gradient(const Y& y, const G& g) {
+  return detail::mapped_gradient("sigmoid_gradient", y, g, kernels::SigmoidGradient());
+}
+
+/// x sigmoid(x), and its gradient by x.
+template <AnyTensor X>
+X silu(const X& x) {
+  require_not_partial<X>();
+  return detail::mapped(x, kernels::Silu());
+}
+template <AnyTensor X, AnyTensor G>
+G silu_gradient(const X& x, const G& g) {
+  return detail::mapped_gradient("silu_gradient", x, g, kernels::SiluGradient());
+}
+
+/// GELU in its tanh form, as the layer Gelu has it, and its gradient by x.
+template <AnyTensor X>
+X gelu(const X& x) {
+  require_not_partial<X>();
+  X out(x.device(), x.shape());
+  kernels::gelu_forward(x.device(), x.size(), x.data(), out.data());
+  return out;
+}
+template <AnyTensor X, AnyTensor G>
+G gelu_gradient(const X& x, const G& g) {
+  require_gradient_of<X, G>();
+  detail::require_same_shape("gelu_gradient", x, g);
+  G out(g.device(), g.shape());
+  kernels::gelu_backward(x.device(), x.size(), x.data(), g.data(), out.data());
+  return out;
+}
+/// GELU with the error function, x Φ(x), and its gradient by x. Slower than `gelu`: no vector erf.
+template <AnyTensor X>
+X gelu_erf(const X& x) {
+  require_not_partial<X>();
+  return detail::mapped(x, kernels::GeluErf());
+}
+template <AnyTensor X, AnyTensor G>
+G gelu_erf_gradient(const X& x, const G& g) {
+  return detail::mapped_gradient("gelu_erf_gradient", x, g, kernels::GeluErfGradient());
+}
+
+/// max(x, 0), and its gradient by the result y: 0 where x <= 0.
+template <AnyTensor X>
+X relu(const X& x) {
+  require_not_partial<X>();
+  return detail::mapped(x, kernels::Relu());
+}
+template <AnyTensor Y, AnyTensor G>
+G relu_gradient(const Y& y, const G& g) {
+  return detail::mapped_gradient("relu_gradient", y, g, kernels::ReluGradient());
+}
+
+/// x, but at least `lowest` and at most `highest`. The gradient by x is g inside and on the bounds, 0 outside.
+template <AnyTensor X>
+X clamp(const X& x, double lowest, double highest) {
+  require_not_partial<X>();
+  if (!(lowest <= highest)) throw_error<UsageError>({"clamp: the lowest value is above the highest one, or one is NaN"});
+  using A = detail::number_t<X>;
+  return detail::mapped(x, kernels::Clamp<A>{A(lowest), A(highest)});
+}
+template <AnyTensor X, AnyTensor G>
+G clamp_gradient(const X& x, double lowest, double highest, const G& g) {
+  using A = detail::number_t<X>;
+  return detail::mapped_gradient("clamp_gradient", x, g, kernels::ClampGradient<A>{A(lowest), A(highest)});
+}
+
+/// The larger or smaller element of two tensors that lie alike. Gradients: maximum_gradient(x, y, g) for x, (y, x, g) for y;
+/// equal elements have half each.
+template <AnyTensor X, AnyTensor Y>
+X maximum(const X& x, const Y& y) {
+  if constexpr (!detail::require_alike_values<X, Y>()) {
+    return x;  // one error is enough
+  } else {
+    detail::require_same_shape("maximum", x, y);
+    X out(x.device(), x.shape().with_cuts_of(y.shape()));
+    kernels::map<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data(), kernels::Maximum());
+    return out;
+  }
+}
+template <AnyTensor X, AnyTensor Y>
+X minimum(const X& x, const Y& y) {
+  if constexpr (!detail::require_alike_values<X, Y>()) {
+    return x;  // one error is enough
+  } else {
+    detail::require_same_shape("minimum", x, y);
+    X out(x.device(), x.shape().with_cuts_of(y.shape()));
+    kernels::map<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data(), kernels::Minimum());
+    return out;
+  }
+}
+template <AnyTensor X, AnyTensor G>
+G maximum_gradient(const X& x, const X& other, const G& g) {
+  return detail::mapped_gradient("maximum_gradient", x, other, g, kernels::MaximumGradient<detail::number_t<X>>{1});
+}
+template <AnyTensor X, AnyTensor G>
+G minimum_gradient(const X& x, const X& other, const G& g) {
+  return detail::mapped_gradient("minimum_gradient", x, other, g, kernels::MaximumGradient<detail::number_t<X>>{-1});
+}
+
+/// 1 where x > y, else 0, as std::uint8_t, placed as x; it has no gradient. Conditions for `where`.
+template <AnyTensor X, AnyTensor Y>
+with_scalar_t<X, std::uint8_t> greater(const X& x, const Y& y) {
+  with_scalar_t<X, std::uint8_t> out(x.device(), x.shape());
+  if constexpr (detail::require_alike_values<X, Y>()) {
+    detail::require_same_shape("greater", x, y);
+    kernels::greater<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), detail::number_t<X>(0), out.data());
+  }
+  return out;
+}
+template <AnyTensor X>
+with_scalar_t<X, std::uint8_t> greater(const X& x, double number) {
+  require_not_partial<X>();
+  with_scalar_t<X, std::uint8_t> out(x.device(), x.shape());
+  kernels::greater<typename X::value_type>(x.device(), x.size(), x.data(), nullptr, detail::number_t<X>(number), out.data());
+  return out;
+}
+
+/// x where the condition is not 0, else y. x and y lie alike, the condition on the same ranks (whole where they are whole or
+/// Partial, cut where they are cut). Gradients: where_gradient(condition, g, true) for x, with false for y.
+template <AnyTensor C, AnyTensor X, AnyTensor Y>
+X where(const C& condition, const X& x, const Y& y) {
+  static_assert(std::is_same_v<X, Y>,
+                "weft: where: the two tensors are placed differently, or hold different element types; bring one to the other's "
+                "layout, to_layout_of(x, y), on tensors to_layout_of<X>(context, y), or type, cast<T>(y)");
+  static_assert(!std::is_same_v<X, Y> || detail::lie_alike<X, C>,
+                "weft: where: an axis cuts the condition and not the tensors, or the reverse: make it from a tensor that lies as "
+                "they do, greater(x, 0)");
+  if constexpr (std::is_same_v<X, Y> && detail::lie_alike<X, C>) {
+    detail::require_same_shape("where", x, y);
+    detail::require_same_shape("where", x, condition);
+    X out(x.device(), x.shape().with_cuts_of(y.shape()));
+    kernels::select<typename X::value_type>(x.device(), x.size(), condition.data(),
+                                            static_cast<const typename X::value_type*>(x.data()),
+                                            static_cast<const typename X::value_type*>(y.data()), out.data());
+    return out;
+  } else {
+    return x;  // one error is enough
+  }
+}
+/// The same with a number for x or y; the other one is not Partial.
+template <AnyTensor C, AnyTensor X>
+X where(const C& condition, const X& x, double number) {
+  return where(condition, x, detail::number_like(x, number));
+}
+template <AnyTensor C, AnyTensor X>
+X where(const C& condition, double number, const X& x) {
+  return where(condition, detail::number_like(x, number), x);
+}
+/// The gradient of x (`chosen`) or y in where(condition, x, y).
+template <AnyTensor C, AnyTensor G>
+G where_gradient(const C& condition, const G& g, bool chosen) {
+  using T = typename G::value_type;
+  detail::require_same_shape("where_gradient", condition, g);
+  G out(g.device(), g.shape());
+  const T* values = g.data();
+  kernels::select<T>(g.device(), g.size(), condition.data(), chosen ? values : nullptr, chosen ? nullptr : values, out.data());
+  return out;
+}
+
+// The same on Variables. What is kept for backward is the result of exp, sqrt, tanh, sigmoid and relu, else the operand.
+template <class C, class X>
+auto exp(const Variable<C, X>& x) {
+  return detail::record_by_result(x, exp(x.value()), [](const auto& y, const auto& g) { return exp_gradient(y, g); });
+}
+template <class C, class X>
+auto sqrt(const Variable<C, X>& x) {
+  return detail::record_by_result(x, sqrt(x.value()), [](const auto& y, const auto& g) { return sqrt_gradient(y, g); });
+}
+template <class C, class X>
+auto tanh(const Variable<C, X>& x) {
+  return detail::record_by_result(x, tanh(x.value()), [](const auto& y, const auto& g) { return tanh_gradient(y, g); });
+}
+template <class C, class X>
+auto sigmoid(const Variable<C, X>& x) {
+  return detail::record_by_result(x, sigmoid(x.value()), [](const auto& y, const auto& g) { return sigmoid_gradient(y, g); });
+}
+template <class C, class X>
+auto relu(const Variable<C, X>& x) {
+  return detail::record_by_result(x, relu(x.value()), [](const auto& y, const auto& g) { return relu_gradient(y, g); });
+}
+template <class C, class X>
+auto log(const Variable<C, X>& x) {
+  return detail::record_by_operand(x, log(x.value()), [](const auto& v, const auto& g) { return log_gradient(v, g); });
+}
+template <class C, class X>
+auto square(const Variable<C, X>& x) {
+  return detail::record_by_operand(x, square(x.value()), [](const auto& v, const auto& g) { return square_gradient(v, g); });
+}
+template <class C, class X>
+auto silu(const Variable<C, X>& x) {
+  return detail::record_by_operand(x, silu(x.value()), [](const auto& v, const auto& g) { return silu_gradient(v, g); });
+}
+template <class C, class X>
+auto gelu(const Variable<C, X>& x) {
+  return detail::record_by_operand(x, gelu(x.value()), [](const auto& v, const auto& g) { return gelu_gradient(v, g); });
+}
+template <class C, class X>
+auto gelu_erf(const Variable<C, X>& x) {
+  return detail::record_by_operand(x, gelu_erf(x.value()), [](const auto& v, const auto& g) { return gelu_erf_gradient(v, g); });
+}
+template <class C, class X>
+auto clamp(const Variable<C, X>& x, double lowest, double highest) {
+  return detail::record_by_operand(x, clamp(x.value(), lowest, highest), [lowest, highest](const auto& v, const auto& g) {
+    return clamp_gradient(v, lowest, highest, g);
+  });
+}
+template <class C, class X, class Y>
+auto maximum(const Variable<C, X>& x, const Variable<C, Y>& y) {
+  const auto a = x.value();
+  const auto b = y.value();
+  auto z = maximum(a, b);
+  if constexpr (!std::is_same_v<X, Y> || detail::any_partial<X>) return detail::AlreadyRefused();
+  else
+    return detail::record(x.tape(), std::move(z),
+                          detail::from(x, [a, b](const auto&, const auto& g) { return maximum_gradient(a, b, g); }),
+                          detail::from(y, [a, b](const auto&, const auto& g) { return maximum_gradient(b, a, g); }));
+}
+template <class C, class X, class Y>
+auto minimum(const Variable<C, X>& x, const Variable<C, Y>& y) {
+  const auto a = x.value();
+  const auto b = y.value();
+  auto z = minimum(a, b);
+  if constexpr (!std::is_same_v<X, Y> || detail::any_partial<X>) return detail::AlreadyRefused();
+  else
+    return detail::record(x.tape(), std::move(z),
+                          detail::from(x, [a, b](const auto&, const auto& g) { return minimum_gradient(a, b, g); }),
+                          detail::from(y, [a, b](const auto&, const auto& g) { return minimum_gradient(b, a, g); }));
+}
+/// A constant.
+template <class C, class X, class Y>
+auto greater(const Variable<C, X>& x, const Variable<C, Y>& y) {
+  return Variable<C, with_scalar_t<X, std::uint8_t>>(greater(x.value(), y.value()), x.tape());
+}
+template <class C, class X>
+auto greater(const Variable<C, X>& x, double number) {
+  return Variable<C, with_scalar_t<X, std::uint8_t>>(greater(x.value(), number), x.tape());
+}
+/// The condition has no gradient: whole numbers, or x.detach().
+template <AnyVariable N, class C, class X, class Y>
+auto where(const N& condition, const Variable<C, X>& x, const Variable<C, Y>& y) {
+  using Tensor = typename N::tensor_type;
+  if constexpr (!detail::require_condition<N>()) {
+    return detail::AlreadyRefused();
+  } else {
+    const auto c = condition.value();
+    auto z = where(c, x.value(), y.value());
+    if constexpr (!std::is_same_v<X, Y> || !detail::lie_alike<X, Tensor>) return detail::AlreadyRefused();
+    else
+      return detail::record(x.tape(), std::move(z),
+                            detail::from(x, [c](const auto&, const auto& g) { return where_gradient(c, g, true); }),
+                            detail::from(y, [c](const auto&, const auto& g) { return where_gradient(c, g, false); }));
+  }
+}
+template <AnyVariable N, class C, class X>
+auto where(const N& condition, const Variable<C, X>& x, double number) {
+  return where(condition, x, Variable<C, X>(detail::number_like(x.value(), number), x.tape()));
+}
+template <AnyVariable N, class C, class X>
+auto where(const N& condition, double number, const Variable<C, X>& x) {
+  return where(condition, Variable<C, X>(detail::number_like(x.value(), number), x.tape()), x);
+}
+
+}  // namespace operations
+
+/// x with elements of type U, any placement; of whole numbers, such as pixels or weights of a batch, a constant.
+template <detail::Real U, class C, class X>
+auto cast(const Variable<C, X>& x) {
+  if constexpr (!detail::Real<typename X::value_type>) return Variable<C, with_scalar_t<X, U>>(cast<U>(x.value()), x.tape());
+  else return detail::record_by_gradient(x, cast<U>(x.value()), [](const auto& g) { return cast<typename X::value_type>(g); });
+}
+
+}  // namespace weft

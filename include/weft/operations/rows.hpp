@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Arithmetic of placed tensors element by element and row by row: sums, products, functions. Each operation states the placements
+// it takes and gives on each axis, and passes raw pointers to a kernel that knows no placement. Shapes in comments are this
+// rank's.
+//
+//   auto y = add_row(times_row(x, gain), bias);   // gain and bias [columns], each row of x [rows, columns]
+
+#include <type_traits>
+#include <utility>
+
+#include <weft/engine/operand.hpp>
+#include <weft/kernels/elementwise.hpp>
+#include <weft/tensor/add.hpp>
+#include <weft/tensor/tensor.hpp>
+
+namespace weft {
+
+namespace detail {
+
+// The error for two operands that no operation takes together. Instantiated only if their types do not fit.
+template <class X, class Y>
+struct RefusedOperands;
+template <class T, class U, class E, class F, class... PX, class... PY>
+struct RefusedOperands<Tensor<T, E, PX...>, Tensor<U, F, PY...>> {
+  static constexpr bool fits = false, types = std::is_same_v<T, U>, memory = std::is_same_v<E, F>,
+                        as_many = sizeof...(PX) == sizeof...(PY);
+  static_assert(
+      types,
+      "weft: the operands hold different element types, such as double beside bfloat16: layers compute in Context::scalar, so "
+      "make the tensor in it, Tensor<typename Context::scalar, ...>, or convert it on purpose, cast<T>(x)");
+  static_assert(memory || !types,
+                "weft: the operands lie in the memory of different devices: copy one to the other's device first");
+  static_assert(as_many || !types || !memory,
+                "weft: the operands name different axes: each tensor says of every axis in force how it lies there; take a "
+                "parameter as parameter.for_operand(x), and a tensor of one's own with x's axes");
+  static_assert(
+      std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>> || !as_many || !types || !memory,
+      "weft: the operands name their axes in different order, or different ones: every tensor names them in the order of the "
+      "wrappers, outermost first; take a parameter as parameter.for_operand(x), and a tensor of one's own with x's axes");
+};
+
+// The rules for dims 0 and 1 are those of a matrix: an axis that cuts dim 0 cuts rows, one that cuts dim 1 columns. Dim 0 of a
+// vector and dim 1 of three dims are something else, which the type does not show.
+void require_two_dims(const char* operation, NamedOperand x, bool second);
+template <AnyTensor X>
+void require_matrix(const char* operation, const X& x) {
+  if constexpr (sharded_along<X, 0> || sharded_along<X, 1>) require_two_dims(operation, x, sharded_along<X, 1>);
+}
+/// Throws ShapeError unless the vector has `size` elements, the extent of a dim of x.
+void require_extents(const char* operation, NamedOperand x, std::size_t size, NamedOperand vector);
+
+// Whether a bias over the columns fits a matrix on one axis.
+template <class X, class V>
+constexpr bool bias_fits() {
+  return (kind_of<X> == Kind::invariant && kind_of<V> == Kind::invariant) ||
+         (kind_of<X> == Kind::replicated && kind_of<V> == Kind::replicated) ||
+         (shard_dim<X> == 0 && kind_of<V> == Kind::replicated) || (shard_dim<X> == 1 && shard_dim<V> == 0) ||
+         (kind_of<X> == Kind::partial && kind_of<V> == Kind::partial);
+}
+template <class X, class V>
+constexpr bool factor_fits() {
+  return (is_whole<X> && is_whole<V>) || (shard_dim<X> == 0 && is_whole<V>) || (kind_of<X> == Kind::partial && is_whole<V>) ||
+         (shard_dim<X> == 1 && shard_dim<V> == 0);
+}
+template <class X, class V>
+struct RowRules {
+  static constexpr bool operands = false, bias = false, factor = false, whole_beside_columns = false;
+};
+template <class T, class E, class... PX, class... PV>
+requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PV::axis...>>) struct RowRules<Tensor<T, E, PX...>,
+                                                                                                 Tensor<T, E, PV...>> {
+  static constexpr bool operands = true, bias = (bias_fits<PX, PV>() && ...), factor = (factor_fits<PX, PV>() && ...);
+  static constexpr bool whole_beside_columns = ((shard_dim<PX> == 1 && is_whole<PV>) || ...);
+};
+template <class X, class V, bool factor>
+constexpr void refuse_row() {
+  using R = RowRules<X, V>;
+  if constexpr (!R::operands) RefusedOperands<X, V>();
+  static_assert(!R::whole_beside_columns,
+                "weft: a bias or gain that every rank has whole, beside columns that an axis cuts: a rank needs its part of it; "
+                "declare it as Parameter<Shard<tp, 0>> (the axis that cuts the columns) instead of Parameter<>");
+  static_assert(!R::operands || R::whole_beside_columns || factor,
+                "weft: the bias does not lie as the rows that it is added to; use parameter.for_operand(y) (a Partial tensor "
+                "takes a bias once: to<Partial<axis>>(bias), on tensors (context, bias))");
+  static_assert(!R::operands || R::whole_beside_columns || !factor,
+                "weft: times_row: the vector does not lie as the tensor's columns do; use parameter.for_operand(x)");
+}
+
+// A product of two tensors element by element.
+template <class L, class R>
+inline constexpr bool times_gives_partial = (kind_of<L> == Kind::partial && kind_of<R> == Kind::replicated) ||
+                                            (kind_of<L> == Kind::replicated && kind_of<R> == Kind::partial);
+template <class X, class Y>
+struct Times : RefusedOperands<X, Y> {
+  using type = X;
+};
+template <class T, class E, class... PX, class... PY>
+requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>>) struct Times<Tensor<T, E, PX...>,
+                                                                                              Tensor<T, E, PY...>> {
+  static constexpr bool fits = (((std::is_same_v<PX, PY> && kind_of<PX> != Kind::partial) || times_gives_partial<PX, PY>)&&...);
+  static_assert(fits,
+                "weft: times: these placements do not multiply (Partial by Partial is not the sum of products); bring one to the "
+                "other's layout");
+  using type = Tensor<T, E, std::conditional_t<times_gives_partial<PX, PY>, Partial<typename PX::axis>, PX>...>;
+};
+
+// The columns of a matrix are dim 1, those of four dims dim 3. Dim 2 is a dim of rows only in four dims, dim 1 in no more than
+// two: sum_rows checks the number of dims, which the type does not show.
+template <class P>
+using summed_rows_t =
+    std::conditional_t<shard_dim<P> == 1 || shard_dim<P> == 3, Shard<typename P::axis, 0>,
+                       std::conditional_t<shard_dim<P> == 0 || shard_dim<P> == 2, Partial<typename P::axis>, P>>;
+template <class X>
+struct SummedRows;
+template <class T, class E, class... P>
+struct SummedRows<Tensor<T, E, P...>> {
+  using type = Tensor<accumulate_t<T>, E, summed_rows_t<P>...>;
+};
+
+inline void require_same_shape(const char* operation, NamedOperand a, NamedOperand b) {
+  if (!(a.shape() == b.shape())) throw_error<ShapeError>({call_text(operation, {a, b}), ": the shapes differ"});
+}
+
+// out[i] = f(i), for user functions.
+template <class Exec, class F>
+void for_each_element(Device<Exec>& device, Traffic traffic, std::size_t size, F f) {
+  for_each_index(device, traffic, size, f);
+}
+
+}  // namespace detail
+
+namespace operations {
+
+/// x + y, both placed alike. Reuses y's memory if nothing else holds it.
+template <AnyTensor X, AnyTensor Y>
+X add(const X& x, Y y) {
+  constexpr bool alike = std::is_same_v<X, Y>;
+  if constexpr (!alike) {
+    constexpr bool operands = detail::RowRules<X, Y>::operands;
+    if constexpr (!operands) detail::RefusedOperands<X, Y>();
+    static_assert(alike || !operands,
+                  "weft: add: the two terms are placed differently; bring one to the other's layout: to_layout_of(x, y), on "
+                  "tensors to_layout_of<X>(context, y)");
+    return x;  // one error is enough
+  } else {
+    detail::require_same_shape("add", x, y);
+    return detail::sum_of(x, std::move(y));
+  }
+}
+
+/// The product element by element.
+template <AnyTensor X, AnyTensor Y>
+auto times(const X& x, const Y& y) {
+  detail::require_same_shape("times", x, y);
+  typename detail::Times<X, Y>::type out(x.device(), x.shape().with_cuts_of(y.shape()));
+  if constexpr (detail::Times<X, Y>::fits) kernels::multiply(x.device(), x.size(), x.data(), y.data(), out.data());
+  return out;
+}
+
+/// Each row of x [rows, columns] times the vector v [columns], element by element.
+template <AnyTensor X, AnyTensor V>
+auto times_row(const X& x, const V& v) {
+  detail::require_matrix("times_row", x);
+  detail::require_extents("times_row", x, x.columns(), v);
+  if constexpr (!detail::RowRules<X, V>::factor) {
+    detail::refuse_row<X, V, true>();
+    return detail::AlreadyRefused();  // so that its backward gives no second error
+  } else {
+    X out(x.device(), x.shape());
+    kernels::multiply_row(x.device(), x.rows(), x.columns(), x.data(), v.data(), out.data());
+    return out;
+  }
+}
+
+/// The vector v [columns] added to each row of x [rows, columns].
+template <AnyTensor X, AnyTensor V>
+auto add_row(const X& x, const V& v) {
+  detail::require_matrix("add_row", x);
+  detail::require_extents("add_row", x, x.columns(), v);
+  if constexpr (!detail::RowRules<X, V>::bias) {
+    detail::refuse_row<X, V, false>();
+    return detail::AlreadyRefused();  // so that its backward gives no second error
+  } else {
+    X out(x.device(), x.shape());
+    kernels::add_row(x.device(), x.rows(), x.columns(), x.data(), v.data(), out.data());
+    return out;
+  }
+}
+
+// An operand that was refused already: one error is enough.
+template <AnyTensor V>
+detail::AlreadyRefused times_row(detail::AlreadyRefused refused, const V&) {
+  return refused;
+}
+template <AnyTensor V>
+detail::AlreadyRefused add_row(detail::AlreadyRefused refused, const V&) {
+  return refused;
+}
+
+/// The sum over all dims but the last, [columns], in accumulate_t; Partial on an axis that cuts rows, dim 0, or dim 2 of four.
+template <AnyTensor X>
+auto sum_rows(const X& x) {
+  detail::require_matrix("sum_rows", x);
+  if constexpr (detail::sharded_along<X, 2>)
+    if (x.shape().rank() != 4)
+      throw_error<ShapeError>({detail::call_text("sum_rows", {x}),
+                               ": an axis cuts the columns, dim 2: name the summed dims, sum<0>(flatten<0, 1>(x))"});
+  typename detail::SummedRows<X>::type out(x.device(),
+                                           Shape{x.columns()}.set_sharding(0, x.shape().sharding(x.shape().rank() - 1)));
+  kernels::column_sums<typename X::value_type>(x.device(), x.rows(), x.columns(), x.data(), x.columns(), out.data(), false);
+  return out;
+}
+
+/// f of every element. x must not be Partial, since f need not be linear. f takes and returns accumulate_t.
+template <AnyTensor X, class F>
+X map(const X& x, F f) {
+  require_not_partial<X>();
+  X out(x.device(), x.shape());
+  using T = typename X::value_type;
+  const T* a = x.data();
+  T* c = out.data();
+  detail::for_each_element(
+      x.device(), {"elementwise", 2 * x.size() * sizeof(T)}, x.size(),
+      KOKKOS_LAMBDA(const std::size_t i) { c[i] = T(f(accumulate_t<T>(a[i]))); });
+  return out;
+}
+
+/// The gradient of map: g times derivative(x), element by element.
+template <AnyTensor X, AnyTensor G, class F>
+G chain(const X& x, const G& g, F derivative) {
+  require_gradient_of<X, G>();
+  detail::require_same_shape("chain", x, g);
+  G out(g.device(), g.shape());
+  using T = typename X::value_type;
+  using A = accumulate_t<T>;
+  const T *a = x.data(), *b = g.data();
+  T* c = out.data();
+  detail::for_each_element(
+      g.device(), {"elementwise", 3 * g.size() * sizeof(T)}, g.size(),
+      KOKKOS_LAMBDA(const std::size_t i) { c[i] = T(A(b[i]) * A(derivative(A(a[i])))); });
+  return out;
+}
+
+}  // namespace operations
+
+}  // namespace weft
+
+#ifndef WEFT_COMPILED
+#include <weft/operations/rows_impl.hpp>
+#endif
