@@ -17,7 +17,7 @@ if missing:
     sys.exit("the guide names what is not there: " + ", ".join(missing))
 
 code = "\n".join(re.findall(r"```cpp\n(.*?)```", text, re.DOTALL) + re.findall(r"```cpp main\n(.*?)```", text, re.DOTALL)).replace("int main(", "int its_main(")
-includes = sorted(set(re.findall(r"#include .*", code)))
+includes = ["#include <weft/runtime/rehearse.hpp>", *sorted(set(re.findall(r"#include .*", code)))]
 code = re.sub(r"#include .*", "", code)
 functions = re.findall(r"^void (\w+)\(World& ", code, re.MULTILINE)
 if len(functions) < 7:
@@ -60,7 +60,7 @@ with tempfile.TemporaryDirectory(prefix="weft_guide_") as folder:
             sys.exit(f"{name} is not rehearsed: {done.returncode}, {done.stdout[-2000:]}, {done.stderr}")
     mpi = [library for library in os.environ.get("WEFT_MPI_LIBRARIES", "").split(":") if library]
     for whole in programs if mpi else []:
-        source.write_text(whole)
+        source.write_text("#include <weft/runtime/rehearse.hpp>\n" + whole)
         build(source, program, mpi)
         done = subprocess.run([os.environ["WEFT_MPIRUN"], "2", program], capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"})
         print(done.stdout, done.stderr)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A rehearsal: a program as one rank of many, on this machine alone, without peers, memory or arithmetic. `run` rehearses the
-// program if it is asked to, and then prints what it noted.
+// program if it is asked to, and then prints the table of what it noted; a header-only program includes this header for that.
 //
 //   WEFT_REHEARSE=2048 ./program                        // of 2,048 ranks, those that differ
 //   WEFT_REHEARSE=2048:17 ./program                     // rank 17; 2048:17:early for the least memory
@@ -19,6 +19,7 @@
 #include <weft/device/rehearsal.hpp>
 #include <weft/mesh/world.hpp>
 #include <weft/runtime/rehearsal_report.hpp>
+#include <weft/runtime/rehearser.hpp>
 
 namespace weft::runtime {
 
@@ -103,6 +104,12 @@ using runtime::rehearse_stages;
 using runtime::RehearsedRank;
 using runtime::RehearsedStages;
 }  // namespace weft
+
+#ifndef WEFT_COMPILED
+namespace weft::runtime::detail {
+inline const bool rehearses = (rehearser = &rehearse_if_asked) != nullptr;
+}
+#endif
 
 #ifndef WEFT_COMPILED
 #include <weft/runtime/rehearse_impl.hpp>

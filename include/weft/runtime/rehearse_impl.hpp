@@ -182,6 +182,11 @@ WEFT_COLD WEFT_INLINE int rehearse_program(RehearsedRank rank, const RunOptions&
   return code;
 }
 
+WEFT_COLD WEFT_INLINE std::optional<int> rehearse_if_asked(const RunOptions& options, const std::function<int(World&)>& f) {
+  const std::optional<RehearsedRank> rank = rehearsed_rank(options);
+  return rank ? std::optional<int>(rehearse_program(*rank, options, f)) : std::nullopt;
+}
+
 }  // namespace weft::runtime::detail
 
 namespace weft::runtime {

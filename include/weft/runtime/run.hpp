@@ -14,6 +14,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -25,7 +26,7 @@
 #include <weft/mesh/world.hpp>
 #include <weft/runtime/ending.hpp>
 #include <weft/runtime/guard.hpp>
-#include <weft/runtime/rehearse.hpp>
+#include <weft/runtime/rehearser.hpp>
 #include <weft/runtime/signals.hpp>
 
 namespace weft {
@@ -87,21 +88,23 @@ int run_on(RunOptions options, F& f) {
   return session.fail(report.code, [&] { report.print(); });
 }
 
+/// The exit code of the program's rehearsal; nothing if none is asked for.
 template <class F>
-WEFT_COLD int rehearse_on(const RehearsedRank& rank, const RunOptions& options, F& f) {
+WEFT_COLD std::optional<int> rehearsed(const RunOptions& options, F& f) {
+  if (rehearser == nullptr) return refuse_rehearsal(options), std::nullopt;
   const bool lost_before = std::ferror(stdout) != 0;
-  const auto program = [&f](World& world) -> int {
+  const auto code = rehearser(options, [&f](World& world) -> int {
     if constexpr (std::is_void_v<std::invoke_result_t<F&, World&>>) return f(world), 0;
     else return f(world);
-  };
-  return written(rehearse_program(rank, options, program), lost_before);
+  });
+  return code ? std::optional<int>(written(*code, lost_before)) : std::nullopt;
 }
 
 template <comm::Backend First, comm::Backend... Others, class F>
 int choose(const RunOptions& options, F& f) {
   int code = 0;
   if (!options.refused)
-    if (const auto rehearsed = rehearsed_rank(options)) return rehearse_on(*rehearsed, options, f);
+    if (const auto ended = rehearsed(options, f)) return *ended;
   // A backend whose launcher started this program goes first; without one, the first of the list.
   const bool chosen = ((Others::detected() && (code = run_on<Others>(options, f), true)) || ...);
   if (chosen) return code;
