@@ -60,73 +60,73 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
       ->check(whole(1, std::numeric_limits<std::int32_t>::max()));
   app.add_option(
          "--token-type", o.token_type,
-         "Of token files; auto: as the file's header says; without one uint32 if --vocabulary is above 65536 or every second "
+         "Type of token files; auto: from the file's header; without one uint32 if --vocabulary is above 65536 or every second "
          "word of 16 bits is 0, else uint16")
       ->check(CLI::IsMember({"auto", "uint16", "uint32"}))
       ->capture_default_str();
   app.add_option("--output", o.output,
-                 "Folder of metrics.jsonl, loss.svg, layout.json, sample.txt; of a pipeline timeline.svg and timeline.json")
+                 "Folder for metrics.jsonl, loss.svg, layout.json, sample.txt; with --pp also timeline.svg and timeline.json")
       ->type_name("FOLDER")
       ->capture_default_str();
-  app.add_option("--seed", o.seed, "Of data, initial weights, dropout and the sample")->check(whole(0))->capture_default_str();
-  app.add_option("--steps", o.steps, "Steps of the optimizer")->check(whole(1, most))->capture_default_str();
+  app.add_option("--seed", o.seed, "Seed of data, initial weights, dropout and the sample")
+      ->check(whole(0))
+      ->capture_default_str();
+  app.add_option("--steps", o.steps, "Number of optimizer steps")->check(whole(1, most))->capture_default_str();
 
   const char* mesh = "Layout";
-  app.add_option("--ranks", o.ranks, "Thread ranks (default: what the degrees make, else 2); under a launcher its world")
+  app.add_option("--ranks", o.ranks, "Thread ranks (default: the product of the degrees, else 2); under a launcher its world")
       ->check(whole(1, most_ranks))
       ->group(mesh);
-  app.add_option("--dp", o.dp, "Data parallel degree (default: what is left of the ranks)")
-      ->check(whole(1, most_ranks))
-      ->group(mesh);
+  app.add_option("--dp", o.dp, "Data parallel degree (default: the remaining ranks)")->check(whole(1, most_ranks))->group(mesh);
   app.add_option("--tp", o.tp, "Tensor parallel degree")->check(whole(1, most_ranks))->capture_default_str()->group(mesh);
   app.add_option("--pp", o.pp, "Pipeline parallel degree")->check(whole(1, most_ranks))->capture_default_str()->group(mesh);
   app.add_option("--cp", o.cp, "Context parallel degree: ranks that share every sequence")
       ->check(whole(1, most_ranks))
       ->capture_default_str()
       ->group(mesh);
-  app.add_option("--context", o.context,
-                 "How attention crosses them: keys and values go round a ring, or ranks change over to heads")
+  app.add_option("--context", o.context, "Attention over cp: keys and values go round a ring, or ranks exchange tokens for heads")
       ->check(CLI::IsMember({"ring", "ulysses"}))
       ->capture_default_str()
       ->group(mesh);
-  app.add_option("--ep", o.ep, "Expert parallel degree, of --model mixtral")
+  app.add_option("--ep", o.ep, "Expert parallel degree (--model mixtral)")
       ->check(whole(1, most_ranks))
       ->capture_default_str()
       ->group(mesh);
-  app.add_option("--etp", o.etp, "Tensor parallel degree inside an expert (default: as --tp)")
+  app.add_option("--etp", o.etp, "Tensor parallel degree inside an expert (default: that of --tp)")
       ->check(whole(1, most_ranks))
       ->group(mesh);
   app.add_option("--schedule", o.schedule,
-                 "Of the pipeline: " + std::string(weft::schedule::names) + ", or a CSV file of your own")
+                 "Schedule of the pipeline: " + std::string(weft::schedule::names) + ", or a CSV file of your own")
       ->check(schedule_name())
       ->capture_default_str()
       ->group(mesh);
-  app.add_option("--vpp", o.vpp, "Stages a rank (interleaved, interleaved-zb; default: 2)")
+  app.add_option("--vpp", o.vpp, "Stages per rank (interleaved, interleaved-zb; default: 2)")
       ->check(whole(1, most_ranks))
       ->group(mesh);
-  app.add_option("--zero", o.zero, "What data ranks share out: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too")
+  app.add_option("--zero", o.zero,
+                 "Stage of ZeRO, sharded over data ranks: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters")
       ->check(whole(0, 3))
       ->capture_default_str()
       ->group(mesh);
-  app.add_option("--replicate", o.replicate, "Copies of what --zero shares out: the data ranks in so many groups")
+  app.add_option("--replicate", o.replicate, "Copies of the shards of --zero: number of groups of data ranks")
       ->check(whole(1, most_ranks))
       ->capture_default_str()
       ->group(mesh);
   app.add_option("--offload", o.offload,
-                 "Where optimizer state (with --zero 3 parameters too) lies between uses: none (the device), host (memory), or "
+                 "Place of optimizer state (with --zero 3 also parameters) between uses: none (the device), host (memory), or "
                  "the stem of a file for each rank")
       ->type_name("none|host|FILE")
       ->capture_default_str()
       ->group(mesh);
-  app.add_flag("--sequence-parallel", o.sequence_parallel, "ParameterSharding the hidden state between blocks over tp")
-      ->group(mesh);
+  app.add_flag("--sequence-parallel", o.sequence_parallel, "Shard the hidden state between blocks over tp")->group(mesh);
   app.add_flag("--reproducible", o.reproducible,
                "The same bits for every --dp, --zero, --schedule and --pp; micro-batches are then 1 sequence unless given")
       ->group(mesh);
-  app.add_option("--micro-batch", o.micro_batch, "Sequences a rank works on at once (default: its share; pp > 1: a part of it)")
+  app.add_option("--micro-batch", o.micro_batch,
+                 "Sequences of a micro-batch on a rank (default: its share; pp > 1: a part of it)")
       ->check(whole(1, most))
       ->group(mesh);
-  app.add_option("--global-batch", o.global_batch, "Sequences a step over all ranks (default: 8)")
+  app.add_option("--global-batch", o.global_batch, "Sequences of a step over all ranks (default: 8)")
       ->check(whole(1, most))
       ->group(mesh);
 
@@ -136,68 +136,71 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
       ->capture_default_str()
       ->group(model);
   app.add_option("--layers", o.layers, "Transformer blocks")->check(whole(1, most))->capture_default_str()->group(model);
-  app.add_option("--width", o.width, "Of the hidden state")->check(whole(1, most))->capture_default_str()->group(model);
+  app.add_option("--width", o.width, "Width of the hidden state")->check(whole(1, most))->capture_default_str()->group(model);
   app.add_option("--heads", o.heads, "Attention heads (default: " + std::to_string(o.heads) + ", or as many as divide the width)")
       ->check(whole(1, most))
       ->group(model);
-  app.add_option("--kv-heads", o.kv_heads, "Key and value heads (default: as heads)")->check(whole(1, most))->group(model);
+  app.add_option("--kv-heads", o.kv_heads, "Key and value heads (default: number of heads)")->check(whole(1, most))->group(model);
   app.add_option("--intermediate", o.intermediate,
                  "Width of llama's MLP or of an expert (default: 8/3 of the width, in steps of 64)")
       ->check(whole(1, most))
       ->group(model);
-  app.add_option("--experts", o.experts, "Of a mixture (--model mixtral)")
+  app.add_option("--experts", o.experts, "Experts of a mixture (--model mixtral)")
       ->check(whole(1, most))
       ->capture_default_str()
       ->group(model);
   app.add_option("--top-k", o.top_k, "Experts of a token (default: 2, or all of fewer)")->check(whole(1, most))->group(model);
   app.add_option("--sequence", o.sequence,
-                 "Bytes or tokens of a sequence (default: " + std::to_string(o.sequence) + ", or what the files have room for)")
+                 "Bytes or tokens of a sequence (default: " + std::to_string(o.sequence) + ", or fewer if the files are short)")
       ->check(whole(1, most))
       ->group(model);
-  app.add_option("--dropout", o.dropout, "Probability")->check(number(0, 1, true))->capture_default_str()->group(model);
-  app.add_option("--precision", o.precision, "Of parameters and activations; fp16 (gpt) seeks a loss scale while it trains")
+  app.add_option("--dropout", o.dropout, "Dropout probability")->check(number(0, 1, true))->capture_default_str()->group(model);
+  app.add_option("--precision", o.precision, "Type of parameters and activations; fp16 (gpt) adapts a loss scale while it trains")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->capture_default_str()
       ->group(model);
-  app.add_option("--recompute", o.recompute, "What backward computes again instead of keeping it")
+  app.add_option("--recompute", o.recompute,
+                 "Recomputation in backward: none, norms and activation functions (selective), or whole blocks (full)")
       ->check(CLI::IsMember({"none", "selective", "full"}))
       ->capture_default_str()
       ->group(model);
 
   const char* optimizer = "Optimizer";
   app.add_option("--optimizer", o.optimizer,
-                 "muon: matrices of blocks by Muon, the rest by AdamW; or adamw, which --load and --offload have by default")
+                 "muon: matrices of blocks by Muon, the rest by AdamW; adamw is the default with --load and --offload")
       ->check(CLI::IsMember({"adamw", "muon"}))
       ->capture_default_str()
       ->group(optimizer);
-  app.add_option("--learning-rate", o.learning_rate, "Its peak, after the warm-up (of adamw 0.001 in train_gpt)")
+  app.add_option("--learning-rate", o.learning_rate, "Peak learning rate, after the warm-up (train_gpt with adamw: 0.001)")
       ->check(number(0, weft::optim::largest_rate, true))
       ->capture_default_str()
       ->group(optimizer);
-  app.add_option("--min-learning-rate", o.min_learning_rate, "At the last step (default: a tenth of the peak)")
+  app.add_option("--min-learning-rate", o.min_learning_rate, "Learning rate of the last step (default: a tenth of the peak)")
       ->check(number(0, weft::optim::largest_rate, true))
       ->group(optimizer);
-  app.add_option("--warmup", o.warmup, "Steps (default: a tenth of all, at most 100)")->check(whole(0, most))->group(optimizer);
-  app.add_option("--beta1", o.beta1, "Of AdamW's mean")->check(number(0, 1, true))->capture_default_str()->group(optimizer);
-  app.add_option("--beta2", o.beta2, "Of AdamW's mean of squares")
+  app.add_option("--warmup", o.warmup, "Warm-up steps (default: a tenth of all, at most 100)")
+      ->check(whole(0, most))
+      ->group(optimizer);
+  app.add_option("--beta1", o.beta1, "Decay of AdamW's mean")->check(number(0, 1, true))->capture_default_str()->group(optimizer);
+  app.add_option("--beta2", o.beta2, "Decay of AdamW's mean of squares")
       ->check(number(0, 1, true))
       ->capture_default_str()
       ->group(optimizer);
-  app.add_option("--weight-decay", o.weight_decay, "Decoupled, of matrices")
+  app.add_option("--weight-decay", o.weight_decay, "Decoupled weight decay of matrices")
       ->check(number(0, weft::optim::largest_decay, true))
       ->capture_default_str()
       ->group(optimizer);
-  app.add_option("--clip", o.clip, "Largest norm of all gradients together; 0: no limit")
+  app.add_option("--clip", o.clip, "Largest norm of all gradients; 0: no limit")
       ->check(number(0))
       ->capture_default_str()
       ->group(optimizer);
 
   const char* report = "Report";
-  app.add_option("--validation-fraction", o.validation_fraction, "Of every file, from its end")
+  app.add_option("--validation-fraction", o.validation_fraction, "Share of every file for validation, from its end")
       ->check(number(0, 1, true))
       ->capture_default_str()
       ->group(report);
-  app.add_option("--validate-every", o.validate_every, "Steps; 0: only at the end")
+  app.add_option("--validate-every", o.validate_every, "Steps between validations; 0: only at the end")
       ->check(whole(0, most))
       ->capture_default_str()
       ->group(report);
@@ -205,57 +208,57 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
       ->check(whole(0, most))
       ->capture_default_str()
       ->group(report);
-  app.add_option("--prompt", o.prompt, "What the sample starts with; beside token files their numbers")
+  app.add_option("--prompt", o.prompt, "Beginning of the sample; with token files whole numbers")
       ->type_name("TEXT")
       ->capture_default_str()
       ->group(report);
   app.add_flag("--trace-nonfinite", o.trace_nonfinite,
-               "Of a step that is skipped: on which rank and in which gradient the NaN or infinity arose")
+               "For each skipped step, print the rank and the gradient in which the NaN or infinity arose")
       ->group(report);
   app.add_option("--rehearse", o.rehearse,
-                 "What a rank of so many would need and send: two steps and an evaluation without ranks, data and arithmetic; "
-                 "without a rank those that differ")
+                 "Memory and messages of one rank of N: two steps and an evaluation without ranks, data and arithmetic; "
+                 "without a rank all ranks that differ")
       ->type_name("N[:rank[:early]]")
       ->group(report);
-  app.add_option("--ranks-per-node", o.ranks_per_node, "With --rehearse: tells which axes leave a node")
+  app.add_option("--ranks-per-node", o.ranks_per_node, "With --rehearse: shows the axes that leave a node")
       ->check(whole(1, 1 << 16))
       ->group(report);
   app.add_option("--machine", o.machine,
                  "With --rehearse N: the time of a step on a100, h100, h200, this (measured in a second) or a .json file")
       ->group(report);
-  app.add_flag("--quiet", o.quiet, "Only the validation loss")->group(report);
-  app.add_flag("--json", o.json, "A line of JSON for every event instead of tables and the bar")->group(report);
+  app.add_flag("--quiet", o.quiet, "Print only the validation loss")->group(report);
+  app.add_flag("--json", o.json, "Print a line of JSON for every event instead of tables and the bar")->group(report);
 
   const char* checkpoint = "Checkpoints";
   app.add_option("--checkpoint", o.checkpoint,
-                 "Folder for the whole training state, which any layout can load; written at the end too")
+                 "Folder for the whole training state, which any layout can load; also written at the end")
       ->type_name("FOLDER")
       ->group(checkpoint);
   app.add_option("--every", o.every, "Steps between checkpoints; 0: only at the end")
       ->check(whole(0, most))
       ->capture_default_str()
       ->group(checkpoint);
-  app.add_option("--keep", o.keep, "The newest checkpoints that stay; 0: all")
+  app.add_option("--keep", o.keep, "Number of newest checkpoints to keep; 0: all")
       ->check(whole(0, most))
       ->capture_default_str()
       ->group(checkpoint);
   app.add_option("--keep-best", o.keep_best,
-                 "Checkpoints with the lowest validation losses that stay, too: each checkpoint is then validated")
+                 "Number of checkpoints with the lowest validation loss to keep, too; each checkpoint is then validated")
       ->check(whole(0, most))
       ->capture_default_str()
       ->group(checkpoint);
-  app.add_flag("--resume", o.resume, "Go on from the newest checkpoint; from the start if there is none yet")->group(checkpoint);
+  app.add_flag("--resume", o.resume, "Continue from the newest checkpoint, or start if there is none")->group(checkpoint);
   app.add_flag("--allow-other-data", o.other_data,
-               "With --resume: go on with other --data, or another --validation-fraction, than the checkpoint was trained on")
+               "With --resume: accept other --data, or another --validation-fraction, than those of the checkpoint")
       ->group(checkpoint);
-  app.add_option(
-         "--restarts", o.restarts,
-         "Start the ranks again from the newest checkpoint if one is lost, at most so often, with fewer if that gains nothing")
+  app.add_option("--restarts", o.restarts,
+                 "Restart from the newest checkpoint when a rank dies, at most this often; with fewer ranks if a restart makes "
+                 "no progress")
       ->check(whole(0, 1000000))
       ->group(checkpoint);
   app.add_option(
          "--launch", o.launch,
-         "What --restarts starts: threads (default), gloo (processes of this machine), or a command in front of the program, "
+         "Ranks of --restarts: threads (default), gloo (processes of this machine), or a command in front of the program, "
          "\"mpirun -np {ranks}\"")
       ->type_name("gloo|COMMAND")
       ->group(checkpoint);
@@ -271,7 +274,7 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
 
   if (o.finetunes) {
     const char* lora = "Low-rank adapters";
-    app.add_option("--lora", o.lora, "Train adapters of this rank beside linear layers, and nothing else; 0: all parameters")
+    app.add_option("--lora", o.lora, "Train only adapters of this rank at linear layers; 0: all parameters")
         ->check(whole(0, most))
         ->capture_default_str()
         ->group(lora);
@@ -279,7 +282,7 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
         ->check(number(0))
         ->capture_default_str()
         ->group(lora);
-    app.add_option("--lora-dropout", o.lora_dropout, "Of an adapter's input")
+    app.add_option("--lora-dropout", o.lora_dropout, "Dropout of an adapter's input")
         ->check(number(0, 1, true))
         ->capture_default_str()
         ->group(lora);
@@ -292,7 +295,7 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
         ->type_name("FOLDER")
         ->group(lora);
     app.add_option("--export-adapters", o.export_adapters,
-                   "Folder for the adapters alone, as PEFT loads them; --export merges them into the model")
+                   "Folder for the adapters, as PEFT loads them; --export merges them into the model")
         ->type_name("FOLDER")
         ->group(lora);
   }

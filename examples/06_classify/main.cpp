@@ -134,25 +134,25 @@ int main(int argc, char** argv) {
   app.add_option("--model", o.model)->check(CLI::IsMember({"cnn", "vit"}))->capture_default_str();
   using command_line::whole;
   constexpr std::int64_t most_ranks = 4096, most = 1 << 30;
-  app.add_option("--dp", o.dp, "Data parallel degree (default: 2; of ranks that are given, what the other degrees leave)")
+  app.add_option("--dp", o.dp, "Data parallel degree (default: 2, or the remaining ranks if their number is given)")
       ->check(whole(1, most_ranks));
   app.add_option("--tp", o.tp, "Tensor parallel degree")->check(whole(1, most_ranks))->capture_default_str();
   app.add_option("--pp", o.pp, "Pipeline parallel degree")->check(whole(1, most_ranks))->capture_default_str();
   app.add_option("--zero", o.zero, "Stage of ZeRO")->check(whole(0, 3))->capture_default_str();
   app.add_option("--epochs", o.epochs)->check(whole(1))->capture_default_str();
-  app.add_option("--steps", o.steps, "Instead of whole epochs")->check(whole(0))->capture_default_str();
+  app.add_option("--steps", o.steps, "Number of steps, instead of whole epochs")->check(whole(0))->capture_default_str();
   app.add_option("--batch", o.batch,
                  "Images of a step, over all ranks (default: 100, or the next number that the ranks can share)")
       ->check(whole(1, most));
-  app.add_option("--micro-batches", o.micro_batches, "Of a step; each has its own statistics of BatchNorm")
+  app.add_option("--micro-batches", o.micro_batches, "Micro-batches of a step; each has its own statistics of BatchNorm")
       ->check(whole(1, most))
       ->capture_default_str();
-  app.add_option("--learning-rate", o.learning_rate, "Its peak")
+  app.add_option("--learning-rate", o.learning_rate, "Peak learning rate")
       ->check(command_line::number(0, optim::largest_rate, true))
       ->capture_default_str();
   app.add_option("--seed", o.seed)->check(whole(0))->capture_default_str();
-  app.add_option("--print-every", o.print_every, "Steps between two losses")->check(whole(1))->capture_default_str();
-  app.footer("--rehearse N[:rank] tells what a rank of N would need and send (docs/planning.md).");
+  app.add_option("--print-every", o.print_every, "Steps between two printed losses")->check(whole(1))->capture_default_str();
+  app.footer("--rehearse N[:rank] prints the memory and messages of a rank of N (docs/planning.md).");
   RunOptions how = take_run_options(argc, argv);
   try {
     if (!command_line::parse(app, argc, argv)) return runtime::written();

@@ -186,9 +186,10 @@ int main(int argc, char** argv) {
   CLI::App app("Continues texts by a model of a folder of `transformers`.", "generate");
   app.add_option("--load", o.load, "Folder with config.json and model.safetensors, and tokenizer.json for --prompt");
   app.add_option("--prompt", o.prompts, "Text; several are one batch")->allow_extra_args(false);
-  app.add_option("--tokens", o.tokens, "A prompt as token ids, 464,318; ids come out")->allow_extra_args(false);
-  app.add_option("--token-file", o.token_file, "Prompts as token ids, one a line; ids come out");
-  app.add_option("--max-new-tokens", o.max_new_tokens, "Of each prompt (default: 64, or as many as the model has room for)")
+  app.add_option("--tokens", o.tokens, "A prompt as token ids, 464,318; prints ids")->allow_extra_args(false);
+  app.add_option("--token-file", o.token_file, "File of prompts as token ids, one prompt a line; prints ids");
+  app.add_option("--max-new-tokens", o.max_new_tokens,
+                 "New tokens of each prompt (default: 64, or fewer if the model has less room)")
       ->check(command_line::whole(1));
   app.add_option("--temperature", o.sampling.temperature,
                  "0: the most probable token (default: 0, with --top-k, --top-p or --seed 1)");
@@ -198,9 +199,9 @@ int main(int argc, char** argv) {
   app.add_option("--stop", stop, "Token ids that end a text, \"\" for none; default: the folder's eos_token_id");
   app.add_option("--tp", o.layout.tp, "Tensor parallel degree")->check(CLI::Range(1, 4096))->capture_default_str();
   app.add_option("--pp", o.layout.pp, "Pipeline parallel degree")->check(CLI::Range(1, 4096))->capture_default_str();
-  app.add_option("--logits", o.logits, "Writes the logits of every prompt's tokens to this file, and generates nothing");
-  app.add_flag("--quiet", o.quiet, "Without the line of times");
-  app.footer("--rehearse N[:rank] tells what a rank of N would need and send (docs/planning.md).");
+  app.add_option("--logits", o.logits, "Write the logits of every prompt's tokens to this file, and generate nothing");
+  app.add_flag("--quiet", o.quiet, "Print no line of times");
+  app.footer("--rehearse N[:rank] prints the memory and messages of a rank of N (docs/planning.md).");
   RunOptions how = take_run_options(argc, argv);
   try {
     if (!command_line::parse(app, argc, argv)) return runtime::written();

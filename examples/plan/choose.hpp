@@ -173,7 +173,7 @@ inline void add_choose(CLI::App& app) {
   add_model_options(command, *o);
   add_count(command, "--world", o->layout.world, "Number of ranks");
   add_count(command, "--global-batch", o->layout.global_batch, "Sequences a step");
-  command->add_option("--memory", o->memory, "Of a device, as 80GB (default: enough for any layout)");
+  command->add_option("--memory", o->memory, "Memory of a device, as 80GB (default: enough for any layout)");
   command->add_option("--precision", o->precision, "fp32, bf16 or fp16")->capture_default_str();
   add_count(command, "--ranks-per-node", o->ranks_per_node, "Of the machine, in place of its own");
   command->add_option("--limit", o->limit_s, "Seconds that the search may take")->capture_default_str();

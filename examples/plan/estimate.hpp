@@ -42,7 +42,7 @@ inline void estimate_of_model(const EstimateOptions& o) {
 
 inline void add_estimate(CLI::App& app) {
   auto o = std::make_shared<EstimateOptions>();
-  CLI::App* command = app.add_subcommand("estimate", "Seconds of a step on a machine, and where they go");
+  CLI::App* command = app.add_subcommand("estimate", "Seconds of a step on a machine, and their parts");
   command->add_option("--model", o->model, "gpt, llama or mixtral, with its sizes: a rehearsal of train_gpt's training steps");
   command->add_option("--machine", o->machine,
                       "a100, h100, h200, this (measured in a second), or a .json file (docs/planning.md)");
@@ -50,7 +50,7 @@ inline void add_estimate(CLI::App& app) {
   command->add_option("--precision", o->precision, "fp32, bf16 or fp16")->capture_default_str();
   add_count(command, "--threads", o->threads, "Threads of a rank")->capture_default_str();
   add_count(command, "--ranks-per-node", o->ranks_per_node, "Of the machine, in place of its own");
-  command->add_option("--svg", o->svg, "Draws the schedule with these durations into this file");
+  command->add_option("--svg", o->svg, "Draw the schedule with these durations into this file");
   command->add_flag("--json", o->json, "JSON instead of a table");
   o->precision = "bf16";
   command->callback([o, command] {

@@ -53,15 +53,15 @@ inline void add_groups(CLI::App& app) {
     bool json = false;
   };
   auto o = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("groups", "Which ranks form the group of each axis");
+  CLI::App* command = app.add_subcommand("groups", "The ranks of each group of each axis");
   add_count(command, "--world", o->world, "Number of ranks, which must be given");
   add_count(command, "--tp", o->tp, "Tensor parallel degree")->capture_default_str();
   add_count(command, "--pp", o->pp, "Pipeline parallel degree")->capture_default_str();
   add_count(command, "--cp", o->cp, "Context parallel degree")->capture_default_str();
   add_count(command, "--ep", o->ep, "Expert parallel degree")->capture_default_str();
   add_count(command, "--etp", o->etp, "Tensor parallel degree of the experts (default: tp)");
-  add_count(command, "--dp", o->dp, "Data parallel degree (default: what is left of the world)");
-  add_count(command, "--edp", o->edp, "Data parallel degree of the experts (default: what is left of the world)");
+  add_count(command, "--dp", o->dp, "Data parallel degree (default: the remaining ranks)");
+  add_count(command, "--edp", o->edp, "Data parallel degree of the experts (default: the remaining ranks)");
   command->add_option("--order", o->order, "Order of the axes, fastest first")->capture_default_str();
   command->add_flag("--json", o->json, "JSON instead of a table");
   command->callback([o, command] {

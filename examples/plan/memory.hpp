@@ -180,7 +180,7 @@ inline void memory_of_model(const MemoryOptions& o) {
 
 inline void add_memory(CLI::App& app) {
   auto o = std::make_shared<MemoryOptions>();
-  CLI::App* command = app.add_subcommand("memory", "Bytes that a rank needs, by kind");
+  CLI::App* command = app.add_subcommand("memory", "Bytes of a rank's memory, by kind");
   CLI::Option* parameters =
       command->add_option("--parameters", o->parameters, "Number of parameters: ZeRO's formulas, without activations");
   CLI::Option* model = command->add_option("--model", o->model,
@@ -189,10 +189,11 @@ inline void add_memory(CLI::App& app) {
   add_run_options(command, *o);
   command->add_option("--precision", o->precision,
                       "fp32, bf16 or fp16 (default: fp32 for a model; bf16 for --parameters, 2 + 2 + 12 bytes, or fp64)");
-  command->add_option("--gradient-bytes", o->gradient_bytes, "Of an element, with --parameters (default: as the precision)");
+  command->add_option("--gradient-bytes", o->gradient_bytes,
+                      "Bytes of a gradient's element, with --parameters (default: by the precision)");
   add_count(command, "--threads", o->threads, "Threads of a rank: attention has a workspace for each")->capture_default_str();
-  command->add_option("--memory", o->memory, "Of a device, as 80GB: refuses what does not fit, and says what to change");
-  add_count(command, "--ranks-per-node", o->ranks_per_node, "Tells which axes leave a node");
+  command->add_option("--memory", o->memory, "Memory of a device, as 80GB: refuse a layout that does not fit, and name changes");
+  add_count(command, "--ranks-per-node", o->ranks_per_node, "Show the axes that leave a node");
   command->add_flag("--json", o->json, "JSON instead of a table");
   command->callback([o, command] {
     require_zero(*o);

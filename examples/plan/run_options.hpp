@@ -20,8 +20,8 @@ inline void add_model_options(CLI::App* command, MemoryOptions& o) {
   add_count(command, "--width", o.width, "Width of the hidden state")->capture_default_str();
   add_count(command, "--heads", o.heads, "Attention heads (default: 6, or as many as divide the width)");
   add_count(command, "--kv-heads", o.kv_heads, "Key and value heads (default: heads)");
-  add_count(command, "--head-width", o.head_width, "Of llama and mixtral (default: width / heads)");
-  command->add_option("--attention-bias", o.attention_bias, "Of llama and mixtral: none, qkv (Qwen2) or all")
+  add_count(command, "--head-width", o.head_width, "Head width of llama and mixtral (default: width / heads)");
+  command->add_option("--attention-bias", o.attention_bias, "Biases of llama and mixtral: none, qkv (Qwen2) or all")
       ->capture_default_str();
   command->add_flag("--query-key-norm", o.query_key_norm, "Llama, mixtral: norms of queries and keys (Qwen3)");
   add_count(command, "--intermediate", o.intermediate,
@@ -31,7 +31,7 @@ inline void add_model_options(CLI::App* command, MemoryOptions& o) {
   add_count(command, "--experts", o.experts, "Experts of a mixtral block")->capture_default_str();
   add_count(command, "--top-k", o.top_k, "Experts of a token (default: 2, or all of fewer)");
   command->add_flag("--tied", o.tied, "Llama, mixtral: the last projection shares the embedding (GPT's always does)");
-  command->add_flag("--dropout", o.dropout, "With dropout");
+  command->add_flag("--dropout", o.dropout, "Use dropout");
   command->parse_complete_callback([command, &o] {
     for (const std::string name : {"--experts", "--top-k"})
       if (command->count(name) > 0 && o.model != "mixtral") throw weft::UsageError("plan: " + name + " is of --model mixtral");
@@ -44,31 +44,31 @@ inline void add_run_options(CLI::App* command, MemoryOptions& o) {
   add_model_options(command, o);
   weft::mesh_layout::Layout& l = o.layout;
   add_count(command, "--world", l.world, "Number of ranks (default: dp * cp * tp * pp)");
-  add_count(command, "--dp", l.dp, "Data parallel degree (default: what is left of the world)");
+  add_count(command, "--dp", l.dp, "Data parallel degree (default: the remaining ranks)");
   add_count(command, "--tp", l.tp, "Tensor parallel degree")->capture_default_str();
   add_count(command, "--pp", l.pp, "Pipeline parallel degree")->capture_default_str();
   add_count(command, "--cp", l.cp, "Context parallel degree")->capture_default_str();
   add_count(command, "--ep", l.ep, "Expert parallel degree")->capture_default_str();
   add_count(command, "--etp", l.etp, "Tensor parallel degree of the experts (default: tp)");
-  command->add_option("--context", o.context, "How cp attends: ring or ulysses")->capture_default_str();
-  add_count(command, "--vpp", o.vpp, "Stages a rank (interleaved schedules)");
+  command->add_option("--context", o.context, "Attention over cp: ring or ulysses")->capture_default_str();
+  add_count(command, "--vpp", o.vpp, "Stages per rank (interleaved schedules)");
   command->add_option("--schedule", o.schedule,
                       "One of " + std::string(weft::schedule::names) + " (default: 1f1b, with --vpp interleaved)");
   add_count(command, "--zero", o.zero, "Stage of ZeRO")->capture_default_str();
-  add_count(command, "--replicate", o.replicate, "Groups of data ranks that share out among themselves (hybrid sharding)")
+  add_count(command, "--replicate", o.replicate, "Groups of data ranks, each of which shards among its own (hybrid sharding)")
       ->capture_default_str();
   command
       ->add_option("--offload", o.offload,
-                   "Where optimizer state (with --zero 3 parameters too) lies between uses: none (the device), host or a file")
+                   "Place of optimizer state (with --zero 3 also parameters) between uses: none (the device), host or a file")
       ->capture_default_str();
   command->add_flag("--reproducible", o.reproducible,
-                    "The same bits for every dp, stage of ZeRO, schedule and pp: micro-batches' gradients are kept apart");
-  command->add_flag("--float-gradients", o.float_gradients, "Of 16-bit models, keep gradients in fp32 in stages 1 and 2 too");
+                    "The same bits for every dp, stage of ZeRO, schedule and pp: gradients of micro-batches stay separate");
+  command->add_flag("--float-gradients", o.float_gradients, "Keep gradients of 16-bit models in fp32 also in stages 1 and 2");
   command->add_flag("--quantised-gather", o.quantised_gather, "Stage 3 gathers 8-bit integers (ZeRO++)");
-  add_count(command, "--secondary", o.secondary, "Stage 3: so many neighbours keep gathered values (ZeRO++; 0: none)")
+  add_count(command, "--secondary", o.secondary, "Stage 3: number of neighbours that keep gathered values (ZeRO++; 0: none)")
       ->capture_default_str();
   add_count(command, "--micro-batch", l.micro_batch, "Sequences of a micro-batch and rank")->capture_default_str();
-  add_count(command, "--global-batch", l.global_batch, "Sequences a step (default: one micro-batch a dp rank)");
+  add_count(command, "--global-batch", l.global_batch, "Sequences of a step (default: one micro-batch per dp rank)");
   command->add_flag("--sequence-parallel", o.sequence_parallel, "Shard the hidden state's rows over tp");
   command->add_option("--recompute", o.recompute, "none, selective or full")->capture_default_str();
 }

@@ -108,7 +108,7 @@ inline void add_schedule(CLI::App& app) {
   command->add_option("--forward", o->costs.forward, "Time of a stage's forward")->capture_default_str();
   command->add_option("--backward-input", o->costs.input, "Time of its input gradient")->capture_default_str();
   command->add_option("--backward-weight", o->costs.weight, "Time of its weight gradient")->capture_default_str();
-  command->add_option("--svg", o->svg, "Draw it into this file");
+  command->add_option("--svg", o->svg, "Draw the schedule into this file");
   command->add_option("--trace", o->trace, "Write a trace for Perfetto into this file");
   command->add_flag("--json", o->json, "JSON instead of a table");
   kind->excludes(csv);

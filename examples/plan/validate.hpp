@@ -31,19 +31,19 @@ inline void add_validate(CLI::App& app) {
   add_count(command, "--cp", l.cp, "Context parallel degree")->capture_default_str();
   add_count(command, "--ep", l.ep, "Expert parallel degree")->capture_default_str();
   add_count(command, "--pp", l.pp, "Pipeline parallel degree")->capture_default_str();
-  add_count(command, "--vpp", l.vpp, "Stages a rank")->capture_default_str();
+  add_count(command, "--vpp", l.vpp, "Stages per rank")->capture_default_str();
   add_count(command, "--world", l.world, "Number of ranks (default: nodes * ranks per node)");
-  add_count(command, "--dp", l.dp, "Data parallel degree (default: what is left of the world)");
-  add_count(command, "--edp", l.edp, "Data parallel degree of the experts (default: what is left of the world)");
-  add_count(command, "--global-batch", l.global_batch, "Sequences a step (default: one micro-batch a dp rank)");
-  add_count(command, "--micro-batch", l.micro_batch, "Sequences a rank")->capture_default_str();
+  add_count(command, "--dp", l.dp, "Data parallel degree (default: the remaining ranks)");
+  add_count(command, "--edp", l.edp, "Data parallel degree of the experts (default: the remaining ranks)");
+  add_count(command, "--global-batch", l.global_batch, "Sequences of a step (default: one micro-batch per dp rank)");
+  add_count(command, "--micro-batch", l.micro_batch, "Sequences of a micro-batch and rank")->capture_default_str();
   add_count(command, "--layers", l.layers, "Layers of the model");
   add_count(command, "--heads", l.heads, "Attention heads");
   add_count(command, "--kv-heads", l.kv_heads, "Key and value heads (default: heads)");
   add_count(command, "--experts", l.experts, "Experts of a mixture");
   add_count(command, "--intermediate", l.intermediate, "Width inside an expert");
   command->add_flag("--sequence-parallel", l.sequence_parallel, "Shard the sequence over tp");
-  command->add_flag("--overlap-p2p", l.overlap_p2p, "Overlap the messages between stages with work");
+  command->add_flag("--overlap-p2p", l.overlap_p2p, "Overlap messages between stages with computing");
   command->add_flag("--json", o->json, "JSON instead of a table");
   command->callback([o, command] {
     require_option(command, "--ranks-per-node");

@@ -48,6 +48,7 @@ def build(source, program, libraries_of_mpi=()):
 with tempfile.TemporaryDirectory(prefix="weft_guide_") as folder:
     source, program = pathlib.Path(folder) / "guide.cpp", pathlib.Path(folder) / "guide"
     source.write_text("\n".join([*includes, code, main]))
+    (pathlib.Path(folder) / "corpus.txt").write_text(text)   # the text on which its first example trains
     build(source, program)
     done = subprocess.run([program], capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_PROC_BIND": "false"}, cwd=folder)
     print(done.stdout, done.stderr)
