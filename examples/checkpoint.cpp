@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is in a folder of checkpoints, whether it is whole, and one file of it for other programs:
+// Lists a folder of checkpoints, verifies them, and exports one file for other programs:
 //
 //   ./examples/run checkpoint list runs/a/checkpoints
 //   ./examples/run checkpoint show runs/a/checkpoints             the newest one, or name one: .../step-00000100
@@ -38,7 +38,9 @@ std::uint64_t bytes_of(const checkpoint::Index& index) {
 int list(const std::string& folder) {
   trace::Table table({"step", "ranks", "tensors", "size", "checkpoint"});
   auto entries = checkpoint::list(folder);
-  if (entries.empty()) entries.push_back({0, checkpoint::find(folder)});  // a checkpoint itself, or an error that says why not
+  if (entries.empty())
+    entries.push_back({0, checkpoint::find(folder)});  // the folder is a checkpoint itself, or find throws the
+                                                       // reason
   bool sound = true;
   for (const auto& entry : entries) try {
       const checkpoint::Index index = checkpoint::read_index(entry.path);

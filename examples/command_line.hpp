@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The command line of the example programs: numbers with their range, lists of numbers, and refusals on one line, all of them
+// The command line of the example programs: numbers with their range, lists of numbers, and one-line errors. All errors are
 // UsageErrors that begin with the program's name.
 //
 //   CLI::App app("What it does.", "program");
 //   app.add_option("--steps", steps)->check(command_line::whole(1));
-//   if (!command_line::parse(app, argc, argv)) return 0;   // it asked for help, which is printed
+//   if (!command_line::parse(app, argc, argv)) return 0;   // help was requested and printed
 
 #include <CLI/CLI.hpp>
 
@@ -58,8 +58,8 @@ inline CLI::Validator number(double least, double most = std::numeric_limits<dou
       "X");
 }
 
-/// The whole numbers of [0, most] that a text lists, with commas or blanks between; a text of blanks lists none. Throws
-/// UsageError, which begins with `name` and ends with `rule`, for anything else: an empty entry, as in "1,,2", too.
+/// The whole numbers in [0, most] that a text lists, separated by commas or blanks; only blanks give an empty list. Throws
+/// UsageError, which begins with `name` and ends with `rule`, for anything else, including an empty entry as in "1,,2".
 inline std::vector<std::int32_t> whole_numbers(std::string_view name, std::string_view text,
                                                std::string_view rule = "whole numbers such as 464,318",
                                                std::int32_t most = std::numeric_limits<std::int32_t>::max()) {
@@ -91,7 +91,7 @@ inline std::vector<std::int32_t> whole_numbers(std::string_view name, std::strin
   return numbers;
 }
 
-/// The first thing that is wrong with a command line, in its order.
+/// The first error in a command line, from left to right.
 inline std::string refusal_of(const CLI::App& app, const CLI::ParseError& error) {
   std::vector<const CLI::App*> all{&app};
   for (const CLI::App* command : app.get_subcommands()) all.push_back(command);
@@ -105,7 +105,7 @@ inline std::string refusal_of(const CLI::App& app, const CLI::ParseError& error)
   return option == left.end() ? "unexpected argument '" + left.front() + "'" : "unknown option '" + *option + "'";
 }
 
-/// Reads the command line; false if it asked for help, which is then printed. Throws UsageError.
+/// Reads the command line; returns false if it requested help, which is then printed. Throws UsageError.
 inline bool parse(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);

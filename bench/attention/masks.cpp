@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times of attention under each mask, beside causal attention in the same run: what a mask hides must not be paid for. `work` is
-// the number of keys that queries see over causal's, which is what a time beside causal's should be.
+// Times of attention under each mask, compared with causal attention in the same run: hidden keys must not cost time. `work` is
+// the number of visible keys divided by causal's, which is the expected ratio of the times.
 //
 //   bench_attention_masks [tokens 4096] [repeats 9]
 
@@ -32,8 +32,8 @@ struct Case {
   std::string name;
   AttentionMask mask = {};
   std::vector<std::int32_t> documents = {};
-  std::vector<std::uint8_t> visible = {};  // of keys
-  double seen = 0;                         // pairs of query and key
+  std::vector<std::uint8_t> visible = {};  // per key
+  double seen = 0;                         // visible pairs of query and key
   std::vector<double> forward = {}, backward = {};
 };
 

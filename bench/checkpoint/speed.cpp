@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Save and load of a GPT's training state (parameters and AdamW's moments, ZeRO stage 1) on thread ranks, beside plain writes and
-// reads of the same bytes by the same ranks. Writes end with fsync; before reads the files' pages are dropped from the cache. In
-// each round all four run, in turns; the medians count, and the fastest rounds say what a machine without other work would do.
+// Save and load of a GPT's training state (parameters and AdamW's moments, ZeRO stage 1) on thread ranks, compared with plain
+// writes and reads of the same bytes by the same ranks. Writes end with fsync; before reads the files' pages are dropped from the
+// cache. Each round runs all four in turn. The medians are the result; the fastest rounds show an otherwise idle computer.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -132,7 +132,7 @@ int main(int argc, char** argv) {
       if (first) drop_from_cache(folder + "/plain-0");
       const double fresh = timed(world.communicator(),
                                  [&] {
-                                   std::vector<char> memory(part.size());  // as every loader's is, its pages are not there yet
+                                   std::vector<char> memory(part.size());  // as in every loader, its pages are not mapped yet
                                    read_plainly(plain, memory);
                                  }),
                    load = timed(world.communicator(), [&] { checkpoint::load(folder, model, optimizer); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the comparisons of a training step cost, each by itself and all together as a share of the step: the batch's hash, what
-// gradients owe, which parameters were touched, and every 100 steps the parameters. Two thread ranks along dp, then along tp.
+// The cost of the checks in a training step, each separately and all together as a fraction of the step: the batch's hash,
+// missing sums of gradients, touched parameters, and every 100 steps the parameters. Two thread ranks along dp, then along tp.
 // Prints JSON.
 //
 //   bench_checks_cost [steps]
@@ -27,7 +27,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// The median of many calls, in microseconds; ranks begin each one together.
+// The median of many calls, in microseconds; ranks begin each call together.
 template <class F>
 double microseconds(const Communicator& everyone, int calls, F&& f) {
   std::vector<double> times;

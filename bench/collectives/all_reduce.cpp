@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seconds of an in-place all_reduce(sum) of float32 between two ranks, over message sizes. Which library does it is the first
-// argument; the output is a line "BYTES SECONDS" for each size, the fastest of several rounds.
+// Seconds of an in-place all_reduce(sum) of float32 between two ranks, over message sizes. The first argument is the library. The
+// output is a line "BYTES SECONDS" per size, from the fastest of several rounds.
 //
 //   limit     no communication: two threads, each summing its half of two arrays into both
 //   threads   weft's thread ranks
@@ -38,15 +38,15 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t sizes[] = {4096, 65536, 1 << 20, 16 << 20, 64 << 20};
 constexpr int rounds = 9;
 
-/// Keeps the calling thread on core `core`: the figures are those of ranks that have a core each.
+/// Pins the calling thread to core `core`: the figures are for ranks with one core each.
 void stay_on(int core) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   CPU_SET(core, &cores);
-  pthread_setaffinity_np(pthread_self(), sizeof cores, &cores);  // where that is not allowed, the system chooses
+  pthread_setaffinity_np(pthread_self(), sizeof cores, &cores);  // if this is not allowed, the system chooses
 }
 
-/// The fastest round, with `step` done as often as makes it long enough to be timed.
+/// The fastest round; a round repeats `step` often enough to be timed.
 double seconds_of(std::size_t bytes, const std::function<void()>& synchronize, const std::function<void()>& step,
                   std::size_t most_repetitions = 4000) {
   const std::size_t repetitions = std::clamp<std::size_t>((std::size_t(64) << 20) / bytes, 2, most_repetitions);
@@ -55,7 +55,7 @@ double seconds_of(std::size_t bytes, const std::function<void()>& synchronize, c
     synchronize();
     const auto start = Clock::now();
     for (std::size_t k = 0; k < repetitions; ++k) step();
-    synchronize();  // done when both are
+    synchronize();  // finished when both ranks are
     best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count() / double(repetitions));
   }
   return best;
@@ -66,7 +66,7 @@ void print(std::size_t bytes, double seconds) {
   std::fflush(stdout);
 }
 
-/// One rank of weft, whatever carries it.
+/// One rank of weft, on any backend.
 void bench_communicator(const weft::Communicator& communicator) {
   for (const std::size_t bytes : sizes) {
     std::vector<float> x(bytes / sizeof(float), 0.0f);
@@ -76,7 +76,7 @@ void bench_communicator(const weft::Communicator& communicator) {
   }
 }
 
-/// Two threads; `body` gets the number of its own and a function that waits for the other.
+/// Two threads; `body` gets its number and a function that waits for the other.
 void two_threads(const std::function<void(int, const std::function<void()>&)>& body) {
   std::atomic<int> arrived{0};
   const std::function<void()> meet = [&] {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft over MPI beside raw MPI calls, under mpirun: the ways take turns in one process, round by round. Each line of the output
-// is "OPERATION BYTES WAY MEDIAN FASTEST" in seconds. BYTES are of float32: of the buffer (all_reduce, broadcast, send_recv) or
-// of one rank's piece. Ways: raw, weft (through shared memory), messages (weft through MPI's messages, as between machines).
+// weft over MPI compared with raw MPI calls, under mpirun. The ways take turns in one process, round by round. Each line of the
+// output is "OPERATION BYTES WAY MEDIAN FASTEST" in seconds. BYTES are of float32: of the buffer (all_reduce, broadcast,
+// send_recv) or of one rank's piece. Ways: raw, weft (through shared memory), messages (weft through MPI's messages, as between
+// computers).
 #include <weft/comm/mpi.hpp>
 
 #include <algorithm>
@@ -27,13 +28,13 @@ void barrier() { check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier"); }
 
 void compare(const char* operation, std::size_t bytes, std::vector<Way> ways, int rounds, int rank) {
   const std::size_t repetitions = std::clamp<std::size_t>((std::size_t(16) << 20) / bytes, 2, 1000);
-  if (bytes > std::size_t(1) << 20) rounds = std::min(rounds, 9);  // long enough as they are
+  if (bytes > std::size_t(1) << 20) rounds = std::min(rounds, 9);  // each round is long enough
   for (int round = -1; round < rounds; ++round)
     for (Way& way : ways) {
       barrier();
       const auto start = Clock::now();
       for (std::size_t k = 0; k < repetitions; ++k) way.step();
-      barrier();  // done when all are
+      barrier();  // finished when all ranks are
       if (round >= 0) way.seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count() / double(repetitions));
     }
   for (Way& way : ways) {
@@ -93,7 +94,7 @@ int main(int argc, char** argv) {
       if (n % 2 == 0)
         compare("send_recv", bytes,
                 ways(
-                    [&] {  // there and back
+                    [&] {  // to the other rank and back
                       const auto status = MPI_STATUS_IGNORE;
                       if (rank < other) {
                         check(MPI_Send(x.data(), number, MPI_FLOAT, other, 0, MPI_COMM_WORLD), "MPI_Send");

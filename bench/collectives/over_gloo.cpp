@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft over Gloo, under torchrun's environment, beside bench/collectives/torch_gloo.py, which measures the same in the same way.
-// Each line of the output is "OPERATION BYTES MEDIAN FASTEST" in seconds a call of float32. BYTES are of the buffer (all_reduce,
-// broadcast) or of one rank's piece. WEFT_SHARED_MEMORY=0: over TCP, as between machines.
+// weft over Gloo, under torchrun's environment, for comparison with bench/collectives/torch_gloo.py, which measures the same in
+// the same way. Each line of the output is "OPERATION BYTES MEDIAN FASTEST" in seconds per call of float32. BYTES are of the
+// buffer (all_reduce, broadcast) or of one rank's piece. WEFT_SHARED_MEMORY=0: over TCP, as between computers.
 #include <weft/comm/gloo.hpp>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is compiled, by -DDEPTH: the whole training program of a GPT in 0, 1, 2 and 3 wrappers. The headers alone: -1.
+// The compiled program, by -DDEPTH: the training program of a GPT in 0, 1, 2 and 3 wrappers; -1: only the headers.
 #include <weft/weft.hpp>
 
 using namespace weft;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of the ideal zig-zag ring attention reaches: thread ranks pass real messages of keys and values (and of their
-// gradients) round the ring that attention uses, while each block is a sleep of the cost that it would have, so that the cores
-// of this machine do not matter. Zig-zag blocks cost the same at every step; in contiguous chunks the last rank has twice the
-// mean, which is shown beside it. Prints JSON.
+// The fraction of the ideal speed that zig-zag ring attention reaches. Thread ranks pass real messages of keys and values (and of
+// their gradients) around attention's ring. Each block is a sleep of its estimated time, so the computer's cores do not matter.
+// Zig-zag blocks cost the same at every step; in contiguous chunks the last rank has twice the mean, which is shown for
+// comparison. Prints JSON.
 
 #include <algorithm>
 #include <chrono>
@@ -21,9 +21,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double backward = 2.5;  // cost of a block's backward, in forwards: five products against two
+constexpr double backward = 2.5;  // time of a block's backward relative to forward: five products instead of two
 
-// Cost of a block in units of a chunk by a chunk. A rank holds two chunks; the mask halves its own block, and later ones are half
+// Time of a block in units of a chunk by a chunk. A rank holds two chunks. The mask halves its own block; later blocks are half
 // (zig-zag), or whole or empty (contiguous).
 double zigzag_cost(int, int) { return 2; }
 double contiguous_cost(int step, int rank) { return step == 0 ? 2 : step <= rank ? 4 : 0; }
@@ -52,7 +52,7 @@ double pass_ms(const Communicator& comm, int layers, std::size_t values, double 
 
 int main(int argc, char** argv) {
   const int ranks = 4, layers = 4, repetitions = argc > 1 ? std::max(1, std::atoi(argv[1])) : 3;
-  // 4,096 tokens a rank of one head of width 64: keys and values are a message of 2 MiB in float, and a block has 2.1 GFLOP,
+  // 4,096 tokens per rank of one head of width 64: keys and values are a message of 2 MiB in float, and a block has 2.1 GFLOP,
   // which take 20 ms at 100 GFLOP/s.
   const std::size_t values = 1 << 19;
   const double unit_ms = 10;

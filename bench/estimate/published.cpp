@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Estimates of steps that others have measured and published, and their errors.
+// Estimates of published step times, and their errors.
 //   bench_estimate_published [a100|h100|torchtitan] [first row] [last row]
 
 #include <cmath>
@@ -22,14 +22,14 @@ using namespace weft;
 
 namespace {
 
-/// One row of a table. `v`: chunks of a rank; what the tables do not say (micro-batches, v) is chosen here, once.
+/// One row of a table. `v`: chunks per rank. Values that the tables omit (micro-batches, v) are chosen here, once.
 struct Row {
   const char* name;
   std::size_t heads, width, layers, tp, pp;
   int ranks;
   std::size_t batch, micro_batch;
   int v;
-  double tflops;  // of a rank, as published
+  double tflops;  // per rank, as published
   bool fitted;
 };
 
@@ -72,19 +72,19 @@ Batch batch_of(std::size_t data_rank, std::size_t sequences, std::size_t length,
 template <class Model>
 using Parallel = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>, Invariant<tp>>>;
 
-/// A table's program, as far as it is not weft.
+/// A table's program, where it differs from weft.
 struct Program {
   const char* machine;
   std::size_t vocabulary, sequence;
   bool recomputes;
   int zero;                                          // gradients are summed in float
-  double attention_share, attention_backward_share;  // of the peak
-  bool hides_tp;                                     // tensor parallelism's messages, behind products
+  double attention_share, attention_backward_share;  // fractions of the peak
+  bool hides_tp;                                     // tensor parallelism's messages overlap with products
 };
 
-// 2021: attention writes its scores to memory; the share was fitted, as was the A100's product_share, to the rows marked with *.
+// 2021: attention writes its scores to memory. Its share and the A100's product_share were fitted to the rows marked with *.
 const Program megatron_2021{"a100", 51200, 2048, true, 0, 0.11, 0.11, false};
-// 2024: FlashAttention-2, the distributed optimizer and --tp-comm-overlap; attention's shares were fitted to the rows marked with
+// 2024: FlashAttention-2, the distributed optimizer and --tp-comm-overlap. Attention's shares were fitted to the rows marked with
 // *.
 const Program megatron_2024{"h100", 131072, 4096, false, 1, 0.2, 0.16, true};
 
@@ -112,7 +112,7 @@ std::vector<RehearsedStage> rehearsed(const Row& row, const Program& program) {
     optim::AdamW optimizer(model);
     const std::size_t mine = row.batch / std::size_t(mesh.size(dp{}));
     const Batch batch = batch_of(std::size_t(mesh.rank(dp{})), mine, program.sequence, mine / row.micro_batch);
-    for (int step = 0; step < 2; ++step) {  // a first step does not know yet which unit follows another
+    for (int step = 0; step < 2; ++step) {  // the first step has no order of the units yet
       model.train_step(batch);
       optimizer.step();
     }
@@ -144,8 +144,8 @@ void print_where(const plan::Replayed& step) {
   std::printf("\n");
 }
 
-/// torchtitan's benchmarks of December 2024: Llama 3.1 8B, FSDP, 2 sequences of 8192 a rank, bfloat16, hosts of 8 H100 with 2.4
-/// TB/s and 500 of 700 W. Tokens a second of a rank, compiled by torch.compile.
+/// torchtitan's benchmarks of December 2024: Llama 3.1 8B, FSDP, 2 sequences of 8192 per rank, bfloat16, hosts of 8 H100 with 2.4
+/// TB/s and 500 of 700 W. Tokens per second and rank, compiled by torch.compile.
 const struct {
   int ranks;
   double tokens;
@@ -173,7 +173,7 @@ void torchtitan_table() {
                                                                    options);
       optim::AdamW optimizer(model);
       const Batch batch = batch_of(std::size_t(mesh.rank(dp{})), 2, 8192, 1);
-      for (int step = 0; step < 3; ++step) {  // the order of backward is learnt in the second
+      for (int step = 0; step < 3; ++step) {  // the second step records the order of backward
         model.train_step(batch);
         optimizer.step();
       }
@@ -200,7 +200,7 @@ struct Errors {
   }
 };
 
-// As Megatron counts: every pair of queries and keys, and, in 2021, the forward that is computed again.
+// By Megatron's count: every pair of queries and keys, and, in 2021, the recomputed forward.
 double megatron_flops(const Row& row, const Program& program) {
   const double h = double(row.width), l = double(row.layers), sequence = double(program.sequence),
                vocabulary = double(program.vocabulary),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Greedy generation by a Llama of a folder on one rank of one thread: prints JSON, seconds of the prompt and of each later token,
-// the best of some rounds, and the tokens.
+// Greedy generation by a Llama from a folder on one rank of one thread. Prints JSON: seconds of the prompt and of each later
+// token, the best of some rounds, and the tokens.
 //
 //   bench_generate_decode FOLDER PROMPT_TOKENS NEW_TOKENS [ROUNDS [SEQUENCES]]
 

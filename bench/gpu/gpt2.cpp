@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training steps of GPT-2 124M on one GPU, in bfloat16: 12 layers, width 768, sequence 1024, vocabulary 50304 (50257 filled up to
-// a multiple of 64, as the PyTorch program beside it has). Prints JSON, or that it has no room.
+// Training steps of GPT-2 124M on one GPU, in bfloat16: 12 layers, width 768, sequence 1024, vocabulary 50304 (50257 padded to a
+// multiple of 64, as in the PyTorch program in this folder). Prints JSON, or that memory is too small.
 //
-//   bench_gpu_gpt2 MICRO_BATCH [steps] [graph] [timed]      graph: forward and backward as one CUDA graph, whose memory is
-//                                                           not in "bytes"; timed: the fastest of 8 algorithms a product
+//   bench_gpu_gpt2 MICRO_BATCH [steps] [graph] [timed]      graph: forward and backward as one CUDA graph, whose memory is not
+//                                                            in "bytes"; timed: the fastest of 8 algorithms per product
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
     }
     std::vector<double> seconds;
     double loss = 0;
-    for (int step = -5; step < steps; ++step) {  // the first steps find algorithms, compile attention and fill the arena
+    for (int step = -5; step < steps; ++step) {  // the first steps choose algorithms, compile attention and fill the arena
       const auto started = std::chrono::steady_clock::now();
       loss = graph ? graphed_step(batch) : model.train_step(batch);
       optimizer.step();
@@ -53,8 +53,8 @@ int main(int argc, char** argv) {
     }
     std::nth_element(seconds.begin(), seconds.begin() + std::ptrdiff_t(seconds.size() / 2), seconds.end());
     const double tokens = double(sequences * length), median = seconds[seconds.size() / 2];
-    // 6 operations for each parameter of a matrix product and token, and the products of attention, of which a causal mask leaves
-    // half.
+    // 6 operations per parameter of a matrix product and token, and the products of attention, half of which a causal mask
+    // removes.
     const double parameters = 12.0 * 12 * 768 * 768 + 50304.0 * 768,
                  operations = tokens * (6 * parameters + 6.0 * 12 * 768 * double(length));
     std::printf(

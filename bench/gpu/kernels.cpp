@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels that are bound by memory, at the shapes of a GPT-2 124M step: the bytes that each says it reads and writes (a
-// rehearsal notes them), the time it takes, and its share of the rate at which a large copy runs on the same device. Prints JSON,
-// a line a kernel.
+// The memory-bound kernels at the shapes of a GPT-2 124M step: the bytes that each declares (a rehearsal notes them), its time,
+// and its fraction of the speed of a large copy on the same device. Prints JSON, one line per kernel.
 //
-//   bench_gpu_kernels [TOKENS] [LEAST]      LEAST: fails if a kernel has a smaller share, 0.5 for a half
+//   bench_gpu_kernels [TOKENS] [LEAST]      LEAST: fails if a kernel has a smaller fraction, for example 0.5
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -31,7 +30,7 @@ using T = bfloat16;
 using A = float;
 using Body = std::function<void(Device<Exec>&)>;
 
-/// The arrays of all kernels: large enough for the largest, so that none is found in a cache.
+/// The arrays of all kernels, larger than the caches.
 struct Arrays {
   Device<Exec>* device;
   template <class X>
@@ -44,7 +43,7 @@ struct Arrays {
   std::vector<Device<Exec>::Buffer> kept;
 };
 
-/// The bytes that a kernel's launches say.
+/// The bytes declared by a kernel's launches.
 double bytes_of(const Body& body) {
   Device<Exec> aside;
   Rehearsal notes;
@@ -53,11 +52,11 @@ double bytes_of(const Body& body) {
   return notes.kernel_bytes;
 }
 
-/// The median time of one of ten calls in a row, in seconds.
+/// The median time, in seconds, of one of ten consecutive calls.
 double seconds_of(Device<Exec>& device, const Body& body) {
   constexpr int calls = 10;
   std::vector<double> times;
-  for (int round = -1; round < 9; ++round) {  // the first is not counted
+  for (int round = -1; round < 9; ++round) {  // the first is a warm-up
     device.exec().fence("bench: before kernels");
     const auto started = std::chrono::steady_clock::now();
     for (int i = 0; i < calls; ++i) body(device);
@@ -68,7 +67,7 @@ double seconds_of(Device<Exec>& device, const Body& body) {
   return times[times.size() / 2];
 }
 
-/// Bytes a second that a copy of `bytes` within the device reads and writes.
+/// Bytes per second that a copy of `bytes` within the device reads and writes.
 double rate_of_copies(Device<Exec>& device, std::size_t bytes) {
   const auto from = device.allocate(bytes), to = device.allocate(bytes);
   using Bytes = Kokkos::View<char*, Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
@@ -85,7 +84,7 @@ int main(int argc, char** argv) {
   return run<comm::Threads>(RunOptions{.ranks = 1}, [&](World& world) {
     auto& device = world.device();
     Arrays arrays{&device, {}};
-    // Large copies first, so that their memory is there for the arrays.
+    // Large copies first, so that the arrays can reuse their memory.
     const std::size_t updated = std::min(parameters, tokens * width * 10);
     const double whole = rate_of_copies(device, std::max(tokens * columns * sizeof(T), std::size_t(1) << 20));
     T *x = arrays.make<T>(tokens * hidden), *y = arrays.make<T>(tokens * hidden), *dx = arrays.make<T>(tokens * hidden),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches and bytes of one block and of one training step on a GPU, as the kernels themselves say them: the programs are
-// rehearsed, so it needs no GPU, no memory and no time. Prints tables in Markdown.
+// Launches and bytes of one block and of one training step on a GPU, as declared by the kernels. The programs are rehearsed, so
+// this needs no GPU, no memory and no time. Prints tables in Markdown.
 //
 //   bench_gpu_traffic
 //
-// The host's space is declared to be none, so the loops and launches are those of GPUs. Attention counts as one launch of a
+// The host's space is declared not to be a host, so the loops and launches are those of GPUs. Attention counts as one launch of a
 // library that writes no scores, and epilogues of products (bias, GELU, sums of a bias' gradient) as part of the product.
 #include <Kokkos_Core.hpp>
 
@@ -37,7 +37,7 @@ Batch batch_of(std::size_t length) {
   return batch;
 }
 
-/// What comes after `before`.
+/// The notes since `before`.
 Rehearsal less(Rehearsal notes, const Rehearsal& before) {
   notes.launches -= before.launches;
   notes.kernel_bytes -= before.kernel_bytes;
@@ -56,7 +56,7 @@ Rehearsal less(Rehearsal notes, const Rehearsal& before) {
   return notes;
 }
 
-/// The second step of a model of so many layers, which finds all buffers as the later ones do.
+/// The second step of a model with `layers` layers, which, like later steps, finds all buffers allocated.
 Rehearsal gpt(std::size_t vocabulary, std::size_t layers, bool update) {
   Rehearsal step;
   runtime::rehearse({}, [&](World& world) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps of the image classifiers of examples/06_classify on two data-parallel ranks of one thread: 100 images of 28 x 28 over
-// both, AdamW. Prints JSON: milliseconds of each step, processor time of a step over both ranks, and the losses. Started by
-// compare.py.
+// both ranks, AdamW. Prints JSON: milliseconds of each step, processor time of a step over both ranks, and the losses. compare.py
+// runs it.
 //
 //   bench_images_step cnn|vit [steps [warm-up]]
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times of the kernels of one training step of a GPT on one rank of one thread, beside oneDNN's matmul peak: where a step's time
-// goes before any framework is around it. Times are those of the thread's own clock, so that other programs disturb them little.
+// Times of the kernels of one training step of a GPT on one rank of one thread, compared with oneDNN's matmul peak: the parts of
+// a step's time without a framework. Times are of the thread's own clock, so other programs disturb them little.
 //
-//   bench_kernels_gpt [--precision fp32|bf16|both] [--layers 6 --width 384 --heads 6 --sequence 256 --sequences 8 --vocabulary
-//   256]
-//                     [--repeats 5] [--json FILE]
+//   bench_kernels_gpt [--precision fp32|bf16|both] [--layers 6 --width 384 --heads 6 --sequence 256 --sequences 8]
+//                     [--vocabulary 256] [--repeats 5] [--json FILE]
 
 #include <CLI/CLI.hpp>
 #include <Kokkos_Core.hpp>
@@ -49,7 +48,7 @@ struct Options {
   std::size_t layers = 6, width = 384, heads = 6, sequence = 256, sequences = 8, vocabulary = 256, repeats = 5;
 };
 
-/// One kernel: how often a step calls it, what one call computes, and the shortest time of one call.
+/// One kernel: calls per step, the work of a call, and the shortest time of a call.
 struct Line {
   std::string name;
   std::size_t calls;
@@ -65,7 +64,7 @@ class Step {
  public:
   Step(Device<Exec>& device, const Options& options) : device_(device), o_(options), tokens_(o_.sequence * o_.sequences) {}
 
-  /// Operations a second of square products of 1024, the better of two tries.
+  /// Operations per second of square products of 1024, the better of two tries.
   double peak() {
     constexpr std::size_t n = 1024;
     if (square_[0] == nullptr)
@@ -157,7 +156,7 @@ class Step {
   }
 
  private:
-  static constexpr std::size_t sets = 4;  // arrays are used in turn, as in a step, so that caches do not flatter
+  static constexpr std::size_t sets = 4;  // arrays are used in turn, as in a step, so that caches do not hide memory traffic
 
   template <class N>
   N* array(std::size_t n) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads a Llama's folder of `transformers` into a model of thread ranks, again and again: prints JSON, seconds of each load, on
-// the slowest rank.
+// Loads a Llama from a `transformers` folder into a model of thread ranks, repeatedly. Prints JSON: seconds of each load, on the
+// slowest rank.
 //
 //   bench_load_folder FOLDER [ROUNDS [RANKS]]
 

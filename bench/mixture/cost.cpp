@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mixture of experts beside the dense model of as many floating-point operations a token: training steps in turns, in time of
-// the processor, so that other programs hardly matter; one rank, then two with experts over ep. Prints JSON.
+// A mixture of experts compared with a dense model of the same floating-point operations per token: training steps in turn, in
+// processor time, which other programs hardly disturb; one rank, then two with experts over ep. Prints JSON.
 
 #include <algorithm>
 #include <cstdio>
@@ -26,7 +26,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Of this thread: a rank has one.
+// Time of this thread, since a rank has one.
 double now_ms() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

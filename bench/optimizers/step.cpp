@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time of an optimizer's step: AdamW, and Muon with each matrix on a home rank or on every rank that holds a piece of it. GPT
-// of the size that --width and --layers say, on thread ranks of one thread, in layouts that cut matrices over dp, tp or both.
+// The time of an optimizer's step: AdamW, and Muon with each matrix on a home rank or on every rank that holds a piece of it. A
+// GPT of --width and --layers, on thread ranks of one thread, in layouts that divide matrices over dp, tp or both.
 
 #include <algorithm>
 #include <chrono>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makespan of every schedule on thread ranks whose stages sleep, as measured and as proven. Prints a table, and JSON into a file.
+// Makespan of every schedule on thread ranks with sleeping stages, measured and proven. Prints a table, and writes JSON to a
+// file.
 //   bench_schedules_makespan [--ranks 4] [--micro-batches 8] [--unit-ms 8] [--steps 3] [--output FILE] [--pictures FOLDER]
 
 #include <CLI/CLI.hpp>
@@ -35,7 +36,7 @@ struct Options {
 
 struct Measured {
   schedule::Table table;
-  std::vector<schedule::Timeline> steps;  // but the first, which warms up
+  std::vector<schedule::Timeline> steps;  // without the first, which warms up
 };
 
 Measured measure(const Options& o, const std::string& name) {
@@ -44,7 +45,7 @@ Measured measure(const Options& o, const std::string& name) {
     const Mesh<pp> mesh(world, {.pp = std::size_t(o.ranks)});
     const auto chosen = schedule::choose(name);
     const auto recording = std::make_shared<schedule::TimelineRecorder>();
-    // A stage costs the same whatever the schedule cuts: chunks of half the layers would hide what latency does to them.
+    // A chunk costs the same in every schedule: chunks of half the layers would hide the effect of latency.
     SleepingConfig config{.layers = std::size_t(o.ranks * chosen->chunks())};
     config.forward_s = config.input_s = config.weight_s = o.unit_ms / 1000;
     PipelineParallel<SleepingModel> model(mesh, config, {.pipeline = {.schedule = chosen, .timeline = recording}});
@@ -78,7 +79,7 @@ int main(int argc, char** argv) {
   app.add_option("--output", o.output, "JSON file");
   app.add_option("--pictures", o.pictures, "Folder for an SVG and a trace of each schedule as measured; it must exist");
   CLI11_PARSE(app, argc, argv);
-  const Kokkos::ScopeGuard kokkos;  // several runs
+  const Kokkos::ScopeGuard kokkos;  // for several runs
 
   std::printf("%d ranks, %d micro-batches, forward = input gradient = weight gradient = %g ms a stage\n\n", o.ranks,
               o.micro_batches, o.unit_ms);
@@ -90,7 +91,7 @@ int main(int argc, char** argv) {
     std::sort(measured.steps.begin(), measured.steps.end(), [](const auto& a, const auto& b) { return a.makespan < b.makespan; });
     const schedule::Timeline& median = measured.steps[measured.steps.size() / 2];
     const schedule::Timeline planned = schedule::simulate(measured.table);
-    const auto bubble = [](const schedule::Timeline& t) {  // mean share of a rank's time without work
+    const auto bubble = [](const schedule::Timeline& t) {  // mean fraction of a rank's time without work
       double busy = 0;
       for (const double rank : t.busy) busy += rank;
       return 1 - busy / (double(t.busy.size()) * t.makespan);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A model whose blocks sleep: every stage takes the time that it is told to, whatever the machine, so that what a pipeline loses
-// is the schedule's and the executor's alone.
+// A model with sleeping blocks: every stage takes a prescribed time on any computer, so a pipeline loses time only through its
+// schedule and the executor.
 
 #include <chrono>
 #include <cstddef>
@@ -21,13 +21,13 @@ using namespace weft;
 
 struct SleepingConfig {
   std::size_t layers = 4;
-  double forward_s = 0.008, input_s = 0.008, weight_s = 0.008;  // of one block
+  double forward_s = 0.008, input_s = 0.008, weight_s = 0.008;  // per block
 };
 
 inline void sleep(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
 struct SleepingFront {
-  Parameter<> start;  // trained, so that no block is in front of all that is: those have no backward
+  Parameter<> start;  // trained, since blocks in front of all trained parameters have no backward
 
   template <class Context, class Ids>
   auto forward(const Context&, const Ids& ids) const {

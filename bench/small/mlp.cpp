@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step of a model that is too small to fill a processor: an MLP 16-64-64-1 on a batch of 64, with AdamW and clipping, on one
-// rank and on two data-parallel ranks (32 examples each) of one thread. Its products take a few microseconds, so the time is what
-// a framework adds around them. Prints JSON: microseconds a step, medians over windows of steps, and the best window.
+// rank and on two data-parallel ranks (32 examples each) of one thread. Its products take a few microseconds, so the time is a
+// framework's overhead. Prints JSON: microseconds per step, medians over windows of steps, and the best window.
 //
 //   bench_small_mlp [all|one|dp2 [windows [steps]]]
 
@@ -47,7 +47,7 @@ struct Features {
   void for_each_parameter(auto&&) {}
 };
 
-/// The squared error of one output for each example.
+/// The squared error of one output per example.
 struct SquaredError {
   Linear<> project;
 

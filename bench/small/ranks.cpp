@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPT's step on one rank of two threads and on two data-parallel ranks of one thread, the same global batch: the threads of a
-// rank should be as good as ranks. Prints JSON: milliseconds a step, medians over windows of steps, the best window, and
-// the share of the machine's peak at the median.
+// A GPT's step on one rank of two threads and on two data-parallel ranks of one thread, with the same global batch: a rank's
+// threads should be as fast as ranks. Prints JSON: milliseconds per step, medians over windows of steps, the best window, and the
+// fraction of the computer's peak at the median.
 //
 //   bench_small_ranks [tiny|small|nanogpt [windows [steps]]]
 
@@ -42,7 +42,7 @@ Batch make_batch(const Case& of, std::size_t rank, std::size_t ranks) {
   return batch;
 }
 
-// Floating-point operations of a step: 6 for each parameter of a matrix and token, attention counted half for its mask.
+// Floating-point operations per step: 6 per parameter of a matrix and token; attention counts half for its mask.
 double operations_of(const Case& of) {
   const double width = double(of.config.width), layers = double(of.config.layers), sequence = double(of.config.sequence);
   const double matrices = layers * 12 * width * width + width * double(of.config.vocabulary);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a reproducible run costs against a plain one: training steps of the same GPT in turns, on some thread ranks of data
-// parallelism with several micro-batches each, in time of the processor, so that other programs hardly matter. Prints JSON.
+// The cost of a reproducible run compared with a plain one: training steps of the same GPT in turn, on some data-parallel thread
+// ranks with several micro-batches each, in processor time, which other programs hardly disturb. Prints JSON.
 //
-//   bench_training_reproducible_cost [steps] [ranks] [micro-batches of a rank]
+//   bench_training_reproducible_cost [steps] [ranks] [micro-batches per rank]
 
 #include <algorithm>
 #include <cstdio>
@@ -61,7 +61,7 @@ int main(int argc, char** argv) {
     };
     for (int step = -1; step < steps; ++step) {  // the first one warms up
       double time[2];
-      const int first = step % 2 != 0;  // who goes first alternates: a clock that drifts favours neither
+      const int first = step % 2 != 0;  // the order alternates, so that a drifting clock favours neither
       time[first] = step_of(first);
       time[1 - first] = step_of(1 - first);
       if (step < 0) continue;

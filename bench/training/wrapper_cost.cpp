@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What three wrappers over axes of degree 1 cost against the bare model: training steps of the same GPT in turns, on one rank of
-// one thread, in time of the processor, so that other programs hardly matter. Prints JSON.
+// The cost of three wrappers over axes of degree 1 compared with the bare model: training steps of the same GPT in turn, on one
+// rank of one thread, in processor time, which other programs hardly disturb. Prints JSON.
 
 #include <algorithm>
 #include <cstdio>
@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
     optim::AdamW bare_optimizer(bare, {.clip = 1.0}), wrapped_optimizer(wrapped, {.clip = 1.0});
     std::vector<double> bare_ms, wrapped_ms, ratio;
     for (int step = -2; step < steps; ++step) {  // the first two warm up
-      const bool swapped = step % 2 != 0;        // who goes first alternates: a clock that drifts favours neither
+      const bool swapped = step % 2 != 0;        // the order alternates, so that a drifting clock favours neither
       double a = 0, b = 0;
       if (swapped) b = step_ms(wrapped, wrapped_optimizer, batch);
       a = step_ms(bare, bare_optimizer, batch);

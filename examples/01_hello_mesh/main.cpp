@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eight ranks, as threads of this process, laid out over three axes; each sums its number along every one of them.
+// Eight ranks, as threads of this process, laid out over three axes. Each rank sums its number along every axis.
 //   ./examples/run hello_mesh
 #include <cstdio>
 #include <vector>
@@ -9,13 +9,13 @@ using namespace weft;
 
 int main(int argc, char** argv) {
   return run<comm::Threads>(only_run_options(argc, argv, {.ranks = 8}), [](World& world) {
-    Mesh<dp, tp, pp> mesh(world, {.tp = 2, .pp = 2});  // dp is what is left of the world: 8 / (2 * 2) = 2
+    Mesh<dp, tp, pp> mesh(world, {.tp = 2, .pp = 2});  // dp is the rest of the world: 8 / (2 * 2) = 2
     const auto along = [&](auto axis) {
       std::vector<int> sum{world.rank()};
       mesh.comm(axis).all_reduce(sum);
       return sum[0];
     };
-    const int sums[] = {along(dp{}), along(tp{}), along(pp{})};  // in one order on every rank
+    const int sums[] = {along(dp{}), along(tp{}), along(pp{})};  // in the same order on every rank
     std::printf("rank %d: the ranks of its dp group sum to %2d, of its tp group to %2d, of its pp group to %2d\n", world.rank(),
                 sums[0], sums[1], sums[2]);
   });

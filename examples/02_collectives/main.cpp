@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives: blocking and asynchronous, on vectors and on Kokkos Views, and what happens when ranks disagree.
-//   ./examples/run collectives                        ranks are threads, one a core (WEFT_RANKS=4 for four)
-//   ./examples/run collectives --mismatch             the last rank calls something else: found at once, both calls named
+// Collectives: blocking and asynchronous, on vectors and on Kokkos Views, and the error when ranks disagree.
+//   ./examples/run collectives                        ranks are threads, one per core (WEFT_RANKS=4 for four)
+//   ./examples/run collectives --mismatch             the last rank calls something else: an immediate error names both calls
 #include <cstdio>
 #include <numeric>
 #include <string>
@@ -32,7 +32,7 @@ void blocking(const Communicator& world) {
                 from_left[0]);
 }
 
-/// Communication that goes on while this rank computes. Progress is made whenever it calls `test` or `wait`.
+/// Communication that continues while this rank computes. It progresses whenever the rank calls `test` or `wait`.
 void asynchronous(const Communicator& world) {
   std::vector<double> first(100000, 1.0), second(50000, 2.0);
   Request one = world.all_reduce_async(first), two = world.all_reduce_async(second, Reduction::max);
@@ -42,14 +42,14 @@ void asynchronous(const Communicator& world) {
     for (int i = 1; i <= 1000; ++i) work += 1.0 / i;
     ++pieces;
   } while (!two.test());
-  one.wait();  // only now may `first` be read
+  one.wait();  // `first` may be read only after this
   if (world.rank() == 0)
     std::printf("both sums are there (%g, %g); rank 0 did some work meanwhile: %s\n", first[0], second[0],
                 work > 0 && pieces > 0 ? "yes" : "no");
 }
 
-/// Half of the ranks each: a communicator of its own, with a name for messages. Who says this rank's place and the size of its
-/// group can be rehearsed alone; the others' colors would else be asked for.
+/// Two halves of the ranks, each with a separate communicator and a name for messages. A rank that passes its place and its
+/// group's size can be rehearsed alone; otherwise the other ranks' colors would be needed.
 void groups(const Communicator& world) {
   const int odd = world.rank() % 2;
   const Communicator half = world.split(odd, world.rank(), "half", {world.rank() / 2, (world.size() + 1 - odd) / 2});
@@ -58,7 +58,7 @@ void groups(const Communicator& world) {
   if (world.rank() == 0) std::printf("rank 0 shares '%s' with %d ranks\n", std::string(half.axis()).c_str(), members[0]);
 }
 
-/// Views, written by a kernel on this rank's own execution-space instance: the collective is ordered behind it.
+/// Views, written by a kernel on this rank's execution-space instance. The collective runs after the kernel.
 void views(World& world) {
   const auto& exec = world.device().exec();
   Kokkos::View<double*> x(Kokkos::view_alloc(exec, "x"), 1000);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layer of one's own, spread by tensor parallelism, its gradient checked.
+// A user's own layer under tensor parallelism, with a check of its gradient.
 //
 //   ./examples/run custom_layer
 //
-// GatedMlp computes (x A) ∘ (x B) C. A and B are cut by columns, C by rows; between them nothing is communicated. Its backward
-// is written by hand, once: under tp, sequence parallelism or on one rank the same text runs.
+// GatedMlp computes (x A) ∘ (x B) C. A and B are sharded by columns, C by rows; nothing is communicated between them. Its
+// backward is written by hand, once: the same code runs under tp, under sequence parallelism and on one rank.
 
 #include <cstdio>
 
@@ -14,7 +14,7 @@
 using namespace weft;
 
 struct GatedMlp {
-  // How each weight lies *if* tp is in force. On one rank the rule means nothing and costs nothing.
+  // The placement of each weight *if* tp is bound. On one rank the rule has no effect and no cost.
   Parameter<Shard<tp, 0>> a, b;  // [hidden / tp, width]
   Parameter<Shard<tp, 1>> c;     // [width, hidden / tp]
 
@@ -24,10 +24,10 @@ struct GatedMlp {
         c(context, "c", {width, hidden}, normal(0.5)) {}
 
   auto forward(const auto& context, const auto& x) const {
-    auto inside = to<Replicated<tp>>(context, x);  // leave this line out, and the next one does not compile
+    auto inside = to<Replicated<tp>>(context, x);  // without this line the next one does not compile
     auto left = matmul(inside, a.for_operand(inside)), right = matmul(inside, b.for_operand(inside));
     auto product = times(left, right);                 // [tokens, hidden / tp]
-    auto y = matmul(product, c.for_operand(product));  // Partial<tp>: a term of the sum; Residual brings it home
+    auto y = matmul(product, c.for_operand(product));  // Partial<tp>: a term of the sum; Residual reduces it
     return Result{y, std::tuple{x, left, right}};
   }
 
@@ -42,7 +42,7 @@ struct GatedMlp {
     b.accumulate(context, matmul_weight_gradient(d_right, inside));
     auto dx = add(matmul_input_gradient(d_left, a.for_operand(inside)), matmul_input_gradient(d_right, b.for_operand(inside)));
     return to_layout_of<gradient_t<std::remove_reference_t<decltype(x)>>>(context,
-                                                                          dx);  // the sum over tp that elsewhere is forgotten
+                                                                          dx);  // the sum over tp, which is easy to forget
   }
 };
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compositions in 16 bits. In fp16, with a loss scale that is sought while training, there is one: bf16 is what processors
-// multiply.
+// The compositions in 16 bits. fp16, with a loss scale that adapts during training, has only one: processors multiply bf16.
 #include "composition.hpp"
 
 namespace train_gpt {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The model's type: plain layers, and the wrappers that spread them over the mesh. One binary holds a table of such types
-// (architecture, precision, how the hidden state lies over tp), compiled in a file for each precision; the stage of ZeRO, the
-// schedule and the method of context parallelism are choices of the run, degrees are values, and an axis of degree 1 costs
-// nothing to speak of.
+// The model's type: plain layers, and the wrappers that distribute them over the mesh. One binary holds a table of such types
+// (architecture, precision, placement of the hidden state over tp), with one source file per precision. The ZeRO stage, the
+// schedule and the method of context parallelism are run-time options, and degrees are values. An axis of degree 1 has almost no
+// cost.
 
 #include <cmath>
 #include <cstddef>
@@ -77,7 +77,7 @@ Config config_of(const Options& o) {
   return config;
 }
 
-/// A name without a star is a layer's whole name or its end, as in PEFT.
+/// A name without a star matches a layer's whole name or its end, as in PEFT.
 inline weft::LoraOptions lora_of(const Options& o) {
   weft::LoraOptions lora{.rank = std::size_t(o.lora), .alpha = o.lora_alpha, .dropout = o.lora_dropout};
   if (!o.lora_layers.empty()) lora.match.clear();
@@ -96,8 +96,8 @@ inline std::optional<weft::DataType> gradient_of(const Options& o) {
   return o.float_gradients ? std::optional(weft::DataType::float32) : std::nullopt;
 }
 
-/// Weights of one block that are multiplied with every token, and all its other parameters; of a mixture a token meets top-k
-/// experts. Numbers of a model that may be far too large: no whole number holds them.
+/// Weights of one block that are multiplied with every token, and all its other parameters. In a mixture a token uses top-k
+/// experts. The counts are doubles, since an impossible model may exceed every integer.
 struct BlockSize {
   double matrices, others;
 };
@@ -111,9 +111,9 @@ inline double kv_width(const auto& c) { return head_width(c) * double(c.kv_heads
 inline BlockSize block_size(const weft::models::GptConfig& c) {
   const double kv = kv_width(c), w = double(c.width);
   const double inner = double(c.intermediate_width());
-  return {2 * w * w + 2 * w * kv + 2 * w * inner, 4 * w + (w + 2 * kv) + w + inner + w};  // norms, and a bias for every matrix
+  return {2 * w * w + 2 * w * kv + 2 * w * inner, 4 * w + (w + 2 * kv) + w + inner + w};  // norms, and one bias per matrix
 }
-/// Attention of Llama's relatives, and both norms of a block.
+/// Attention of Llama-like models, and both norms of a block.
 inline BlockSize attention_size(const auto& c) {
   using Bias = weft::models::AttentionBias;
   const double q = query_width(c), kv = kv_width(c), w = double(c.width);
@@ -144,7 +144,7 @@ double parameters_of(const Config& c) {
   return double(c.layers) * (block.matrices + block.others) + other_parameters(c);
 }
 
-/// Refuses what cannot fit into this machine even at its least: the system would end the program for it in the middle of things.
+/// Throws if the model's minimum does not fit into this computer's memory: the system would otherwise kill the program later.
 inline void require_room(double needed, const std::string& what, bool on_each_rank) {
   const double memory = double(::sysconf(_SC_PHYS_PAGES)) * double(::sysconf(_SC_PAGESIZE));
   if (needed <= memory) return;
@@ -154,20 +154,20 @@ inline void require_room(double needed, const std::string& what, bool on_each_ra
   throw weft::UsageError("out of memory: " + what + text);
 }
 
-/// One copy of the model, and of every rank its share of a batch and what a micro-batch leaves for backward. What else a layout
-/// needs, `plan memory` tells.
+/// One copy of the model, and each rank's share of a batch with the activations of a micro-batch. `plan memory` computes the
+/// memory of a layout in full.
 inline void require_memory(double parameters, const weft::World& world, const Options& o) {
   using weft::mesh_layout::number;
-  const bool one_machine = world.backend() == "threads";  // others may be on several
+  const bool one_machine = world.backend() == "threads";  // other backends may use several computers
   if (o.offload == "none" || o.offload == "host") {
-    // Of a parameter, its gradient and optimizer state, at least; of a frozen one its value.
+    // At least parameter, gradient and optimizer state; only the value of a frozen parameter.
     const double bytes = o.lora == 0 ? 16 : o.precision == "fp32" ? 4 : 2;
     char text[80];
     std::snprintf(text, sizeof text, ": %.3g parameters take with gradients and optimizer state", parameters);
     require_room(parameters * bytes / (one_machine ? 1 : double(world.size())),
                  number("layers", std::size_t(o.layers)) + ", " + number("width", std::size_t(o.width)) + text, !one_machine);
   }
-  constexpr double token = 2 * sizeof(std::int32_t);  // and its target
+  constexpr double token = 2 * sizeof(std::int32_t);  // with its target
   const double batch = double(*o.global_batch / *o.dp) * double(o.sequence) * token;
   const double rows = double(*o.micro_batch) * double(o.sequence) / double(o.cp) / double(o.sequence_parallel ? o.tp : 1);
   const double kept =
@@ -178,7 +178,7 @@ inline void require_memory(double parameters, const weft::World& world, const Op
                !one_machine);
 }
 
-/// A pipeline of a model, its experts spread where it has some, and the mesh that such a composition needs.
+/// A pipeline of a model, with its experts distributed if it has some, and the mesh for such a composition.
 template <class Model>
 struct Experts {
   using Inner = weft::PipelineParallel<Model>;
@@ -269,7 +269,7 @@ class Composition final : public TrainedModel {
   }
   void complete_save(bool waits) override { waits ? saver_.finish() : saver_.poll(); }
   std::uint64_t load() override {
-    // The data go on where they ended only if the same steps are cut from them.
+    // Training can only continue in the same data if the options for its samples are the same.
     const std::string path = weft::checkpoint::find(options_.checkpoint);
     const weft::checkpoint::Index index = weft::checkpoint::read_index(path);
     const auto refuse = [&](const std::string& difference, const char* remedy) {
@@ -301,7 +301,7 @@ class Composition final : public TrainedModel {
   void load_folder() override {}
   void export_folder() override {}
   void take_checkpoints() override {}
-  void save(std::uint64_t, std::optional<double>) override {}  // the options are refused
+  void save(std::uint64_t, std::optional<double>) override {}  // unsupported options are refused
   void complete_save(bool) override {}
   std::uint64_t load() override { return 0; }
 #endif
@@ -332,12 +332,12 @@ class Composition final : public TrainedModel {
   Config config_;
   std::shared_ptr<weft::schedule::TimelineRecorder> recording_;
   Parallel model_;
-  std::optional<weft::optim::AdamW> adamw_;  // one of the two
+  std::optional<weft::optim::AdamW> adamw_;  // exactly one of the two
   std::optional<weft::optim::Muon> muon_;
 #ifdef TRAIN_GPT_CHECKPOINTS
   weft::checkpoint::Saver saver_;
 #endif
-  double loss_ = 0;  // of the last train_step
+  double loss_ = 0;  // in the last train_step
 };
 
 template <class Model>

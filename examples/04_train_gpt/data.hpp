@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The data of a run, and each rank's batches of it: the bytes of text files, in sequences that begin anywhere, or the tokens of
-// .bin files, in windows each of which comes once an epoch. The end of every file is reserved for validation.
+// The data of a run, and each rank's batches: the bytes of text files, in sequences that begin anywhere, or the tokens of .bin
+// files, in windows that each occur once per epoch. The end of every file is reserved for validation.
 
 #include <algorithm>
 #include <bit>
@@ -53,11 +53,11 @@ class TokenFiles {
 
  private:
   std::vector<weft::data::TokenWindows> files_;
-  std::vector<std::size_t> ends_;  // windows up to and with each file
+  std::vector<std::size_t> ends_;  // number of windows up to the end of each file
   std::size_t sequence_, tokens_ = 0;
 };
 
-/// What all ranks share: one of the two.
+/// The data shared by all ranks: exactly one of the two.
 struct Data {
   std::shared_ptr<const weft::data::Corpus> text;
   std::shared_ptr<const TokenFiles> training, validation;
@@ -66,7 +66,7 @@ struct Data {
   bool of_bytes() const { return text != nullptr; }
   std::size_t files() const { return text ? text->files() : training->files(); }
   std::size_t training_size() const { return text ? text->training().size() : training->tokens(); }
-  /// The types of the token files, and why they were taken: "uint32 (its header says so)".
+  /// The types of the token files, with the reasons: "uint32 (its header says so)".
   std::vector<std::string> token_types() const {
     std::vector<std::string> types;
     for (const weft::data::Tokens& tokens : token_files) {
@@ -79,12 +79,12 @@ struct Data {
   std::size_t validation_size() const { return text ? text->validation().size() : validation->tokens(); }
 };
 
-/// Shortens a sequence whose length nobody gave to a power of two that fits `size` bytes or tokens and the one after them.
+/// Shortens a default sequence length to a power of two for which `size` bytes or tokens, and one more, are enough.
 inline void shorten_sequence(Options& o, std::size_t size) {
   if (!o.sequence_given && size > 1 && size <= std::size_t(o.sequence)) o.sequence = std::int64_t(std::bit_floor(size - 1));
 }
 
-/// The files that the options name, or weft's own text in its checkout. Throws UsageError.
+/// Reads the files that the options name, or weft's own text in its checkout. Throws UsageError.
 inline Data read_data(Options& o, const std::string& checkout) {
   Data data;
   if (o.of_tokens()) {
@@ -128,8 +128,8 @@ inline Data read_data(Options& o, const std::string& checkout) {
   return data;
 }
 
-/// Throws UsageError, the same on every rank, for the first token that is not in the vocabulary, before a step is spent: a step
-/// would meet it sooner or later. Each rank reads its part of every file.
+/// Throws UsageError, the same on every rank, for the first token outside the vocabulary, before a training step would find it.
+/// Each rank reads its part of every file.
 inline void require_vocabulary(const weft::Communicator& ranks, const Data& data) {
   for (const weft::data::Tokens& tokens : data.token_files) {
     const std::size_t part = tokens.size() / std::size_t(ranks.size()), first = part * std::size_t(ranks.rank());
@@ -141,12 +141,12 @@ inline void require_vocabulary(const weft::Communicator& ranks, const Data& data
   }
 }
 
-/// One rank's batches. Training steps come in their order.
+/// One rank's batches. Training steps must be requested in order.
 class RankData {
   static constexpr std::size_t most_validation_sequences = 256;  // spread evenly over the validation part
 
  public:
-  /// `first_step`: of a run that resumes.
+  /// `first_step`: first step of a resumed run.
   RankData(weft::data::Share share, const Data& data, const Options& o, std::uint64_t first_step = 0)
       : share_(share), step_(first_step) {
     const auto global_batch = std::size_t(*o.global_batch), micro_batch = std::size_t(*o.micro_batch);
@@ -168,7 +168,7 @@ class RankData {
     validation_ = data.validation;
   }
 
-  /// The share of the next step, first_step and those after it; there until the next call.
+  /// The share of the next step, from first_step on; valid until the next call.
   const weft::Batch& training() {
     if (text_) return batch_ = text_->training(step_++);
     if (!at_) at_.emplace(loader_->begin());
@@ -181,13 +181,13 @@ class RankData {
     const std::size_t batch = loader_ ? loader_->options().global_batch : 1;
     return text_ ? text_->validation_batches() : (validation_sequences() + batch - 1) / batch;
   }
-  /// Targets of validation batch i over all data ranks: the weight of its mean loss.
+  /// Number of targets in validation batch i over all data-parallel ranks: the weight of its mean loss.
   std::size_t validation_targets(std::size_t i) const {
     if (text_) return text_->validation_targets(i);
     const std::size_t batch = loader_->options().global_batch;
     return std::min(batch, validation_sequences() - i * batch) * length();
   }
-  /// The share of validation batch i. Past the last sequence targets are -1, which no loss counts.
+  /// The share of validation batch i. Targets after the last sequence are -1, which losses ignore.
   weft::Batch validation(std::size_t i) const {
     if (text_) return text_->validation(i);
     const auto& options = loader_->options();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a folder of `transformers` says about the model, as options of the trainer.
+// The model settings of a `transformers` folder, as options of the trainer.
 
 #include <cstdint>
 #include <string>
@@ -65,7 +65,7 @@ void take_adapters(Options& o) {
 
 #else
 
-void take_folder(Options&) {}  // the options are refused
+void take_folder(Options&) {}  // these options are refused
 std::int64_t vocabulary_of_folder(const std::string&) { return 1; }
 void take_adapters(Options&) {}
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compositions in fp32, together because they share their kernels: that halves the work of the compiler. Linear layers take
-// adapters, which are finetune's; without --lora they are plain, with the same bits.
+// The compositions in fp32. They are in one file because they share their kernels, which halves the compile time. Linear layers
+// have adapters for finetune; without --lora they are plain, with the same bits.
 #include "composition.hpp"
 
 namespace train_gpt {

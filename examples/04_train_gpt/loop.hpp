@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The training loop: what every rank does, in the same order. A decision (to skip, to stop) is taken from numbers that all
-// ranks share.
+// The training loop, in the same order on every rank. Decisions (to skip, to stop) depend only on numbers that all ranks share.
 
 #include <unistd.h>
 
@@ -35,7 +34,7 @@
 
 namespace train_gpt {
 
-/// Whether there is a checkpoint to go on from: what rank 0 sees.
+/// True if there is a checkpoint to resume from, as rank 0 sees it.
 inline bool has_checkpoint([[maybe_unused]] const weft::World& world, [[maybe_unused]] const Options& o) {
 #ifdef TRAIN_GPT_CHECKPOINTS
   std::vector<std::int32_t> there{world.rank() == 0 && weft::checkpoint::exists(o.checkpoint) ? 1 : 0};
@@ -46,7 +45,7 @@ inline bool has_checkpoint([[maybe_unused]] const weft::World& world, [[maybe_un
 #endif
 }
 
-/// Makes the folders that are written later, so that a run learns in its beginning of one that cannot be. Of rank 0.
+/// Makes the folders that are written later, so that an impossible one fails at the start. Only on rank 0.
 inline void make_folders([[maybe_unused]] const Options& o) {
 #ifdef TRAIN_GPT_CHECKPOINTS
   for (const std::string& folder : {o.checkpoint, o.export_folder, o.export_adapters}) {
@@ -58,8 +57,7 @@ inline void make_folders([[maybe_unused]] const Options& o) {
 #endif
 }
 
-/// Copies what `transformers` keeps beside the weights of --load, and training does not change, to --export: the tokenizer, and
-/// the tokens that end a text. Of rank 0.
+/// Copies the unchanged files of --load to --export: the tokenizer, and the tokens that end a text. Only on rank 0.
 inline void copy_tokenizer(const Options& o) {
   namespace fs = std::filesystem;
   if (o.load.empty() || o.export_folder.empty()) return;
@@ -75,7 +73,7 @@ inline void copy_tokenizer(const Options& o) {
   }
 }
 
-/// Mean loss over the validation part; nothing if there is none, or if the program is asked to stop.
+/// Mean loss over the validation part; nothing if there is none, or after a stop request.
 inline std::optional<double> validate(const weft::World& world, TrainedModel& model, const RankData& batches) {
   double sum = 0;
   std::size_t count = 0;
@@ -88,8 +86,8 @@ inline std::optional<double> validate(const weft::World& world, TrainedModel& mo
   return count == 0 ? std::nullopt : std::optional(sum / double(count));
 }
 
-/// Trains; the program's exit code. Throws DivergedError after ten steps in a row without a finite gradient, and at the end if
-/// the last loss is not finite. `done`: the steps of an earlier run that this one goes on from.
+/// Trains and returns the program's exit code. Throws DivergedError after ten steps in a row without a finite gradient, and at
+/// the end if the last loss is not finite. `done`: the number of steps of an earlier run that is resumed.
 inline int train(weft::World& world, const Options& o, TrainedModel& model, RankData& batches, Report& report,
                  std::uint64_t done) {
   using Clock = std::chrono::steady_clock;
@@ -109,12 +107,12 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, Rank
                                        .warmup = std::uint64_t(o.warmup_steps()),
                                        .steps = std::uint64_t(o.steps)};
   const double tokens = double(*o.global_batch) * double(o.sequence);
-  std::optional<double> loss, trained_loss;  // in validation, and in the last step
+  std::optional<double> loss, trained_loss;  // of validation, and of the last step
   int in_a_row = 0;
   const auto diverged = [&](const std::string& what) {
     report.curve();
     report.training_ended();
-    world.communicator().barrier();  // the rank that reports has written its last line before another one's error ends it
+    world.communicator().barrier();  // lets the reporting rank write its last line before another rank's error ends it
     throw weft::DivergedError("training diverged: " + what + "; try a smaller --learning-rate than " +
                               detail::text(o.learning_rate, "%g"));
   };
@@ -151,7 +149,7 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, Rank
     }
     if (saves) model.save(step + 1, validates ? loss : std::nullopt);
   }
-  if (done >= std::uint64_t(o.steps)) loss = validate(world, model, batches);  // nothing was left to do
+  if (done >= std::uint64_t(o.steps)) loss = validate(world, model, batches);  // no step was left
   if (!o.checkpoint.empty()) model.complete_save(true);
   if (!std::isfinite(trained_loss.value_or(0)) || !std::isfinite(loss.value_or(0)))
     diverged("the last step has the loss " + detail::text(trained_loss.value_or(0), "%g") +

@@ -4,14 +4,14 @@
 //   ./examples/run train_gpt                                  two thread ranks, weft's own text
 //   ./examples/run train_gpt --tp 2 --pp 2 --data novel.txt   four thread ranks
 //   ./examples/run train_gpt --data train.bin --vocabulary 50257        tokens, as nanoGPT and llm.c write them
-//   mpirun -np 4 ./examples/run train_gpt --tp 2              the ranks that the launcher started
+//   mpirun -np 4 ./examples/run train_gpt --tp 2              the launcher's ranks
 //   torchrun --no-python --nproc-per-node 4 ./examples/run train_gpt --tp 2      the same over Gloo
 //
 // The options are in options.cpp, the loop in loop.hpp, the model's type in composition.hpp.
 
 #include "program.hpp"
 
-// A model that two cores train in about a minute, until it writes lines that read like its text.
+// A model that two cores train in about a minute, until its lines resemble the text.
 int main(int argc, char** argv) {
   train_gpt::Options defaults;
   defaults.width = 128;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line: every option with its range. What cannot be is a UsageError on one line.
+// The command line: every option with its range. An invalid value throws UsageError with one line.
 
 #include "options.hpp"
 
@@ -23,7 +23,7 @@ namespace train_gpt {
 
 namespace {
 
-/// A schedule of weft's, or a file; what is in it is checked when the layout is known.
+/// A schedule of weft, or a file, whose contents are checked once the layout is known.
 CLI::Validator schedule_name() {
   return CLI::Validator(
       [](std::string& text) -> std::string {
@@ -330,7 +330,7 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
       throw weft::UsageError(who + name + " is empty: it needs a name");
   for (const auto& [name, value] : {std::pair("--checkpoint", &o.checkpoint), std::pair("--export", &o.export_folder),
                                     std::pair("--export-adapters", &o.export_adapters)}) {
-    std::error_code unseen;  // what cannot be looked at is refused where it is made
+    std::error_code unseen;  // a path that cannot be examined fails when the folder is made
     const auto status = std::filesystem::status(*value, unseen);
     if (!value->empty() && std::filesystem::exists(status) && !std::filesystem::is_directory(status))
       throw weft::UsageError(who + name + " " + *value + ": is there, and is no folder");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trainer behind its main: options, data, ranks, the model, the loop. finetune is another main of it.
+// The trainer without its main: options, data, ranks, the model, the loop. finetune is another main for it.
 
 #include <algorithm>
 #include <cstdint>
@@ -41,7 +41,7 @@ namespace train_gpt {
 
 namespace {
 
-/// Ranks of a backend of the host; with a Kokkos for CUDA each has a GPU, over NCCL.
+/// Ranks of a host backend. With a Kokkos for CUDA each rank has a GPU, over NCCL.
 #ifdef KOKKOS_ENABLE_CUDA
 template <class Host>
 using On = weft::comm::NcclOver<Host>;
@@ -50,7 +50,7 @@ template <class Host>
 using On = Host;
 #endif
 
-/// The backends of this program, and whether a launcher has started its ranks. MPI and Gloo are there where their headers are.
+/// The backends of this program, and whether a launcher has started its ranks. MPI and Gloo are included if their headers exist.
 template <class... Backends>
 struct Started {
   static bool launched() { return (Backends::detected() || ...); }
@@ -75,7 +75,7 @@ int rank_main(weft::World& world, Options options, const Data& data) {
     rehearse_steps(world, options);
     return 0;
   }
-  (void)world.interrupted();  // from now on this program ends by itself, after a step
+  (void)world.interrupted();  // from now on this program stops by itself after a step
 #ifdef KOKKOS_ENABLE_CUDA
   weft::cudnn::use_for_attention(world.device(), options.reproducible ? weft::cudnn::Bits::same : weft::cudnn::Bits::vary);
 #endif
@@ -87,7 +87,7 @@ int rank_main(weft::World& world, Options options, const Data& data) {
   if (done == 0 && !options.load.empty()) model->load_folder();
   RankData batches(model->share(), data, options, done);
   Report report(world.rank() == 0, options);
-  if (world.rank() == 0) make_folders(options);  // first: where one of them is refused, --output is not made
+  if (world.rank() == 0) make_folders(options);  // first: if one of them is refused, --output is not made
   if (!options.checkpoint.empty()) model->take_checkpoints();
   report.open(done);
   const double peak = options.precision == "bf16" ? weft::trace::matmul_peak<weft::bfloat16>(world.device(), world.communicator())
@@ -104,23 +104,23 @@ int rank_main(weft::World& world, Options options, const Data& data) {
 }  // namespace
 
 int run_program(const Options& defaults, int argc, char** argv) {
-  // An error in the command line or the files is known before there are ranks; `run` reports it.
+  // Errors in the command line or the files occur before there are ranks; `run` reports them.
   std::optional<Options> options;
   Data data;
   weft::RunOptions how{.argc = argc, .argv = argv};
   weft::runtime::open_standard_streams();
   try {
     options = parse(defaults, argc, argv);
-    if (!options) return weft::runtime::written();  // the list of options
+    if (!options) return weft::runtime::written();  // help was requested
     if (options->restarts) return supervise(*options, argc, argv, Ranks::launched());
     const bool rehearsed = !options->rehearse.empty() || weft::runtime::detail::is_set("WEFT_REHEARSE");
-    if (!rehearsed) data = read_data(*options, WEFT_SOURCE_FOLDER);  // which may lie on the cluster alone
+    if (!rehearsed) data = read_data(*options, WEFT_SOURCE_FOLDER);  // a rehearsal's data may exist only on the cluster
   } catch (...) {
     how.refused = std::current_exception();
   }
-  const bool by_environment = weft::runtime::detail::is_set("WEFT_RANKS");  // where --ranks is not given
+  const bool by_environment = weft::runtime::detail::is_set("WEFT_RANKS");  // only without --ranks
   if (options && !options->rehearse.empty()) how.rehearse = options->rehearse.c_str();
-  if (options && options->json) ::setenv("WEFT_REHEARSE_JSON", "-", 0);  // of a rehearsal, too
+  if (options && options->json) ::setenv("WEFT_REHEARSE_JSON", "-", 0);  // in a rehearsal, too
   if (options && options->ranks) how.ranks = int(*options->ranks);
   else if (options && !Ranks::launched() && !by_environment)
     how.ranks = int(std::min<std::int64_t>(options->ranks_to_start(), 1 << 30));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a rank of the trainer does, as far as a rehearsal asks: a model, its optimizer, two steps and an evaluation, on tokens
-// that are all zero. Stage 3 of ZeRO takes three: only then it knows what to gather ahead. `plan` rehearses it, too.
+// A rank's work in a rehearsal of the trainer: a model, its optimizer, two steps and an evaluation, on tokens that are all zero.
+// ZeRO-3 needs three steps, since it gathers ahead only from the third on. `plan` rehearses this, too.
 
 #include <cstddef>
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace train_gpt {
 
-/// Throws LayoutError for a layout that cannot be.
+/// Throws LayoutError for an impossible layout.
 inline void rehearse_steps(weft::World& world, Options o, bool evaluates = true) {
   resolve_layout(o, std::size_t(world.size()));
   const std::unique_ptr<TrainedModel> model = make_model(world, o);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What rank 0 says and writes: tables and a bar for people, or a line of JSON for every event, and the files of the output
-// folder. Other ranks hold a Report that does nothing.
+// The output of rank 0: tables and a bar for people, or a line of JSON per event, and the files of the output folder. On other
+// ranks a Report does nothing.
 
 #include <cerrno>
 #include <cmath>
@@ -37,19 +37,19 @@
 
 namespace train_gpt {
 
-/// What is known of a run before its first step.
+/// Facts about a run before its first step.
 struct Facts {
   weft::mesh_layout::ResolvedLayout layout;
   std::string backend;
   std::size_t parameters = 0;
   double flops_per_token = 0;
-  double peak_flops = 0;  ///< a second, of all ranks together
+  double peak_flops = 0;  ///< per second, of all ranks together
 };
 
 namespace detail {
 
 inline std::string text(double number, const char* format) {
-  if (std::isnan(number)) return "nan";  // whatever its sign
+  if (std::isnan(number)) return "nan";  // independent of its sign
   char out[48];
   std::snprintf(out, sizeof out, format, number);
   return out;
@@ -65,8 +65,8 @@ class Report {
  public:
   Report(bool speaks, Options options) : speaks_(speaks), options_(std::move(options)) {}
 
-  /// The folder of the run; throws UsageError if it cannot be written. Made last, when nothing else can be refused.
-  /// `done`: the steps of an earlier run, whose records stay.
+  /// Makes the folder of the run; throws UsageError if it cannot be written. Called last, when nothing else can be refused.
+  /// `done`: number of steps of an earlier run, whose records stay.
   void open(std::uint64_t done) {
     if (!speaks_) return;
     done_ = done;
@@ -120,7 +120,7 @@ class Report {
     require_written();
   }
 
-  /// Of a step that every rank left out; on standard error, whatever the format.
+  /// Reports a step that every rank skipped, on standard error for every format.
   void skipped(const weft::trace::StepRecord& record, int in_a_row, const std::vector<weft::NonfiniteGradient>& nonfinite) {
     if (!speaks_) return;
     const std::string line = "step " + std::to_string(record.step) + ": loss(" + detail::text(record.loss, "%g") +
@@ -141,7 +141,7 @@ class Report {
     require_written();
   }
 
-  /// The picture, as far as the run has come.
+  /// Writes the loss curve so far.
   void curve() {
     if (!speaks_) return;
     weft::trace::write_text(folder_ / "loss.svg",
@@ -171,7 +171,7 @@ class Report {
                 << folder_.string() << std::endl;
   }
 
-  /// The last lines.
+  /// Prints the last lines.
   void end(std::optional<double> validation_loss) {
     if (!speaks_) return;
     if (talks())
@@ -186,14 +186,14 @@ class Report {
   }
 
  private:
-  // The records of the steps before `done` stay in the file, and their points in the curve.
+  // Keeps the records of the steps before `done` in the file, and their points in the curve.
   void remember(std::uint64_t done) {
     const std::filesystem::path file = folder_ / "metrics.jsonl";
     weft::detail::require_output({}, file.string());
     std::ifstream in(file);
     std::string kept, line;
     while (std::getline(in, line)) {
-      const auto record = nlohmann::json::parse(line, nullptr, false);  // a last line may be half written
+      const auto record = nlohmann::json::parse(line, nullptr, false);  // the last line may be incomplete
       if (!record.is_object() || !record.contains("step") || !record["step"].is_number_unsigned() || record["step"] >= done)
         continue;
       kept += line + "\n";
@@ -215,7 +215,7 @@ class Report {
     require_written();
   }
 
-  /// Throws Error if standard output did not take what was written: nobody trains for hours into a full disk or a closed pipe.
+  /// Throws Error if a write to standard output failed: training for hours into a full disk or a closed pipe is useless.
   static void require_written() {
     if (!std::cout) throw weft::Error(std::string("standard output was not written: ") + std::strerror(errno != 0 ? errno : EIO));
   }
@@ -261,7 +261,7 @@ class Report {
             {"peak_flops", facts.peak_flops}};
   }
 
-  // The first gradient of each rank that was not finite before any sum, and how many more.
+  // The first gradient of each rank that was not finite before any sum, and the number of others.
   static std::string where(const std::vector<weft::NonfiniteGradient>& nonfinite) {
     std::string text;
     for (std::size_t i = 0; i < nonfinite.size();) {
@@ -316,7 +316,7 @@ class Report {
   std::optional<weft::trace::MetricsFile> metrics_;
   std::unique_ptr<weft::trace::Progress> progress_;
   weft::trace::LossCurve curve_;
-  std::uint64_t done_ = 0;  // steps of an earlier run
+  std::uint64_t done_ = 0;  // number of steps of an earlier run
 };
 
 }  // namespace train_gpt

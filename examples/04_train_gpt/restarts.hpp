@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// `--restarts`: this program as the parent of the ranks, which starts them anew from the last checkpoint.
+// `--restarts`: this program as the parent of the ranks. It restarts them from the last checkpoint.
 //
 //   train_gpt --restarts 5 --checkpoint runs/a --every 100                                        thread ranks
-//   train_gpt --restarts 5 --checkpoint runs/a --every 100 --launch gloo --ranks 4                processes of this machine
+//   train_gpt --restarts 5 --checkpoint runs/a --every 100 --launch gloo --ranks 4                processes on this computer
 //   train_gpt --restarts 5 --checkpoint runs/a --every 100 --launch "mpirun -np {ranks}" --ranks 4
 
 #include <cstddef>
@@ -29,7 +29,7 @@
 
 namespace train_gpt {
 
-/// The ranks of a run under `--restarts` and the words that start them.
+/// The ranks of a run under `--restarts`, and the command that starts them.
 class RestartedRanks {
  public:
   RestartedRanks(const Options& o, int argc, char** argv)
@@ -40,7 +40,7 @@ class RestartedRanks {
     ranks_ = given ? *given : o.ranks_to_start();
   }
 
-  /// Sets what is started.
+  /// Sets the command to start.
   void describe(weft::runtime::Supervision& what) const {
     const bool gloo = options_.launch == "gloo";
     what.command.clear();
@@ -55,12 +55,14 @@ class RestartedRanks {
       }
     }
     what.command.insert(what.command.end(), words_.begin(), words_.end());
-    if (placed) what.command.insert(what.command.end(), {"--ranks", std::to_string(ranks_)});  // else the launcher knows
+    if (placed)
+      what.command.insert(what.command.end(), {"--ranks", std::to_string(ranks_)});  // otherwise the launcher sets the
+                                                                                     // number
     if (global_batch_) what.command.insert(what.command.end(), {"--global-batch", std::to_string(global_batch_)});
     what.processes = gloo ? int(ranks_) : 0;
   }
 
-  /// The next lower number of ranks that the layout allows with the same sequences a step, if the user left dp open.
+  /// Chooses the next smaller number of ranks that the layout allows with the same global batch, if the user has not set dp.
   bool take_fewer() {
     const bool fixed =
         !options_.launch.empty() && options_.launch != "gloo" && options_.launch.find("{ranks}") == std::string::npos;
@@ -93,7 +95,7 @@ class RestartedRanks {
   std::int64_t ranks_ = 0, global_batch_ = 0;
 };
 
-/// Runs the program as a child, again and again; its exit code. Throws UsageError.
+/// Runs the program as a child repeatedly, and returns its exit code. Throws UsageError.
 inline int supervise(const Options& o, int argc, char** argv, bool launched) {
   if (launched)
     throw weft::UsageError(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Text from the model, a token at a time. Random numbers are Philox's at (seed, position), so every rank draws the same token.
+// Text from the model, token by token. Random numbers are Philox's at (seed, position), so every rank draws the same token.
 
 #include <algorithm>
 #include <charconv>
@@ -20,7 +20,7 @@
 
 namespace train_gpt {
 
-/// One index, with probability softmax(logits / temperature).
+/// Draws one index with probability softmax(logits / temperature).
 inline std::int32_t draw(const std::vector<float>& logits, double temperature, std::uint64_t seed, std::uint64_t position) {
   const double top = *std::max_element(logits.begin(), logits.end());
   std::vector<double> up_to(logits.size());
@@ -31,7 +31,7 @@ inline std::int32_t draw(const std::vector<float>& logits, double temperature, s
   return std::int32_t(std::min<std::ptrdiff_t>(found - up_to.begin(), std::ptrdiff_t(logits.size()) - 1));
 }
 
-/// The tokens of --prompt: the bytes of a text, or whole numbers below the vocabulary with commas or spaces between. Throws
+/// The tokens of --prompt: the bytes of a text, or whole numbers below the vocabulary, separated by commas or spaces. Throws
 /// UsageError.
 inline std::vector<std::int32_t> prompt_of(const Options& o) {
   std::vector<std::int32_t> tokens;
@@ -45,7 +45,7 @@ inline std::vector<std::int32_t> prompt_of(const Options& o) {
       std::int32_t(*o.vocabulary - 1));
 }
 
-/// What a sample says: its bytes as a text, or the numbers of its tokens with spaces between.
+/// A sample as text: its bytes, or its token numbers separated by spaces.
 inline std::string text_of(const std::vector<std::int32_t>& tokens, const Options& o) {
   std::string text;
   for (const std::int32_t token : tokens)
@@ -54,12 +54,12 @@ inline std::string text_of(const std::vector<std::int32_t>& tokens, const Option
   return text;
 }
 
-/// `tokens` and `more` tokens after them. `logits_of(tokens)` gives the logits after the last of at most `window` tokens;
-/// `stop()` may end it early.
+/// Returns `tokens` and `more` tokens after them. `logits_of(tokens)` returns the logits after the last of at most `window`
+/// tokens; `stop()` may end it early.
 template <class Logits, class Stop>
 std::vector<std::int32_t> sample(std::vector<std::int32_t> tokens, std::size_t more, std::size_t window, std::uint64_t seed,
                                  Logits&& logits_of, Stop&& stop) {
-  constexpr double temperature = 0.8;  // a little below 1: fewer of the rare tokens that a small model gets wrong
+  constexpr double temperature = 0.8;  // a little below 1: fewer rare tokens, which a small model often chooses wrongly
   for (std::size_t i = 0; i < more && !stop(); ++i) {
     const std::size_t first = tokens.size() > window ? tokens.size() - window : 0;
     const std::vector<std::int32_t> seen(tokens.begin() + std::ptrdiff_t(first), tokens.end());
@@ -68,7 +68,7 @@ std::vector<std::int32_t> sample(std::vector<std::int32_t> tokens, std::size_t m
   return tokens;
 }
 
-/// How many bytes the UTF-8 character at `at` takes, 0 where there is none: neither longer than need be, nor half of a surrogate
+/// The number of bytes of the UTF-8 character at `at`; 0 if there is no valid one: neither overlong, nor half of a surrogate
 /// pair, nor above U+10FFFF (The Unicode Standard, table 3-7).
 inline std::size_t character(const std::string& text, std::size_t at) {
   const auto byte = [&](std::size_t k) { return at + k < text.size() ? static_cast<unsigned char>(text[at + k]) : 0U; };
@@ -92,7 +92,7 @@ inline std::string printable(const std::string& text) {
     const auto byte = static_cast<unsigned char>(text[i]);
     const std::size_t length = character(text, i);
     const bool control =
-        byte == 0xC2 && length == 2 && static_cast<unsigned char>(text[i + 1]) < 0xA0;  // U+0080 to U+009F steer terminals
+        byte == 0xC2 && length == 2 && static_cast<unsigned char>(text[i + 1]) < 0xA0;  // U+0080 to U+009F control terminals
     const bool shown = (length > 1 && !control) || (byte >= 0x20 && byte < 0x7F) || byte == '\n' || byte == '\t';
     out += shown ? text.substr(i, length) : "?";
     i += std::max<std::size_t>(length, 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// From options to a run that can be: the layout against the rules.
+// From options to a valid run: the layout is checked against the rules.
 
 #include <algorithm>
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace train_gpt {
 
-/// Compares the options and the data of all ranks, but for those of output. Throws UsageError. Collective.
+/// Compares the options and the data of all ranks, except options for output. Throws UsageError. Collective.
 inline void require_same_run(const weft::Communicator& ranks, const Options& o) {
   weft::agree(ranks, {{"--seed", o.seed},
                       {"--steps", o.steps},
@@ -74,18 +74,18 @@ inline void require_same_run(const weft::Communicator& ranks, const Options& o) 
                       {"the data", std::to_string(o.data_identity->bytes) + " bytes, digest " + o.data_identity->digest_text()}});
 }
 
-/// Sequences of a step where the user does not say: 8, or the next number that the ranks can share.
+/// Default number of sequences per step: 8, or the next number that the ranks can divide.
 inline std::int64_t global_batch_of(const Options& o, std::int64_t dp) {
   if (o.global_batch) return *o.global_batch;
   const std::int64_t unit = dp * o.micro_batch.value_or(1);
   return (8 + unit - 1) / unit * unit;
 }
 
-/// Sequences of a micro-batch where the user does not say: the whole share, and under a pipeline a part of it that gives two
-/// micro-batches a stage or more.
+/// Default number of sequences per micro-batch: the whole share; under a pipeline a part of it that gives at least two
+/// micro-batches per stage.
 inline std::int64_t micro_batch_of(const Options& o, std::int64_t share) {
   if (o.micro_batch) return *o.micro_batch;
-  if (o.reproducible) return 1;  // what runs are to be the same for must not decide how work is cut
+  if (o.reproducible) return 1;  // the division of the work must be the same in all layouts that are compared
   if (o.pp == 1) return share;
   std::int64_t micro_batches = std::min(share, 2 * o.pp);
   while (share % micro_batches != 0) ++micro_batches;
@@ -103,7 +103,7 @@ inline std::shared_ptr<const weft::schedule::AnySchedule> schedule_of(const Opti
   return weft::schedule::choose(o.schedule, int(o.vpp.value_or(0)));
 }
 
-/// Sequence parallelism and experts cut the tokens of every sequence over tp, those of a sample too.
+/// Sequence parallelism and experts divide the tokens of every sequence over tp, including those of a sample.
 inline void require_sequence(const Options& o) {
   const std::int64_t ranks = o.tp * o.cp;
   if ((o.sequence_parallel || o.model == "mixtral") && o.sequence % ranks != 0)
@@ -114,7 +114,7 @@ inline void require_sequence(const Options& o) {
                             weft::mesh_layout::nearest_multiples(std::size_t(o.sequence), std::size_t(ranks)));
 }
 
-/// The layout with every rule checked; fills in the options that were left open. Throws LayoutError, the same on every rank.
+/// Checks the layout against every rule, and sets the options that were left open. Throws LayoutError, the same on every rank.
 inline weft::mesh_layout::ResolvedLayout resolve_layout(Options& o, std::size_t world) {
   const auto schedule = schedule_of(o);
   if (!o.etp) o.etp = o.model == "mixtral" ? o.tp : 1;
@@ -133,7 +133,7 @@ inline weft::mesh_layout::ResolvedLayout resolve_layout(Options& o, std::size_t 
                                    .kv_heads = o.kv_heads,
                                    .sequence = o.sequence,
                                    .ulysses = o.context == "ulysses"};
-  const auto dp = std::int64_t(weft::mesh_layout::resolve(layout).dp);  // the degrees first: what follows depends on dp
+  const auto dp = std::int64_t(weft::mesh_layout::resolve(layout).dp);  // first the degrees, since the following depends on dp
   o.global_batch = global_batch_of(o, dp);
   o.micro_batch = micro_batch_of(o, *o.global_batch % dp == 0 ? *o.global_batch / dp : 1);
   o.dp = dp;
@@ -143,7 +143,7 @@ inline weft::mesh_layout::ResolvedLayout resolve_layout(Options& o, std::size_t 
   layout.micro_batch = *o.micro_batch;
   const weft::mesh_layout::ResolvedLayout resolved = weft::mesh_layout::resolve(layout);
   require_sequence(o);
-  schedule->table(int(o.pp), int(resolved.micro_batches));  // its own limits
+  schedule->table(int(o.pp), int(resolved.micro_batches));  // checks the schedule's limits
   o.chunks = schedule->chunks();
   return resolved;
 }

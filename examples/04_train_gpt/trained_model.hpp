@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A model, its mesh and its optimizer behind one virtual interface: the compositions are compiled in files of their own, and the
-// training loop, which is not worth a template, once.
+// A model, its mesh and its optimizer behind one virtual interface. The compositions are compiled in separate files, and the
+// training loop once, since it does not need to be a template.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,11 +23,11 @@ namespace train_gpt {
 
 struct Optimized {
   double gradient_norm = 0;                             ///< before clipping
-  bool skipped = false;                                 ///< the gradients are not finite: the parameters are as they were
-  std::vector<weft::NonfiniteGradient> nonfinite = {};  ///< of a skipped step under --trace-nonfinite
+  bool skipped = false;                                 ///< the gradients are not finite, and the parameters are unchanged
+  std::vector<weft::NonfiniteGradient> nonfinite = {};  ///< in a skipped step under --trace-nonfinite
 };
 
-/// Every function is called by all ranks together and gives each the same result.
+/// All ranks call every function together, and each gets the same result.
 class TrainedModel {
  public:
   virtual ~TrainedModel() = default;
@@ -35,15 +35,15 @@ class TrainedModel {
   virtual Optimized optimize(double learning_rate) = 0;
   virtual double evaluate(const weft::Batch& batch) = 0;
   virtual std::vector<float> next_logits(const std::vector<std::int32_t>& tokens) = 0;
-  /// timeline.svg and timeline.json (for Perfetto) of the last training step's pipeline, as measured; one rank writes.
-  // ---- checkpoints, in the folder that the options name
-  /// Takes the folder for this run: another program that saves there is an error before the first step.
+  /// Writes timeline.svg and timeline.json (for Perfetto) of the last training step's measured pipeline; one rank writes.
+  // ---- checkpoints, in the folder from the options
+  /// Locks the folder for this run: another program that saves there is an error before the first step.
   virtual void take_checkpoints() = 0;
-  /// Begins to write the state after so many steps. `validation_loss`: of this state, if it is known.
+  /// Starts to write the state after `steps` steps. `validation_loss`: of this state, if known.
   virtual void save(std::uint64_t steps, std::optional<double> validation_loss) = 0;
-  /// In every step: completes a checkpoint that is written. `waits`: completes it in any case.
+  /// Called in every step: completes a checkpoint whose files are written. `waits`: waits for it.
   virtual void complete_save(bool waits) = 0;
-  /// Loads the newest checkpoint: the steps that it had made.
+  /// Loads the newest checkpoint, and returns its number of steps.
   virtual std::uint64_t load() = 0;
   // ---- folders of `transformers`, --load and --export
   virtual void load_folder() = 0;
@@ -65,7 +65,7 @@ std::unique_ptr<TrainedModel> make_llama_bf16(weft::World& world, const Options&
 std::unique_ptr<TrainedModel> make_mixtral_fp32(weft::World& world, const Options& options);
 std::unique_ptr<TrainedModel> make_mixtral_bf16(weft::World& world, const Options& options);
 
-/// The composition that the options name.
+/// Creates the composition for the options.
 inline std::unique_ptr<TrainedModel> make_model(weft::World& world, const Options& options) {
   if (options.precision == "fp16") return make_gpt_fp16(world, options);
   if (options.model == "mixtral")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A table over four ranks (2 x 2), placed at run time: by rows, by columns, as terms of a sum, and whole again.
+// A table over four ranks (2 x 2), with placements chosen at run time: by rows, by columns, as terms of a sum, and whole again.
 //   ./examples/run dtensor
 #include <cstdio>
 #include <string>

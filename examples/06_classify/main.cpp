@@ -4,10 +4,11 @@
 //   ./examples/run classify                                        two thread ranks of dp, the network, two epochs
 //   ./examples/run classify --model vit --dp 1 --tp 2 --epochs 5   tensor parallelism
 //   ./examples/run classify --dp 2 --tp 2 --pp 2 --zero 2          eight thread ranks
-//   mpirun -np 4 ./examples/run classify --dp 4 --zero 3           the ranks that the launcher started
+//   mpirun -np 4 ./examples/run classify --dp 4 --zero 3           the launcher's ranks
 //
-// The models are in models.hpp. Seed and batch decide the losses, the layout does not: BatchNorm's statistics are those of the
-// global batch. The files are those of Debian's package dataset-fashion-mnist; --data names another folder with the same names.
+// The models are in models.hpp. The losses depend on the seed and the batch, not on the layout: BatchNorm's statistics are those
+// of the global batch. The files are those of Debian's package dataset-fashion-mnist; --data names another folder with the same
+// file names.
 
 #include <CLI/CLI.hpp>
 
@@ -45,7 +46,7 @@ struct Options {
   double learning_rate = 2e-3;
 };
 
-/// The images and labels of one part, as floats in [-1, 1]. Opened once, and thread ranks share it.
+/// The images and labels of one part, as floats in [-1, 1]. Opened once and shared by thread ranks.
 auto open_images(const std::string& folder, const std::string& part) {
   const auto images = data::Idx::open(folder + "/" + part + "-images-idx3-ubyte.gz");
   const auto labels = data::Idx::open(folder + "/" + part + "-labels-idx1-ubyte.gz");
@@ -56,9 +57,9 @@ auto open_images(const std::string& folder, const std::string& part) {
 }
 using Dataset = decltype(open_images("", ""));
 
-/// The share of the test images whose largest score is their label's, in percent: each data rank counts its own.
+/// The percentage of test images with the largest score at their label. Each data-parallel rank counts its own images.
 double accuracy(auto& model, const auto& mesh, const Dataset& test, std::size_t global_batch) {
-  std::int64_t counts[] = {0, 0};  // right, all
+  std::int64_t counts[] = {0, 0};  // correct, all
   for (auto&& batch : data::Loader(mesh, test, {.global_batch = global_batch, .shuffle = false})) {
     const Prediction scores = model.predict(batch);
     const std::size_t classes = scores.shape[1];
@@ -161,7 +162,8 @@ int main(int argc, char** argv) {
   }
 
   const auto classify = [&](World& world) {
-    static const Dataset training = open_images(o.data, "train"), test = open_images(o.data, "t10k");  // by the first thread rank
+    static const Dataset training = open_images(o.data, "train"), test = open_images(o.data, "t10k");  // opened by the first
+                                                                                                       // thread rank
     return rank_main(world, o, training, test);
   };
 #if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi.hpp>)

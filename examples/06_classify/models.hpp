@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Two classifiers of small grey images, written forward-only: a convolutional network and a vision transformer. Each is a stack
-// of Modules, which every wrapper takes; the lines with to<...> say where tp's ranks meet. The scalar is a parameter, so that the
-// tests run the same models in double.
+// of Modules, which every wrapper accepts. The lines with to<...> are the points at which tp's ranks communicate. The scalar is a
+// parameter, so that the tests can run the same models in double.
 //
 //   FullyShardedDataParallel<TensorParallel<PipelineParallel<Cnn<float>>>> model(mesh, {.channels = 16});
 
@@ -24,7 +24,7 @@ inline constexpr data::Field<"image", float> image;         // [samples, 1, side
 inline constexpr data::Field<"label", std::int32_t> label;  // [samples]
 using Images = FieldBatch<image, label>;
 
-/// The last unit of both: scores of the classes, and their cross-entropy.
+/// The last unit of both models: scores of the classes, and their cross-entropy.
 struct Scores : Module<Scores> {
   Parameter<> table, bias;
   Scores(const auto& context, std::size_t in, std::size_t classes)
@@ -32,7 +32,7 @@ struct Scores : Module<Scores> {
   auto scores(const auto& features) const { return matmul(features, table) + bias; }  // [samples, classes]
 };
 
-/// 3 x 3 convolutions. `stages` times two of them and a pooling that halves the image; the channels double.
+/// 3 x 3 convolutions. Each of `stages` stages has two of them and a pooling that halves the image; the channels double.
 template <class S>
 struct Cnn {
   using scalar = S;
@@ -54,7 +54,7 @@ struct Cnn {
     }
   };
   struct Block : Module<Block> {
-    Parameter<Shard<tp, 0>> up;  // tp cuts the channels in between: outputs of the first, inputs of the second
+    Parameter<Shard<tp, 0>> up;  // tp shards the inner channels: outputs of the first, inputs of the second
     BatchNorm<Shard<tp, 0>> up_norm;
     Parameter<Shard<tp, 1>> down;
     BatchNorm<> down_norm;
@@ -88,7 +88,7 @@ struct Cnn {
   static void check_batch(const Config& config, const Batch& batch) { batch[label].check_labels(config.classes); }
 };
 
-/// A vision transformer (Dosovitskiy et al., arXiv:2010.11929) with a mean over the patches in the end.
+/// A vision transformer (Dosovitskiy et al., arXiv:2010.11929) with a mean over the patches at the end.
 template <class S>
 struct VisionTransformer {
   using scalar = S;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank stands still, from the files that a failed run left (WEFT_FLIGHT_DIR, one of each rank):
+// Finds the rank that is stuck, from the files of a failed run (WEFT_FLIGHT_DIR, one file per rank):
 //
 //   WEFT_FLIGHT_DIR=records mpirun -np 4 ./examples/run train_gpt ...
 //   ./examples/run flight records
 //
 // Collectives are compared by communicator and number, messages by communicator, ranks, tag and number. The exit code is 0 if
-// nothing is suspicious, 1 if something is, 2 if the files cannot be read or are not of one job.
+// nothing is suspicious, 1 if something is, 2 if the files cannot be read or belong to several jobs.
 
 #include <algorithm>
 #include <cstdint>
@@ -26,11 +26,11 @@ namespace {
 
 using namespace flight;
 
-constexpr double in_motion_s = 0.1;  // of a run that was interrupted: shorter waits are its normal ones
-constexpr double late_s = 1;  // nobody is missing: who came so much later than others, and than half their wait, stood still
+constexpr double in_motion_s = 0.1;  // in an interrupted run, shorter waits are normal
+constexpr double late_s = 1;         // a rank was stuck if it arrived this much later than others, and than half of their wait
 constexpr std::size_t most_ranges = 16, most_findings = 16;
 
-/// An error of communication ends with the last calls of all ranks, which the files have, too.
+/// Communication errors end with the last calls of all ranks, which are also in the files; only the beginning is kept.
 std::string short_text(const std::string& text) {
   constexpr std::size_t most_letters = 160;
   return text.size() <= most_letters ? text : text.substr(0, most_letters) + "...";
@@ -60,7 +60,7 @@ std::string place_text(const Flight& flight, const Entry& entry) {
   return text;
 }
 
-/// The messages from one rank to another, of one tag, in the order of their sender and of their receiver.
+/// The messages from one rank to another with one tag, in the order of their sender and of their receiver.
 struct Messages {
   std::vector<const Entry*> sent, received;
 };
@@ -78,16 +78,16 @@ std::map<Route, Messages> messages_of(const Run& run) {
   return all;
 }
 
-/// A call that is open, and the ranks that have not come to it.
+/// An unfinished call, and the ranks that have not arrived.
 struct Wait {
   const Flight* flight;
   const Entry* entry;
   std::vector<int> on;
 };
 
-/// True if the other rank of an open message has not begun its half.
+/// True if the other rank of an unfinished message has not begun its half.
 bool other_is_missing(const Run& run, const Flight& flight, const Entry& entry, const std::map<Route, Messages>& messages) {
-  if (entry.peer < 0) return false;  // it is not known
+  if (entry.peer < 0) return false;  // unknown
   const auto other = run.flights.find(entry.peer);
   if (other == run.flights.end()) return true;
   const int from = entry.send ? flight.rank : entry.peer, to = entry.send ? entry.peer : flight.rank;
@@ -96,14 +96,15 @@ bool other_is_missing(const Run& run, const Flight& flight, const Entry& entry, 
   const auto& others = entry.send ? both.received : both.sent;
   if (flight.whole && other->second.whole)
     return std::find(mine.begin(), mine.end(), &entry) - mine.begin() >= std::ssize(others);
-  return std::none_of(others.begin(), others.end(), [](const Entry* one) { return one->open; });  // the first ones are gone
+  return std::none_of(others.begin(), others.end(), [](const Entry* one) { return one->open; });  // the earliest calls are no
+                                                                                                  // longer recorded
 }
 
 std::vector<Wait> waits_of(const Run& run, const std::map<Route, Messages>& messages) {
   std::map<std::pair<const std::string*, int>, std::uint64_t> begun;
   for (const auto& [rank, flight] : run.flights)
     for (const Line& line : flight.lines) begun[{line.name, rank}] = line.begun;
-  std::map<Place, std::vector<int>> missing;  // once for all ranks that wait there
+  std::map<Place, std::vector<int>> missing;  // computed once for all ranks that wait there
   std::vector<Wait> waits;
   for (const auto& [rank, flight] : run.flights)
     for (const Entry& entry : flight.entries) {
@@ -121,7 +122,7 @@ std::vector<Wait> waits_of(const Run& run, const std::map<Route, Messages>& mess
           }
         on = place->second;
       }
-      // Who was interrupted goes on after its file was written.
+      // An interrupted rank may have continued after it wrote its file.
       const bool fresh = entry.timed && flight.age(entry) < in_motion_s;
       std::erase_if(on, [&, &flight = flight](int q) {
         const auto other = run.flights.find(q);
@@ -132,7 +133,7 @@ std::vector<Wait> waits_of(const Run& run, const std::map<Route, Messages>& mess
   return waits;
 }
 
-/// Where a rank is that waits for nobody.
+/// The position of a rank that waits for no other rank.
 std::string last_of(const Flight& flight) {
   if (flight.entries.empty()) return "it has begun nothing";
   const Entry& last = flight.entries.back();
@@ -143,7 +144,7 @@ std::string last_of(const Flight& flight) {
   return text;
 }
 
-/// Lines of findings; after the first ones only their number.
+/// Lines of findings. After the first ones only their number is printed.
 class Findings {
  public:
   void add(const std::string& text) {
@@ -158,14 +159,14 @@ class Findings {
   std::size_t count_ = 0;
 };
 
-/// The first collective of each communicator, and the first message of each route, of which ranks say different things.
+/// Reports the first collective of each communicator, and the first message of each route, on which ranks disagree.
 std::size_t report_disagreements(const Run& run, const std::map<Route, Messages>& messages) {
   struct First {
     const std::string* call;
     int rank;
   };
   std::map<Place, First> called;
-  std::map<const std::string*, std::uint64_t> differs;  // of a communicator: the lowest number
+  std::map<const std::string*, std::uint64_t> differs;  // by communicator: the lowest number
   for (const auto& [rank, flight] : run.flights)
     for (const Entry& entry : flight.entries) {
       if (entry.message) continue;
@@ -206,7 +207,7 @@ std::size_t report_disagreements(const Run& run, const std::map<Route, Messages>
   return findings.count();
 }
 
-/// Ranks for which others wait and that wait for nobody themselves, and those without a file.
+/// Reports ranks that wait for no rank although others wait for them, and ranks without a file.
 std::size_t report_still(const Run& run, const std::vector<Wait>& waits) {
   std::map<int, std::vector<const Wait*>> wanted;
   std::set<int> waiting;
@@ -228,7 +229,7 @@ std::size_t report_still(const Run& run, const std::vector<Wait>& waits) {
     if (longest->entry->timed) text += ", for " + seconds(longest->flight->age(*longest->entry));
     return text;
   };
-  std::vector<int> unwanted;  // without a file, and nobody is known to wait for them
+  std::vector<int> unwanted;  // without a file, and no known rank waits for them
   for (int q = 0; q < int(run.world()); ++q) {
     if (run.flights.contains(q)) continue;
     if (const auto by = wanted.find(q); by == wanted.end()) unwanted.push_back(q);
@@ -248,7 +249,7 @@ std::size_t report_still(const Run& run, const std::vector<Wait>& waits) {
   return findings.count();
 }
 
-/// Ranks that stood still and went on before their file was written: they came late to a collective that is open.
+/// Reports ranks that were stuck and continued before their file was written: they arrived late at an unfinished collective.
 std::size_t report_late(const Run& run) {
   struct Came {
     const Flight* flight;
@@ -277,7 +278,7 @@ std::size_t report_late(const Run& run) {
   return findings.count();
 }
 
-/// If every rank that others wait for waits itself, each way through them ends in a circle.
+/// If every awaited rank waits itself, each path through the waits ends in a cycle.
 bool report_circle(const std::vector<Wait>& waits) {
   std::map<int, const Wait*> of_rank;
   for (const Wait& wait : waits) of_rank.try_emplace(wait.flight->rank, &wait);
@@ -294,7 +295,7 @@ bool report_circle(const std::vector<Wait>& waits) {
     weft::detail::append_to(text, {k == 0 ? " rank " : "; rank ", way[k], " in ", place_text(*wait.flight, *wait.entry),
                                    ", for rank ", wait.on.front()});
   }
-  // The record does not say whether a rank sits in a call or has only begun it.
+  // The record does not show whether a rank is blocked in a call or has only started it.
   std::printf("%s (or one of them has begun that call asynchronously, and stands still after it)\n", text.c_str());
   return true;
 }
@@ -330,7 +331,7 @@ int report(const std::string& folder) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // An error is no verdict, whatever it is: 1 says that something is suspicious.
+  // An error is not a verdict: exit code 1 means that something is suspicious.
   constexpr int no_verdict = 2;
   return weft::runtime::run_alone(
       [&] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The files of one job's flight recorders, read and checked: each is of weft, whole, of the rank in its name, and all are of one
-// job.
+// The files of one job's flight recorders, read and checked: each is complete, written by weft, and belongs to the rank in its
+// name; all belong to one job.
 //
 //   const Run run = read_all("records");   // UsageError, with the file and the reason
 
@@ -30,10 +30,10 @@ using weft::detail::InputFile;
 using weft::detail::joined;
 using json = nlohmann::json;
 
-// A file of 1024 calls has 0.5 MB. The others bound what a file that nobody's run has written can cost.
+// A file of 1024 calls has 0.5 MB. The other limits bound the cost of files that no run has written.
 inline constexpr std::uint64_t most_bytes = 16 << 20, most_entries = 1 << 16, most_communicators = 1 << 16, most_ranks = 100'000;
 inline constexpr std::uint64_t most = std::uint64_t(1) << 62;
-inline constexpr double after_the_end_s = 10, after_a_signal_s = 600;  // clocks may differ, and who was asked to stop goes on
+inline constexpr double after_the_end_s = 10, after_a_signal_s = 600;  // clocks may differ, and interrupted ranks continue
 inline constexpr std::size_t longest_text = 300;
 
 /// A communicator of a rank.
@@ -48,28 +48,28 @@ struct Entry {
   std::uint64_t step = 0;  // a collective's number
   const std::string* call = nullptr;
   bool message = false, send = false, open = false, timed = false;
-  int peer = -1, tag = 0;  // -1: not known
+  int peer = -1, tag = 0;  // -1: unknown
   std::int64_t begin_ns = 0, end_ns = 0;
 };
 
-/// What one rank's file says.
+/// The contents of one rank's file.
 struct Flight {
   int rank = 0;
   std::uint64_t world = 0;
   std::string file, backend, version, reason;
-  std::int64_t written_ns = 0, started_ns = 0;  // 0: not known
-  bool whole = true;                            // no call has been replaced by a later one
+  std::int64_t written_ns = 0, started_ns = 0;  // 0: unknown
+  bool whole = true;                            // no call was overwritten by a later one
   std::vector<Line> lines;
   std::vector<Entry> entries;
   bool interrupted() const { return reason.find("interrupted by SIG") != reason.npos; }
   double age(const Entry& entry) const { return entry.timed ? double(written_ns - entry.begin_ns) * 1e-9 : 0; }
 };
 
-/// What the files say together. Texts that come often are there once, and sets do not move what they hold.
+/// The contents of all files together. Repeated texts are stored once, in a set, whose elements do not move.
 struct Run {
   std::map<int, Flight> flights;
   std::set<std::string> texts;
-  std::map<std::string, std::vector<int>> members;  // of each communicator, sorted
+  std::map<std::string, std::vector<int>> members;  // by communicator, sorted
   std::uint64_t world() const { return flights.begin()->second.world; }
 };
 
@@ -88,7 +88,7 @@ inline std::string seconds(double s) {
 
 // --- one file ----------------------------------------------------------------------------------------------------------------
 
-/// Fields of a file's JSON, or an error that says which one is missing.
+/// Fields of a file's JSON; a missing one throws an error with its name.
 struct Fields {
   const InputFile& file;
   std::string where;  // "entries[5]."
@@ -178,7 +178,7 @@ inline void read_entries(const json& root, const InputFile& file, Flight& flight
     if (!from.is_object()) file.refuse({"entries[", k, "] is no object"});
     Entry entry;
     const std::int64_t id = fields.number(from, "record_id", 0, most);
-    if (k == 0 || id <= before) flight.whole = flight.whole && id == 0;  // the first call of a recorder
+    if (k == 0 || id <= before) flight.whole = flight.whole && id == 0;  // false if the recorder's first call is missing
     before = id;
     if (flight.lines.empty()) file.refuse({"it has calls and no communicator"});
     entry.line = std::size_t(fields.number(from, "pg_id", 0, flight.lines.size() - 1));
@@ -240,15 +240,15 @@ inline int rank_of_name(std::string_view name) {
   return std::stoi(std::string(name));
 }
 
-/// A file that an earlier job has left: it was written before another rank of this one began, or its rank takes part in a
-/// collective that ended after it.
+/// Refuses a file of an earlier job: it was written before another rank of this job began, or its rank takes part in a collective
+/// that ended after it.
 inline void refuse_older_jobs(const Run& run) {
   const auto refuse = [](const Flight& older, double seconds_late, weft::detail::Words what) {
     weft::throw_error<UsageError>({"flight: cannot read '", older.file, "': it was written ", seconds(seconds_late), " before ",
                                    joined(what), ": it is of an earlier job. Give each job an empty folder"});
   };
   const auto before = [](const Flight& one, const Flight& other) { return one.written_ns < other.written_ns; };
-  std::map<const std::string*, const Flight*> earliest;  // of each communicator
+  std::map<const std::string*, const Flight*> earliest;  // by communicator
   const Flight* first = nullptr;
   for (const auto& [rank, flight] : run.flights) {
     if (first == nullptr || before(flight, *first)) first = &flight;
@@ -259,7 +259,7 @@ inline void refuse_older_jobs(const Run& run) {
     const double late_s = double(flight.started_ns - first->written_ns) * 1e-9;
     if (late_s > after_the_end_s) refuse(*first, late_s, {"rank ", rank, " began"});
     for (const Entry& entry : flight.entries) {
-      // Of a broadcast, reduce, gather or scatter a rank may be done before others have begun.
+      // In a broadcast, reduce, gather or scatter a rank may finish before others have begun.
       const bool of_all =
           entry.call->starts_with("all_") || entry.call->starts_with("reduce_scatter") || *entry.call == "barrier()";
       if (entry.message || entry.open || !entry.timed || !of_all) continue;

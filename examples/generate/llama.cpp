@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Llama and its relatives, Qwen2 and Qwen3.
+// Llama and similar models: Qwen2 and Qwen3.
 
 #include <weft/models/llama.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>

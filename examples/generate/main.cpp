@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Continues texts by a model of a folder of `transformers`, with a key-value cache, over tensor and pipeline parallel ranks.
+// Continues texts with a model from a `transformers` folder, with a key-value cache, over tensor- and pipeline-parallel ranks.
 //
 //   ./examples/run generate --load llama --prompt "Once upon a time"                   greedy, 64 new tokens
 //   ./examples/run generate --load llama --prompt "Hello" --tp 2 --pp 2 --temperature 0.8 --top-p 0.9 --seed 7
 //   ./examples/run generate --load gpt2 --tokens 464,318,257 --max-new-tokens 16       ids in, ids out
-//   ./examples/run generate --load gpt2 --token-file prompts.txt                       a prompt a line, in one batch
+//   ./examples/run generate --load gpt2 --token-file prompts.txt                       one prompt per line, in one batch
 //   ./examples/run generate --load gpt2 --token-file prompts.txt --logits out.safetensors     logits [tokens, vocabulary] instead
 //
-// Every layout and rank draws the same tokens for a seed. With several --prompt, or lines, each continues on a line of its own.
+// Every layout and rank draws the same tokens for a seed. With several --prompt, or lines, each continuation has its own line.
 
 #include <CLI/CLI.hpp>
 
@@ -90,7 +90,7 @@ void print(const std::vector<std::int32_t>& tokens, const hugging_face::Tokenize
   std::printf("%s\n", text.c_str());
 }
 
-/// "logits" and "tokens" of one sequence, "logits.0", "logits.1", ... of several.
+/// Writes "logits" and "tokens" of one sequence, or "logits.0", "logits.1", ... of several.
 void write_logits(LoadedModel& model, const Prompts& prompts, const std::string& path, bool writes) {
   for (std::size_t i = 0; i < prompts.size(); ++i)
     if (const std::size_t most = model.positions(); most != 0 && prompts[i].size() > most)
@@ -127,7 +127,7 @@ void write_logits(LoadedModel& model, const Prompts& prompts, const std::string&
 }
 
 int rank_main(World& world, const Options& o) {
-  // Ids come out where ids went in.
+  // Prompts given as ids produce ids.
   std::optional<hugging_face::Tokenizer> tokenizer;
   if (!o.prompts.empty()) tokenizer = hugging_face::Tokenizer::load(o.load);
   const hugging_face::Tokenizer* text = tokenizer ? &*tokenizer : nullptr;
@@ -150,7 +150,7 @@ int rank_main(World& world, const Options& o) {
   const auto started = Clock::now();
   auto prefilled = started;
   std::size_t count = 0;
-  // One text appears as it is made.
+  // A single text is printed while it is generated.
   std::optional<hugging_face::DecodeStream> stream;
   if (first && text != nullptr && prompts.size() == 1) stream = text->stream();
   if (stream) std::printf("%s", o.prompts[0].c_str());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixtral and Qwen3-MoE: the ranks of tp share the experts out if their number divides them, else each has all of them.
+// Mixtral and Qwen3-MoE: the ranks of tp divide the experts if possible; otherwise each rank has all of them.
 
 #include <weft/models/mixtral.hpp>
 #include <weft/parallel/data_parallel.hpp>

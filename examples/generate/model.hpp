@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A model of a folder behind one virtual interface, so that each architecture is compiled in a file of its own.
+// A folder's model behind one virtual interface, so that each architecture is compiled in a separate file.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Layout {
   std::size_t tp = 1, pp = 1;
 };
 
-/// Every function is called by all ranks together and gives each the same result.
+/// All ranks call every function together, and each gets the same result.
 class LoadedModel {
  public:
   virtual ~LoadedModel() = default;
@@ -29,7 +29,7 @@ class LoadedModel {
   /// [tokens, vocabulary], by the ordinary forward.
   virtual std::vector<double> logits(std::span<const std::int32_t> tokens) = 0;
   virtual std::size_t vocabulary() = 0;
-  /// Tokens of the longest sequence that the model was made for; 0: any.
+  /// Length of the longest sequence that the model supports; 0: unlimited.
   virtual std::size_t positions() = 0;
 };
 
@@ -57,7 +57,7 @@ std::unique_ptr<LoadedModel> load_gpt(weft::World& world, const std::string& fol
 std::unique_ptr<LoadedModel> load_llama(weft::World& world, const std::string& folder, const Layout& layout);
 std::unique_ptr<LoadedModel> load_mixtral(weft::World& world, const std::string& folder, const Layout& layout);
 
-/// The model of a folder of `transformers`.
+/// Loads the model of a `transformers` folder.
 inline std::unique_ptr<LoadedModel> load(weft::World& world, const std::string& folder, const Layout& layout) {
   const std::string type = weft::hugging_face::model_type(folder);
   if (type == "gpt2") return load_gpt(world, folder, layout);

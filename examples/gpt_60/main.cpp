@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A complete training program in 60 lines: text, mesh, model, learning-rate schedule, validation, a sample.
-//   ./examples/run gpt_60                                     a rank for each core
+//   ./examples/run gpt_60                                     one rank per core
 //   WEFT_RANKS=4 ./examples/run gpt_60 --tp 2 --pp 2 --steps 300 --data novel.txt
 #include <algorithm>
 #include <cmath>
@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
         throw UsageError(std::string("gpt_60: no option, or no value: ") + argv[i]);
     const auto number = [&](const char* name) { return std::size_t(runtime::whole_number_of(name, options[name], 1, 1 << 20)); };
 
-    Mesh<dp, tp, pp> mesh(world, {.tp = number("--tp"), .pp = number("--pp")});  // dp is what is left of the ranks
+    Mesh<dp, tp, pp> mesh(world, {.tp = number("--tp"), .pp = number("--pp")});  // dp is the rest of the ranks
     const models::GptConfig config{.vocabulary = 256, .layers = 4, .width = 64, .heads = 4, .sequence = 64};
     FullyShardedDataParallel<TensorParallel<PipelineParallel<models::Gpt>>> model(mesh, config, {.shard = {.stage = 1}});
 
@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
       const double loss = model.train_step(batches.training(step));
       const optim::StepReport report = optimizer.step(rate.at(step));
       if (step % 50 != 0 && step + 1 != steps) continue;
-      const double validation = validate();  // on all ranks: printing is what one does alone
+      const double validation = validate();  // on all ranks: only printing is for one rank
       if (world.rank() == 0)
         std::printf("step %3zu  loss %.3f  validation %.3f  gradient norm %.2f\n", step, loss, validation, report.gradient_norm);
     }

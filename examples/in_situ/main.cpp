@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains a surrogate of a heat solver while the solver runs, from the solver's own Views: no files, no copy of the field.
+// Trains a surrogate of a heat solver while the solver runs, from the solver's Views: no files, no copy of the field.
 //
 //   ./examples/run in_situ
 //   mpirun -np 2 ./examples/run in_situ --steps 3000
 //   WEFT_REHEARSE=1024 ./examples/run in_situ --steps 3   # what each of 1024 ranks would need
 //
-// An ensemble of plates with random temperatures inside and at the four walls is solved; a network learns to give the
-// temperatures of a plate at any time. Each state is trained on once, before the solver goes on, so the error printed is that on
-// data never seen before. Melissa does so with many programs (arXiv:2306.16133), this is one, which owns MPI and Kokkos itself.
+// The solver computes an ensemble of plates with random temperatures inside and at the four walls. A network learns to predict
+// the temperatures of a plate at any time. Each state is used for training once, before the solver continues, so the printed
+// error is that on new data. Melissa does this with many programs (arXiv:2306.16133); this is one program, which initialises MPI
+// and Kokkos itself.
 
 #include <algorithm>
 #include <cmath>
@@ -27,7 +28,7 @@ using HostView = Kokkos::View<float**, Kokkos::LayoutRight, Kokkos::HostSpace>;
 
 /// This rank's plates: du/dt = laplacian(u) on side x side cells between four walls, by explicit steps.
 struct HeatSolver {
-  static constexpr int side = 16, length = 100;  // cells; steps of a solution, after which a plate begins anew
+  static constexpr int side = 16, length = 100;  // cells; steps of a solution, after which a plate starts again
   HostView u, next;                              // [plates, side * side]
   HostView scenario;                             // [plates, 6]: temperature inside, of four walls, time
 
@@ -38,7 +39,7 @@ struct HeatSolver {
         first(first_plate),
         all(all_plates) {
     for (int plate = 0; plate < plates; ++plate) begin(plate, 0);
-    for (int i = 0; i < length; ++i) step();  // afterwards plates are of all ages, so that each batch has all times
+    for (int i = 0; i < length; ++i) step();  // afterwards plates have all ages, so each batch has all times
   }
 
   void step() {
@@ -65,8 +66,8 @@ struct HeatSolver {
  private:
   int first, all, steps = 0;
 
-  /// Random temperatures are a function of the plate's number, counted over all ranks, and of the solution's: the same on any
-  /// number of ranks.
+  /// Random temperatures are a function of the plate's number, counted over all ranks, and of the solution's number: the same on
+  /// any number of ranks.
   void begin(int plate, int solution) {
     const std::uint64_t key = weft::key_of(std::uint64_t(first + plate), std::uint64_t(solution));
     for (int k = 0; k < 5; ++k) scenario(plate, k) = 2 * weft::Philox::uniform(key, std::uint64_t(k)) - 1;
@@ -95,7 +96,7 @@ struct Surrogate : weft::Module<Surrogate> {
 
 void simulate(weft::World& world, MPI_Comm simulation, int steps) {
   const int rank = world.rank(), ranks = world.size();
-  const int plates = std::max(64, ranks);  // of all ranks
+  const int plates = std::max(64, ranks);  // on all ranks
   const int first = plates * rank / ranks, mine = plates * (rank + 1) / ranks - first;
   HeatSolver heat(mine, first, plates);
 
@@ -113,7 +114,7 @@ void simulate(weft::World& world, MPI_Comm simulation, int steps) {
     optimizer.step(rate.at(batch.step));
 
     if (batch.step % 100 != 0 && batch.step + 1 != rate.steps) continue;
-    float hottest = 0;  // the program's own MPI calls go on beside weft's
+    float hottest = 0;  // the program's own MPI calls run concurrently with weft's
     for (int plate = 0; plate < mine; ++plate)
       for (int cell = 0; cell < heat.side * heat.side; ++cell) hottest = std::max(hottest, heat.u(plate, cell));
     MPI_Allreduce(MPI_IN_PLACE, &hottest, 1, MPI_FLOAT, MPI_MAX, simulation);
@@ -139,10 +140,10 @@ int main(int argc, char** argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm simulation = MPI_COMM_NULL;  // in a coupled job the other programs' ranks have other colours
     MPI_Comm_split(MPI_COMM_WORLD, 0, rank, &simulation);
-    if (how.rehearse != nullptr || std::getenv("WEFT_REHEARSE") != nullptr) {  // run rehearses, as any rank of any number
+    if (how.rehearse != nullptr || std::getenv("WEFT_REHEARSE") != nullptr) {  // `run` rehearses, as any rank of any number
       code = weft::run(how, [&](weft::World& world) { simulate(world, simulation, steps); });
     } else {
-      weft::World world(weft::comm::mpi::over(simulation));  // the same ranks, on a communicator of weft's own
+      weft::World world(weft::comm::mpi::over(simulation));  // the same ranks, on a separate communicator
       simulate(world, simulation, steps);
     }
     MPI_Comm_free(&simulation);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// `plan choose`: the layout of a model on a cluster: the decision tree's, and the best of all, by rehearsals of the trainer's
-// compositions.
+// `plan choose`: the layout of a model on a cluster. It prints the decision tree's answer and the best layouts, from rehearsals
+// of the trainer's compositions.
 
 #include <CLI/CLI.hpp>
 
@@ -47,7 +47,7 @@ inline weft::plan::Search search_of(const ChooseOptions& o, const train_gpt::Opt
   return search;
 }
 
-/// The trainer's options for a layout, of a model whose options are known.
+/// The trainer's options for a layout, given the options of the model.
 inline train_gpt::Options with_layout(train_gpt::Options run, const weft::plan::Candidate& c) {
   run.ranks = c.ranks(), run.dp = c.dp, run.tp = c.tp, run.cp = c.cp, run.pp = c.pp;
   run.ep = c.ep, run.etp = run.model == "mixtral" ? c.etp : 1;
@@ -72,7 +72,7 @@ inline std::string schedule_type_of(const train_gpt::Options& run) {
   return "";  // one forward, one backward
 }
 
-/// The model in its wrappers, with what their types can say; micro-batches, recomputation and offload are options.
+/// The C++ type of the model in its wrappers; micro-batches, recomputation and offload are run-time options.
 inline std::string type_of(const train_gpt::Options& run) {
   const std::string element = run.precision == "bf16" ? "bfloat16" : run.precision == "fp16" ? "float16" : "float";
   std::string type = (run.model == "gpt" ? "BasicGpt<" : run.model == "llama" ? "BasicLlama<" : "BasicMixtral<") + element + '>';
@@ -92,7 +92,7 @@ inline std::string type_of(const train_gpt::Options& run) {
   return type;
 }
 
-/// What the trainer is called with. Token files must be given by whoever pastes it.
+/// The trainer's command. The user must add token files.
 inline std::string command_of(const train_gpt::Options& run) {
   std::string text = "./examples/run train_gpt --model " + run.model;
   const auto number = [&](const char* name, std::int64_t value, std::int64_t usual) {

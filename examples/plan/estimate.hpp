@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// `plan estimate`: the time of a step, and where it goes, from a rehearsal of the trainer's compositions.
+// `plan estimate`: the time of a step, and its parts, from a rehearsal of the trainer's compositions.
 
 #include <CLI/CLI.hpp>
 

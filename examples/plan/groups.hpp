@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// `plan groups`: which ranks form the group of each axis.
+// `plan groups`: the ranks in the groups of each axis.
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -44,7 +44,7 @@ inline void print_groups(const weft::mesh_layout::RankOrder& order, const weft::
   print(rows);
 }
 
-/// Adds the subcommand; its work is done when the command line has been parsed.
+/// Adds the subcommand. It runs after the command line has been parsed.
 inline void add_groups(CLI::App& app) {
   struct Options {
     std::int64_t world = 0, tp = 1, pp = 1, cp = 1, ep = 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a layout means before anything runs:
+// Checks and plans layouts before anything runs:
 //
 //   plan groups --world 16 --tp 2 --pp 4
 //   plan validate --nodes 2 --ranks-per-node 8 --tp 2 --pp 2 --layers 12 --heads 12 --global-batch 32
@@ -8,8 +8,8 @@
 //   plan estimate --model llama --layers 32 --width 4096 --heads 32 --dp 8 --tp 4 --zero 1 --machine h100
 //   plan choose --model llama --layers 32 --width 4096 --heads 32 --machine h100 --world 64 --global-batch 256 --memory 80GB
 //
-// Tables, or JSON with --json. An impossible layout is refused with one line on standard error and exit code 2.
-// Nothing runs: `memory`, `estimate` and `choose` rehearse the trainer's compositions, which are linked in.
+// Prints tables, or JSON with --json. An impossible layout is refused with one line on standard error and exit code 2. Nothing
+// runs: `memory`, `estimate` and `choose` rehearse the trainer's compositions, which are linked in.
 
 #include <CLI/CLI.hpp>
 

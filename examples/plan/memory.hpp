@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// `plan memory`: bytes that a rank needs, by kind: by ZeRO's formulas, or by a rehearsal of the trainer's compositions.
+// `plan memory`: bytes per rank, by kind, from ZeRO's formulas or from a rehearsal of the trainer's compositions.
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -38,8 +38,8 @@ inline std::string in_units(double bytes) {
   return text;
 }
 
-/// Bytes of a rank. `activations` is all that is not kept between steps, when most of it is in use: buffers and what is gathered,
-/// too.
+/// Bytes of a rank. `activations` is all memory that is not kept between steps, at its peak, including buffers and gathered
+/// parameters.
 struct RankBytes {
   double parameters = 0, gradients = 0, optimizer = 0, activations = 0, total = 0;
 };
@@ -91,7 +91,7 @@ inline void memory_of_parameters(const MemoryOptions& o) {
        {"each rank", in_units(bytes.parameters), in_units(bytes.gradients), in_units(bytes.optimizer), in_units(bytes.total())}});
 }
 
-/// All ranks that differ, with both peaks or with the larger one.
+/// Rehearses all distinct ranks, with both peaks or only the larger one.
 inline std::vector<weft::RehearsedStage> rehearse_run(const PlannedRun& run, const MemoryOptions& o, bool both) {
   return weft::rehearse_stages({.ranks = int(run.layout.world),
                                 .both = both,
@@ -106,7 +106,7 @@ inline const weft::RehearsedStage& largest_of(const std::vector<weft::RehearsedS
   });
 }
 
-/// Throws MemoryError, with what to change, unless all ranks fit.
+/// Throws MemoryError, with a remedy, unless all ranks fit.
 inline void require_room(const std::vector<weft::RehearsedStage>& stages, const MemoryOptions& o) {
   const double memory = weft::runtime::bytes_of("plan: --memory", o.memory);
   const weft::RehearsedStage* const stage = weft::runtime::too_large(stages, memory);
@@ -115,7 +115,7 @@ inline void require_room(const std::vector<weft::RehearsedStage>& stages, const 
     try {
       return double(largest_of(rehearse_run(run_of(changed), changed, false)).notes.peak);
     } catch (const weft::Error&) {
-      return std::nullopt;  // a layout that cannot be
+      return std::nullopt;  // an impossible layout
     }
   };
   throw weft::MemoryError("plan: out of memory: " + weft::runtime::need_text(*stage, memory) + "; " +

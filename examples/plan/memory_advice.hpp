@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What to change where a model does not fit: each change is rehearsed, so that what is named is true.
+// Remedies for a model that does not fit. Each one is rehearsed, so the advice is correct.
 
 #include <cstddef>
 #include <functional>
@@ -15,7 +15,7 @@
 
 namespace plan {
 
-/// The largest peak of these options' ranks; nothing if they cannot be.
+/// The largest peak of these options' ranks; nothing if the options are impossible.
 using LargestPeak = std::function<std::optional<double>(const MemoryOptions&)>;
 
 /// An option with another value, and all options with it.
@@ -24,7 +24,7 @@ struct Change {
   MemoryOptions options;
   std::string text() const { return value.empty() ? option : option + " " + value; }
 };
-/// The cheapest first: of time, then of ranks.
+/// The cheapest first: in time, then in ranks.
 inline std::vector<Change> changes_of(const MemoryOptions& o) {
   std::vector<Change> all;
   const auto add = [&](const std::string& option, const std::string& value, const auto& change) {
@@ -33,7 +33,7 @@ inline std::vector<Change> changes_of(const MemoryOptions& o) {
   };
   const auto doubled = [](std::int64_t& degree, weft::mesh_layout::Layout& l) {
     degree *= 2;
-    if (l.dp && *l.dp % 2 == 0) *l.dp /= 2;  // of the same ranks; with an odd dp of twice as many
+    if (l.dp && *l.dp % 2 == 0) *l.dp /= 2;  // with the same ranks; with an odd dp, twice as many
     else if (l.dp && l.world) l.world = *l.world * 2;
   };
   if (o.recompute == "none") add("--recompute", "selective", [](MemoryOptions& m) { m.recompute = "selective"; });
@@ -53,7 +53,7 @@ inline std::vector<Change> changes_of(const MemoryOptions& o) {
   return all;
 }
 
-/// What makes the options fit into `memory` bytes: single changes that are enough, else several together, else nothing does.
+/// Changes that make the options fit into `memory` bytes: single changes that are enough, otherwise several together, if any.
 inline std::string advice_for(MemoryOptions o, double memory, double needed, const LargestPeak& largest_peak) {
   const auto with = [](const Change& change, double peak) {
     return change.text() + " (" + weft::runtime::bytes_text(peak) + ")";
@@ -63,8 +63,8 @@ inline std::string advice_for(MemoryOptions o, double memory, double needed, con
     if (const auto peak = largest_peak(change.options); peak && *peak <= memory)
       fits += (fits.empty() ? "" : ", or ") + with(change, *peak);
   if (!fits.empty()) return "it fits with " + fits;
-  // Together: the first change that saves something, then the first that saves something beside it. A later value of an option
-  // takes the place of an earlier one.
+  // Combines the first change that saves memory with the first that saves more in addition. A later value of an option replaces
+  // an earlier one.
   std::vector<Change> taken;
   constexpr int most = 12;
   for (int i = 0; i < most && needed > memory; ++i) {

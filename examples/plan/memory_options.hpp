@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The options of `plan memory`, and the run of the trainer that they mean.
+// The options of `plan memory`, and the trainer's run for them.
 
 #include <cstdint>
 #include <optional>
@@ -32,7 +32,7 @@ struct MemoryOptions {
        reproducible = false, json = false;
 };
 
-/// Throws UsageError or LayoutError for a model that cannot be, or that no composition is compiled for.
+/// Throws UsageError or LayoutError for an impossible model, or one without a compiled composition.
 inline void require_model(const MemoryOptions& o) {
   using weft::mesh_layout::positive;
   const bool mixture = o.model == "mixtral";
@@ -79,7 +79,7 @@ struct PlannedRun {
   weft::mesh_layout::ResolvedLayout layout;
 };
 
-/// Throws UsageError or LayoutError for what cannot be.
+/// Throws UsageError or LayoutError for impossible options.
 inline PlannedRun run_of(MemoryOptions o) {
   using weft::mesh_layout::number;
   using weft::mesh_layout::positive;

@@ -14,14 +14,14 @@
 
 namespace plan {
 
-/// Refuses a command without an option that it needs. Asked when it runs, so that an unknown option, perhaps this one misspelt,
-/// is named first.
+/// Throws if a required option is missing. Called when the command runs, so that an unknown option, perhaps a misspelling of this
+/// one, is reported first.
 inline void require_option(const CLI::App* command, const std::string& name) {
   if (command->count(name) == 0)
     throw weft::UsageError("plan: " + command->get_name() + " needs " + name + " (--help lists the options)");
 }
 
-/// Adds `--name N`; refuses what is not a decimal number of 64 bits. Zero and negative numbers are left to the layout rules.
+/// Adds `--name N`; refuses anything except a decimal number of 64 bits. The layout rules check zero and negative numbers.
 template <class Target>
 CLI::Option* add_count(CLI::App* command, const std::string& name, Target& target, const std::string& description) {
   return command->add_option(name, target, description)->check(command_line::whole(std::numeric_limits<std::int64_t>::min()));

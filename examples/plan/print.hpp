@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Tables for people: columns as wide as their widest entry.
+// Text tables with columns as wide as their widest entry.
 
 #include <algorithm>
 #include <cstdio>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// `plan validate`: does a model fit a layout, and what follows from it.
+// `plan validate`: checks a model against a layout, and prints the numbers inferred from it.
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>

@@ -68,7 +68,7 @@ static_assert(!detail::Layer<WithoutForward, Here, X> && !detail::Layer<NotConst
 static_assert(detail::Layer<OfIds, Here, Ids> && !detail::Layer<OfIds, Here, X> && !detail::Layer<OfIds, Here> &&
               !detail::Layer<OfIds, Here, Ids, Ids>);
 static_assert(!detail::Layer<int, Here, X> && !detail::Layer<OfIds, Here, detail::AlreadyRefused>);
-// A member is told from none, whoever may call it.
+// An inaccessible member is distinguished from a missing one.
 static_assert(detail::layer_check::has_forward<Private>() && !detail::layer_check::has_forward<WithoutForward>());
 
 // --- models ------------------------------------------------------------------------------------------------------------------

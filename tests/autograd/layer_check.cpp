@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/core/has_member.hpp
-// What is found wrong with a class that is no layer: a class for each way to get it wrong, and a right one for each way to get it
-// right. The words of the errors are in compile_fail/layer_*.
+// The errors found in a class that is not a layer: one class for each mistake, and one for each valid form. The texts of the
+// errors are in compile_fail/layer_*.
 #include <weft/autograd/layer_check.hpp>
 
 #include <memory>
@@ -43,7 +43,7 @@ static_assert(has_forward<Inherited>() && has_forward<Data>() && has_forward<Fin
 static_assert(!has_forward<Empty>() && !has_forward<int>());
 static_assert(!has_backward<Public>(), "of this name, not of any");
 
-// The context and the input are ints: the checks ask for calls alone.
+// The context and the input are ints: the checks only need calls.
 struct Immovable {
   Immovable(Immovable&&) = delete;
 };
@@ -109,8 +109,7 @@ struct WholeOfSplit {
 };
 template <class L>
 constexpr Backward backward_of = fault_of_backward<L, int, double, int>();
-// Asked where the result cannot be used: what remains to be said of a right whole is that it is a split, of right halves that
-// they are none.
+// Called if the result is unusable: for a valid whole the remaining answer is a split, for valid halves none.
 static_assert(backward_of<Missing> == Backward::missing && backward_of<ByReference> == Backward::arguments);
 static_assert(backward_of<WholeOfNothing> == Backward::returns_nothing &&
               backward_of<HalvesOfNothing> == Backward::returns_nothing);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must be bitwise the same in every layout: initial weights of every element type, put together from all ranks, and
-// dropout masks, also when they are drawn again. What must be bitwise the same from run to run: training with one seed.
+// Bitwise independence of the layout: initial weights of every element type, assembled from all ranks, and dropout masks, also
+// when they are drawn again. Bitwise equality between runs: training with one seed.
 
 #include <doctest/doctest.h>
 
@@ -45,7 +45,7 @@ struct Whole {
 };
 using Weights = std::map<std::string, Whole>;
 
-/// Adds what one rank holds. Returns what is wrong with it, else "".
+/// Adds one rank's elements. Returns an error text, or "".
 std::string put(Weights& weights, DefaultDevice& device, ParameterState& state) {
   const std::size_t size = size_of(state.type());
   auto& whole = weights[state.name()];
@@ -109,7 +109,7 @@ void check_weights(const typename Composition::Config& config) {
     });
 }
 
-// 19 divides by nothing; 8 query heads over 2 key-value heads, which 4 and 8 ranks hold alike.
+// No degree divides 19; 8 query heads over 2 key-value heads, which several of 4 or 8 ranks share.
 template <class S>
 void check_models() {
   const models::GptConfig gpt{.vocabulary = 19, .layers = 8, .width = 32, .heads = 8, .kv_heads = 2, .sequence = 8};
@@ -321,7 +321,7 @@ Training train(std::uint64_t seed) {
 
 TEST_CASE("two runs with one seed are bitwise the same over eight ranks, and another seed is not") {
   const Training first = train(1);
-  for (const auto& losses : first.losses) CHECK(losses == first.losses[0]);  // every rank says the same
+  for (const auto& losses : first.losses) CHECK(losses == first.losses[0]);  // the same on every rank
   for (int repetition = 0; repetition < 3; ++repetition) CHECK(train(1) == first);
   const Training other = train(2);
   CHECK(other.losses != first.losses);

@@ -22,7 +22,7 @@
 
 using namespace weft;
 
-// The arguments of a layer: an int for a size is right, a layer in place of arguments is not asked.
+// The arguments of a layer: an int is valid as a size, and a layer in place of arguments is not examined.
 using Sizes = detail::LayerArguments<1, std::size_t, double>;
 using AnyContext = Context<Compute<Kokkos::DefaultHostExecutionSpace, float>>;
 static_assert(!detail::WrongArguments<Sizes, AnyContext, int> && !detail::WrongArguments<Sizes, AnyContext, int, float>);
@@ -67,7 +67,7 @@ struct BothSides : Module<BothSides> {
   }
 };
 
-/// A block: adds what a Partial value is brought to x's layout for.
+/// A block that brings a Partial value to x's layout and adds it.
 struct GatedBlock : Module<GatedBlock> {
   GatedMlp mlp;
   bool again;
@@ -154,7 +154,7 @@ struct Net {
   }
 };
 
-/// A cube, as an operation with a gradient of its own; and a product that weighs its operands.
+/// A cube, as an operation with its own gradient; and a product that weighs its operands.
 struct Cube : Primitive<Cube> {
   auto forward(const auto& x) const { return times(times(x, x), x); }
   auto gradient(const auto& g, const auto& x) const { return scale(times(g, square(x)), 3); }
@@ -168,7 +168,7 @@ struct Weighed : Primitive<Weighed> {
   }
 };
 
-/// Several outputs, one of them unused, one used twice; a parameter beside a value; constants.
+/// Several outputs, one of them unused, one used twice; a parameter and a value as operands; constants.
 struct Mixed : Module<Mixed> {
   weft_test::Branch<Linear<>, Linear<>, Linear<>> three;
   Parameter<> rate;

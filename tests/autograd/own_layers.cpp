@@ -177,7 +177,7 @@ struct OwnModel {
   }
 };
 
-// A Column layer, norms of its heads, and a Row layer; with `kv` heads, of which several ranks hold some alike.
+// A Column layer, norms of its heads, and a Row layer; several ranks share some of the `kv` heads.
 template <class Context>
 auto head_block(const Context& context, std::size_t heads) {
   const LinearOptions cut{0.5, {{{heads * 4, heads}}, false}};

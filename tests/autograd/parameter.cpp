@@ -35,7 +35,7 @@ ParameterInfo info_of(const Shape& shape, std::size_t dim, const ParameterShardi
   return info;
 }
 
-// How often the ranks hold each element of the whole, and how often they own it.
+// The number of ranks that hold each element of the whole, and that own it.
 struct Held {
   std::vector<int> held, owned;
 };
@@ -142,7 +142,7 @@ TEST_CASE("first values are those of one rank, element by element") {
           for (const detail::Run& run : cut.state().runs())
             for (std::size_t i = 0; i < run.length; ++i) CHECK(mine[run.local + i] == whole[run.global + i]);
           CHECK(all == whole);
-          // One rank counts what both hold, each counts what only it has.
+          // One rank counts elements that both hold; each rank counts elements that only it holds.
           CHECK(both.state().counted() == (world.rank() == 0));
           CHECK(cut.state().counted());
         }) == 0);

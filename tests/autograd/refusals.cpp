@@ -17,7 +17,7 @@ namespace {
 template <class Model>
 using Composition = DataParallel<TensorParallel<PipelineParallel<Model, schedule::OneForwardOneBackward>>>;
 
-/// What every rank says when the model is made; "different" if they do not say the same.
+/// The error on every rank when the model is made; "different" if the ranks disagree.
 template <class Model>
 std::string refusal(int ranks, const Degrees& degrees, const typename Model::Config& config) {
   std::vector<std::string> texts(static_cast<std::size_t>(ranks), "nothing");

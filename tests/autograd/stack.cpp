@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/autograd/model_grade.hpp weft/pipeline/field_inputs.hpp weft/pipeline/batch_inputs.hpp weft/data/batch_share.hpp
 // covers: weft/context/input_placement.hpp weft/operations/own_loss.hpp
-// Models that are no recipe: their grades, what of a batch reaches their units, counts, costs, and batches that are refused.
+// Models without a recipe: their kinds, the fields that reach their units, counts, costs, and refused batches.
 
 #include <weft/autograd/model_grade.hpp>
 #include <weft/autograd/stack.hpp>
@@ -26,7 +26,7 @@ static_assert(std::is_same_v<detail::batch_of_t<Mlp>, Mlp::Batch> && std::is_sam
 static_assert(std::is_same_v<Batch, TokenBatch>);
 
 using One = Context<Compute<DefaultDevice::execution_space, double>>;
-// Numbers arrive in the model's scalar, int32 as it is.
+// Numbers are converted to the model's scalar, int32 is unchanged.
 static_assert(std::is_same_v<detail::field_tensor_t<One, std::remove_const_t<decltype(input_field)>>,
                              Tensor<double, DefaultDevice::execution_space>>);
 static_assert(std::is_same_v<detail::field_tensor_t<One, std::remove_const_t<decltype(kind_field)>>,
@@ -55,7 +55,7 @@ struct Bytes {
   static std::size_t vocabulary(const Config&) { return batch_vocabulary; }
 };
 
-/// The loss is divided by what the model says; a label beyond the classes is refused before anything is sent.
+/// The loss is divided by the model's count; a label above the classes is refused before anything is sent.
 struct Counted : Mlp {
   using Config = MlpConfig;
   static std::size_t count(const Batch& batch) { return batch.samples * 5; }

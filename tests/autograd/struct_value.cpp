@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Structs as values of layers: which are, the types of their gradients, and gradients against finite differences through Modules,
-// a layer with a backward of its own, and members that are not used.
+// Structs as values of layers: the valid ones, the types of their gradients, and gradients by finite differences through Modules,
+// a layer with its own backward, and unused members.
 
 #include <weft/autograd/struct_value.hpp>
 
@@ -77,7 +77,7 @@ static_assert(StructOfVariables<Tagged<Euler, V<X>>>);
 static_assert(!StructOfVariables<Flow<X, R>> && !StructOfVariables<Flow<V<X>, R>> && !StructOfVariables<V<X>>);
 static_assert(!StructOfVariables<std::tuple<V<X>, V<R>>> && !StructOfVariables<std::vector<V<X>>>);
 static_assert(!StructOfVariables<WithNumber<V<X>>> && !StructOfVariables<Hidden<V<X>>> && !StructOfVariables<Derived<V<X>>>);
-static_assert(!StructOfVariables<Constrained<V<X>>>);  // it takes Variables and no tensors
+static_assert(!StructOfVariables<Constrained<V<X>>>);  // it requires Variables instead of tensors
 
 static_assert(std::is_same_v<gradient_t<Flow<X, R>>, Flow<X, P>>);
 static_assert(std::is_same_v<gradient_t<Twins<Flow<R, Ids>>>, Twins<Flow<P, Nothing>>>);
@@ -91,7 +91,7 @@ static_assert(detail::has_refused<Flow<V<X>, detail::AlreadyRefused>> && !detail
 struct Split : Module<Split> {
   auto forward(const auto& x) const { return Flow{slice<1>(x, 0, 2), Twins{slice<1>(x, 2, 2), square(slice<1>(x, 4, 2))}}; }
 };
-/// A struct with a parameter, and a member that nobody uses.
+/// A struct with a parameter, and an unused member.
 struct Middle : Module<Middle> {
   Parameter<> gain;
   explicit Middle(const auto& context) : gain(context, "gain", {2}, normal(1)) {}
@@ -99,7 +99,7 @@ struct Middle : Module<Middle> {
     return Flow{times_row(flow.velocity, gain) * flow.pressure.right, Twins{exp(flow.pressure.left), flow.velocity}};
   }
 };
-/// Its own backward, on tensors.
+/// With its own backward, on tensors.
 struct Exchange : Primitive<Exchange> {
   auto forward(const auto&, const auto& flow) const {
     return Result{Flow{scale(flow.velocity, 3), Twins{flow.pressure.right, flow.pressure.left}}, Nothing{}};
@@ -115,7 +115,7 @@ struct Join : Module<Join> {
                : concat<1>(flow.velocity, flow.velocity, 2 * flow.velocity);
   }
 };
-/// The same inside one Module: structs go to Modules and to layers, and a part of them is computed again in backward.
+/// The same inside one Module: structs are passed to Modules and to layers, and some of them are recomputed in backward.
 struct Nested : Module<Nested> {
   Split split;
   Middle middle;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints between backends: what thread ranks have saved MPI processes load, and the other way round, in other layouts, and a
-// training goes on with the same bits on both.
+// Checkpoints between backends: MPI processes load what thread ranks have saved, and the reverse, in other layouts, and training
+// continues with the same bits on both.
 
 #include <weft/comm/mpi.hpp>
 
@@ -30,7 +30,7 @@ struct Layout {
   int zero = 0;
 };
 
-/// Loads if `from` is given, trains until step `last`, saves. Ranks are MPI's processes or threads of this one.
+/// Loads if `from` is set, trains until step `last`, and saves. Ranks are MPI's processes or threads of this one.
 template <class Backend>
 void train(const Layout& layout, const std::string& from, int last, const std::string& to) {
   CHECK(runtime::run<Backend>(RunOptions{.ranks = layout.world, .deadline_s = 60, .threads_per_rank = 1}, [&](World& world) {

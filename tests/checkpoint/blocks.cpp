@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of a tensor: whether they hold each element once is the same as if each element were counted, and takes no longer for
-// more of them.
+// Blocks of a tensor: the check that they hold each element once agrees with a count of every element, and takes constant time
+// for regular blocks.
 #include <doctest/doctest.h>
 
 #include <chrono>

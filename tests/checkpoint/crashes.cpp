@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a failure in the middle of a save leaves: the call of the operating system that fails, or after which the program is gone,
-// is each one in turn. A load then gives exactly the old checkpoint or exactly the new one.
+// A failure in the middle of a save: each system call in turn fails, or the program ends after it. A later load gives exactly the
+// old checkpoint or exactly the new one.
 
 #include "support/checkpoints.hpp"
 #include "support/figure.hpp"
@@ -14,13 +14,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Fails at its k-th changing call, and, if the program ends there, at each one after it.
+/// Fails at its k-th changing call, and, if the program ends there, at every later one.
 struct Failing : checkpoint::FileSystem {
   std::atomic<int> left;
   bool ends;                 ///< the program is gone from there on
   int error;                 ///< errno of the failure
   bool half = false;         ///< a failing write has written half
-  bool short_write = false;  ///< a failing write has written half, and says so
+  bool short_write = false;  ///< a failing write has written half, and returns that
   std::atomic<int> failed{0};
   Failing(int k, bool ends_there, int with) : left(k), ends(ends_there), error(with) {}
 
@@ -31,7 +31,7 @@ struct Failing : checkpoint::FileSystem {
     errno = error;
     return true;
   }
-  /// Fewer bytes than asked for are no result of the calls that change names.
+  /// The calls that change names have no short result.
   bool changes() { return !short_write && fails(); }
   int open(const char* path, int flags, ::mode_t mode) override {
     return (flags & O_CREAT) != 0 && !short_write && fails() ? -1 : FileSystem::open(path, flags, mode);
@@ -153,7 +153,7 @@ TEST_CASE("a checkpoint of a step that is there already is replaced in one step"
 
 namespace {
 
-/// Its k-th read fails, is interrupted, or gives half of the bytes.
+/// Its k-th read fails, is interrupted, or returns half of the bytes.
 struct FailingReads : checkpoint::FileSystem {
   std::atomic<int> left;
   int error;  ///< errno, or 0: half of the bytes

@@ -28,7 +28,7 @@ void write_file(const fs::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc).write(bytes.data(), std::streamsize(bytes.size()));
 }
 
-/// A model, its optimizer and a checkpoint of an earlier step of them.
+/// A model, its optimizer and a checkpoint of an earlier step.
 struct Trial {
   TemporaryFolder folder;
   std::string place = (folder.path / "run").string();
@@ -110,7 +110,7 @@ TEST_CASE("files cut to any length") {
       fs::resize_file(file, length);
       ++tried;
       found += trial.load().starts_with("weft: checkpoint: ");
-      fs::remove(file);  // not resized back: what was cut off would be zeros
+      fs::remove(file);  // resizing would fill the cut-off part with zeros
       write_file(file, whole);
     }
   }
@@ -134,7 +134,7 @@ TEST_CASE("a large checkpoint cut to a random length") {
   std::mt19937_64 random(5);
   std::vector<std::size_t> lengths(std::size_t(rounds(500)));
   for (std::size_t& length : lengths) length = random() % whole.size();
-  std::sort(lengths.rbegin(), lengths.rend());  // so that the file need not be written anew for each
+  std::sort(lengths.rbegin(), lengths.rend());  // in descending order, so that the file need not be written again for each
   std::size_t found = 0;
   for (const std::size_t length : lengths) {
     fs::resize_file(file, length);
@@ -184,7 +184,7 @@ std::size_t flip_bits(std::size_t which, std::size_t part, std::size_t parts) {
 
 }  // namespace
 
-// In parts, each of which has the watchdog's time for itself: together more than 131,072 bits in a long run.
+// In parts, each with the watchdog's full time limit: together more than 131,072 bits in a long run.
 TEST_CASE("bits of the index flipped") { CHECK(flip_bits(0, 0, 1) > 5'000); }
 TEST_CASE("bits of a rank's file flipped, first third") { CHECK(flip_bits(1, 0, 3) > 3'750); }
 TEST_CASE("bits of a rank's file flipped, second third") { CHECK(flip_bits(1, 1, 3) > 3'750); }
@@ -365,7 +365,7 @@ TEST_CASE("a checkpoint of another model") {
   checkpoint::save(trial.place, deeper, of_deeper, 7);
   CHECK(contains(trial.load(), "it has 36 tensors that this one has not: "));
   CHECK(checkpoint::load(trial.place, deeper) == 7);
-  // Alone, without an optimizer.
+  // Without an optimizer.
   Model alone(trial.device, small_config());
   CHECK(checkpoint::load(trial.step.string(), alone) == 1);
   checkpoint::save(trial.place, alone, 9);
@@ -427,7 +427,7 @@ TEST_CASE("a checkpoint of a model that computes something else with the same te
   config = small_config();
   config.mask.window = 3;
   CHECK(contains(loaded(config), "is of a model with mask.window 0, and this one has 3"));
-  config = small_config();  // what is of training alone may change
+  config = small_config();  // settings that only affect training may change
   config.dropout = 0.1;
   config.recompute = Recomputation::full;
   config.standard_deviation = 0.5;
@@ -455,7 +455,7 @@ TEST_CASE("a folder in folders that are not there, and a message that names a fi
   CHECK_THROWS_WITH_AS(checkpoint::load(deep, trial.model, trial.optimizer),
                        doctest::Contains("/und \u00fcml\u00e4uts//step-00000003/rank-00000.safetensors: byte 100: has 100 bytes"),
                        checkpoint::Error);
-  // A name that a script has left empty: no run begins anew, or ends without its checkpoint.
+  // A name that a script has left empty: a run must not start from the beginning, or end without its checkpoint.
   const auto named = doctest::Contains("the folder's name is empty");
   CHECK_THROWS_WITH_AS(checkpoint::resume("", trial.model, trial.optimizer), named, UsageError);
   CHECK_THROWS_WITH_AS(checkpoint::save("", trial.model, trial.optimizer, 3), named, UsageError);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lies in a folder of checkpoints and is not weft's: links, files of others, other programs. A save destroys none of it, and
-// a load that cannot follow it says so. The data of a run, which a checkpoint knows.
+// Foreign contents in a folder of checkpoints: links, other files, other programs. A save destroys none of them, and a load
+// reports those that it cannot follow. Also the data of a run, which a checkpoint identifies.
 // covers: weft/checkpoint/data_notes.hpp
 
 #include "support/checkpoints.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A resumed run equals an uninterrupted one, bit by bit, in the same layout: every parameter, what the optimizer keeps, loss
-// scale and buffers; and every layout loads what any other has written.
+// A resumed run equals an uninterrupted one, bit by bit, in the same layout: every parameter, optimizer state, loss scale and
+// buffers; and every layout loads the checkpoints of all others.
 
 #include "support/checkpoints.hpp"
 #include "support/figure.hpp"
@@ -40,7 +40,7 @@ const std::vector<Layout> dense = {
     {"tp 2 cp 2 pp 2", 8, {.tp = 2, .cp = 2, .pp = 2}, 4, "interleaved"},
 };
 
-/// Counts what failed so far, for the figures.
+/// Counts failures so far, for the figures.
 struct Failures : doctest::IReporter {
   inline static std::atomic<unsigned long long> so_far{0};
   explicit Failures(const doctest::ContextOptions&) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resumed runs of other kinds of state: 16-bit models with master copies beside their values or in place of them, loss scales,
-// experts and their routers, rules of two kinds, state in host memory or in files, frozen parameters.
+// Resumed runs with other kinds of state: 16-bit models with master copies in addition to their values or instead of them, loss
+// scales, experts and their routers, rules of two kinds, state in host memory or in files, frozen parameters.
 
 #include "support/checkpoints.hpp"
 
@@ -49,7 +49,7 @@ TEST_CASE("PowerSgd: factors, and each rank's own error") {
   const auto tensors = tensors_of(place);
   REQUIRE(tensors.contains("hook.rank-3.bucket-0.error"));
   CHECK(tensors.at("hook.rank-3.bucket-0.error") != tensors.at("hook.rank-5.bucket-0.error"));
-  // Another layout has other buckets: its hook starts anew, and all else is there.
+  // Another layout has other buckets: its hook starts without state, and everything else is restored.
   Layout other = layout;
   other.degrees = {.pp = 2};
   run_steps<Hooked, Grid, optim::AdamW>(other, gpt_config(), place, 2, 4, true, false);

@@ -196,7 +196,7 @@ TEST_CASE("every truncation and ten thousand damages are refused or change only 
                                                    {"bias", StoredType::f32, {4}, 0, 0}};
   const std::string header = checkpoint::safetensors_header(tensors, {{"by", "weft"}}), whole = header + std::string(144, 'x');
   for (std::size_t length = 0; length < whole.size(); ++length) CHECK(folder.refused(whole.substr(0, length)) != "accepted");
-  // Damages of the header: those that are accepted still describe the bytes that are there.
+  // Damaged headers: an accepted one still describes existing bytes.
   std::mt19937_64 random(5);
   std::size_t refused = 0;
   for (int i = 0; i < 10'000; ++i) {

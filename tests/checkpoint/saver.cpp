@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints that are written while training goes on hold the state of the step at which they were begun.
+// Checkpoints that are written during training hold the state of the step at which they were started.
 
 #include "support/checkpoints.hpp"
 
@@ -13,7 +13,7 @@ namespace {
 
 using Model = FullyShardedDataParallel<models::BasicGpt<float>>;
 
-/// A disk on which every write takes a while.
+/// A disk with slow writes.
 struct Slow : checkpoint::FileSystem {
   std::atomic<bool> full{false};
   ::ssize_t write(int file, const void* bytes, std::size_t count) override {
@@ -48,7 +48,7 @@ TEST_CASE("a save under way holds the state of its step while training goes on")
                 if (step == 4) checkpoint::save(plain, model, optimizer, 4);
               }
             }
-            CHECK(polled > 0);  // training went on beside it
+            CHECK(polled > 0);  // training continued during the save
             saver.finish();
             CHECK(saver.completed() == 6);
           }) == 0);

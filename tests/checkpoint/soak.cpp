@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Failures one after the other in one process: a rank throws at a random call (while the model is made, in a step, in a load or a
-// save), the world is made anew and goes on from the last checkpoint. Each training ends with the bits of one that nobody
-// disturbed, and memory, file descriptors and threads do not grow. WEFT_TEST_RUNS: how many failures; the long form has 2,000.
+// Repeated failures in one process: a rank throws at a random call (while the model is made, in a step, in a load or a save), and
+// the world is created again and continues from the last checkpoint. Each training ends with the bits of an undisturbed one, and
+// memory, file descriptors and threads do not grow. WEFT_TEST_RUNS: number of failures; the long form has 2,000.
 #include <doctest/doctest.h>
 
 #include <malloc.h>
@@ -41,7 +41,7 @@ struct Unsynced final : checkpoint::FileSystem {
   int sync(int) override { return 0; }
 };
 
-/// What a process holds.
+/// The resources of a process.
 struct Holdings {
   double resident_mib = 0, in_use_mib = 0;
   std::size_t descriptors = 0, threads = 0;
@@ -70,7 +70,7 @@ Batch batch_of(int step, std::size_t rank) {
   return batch;
 }
 
-/// A training from the last checkpoint to its end. `losses`: of the steps that were done, on rank 0.
+/// A training from the last checkpoint to its end. `losses`: of the completed steps, on rank 0.
 void train(const std::string& folder, const testing::Faults& faults, std::map<int, double>& losses) {
   static Unsynced unsynced;
   comm::run_threads(
@@ -132,14 +132,14 @@ TEST_CASE("thousands of failures in one process, each recovered from the last ch
     const bool same = losses == expected && weft_test::tensors_of(folder) == tensors;
     CHECK(same);
     apart += !same;
-    CHECK(entries_of(folder) <= 3);  // two checkpoints and `latest`: what failed saves have left is cleared away
+    CHECK(entries_of(folder) <= 3);  // two checkpoints and `latest`: leftovers of failed saves are removed
     std::filesystem::remove_all(folder);
     held.push_back(Holdings::now());
   }
   weft_test::figure(18, (unsigned long long)failures, "failures, each recovered from the last checkpoint", apart,
                     "trainings with other bits");
 
-  // What is held after the first quarter is all that is ever held.
+  // Resources do not grow after the first quarter.
   const auto most = [&](std::size_t from, std::size_t to) {
     Holdings all;
     all.threads = held[from].threads;  // the fewest: one that has been joined is in the list until the kernel has done with it

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of a run were started with is compared, and what differs is named on all of them.
+// The start settings of a run's ranks are compared, and all ranks name a difference.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -18,7 +18,7 @@ using namespace weft;
 
 namespace {
 
-/// The error of every rank, which must be the same one; empty if there was none.
+/// The error of every rank, which must be the same on all; empty if there was none.
 std::string error_of(int ranks, const std::function<std::vector<NamedValue>(int)>& values) {
   std::vector<std::string> errors(static_cast<std::size_t>(ranks));
   comm::run_threads(ranks, [&](const Communicator& c) {

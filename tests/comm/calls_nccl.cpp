@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where and when calls are given to NCCL: in the rank's own thread once ranks are connected, in a thread of their own before, and
-// never so many that NCCL's queue would be waited for. Over the test double (tests/support/fake_nccl).
+// The threads and times of calls to NCCL: in the rank's thread once ranks are connected, in a separate thread before, and never
+// so many that NCCL's queue would block. Over the test double (tests/support/fake_nccl).
 // covers: weft/comm/nccl/comm.hpp
 #include <doctest/doctest.h>
 
@@ -61,7 +61,7 @@ TEST_CASE("NCCL starts no thread for a call, and after the first of its kind nei
     const Communicator c = on_device(world.split(0, 0, "dp"));
     all_kinds(c);
     const int first = fake_nccl::own_calls();
-    CHECK(first == 0);  // what may wait for other ranks is not called here
+    CHECK(first == 0);  // calls that may wait for other ranks are not made here
     all_kinds(c);
     const int one_round = fake_nccl::own_calls() - first;
     CHECK(one_round == 4 + 2 * 2 + 3 + 2);  // collectives, messages to and from two others, three broadcasts, two messages
@@ -91,7 +91,7 @@ TEST_CASE("a rank that waits for a connection goes on with everything else") {
     const Communicator c = on_device(world);
     std::vector<float> x(4, 1.0f), y(4, 2.0f);
     if (c.rank() == 0) {
-      Request sum = c.all_reduce_async(x);  // its first: it connects, and rank 1 does not come before it has the message
+      Request sum = c.all_reduce_async(x);  // the first collective connects, and rank 1 joins only after it has the message
       c.send(y, 1);
       sum.wait();
     } else {

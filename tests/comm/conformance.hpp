@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What every backend must do, as functions of a communicator: each operation on each type, with the expected values written
-// as functions of rank and size. Failures are thrown, so that a rank in any thread or process can report them.
+// The requirements for every backend, as functions of a communicator: each operation on each type, with expected values as
+// functions of rank and size. Failures throw, so that a rank in any thread or process can report them.
 
 #include <algorithm>
 #include <cmath>
@@ -87,7 +87,7 @@ void check_operations(const Communicator& c, std::size_t count, bool blocking) {
   for (const Reduction op : {Reduction::sum, Reduction::max, Reduction::min, Reduction::average}) {
     if (op == Reduction::average && std::is_integral_v<T>) continue;
     if (!c.supports(weft::comm::Operation::all_reduce, weft::data_type_of<T>))
-      continue;  // the backend's own test says which those may be
+      continue;  // the backend's own test lists the allowed ones
     const std::string name = std::string(name_of(op)) + " " + with;
     auto x = values<T>(me, count);
     blocking ? c.all_reduce(x, op) : finish(c.all_reduce_async(x, op));
@@ -338,7 +338,7 @@ inline void check_split(const Communicator& c) {
   const Communicator alone = c.split(c.rank(), 0, "alone");
   expect(alone.size() == 1 && alone.rank() == 0, c, "split into single ranks");
   alone.all_reduce(ones);
-  for (int k = 0; k < 50; ++k) {  // communicators come and go
+  for (int k = 0; k < 50; ++k) {  // communicators are created and destroyed
     const Communicator again = c.split(0, 0, "again");
     std::vector<int> x{1};
     again.all_reduce(x);
@@ -352,7 +352,8 @@ inline void check_large(const Communicator& c) {
   check_operations<double>(c, 50001, false);
 }
 
-/// Ranks that call different things find out, and their buffers stay as they are. `make` gives a new communicator each time.
+/// Ranks that call different operations get an error, and their buffers are unchanged. `make` returns a new communicator each
+/// time.
 template <class Make>
 void check_disagreements(Make&& make) {
   for (int pair = 0; pair < 5; ++pair) {
@@ -387,7 +388,7 @@ void check_disagreements(Make&& make) {
   }
 }
 
-/// Communicators made while this lives go through the backend's own messages, though all ranks are on one machine.
+/// Communicators created while this exists use the backend's messages, although all ranks are on one computer.
 struct WithoutSharedMemory {
   WithoutSharedMemory() { ::setenv("WEFT_SHARED_MEMORY", "0", 1); }
   WithoutSharedMemory(const WithoutSharedMemory&) = delete;
@@ -395,7 +396,7 @@ struct WithoutSharedMemory {
   ~WithoutSharedMemory() { ::unsetenv("WEFT_SHARED_MEMORY"); }
 };
 
-/// Arrays pass where spans do: of every operation as its input, its output and its counts.
+/// Arrays are accepted like spans: as input, output and counts of every operation.
 inline void check_arrays(const Communicator& c) {
   const int n = c.size(), me = c.rank();
   const auto N = std::size_t(n);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operation on every type between processes that Gloo connects, and what ranks that disagree are told.
+// Every operation on every type between processes connected by Gloo, and the errors of ranks that disagree.
 #include <weft/comm/gloo.hpp>
 
 #include <doctest/doctest.h>
@@ -96,7 +96,7 @@ TEST_CASE("Gloo: a wait ends at its deadline") {
   with_world(std::chrono::milliseconds(300), false, [](const weft::Communicator& c) {
     std::vector<float> x(4, 1.0f);
     if (c.rank() == 0) CHECK_THROWS_WITH_AS(c.recv(x, 1), doctest::Contains("waited for rank 1"), weft::TimeoutError);
-    else std::this_thread::sleep_for(std::chrono::seconds(2));  // it is there, and says nothing
+    else std::this_thread::sleep_for(std::chrono::seconds(2));  // it is alive, but sends nothing
   });
 }
 

@@ -131,6 +131,6 @@ TEST_CASE("MPI: a wait ends at its deadline") {
   std::vector<float> x(4, 1.0f);
   if (c.rank() == 0) CHECK_THROWS_AS(c.recv(x, 1), weft::TimeoutError);
   MPI_Barrier(MPI_COMM_WORLD);
-  if (c.rank() == 1) c.send(x, 0);  // what the first rank gave up on still arrives
+  if (c.rank() == 1) c.send(x, 0);  // the message that the first rank no longer waits for still arrives
   MPI_Barrier(MPI_COMM_WORLD);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same suite as every other backend's, in device memory, over a test double of NCCL (tests/support/fake_nccl): what weft does
-// with NCCL's calls is tested here, NCCL itself is not.
+// The conformance suite of all backends, in device memory, over a test double of NCCL (tests/support/fake_nccl). It tests weft's
+// use of NCCL's calls, not NCCL.
 #include <doctest/doctest.h>
 
 #include <thread>

@@ -17,7 +17,7 @@ namespace store = comm::store;
 
 namespace {
 
-/// A world of threads at one store; returns what each threw.
+/// A world of threads at one store; returns each thread's error.
 std::vector<std::string> errors_of(int ranks, std::chrono::duration<double> deadline,
                                    const std::function<void(const Communicator&)>& body) {
   const store::Identity zero{0, std::uint32_t(ranks), "job"};

@@ -43,7 +43,7 @@ void nap(std::mt19937& engine, unsigned most_ms) {
   std::this_thread::sleep_for(std::chrono::microseconds(engine() % (1000 * most_ms)));
 }
 
-/// Programs in which most ranks wait most of the time, and one goes on for whom nobody waits directly.
+/// Programs in which most ranks wait most of the time, and one continues for which no rank waits directly.
 const std::vector<Program> right_programs = {
     [](const Communicator& c, int run, std::mt19937& own) {  // a message goes round, short or long, with a nap at each rank
       std::vector<int> token(run % 2 ? 4 : 5000);
@@ -78,7 +78,7 @@ const std::vector<Program> right_programs = {
       }
       c.barrier();
     },
-    [](const Communicator& c, int run, std::mt19937& own) {  // ranks that end while others still wait for what they sent
+    [](const Communicator& c, int run, std::mt19937& own) {  // ranks that end while others still wait for their messages
       std::vector<int> first(3), second(run % 2 ? 3 : 5000);
       if (c.rank() == 0) {
         nap(own, 120);
@@ -97,7 +97,7 @@ const int runs = int(weft_test::rounds(1000));
 }  // namespace
 
 TEST_CASE("a program that is right is never accused, wherever its threads lose their cores") {
-  // Ranks sleep nearly all the time, so that many worlds run beside each other.
+  // Ranks sleep nearly all the time, so that many worlds can run concurrently.
   constexpr int beside = 120;
   std::atomic<int> next{0}, accused{0};
   std::atomic<bool> first{true};
@@ -192,8 +192,8 @@ TEST_CASE("what is no proof: one wave, a poll from before the wave, a step or an
     const auto wave = census.wave();
     return int(census.report(0, wave, steps0)) + int(census.report(1, wave, steps1));
   };
-  CHECK(all_report(5, 7) == 0);  // the first wave: nobody knows what they did before
-  CHECK(all_report(5, 8) == 0);  // rank 1 has taken a step: it may have woken rank 0 after its report
+  CHECK(all_report(5, 7) == 0);  // the first wave: earlier actions are unknown
+  CHECK(all_report(5, 8) == 0);  // rank 1 has made a step: it may have woken rank 0 after its report
   const auto old = census.wave();
   CHECK(all_report(6, 8) == 0);
   CHECK_FALSE(census.report(0, old, 6));  // this poll began before the wave did
@@ -207,7 +207,7 @@ TEST_CASE("what is no proof: one wave, a poll from before the wave, a step or an
   wave = ending.wave();
   CHECK_FALSE(ending.report(2, wave, 1));
   CHECK_FALSE(ending.report(0, wave, 1));
-  ending.end(2);  // who knows what it did before its end, and when
+  ending.end(2);  // its actions before its end are unknown
   CHECK_FALSE(ending.report(1, wave, 1));
   wave = ending.wave();
   CHECK_FALSE(ending.report(1, wave, 1));

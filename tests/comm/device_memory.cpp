@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a communicator does for ranks on devices, with a device that is an array of the host: spans of its memory are told from
-// others, a group of one rank copies there in the order of the stream, and backends of host memory refuse it before anything is
-// read.
+// A communicator's support for ranks on devices, with a device that is an array of the host. Spans of its memory are
+// distinguished from others, a group of one rank copies there in stream order, and backends of host memory refuse it before
+// anything is read.
 #include <doctest/doctest.h>
 
 #include <cstring>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Calls that differ in one thing each, every ordered pair of which is a mistake: all ranks make the one, one rank makes the
-// other. Used by comm/mismatch.cpp and by the program comm/programs/disagree.cpp.
+// Calls that differ in one property each; every ordered pair is a mistake: all ranks make the one call, one rank makes the other.
+// Used by comm/mismatch.cpp and by the program comm/programs/disagree.cpp.
 
 #include <algorithm>
 #include <chrono>
@@ -95,7 +95,7 @@ inline std::vector<Case> disagreements(std::size_t count) {
   return cases;
 }
 
-/// False if the two make a correct program: between two ranks each message has its other end.
+/// False if the two make a correct program: between two ranks each message matches the other.
 inline bool disagree(const Case& usual, const Case& other, int size) { return !(size == 2 && usual.message && other.message); }
 
 /// The end of one rank in one trial.
@@ -106,7 +106,7 @@ struct Ending {
   std::string text;
 };
 
-/// Makes this rank's call, then `end`, and says how that ended.
+/// Makes this rank's call, then calls `end`, and returns the outcome.
 template <class F>
 Ending trial(const Case& mine, const Communicator& c, const Communicator& d, std::size_t count, F&& end, bool again = false) {
   const auto start = std::chrono::steady_clock::now();
@@ -132,8 +132,8 @@ Ending trial(const Case& mine, const Communicator& c, const Communicator& d, std
   return ending;
 }
 
-/// Empty if a trial in which rank `odd` made another call ended as it must: found, within a second, both ranks and both calls
-/// named, no buffer changed. `ends_alone`: a rank whose call is missing may end without an error.
+/// Empty if a trial in which rank `odd` made another call ended correctly: detected, within a second, with both ranks and both
+/// calls named and no buffer changed. `ends_alone`: a rank without a call may end without an error.
 inline std::string complaint(std::span<const Ending> endings, const Case& usual, const Case& other, int odd, bool ends_alone) {
   bool named = false;
   std::size_t found = 0;
@@ -144,7 +144,7 @@ inline std::string complaint(std::span<const Ending> endings, const Case& usual,
     if (ending.kind == Ending::timeout) return who + "found it by its deadline only: " + ending.text;
     if (ending.kind == Ending::other) return who + "ended otherwise: " + ending.text;
     if (ending.seconds > 1.0) return who + "took " + std::to_string(ending.seconds) + " s: " + ending.text;
-    // Messages of an all_to_all_v whose two ends fit are taken, also where those of other ranks do not.
+    // Messages of an all_to_all_v with matching ends are received, even if those of other ranks do not match.
     const bool taken = ending.kind == Ending::aborted && usual.name.starts_with("all_to_all_v") && usual.name == other.name;
     if (ending.changed && !taken) return who + "has another buffer: " + ending.text;
     found += ending.kind == Ending::mismatch;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that throw, waits that pass their deadline, requests that are dropped: every rank ends promptly, with the first error.
+// Ranks that throw, waits beyond their deadline, dropped requests: every rank ends promptly, with the first error.
 #include <doctest/doctest.h>
 
 #include <atomic>

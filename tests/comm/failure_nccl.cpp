@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What comm::Nccl refuses before NCCL hears of it, and how it ends when NCCL, the GPU or another rank does not do its part. Over
-// the test double (tests/support/fake_nccl).
+// Calls that comm::Nccl refuses before they reach NCCL, and its ends when NCCL, the GPU or another rank fails. Over the test
+// double (tests/support/fake_nccl).
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ double seconds_of(const std::function<void()>& f) {
   return Seconds(std::chrono::steady_clock::now() - start).count();
 }
 
-/// What every rank's over() throws, or the body after it; empty texts for ranks that ended well.
+/// The error of over(), or of the body after it, on every rank; empty texts for ranks that ended without one.
 std::vector<std::string> errors_of(int ranks, const comm::nccl::Options& options, const std::function<void(int)>& before,
                                    const Body& body = {}) {
   std::vector<std::string> texts(static_cast<std::size_t>(ranks));
@@ -289,7 +289,7 @@ TEST_CASE("an abort while the host's ranks reduce: what they return is not used,
           CHECK_THROWS_AS(c.all_reduce(loss), CommunicationError);
         } else {
           Request request = c.all_reduce_async(loss);
-          if (how == How::tested) std::this_thread::sleep_for(std::chrono::milliseconds(900));  // the other rank has come
+          if (how == How::tested) std::this_thread::sleep_for(std::chrono::milliseconds(900));  // the other rank has arrived
           if (how == How::tested) CHECK_THROWS_AS((void)request.test(), CommunicationError);
           else CHECK_THROWS_AS(request.wait(), CommunicationError);
         }
@@ -401,7 +401,7 @@ TEST_CASE("a process that was asked to stop does not wait for a rank that never 
         comm::detail::stop_state.heeded = false;
         comm::detail::stop_state.signal = 0;
       } else {
-        std::this_thread::sleep_for(std::chrono::milliseconds(800));  // no wait of its own, which would end, too
+        std::this_thread::sleep_for(std::chrono::milliseconds(800));  // without a wait, which would also end
       }
       host.barrier();
     });
@@ -525,9 +525,9 @@ TEST_CASE("with a stream: an operation begins after what the stream holds, and w
     OfDevice x(1000);
     fake_nccl::Block kernel(mine.get());
     x.fill_on(mine.get(), float(c.rank() + 1));
-    c.all_reduce(exec, x.elements);  // returns: everything is given to the GPU
+    c.all_reduce(exec, x.elements);  // returns once all work is submitted to the GPU
     kernel.release();
-    mine.wait();  // what follows on the stream sees the sum
+    mine.wait();  // later work on the stream reads the sum
     CHECK(x.at(0) == 3.0f);
     CHECK(x.at(999) == 3.0f);
     Request request = c.all_reduce_async(exec, x.elements);
@@ -572,7 +572,7 @@ TEST_CASE("with a stream: a rank that never comes is found although no call of w
 }
 
 TEST_CASE("collectives of all axes follow each other on one stream, in the order of their calls") {
-  // A rank's third axis is ready long before its first two: were each axis on a stream of its own, it would overtake.
+  // A rank's third axis is ready long before its first two: on a separate stream it would overtake them.
   comm::run_threads(4, [](const Communicator& host) {
     const Communicator world = on_device(comm::nccl::over(host, {.deadline = Seconds(20)}));
     const Communicator rows = world.split(world.rank() / 2, 0, "tp"), columns = world.split(world.rank() % 2, 0, "dp");

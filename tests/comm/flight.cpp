@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flight recorder: what it keeps, what another thread reads while it is written, and its files.
+// The flight recorder: its entries, concurrent reads by another thread, and its files.
 // covers: weft/comm/flight_file.hpp weft/comm/flight_clock.hpp
 #include <doctest/doctest.h>
 #include <sys/stat.h>

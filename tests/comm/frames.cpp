@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames and the connections that carry them: every bit of a head counts, messages arrive whole and in order, memory that is
-// given up is touched no more, and bytes that are no frame of the peer's end in an error that names it.
+// Frames and their connections: every bit of a head matters, messages arrive whole and in order, released memory is not accessed
+// again, and bytes that are not a frame of the peer give an error that names it.
 // covers: weft/comm/gloo/frame.hpp weft/comm/gloo/connection.hpp weft/comm/gloo/full_mesh.hpp
 #include <doctest/doctest.h>
 

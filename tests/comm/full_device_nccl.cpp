@@ -27,7 +27,7 @@ using weft_test::on_device;
 
 namespace {
 
-/// Stands for Kokkos::CudaSpace, which is there only with a Kokkos for CUDA.
+/// Stands for Kokkos::CudaSpace, which exists only with a Kokkos for CUDA.
 struct GpuSpace {
   static constexpr const char* name() { return "Cuda"; }
 };
@@ -49,9 +49,9 @@ namespace {
 
 using Arena = weft::detail::Arena<GpuSpace>;
 
-/// A thread of each rank, with a GPU that has little memory. Rank 0 has begun a collective and posted a message when it does
-/// `frees`; rank 1 begins the collective when it has received the message, for which rank 0 must answer. The collective is on the
-/// GPU then or, if it is the first of its kind, with NCCL, which connects the ranks.
+/// One thread per rank, each with a GPU that has little memory. Rank 0 has started a collective and posted a message when it
+/// calls `frees`. Rank 1 starts the collective after it has received the message, for which rank 0 must answer. At that time the
+/// collective is on the GPU or, if it is the first of its kind, in NCCL, which connects the ranks.
 void while_the_other_rank_waits(const std::function<void()>& frees, bool connected) {
   CAPTURE(connected);
   std::atomic<bool> begun = false;

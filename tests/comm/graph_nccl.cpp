@@ -27,10 +27,10 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-/// A rank with a stream of its own and two sums in flight at a time, as a step has.
+/// A rank with a separate stream and two all-reduces in flight at a time, as in a step.
 struct Rank {
   explicit Rank(const Communicator& c) : comm(c), x(6), y(6) { exec.stream = stream.get(); }
-  /// x becomes the sum of all ranks' x + 1; y the mean of what x was before.
+  /// Sets x to the sum of all ranks' x + 1, and y to the mean of the previous x.
   void step() {
     add(x, 0.0f, y);
     Request mean = comm.all_reduce_async(exec, y.elements, Reduction::average);
@@ -92,7 +92,7 @@ TEST_CASE("a recorded step gives the numbers of an ordinary one, and calls NCCL 
       CHECK(graph.recorded() == (i >= gpu::StepGraph::warm_up));
     }
     CHECK(fake_nccl::own_calls() == 2 * 2);    // of the second step and of the recording
-    c.all_reduce(rank.exec, rank.x.elements);  // an ordinary call comes after what was launched
+    c.all_reduce(rank.exec, rank.x.elements);  // an ordinary call runs after the launched work
     rank.stream.wait();
     CHECK(rank.x.at(0) == 2 * x[0]);
     graph.forget();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Two meshes in one process, connected by socket pairs, and a man in the middle who changes the bytes of one direction.
+// Two meshes in one process, connected by socket pairs, and a man in the middle that changes the bytes of one direction.
 
 #include <sys/socket.h>
 
@@ -106,7 +106,7 @@ inline void forward(const store::Socket& from, const store::Socket& to, int fram
       }
     }
     if (!frame.empty() && !write(frame)) break;
-    if (number > frame_number) {  // boundaries are no longer known
+    if (number > frame_number) {  // frame boundaries are lost
       for (std::string rest; rest.clear(), read(rest, 1);)
         if (!write(rest)) break;
       break;
@@ -116,7 +116,7 @@ inline void forward(const store::Socket& from, const store::Socket& to, int fram
   ::shutdown(from.get(), SHUT_RDWR);
 }
 
-/// Exchanges messages until the connection ends; returns its error. Every message that counts as received has the right bytes.
+/// Exchanges messages until the connection ends; returns its error. Every received message must have the right bytes.
 inline std::string exchange_until_broken(gloo::Mesh& mesh, unsigned seed, bool* invalid = nullptr) {
   std::mt19937 same(seed);  // on both ranks
   const int rank = mesh.rank(), peer = 1 - rank;
@@ -141,7 +141,7 @@ inline std::string exchange_until_broken(gloo::Mesh& mesh, unsigned seed, bool* 
   }
 }
 
-/// What both ranks are told if rank 0's bytes are disturbed on their way.
+/// The errors of both ranks if rank 0's bytes are changed on their way.
 struct Told {
   std::string texts[2];
   bool invalid = false;  ///< rank 1 found bytes that are no frame

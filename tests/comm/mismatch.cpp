@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that call different things: every ordered pair of calls must end on both within a second, with an error that names
-// two ranks and their calls, and no buffer changed.
+// Ranks that make different calls: every ordered pair must end on both ranks within a second, with an error that names two ranks
+// and their calls, and no buffer changed.
 #include <doctest/doctest.h>
 
 #include <algorithm>

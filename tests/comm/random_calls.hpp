@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Collectives with random counts (none, unequal, long enough for every path), roots, types and alignments, several under way at
-// once, against what each should give. What lies around the outputs must stay.
+// Collectives with random counts (zero, unequal, long enough for every path), roots, types and alignments, several in flight at
+// once, compared with the expected results. Memory around the outputs must not change.
 
 #include <algorithm>
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace weft_test {
 
-/// One call of one rank: buffers, how to start it and what must be in the output.
+/// One call of one rank: buffers, a function that starts it, and the expected output.
 template <class T>
 class RandomCall {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What collectives take and what they refuse, decided by the compiler.
+// Argument types that collectives accept and refuse, checked by the compiler.
 #include <doctest/doctest.h>
 
 #include <array>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/comm/stop.hpp weft/comm/run_options.hpp
-// A process that was asked to stop: every wait ends within its limit and names the rank that is missing; threads that cannot be
-// started; numbers from the environment.
+// A process with a stop request: every wait ends within its limit and names the missing rank; threads that cannot be started;
+// numbers from the environment.
 #include <doctest/doctest.h>
 
 #include <sys/resource.h>
@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// The process asked to stop, with this patience, until the end of a test case.
+/// A stop request to the process, with this patience, until the end of a test case.
 struct Asked {
   explicit Asked(std::int64_t patience_ms, bool heeded = true) {
     comm::detail::stop_state.patience_ms = patience_ms;
@@ -38,7 +38,7 @@ struct Asked {
   }
 };
 
-/// The error with which run_threads ends, and how long that took, if rank 2 of 3 stays away for a second.
+/// The error with which run_threads ends, and its duration, if rank 2 of 3 stays away for a second.
 template <class F>
 std::string ended_by(F&& waits, std::int64_t patience_ms, bool heeded = true) {
   const Asked asked(patience_ms, heeded);
@@ -138,7 +138,7 @@ TEST_CASE("a rank that waits for the store ends") {
 
 TEST_CASE("threads that cannot be started are an error, and those that were are joined") {
   const pid_t child = ::fork();
-  if (child == 0) {  // a limit that the process cannot take back
+  if (child == 0) {  // a limit that the process cannot raise again
     rlimit limit{};
     ::getrlimit(RLIMIT_AS, &limit);
     limit.rlim_cur = rlim_t(1) << 30;
@@ -198,7 +198,7 @@ TEST_CASE("numbers from the environment: a range, and nothing else") {
   CHECK_NOTHROW(require_thread_variables());
   ::unsetenv("KOKKOS_DISABLE_WARNINGS");
   for (const char* variable : {"WEFT_SHARED_MEMORY", "WEFT_FINGERPRINTS", "WEFT_SHARE_GPUS", "WEFT_HEARTBEAT_S",
-                               "WEFT_RENDEZVOUS_S", "WEFT_STORE_PORT"}) {  // also where there are only threads
+                               "WEFT_RENDEZVOUS_S", "WEFT_STORE_PORT"}) {  // also if all ranks are threads
     const char* before = std::getenv(variable);
     const std::string kept = before == nullptr ? "" : before;
     ::setenv(variable, "abc", 1);

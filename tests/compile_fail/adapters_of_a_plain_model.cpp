@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adapters of a model whose type has none.
+// Adapters for a model type without adapters.
 // needs: xxhash.h
 // expect: weft: this model's type has no adapters to load or save: give it the policy Lora
 #include <weft/hugging_face/hugging_face.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Partial term beside a whole one: one rank's part would be added on every rank.
+// A Partial term added to a whole one: the whole one would be added on every rank.
 // expect: the two terms are placed differently
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pixels as bytes, scaled as they are: nothing computes on them before they are numbers of the model's scalar.
+// Pixels stored as bytes are scaled: they must first be converted to the model's scalar.
 // expect: arithmetic on whole numbers
 // mention: cast<float>\(x\)
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A forward assigns to values of its own, not to its argument.
+// A forward may assign to its local values, not to its argument.
 // expect: the first operand is const
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank would know only some of the keys that are hidden.
+// Each rank would have the mask for only some of the keys.
 // expect: attention's mask is whole, or cut along dim 0 as the heads are
 // mention: Shard
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether these numbers hide keys or are added to scores, nobody can tell.
+// It is ambiguous whether these numbers hide keys or are added to scores.
 // expect: attention's mask holds std::uint8_t, 0 for a hidden key, or numbers that are added to the scores
 // mention: int
 #include <weft/weft.hpp>

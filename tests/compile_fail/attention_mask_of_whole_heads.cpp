@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each rank would take another part of a mask for heads that all of them have.
+// Each rank would use another part of a mask for heads that all ranks have.
 // expect: attention's mask is whole, or cut along dim 0 as the heads are
 // mention: to<Replicated<axis>>
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each rank would see its own tokens only.
+// Each rank would attend only to its own tokens.
 // expect: attention needs all tokens and the whole width of a head
 // mention: cut heads, dim 0
 #include <weft/weft.hpp>

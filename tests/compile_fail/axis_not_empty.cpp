@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An axis is an empty type with a name: a number in its place is refused where it is written.
+// An axis is an empty type with a name. A number instead is refused at its place.
 // expect: constraints not satisfied|use of invalid variable template
 // mention: Axis
 #include <weft/mesh/axis.hpp>

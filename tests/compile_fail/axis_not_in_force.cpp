@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layer asks for a communicator that no wrapper has bound.
+// A layer requests a communicator that no wrapper has bound.
 // expect: this axis is not in force here
 #include <weft/weft.hpp>
 

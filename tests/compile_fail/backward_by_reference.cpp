@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backward that takes what forward saved by a reference that it could write to: it is handed over as an rvalue.
+// A backward takes the saved state by non-const reference, but it is passed as an rvalue.
 // expect: that can be called with what its forward saved, handed over as an rvalue: take `saved` by value
 // mention: Scale
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A label that the model wants as an integer, and that the batch has as a float: another field.
+// A label that the model needs as an integer and the batch has as a float: another field.
 // expect: the batch has no such field: ask for one of those that its FieldBatch names
 // mention: float
 #include <weft/data/fields.hpp>

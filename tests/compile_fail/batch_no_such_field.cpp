@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A field that the batch lacks; the compilers name it beside those that it has.
+// A field that the batch lacks; the compilers name it together with the existing ones.
 // expect: the batch has no such field: ask for one of those that its FieldBatch names
 // mention: 'w', 'e', 'i', 'g', 'h', 't'|"weight"|119, 101, 105, 103, 104, 116
 #include <weft/data/fields.hpp>

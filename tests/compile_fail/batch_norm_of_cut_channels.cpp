@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Channels that tp cuts beside a gain for all of them.
+// Channels that tp shards, with a gain for all of them.
 // expect: BatchNorm: an axis cuts the channels of x and not the parameters
 // mention: BatchNorm<Shard<tp, 0>>
 #include <weft/nn/batch_norm.hpp>

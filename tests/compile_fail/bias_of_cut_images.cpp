@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A parameter added beside a cut for which no rule exists is refused once.
+// A parameter added to a sharding without a rule gives one error.
 // expect: the bias does not lie as the rows
 #include <weft/operations/functions.hpp>
 #include <weft/operations/pooling.hpp>

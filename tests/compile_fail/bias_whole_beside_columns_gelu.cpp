@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The columns that tp cuts, beside a bias that every rank has whole.
+// Columns that tp shards, with a bias that every rank holds whole.
 // expect: Parameter<Shard<tp, 0>>
 #include <weft/weft.hpp>
 

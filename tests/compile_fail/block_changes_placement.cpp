@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A repeated block whose output is Partial where its input is whole: the next block could not take it.
+// A repeated block with a whole input and a Partial output: the next block could not take it.
 // expect: a repeated block must return what it takes|the two terms are placed differently|not the dual of its input
 // mention: Partial<weft::tp>
 #include <weft/weft.hpp>

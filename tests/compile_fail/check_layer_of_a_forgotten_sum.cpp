@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// check_layer_on takes a layer's gradient as it is: it does not bring it to where it ought to lie.
+// check_layer_on does not move a layer's gradient to the required placement.
 // expect: backward returned a gradient that is not the dual of its input
 #include <weft/operations/products.hpp>
 #include <weft/testing/check_layer.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// check_layer says of a layer that is none what a model would say of it.
+// check_layer gives the same error for an invalid layer as a model.
 // expect: this layer's forward returns something else than a Result
 // mention: Own
 #include <weft/operations/products.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A number for each row of the whole beside a part of the rows.
+// One number per row of the whole, with a part of the rows.
 // expect: times_column: the numbers of the rows lie as the rows do
 // mention: Shard<axis, 0>
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Along a cut dim the ranks' parts would lie between each other.
+// Along a sharded dim the ranks' parts would be interleaved.
 // expect: slice, chunk and concat count along a dim of the whole, but an axis cuts it
 // mention: to<Invariant<axis>>
 #include <weft/operations/parts.hpp>

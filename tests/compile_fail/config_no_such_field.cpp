@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A field's name of a config with a slip: the compilers say which type has no such field.
+// A misspelt field of a config: the compilers name the type without such a field.
 // expect: no matching (function for call to .*DataParallel|constructor for initialization of .DataParallel)
 // mention: GptConfig
 // mention: names a field that it lacks

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A field's name of a user's own config with a slip.
+// A misspelt field of a user's config.
 // expect: no matching (function for call to .*DataParallel|constructor for initialization of .DataParallel)
 // mention: Model::Config
 // mention: names a field that it lacks

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mistake in the middle of a forward is one error, whatever is computed from its result.
+// A mistake in the middle of a forward gives one error, independent of later uses of its result.
 // expect: conv2d has no rule for these placements
 // mention: x is Replicated and w cut along its outputs
 #include <weft/operations/convolution.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A count that takes no batch of the model.
+// A count that does not accept the model's batch.
 // expect: this model.s count cannot be called with its batch
 #include <weft/weft.hpp>
 

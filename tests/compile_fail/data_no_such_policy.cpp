@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands behind the model is a policy or a hook.
+// The arguments after the model are policies or hooks.
 // expect: must be policies, such as Reproducible, or a communication hook
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A dataset that does not say which fields its samples have.
+// A dataset that does not declare the fields of its samples.
 // expect: a Dataset names its fields: using Fields = weft::FieldBatch
 // mention: Squares
 #include <weft/data/loader.hpp>

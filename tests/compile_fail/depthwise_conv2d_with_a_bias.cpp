@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// depthwise_conv2d takes no bias.
+// depthwise_conv2d has no bias.
 // expect: depthwise_conv2d cannot be called with these arguments
 #include <weft/operations/convolution.hpp>
 #include <weft/weft.hpp>

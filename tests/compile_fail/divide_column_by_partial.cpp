@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each rank would divide by its own term of the sum of a row.
+// Each rank would divide by its own term of a row's sum.
 // expect: divide_column: the divisors are Partial
 // mention: to<Invariant<axis>>
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A term in double beside one in bfloat16.
+// A term in double and one in bfloat16.
 // expect: different element types, such as double beside bfloat16: .*Context::scalar
 #include <weft/weft.hpp>
 

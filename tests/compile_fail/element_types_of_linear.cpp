@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A bias in double beside a product in bfloat16.
+// A bias in double with a product in bfloat16.
 // expect: different element types, such as double beside bfloat16: .*Context::scalar
 #include <weft/weft.hpp>
 

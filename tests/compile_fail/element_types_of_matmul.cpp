@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A weight in double beside an input in bfloat16.
+// A weight in double with an input in bfloat16.
 // expect: different element types, such as double beside bfloat16: .*Context::scalar
 #include <weft/weft.hpp>
 

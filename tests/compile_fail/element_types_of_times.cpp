@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor in double beside the model's in bfloat16.
+// A tensor in double with the model's in bfloat16.
 // expect: different element types, such as double beside bfloat16: .*Context::scalar
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows that several ranks hold alike would reach the experts several times.
+// Rows that several ranks share would reach the experts several times.
 // expect: are not cut over every axis of the dense mesh
 #include <weft/context/expert_mesh.hpp>
 

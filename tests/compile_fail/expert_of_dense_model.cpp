@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model without experts has nothing to lay over ep.
+// A model without experts has nothing to distribute over ep.
 // expect: ExpertParallel needs a model with experts
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row-parallel product goes straight into a norm: nobody summed it over tp.
+// A row-parallel product is passed directly to a norm, without the sum over tp.
 // expect: not linear, but its input is Partial
 // mention: Partial<weft::tp>
 #include <weft/weft.hpp>

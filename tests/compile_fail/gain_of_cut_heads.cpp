@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gain of all heads that a rule cuts, beside heads that tp cuts: each rank would have another part of it.
+// A gain of all heads sharded by a rule, with heads that tp shards: each rank would have another part of it.
 // expect: times_heads: the gain of all heads is whole on every axis
 // mention: parameter.for_operand.x.
 #include <weft/weft.hpp>

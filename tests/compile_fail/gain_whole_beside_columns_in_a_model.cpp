@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole gain beside the columns of a Linear<Column>, in a model: nothing is said of its gradient, too.
+// A whole gain with the columns of a Linear<Column>, in a model: there is no second error about its gradient.
 // expect: a bias or gain that every rank has whole, beside columns that an axis cuts
 #include <weft/weft.hpp>
 

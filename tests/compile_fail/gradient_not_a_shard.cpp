@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A parameter that tp cuts along dim 0, given a gradient cut along dim 1.
+// A parameter that tp shards along dim 0 gets a gradient sharded along dim 1.
 // expect: is cut by its rule Shard<axis, dim>, but its gradient is not that Shard
 #include <weft/weft.hpp>
 

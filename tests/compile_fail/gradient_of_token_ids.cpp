@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token ids have no gradient: what a layer returns for them would go nowhere.
+// Token ids have no gradient, so a layer must not return one for them.
 // expect: a gradient of an input that has none
 #include <weft/weft.hpp>
 

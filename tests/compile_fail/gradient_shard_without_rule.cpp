@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradient of a gain made in the way in which dx is made: it is labelled as rows that dp cuts, leaves nothing unreduced, and
-// nobody would sum it.
+// The gradient of a gain, made like dx: it is labelled as rows that dp shards, has no pending sum, and would never be summed.
 // expect: gradient is Shard on an axis .* on which the parameter has no such rule.*sum_rows
 // mention: Shard<weft::dp, 0>
 #include <weft/weft.hpp>

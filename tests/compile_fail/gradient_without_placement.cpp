@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gradient in a tensor without placements: what it owes over dp is not known.
+// A gradient in a tensor without placements: its pending sum over dp is unknown.
 // expect: gradient does not say how it lies on an axis that is in force
 #include <weft/weft.hpp>
 

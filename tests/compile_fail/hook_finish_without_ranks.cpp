@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A finish that takes something else, so that nobody would call it.
+// A finish with other arguments, which would never be called.
 // expect: this communication hook's finish cannot be called with a bucket and the data ranks
 // mention: Own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A keep that takes something else, so that checkpoints would lack what the hook keeps.
+// A keep with other arguments: checkpoints would lack the hook's state.
 // expect: this communication hook's keep cannot be called with a bucket and a keeper
 // mention: Own
 #include <weft/weft.hpp>

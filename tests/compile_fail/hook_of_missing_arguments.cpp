@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A hook that is made of a number, and is given none.
+// A hook that is constructed from a number, without one.
 // expect: this communication hook cannot be made on a rank
 // mention: Own
 #include <weft/weft.hpp>

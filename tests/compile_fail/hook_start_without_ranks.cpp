@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A start that is not told the ranks.
+// A start without the ranks among its arguments.
 // expect: this communication hook's start cannot be called with a bucket and the data ranks
 // mention: Own
 #include <weft/weft.hpp>

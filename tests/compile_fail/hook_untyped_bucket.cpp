@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A hook that takes a bucket's elements for floats: of a model in double they are not.
+// A hook that treats a bucket's elements as floats, which they are not in a model in double.
 // expect: a bucket's elements are float or double.*bucket.span<float>\(\)
 #include <weft/weft.hpp>
 

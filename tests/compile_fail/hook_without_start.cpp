@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communication hook that has an end and no beginning.
+// A communication hook with a finish but no start.
 // expect: this communication hook has no start: write `Request start
 // mention: Own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An event that is const where the one of Hooks is not.
+// A const event for one of Hooks that is not const.
 // expect: these hooks have a function of the name of an event that takes or returns something else, or is const
 // mention: Mine
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An event that takes a parameter where there is a unit.
+// An event that takes a parameter instead of a unit.
 // expect: these hooks have a function of the name of an event that takes or returns something else
 // mention: Mine
 #include <weft/weft.hpp>

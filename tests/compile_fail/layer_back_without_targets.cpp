@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A back whose forward takes no targets, so it has no loss.
+// A back with a forward without targets, so it has no loss.
 // expect: this layer's forward cannot be called .*a model's back: context, hidden state and targets
 // mention: Own
 #include <weft/weft.hpp>

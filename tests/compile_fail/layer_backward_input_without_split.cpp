@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backward_input that returns the gradient alone.
+// A backward_input that returns only the gradient.
 // expect: this layer's backward_input returns something else than an InputGradient, such as the gradient alone
 // mention: Own
 #include <weft/weft.hpp>

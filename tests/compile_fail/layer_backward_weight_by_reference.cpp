@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backward_weight that takes what was deferred by a reference that it could write to.
+// A backward_weight that takes the deferred state by non-const reference.
 // expect: this layer's backward_weight cannot be called with the context and what backward_input deferred
 // mention: Own
 #include <weft/weft.hpp>

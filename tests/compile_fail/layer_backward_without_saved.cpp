@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backward that takes the gradient alone.
+// A backward that takes only the gradient.
 // expect: this layer has no backward.context, saved, gradient., nor backward_input, that can be called
 // mention: Own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A forward that takes a tensor without placements, where the block is given one with some.
+// A forward that takes a tensor without placements, while the block's input has some.
 // expect: this layer's forward cannot be called .*whatever their types
 // mention: Own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A class whose members are private, since nobody said otherwise.
+// A class with private members, the default.
 // expect: this layer's forward cannot be called .*it must be public
 // mention: Own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A forward that takes its input alone.
+// A forward that takes only its input.
 // expect: this layer's forward cannot be called with the context and its input
 // mention: Own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A forward that returns its output alone.
+// A forward that returns only its output.
 // expect: this layer's forward returns something else than a Result, such as its output alone: return Result.output, saved.
 // mention: Own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layer whose backward gives the gradient of its first input is called on two values that have one.
+// A layer whose backward returns only the gradient of its first input is called with two values that have gradients.
 // expect: a layer's backward gives the gradient of its first input, and another input of this call is a Variable of real numbers
 // mention: detach
 #include <weft/testing/check_layer.hpp>

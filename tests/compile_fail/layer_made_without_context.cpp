@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layer of sizes alone, as in other frameworks.
+// A layer constructed only from sizes, as in other frameworks.
 // expect: Linear takes the context with its name
 #include <weft/weft.hpp>
 

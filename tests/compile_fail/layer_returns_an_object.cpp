@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layer with a backward of its own that returns a struct with a member that is no tensor.
+// A layer with its own backward returns a struct with a member that is not a tensor.
 // expect: this layer returns something else than a tensor, or a std::tuple or a struct of tensors
 #include <weft/weft.hpp>
 

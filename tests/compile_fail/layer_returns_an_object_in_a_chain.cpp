@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layer with a backward of its own, inside a Sequential, that returns a struct with a member that is no tensor.
+// A layer with its own backward, inside a Sequential, returns a struct with a member that is not a tensor.
 // expect: this layer returns something else than a tensor, or a std::tuple or a struct of tensors
 #include <weft/testing/check_layer.hpp>
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saved state with a mutex in it: it is kept until backward comes.
+// Saved state with a mutex, which cannot be moved and kept until backward.
 // expect: what this layer's forward saves cannot be moved
 // mention: Own
 #include <weft/weft.hpp>

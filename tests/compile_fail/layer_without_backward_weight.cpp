@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layer that defers the gradient of its gain, and never takes it up.
+// A layer that defers the gradient of its gain, and never computes it.
 // expect: this layer.s backward_input defers something, and it has no backward_weight: write `void backward_weight
 // mention: Own
 #include <weft/weft.hpp>

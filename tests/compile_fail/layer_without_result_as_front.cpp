@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A front whose forward forgets its Result: nothing is said of the blocks that come behind it.
+// A front with a forward that forgets its Result: there is no error about the blocks after it.
 // expect: this layer's forward returns something else than a Result
 // mention: Own
 #include <weft/weft.hpp>

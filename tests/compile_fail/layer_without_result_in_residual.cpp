@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Residual of a layer whose forward forgets its Result, trained and asked for logits.
+// A Residual of a layer with a forward that forgets its Result, in training and for logits.
 // expect: this layer's forward returns something else than a Result
 // mention: Own
 #include <weft/weft.hpp>

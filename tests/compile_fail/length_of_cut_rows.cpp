@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same under sequence parallelism, and asked for with the tensor whose rows are cut.
+// The same under sequence parallelism, requested with the tensor with sharded rows.
 // expect: rows of a sequence are cut over cp or tp in this tensor
 // mention: positions_of\(context, x\)
 #include <weft/context/global_index.hpp>

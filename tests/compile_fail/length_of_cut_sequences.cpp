@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layer that indexes rows by the sequence, where cp cuts them: its row 0 is no sequence's first token on most ranks.
+// A layer that indexes rows by the sequence, although cp shards them: on most ranks row 0 is not the first token of a sequence.
 // expect: rows of a sequence are cut over cp or tp here
 // mention: sequence_length\(context, x\)
 // mention: positions_of\(context, x\)

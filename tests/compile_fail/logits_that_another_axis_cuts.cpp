@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Only tp's parts of the vocabulary are added up: beside another axis each rank would take the softmax of its own columns.
+// Only tp's parts of the vocabulary are summed: with another axis each rank would take the softmax of its own columns.
 // expect: no other axis may cut the vocabulary
 // mention: to<Invariant<axis>>
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A low-rank adapter beside a layer that is not linear.
+// A low-rank adapter for a layer that is not linear.
 // expect: weft: LoraLinear<Base> is an adapter beside a linear layer
 #include <weft/nn/lora.hpp>
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Module divides its loss by the samples that it sees: weft would divide once more, and by other numbers in every layout.
+// A Module divides its loss by its number of samples: weft would divide again, and the number differs between layouts.
 // expect: a loss divided by a number
 // mention: 0\.5 \* loss
 #include <weft/weft.hpp>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A back whose forward divides by a count of its own: weft would divide once more, and a mean of means is another number in every
-// layout.
+// A back divides in its forward by its own count: weft would divide again, and a mean of means differs between layouts.
 // expect: must return its loss as a LossSum: sum_losses
 #include <weft/weft.hpp>
 

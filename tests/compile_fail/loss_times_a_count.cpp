@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Module multiplies its loss by one over the samples that it sees, a number that is known only while the step runs. Weights of
-// losses are constants, and numbers of the config that the Module keeps as a LossWeight.
+// A Module multiplies its loss by one over its number of samples, a number that is known only during the step. Weights of losses
+// are constants, and numbers of the config that the Module stores as a LossWeight.
 // expect: call to (consteval|non-.constexpr.) function
 // mention: LossWeight
 #include <weft/weft.hpp>

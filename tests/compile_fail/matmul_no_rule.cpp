@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of both operands cut: the product would need rows of one beside all of the other.
+// Rows of both operands are sharded: the product would need rows of one with all rows of the other.
 // expect: matmul has no rule for these placements
 #include <weft/weft.hpp>
 

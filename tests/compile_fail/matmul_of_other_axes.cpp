@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A weight that says nothing of an axis over which the input lies.
+// A weight whose type omits an axis of the input's type.
 // expect: the operands name different axes
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mesh has a pipeline, the model has none: its ranks would all do the same work.
+// The mesh has a pipeline, but the model has none: the ranks would all do the same work.
 // expect: an axis that no wrapper of the model uses
 #include <weft/weft.hpp>
 

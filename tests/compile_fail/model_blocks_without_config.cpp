@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A number of blocks that does not come from the config.
+// A number of blocks that does not depend on the config.
 // expect: this model's blocks cannot be called with its Config
 // mention: Own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A check_batch that takes the batch alone: nobody would call it.
+// A check_batch that takes only the batch: it would never be called.
 // expect: this model's check_batch cannot be called with its config and batch
 #include <weft/weft.hpp>
 

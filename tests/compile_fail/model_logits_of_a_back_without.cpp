@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logits of a model whose back has a loss alone.
+// Logits of a model whose back has only a loss.
 // expect: logits of a model whose Back has none: write `auto logits
 // mention: Own
 #include <weft/weft.hpp>

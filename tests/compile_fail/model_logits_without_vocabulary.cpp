@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logits of a model that does not say how many tokens it knows.
+// Logits of a model that does not declare its vocabulary.
 // expect: logits of a model that does not say how many tokens it knows: write `static std::size_t vocabulary
 // mention: Own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model is made of its mesh alone.
+// A model constructed only from its mesh.
 // expect: a model is made with its config: DataParallel<Model> model.mesh
 #include <weft/weft.hpp>
 

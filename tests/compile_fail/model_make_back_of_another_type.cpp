@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A make_back that makes what is no Back.
+// A make_back that does not return a Back.
 // expect: this model's make_back returns something else than its Back
 // mention: Own
 #include <weft/weft.hpp>

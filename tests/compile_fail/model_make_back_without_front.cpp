@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A make_back that is not given the front.
+// A make_back without the front among its parameters.
 // expect: this model's make_back cannot be called with the context, the config and the front
 // mention: Own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A make_block that does not know which one it makes.
+// A make_block without the block's index among its parameters.
 // expect: this model's make_block cannot be called with the context, the config and the block's index
 // mention: Own
 #include <weft/weft.hpp>

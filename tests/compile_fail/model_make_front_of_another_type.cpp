@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A make_front that makes what is no Front.
+// A make_front that does not return a Front.
 // expect: this model's make_front returns something else than its Front
 // mention: Own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A longest sequence that nobody could call: lengths would not be checked.
+// A longest sequence with a wrong signature: lengths would not be checked.
 // expect: this model's sequence cannot be called with its Config
 // mention: Own
 #include <weft/weft.hpp>

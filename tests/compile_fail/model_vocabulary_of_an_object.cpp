@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A vocabulary that nobody could call: tokens would not be checked.
+// A vocabulary that is not static: tokens would not be checked.
 // expect: this model's vocabulary cannot be called with its Config
 // mention: Own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model that takes every degree without a word.
+// A model that accepts every degree without a check.
 // expect: this model has no check: write `static void check
 // mention: Own
 #include <weft/weft.hpp>

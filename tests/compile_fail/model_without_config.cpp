@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model whose sizes have a name of their own.
+// A model whose config type has another name.
 // expect: this model has no Config: write `struct Config
 // mention: Own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model that does not say in what it computes.
+// A model that does not declare its scalar type.
 // expect: this model has no scalar.*write `using scalar = float;`
 // mention: Own
 #include <weft/weft.hpp>

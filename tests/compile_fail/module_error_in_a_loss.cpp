@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mistake of the language in a Module's loss: the compiler's own error, and none of weft's after it.
+// A C++ mistake in a Module's loss gives only the compiler's error, and none of weft's.
 // expect: power
 #include <weft/weft.hpp>
 

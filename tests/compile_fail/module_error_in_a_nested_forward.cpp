@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mistake of C++ in the forward of a Module that another one calls is one error, the compiler's own.
+// A C++ mistake in the forward of a nested Module gives only the compiler's error.
 // expect: no member named .no_such_member
 // mention: module_error_in_a_nested_forward.cpp:
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Module's loss that asks for a field which its batch lacks.
+// A Module's loss that uses a field which its batch lacks.
 // expect: the batch of this model has no such field
 // mention: label
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Module whose forward takes a context, as a layer with a backward of its own does.
+// A Module whose forward takes a context, like a layer with its own backward.
 // expect: this Module.s forward cannot be called with its inputs: write
 // mention: module_forward_takes_context.cpp:
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A loss of what the compiler has refused: there is one error, and none about the loss.
+// A loss of a value that the compiler has refused: there is one error, and none about the loss.
 // expect: this operation is not linear, but its input is Partial.*to<Invariant<axis>>.x.
 // mention: module_loss_of_a_refused_value.cpp:
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Module's loss that returns what its forward does.
+// A Module's loss that returns the result of its forward.
 // expect: the loss.batch. of this Module must return a loss
 // mention: module_loss_returns_a_variable.cpp:
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Module that multiplies by a Parameter which is gone when backward asks for it.
+// A Module that multiplies by a Parameter that no longer exists in backward.
 // expect: on a Parameter that is gone when backward asks for it
 // mention: module_temporary_parameter.cpp:
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Module that says nothing of its loss, in train_step.
+// train_step of a Module without a loss.
 // expect: train_step and evaluate of a Module without a loss
 // mention: Own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that belong into an NCCL group take the open group: outside of one, ranks that send first would wait in a circle.
+// Calls inside an NCCL group take the open group: outside one, ranks that send first would wait for each other.
 // expect: invalid initialization of reference|too few arguments
 // mention: GroupCall
 // needs: nccl.h

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients are summed over cp before they leave over dp, so DataParallel stands outside.
+// Gradients are summed over cp before they are reduced over dp, so DataParallel must be outside.
 // expect: ContextParallel here belongs outside it
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both spread the same batches over dp: one of them.
+// Both distribute the same batches over dp; only one is allowed.
 // expect: outermost and once
 #include <weft/weft.hpp>
 

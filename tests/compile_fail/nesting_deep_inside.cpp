@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fault lies inside other wrappers, and the model is used as it would be: there is one error, that of the wrapper at fault.
+// The mistake is inside other wrappers, and the model is used normally: there is one error, at the wrong wrapper.
 // expect: what stands inside TensorParallel here belongs outside it
 #include <weft/weft.hpp>
 

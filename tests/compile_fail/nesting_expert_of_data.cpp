@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data stands outermost.
+// The data wrapper must be outermost.
 // expect: belongs outside it
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ExpertParallel stands inside TensorParallel: what it folds is bound outside it.
+// ExpertParallel must be inside TensorParallel, which binds the axes that it folds.
 // expect: belongs outside it
 #include <weft/weft.hpp>
 

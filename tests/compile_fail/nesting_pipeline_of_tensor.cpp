@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pipeline stands next to the model.
+// The pipeline must be directly around the model.
 // expect: stands next to the model
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sharding takes the place of DataParallel.
+// Sharding replaces DataParallel.
 // expect: in place of DataParallel
 #include <weft/weft.hpp>
 

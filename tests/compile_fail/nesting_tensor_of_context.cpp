@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over tp are paid before those over cp, so ContextParallel stands outside TensorParallel.
+// Sums over tp come before those over cp, so ContextParallel must be outside TensorParallel.
 // expect: belongs outside it
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over tp are paid before gradients leave over dp, so DataParallel stands outside.
+// Sums over tp come before the reduction over dp, so DataParallel must be outside.
 // expect: belongs outside it
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A unit is scattered over dp after its sums over tp are paid, so sharding stands outside.
+// A unit is scattered over dp after its sums over tp, so sharding must be outside.
 // expect: belongs outside it
 #include <weft/weft.hpp>
 

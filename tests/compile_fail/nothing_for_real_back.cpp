@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A back that forgets its gradient: the blocks would be trained on the loss' own.
+// A back forgets its gradient: the blocks would be trained on the gradient of the loss.
 // expect: returned Nothing for an input of real numbers
 #include <weft/weft.hpp>
 

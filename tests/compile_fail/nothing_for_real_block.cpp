@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block that forgets its gradient: that of its output would be handed on as that of its input.
+// A block forgets its gradient: the gradient of its output would be passed on as that of its input.
 // expect: returned Nothing for an input of real numbers
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layer within a Sequential forgets its gradient: those before it would be trained on none.
+// A layer within a Sequential forgets its gradient: the layers before it would get none.
 // expect: returned Nothing (for an input of real numbers|while that of another returned a gradient)
 #include <weft/weft.hpp>
 

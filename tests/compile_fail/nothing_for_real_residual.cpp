@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layer within a Residual forgets its gradient: what goes past it would be taken for all of it.
+// A layer within a Residual forgets its gradient: the skip connection's would count as the whole.
 // expect: returned Nothing (for an input of real numbers|while that of another returned a gradient)
 #include <weft/weft.hpp>
 

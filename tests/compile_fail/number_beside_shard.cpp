@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A number that each rank uses on its own part, but whose gradient nobody would sum.
+// A number that each rank applies to its own part, without a sum of its gradient.
 // expect: times_scalar: the number lies as the tensor
 // mention: to<Replicated<axis>>
 #include <weft/weft.hpp>

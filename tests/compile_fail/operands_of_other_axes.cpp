@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor made where tp is not in force beside one that knows it.
+// A tensor made without tp, with one whose type has tp.
 // expect: the operands name different axes
 // mention: make both in one context
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An operation that gives Nothing as the gradient of real numbers.
+// An operation that returns Nothing as the gradient of real numbers.
 // expect: backward returned Nothing for an input of real numbers
 // mention: operation_gradient_nothing.cpp:
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An operation of two operands whose gradient returns that of one.
+// An operation of two operands whose gradient function returns only one gradient.
 // expect: this Primitive's gradient\(g, x\.\.\.\) of several operands returns something else than a std::tuple
 #include <weft/testing/check_layer.hpp>
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An operation that weft lacks is refused once, whatever is computed from it.
+// An operation that weft lacks gives one error, independent of later uses of its result.
 // expect: there is no operation sin
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model alone is a recipe without parameters.
+// A model without a wrapper is a recipe without parameters.
 // expect: an optimizer updates a model that is laid over ranks
 // mention: Trainable
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A loop of one's own over a pipeline.
+// A user's own training loop over a pipeline.
 // expect: a loop of one's own calls the whole model, and a pipeline's rank has a part of it
 #include <weft/weft.hpp>
 

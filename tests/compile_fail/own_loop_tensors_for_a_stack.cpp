@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors given to the forward of a model of several units.
+// Tensors passed to the forward of a model of several units.
 // expect: is for a model that is one Module, whose forward takes them
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An axis is no rule: it does not say along which dim it cuts.
+// An axis is not a rule: it does not name the sharded dim.
 // expect: Parameter's template parameters must be rules, Shard<axis, dim>.*an axis alone
 #include <weft/weft.hpp>
 

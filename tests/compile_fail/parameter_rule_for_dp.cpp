@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rule for the data axis: its wrapper sums whatever is there, and shares state out itself.
+// A rule for the data axis: its wrapper sums all gradients, and shards state itself.
 // expect: a Parameter's rule must be for tp, cp or etp
 #include <weft/weft.hpp>
 

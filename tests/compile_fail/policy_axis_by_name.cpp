@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An axis that is a word.
+// An axis given as a string.
 // expect: this policy's axis is no axis
 // mention: OwnPolicy
 #include <weft/weft.hpp>

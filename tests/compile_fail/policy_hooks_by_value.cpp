@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hooks that end with the call that asks for them.
+// Hooks that are destroyed at the end of the call that requests them.
 // expect: this policy's hooks.. returns no pointer to hooks
 // mention: OwnPolicy
 #include <weft/weft.hpp>

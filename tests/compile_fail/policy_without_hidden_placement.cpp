@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy that does not say how the hidden state lies on its axis.
+// A policy that does not declare the placement of the hidden state on its axis.
 // expect: this policy has no hidden_placement, the placement of the hidden state
 // mention: OwnPolicy
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A wrapper that does not say where it stands.
+// A wrapper that does not declare its nesting level.
 // expect: a wrapper around a wrapper that does not say where it stands in the order of nesting
 // mention: nesting_level
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// predict of a stack whose last unit says nothing but its loss.
+// predict of a stack whose last unit only returns its loss.
 // expect: predict of a model whose last unit says nothing but its loss
 // mention: Loss
 #include <weft/weft.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collective on the memory of a placed tensor: the sum is there, and the type still says Partial, so the next `to` adds once
-// more.
+// A collective on the memory of a placed tensor: the sum is done, but the type is still Partial, so the next `to` would add
+// again.
 // expect: a collective on the memory of a tensor with placements.*to<Placement>\(context, x\).*raw\(x\)
 // mention: Partial<weft::tp>
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gradient that every rank has alike would be counted once for each.
+// A gradient that is equal on every rank would be counted once per rank.
 // expect: would count it several times
 #include <weft/weft.hpp>
 

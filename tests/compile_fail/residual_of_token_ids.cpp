@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A residual around the token table would add rows of it to token ids.
+// A residual around the token table would add its rows to token ids.
 // expect: Residual adds a layer's output to its input, and this input is not Real
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A check that takes the options of another rule, so that nobody would call it.
+// A check that takes the options of another rule: it would never be called.
 // expect: this update rule's check cannot be called with its Options
 // mention: Own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of an element with a buffer, in a rule that keeps none.
+// The arithmetic of an element with a buffer, in a rule without buffers.
 // expect: this update rule's element is not the arithmetic of an update in the model's accumulate type A
 // mention: Own
 #include <weft/weft.hpp>

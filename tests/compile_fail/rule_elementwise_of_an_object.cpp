@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A word on elements that each object of the rule would have: nobody would read it.
+// `elementwise` as a member of each object of the rule: it would never be read.
 // expect: this update rule's elementwise is not a constant
 // mention: Own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rule needs, but of each object of the rule: nobody would read it.
+// `needs` as a member of each object of the rule: it would never be read.
 // expect: this update rule's needs is not a constant of type Needs
 // mention: Own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options that do not know of clipping.
+// Options without `clip`.
 // expect: this update rule's Options have no clip.*write `double clip = 0;`
 // mention: Own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An update that does not take the step's number.
+// An update without the step's number among its parameters.
 // expect: this update rule's update is not one for parameters of the model's element type P
 // mention: Own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rule that does not say how much it keeps.
+// A rule that does not declare its number of buffers.
 // expect: this update rule has no buffers.*write `static constexpr int buffers = 1;`
 // mention: Own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rule whose options have a name of their own.
+// A rule whose options type has another name.
 // expect: this update rule has no Options: write `struct Options
 // mention: Own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's function is given the world.
+// A rank's function takes the world.
 // expect: f takes a World&
 #include <weft/weft.hpp>
 

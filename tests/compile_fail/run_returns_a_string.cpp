@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank's function returns is the exit code.
+// A rank's function returns the exit code.
 // expect: is the program's exit code
 #include <string>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// bool is no element type: vectors of it are bits, and no backend could send them.
+// bool is not an element type: vectors of it are bits, and no backend could send them.
 // expect: constraints not satisfied|use of invalid variable template
 #include <weft/core/scalar.hpp>
 

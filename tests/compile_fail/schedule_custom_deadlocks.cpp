@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A user's schedule is proven by the compiler: rank 1 wants the second micro-batch first and its gradient first.
+// The compiler checks a user's schedule: rank 1 needs the second micro-batch first and its gradient first.
 // expect: this schedule deadlocks
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is shared out is one of three things, not a number.
+// The sharded state is one of three types, not a number.
 // expect: zero::Stage1, zero::Stage2 or zero::Stage3
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stage of ZeRO is a type. (What uses the alias would be further errors of g++'s own, for which such a type is none.)
+// A stage of ZeRO is a type. (Uses of the alias would be further errors of g++, for which such a type is invalid.)
 // expect: type/value mismatch|must be a type
 // mention: zero::Stage3|ZeroStage1Or2Or3
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model in a wrapper has a mesh of its own.
+// A model in a wrapper has its own mesh.
 // expect: SingleDevice takes a model alone, and this is one in a wrapper
 #include <weft/weft.hpp>
 

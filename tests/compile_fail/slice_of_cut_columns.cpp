@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Query, key and value out of one matrix whose columns tp cuts: each rank would take other columns.
+// Query, key and value from one matrix whose columns tp shards: each rank would take other columns.
 // expect: this operation counts columns of the whole, but an axis cuts them
 // mention: a Linear of its own
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mistake of C++ in the forward of a stack's unit is one error, the compiler's own: its neighbours are not blamed.
+// A C++ mistake in the forward of a stack's unit gives only the compiler's error, and none for its neighbours.
 // expect: no member named .no_such_member
 // mention: stack_error_in_a_unit.cpp:
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stack of layers, where it takes functions that make them.
+// A stack of layers instead of functions that make them.
 // expect: a Stack is made of functions that make layers
 #include <weft/weft.hpp>
 

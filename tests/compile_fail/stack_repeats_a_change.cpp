@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A repeated unit of a stack that does not return what it takes.
+// A repeated unit of a stack that returns another type than it takes.
 // expect: a repeated block must return what it takes
 #include <weft/weft.hpp>
 

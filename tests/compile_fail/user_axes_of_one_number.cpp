@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A set of axes is a word of bits, so two axes of a user's own in one mesh have different numbers.
+// Sets of axes are bit masks, so two user-defined axes in one mesh need different numbers.
 // expect: axes of your own have different numbers
 #include <weft/weft.hpp>
 

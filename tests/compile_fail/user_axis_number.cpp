@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The number of an axis is a bit of a word, of which weft has some.
+// The number of an axis is a bit of a mask, in which weft's axes use some.
 // expect: UserAxis's number must be from 0 to 24
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages and rank orders speak of axes by name: an axis of a user's own does not take weft's.
+// Messages and rank orders refer to axes by name, so a user-defined axis must not have the name of one of weft's.
 // expect: an axis of your own has the name of another axis
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy of a user's own is over an axis of the user's own: weft's axes have wrappers, which do more than sum.
+// A user-defined policy is for a user-defined axis: weft's axes have wrappers, which do more than sum.
 // expect: UserPolicy's first template parameter must be an axis of your own
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hidden state lies in some way on the axis of the policy, and on no other that the policy could speak of.
+// The hidden placement must be on the policy's axis, and on no other.
 // expect: how the hidden state lies on the policy's own axis
 #include <weft/weft.hpp>
 

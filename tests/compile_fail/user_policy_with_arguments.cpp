@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft makes the policy and hands it the ranks of its axis, so there is nobody to give it arguments.
+// weft constructs the policy from the ranks of its axis, so it cannot have other arguments.
 // expect: it needs a default constructor
 #include <weft/weft.hpp>
 

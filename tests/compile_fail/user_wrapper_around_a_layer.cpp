@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A wrapper of a user's own stands around a model, as weft's do.
+// A user-defined wrapper must be around a model, like weft's.
 // expect: a wrapper stands around another wrapper or a model
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy with Nesting::data stands outside of TensorParallel.
+// A policy with Nesting::data must be outside TensorParallel.
 // expect: what stands inside TensorParallel here belongs outside it
 #include <weft/weft.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A condition of all columns beside the columns of one rank.
+// A condition for all columns, with the columns of one rank.
 // expect: where: an axis cuts the condition and not the tensors
 // mention: greater
 #include <weft/operations/functions.hpp>

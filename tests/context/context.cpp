@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/context/expert_mesh.hpp weft/engine/engine_state.hpp
-// What a context says of axes in force and not, its paths, the method of context parallelism; tensors on the dense and the expert
-// mesh.
+// A context's bound and unbound axes, its paths, the method of context parallelism; tensors on the dense and the expert mesh.
 #include <weft/context/context.hpp>
 
 #include <string>
@@ -24,7 +23,7 @@ using WithTp = Context<Compute<Exec, float>, Bind<tp, Shard<tp, 0>>>;
 static_assert(!Root::has(tp{}) && WithTp::has(tp{}) && !WithTp::has(dp{}));
 static_assert(Root::placed == 0 && WithTp::placed == axis_bit<tp>);
 static_assert(std::is_same_v<detail::hidden_placement_t<WithTp, tp>, Shard<tp, 0>>);
-// The length of sequences is not to be read where rows are cut inside of them.
+// The length of sequences must not be readable if rows are divided inside sequences.
 static_assert(std::is_same_v<decltype(Root::env), detail::Environment> &&
               std::is_same_v<decltype(WithTp::env), detail::CutEnvironment>);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/context/global_index.hpp
-// Dropout masks are functions of the element in the whole, whatever cuts the tensor and however it is viewed; an element
-// whose place is not known is refused. What is cut by segments or repeated is not gathered as if it were not.
+// Dropout masks are functions of the global element, for every sharding and view of the tensor; an element without a known global
+// index is refused. Dims that are divided by segments or repeated are not gathered as if they were divided evenly.
 
 #include <doctest/doctest.h>
 
@@ -50,7 +50,7 @@ std::vector<float> whole_mask() {
   return flat;
 }
 
-// What f throws; "" if it does not.
+// The message of the exception of f; "" if it throws none.
 template <class Error, class F>
 std::string refusal(F&& f) {
   try {
@@ -150,7 +150,7 @@ TEST_CASE("a mask over columns that are cut by segments, held alike or padded is
   on_tensor_ranks(4, [](World& world, const auto& context) {
     const Tensor<float, Exec, Replicated<tp>> x(world.device(), {tokens, 16});
     kernels::fill(x.device(), x.size(), x.data(), 1.0f);
-    // f of what a Column layer with this cut gives.
+    // f of the output of a Column layer with this sharding.
     const auto after = [&](const ParameterSharding& cut, std::size_t out) {
       Linear<Column, StoredAs::out_in, false> stored(context / "out_in", 16, out, {.sharding = cut});
       Linear<Column, StoredAs::in_out> with_bias(context / "in_out", 16, out, {.sharding = cut});
@@ -212,7 +212,7 @@ TEST_CASE("what is cut by segments, held alike or padded is not gathered as if i
     const auto theirs = copy_to_host(back), mine = copy_to_host(padded);
     for (std::size_t i = 0; i < mine.size(); ++i) CHECK(theirs[i] == (context.rank(tp{}) == 3 && i % 5 == 4 ? 0.0f : mine[i]));
     CHECK(to<Invariant<tp>>(context, sum_rows(even)).size() == 24);
-    // Key-value heads that ranks hold alike pass rotary positions and attention, whose output is cut evenly again.
+    // Key-value heads that several ranks share pass rotary positions and attention, whose output is divided evenly again.
     const auto query = columns_of({{{32, 4}}, false}, 32), key = columns_of({{{16, 2}}, false}, 16);
     const AttentionHeads eight{4, 2, 8};
     const auto turned = RotaryPositions(8).forward(context, std::tuple{query, key, key}).output;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fields of aggregates are counted, visited in their order and hashed; what cannot be counted has no hash.
+// The fields of aggregates are counted, visited in order and hashed; fields that cannot be counted have no hash.
 #include <weft/core/fields.hpp>
 
 #include <array>

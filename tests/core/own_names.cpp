@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that is `using namespace std` and `using namespace weft` has its own types and functions at global scope, under names
-// that are as common there as they are inside of weft. It uses them without a qualification, beside a layer and a model of the
-// guide: an ambiguous name does not compile. own_variables.cpp has variables of such names.
+// that are common there and inside weft. It uses them without qualification, together with a layer and a model of the guide: an
+// ambiguous name would not compile. own_variables.cpp has variables with such names.
 
 #include <doctest/doctest.h>
 

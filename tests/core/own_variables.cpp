@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Variables at global scope, and a function `map`, of a program that is `using namespace weft` (own_names.cpp has types and
-// functions). What has the name of an operation on tensors hides that: it is called as operations::scale then.
+// functions). A variable with the name of an operation on tensors hides the operation, which is then called as operations::scale.
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which types say how their elements lie on axes: tensors with placements, and no others. Collectives on memory refuse these
+// Types that declare the placement of their elements: tensors with placements, and no others. Collectives on memory refuse these
 // (compile_fail/raw_all_reduce).
 #include <weft/core/placed.hpp>
 

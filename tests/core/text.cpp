@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words of messages: letters and whole numbers of every width, joined.
+// Words of messages: letters and integers of every width, joined.
 #include <weft/core/text.hpp>
 
 #include <cstdint>
@@ -38,7 +38,7 @@ TEST_CASE("shown: characters of UTF-8 stay, what a terminal acts on does not") {
   CHECK(shown("runs/\u00fcml\u00e4uts \u6f22\u5b57 \U0001f600/a~") == "runs/\u00fcml\u00e4uts \u6f22\u5b57 \U0001f600/a~");
   CHECK(shown(std::string_view("a\nb\x1b[31m\x7f\0c", 11)) == "a?b?[31m??c");
   CHECK(shown("\u009b31m\u200b\u202ex\u2066\ufeff") == "??31m??????x??????");  // C1 controls, no width, other directions
-  CHECK(shown("\x80\xc0\xaf\xed\xa0\x80\xf5") == "???????");  // no UTF-8: alone, too long, a surrogate, too large
+  CHECK(shown("\x80\xc0\xaf\xed\xa0\x80\xf5") == "???????");  // invalid UTF-8: incomplete, overlong, a surrogate, too large
   CHECK(shown("\xe6\xbc") == "??");                           // cut off
   CHECK(shown("abcdef", 6) == "abcdef");
   CHECK(shown("abcdefg", 6) == "abcdef...");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A system call that a signal interrupts is made again; another error ends it.
+// A system call that a signal interrupts is repeated; another error ends it.
 #include <weft/core/uninterrupted.hpp>
 
 #include <cerrno>

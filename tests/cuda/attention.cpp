@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way from a device's attention to cuDNN's, over a test double of cudnn::Attention that computes by plain loops what its doc
-// comments promise: which calls it is given, and what is done with its results. The kernels around it run on the host.
+// The path from a device's attention to cuDNN's, over a test double of cudnn::Attention that computes with plain loops what its
+// doc comments promise: the calls that it receives, and the uses of its results. The surrounding kernels run on the host.
 #include <Kokkos_Core.hpp>
 
 #include <fcntl.h>
@@ -127,7 +127,7 @@ class Double {
 
 using Library = cudnn::detail::DeviceAttention<Kokkos::DefaultExecutionSpace, Double>;
 
-/// Values at an address that cuDNN takes, or `off` bytes beside one.
+/// Values at an address that cuDNN accepts, or `off` bytes after one.
 template <class T>
 struct Aligned {
   std::vector<T> memory;
@@ -151,7 +151,7 @@ struct Step {
   bool causal;
 };
 
-/// Output, log-sum-exp and gradients of a ring's step with float results, by the device's library or, if there is none, by loops.
+/// Output, log-sum-exp and gradients of a ring's step with float results, by the device's library or, without one, by loops.
 template <class R>
 std::vector<std::vector<double>> step_of(DefaultDevice& device, std::size_t kv_heads, const Step& step) {
   const std::size_t kv = kv_heads * head;
@@ -196,8 +196,8 @@ TEST_CASE_TEMPLATE("steps of a ring with grouped heads are the library's, forwar
   DefaultDevice by_library, by_loops;
   auto& fused = by_library.cache<kernels::detail::FusedAttention>();
   fused.library = std::make_shared<Library>(by_library, nullptr, cudnn::Bits::vary);
-  // Steps of a ring: over a rank's own keys, all queries against the first half of the keys, the second half of the queries
-  // against all keys. Statistics of the half begin at a multiple of 16 bytes only if the half is one of 4 rows.
+  // Steps of a ring: with a rank's own keys, all queries with the first half of the keys, the second half of the queries with all
+  // keys. Statistics of a half begin at a multiple of 16 bytes only if the half has 4 rows.
   for (const std::size_t kv_heads : {6, 3, 2, 1})
     for (const Step& step : {Step{0, 12, 12, true}, Step{0, 12, 6, false}, Step{4, 8, 12, false}}) {
       asked = {};
@@ -213,7 +213,7 @@ TEST_CASE_TEMPLATE("steps of a ring with grouped heads are the library's, forwar
 
 TEST_CASE("what cuDNN cannot take is not given to it, and said once") {
   const weft_test::TemporaryFolder folder;
-  // What f writes to the standard error stream.
+  // The standard error output of f.
   const auto said = [&](const auto& f) {
     const std::string path = (folder.path / "said").string();
     const int kept = dup(2), file = open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600);
@@ -225,7 +225,7 @@ TEST_CASE("what cuDNN cannot take is not given to it, and said once") {
     text << std::ifstream(path).rdbuf();
     return text.str();
   };
-  // Attention of 4 tokens, forward and backward, twice. Rows of keys lie `key_stride` values apart, all others 16.
+  // Attention of 4 tokens, forward and backward, twice. Rows of keys are `key_stride` values apart, all others 16.
   const auto run = [&]<class T>(T, std::size_t head_width, std::size_t off, std::size_t key_stride,
                                 const weft::AttentionMask& mask) {
     constexpr std::size_t stride = 16;

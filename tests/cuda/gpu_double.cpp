@@ -106,7 +106,7 @@ struct TwoRanks {
   std::unique_ptr<Floats> data[2];
 };
 
-/// How a child process ends.
+/// The exit status of a child process.
 int status_of(const std::function<void()>& f) {
   const pid_t child = fork();
   if (child == 0) {
@@ -124,7 +124,7 @@ TEST_CASE("a read that nothing orders after a write is a race, whether or not th
   const CudaStream a, b;
   const Floats x;
   write(a.get(), x);
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));  // long done, but nobody has asked
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));  // long done, but not queried
   CHECK(!fake_nccl::waits_for(b.get(), x.get()));
   read(b.get(), x);
   CHECK(reported(race));
@@ -386,7 +386,7 @@ TEST_CASE("lazy streams work when something waits for them") {
   fake_nccl::enqueue(stream.get(), [&] { value = 1; });
   event.record(stream.get());
   event.hold_back(other.get());
-  other.wait();  // wants the other stream's work, too
+  other.wait();  // requests the other stream's work, too
   CHECK(value == 1);
 }
 

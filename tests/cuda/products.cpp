@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpu::Blas over a test double of cuBLASLt: that rows and columns, bias and aux mean in its epilogues what layers take them for.
+// gpu::Blas over a test double of cuBLASLt: rows and columns, bias and aux in its epilogues have the meaning that layers assume.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ struct Streamed {
   gpu::Blas blas;
 };
 
-// op(a) [m, k] of a, stored [k, m] where turned.
+// op(a) [m, k]; `a` is stored as [k, m] if transposed.
 template <class T>
 double at(const std::vector<T>& x, bool turned, std::size_t rows, std::size_t columns, std::size_t i, std::size_t j) {
   return double(float(x[turned ? j * rows + i : i * columns + j]));
@@ -237,7 +237,7 @@ TEST_CASE("the fastest of the first 8 algorithms, timed once a shape, if the pro
     Fours fours;
     fours.product.accumulate = accumulate;
     REQUIRE(fours.run(on));
-    // One run to warm up and three to be timed; the fastest once more. The ninth that would do is not asked for.
+    // One warm-up run and three timed runs; the fastest once more. The ninth usable algorithm is not requested.
     CHECK(fake_cublaslt::runs() == std::vector<int>{4, 4, 0, 5, 4, 4, 4, 4, 4, 0});
     CHECK(fours.c == std::vector<float>(32, accumulate ? 5.f : 4.f));  // timed runs have not added to it
     CHECK((blocks == (accumulate ? 2 : 1) && bytes == 4 * 8 * sizeof(float) && last.expired()));
@@ -245,7 +245,7 @@ TEST_CASE("the fastest of the first 8 algorithms, timed once a shape, if the pro
     CHECK(fours.c == std::vector<float>(32, accumulate ? 9.f : 4.f));
     CHECK(fake_cublaslt::runs() == std::vector<int>{4, 4, 0, 6, 4, 4, 4, 4, 4, 0});
   }
-  // What a GELU writes beside its result, and sums that are overwritten, are those of the last run.
+  // The additional output of a GELU, and overwritten sums, are those of the last run.
   Fours fours;
   std::vector<float> bias(8, 1.f), before(32);
   fours.product.epilogue = gpu::Epilogue::gelu_aux_bias, fours.product.ld_aux = 8;
@@ -253,7 +253,7 @@ TEST_CASE("the fastest of the first 8 algorithms, timed once a shape, if the pro
       on.blas.run(fours.product, fours.a.data(), fours.b.data(), fours.c.data(), on.stream.get(), bias.data(), before.data()));
   on.stream.wait();
   CHECK(before == std::vector<float>(32, 5.f));
-  // The gradient may take the place of the GELU's input.
+  // The gradient may overwrite the GELU's input.
   fours.product.epilogue = gpu::Epilogue::gelu_backward;
   std::fill(before.begin(), before.end(), 0.f);
   REQUIRE(on.blas.run(fours.product, fours.a.data(), fours.b.data(), before.data(), on.stream.get(), nullptr, before.data()));
@@ -274,7 +274,7 @@ TEST_CASE("a stream that is recorded is not timed") {
   REQUIRE(on.blas.run(fours.product, fours.a.data(), fours.b.data(), fours.c.data(), on.stream.get()));
   cuda_check(cudaStreamEndCapture(on.stream.get(), &graph), "cudaStreamEndCapture");
   cuda_check(cudaGraphDestroy(graph), "cudaGraphDestroy");
-  REQUIRE(fours.run(on));  // and what a graph has taken stays
+  REQUIRE(fours.run(on));  // and the algorithm in a graph stays the same
   CHECK(fake_cublaslt::runs() == std::vector<int>{2, 0});
 }
 

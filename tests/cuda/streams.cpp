@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies beside the computation and steps as graphs, over a test double of the CUDA runtime: what waits for what, what is held
-// until when, and what cannot be recorded.
+// Concurrent copies and steps as graphs, over a test double of the CUDA runtime: the order of waits, the lifetime of buffers, and
+// steps that cannot be recorded.
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -56,7 +56,7 @@ TEST_CASE("a copy beside the computation comes after what it copies and before w
     earlier.release();
     out.wait();
     CHECK(*host == round);
-    CHECK(alive.expired());  // given back once it was copied
+    CHECK(alive.expired());  // freed after the copy
 
     int there = 0, seen = 0;
     fake_nccl::Block busy(stream.get());
@@ -94,7 +94,7 @@ TEST_CASE("small arrays go to the GPU in the order of its work, and the host nei
   std::vector<int> from(3), first(3), second(3), before(3), between(3);
   const std::vector<int> ones(3, 1), twos(3, 2);
   {
-    fake_nccl::Block busy(stream.get());  // this would wait for ever if a copy waited for what is before it
+    fake_nccl::Block busy(stream.get());  // this would wait for ever if a copy waited for earlier work
     launch(stream.get(), [&] { before = first; });
     from = ones;
     copies.start(first.data(), from.data(), 3 * sizeof(int), stream.get());
@@ -209,7 +209,7 @@ TEST_CASE("what cannot be recorded says why, and leaves the stream as it was") {
     fork.hold_back(side.get());
     launch(side.get(), [&] { ++value; });
   });
-  // An error of the step itself is its own.
+  // An exception of the step itself.
   const auto throws = [&] {
     launch(stream.get(), [&] { ++value; });
     throw CudaError("a step's own");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled and linked by test_wrappers.sh with the libraries of the CUDA toolkit, and run where there is no GPU: what needs none
-// (keys, descriptors, layouts, refusals) must be right, and what needs one must say so.
+// Compiled and linked by test_wrappers.sh with the libraries of the CUDA toolkit, and run without a GPU: functions that need none
+// (keys, descriptors, layouts, errors) must be correct, and those that need one must report it.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -17,7 +17,7 @@
 
 using namespace weft;
 
-// The program's own answer comes before the library's.
+// The program's own definition has priority over the library's.
 static std::size_t found_cudnn = CUDNN_VERSION;
 extern "C" std::size_t CUDNNWINAPI cudnnGetVersion() { return found_cudnn; }
 
@@ -109,7 +109,7 @@ static void products() {
   CHECK(attribute(doubles, CUBLASLT_MATMUL_DESC_COMPUTE_TYPE) == CUBLAS_COMPUTE_64F &&
         attribute(doubles, CUBLASLT_MATMUL_DESC_SCALE_TYPE) == CUDA_R_64F);
 
-  // Every field tells two products apart, and so do alignments.
+  // Products that differ in a single field or alignment are distinct.
   const gpu::detail::ProductKey key{p, 256, 256, 256, 256, 256};
   auto other = key;
   CHECK(other == key && gpu::detail::ProductHash()(other) == gpu::detail::ProductHash()(key));
@@ -124,7 +124,7 @@ static void products() {
 }
 
 static void order_of_experts() {
-  // The arithmetic alone: the sort is CUB's. Expert 4 of 4 stands for who is dropped.
+  // Only the arithmetic: CUB does the sort. Expert 4 of 4 marks dropped slots.
   const std::vector<std::int32_t> sorted{0, 0, 0, 2, 2, 3, 4, 4};
   std::vector<std::int32_t> begin;
   for (std::int32_t expert = 0; expert <= 4; ++expert) begin.push_back(gpu::detail::first_of_expert(sorted.data(), 8, expert));
@@ -143,7 +143,7 @@ static void without_a_gpu() {
   REFUSES(UsageError, "cuda: no", require_gpu(machine));
   REFUSES(CudaError, "cublasLtCreate failed", gpu::Blas blas);
   REFUSES(CudaError, "cudnnCreate failed", cudnn::Attention attention(false));
-  found_cudnn = 90502;  // its kernels add to sums of dq that nobody sets to zero
+  found_cudnn = 90502;  // its kernels add to sums of dq that are not initialised to zero
   REFUSES(CudaError, "cuDNN 9.5 was found at run time: attention needs 9.8 or newer", cudnn::Attention attention(false));
   found_cudnn = CUDNN_VERSION;
   REFUSES(CudaError, "cuDNN 9.7 was found", cudnn::require_version(90799));
@@ -155,13 +155,13 @@ static void without_a_gpu() {
   const auto step = [&] { ++runs; };
   for (int i = 0; i < gpu::StepGraph::warm_up; ++i) graph.run(nullptr, {1}, step);
   CHECK(runs == gpu::StepGraph::warm_up && !graph.recorded());
-  graph.run(nullptr, {2}, step);  // another key starts anew
+  graph.run(nullptr, {2}, step);  // another key starts again
   graph.run(nullptr, {2}, step);
   REFUSES(CudaError, "cudaStreamBeginCapture failed", graph.run(nullptr, {2}, step));
   CHECK(runs == 2 * gpu::StepGraph::warm_up);
 }
 
-// cuDNN says without a GPU whether it has a kernel for a graph on an H200; nothing is compiled for it.
+// Without a GPU, cuDNN can still report whether it has a kernel for a graph on an H200; nothing is compiled for it.
 static constexpr const char h200[] =
     R"({"cudnnVersion":91900,"schemaVersion":1,"deviceName":"NVIDIA H200","cudaDeviceId":0,"deviceVer":900,"driverVer":13000,)"
     R"("maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64],"regsPerBlock":65536,"multiProcessorCount":132,"warpSize":32,)"
@@ -213,7 +213,7 @@ static void attention_on_an_h200() {
     CHECK(cudnn::detail::forward_graph(block).kernels(properties, false) > 0);
     CHECK(cudnn::detail::backward_graph(block).kernels(properties, false) > 0);
   }
-  // What it cannot do is no error.
+  // An unsupported graph is not an error.
   CHECK(cudnn::detail::forward_graph(attention_key(12, 60, true, CUDNN_DATA_BFLOAT16, CUDNN_DATA_BFLOAT16))
             .kernels(properties, false) == 0);
 }

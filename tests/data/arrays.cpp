@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Datasets of arrays: files, vectors and Views of the program's own, without a copy, and what does not fit.
+// Datasets of arrays: files, vectors and Views of the program, without a copy, and unsuitable arrays.
 
 #include <doctest/doctest.h>
 
@@ -67,7 +67,7 @@ TEST_CASE("memory of the program's own") {
   const data::Arrays dataset(data::array<image>(mine, {3}), data::array<field>(view),
                              data::array<label>(std::vector<std::int64_t>{4, 5, 6, 7}, {}));
   data::Loader loader(data::Share{}, dataset, {.global_batch = 4, .epochs = 3, .shuffle = false, .ahead = 0});
-  for (auto&& batch : loader) {  // what the program writes between two steps is what is loaded
+  for (auto&& batch : loader) {  // values that the program writes between two steps are loaded
     CHECK(batch[image].sample(3)[2] == 11 + float(batch.step));
     CHECK(batch[field].sample(1)[1] == double(batch.step));
     CHECK(batch[label].sample(3)[0] == 7);

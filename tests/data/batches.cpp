@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches: the same global batch whatever the layout, and a validation part that is covered once.
+// Batches: the same global batch in every layout, and a validation part that is covered once.
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Corpus: what is read, how it is split, and the message of each file that cannot be.
+// Corpus: reading, splitting, and the message for each unreadable file.
 
 #include <doctest/doctest.h>
 

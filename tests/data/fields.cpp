@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fields and batches of them: owned and viewed values, what does not fit, and that memory is used again.
+// Fields and their batches: owned and viewed values, values that do not fit, and the reuse of memory.
 
 #include <doctest/doctest.h>
 
@@ -55,7 +55,7 @@ TEST_CASE("a batch owns [samples, shape...] of each field") {
   batch.sample(1)[label][0] = 9;
   CHECK(batch[image].values()[11] == 7);
   CHECK(batch[label].values()[1] == 9);
-  const Images copy = batch;  // a copy owns what it copied
+  const Images copy = batch;  // a copy owns its values
   batch.sample(1)[image][5] = 8;
   CHECK(copy[image].sample(1)[5] == 7);
   CHECK(copy.step == 3);
@@ -120,7 +120,7 @@ TEST_CASE("what does not fit is refused with the field's name and the numbers") 
         "weft: batch: field image has 4 samples: there are not 2 from 3 on");
   CHECK(message<ShapeError>([&] { batch[image].part(5, std::size_t(-1)); }) != "");
   CHECK(batch[image].part(4, 0).empty());
-  CHECK(batch[image].samples() == 4);  // what was refused changed nothing
+  CHECK(batch[image].samples() == 4);  // a refused value changed nothing
   Images unset{.samples = 2};
   CHECK(message<ShapeError>([&] { unset.check(); }) == "weft: batch: field image has 0 samples of [], the batch has 2");
 }

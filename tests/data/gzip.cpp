@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gzip files hold: each kind of block, members that follow each other, and damage of every kind found.
+// Contents of gzip files: each kind of block, several members, and detection of every kind of damage.
 
 #include <doctest/doctest.h>
 

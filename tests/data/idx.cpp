@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// IDX files: every type, gzip, and the message of each file that is none.
+// IDX files: every type, gzip, and the message for each invalid file.
 // covers: weft/data/file_bytes.hpp weft/data/idx.hpp
 
 #include <doctest/doctest.h>
@@ -85,7 +85,7 @@ TEST_CASE("what is no file that can be mapped") {
   CHECK(refused("missing") == "there is no such file");
   CHECK(refused("") == "it is a folder, a file is needed");
   CHECK(refused("empty") == "it is empty (0 bytes)");
-  CHECK(refused("fifo") == "it is a FIFO, a socket or a device, a regular file is needed");  // and nobody waits for a writer
+  CHECK(refused("fifo") == "it is a FIFO, a socket or a device, a regular file is needed");  // without waiting for a writer
 }
 
 TEST_CASE("what is no IDX file, or less or more than one") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loader and Sampler: each sample once an epoch, the same global batch whatever the layout, batches loaded ahead, and errors that
-// come at the step that they belong to.
+// Loader and Sampler: each sample once per epoch, the same global batch in every layout, batches loaded ahead, and errors thrown
+// at their step.
 // covers: weft/data/sampler.hpp weft/data/load_ahead.hpp weft/data/loader.hpp
 
 #include <doctest/doctest.h>
@@ -157,7 +157,7 @@ TEST_CASE("in order, with a last batch that is smaller, or without it") {
   std::set<std::int32_t> ever;
   for (auto&& batch : whole)
     for (const std::int32_t index : indices(batch)) ever.insert(index);
-  CHECK(ever.size() == 22);  // what one epoch leaves out another has
+  CHECK(ever.size() == 22);  // another epoch has the samples that one omits
 }
 
 TEST_CASE("a batch is loaded while the one before is used, and not more than that") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Windows of tokens and packed documents, against lists written by hand, and each document whole where that was asked for.
+// Windows of tokens and packed documents, compared with hand-written lists, with whole documents if requested.
 
 #include <doctest/doctest.h>
 
@@ -127,7 +127,7 @@ TEST_CASE("whatever the documents, each token comes once and each that fits lies
         REQUIRE(documents[0] == 0);
         const std::size_t begin = at;
         for (std::size_t i = 0; i < length && documents[i] >= 0; ++i) REQUIRE(tokens[i] == text[at++]);
-        // A window does not begin inside of a document that would have fitted into one.
+        // A window does not begin inside a document that would have fitted into one.
         const auto border = [&](std::size_t i) { return i == 0 || (first ? text[i] == 0 : text[i - 1] == 0); };
         std::size_t from = begin, to = begin + 1;
         while (!border(from)) --from;

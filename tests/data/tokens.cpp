@@ -153,7 +153,7 @@ TEST_CASE("the type of a file without a header is that of its vocabulary, or of 
   CHECK(refusal(token_file(Narrow{1, 2, 3}), {.vocabulary = 151'936}) ==
         "its 6 bytes are no whole tokens of uint32, which vocabulary(151936) needs: give the type of its tokens "
         "(TokenOptions::type, --token-type)");
-  // Tokens above 65,535 that the vocabulary does not have, or with no vocabulary to tell.
+  // Tokens above 65,535 outside the vocabulary, or without a vocabulary.
   wide[1'999] = 151'935;
   const std::string unclear =
       "its tokens may be uint16 or uint32, no second word of 16 bits is above 2: give the type of its tokens "
@@ -162,7 +162,7 @@ TEST_CASE("the type of a file without a header is that of its vocabulary, or of 
   CHECK(refusal(token_file(wide)) == unclear);
   CHECK(refusal(token_file(wide), {.vocabulary = 65'536}) == unclear);
   CHECK_NOTHROW(opened(wide, 151'936).check());
-  // Types that are given, few tokens, and tokens that are small in themselves.
+  // Given types, few tokens, and small tokens.
   CHECK(data::Tokens::from_bytes("a", token_file(wide), {.type = TokenType::uint16}).size() == 4'000);
   CHECK(data::Tokens::from_bytes("a", token_file(wide), {.type = TokenType::uint16}).reason() == "it was asked for");
   CHECK(opened(Narrow{5, 0, 6, 0}, 7).type() == TokenType::uint16);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first launch of a kernel on a GPU is alone, later ones are not kept from each other.
+// The first launch of a kernel on a GPU is exclusive; later launches run concurrently.
 #include <weft/device/first_launch.hpp>
 
 #include <atomic>

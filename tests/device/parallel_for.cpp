@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A loop visits each index once, whoever runs it; a short one stays on the calling thread, a long one does not.
+// A loop visits each index once, on any thread; a short loop stays on the calling thread, a long one does not.
 
 #include <doctest/doctest.h>
 
@@ -22,7 +22,7 @@ namespace {
 
 std::atomic<int> shared{0};
 
-/// The number of loops that f() shares out among threads, by Kokkos' own callback.
+/// The number of loops that f() divides among threads, by Kokkos' callback.
 template <class F>
 int loops_shared(const F& f) {
   shared = 0;
@@ -47,7 +47,7 @@ TEST_CASE("each index once, for any number of threads and bodies of any length")
   for (const int count : {1, 2, 3, 8}) {
     DefaultDevice device(threads(count));
     for (const std::size_t n : {0, 1, 2, 7, 8, 9, 10, 72, 73, 74, 1000, 20000})
-      for (const int slow : {0, 1, 5}) {  // every fifth body takes longer than a loop that is not worth sharing
+      for (const int slow : {0, 1, 5}) {  // every fifth body takes longer than a loop that is too short to divide
         if (slow != 0 && n > 1000) continue;
         std::vector<std::atomic<int>> visits(n);
         weft::detail::for_each_index(device, {}, n, [&](std::size_t i) {
@@ -76,7 +76,7 @@ TEST_CASE("a short loop stays on the calling thread") {
         if (std::this_thread::get_id() != caller) ++elsewhere;
       });
   });
-  CHECK(count < loops / 4);  // not 0: a thread that loses its core in the middle of a loop takes it for a long one
+  CHECK(count < loops / 4);  // not 0: a loop that loses its core seems long
   CHECK(elsewhere <= count * int(x.size()));
 }
 

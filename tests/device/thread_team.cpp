@@ -38,7 +38,7 @@ TEST_CASE("each piece runs once, by a thread of the team, loop after loop") {
     std::size_t wrong = 0;
     for (std::size_t loop = 0; loop < 400; ++loop) {
       const std::size_t pieces = loop % 21;
-      std::vector<int> visits(pieces);  // not atomic: who runs a piece is alone with it, and the caller sees it afterwards
+      std::vector<int> visits(pieces);  // not atomic: only one thread runs a piece, and the caller reads afterwards
       std::atomic<std::size_t> strangers{0};
       run(team, threads, pieces, [&](std::size_t piece, std::size_t thread) {
         ++visits[piece];

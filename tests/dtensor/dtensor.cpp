@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DTensor on meshes of one, two and three axes: random redistributions against a brute-force oracle, the collectives that are
-// chosen, uneven shards, and what is refused.
+// DTensor on meshes of one, two and three axes: random redistributions compared with a brute-force oracle, the chosen
+// collectives, uneven shards, and errors.
 
 #include "dtensor/dtensor_support.hpp"
 
@@ -11,7 +11,7 @@ using dtensor::partial;
 using dtensor::replicate;
 using dtensor::shard;
 
-// Both namespaces can be used at once: the concept and the struct have names of their own.
+// Both namespaces can be used at once: the concept and the struct have different names.
 namespace beside {
 using namespace weft;
 using namespace weft::dtensor;
@@ -22,7 +22,7 @@ namespace {
 
 using Exec = DefaultDevice::execution_space;
 
-// `f(world)` on so many thread ranks; its failures are this test's.
+// Runs `f(world)` on this number of thread ranks; their failures are this test's.
 template <class F>
 void on(int ranks, F&& f) {
   CHECK(runtime::run(runtime::RunOptions{.ranks = ranks}, f) == 0);
@@ -88,7 +88,7 @@ TEST_CASE("a change is made by the one collective that does it") {
   CHECK(steps_between({partial()}, {shard(0)}) == std::vector<Step>{{0, partial(), shard(0)}});
   CHECK(steps_between({shard(0)}, {partial()}) == std::vector<Step>{{0, shard(0), partial()}});
   CHECK(steps_between({shard(0), replicate()}, {shard(0), replicate()}).empty());
-  CHECK(steps_between({replicate(), shard(0)}, {shard(0), shard(0)}).size() == 3);  // what the later axis cut is cut anew
+  CHECK(steps_between({replicate(), shard(0)}, {shard(0), shard(0)}).size() == 3);  // the later axis is sharded again
   CHECK(steps_between({shard(0), shard(0)}, {shard(0), replicate()}) == std::vector<Step>{{1, shard(0), replicate()}});
   CHECK(steps_between({shard(0), shard(1)}, {shard(0), shard(0)}) == std::vector<Step>{{1, shard(1), shard(0)}});
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Random redistributions against an oracle that knows nothing of collectives: it looks at the elements of all ranks and asks, for
-// every element of the whole and every copy of it, whether the terms that ranks hold reduce to its value.
+// Random redistributions compared with an oracle without collectives. It gathers the elements of all ranks and checks, for every
+// element of the whole and every copy of it, that the ranks' terms reduce to its value.
 
 #include <doctest/doctest.h>
 
@@ -51,8 +51,8 @@ inline double combine(Reduction reduction, double a, double b) {
   return reduction == Reduction::max ? std::max(a, b) : reduction == Reduction::min ? std::min(a, b) : a + b;
 }
 
-/// All ranks' elements, gathered as doubles and told apart by coordinates: the values of the whole, and how many are not
-/// consistent with them. `reference` empty: take the values from the first copy.
+/// All ranks' elements, gathered as doubles and identified by coordinates: the values of the whole, and the number of
+/// inconsistent ones. `reference` empty: take the values from the first copy.
 struct Whole {
   std::vector<double> values;
   std::size_t wrong = 0;
@@ -143,7 +143,7 @@ std::size_t check_random(World& world, const dtensor::DeviceMesh& mesh, std::siz
     std::vector<std::size_t> here;
     for (const auto& axis : axes) here.push_back(axis.rank);
     const auto indices = indices_of(shape, axes, from, here);
-    // Terms differ from rank to rank on partial axes alone. Multiples of the averages' divisors, small: exact in every type.
+    // Terms differ between ranks only on partial axes. Small multiples of the averages' divisors: exact in every type.
     std::uint64_t term = 0;
     int divisor = 1;
     for (std::size_t axis = 0; axis < axes.size(); ++axis)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients over micro-batches and ranks: any cut of a batch gives the whole batch's, tokens that do not count do not,
-// whatever rank has them, a parameter that is not used has a gradient of zero, and a sum that nobody made is an error.
+// Gradients over micro-batches and ranks. Any division of a batch gives the whole batch's gradients. Tokens without a target have
+// no effect on any rank. An unused parameter has a gradient of zero, and a missing sum is an error.
 
 #include <doctest/doctest.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t sequences = 8, length = 8, vocabulary = 11;
 
-/// A share of the batch. `counts(index)`: whether the token with this global index has a target.
+/// A share of the batch. `counts(index)`: true if the token with this global index has a target.
 template <class F>
 Batch make_batch(std::size_t share, std::size_t shares, std::size_t micro_batches, F counts) {
   Batch batch;
@@ -86,7 +86,7 @@ struct Front {
   void backward_weight(const auto& context, auto deferred) { embedding.backward_weight(context, std::move(deferred)); }
 };
 
-/// Scales in even steps, and lets through what comes in odd ones.
+/// Scales in even steps, and is the identity in odd ones.
 struct Gate {
   Parameter<> gain;
 
@@ -148,7 +148,7 @@ TEST_CASE("micro-batches add up to the whole batch") {
 TEST_CASE("a pipeline adds micro-batches in their order: bitwise what accumulation on one rank gives") {
   DefaultDevice device;
   SingleDevice<models::BasicGpt<double>> single(device, gpt_config);
-  for (const std::size_t repetitions : {1, 5}) {  // 40 micro-batches: message tags come round again
+  for (const std::size_t repetitions : {1, 5}) {  // 40 micro-batches: message tags are reused
     const Batch some = make_batch(0, 1, 1, all);
     Batch batch = some;
     for (std::size_t i = 1; i < repetitions; ++i) {
@@ -178,7 +178,7 @@ TEST_CASE("a pipeline adds micro-batches in their order: bitwise what accumulati
 
 namespace {
 
-/// Micro-batches of other sizes and lengths each; those of a data rank of two are half of them.
+/// Micro-batches with different sizes and lengths. With two data-parallel ranks each rank has half of each.
 Batch differing_batch(std::vector<MicroBatch> micro_batches, std::size_t first_sequence, std::size_t salt) {
   Batch batch{.length = length,
               .micro_batches = micro_batches.size(),
@@ -290,7 +290,7 @@ TEST_CASE("a pipeline whose stages hand on tensors of different widths") {
 }
 
 TEST_CASE("the loss is the mean over the tokens that count, wherever they are") {
-  // Of four data ranks the first has none, the second one, the third all, the last some.
+  // Among four data-parallel ranks the first has no target, the second one, the third all, the last some.
   const auto counts = [](std::size_t index) {
     const std::size_t rank = index / (2 * length);
     return rank == 1 ? index % (2 * length) == 3 : rank == 2 || (rank == 3 && index % 3 != 0);
@@ -347,7 +347,7 @@ TEST_CASE("a batch in which nothing counts is refused by all ranks alike; one ra
             } catch (const UsageError& error) {
               refused += error.what() == text;
             }
-          const double loss = spread.train_step(share([](std::size_t index) { return index == 3; }));  // on one rank alone
+          const double loss = spread.train_step(share([](std::size_t index) { return index == 3; }));  // on only one rank
           if (!(loss > 0)) throw Error("no loss");
         }) == 0);
   CHECK(refused == 8);
@@ -453,7 +453,7 @@ TEST_CASE("a parameter that a step does not use has a gradient of zero in it") {
 
 namespace {
 
-/// Gives every rank its own rows, and forgets to sum the gradients.
+/// Assigns every rank its own rows, and forgets to sum the gradients.
 struct Forgetful : PlainPolicy {
   using axis = cp;
   using hidden_placement = Shard<cp, 0>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of a Module's children: which events wrappers see, in which order, for children that share parameters, call others
-// and are still open; and when gradients are made ready.
+// The calls of a Module's children: the events of wrappers and their order, for children that share parameters, call others and
+// are still active; and the time at which gradients become ready.
 
 #include <doctest/doctest.h>
 
@@ -87,7 +87,7 @@ TEST_CASE("a child's parts are there while it runs, the Module's own until it re
   module.child({1}, false);
   module.calls.end_unit();
   CHECK(module.seen() == "+a +b +c -c -b +b -b -a ");
-  module.ask(1);  // nobody runs
+  module.ask(1);  // no child runs
   CHECK(module.seen().empty());
   CHECK(module.calls.asked_trainable() == 8);
   module.states[1].set_trainable(false);
@@ -138,7 +138,7 @@ TEST_CASE("several calls may wait, a part that is added to again is ready again,
   const std::size_t again = module.child({1});
   CHECK((again == open[0] || again == open[1]));
   module.calls.end_unit();
-  module.calls.ready(module.accumulator, module.hooks, true);  // the last one: whatever waits
+  module.calls.ready(module.accumulator, module.hooks, true);  // the last one: all waiting gradients
   CHECK(module.seen() == "+b -b !c !b !a ");
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a gradient through a step: the first addition overwrites, sums over axes are taken once, a whole part counts on
-// one rank.
+// The state of a gradient during a step: the first addition overwrites, sums over axes are made once, a whole part counts on one
+// rank.
 #include <weft/engine/gradient_state.hpp>
 
 #include <memory>
@@ -67,7 +67,7 @@ TEST_CASE("a gradient that is whole from one use and a term of a sum from anothe
     CHECK_FALSE(second.elsewhere);
     CHECK(state.unreduced(tp{}));
   }
-  // On an axis that cuts the parameter every rank's elements are its own.
+  // On an axis that shards the parameter, every rank has its own elements.
   GradientState state;
   state.begin_step();
   state.add(tp_bit, 0, tp_bit, tp_bit);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which classes are hooks: those with an event that is called. The words of the errors are in compile_fail/hooks_*.
+// Classes that are hooks: those with an event that is called. The texts of the errors are in compile_fail/hooks_*.
 #include <weft/engine/hooks_check.hpp>
 
 #include <doctest/doctest.h>
@@ -9,7 +9,7 @@
 using namespace weft;
 using namespace weft::detail;
 
-// A name that hides an event is what is looked for.
+// The test needs a name that hides an event.
 #pragma GCC diagnostic ignored "-Woverloaded-virtual"
 
 namespace {

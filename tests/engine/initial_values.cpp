@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/engine/initialise_parameter.hpp
-// Initial values: their moments and bounds beside PyTorch's formulas, orthogonal matrices, the same bits in every layout, what
-// layers start with, and a surrogate that trains from them.
+// Initial values: their moments and bounds compared with PyTorch's formulas, orthogonal matrices, the same bits in every layout,
+// the defaults of layers, and a surrogate that trains from them.
 #include <weft/engine/initial_values.hpp>
 #include <weft/engine/initialise_parameter.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/engine/layer_error.hpp weft/engine/live_parameters.hpp weft/engine/parameter_names.hpp weft/engine/operand.hpp
 // The message of an error in a forward or backward: the path of the layer, the operation, the shapes of the operands and the
-// names of those that are parameters. The exception keeps its type.
+// names of parameters among them. The exception keeps its type.
 
 #include <doctest/doctest.h>
 
@@ -196,7 +196,7 @@ TEST_CASE("errors of a backward") {
     auto step = forward(thrown, here.context, x);
     backward(thrown, here.context, std::move(step.saved), x);
     FAIL("nothing was thrown");
-  } catch (const Thrown& error) {  // a program's own type, with its members
+  } catch (const Thrown& error) {  // a user's type, with its members
     CHECK(std::string(error.what()) == "backward of block.bad: no gradient here");
     CHECK(error.number == 7);
   }

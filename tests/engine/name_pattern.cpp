@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Patterns of parameter names, and what is said of one that names none.
+// Patterns of parameter names, and the error for a pattern without matches.
 
 #include <weft/engine/name_pattern.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/engine/parameter_cut.hpp
-// The pieces of all ranks, as each computes them by itself, are those that the ranks keep.
+// The pieces of all ranks, computed on each rank without communication, equal those that the ranks keep.
 
 #include <weft/engine/parameter_cut.hpp>
 #include <weft/engine/parameter_pieces.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The three parts of a parameter without rules: what it is, what is stored of it, and what its gradient still needs.
+// The three parts of a parameter without rules: its identity, its stored elements, and the pending sums of its gradient.
 #include <doctest/doctest.h>
 
 #include <type_traits>
@@ -54,14 +54,14 @@ TEST_CASE("what is kept and what layers use are one, until data ranks shard") {
   state.shard(sharder);
   CHECK(state.storage().sharder() == &sharder);
   CHECK(state.sharded() == (axis_bit<tp> | axis_bit<dp>));
-  CHECK(state.kept() == 0);  // until the pieces are known
+  CHECK(state.kept() == 0);  // until the pieces are computed
   CHECK(state.runs().empty());
   state.storage().keep({5, DataType::float32, DataType::bfloat16, {{0, 13, 5}}});
   CHECK(state.kept() == 5);
   CHECK(state.kept_type() == DataType::float32);
   CHECK(state.kept_gradient_type() == DataType::bfloat16);
   CHECK(state.runs()[0].global == 13);
-  CHECK(state.info().runs[0].global == 12);  // of what layers use
+  CHECK(state.info().runs[0].global == 12);  // of the elements in layers
   CHECK(state.value() == value);
   CHECK(!state.storage().layer_value());  // released
   const detail::Buffer gathered = buffer(12), whole = buffer(12);
@@ -106,7 +106,7 @@ TEST_CASE("whole from one use and a term from another: the whole part is the fir
     gradients.add(axis_bit<tp>, 0, 0, later);
     CHECK(gradients.take_fresh());
     CHECK(gradients.whole(axis_bit<tp>));
-    CHECK(gradients.add(0, axis_bit<tp>, 0, later).zero_first == (later != 0));  // what is there is the first rank's
+    CHECK(gradients.add(0, axis_bit<tp>, 0, later).zero_first == (later != 0));  // the existing value belongs to the first rank
     CHECK(gradients.add(axis_bit<tp>, 0, 0, later).elsewhere == (later != 0));
     CHECK(gradients.take_unreduced(tp{}));
   }
@@ -114,7 +114,7 @@ TEST_CASE("whole from one use and a term from another: the whole part is the fir
   cut.begin_step();
   cut.add(axis_bit<tp>, 0, axis_bit<tp>, axis_bit<tp>);
   CHECK(cut.take_fresh());
-  CHECK(!cut.whole(axis_bit<tp>));  // a piece is nobody else's
+  CHECK(!cut.whole(axis_bit<tp>));  // no other rank has this piece
 }
 
 TEST_CASE("terms of micro-batches are put aside and resumed") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plain accumulator: who is notified and when, gradients that nobody added to, sums of losses, the norm of counted parts.
+// The plain accumulator: the order of notifications, gradients without additions, sums of losses, the norm of counted parts.
 // covers: weft/engine/gradient_accumulator.hpp
 #include <doctest/doctest.h>
 

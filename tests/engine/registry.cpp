@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which parameters a unit of a model uses: those of which it holds a handle when it is built, wherever it keeps them and whoever
-// made them. No layer lists its own.
+// The parameters that a unit of a model uses: those of which it holds a handle when it is built, wherever it stores them and
+// whichever unit made them. Layers have no list of them.
 #include <weft/engine/registry.hpp>
 
 #include <array>
@@ -42,7 +42,7 @@ struct Building {
     for (const ParameterState* state : registry.end(units.size() - 1)) names.push_back(state->name());
     return names;
   }
-  /// What units use in the end: each parameter with their indices.
+  /// The final uses: each parameter with the indices of its units.
   std::map<std::string, std::vector<std::size_t>> uses() {
     std::map<std::string, std::vector<std::size_t>> all;
     for (const detail::Registered& parameter : registry.finish()) {

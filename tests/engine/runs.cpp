@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A list of runs gives back what was put in, run by run, whatever their pattern, and cuts as one does run by run.
+// A list of runs returns its runs unchanged, for every pattern, and divides like a list of single runs.
 
 #include <doctest/doctest.h>
 
@@ -46,7 +46,7 @@ TEST_CASE("runs are what was put in, and so are their cuts") {
   std::mt19937 engine(1);
   const auto draw = [&](std::size_t below) { return std::size_t(engine() % below); };
   for (int round = 0; round < 300; ++round) {
-    // Patterns that repeat, with gaps and padding, a run that is none, places that go back, and flags that change.
+    // Repeated patterns, with gaps and padding, an empty run, decreasing positions, and changing flags.
     std::vector<Run> list;
     std::size_t local = draw(4), global = draw(50);
     for (std::size_t pattern = 1 + draw(4); pattern-- > 0;) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/pipeline/decode.hpp weft/context/key_value_cache.hpp weft/nn/cached_attention.hpp
-// GPT, with learned positions, decodes with a cache what its whole forward gives, in every layout; and what decode refuses.
+// GPT, with learned positions, decodes with a cache to the same logits as its whole forward, in every layout; and the errors of
+// decode.
 
 #include <weft/context/key_value_cache.hpp>
 #include <weft/nn/cached_attention.hpp>

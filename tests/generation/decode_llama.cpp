@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Llama, with rotary positions, grouped heads and a window, decodes with a cache what its whole forward gives, in every layout.
+// Llama, with rotary positions, grouped heads and a window, decodes with a cache to the same logits as its whole forward, in
+// every layout.
 
 #include "generation/decoding.hpp"
 

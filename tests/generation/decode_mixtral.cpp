@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixtral decodes with a cache what its whole forward gives, with experts on several ranks.
+// Mixtral decodes with a cache to the same logits as its whole forward, with experts on several ranks.
 
 #include "generation/decoding.hpp"
 

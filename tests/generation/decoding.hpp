@@ -35,7 +35,7 @@ double difference_of(SingleDevice<Model>& one, const std::vector<double>& logits
   return largest;
 }
 
-/// Prompts, single tokens, several at once, a sequence that rests, tokens that are taken back.
+/// Prompts, single tokens, several at once, a paused sequence, and removed tokens.
 template <class Model, class Composition>
 double largest_difference(SingleDevice<Model>& one, Composition& model) {
   KeyValueCache cache(decoded_prompts.size(), 12);
@@ -56,7 +56,7 @@ double largest_difference(SingleDevice<Model>& one, Composition& model) {
     whole[i].resize(2);
   }
   step({{7}, {8, 6, 4}, {}});
-  cache.truncate(1, 0);  // anew, beside sequences that go on
+  cache.truncate(1, 0);  // starts again, while other sequences continue
   whole[1].clear();
   step({{5}, {2, 2}, {1}});
   return largest;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's numbers again, by the loops, teams, copies and fallbacks that are meant for GPUs: this program declares the memory of
-// its space to be none of the host's, on one rank (kernels/device_paths.cpp has the kernels one by one).
+// PyTorch's numbers again, by the loops, teams, copies and fallbacks for GPUs: this program declares its space's memory not to be
+// the host's, on one rank (kernels/device_paths.cpp tests the kernels one by one).
 #include <Kokkos_Core.hpp>
 
 #include <weft/device/parallel_for.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's logits, loss, gradients and AdamW steps (make_golden.py), in double: on one rank, and over 2 x 2 x 2 ranks, where
-// every parameter is cut or shared in some way.
+// PyTorch's logits, loss, gradients and AdamW steps (make_golden.py), in double: on one rank, and over 2 x 2 x 2 ranks, with
+// every parameter sharded or shared in some way.
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two ranks over the real NCCL, of which one stays away: the other's operations on two communicators end at the deadline, and
-// nothing that they left is used (./tests/run --gpu; WEFT_TIMEOUT_S is the deadline).
+// Two ranks over the real NCCL, one of which stays away: the other's operations on two communicators end at the deadline, and
+// none of their results is used (./tests/run --gpu; WEFT_TIMEOUT_S is the deadline).
 #include <chrono>
 #include <cstdio>
 #include <thread>
@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
       must_throw("a reduction on the host", [&] { alone.all_reduce(loss); });
       std::printf("%s\n", failures == 0 ? "passed" : "failed");
       std::fflush(stdout);
-      std::_Exit(failures == 0 ? 0 : 1);  // the other rank has nobody to say goodbye to
+      std::_Exit(failures == 0 ? 0 : 1);  // the other rank is gone, so a normal shutdown would wait
     }
     std::this_thread::sleep_for(std::chrono::seconds(25));
     std::_Exit(0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every kernel on a GPU beside the same call on the host (./tests/run --gpu). A program without a test framework: the machine
-// with the GPU may have none.
+// Every kernel on a GPU compared with the same call on the host (./tests/run --gpu). A program without a test framework: the
+// computer with the GPU may have none.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -45,7 +45,7 @@ constexpr const char* name_of_type = std::is_same_v<T, double>     ? "double"
                                      : std::is_same_v<T, bfloat16> ? "bfloat16"
                                                                    : "float16";
 
-/// Arrays of one device, which a case takes as `in` and `out`.
+/// Arrays of one device, used by a case as `in` and `out`.
 template <class Exec>
 class Arrays {
  public:
@@ -98,7 +98,7 @@ std::vector<std::int32_t> whole_numbers(std::size_t n, int below, unsigned seed)
 Device<Kokkos::DefaultExecutionSpace>* the_gpu = nullptr;
 Device<Kokkos::DefaultHostExecutionSpace>* the_host = nullptr;
 
-/// `body(arrays)` on both devices gives the same, up to rounding.
+/// `body(arrays)` gives the same on both devices, up to rounding.
 template <class T, class F>
 void compare(const std::string& what, F&& body, double factor = 1) {
   Arrays on_gpu(*the_gpu);
@@ -121,7 +121,7 @@ void compare(const std::string& what, F&& body, double factor = 1) {
   failures += !good;
 }
 
-/// Masks beside causal and full: a window, packed documents, keys that are padding, and a bias of heads and keys.
+/// Masks other than causal and full: a window, packed documents, padded keys, and a bias of heads and keys.
 struct Masked {
   const char* name = "";
   AttentionMask mask = {};
@@ -185,7 +185,7 @@ void same_bits(const std::string& what, std::size_t first, std::size_t second, F
   failures += !good;
 }
 
-/// The sums of a residual connection in the kernels of norms: as on the host, and with the bits of kernels of their own.
+/// The sums of a residual connection in the kernels of norms: as on the host, and with the bits of separate kernels.
 template <class T>
 void norms_with_sums() {
   using A = accumulate_t<T>;
@@ -287,7 +287,7 @@ void cases() {
                                      k, a.in(x), ta ? m : k, a.in(y), tb ? k : n, wide, n, false, a.in(bias));
                    });
       }
-  for (const std::size_t n : {72, 36})  // epilogues of GELU want multiples of 8
+  for (const std::size_t n : {72, 36})  // epilogues of GELU need multiples of 8
     for (const Transpose turned : {Transpose::no, Transpose::yes}) {
       const std::size_t m = 96, k = 136;
       const auto x = normal<T>(m * k, 1), y = normal<T>(k * n, 2, 0.1), bias = normal<T>(n, 4), g = normal<T>(m * k, 5),

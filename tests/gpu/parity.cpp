@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPT over NCCL gives one rank's losses and gradient norms: data, context, tensor and pipeline parallelism, every stage of ZeRO
-// and every schedule (./tests/run --gpu). Several ranks may share one GPU (WEFT_SHARE_GPUS=1): tests/support/torchrun starts
+// GPT over NCCL gives the losses and gradient norms of one rank: data, context, tensor and pipeline parallelism, every stage of
+// ZeRO and every schedule (./tests/run --gpu). Several ranks may share one GPU (WEFT_SHARE_GPUS=1): tests/support/torchrun starts
 // them.
 #include <weft/comm/nccl.hpp>
 #include <weft/comm/threads.hpp>

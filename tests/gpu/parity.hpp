@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Ranks give one rank's losses and gradient norms in every layout: what the parity programs over NCCL share. Schedule, stage of
-// ZeRO and the way of attention over cp are choices of the run, so that one composition is compiled for all of a program's
-// layouts.
+// The shared part of the parity programs over NCCL: in every layout, ranks give the losses and gradient norms of one rank.
+// Schedule, stage of ZeRO and the method of attention over cp are run-time options, so one composition is compiled for all
+// layouts of a program.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -22,7 +22,7 @@ namespace gpu_parity {
 
 using namespace weft;
 
-/// What `degrees` leaves of the world is dp.
+/// dp is the rest of the world that `degrees` leaves.
 struct Case {
   std::size_t world;
   Degrees degrees;
@@ -56,7 +56,7 @@ inline bool compare(World& world, const std::string& what, const std::vector<dou
   return good;
 }
 
-/// Those of `layouts` that are for a world of this size; the number that failed on this rank, or -1 where none is for it.
+/// Runs the `layouts` for a world of this size; returns the number of failures on this rank, or -1 if there is none for it.
 template <class Composition, class Grid>
 int failures_of(World& world, const typename Composition::Config& config, const std::vector<Case>& layouts) {
   std::vector<double> want;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixtral over NCCL gives one rank's losses and gradient norms: experts over ep and etp, folded over data and tensor parallelism,
-// with ZeRO and schedules (./tests/run --gpu).
+// Mixtral over NCCL gives the losses and gradient norms of one rank: experts over ep and etp, folded over data and tensor
+// parallelism, with ZeRO and schedules (./tests/run --gpu).
 #include <weft/comm/nccl.hpp>
 #include <weft/comm/threads.hpp>
 #include <weft/models/mixtral.hpp>

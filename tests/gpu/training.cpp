@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small GPT, Llama and mixture of experts trained on one GPU (./tests/run --gpu): double, float and bfloat16 agree, though each
-// takes other kernels; wrappers over axes of degree 1 and a step as a CUDA graph change nothing; the loss goes down.
+// A small GPT, Llama and mixture of experts trained on one GPU (./tests/run --gpu). Double, float and bfloat16 agree, although
+// they use different kernels; wrappers over axes of degree 1 and a step as a CUDA graph change nothing; the loss decreases.
 #include <cmath>
 #include <cstdio>
 #include <vector>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Low-rank adapters in files: alone, as PEFT names them, from and to any layout with the same bits; merged into the weights and
-// back; in checkpoints, where a run goes on with the same bits; and what is refused. test_finetune.py compares with PyTorch.
+// Low-rank adapters in files: without the base model, with PEFT's names, from and to any layout with the same bits; merged into
+// the weights and back; in checkpoints, from which a run continues with the same bits; and errors. test_finetune.py compares with
+// PyTorch.
 
 #include <cmath>
 #include <cstdint>
@@ -251,7 +252,7 @@ TEST_CASE("adapters that do not fit are refused by name") {
   says(with("target_modules", nullptr), "target_modules is null: a list of layers is meant");
   says(with("target_modules", nlohmann::json::array()), "target_modules is []: a list of layers is meant");
   says(with("target_modules", {1}), "target_modules is [1]: a list of texts is meant");
-  CHECK(with("target_parameters", nlohmann::json::array()).empty());  // PEFT writes it beside a mixture of experts
+  CHECK(with("target_parameters", nlohmann::json::array()).empty());  // PEFT writes it for a mixture of experts
   says(with("target_parameters", {"experts.down_proj"}), "target_parameters is [\"experts.down_proj\"]");
   says(with("lora_dropout", 2), "lora_dropout is 2: a number of [0, 1) is meant");
   says(with("r", 1'000'000'000), "q_proj.lora_A.weight: is [2, 16], and r is 1000000000 in adapter_config.json");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// config.json of `transformers`: both spellings, the defaults of every architecture, what is refused, and what is written.
+// The config.json of `transformers`: both spellings, the defaults of every architecture, errors, and the written fields.
 
 #include <doctest/doctest.h>
 
@@ -157,7 +157,7 @@ nlohmann::json of_type(const char* type) {
 using Scaling = RopeScaling;
 using models::AttentionBias, models::LlamaConfig, models::MixtralConfig;
 
-/// What is written reads back alike.
+/// A written config is read back equal.
 template <class Config>
 nlohmann::json back(const Config& config, const char* type) {
   const nlohmann::json json = nlohmann::json::parse(hugging_face::config_text(config, checkpoint::StoredType::bf16));
@@ -206,7 +206,7 @@ TEST_CASE("Llama 2 and 3: scaled positions in both spellings, biases, a head wid
     const auto config = read<LlamaConfig>(with(llama_json(), {{"rope_scaling", {{spelling, "linear"}, {"factor", 2}}}}));
     CHECK(config.attention.rope_scaling == Scaling{.type = Scaling::Type::linear, .factor = 2});
   }
-  five.erase("original_max_position_embeddings");  // then the model's own
+  five.erase("original_max_position_embeddings");  // then the model's default
   CHECK(read<LlamaConfig>(with(llama_json(), {{"rope_parameters", five}, {"max_position_embeddings", 77}}))
             .attention.rope_scaling.original_sequence == 77);
   const auto other = read<LlamaConfig>(with(llama_json(), {{"attention_bias", true}, {"head_dim", 6}}));
@@ -356,7 +356,7 @@ TEST_CASE("Mistral: Llama with a window") {
   CHECK(read<LlamaConfig>(with(json, {{"sliding_window", nullptr}})).mask.window == 0);
   json.erase("num_key_value_heads");
   refused<LlamaConfig>(json, "heads(4) % key-value heads(8) != 0");
-  // The forward of `transformers` has no window in Llama, whatever the field is.
+  // The forward of `transformers` has no window in Llama, for any value of the field.
   CHECK(read<LlamaConfig>(with(llama_json(), {{"sliding_window", 5}})).mask.window == 0);
   CHECK(read<LlamaConfig>(with(llama_json(), {{"hidden_act", "swish"}})).width == 16);
   CHECK(read<MixtralConfig>(with(of_type("mixtral"), {{"router_jitter_noise", 0.1}})).experts == 8);

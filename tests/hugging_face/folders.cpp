@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folders of `transformers`: written by one layout and read by others with the same bits, made by hand with every spelling, and
-// those that are refused. test_transformers.py compares logits.
+// Folders of `transformers`: written by one layout and read by others with the same bits, hand-made with every spelling, and
+// refused ones. test_transformers.py compares logits.
 
 #include <algorithm>
 #include <atomic>

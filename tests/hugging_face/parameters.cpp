@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/parallel/set_parameter.hpp weft/hugging_face/load_parameters.hpp
-// Parameters set by name, and from a safetensors file with names of its own: the same bits back in every layout, master copies
-// that follow, and what is refused before anything changes.
+// Parameters set by name, and from a safetensors file with other names: the same bits back in every layout, matching master
+// copies, and errors before anything changes.
 
 #include <cmath>
 #include <fstream>
@@ -109,7 +109,7 @@ TEST_CASE("set_parameter: the same bits back in every layout") {
       optim::AdamW optimizer(model, {.learning_rate = 0.1});
       model.train_step(batch);
       optimizer.step();
-      set_all(model);  // beside an optimizer and after a step
+      set_all(model);  // with an optimizer, after a step
       require_all(model);
     });
   on<Experts, Mesh<dp, tp, pp, ep, etp, edp>>({4, {.tp = 2, .ep = 2}, 3}, mixtral_config(), [](auto& model, const Batch&) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folders of Qwen2, Qwen3 and Qwen3-MoE: one layout reads what another wrote, with the same bits, under their own names; and the
-// tensors and configs of one are refused by another. test_transformers.py compares logits.
+// Folders of Qwen2, Qwen3 and Qwen3-MoE: one layout reads the files of another, with the same bits and their own names; tensors
+// and configs of one model are refused by another. test_transformers.py compares logits.
 
 #include <algorithm>
 #include <string>
@@ -39,7 +39,7 @@ std::vector<std::string> check_layouts(const std::vector<MatrixEntry>& layouts, 
   TemporaryFolder place;
   const auto folder = [&](std::size_t i) { return (place.path / std::to_string(i)).string(); };
   on<Composition, Grid>(layouts[0], config, 7, [&](auto& model) {
-    optim::Sgd optimizer(model, {.learning_rate = 0.1});  // so that biases and gains are not what they begin with
+    optim::Sgd optimizer(model, {.learning_rate = 0.1});  // so that biases and gains differ from their initial values
     model.train_step(make_batch(0, 0, 1, 1));
     optimizer.step();
     hugging_face::save(folder(0), model);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokenizers against ids of the package `tokenizers`, for small files that it wrote (test_tokenizers.py --write), and what is
-// refused.
+// Tokenizers compared with ids of the package `tokenizers`, for small files that it wrote (test_tokenizers.py --write), and
+// errors.
 #include <doctest/doctest.h>
 
 #include <unistd.h>
@@ -31,7 +31,7 @@ std::string contents(const std::string& file) {
 }
 json file_of(const std::string& name) { return json::parse(contents(path_of(name))); }
 
-/// The message of the error, after the field was checked; empty if there was none.
+/// The message of the error, after a check of the field; empty if there was none.
 std::string refusal(const std::string& text, const std::string& field) {
   try {
     Tokenizer::parse(text, "some.json");
@@ -99,7 +99,7 @@ TEST_CASE("ids one by one give whole characters") {
   for (const std::int32_t id : bytes) pieces.push_back(stream.next(id));
   CHECK(pieces == std::vector<std::string>{"a", "", "\xc3\xa9", "", "", "\xe4\xbd\xa0", "", "", "", "\xf0\x9f\x98\x80", "z"});
   CHECK(stream.finish().empty());
-  // A character that another one interrupts, and one that the end does.
+  // A character interrupted by another one, and one interrupted by the end.
   CHECK(stream.next(bytes[3]).empty());
   CHECK(stream.next(bytes[0]) ==
         "\xef\xbf\xbd"
@@ -278,13 +278,13 @@ TEST_CASE("a pattern that backtracks may take so much work for a text, and not f
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
     return std::pair(said, double(after.tv_sec - before.tv_sec) + 1e-9 * double(after.tv_nsec - before.tv_nsec));
   };
-  // Each letter takes some 4 million steps, fewer than one match may take; 25 ms for each of 20,000 words were 8 minutes.
+  // Each letter takes some 4 million steps, fewer than the limit of one match; 25 ms for each of 20,000 words would be 8 minutes.
   std::string words;
   for (int i = 0; i < 20'000; ++i) words += "aaaaaaaaaaaaaaaaaaaaaa ";
   const auto [steps, steps_s] = encode("(?:\\p{L}\\p{L}?)+x|\\p{L}| ", words);
   CHECK_MESSAGE(has(steps, "the pre-tokeniser's pattern gives up after byte"), steps);
   CHECK(steps_s < 30);
-  // A compiled pattern looks to the end of the text for each letter, and PCRE2 counts that as one step.
+  // A compiled pattern scans to the end of the text for each letter, which PCRE2 counts as one step.
   const auto [time, time_s] = encode("\\p{L}+x|\\p{L}", std::string(200'000, 'a'));
   CHECK_MESSAGE(has(time, "the pre-tokeniser's pattern gives up after byte"), time);
   CHECK(time_s < 60);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention under every mask against the textbook's formulas over an explicit matrix of what each query sees: by tiles and by
-// rows, forward and backward, and gradients by finite differences, those of numbers added to the scores too. A mask that hides no
+// Attention under every mask compared with the textbook's formulas over an explicit matrix of visible keys: by tiles and by rows,
+// forward and backward, and gradients by finite differences, including those of numbers added to the scores. A mask that hides no
 // more than causal gives causal's bits.
 #include <weft/kernels/attention.hpp>
 #include <weft/kernels/attention_mask_gradient.hpp>
@@ -159,7 +159,7 @@ void check(const Case<T>& c) {
   compare(rows, expected);
 }
 
-/// Documents of the given lengths, in turn, until the tokens of all sequences have one; they end with their sequence.
+/// Documents of the given lengths, in turn, until all tokens of all sequences have one; a sequence's last document ends with it.
 std::vector<std::int32_t> pack(std::size_t sequences, std::size_t length, const std::vector<std::size_t>& lengths) {
   std::vector<std::int32_t> documents;
   std::size_t next = 0;
@@ -208,7 +208,7 @@ TEST_CASE_TEMPLATE("keys that are padding, and booleans for each query, head and
     check(padded);
     Case<T> drawn{2, 70, 4, 2, 16, {causal}};
     drawn.visible = coins(2 * 4 * 70 * 70, 3, 0.3);
-    std::fill(drawn.visible.begin() + 70 * 24, drawn.visible.begin() + 70 * 40, 0);  // tiles of which nothing is seen
+    std::fill(drawn.visible.begin() + 70 * 24, drawn.visible.begin() + 70 * 40, 0);  // tiles without visible keys
     drawn.sequence_step = 4 * 70 * 70, drawn.head_step = 70 * 70, drawn.query_step = 70;
     check(drawn);
     drawn.documents = pack(2, 70, {20, 40, 9});
@@ -256,7 +256,8 @@ TEST_CASE("scores far below zero of keys behind the first block") {
   check(c);
 }
 
-// Loops with and without ranges of keys are compiled apart, and a compiler may contract a product and a sum in one of them alone.
+// Loops with and without ranges of keys are compiled separately, and a compiler may contract a product and a sum in only one of
+// them.
 TEST_CASE_TEMPLATE("a mask that hides no more than causal, or full, gives its numbers", T, float, double, bfloat16) {
   DefaultDevice device;
   const double tolerance = std::is_same_v<T, double> ? 1e-14 : std::is_same_v<T, float> ? 2e-6 : 1.0 / 64;

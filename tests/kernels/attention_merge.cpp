@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention in blocks of keys, merged by their log-sum-exp, is the attention over all keys; gradients of blocks add up to its
-// gradients; blocks in which nothing is seen change nothing.
+// Attention in blocks of keys, merged by their log-sum-exp, equals the attention over all keys; gradients of blocks add up to its
+// gradients; blocks without visible keys change nothing.
 
 #include <weft/kernels/attention_merge.hpp>
 
@@ -15,7 +15,8 @@ namespace {
 constexpr std::size_t sequences = 2, length = 96, heads = 4, kv_heads = 2, head_width = 24;
 constexpr std::size_t width = heads * head_width, kv_width = kv_heads * head_width, rows = sequences * length;
 
-// The second half of each sequence's queries, causal among themselves, after the first half of the keys, which all of them see.
+// The second half of each sequence's queries, causal among themselves, after the first half of the keys, all of which they can
+// use.
 template <class T>
 void check_blocks() {
   using A = accumulate_t<T>;
@@ -57,8 +58,8 @@ void check_blocks() {
     weft::kernels::attention_block_forward<T, A>(device, block, from(q, k, v, query, key), {to.data() + query * width, width},
                                                  statistic.data() + query);
   };
-  forward(own, 0, 0, whole, whole_lse);       // the first half is by itself
-  forward(early, half, 0, whole, whole_lse);  // the second half sees the first
+  forward(own, 0, 0, whole, whole_lse);       // the first half alone
+  forward(early, half, 0, whole, whole_lse);  // the second half uses the first half's keys
   forward(own, half, half, part, part_lse);
   const auto merge = [&] {
     weft::kernels::merge_attention<A>(device, early, part.data() + half * width, part_lse.data() + half,
@@ -83,7 +84,7 @@ void check_blocks() {
   const double factor = std::is_same_v<T, weft::bfloat16> ? 1e4 : 8;
   check_close(dq_sum, widen(dq), factor), check_close(dk_sum, widen(dk), factor), check_close(dv_sum, widen(dv), factor);
 
-  // A block that sees nothing has no weight, whatever its values are.
+  // A block without visible keys has no weight, whatever its values.
   const auto before = whole;
   const auto before_lse = whole_lse;
   std::fill(part.begin(), part.end(), std::numeric_limits<A>::quiet_NaN());
@@ -91,7 +92,7 @@ void check_blocks() {
   merge();
   CHECK(whole == before);
   CHECK(whole_lse == before_lse);
-  // Nothing seen so far: the part alone counts; and nothing on either side stays nothing.
+  // No earlier keys: only the part counts; and no keys on either side stay none.
   std::vector<A> nothing(rows * width, std::numeric_limits<A>::quiet_NaN()),
       nothing_lse(lse.size(), -std::numeric_limits<A>::infinity());
   const weft::kernels::AttentionBlock all{

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of single rows against a cache, and products of few rows, beside plain loops in double.
+// Attention of single rows to a cache, and products of few rows, compared with plain loops in double.
 
 #include <doctest/doctest.h>
 

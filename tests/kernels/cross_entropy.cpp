@@ -60,7 +60,7 @@ TEST_CASE_TEMPLATE("cross-entropy over a vocabulary in one piece and in several,
   check<T>(1, 61, 61, 23);
   check<T>(1, 64, 61, 23);
   check<T>(2, 32, 50, 23);
-  check<T>(4, 16, 33, 23);  // the last shard is padding alone
+  check<T>(4, 16, 33, 23);  // the last shard is only padding
 }
 
 TEST_CASE("the loss alone needs no gradient, large logits do not overflow, and the gradient may replace the logits") {

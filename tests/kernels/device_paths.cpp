@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels do where memory is not the host's, run on the host: the space of this program is declared to be none, so the
-// loops, teams and fallbacks meant for GPUs are compiled and compared with those for hosts and with formulas. A row is computed
-// by 32 lanes in random orders; golden/device_paths has Kokkos' own teams.
+// Kernels for memory that is not the host's, run on the host. This program's space is declared not to be a host, so the loops,
+// teams and fallbacks for GPUs are compiled and compared with those for hosts and with formulas. 32 lanes compute a row in random
+// orders; golden/device_paths uses Kokkos' own teams.
 #include <Kokkos_Core.hpp>
 
 #include <weft/device/parallel_for.hpp>
@@ -226,7 +226,7 @@ TEST_CASE("a matrix of one long row is spread over threads") {
   CHECK(rows == 0);
 }
 
-// A GPU has 100,000 threads and more: a launch with one for a row, or for a whole parameter, leaves most of them idle.
+// A GPU has 100,000 threads and more: a launch with one thread per row, or per parameter, leaves most of them idle.
 TEST_CASE("a launch has a thread for every few elements, however few rows there are") {
   DefaultDevice device;
   weft::Rehearsal notes;
@@ -387,14 +387,14 @@ TEST_CASE("attention that a library does not take says so once") {
                                   lse.data(), weft::AttentionMask{});
   };
   run(bfloat16());
-  CHECK(!fused.told);  // nobody asked for a library
+  CHECK(!fused.told);  // there is no library
   const auto library = std::make_shared<Refuses>();
   fused.library = library;
   run(bfloat16());
   CHECK(library->asked == 1);
   CHECK(fused.told);
   fused.told = false;
-  run(float());  // libraries take 16 bits
+  run(float());  // libraries need 16-bit types
   CHECK(library->asked == 1);
   CHECK(fused.told);
 }
@@ -482,7 +482,7 @@ TEST_CASE_TEMPLATE("attention without a library, whole and as merged blocks", T,
   check_close(dk, want_dk, 4);
   check_close(dv, want_dv, 4);
 
-  // A block in accumulate_t, as a ring asks for it: without rounding it is the same.
+  // A block in accumulate_t, as in a ring: without rounding it is the same.
   kernels::AttentionBlock block{.sequences = sequences,
                                 .queries = length,
                                 .keys = length,
@@ -556,7 +556,7 @@ TEST_CASE_TEMPLATE("gradients of the heads of a group are added into rows with r
   }
 }
 
-// A library that says what it was asked, and takes every second call.
+// A library that records its calls, and accepts every second one.
 struct Recorder final : kernels::detail::AttentionLibrary {
   int forwards = 0, backwards = 0;
   bool takes = false;
@@ -638,7 +638,7 @@ TEST_CASE("a device's library of attention is asked first, for 16-bit types alon
   CHECK(library->backwards == 1);
   CHECK((library->last.dv.data == d.data() + 2 * head && library->last.d_out.data == out.data() &&
          library->last.log_sum_exp == lse.data()));
-  // A mask that a library does not know is not for it.
+  // A mask that a library does not support is not passed to it.
   kernels::attention_forward<bfloat16>(device, extents, in, {out.data(), head}, lse.data(), {.window = 2});
   kernels::attention_backward<bfloat16>(device, extents, in, {out.data(), head}, {out.data(), head}, lse.data(),
                                         {.q = d.data(),

@@ -64,7 +64,7 @@ TEST_CASE("numbers of every size, and none") {
   CHECK(sum_of<double>({}, {}) == 0);
   CHECK(sum_of<double>({3.0, 4.0}, {}) == 25);
   for (const double x : {0.0, 1e-160, 3e-154, 1e-20, 1.0, 1e20, 1e150, 1.3e154}) CHECK(sum_of<double>({x}, {}) == x * x);
-  std::vector<double> wide(64);  // 2^-1000 is not lost beside 2^1000
+  std::vector<double> wide(64);  // 2^-1000 is not lost next to 2^1000
   wide[0] = std::ldexp(1.0, 500);
   wide[32] = std::ldexp(1.0, -500);
   CHECK(sum_of(wide, {}) == std::ldexp(1.0, 1000));

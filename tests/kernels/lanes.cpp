@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums and maxima over the lanes of a register: the order of the additions is part of what a kernel computes, to the bit. And
-// values that stay in registers with the bits that they would have in memory.
+// Sums and maxima over the lanes of a register: the order of the additions determines a kernel's bits. And values in registers
+// with the bits that they would have in memory.
 
 #include <doctest/doctest.h>
 
@@ -63,7 +63,7 @@ TEST_CASE_TEMPLATE("a product and a sum in one kernel have the bits of two", V, 
       fused += std::fma(a[k], b[k], c[k]) != c[k] + product[k];
     }
   }
-  CHECK(fused > 0);  // one rounding would have been seen
+  CHECK(fused > 0);  // a single rounding would be detected
 }
 
 TEST_CASE_TEMPLATE("a register rounded to the type of the memory holds what is read from there", T, weft::bfloat16, weft::float16,

@@ -17,7 +17,7 @@ void check_products(std::size_t m, std::size_t n, std::size_t k) {
     CAPTURE(transpose_b);
     CAPTURE(accumulate);
     CAPTURE(with_bias);
-    // Leading dims are wider than the rows: what lies between must stay as it is.
+    // Leading dims are wider than the rows: the values between rows must not change.
     const std::size_t lda = (transpose_a ? m : k) + 3, ldb = (transpose_b ? k : n) + 1, ldc = n + 2;
     const auto a = normal<T>((transpose_a ? k : m) * lda + 1, 1), b = normal<T>((transpose_b ? n : k) * ldb + 1, 2),
                bias = normal<T>(n, 3);

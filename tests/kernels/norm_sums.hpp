@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The kernels of norms that compute the sums of a residual connection, bit by bit beside a sum and a norm one after the other, on
-// any device of host memory: with the loops of hosts, and with those of GPUs.
+// The kernels of norms that compute the sums of a residual connection, compared bit by bit with a separate sum and norm, on any
+// device of host memory: with the loops of hosts, and with those of GPUs.
 
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/norm.hpp>

@@ -29,7 +29,7 @@ TEST_CASE_TEMPLATE("the sum of squares is that of double, the same for any numbe
 
 namespace {
 
-/// Elements that somebody writes between two updates, in whole registers and at the end: the next update starts from them.
+/// Elements written between two updates, in whole registers and at the end: the next update starts from them.
 template <class P>
 void write_some(std::vector<P>& parameter, std::vector<double>& p) {
   for (std::size_t i = 0; i < parameter.size(); i += i < 64 ? 1 : 7) {

@@ -62,7 +62,7 @@ TEST_CASE("scaled frequencies are those of transformers") {
   for (const auto& [scaling, expected] : cases) {
     for (std::size_t d = 0; d < half; ++d)
       CHECK(weft::kernels::RopeFrequencies(500000, scaling).of_pair(d, width) == doctest::Approx(expected[d]).epsilon(1e-6));
-    // The kernel and its table take them, also one after the other.
+    // The kernel and its table support them, also one after the other.
     const std::vector<std::int32_t> position{3};
     std::vector<double> x(width, 1.0);
     weft::kernels::rope<double>(device, 1, 1, width, x.data(), width, x.data(), width, position.data(), {500000, scaling}, false);

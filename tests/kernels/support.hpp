@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the tests of the kernels share: arrays of random numbers, comparison with a reference in double, finite differences.
+// Shared helpers of the kernels' tests: arrays of random numbers, comparison with a reference in double, finite differences.
 
 #include <doctest/doctest.h>
 
@@ -25,7 +25,7 @@ using weft::bfloat16;
 using weft::DefaultDevice;
 using weft::float16;
 
-/// What a result of type T may differ from the reference in double, relative to the largest value of the reference.
+/// The allowed difference of a result of type T from the reference in double, relative to the largest value of the reference.
 template <class T>
 constexpr double tolerance = std::is_same_v<T, double>    ? 1e-12
                              : std::is_same_v<T, float>   ? 3e-6
@@ -52,7 +52,7 @@ std::vector<double> widen(const std::vector<T>& x) {
   return std::vector<double>(x.begin(), x.end());
 }
 
-/// The largest difference, relative to the largest reference value (or 1 where all are smaller); NaN counts as infinite.
+/// The largest difference, relative to the largest reference value (or 1 if all are smaller); NaN counts as infinite.
 template <class T>
 double difference(const std::vector<T>& result, const std::vector<double>& reference) {
   REQUIRE(result.size() == reference.size());
@@ -93,7 +93,7 @@ inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-/// A device of one thread, beside the default one with all, which share every loop.
+/// A device of one thread, and the default one with all threads, which divides every loop.
 struct Devices {
   Devices() { all.share_short_loops(); }
   DefaultDevice all;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The warp on the host that kernels/device_paths.cpp runs kernels with (support/warp.hpp): right bodies give what one thread
-// gives, and the mistakes that one lane cannot show are seen.
+// The warp on the host with which kernels/device_paths.cpp runs kernels (support/warp.hpp): correct bodies give the results of
+// one thread, and mistakes that one lane cannot reveal are detected.
 #include <Kokkos_Core.hpp>
 
 #include <weft/device/parallel_for.hpp>
@@ -70,7 +70,7 @@ TEST_CASE("what every lane adds to in place is wrong") {
   std::vector<double> sums(10, 1.0);
   CHECK(wrong_rows(sums.size(), [&](std::size_t row, Team team, auto) {
           const double sum = team.template total<double>(64, [](std::size_t i, double& total) { total += double(i); });
-          sums[row] += sum;  // not the leader alone
+          sums[row] += sum;  // not only on the leader
         }) == 0);
   CHECK(sums == std::vector<double>(10, 1.0 + 32 * 63 * 32));
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every layout rule: what divides is accepted with the right numbers, what does not is refused by a text that names it.
+// Every layout rule: divisible layouts are accepted with the right numbers, others are refused with a message that names the
+// problem.
 
 #include <doctest/doctest.h>
 
@@ -53,7 +54,7 @@ TEST_CASE("what follows from a layout") {
   CHECK(r.layers_per_stage == 2);
   CHECK(r.kv_replicas == 1);
   CHECK(mesh_layout::resolve({.world = 8, .tp = 4, .heads = 8, .kv_heads = 2}).kv_replicas == 2);
-  CHECK(mesh_layout::resolve({.world = 8, .tp = 4}).edp == 2);  // etp is as tp unless given
+  CHECK(mesh_layout::resolve({.world = 8, .tp = 4}).edp == 2);  // etp defaults to tp
   CHECK(mesh_layout::resolve({.world = 8, .dp = 8}).micro_batches == 1);
   CHECK(mesh_layout::resolve({.world = 4, .pp = 2, .vpp = 2, .global_batch = 6, .whole_groups = false}).micro_batches == 3);
 }
@@ -125,7 +126,7 @@ TEST_CASE("each broken rule has its own text") {
 
 TEST_CASE("every layout of up to 64 ranks: what divides is accepted, what does not is refused and names the axis") {
   std::size_t accepted = 0, refused = 0, wrong = 0;
-  // By hand, WEFT_TEST_RUNS=N takes all degrees up to N.
+  // By hand, WEFT_TEST_RUNS=N tests all degrees up to N.
   const std::int64_t all = weft_test::rounds(0);
   const auto degrees = [all](std::vector<std::int64_t> some) {
     if (all == 0) return some;

@@ -99,7 +99,7 @@ TEST_CASE("a dense and an expert mesh over one world") {
     wrong += !is_group(grids.dense.groups({"pp"}), members(world, mesh.comm(pp{})));
     wrong += !is_group(grids.expert.groups({"pp"}), members(world, mesh.comm(pp{})));
     wrong += mesh.text() != "tp(2) * cp(2) * dp(1) * pp(2) * etp(1) * ep(2) * edp(2)";
-    Mesh<ep, edp> expert(world, {.ep = 4});  // experts alone
+    Mesh<ep, edp> expert(world, {.ep = 4});  // only experts
     wrong += expert.size(edp{}) != 2 || expert.comm(ep{}).size() != 4;
   });
   CHECK(code == 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups of ranks against worked examples and against an oracle that knows only coordinates.
+// Groups of ranks compared with worked examples and with an oracle that only uses coordinates.
 
 #include <doctest/doctest.h>
 
@@ -17,8 +17,8 @@ using namespace weft;
 
 namespace {
 
-/// Ranks with the same coordinates on all other axes are one group; ranks and groups come in ascending order, which is what
-/// "first-in-order fastest" means for both.
+/// Ranks with the same coordinates on all other axes are one group. Ranks and groups are in ascending order, which is the meaning
+/// of "first-in-order fastest" for both.
 mesh_layout::RankGroups oracle(const std::vector<mesh_layout::RankAxis>& axes, const std::vector<std::string_view>& names) {
   std::vector<std::size_t> coordinates(axes.size(), 0);
   std::size_t world = 1;
@@ -105,7 +105,7 @@ TEST_CASE("all 120 orders and all factorizations of worlds up to 128 agree with 
       std::vector<std::string> names;
       for (const mesh_layout::RankAxis& axis : grid.axes()) names.emplace_back(axis.name);
       grids.emplace(join(names), grid.axes());
-      std::size_t at = 0;  // the order's own names, in turn
+      std::size_t at = 0;  // the names of the order, one after the other
       for (const mesh_layout::RankAxis& axis : grid.axes()) {
         const std::string name = axis.name == "etp" ? "tp" : axis.name == "edp" ? "dp" : std::string(axis.name);
         const std::size_t found = text.find(name);
@@ -127,7 +127,7 @@ TEST_CASE("all 120 orders and all factorizations of worlds up to 128 agree with 
             const std::array<std::size_t, 4> sizes = {a, b, c, world / a / b / c};
             for (std::size_t i = 0; i < 4; ++i) axes[i].size = sizes[i];
             const mesh_layout::RankGrid grid(axes);
-            // every set of axes in turn: one set for each grid and factorization, all of them for small worlds
+            // every set of axes: one set per grid and factorization, all of them for small worlds
             for (unsigned set = world <= 24 ? 0 : k % 16; set < 16; set += world <= 24 ? 1 : 16, ++checked) {
               std::vector<std::string_view> members;
               for (unsigned i = 0; i < 4; ++i)

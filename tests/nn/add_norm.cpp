@@ -163,7 +163,7 @@ TEST_CASE("it is the derivative of its forward, on one rank, over tp, dp and und
 TEST_CASE("a residual connection around norms takes one kernel of sums where it took four") {
   const Rehearsal apart = kernels_of(block_apart(layer_norm)), joined = kernels_of(block_of(layer_norm));
   const double matrix = rows * width * sizeof(float);
-  // Apart: x + branch, y + inside, and in backward one sum each for the gradients of y and of x.
+  // Separate: x + branch, y + inside, and in backward one sum each for the gradients of y and of x.
   CHECK(apart.of("elementwise").launches == 4);
   CHECK(apart.of("elementwise").bytes == 4 * 3 * matrix);
   CHECK(joined.of("elementwise").launches == 1);
@@ -173,7 +173,7 @@ TEST_CASE("a residual connection around norms takes one kernel of sums where it 
   CHECK(joined.of("norm").bytes == apart.of("norm").bytes + (2 + 1 + 1) * matrix);
   CHECK(joined.launches == apart.launches - 3);
   const Rehearsal residual = kernels_of([](const auto& context) { return Residual(layer_norm(context)); });
-  CHECK(residual.of("elementwise").launches == 1);  // that of forward
+  CHECK(residual.of("elementwise").launches == 1);  // the one in forward
 }
 
 TEST_CASE("terms of different shapes are refused") {

@@ -19,7 +19,7 @@ using weft_test::Exec;
 
 namespace {
 
-/// In a forward, beside an operation.
+/// In a forward, together with an operation.
 struct Normed : Module<Normed> {
   BatchNorm<> norm;
   explicit Normed(const auto& context) : norm(context / "norm", 3, {.epsilon = 1e-3}) {}
@@ -135,7 +135,7 @@ TEST_CASE("running statistics take their share of a step, and evaluation uses th
   auto made = norm.forward(context, x);
   CHECK(weft_test::numbers_of(made.output) == std::vector<double>{-1, -1, 1, 1});
   detail::renew(context, buffers);
-  CHECK(norm.running() == std::vector<double>{0, 0, 1, 1});  // a forward alone leaves them
+  CHECK(norm.running() == std::vector<double>{0, 0, 1, 1});  // a forward without backward leaves them
   (void)norm.backward_input(context, std::move(made.saved), x);
   detail::renew(context, buffers);
   CHECK(norm.running() == std::vector<double>{1.5, 10, 4.5, 100.5});  // means 3 and 20, unbiased variances 8 and 200

@@ -26,7 +26,7 @@ struct Sum {
 
 using Block = Residual<Residual<Sequential<LayerNorm, Linear<Column>, Gelu, Linear<Row>>>>;
 
-/// Two token tables, added up and normed; `Front` says how.
+/// Two token tables, summed and normed in the way that `Front` defines.
 template <class FrontType>
 struct Model {
   struct Config {
@@ -54,7 +54,7 @@ struct Model {
   }
 };
 
-/// Its backward written out: what the composed fronts are compared with.
+/// With a hand-written backward, for comparison with the composed fronts.
 struct ByHand {
   Embedding one, two;
   LayerNorm norm;

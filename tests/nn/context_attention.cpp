@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t length = 128, columns_of_head = 16;
 std::size_t sequences = 3;  // of the test case
 AttentionMask mask;         // of the test case
-// Of whole sequences; null: none. Longer than a rank's chunks, and shorter.
+// Documents of whole sequences; null: none. Longer than a rank's chunks, and shorter.
 std::shared_ptr<const std::int32_t> documents;
 
 using Exec = DefaultDevice::execution_space;
@@ -36,7 +36,7 @@ Root<T> root(DefaultDevice& device) {
   return Root<T>(device, environment);
 }
 
-/// This rank's rows of a matrix that every rank draws alike.
+/// This rank's rows of a matrix that is drawn equally on every rank.
 template <class X>
 X drawn(DefaultDevice& device, const detail::Zigzag& cut, std::size_t columns, std::uint64_t key) {
   using T = typename X::value_type;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of tokens go to the ranks that have their experts, sorted by expert and filled up, and come back to where they were.
+// Rows of tokens are sent to the ranks of their experts, sorted by expert and padded, and return to their places.
 #include <weft/nn/expert_exchange.hpp>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ std::vector<float> rows_of(int rank) {
     }
   return rows;
 }
-// What the experts `first` to `last` get from both ranks: sorted by expert, then rank, filled up with zeros.
+// The rows of both ranks for the experts `first` to `last`: sorted by expert, then rank, padded with zeros.
 std::vector<float> arriving(std::size_t first, std::size_t last) {
   std::vector<float> all;
   for (std::size_t expert = first; expert < last; ++expert) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The MLP that devices with fused products have is that of hosts: the same bits where nothing is fused, and right in every
-// layout.
+// The MLP for devices with fused products equals that of hosts: the same bits without fusion, and correct in every layout.
 
 #include <doctest/doctest.h>
 
@@ -71,7 +70,7 @@ std::vector<float> numbers_of(Make&& make) {
 
 }  // namespace
 
-// A model's type is the same on hosts and GPUs: which kernels a product and its GELU take is the operation's choice.
+// A model's type is the same on hosts and GPUs: the operation chooses the kernels of a product and its GELU.
 static_assert(std::is_same_v<models::BasicGpt<float>::Block, models::BasicGpt<double>::Block> &&
               std::is_same_v<models::BasicGpt<float>::Block, models::BasicGpt<bfloat16>::Block>);
 

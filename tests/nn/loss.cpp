@@ -31,7 +31,7 @@ Root root(DefaultDevice& device) {
   environment.length = environment.rows = tokens;
   return Root(device, environment);
 }
-// Rows are so far apart that the power of a logit relative to another row's largest one is no number; all are exact in double.
+// Rows differ so much that the exponential of a logit relative to another row's maximum overflows; all are exact in double.
 double part_of_row(std::size_t row, std::size_t column) { return std::round(std::sin(double(3 * row + column)) * 4096) / 1024; }
 double logit(std::size_t row, std::size_t column) {
   return column < vocabulary ? 1000.0 * double(row) + part_of_row(row, column) : 1e6;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/nn/experts.hpp weft/nn/router.hpp
-// The mixture layer on its own: its gradients by finite differences of the whole objective, against a brute-force oracle with
-// and without drops, over tp; auxiliary losses and biases by hand.
+// The mixture layer by itself: its gradients by finite differences of the whole objective, compared with a brute-force oracle
+// with and without drops, over tp; auxiliary losses and biases by hand.
 
 #include <doctest/doctest.h>
 
@@ -63,7 +63,7 @@ std::vector<double> oracle(const Mixture& layer, const weft_test::MadeParameters
       total += std::exp(logits[order[s]]);
     for (std::size_t s = 0; s < k; ++s) choice[t].push_back({order[s], std::exp(logits[order[s]]) / total});
   }
-  // Who stays: each token counts how many of its group and expert go before it.
+  // The kept tokens: each counts the tokens of its group and expert that come before it.
   const std::size_t group = options.level == nn::Level::sequence ? length : tokens;
   const std::size_t capacity =
       options.drop == nn::Drop::none ? tokens : detail::expert_capacity(group, k, experts, options.capacity_factor);
@@ -136,7 +136,7 @@ TEST_CASE("gradients are those of the whole objective") {
   CHECK_NOTHROW(check_layer(
       mixture_of({.experts = 4, .top_k = 2, .auxiliary_loss = 0.5, .capacity_factor = 0.75, .drop = nn::Drop::by_position}),
       shape, two_sequences));
-  // More experts than slots: some see no token, and their gradient is zero.
+  // More experts than slots: some have no token, and their gradient is zero.
   CHECK_NOTHROW(check_layer(mixture_of({.experts = 40, .top_k = 1, .auxiliary_loss = 0.5}), shape, two_sequences));
 }
 
@@ -251,7 +251,7 @@ TEST_CASE(
     for (const nn::Level level : {nn::Level::micro_batch, nn::Level::data}) {
       Fixture fixture;
       fixture.options = {.experts = experts, .top_k = k, .auxiliary_loss = c * double(k), .level = level};
-      fixture.environment.auxiliary_gradient = 1.0 / double(tokens);  // as a step sets it, whatever counts
+      fixture.environment.auxiliary_gradient = 1.0 / double(tokens);  // as a step sets it, for any number of counted tokens
       fixture.environment.loss_gradient = 100;
       const auto routed = fixture.route(logits);
       CHECK(fixture.buffers.back()->value[experts + 1] == doctest::Approx(expected).epsilon(1e-13));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/nn/padded_logits.hpp
-// A vocabulary whose rows of logits are padded, as on GPUs: the loss is that of logits without padding, and training is the same
-// with the vocabulary cut over tp, whatever the memory of the padding held before. golden/device_paths compares such a model's
+// A vocabulary with padded rows of logits, as on GPUs: the loss equals that of logits without padding, and training is the same
+// with the vocabulary sharded over tp, for any initial contents of the padding. golden/device_paths compares such a model's
 // gradients with PyTorch's.
 #include <weft/nn/padded_logits.hpp>
 
@@ -38,7 +38,7 @@ Batch batch_of(std::size_t count) {
   return batch;
 }
 
-/// Fills what the arena will hand out next.
+/// Fills the memory that the arena will hand out next.
 void poison(DefaultDevice& device) {
   std::vector<weft::detail::Buffer> blocks;
   for (std::size_t bytes = 64; bytes <= (1 << 20); bytes *= 2)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is computed again in backward changes no bit of any gradient, on one rank and under tensor, sequence, context and pipeline
-// parallelism with a split backward, and takes the memory that it promises, as the arena counts it.
+// Recomputation in backward changes no bit of any gradient, on one rank and under tensor, sequence, context and pipeline
+// parallelism with a split backward, and needs the documented memory, by the arena's counters.
 
 #include <atomic>
 #include <map>
@@ -40,7 +40,7 @@ void check_one_rank(typename Model::Config config) {
   }
 }
 
-/// Bytes that a step takes beside what the model keeps.
+/// Bytes that a step needs in addition to the model's memory.
 template <class Model>
 double step_bytes(typename Model::Config config, Recomputation choice, std::size_t rows) {
   DefaultDevice device;
@@ -87,14 +87,14 @@ TEST_CASE("the same bits under sequence, context and pipeline parallelism with a
 TEST_CASE("memory: a GPT block keeps 16, 10 and 1 times its hidden state, a Llama block 8 + 3 i / h, 6 + 2 i / h and 1") {
   constexpr std::size_t layers = 12, width = 128, rows = 256;
   const double hidden = double(rows * width * sizeof(float)),
-               statistics = 0.05;  // statistics of norms and softmax are small beside it
+               statistics = 0.05;  // statistics of norms and softmax are comparatively small
   const auto check = [&](auto bytes_of, double none, double selective, double full) {
     const double kept_none = bytes_of(Recomputation::none), kept_selective = bytes_of(Recomputation::selective),
                  kept_full = bytes_of(Recomputation::full);
     INFO("bytes of a step, in hidden states of a block: none " << kept_none / hidden / layers << ", selective "
                                                                << kept_selective / hidden / layers << ", full "
                                                                << kept_full / hidden / layers);
-    // The peak lies in the last block's backward, whose own temporaries differ by at most one block's state.
+    // The peak is in the last block's backward, whose temporaries differ by at most one block's state.
     CHECK(std::abs((kept_none - kept_selective) / hidden / layers - (none - selective)) <=
           (none - selective) / layers * 2 + statistics);
     CHECK(std::abs((kept_none - kept_full) / hidden / layers - (none - full)) <= none / layers * 2 + statistics);

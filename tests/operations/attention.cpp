@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/operations/attention.hpp
-// Attention as an operation: against finite differences and over ranks under every mask, learned and computed ones too, a mask's
-// broadcasting against the same mask written out, queries of another sequence than the keys, and what it refuses.
+// Attention as an operation: by finite differences and over ranks under every mask, including learned and computed ones; a
+// broadcast mask compared with the same mask written out; a different number of queries and keys; and its errors.
 
 #include <doctest/doctest.h>
 
@@ -75,7 +75,7 @@ std::string refusal(auto&& act) {
   return "";
 }
 
-/// The same in a Module, whose backward follows. Keys are hidden where the sum of the first head's numbers is not positive.
+/// The same in a Module, with an automatic backward. Keys are hidden if the sum of the first head's numbers is not positive.
 struct OwnAttention : Module<OwnAttention> {
   AttentionMask pattern;
   bool with_mask = false;
@@ -184,7 +184,7 @@ TEST_CASE("masks of heads that tp cuts: a bias of each head, learned slopes, rel
 
 TEST_CASE("a mask that is computed from x, placed as the heads, or whole beside cut and Replicated ones") {
   const Shape shape{4, 6, 3};
-  weft_test::check_rows(  // of each sample, for its two heads, and of each of them
+  weft_test::check_rows(  // per sample, for its two heads, and for each head
       [](const auto& x) {
         const std::size_t samples = x.shape()[0] / 2;
         const auto of_heads = reshape(sum<2>(square(x)), {samples, 2, 1, 6});

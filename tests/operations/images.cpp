@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/operations/convolution.hpp weft/operations/pooling.hpp weft/operations/refused.hpp
-// Convolutions and pooling, written forward-only: derivatives, the same over dp and over tp in all three cuts, placements, what
-// they refuse, and float and bfloat16 (oneDNN) against plain loops.
+// Convolutions and pooling with only a forward: derivatives, equality over dp and over tp in all three shardings, placements,
+// errors, and float and bfloat16 (oneDNN) compared with plain loops.
 
 #include <doctest/doctest.h>
 

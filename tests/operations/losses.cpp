@@ -48,7 +48,7 @@ void check_slope(Loss loss, const D<>& x) {
   }
 }
 
-/// A loss of a formula of x, whose gradient g is scaled by the loss's own.
+/// A loss by a formula of x; its gradient g is scaled by the loss's gradient.
 template <class F>
 std::vector<double> gradient_of(F f, const D<>& x, double scale) {
   Case c;
@@ -118,7 +118,7 @@ TEST_CASE("a loss in a forward: its gradient is scaled by what backward is given
     const double z = x.data()[i];
     CHECK(soft[i] == doctest::Approx(0.5 * (1 / (1 + std::exp(-z)) - 0.5 * z) / 4).epsilon(1e-12));
   }
-  // Targets of 64 bits, of which negative ones do not count.
+  // Targets of 64 bits; negative ones are ignored.
   const auto counted = gradient_of(
       [&](const auto& in) {
         const Variable ids(weft_test::tensor_of<std::int64_t>(c.device, {3}, {4, -1, 0}), in.tape());

@@ -56,7 +56,7 @@ Numbers product(std::size_t m, std::size_t n, std::size_t k, const Numbers& a, b
 
 template <class X, class W>
 using matmul_t = decltype(matmul(std::declval<X>(), std::declval<W>()));
-// y = x wᵀ: the rule by rule table of the placements that a product takes.
+// y = x wᵀ: the table of placements that a product accepts, rule by rule.
 static_assert(std::is_same_v<matmul_t<D<Invariant<tp>>, D<Invariant<tp>>>, D<Invariant<tp>>>);
 static_assert(std::is_same_v<matmul_t<D<Replicated<tp>>, D<Shard<tp, 0>>>, D<Shard<tp, 1>>>);
 static_assert(std::is_same_v<matmul_t<D<Shard<tp, 1>>, D<Shard<tp, 1>>>, D<Partial<tp>>>);

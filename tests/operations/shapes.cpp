@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/operations/along_dim.hpp weft/operations/shapes.hpp weft/operations/index_select.hpp
 // covers: weft/operations/batched.hpp weft/operations/parts.hpp
-// Reductions and softmax along a dim, other shapes, parts, rows by ids and batched products, written forward-only: derivatives,
-// how results lie, the same on several ranks, every permutation and lane count against plain loops, and what they refuse.
+// Reductions and softmax along a dim, other shapes, parts, rows by ids and batched products, with only a forward: derivatives,
+// placements of results, equality on several ranks, every permutation and lane count compared with plain loops, and errors.
 
 #include <doctest/doctest.h>
 
@@ -57,8 +57,8 @@ void check_permutation(const Shape& shape) {
   CHECK(weft_test::numbers_of(permute_back<Dims...>(y)) == values);
 }
 
-/// Rows of three tables by four ids beside x: whole; whole by ids that tp cuts, so that the table's gradient is summed over the
-/// ranks; and with columns that tp cuts.
+/// Rows of three tables by four ids: a whole table; a whole table with ids that tp shards, so that its gradient is summed over
+/// the ranks; and a table with columns that tp shards.
 struct Lookup : Module<Lookup> {
   Parameter<> whole, inside;
   Parameter<Shard<tp, 1>> cut;
@@ -78,7 +78,7 @@ struct Lookup : Module<Lookup> {
   }
 };
 
-/// Samples of three rows, each with a graph of its own: four ids of its rows.
+/// Samples of three rows, each with a separate graph: four ids of its rows.
 template <class C, class X>
 auto edges(const Variable<C, X>& x) {
   const std::size_t samples = x.shape()[0] / 3;
@@ -89,7 +89,7 @@ auto edges(const Variable<C, X>& x) {
   return Variable<C, Ids>(relabel<Ids>(weft_test::tensor_of<std::int32_t>(x.value().device(), {4 * samples}, ids)), x.tape());
 }
 
-// What reductions and softmax of x gave along a dim.
+// Results of reductions and softmax of x along a dim.
 struct Along {
   std::vector<double> x, sums, maxima, at, means, soft, logs;
 };
@@ -153,7 +153,7 @@ TEST_CASE("sums, means, maxima and softmax along a dim") {
   check_formula([](const auto& x) { return softmax<0>(x) * log_softmax<0>(x); }, {4, 3, 5});
   check_formula([](const auto& x) { return sum(square(x)) + exp(mean(x)); }, {4, 3});
   check_cut<1>([](const auto& x) { return max<2>(x) * mean<2>(x) + sum<2>(softmax<2>(x) * x); }, {4, 6, 5});
-  // Along a dim that tp cuts the sum is Partial, and its all-reduce has a backward of its own.
+  // Along a dim that tp shards, the sum is Partial, and its all-reduce has a separate backward.
   check_cut<1>([](const auto& x) { return exp(to<Invariant<tp>>(sum<1>(square(x)))); }, {4, 6});
   check_cut<2>([](const auto& x) { return exp(to<Invariant<tp>>(sum<2>(square(x)))); }, {4, 3, 6});
   using X = F<Shard<dp, 0>, Shard<tp, 2>>;

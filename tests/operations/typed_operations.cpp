@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/operations/elementwise.hpp weft/operations/reductions.hpp weft/operations/softmax.hpp
 // covers: weft/operations/views.hpp
-// Every typed operation: values and gradients against finite differences, the same on several ranks, how its result lies, and
-// what it refuses.
+// Every typed operation: values and gradients by finite differences, equality on several ranks, the placement of its result, and
+// its errors.
 
 #include <doctest/doctest.h>
 
@@ -126,7 +126,7 @@ TEST_CASE("products with a number for each row, and sums of rows") {
     return add(times_column(g, y), scale(times(x, mean_columns_gradient(x, dm)), 2));
   };
   check(forward, backward);
-  // The sum of a row whose columns tp cuts, brought home, and what it scales.
+  // The sum of a row with columns that tp shards, reduced, and a product with it.
   const auto whole = []<class X>(const auto& context, const X&, const auto& s) {
     if constexpr (std::is_same_v<placement_t<X, tp>, Shard<tp, 1>>)
       return to<Replicated<tp>>(context, to<Invariant<tp>>(context, s));
@@ -144,7 +144,7 @@ TEST_CASE("products with one number, and sums of everything") {
   const auto home = [](const auto& context, const auto& s) {
     return to<Replicated<dp>>(context, to<Invariant<dp>>(context, to<Replicated<tp>>(context, to<Invariant<tp>>(context, s))));
   };
-  const auto as = []<class X>(const auto& context, const X&, const auto& s) {  // beside X
+  const auto as = []<class X>(const auto& context, const X&, const auto& s) {  // with x as a further input
     if constexpr (std::is_same_v<placement_t<X, tp>, Invariant<tp>>) return to<Invariant<tp>>(context, s);
     else return s;
   };
@@ -216,7 +216,7 @@ TEST_CASE("views and parts of columns") {
   CHECK(copy_to_host(dot<double>(x, x)) == std::vector<double>{204});
   CHECK(copy_to_host(cast<double>(x))[7] == 8);
   CHECK(copy_to_host(times_scalar(x, dot<double>(x, x)))[1] == 408);
-  // A part of a buffer stays where it is.
+  // A part of a buffer keeps its address.
   const F<> second(device, {1, 4}, x.buffer(), 4);
   CHECK(copy_to_host(split_heads(second, 2)) == std::vector<float>{5, 6, 7, 8});
 }

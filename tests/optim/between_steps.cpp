@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program does with parameters between two steps counts in every stage of ZeRO, with and without offload: values of 16-bit
-// models that it writes are what the next update starts from, and parameters that took no part in a step are left alone by it.
+// A program's changes of parameters between two steps count in every stage of ZeRO, with and without offload: the next update of
+// a 16-bit model starts from written values, and a step does not change parameters that took no part in it.
 
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ namespace {
 
 const models::GptConfig config{.vocabulary = batch_vocabulary, .layers = 2, .width = 16, .heads = 2, .sequence = batch_length};
 
-/// f(value) for the elements that this rank keeps, which become what f leaves in them, in the type that they are kept in.
+/// Calls f(value) for this rank's elements, in the stored type, and stores the changed values.
 template <class F>
 void change(DefaultDevice& device, ParameterState& state, F&& f) {
   if (state.kept() == 0) return;
@@ -43,7 +43,7 @@ std::vector<std::vector<double>> values_of(M& model) {
   return all;
 }
 
-/// Steps until one is taken: a loss scale is sought first.
+/// Steps until one is not skipped: a loss scale adapts first.
 template <class M, class Optimizer>
 void step(M& model, Optimizer& optimizer, const Batch& batch, double learning_rate, auto&& before) {
   do {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The updates of an optimizer on a device whose memory is none of the host's, run on the host: many parameters in one launch have
-// the bits of one after the other, the device clips and skips by itself, and the host waits for the norm only when the device has
-// the updates.
+// The updates of an optimizer on a device with separate memory, run on the host: many parameters in one launch have the bits of
+// one after the other, the device clips and skips without the host, and the host waits for the norm only after the updates are
+// queued.
 #include <Kokkos_Core.hpp>
 
 #include <weft/device/parallel_for.hpp>
@@ -75,7 +75,7 @@ struct Parameters {
       for (std::size_t i = 0; i < state.size(); ++i)
         static_cast<S*>(state.value().get())[i] = S(A(Philox::normal(site_of(state.name()), i)));
   }
-  /// Addresses alone.
+  /// Only addresses.
   explicit Parameters(Rehearsal& notes) {
     the_device.rehearse(notes);
     make();
@@ -110,7 +110,7 @@ struct Parameters {
   std::shared_ptr<LossScale> loss_scale() const { return scale; }
 
   DefaultDevice the_device;
-  std::deque<ParameterState> states;  // they stay where they are made
+  std::deque<ParameterState> states;  // their addresses are stable
   Communicator everyone;
   std::shared_ptr<LossScale> scale;
 };
@@ -131,7 +131,7 @@ std::string everything(const Optimizer& optimizer) {
   return bytes;
 }
 
-/// The same rule as a user's, who updates slot by slot with a factor that the host knows.
+/// The same rule as a user's rule, which updates slot by slot with a factor on the host.
 template <class Rule>
 struct OneByOne {
   using Options = typename Rule::Options;
@@ -173,7 +173,7 @@ void check_course(const typename Rule::Options& options) {
   const auto got = course<Rule, S>(options, &norms);
   CHECK(seen.numbers == 5);  // each step went behind its norm
   const auto want = course<OneByOne<Rule>, S>(options, &want_norms);
-  CHECK(seen.numbers == 5);  // and none of a user's update did
+  CHECK(seen.numbers == 5);  // and a user's update needed none
   CHECK((norms == want_norms));
   CHECK(norms[0] / options.clip > 1);
   CHECK(norms[4] / options.clip < 1);
@@ -214,13 +214,13 @@ TEST_CASE("the device has the updates before the host waits for the norm, in one
       model.set_gradients(step);
       optimizer.step();
     }
-    CHECK(seen.waited == launches);  // nothing comes after
+    CHECK(seen.waited == launches);  // the wait comes after all launches
     return seen.waited - seen.started;
   };
   CHECK(updates_of({.clip = 1}) == 1);
   CHECK(updates_of({.decay_vectors = false}) == 2);
   CHECK(updates_of({.groups = {{.match = "p1", .learning_rate = 1}, {.match = "p2", .weight_decay = 0.5}}}) == 3);
-  CHECK(updates_of({.groups = {{.match = "p1", .weight_decay = 0.01}}}) == 1);  // what the others have
+  CHECK(updates_of({.groups = {{.match = "p1", .weight_decay = 0.01}}}) == 1);  // the same options as the others
 }
 
 TEST_CASE_TEMPLATE("a step that one rank's gradient stops writes nothing on any rank", S, float, bfloat16) {
@@ -332,5 +332,5 @@ TEST_CASE("launches and bytes of a model's optimizer, in a rehearsal") {
   CHECK(adamw.of("optimizer").bytes == double(elements * (4 + 4 * 4 + 2 * 4 + 2 * 2)));  // tests/plan/traffic.cpp: of one
   CHECK(adamw.of("gradient_norm").launches == 3);
   const Rehearsal muon = step_of(optim::MuonRule(), optim::MuonOptions{.groups = {{.match = "*", .rule = "adamw"}}});
-  CHECK(muon.of("optimizer").launches == 1);  // what is not orthogonalised goes together, too
+  CHECK(muon.of("optimizer").launches == 1);  // the parameters that are not orthogonalised are updated together, too
 }

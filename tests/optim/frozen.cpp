@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frozen parameters keep their bits in every layout and stage of ZeRO, cost no gradient, sum, state or decay, and leave the
-// others what one rank computes; freezing and unfreezing during a run does the same everywhere.
+// Frozen parameters keep their bits in every layout and stage of ZeRO, need no gradient, sum, state or decay, and do not change
+// the other parameters' results; freezing and unfreezing during a run does the same everywhere.
 
 #include <atomic>
 
@@ -32,7 +32,7 @@ struct Trained {
   std::vector<double> norms;
 };
 
-// Adam would blow up the rounding of small gradients; where bits are compared there is none.
+// Adam would amplify the rounding of small gradients; where bits are compared, there is no rounding.
 const optim::SgdOptions sgd{.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.1, .clip = 0.5};
 const optim::AdamWOptions adamw{.learning_rate = 1e-2, .weight_decay = 0.1, .clip = 0.5};
 
@@ -244,7 +244,7 @@ TEST_CASE("a frozen parameter has no gradient, no place in a sum, no optimizer s
               if (!stays && (slot.state->gradient() || slot.state->gradients().layer_buffer() || !slot.kept.empty()))
                 throw Error(slot.state->name() + ": memory for a frozen parameter");
             }
-            // At least the moments of this rank's frozen elements are given back.
+            // At least the moments of this rank's frozen elements are freed.
             if (before - arena.use().current < 2 * 4 * kept) throw Error("the memory is not given back");
             if (stage == 0 && world.rank() == 0 && summed != trained) throw Error("other sums than those of what is trained");
           }) == 0);

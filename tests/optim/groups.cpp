@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups of parameters have the rate, the decay and the rule that they ask for, to the bit, in every stage of ZeRO, with tp and
-// pp; patterns that name nothing are refused.
+// Groups of parameters have their rate, decay and rule, to the bit, in every stage of ZeRO, with tp and pp; patterns without
+// matches are refused.
 
 #include <weft/optim/groups.hpp>
 

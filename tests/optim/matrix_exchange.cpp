@@ -19,14 +19,14 @@ using weft::optim::detail::MatrixPiece;
 
 namespace {
 
-/// A rank's pieces of matrices of which all ranks' are known: element (global) is held at local.
+/// A rank's pieces of matrices, with information about all ranks: element (global) is stored at local.
 struct Pieces {
   std::size_t rank, ranks;
   std::deque<ParameterState> states = {};
   std::vector<MatrixPiece> pieces = {};
   std::vector<weft::detail::ParameterPieces> held = {};
 
-  /// `runs_of(rank)`: none if it holds nothing.
+  /// `runs_of(rank)`: empty if the rank holds nothing.
   template <class F>
   void add(const std::string& name, std::size_t rows, std::size_t columns, const F& runs_of, bool by_rows = false) {
     weft::detail::ParameterPieces all;

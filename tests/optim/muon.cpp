@@ -159,7 +159,7 @@ TEST_CASE("one step is the formula: momentum, Newton and Schulz, scale, decouple
     }
     ++matrices;
     const std::size_t rows = state.global()[0], columns = state.global()[1];
-    // Query, key and value lie in one parameter and are three matrices.
+    // Query, key and value are three matrices in one parameter.
     const std::vector<std::size_t> parts =
         name.find("c_attn") != std::string::npos ? std::vector<std::size_t>{16, 8, 8} : std::vector<std::size_t>{columns};
     std::size_t first = 0;
@@ -198,7 +198,7 @@ TEST_CASE("equal to one rank: data, tensor and pipeline parallelism, stages of Z
     }
 }
 
-// Its two stages hold it whole, and each works on its own.
+// Two stages hold it whole, and each transforms its own.
 TEST_CASE("equal to one rank: a matrix that the first and the last stage of a pipeline share") {
   const Groups groups{{.match = "*.wte.weight", .rule = "muon"}};
   const Run expected = reference<Gpt>(config, {}, 1, groups);

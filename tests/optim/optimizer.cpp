@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdamW and SGD against PyTorch's formulas in double; clipping; master weights; the gradient norm in every layout; a gradient
-// that is not finite on any one rank stops the step on all of them. Gradients are written by hand: no model runs here.
+// AdamW and SGD compared with PyTorch's formulas in double; clipping; master weights; the gradient norm in every layout; a
+// gradient that is not finite on any rank stops the step on all of them. Gradients are written by hand: no model runs here.
 
 #include <weft/optim/adamw.hpp>
 
@@ -25,7 +25,7 @@ using namespace weft_test;
 
 namespace {
 
-/// What an optimizer needs of a model: a matrix and a vector.
+/// The parts of a model that an optimizer needs: a matrix and a vector.
 template <class S>
 struct TwoParameters {
   struct model_type {
@@ -71,7 +71,7 @@ struct TwoParameters {
   std::deque<ParameterState> states;
 };
 
-/// The reference keeps its own copy of everything in double.
+/// The reference keeps a copy of everything in double.
 struct Element {
   double p = 0, first = 0, second = 0;
 };
@@ -236,7 +236,7 @@ TEST_CASE("every number of every optimizer is refused if it is NaN, infinite or 
 }
 
 namespace {
-/// An update that needs whole matrices; what it does is of no importance here.
+/// An update that needs whole matrices; its arithmetic does not matter here.
 struct WholeRule : optim::SgdRule {
   static constexpr bool elementwise = false;
 };
@@ -311,7 +311,7 @@ namespace {
 template <class S>
 using Inner = TensorParallel<PipelineParallel<models::BasicGpt<S>, schedule::OneForwardOneBackward>>;
 
-// A vocabulary that nothing divides, fused query, key and value with fewer key-value heads than tp, tied ends.
+// A vocabulary that no degree divides, fused query, key and value with fewer key-value heads than tp, tied ends.
 const models::GptConfig config{.vocabulary = 19, .layers = 8, .width = 32, .heads = 8, .kv_heads = 2, .sequence = 8};
 
 /// Gradients that are a function of the global element, as every layout would have them.

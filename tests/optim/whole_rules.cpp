@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of a program's own that need whole matrices (LAMB) or rows (a second moment for each row, as Adafactor's), equal to one
-// rank wherever ranks hold pieces.
+// User-defined rules that need whole matrices (LAMB) or rows (a second moment per row, as in Adafactor), equal to one rank for
+// every division among ranks.
 // covers: weft/optim/rule_parts.hpp
 
 #include <weft/optim/rule_parts.hpp>
@@ -58,7 +58,7 @@ struct LambRule {
   }
 };
 
-/// A second moment for each row, kept beside each of its elements.
+/// A second moment per row, stored with each of its elements.
 struct RowRule {
   struct Options {
     double learning_rate = 1e-2, beta = 0.9, clip = 0;

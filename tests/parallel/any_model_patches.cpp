@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parity matrix of a small vision transformer: samples become several rows each, which attention, positions and dropout go
-// by, and are pooled in the end.
+// The parity matrix of a small vision transformer: each sample becomes several rows, which attention, positions and dropout use,
+// and which are pooled at the end.
 
 #include "support/field_models.hpp"
 #include "support/field_parity.hpp"

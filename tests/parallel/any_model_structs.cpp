@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parity matrix of a model whose hidden values are structs: of three members, one of them a struct itself and one without a
-// gradient, through Modules, Modules inside them and layers with a backward of their own.
+// The parity matrix of a model with structs as hidden values: three members, one of them a struct itself and one without a
+// gradient, through Modules, Modules inside them and layers with their own backward.
 
 #include <weft/autograd/struct_value.hpp>
 
@@ -27,7 +27,7 @@ struct Flow {
 template <class A, class B, class C>
 Flow(A, B, C) -> Flow<A, B, C>;
 
-/// Exchanges the pressures: a layer with a backward of its own, on tensors.
+/// Exchanges the pressures: a layer with its own backward, on tensors.
 struct Exchange : Primitive<Exchange> {
   auto forward(const auto&, const auto& flow) const {
     return Result{Flow{flow.velocity, Twins{flow.pressures.right, flow.pressures.left}, flow.kind}, Nothing{}};
@@ -55,7 +55,7 @@ struct FlowModel {
       return Flow{to_hidden(velocity(batch[input_field])), Twins{p, 0.5 * p}, batch[kind_field]};
     }
   };
-  /// Takes a struct and gives one of its members.
+  /// Takes a struct and returns one of its members.
   struct Advected : Module<Advected> {
     TwoLayers layers;
     explicit Advected(TwoLayers l) : layers(std::move(l)) {}
@@ -72,7 +72,7 @@ struct FlowModel {
       return Flow{advected(flow), Twins{p.left, p.right + to_layout_of(p.right, right(p.left))}, flow.kind};
     }
   };
-  /// A struct beside the inputs of the batch. One of its members is not used.
+  /// Takes a struct and the inputs of the batch. One member is unused.
   struct Last : Module<Last> {
     TwoLayers layers;
     Parameter<> table;

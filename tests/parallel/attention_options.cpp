@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Llama's relatives differ in (biases, a norm of queries and keys, a head width of their own, scaled rotary positions) over
-// layouts against one rank: tp with rows cut between blocks and more ranks than key heads, cp by a ring and by heads, pp, ZeRO.
+// The options of Llama-like models (biases, a norm of queries and keys, a separate head width, scaled rotary positions) in
+// several layouts compared with one rank: tp with rows sharded between blocks and more ranks than key heads, cp by a ring and by
+// heads, pp, ZeRO.
 
 #include "support/matrix.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Qwen3-MoE's attention beside experts, over layouts against one rank, with either kind of router weights.
+// Qwen3-MoE's attention with experts, in several layouts compared with one rank, with both kinds of router weights.
 
 #include "support/matrix.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The auxiliary losses of routers go by all tokens: their part of the gradient is the same whatever targets are masked, in every
+// The auxiliary losses of routers count all tokens: their part of the gradient is the same for any masked targets, in every
 // layout.
 
 #include "support/matrix.hpp"
@@ -8,7 +8,8 @@ using namespace weft_test;
 
 namespace {
 
-/// Of 100 targets `masked` do not count, not the same number on each rank; `silent`: nor any of the first data rank's.
+/// `masked` of 100 targets are ignored, a different number on each rank; `silent`: also all targets of the first data-parallel
+/// rank.
 struct Masks {
   std::size_t masked = 0;
   bool silent = false;
@@ -44,7 +45,7 @@ Parts gradients_of_routers(M& model, double factor, Parts sum = {}) {
   return sum;
 }
 
-/// What the two losses add to the gradients of this rank's routers.
+/// The part of the two losses in the gradients of this rank's routers.
 template <class Make>
 Parts auxiliary_part(Make&& make, const Batch& batch, double auxiliary_loss, double z_loss) {
   auto with = make(config_of(auxiliary_loss, z_loss)), without = make(config_of(0, 0));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPT in bfloat16 learns a batch in several layouts, its losses stay near those of float, and every rank says the same.
+// A GPT in bfloat16 learns a batch in several layouts. Its losses stay close to those in float, and are the same on every rank.
 
 #include <doctest/doctest.h>
 
@@ -16,7 +16,7 @@ TEST_CASE("a GPT in bfloat16 learns like one in float, in every layout alike") {
   CHECK(std::abs(full.losses.front() - std::log(50.0)) < 0.2);
   CHECK(full.losses.back() < 0.5 * full.losses.front());
   CHECK(half.losses.back() < 0.5 * half.losses.front());
-  CHECK(std::abs(half.losses.front() / full.losses.front() - 1) < 2e-3);  // the first forward has seen no update
+  CHECK(std::abs(half.losses.front() / full.losses.front() - 1) < 2e-3);  // the first forward comes before any update
   CHECK(std::abs(half.norms.front() / full.norms.front() - 1) < 2e-2);
   CHECK(distance(half, full) < 0.05);
   CHECK(half.skipped == std::vector<bool>(steps, false));

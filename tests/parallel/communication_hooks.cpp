@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communication hooks of DataParallel against oracles on the host: sums in bfloat16 bit by bit, PowerSGD against its algorithm
-// written out in double, a user's own hook with the bits of the plain all-reduce. In training, all ranks keep the same bits.
+// Communication hooks of DataParallel compared with oracles on the host: sums in bfloat16 bit by bit, PowerSGD with its algorithm
+// written in double, and a user's hook with the bits of the plain all-reduce. In training, all ranks keep the same bits.
 // covers: weft/engine/hook/bucket.hpp
 
 #include "support/parity.hpp"
@@ -193,7 +193,7 @@ TEST_CASE("PowerSGD is its algorithm: warm start, error feedback, small tensors 
                         REQUIRE(gradients[bucket.members[i].first + k] == sum);
                       }
                   }
-                  // What was not handed on is kept, not lost.
+                  // Values that were not sent are kept, not lost.
                   double left = 0;
                   for (int rank = 0; rank < 3; ++rank) left += oracles[0].error[rank].values[5];
                   CHECK(given == doctest::Approx(received + left).epsilon(1e-3));
@@ -250,7 +250,7 @@ TEST_CASE("refusals") {
 }
 
 namespace {
-// Written for float, as the guide's own once was.
+// Written for float, as the guide's own hook once was.
 struct OnlyFloat {
   Request start(hook::Bucket& bucket, const Communicator& comm) { return comm.all_reduce_async(bucket.span<float>()); }
 };
@@ -291,7 +291,7 @@ namespace {
 struct Forgets {
   Request start(hook::Bucket&, const Communicator&) { return Request(); }
 };
-// In bfloat16, too: what was not added is rounded.
+// Fails in bfloat16, too: the values that were not added are rounded.
 struct ForgetsRounded {
   Request start(hook::Bucket& bucket, const Communicator&) {
     for (float& gradient : bucket.span<float>()) gradient = float(bfloat16(gradient));
@@ -323,7 +323,7 @@ struct ForgetsLater {
   }
 };
 
-// What a rank says of a bucket with these gradients; "" if it passes.
+// The error on a rank for a bucket with these gradients; "" if it passes.
 std::string said_of(const hook::Factory& recipe, int ranks, const std::function<float(int, std::size_t)>& gradient_of) {
   std::vector<std::string> said(static_cast<std::size_t>(ranks));
   with_bucket(ranks, recipe, {{16, 24}, {7}},
@@ -357,7 +357,7 @@ TEST_CASE("a hook that forgets the sum, or averages, is refused in the first ste
   for (const auto& made : {hook::make<Averages>(), hook::make<DividesFirst>()}) {
     CHECK(said_of(*made, 2, random).find(averages) != std::string::npos);
     CHECK(said_of(*made, 2, first_alone).find(averages) != std::string::npos);
-    CHECK(said_of(*made, 4, alike) != "");  // the mean is each rank's own
+    CHECK(said_of(*made, 4, alike) != "");  // each rank returns a different mean
   }
   for (const int ranks : {2, 3, 4})
     for (const auto& of : {std::function<float(int, std::size_t)>(random), std::function<float(int, std::size_t)>(alike),
@@ -374,7 +374,7 @@ TEST_CASE("a hook that forgets the sum, or averages, is refused in the first ste
                              std::function<float(int, std::size_t)>(zero)})
         CHECK(said_of(*right, ranks, of) == "");
   for (const auto& wrong : {hook::make<Forgets>(), hook::make<Averages>()})
-    CHECK(said_of(*wrong, 2, zero) == "");  // nothing to tell them by
+    CHECK(said_of(*wrong, 2, zero) == "");  // zeros cannot reveal the mistake
 }
 
 TEST_CASE("the check is of the first step, and of one that is asked for") {

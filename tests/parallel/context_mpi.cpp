@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Context parallelism over MPI processes gives one rank's results, by a ring and by Ulysses.
+// Context parallelism over MPI processes gives the results of one rank, by a ring and by Ulysses.
 
 #include "support/context.hpp"
 

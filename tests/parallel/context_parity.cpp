@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Context parallelism gives one rank's loss, gradients, validation loss and logits: by a ring and by Ulysses, with grouped
-// heads, dropout, learned and rotary positions, in every layout of (dp, cp, tp, pp) that up to 8 ranks allow.
+// Context parallelism gives the loss, gradients, validation loss and logits of one rank: by a ring and by Ulysses, with grouped
+// heads, dropout, learned and rotary positions, in every layout of (dp, cp, tp, pp) on up to 8 ranks.
 
 #include "support/context.hpp"
 
@@ -32,7 +32,7 @@ void check_all(const typename Composition::Config& config, const ModelOptions& o
   check_context<Composition>(config, reference, 8, {.tp = 2, .cp = 2}, options);
 }
 
-/// What every rank says when the model is made or trained; "different" if they do not say the same.
+/// The error on every rank when the model is made or trained; "different" if ranks disagree.
 template <class Composition>
 std::string refusal(const typename Composition::Config& config, const Degrees& degrees, std::size_t length) {
   const std::size_t ranks = degrees.cp * degrees.tp;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Over MPI processes a mixture of experts gives one rank's results, folded over tp and beside ZeRO.
+// Over MPI processes a mixture of experts gives the results of one rank, folded over tp and combined with ZeRO.
 
 #include "support/experts.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mixture of experts over (dp, tp, pp) x (edp, ep, etp) gives one rank's loss, gradient norm, every gradient, validation loss
-// and logits, in double to 1e-12: with auxiliary losses, dropped tokens, experts without tokens, dropout.
+// A mixture of experts over (dp, tp, pp) x (edp, ep, etp) gives the loss, gradient norm, every gradient, validation loss and
+// logits of one rank, in double to 1e-12: with auxiliary losses, dropped tokens, experts without tokens, dropout.
 
 #include "support/experts.hpp"
 

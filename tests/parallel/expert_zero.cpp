@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mixture of experts in every stage of ZeRO, experts sharded over edp and the rest over dp; with rows that lie cut over tp
-// between blocks; and without ExpertParallel, where every rank has all experts.
+// A mixture of experts in every stage of ZeRO, with experts sharded over edp and the rest over dp; with rows sharded over tp
+// between blocks; and without ExpertParallel, so that every rank has all experts.
 
 #include "support/experts.hpp"
 

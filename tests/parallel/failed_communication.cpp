@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communication on a GPU can fail while no call of the host's waits for it: the watching thread of comm::Nccl aborts, and streams
-// go on with numbers that are no sums. A step therefore asks its groups before it returns a loss. Tensor parallelism alone has no
-// other call of the host in a step that would notice.
+// Communication on a GPU can fail while no host call waits for it: the watching thread of comm::Nccl aborts, and streams continue
+// with numbers that are no sums. So a step checks its groups before it returns a loss. With only tensor parallelism, no other
+// host call in a step would notice.
 
 #include "support/parity.hpp"
 
@@ -11,7 +11,7 @@ using namespace weft_test;
 
 namespace {
 
-/// A group whose communication has failed once `failed` is set, as only `check` can tell.
+/// A group whose communication has failed once `failed` is set, which only `check` can detect.
 class SilentlyFailed final : public comm::Group {
  public:
   SilentlyFailed(std::shared_ptr<comm::Group> group, const bool& failed) : group_(std::move(group)), failed_(&failed) {}

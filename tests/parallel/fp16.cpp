@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPT in float16 with a dynamic loss scale learns like one in float, in several layouts; every rank skips the same steps, and
-// the scale backs off and grows as it says.
+// A GPT in float16 with a dynamic loss scale learns like one in float, in several layouts. Every rank skips the same steps, and
+// the scale is reduced and raised as documented.
 
 #include <doctest/doctest.h>
 
@@ -28,7 +28,7 @@ TEST_CASE("a GPT in float16 learns like one in float") {
   CHECK(scaled.scales[4] == 2048);
   CHECK(scaled.scales.back() == 1024 * 64);
 
-  // Far too large: steps are skipped until it fits, and nothing was learnt from them.
+  // Far too large: steps are skipped until the scale fits, without any update.
   const Curve high = on_one_rank<float16>({.numerics = {.loss_scale = LossScaleOptions{.initial = 0x1p30, .largest = 0x1p30}}});
   int skipped = 0;
   while (high.skipped[std::size_t(skipped)]) {
@@ -62,7 +62,7 @@ TEST_CASE("every rank skips the step that one rank's gradient spoils") {
     CHECK(curves[0].skipped == expected);
     CHECK(curves[0].scales[6] == 65536);
     CHECK(curves[0].scales[7] == 32768);
-    CHECK(curves[0].losses[8] == curves[0].losses[7]);  // the parameters are what they were
+    CHECK(curves[0].losses[8] == curves[0].losses[7]);  // the parameters are unchanged
     CHECK(std::abs(curves[0].losses.front() / full.losses.front() - 1) < 2e-4);
     CHECK(curves[0].losses.back() < 0.5 * curves[0].losses.front());
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that can be recorded: the same bits as train_step, from memory of their own, with what a graph would repeat refused. On
-// hosts each step runs as it is; cuda/graph.cpp has the recording, over a test double.
+// Steps that can be recorded: the same bits as train_step, from separate memory; changes that a graph would not see are refused.
+// On hosts each step runs directly; cuda/graph.cpp tests the recording, over a test double.
 
 #include <weft/parallel/cuda/graphed_step.hpp>
 #include <weft/parallel/single_device.hpp>
@@ -18,7 +18,7 @@ std::vector<double> train(Model& model, Step&& step, bool packed = false, std::s
   for (int i = 0; i < 6; ++i) {
     const std::size_t micro_batches = i < 4 ? 2 : 4;  // another shape
     Batch batch = make_batch(std::uint64_t(i), data_rank, data_ranks, micro_batches / data_ranks);
-    if (packed && i != 3)  // others in each step, once none
+    if (packed && i != 3)  // different in each step, once none
       for (std::size_t token = 0; token < batch.tokens.size(); ++token)
         batch.documents.push_back(token % batch.length > std::size_t(i) ? 1 : 0);
     numbers.push_back(step(batch));
@@ -42,7 +42,7 @@ std::string refusal(F&& f) {
   return "";
 }
 
-/// A mixture that does not say so.
+/// A mixture without a declaration of its experts.
 struct Silent : models::Mixtral {
   static void experts() {}
 };
@@ -66,7 +66,7 @@ TEST_CASE("packed documents, others in each step") {
   CHECK(train(model, step, true) == want);
 }
 
-/// A model over some ranks gives the numbers of its train_step.
+/// A model on several ranks gives the numbers of its train_step.
 template <class Model>
 void same_over_ranks(int dp_ranks, int tp_ranks) {
   const int code = runtime::run(runtime::RunOptions{.ranks = dp_ranks * tp_ranks}, [&](World& world) {
@@ -102,7 +102,7 @@ TEST_CASE("a step takes its memory once, and nobody else is given it") {
   gpu::GraphedStep step(model);
   const Batch batch = make_batch(0, 0, 1, 2);
   step(batch);
-  // Whatever the device hands out meanwhile is written over: a step that used it would see that.
+  // All memory that the device hands out meanwhile is overwritten, so a step that used it would give other numbers.
   const double loss = step(batch);
   std::vector<detail::Buffer> others;
   for (std::size_t bytes = 64; bytes <= (1 << 16); bytes *= 2)

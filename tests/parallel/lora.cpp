@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models with low-rank adapters give one rank's losses, norms, gradients and values in every kind of layout, and their base keeps
-// its bits.
+// Models with low-rank adapters give the losses, norms, gradients and values of one rank in every kind of layout, and their base
+// keeps its bits.
 
 #include "support/adapters.hpp"
 #include "support/message.hpp"

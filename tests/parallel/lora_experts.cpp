@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixtral with low-rank adapters beside its attention gives one rank's losses, norms, gradients and values on meshes of experts:
-// gradients go through frozen routers and experts.
+// Mixtral with low-rank adapters in its attention gives the losses, norms, gradients and values of one rank on meshes of experts:
+// gradients pass through frozen routers and experts.
 
 #include "support/adapters.hpp"
 #include "support/matrix.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/autograd/child_tape.hpp
-// A model that is one Module under FullyShardedDataParallel: its children are gathered when they are called and released after
-// it, and their gradients are reduced when their backward ends. Every layout equals one rank, with children that are used twice,
-// recomputed and frozen; the memory of a step is that of a few children; and what is frozen in front is not called backward.
+// A model that is one Module under FullyShardedDataParallel. Its children are gathered when they are called and released
+// afterwards, and their gradients are reduced when their backward ends. Every layout equals one rank, with children that are used
+// twice, recomputed and frozen. The memory of a step is that of a few children, and frozen children in front have no backward.
 
 #include <weft/autograd/child_tape.hpp>
 
@@ -27,7 +27,7 @@ struct Wide : Module<Wide> {
 };
 
 std::atomic<std::size_t> backwards{0};
-/// A layer of one's own that counts its backwards.
+/// A user-defined layer that counts its backwards.
 struct CountedLinear : Primitive<CountedLinear> {
   Linear<> inner;
   CountedLinear(const auto& context, std::size_t in, std::size_t out) : inner(context, in, out, {.standard_deviation = 0.5}) {}
@@ -49,7 +49,7 @@ struct CountedLinear : Primitive<CountedLinear> {
 struct DeepConfig {
   std::size_t in = 6, width = 8, out = 3, blocks = 3;
 };
-/// Parameters of its own at both ends, children in a vector, one that is used twice, one that is recomputed, and layers.
+/// With parameters at both ends, children in a vector, one that is used twice, one that is recomputed, and layers.
 struct Deep : Module<Deep> {
   static constexpr bool predicts = true;
   using scalar = double;
@@ -87,7 +87,7 @@ struct Deep : Module<Deep> {
   }
 };
 
-/// Peaks of the second half of some steps, in bytes beyond what is kept between them.
+/// Peaks of the second half of some steps, in bytes above the memory kept between them.
 template <class Composition>
 std::size_t peak(const DeepConfig& config, int stage) {
   std::size_t largest = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A NaN or an infinity in one element of one gradient of one rank is traced to that rank, that parameter and that micro-batch: in
-// every layout, whatever is summed over ranks afterwards, in reproducible runs and in loops of one's own. The step is skipped.
+// every layout, for all later sums over ranks, in reproducible runs and in users' own loops. The step is skipped.
 
 #include <weft/parallel/nonfinite_trace.hpp>
 
@@ -17,7 +17,7 @@ using namespace weft_test;
 
 namespace {
 
-/// What is spoilt on this rank, a thread: the gradient of this gain, in its backward of this micro-batch.
+/// The gradient to spoil on this rank (a thread): that of this gain, in its backward of this micro-batch.
 struct Spoil {
   std::size_t gain, micro, element;
   double value;

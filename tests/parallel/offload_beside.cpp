@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Offloaded state whose copies run beside the computation, as on a GPU: this program's copies happen as late as they may, so
-// whoever does not wait for one, or gives its buffer away too early, computes with what was there before.
+// Offloaded state with copies that run concurrently with the computation, as on a GPU. This program's copies happen as late as
+// possible, so code that does not wait for one, or frees its buffer too early, computes with the old values.
 
 #include <Kokkos_Core.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/pipeline/model_call.hpp weft/pipeline/own_loop.hpp
-// Loops of one's own: a generator against a discriminator, and a student that learns from a teacher, each equal to one rank over
-// dp, tp and every stage of ZeRO; and the calls that are refused.
+// Users' own training loops: a generator with a discriminator, and a student with a teacher, each equal to one rank over dp, tp
+// and every stage of ZeRO; and the refused calls.
 
 #include <weft/pipeline/model_call.hpp>
 #include <weft/pipeline/own_loop.hpp>
@@ -82,7 +82,7 @@ std::vector<double> adversarial(G& generator, D& critic, std::size_t rank, std::
   return seen;
 }
 
-/// A student learns what a teacher says and what is wanted: two losses, one of them weighted, and a teacher that is not trained.
+/// A student learns from a teacher and from targets: two losses, one of them weighted, and a teacher that is not trained.
 template <class T, class S>
 std::vector<double> distil(T& teacher, S& student, std::size_t rank, std::size_t ranks) {
   optim::AdamW optimizer(student, {.learning_rate = 1e-2, .clip = 1.0});

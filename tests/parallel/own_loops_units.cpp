@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/pipeline/unit_calls.hpp weft/pipeline/unit_outputs.hpp
-// Loops of one's own over models of several units: the model's own loss and losses of its outputs, with several micro-batches,
-// have the gradients of train_step in every layout but a pipeline, with a loss scale, and bit by bit in reproducible runs.
+// Users' own loops over models of several units: the model's own loss and losses of its outputs, with several micro-batches, have
+// the gradients of train_step in every layout except a pipeline, with a loss scale, and bit by bit in reproducible runs.
 
 #include <weft/pipeline/unit_calls.hpp>
 #include <weft/pipeline/unit_outputs.hpp>
@@ -54,7 +54,7 @@ const auto in_halves = [](auto& model, const auto& batch) {
   }
   return sum;
 };
-/// A loss of what the last unit predicts.
+/// A loss of the last unit's predictions.
 const auto own_outputs = [](auto& model, const auto& batch) {
   double sum = 0;
   for (std::size_t i = 0; i < batch.micro_batches; ++i) {
@@ -218,7 +218,7 @@ TEST_CASE("a loss scale is in the gradients of a loop of one's own, and divided 
   CHECK(all_of(own_loss, 1024) == all_of(own_loss, 1));  // powers of two change no digit
   CHECK(all_of(own_outputs, 1024) == all_of(own_outputs, 1));
   DefaultDevice device;
-  {  // gradients that come from another model's loss are not scaled by this one's
+  {  // gradients from another model's loss are not scaled by this one's
     SingleDevice<Mlp> scaled(device, {}, ModelOptions{.numerics = {.loss_scale = LossScaleOptions{.initial = 8}}});
     optim::Sgd step(scaled, {.learning_rate = 0.1});
     auto call = scaled.forward(mlp_batch(0, 0, 1, 1));

@@ -21,7 +21,7 @@ using Llama = models::BasicLlama<double>;
 const std::vector<std::vector<std::size_t>> packed_lengths{{5, 3, 8},       {16},    {1, 15}, {7, 9},
                                                            {2, 2, 2, 2, 8}, {15, 1}, {8, 8},  {4, 11, 1}};
 
-/// Data rank `rank` of `ranks`' share; the numbers of documents have gaps and go on from sequence to sequence.
+/// The share of data-parallel rank `rank` of `ranks`; document numbers have gaps and continue from sequence to sequence.
 Batch packed_batch(std::size_t rank, std::size_t ranks, std::size_t micro_batches) {
   Batch batch{.sequences = sequences / ranks, .length = length, .micro_batches = micro_batches};
   batch.first_sequence = batch.sequences * rank;
@@ -39,7 +39,7 @@ Batch packed_batch(std::size_t rank, std::size_t ranks, std::size_t micro_batche
   return batch;
 }
 
-/// The same documents, each a sequence of its own in a micro-batch of its own.
+/// The same documents, each as a separate sequence in a separate micro-batch.
 Batch one_by_one() {
   Batch batch = packed_batch(0, 1, 1);
   batch.documents.clear();

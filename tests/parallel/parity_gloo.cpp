@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tiny GPT between processes that Gloo connects gives one rank's losses, gradients and logits: every layout of dp, tp and pp.
+// A tiny GPT on processes connected by Gloo gives the losses, gradients and logits of one rank: every layout of dp, tp and pp.
 
 #include "support/parity.hpp"
 

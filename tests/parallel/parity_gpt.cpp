@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every layout of (dp, tp, pp) over 1, 2, 4 and 8 thread ranks gives one rank's loss, gradient norm, every gradient,
-// validation loss and logits, under both schedules, with dropout, tied or grouped heads and a vocabulary that nothing divides.
+// Every layout of (dp, tp, pp) over 1, 2, 4 and 8 thread ranks gives the loss, gradient norm, every gradient, validation loss and
+// logits of one rank, under both schedules, with dropout, tied or grouped heads and a vocabulary that no degree divides.
 
 #include "support/parity.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Over MPI processes every layout of (dp, tp, pp) gives one rank's loss, gradient norm, every gradient, validation loss and
-// logits. Each process computes the one-rank reference itself. MPI and Kokkos are initialised before `run`, which must leave
-// both as they are, time after time.
+// Over MPI processes every layout of (dp, tp, pp) gives the loss, gradient norm, every gradient, validation loss and logits of
+// one rank. Each process computes the one-rank reference itself. MPI and Kokkos are initialised before `run`, which must leave
+// both unchanged, repeatedly.
 
 #include "support/parity.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/pipeline/predictions.hpp weft/pipeline/logits.hpp
-// What a language model predicts for a batch: the logits of every token in the order of the batch, equal to one rank's in every
-// layout, whole on every rank or this rank's share.
+// The predictions of a language model for a batch: the logits of every token in the order of the batch, equal to one rank's in
+// every layout, whole on every rank or this rank's share.
 
 #include <weft/pipeline/logits.hpp>
 #include <weft/pipeline/predictions.hpp>
@@ -51,7 +51,7 @@ TEST_CASE("a batch for predict and forward needs the fields that they read") {
   model.discard_gradients();
   batch.micro_batches = 2;
 
-  // Written again: the same samples, then more of them, in memory of the batch.
+  // Assigned again: the same samples, then more of them, in the batch's memory.
   batch[scale_field].assign({2, 2, 4, 4});
   const Prediction twice = model.predict(batch);
   for (std::size_t i = 0; i < twice.values.size(); ++i) CHECK(twice.values[i] == 2 * first.values[i]);

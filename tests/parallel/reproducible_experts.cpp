@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mixture of experts in a reproducible run has the bits of one rank too: experts on the ranks of several data ranks, which add
-// each data rank's micro-batch as a term of its own. Beside tp for one placement over tp, and with nodes of the tree left over.
+// A mixture of experts in a reproducible run has the bits of one rank, too: experts on the ranks of several data-parallel ranks,
+// which add each data-parallel rank's micro-batch as a separate term. Combined with tp for one placement over tp, and with
+// remaining nodes of the tree.
 
 #include "support/reproducible.hpp"
 

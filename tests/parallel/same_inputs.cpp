@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are given something else than their peers are refused: options and config when a model is made, batches in each
-// step. What they say names what differs and where.
+// Ranks with other inputs than their peers are refused: options and config when a model is made, batches in each step. The error
+// names the difference and its place.
 
 #include "support/parity.hpp"
 
@@ -24,7 +24,7 @@ models::GptConfig small() {
   return config;
 }
 
-// What each rank says of body(world, mesh) where it throws UsageError.
+// The UsageError of body(world, mesh) on each rank.
 std::vector<std::string> said(int ranks, const Degrees& degrees, const std::function<void(World&, const AllMesh&)>& body) {
   std::vector<std::string> all(static_cast<std::size_t>(ranks));
   const int code = runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
@@ -170,7 +170,7 @@ TEST_CASE("shares of data ranks") {
                model.train_step(batch);
              })[0]
             .find("weft: batch: sequences 2 to 3 of the global batch are in no share") == 0);
-  // Where data ranks meet in each micro-batch, all have the same number of them.
+  // If data-parallel ranks communicate in each micro-batch, all must have the same number of them.
   const auto of_stage = [](int stage, bool evaluates) {
     return said_by_all(2, {.tp = 1}, [&](World& world, const AllMesh&) {
       Mesh<dp> mesh(world);
@@ -187,7 +187,7 @@ TEST_CASE("shares of data ranks") {
               .starts_with("weft: batch: 2 micro-batches on dp rank 0, 4 on dp rank 1: data ranks communicate in each"));
     CHECK(of_stage(1, evaluates) == "");
   }
-  // Wherever they begin, in any order of ranks, of any sizes.
+  // Shares may begin anywhere, in any order of ranks, with any sizes.
   CHECK(of_batch(2, {}, [](World&, Batch& b) { b.first_sequence += 100; }) == "");
   CHECK(of_batch(4, {}, [](World&, Batch& b) { b.first_sequence = 6 - b.first_sequence; }) == "");
   CHECK(of_batch(2, {}, [](World& world, Batch& b) {
@@ -199,12 +199,12 @@ TEST_CASE("shares of data ranks") {
           b.tokens.assign(whole.tokens.begin(), whole.tokens.begin() + std::ptrdiff_t(sequences * b.length));
           b.targets.assign(whole.targets.begin(), whole.targets.begin() + std::ptrdiff_t(sequences * b.length));
         }) == "");
-  // What is asked of any batch is the data ranks' own affair.
+  // Data-parallel ranks may have different batches.
   CHECK(of_batch(
             2, {}, [](World& world, Batch& b) { b = make_batch(std::uint64_t(world.rank()), 0, 1, 2); }, true) == "");
 }
 
-// Of a base class, so that its fields cannot be counted.
+// It has a base class, so its fields cannot be counted.
 struct DerivedModel : models::BasicGpt<double> {
   struct Config : models::GptConfig {
     double more = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters of which several ranks hold the same elements are compared after the first step and then now and then: a write on
-// one rank alone is found and named over each axis, at each stage of ZeRO, in the type that is kept; right programs pass.
+// Parameters with copies on several ranks are compared after the first step and then regularly. A write on only one rank is found
+// and named over each axis, at each stage of ZeRO, in the stored type; correct programs pass.
 
 #include "support/parity.hpp"
 
@@ -11,8 +11,8 @@ namespace {
 template <class T>
 using Everything = FullyShardedDataParallel<SequenceParallel<models::BasicGpt<T>>>;
 
-// Adds to one element of the first parameter whose name ends so, and that is not cut over tp if none is said, of which this rank
-// keeps some.
+// Adds to one element of the first parameter with this end of its name of which this rank keeps elements; by default one that tp
+// does not shard.
 template <class M>
 void spoil(M& model, const std::string& end) {
   bool done = false;
@@ -37,7 +37,7 @@ struct Case {
   std::size_t replicate;
   const char* parameter;
   int spoiled;                     // this rank of the world writes
-  std::vector<std::string> found;  // all in what it and its peers say; empty: nobody says anything
+  std::vector<std::string> found;  // texts that the messages of a rank and its peers must contain; empty: no error
 };
 
 template <class M>
@@ -67,7 +67,7 @@ void run_case(const Case& one, const models::GptConfig& config, bool by_step) {
       throw;
     }
   });
-  std::string text;  // a rank that has said it ends the others
+  std::string text;  // an error on one rank ends the others
   for (const std::string& of_rank : said)
     if (text.empty()) text = of_rank;
   INFO(one.parameter << ", ZeRO stage " << one.zero << ": " << text);
@@ -93,7 +93,7 @@ TEST_CASE("a write on one rank is found") {
       {2, {.tp = 2}, 0, 1, "", 1, {" on tp rank 1 (hash ", "and so are 1 of ", "compared over tp(2)"}},
       {4, {.tp = 4}, 0, 1, "", 3, {" on tp rank 3 (hash "}},
       {4, {.tp = 2}, 3, 1, "", 1, {"on tp rank 1 (hash "}},
-      {2, {}, 3, 1, "wte.weight", 1, {}},  // its own piece: nobody else has it
+      {2, {}, 3, 1, "wte.weight", 1, {}},  // its own piece, without copies on other ranks
       {2, {}, 1, 1, "wte.weight", 1, {}},
       {4, {}, 1, 2, "", 3, {" on dp rank 3 (hash ", "is not that on dp rank 1"}},
       {4, {}, 2, 2, "", 0, {" on dp rank 2 (hash ", "is not that on dp rank 0"}},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sequence parallelism gives one rank's loss, gradients and logits in every layout of (dp, tp, pp): norms on shards of the
+// Sequence parallelism gives the loss, gradients and logits of one rank in every layout of (dp, tp, pp): norms on shards of the
 // rows, dropout masks by global row, gradients of gains and biases summed over tp.
 
 #include "support/parity.hpp"

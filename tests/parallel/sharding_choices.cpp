@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Choices of FullyShardedDataParallel that must not change a bit (offload to host memory and to a file, neighbours that keep
-// gathered values, copies of shards in a reproducible run), those that round (reduction in bfloat16, 8-bit gathers) within their
-// bounds, the memory of each, and what a failing disk leaves behind.
+// Options of FullyShardedDataParallel: those that must not change a bit (offload to host memory and to a file, neighbours that
+// keep gathered values, copies of shards in a reproducible run), those that round (reduction in bfloat16, 8-bit gathers) within
+// their bounds, the memory of each, and the state after a disk failure.
 
 #include "support/parity.hpp"
 
@@ -86,8 +86,8 @@ void check_offload() {
     CHECK(host.same(device));
     CHECK(file.same(device));
     CHECK(host.kept == file.kept);
-    // AdamW's two moments and the master copy leave the device, in stage 3 the parameters too: there the master copy is all that
-    // it keeps of them.
+    // AdamW's two moments and the master copy leave the device. In stage 3 the parameters do, too; there only the master copy is
+    // kept.
     const double per = stage == 3 || std::is_same_v<typename Model::scalar, bfloat16> ? 12 : 8;
     const double share = double(device.weights.size()) / (stage == 0 ? 1 : 2);
     CHECK(double(device.kept - host.kept) > 0.97 * per * share);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/engine/registry.hpp weft/autograd/shared_layer.hpp
 // Parameters that a user's model shares: twice in a block, between some of the blocks, between front and back, by handle and by
-// shared_layer. Equal to one rank in every layout, and bitwise where runs are reproducible; names made twice are refused.
+// shared_layer. Equal to one rank in every layout, and bitwise in reproducible runs; repeated names are refused.
 
 #include "support/matrix.hpp"
 #include "support/reproducible.hpp"
@@ -36,10 +36,10 @@ struct Sharing {
   using scalar = S;
   using Front = Embedding;
   // One gain outside of the parallel region and on its Partial output; an adapter twice in every block: blocks 1, 2, 4, 5 and 7
-  // share one, of which block 0 knows nothing, and the others have one of their own.
+  // share one, block 0 does not have it, and the others have separate ones.
   struct Adapter {
     std::vector<Linear<>> linear;       // one: handles are found wherever a unit keeps them
-    std::shared_ptr<Linear<>> pointer;  // in its place if blocks are not to have handles of their own
+    std::shared_ptr<Linear<>> pointer;  // replaces the handles if blocks should have none
     auto forward(const auto& context, const auto& x) const { return (pointer ? *pointer : linear[0]).forward(context, x); }
     auto backward_input(const auto& context, auto saved, const auto& g) {
       return (pointer ? *pointer : linear[0]).backward_input(context, std::move(saved), g);
@@ -127,7 +127,7 @@ Run20 reproducible_run(std::size_t data, std::size_t pipeline, int stage, const 
   return run;
 }
 
-// What every rank says when the model is made; "different" if they do not say the same.
+// The error on every rank when the model is made; "different" if ranks disagree.
 std::string refusal(int ranks, const Degrees& degrees, const SharingConfig& config) {
   std::vector<std::string> texts(std::size_t(ranks), "nothing");
   CHECK(runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training step takes no memory from Kokkos: the first ones fill the arena of each rank, later ones find there what they ask
-// for. On a GPU an allocation would wait for everything that runs. Counted by Kokkos' own callbacks, of all ranks together.
+// A training step allocates no memory from Kokkos: the first ones fill the arena of each rank, and later ones reuse its blocks.
+// On a GPU an allocation would wait for all running work. Counted by Kokkos' callbacks, over all ranks.
 
 #include "support/field_models.hpp"
 #include "support/parity.hpp"
@@ -10,7 +10,7 @@
 
 static std::atomic<int> tape_blocks{0};
 
-// What a tape takes from the host are blocks of one size.
+// A tape allocates blocks of one size from the host.
 [[gnu::noinline]] void* operator new(std::size_t size) {
   if (size == weft::detail::TapeMemory::block_size) ++tape_blocks;
   if (void* memory = std::malloc(size)) return memory;
@@ -61,7 +61,7 @@ std::vector<int> allocations(int ranks, const Degree& degrees, int zero) {
       optimizer.step();
       world.communicator().barrier();
       if (world.rank() == 0) counted.push_back(taken + given_back);
-      world.communicator().barrier();  // or a rank that ends frees what it has while another counts
+      world.communicator().barrier();  // otherwise a rank that ends frees its memory while another counts
     }
   });
   stop_counting();
@@ -86,8 +86,8 @@ TEST_CASE("after a few steps nothing comes from Kokkos and nothing goes back") {
     const auto counted = allocations<Composition<models::BasicGpt<bfloat16>>>(layout.ranks, layout.degrees, layout.zero);
     REQUIRE(counted.size() == std::size_t(steps));
     CHECK(counted[0] > 0);  // or the callbacks count nothing
-    // What is in flight at once depends on the ranks' timing, so a later step may need a block that no earlier one did: but
-    // blocks are kept, and there is an end to it.
+    // The number of concurrent operations depends on the ranks' timing, so a later step may need a new block. But blocks are
+    // kept, so this must end.
     std::size_t quiet = 0, longest = 0;
     for (const auto count : counted) longest = std::max(longest, quiet = count == 0 ? quiet + 1 : 0);
     CHECK(longest >= 4);

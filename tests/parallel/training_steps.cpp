@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/engine/step_gradients.hpp weft/engine/asked_parameters.hpp
-// What a model and its optimizers know of its steps: the number for which dropout is drawn, whether gradients are new, which
-// optimizer updates a parameter, and which parameter a layer's backward has forgotten.
+// The step state of a model and its optimizers: the step number for dropout, whether gradients are new, the optimizer of each
+// parameter, and parameters without a gradient in a layer's backward.
 
 #include <doctest/doctest.h>
 
@@ -115,7 +115,7 @@ TEST_CASE("dropout draws for the steps that the model counts if the batch has no
     CHECK(found == expected);
     for (int step = 0; step < 3; ++step) CHECK(found[std::size_t(step)] != found[std::size_t(step + 1)]);
   }
-  // In every layout alike, with evaluations between them, which count nothing.
+  // The same in every layout, with evaluations in between, which are not counted.
   CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
           Mesh<dp> mesh(world);
           FullyShardedDataParallel<Right> model(mesh, {});
@@ -150,7 +150,7 @@ TEST_CASE("a step that a batch gives again is refused once its gradients are app
   CHECK(batch.step == 4);
   model.train_step(batch);
   optimizer->step();
-  // The model goes on from the batch's number, and a batch's number may begin anew.
+  // The model continues from the batch's number, and a batch's number may start again.
   SingleDevice<Right> other(device, {});
   auto at = [&](int step) {
     auto numbered = batch_of();
@@ -220,7 +220,7 @@ TEST_CASE("loops of one's own count, too") {
   CHECK(loss_of(model, batch) == loss_of(counted, numbered));
   optimizer.step();
   other.step();
-  // A batch that gives its number may be called again in a step whose gradients are discarded, as a GAN's discriminator is.
+  // A batch with a number may be used again in a step with discarded gradients, as for a GAN's discriminator.
   loss_of(counted, numbered);
   counted.discard_gradients();
   loss_of(counted, numbered);
@@ -235,7 +235,7 @@ TEST_CASE("a checkpoint stores the count, so that a resumed run draws the same m
   SingleDevice<Right> model(device, {});
   optim::Sgd optimizer(model, {.learning_rate = 0.1});
   losses(model, optimizer, batch_of(), false, 3);
-  checkpoint::save(path, model, optimizer, 100);  // a number of the program's own
+  checkpoint::save(path, model, optimizer, 100);  // a number chosen by the program
   const auto expected = losses(model, optimizer, batch_of(), false, 2);
   SingleDevice<Right> resumed(device, {});
   optim::Sgd with(resumed, {.learning_rate = 0.1});
@@ -280,7 +280,7 @@ TEST_CASE("a parameter has one optimizer") {
     CHECK_MESSAGE(text.starts_with("weft: a second optimizer of a.bias: another one updates it already, and both would apply"),
                   text);
   }
-  // Of disjoint parts, each frozen while the other's optimizer is made: both apply the gradients of one step.
+  // Disjoint parts, each frozen while the other's optimizer is made: both optimizers apply the gradients of one step.
   model.freeze("b.*");
   optim::Sgd first(model, {.learning_rate = 0.1});
   model.unfreeze("b.*");
@@ -333,7 +333,7 @@ TEST_CASE("a layer whose backward forgets a parameter, or overwrites its gradien
                   model.train_step(batch_of<Net<1>>(std::size_t(world.rank()), 2));
                 }).starts_with("weft: the gradient of scaled.w: a layer's forward used"));
         }) == 0);
-  // No backward, or none of a frozen parameter: nothing is missing.
+  // Without a backward, or with a frozen parameter, nothing is missing.
   SingleDevice<Net<1>> unused(device, {.loses_scaled = true}), frozen(device, {});
   CHECK(text_of([&] { unused.train_step(batch_of<Net<1>>()); }) == "");
   frozen.freeze("scaled.w");

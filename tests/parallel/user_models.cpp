@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers, losses and loops as users write them: ranks whose rows take different ways through a layer, a loss of one's own whose
-// tokens are cut over tp, parameters that get no gradient. Equal to one rank in every layout; what cannot be right is refused.
+// Layers, losses and loops as users write them: ranks with rows that take different paths through a layer, a user-defined loss of
+// tokens that tp shards, parameters without a gradient. Equal to one rank in every layout; impossible ones are refused.
 
 #include "support/matrix.hpp"
 
@@ -8,13 +8,13 @@ using namespace weft_test;
 
 namespace {
 
-/// Tokens of the first half of a sequence are scaled by one gain, others by another: under sequence parallelism a rank sees one
-/// of them only.
+/// Tokens of the first half of a sequence are scaled by one gain, others by another: under sequence parallelism a rank uses only
+/// one of them.
 struct Halves {
   Parameter<> early, late;
   Halves(const auto& context, std::size_t width) : early(context, "early", {width}, ones), late(context, "late", {width}, ones) {}
 
-  // x where the token is early (or late), else 0.
+  // x for early (or late) tokens, otherwise 0.
   template <class Context, class X>
   static X part(const Context& context, const X& x, bool is_early) {
     const auto positions = copy_to_host(positions_of(context, x));
@@ -99,7 +99,7 @@ struct UserConfig {
   bool mean = false, late = false;
 };
 
-// Makes what it scales by in forward.
+// Creates its scale in forward.
 struct Late {
   bool late;
   auto forward(const auto& context, const auto& x) const {
@@ -223,12 +223,12 @@ TEST_CASE("two train_steps before a step are refused, where an optimizer would l
   DefaultDevice device;
   SingleDevice<User> model(device, UserConfig{.layers = 1});
   model.train_step(make_batch(0, 0, 1, 1));
-  model.train_step(make_batch(0, 0, 1, 1));  // nobody to lose anything
+  model.train_step(make_batch(0, 0, 1, 1));  // no earlier gradients to lose
   optim::Sgd optimizer(model, {.learning_rate = 0.1});
   const char* text =
       "weft: train_step twice without an optimizer's step between them: the gradients of the first would be lost. To accumulate, "
       "give one Batch with more micro_batches; to go on without them, call model.discard_gradients()";
-  model.train_step(make_batch(1, 0, 1, 1));  // what was before the optimizer is nobody's
+  model.train_step(make_batch(1, 0, 1, 1));  // earlier gradients have no optimizer
   CHECK_THROWS_WITH_AS(model.train_step(make_batch(2, 0, 1, 1)), text, UsageError);
   model.evaluate(make_batch(1, 0, 1, 1));
   model.discard_gradients();
@@ -308,7 +308,8 @@ TEST_CASE("a loss that is a mean after all is refused in the first step, in ever
 }
 
 TEST_CASE("data ranks whose sequences are of different lengths draw the masks of one rank") {
-  // 4 sequences of 8 tokens and 4 of 4, as one batch with differing micro-batches, and on two data ranks each its own.
+  // 4 sequences of 8 tokens and 4 of 4, as one batch with different micro-batches, and as separate batches of two data-parallel
+  // ranks.
   const auto part = [](std::size_t first, std::size_t count, bool alone) {
     Batch batch{.sequences = count,
                 .length = alone        ? 8

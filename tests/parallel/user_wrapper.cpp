@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wrappers of a user's own over axes of the user's own, against one rank: alone and beside weft's wrappers, in every place.
+// User-defined wrappers over user-defined axes, compared with one rank: alone and combined with weft's wrappers, in every
+// position.
 #include <doctest/doctest.h>
 
 #include <weft/weft.hpp>
@@ -25,7 +26,7 @@ struct SumReplicas : weft::UserPolicy<replica, weft::Nesting::data> {
 template <class M>
 using ReplicaParallel = weft::UserWrapper<SumReplicas, M>;
 
-/// Ranks that compute the same, and look whether they do.
+/// Ranks that compute the same results, and compare them.
 struct twin : UserAxis<1> {
   static constexpr std::string_view name = "twin";
 };
@@ -105,7 +106,7 @@ namespace {
 
 // Does nothing.
 struct Idle : UserPolicy<replica, Nesting::data> {};
-// Says that it sums.
+// Claims to sum, but does not.
 struct Forgetful : UserPolicy<replica, Nesting::data> {
   void gradients_ready(Unit& unit) override {
     for (ParameterState* state : unit.parameters) (void)state->take_unreduced(replica{});
@@ -152,7 +153,7 @@ TEST_CASE("mistakes are named") {
 
 namespace {
 
-/// Samples that an axis of a user's own cuts, so that gradients are sums over it.
+/// Samples sharded over a user-defined axis, so that gradients are sums over it.
 struct SumTwins : UserPolicy<twin, Nesting::tensor> {
   void gradients_ready(Unit& unit) override {
     for (ParameterState* state : unit.parameters)

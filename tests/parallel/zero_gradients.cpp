@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of gradients kept in the type of a 16-bit model: every micro-batch is added in float and rounded once, also beside
-// wrappers that owe sums of their own; training stays near DataParallel's; who may choose what.
+// Sums of gradients stored in the type of a 16-bit model: every micro-batch is added in float and rounded once, also with
+// wrappers that have sums of their own pending. Training stays close to DataParallel's. Also the models that allow the option.
 
 #include "support/parity.hpp"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks keep, as the arena counts it, follows the formulas of ZeRO. Counted: every byte of parameters, gradients and
-// optimizer state (AdamW: two moments, and the master copy for bfloat16) that is in use between two steps. In the step itself,
-// beside the activations that DataParallel needs too, at most two units' parameters and two units' whole gradients come
-// and go, and those of the front, which its tied table keeps open. The whole model never exists, not while it is made either.
+// The memory of ranks, by the arena's counters, follows the formulas of ZeRO. Counted: every byte of parameters, gradients and
+// optimizer state (AdamW: two moments, and the master copy for bfloat16) in use between two steps. Within a step, in addition to
+// the activations that DataParallel needs too, there are at most two units' parameters and two units' whole gradients at a time,
+// and those of the front, which its tied table keeps open. The whole model never exists, not even while it is made.
 
 #include "support/parity.hpp"
 
@@ -36,7 +36,7 @@ Bytes measure(int ranks, std::size_t micro_batches) {
       batch.targets.push_back(int(i * 11 % 256));
     }
     std::size_t kept = 0, step = 0;
-    for (int i = 0; i < 3; ++i) {  // the first step only learns the order of units
+    for (int i = 0; i < 3; ++i) {  // the first step only records the order of units
       world.device().arena().reset_peak();
       model.train_step(batch);
       kept = std::max(kept, use.current);
@@ -91,7 +91,7 @@ void check_memory(const Sizes& size) {
     }
 }
 
-// The most bytes of a rank in a whole step, update included, of a model whose parameters are nearly all of it.
+// The peak bytes of a rank in a whole step, including the update, of a model that consists almost only of parameters.
 template <class Composition>
 double peak_of(int ranks, const ModelOptions& options = {}) {
   const models::GptConfig deep{

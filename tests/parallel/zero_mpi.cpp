@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Over MPI processes FullyShardedDataParallel gives one rank's results in every layout of (dp, tp, pp), and sequence
-// parallelism and a schedule with several chunks do beside it.
+// Over MPI processes FullyShardedDataParallel gives the results of one rank in every layout of (dp, tp, pp), also with sequence
+// parallelism and with a schedule with several chunks.
 
 #include "support/parity.hpp"
 
@@ -25,7 +25,7 @@ void check_processes() {
 TEST_CASE("stage 1") { check_processes<FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>, zero::Stage1>>(); }
 TEST_CASE("stage 2") { check_processes<FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>, zero::Stage2>>(); }
 TEST_CASE("stage 3") { check_processes<FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>, zero::Stage3>>(); }
-// What a process of 20 steps leaves of the parameters that it keeps, and the losses, against one rank's, bit by bit.
+// Compares the parameters that a process keeps after 20 steps, and the losses, with one rank's, bit by bit.
 TEST_CASE("a reproducible run has the bits of one rank, with copies of the shards too") {
   using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>, zero::Stage3>;
   int size = 0;

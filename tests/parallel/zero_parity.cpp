@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// FullyShardedDataParallel gives one rank's loss, gradients, norm, validation loss and logits in every stage of ZeRO, alone
-// and beside tensor, sequence and pipeline parallelism, with several micro-batches and tied embeddings. Gradients are
+// FullyShardedDataParallel gives the loss, gradients, norm, validation loss and logits of one rank in every stage of ZeRO, alone
+// and combined with tensor, sequence and pipeline parallelism, with several micro-batches and tied embeddings. Gradients are
 // compared on the shards that ranks keep; their sizes must add up to the model's.
 
 #include "support/parity.hpp"
@@ -84,13 +84,13 @@ TEST_CASE("no such stage") {
 }
 
 namespace {
-/// An update that needs whole matrices; what it does is of no importance here.
+/// An update that needs whole matrices; its arithmetic does not matter here.
 struct WholeRule : optim::SgdRule {
   static constexpr bool elementwise = false;
 };
 }  // namespace
 
-// The compiler knows of a stage in the type (compile_fail/sharded_data_optimizer_of_matrices.cpp).
+// The compiler refuses a stage that is in the type (compile_fail/sharded_data_optimizer_of_matrices.cpp).
 TEST_CASE("a rule that needs whole parameters is refused at every stage of the run but 0") {
   for (const int stage : {0, 1, 2, 3}) {
     std::string text;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ZeRO under every pipeline schedule and beside sequence parallelism equals one rank; accumulation with one reduction too.
-// With one micro-batch every stage gives DataParallel's bits, in float and in bfloat16 with its master copy, step after step,
-// where sums of gradients are kept in float.
+// ZeRO under every pipeline schedule and with sequence parallelism equals one rank; so does accumulation with one reduction. With
+// one micro-batch every stage gives DataParallel's bits, in float and in bfloat16 with its master copy, step after step, if sums
+// of gradients are in float.
 
 #include <weft/engine/parameter_values.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
@@ -21,7 +21,7 @@ void check_schedule(const Reference& reference, int stage, const char* name) {
   check_layout<Composition>(gpt_config(), reference, 4, {.pp = 2}, 4, 1e-12, options);
   if (name != std::string("dualpipev"))
     check_layout<Composition>(gpt_config(), reference, 8, {.pp = 4}, 4, 1e-12,
-                              options);  // it needs twice as many micro-batches as stages
+                              options);  // the schedule needs twice as many micro-batches as stages
 }
 
 // Losses, gradient norms and every kept parameter after some steps, as bits.

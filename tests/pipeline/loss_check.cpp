@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/pipeline/loss_check.hpp weft/pipeline/whole_loss_check.hpp weft/context/loss_weight.hpp
-// Losses that are divided by a count, in a Module's loss and in a loop of one's own: refused before the first step, in every
-// layout, because weft divides too. Sums are let through, and the check leaves no trace in what is computed after it.
+// Losses that are divided by a count, in a Module's loss and in a user's own loop, are refused before the first step, in every
+// layout, because weft divides too. Sums are accepted, and the check has no effect on later results.
 
 #include <weft/context/loss_weight.hpp>
 #include <weft/pipeline/loss_check.hpp>
@@ -20,7 +20,7 @@ struct CheckedConfig {
   Kind kind = Kind::sum;
   std::size_t blocks = 2;
 };
-/// `says`: that the loss is a sum, so nothing is checked.
+/// `says`: the layer declares that the loss is a sum, so nothing is checked.
 template <class T, bool says>
 struct Checked : Module<Checked<T, says>> {
   static constexpr bool loss_is_a_sum = says;
@@ -61,7 +61,7 @@ struct Checked : Module<Checked<T, says>> {
   }
 };
 
-/// What a training of two steps says: its losses and parameters, or the error of the first one.
+/// The result of a training of two steps: its losses and parameters, or the first error.
 template <class Model, class Mesh>
 std::string trained(Mesh& mesh, const MatrixEntry& entry, Kind kind, bool own_loop) {
   using Layout = FullyShardedDataParallel<TensorParallel<Model>>;
@@ -188,7 +188,7 @@ struct InForward : Module<InForward> {
   }
 };
 
-/// Steps on batches whose samples of all data ranks but the last `with_loss` have no loss, then one of which all have.
+/// Steps on batches in which only the last `with_loss` data-parallel ranks have samples with a loss, then one in which all have.
 std::string steps_with_zeros(World& world, Kind kind, std::size_t with_loss, int zero_steps) {
   Mesh<dp> mesh(world);
   const std::size_t rank = std::size_t(mesh.rank(dp{})), ranks = std::size_t(mesh.size(dp{}));

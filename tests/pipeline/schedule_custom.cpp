@@ -32,12 +32,12 @@ constexpr schedule::Table pairs() {
   return table;
 }
 
-// What an optimizer asks of the outermost wrapper, each of which may be that.
+// An optimizer queries these members of the outermost wrapper, which can be any wrapper.
 static_assert(!PipelineParallel<Model, schedule::Custom<pairs>>::shards_parameters && !TensorParallel<Model>::shards_parameters &&
               !SequenceParallel<Model>::shards_parameters);
 static_assert(!ContextParallel<Model, Ring>::shards_parameters && !DataParallel<Model>::shards_parameters &&
               FullyShardedDataParallel<Model, zero::Stage3>::shards_parameters);
-// A stage that is known when the program runs may be 0.
+// A stage chosen at run time may be 0.
 static_assert(!FullyShardedDataParallel<Model>::shards_parameters &&
               FullyShardedDataParallel<Model, Reproducible, zero::Stage1>::shards_parameters);
 
@@ -113,13 +113,13 @@ TEST_CASE("what cannot run is refused before any communication") {
 
 namespace {
 
-// The orders that a schedule gives two ranks for four micro-batches.
+// The orders of a schedule for two ranks and four micro-batches.
 std::vector<std::vector<std::string>> orders_of(const schedule::AnySchedule& schedule) {
   const schedule::Table table = schedule.table(2, 4);
   return {schedule::to_strings(table, 0), schedule::to_strings(table, 1)};
 }
 
-// What a model says that it runs.
+// The name of the schedule that a model runs.
 template <class M>
 std::vector<std::vector<std::string>> orders_in(const ModelOptions& options) {
   std::vector<std::vector<std::string>> orders;
@@ -150,5 +150,5 @@ TEST_CASE("a schedule as a value, by name and in the type is the same one") {
   check(std::type_identity<schedule::DualPipeV>{}, schedule::dualpipev, "dualpipev");
   CHECK(orders_in<Parallel<>>({}) == orders_of(*schedule::choose("1f1b")));
   CHECK(orders_in<Parallel<schedule::Zbv>>({.pipeline = {.schedule = schedule::gpipe}}) ==
-        orders_of(*schedule::choose("zbv")));  // the type has the last word
+        orders_of(*schedule::choose("zbv")));  // the type has priority
 }

@@ -26,7 +26,7 @@ std::string line(const Table& table, int rank) {
   return text;
 }
 
-/// What S states holds for all counts; for costs other than equal ones where `exact(P, M, costs)` says so.
+/// The statement of S for all counts; for unequal costs only if `exact(P, M, costs)`.
 template <class S, class Exact>
 void check_all(Exact exact) {
   std::size_t tables = 0;
@@ -153,13 +153,13 @@ TEST_CASE("one mistake in a table is found for what it is") {
   table.orders[0].back().with_next = true;  // half a pair
   CHECK_FALSE(prove(table).ordered);
 
-  table = two_ranks();  // rank 0 wants the gradient of micro-batch 1 before it sends what that takes
+  table = two_ranks();  // rank 0 needs the gradient of micro-batch 1 before it sends the activation for it
   table.orders[0] = {{Op::F, 0, 0}, {Op::F, 0, 1}, {Op::B, 0, 1}, {Op::F, 0, 2}, {Op::B, 0, 0}, {Op::B, 0, 2}};
   table.orders[1] = {{Op::F, 0, 0}, {Op::F, 0, 2}, {Op::B, 0, 0}, {Op::F, 0, 1}, {Op::B, 0, 1}, {Op::B, 0, 2}};
   CHECK(prove(table).ordered);
   CHECK_FALSE(prove(table).no_deadlock);
 
-  table = weft::schedule::table<GPipe>(2, 3);  // sent 0 1 2, wanted 0 2 1: only tags could keep these apart
+  table = weft::schedule::table<GPipe>(2, 3);  // sent 0 1 2, received 0 2 1: only tags could distinguish these
   table.orders[1] = {{Op::F, 0, 0}, {Op::F, 0, 2}, {Op::F, 0, 1}, {Op::B, 0, 0}, {Op::B, 0, 1}, {Op::B, 0, 2}};
   CHECK(prove(table).no_deadlock);
   CHECK_FALSE(prove(table).pairwise);
@@ -181,7 +181,7 @@ TEST_CASE("messages in place: blocked sends meet their receives, and crossed one
   CHECK(sends == 2 * 3 * 6);
   CHECK(receives == sends);
 
-  auto& last = steps[3];  // two receives exchanged: each would be taken for the other
+  auto& last = steps[3];  // two receives exchanged: each would receive the other's message
   std::vector<std::size_t> at;
   for (std::size_t i = 0; i < last.size(); ++i)
     if (last[i].kind == Step::Kind::receive) at.push_back(i);

@@ -25,7 +25,7 @@ inline constexpr bool holds = !S::applies(P, M) || proven<S>(P, M);
 template <class S, int... M>
 inline constexpr bool for_counts = ((holds<S, 1, M> && holds<S, 2, M> && holds<S, 3, M> && holds<S, 4, M>)&&...);
 
-/// Fewer counts where a rank has two chunks: such tables take the compiler twice as long, and the run-time test does them all.
+/// Fewer counts for two chunks per rank: such tables take twice as long to compile, and the run-time test covers them all.
 template <class S>
 inline constexpr bool all = [] {
   if constexpr (S::chunks == 1) return for_counts<S, 1, 2, 3, 4, 5, 6, 7, 8>;

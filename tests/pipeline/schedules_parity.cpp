@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every schedule gives one rank's loss, gradients, norm and logits, alone and beside data and tensor parallelism: several
-// chunks on a rank, backward in two halves, the V shape with both ends of the model on rank 0 (its tied embedding is then one
-// parameter of two chunks), pairs that may overlap, and fewer micro-batches than stages.
+// Every schedule gives the loss, gradients, norm and logits of one rank, alone and combined with data and tensor parallelism:
+// several chunks on a rank, backward in two halves, the V shape with both ends of the model on rank 0 (its tied embedding is then
+// one parameter of two chunks), pairs that may overlap, and fewer micro-batches than stages.
 
 #include <weft/pipeline/schedule/dynamic.hpp>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/operations/samples.hpp
-// Fields with positions: which placement they have, the parts that ranks of cp take of them, refusals, and the views of positions
-// as rows.
+// Fields with positions: their placements, the parts of ranks of cp, errors, and the views of positions as rows.
 
 #include <weft/operations/samples.hpp>
 #include <weft/pipeline/sequence_field.hpp>

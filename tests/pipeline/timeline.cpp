@@ -30,7 +30,7 @@ TEST_CASE("a step as measured") {
           {.pipeline = {.schedule = chosen, .timeline = recording}});
       const Batch batch{.tokens = {0, 0, 0, 0}, .targets = {0, 0, 0, 0}, .sequences = 4, .length = 1, .micro_batches = 4};
       model.train_step(batch);
-      model.evaluate(batch);  // leaves the recording alone
+      model.evaluate(batch);  // does not change the recording
       auto timeline = schedule::measured(*recording, mesh.comm(pp{}));
       if (world.rank() == 0) {
         table = recording->table();
@@ -54,8 +54,8 @@ TEST_CASE("a step as measured") {
       }
     }
     for (std::size_t i = 4; i < forward.size(); ++i)
-      early += forward[i] <
-               forward[i - 4] + 0.75 * unit;  // a stage after the one before it; clocks of ranks are known to a part of it
+      early +=
+          forward[i] < forward[i - 4] + 0.75 * unit;  // a stage after the one before it, within the accuracy of the ranks' clocks
     CHECK(shorter == 0);
     CHECK(early == 0);
     // A pair is planned as one piece of work; run one after the other, the first result leaves earlier.

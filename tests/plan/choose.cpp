@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts: all that are legal, by an oracle; their formulas beside whole rehearsals; the decision tree; the choice, and beside
-// what really runs.
+// Layouts: all legal ones, by an oracle; their formulas compared with whole rehearsals; the decision tree; the choice, compared
+// with real runs.
 
 #include "support/parity.hpp"
 
@@ -31,7 +31,7 @@ namespace {
 template <class Model>
 using Parallel = FullyShardedDataParallel<ContextParallel<TensorParallel<PipelineParallel<Model>, Invariant<tp>>>>;
 
-/// Steps of a model in this layout, each given to `took`.
+/// Steps of a model in this layout; each time is passed to `took`.
 template <class Model>
 void train(
     World& world, typename Model::Config config, const plan::Piece& piece, int steps,
@@ -220,7 +220,7 @@ TEST_CASE("formulas beside whole rehearsals: memory and time of every layout") {
   compare("offload", everything ? 11 : 131, [&](const Candidate& c) { return c.offload; });
 }
 
-// What a pipeline's formulas say of bubbles and activations is what its tables do.
+// The formulas for a pipeline's bubbles and activations equal those of its tables.
 TEST_CASE("pipelines: the bubble and the activations of their schedules") {
   using plan::detail::Held;
   std::size_t tables = 0;
@@ -269,7 +269,7 @@ TEST_CASE("pipelines: the bubble and the activations of their schedules") {
             }
         }
   CHECK(tables > 1000);
-  Candidate c;  // what is computed again comes before the gradient of the input, which is then the longer part
+  Candidate c;  // recomputation precedes the input gradient, which is then the longer part
   c.pp = 4, c.micro_batches = 8, c.order = PipelineOrder::zero_bubble_h1, c.kept = plan::Kept::inputs;
   CHECK(plan::detail::pipeline_formulas(c, 1, 3).bubble == doctest::Approx(3 * (1 + 2 - 1)));
 }
@@ -449,13 +449,13 @@ TEST_CASE("what a formula tells of a layout does not depend on those that were a
   }
 }
 
-// Which layout is the fastest here depends on what else the machine does: WEFT_TEST_LONG prints the figures.
+// The fastest layout here depends on the computer's other load: WEFT_TEST_LONG prints the figures.
 TEST_CASE_TEMPLATE("the first choice beside the best of all layouts that really run", Ranks, std::integral_constant<int, 2>,
                    std::integral_constant<int, 4>, std::integral_constant<int, 8>) {
   if (std::getenv("WEFT_TEST_LONG") == nullptr) return;
   using Gpt = models::BasicGpt<float>;
   {
-    constexpr int ranks = Ranks::value;  // more of them run many more layouts
+    constexpr int ranks = Ranks::value;  // with more ranks, many more layouts run
     const models::GptConfig config{
         .vocabulary = 256, .layers = ranks == 2 ? 4u : 2u, .width = ranks == 2 ? 256u : 128u, .heads = 4, .sequence = 64};
     Search s;
@@ -464,7 +464,7 @@ TEST_CASE_TEMPLATE("the first choice beside the best of all layouts that really 
     s.heads = s.kv_heads = 4, s.sequence = 64, s.vocabulary = 256, s.columns = 4 * s.width, s.tied = true,
     s.sequence_parallel = false, s.element_bytes = 4;
     plan::Machine here;
-    // The shortest step of each, in rounds: what else the machine does falls on all of them.
+    // The shortest step of each, in rounds: other load affects all of them.
     const auto run = [&](const std::set<Candidate>& layouts, int rounds) {
       std::map<Candidate, double> least;
       const int code = runtime::run(RunOptions{.ranks = ranks, .threads_per_rank = 1}, [&](World& world) {

@@ -72,7 +72,7 @@ TEST_CASE("products: whole waves of whole tiles are the fastest, and short sums 
   const auto seconds = [&](double k) { return machine.product_s(256 * 108, 128, k, 0, DataType::bfloat16) / k; };
   CHECK(seconds(100) == doctest::Approx(2 * seconds(1e9)).scale(0));
   CHECK(machine.product_s(1, 1, 1, 2.039e12, DataType::bfloat16) == doctest::Approx(1 / machine.memory_share));
-  // Arithmetic of 2 s beside bytes of 3 s: all hidden, half hidden, one after the other; without arithmetic the bytes alone.
+  // Arithmetic of 2 s and bytes of 3 s: fully hidden, half hidden, one after the other; without arithmetic only the bytes.
   Machine plain;
   plain.flops_32 = plain.memory_bandwidth = plain.product_share = plain.memory_share = 1;
   for (const double hidden : {1.0, 0.5, 0.0}) {
@@ -80,7 +80,7 @@ TEST_CASE("products: whole waves of whole tiles are the fastest, and short sums 
     CHECK(plain.product_s(1, 1, 1, 3, DataType::float32) == doctest::Approx(3 + 2 * (1 - hidden)));
     CHECK(plain.product_s(2, 1, 1, 3, DataType::float32) == doctest::Approx(4 + 3 * (1 - hidden)));
     CHECK(plain.product_s(1, 1, 0, 3, DataType::float32) == doctest::Approx(3));
-    // 4 exponential functions of 0.5 s beside the same bytes; without any, as before.
+    // 4 exponential functions of 0.5 s and the same bytes; without any, as before.
     plain.exponential_s = 0.5;
     CHECK(plain.kernel_s(3, 4) == doctest::Approx(3 + 2 * (1 - hidden)));
     CHECK(plain.kernel_s(3) == 3);
@@ -98,7 +98,7 @@ TEST_CASE("an exchange costs a latency for each rank with which anything is exch
   const std::vector<std::size_t> sent{0, 5, 0, 2, 0}, received{0, 0, 3, 9, 0};
   const comm::Call call{.operation = Operation::all_to_all_v, .send_counts = sent, .receive_counts = received};
   CHECK(comm::exchange_peers(call, 0) == 3);
-  CHECK(comm::exchange_peers(call, 3) == 2);  // what stays on a rank is no message
+  CHECK(comm::exchange_peers(call, 3) == 2);  // data that stays on a rank is not a message
   const Machine machine = plan::known_machine("h100");
   Rehearsal notes;
   notes.ranks = 4096;
@@ -113,7 +113,7 @@ TEST_CASE("an exchange costs a latency for each rank with which anything is exch
 
 TEST_CASE("copies of shards meet across nodes, and offload takes the way to the host's memory") {
   Machine machine = plan::known_machine("h100");
-  machine.across = {1e3, 50e9};  // seconds: what leaves a node shows
+  machine.across = {1e3, 50e9};  // seconds: messages that leave a node are visible
   const auto step_of = [&](int per_node, std::size_t copies, bool offload, double* moved = nullptr) {
     machine.ranks_per_node = per_node;
     const auto stages = rehearse_stages({.ranks = 8, .ranks_per_node = per_node, .trace = true}, [&](World& world) {
@@ -150,7 +150,7 @@ TEST_CASE("copies of shards meet across nodes, and offload takes the way to the 
   CHECK(waits(away, "the host's memory") == doctest::Approx(longer).scale(0));
   Machine slow;
   slow.host_bandwidth = 10, slow.link_share = 0.5, slow.memory_bandwidth = 100;
-  CHECK(slow.offload_s(100, 4) == doctest::Approx(6));  // 50 each way, beside what is computed
+  CHECK(slow.offload_s(100, 4) == doctest::Approx(6));  // 50 each way, concurrently with the computation
   CHECK(slow.offload_s(100, 20) == 0);
   slow.hides_messages = false;
   CHECK(slow.offload_s(100, 4) == doctest::Approx(20));
@@ -218,7 +218,7 @@ TEST_CASE("Megatron-LM's GPT of 7.5 and 18 billion parameters on A100: within 15
     MESSAGE(row.tflops << " published, " << tflops << " estimated");
     CHECK(tflops == doctest::Approx(row.tflops).epsilon(0.15));
     CHECK(step.tokens == batch * s);
-    CHECK(step.hardware_share() > step.share_of_peak());  // what is recomputed
+    CHECK(step.hardware_share() > step.share_of_peak());  // the difference is recomputation
     const plan::StageTimes& times = step.replayed.stages[0];
     CHECK(times.products + times.attention + times.kernels + times.optimizer + times.bubble + times.communication() ==
           doctest::Approx(step.seconds));
@@ -238,7 +238,7 @@ TEST_CASE("a pipeline's estimate: the bubble and the picture of its schedule") {
   });
   REQUIRE(step.replayed.stages.size() == 4);
   const double bubble = step.replayed.stages[1].bubble / step.seconds;
-  CHECK(bubble > 0.15);  // 3 / 11 and what the ends add
+  CHECK(bubble > 0.15);  // 3 / 11, and the additional time of the ends
   CHECK(bubble < 0.45);
   CHECK(step.replayed.table.orders[0].size() == 16);
   CHECK(schedule::to_svg(step.replayed.table, step.replayed.timeline, " s").find("<svg") != std::string::npos);
@@ -367,7 +367,7 @@ void compare_with_real(const RealCase& c) {
 
 }  // namespace
 
-// What is measured here depends on what else the machine does: WEFT_TEST_LONG prints the errors.
+// These measurements depend on the computer's other load: WEFT_TEST_LONG prints the errors.
 TEST_CASE("real steps of small models on this machine") {
   if (std::getenv("WEFT_TEST_LONG") == nullptr) return;
   for (const RealCase& c :

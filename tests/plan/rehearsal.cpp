@@ -95,8 +95,8 @@ TEST_CASE("all ranks that differ are the stages of the pipeline, and each is wha
   CHECK(json.starts_with("[{\"rank\": 0, \"ranks\": 16, \"early\": false, \"stage\": 0, "));
   CHECK(json.find("{\"axis\": \"pp\", \"size\": 4, \"rank\": 3}") != std::string::npos);
 
-  // Which axes leave a node: of 24 ranks, 4 to a node, tp 2 does not, groups of dp 4 with tp inside lie on two, and a group of 6
-  // neighbours, some of which begin in a node's middle, on up to three.
+  // The axes that leave a node. With 24 ranks, 4 per node, tp 2 does not; groups of dp 4 with tp inside span two nodes; and
+  // groups of 6 neighbours, some of which begin in the middle of a node, span up to three.
   const auto nodes = [](int per_node, const char* axis, const std::function<void(World&)>& f) {
     const Rehearsal notes = rehearse({.ranks = 24, .ranks_per_node = per_node}, f);
     return notes.nodes_of(*notes.axis(axis));
@@ -125,7 +125,7 @@ TEST_CASE("all ranks that differ are the stages of the pipeline, and each is wha
   CHECK(places([](World& world) { Mesh<edp, ep, pp>(world, {.ep = 4, .pp = 3}); }) == std::vector<int>{0, 8, 16});
   CHECK(places([](World& world) { Mesh<dp, tp>(world, {.tp = 2}).comm(dp{}, tp{}); }) == std::vector<int>{0});
   CHECK(places([](World&) {}) == std::vector<int>{0});
-  // Of several meshes, the stages of each.
+  // With several meshes, the stages of each.
   CHECK(places([](World& world) {
           Mesh<dp, pp>(world, {.pp = 1}), Mesh<dp, pp>(world, {.pp = 2}), Mesh<dp, tp, pp>(world, {.tp = 2, .pp = 3});
         }) == std::vector<int>{0, 12, 8, 16});
@@ -159,7 +159,7 @@ TEST_CASE("405B parameters on 16,384 ranks: seconds, and a hundred megabytes") {
   MESSAGE("two ranks in " << taken.count() << " s, at most " << resident / 1024 << " MB; peaks " << double(first.peak) / 1e9
                           << " and " << double(last.peak) / 1e9 << " GB, " << first.product_flops + first.attention_flops
                           << " FLOP on rank 0");
-  CHECK(taken.count() < 10);  // alone 0.1 s
+  CHECK(taken.count() < 10);  // 0.1 s without other load
   // 16 bits for each of the parameters of 7 blocks and the embedding, and 12 bytes of state on one data rank of 128.
   const double block = 2.0 * 16384 * 16384 + 2.0 * 16384 * 1024 + 3.0 * 16384 * 53248, table = 128256.0 * 16384;
   const double parameters = (7 * block + table) / 8;  // the first of 16 stages has 7 of 126 blocks

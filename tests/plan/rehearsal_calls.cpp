@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rehearsals beside real ranks of what a program does with a model besides training it, on the stages of a pipeline: it reads
-// parameters that another stage or an expert's rank has, and generates tokens.
+// Rehearsals compared with real ranks for a program's uses of a model other than training, on the stages of a pipeline: reading
+// parameters of another stage or of an expert's rank, and generating tokens.
 
 #include "plan/rehearsed.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How rehearsals end, and what they say: programs that poll, loop by the clock or train for long, errors of a program's own, the
-// lines that it prints, the last step's work in tables and JSON.
+// The ends of rehearsals and their messages: programs that poll, loop by the clock or train for long, errors of the program, its
+// printed lines, and the last step's work in tables and JSON.
 
 #include <chrono>
 #include <filesystem>
@@ -36,7 +36,7 @@ Batch batch_of(std::size_t sequences) {
   return batch;
 }
 
-// Trains until `goes_on` says no.
+// Trains until `goes_on` returns false.
 template <class F>
 auto training(const F& goes_on) {
   return [goes_on](World& world) {
@@ -53,7 +53,7 @@ auto training(const F& goes_on) {
   };
 }
 
-/// What a program writes to standard output or standard error, and its exit code.
+/// A program's standard output and standard error, and its exit code.
 struct Ending {
   int code;
   std::string out, error;
@@ -141,7 +141,7 @@ TEST_CASE("models that are trained in turn have one step, with the optimizers of
       optim::AdamW of_one(one), of_other(other);
       for (int i = 0; i < 10; ++i) {
         step(one, of_one, other, of_other);
-        one.evaluate(batch_of(1));  // beside the step
+        one.evaluate(batch_of(1));  // outside the step
       }
     });
   };
@@ -157,7 +157,7 @@ TEST_CASE("models that are trained in turn have one step, with the optimizers of
     other.train_step(batch_of(2)), of_other.step();
     for (int i = 0; i < 2; ++i) one.train_step(batch_of(2)), of_one.step();
   };
-  // As a generator and its critic: each phase begins a step of the other model, too.
+  // As with a generator and its critic: each phase also begins a step of the other model.
   const auto with_steps_that_are_discarded = [](Single& one, optim::AdamW& of_one, Single& other, optim::AdamW& of_other) {
     one.train_step(batch_of(2)), of_one.step();
     one.loss(batch_of(1)), other.train_step(batch_of(2));
@@ -176,7 +176,7 @@ TEST_CASE("models that are trained in turn have one step, with the optimizers of
     if (!notes.trace) return;
     const double more = double(notes.trace->size()) - models * double(alone.trace->size());
     CHECK(more >= 0);
-    CHECK(more < models);  // the second model's inputs come while the trace is open
+    CHECK(more < models);  // the second model's inputs arrive while the trace is recorded
     CHECK(notes.trace->rows == alone.trace->rows);
   };
   for (const bool trace : {false, true}) {
@@ -279,7 +279,7 @@ TEST_CASE("of a launcher's processes the first rehearses for all") {
     CHECK(other.code == 0);
     CHECK(other.out.empty());
   }
-  CHECK(!ending("RANK", "3", "").out.empty());  // a word of the user's own
+  CHECK(!ending("RANK", "3", "").out.empty());  // a value of the user
 }
 
 TEST_CASE("a loop of one's own is a step of training, from its first call to the optimizer's step") {
@@ -398,7 +398,7 @@ TEST_CASE("a program that makes its World itself is refused if a rehearsal is wa
   const Ending ending = ending_of([] { return runtime::run(RunOptions(), training([](int step) { return step < 2; })); });
   CHECK(ending.code == 0);
   CHECK(ending.out.starts_with("rehearsal of rank 5 of 8\n"));
-  CHECK(World(Communicator()).size() == 1);  // of no ranks: on it `--machine this` measures, beside the rehearsal
+  CHECK(World(Communicator()).size() == 1);  // a world of one process; `--machine this` measures on it, outside the rehearsal
   const EnvironmentVariable none("WEFT_REHEARSE", "");
   CHECK(World(ranks).size() == 1);
 }
@@ -440,7 +440,7 @@ TEST_CASE("tables show the last step's work, JSON that of the program, too") {
       rehearse({}, [](World& world) { SingleDevice<models::Gpt>(world.device(), config).evaluate(batch_of(1)); });
   CHECK(none.last_step.launches == 0);
   CHECK(runtime::table_of(none).find("in the whole program (no optimizer took a step)\n") != std::string::npos);
-  // What an earlier state had is taken off; what was not done since is left out.
+  // The work of an earlier state is subtracted; kinds without work since then are omitted.
   RehearsedWork before, after;
   before.sent("dp", "all_reduce", 8);
   after = before;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rehearsals beside real ranks for the models of examples/06_classify, convolutions and BatchNorm among their layers, and for a
-// user's Module with a loss.
+// Rehearsals compared with real ranks for the models of examples/06_classify, with convolutions and BatchNorm among their layers,
+// and for a user's Module with a loss.
 
 #include "plan/rehearsed.hpp"
 #include "support/image_models.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rehearsals beside real ranks for what plan/rehearsal.cpp has not: other element types, sequence parallelism, attention's
-// options, mixtures of experts, and gradients that are kept in fp32.
+// Rehearsals compared with real ranks for features outside plan/rehearsal.cpp: other element types, sequence parallelism,
+// attention's options, mixtures of experts, and gradients in fp32.
 
 #include "plan/rehearsed.hpp"
 
@@ -60,8 +60,8 @@ TEST_CASE("mixtral in bfloat16, and in float under sequence parallelism") {
   }
 }
 
-// A router of zeros gives all experts one score, and of equal scores the lowest index is chosen: expert 0, for every token. With
-// one choice a token its weight is 1 whatever the score, so the router stays as it is.
+// A router of zeros gives all experts the same score, and among equal scores the lowest index is chosen: expert 0, for every
+// token. With one choice per token its weight is 1 for every score, so the router does not change.
 TEST_CASE("mixtral whose tokens all choose one expert") {
   models::MixtralConfig one = mixtral;
   one.experts = 4, one.top_k = 1, one.standard_deviation = 0;

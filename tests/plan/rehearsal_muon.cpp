@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rehearsals beside real ranks with an optimizer of whole matrices: who works on which matrix, and what is sent for it, is the
-// plan of the real run.
+// Rehearsals compared with real ranks with an optimizer of whole matrices: the assignment of matrices to ranks, and its messages,
+// are those of the real run.
 
 #include "plan/rehearsed.hpp"
 
@@ -110,9 +110,9 @@ TEST_CASE("405B parameters on 16,384 ranks with Muon: the plan of all of them in
     optimizer.step();
   });
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - started;
-  CHECK(taken.count() < 10);  // alone 0.2 s
-  // It is the home of one of the stage's 21 largest matrices, in float: 128 data ranks have its eight pieces, one of them this
-  // rank.
+  CHECK(taken.count() < 10);  // 0.2 s without other load
+  // It is the home of one of the stage's 21 largest matrices, in float: 128 data-parallel ranks have its eight pieces, one of
+  // them this rank.
   const double matrix = 4.0 * 16384 * 53248;
   CHECK(notes.of("world", "all_to_all_v").bytes == doctest::Approx(matrix * (128 - 1.0 / 8)).epsilon(0.01));
 }

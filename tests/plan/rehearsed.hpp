@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Every rank of a real run of thread ranks beside its rehearsal: the bytes that it keeps, by category, its FLOPs, and its
-// messages, by axis and operation, are equal, and its peak lies between the two that rehearsals tell.
+// Compares every rank of a real run of thread ranks with its rehearsal. The bytes that it keeps, by category, its FLOPs, and its
+// messages, by axis and operation, are equal, and its peak is between the two peaks of the rehearsals.
 
 #include "support/counted_group.hpp"
 #include "support/parity.hpp"
@@ -51,7 +51,7 @@ template <class Model>
 inline constexpr bool of_experts = requires(const typename Model::Config& config) {
   config.experts;
 };
-/// The mesh of weft's own models, and of stacks of fields. A Module with a loss has no pipeline: Mesh<dp, tp>.
+/// The mesh of weft's models, and of stacks of fields. A Module with a loss has no pipeline: Mesh<dp, tp>.
 template <class Model>
 using GridOf =
     std::conditional_t<of_fields<Model>, Mesh<dp, tp, pp>,

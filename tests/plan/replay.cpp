@@ -44,7 +44,7 @@ struct Made : RehearsedTrace {
   }
 };
 
-// The traces of a schedule whose actions take these seconds, and its messages `link`.
+// The traces of a schedule with actions of these seconds, and messages on `link`.
 template <class Schedule>
 std::vector<Made> pipeline(int ranks, int micro_batches, schedule::Costs costs, double link) {
   const schedule::Table table = schedule::table<Schedule>(ranks, micro_batches);
@@ -98,7 +98,7 @@ TEST_CASE("compute alone: kernels one after the other, by kind") {
   CHECK(step.stages[0].optimizer == 5);
   CHECK(step.stages[0].bubble == 0);
   CHECK(step.stages[0].communication() == 0);
-  CHECK(step.stages[0].by_kind.empty());  // of kernels that say none
+  CHECK(step.stages[0].by_kind.empty());  // kernels without a kind
 
   Made named;
   const auto norm = [&] { named.put({.kind = Kind::kernel, .a = named.kind_of("norm"), .amount = 2}); };
@@ -179,7 +179,7 @@ TEST_CASE("a send that arrives late: waiting before it was sent is bubble, waiti
   CHECK(step.stages[1].bubble == 2);
   CHECK(step.stages[1].exposed.at("pp") == 2);
   CHECK(step.stages[0].bubble == 3);
-  // Two messages of one rank take turns on its lane.
+  // Two messages of one rank use its lane one after the other.
   Made twice, taker;
   const int c = twice.ranks("pp", 7, 0, 2), d = taker.ranks("pp", 7, 1, 2);
   twice.send(c, 1, 2).send(c, 1, 2).end_part(true);
@@ -249,7 +249,7 @@ TEST_CASE("ranks that share cores compute in turns: the step takes at least what
     shared.ranks_per_core = ranks;
     CHECK(replay({&first, &second}, shared).seconds == 9);
   }
-  shared.ranks_per_core = 4;  // each twice, say: 4 ranks of 18 s on one core
+  shared.ranks_per_core = 4;  // for example, 4 ranks of 18 s on one core
   const Replayed step = replay({&first, &second}, shared);
   CHECK(step.seconds == doctest::Approx(18));
   for (const plan::StageTimes& stage : step.stages)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trace of a rehearsal: what a step does in which order, kept compactly, and only when it is asked for.
+// The trace of a rehearsal: the order of a step's work, stored compactly, and only on request.
 
 #include "support/parity.hpp"
 
@@ -69,7 +69,7 @@ TEST_CASE("a trace has the last step's products, attention and messages, each on
   CHECK(last["actions"] == 8);
   CHECK(last["starts"] == last["waits"]);
   CHECK(last["starts"] > 0);
-  // Without its evaluation, which is forward alone, a step is what the second of two runs adds.
+  // Except for its evaluation, which is only a forward, a step is the difference between two runs and one.
   const Rehearsal plain = rehearse({.rank = 5, .ranks = 8}, [&](World& world) {
     const Mesh<dp, cp, tp, pp> mesh(world, {.tp = 2, .pp = 2});
     Parallel<models::BasicGpt<float>> model(mesh, {.vocabulary = 64, .layers = 4, .width = 32, .heads = 4, .sequence = 16});
@@ -128,7 +128,7 @@ Ahead ahead_of_stage(int zero, int steps) {
 }  // namespace
 
 TEST_CASE("a later stage's gathers are on their way before its first micro-batch") {
-  CHECK(ahead_of_stage(1, 1).before_actions == 0);  // the first step learns the order
+  CHECK(ahead_of_stage(1, 1).before_actions == 0);  // the first step records the order
   CHECK(ahead_of_stage(1, 2).before_actions >= 4);  // of four layers, and of the head
   CHECK(ahead_of_stage(2, 2).before_actions >= 4);
   CHECK(ahead_of_stage(3, 2).before_actions == 1);  // a whole unit more would be held

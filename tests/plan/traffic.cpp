@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels say that they read and write, counted here by hand for small shapes, and summed by kind in a rehearsal.
+// The bytes that kernels declare, counted by hand for small shapes, and summed by kind in a rehearsal.
 
 #include <doctest/doctest.h>
 
@@ -11,7 +11,7 @@ using namespace weft;
 
 namespace {
 
-/// What one call notes: its launches and bytes, all of one kind.
+/// The notes of one call: its launches and bytes, all of one kind.
 template <class F>
 void check(const char* kind, double bytes, const F& call, std::uint64_t launches = 1) {
   Rehearsal notes;
@@ -45,7 +45,7 @@ TEST_CASE("elements and casts") {
         [](auto& d) { swiglu_forward(d, 8, 10, none<bfloat16>, 20, none<bfloat16>, 20, none<bfloat16>); });
   check("copy", 8 * 10 * 4 * 2, [](auto& d) { weft::detail::copy_rows(d, 8, 10, none<float>, 10, none<float>, 20); });
   check("dropout", 8 * 10 * 4 * 2, [](auto& d) { dropout(d, 8, 10, none<float>, none<float>, 0.1, 1, 0, 0, 10); });
-  const float* const residual = reinterpret_cast<const float*>(64);  // read by nobody
+  const float* const residual = reinterpret_cast<const float*>(64);  // never read
   check("dropout", 8 * 10 * 4 * 3, [=](auto& d) { dropout(d, 8, 10, none<float>, none<float>, 0.1, 1, 0, 0, 10, residual); });
 }
 
@@ -57,7 +57,7 @@ TEST_CASE("rows: norms, softmax, cross-entropy, embeddings, rotations") {
   });
   for (const bool more : {false, true}) {
     // x, the gain, both statistics and dy; dx; the gradient of x's other uses.
-    const float* const others = more ? reinterpret_cast<const float*>(64) : nullptr;  // read by nobody
+    const float* const others = more ? reinterpret_cast<const float*>(64) : nullptr;  // never read
     check("norm", (more ? 4 : 3) * 512 + 64 + 64, [=](auto& d) {
       layer_norm_backward_input(d, 8, 16, none<float>, none<float>, none<float>, none<float>, none<float>, none<float>, others);
     });
@@ -71,7 +71,7 @@ TEST_CASE("rows: norms, softmax, cross-entropy, embeddings, rotations") {
   }
   check("norm", 2 * 256 + 32 + 32,
         [](auto& d) { rms_norm_forward(d, 8, 16, none<bfloat16>, none<bfloat16>, none<bfloat16>, none<float>, 1e-5); });
-  // Of a sum: both terms are read, the sum and y written, where a sum and a norm of its own touch five matrices.
+  // Norm of a sum: both terms are read, the sum and y are written; separate sum and norm kernels touch five matrices.
   check("norm", 4 * 512 + 2 * 64 + 2 * 32, [](auto& d) {
     layer_norm_sum_forward(d, 8, 16, none<float>, none<float>, none<float>, none<float>, none<float>, none<float>, none<float>,
                            none<float>, 1e-5);
@@ -81,7 +81,7 @@ TEST_CASE("rows: norms, softmax, cross-entropy, embeddings, rotations") {
                          1e-5);
   });
   check("softmax", 2 * 512, [](auto& d) { softmax_along<false>(d, {8, 16, 1}, none<float>, none<float>); });
-  // 4 rows of 10, 8 of them classes: the maximum; then the sums and the target's logit; then the gradient.
+  // 4 rows of 10 columns, 8 of them classes: the maximum; then the sums and the target's logit; then the gradient.
   check("cross_entropy", 4 * (8 * 4 + 4), [](auto& d) { row_max(d, 4, 10, 8, none<float>, none<float>); });
   check("cross_entropy", 4 * (8 * 4 + 4 + 4 + 2 * 4),
         [](auto& d) { softmax_sums(d, 4, 10, 8, none<float>, none<float>, ids, 0, none<float>, none<float>); });
@@ -124,11 +124,11 @@ TEST_CASE("products and attention") {
 TEST_CASE("optimizers") {
   using namespace kernels;
   check("gradient_norm", 400, [](auto& d) { squared_norm(d, 100, static_cast<const float*>(nullptr), none<double>); });
-  // Gradient, two moments and the parameter, of which all but the gradient are written back.
+  // Gradient, two moments and the parameter; all except the gradient are written back.
   check("optimizer", 100 * (4 + 2 * 4 + 2 * 4 + 2 * 4), [](auto& d) {
     adamw_update(d, 100, none<float>, none<float>, static_cast<const float*>(nullptr), none<float>, none<float>, {});
   });
-  // With a master copy the bfloat16 parameter is read to see whether the program wrote it.
+  // With a master copy the bfloat16 parameter is read to detect a value that the program wrote.
   Rehearsal notes;
   DefaultDevice device;
   device.rehearse(notes);
@@ -167,8 +167,8 @@ TEST_CASE("a step's kernels by kind add up to all, in notes, table and JSON") {
   CHECK(notes.of("product").launches == notes.products);
   CHECK(notes.of("product").bytes == notes.product_bytes);
   CHECK(notes.of("attention").launches == 2 * layers);
-  // Each norm's forward, input gradient and gains once. Matrices of a block: the first norm 2, the second, which is of a sum, 4;
-  // gradients beside those of the residual connection 4 each; gains 2 each. Of the last norm: 2, 3 and 2.
+  // The forward, input gradient and gains of each norm, once. Matrices of a block: the first norm 2, the second, which is of a
+  // sum, 4; gradients with those of the residual connection 4 each; gains 2 each. Matrices of the last norm: 2, 3 and 2.
   constexpr double matrix = 4.0 * sequences * length * width, row = 4.0 * width, column = 4.0 * sequences * length;
   CHECK(notes.of("norm").launches == 3 * (2 * layers + 1));
   CHECK(notes.of("norm").bytes == (18 * layers + 7) * matrix + (2 * layers + 1) * (5 * row + 6 * column));

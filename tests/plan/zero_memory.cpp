@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ZeRO's formulas give the numbers of ZeRO's paper.
+// ZeRO's formulas give the numbers in the ZeRO paper.
 
 #include <doctest/doctest.h>
 

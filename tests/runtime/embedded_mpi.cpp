@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A World of a communicator that the program made itself: parts of MPI_COMM_WORLD train on their own, beside the program's own
-// messages, from Views that change from step to step.
+// A World of a communicator that the program created: parts of MPI_COMM_WORLD train separately, concurrently with the program's
+// messages, from Views that change between steps.
 #include <weft/comm/mpi.hpp>
 
 #include <doctest/doctest.h>

@@ -36,7 +36,7 @@ TEST_CASE("every rank gets its place, a communicator and a device of its own") {
     CHECK(seen.size() == std::size_t(ranks));
     CHECK(devices.size() == std::size_t(ranks));
   }
-  CHECK(Kokkos::is_initialized());  // not ended by a run that did not begin it
+  CHECK(Kokkos::is_initialized());  // a run that did not start Kokkos must not end it
 }
 
 TEST_CASE("ranks compute on their devices and reduce views, ordered on the instance") {
@@ -98,7 +98,7 @@ TEST_CASE("WEFT_RANKS is the default number of ranks") {
 }
 
 namespace {
-/// As Ctrl-C and kill do: to the process. Returns once it was seen.
+/// Like Ctrl-C and kill: sends a signal to the process. Returns once it was received.
 void ask_to_stop(int number) {
   ::kill(::getpid(), number);
   while (comm::stop_signal() != number) std::this_thread::yield();
@@ -113,14 +113,14 @@ bool blocks(int number) {
 TEST_CASE("a handler never runs on a thread that computes: kernels keep numbers below their stack pointer") {
   CHECK(run(RunOptions{.ranks = 2, .signals = Signals::always}, [](World&) {
           bool blocked = blocks(SIGINT) && blocks(SIGTERM) && !blocks(SIGUSR1);
-          std::thread([&] { blocked = blocked && blocks(SIGTERM); }).join();  // what a library starts
+          std::thread([&] { blocked = blocked && blocks(SIGTERM); }).join();  // a thread started by a library
           return blocked ? 0 : 1;
         }) == 0);
   CHECK(!blocks(SIGTERM));
 }
 
 TEST_CASE("an interrupt is a flag that every rank can see") {
-  // doctest has handlers of its own, which are to be taken here.
+  // doctest has its own handlers, which must be replaced here.
   for (const int number : {SIGINT, SIGTERM})
     CHECK(run(RunOptions{.ranks = 2, .signals = Signals::always}, [=](World& world) {
             world.communicator().barrier();
@@ -169,7 +169,7 @@ TEST_CASE("handlers that a program has installed stay, and signals that it ignor
           }) == 0);
   CHECK(own_signals == 4);
   std::signal(SIGXFSZ, SIG_DFL);
-  CHECK(run(RunOptions{.ranks = 1}, [](World&) { std::raise(SIGXFSZ); }) == 0);  // else it would end the process
+  CHECK(run(RunOptions{.ranks = 1}, [](World&) { std::raise(SIGXFSZ); }) == 0);  // otherwise it would end the process
   void (*const restored)(int) = std::signal(SIGXFSZ, file_size);
   CHECK((restored == SIG_DFL));
   std::signal(SIGINT, interrupt);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A supervisor over shells: which ends it mends, how often, what it tells the processes, and that it leaves none.
+// A supervisor of shells: the endings after which it restarts, the number of restarts, its messages to the processes, and that
+// none of them is left.
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -124,7 +125,7 @@ TEST_CASE("what is left of a start is killed, also what has left its process gro
   const auto left = lines_of(file);
   CHECK(left.size() == 2);
   for (const std::string& pid : left) CHECK(::kill(pid_t(std::stoi(pid)), 0) == -1);
-  // One rank is lost, the other one neither sees it nor ends.
+  // One rank is lost; the other one neither notices it nor ends.
   what = shell("[ $RANK = 0 ] && exit 7; sleep 600");
   what.grace_s = 0.2;
   what.processes = 2;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What programs of the random search share: a model on one rank, then the same model on many layouts of thread ranks, one line
-// for each: `equal`, `refused: text` or `DIFFERS: where and how much`. generate.py writes the programs, search.py runs them.
+// The shared part of the random search's programs: a model on one rank, then the same model on many layouts of thread ranks, with
+// one line each: `equal`, `refused: text` or `DIFFERS: where and how much`. generate.py writes the programs, search.py runs them.
 
 #include <algorithm>
 #include <cmath>
@@ -23,7 +23,7 @@ namespace search {
 
 using namespace weft;
 
-/// A mistake in the loop around the model: the batch that a rank is given.
+/// A mistake in the loop around the model: in the batch of a rank.
 enum class Loop { right, first_sequence_unset, share_of_world_rank, masks_differ_over_tp, tokens_differ_over_cp };
 
 constexpr double tolerance = 1e-11;
@@ -122,7 +122,7 @@ inline const std::vector<Layout> layouts = [] {
   return all;
 }();
 
-/// What a run computed: numbers by name, and gradients and weights by name and global index.
+/// The results of a run: numbers by name, and gradients and weights by name and global index.
 struct Run {
   std::vector<double> numbers;  ///< of each step: loss, gradient norm, loss of evaluate
   std::map<std::string, std::vector<double>> tensors;
@@ -132,7 +132,7 @@ inline Batch batch_of(std::uint64_t step, std::size_t rank, std::size_t ranks, s
   return weft_test::make_batch(step, rank, ranks, micro_batches);
 }
 
-/// Trains; `take(name, global index, value)` sees each element that this rank holds.
+/// Trains; calls `take(name, global index, value)` for each element of this rank.
 template <class M, class MakeBatch, class Take>
 std::vector<double> train(M& model, MakeBatch&& make, Take&& take) {
   std::vector<double> numbers;
@@ -213,8 +213,8 @@ Worst on_this_rank(World& world, const Layout& layout, const Run& expected, Loop
     if (loop == Loop::tokens_differ_over_cp && mesh.rank(cp{}) > 0) batch.tokens[3] = (batch.tokens[3] + 1) % 19;
     return batch;
   };
-  // Each tensor by its largest element; one that is next to nothing beside the others of its kind (a key's bias, whose gradient
-  // is 0 but for rounding) by theirs.
+  // Each tensor is scaled by its largest element. A tensor that is negligible in its kind (a key's bias, whose gradient is 0
+  // except for rounding) is scaled by the others'.
   std::map<std::string, double> scales, kinds;
   const auto kind = [](const std::string& name) { return name.substr(0, name.find(' ') + 2); };
   for (const auto& [name, values] : expected.tensors) {
@@ -235,7 +235,7 @@ Worst on_this_rank(World& world, const Layout& layout, const Run& expected, Loop
   return worst;
 }
 
-/// Which of the two streams over tp a program compiles: each takes as long as all the rest.
+/// The streams over tp that a program compiles: each takes as long as everything else.
 enum class Streams { both, whole_rows, cut_rows };
 
 /// The outcome of one layout.
@@ -274,8 +274,8 @@ std::string outcome(const Layout& layout, const Run& expected, Loop loop) {
   return "DIFFERS: " + worst.where + text;
 }
 
-/// Runs the model on the first layouts of the list, as many as the program's first argument says (all without one), from the one
-/// on that the second says. Exit code 1 if a layout differs, else 0.
+/// Runs the model on a part of the list of layouts: the program's first argument is their number (all without one), the second
+/// the index of the first. Exit code 1 if a layout differs, otherwise 0.
 template <class Model, Streams streams = Streams::both>
 int run(const char* name, int argc, char** argv, Loop loop = Loop::right) {
   Kokkos::ScopeGuard kokkos(Kokkos::InitializationSettings().set_num_threads(8).set_disable_warnings(true));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Layers and heads as users write them, that generated models choose from beside weft's own and those that generate.py makes up.
+// User-style layers and heads for generated models, in addition to weft's and to those that generate.py creates.
 
 #include "search/harness.hpp"
 #include "support/layers.hpp"
@@ -200,7 +200,7 @@ struct SquareHead {
   }
 };
 
-/// A layer without parameters that is one raw function of each element, for places where it is a mistake.
+/// A layer without parameters that applies one raw function to each element, for places where it is a mistake.
 struct RawGelu {
   auto forward(const auto&, const auto& x) const {
     auto y = std::remove_cvref_t<decltype(x)>(x.device(), x.shape());
@@ -215,7 +215,7 @@ struct RawGelu {
   }
 };
 
-/// Rows given over to a dropout one head at a time, which loses what dim 0 means.
+/// Rows passed to a dropout one head at a time, which loses the meaning of dim 0.
 struct HeadRowsDropout {
   Dropout dropout;
   std::size_t width;

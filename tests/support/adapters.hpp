@@ -14,7 +14,7 @@ inline LoraOptions adapters(std::vector<std::string> match) {
   return {.rank = 3, .alpha = 6, .dropout = 0.1, .match = std::move(match), .up_deviation = 0.1};
 }
 
-/// What a run gives: the same on every rank.
+/// The results of a run, the same on every rank.
 struct AdapterRun {
   std::vector<double> losses, norms;
   std::map<std::string, std::vector<double>> gradients, values;
@@ -91,7 +91,7 @@ void check_adapters(const typename Composition::Config& config, const LoraOption
       options.shard.stage = entry.zero;
       options.pipeline.schedule = schedule::choose(entry.schedule);
       Composition model(mesh, config, options);
-      // No gradient and no memory for one of what is frozen.
+      // Frozen parameters have no gradient and no memory for one.
       model.for_each_state([](ParameterState& state) {
         if (state.trainable() != detail::is_adapter(state.name())) throw Error("not frozen: " + state.name());
       });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a checkpoint holds, whatever layout wrote it.
+// The tensors of a checkpoint, independent of the layout that wrote it.
 
 #include <cstddef>
 #include <map>

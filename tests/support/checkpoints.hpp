@@ -22,7 +22,7 @@
 
 namespace weft_test {
 
-/// What a rank has after a run, as bytes.
+/// A rank's state after a run, as bytes.
 struct Ending {
   std::vector<double> losses;
   std::map<std::string, std::vector<std::byte>> state;
@@ -70,7 +70,7 @@ inline ModelOptions options_of(const Layout& layout) {
   return options;
 }
 
-/// Runs steps [first, last) of a training; loads before and saves after if asked. Results of rank i in [i].
+/// Runs steps [first, last) of a training; loads before and saves after on request. Results of rank i are in [i].
 template <class Composition, class Grid, class Optimizer>
 std::vector<Ending> run_steps(const Layout& layout, const typename Composition::Config& config, const std::string& folder,
                               int first, int last, bool loads, bool saves) {
@@ -95,7 +95,7 @@ std::vector<Ending> run_steps(const Layout& layout, const typename Composition::
   return endings;
 }
 
-/// k steps, an end, and k more in a new program, against 2k steps.
+/// Compares k steps, an end, and k more steps in a new program with 2k steps.
 template <class Composition, class Grid, class Optimizer = optim::AdamW>
 void check_resume(const Layout& layout, const typename Composition::Config& config) {
   INFO(layout.name);
@@ -117,8 +117,8 @@ void check_resume(const Layout& layout, const typename Composition::Config& conf
   }
 }
 
-/// Each layout writes a checkpoint, the layouts `offsets` further in the list load it and write it anew: the same logical
-/// tensors.
+/// Each layout writes a checkpoint; the layouts `offsets` further in the list load it and write it again. The logical tensors
+/// must be the same.
 template <class Composition, class Grid, class Optimizer = optim::AdamW>
 void check_reshard(const std::vector<Layout>& layouts, const typename Composition::Config& config,
                    const std::vector<std::size_t>& offsets) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Device memory and a stream as calls of weft take them, where Kokkos has no GPU.
+// Device memory and a stream for weft's calls, without a GPU in Kokkos.
 
 #include <cuda_runtime_api.h>
 
@@ -23,7 +23,7 @@ struct DeviceSpace : Kokkos::DefaultExecutionSpace {
   cudaStream_t cuda_stream() const { return stream; }
 };
 
-/// Device memory as calls take it.
+/// Device memory as an argument of calls.
 struct OfDevice {
   explicit OfDevice(std::size_t n)
       : buffer(n * sizeof(float)), elements{weft::DataType::float32, weft::comm::MemoryKind::device, buffer.get(), n, nullptr} {}

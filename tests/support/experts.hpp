@@ -28,7 +28,7 @@ struct FoldedLayout {
   std::size_t micro_batches;
 };
 
-/// What `degrees` leaves is dp, and edp.
+/// dp and edp are the rest that `degrees` leaves.
 template <class Composition, class Backend = comm::Threads, class ExpertMeshAxis = Mesh<dp, tp, pp, ep, etp, edp>>
 void check_folded(const typename Composition::Config& config, const Reference& reference, const FoldedLayout& layout,
                   double tolerance, const ModelOptions& options = {}) {
@@ -56,7 +56,7 @@ void check_folded(const typename Composition::Config& config, const Reference& r
   CHECK(worst.logits <= tolerance);
 }
 
-/// ep alone, over dp; folded over tp; beside etp, edp and pp.
+/// Only ep, over dp; folded over tp; combined with etp, edp and pp.
 inline const FoldedLayout folded_layouts[] = {
     {1, {}, 2},
     {2, {.ep = 2}, 2},

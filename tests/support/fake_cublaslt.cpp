@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A test double of the parts of cuBLASLt that gpu::Blas calls: columns first, epilogues and their conditions as its documentation
-// and header state them, computed in double on the queue of the test double of the CUDA runtime. What it says of speed or of
-// which kernels exist is nothing.
+// A test double of the parts of cuBLASLt that gpu::Blas calls. Columns come first; epilogues and their conditions follow its
+// documentation and header. Results are computed in double on the queue of the test double of the CUDA runtime. Its times and its
+// set of kernels have no meaning for a real GPU.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -42,13 +42,13 @@ struct Description {
   std::uint32_t epilogue() const { return get<std::uint32_t>(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT); }
 };
 
-/// What a caller asks of algorithms: bytes of workspace, alignments of a, b, c and d, and schemes of reduction.
+/// A caller's requirements for algorithms: bytes of workspace, alignments of a, b, c and d, and schemes of reduction.
 struct Preference {
   std::uint64_t workspace = 0;
-  std::array<std::uint32_t, 4> alignments{256, 256, 256, 256};  // cuBLASLt's own, if nothing is said
+  std::array<std::uint32_t, 4> alignments{256, 256, 256, 256};  // cuBLASLt's defaults
   std::uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_MASK;
 };
-/// The contents of an algorithm: its number, what it was asked for with, and for which product.
+/// The contents of an algorithm: its number, the preference with which it was requested, and its product.
 struct Proposal {
   std::uint32_t number;
   std::array<std::uint32_t, 4> alignments;
@@ -56,7 +56,7 @@ struct Proposal {
 };
 static_assert(sizeof(Proposal) <= sizeof(cublasLtMatmulAlgo_t));
 
-double spent_ms = 0;  // by products since it was last asked; of the stream's thread, and read after a wait for it
+double spent_ms = 0;  // by products since the last query; written by the stream's thread, and read after a wait for it
 
 void violate(const std::string& what) {
   std::fprintf(stderr, "fake cuBLASLt: %s\n", what.c_str());
@@ -92,7 +92,7 @@ double gelu_slope(double x) {
 constexpr std::uint32_t aux_epilogues = 128,
                         bias_epilogues = CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB;
 
-// What the documentation asks of a product.
+// The conditions that the documentation requires of a product.
 cublasStatus_t judge(const Description& d, const Layout& c) {
   const std::uint32_t epilogue = d.epilogue();
   if (epilogue == CUBLASLT_EPILOGUE_DEFAULT) return CUBLAS_STATUS_SUCCESS;
@@ -109,7 +109,7 @@ cublasStatus_t judge(const Description& d, const Layout& c) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// A product's operation and layouts as one number; where bias and aux are is not of it.
+// A product's operation and layouts as one number, without the addresses of bias and aux.
 std::uint64_t product_of(const Description& how, std::initializer_list<Layout> layouts) {
   std::uint64_t hash = std::uint64_t(how.compute);
   const auto add = [&](std::uint64_t value) { hash = (hash ^ value) * 0x9e3779b97f4a7c15u; };
@@ -226,7 +226,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   return *count == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
 }
 
-// The time between two events is that of the products since the last question.
+// The time between two events is that of the products since the last query.
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) {
   *ms = float(std::exchange(spent_ms, 0));
   return cudaSuccess;

@@ -45,7 +45,7 @@ void fill_field(B& batch, F field, std::uint64_t number, const Shape& shape) {
     values[i] = typename F::scalar(number_at(batch.step, number, batch.first_sample * shape.size() + i));
 }
 
-/// sum((x - y)²) / 2 of each row, as one loss a row. An operation of one's own.
+/// sum((x - y)²) / 2 per row, as one loss per row. A user-defined operation.
 struct HalfSquares : Primitive<HalfSquares> {
   auto forward(const auto& x) const { return scale(sum_columns(square(x)), 0.5); }
   auto gradient(const auto& g, const auto& x) const { return times_column(x, g); }
@@ -129,8 +129,8 @@ struct TowersConfig {
   std::size_t in = 6, width = 8, layers = 3;
 };
 
-/// Two inputs, each through the same first layer and then a tower of its own; the hidden value is a tuple of both. The loss is
-/// the squared distance of their difference from what is wanted. A whole number of the batch chooses a row of a table.
+/// Two inputs, each through the same first layer and then a separate tower; the hidden value is a tuple of both. The loss is the
+/// squared distance of their difference from the target. A whole number of the batch chooses a row of a table.
 struct Towers {
   using scalar = double;
   using Config = TowersConfig;
@@ -155,7 +155,7 @@ struct Towers {
     auto forward(const auto& x, const auto& y) const { return x - y; }
   };
   struct Last : Module<Last> {
-    TwoLayers shared;  // the first one's again
+    TwoLayers shared;  // shared with the first tower
     Parameter<> gain;
     Last(const auto& context, TwoLayers l, std::size_t width) : shared(std::move(l)), gain(context, "gain", {width}, normal(1)) {}
     auto forward(const auto& x, const auto& batch) const {
@@ -185,7 +185,7 @@ struct Towers {
                           }),
                  [=] { return Last(context / "last", shared(), config.width); });
   }
-  /// Not the samples: the loss is divided by twice as many terms.
+  /// Counts elements instead of samples: the loss is divided by twice as many terms.
   static std::size_t count(const Batch& batch) { return 2 * batch.samples; }
   static Batch make_batch(const Config& config, std::uint64_t step, std::size_t rank, std::size_t ranks,
                           std::size_t micro_batches) {
@@ -228,8 +228,8 @@ struct PatchesConfig {
   double dropout = 0.2;
 };
 
-/// Patches of images that see each other, pooled in the end: rows of a sample are several on the way. Dropout and positions go by
-/// them. (A block's hidden value is [samples * patches, width].)
+/// Patches of images that attend to each other, pooled at the end: inside, a sample has several rows. Dropout and positions use
+/// these rows. (A block's hidden value is [samples * patches, width].)
 struct Patches {
   static constexpr bool predicts = true;
   using scalar = double;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The parity matrix of models on any batch: losses, every gradient, norms and evaluations of each layout against one rank. A
-// model takes part with a Config and a static make_batch(config, step, rank, ranks, micro_batches) beside what every model has:
+// The parity matrix for models on any batch: losses, every gradient, norms and evaluations of each layout compared with one rank.
+// In addition to the usual members, a model needs a Config and a static make_batch(config, step, rank, ranks, micro_batches).
 //
 //   check_layouts_of<MyModel>(MyModel::Config{}, field_layouts);
 
@@ -21,7 +21,7 @@
 
 namespace weft_test {
 
-/// Every axis that cuts a model on fields, alone and together, with schedules and stages of ZeRO.
+/// Every axis that shards a model on fields, alone and combined, with schedules and stages of ZeRO.
 inline const std::vector<MatrixEntry> field_layouts = {
     {1, {}, 1},
     {1, {}, 4},
@@ -51,14 +51,14 @@ inline const std::vector<MatrixEntry> field_layouts = {
     {8, {.pp = 4}, 2, "gpipe", 2},
 };
 
-/// Whether a model says what it predicts.
+/// True if a model has predictions.
 template <class Model>
 inline constexpr bool predicts = requires {
   Model::predicts;
 };
 
-/// Whether a model's results depend on how the samples are divided into micro-batches, as those of BatchNorm do. Its make_batch
-/// then gives micro-batch i the same samples for any number of ranks, and the reference has as many micro-batches as the layout.
+/// True if a model's results depend on the division of samples into micro-batches, as with BatchNorm. Its make_batch then uses
+/// the same samples in micro-batch i for any number of ranks, and the reference has as many micro-batches as the layout.
 template <class Model>
 inline constexpr bool normalises_micro_batches = requires {
   Model::normalises_micro_batches;

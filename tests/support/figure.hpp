@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The figures of docs/reliability.md that a test reaches. Each is a line on standard output that ./bench/run reliability puts
+// The figures in docs/reliability.md that tests measure. Each is a line on standard output, which ./bench/run reliability copies
 // into its table; the long form of a test has more rounds.
 //
-//   for (int run = 0; run < weft_test::rounds(50); ++run) ...          // 50, or what WEFT_TEST_RUNS says
+//   for (int run = 0; run < weft_test::rounds(50); ++run) ...          // 50, or WEFT_TEST_RUNS
 //   weft_test::figure(12, injected, "gradients spoilt", wrong, "steps not skipped or changed");
 
 #include <cstdio>
@@ -16,7 +16,7 @@ inline long rounds(long in_the_suite) {
   return text != nullptr && std::atol(text) > 0 ? std::atol(text) : in_the_suite;
 }
 
-/// Whether this is a run of long forms: ./tests/run --long.
+/// True in a run of long forms: ./tests/run --long.
 inline bool long_form() {
   const char* text = std::getenv("WEFT_TEST_LONG");
   return text != nullptr && *text == '1';

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A formula as a layer of which only the forward is written, and its checks: against finite differences, and on several ranks
-// against one.
+// A formula as a layer with only a forward, and its checks: by finite differences, and on several ranks compared with one.
 //
 //   weft_test::check_formula([](const auto& x) { return silu(x) * x; }, {4, 6});
 
@@ -30,8 +29,8 @@ struct Formula : Module<Formula<F>> {
   auto forward(const auto&... x) const { return f(x...); }
 };
 
-/// A formula of one placed tensor, an X under the context C, whose result is placed as Y. The type says nothing else of the
-/// formula, a lambda without captures: a check is compiled once for all formulas that have the same placements.
+/// A formula of one placed tensor, an X in the context C, with a result of type Y. The type contains nothing else of the formula,
+/// a lambda without captures: a check is compiled once for all formulas with the same placements.
 template <class C, class X, class Y>
 struct PlacedFormula : Module<PlacedFormula<C, X, Y>> {
   using function_type = Variable<C, Y> (*)(const Variable<C, X>&);
@@ -61,7 +60,7 @@ struct Over<Hidden> {
   using input = Tensor<double, testing::detail::Exec, Hidden>;
 };
 
-/// Makes the layers of a check on several ranks: one rank's alone, and those that are compared with it.
+/// Makes the layers of a check on several ranks: the one-rank layer, and those that are compared with it.
 template <class One, class Each>
 struct MakeFormula {
   typename One::function_type one;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main of test programs that run under torchrun's environment: tests/support/torchrun starts them and fails if one rank
-// does. Rank 0 prints; another rank prints only what failed.
+// The main of test programs that run under torchrun's environment. tests/support/torchrun starts them and fails if one rank
+// fails. Rank 0 prints everything; other ranks print only failures.
 
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>

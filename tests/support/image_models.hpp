@@ -9,8 +9,8 @@
 
 namespace weft_test {
 
-/// 8 images of 8 x 8 pixels. Statistics are those of a micro-batch, which therefore has the same images in every layout: its
-/// part of each data rank lies next to the other ranks' in the order of the images.
+/// 8 images of 8 x 8 pixels. Statistics are per micro-batch, which therefore has the same images in every layout: in the order of
+/// the images, the data-parallel ranks' parts of a micro-batch are adjacent.
 inline classify::Images image_share(std::size_t side, std::uint64_t step, std::size_t rank, std::size_t ranks,
                                     std::size_t micro_batches) {
   auto batch = share_of_samples<classify::Images>(step, rank, ranks, micro_batches);

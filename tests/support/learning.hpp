@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What a small GPT learns from one batch in 30 steps: curves of 16-bit models beside float's, of layouts beside one rank's.
+// Training of a small GPT on one batch in 30 steps: curves of 16-bit models compared with float, and of layouts compared with one
+// rank.
 
 #include <algorithm>
 #include <cmath>
@@ -38,7 +39,7 @@ inline Batch batch(std::size_t share, std::size_t shares, std::size_t micro_batc
   return batch;
 }
 
-/// Losses of all steps, then the loss after them; gradient norms; loss scales, where there are any; which steps were skipped.
+/// Losses of all steps, then the loss after them; gradient norms; loss scales, if there are any; the skipped steps.
 struct Curve {
   std::vector<double> losses, norms, scales;
   std::vector<bool> skipped;

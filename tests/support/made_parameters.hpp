@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The parameters of a layer that is made without a model, for tests that read its values and gradients: a layer lists none, so
-// they are noted as they are made.
+// The parameters of a layer that is made without a model, for tests that read its values and gradients. Layers have no list of
+// parameters, so they are recorded at their creation.
 //
 //   MadeParameters made;
 //   auto layer = make(made.beside(context));
@@ -25,7 +25,7 @@ class MadeParameters final : public weft::detail::Hooks {
   }
   bool allocate(weft::ParameterState& state) override { return made_.push_back(&state), false; }
 
-  /// All of them, in an order that no compiler chooses.
+  /// All of them, in an order that does not depend on the compiler.
   std::vector<weft::ParameterState*> by_name() const {
     std::vector<weft::ParameterState*> states = made_;
     std::sort(states.begin(), states.end(), [](const auto* a, const auto* b) { return a->name() < b->name(); });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The matrix of layouts: every axis alone, in pairs and in triples, with every schedule and every stage of ZeRO, dense models and
-// mixtures of experts. Schedule and stage are choices of the run, so four compositions are compiled for all of it.
+// mixtures of experts. Schedule and stage are run-time options, so four compositions are compiled for all of it.
 
 #include "support/experts.hpp"
 
@@ -9,14 +9,14 @@
 
 namespace weft_test {
 
-/// One layout; what `degrees` leaves of the world is dp, and edp.
+/// One layout; dp is the rest of the world that `degrees` leaves.
 struct MatrixEntry {
   std::size_t world;
   Degrees degrees;
   std::size_t micro_batches = 2;
   const char* schedule = "1f1b";
   int zero = 0;
-  bool over_processes = false;  ///< is one of those that run under mpirun too
+  bool over_processes = false;  ///< also runs under mpirun
 };
 
 template <class Model>
@@ -107,7 +107,7 @@ inline const std::vector<MatrixEntry> sequence_experts = {
     {8, {.tp = 2, .ep = 2, .etp = 2}, 2, "1f1b", 2},    {8, {.tp = 2, .ep = 2, .pp = 2}, 4, "zb-h1", 3},
 };
 
-/// Runs those entries that `wanted` takes; returns how many.
+/// Runs the entries that `wanted` accepts; returns their number.
 template <class Composition, class Grid, class Backend = comm::Threads, class Wanted>
 std::size_t check_matrix(const std::vector<MatrixEntry>& entries, const typename Composition::Config& config, Wanted wanted) {
   const Reference reference = reference_of<typename Composition::model_type>(config);

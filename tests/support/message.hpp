@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The text of an exception, to be compared whole; empty if none of this type is thrown.
+// The whole text of an exception; empty if no exception of this type is thrown.
 
 #include <string>
 #include <utility>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main of test programs that run under mpirun. Rank 0 prints; another rank prints only what failed. All ranks return
-// the worst result, and a world of another size than the test was registered with fails: a test that silently ran on one
-// rank would prove nothing.
+// The main of test programs that run under mpirun. Rank 0 prints everything; other ranks print only failures. All ranks return
+// the worst result. A world size other than the registered one fails: a test that silently ran on one rank would prove nothing.
 
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>

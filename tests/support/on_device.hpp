@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A communicator whose buffers are in host memory and whose operations happen in device memory: the conformance suite knows only
-// host buffers, and a backend of device memory must do the same with its own. Each operation copies in, runs, and copies out.
+// A communicator with host buffers and operations in device memory. The conformance suite has only host buffers, and a backend
+// for device memory must behave in the same way with its own. Each operation copies in, runs, and copies out.
 
 #include <cuda_runtime_api.h>
 
@@ -18,8 +18,8 @@
 
 namespace weft_test {
 
-/// Device memory that is used again and never given back: on a GPU a cudaFree waits for all kernels, those of other ranks'
-/// messages too.
+/// Device memory that is reused and never freed: on a GPU cudaFree waits for all kernels, including those of other ranks'
+/// messages.
 class DeviceBuffer {
  public:
   explicit DeviceBuffer(std::size_t bytes) : bytes_(bytes) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A communicator of device memory whose operations are ordered by a compute stream, over the double of the GPU: between the start
-// of an operation and its wait() the compute stream must not be made to wait, and after wait() it must come after the result.
+// A communicator of device memory with operations ordered by a compute stream, over the test double of the GPU. Between the start
+// of an operation and its wait() the compute stream must not wait, and after wait() it must come after the result.
 
 #include <memory>
 #include <string>

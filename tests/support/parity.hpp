@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Every composition must equal one rank: the harness. A reference run on one rank gives loss, gradient norm and every
-// gradient by name and global index; a rank of a composition is compared on what it holds.
+// The harness for "every composition equals one rank". A reference run on one rank gives loss, gradient norm and every gradient
+// by name and global index; each rank of a composition is compared on the elements that it holds.
 
 #include <doctest/doctest.h>
 
@@ -32,9 +32,9 @@ void for_each_gradient(ParameterState& state, F&& f) {
   });
 }
 
-/// What one rank computed.
+/// The results of one rank.
 struct Reference {
-  static inline const int steps = int(rounds(2));  // the second one sees the optimizer's update; by hand, WEFT_TEST_RUNS=100
+  static inline const int steps = int(rounds(2));  // the second step includes the optimizer's update; by hand, WEFT_TEST_RUNS=100
   std::vector<double> losses, norms;
   std::vector<std::map<std::string, std::vector<double>>> gradients;
   std::vector<double> evaluations;
@@ -64,7 +64,7 @@ Reference reference_of(const typename Model::Config& config) {
   return reference;
 }
 
-/// The largest differences seen, each relative to the largest value of its kind.
+/// The largest differences, each relative to the largest value of its kind.
 struct Difference {
   double gradient = 0, loss = 0, norm = 0, evaluation = 0, logits = 0;
   std::size_t compared = 0;
@@ -129,10 +129,10 @@ inline models::LlamaConfig llama_config() {
           .dropout = 0.1};
 }
 
-/// Of all layouts so far that this program has compared.
+/// The maximum over all layouts that this program has compared.
 inline Difference all_compared;
 
-/// One layout of `world` ranks of a backend (what `degrees` leaves is dp) against one rank.
+/// Compares one layout on `world` ranks of a backend with one rank; dp is the rest that `degrees` leaves.
 template <class Composition, class Backend = comm::Threads>
 void check_layout(const typename Composition::Config& config, const Reference& reference, std::size_t world,
                   const Degrees& degrees, std::size_t micro_batches, double tolerance, const ModelOptions& options = {}) {
@@ -162,7 +162,7 @@ void check_layout(const typename Composition::Config& config, const Reference& r
   all_compared.compared = before + worst.compared;
 }
 
-/// Every layout of `world` ranks of a backend against one rank, with as many micro-batches as the share allows up to 4.
+/// Compares every layout on `world` ranks of a backend with one rank, with as many micro-batches as the share allows, up to 4.
 template <class Composition, class Backend = comm::Threads>
 void check_layouts(std::size_t world, const typename Composition::Config& config, const Reference& reference, double tolerance) {
   for_each_degrees(world, [&](const Degrees& degrees, std::size_t data) {

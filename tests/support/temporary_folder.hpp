@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A folder of a test's own, gone with it.
+// A test's temporary folder, removed with the object.
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Folders of `transformers` by hand: files, small configs, and the message of what is refused.
+// Hand-written folders of `transformers`: files, small configs, and the messages of errors.
 
 #include <doctest/doctest.h>
 

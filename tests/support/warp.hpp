@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A warp on the host: 32 lanes that run one after the other, in a new random order between the places where all of them meet.
+// A warp on the host: 32 lanes that run one after the other, in a new random order between the points where all of them meet.
 // Kokkos' teams on hosts have one lane, which does all the work, so a value that one lane writes and another reads too early is
-// always right there; here it is wrong in most orders. A lane that does not come to where the others meet is an error, too: on a
-// GPU they would wait for ever.
+// always correct there. Here it is wrong in most orders. A lane that does not arrive at a meeting point is an error, too: on a
+// GPU the others would wait for ever.
 //
-// A program that includes this before any kernel, and says that its space is no host's, runs the kernels' rows so.
+// A program that includes this before any kernel, and declares its space not to be a host, runs the kernels' rows in this way.
 #include <ucontext.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class Warp {
     thread_local Warp warp;
     return warp;
   }
-  /// What warps of all threads found wrong so far.
+  /// Errors found so far in warps of all threads.
   static std::vector<std::string> errors() {
     const std::lock_guard lock(mutex());
     return all_errors();
@@ -44,7 +44,7 @@ class Warp {
     all_errors().clear();
   }
 
-  /// Runs f(warp, lane) in all lanes, in orders that depend on `seed` alone.
+  /// Runs f(warp, lane) in all lanes, in orders that depend only on `seed`.
   template <class F>
   void run(std::size_t seed, const F& f) {
     body_ = [](const void* object, Warp& warp, int lane) { (*static_cast<const F*>(object))(warp, lane); };
@@ -71,7 +71,7 @@ class Warp {
       if (place_[0] == nullptr) return;
     }
   }
-  /// Returns when all lanes have come here. `place` says where: one literal for each place.
+  /// Returns when all lanes have arrived. `place` identifies the point: one literal per point.
   void meet(const char* place) {
     place_[current_] = place;
     swapcontext(&contexts_[current_], &scheduler_);
@@ -131,7 +131,7 @@ class Warp {
 
 namespace weft::kernels::detail {
 
-/// As Kokkos' lanes of a warp: all of them meet at the end of each member.
+/// Like Kokkos' lanes of a warp: all of them meet at the end of each member.
 template <>
 class RowTeam<Kokkos::DefaultExecutionSpace> {
  public:

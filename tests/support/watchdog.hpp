@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A test that hangs is ended by name. CTest's own time limit says only which program hung; here every test case has a
-// deadline (WEFT_TEST_DEADLINE_S, default 300 s, one case with all its subcases), and the one that passes it is printed with
-// its file, line and rank before the process ends.
+// Ends a hanging test and names it. CTest's time limit only names the program. Here every test case has a deadline
+// (WEFT_TEST_DEADLINE_S, default 300 s, one case with all its subcases). A case that exceeds it is printed with its file, line
+// and rank before the process ends.
 //
 // Included once, by the main of a test program, after doctest.
 
@@ -60,7 +60,7 @@ class Watchdog {
       std::fprintf(stderr, "\nhang: rank %d has been in the test case %s for more than %g s\n", rank_, what_.c_str(),
                    deadline_s_);
       std::fflush(nullptr);
-      std::_Exit(124);  // no destructor could end: its threads are what hangs
+      std::_Exit(124);  // destructors would wait for the hanging threads
     }
   }
 
@@ -74,7 +74,7 @@ class Watchdog {
   bool stopped_ = false;
 };
 
-/// Tells the watchdog which test case runs.
+/// Sets the running test case in the watchdog.
 struct WatchdogListener : doctest::IReporter {
   explicit WatchdogListener(const doctest::ContextOptions&) {}
   void test_case_start(const doctest::TestCaseData& data) override {

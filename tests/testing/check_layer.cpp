@@ -23,7 +23,7 @@ constexpr std::size_t rows = 8, width = 12;
 const Shape shape{rows, width};
 const testing::CheckOptions two_sequences{.length = 4};
 
-// y = x weight, with the mistake that `mistake` asks for.
+// y = x weight, with the mistake selected by `mistake`.
 template <int mistake>
 struct Scale {
   Parameter<> gain;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communicator that fails, delays and reorders: what it injects depends on seed, rank and call alone, its operations give
-// what they give without it, and a program that goes well without it never hangs by it.
+// The communicator that fails, delays and reorders. Its faults depend only on seed, rank and call; its operations give the same
+// results; and it never makes a correct program hang.
 #include <doctest/doctest.h>
 
 #include <mutex>

@@ -27,7 +27,7 @@ const Shape shape{rows, width};
 enum class Mistake {
   none,
   overwrites,       // a gradient, instead of adding
-  adds_to_nothing,  // whatever open_gradient says
+  adds_to_nothing,  // independent of open_gradient
   last_input,       // in a mutable member
   counts,           // its forwards
   writes_input,
@@ -151,7 +151,7 @@ struct Affine {
   }
 };
 
-// The same with a backward beside the halves.
+// The same with a backward in addition to the halves.
 struct Both : Affine {
   using Affine::Affine;
   template <class Context, class Saved, class G>
@@ -170,7 +170,7 @@ struct ReturnsNothing : Affine {
   }
 };
 
-// The text of what check_layer throws; empty if it passes.
+// The text of check_layer's error; empty if it passes.
 std::string text_of(const std::function<void()>& check) {
   try {
     check();
@@ -261,7 +261,7 @@ TEST_CASE("what goes wrong on ranks is one error with the text of the first") {
 }
 
 namespace {
-// y[i] = x[i - 1] within a sequence of `length`. Which of them a rank may ask for is where these layers differ.
+// y[i] = x[i - 1] within a sequence of `length`. The layers differ in the rows that a rank requests.
 template <class X>
 X shifted(const X& x, std::size_t length, bool back) {
   X y(x.device(), x.shape());

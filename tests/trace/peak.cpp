@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reference speed of a run: measured by the ranks that have a core each, known to all of them.
+// The reference speed of a run: measured by the ranks with dedicated cores, and returned on all of them.
 
 #include <doctest/doctest.h>
 
@@ -21,7 +21,7 @@ struct Measured {
   std::set<double> peaks;
 };
 
-/// The ranks that made products, known by their arenas, and the peaks that ranks were told.
+/// The ranks that computed products, identified by their arenas, and the peaks returned on all ranks.
 void measure(Measured& measured, int ranks, int threads) {
   std::mutex mutex;
   CHECK(run(RunOptions{.ranks = ranks, .threads_per_rank = threads}, [&](World& world) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people and tools read of a run: the bar, the lines of JSON, the table, the picture.
+// The output of a run for people and tools: the bar, the lines of JSON, the table, the picture.
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Parts of a logical tensor: runs of equal length at equal distances, which is all that cutting a dim and sharding a flat array
-// leave on a rank. A checkpoint is written as blocks, and read by intersecting them with the runs that another layout gives a
+// Parts of a logical tensor: runs of equal length at equal distances. Dividing a dim or sharding a flat array leaves only such
+// runs on a rank. A checkpoint is written as blocks, and read by intersecting them with the runs that another layout gives a
 // rank.
 //
 //   blocks_of(state.runs(), row)   // column-parallel [8, 6] over tp(2): rank 1 has {first 3, run 3, runs 8, stride 6}
@@ -23,7 +23,8 @@ namespace weft::checkpoint::detail {
 using weft::detail::Run;
 using weft::detail::Runs;
 
-/// `runs` runs of `run` elements, the first of which begins at element `first`, each `stride` behind the one before.
+/// `runs` runs of `run` elements each. The first run begins at element `first`; each begins `stride` elements after the previous
+/// one.
 struct Block {
   std::uint64_t first = 0, run = 0, runs = 0, stride = 0;
   friend bool operator<(const Block& a, const Block& b) {
@@ -34,17 +35,17 @@ struct Block {
   std::uint64_t begin_of(std::uint64_t i) const { return first + i * stride; }
 };
 
-/// A block and its place among this rank's elements: its i-th run begins at local + i * local_stride.
+/// A block and its position among this rank's elements: its i-th run begins at local + i * local_stride.
 struct LocalBlock {
   Block block;
   std::size_t local = 0, local_stride = 0;
-  bool owned = true;  ///< this rank counts the elements, if several hold them
+  bool owned = true;  ///< if several ranks hold the elements, this one counts them
 };
 
-/// The runs as few blocks. `row`: the distance in the tensor after which the pattern of runs repeats.
+/// Combines the runs into few blocks. `row`: the distance in the tensor after which the pattern of runs repeats.
 inline std::vector<LocalBlock> blocks_of(const Runs& runs, std::uint64_t row) {
   std::vector<LocalBlock> blocks;
-  std::map<std::tuple<std::uint64_t, std::uint64_t, bool>, std::size_t> open;  // by place in the row and length
+  std::map<std::tuple<std::uint64_t, std::uint64_t, bool>, std::size_t> open;  // by position in the row and length
   for (auto next = runs.begin(); next != runs.end();) {
     Run run = *next++;
     for (; next != runs.end(); ++next) {
@@ -76,8 +77,8 @@ inline std::vector<LocalBlock> blocks_of(const Runs& runs, std::uint64_t row) {
   return blocks;
 }
 
-/// Calls f(element of the block, element of this rank, how many) for all elements that both have. `runs` are sorted by their
-/// global places and do not overlap.
+/// Calls f(element of the block, element of this rank, count) for all elements in both. `runs` are sorted by their global
+/// positions and do not overlap.
 template <class F>
 void for_each_overlap(const Block& block, const std::vector<Run>& runs, F&& f) {
   std::uint64_t i = 0;
@@ -103,8 +104,8 @@ void for_each_overlap(const Block& block, const std::vector<Run>& runs, F&& f) {
 
 enum class Cover { once, wrong, too_many_runs };
 
-/// Whether the blocks hold each of `elements` elements once. Blocks of one stride that lie side by side, as ranks leave them,
-/// cost no more for more runs; of others each run is looked at, `most_runs` of them.
+/// Checks if the blocks hold each of `elements` elements exactly once. Adjacent blocks of one stride, as ranks leave them, take
+/// constant time for any number of runs. Otherwise each run is visited, at most `most_runs` of them.
 inline Cover cover(const std::vector<Block>& blocks, std::uint64_t elements,
                    std::uint64_t most_runs = std::numeric_limits<std::uint64_t>::max()) {
   struct Next {  // the next run of a block
@@ -117,7 +118,8 @@ inline Cover cover(const std::vector<Block>& blocks, std::uint64_t elements,
     if (block.elements() != 0) heap.push_back({block.first, &block, 0, 0});
   const auto later = [](const Next& a, const Next& b) { return a.begin > b.begin; };
   std::make_heap(heap.begin(), heap.end(), later);
-  // A period goes from a run of a block to its next one. If all runs in it are of blocks of that stride, the next one is as this.
+  // A period lasts from a run of a block to its next run. If all its runs belong to blocks of that stride, the next period is
+  // equal.
   const Block* first = nullptr;
   std::uint64_t at = 0, period = 0, period_begin = 0, stride = 0, of_period = 0;
   while (!heap.empty()) {
@@ -161,7 +163,7 @@ inline Cover cover(const std::vector<Block>& blocks, std::uint64_t elements,
   return at == elements ? Cover::once : Cover::wrong;
 }
 
-/// `parts` blocks with the elements of one, about equally many in each; fewer if it has not so many runs or elements.
+/// Divides a block into `parts` blocks of about equal size; fewer if it has fewer runs or elements.
 inline std::vector<LocalBlock> divided(const LocalBlock& whole, std::uint64_t parts) {
   std::vector<LocalBlock> out;
   const Block& block = whole.block;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Checkpoints: the whole training state in files that any other layout can load. Not part of weft/weft.hpp, since it needs
-// xxhash.h and nlohmann's JSON; with CMake link weft::checkpoint.
+// Checkpoints: the whole training state in files that any other layout can load. weft/weft.hpp does not include them, since they
+// need xxhash.h and nlohmann's JSON. With CMake, link weft::checkpoint.
 //
-//   checkpoint::save("run", model, optimizer, step);                     // every so many steps
+//   checkpoint::save("run", model, optimizer, step);                     // every few steps
 //   const std::uint64_t step = checkpoint::load("run", model, optimizer);  // in the next run
 
 #include <weft/checkpoint/error.hpp>

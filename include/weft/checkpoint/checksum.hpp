@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The checksum of a checkpoint's bytes: XXH3 with 64 bits, from libxxhash, at more than the speed of any disk. That of a whole
-// file is what `xxhsum -H3 FILE` prints.
+// The checksum of a checkpoint's bytes: 64-bit XXH3 from libxxhash, faster than any disk. The checksum of a whole file equals the
+// output of `xxhsum -H3 FILE`.
 //
 //   detail::Checksum sum;
 //   sum.add(bytes, count);
@@ -9,7 +9,7 @@
 
 #define XXH_INLINE_ALL
 #if defined(__AVX512F__) && !defined(XXH_VECTOR)
-#define XXH_VECTOR XXH_AVX2  // gcc 12 warns of its own intrinsics for wider registers, and memory is no faster
+#define XXH_VECTOR XXH_AVX2  // gcc 12 warns about its own intrinsics for wider registers, and memory limits the speed anyway
 #endif
 #include <xxhash.h>
 
@@ -25,7 +25,7 @@ namespace weft::checkpoint::detail {
 
 inline std::uint64_t checksum_of(const void* bytes, std::size_t count) { return XXH3_64bits(bytes, count); }
 
-/// The checksum of bytes that come in pieces.
+/// The checksum of bytes that arrive in pieces.
 class Checksum {
  public:
   Checksum() : state_(XXH3_createState()) { XXH3_64bits_reset(state_.get()); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The commit of a checkpoint by rank 0: a folder under another name for the ranks' files, the index, the rename that makes the
-// checkpoint visible, and the removal of older ones.
+// The commit of a checkpoint by rank 0: a temporary folder for the ranks' files, the index, the rename that makes the checkpoint
+// visible, and the removal of older checkpoints.
 //
 //   detail::Commit commit(system, "run", 10, detail::nonce());
 //   commit.finish(index);
@@ -51,7 +51,7 @@ inline std::optional<double> validation_loss_of(const std::string& path, FileSys
   } catch (const Error&) {}
   return std::nullopt;
 }
-/// Those of `entries` that were saved with a validation loss, the lowest first; of equal ones the older.
+/// The `entries` that were saved with a validation loss, the lowest first; of equal ones the older.
 inline std::vector<BestEntry> by_loss(const std::vector<Entry>& entries, FileSystem& system) {
   std::vector<BestEntry> scored;
   for (const Entry& entry : entries)
@@ -61,15 +61,15 @@ inline std::vector<BestEntry> by_loss(const std::vector<Entry>& entries, FileSys
   return scored;
 }
 
-/// The checkpoints that stay: the newest, and those with the lowest validation losses. 0 newest: all.
+/// The checkpoints to keep: the newest, and those with the lowest validation losses. newest == 0: all.
 struct Stays {
   std::size_t newest = 0, best = 0;
 };
 
 class Commit {
  public:
-  /// Makes the folder to write into. Throws Error if another process, or another save of this one, writes into `folder`, or if a
-  /// name in it is in the way of the save; nothing was removed then.
+  /// Makes the temporary folder. Throws Error if another process, or another save of this one, writes into `folder`, or if an
+  /// existing name would collide with the save. Nothing is removed in that case.
   Commit(FileSystem& system, std::string folder, std::uint64_t step, const std::string& nonce)
       : system_(&system), folder_(std::move(folder)), step_(step), nonce_(nonce), saving_(FolderLock::take(system, folder_)) {
     require_names();
@@ -82,7 +82,7 @@ class Commit {
   }
   const std::shared_ptr<FolderLock>& lock() const { return saving_.lock(); }
 
-  /// All ranks' files are on the disk: makes the checkpoint one.
+  /// Makes the checkpoint visible. All ranks' files must be on the disk.
   void finish(const Index& index) {
     const std::string here = place(folder_, step_, nonce_), there = in_folder(folder_, name_of_step(step_));
     const std::string text = index_text(index);
@@ -90,7 +90,7 @@ class Commit {
       refuse({in_folder(here, index_name)}, {"would have ", text.size(), " bytes, more than ", largest_header});
     write(in_folder(here, index_name), text);
     sync_folder(*system_, here);
-    require_place();  // again: hours may have passed
+    require_place();  // checked again, since hours may have passed
     if (is_there(there)) {
       if (uninterrupted([&] { return system_->exchange(here.c_str(), there.c_str()); }) != 0)
         refuse_call({there}, "is there already and cannot be exchanged for the new one", errno);
@@ -106,7 +106,7 @@ class Commit {
     if (rename(*system_, next, latest) != 0) refuse_call({latest}, "cannot be replaced", errno);
     sync_folder(*system_, folder_);
   }
-  /// Removes the checkpoints up to this one that are not to stay. Links, and folders with files of others, stay too.
+  /// Removes older checkpoints that are not to be kept. Links, and folders that contain foreign files, stay.
   void keep(const Stays& kept) {
     if (kept.newest == 0) return;
     std::vector<Entry> entries = list(folder_);
@@ -116,7 +116,7 @@ class Commit {
     if (kept.best != 0)
       for (const BestEntry& one : by_loss(entries, *system_))
         if (best.size() < kept.best) best.insert(one.entry.path);
-    for (std::size_t i = 0; entries.size() > i + kept.newest; ++i) {  // nvcc reads newest < as a template
+    for (std::size_t i = 0; entries.size() > i + kept.newest; ++i) {  // nvcc parses newest < as a template
       const std::string& path = entries[i].path;
       if (best.contains(path) || found_at(path) != Found::folder || !foreign_file(path).empty()) continue;
       const std::string old = path + ".tmp-" + nonce_;
@@ -132,7 +132,7 @@ class Commit {
   Commit& operator=(const Commit&) = delete;
 
  private:
-  /// Throws Error for names that this save, or the reader after it, would take for its own.
+  /// Throws Error for names that this save, or a later reader, would mistake for its own.
   void require_names() const {
     for (const Entry& entry : steps_in(folder_).others)
       if (entry.path != in_folder(folder_, name_of_step(step_)) || found_at(entry.path) != Found::folder) refuse_step(entry.path);
@@ -168,8 +168,8 @@ class Commit {
 
 }  // namespace detail
 
-/// The checkpoint with the lowest validation loss among those that were saved with one (SaveOptions::validation_loss); nothing if
-/// there is none. Throws Error if the folder cannot be read.
+/// The checkpoint with the lowest validation loss (SaveOptions::validation_loss); empty if none was saved with one. Throws Error
+/// if the folder cannot be read.
 inline std::optional<BestEntry> best(const std::string& folder, FileSystem& system = FileSystem::system()) {
   const std::vector<BestEntry> scored = detail::by_loss(list(folder), system);
   return scored.empty() ? std::nullopt : std::optional(scored.front());

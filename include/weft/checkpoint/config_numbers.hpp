@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The numbers of a config that change what a model computes and that no shape of its tensors shows: heads, epsilon, positions,
-// the mask, the choice of experts. Files of one model fit into another that differs in them, and would be taken silently.
+// The numbers of a config that change a model's results but no tensor's shape: heads, epsilon, positions, the mask, the choice of
+// experts. Files of a model that differs in them fit this model's tensors, and would load without an error.
 //
 //   for (const auto& [name, value] : detail::config_numbers(config)) ...   // {"heads", "12"}, {"epsilon", "1e-05"}, ...
 
@@ -16,7 +16,7 @@
 
 namespace weft::checkpoint::detail {
 
-/// The shortest text that is read as the same number.
+/// The shortest text that parses to the same number.
 inline std::string number_text(double value) {
   char text[40];
   const auto end = std::to_chars(text, text + sizeof text, value).ptr;
@@ -25,7 +25,7 @@ inline std::string number_text(double value) {
 
 using Numbers = std::vector<std::pair<std::string, std::string>>;
 
-/// Of weft's configs, and of any other as far as it has numbers of these names.
+/// The numbers of weft's configs, and of any other config that has members with these names.
 template <class Config>
 Numbers config_numbers(const Config& config) {
   Numbers numbers;

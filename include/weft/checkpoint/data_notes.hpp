@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The identity of a run's data in a checkpoint: the notes of its index that hold it, and the comparison with the data of the run
-// that loads it. The name of a file is stored for messages and not compared: a file that was moved is the same data.
+// that loads it. The file's name is stored for messages but not compared: a moved file is the same data.
 //
 //   if (const std::string other = checkpoint::data_difference(index, loader.identity()); !other.empty()) ...
 
@@ -27,9 +27,9 @@ inline void put_data(std::map<std::string, std::string>& notes, const DataIdenti
 
 }  // namespace detail
 
-/// The difference between the data of a checkpoint and these, as the end of a message: "is of a run on a.txt (9 bytes, digest
+/// The difference between a checkpoint's data and `data`, as the end of a message: "is of a run on a.txt (9 bytes, digest
 /// 0123456789abcdef), and this one has b.txt (...)". Empty if there is none, or if the checkpoint has no identity of its data.
-/// Settings that one of both lacks, since another version of weft wrote it, are not compared.
+/// Settings that only one side has are not compared, since another version of weft may have written them.
 inline std::string data_difference(const Index& index, const DataIdentity& data) {
   const auto note = [&](const std::string& name) {
     const auto at = index.notes.find(name);

@@ -44,7 +44,7 @@ inline constexpr std::array<StoredTypeInfo, 13> stored_types{{
 
 constexpr std::string_view name_of(StoredType type) { return detail::stored_types[std::size_t(type)].name; }
 constexpr std::size_t size_of(StoredType type) { return detail::stored_types[std::size_t(type)].bytes; }
-/// Null for a name that the format does not have.
+/// Null for a name that the format does not define.
 constexpr std::optional<StoredType> stored_type(std::string_view name) {
   for (const auto& info : detail::stored_types)
     if (info.name == name) return info.type;
@@ -55,7 +55,7 @@ constexpr StoredType stored_type(DataType type) {
     if (info.in_weft == type) return info.type;
   return StoredType::u8;  // not reached: every DataType is in the table
 }
-/// Null for BOOL, which weft's tensors do not hold.
+/// Null for BOOL: weft has no tensors of it.
 constexpr std::optional<DataType> data_type(StoredType type) { return detail::stored_types[std::size_t(type)].in_weft; }
 
 }  // namespace weft::checkpoint

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The error of a checkpoint's files: which file, which tensor of it, and at which byte, so that a script can tell a damaged file
-// from a full disk without parsing a message.
+// The error of a checkpoint's files: the file, the tensor and the byte, so that a script can distinguish a damaged file from a
+// full disk without parsing a message.
 //
 //   try { checkpoint::load(folder, model, optimizer); } catch (const checkpoint::Error& error) { error.file(); }
 
@@ -25,9 +25,9 @@ struct Place {
   std::uint64_t offset = nowhere;
 };
 
-/// A file of a checkpoint that is damaged, foreign, missing, or cannot be used: exit code 2; or one that a full disk or a failing
-/// device does not take or give: exit code 1. Model, optimizer and earlier checkpoints are unchanged. All ranks throw it, with
-/// the text of the first rank that failed.
+/// An error of a checkpoint's file. Exit code 2: the file is damaged, foreign, missing or unusable. Exit code 1: the disk is full
+/// or the device fails. Model, optimizer and earlier checkpoints are unchanged. All ranks throw it, with the text of the first
+/// rank that failed.
 class Error : public weft::Error {
  public:
   explicit Error(const std::string& what, Place place = {}, int exit_code = 2)
@@ -51,9 +51,9 @@ inline std::string shape_text(const std::vector<std::size_t>& shape) {
   return text += "]";
 }
 
-/// Throws an Error that names the place: "checkpoint: FILE: tensor T: byte B: what".
+/// Throws an Error that names the place and `what` is wrong: "checkpoint: FILE: tensor T: byte B: what".
 [[noreturn]] WEFT_COLD inline void refuse(const Place& place, weft::detail::Words what, int exit_code = 2) {
-  constexpr std::size_t longest_path = 4096;  // the file is at its end
+  constexpr std::size_t longest_path = 4096;  // keeps the end of a longer path, which has the file's name
   std::string text = "checkpoint: " + shown(place.file, longest_path);
   if (!place.tensor.empty()) text += ": tensor " + shown(place.tensor, 256);
   if (place.offset != Place::nowhere) weft::detail::append_to(text, {": byte ", place.offset});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The calls of the operating system by which checkpoints are written and read, behind virtual functions, so that a test can let
-// the k-th one fail. They are POSIX's, with its results and errno.
+// The system calls that read and write checkpoints, behind virtual functions, so that a test can make the k-th call fail. They
+// are POSIX calls, with the same results and errno.
 //
 //   struct Full : FileSystem { ssize_t write(int, const void*, std::size_t) override { return errno = ENOSPC, -1; } };
 
@@ -38,8 +38,8 @@ class FileSystem {
   virtual ::ssize_t read_at(int file, void* bytes, std::size_t count, std::uint64_t offset) {
     return ::pread(file, bytes, count, ::off_t(offset));
   }
-  /// Brings bytes of a file into the system's memory, so that reading them soon does not depend on the disk any more. -1 if they
-  /// cannot be read, or the system has no such call (Linux before 5.14).
+  /// Reads bytes of a file into the page cache, so that reading them soon does not need the disk. Returns -1 if they cannot be
+  /// read, or if the system has no such call (Linux before 5.14).
   virtual int bring_in([[maybe_unused]] int file, [[maybe_unused]] std::uint64_t offset, [[maybe_unused]] std::size_t count) {
 #ifdef MADV_POPULATE_READ
     const std::uint64_t page = std::uint64_t(::sysconf(_SC_PAGESIZE)), before = offset % page;
@@ -52,7 +52,7 @@ class FileSystem {
     return errno = ENOSYS, -1;
 #endif
   }
-  /// Lets the disk begin with bytes that were written, so that it does not wait for the whole file: a hint.
+  /// A hint to start writing these bytes to the disk, so that the final sync does not wait for the whole file.
   virtual void begin_sync([[maybe_unused]] int file, [[maybe_unused]] std::uint64_t offset, [[maybe_unused]] std::size_t count) {
 #ifdef SYNC_FILE_RANGE_WRITE
     ::sync_file_range(file, ::off_t(offset), ::off_t(count), SYNC_FILE_RANGE_WRITE);
@@ -62,7 +62,7 @@ class FileSystem {
   virtual int close(int file) { return ::close(file); }
   virtual int make_folder(const char* path, ::mode_t mode) { return ::mkdir(path, mode); }
   virtual int rename(const char* from, const char* to) { return ::rename(from, to); }
-  /// Exchanges the names of two folders in one step.
+  /// Exchanges the names of two folders atomically.
   virtual int exchange(const char* a, const char* b) {
 #ifdef RENAME_EXCHANGE
     return ::renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
@@ -71,11 +71,11 @@ class FileSystem {
     return errno = ENOSYS, -1;
 #endif
   }
-  /// A name in an open folder, or, with AT_FDCWD, a path. A link is removed, not the file that it leads to.
+  /// Removes a name in an open folder, or, with AT_FDCWD, a path. Removes a link, not its target.
   virtual int remove_file(int folder, const char* name) { return ::unlinkat(folder, name, 0); }
   virtual int remove_folder(const char* path) { return ::rmdir(path); }
 
-  /// The machine's own.
+  /// The operating system's calls.
   static FileSystem& system() {
     static FileSystem own;
     return own;
@@ -93,7 +93,7 @@ using weft::detail::uninterrupted;
 /// An open file, closed with the object.
 class File {
  public:
-  /// For reading: a plain file of the user's, no link and no device. Throws Error.
+  /// Opens a plain file for reading; no link and no device. Throws Error.
   static File open(FileSystem& system, const std::string& path, bool follow_links = false) {
     const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | (follow_links ? 0 : O_NOFOLLOW);
     File file(system, path, uninterrupted([&] { return system.open(path.c_str(), flags, 0); }));
@@ -105,7 +105,7 @@ class File {
     file.length_ = std::uint64_t(status.st_size);
     return file;
   }
-  /// A new file for writing, readable by its owner alone. Throws Error.
+  /// Makes a new file for writing, readable only by its owner. Throws Error.
   static File make(FileSystem& system, const std::string& path) {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
     File file(system, path, uninterrupted([&] { return system.open(path.c_str(), flags, 0600); }));
@@ -124,10 +124,10 @@ class File {
   }
 
   const std::string& path() const { return path_; }
-  /// Of a file that is read: the bytes when it was opened. Of one that is written: those so far.
+  /// For a file that is read: its size when it was opened. For one that is written: the bytes so far.
   std::uint64_t length() const { return length_; }
 
-  /// Reads `count` bytes at `offset`. Throws Error if the file has ended.
+  /// Reads `count` bytes at `offset`. Throws Error at the end of the file.
   void read(void* bytes, std::size_t count, std::uint64_t offset, const std::string& tensor = {}) const {
     for (std::size_t done = 0; done < count;) {
       const ::ssize_t got = system_->read_at(number_, static_cast<char*>(bytes) + done, count - done, offset + done);
@@ -137,10 +137,11 @@ class File {
       done += std::size_t(got);
     }
   }
-  /// Brings `count` bytes at `offset` into the system's memory. Throws Error if they cannot be read.
+  /// Reads `count` bytes at `offset` into the page cache. Throws Error if they cannot be read.
   void bring_in(std::uint64_t count, std::uint64_t offset, const std::string& tensor = {}) const {
     if (count == 0 || system_->bring_in(number_, offset, std::size_t(count)) == 0) return;
-    std::vector<char> some(std::size_t(std::min<std::uint64_t>(count, 1u << 18)));  // reading says why, or does it
+    std::vector<char> some(std::size_t(std::min<std::uint64_t>(count, 1u << 18)));  // an ordinary read gives the reason of the
+                                                                                    // failure, or succeeds
     for (std::uint64_t done = 0; done < count; done += some.size())
       read(some.data(), std::size_t(std::min<std::uint64_t>(some.size(), count - done)), offset + done, tensor);
   }
@@ -156,7 +157,7 @@ class File {
     system_->begin_sync(number_, handed_over_, std::size_t(length_ - handed_over_));
     handed_over_ = length_;
   }
-  /// Brings what was written to the disk and closes the file: an error of either is one of the file's.
+  /// Writes everything to the disk and closes the file. Throws Error if either fails.
   void finish() {
     if (uninterrupted([&] { return system_->sync(number_); }) != 0)
       refuse_call({path_}, "cannot be brought to the disk (fsync)", errno);
@@ -172,20 +173,20 @@ class File {
   std::string path_;
   int number_;
   std::uint64_t length_ = 0;
-  std::uint64_t handed_over_ = 0;  // bytes that were written, and with which the disk was told to begin
+  std::uint64_t handed_over_ = 0;  // written bytes for which begin_sync was called
 };
 
-/// Brings a folder's names to the disk.
+/// Writes a folder's names to the disk.
 inline void sync_folder(FileSystem& system, const std::string& path) {
   const int folder = uninterrupted([&] { return system.open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0); });
   if (folder < 0) refuse_call({path}, "cannot be opened", errno);
   const int failed = uninterrupted([&] { return system.sync(folder); }) != 0 ? errno : 0;
   system.close(folder);
-  // Some file systems have no such call for folders; what they do with names is then not in our hands.
+  // Some file systems have no fsync for folders. They decide themselves when names reach the disk.
   if (failed != 0 && failed != EINVAL && failed != ENOTSUP) refuse_call({path}, "cannot be brought to the disk (fsync)", failed);
 }
 
-// Calls that change names, made again if a signal interrupts them.
+// Calls that change names, repeated if a signal interrupts them.
 inline int make_folder(FileSystem& system, const std::string& path) {
   return uninterrupted([&] { return system.make_folder(path.c_str(), 0700); });
 }
@@ -201,7 +202,7 @@ inline int remove_folder(FileSystem& system, const std::string& path) {
 
 /// The kind of a name in a folder; links are not followed.
 enum class Found { nothing, folder, file, link, other };
-/// Throws Error if that cannot be known, as in a folder without permission.
+/// Throws Error if that cannot be determined, for example without permission.
 inline Found found_at(const std::string& path) {
   struct stat status = {};
   if (::lstat(path.c_str(), &status) != 0) {
@@ -213,13 +214,13 @@ inline Found found_at(const std::string& path) {
          : S_ISLNK(status.st_mode) ? Found::link
                                    : Found::other;
 }
-/// Whether there is a folder, or a link to one.
+/// True if the path is a folder, or a link to one.
 inline bool leads_to_folder(const std::string& path) {
   struct stat status = {};
   return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-/// Makes a folder that is not there, and those in which it lies. Throws Error.
+/// Makes a folder and its missing parents. Throws Error.
 inline void make_folders(FileSystem& system, const std::string& folder) {
   if (leads_to_folder(folder)) return;
   std::string name = folder;
@@ -231,7 +232,7 @@ inline void make_folders(FileSystem& system, const std::string& folder) {
   sync_folder(system, parent.empty() ? "." : parent);
 }
 
-/// Adds the names in a folder, sorted. errno of a failure, also in the middle; 0: these are all.
+/// Adds the names in a folder, sorted. Returns errno of a failure, even after some names; 0: the list is complete.
 inline int read_names(::DIR* folder, std::vector<std::string>& names) {
   if (folder == nullptr) return errno;
   errno = 0;
@@ -242,8 +243,8 @@ inline int read_names(::DIR* folder, std::vector<std::string>& names) {
   std::sort(names.begin(), names.end());
   return failed;
 }
-/// The names in a folder, sorted; none if it is not there. Throws Error if it cannot be read, or if it is a link to a folder that
-/// is not there, such as one of a disk that is not mounted.
+/// The names in a folder, sorted; none if it does not exist. Throws Error if it cannot be read, or if it is a link without a
+/// target, for example to a disk that is not mounted.
 inline std::vector<std::string> names_in(const std::string& path) {
   std::vector<std::string> names;
   const int failed = read_names(::opendir(path.c_str()), names);
@@ -252,7 +253,7 @@ inline std::vector<std::string> names_in(const std::string& path) {
   return names;
 }
 
-/// Whether an index may name this file: letters, digits, '.', '_' and '-', not '.' alone at its beginning.
+/// True if an index may use this file name: letters, digits, '.', '_' and '-', without '.' as the first character.
 inline bool plain_name(std::string_view name) {
   if (name.empty() || name.size() > 255 || name.front() == '.') return false;
   for (const char c : name)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A folder of checkpoints: step-00000010/ and its neighbours, each complete or not there, and `latest`, a hint. A checkpoint is
-// written under another name and renamed when all of it is on the disk; one that is removed is renamed first.
+// A folder of checkpoints: step-00000010/ and its neighbours, each complete or absent, and `latest`, a hint. A checkpoint is
+// written under a temporary name and renamed once all of it is on the disk. A removed checkpoint is renamed first.
 //
 //   for (const checkpoint::Entry& entry : checkpoint::list("run")) std::cout << entry.step << ' ' << entry.path << '\n';
 
@@ -22,7 +22,7 @@
 
 namespace weft::checkpoint {
 
-/// A checkpoint in a folder; it has an index, which may still be damaged.
+/// A checkpoint in a folder. It has an index, which may still be damaged.
 struct Entry {
   std::uint64_t step = 0;
   std::string path;
@@ -49,8 +49,8 @@ inline bool step_of(std::string_view name, std::uint64_t& step) {
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
   return error == std::errc() && end == name.data() + name.size();
 }
-/// False if nothing has this name. Throws Error if that cannot be known, as in a folder without permission: a run that took such
-/// a folder for an empty one would start anew.
+/// False if the name does not exist. Throws Error if that cannot be determined, for example without permission: a run that
+/// treated such a folder as empty would start from the beginning.
 inline bool is_there(const std::string& path) { return found_at(path) != Found::nothing; }
 inline std::string rank_file(int rank) {
   std::string digits = std::to_string(rank);
@@ -71,7 +71,7 @@ inline std::string text_of(FileSystem& system, const std::string& path) {
   return text;
 }
 
-/// Whether a save writes a file of this name into a checkpoint.
+/// True if a save writes a file of this name into a checkpoint.
 inline bool is_of_checkpoint(std::string_view name) {
   if (name == index_name) return true;
   if (!name.starts_with("rank-") || !name.ends_with(".safetensors")) return false;
@@ -79,15 +79,15 @@ inline bool is_of_checkpoint(std::string_view name) {
   name.remove_suffix(12);
   return !name.empty() && name.find_first_not_of("0123456789") == name.npos;
 }
-/// The first file of a folder that no save has written; empty if there is none.
+/// The first file of a folder that was not written by a save; empty if there is none.
 inline std::string foreign_file(const std::string& path) {
   for (std::string& name : names_in(path))
     if (!is_of_checkpoint(name)) return std::move(name);
   return {};
 }
 
-/// Removes a folder that no reader takes for a checkpoint, with the files that a save has written. Files of others stay, and the
-/// folder with them; a link is not followed. The first errno; 0: gone, or only files of others are left.
+/// Removes an unfinished checkpoint's folder, with the files that a save has written. Foreign files stay, and the folder with
+/// them; a link is not followed. Returns the first errno; 0: the folder is gone, or holds only foreign files.
 inline int remove_leftover(FileSystem& system, const std::string& path) {
   const int folder = uninterrupted([&] { return system.open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0); });
   if (folder < 0) return errno;
@@ -104,7 +104,7 @@ inline int remove_leftover(FileSystem& system, const std::string& path) {
   return first;
 }
 
-/// Leftovers of saves and removals that were ended in their middle: the name of a checkpoint or `latest`, and a nonce.
+/// Leftovers of interrupted saves and removals: the name of a checkpoint or `latest`, and a nonce.
 inline bool is_leftover(std::string_view name) {
   const std::size_t dot = name.find(".tmp-");
   std::uint64_t step = 0;
@@ -125,7 +125,7 @@ inline void remove_leftovers(FileSystem& system, const std::string& folder) {
 
 namespace detail {
 
-/// The names step-N in a folder by their steps: complete checkpoints, and the others.
+/// The names step-N in a folder, sorted by step: complete checkpoints, and the others.
 struct Steps {
   std::vector<Entry> complete, others;
 };
@@ -142,7 +142,7 @@ inline Steps steps_in(const std::string& folder) {
   return steps;
 }
 
-/// Throws Error for a name step-N that is no checkpoint; nothing if another process has just removed it.
+/// Throws Error for a name step-N that is no checkpoint. Returns if another process has just removed it.
 inline void refuse_step(const std::string& path) {
   switch (found_at(path)) {
     case Found::nothing: return;
@@ -154,14 +154,14 @@ inline void refuse_step(const std::string& path) {
   }
 }
 
-/// The checkpoint that a reader takes: the one that `latest` names, else the newest. Links to checkpoints are followed. Throws
-/// Error if a newer name is no checkpoint: a run that took an older one, or began anew, would replace it later.
+/// The checkpoint to read: the one that `latest` names, otherwise the newest. Links to checkpoints are followed. Throws Error if
+/// a newer name is no checkpoint: a run that continued from an older one, or from the beginning, would later replace it.
 inline std::optional<Entry> newest(const std::string& folder, FileSystem& system) {
   const Steps steps = steps_in(folder);
   std::string hint;
   try {
     hint = text_of(system, in_folder(folder, "latest"));
-  } catch (const Error&) {  // a hint that cannot be read is none
+  } catch (const Error&) {  // an unreadable hint is ignored
   }
   while (!hint.empty() && hint.back() == '\n') hint.pop_back();
   for (const Entry& entry : steps.complete)
@@ -173,26 +173,26 @@ inline std::optional<Entry> newest(const std::string& folder, FileSystem& system
 
 }  // namespace detail
 
-/// The checkpoints in a folder, oldest first, links to checkpoints too. None: the folder is not there, or holds none. Throws
-/// Error if it cannot be read.
+/// The checkpoints in a folder, oldest first, including links to checkpoints. Empty if the folder does not exist or holds none.
+/// Throws Error if it cannot be read.
 inline std::vector<Entry> list(const std::string& folder) { return detail::steps_in(folder).complete; }
 
-/// The checkpoint to load: `folder` itself if it is one, else the one that `latest` names, else the newest in it. Throws Error if
-/// there is none.
+/// The checkpoint to load: `folder` itself if it is one, otherwise the one that `latest` names, otherwise the newest in it.
+/// Throws Error if there is none.
 inline std::string find(const std::string& folder, FileSystem& system = FileSystem::system()) {
   if (detail::is_there(detail::in_folder(folder, detail::index_name))) return folder;
   if (const std::optional<Entry> entry = detail::newest(folder, system)) return entry->path;
   detail::refuse({folder}, {detail::leads_to_folder(folder) ? "holds no checkpoint (step-NNNNNNNN/index.json)" : "is no folder"});
 }
 
-/// Whether there is a checkpoint to load. Throws Error if that cannot be known.
+/// True if there is a checkpoint to load. Throws Error if that cannot be determined.
 inline bool exists(const std::string& folder) {
   return detail::is_there(detail::in_folder(folder, detail::index_name)) ||
          detail::newest(folder, FileSystem::system()).has_value();
 }
 
-/// Calls f with the path of the checkpoint to load. If f throws Error because a running program has replaced the checkpoint
-/// meanwhile (SaveOptions::keep), f is called again with the newest one.
+/// Calls f with the path of the checkpoint to load. If f throws Error because a running program has meanwhile replaced the
+/// checkpoint (SaveOptions::keep), calls f again with the newest one.
 template <class F>
 auto with_newest(const std::string& folder, F&& f, FileSystem& system = FileSystem::system()) {
   for (int left = 8;; --left) {

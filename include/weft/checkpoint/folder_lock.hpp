@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The lock of a folder of checkpoints: one process at a time saves into it, since a save removes the unfinished saves of others.
-// It is a flock of the file .lock in the folder, which the system releases when the process ends, however it ends; the file says
-// which process holds it. NFS passes such locks to its server, which gives up those of a host that died after its lease. On a
-// file system without locks there is no protection.
+// The lock of a folder of checkpoints. Only one process at a time saves into a folder, since a save removes other processes'
+// unfinished saves. The lock is a flock of the file .lock in the folder, which the system releases when the process ends for any
+// reason. The file's text names the process that holds it. NFS passes such locks to its server, which releases those of a dead
+// host after its lease. A file system without locks gives no protection.
 //
 //   const auto lock = detail::FolderLock::take(system, "run");   // released with the last copy
 
@@ -29,8 +29,8 @@ namespace weft::checkpoint::detail {
 
 class FolderLock {
  public:
-  /// Takes the lock of a folder, which is made if it is not there, or shares the one that this process has. Waits two seconds for
-  /// a process that is about to end. Throws Error that names the process which holds it.
+  /// Takes the lock of a folder, or shares this process's lock. Creates the folder if necessary. Waits two seconds for a process
+  /// that is about to end. Throws Error that names the process holding the lock.
   static std::shared_ptr<FolderLock> take(FileSystem& system, const std::string& folder) {
     make_folders(system, folder);
     using Clock = std::chrono::steady_clock;
@@ -44,7 +44,7 @@ class FolderLock {
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
   ~FolderLock() {
-    if (::getpid() == process_) (void)::unlink(path_.c_str());  // while it is held; a forked child leaves it
+    if (::getpid() == process_) (void)::unlink(path_.c_str());  // removed while the lock is held; a forked child leaves it
     ::close(file_);
   }
 
@@ -77,12 +77,12 @@ class FolderLock {
     std::unique_ptr<const int, void (*)(const int*)> close(&file, [](const int* number) { ::close(*number); });
     if (::fstat(file, &of_file) != 0 || !S_ISREG(of_file.st_mode)) refuse({path}, {"is no plain file: move it away"});
     if (uninterrupted([&] { return ::flock(file, LOCK_EX | LOCK_NB); }) != 0 && errno == EWOULDBLOCK) return nullptr;
-    // The process that held it removed the name: another one may have made it anew.
+    // The process that held the lock removed the file, and another process may have created it again.
     if (::stat(path.c_str(), &now) != 0 || now.st_ino != of_file.st_ino || now.st_dev != of_file.st_dev) return nullptr;
     char host[256] = {};
     if (::gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
     const std::string text = weft::detail::joined({"process ", long(::getpid()), " on host ", static_cast<const char*>(host)});
-    if (::ftruncate(file, 0) != 0 || ::pwrite(file, text.data(), text.size(), 0) < 0) {  // the lock holds without its text
+    if (::ftruncate(file, 0) != 0 || ::pwrite(file, text.data(), text.size(), 0) < 0) {  // the lock is valid without its text
     }
     (void)close.release();
     std::shared_ptr<FolderLock> lock(new FolderLock(path, file));
@@ -103,7 +103,7 @@ class FolderLock {
   std::atomic<bool> saving_{false};
 };
 
-/// A save under way in this process. Throws Error if there is another one in the same folder.
+/// A save in progress in this process. Throws Error if another one is in progress in the same folder.
 class Saving {
  public:
   explicit Saving(std::shared_ptr<FolderLock> lock) : lock_(std::move(lock)) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The index of a checkpoint, index.json: which logical tensor lies where in which file, with lengths and checksums, and the
-// numbers of the training state that are no tensors. Its last field is the checksum of all bytes before it, so a reader trusts
-// nothing in it unless that is right.
+// The index of a checkpoint, index.json: the file and position of each logical tensor, with lengths and checksums, and the
+// numbers of the training state that are not tensors. Its last field is the checksum of all bytes before it; a reader uses
+// nothing unless that matches.
 //
 //   const checkpoint::Index index = checkpoint::parse_index("run/step-00000010/index.json", text);
 
@@ -28,29 +28,29 @@
 
 namespace weft::checkpoint {
 
-/// A part of a logical tensor in a file: the elements of `block` one after the other, from byte `offset` of the file on.
+/// A part of a logical tensor in a file: the elements of `block`, contiguous from byte `offset` on.
 struct StoredPiece {
-  std::size_t file = 0;  ///< of Index::files
+  std::size_t file = 0;  ///< index into Index::files
   detail::Block block;
   std::uint64_t offset = 0;
-  std::vector<std::uint64_t> checksums;  ///< of each Index::chunk_bytes of it
+  std::vector<std::uint64_t> checksums;  ///< one per Index::chunk_bytes bytes
 };
 
-/// A tensor as one rank would have it.
+/// A whole tensor, as one rank without sharding would hold it.
 struct LogicalTensor {
   std::string name;
   std::string kind;  ///< "parameter", "optimizer" or "buffer"
   StoredType type = StoredType::f32;
-  StoredType of = StoredType::f32;  ///< a parameter's type in the model, if its master copy is stored
+  StoredType of = StoredType::f32;  ///< a parameter's type in the model, if the stored elements are its master copy
   std::vector<std::size_t> shape;
   std::vector<StoredPiece> pieces;
 };
 
 struct StoredFile {
-  std::string name;  ///< plain, beside the index
+  std::string name;  ///< file name in the index's folder
   std::uint64_t bytes = 0;
-  std::uint64_t header_bytes = 0, header_checksum = 0;  ///< of what stands before the tensors
-  std::uint64_t checksum = 0;                           ///< of the whole file, as `xxhsum -H3` prints it
+  std::uint64_t header_bytes = 0, header_checksum = 0;  ///< of the bytes before the tensors
+  std::uint64_t checksum = 0;                           ///< of the whole file, as printed by `xxhsum -H3`
 };
 
 struct StoredLossScale {
@@ -62,16 +62,16 @@ struct Index {
   static constexpr std::uint64_t newest_version = 1;
 
   std::uint64_t version = newest_version;
-  std::uint64_t step = 0;   ///< what the program gave to save
-  std::uint64_t world = 1;  ///< ranks that wrote it
+  std::uint64_t step = 0;   ///< the number passed to save
+  std::uint64_t world = 1;  ///< number of ranks that wrote it
   std::uint64_t seed = 0;
   std::uint64_t chunk_bytes = 1u << 20;
   std::optional<std::uint64_t> optimizer_steps;
-  std::optional<std::uint64_t> next_step;  ///< that of a batch without Batch::step; none: `step`
+  std::optional<std::uint64_t> next_step;  ///< the next batch's number for batches without Batch::step; none: `step`
   std::optional<StoredLossScale> loss_scale;
-  std::map<std::string, std::uint64_t> begun;  ///< optimizer's steps before a parameter's state was made, if there were any
-  /// What a program adds; of the model "config.NAME" (detail::config_numbers) and "layout.AXIS", "layout.zero"; of the data
-  /// "data.name", "data.bytes", "data.digest" and "data.setting.NAME" (DataIdentity).
+  std::map<std::string, std::uint64_t> begun;  ///< optimizer steps before a parameter's state was created, if any
+  /// The program's notes. Also the model's "config.NAME" (detail::config_numbers), "layout.AXIS" and "layout.zero", and the
+  /// data's "data.name", "data.bytes", "data.digest" and "data.setting.NAME" (DataIdentity).
   std::map<std::string, std::string> notes;
   std::vector<StoredFile> files;
   std::vector<LogicalTensor> tensors;  ///< by name
@@ -190,7 +190,7 @@ class IndexReader final : public JsonReader {
     return true;
   }
   bool string(std::string& value) override {
-    if (depth() == 1 && in("checksum")) return true;  // checked before
+    if (depth() == 1 && in("checksum")) return true;  // already verified
     if (depth() == 2 && in("notes")) {
       index_.notes[name_] = value;
     } else if (depth() == 3 && in("files")) {
@@ -243,10 +243,10 @@ class IndexReader final : public JsonReader {
   unsigned top_seen_ = 0, seen_ = 0, piece_seen_ = 0, scale_numbers_ = 0;
 };
 
-inline constexpr std::uint64_t most_runs = 1u << 24;  // of a tensor that no layout leaves
+inline constexpr std::uint64_t most_runs = 1u << 24;  // limit for a tensor whose blocks no layout would produce
 inline constexpr std::string_view checksum_key = ",\n\"checksum\":\"", checksum_end = "\"}\n";
 
-/// Throws Error unless pieces and files fit: every piece within its file, and each tensor covered once.
+/// Throws Error unless pieces and files are consistent: every piece is within its file, and each tensor is covered once.
 inline void check_index(const std::string& path, const Index& index) {
   const auto fail = [&](const LogicalTensor& tensor, weft::detail::Words what) { refuse({path, tensor.name}, what); };
   if (index.chunk_bytes == 0 || index.chunk_bytes > (1u << 30) || index.chunk_bytes % 8 != 0)
@@ -342,7 +342,7 @@ inline std::string index_text(const Index& index) {
   return out;
 }
 
-/// Reads an index; `path` is for messages. Throws Error unless its checksum is right and all that it says fits together.
+/// Parses an index; `path` is for messages. Throws Error unless its checksum matches and its contents are consistent.
 inline Index parse_index(const std::string& path, std::string_view text) {
   using detail::refuse;
   constexpr std::size_t tail = detail::checksum_key.size() + 16 + detail::checksum_end.size();

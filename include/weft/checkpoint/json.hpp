@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The base of the readers of JSON headers and indexes: nlohmann's SAX parser with limits. What a reader has not asked for is
-// refused, a key that comes twice is refused, and nothing is kept of the text but what the reader keeps, so memory is in
-// proportion to what a file says and not to what it announces.
+// The base of the readers of JSON headers and indexes: nlohmann's SAX parser with limits. Unexpected values and repeated keys
+// throw Error. Only the reader stores parts of the text, so memory is proportional to the actual contents, not to announced
+// sizes.
 //
 //   struct Reader : JsonReader { bool key(std::string& name) override { ... } };
 //   parse_json(reader, text);
@@ -22,7 +22,7 @@ namespace weft::checkpoint::detail {
 inline constexpr std::uint64_t largest_header = 100'000'000;  // bytes, as in the safetensors format
 inline constexpr std::size_t deepest_json = 8, longest_name = 4096, most_dims = 32;
 
-/// Where a value stands is the reader's to know; each event that it does not override is refused.
+/// Derived readers track the position of a value. Each event that they do not override throws Error.
 class JsonReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   JsonReader(std::string file, std::uint64_t begin) : file_(std::move(file)), begin_(begin) {}
@@ -65,9 +65,9 @@ class JsonReader : public nlohmann::json_sax<nlohmann::json> {
   std::size_t depth_ = 0;
 };
 
-/// Feeds `text`, one JSON value with nothing after it but white space, to the reader.
+/// Feeds `text` to the reader. It must be one JSON value, followed only by white space.
 inline void parse_json(JsonReader& reader, std::string_view text) {
-  // nlohmann's parser takes this byte for the end of the text: it would not see what follows.
+  // nlohmann's parser treats this byte as the end of the text and would ignore the rest.
   if (const std::size_t at = text.find('\0'); at != text.npos) reader.refuse_zero(at);
   nlohmann::json::sax_parse(text.begin(), text.end(), static_cast<nlohmann::json_sax<nlohmann::json>*>(&reader));
 }

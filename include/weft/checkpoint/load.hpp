@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A checkpoint read into a model of any layout: the ranks' numbers, their axes, the schedule and the stage of ZeRO may differ
-// from those that wrote it. Each rank reads the chunks that hold elements of its own, and checks them; only when all ranks have
-// read everything does the first parameter change.
+// A checkpoint read into a model of any layout: the number of ranks, their axes, the schedule and the ZeRO stage may differ from
+// the run that wrote it. Each rank reads and verifies the chunks that hold its elements. No parameter changes before all ranks
+// have read everything.
 //
 //   const std::uint64_t step = checkpoint::load("run", model, optimizer);
 
@@ -36,13 +36,13 @@ namespace weft::checkpoint {
 
 struct LoadOptions {
   FileSystem* system = &FileSystem::system();
-  /// Refuses a checkpoint of a model that has the same tensors and computes something else with them: with other heads, epsilon,
-  /// positions, mask, choice of experts, or another alpha of its adapters.
+  /// Refuse a checkpoint of a model with the same tensors but different results: other heads, epsilon, positions, mask, choice of
+  /// experts, or alpha of the adapters.
   bool same_config = true;
-  /// Of the data that this run goes on with. A checkpoint of a run on data of another size or digest, or that makes its samples
-  /// in another way, is refused; one that was saved without SaveOptions::data is not compared.
+  /// The data of this run. A checkpoint of a run on data with another size, digest or sampling is refused. A checkpoint saved
+  /// without SaveOptions::data is not compared.
   std::optional<DataIdentity> data = {};
-  bool other_data = false;  ///< goes on with `data` whatever the checkpoint's were
+  bool other_data = false;  ///< accept a checkpoint of a run on other data than `data`
 };
 
 namespace detail {
@@ -66,7 +66,7 @@ class OpenFiles {
     }
     return at->second;
   }
-  /// Checks what stands before the tensors.
+  /// Verifies the bytes before the tensors.
   void check_header(std::size_t i) {
     const File& file = (*this)[i];
     const StoredFile& stored = index_->files[i];
@@ -78,7 +78,7 @@ class OpenFiles {
       refuse({file.path(), {}, 0},
              {"its header is damaged: checksum ", hex(found), ", and the index says ", hex(stored.header_checksum)});
   }
-  /// Reads and checks one chunk of a piece.
+  /// Reads and verifies one chunk of a piece.
   void read_chunk(const LogicalTensor& tensor, const StoredPiece& piece, std::size_t chunk, std::byte* to, std::size_t bytes) {
     const std::uint64_t offset = piece.offset + chunk * index_->chunk_bytes;
     const File& file = (*this)[piece.file];
@@ -96,18 +96,18 @@ class OpenFiles {
   std::map<std::size_t, File> open_;
 };
 
-/// This rank's elements of one piece, as they follow each other in the file.
+/// This rank's elements of one piece, in the order of the file.
 struct Overlap {
   std::uint64_t from, count;  ///< elements of the piece
-  std::size_t local;          ///< the first one's place on this rank
+  std::size_t local;          ///< position of the first one on this rank
 };
 
-/// A piece that holds elements of this rank, and where they go.
+/// A piece that holds elements of this rank, and their destination.
 struct PieceRead {
   const LogicalTensor* tensor;
   const StoredPiece* piece;
-  const std::vector<Run>* runs;  ///< this rank's elements of the tensor, by their places in it
-  std::byte* out;                ///< of all of them
+  const std::vector<Run>* runs;  ///< this rank's elements of the tensor, by their positions in it
+  std::byte* out;                ///< memory for all of them
 };
 
 /// Reads this rank's elements of a piece, in the chunks that hold some of them.
@@ -128,7 +128,7 @@ inline void read_piece(OpenFiles& files, const Index& index, const PieceRead& re
     const std::uint64_t begin = chunk * chunk_elements, end = std::min(piece.block.elements(), begin + chunk_elements);
     const std::size_t bytes = std::size_t((end - begin) * size);
     if (overlaps[at].from <= begin && overlaps[at].from + overlaps[at].count >= end) {
-      // The whole chunk lies here as it lies in the file.
+      // The whole chunk is contiguous here, as in the file.
       std::byte* to = read.out + (overlaps[at].local + std::size_t(begin - overlaps[at].from)) * size;
       files.read_chunk(tensor, piece, chunk, to, bytes);
     } else {
@@ -140,7 +140,7 @@ inline void read_piece(OpenFiles& files, const Index& index, const PieceRead& re
                     buffer.data() + (from - begin) * size, std::size_t(to - from) * size);
       }
     }
-    // What begins in a later chunk, and what goes on there.
+    // Skip to the elements of later chunks; one overlap may continue there.
     while (at < overlaps.size() && overlaps[at].from + overlaps[at].count <= end) ++at;
     if (at < overlaps.size() && overlaps[at].from < end) {
       overlaps[at].local += std::size_t(end - overlaps[at].from);
@@ -150,8 +150,8 @@ inline void read_piece(OpenFiles& files, const Index& index, const PieceRead& re
   }
 }
 
-/// Reads the pieces in the order of their bytes: the system then reads ahead, which it does not for pieces in the order of their
-/// names. Ranks begin with different files, so they do not wait for the same bytes of a disk.
+/// Reads the pieces in the order of their bytes, so that the system reads ahead, which it would not in the order of names. Ranks
+/// begin with different files, so they do not wait for the same bytes of a disk.
 inline void read_pieces(OpenFiles& files, const Index& index, std::vector<PieceRead>& reads, int rank) {
   const std::size_t all = index.files.size();
   const auto place = [&](const PieceRead& read) {
@@ -169,7 +169,7 @@ inline std::vector<Run> sorted(const Runs& runs) {
   return list;
 }
 
-/// The elements of one tensor that this rank has, to `out`, which has room for all of them.
+/// Reads this rank's elements of one tensor into `out`, which has room for all of them.
 inline void read_tensor(OpenFiles& files, const Index& index, const LogicalTensor& tensor, const Item& item, std::byte* out,
                         std::vector<std::byte>& buffer) {
   const std::vector<Run> runs = sorted(item.runs);
@@ -177,7 +177,7 @@ inline void read_tensor(OpenFiles& files, const Index& index, const LogicalTenso
   for (const StoredPiece& piece : tensor.pieces) read_piece(files, index, {&tensor, &piece, &runs, out}, overlaps, buffer);
 }
 
-/// Reads the index on rank 0 and gives it to all. Collective.
+/// Reads the index on rank 0 and sends it to all. Collective.
 inline Index shared_index(const Communicator& ranks, const std::string& folder, FileSystem& system, std::string& path,
                           std::string& read_path) {
   Packed message;
@@ -200,15 +200,15 @@ inline Index shared_index(const Communicator& ranks, const std::string& folder, 
   return index;
 }
 
-/// The model goes on to count its steps from those that were saved, and gradients so far are discarded.
+/// Continues the model's step counts from the saved ones, and discards accumulated gradients.
 template <class Model>
 void restore_steps(Model& model, const Index& index) {
   model.discard_gradients();
   if constexpr (requires { model.stages().gradients(); }) model.stages().gradients()->next = index.next_step.value_or(index.step);
 }
 
-/// Reads everything, then changes everything. `finish(index)` sets what is no tensor, after `check(index)` has thrown if it
-/// cannot.
+/// Reads everything, then changes everything. `check(index)` throws if the state cannot be restored; `finish(index)` then
+/// restores the parts that are not tensors.
 template <class Hooks, class Check, class Finish>
 std::uint64_t load_once(const std::string& folder, const Communicator& ranks, State state, bool with_optimizer,
                         const LoadOptions& options, Hooks&& hooks, Check&& check, Finish&& finish, std::string& read_path) {
@@ -246,7 +246,7 @@ std::uint64_t load_once(const std::string& folder, const Communicator& ranks, St
     for (std::size_t i = 0; i < state.items.size(); ++i)
       if (state.items[i].size != 0) state.items[i].write(read[i], tensors[i]->type, undone);
   };
-  // A file of offloaded state may fail: nothing of it is valid before all ranks have written theirs.
+  // Writing to a file of offloaded state may fail: no record is valid before all ranks have written theirs.
   const std::optional<Failure> failure = failure_of([&] { write(true); });
   if (failure && state.store != nullptr) state.store->roll_back();
   try {
@@ -261,21 +261,21 @@ std::uint64_t load_once(const std::string& folder, const Communicator& ranks, St
   return index.step;
 }
 
-/// Whether there is another checkpoint to load than `path`, since a running program has saved it meanwhile. Collective.
+/// True if there is another checkpoint to load than `path`, since a running program has saved it meanwhile. Collective.
 inline bool replaced(const Communicator& ranks, const std::string& folder, const std::string& path, FileSystem& system) {
   Packed message;
   if (ranks.rank() == 0) {
     bool other = false;
     try {
       other = !path.empty() && find(folder, system) != path;
-    } catch (const Error&) {  // the load's own error says why
+    } catch (const Error&) {  // the error of the load itself gives the reason
     }
     message.put(std::uint64_t(other));
   }
   return from(ranks, 0, std::move(message)).word() != 0;
 }
 
-/// load_once, again with the newest checkpoint if the one that was read has been removed meanwhile (SaveOptions::keep).
+/// load_once, repeated with the newest checkpoint if the checkpoint has been removed meanwhile (SaveOptions::keep).
 template <class Hooks, class Check, class Finish>
 std::uint64_t load(const std::string& folder, const Communicator& ranks, const State& state, bool with_optimizer,
                    const LoadOptions& options, Hooks&& hooks, Check&& check, Finish&& finish) {
@@ -292,11 +292,11 @@ std::uint64_t load(const std::string& folder, const Communicator& ranks, const S
 
 }  // namespace detail
 
-/// Sets model and optimizer to the state that was saved, and returns the step that was given to save. `folder` is the one given
-/// to save, whose newest complete checkpoint is taken, or one checkpoint in it. In the same layout training goes on with the same
-/// bits; in another one it starts from the same numbers. Collective over the model's ranks. Throws Error on every rank for a file
-/// that is damaged, missing, of another model (LoadOptions::same_config) or of other data (LoadOptions::data): nothing has
-/// changed then. Gradients so far are discarded. In a rehearsal nothing is read, and the step is 0.
+/// Restores model and optimizer to the saved state, and returns the step that was passed to save. `folder` is the one passed to
+/// save, whose newest complete checkpoint is read, or a single checkpoint in it. In the same layout training continues bit for
+/// bit; in another layout it starts from the same numbers. Collective over the model's ranks. Throws Error on every rank if a
+/// file is damaged or missing, or belongs to another model (LoadOptions::same_config) or other data (LoadOptions::data); nothing
+/// changes in that case. Accumulated gradients are discarded. In a rehearsal nothing is read, and the step is 0.
 template <class Model, StoredOptimizer Optimizer>
 std::uint64_t load(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_load);
@@ -318,8 +318,8 @@ std::uint64_t load(const std::string& folder, Model& model, Optimizer& optimizer
                           scale->restore(index.loss_scale->value, index.loss_scale->good_steps);
                       });
 }
-/// load, or 0 if there is no checkpoint yet: what a program begins with that may have been ended before. A folder that is there
-/// and cannot be read is an Error on every rank, so that no run starts anew beside its checkpoints. Collective.
+/// load, or 0 if there is no checkpoint yet: the first call of a program that can be restarted. A folder that exists but cannot
+/// be read throws Error on every rank, so no run starts from the beginning next to its checkpoints. Collective.
 template <class Model, StoredOptimizer Optimizer>
 std::uint64_t resume(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_resume);
@@ -332,8 +332,8 @@ std::uint64_t resume(const std::string& folder, Model& model, Optimizer& optimiz
   });
   return detail::from(ranks, 0, std::move(message)).word() != 0 ? load(folder, model, optimizer, options) : 0;
 }
-/// load of the model alone, from a checkpoint with or without an optimizer's state. An optimizer that the model already has
-/// keeps its own; call its refresh() if the model's type has 16 bits.
+/// Loads only the model, from a checkpoint with or without optimizer state. An existing optimizer keeps its state; call its
+/// refresh() if the model's type has 16 bits.
 template <class Model>
 std::uint64_t load(const std::string& folder, Model& model, const LoadOptions& options = {}) {
   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_load);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The comparison of a checkpoint with the model that loads it: the tensor of the index for each of the state's items, and the
-// errors for a checkpoint of another model. Nothing is read and nothing changes here.
+// The comparison of a checkpoint with the model that loads it: the index's tensor for each item of the state, and the errors for
+// a checkpoint of another model. Nothing is read or changed here.
 //
 //   const std::vector<const LogicalTensor*> tensors = detail::match(ranks, path, index, state, true);
 
@@ -31,7 +31,7 @@ inline std::string some_of(const std::vector<std::string>& names) {
   return text;
 }
 
-/// Throws Error for a checkpoint of a model whose config gives other numbers than this one's. Those that it does not have (of an
+/// Throws Error if the checkpoint's model has other config numbers than this one. Numbers missing from the checkpoint (of an
 /// earlier weft) are not compared.
 inline void require_config(const std::string& path, const Index& index, const State& state) {
   for (const auto& [name, value] : state.config)
@@ -45,12 +45,12 @@ inline void require_data(const std::string& path, const Index& index, const Data
     refuse({path}, {difference, ": load it with the same data, or allow others with LoadOptions::other_data"});
 }
 
-/// Whether a tensor of this name holds optimizer state of a parameter: "NAME.exp_avg".
+/// True if a tensor of this name holds optimizer state of a parameter: "NAME.exp_avg".
 inline bool is_state_of(std::string_view tensor, std::string_view parameter) {
   return tensor.size() > parameter.size() && tensor.starts_with(parameter) && tensor[parameter.size()] == '.' &&
          tensor.find('.', parameter.size() + 1) == tensor.npos;
 }
-/// Whether the checkpoint has the parameter whose state is asked for, and no state of it, and does have state of others.
+/// True if the checkpoint has this state's parameter, no state of it, and state of other parameters.
 inline bool was_frozen(const Index& index, std::string_view state_name) {
   const std::string_view parameter = state_name.substr(0, state_name.rfind('.'));
   bool there = false, any = false;
@@ -62,7 +62,7 @@ inline bool was_frozen(const Index& index, std::string_view state_name) {
   return there && any;
 }
 
-/// The tensor of each item. Throws Error on all ranks if the checkpoint is of another model. Collective.
+/// Returns the tensor of each item. Throws Error on all ranks if the checkpoint is of another model. Collective.
 inline std::vector<const LogicalTensor*> match(const Communicator& ranks, const std::string& path, const Index& index,
                                                const State& state, bool with_optimizer) {
   std::vector<const LogicalTensor*> found;
@@ -88,7 +88,7 @@ inline std::vector<const LogicalTensor*> match(const Communicator& ranks, const 
       used[std::size_t(at - index.tensors.begin())] = 1;
       found.push_back(&*at);
     }
-    // State of parameters that were trained then and are frozen now is not read.
+    // Skip the state of parameters that were trained then and are frozen now.
     for (const std::string& name : state.frozen)
       for (std::size_t i = 0; with_optimizer && i < index.tensors.size(); ++i)
         if (index.tensors[i].kind == "optimizer" && is_state_of(index.tensors[i].name, name)) used[i] = 1;
@@ -116,8 +116,8 @@ inline std::vector<const LogicalTensor*> match(const Communicator& ranks, const 
   return found;
 }
 
-/// Adds what hooks keep, if the checkpoint has exactly that: it is of each rank's own, so a run in another layout starts hooks
-/// anew. Collective.
+/// Adds the state of communication hooks, if the checkpoint has exactly the same items. The state belongs to one rank, so in
+/// another layout hooks start without state. Collective.
 inline void match_hooks(const Communicator& ranks, const Index& index, std::vector<Item>& of_hooks, State& state,
                         std::vector<const LogicalTensor*>& tensors) {
   std::vector<const LogicalTensor*> found;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Memory of the host for a whole part of a checkpoint, in large pages where the system has them: with pages of 4 KiB their first
-// touch takes longer than reading the file.
+// Host memory for a whole part of a checkpoint, in huge pages if the system has them: with pages of 4 KiB, page faults would take
+// longer than reading the file.
 //
 //   detail::Pages pages(bytes);   // zero
 //   pages.data()
@@ -25,7 +25,7 @@ class Pages {
     if (memory == MAP_FAILED) throw std::bad_alloc();
     memory_ = static_cast<std::byte*>(memory);
 #ifdef MADV_HUGEPAGE
-    if (bytes >= worth_it) ::madvise(memory_, bytes_, MADV_HUGEPAGE);  // a wish
+    if (bytes >= worth_it) ::madvise(memory_, bytes_, MADV_HUGEPAGE);  // a hint
 #endif
   }
   Pages(Pages&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}

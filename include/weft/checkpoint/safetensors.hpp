@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The safetensors format, read and written: eight bytes with the length of a header, the header in JSON with name, type, shape
-// and place of each tensor, then the tensors' bytes. Reading is held to the rules of the reference implementation and to stated
-// limits: a length is checked before memory is taken for it.
+// The safetensors format, read and written: eight bytes with the length of the header, the JSON header with name, type, shape and
+// position of each tensor, and the tensors' bytes. Reading follows the rules of the reference implementation and stated limits:
+// every length is checked before memory is allocated for it.
 //
 //   const auto file = checkpoint::Safetensors::open("model.safetensors");
 //   for (const checkpoint::StoredTensor& tensor : file.tensors()) std::cout << tensor.name << '\n';
@@ -33,12 +33,12 @@ struct StoredTensor {
   std::string name;
   StoredType type = StoredType::f32;
   std::vector<std::size_t> shape;    ///< empty: a scalar
-  std::uint64_t begin = 0, end = 0;  ///< bytes behind the header
+  std::uint64_t begin = 0, end = 0;  ///< bytes after the header
 
   std::uint64_t bytes() const { return end - begin; }
 };
 
-/// What a header says.
+/// The parsed header.
 struct SafetensorsHeader {
   std::vector<StoredTensor> tensors;            ///< in the order of their bytes
   std::map<std::string, std::string> metadata;  ///< the header's "__metadata__"
@@ -46,8 +46,8 @@ struct SafetensorsHeader {
 
 namespace detail {
 
-/// The bytes of a shape, or null if they are more than a number holds. As in the reference implementation the elements are
-/// multiplied in their order, so a zero stops what would overflow behind it, and not before it.
+/// The bytes of a shape, or null on overflow. As in the reference implementation the factors are multiplied in order, so a zero
+/// prevents a later overflow but not an earlier one.
 inline std::optional<std::uint64_t> bytes_of(const std::vector<std::size_t>& shape, StoredType type) {
   constexpr std::uint64_t largest = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t elements = 1;
@@ -174,8 +174,8 @@ class HeaderReader final : public JsonReader {
 
 }  // namespace detail
 
-/// Reads a header: `text` is its JSON, `data_bytes` are the bytes that follow it. Throws Error unless the tensors cover these
-/// exactly: in order, without overlaps and holes, each as long as its shape and type say.
+/// Parses a header: `text` is its JSON, followed by `data_bytes` bytes of tensors. Throws Error unless the tensors cover these
+/// exactly: in order, without overlaps and gaps, each as long as its shape and type require.
 inline SafetensorsHeader parse_safetensors_header(const std::string& file, std::string_view text, std::uint64_t data_bytes) {
   using detail::refuse;
   if (text.empty() || text.front() != '{') refuse({file, {}, 8}, {"its header does not begin with {"});
@@ -204,7 +204,7 @@ inline SafetensorsHeader parse_safetensors_header(const std::string& file, std::
 class Safetensors {
  public:
   struct Options {
-    bool follow_links = true;  ///< folders of Hugging Face's cache are full of links
+    bool follow_links = true;  ///< Hugging Face's cache consists of links
     FileSystem* system = &FileSystem::system();
   };
   static Safetensors open(const std::string& path, const Options& options) {
@@ -218,7 +218,7 @@ class Safetensors {
     const auto at = by_name_.find(name);
     return at == by_name_.end() ? nullptr : &header_.tensors[at->second];
   }
-  /// Where the tensors' bytes begin in the file.
+  /// Position of the tensors' bytes in the file.
   std::uint64_t data_begin() const { return data_begin_; }
 
   /// Reads bytes of a tensor, from its byte `first` on.
@@ -226,7 +226,7 @@ class Safetensors {
     require_inside(tensor, bytes.size(), first);
     file_.read(bytes.data(), bytes.size(), data_begin_ + tensor.begin + first, tensor.name);
   }
-  /// Brings `count` bytes of a tensor, from its byte `first` on, into the system's memory: what cannot be read is found here.
+  /// Reads `count` bytes of a tensor, from its byte `first` on, into the page cache. Read errors are found here.
   void bring_in(const StoredTensor& tensor, std::uint64_t count, std::uint64_t first = 0) const {
     require_inside(tensor, count, first);
     file_.bring_in(count, data_begin_ + tensor.begin + first, tensor.name);
@@ -258,12 +258,12 @@ class Safetensors {
 
   detail::File file_;
   SafetensorsHeader header_;
-  std::map<std::string_view, std::size_t> by_name_;  // views of the header's names, whose places do not change
+  std::map<std::string_view, std::size_t> by_name_;  // views of the header's names, whose addresses are stable
   std::uint64_t data_begin_ = 0;
 };
 
-/// The first bytes of a file: length and header, padded so that the tensors begin at a multiple of 8 bytes. The tensors' bytes
-/// follow in this order, and their `begin` and `end` are set here.
+/// The first bytes of a file: length and header, padded so that the tensors begin at a multiple of 8 bytes. Sets the tensors'
+/// `begin` and `end`, for bytes in this order.
 inline std::string safetensors_header(std::vector<StoredTensor>& tensors,
                                       const std::map<std::string, std::string>& metadata = {}) {
   std::string text = "{";

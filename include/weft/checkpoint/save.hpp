@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A checkpoint of a model and its optimizer: each rank writes its own part, rank 0 the index, and the whole becomes visible at
-// once, when all of it is on the disk. An error on one rank is an error on all, and leaves every earlier checkpoint as it was.
+// A checkpoint of a model and its optimizer. Each rank writes its own part, rank 0 the index. The checkpoint becomes visible at
+// once, when all of it is on the disk. An error on one rank is an error on all, and leaves every earlier checkpoint unchanged.
 //
 //   checkpoint::save("run", model, optimizer, step);
 
@@ -34,25 +34,25 @@
 namespace weft::checkpoint {
 
 struct SaveOptions {
-  std::size_t keep = 0;       ///< the newest checkpoints that stay, this one counted; 0: all
-  std::size_t keep_best = 0;  ///< those with the lowest validation losses, which stay beside the newest
-  /// Of this checkpoint, the same on all ranks; stored if it is finite. checkpoint::best(folder) finds the lowest.
+  std::size_t keep = 0;       ///< number of newest checkpoints to keep, including this one; 0: all
+  std::size_t keep_best = 0;  ///< number of checkpoints with the lowest validation losses to keep in addition
+  /// This checkpoint's validation loss, the same on all ranks; stored if finite. checkpoint::best(folder) finds the lowest.
   std::optional<double> validation_loss = {};
-  std::map<std::string, std::string> notes = {};  ///< written into the index: options of the program
-  /// Of the data that the model is trained on, as rank 0 has it: loads compare it with theirs (LoadOptions::data).
+  std::map<std::string, std::string> notes = {};  ///< written into the index, for example the program's options
+  /// The identity of the training data, as on rank 0. Loads compare it with theirs (LoadOptions::data).
   std::optional<DataIdentity> data = {};
   FileSystem* system = &FileSystem::system();
 };
 
 namespace detail {
 
-/// What a rank has written.
+/// The file that a rank has written.
 struct Written {
   StoredFile file;
-  std::vector<std::vector<std::uint64_t>> checksums;  ///< of each part
+  std::vector<std::vector<std::uint64_t>> checksums;  ///< per part
 };
 
-/// A part of a tensor, ready to be written: `get` gives elements of it where they are, or gathered in the buffer.
+/// A part of a tensor to write. `get` returns a pointer to its elements, in place or gathered in the buffer.
 struct Part {
   StoredTensor header;
   std::uint64_t elements = 0, element_bytes = 0;
@@ -78,7 +78,7 @@ struct Part {
   void copy_to(std::byte* out) const { copy_to(out, 0, elements); }
 };
 
-/// This rank's parts. Nothing of the model is copied that can be read where it is.
+/// This rank's parts. Elements are copied only if they cannot be read in place.
 inline std::vector<Part> parts_of(const WritePlan& plan) {
   std::vector<Part> parts;
   std::map<const Item*, Bytes> read;
@@ -103,7 +103,7 @@ inline std::vector<Part> parts_of(const WritePlan& plan) {
   return parts;
 }
 
-/// Writes this rank's file and brings it to the disk.
+/// Writes this rank's file and syncs it to the disk.
 inline Written write_parts(FileSystem& system, const std::string& path, const std::string& name, std::vector<Part>& parts,
                            std::uint64_t chunk_bytes) {
   Written written;
@@ -124,7 +124,7 @@ inline Written write_parts(FileSystem& system, const std::string& path, const st
       const std::uint64_t count = std::min(step, part.elements - at), bytes = count * part.element_bytes;
       const std::byte* data = part.get(at, count, buffer);
       Checksum chunk;
-      // In pieces that stay in the processor's cache from the first of three readings to the last.
+      // Pieces stay in the processor's cache while they are read three times.
       for (std::uint64_t from = 0; from < bytes; from += cached) {
         const std::size_t some = std::size_t(std::min(cached, bytes - from));
         chunk.add(data + from, some);
@@ -139,7 +139,7 @@ inline Written write_parts(FileSystem& system, const std::string& path, const st
   return written;
 }
 
-/// The index of what all ranks have written. Collective; the result is rank 0's.
+/// Combines the files of all ranks into the index. Collective; the result is valid on rank 0.
 inline Index collect(const Communicator& ranks, WritePlan plan, const Written& written, Index index) {
   Packed message;
   message.put(written.file.name);
@@ -191,7 +191,7 @@ inline Index index_of(const Communicator& ranks, const State& state, std::uint64
   if (options.data) put_data(index.notes, *options.data);
   for (const auto& [name, value] : state.config) index.notes["config." + name] = value;
   for (const auto& [name, value] : state.layout) index.notes["layout." + name] = value;
-  // Of parameters that other ranks have, too.
+  // Includes parameters that other ranks also hold.
   Packed mine;
   for (const auto& [name, steps] : state.begun) {
     mine.put(name);
@@ -205,7 +205,7 @@ inline Index index_of(const Communicator& ranks, const State& state, std::uint64
   return index;
 }
 
-/// Throws UsageError on every rank unless all name the same folder and step, and the folder has a name.
+/// Throws UsageError on every rank unless all pass the same folder and step, and the folder's name is not empty.
 inline void require_same_call(const Communicator& ranks, const char* what, const std::string& folder, std::uint64_t step) {
   const std::uint64_t words[] = {weft::detail::hash_bytes(folder.data(), folder.size()), step};
   if (ranks.size() == 1 || weft::detail::same_on_all(ranks, words)) {
@@ -216,10 +216,10 @@ inline void require_same_call(const Communicator& ranks, const char* what, const
                                  " gives another folder or another step than rank 0: all ranks give the same"});
 }
 
-/// The folder of the save that begins, on every rank, and rank 0's commit of it. Collective.
+/// The folder of the new save, on every rank, and rank 0's commit of it. Collective.
 struct Begun {
   std::string place;
-  std::unique_ptr<Commit> commit;  ///< rank 0's
+  std::unique_ptr<Commit> commit;  ///< on rank 0
 };
 inline Begun begin_save(const Communicator& ranks, const std::string& folder, std::uint64_t step, FileSystem& system) {
   require_same_call(ranks, "save", folder, step);
@@ -262,7 +262,7 @@ State whole_state(Model& model, Optimizer& optimizer) {
   return state;
 }
 
-/// Gradients that no step has applied are not saved.
+/// Throws if there are gradients that no step has applied: they are not saved.
 template <class Model>
 void require_applied(Model& model) {
   if constexpr (requires { model.stages().gradients(); })
@@ -275,10 +275,10 @@ void require_applied(Model& model) {
 
 }  // namespace detail
 
-/// Writes the state after `step` steps into folder/step-NNNNNNNN, which other ranks and programs see when it is complete. The
-/// folder is made if it is not there. A checkpoint of that step is replaced. Collective over the model's ranks, which see one
-/// file system. Throws Error on every rank if one of them cannot write: earlier checkpoints are untouched. UsageError between
-/// train_step and the optimizer's step. Nothing is written in a rehearsal.
+/// Writes the state after `step` steps into folder/step-NNNNNNNN, which becomes visible to other ranks and programs when it is
+/// complete. Creates the folder if necessary, and replaces an existing checkpoint of that step. Collective over the model's
+/// ranks, which must share a file system. Throws Error on every rank if one of them cannot write; earlier checkpoints are
+/// untouched. Throws UsageError between train_step and the optimizer's step. Writes nothing in a rehearsal.
 template <class Model, StoredOptimizer Optimizer>
 void save(const std::string& folder, Model& model, Optimizer& optimizer, std::uint64_t step, const SaveOptions& options = {}) {
   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_save);
@@ -286,7 +286,7 @@ void save(const std::string& folder, Model& model, Optimizer& optimizer, std::ui
   if (detail::has_no_values(model)) return;
   detail::save(folder, model.communicator(), detail::whole_state(model, optimizer), step, options);
 }
-/// The same of the model alone.
+/// Saves the model without an optimizer.
 template <class Model>
 void save(const std::string& folder, Model& model, std::uint64_t step, const SaveOptions& options = {}) {
   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_save);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The step from which a program would resume: for a process that is no rank, such as the parent of runtime/supervisor.hpp.
+// The step from which a program would resume, for a process without ranks, such as the parent of runtime/supervisor.hpp.
 //
 //   if (const auto step = checkpoint::saved_step("run")) std::cout << *step << '\n';
 
@@ -13,14 +13,14 @@
 
 namespace weft::checkpoint {
 
-/// The step of the checkpoint that `load` would take from this folder; nothing if there is none, or none that can be read.
+/// The step of the checkpoint that `load` would read from this folder; empty if there is none, or none is readable.
 inline std::optional<std::uint64_t> saved_step(const std::string& folder) {
   try {
     if (!exists(folder)) return std::nullopt;
     const std::string path = find(folder);
     std::uint64_t step = 0;
     if (detail::step_of(std::filesystem::path(path).filename().string(), step)) return step;
-    return read_index(path).step;  // a checkpoint of another name
+    return read_index(path).step;  // a checkpoint with another name
   } catch (const Error&) {
     return std::nullopt;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Checkpoints that are written while training goes on: a save copies this rank's part and returns, a thread brings it to the
-// disk, and a later poll, which all ranks make in the same step, completes it.
+// Checkpoints that are written while training continues. A save copies this rank's part and returns; a thread writes it to the
+// disk; a later poll, which all ranks call in the same step, completes it.
 //
 //   checkpoint::Saver saver("run", {.keep = 3});
 //   if (step % 100 == 0) saver.save(model, optimizer, step);
@@ -29,18 +29,19 @@
 
 namespace weft::checkpoint {
 
-/// All functions are collective over the model's ranks. Throws as checkpoint::save does, in the call that learns of the failure.
+/// All functions are collective over the model's ranks. They throw as checkpoint::save does, in the call that detects the
+/// failure.
 class Saver {
  public:
   explicit Saver(std::string folder, SaveOptions options = {}) : folder_(std::move(folder)), options_(std::move(options)) {}
   Saver(const Saver&) = delete;
   Saver& operator=(const Saver&) = delete;
-  /// Without communication, so that a rank that throws can leave: a save that is not complete stays invisible, and the next one
-  /// removes what is left of it.
+  /// Does not communicate, so a rank that throws can leave. An incomplete save stays invisible, and the next save removes its
+  /// files.
   ~Saver() { join(); }
 
-  /// Takes the folder for this object now instead of with the first save: if another program saves there, or a name in the folder
-  /// is in the way, the error comes before the training.
+  /// Locks the folder for this object now instead of at the first save. If another program saves there, or a name in the folder
+  /// collides, the error is thrown before training.
   template <class Model>
   void take_folder(Model& model) {
     if (detail::has_no_values(model)) return;  // a rehearsal
@@ -50,8 +51,8 @@ class Saver {
       if (ranks.rank() == 0) lock_ = detail::FolderLock::take(*options_.system, folder_);
     });
   }
-  /// Copies the state and begins to write it. A save that is still under way is completed first. `validation_loss`: as
-  /// SaveOptions has it.
+  /// Copies the state and starts to write it. First completes a save that is still in progress. `validation_loss`: as in
+  /// SaveOptions.
   template <class Model, StoredOptimizer Optimizer>
   void save(Model& model, Optimizer& optimizer, std::uint64_t step, std::optional<double> validation_loss = {}) {
     const comm::InFunction mark(model.communicator(), comm::ProgramFunction::saver);
@@ -63,18 +64,18 @@ class Saver {
     begin(model.communicator(), detail::whole_state(model, optimizer), step);
     stall_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   }
-  /// Completes a save whose parts are written. While one is under way, a message of one number; else nothing.
+  /// Completes a save whose parts are written. Sends a message of one number while a save is in progress, and none otherwise.
   void poll() {
     if (phase_ != Phase::idle) advance(false);
   }
-  /// Waits for the save under way.
+  /// Waits for the save in progress.
   void finish() {
     while (phase_ != Phase::idle) advance(true);
   }
   bool under_way() const { return phase_ != Phase::idle; }
-  /// The seconds for which the last save held up the training on this rank.
+  /// Seconds for which the last save delayed training on this rank.
   double stall_s() const { return stall_s_; }
-  /// The newest complete checkpoint of this object: its step.
+  /// The step of this object's newest complete checkpoint.
   const std::optional<std::uint64_t>& completed() const { return completed_; }
 
  private:
@@ -95,7 +96,7 @@ class Saver {
       written_ = detail::write_parts(*options_.system, detail::in_folder(begun_.place, name), name, parts_, index_.chunk_bytes);
     });
   }
-  // The parts as they are now, in memory that is kept for the next save.
+  // Copies the parts into memory that is reused by the next save.
   void copy() {
     parts_ = detail::parts_of(plan_);
     std::size_t bytes = 0;
@@ -133,7 +134,7 @@ class Saver {
       begun_.commit->keep({options_.keep, options_.keep_best});
     });
   }
-  // If one rank has failed, nothing is left of this save.
+  // If one rank has failed, removes this save completely.
   void require_all(const std::optional<detail::Failure>& failure) {
     try {
       detail::require_all(ranks_, failure);
@@ -156,13 +157,13 @@ class Saver {
 
   std::string folder_;
   SaveOptions options_;
-  std::shared_ptr<detail::FolderLock> lock_;  // rank 0's, from the first save until this object ends
+  std::shared_ptr<detail::FolderLock> lock_;  // on rank 0, from the first save until this object ends
   Communicator ranks_;
   Phase phase_ = Phase::idle;
   std::uint64_t step_ = 0;
   double stall_s_ = 0;
   std::optional<std::uint64_t> completed_;
-  // Of the save under way; the thread has them to itself until it is done.
+  // The save in progress. Only the thread uses these until it is done.
   detail::Begun begun_;
   Index index_;
   detail::WritePlan plan_;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The training state of a rank as logical tensors: parameters, what the optimizer keeps for them, and what layers keep from step
-// to step. Each item knows which elements of its tensor this rank has, and how to read and write them, whatever types and stores
-// they are kept in.
+// The training state of a rank as logical tensors: parameters, optimizer state, and the layers' buffers. Each item holds the runs
+// of this rank's elements, and functions that read and write them, for all types and stores.
 //
 //   detail::State state = detail::state_of(model, optimizer);
 
@@ -34,7 +33,7 @@
 
 namespace weft::checkpoint {
 
-/// What save and load take as an optimizer: optim::AdamW and every other optim::Optimizer<Rule>.
+/// Optimizers that save and load accept: optim::AdamW and every other optim::Optimizer<Rule>.
 template <class O>
 concept StoredOptimizer = requires(O& optimizer) {
   optimizer.slots();
@@ -43,29 +42,29 @@ concept StoredOptimizer = requires(O& optimizer) {
 
 namespace detail {
 
-/// Bytes of the host's memory, kept alive by their owner.
+/// Bytes of host memory, kept alive by their owner.
 struct Bytes {
   std::shared_ptr<const void> owner;
   const std::byte* data = nullptr;
 };
 
-/// A logical tensor, as far as this rank has it.
+/// This rank's part of a logical tensor.
 struct Item {
   std::string name, kind;
-  StoredType type = StoredType::f32;  ///< in which it is stored
-  StoredType of = StoredType::f32;    ///< in which layers use it
-  StoredType wide = StoredType::f32;  ///< of a master copy; `of` if there is none
+  StoredType type = StoredType::f32;  ///< stored type
+  StoredType of = StoredType::f32;    ///< type in the layers
+  StoredType wide = StoredType::f32;  ///< type of the master copy; `of` if there is none
   std::vector<std::size_t> shape;
   Runs runs;              ///< this rank's elements in the tensor
   std::uint64_t row = 0;  ///< elements of the tensor after which the pattern of runs repeats
-  std::size_t size = 0;   ///< elements here, padding included
-  bool counted = true;    ///< this rank counts them, if several have the same
+  std::size_t size = 0;   ///< elements on this rank, padding included
+  bool counted = true;    ///< if several ranks have the same elements, this one counts them
   std::function<Bytes()> read;
-  /// Takes `size` elements of type `of` or `wide`. First all that is written to stores that can undo it until they commit
-  /// (`undone`), then the rest.
+  /// Writes `size` elements of type `of` or `wide`. Called first with `undone` for stores that can roll back until they commit,
+  /// then without for all others.
   std::function<void(const std::byte*, StoredType, bool undone)> write;
-  /// The elements themselves, if they lie in the host's memory and nothing else is made of them: written here, they need no
-  /// `write`. Of type `memory_type`.
+  /// The elements, if they are in host memory and need no conversion: then they are written here, without `write`. Their type is
+  /// `memory_type`.
   std::byte* memory = nullptr;
   StoredType memory_type = StoredType::f32;
 };
@@ -77,11 +76,11 @@ struct State {
   std::optional<StoredLossScale> loss_scale;
   std::map<std::string, std::uint64_t> begun;
   Numbers config, layout;
-  std::vector<std::string> frozen;  ///< parameters for which the optimizer keeps no state
+  std::vector<std::string> frozen;  ///< parameters without optimizer state
   weft::detail::Store* store = nullptr;
 };
 
-/// Memory of the device or a record of a store, as bytes of the host.
+/// Device memory or a record of a store, as bytes of the host.
 template <class Device>
 class Kept {
  public:
@@ -100,13 +99,13 @@ class Kept {
     else move(host.get(), true);
     return {host, host.get()};
   }
-  /// The bytes themselves, which no kernel uses any more, or null if they are of a device or a store.
+  /// The bytes in place, once no kernel uses them; null if they are on a device or in a store.
   std::byte* memory() const {
     if (!on_host || store_ != nullptr) return nullptr;
     device_->exec().fence("weft: a checkpoint is moved");
     return static_cast<std::byte*>(buffer_.get());
   }
-  /// Without effect unless `undone` says whether this memory can undo what is written.
+  /// Does nothing unless `undone` equals the store's ability to roll back.
   void write(const std::byte* bytes, bool undone) const {
     if (undone != (store_ != nullptr && store_->may_fail())) return;
     if (store_ != nullptr) return store_->write(record_, bytes);
@@ -134,7 +133,7 @@ class Kept {
   std::size_t record_ = 0, bytes_;
 };
 
-/// `count` numbers of 16 bits as floats, and the reverse, rounded to nearest even.
+/// Converts `count` 16-bit numbers to float, or back with rounding to nearest even.
 template <class T>
 std::shared_ptr<std::byte[]> widened(const std::byte* narrow, std::size_t count) {
   std::shared_ptr<std::byte[]> out(new std::byte[count * 4 + 1]);
@@ -157,7 +156,7 @@ std::shared_ptr<std::byte[]> narrowed(const std::byte* wide, std::size_t count) 
   }
   return out;
 }
-/// The next update starts from the master copy, unless the value is not its rounding: then a program wrote the value.
+/// The master copies, except where the value is not the rounding of its master: a program has then assigned the value.
 template <class T>
 Bytes master_that_counts(const Bytes& master, const Bytes& value, std::size_t count) {
   std::shared_ptr<std::byte[]> written;
@@ -202,7 +201,7 @@ inline Item item_of(const ParameterState& state, std::string name, std::string k
   return item;
 }
 
-/// A parameter with its master copy, if there is one beside it. `slot` may be null.
+/// A parameter with its separate master copy, if it has one. `slot` may be null.
 template <class Device>
 Item parameter_item(Device& device, ParameterState& state, const optim::Slot* slot, weft::detail::Store* store) {
   const StoredType of = stored_type(state.type()), wide = stored_type(state.gradient_type());
@@ -219,7 +218,7 @@ Item parameter_item(Device& device, ParameterState& state, const optim::Slot* sl
     if (beside)
       master = slot->records.empty() ? Kept<Device>(device, slot->master, count * 4)
                                      : Kept<Device>(device, *store, slot->records.front(), count * 4);
-    if (slot->records.size() > buffers)  // a copy of a parameter on the device, from which a failed step restores it
+    if (slot->records.size() > buffers)  // copy of a device parameter, from which a failed step restores it
       guard = Kept<Device>(device, *store, slot->records.back(), count * weft::size_of(state.type()));
   }
   const DataType type = state.type();
@@ -248,7 +247,7 @@ Item parameter_item(Device& device, ParameterState& state, const optim::Slot* sl
   return item;
 }
 
-/// The names of the buffers that a rule keeps: `static constexpr std::array<std::string_view, buffers> buffer_names`.
+/// The names of a rule's buffers: `static constexpr std::array<std::string_view, buffers> buffer_names`.
 template <class Rule>
 std::string buffer_name(const optim::Slot& slot, std::size_t i) {
   if constexpr (requires { Rule::whole_buffer_names; })
@@ -286,7 +285,7 @@ void add_model(State& state, Model& model) {
   }
 }
 
-/// What communication hooks keep, which is of one rank and one layout. `index` of a checkpoint that is loaded, or null.
+/// The state of communication hooks, which belongs to one rank and one layout. `index`: of the checkpoint to load, or null.
 template <class Model>
 std::vector<Item> hook_items([[maybe_unused]] Model& model, [[maybe_unused]] const Index* index) {
   std::vector<Item> items;
@@ -324,13 +323,13 @@ std::vector<Item> hook_items([[maybe_unused]] Model& model, [[maybe_unused]] con
   return items;
 }
 
-/// Whether the model is rehearsed: it has no values, so nothing is saved, and what would be loaded is not looked at.
+/// True if the model is rehearsed: it has no values, so nothing is saved or loaded.
 template <class Model>
 bool has_no_values(Model& model) {
   return model.device().rehearsal() != nullptr;
 }
 
-/// The state of a model alone.
+/// The state of a model without an optimizer.
 template <class Model>
 State state_of(Model& model) {
   State state;

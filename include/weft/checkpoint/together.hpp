@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Steps that all ranks take together: if one of them fails, all throw the error of the first that did, so that no rank goes on
-// with a checkpoint that another one does not have.
+// Steps that all ranks do together. If one rank fails, all throw the error of the first that failed, so no rank continues with a
+// checkpoint that another one does not have.
 //
 //   together(ranks, [&] { write_my_part(); });   // no communication inside
 
@@ -22,7 +22,7 @@
 
 namespace weft::checkpoint::detail {
 
-/// Words and texts as one message.
+/// Numbers and texts as one message.
 class Packed {
  public:
   Packed() = default;
@@ -75,9 +75,9 @@ struct Failure {
   int exit_code = 2;
 };
 
-/// Throws on every rank the failure of the first one that has one. Collective.
+/// If any rank failed, throws the first one's failure on every rank. Collective.
 inline void require_all(const Communicator& ranks, const std::optional<Failure>& mine) {
-  std::uint64_t first[] = {mine ? std::uint64_t(ranks.size() - ranks.rank()) : 0};  // the largest is the lowest rank's
+  std::uint64_t first[] = {mine ? std::uint64_t(ranks.size() - ranks.rank()) : 0};  // the maximum is the lowest failed rank
   if (ranks.size() > 1) ranks.all_reduce(std::span(first), Reduction::max);
   if (first[0] == 0) return;
   const int root = ranks.size() - int(first[0]);

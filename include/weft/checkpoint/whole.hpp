@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A checkpoint as a whole, without a model: whether every byte of it is right, and its tensors in one file for other programs.
+// Operations on a whole checkpoint without a model: verification of every byte, and export into one file for other programs.
 //
 //   checkpoint::verify("run/step-00000010");
 //   checkpoint::merge("run/step-00000010", "model.safetensors");
@@ -22,10 +22,10 @@ namespace weft::checkpoint {
 
 struct Verified {
   std::size_t files = 0, tensors = 0;
-  std::uint64_t bytes = 0;  ///< of all files
+  std::uint64_t bytes = 0;  ///< in all files
 };
 
-/// Reads every byte of the checkpoint at `path`. Throws Error for the first that is not as the index says.
+/// Reads every byte of the checkpoint at `path`. Throws Error for the first mismatch with the index.
 inline Verified verify(const std::string& path, FileSystem& system = FileSystem::system()) {
   const Index index = read_index(path, system);
   detail::OpenFiles files(system, path, index);
@@ -42,7 +42,7 @@ inline Verified verify(const std::string& path, FileSystem& system = FileSystem:
     if (sum.value() != index.files[i].checksum)
       detail::refuse({file.path()}, {"is damaged: checksum ", detail::hex(sum.value()), ", and the index says ",
                                      detail::hex(index.files[i].checksum)});
-    Safetensors::open(file.path(), {.follow_links = false, .system = &system});  // it is what others can read
+    Safetensors::open(file.path(), {.follow_links = false, .system = &system});  // other programs can read the file
   }
   Verified verified{index.files.size(), index.tensors.size(), 0};
   for (const StoredFile& file : index.files) verified.bytes += file.bytes;
@@ -56,15 +56,15 @@ inline Verified verify(const std::string& path, FileSystem& system = FileSystem:
 }
 
 struct MergeOptions {
-  /// Everything as it is stored: master copies, optimizer state and buffers too. False: the parameters, in the types in which
-  /// layers use them.
+  /// True: everything as stored, including master copies, optimizer state and buffers. False: the parameters, in the types of the
+  /// layers.
   bool all = false;
-  std::function<std::string(const std::string&)> name = {};  ///< of a tensor in the file, given its own; empty: the same
+  std::function<std::string(const std::string&)> name = {};  ///< maps a tensor's name to its name in the file; empty: unchanged
   FileSystem* system = &FileSystem::system();
 };
 
-/// Writes the tensors of the checkpoint at `path` into one safetensors file. One whole tensor at a time is in memory. Throws
-/// Error, and UsageError for a device, a FIFO or a folder at `file_path`; the file is there only when it is complete.
+/// Writes the tensors of the checkpoint at `path` into one safetensors file. Only one whole tensor is in memory at a time. Throws
+/// Error, and UsageError if `file_path` is a device, a FIFO or a folder. The file appears only when it is complete.
 inline void merge(const std::string& path, const std::string& file_path, const MergeOptions& options = {}) {
   weft::detail::require_output("checkpoint::merge", file_path);
   const Index index = read_index(path, *options.system);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Which rank writes which part of which tensor. Each rank says what it has; elements that several ranks have are written by one
-// of them, so that all ranks write about equally many bytes. Every rank computes the same plan.
+// The assignment of tensors' parts to the ranks that write them. Ranks exchange their blocks. A block that several ranks hold is
+// written by one of them, so that all ranks write about the same number of bytes. Every rank computes the same plan.
 //
 //   const WritePlan plan = plan_writes(ranks, state.items);
 
@@ -31,15 +31,15 @@ struct WritePlan {
     LocalBlock block;
   };
   std::vector<LogicalTensor> tensors;    ///< by name, without pieces
-  std::vector<std::vector<Part>> parts;  ///< of each rank, in the order of its file
-  std::vector<Mine> mine;                ///< this rank's, in the same order
+  std::vector<std::vector<Part>> parts;  ///< by rank, in the order of its file
+  std::vector<Mine> mine;                ///< this rank's parts, in the same order
 };
 
-/// Ranks that have the same block. Blocks of fewer bytes than this are not divided among them.
+/// The size in bytes from which a block that several ranks hold is divided among them.
 inline constexpr std::uint64_t divided_from = 1u << 20;
 
 inline WritePlan plan_writes(const Communicator& ranks, const std::vector<Item>& items) {
-  // Every rank's tensors and blocks.
+  // Exchange every rank's tensors and blocks.
   Packed message;
   std::vector<std::vector<LocalBlock>> blocks_of_item;
   for (const Item& item : items) {
@@ -105,7 +105,7 @@ inline WritePlan plan_writes(const Communicator& ranks, const std::vector<Item>&
     std::vector<Block> blocks;
     for (const auto& [block, holders] : tensor.blocks) blocks.push_back(block);
     if (cover(blocks, elements) != Cover::once) {
-      // Ranks have parts that overlap without being equal: those that count an element have it once.
+      // Parts of ranks overlap without being equal. Only the ranks that count an element keep it.
       blocks.clear();
       for (auto entry = tensor.blocks.begin(); entry != tensor.blocks.end();) {
         std::erase_if(entry->second, [](const Holder& holder) { return !holder.owns; });
@@ -123,7 +123,7 @@ inline WritePlan plan_writes(const Communicator& ranks, const std::vector<Item>&
       writes.push_back({plan.tensors.size(), block.elements() * size, block, &holders});
     plan.tensors.push_back(std::move(tensor.tensor));
   }
-  // What only one rank has first, then the largest.
+  // First blocks that only one rank holds, then by size.
   std::stable_sort(writes.begin(), writes.end(), [](const Write& a, const Write& b) {
     const bool alone_a = a.holders->size() == 1, alone_b = b.holders->size() == 1;
     return alone_a != alone_b ? alone_a : a.bytes > b.bytes;
@@ -144,7 +144,7 @@ inline WritePlan plan_writes(const Communicator& ranks, const std::vector<Item>&
       return std::pair(a.tensor, a.block.first) < std::pair(b.tensor, b.block.first);
     });
 
-  // Where this rank's parts are among its elements: each is a block of its own, or some runs of one.
+  // Find this rank's parts among its elements: each is a whole block, or some runs of one.
   std::map<std::string, std::size_t> item_of_name;
   for (std::size_t i = 0; i < items.size(); ++i) item_of_name[items[i].name] = i;
   for (const WritePlan::Part& part : plan.parts[std::size_t(ranks.rank())]) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Checked integer arithmetic. Counts in weft are std::size_t, the libraries below it take int: a count that does not fit is an
-// error.
+// Checked integer arithmetic. Counts in weft are std::size_t, but the underlying libraries take int: a count that does not fit
+// throws Error.
 //
 //   const int n = detail::narrow<int>(elements, "elements of a message");
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The identity of the data that a run is trained on: size, digest, and how samples are made of them. A checkpoint stores it, so
-// that a run which resumes with another file or another split is refused. It stands here because data sources make it and
-// checkpoints compare it, and neither folder uses the other.
+// The identity of a run's training data: size, digest, and the settings by which samples are made. A checkpoint stores it, so
+// that resuming with another file or another split is refused. It is in core because data sources create it and checkpoints
+// compare it, and neither folder includes the other.
 //
 //   checkpoint::save("run", model, optimizer, step, {.data = loader.identity()});
 //   checkpoint::resume("run", model, optimizer, {.data = loader.identity()});
@@ -20,18 +20,18 @@ namespace weft {
 
 /// The identity of one file or array, or of several in their order.
 struct DataIdentity {
-  std::string name;                                           ///< of the first file, for messages; it is not compared
-  std::size_t files = 0;                                      ///< or arrays
-  std::uint64_t bytes = 0;                                    ///< of all files
+  std::string name;                                           ///< of the first file, for messages; not compared
+  std::size_t files = 0;                                      ///< number of files or arrays
+  std::uint64_t bytes = 0;                                    ///< in all files
   std::uint64_t digest = 0;                                   ///< of bytes and order
   std::vector<std::pair<std::string, std::string>> settings;  ///< how samples are made: {"validation-fraction", "0.1"}
 
   DataIdentity() = default;
-  /// Up to 64 MiB are hashed whole; of more, the first, the last and 1,022 evenly spaced blocks of 4 KiB, so that a file larger
-  /// than memory takes milliseconds. A change between these blocks that keeps the size is not seen.
+  /// Hashes all bytes up to 64 MiB. Of larger files it hashes the first, the last and 1,022 evenly spaced blocks of 4 KiB, so
+  /// that a file larger than memory takes milliseconds. A change between these blocks that keeps the size is not detected.
   DataIdentity(std::string name, const void* data, std::size_t bytes);
 
-  /// Appends the next file. A setting that both have with different values gets both.
+  /// Appends the next file. A setting with different values keeps both.
   void add(const DataIdentity& next);
   void set(const std::string& setting, const std::string& value);
   void set(const std::string& setting, double value);
@@ -43,8 +43,8 @@ struct DataIdentity {
 
 namespace detail {
 
-/// Calls f(place, bytes), until it returns false, for the parts of `bytes` that stand for all: one part up to 64 MiB, else 1,024
-/// blocks of 4 KiB, the first and the last among them.
+/// Calls f(place, bytes), until it returns false, for sampled parts of `bytes` bytes: one part up to 64 MiB, otherwise 1,024
+/// blocks of 4 KiB, including the first and the last.
 template <class F>
 void for_each_sampled_block(std::size_t bytes, F&& f) {
   constexpr std::size_t whole = std::size_t(64) << 20, block = 4096, samples = 1024;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for core/data_identity.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The digest and the text of data. Definitions for core/data_identity.hpp.
 
 #include <charconv>
 
@@ -22,7 +22,7 @@ WEFT_INLINE DataIdentity::DataIdentity(std::string called, const void* data, std
 
 WEFT_INLINE void DataIdentity::add(const DataIdentity& next) {
   if (files == 0) name = next.name, digest = next.digest;
-  else digest = detail::hash_of(detail::hash_step(0, digest), next.digest);  // hash_of takes both alike
+  else digest = detail::hash_of(detail::hash_step(0, digest), next.digest);  // hash_of is symmetric in its arguments
   files += next.files;
   bytes += next.bytes;
   for (const auto& [setting, value] : next.settings) {

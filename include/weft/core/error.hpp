@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The errors of weft. Every message says what, why and where, with the numbers, on one line. Each class has an exit code, which
-// `runtime::run` returns, so that a shell script can tell a wrong layout from a rank that died.
+// The errors of weft. Every message gives what, why and where, with the numbers, on one line. Each class has an exit code, which
+// `runtime::run` returns, so a shell script can distinguish a wrong layout from a dead rank.
 //
 //   throw LayoutError("heads(6) % tp(4) != 0: a rank holds whole heads; use tp 1, 2, 3 or 6");
 //   throw_error<LayoutError>({"heads(", heads, ") % tp(", tp, ") != 0"});
@@ -33,35 +33,35 @@ class UsageError : public Error {
   explicit UsageError(const std::string& what) : Error(what, 2) {}
 };
 
-/// An impossible layout of a mesh or model (degrees, divisibility): exit code 2. Thrown before any communication and with the
-/// same text on every rank.
+/// An impossible layout of a mesh or model (degrees, divisibility): exit code 2. Thrown before any communication, with the same
+/// text on every rank.
 class LayoutError : public Error {
  public:
   explicit LayoutError(const std::string& what) : Error(what, 2) {}
 };
 
-/// The exit code for a call that the system refused with this errno: 1 if the machine is at its limits (a full disk, a quota, a
-/// failing device, no memory or descriptors, a closed pipe), 2 if the file or folder cannot be used.
+/// The exit code for a system call that failed with this errno: 1 if a resource is exhausted or fails (a full disk, a quota, a
+/// failing device, no memory or descriptors, a closed pipe), 2 if the file or folder is unusable.
 constexpr int exit_code_of_errno(int error) {
   for (const int of_machine : {ENOSPC, EDQUOT, EFBIG, EIO, ENOMEM, EMFILE, ENFILE, EPIPE})
     if (error == of_machine) return 1;
   return 2;
 }
 
-/// A failure of the file that holds offloaded state. It has no room, or its device fails: exit code 1; it cannot be created in
-/// this place: exit code 2. The training state is the same as before the call.
+/// A failure of the file that holds offloaded state. Exit code 1 if there is no space or the device fails, 2 if the file cannot
+/// be created at this path. The training state is the same as before the call.
 class StorageError : public Error {
  public:
   explicit StorageError(const std::string& what, int exit_code = 1) : Error(what, exit_code) {}
 };
 
-/// A memory space without room for a request. Nothing was changed.
+/// A memory space is too full for a request. Nothing was changed.
 class MemoryError : public Error {
  public:
   explicit MemoryError(const std::string& what) : Error(what) {}
 };
 
-/// Tensor shapes that do not fit the operation.
+/// Tensor shapes that are invalid for the operation.
 class ShapeError : public Error {
  public:
   explicit ShapeError(const std::string& what) : Error(what) {}
@@ -73,8 +73,8 @@ class UnreducedGradientError : public Error {
   explicit UnreducedGradientError(const std::string& what) : Error(what) {}
 };
 
-/// A program that was asked to stop (Ctrl-C, SIGTERM) and had to end inside of a wait: exit code 130, as of a program that ended
-/// in good order after such a request.
+/// A program that ended inside a wait after a stop request (Ctrl-C, SIGTERM): exit code 130, the same as after an orderly end on
+/// such a request.
 class InterruptedError : public Error {
  public:
   static constexpr int code = 130;

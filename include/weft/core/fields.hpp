@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Iteration over the fields of an aggregate, with no help from its author. A model's Config is compared between ranks field by
-// field with it. The number of fields is found by initialising them with empty braces, which count an array or a nested aggregate
-// once. Aggregates that cannot be counted (more than 24 fields, base classes, fields without a default) have no fields here.
+// Iteration over the fields of an aggregate, without its author's help. Ranks use it to compare a model's Config field by field.
+// The number of fields is found by initialising them with empty braces, which count an array or a nested aggregate once.
+// Aggregates that cannot be counted (more than 24 fields, base classes, fields without a default) have no fields here.
 //
 //   struct Config { std::size_t width = 32; double dropout = 0; };
 //   detail::for_each_field(config, [](std::size_t i, const auto& field) { ... });
@@ -126,15 +126,15 @@ constexpr decltype(auto) with_fields(T& object, F&& f) {
   // clang-format on
 }
 
-/// f(0, first field), f(1, second field), ... of an aggregate whose fields can be counted.
+/// Calls f(0, first field), f(1, second field), ... for an aggregate with countable fields.
 template <class T, class F>
 constexpr void for_each_field(const T& object, F&& f) {
   [[maybe_unused]] std::size_t at = 0;
   if constexpr (field_count < T >> 0) with_fields<field_count<T>>(object, [&](const auto&... fields) { (f(at++, fields), ...); });
 }
 
-/// Adds a value to a hash. Returns false, and leaves the value out, if its kind has no hash (pointers, functions, classes with
-/// private members).
+/// Adds a value to a hash. Returns false, and skips the value, if its kind has no hash (pointers, functions, classes with private
+/// members).
 template <class T>
 bool hash_value(std::uint64_t& state, const T& value) {
   if constexpr (std::is_enum_v<T>) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A test for a member by its name alone, used in the messages about a refused class. A concept says only that a call is
-// impossible; a message should tell a missing member from one that is private, not const, or takes other arguments.
+// A test for a member by its name, for the messages about a refused class. A concept only shows that a call is impossible; a
+// message should distinguish a missing member from one that is private, not const, or takes other arguments.
 //
 //   WEFT_HAS_MEMBER(forward)
 //   static_assert(has_forward<Linear<>>());
 //
-// A second base class has a member of that name too. A name that both bases have is ambiguous, whatever the member is and whoever
-// may access it.
+// A second base class also has a member of that name. A name in both bases is ambiguous, independent of the member's kind and
+// access.
 
 #include <type_traits>
 

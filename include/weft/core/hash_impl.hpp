@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for core/hash.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The lanes of the hash. Definitions for core/hash.hpp.
 
 #include <weft/core/hash.hpp>
 #include <weft/core/inline.hpp>
@@ -11,7 +11,7 @@ WEFT_OUT_OF_LINE WEFT_INLINE std::uint64_t hash_bytes(const void* data, std::siz
   const char* at = static_cast<const char*>(data);
   std::uint64_t lanes[8], words[8];
   for (std::uint64_t j = 0; j < 8; ++j) lanes[j] = seed + (j + 1) * hash_factor;
-  // Written out: not every compiler unrolls it where it pays.
+  // Unrolled by hand, since not every compiler unrolls it.
   const auto take = [&lanes, &words] {
     lanes[0] = hash_step(lanes[0], words[0]), lanes[1] = hash_step(lanes[1], words[1]), lanes[2] = hash_step(lanes[2], words[2]),
     lanes[3] = hash_step(lanes[3], words[3]);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The mark of a definition that the library weft::compiled holds. Without WEFT_COMPILED weft is header-only: `foo.hpp` includes
-// `foo_impl.hpp`, whose definitions are inline. With WEFT_COMPILED a program sees declarations alone, and src/*.cpp compile the
-// rest once.
+// The macro for definitions in the library weft::compiled. Without WEFT_COMPILED weft is header-only: `foo.hpp` includes
+// `foo_impl.hpp`, whose definitions are inline. With WEFT_COMPILED a program includes only declarations, and src/*.cpp compile
+// the definitions once.
 //
 //   WEFT_INLINE std::string joined(Words words) { ... }   // in text_impl.hpp; text.hpp declares it
 
@@ -14,10 +14,10 @@
 #define WEFT_INLINE inline
 #endif
 
-// The linker's refusals. A program whose translation units are not all with WEFT_COMPILED, or all without, fails to link on a
-// symbol that is thread-local in one of them only ("TLS definition ... mismatches non-TLS reference"). One that was compiled for
-// other vector registers than the library, and would get sums of another order from it, asks for a symbol that the library does
-// not have.
+// Errors of the linker for inconsistent programs. If some translation units are compiled with WEFT_COMPILED and others without,
+// linking fails on a symbol that is thread-local in only one of them ("TLS definition ... mismatches non-TLS reference"). A
+// program compiled for other vector registers than the library would get sums in another order from it; it refers to a symbol
+// that the library does not define.
 #if defined(__AVX512F__)
 #define WEFT_REGISTERS weft_compiled_for_registers_of_64_bytes
 #elif defined(__AVX__)

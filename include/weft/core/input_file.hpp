@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A file that a user named as an input, opened for reading: a regular file of limited size. A FIFO would wait for a writer, a
-// device such as /dev/zero would fill memory, and a folder is read by no function.
+// An input file that a user named, opened for reading: a regular file of limited size. A FIFO would wait for a writer, a device
+// such as /dev/zero would fill memory, and a folder cannot be read.
 //
 //   const std::string text = detail::InputFile("schedule", "own.csv", "CSV file", 16 << 20).read();
 
@@ -22,7 +22,7 @@ class InputFile {
 
   int descriptor() const { return descriptor_.number; }
   std::size_t size() const { return size_; }
-  /// The whole file, as many bytes as it had when it was opened. Throws UsageError if it cannot be read or has become shorter.
+  /// The whole file, with the size that it had when it was opened. Throws UsageError if it cannot be read or has become shorter.
   std::string read() const;
   /// Throws UsageError: "READER: cannot read 'FILE': REASON".
   [[noreturn]] void refuse(Words reason) const;
@@ -40,7 +40,7 @@ class InputFile {
   std::size_t size_ = 0;
 };
 
-/// The size up to which a file is read into memory: half of this machine's.
+/// The limit for files that are read into memory: half of this computer's memory.
 std::uint64_t half_of_memory();
 
 }  // namespace weft::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for core/input_file.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The checks of an input file, and its reading. Definitions for core/input_file.hpp.
 
 #include <fcntl.h>
 #include <sys/stat.h>

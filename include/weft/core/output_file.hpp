@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A file that a user named as an output: a regular file, or a name that is free. Written in place, a FIFO would wait for a
-// reader, and a file that is renamed over a device such as /dev/null would replace the device for every program of the machine.
+// An output file that a user named: a regular file, or an unused name. Writing to a FIFO would wait for a reader. Renaming a file
+// over a device such as /dev/null would replace the device for every program of the computer.
 //
 //   detail::write_output("plan", "step.svg", picture);
 //   detail::require_output("checkpoint::merge", path);   // before a temporary file is renamed to `path`
@@ -13,15 +13,15 @@
 
 namespace weft::detail {
 
-/// Throws UsageError, "WRITER: cannot write 'PATH': it is a device, a regular file is needed", if there is something else than a
-/// regular file at `path`, or at the end of a link of that name; a link that leads nowhere, too: to write in place would make the
-/// file that it names, to rename would replace the link.
+/// Throws UsageError, "WRITER: cannot write 'PATH': it is a device, a regular file is needed", if `path`, or the target of a link
+/// of that name, is something else than a regular file. Also throws for a link without a target: writing in place would create
+/// its target, and renaming would replace the link.
 void require_output(std::string_view writer, const std::string& path);
 
 /// An open output, written in place.
 class OutputFile {
  public:
-  enum class Earlier { go, stay };  ///< of the bytes that are in the file
+  enum class Earlier { go, stay };  ///< removes or keeps the bytes in the file
 
   /// Throws UsageError as require_output does, or if the file cannot be opened. `writer` may be empty.
   OutputFile(std::string_view writer, std::string path, Earlier earlier = Earlier::go);

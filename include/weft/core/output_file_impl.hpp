@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for core/output_file.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The checks of an output file, and its writing. Definitions for core/output_file.hpp.
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -16,7 +16,7 @@
 
 namespace weft::detail {
 
-/// Throws for what a file cannot be written to; "WRITER: " is left out if there is none.
+/// Throws for a path to which a file cannot be written; without a writer, "WRITER: " is omitted.
 [[noreturn]] WEFT_COLD WEFT_INLINE void refuse_output(std::string_view writer, std::string_view path, std::string_view reason,
                                                       int exit_code) {
   const std::string text = joined({writer, writer.empty() ? "" : ": ", "cannot write '", path, "': ", reason});

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Counter-based random numbers: Philox4x32-10 (Salmon et al., SC'11). A number is a pure function of (key, counter), so any rank
-// can draw its part of a tensor alone. With the global element index as the counter, initial weights and dropout are bitwise the
-// same in every layout. Tests compare it with Random123's known answers.
+// can draw its part of a tensor without the others. With the global element index as the counter, initial weights and dropout are
+// bitwise the same in every layout. Tests compare it with Random123's known answers.
 //
 //   const float u = Philox::uniform(key_of(seed, site_of("dropout"), step), index);
 
@@ -62,8 +62,8 @@ constexpr std::uint64_t site_of(std::string_view name) {
   return hash;
 }
 
-/// One key from several numbers (seed, site, step, ...). SplitMix64's finaliser follows each number, so that tuples that differ
-/// in one number give unrelated keys.
+/// One key from several numbers (seed, site, step, ...). SplitMix64's finaliser is applied after each number, so tuples that
+/// differ in one number give unrelated keys.
 template <class... N>
 constexpr std::uint64_t key_of(N... numbers) {
   std::uint64_t hash = 0;

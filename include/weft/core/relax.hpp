@@ -6,7 +6,7 @@
 
 namespace weft::detail {
 
-/// A pause inside a spinning loop: tells the processor that the thread only polls.
+/// A pause inside a spinning loop: a hint to the processor that the thread only polls.
 inline void relax() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();

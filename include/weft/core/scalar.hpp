@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The scalar types of tensors and messages, with weft's own bfloat16 and float16: on hosts Kokkos' bhalf_t and half_t are floats,
+// The scalar types of tensors and messages, with weft's bfloat16 and float16: on hosts Kokkos' bhalf_t and half_t are floats,
 // which would take twice the bytes in memory and in messages.
 //
 //   using Sum = accumulate_t<bfloat16>;             // float
@@ -88,7 +88,7 @@ constexpr std::size_t size_of(DataType type) {
   return sizes[static_cast<std::size_t>(type)];
 }
 
-/// Also of a number that came from another rank and may be none of these.
+/// `type` may come from another rank and may be none of the enumerators.
 constexpr std::string_view name_of(DataType type) {
   constexpr std::string_view names[] = {"int8",  "uint8",  "int16",   "uint16",   "int32",   "uint32",
                                         "int64", "uint64", "float16", "bfloat16", "float32", "float64"};
@@ -122,7 +122,7 @@ inline constexpr DataType data_type_of = static_cast<DataType>(detail::data_type
 
 namespace detail {
 
-/// Types in which a layer may compute.
+/// Types in which a layer can compute.
 template <class T>
 concept Real = std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>;
 /// Refuses to compute on elements of type T.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A check of the C++ standard before any other header of weft is read, so that an older standard gives this one line first, not
-// pages of errors about concepts and spans. Headers that include no other header of weft include this one, so every header has
-// the check.
+// A check of the C++ standard before any other header of weft, so that an older standard gives one line first instead of pages of
+// errors about concepts and spans. Headers that include no other header of weft include this one, so every header has the check.
 //
 //   #include <weft/core/standard.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Messages made of words and numbers. A sum of std::strings compiles to several calls, temporaries and their clean-up at every
-// place of use; a list of words compiles to an array and one call. Rare messages should cost the compiler little.
+// Messages composed of words and numbers. A sum of std::strings compiles to several calls, temporaries and their clean-up at
+// every use. A list of words compiles to an array and one call. Rare messages should cost the compiler little.
 //
 //   joined({"heads(", heads, ") % tp(", tp, ") != 0"})
 
@@ -25,8 +25,8 @@
 
 namespace weft::detail {
 
-/// A piece of a message: characters, which must outlive it, or a whole number. It is two plain values, so that a message with
-/// numbers compiles to little code.
+/// A piece of a message: characters, which must outlive it, or a whole number. It is two plain values, so a message with numbers
+/// compiles to little code.
 class Word {
  public:
   constexpr Word(std::string_view letters) : letters_(letters.size() == 0 ? nothing : letters.data()), value_(letters.size()) {}
@@ -43,7 +43,7 @@ class Word {
   static constexpr char nothing[1] = "", with_sign[1] = "";
 
   const char* letters_;  // null or `with_sign` for a number
-  std::uint64_t value_;  // the number, or how many characters
+  std::uint64_t value_;  // the number, or the number of characters
 };
 
 using Words = std::initializer_list<Word>;
@@ -54,8 +54,8 @@ void append_to(std::string& text, Words words);
 /// The words as one string.
 std::string joined(Words words);
 
-/// Bytes of a file, or of another process, as a message may show them: on one line, and not more than `most`. What is not UTF-8,
-/// or would move the cursor, change the direction of a line or not be seen, becomes '?'.
+/// Bytes of a file or of another process in a form safe for messages: on one line, at most `most` bytes. Bytes that are not
+/// UTF-8, or that would move the cursor, change the direction of a line or be invisible, become '?'.
 std::string shown(std::string_view bytes, std::size_t most = 80);
 
 }  // namespace weft::detail

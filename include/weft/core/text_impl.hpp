@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for core/text.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The joining of words, and the filter for unsafe bytes. Definitions for core/text.hpp.
 
 #include <weft/core/inline.hpp>
 #include <weft/core/text.hpp>
@@ -32,7 +32,7 @@ WEFT_COLD WEFT_INLINE std::string joined(Words words) {
   return text;
 }
 
-/// The bytes of the first character of UTF-8 that a terminal shows as it is; 0: it begins with none.
+/// The length of the first UTF-8 character if a terminal shows it unchanged; 0 if there is none.
 WEFT_COLD WEFT_INLINE std::size_t shown_character(std::string_view bytes) {
   const auto at = [&](std::size_t i) { return std::uint32_t(static_cast<unsigned char>(bytes[i])); };
   if (at(0) < 0x80) return at(0) >= ' ' && at(0) <= '~' ? 1 : 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// System calls that a signal may interrupt, made again until they end for another reason: a program's own handlers and timers
-// must not turn into errors of files.
+// System calls that a signal may interrupt, repeated until they end for another reason: a program's signal handlers and timers
+// must not cause errors of files.
 //
 //   const int file = detail::uninterrupted([&] { return ::open(path, flags); });   // < 0: errno is not EINTR
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A dataset of arrays, one for each field: files (Npy, Idx), vectors, spans and Kokkos Views of the program's own, without a
-// copy. Elements become a field's scalars by value * scale + shift.
+// A dataset of arrays, one per field: files (Npy, Idx), and vectors, spans and Kokkos Views of the program, without a copy. An
+// element becomes a field's scalar by value * scale + shift.
 //
 //   const data::Arrays train(
 //       data::array<image, std::uint8_t>(data::Idx::open(images), {.shape = Shape{1, 28, 28}, .scale = 1 / 255.0}),
@@ -26,12 +26,12 @@
 namespace weft::data {
 
 struct ArrayOptions {
-  std::optional<Shape> shape = {};  ///< of a sample, if it is to be another one of as many elements
+  std::optional<Shape> shape = {};  ///< of a sample; replaces the array's shape if it has as many elements
   double scale = 1, shift = 0;
-  std::size_t classes = 0;  ///< all elements are in [0, classes), or the array is refused; 0: not checked
+  std::size_t classes = 0;  ///< throw unless all elements are in [0, classes); 0: not checked
 };
 
-/// One field's values of all samples, [samples, shape...]: a view, with what keeps its memory alive.
+/// One field's values of all samples, [samples, shape...]: a view, and the owner of its memory.
 template <class F, class T>
 struct Array {
   std::span<const T> values;
@@ -39,7 +39,7 @@ struct Array {
   std::size_t samples = 0;
   double scale = 1, shift = 0;
   std::shared_ptr<const void> owner = nullptr;
-  std::string file = {};  ///< empty: memory of the program
+  std::string file = {};  ///< empty for memory of the program
 
   void load(std::size_t index, std::span<typename F::scalar> out) const {
     const std::span<const T> sample = values.subspan(index * out.size(), out.size());
@@ -51,7 +51,7 @@ struct Array {
         return static_cast<Scalar>(static_cast<float_of<Scalar>>(static_cast<double>(value) * scale + shift));
       });
   }
-  /// Of the elements as they are now, their scale and shift.
+  /// The identity of the current elements, with scale and shift.
   DataIdentity identity() const {
     const std::string field(F::name);
     DataIdentity identity(file.empty() ? "field " + field : file, values.data(), values.size_bytes());
@@ -62,14 +62,14 @@ struct Array {
   }
 
  private:
-  // float16 and bfloat16 are made from float
+  // float16 and bfloat16 are converted from float
   template <class Scalar>
   using float_of = std::conditional_t<std::is_arithmetic_v<Scalar>, double, float>;
 };
 
 namespace detail {
 
-/// Throws ShapeError or UsageError if the sizes of an array do not fit.
+/// Throws ShapeError or UsageError for an array with unsuitable sizes.
 [[noreturn]] void refuse_array_shape(std::string_view name, const Shape& of_array, const Shape& wanted);
 Shape sample_shape(std::string_view name, std::string_view file, const std::vector<std::size_t>& shape);
 [[noreturn]] void refuse_array_samples(std::string_view name, std::size_t samples, std::string_view other, std::size_t expected);
@@ -95,8 +95,8 @@ Array<F, T> checked_array(std::span<const T> values, Shape shape, std::size_t sa
 
 }  // namespace detail
 
-/// A file's array as the field's values; its elements must be the field's scalars, or T where T is named. Throws UsageError if
-/// they are not, ShapeError if the shape does not fit.
+/// A file's array as the field's values. Its elements must be the field's scalars, or T if T is given. Throws UsageError for
+/// other elements, ShapeError for an unsuitable shape.
 template <auto field, class T = typename std::remove_cvref_t<decltype(field)>::scalar>
 auto array(const detail::FileArray& file, const ArrayOptions& options = {}) {
   using F = std::remove_cvref_t<decltype(field)>;
@@ -107,8 +107,7 @@ auto array(const detail::FileArray& file, const ArrayOptions& options = {}) {
   return made;
 }
 
-/// Memory of the program's own, [samples, shape...], which must outlive the dataset. Throws ShapeError unless it holds whole
-/// samples.
+/// Memory of the program, [samples, shape...], which must outlive the dataset. Throws ShapeError unless it holds whole samples.
 template <auto field, class T>
 auto array(std::span<const T> values, const Shape& shape, const ArrayOptions& options = {}) {
   using F = std::remove_cvref_t<decltype(field)>;
@@ -120,7 +119,7 @@ template <auto field, class T>
 auto array(const std::vector<T>& values, const Shape& shape, const ArrayOptions& options = {}) {
   return array<field>(std::span<const T>(values), shape, options);
 }
-/// A vector that the dataset keeps.
+/// A vector that the dataset owns.
 template <auto field, class T>
 auto array(std::vector<T>&& values, const Shape& shape, const ArrayOptions& options = {}) {
   const auto kept = std::make_shared<const std::vector<T>>(std::move(values));
@@ -128,8 +127,8 @@ auto array(std::vector<T>&& values, const Shape& shape, const ArrayOptions& opti
   made.owner = kept;
   return made;
 }
-/// A Kokkos View of host memory, [samples, ...], contiguous and row-major. What the program writes into it later is what is
-/// loaded; with `LoaderOptions::ahead` = 0 that is done by the rank itself, so that nothing is read while it is written.
+/// A Kokkos View of host memory, [samples, ...], contiguous and row-major. Later writes to the view are visible to the loader.
+/// With `LoaderOptions::ahead` = 0 the rank itself loads, so no other thread reads while the program writes.
 template <auto field, weft::detail::KokkosView V>
 auto array(const V& view, const ArrayOptions& options = {}) {
   using F = std::remove_cvref_t<decltype(field)>;
@@ -138,7 +137,7 @@ auto array(const V& view, const ArrayOptions& options = {}) {
                                                                     std::make_shared<const V>(view));
 }
 
-/// A dataset of arrays of equally many samples.
+/// A dataset of arrays with the same number of samples.
 template <class... A>
 class Arrays;
 template <class... F, class... T>
@@ -159,7 +158,7 @@ class Arrays<Array<F, T>...> {
   void load(std::size_t index, typename Fields::Sample& sample) const {
     (std::get<Array<F, T>>(arrays_).load(index, sample[F{}]), ...);
   }
-  /// For SaveOptions::data and LoadOptions::data of checkpoints.
+  /// The identity for SaveOptions::data and LoadOptions::data of checkpoints.
   DataIdentity identity() const {
     DataIdentity all;
     (all.add(std::get<Array<F, T>>(arrays_).identity()), ...);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for data/arrays.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The checks of arrays' shapes. Definitions for data/arrays.hpp.
 
 #include <weft/core/inline.hpp>
 #include <weft/data/arrays.hpp>

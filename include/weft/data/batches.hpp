@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The batches of a training run. The global batch of step s is a pure function of (seed, s): the start of each sequence is drawn
-// with Philox. A dp rank takes its contiguous share of the sequences, and micro-batches are consecutive parts of the share. So a
-// step's data is the same in every layout, and a run resumes at any step without a stored state.
+// The batches of a training run on text. The global batch of step s is a pure function of (seed, s): Philox draws the start of
+// each sequence. A dp rank takes its contiguous share of the sequences; micro-batches are consecutive parts of the share. So a
+// step's data is the same in every layout, and a run resumes at any step without stored state.
 //
 //   for (auto&& batch : data::Batches(mesh, "corpus.txt", {.sequence = 256, .global_batch = 16}))
 //     model.train_step(batch);
@@ -26,14 +26,14 @@
 namespace weft::data {
 
 struct BatchOptions {
-  std::size_t sequence = 256;     ///< bytes of a sequence
-  std::size_t global_batch = 16;  ///< sequences of a step, over all dp ranks
-  std::size_t micro_batch = 0;    ///< sequences of a micro-batch on one rank; 0: the whole share
+  std::size_t sequence = 256;     ///< bytes per sequence
+  std::size_t global_batch = 16;  ///< sequences per step, over all dp ranks
+  std::size_t micro_batch = 0;    ///< sequences per micro-batch on one rank; 0: the whole share
   std::uint64_t seed = 1;
   std::uint64_t first_step = 0;
-  std::uint64_t steps = 1000;            ///< of the range that `begin()` and `end()` span
-  double validation_fraction = 0.1;      ///< if Batches reads the files itself
-  std::size_t validation_sequences = 0;  ///< the largest number of them, spread evenly; 0: all
+  std::uint64_t steps = 1000;            ///< in the range from begin() to end()
+  double validation_fraction = 0.1;      ///< used if Batches reads the files
+  std::size_t validation_sequences = 0;  ///< limit, spread evenly; 0: all
 };
 
 /// A rank's number on the data axes, over which the sequences are divided.
@@ -42,7 +42,7 @@ struct Share {
 };
 
 namespace detail {
-/// This rank's share over the data axes, the first one fastest; a mesh without any has one share.
+/// This rank's share over the data axes, the first one fastest. A mesh without data axes has one share.
 template <class... A>
 Share share_over(const auto& mesh, Axes<A...>) {
   Share share;
@@ -57,14 +57,14 @@ Share share_over(const auto& mesh, Axes<A...>) {
 }
 }  // namespace detail
 
-/// This rank's share over the data axes of its mesh; a mesh without any has one share.
+/// This rank's share over the data axes of its mesh. A mesh without data axes has one share.
 template <class Mesh>
 Share share_of(const Mesh& mesh) {
   return detail::share_over(mesh, typename Mesh::axes_type());
 }
 
 namespace detail {
-/// The steps that a range of `mesh`'s batches has at most: in a rehearsal a few, which tell all that there is to tell.
+/// The limit of a range's steps for `mesh`: in a rehearsal a few, which are enough to measure.
 template <class Mesh>
 std::uint64_t most_steps(const Mesh& mesh) {
   if constexpr (requires { mesh.world().device().rehearsal(); })
@@ -78,17 +78,17 @@ BatchOptions options_for(const Mesh& mesh, BatchOptions options) {
 }
 }  // namespace detail
 
-/// One dp rank's batches: for training any step, for validation in order.
+/// One dp rank's batches: any training step, and validation batches in order.
 class Batches {
  public:
-  /// Throws UsageError if the corpus is too short for a sequence, LayoutError if the sequences do not divide over the ranks.
+  /// Throws UsageError if the corpus is shorter than a sequence, LayoutError if the sequences do not divide over the ranks.
   Batches(Share share, std::shared_ptr<const Corpus> corpus, BatchOptions options);
 
   template <class Mesh>
   requires(!std::is_same_v<Mesh, Share>) Batches(const Mesh& mesh, std::shared_ptr<const Corpus> corpus, BatchOptions options)
       : Batches(share_of(mesh), std::move(corpus), detail::options_for(mesh, options)) {}
 
-  /// Reads the file itself and throws the errors of Corpus::read.
+  /// Reads the file and throws the errors of Corpus::read.
   template <class Mesh>
   Batches(const Mesh& mesh, const std::string& file, BatchOptions options = {})
       : Batches(mesh, std::make_shared<const Corpus>(Corpus::read({file}, {options.validation_fraction})), options) {}
@@ -97,22 +97,22 @@ class Batches {
   std::size_t sequences() const { return options_.global_batch / share_.size; }
   const BatchOptions& options() const { return options_; }
   const Corpus& corpus() const { return *corpus_; }
-  /// For SaveOptions::data and LoadOptions::data of checkpoints.
+  /// The identity for SaveOptions::data and LoadOptions::data of checkpoints.
   const DataIdentity& identity() const { return corpus_->identity(); }
 
   /// This rank's share of the global batch of `step`.
   Batch training(std::uint64_t step) const;
 
-  /// The number of validation sequences: parts of the validation text without overlap, at most options().validation_sequences of
-  /// them, spread evenly.
+  /// The number of validation sequences: parts of the validation text without overlap, limited by options().validation_sequences
+  /// and spread evenly.
   std::size_t validation_sequences() const {
     const std::size_t all = validation_windows();
     return options_.validation_sequences == 0 ? all : std::min(all, options_.validation_sequences);
   }
-  /// The number of batches that cover them.
+  /// The number of batches that cover the validation sequences.
   std::size_t validation_batches() const { return (validation_sequences() + options_.global_batch - 1) / options_.global_batch; }
 
-  /// This rank's share of validation batch `index`. Past the end of the validation part targets are -1, which no loss counts.
+  /// This rank's share of validation batch `index`. Targets past the end of the validation part are -1, which losses ignore.
   Batch validation(std::size_t index) const;
   /// The number of targets in validation batch `index` over all dp ranks: the weight of its mean loss.
   std::size_t validation_targets(std::size_t index) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for data/batches.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The positions of the sequences in the text. Definitions for data/batches.hpp.
 
 #include <weft/core/inline.hpp>
 #include <weft/data/batches.hpp>
@@ -24,7 +24,7 @@ WEFT_INLINE Batches::Batches(Share share, std::shared_ptr<const Corpus> corpus, 
 
 WEFT_INLINE Batch Batches::training(std::uint64_t step) const {
   const auto text = corpus_->training();
-  const std::size_t starts = text.size() - options_.sequence;  // a start is followed by `sequence` + 1 bytes
+  const std::size_t starts = text.size() - options_.sequence;  // a start needs `sequence` + 1 bytes
   const std::uint64_t key = key_of(options_.seed, site_of("data.sequence"));
   Batch batch = empty(step);
   for (std::size_t s = 0; s < batch.sequences; ++s) {

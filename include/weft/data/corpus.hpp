@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Text as bytes. Files are read whole, and the end of each is reserved for validation, so that both parts have the same mix of
-// files. The vocabulary is the 256 bytes: no tokenizer, no download.
+// Text as bytes. Files are read whole, and the end of each file is reserved for validation, so that both parts mix the files
+// equally. The vocabulary is the 256 bytes: no tokenizer, no download.
 //
 //   data::Corpus corpus = data::Corpus::read({"a.txt", "b.txt"}, {.validation_fraction = 0.1});
 //   corpus.require(256);   // throws UsageError if a sequence of 256 does not fit
@@ -20,15 +20,14 @@
 namespace weft::data {
 
 struct CorpusOptions {
-  double validation_fraction = 0.1;  ///< of each file, from its end; in [0, 1)
+  double validation_fraction = 0.1;  ///< fraction of each file, at its end; in [0, 1)
 };
 
 /// A training part and a validation part of bytes.
 class Corpus {
  public:
-  /// Reads `files` in the order given. Throws UsageError if one is missing, not a regular file, unreadable, empty or too
-  /// large for memory, or if the
-  /// fraction is not in [0, 1).
+  /// Reads `files` in the given order. Throws UsageError if one is missing, not a regular file, unreadable, empty or too large
+  /// for memory, or if the fraction is not in [0, 1).
   static Corpus read(const std::vector<std::string>& files, CorpusOptions options = {}) {
     if (files.empty()) throw UsageError("data: no file given");
     Corpus corpus(options);
@@ -54,11 +53,11 @@ class Corpus {
   std::size_t files() const { return files_; }
   std::size_t bytes() const { return training_.size() + validation_.size(); }
   double validation_fraction() const { return fraction_; }
-  /// For SaveOptions::data and LoadOptions::data of checkpoints, with the validation fraction.
+  /// The identity for SaveOptions::data and LoadOptions::data of checkpoints, including the validation fraction.
   const DataIdentity& identity() const { return identity_; }
 
-  /// Throws UsageError unless one sequence of `length` bytes and the byte after it fit into the training part and, if there is
-  /// one, into the validation part.
+  /// Throws UsageError unless one sequence of `length` bytes and the next byte fit into the training part and, if there is one,
+  /// into the validation part.
   void require(std::size_t length) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for data/corpus.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The reading of text files and the split into two parts. Definitions for data/corpus.hpp.
 
 #include <algorithm>
 

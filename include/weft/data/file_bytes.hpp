@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The bytes of a file, mapped into memory: pages are read when they are used, and the ranks of a machine share them. Only regular
-// files are taken: a FIFO would wait for a writer, and a folder or a device has no size. A file must not become shorter while it
-// is mapped: the system ends a program that reads behind its end.
+// The bytes of a file, mapped into memory: pages are read on first use, and the ranks of a computer share them. Only regular
+// files are accepted: a FIFO would wait for a writer, and a folder or a device has no size. A file must not shrink while it is
+// mapped: the system kills a program that reads past its end.
 //
 //   const auto file = detail::FileBytes::open("train.bin");
 //   file->bytes().size();
@@ -30,9 +30,9 @@ class FileBytes {
  public:
   /// Throws UsageError if the file is missing, unreadable, empty or no regular file.
   static std::shared_ptr<const FileBytes> open(const std::string& file);
-  /// The same, and what a gzip file holds if the file is one.
+  /// The same for a plain file, or the decompressed contents of a gzip file.
   static std::shared_ptr<const FileBytes> open_unzipped(const std::string& file);
-  /// Bytes of the program's own under the name of a file.
+  /// Bytes of the program under the name of a file.
   static std::shared_ptr<const FileBytes> from_bytes(std::string file, std::vector<std::uint8_t> bytes);
 
   FileBytes(const FileBytes&) = delete;
@@ -51,7 +51,7 @@ class FileBytes {
   void* mapped_ = nullptr;
 };
 
-/// The type of a file's elements, and what programs call it. Kinds: 'i', 'u', 'f', 'b' (bool).
+/// The type of a file's elements, and its usual name. Kinds: 'i', 'u', 'f', 'b' (bool).
 struct ElementType {
   char kind = 0;
   std::size_t bytes = 0;
@@ -59,7 +59,7 @@ struct ElementType {
   std::string text() const;
 };
 
-/// The type of T's elements; kind 0 if it has none in files.
+/// The type of T's elements; kind 0 if files have no such type.
 template <class T>
 constexpr ElementType element_type_of() {
   if constexpr (std::is_floating_point_v<T> && sizeof(T) <= 8) return {'f', sizeof(T)};
@@ -68,17 +68,17 @@ constexpr ElementType element_type_of() {
   else return {};
 }
 
-/// The elements of an array in a file, [shape...], in the order of this machine. Shared with the file's memory.
+/// The elements of an array in a file, [shape...], in this computer's row-major order. Shares the file's memory.
 class FileArray {
  public:
   const std::string& file() const { return bytes_->file(); }
-  /// The extents; the first one counts samples.
+  /// The extents; the first one is the number of samples.
   const std::vector<std::size_t>& shape() const { return shape_; }
   std::size_t size() const { return size_; }
   ElementType type() const { return type_; }
   std::string shape_text() const;
 
-  /// All elements. Throws UsageError if the file's are of another type than T.
+  /// All elements. Throws UsageError if the file's type is not T.
   template <class T>
   std::span<const T> values() const {
     static_assert(element_type_of<T>().kind != 0,
@@ -86,14 +86,14 @@ class FileArray {
     require(element_type_of<T>());
     return {reinterpret_cast<const T*>(elements_), size_};
   }
-  /// Of the elements; a file that is zipped is the same data.
+  /// The identity of the elements; a compressed file has the same one.
   DataIdentity identity() const { return {file(), elements_, size_ * type_.bytes}; }
   /// Keeps the elements alive.
   std::shared_ptr<const void> owner() const { return bytes_; }
 
  protected:
-  /// `place`: of the first element in the file. `swapped`: elements are in the other order of bytes. Throws UsageError unless the
-  /// file ends with the last element.
+  /// `place`: position of the first element in the file. `swapped`: elements have the opposite byte order. Throws UsageError
+  /// unless the file ends with the last element.
   FileArray(std::shared_ptr<const FileBytes> bytes, std::size_t place, std::vector<std::size_t> shape, ElementType type,
             bool swapped);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for data/file_bytes.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The mapping of files, and the checks of their arrays. Definitions for data/file_bytes.hpp.
 
 #include <sys/mman.h>
 
@@ -21,7 +21,7 @@ WEFT_COLD WEFT_INLINE void refuse_file(std::string_view file, weft::detail::Word
 }
 
 WEFT_INLINE std::shared_ptr<const FileBytes> FileBytes::open(const std::string& file) {
-  constexpr std::uint64_t most = std::uint64_t(1) << 43;  // 8 TiB: pages are read when they are used
+  constexpr std::uint64_t most = std::uint64_t(1) << 43;  // 8 TiB: pages are read on first use
   const weft::detail::InputFile opened("data", file, "file", most);
   const std::size_t size = opened.size();
   if (size == 0) refuse_file(file, {"it is empty (0 bytes)"});
@@ -59,8 +59,8 @@ WEFT_INLINE FileArray::FileArray(std::shared_ptr<const FileBytes> bytes, std::si
                                  ElementType type, bool swapped)
     : bytes_(std::move(bytes)), shape_(std::move(shape)), type_(type) {
   const std::span<const std::uint8_t> all = bytes_->bytes();
-  const std::size_t there = all.size() - place;  // the caller has read so far
-  // Extents are whatever the file says: their product may be more than can be counted, and one of them may be zero.
+  const std::size_t there = all.size() - place;  // the caller has checked that `place` is within the file
+  // A file may contain any extents: their product may overflow, and one may be zero.
   std::size_t needed = type_.bytes;
   bool fits = true;
   for (const std::size_t extent : shape_) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The contents of a gzip file (RFC 1951 and 1952). Datasets are published so; a decoder is short, and with one here weft needs no
-// library for it. Damaged files are refused: every length is checked, and so is the sum at the end.
+// The contents of a gzip file (RFC 1951 and 1952), the usual compression of published datasets. The decoder is short and saves a
+// dependency. It refuses damaged files: it checks every length, and the checksum at the end.
 //
 //   if (detail::is_gzip(bytes)) bytes = detail::unzip("labels.gz", bytes);
 
@@ -17,7 +17,7 @@ namespace weft::data::detail {
 
 inline bool is_gzip(std::span<const std::uint8_t> bytes) { return bytes.size() >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b; }
 
-/// The bytes that a gzip file holds, of all its members. Throws UsageError, with the file's name, if it is damaged or cut off.
+/// The decompressed bytes of all members of a gzip file. Throws UsageError, with the file's name, if it is damaged or truncated.
 std::vector<std::uint8_t> unzip(std::string_view file, std::span<const std::uint8_t> bytes);
 
 }  // namespace weft::data::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for data/gzip.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// A decoder of deflate streams, and the gzip format around it. Definitions for data/gzip.hpp.
 
 #include <algorithm>
 #include <array>
@@ -12,13 +12,13 @@
 
 namespace weft::data::detail {
 
-/// Reads the bits of a deflate stream, lowest first, and writes the bytes that they stand for.
+/// Reads the bits of a deflate stream, lowest first, and writes the decompressed bytes.
 class Inflate {
  public:
   Inflate(std::string_view file, std::span<const std::uint8_t> in, std::vector<std::uint8_t>& out)
       : file_(file), in_(in), out_(out), first_(out.size()) {}
 
-  /// One stream to its end; returns the number of bytes that were read.
+  /// Decodes one stream to its end; returns the number of bytes read.
   std::size_t run() {
     bool last = false;
     while (!last) {
@@ -39,7 +39,7 @@ class Inflate {
 
  private:
   static constexpr int longest = 15;
-  /// A code's symbols by its next 15 bits: symbol * 16 + length; 0 for bits that begin no symbol.
+  /// Maps the next 15 bits to a symbol: symbol * 16 + length; 0 for bits that begin no symbol.
   using Code = std::array<std::uint16_t, 1 << longest>;
 
   [[noreturn]] void fail(std::string_view what) const {
@@ -72,7 +72,7 @@ class Inflate {
     return entry >> 4;
   }
 
-  /// Canonical codes of these lengths. Lengths that ask for more codes than there are have no meaning.
+  /// Makes the canonical codes of these lengths. Throws for lengths that need more codes than exist.
   void make(Code& code, std::span<const std::uint8_t> lengths) {
     std::array<unsigned, longest + 2> next{};
     for (const std::uint8_t length : lengths) ++next[length + 1u];
@@ -169,14 +169,14 @@ class Inflate {
       if (distance > out_.size() - first_) fail("a copy of what lies before the beginning");
       const std::size_t from = out_.size() - distance;
       out_.resize(out_.size() + length);
-      for (std::size_t i = 0; i < length; ++i) out_[from + distance + i] = out_[from + i];  // they may overlap
+      for (std::size_t i = 0; i < length; ++i) out_[from + distance + i] = out_[from + i];  // source and destination may overlap
     }
   }
 
   std::string_view file_;
   std::span<const std::uint8_t> in_;
   std::vector<std::uint8_t>& out_;
-  const std::uint64_t most_ = weft::detail::half_of_memory();  // a short file may hold a thousand times its size
+  const std::uint64_t most_ = weft::detail::half_of_memory();  // a short file may decompress to a thousand times its size
   std::size_t first_, at_ = 0;
   std::uint64_t buffer_ = 0;
   int held_ = 0;  // bits in the buffer
@@ -207,7 +207,7 @@ WEFT_INLINE std::vector<std::uint8_t> unzip(std::string_view file, std::span<con
     return value;
   };
   std::vector<std::uint8_t> out;
-  for (std::size_t at = 0; at < bytes.size();) {  // members follow each other
+  for (std::size_t at = 0; at < bytes.size();) {  // one iteration per member
     if (bytes.size() - at < 18) fail("a member has fewer than 18 bytes");
     if (!is_gzip(bytes.subspan(at)) || bytes[at + 2] != 8) fail("a member does not begin with 1f 8b 08");
     const unsigned flags = bytes[at + 3];

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// IDX files, in which MNIST and its relatives are published, plain or with gzip: two zero bytes, the type, the number of dims,
-// the extents, the elements, all of it in big-endian order. Debian's dataset-fashion-mnist has four in
-// /usr/share/datasets/fashion-mnist.
+// IDX files, the format of MNIST and similar datasets, plain or with gzip: two zero bytes, the type, the number of dims, the
+// extents and the elements, all big-endian. Debian's dataset-fashion-mnist has four of them in /usr/share/datasets/fashion-mnist.
 //
 //   const auto images = data::Idx::open("train-images-idx3-ubyte.gz");   // [60000, 28, 28]
 //   images.values<std::uint8_t>();
@@ -16,9 +15,9 @@ namespace weft::data {
 /// An array in an IDX file.
 class Idx : public detail::FileArray {
  public:
-  /// Throws UsageError, with the file's name, if it cannot be read, is no IDX file, or is shorter or longer than its header says.
+  /// Throws UsageError, with the file's name, if it cannot be read, is no IDX file, or does not have the length in its header.
   static Idx open(const std::string& file);
-  /// The same of bytes in memory; `file` is what messages call them.
+  /// The same for bytes in memory; `file` is their name in messages.
   static Idx from_bytes(const std::string& file, std::vector<std::uint8_t> bytes) {
     return Idx(detail::FileBytes::from_bytes(file, std::move(bytes)));
   }

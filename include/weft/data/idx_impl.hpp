@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for data/idx.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The header of IDX files. Definitions for data/idx.hpp.
 
 #include <weft/core/inline.hpp>
 #include <weft/data/idx.hpp>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A thread that fills batches while others are used. There are as many batches as are loaded ahead, and the one in use; their
-// memory is used again, so that a warm step allocates nothing. The thread ends with the last step, with an exception, which the
-// step gets that asked for the batch, or when the range is started again or destroyed.
+// A thread that fills batches while others are used. There is one batch in use and one per batch loaded ahead; their memory is
+// reused, so a warm step allocates nothing. The thread ends with the last step, when the range is restarted or destroyed, or with
+// an exception. The step that requests the failed batch rethrows it.
 //
 //   LoadAhead<Batch, Source> ahead;
 //   ahead.start(source, 0, 100, 1);                      // source(batch, step) fills a batch
-//   while (Batch* batch = ahead.next()) use(*batch);     // the one before is given back
+//   while (Batch* batch = ahead.next()) use(*batch);     // returns the previous batch
 
 #include <condition_variable>
 #include <cstddef>
@@ -24,10 +24,10 @@
 
 namespace weft::data::detail {
 
-/// Throws weft::Error: the message of `error`, which is being handled and goes nested in it, with the sample and the step.
+/// Throws weft::Error with the message of `error`, the sample and the step. `error` is being handled, and is nested in it.
 [[noreturn]] void rethrow_with_sample(const std::exception& error, std::size_t index, std::uint64_t step);
 
-/// `Source::operator()(Batch&, step) const` is called by the thread, one step after the other.
+/// The thread calls `Source::operator()(Batch&, step) const` for one step after the other.
 template <class Batch, class Source>
 class LoadAhead {
  public:
@@ -36,7 +36,8 @@ class LoadAhead {
     state_->start(source, first, end, ahead);
   }
 
-  /// Gives back the batch before and waits for the next one; null behind the last. Rethrows what the source threw, every time.
+  /// Returns the previous batch and waits for the next one; null after the last. Rethrows an exception of the source, on every
+  /// call.
   Batch* next() { return state_->next(); }
 
  private:
@@ -45,7 +46,7 @@ class LoadAhead {
     std::exception_ptr error;
   };
 
-  // Behind a pointer, so that the owner can be moved while the thread runs.
+  // Owned by a pointer, so that the owner can be moved while the thread runs.
   struct State {
     ~State() { stop(); }
 
@@ -70,7 +71,7 @@ class LoadAhead {
       if (thread.joinable()) thread.join();
     }
 
-    /// What the thread does.
+    /// The thread's function.
     void fill(std::uint64_t first, std::uint64_t end) {
       for (std::uint64_t step = first; step < end; ++step) {
         Slot& slot = slots[(step - first) % slots.size()];
@@ -126,7 +127,7 @@ class LoadAhead {
     std::uint64_t next_step = 0, end_step = 0, taken = 0;
     std::exception_ptr failed;
     std::thread thread;
-    std::mutex mutex;  // for what follows
+    std::mutex mutex;  // protects the members below
     std::condition_variable changed;
     std::uint64_t filled = 0, released = 0;
     bool stopping = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for data/load_ahead.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The error of a sample that could not be loaded. Definitions for data/load_ahead.hpp.
 
 #include <weft/core/inline.hpp>
 #include <weft/data/load_ahead.hpp>

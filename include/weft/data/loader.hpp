@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The batches of a training run over any dataset. Every sample comes once an epoch, in an order that is a pure function of seed
-// and epoch (data/sampler.hpp): sample i of step s is the same one in every layout, and a run resumes at any step. A data rank
-// takes its contiguous share of each global batch, ranks of tp, pp and cp the whole share. A thread loads the next batch while
-// this one is used.
+// The batches of a training run over any dataset. Every sample occurs once per epoch, in an order that is a pure function of seed
+// and epoch (data/sampler.hpp): sample i of step s is the same in every layout, and a run resumes at any step. A data-parallel
+// rank takes its contiguous share of each global batch; ranks of tp, pp and cp take the whole share. A thread loads the next
+// batch while the current one is used.
 //
 //   struct Squares {                                          // a Dataset
 //     using Fields = weft::FieldBatch<x, y>;
@@ -31,10 +31,10 @@
 
 namespace weft::data {
 
-/// Samples that are found by their index. `Fields` is a FieldBatch; load() writes one sample, whose spans are zero or have the
-/// last batch's values. It is const, and the threads of several ranks call it at the same time. A dataset whose fields are no
-/// scalars has `shapes(Fields::Shapes&)` too. load() may throw; it does not call Kokkos' parallel patterns, since it runs beside
-/// a training step.
+/// Samples accessed by index. `Fields` is a FieldBatch; load() writes one sample, whose spans initially hold zeros or an earlier
+/// batch's values. load() is const and is called concurrently by the threads of several ranks. A dataset with fields that are not
+/// scalars also has `shapes(Fields::Shapes&)`. load() may throw. It must not call Kokkos' parallel patterns, since it runs
+/// concurrently with a training step.
 template <class D>
 concept Dataset = requires(const D& dataset, std::size_t index, typename D::Fields::Sample& sample) {
   { dataset.size() } -> std::convertible_to<std::size_t>;
@@ -48,7 +48,7 @@ concept NamesFields = requires {
   typename D::Fields::Sample;
   typename D::Fields::Shapes;
 };
-/// D's fields; others where D names none, so that this is the compiler's one complaint.
+/// D's fields. A placeholder if D names none, so that the compiler reports only that.
 template <class D>
 struct FieldsOf {
   using type = FieldBatch<Field<"none", float>{}>;
@@ -60,12 +60,12 @@ struct FieldsOf<D> {
 
 }  // namespace detail
 
-/// How far a loader is: the batch that was given last.
+/// The progress of a loader: the last batch that it returned.
 struct LoaderProgress {
   std::uint64_t step = 0, end_step = 0;
   std::uint64_t epoch = 0, step_of_epoch = 0, steps_per_epoch = 0;  ///< counted from 0
-  std::size_t samples_seen = 0, samples = 0;                        ///< of this epoch, this step's too, over all data ranks
-  double waited_s = 0;                                              ///< that steps waited for their batches, since begin()
+  std::size_t samples_seen = 0, samples = 0;  ///< in this epoch including this step, over all data-parallel ranks
+  double waited_s = 0;                        ///< time that steps waited for their batches, since begin()
 };
 
 /// One rank's share of each step's samples.
@@ -78,7 +78,7 @@ class Loader {
  public:
   using Fields = typename detail::FieldsOf<D>::type;
 
-  /// Throws what Sampler throws. The dataset is moved, or shared if it is a shared_ptr.
+  /// Throws the errors of Sampler. The dataset is moved, or shared if it is a shared_ptr.
   Loader(Share share, std::shared_ptr<const D> dataset, LoaderOptions options = {})
       : source_{dataset, Sampler(share, size_of(*dataset), options), {}} {
     if constexpr (requires { dataset->shapes(source_.shapes); }) dataset->shapes(source_.shapes);
@@ -94,8 +94,8 @@ class Loader {
   requires(!std::is_same_v<Mesh, Share>) Loader(const Mesh& mesh, D dataset, LoaderOptions options = {})
       : Loader(mesh, std::make_shared<const D>(std::move(dataset)), options) {}
 
-  /// The range of steps. A batch is there until the next one is asked for; it may be written to. An exception of load() comes out
-  /// of begin() or ++ of its step: weft::Error with the sample's index, and nested in it the exception itself.
+  /// The range of steps. A batch is valid and writable until the next one is requested. If load() throws, begin() or ++ of its
+  /// step throws weft::Error with the sample's index, with the exception nested in it.
   class iterator {
    public:
     using value_type = Fields;
@@ -109,7 +109,7 @@ class Loader {
    private:
     Loader* loader_;
   };
-  /// Starts at options().first_step, again if it was called before.
+  /// Starts at options().first_step. Calling it again restarts.
   iterator begin() {
     batch_ = nullptr;
     waited_s_ = 0;
@@ -119,7 +119,7 @@ class Loader {
   }
   std::default_sentinel_t end() const { return {}; }
 
-  /// This rank's share of any step, loaded when it is asked for.
+  /// This rank's share of any step, loaded by this call.
   Fields batch(std::uint64_t step) const {
     Fields batch;
     source_(batch, step);
@@ -137,12 +137,13 @@ class Loader {
   std::uint64_t steps_per_epoch() const { return source_.sampler.steps_per_epoch(); }
   const LoaderOptions& options() const { return source_.sampler.options(); }
   const D& dataset() const { return *source_.dataset; }
-  /// For SaveOptions::data and LoadOptions::data of checkpoints, if the dataset has an `identity()`: weft's own have one.
+  /// The identity for SaveOptions::data and LoadOptions::data of checkpoints, if the dataset has an `identity()`, as weft's
+  /// datasets do.
   DataIdentity identity() const requires requires(const D& dataset) { dataset.identity(); }
   { return dataset().identity(); }
 
  private:
-  /// Loads the share of a step: what the thread has of its own, so that the Loader may be moved meanwhile.
+  /// Loads the share of a step. The thread has its own copy, so the Loader can be moved meanwhile.
   struct Source {
     std::shared_ptr<const D> dataset;
     Sampler sampler;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// NumPy's files of one array, .npy (versions 1 to 3), mapped into memory: np.save("fields.npy", array). Arrays in C order and in
-// this machine's order of bytes, of float16 to float64 and whole numbers, are taken as they lie; others are refused, and so are
-// pickled objects.
+// NumPy files of one array, .npy (versions 1 to 3), mapped into memory: np.save("fields.npy", array). Arrays of float16 to
+// float64 and integers, in C order and this computer's byte order, are used in place. Others, and pickled objects, are refused.
 //
 //   const auto fields = data::Npy::open("fields.npy");   // [samples, ...]
 //   fields.values<float>();
@@ -16,10 +15,10 @@ namespace weft::data {
 /// An array in a .npy file.
 class Npy : public detail::FileArray {
  public:
-  /// Throws UsageError, with the file's name, if it cannot be read, is no .npy file of plain numbers in C order, or is shorter or
-  /// longer than its header says.
+  /// Throws UsageError, with the file's name, if it cannot be read, is no .npy file of plain numbers in C order, or does not have
+  /// the length in its header.
   static Npy open(const std::string& file);
-  /// The same of bytes in memory; `file` is what messages call them.
+  /// The same for bytes in memory; `file` is their name in messages.
   static Npy from_bytes(const std::string& file, std::vector<std::uint8_t> bytes) {
     return Npy(detail::FileBytes::from_bytes(file, std::move(bytes)));
   }

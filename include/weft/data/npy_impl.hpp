@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for data/npy.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The header of .npy files. Definitions for data/npy.hpp.
 
 #include <bit>
 #include <limits>
@@ -12,8 +12,8 @@
 namespace weft::data {
 namespace detail {
 
-/// The header of a .npy file: a literal of Python, {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), }. Its
-/// three keys may come in any order.
+/// The header of a .npy file: a Python literal, {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), }. Its three
+/// keys may occur in any order.
 class NpyDict {
  public:
   NpyDict(std::string_view file, std::string_view text) : file_(file), text_(text) {}
@@ -74,7 +74,7 @@ class NpyDict {
     descr = quoted();
   }
   void read_order() {
-    take(' ');  // up to the word
+    take(' ');  // spaces before the word
     for (const std::string_view word : {"True", "False"})
       if (text_.substr(at_).starts_with(word)) {
         fortran_order = word == "True";

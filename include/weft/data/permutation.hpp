@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A seeded permutation of the samples of an epoch. Its value at one place is computed without the others and without memory, so
-// that every rank finds the samples of any step alone: a Feistel network with Philox as its round function permutes the numbers
-// of so many bits, and a value outside of the range is permuted again until one is inside (cycle walking: Black and Rogaway,
-// Ciphers with Arbitrary Finite Domains, 2002). Fewer than two evaluations a value on average.
+// A seeded permutation of an epoch's samples. Each value is computed without the others and without memory, so every rank finds
+// the samples of any step without communication. A Feistel network with Philox as its round function permutes the numbers with
+// enough bits; a value out of range is permuted again until it is in range (cycle walking: Black and Rogaway, Ciphers with
+// Arbitrary Finite Domains, 2002). It needs fewer than two evaluations per value on average.
 //
 //   const data::Permutation order(seed, epoch, samples);
 //   const std::size_t sample = order(place);   // each of 0 ... samples - 1 once
@@ -21,13 +21,13 @@ class Permutation {
  public:
   constexpr Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t size)
       : key_(key_of(seed, site_of("data.permutation"), epoch)), size_(size) {
-    const int bits = size < 2 ? 0 : std::bit_width(size - 1);  // the numbers of these bits are fewer than 2 * size
+    const int bits = size < 2 ? 0 : std::bit_width(size - 1);  // there are fewer than 2 * size such numbers
     low_bits_ = bits / 2;
     low_mask_ = (std::uint64_t(1) << low_bits_) - 1;
     high_mask_ = (std::uint64_t(1) << (bits - low_bits_)) - 1;
   }
 
-  /// The sample at `place`, which is below size.
+  /// The sample at `place`, which must be below size.
   constexpr std::uint64_t operator()(std::uint64_t place) const {
     if (size_ < 2) return 0;
     do place = permute(place);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The samples of each step of a training run: a pure function of (seed, step), in which every sample comes once an epoch. Sample
-// i of a step is the same one in every layout, and a run resumes at any step without a stored state.
+// The samples of each step of a training run: a pure function of (seed, step), in which every sample occurs once per epoch.
+// Sample i of a step is the same in every layout, and a run resumes at any step without stored state.
 //
 //   const data::Sampler sampler({.rank = 0, .size = 2}, 60000, {.global_batch = 64});
 //   const auto part = sampler.part(step);                    // this rank's share of the step
@@ -17,42 +17,42 @@
 namespace weft::data {
 
 struct LoaderOptions {
-  std::size_t global_batch = 32;  ///< samples of a step, over all data ranks
-  std::size_t micro_batches = 1;  ///< of one rank's share
-  std::uint64_t seed = 1;         ///< of the order; each epoch has another one
-  std::uint64_t epochs = 1;       ///< how often every sample comes, if `steps` is 0
-  std::uint64_t first_step = 0;   ///< a run that resumes begins here
-  std::uint64_t steps = 0;        ///< of the range that begin() and end() span; 0: up to the end of the last epoch
-  bool shuffle = true;            ///< false: samples come in their own order
-  bool drop_last = true;  ///< samples that fill no whole batch are left out of an epoch, others each time; false: a smaller batch
-  std::size_t ahead = 1;  ///< batches that a thread loads while others are used; 0: no thread, loads when asked
+  std::size_t global_batch = 32;  ///< samples per step, over all data-parallel ranks
+  std::size_t micro_batches = 1;  ///< per rank's share
+  std::uint64_t seed = 1;         ///< of the order, which differs in each epoch
+  std::uint64_t epochs = 1;       ///< number of epochs if `steps` is 0
+  std::uint64_t first_step = 0;   ///< first step of a resumed run
+  std::uint64_t steps = 0;        ///< in the range from begin() to end(); 0: up to the end of the last epoch
+  bool shuffle = true;            ///< false: samples keep the dataset's order
+  bool drop_last = true;          ///< an epoch omits samples that fill no whole batch, others each time; false: a smaller batch
+  std::size_t ahead = 1;          ///< batches that a thread loads while others are used; 0: no thread, loads on request
 };
 
 /// The samples of each step, for one rank's share.
 class Sampler {
  public:
-  /// Throws UsageError if there are no samples, or not enough for one batch, LayoutError if a batch does not divide over the
-  /// ranks and micro-batches.
+  /// Throws UsageError if there are no samples, or too few for one batch, LayoutError if a batch does not divide over the ranks
+  /// and micro-batches.
   Sampler(Share share, std::size_t samples, LoaderOptions options);
 
   /// One rank's share of a step.
   struct Part {
     std::uint64_t step = 0, epoch = 0;
-    std::size_t samples = 0;       ///< of this share
-    std::size_t first_sample = 0;  ///< of this share, in the global batch
+    std::size_t samples = 0;       ///< in this share
+    std::size_t first_sample = 0;  ///< of this share, as an index into the global batch
     std::size_t place = 0;         ///< of the global batch's first sample, in the epoch
   };
   Part part(std::uint64_t step) const;
-  /// The index in the dataset of the share's sample i.
+  /// The dataset index of the share's sample i.
   std::size_t index(const Part& part, std::size_t i) const {
     const std::size_t place = part.place + part.first_sample + i;
     return options_.shuffle ? static_cast<std::size_t>(Permutation(options_.seed, part.epoch, samples_)(place)) : place;
   }
 
   std::uint64_t steps_per_epoch() const { return steps_per_epoch_; }
-  /// The step after the last.
+  /// One past the last step.
   std::uint64_t end_step() const { return end_step_; }
-  /// From here on the range has at most so many steps.
+  /// Limits the range to `steps` steps.
   void end_after(std::uint64_t steps) {
     const std::uint64_t first = options_.first_step;
     if (first < end_step_ && steps < end_step_ - first) end_step_ = first + steps;

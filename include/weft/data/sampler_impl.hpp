@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for data/sampler.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The division of an epoch into steps and shares. Definitions for data/sampler.hpp.
 
 #include <algorithm>
 #include <limits>
@@ -16,7 +16,7 @@ WEFT_INLINE Sampler::Sampler(Share share, std::size_t samples, LoaderOptions opt
   if (batch == 0 || micros == 0)
     throw_error<UsageError>({"loader: global batch(", batch, ") and micro-batches(", micros, ") must be at least 1"});
   if (samples_ == 0) throw_error<UsageError>({"loader: the dataset has no samples: its size() is 0"});
-  // Not by their product, which may be more than can be counted.
+  // The product of the two may overflow.
   const auto divides = [&](std::size_t count) { return count % ranks == 0 && count / ranks % micros == 0; };
   if (!divides(batch))
     throw_error<LayoutError>({"global batch(", batch, ") % (micro-batches(", micros, ") * dp(", ranks,

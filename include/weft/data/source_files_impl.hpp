@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for data/source_files.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The walk through a source tree. Definitions for data/source_files.hpp.
 
 #include <weft/core/inline.hpp>
 #include <weft/data/source_files.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Tokens as samples for language models. TokenWindows cuts a long sequence into windows of one length without overlap.
-// PackedDocuments does so for documents with a separating token between them, and says of each token to which document of its
-// window it belongs and where in it, so that attention and positions can restart there.
+// Tokens as samples for language models. TokenWindows divides a long sequence into windows of equal length without overlap.
+// PackedDocuments does so for documents with a separator token between them. It also gives each token's document in the window
+// and its position in the document, so that attention and positions can restart there.
 //
 //   data::TokenWindows train(data::Tokens::open("train.bin"), {.sequence = 1024});
 //   data::PackedDocuments documents(data::Tokens::open("train.bin"), {.sequence = 1024, .separator = 50256});
@@ -21,22 +21,22 @@ namespace weft::data {
 
 inline constexpr Field<"tokens", std::int32_t, SequenceDim<1>> tokens;  ///< [sequence]
 inline constexpr Field<"targets", std::int32_t, SequenceDim<1>>
-    targets;  ///< [sequence]: the token that follows; a negative one does not count
+    targets;  ///< [sequence]: the next token; negative targets are ignored
 inline constexpr Field<"documents", std::int32_t, SequenceDim<1>>
-    documents;  ///< [sequence]: the number in its window, from 0; -1 for padding
+    documents;  ///< [sequence]: the document's number in the window, from 0; -1 for padding
 inline constexpr Field<"positions", std::int32_t, SequenceDim<1>>
-    positions;  ///< [sequence]: in the document, from 0 in each window
+    positions;  ///< [sequence]: position in the document, from 0 in each window
 
 struct WindowOptions {
-  std::size_t sequence = 256;  ///< tokens of a sample
+  std::size_t sequence = 256;  ///< tokens per sample
 };
 
-/// Sample i holds tokens i * sequence ... and the ones that follow each.
+/// Sample i holds the tokens from i * sequence on, and the token after each as its target.
 class TokenWindows {
  public:
   using Fields = FieldBatch<data::tokens, data::targets>;
 
-  /// Throws UsageError if one window and the token after it do not fit.
+  /// Throws UsageError if one window and the next token do not fit.
   TokenWindows(Tokens all, WindowOptions options);
 
   std::size_t size() const { return (all_.size() - 1) / sequence_; }
@@ -45,7 +45,7 @@ class TokenWindows {
     all_.copy(index * sequence_, sample[data::tokens]);
     all_.copy(index * sequence_ + 1, sample[data::targets]);
   }
-  /// For SaveOptions::data and LoadOptions::data of checkpoints.
+  /// The identity for SaveOptions::data and LoadOptions::data of checkpoints.
   DataIdentity identity() const;
 
  private:
@@ -54,24 +54,24 @@ class TokenWindows {
 };
 
 enum class Packing : std::uint8_t {
-  cut,    ///< windows follow each other; a document may begin in one and go on in the next
-  whole,  ///< a document that does not fit any more begins the next window, and the rest is padding; only longer ones are cut
+  cut,    ///< windows are contiguous; a document may continue in the next window
+  whole,  ///< a document that does not fit starts the next window, after padding; only documents longer than a window are divided
 };
 
 struct PackingOptions {
-  std::size_t sequence = 256;    ///< tokens of a sample
+  std::size_t sequence = 256;    ///< tokens per sample
   std::int32_t separator = 0;    ///< the token between documents
-  bool separator_first = false;  ///< it begins each document, as in llm.c's files, rather than ends it
+  bool separator_first = false;  ///< it begins each document, as in llm.c's files, instead of ending it
   Packing packing = Packing::cut;
 };
 
-/// Windows of documents. The last token of a document has the target -1: what follows is another one's.
+/// Windows of documents. The last token of a document has the target -1, since the next token belongs to another document.
 class PackedDocuments {
  public:
   using Fields = FieldBatch<data::tokens, data::targets, data::documents, data::positions>;
 
-  /// Reads all tokens once if documents are whole. Throws UsageError if one window does not fit, or if no separator is found
-  /// then.
+  /// With whole documents, reads all tokens once. Throws UsageError if one window does not fit, or if whole documents are
+  /// requested and no separator is found.
   PackedDocuments(Tokens all, PackingOptions options);
 
   std::size_t size() const {
@@ -84,7 +84,7 @@ class PackedDocuments {
   DataIdentity identity() const;
 
  private:
-  /// Whether a document ends between tokens i and i + 1.
+  /// True if a document ends between tokens i and i + 1.
   bool border_after(std::size_t i) const {
     return options_.separator_first ? i + 1 < all_.size() && all_[i + 1] == options_.separator : all_[i] == options_.separator;
   }
@@ -92,11 +92,10 @@ class PackedDocuments {
 
   Tokens all_;
   PackingOptions options_;
-  std::vector<std::size_t> windows_;  // whole documents: the first token of each window, and the end of the last
+  std::vector<std::size_t> windows_;  // for whole documents: first token of each window, and end of the last
 };
 
-/// A batch of tokens and targets as the Batch that weft's language models take: a copy, into memory that is used again if `into`
-/// is.
+/// Copies a batch of tokens and targets into a Batch, the input of weft's language models. Reusing `into` reuses its memory.
 template <class B>
 void copy_tokens(const B& from, Batch& into) {
   const auto token = from[tokens].values(), target = from[targets].values();

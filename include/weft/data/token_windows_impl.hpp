@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for data/token_windows.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The windows of tokens and documents. Definitions for data/token_windows.hpp.
 
 #include <algorithm>
 
@@ -49,7 +49,7 @@ WEFT_INLINE void PackedDocuments::find_windows() {
     const bool border = border_after(i), last = i + 1 == all_.size();
     borders += border;
     const std::size_t end = i + 1;
-    // This document, or its part up to here, does not fit beside what the window has before it.
+    // This document, or its part up to here, does not fit after the window's earlier documents.
     if (end - windows_.back() > options_.sequence && document > windows_.back()) windows_.push_back(document);
     if (end - document == options_.sequence || border || last) document = end;
     if (end - windows_.back() == options_.sequence && document == end) windows_.push_back(end);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A long sequence of tokens: the bytes of a text, or a file of whole numbers, mapped into memory. Files are nanoGPT's (.bin of
-// uint16, no header) and llm.c's, whose header of 1024 bytes says type and number (GPT-2: uint16, Llama 3: uint32). Files of
-// uint32 without a header are recognised.
+// A long sequence of tokens: the bytes of a text, or a file of integers, mapped into memory. Supported files are nanoGPT's (.bin
+// of uint16, no header) and llm.c's, whose header of 1024 bytes has the type and the number of tokens (GPT-2: uint16, Llama 3:
+// uint32). Files of uint32 without a header are detected.
 //
 //   const auto tokens = data::Tokens::open("train.bin", {.vocabulary = 50257});
 //   const auto text = data::Tokens::of_text("to be or not to be");
@@ -22,21 +22,21 @@ namespace weft::data {
 enum class TokenType : std::uint8_t { from_header, byte, uint16, uint32 };
 
 struct TokenOptions {
-  /// `from_header`, for a file without a header: uint32 if the vocabulary is above 65,536, or if every second word of 16 bits is
-  /// 0 (of files above 64 MiB: in 1,024 blocks of 4 KiB); else uint16, as nanoGPT writes. Tokens::reason() says which.
+  /// `from_header`, for a file without a header: uint32 if the vocabulary is above 65,536, or if every second 16-bit word is 0
+  /// (above 64 MiB: in 1,024 sampled blocks of 4 KiB). Otherwise uint16, as nanoGPT writes. Tokens::reason() returns the reason.
   TokenType type = TokenType::from_header;
-  /// Tokens are below it; a larger one is refused when it is read, or by check(). 0: not checked.
+  /// Tokens must be below it; larger ones throw when they are read, or in check(). 0: not checked.
   std::size_t vocabulary = 0;
 };
 
 class Tokens {
  public:
-  /// Throws UsageError, with the file's name, if it cannot be read, if a header's type, version or number of tokens does not fit,
-  /// if the bytes are no whole tokens, or if they may be uint16 or uint32 and no type is given.
+  /// Throws UsageError, with the file's name, if it cannot be read, if a header's type, version or number of tokens is
+  /// inconsistent, if the bytes are no whole tokens, or if the type is ambiguous between uint16 and uint32 and is not given.
   static Tokens open(const std::string& file, TokenOptions options = {});
-  /// The bytes of a text file, 256 tokens.
+  /// The bytes of a text file, as 256 different tokens.
   static Tokens open_text(const std::string& file) { return open(file, {.type = TokenType::byte, .vocabulary = 256}); }
-  /// The same of bytes in memory; `file` is what messages call them.
+  /// The same for bytes in memory; `file` is their name in messages.
   static Tokens from_bytes(const std::string& file, std::vector<std::uint8_t> bytes, TokenOptions options = {}) {
     return Tokens(detail::FileBytes::from_bytes(file, std::move(bytes)), options);
   }
@@ -46,14 +46,14 @@ class Tokens {
 
   std::size_t size() const { return size_; }
   TokenType type() const { return type_; }
-  /// Why it is that type: "every second word of 16 bits is 0".
+  /// The reason for the chosen type: "every second word of 16 bits is 0".
   std::string_view reason() const { return reason_; }
   const std::string& file() const { return bytes_->file(); }
-  /// Of the whole file; type and place of a part are settings of it. For SaveOptions::data and LoadOptions::data of checkpoints.
+  /// The identity of the whole file for SaveOptions::data and LoadOptions::data of checkpoints. The type and a part's position
+  /// are settings.
   DataIdentity identity() const;
 
-  /// Tokens first ... first + count - 1 alone: a part for training and one for validation. Throws UsageError if there are not so
-  /// many.
+  /// Only tokens first ... first + count - 1, for example for training or validation. Throws UsageError if there are fewer.
   Tokens part(std::size_t first, std::size_t count) const;
 
   /// Token i. Throws UsageError if it is not in the vocabulary.
@@ -62,17 +62,17 @@ class Tokens {
     if (token >= limit_) refuse(i, token);
     return static_cast<std::int32_t>(token);
   }
-  /// Throws UsageError, as reading it would, for the first token that is not in the vocabulary. Reads all, at about 2.5 GB/s if
-  /// the file is in memory already.
+  /// Throws UsageError, as reading it would, for the first token that is not in the vocabulary. Reads all tokens, at about 2.5
+  /// GB/s if the file is in memory.
   void check() const { check(0, size_); }
-  /// The same of tokens first ... first + count - 1, for ranks that share the work.
+  /// The same for tokens first ... first + count - 1, for ranks that divide the work.
   void check(std::size_t first, std::size_t count) const {
     if (const std::size_t i = find_unknown(first, count); i < first + count) refuse(i, raw(i));
   }
-  /// The first of these tokens that is not in the vocabulary; first + count if all are.
+  /// The first of these tokens that is not in the vocabulary; first + count if there is none.
   std::size_t find_unknown(std::size_t first, std::size_t count) const;
 
-  /// Tokens first ... first + out.size() - 1. Throws UsageError if one is not in the vocabulary.
+  /// Copies tokens first ... first + out.size() - 1. Throws UsageError if one is not in the vocabulary.
   void copy(std::size_t first, std::span<std::int32_t> out) const {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = (*this)[first + i];
   }
@@ -81,13 +81,13 @@ class Tokens {
   Tokens(std::shared_ptr<const detail::FileBytes> bytes, TokenOptions options);
 
   std::uint32_t raw(std::size_t i) const {
-    const std::uint8_t* const at = begin_ + i * width_;  // little-endian, and not aligned
+    const std::uint8_t* const at = begin_ + i * width_;  // little-endian, unaligned
     std::uint32_t token = at[0];
     if (width_ > 1) token |= std::uint32_t(at[1]) << 8;
     if (width_ > 2) token |= std::uint32_t(at[2]) << 16 | std::uint32_t(at[3]) << 24;
     return token;
   }
-  /// Sets the type of a file without a header.
+  /// Detects the type of a file without a header.
   void choose_type(std::size_t vocabulary);
   [[noreturn]] void refuse(std::size_t i, std::uint32_t token) const;
   template <class T>

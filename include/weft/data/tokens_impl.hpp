@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for data/tokens.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The headers and types of token files, and the check of tokens. Definitions for data/tokens.hpp.
 
 #include <algorithm>
 #include <bit>
@@ -17,8 +17,8 @@ WEFT_INLINE const char* name_of(TokenType type) {
   return type == TokenType::uint32 ? "uint32" : type == TokenType::byte ? "bytes" : "uint16";
 }
 
-/// The largest of the even and of the odd words of 16 bits, over the blocks that stand for a file; ends early where the odd ones
-/// are too large for the upper half of a token.
+/// The largest even and the largest odd 16-bit words of a file's sampled blocks. Stops early once an odd word is too large for
+/// the upper half of a token.
 struct LargestWords {
   std::uint32_t even = 0, odd = 0;
   static constexpr std::uint32_t most_odd = 15;  // tokens are below 2^20
@@ -50,7 +50,8 @@ WEFT_INLINE Tokens::Tokens(std::shared_ptr<const detail::FileBytes> bytes, Token
     return value;
   };
   const auto name = [](TokenType type) { return detail::name_of(type); };
-  constexpr std::uint32_t gpt2 = 20240520, llama3 = 20240801, evaluation = 20240522;  // llm.c's, with versions 1 and 7
+  constexpr std::uint32_t gpt2 = 20240520, llama3 = 20240801, evaluation = 20240522;  // magic numbers of llm.c, with versions 1
+                                                                                      // and 7
   constexpr std::size_t header = 1024;
   const std::uint32_t magic = all.size() >= 4 && type_ != TokenType::byte ? number(0) : 0;
   const bool with_header = magic == gpt2 || magic == llama3;
@@ -81,7 +82,7 @@ WEFT_INLINE Tokens::Tokens(std::shared_ptr<const detail::FileBytes> bytes, Token
 
 WEFT_INLINE void Tokens::choose_type(std::size_t vocabulary) {
   const std::span<const std::uint8_t> all = bytes_->bytes();
-  constexpr std::size_t most_narrow = 65'536, least_bytes = 32;  // of fewer words nothing can be said
+  constexpr std::size_t most_narrow = 65'536, least_bytes = 32;  // fewer bytes are not conclusive
   if (vocabulary > most_narrow) {
     type_ = TokenType::uint32;
     reason_ = "the vocabulary is above 65536";
@@ -123,7 +124,7 @@ WEFT_INLINE Tokens Tokens::part(std::size_t first, std::size_t count) const {
 template <class T>
 std::size_t Tokens::find_unknown_of(std::size_t first, std::size_t count) const {
   if (std::numeric_limits<T>::max() < limit_) return first + count;
-  constexpr std::size_t block = 16 * 1024;  // the largest of many is found in lanes
+  constexpr std::size_t block = 16 * 1024;  // the maximum of a block is vectorised
   for (std::size_t done = 0; done < count; done += block) {
     const std::size_t n = std::min(block, count - done);
     const std::uint8_t* const at = begin_ + (first + done) * sizeof(T);

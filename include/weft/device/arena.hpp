@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A caching allocator of device memory. A training step asks for the same sizes again and again, and returning activations to the
-// system would cost 20 % of a step. Freed blocks are kept by size and handed out again; they go back to the system when the arena
-// ends or the memory is full. An arena belongs to one rank and is not thread-safe; buffers may outlive it.
+// A caching allocator of device memory. Training steps request the same sizes repeatedly, and returning activations to the system
+// would take 20 % of a step. Freed blocks are kept by size and reused. They return to the system when the arena ends or the
+// memory is full. An arena belongs to one rank and is not thread-safe; buffers may outlive it.
 //
-//   Buffer block = device.allocate(bytes);  // goes back to the arena with its last copy
+//   Buffer block = device.allocate(bytes);  // returns to the arena with its last copy
 
 #include <Kokkos_Core.hpp>
 
@@ -26,7 +26,7 @@
 namespace weft {
 
 namespace detail {
-/// The memory of a system. `take` returns null if it is full.
+/// A system's memory. `take` returns null if it is full.
 template <class MemorySpace>
 struct System {
   static void* take(std::size_t bytes) {
@@ -36,7 +36,7 @@ struct System {
       return nullptr;
     }
   }
-  /// Once before blocks are given back: may wait and throw.
+  /// Called once before blocks are given back: may wait and throw.
   static void before_give_back() {}
   static void give_back(void* block) { Kokkos::kokkos_free<MemorySpace>(block); }
   static std::string room() { return ""; }
@@ -55,13 +55,13 @@ struct BlockSource {
   void (*give_back)(void* block);
 };
 
-/// A shared handle of a block of bytes; the last copy gives the block back to its arena.
+/// A shared handle of a block of bytes; the last copy returns the block to its arena.
 class Buffer : public std::shared_ptr<void> {
  public:
   using std::shared_ptr<void>::shared_ptr;
   Buffer() = default;
   Buffer(std::shared_ptr<void> other) noexcept : std::shared_ptr<void>(std::move(other)) {}
-  // Copies and destruction are out of line: programs do them more often than anything else.
+  // Copies and destruction are out of line, since programs do them more often than anything else.
   WEFT_OUT_OF_LINE Buffer(const Buffer& other) noexcept : std::shared_ptr<void>(other) {}
   WEFT_OUT_OF_LINE Buffer(Buffer&& other) noexcept : std::shared_ptr<void>(std::move(other)) {}
   WEFT_OUT_OF_LINE Buffer& operator=(Buffer other) noexcept {
@@ -72,9 +72,9 @@ class Buffer : public std::shared_ptr<void> {
   WEFT_OUT_OF_LINE ~Buffer() {}
 };
 
-/// Blocks in Kokkos' MemorySpace, 64-byte aligned if Kokkos' allocations are. On a GPU a block may be handed out again while
-/// kernels that use it still run: kernels of the same stream run one after the other, and a user of another stream must hold the
-/// block until that stream is done with it.
+/// Blocks in Kokkos' MemorySpace, 64-byte aligned if Kokkos' allocations are. On a GPU a block may be reused while kernels that
+/// use it still run: kernels of one stream run in order, and a user of another stream must hold the block until that stream is
+/// done with it.
 template <class MemorySpace>
 class Arena {
   struct Free {
@@ -110,20 +110,20 @@ class Arena {
   };
 
  public:
-  /// A block of at least `bytes`. Throws MemoryError if the memory space is full even after unused blocks were returned. To
-  /// return blocks of a GPU, it waits for this rank's communication, and throws its errors.
+  /// A block of at least `bytes`. Throws MemoryError if the memory space is full even after unused blocks were returned. Before
+  /// it returns blocks of a GPU, it waits for this rank's communication, and throws its errors.
   Buffer allocate(std::size_t bytes) { return take(block_bytes(bytes), MemoryCategory::activations); }
   /// A block for data that lives as long as the model (parameters, optimizer state). No other data would reuse the block, so its
-  /// size is rounded up to a cache line only.
+  /// size is only rounded up to a cache line.
   Buffer allocate_persistent(std::size_t bytes, MemoryCategory category = MemoryCategory::other) {
     return take(persistent_block_bytes(bytes), category);
   }
 
-  /// Swaps the contents of two arenas. Blocks that a recorded step writes at every launch must not be handed to other code.
-  /// Blocks in use go back to the arena that they came from.
+  /// Swaps the contents of two arenas: blocks that a recorded step writes at every launch must not be given to other code. Blocks
+  /// in use return to the arena that allocated them.
   void exchange(Arena& other) noexcept { state_.swap(other.state_); }
 
-  /// From now on blocks are addresses without memory behind them. Before anything is allocated.
+  /// From now on blocks are addresses without memory. Call it before anything is allocated.
   void rehearse() { state_->source = {&RehearsedMemory::take, &RehearsedMemory::give_back}; }
 
   const MemoryUse& use() const { return state_->use; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The device that a rank computes on: one execution-space instance, one arena in its memory space, and the caches of kernels
-// (matmul primitives, library handles). Tensors carry a pointer to their device, so operations need no extra argument, and
-// nothing is global or thread_local.
+// The device on which a rank computes: one execution-space instance, one arena in its memory space, and the caches of kernels
+// (matmul primitives, library handles). Tensors have a pointer to their device, so operations need no extra argument, and nothing
+// is global or thread_local.
 //
 //   DefaultDevice device;
 //   Tensor<float, DefaultDevice::execution_space> x(device, {tokens, width});
@@ -23,7 +23,7 @@ class Device {
  public:
   using execution_space = Exec;
   using memory_space = typename Exec::memory_space;
-  /// A block of memory shared by its copies; the last one gives it back to the device's arena.
+  /// A block of memory shared by its copies; the last one returns it to the device's arena.
   using Buffer = detail::Buffer;
 
   explicit Device(Exec exec = Exec()) : exec_(std::move(exec)) {}
@@ -37,22 +37,22 @@ class Device {
     return arena_.allocate_persistent(bytes, category);
   }
 
-  /// From now on kernels are noted and not run, and memory is addresses alone. Before anything is allocated.
+  /// From now on kernels are noted instead of run, and memory is only addresses. Call it before anything is allocated.
   void rehearse(Rehearsal& notes) {
     rehearsal_ = notes_ = &notes;
     arena_.rehearse();
   }
-  /// From now on the FLOPs of products and of attention are noted as well as done: what a real step takes, as a rehearsal counts.
+  /// From now on the FLOPs of products and of attention are noted while they are computed, with the counts of a rehearsal.
   void count(Rehearsal& notes) { notes_ = &notes; }
-  /// The notes of a rehearsal, else null.
+  /// The notes of a rehearsal, otherwise null.
   Rehearsal* rehearsal() const { return rehearsal_; }
-  /// Those of a rehearsal, or of a real run whose FLOPs are counted, else null.
+  /// The notes of a rehearsal, or of a real run with counted FLOPs, otherwise null.
   Rehearsal* notes() const { return notes_; }
-  /// The order of a rehearsal's kernels, if it is kept, else null.
+  /// The order of a rehearsal's kernels if it is recorded, otherwise null.
   RehearsedTrace* trace() const { return rehearsal_ == nullptr ? nullptr : rehearsal_->trace.get(); }
 
-  /// True if loops are shared out among the device's threads however short they are: slower, for tests of what must not depend on
-  /// the number of threads.
+  /// True if loops of any length are divided among the device's threads. This is slower; it is for tests that results do not
+  /// depend on the number of threads.
   bool shares_short_loops() const { return shares_short_loops_; }
   void share_short_loops() { shares_short_loops_ = true; }
 
@@ -74,12 +74,12 @@ class Device {
   Rehearsal *rehearsal_ = nullptr, *notes_ = nullptr;
   detail::Arena<memory_space> arena_;
   bool shares_short_loops_ = false;
-  std::vector<Cache> caches_;  // a few
+  std::vector<Cache> caches_;  // only a few
 };
 
 namespace detail {
 
-/// While it lives, what a rehearsed device does and allocates is not noted: it is beside the program.
+/// While it exists, kernels and allocations of a rehearsed device are not noted: they are not part of the program.
 template <class Exec>
 class RehearsedAside {
  public:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A lock around the first launch of each kernel on each GPU. Kokkos keeps a table for each kernel, with an entry for each GPU,
-// which it fills at the first launch there without a lock; ranks that are threads of one process, with a GPU each, would fill and
-// read it at once. Later launches of a kernel only share the lock.
+// A lock around the first launch of each kernel on each GPU. Kokkos keeps a table per kernel with an entry per GPU, which the
+// first launch fills without a lock. Ranks that are threads of one process with one GPU each would fill and read it concurrently.
+// Later launches of a kernel only share the lock.
 //
 //   first_launch<Body>(gpu, [&] { Kokkos::parallel_for(policy, body); });
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Copies of bytes between the host's memory and a device's that is not the host's: the one place that calls Kokkos' deep copy.
-// They run after the device's kernels so far; who reads the result on the host, or changes what is copied, waits for the device
-// first. A rehearsal notes them.
+// Copies of bytes between host memory and separate device memory: the one place that calls Kokkos' deep copy. They run after the
+// device's earlier kernels. Before it reads the result or changes the source, the host must wait for the device. A rehearsal
+// notes the copies.
 //
 //   copy_to_device(device, to, from, bytes);
 //   device.exec().fence("weft: what was copied");
@@ -31,7 +31,7 @@ void copy_to_device(Device<Exec>& device, void* to, const void* from, std::size_
                     ConstByteView<Kokkos::HostSpace>(static_cast<const char*>(from), bytes));
 }
 
-/// The same of bytes that may change as soon as this returns. On GPUs the host does not wait for the kernels so far.
+/// The same, but the bytes may change as soon as this returns. On GPUs the host does not wait for earlier kernels.
 template <class Exec>
 void send_to_device(Device<Exec>& device, void* to, const void* from, std::size_t bytes) {
   copy_to_device(device, to, from, bytes);

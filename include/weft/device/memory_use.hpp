@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The byte counters of an arena, in all and by category.
+// The byte counters of an arena, in total and by category.
 //
 //   const MemoryUse& use = device.arena().use();
-//   use.of(MemoryCategory::gradients)   // bytes now
+//   use.of(MemoryCategory::gradients)   // current bytes
 
 #include <array>
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace weft {
 
-/// What a block of memory is for. Gradients here are those that stay allocated from step to step; the others count as
-/// activations, as everything does that is allocated and freed within a step.
+/// The purpose of a block of memory. Gradients are only those that stay allocated between steps. All memory that is allocated and
+/// freed within a step counts as activations.
 enum class MemoryCategory : std::uint8_t { activations, parameters, gradients, optimizer_state, other };
 
 namespace detail {
@@ -29,9 +29,9 @@ constexpr std::string_view name_of(MemoryCategory category) {
 }
 
 struct MemoryUse {
-  std::size_t current = 0;                                              ///< in use now
-  std::size_t peak = 0;                                                 ///< largest value of `current` so far
-  std::size_t reserved = 0;                                             ///< taken from the system
+  std::size_t current = 0;                                              ///< currently in use
+  std::size_t peak = 0;                                                 ///< largest value of `current`
+  std::size_t reserved = 0;                                             ///< allocated from the system
   std::array<std::size_t, detail::memory_categories> by_category = {};  ///< of `current`
   std::size_t of(MemoryCategory category) const { return by_category[std::size_t(category)]; }
 };

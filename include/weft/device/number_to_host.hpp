@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A number that a device computes and the host reads while the device goes on with what it was given meanwhile.
+// A number that a device computes and the host reads while the device continues with later work.
 //
 //   auto& to_host = device.cache<NumberToHost<Exec>>();
 //   to_host.start(device, norm.data(), norm.buffer());
@@ -14,12 +14,12 @@
 
 namespace weft::detail {
 
-/// One number at a time. This general version waits for all work of the device; a GPU copies beside it
+/// Transfers one number at a time. This general version waits for all work of the device; a GPU copies concurrently
 /// (device/cuda/number_to_host.hpp). In a rehearsal the number is 0.
 template <class Exec>
 class NumberToHost {
  public:
-  /// The number as the work so far leaves it; its memory, `held`, is kept until it is read.
+  /// Reads the number after the current work. `held` is the number's memory, and is kept alive until then.
   void start(Device<Exec>& device, const double* number, const Buffer&) {
     value_ = 0;
     copy_from_device(device, &value_, number, sizeof value_);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A store of state that is off the device between its uses (optim/offload.hpp): records of bytes in host memory or in a file of
-// this rank. Written records take effect together, at `commit`: a disk that fails in the middle of an optimizer's step leaves
-// every record unchanged.
+// A store for state that is off the device between its uses (optim/offload.hpp): records of bytes in host memory or in a file of
+// this rank. Written records take effect together, at `commit`: if a disk fails in the middle of an optimizer's step, every
+// record stays unchanged.
 //
-//   FileStore store("/scratch/run.3");                           // removed when the program ends, in whatever way
-//   const std::size_t moments = store.record(bytes);            // takes the room now, or throws StorageError
+//   FileStore store("/scratch/run.3");                           // removed when the program ends for any reason
+//   const std::size_t moments = store.record(bytes);            // allocates now, or throws StorageError
 //   write_record(device, store, moments, pointer, bytes);
 //   store.commit();
 
@@ -40,7 +40,7 @@ class Store {
   virtual std::size_t record(std::size_t bytes) = 0;
   /// Copies the record, as of the last commit, to `host`.
   virtual void read(std::size_t record, void* host) const = 0;
-  /// Announces that the record will be read soon, so that a store may begin to fetch it. Does not wait.
+  /// Announces a read, so that a store can begin to fetch the record. Does not wait.
   virtual void read_ahead(std::size_t /*record*/) const {}
   /// Sets the contents of the record after the next commit.
   virtual void write(std::size_t record, const void* host) = 0;
@@ -65,7 +65,7 @@ requires(!Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_sp
 };
 #endif
 
-/// Records without contents, for rehearsals: nobody reads or writes them.
+/// Records without contents, for rehearsals, which neither read nor write them.
 class RehearsedStore final : public Store {
  public:
   std::size_t record(std::size_t) override { return records_++; }
@@ -100,8 +100,8 @@ class HostStore final : public Store {
   std::vector<Record> records_;
 };
 
-/// Records in a file. Each record has two places in the file, one of which is valid. A new record takes its room from the file
-/// system at once.
+/// Records in a file. Each record has two positions in the file, one of which is valid. A new record allocates its disk space at
+/// once.
 class FileStore final : public Store {
  public:
   explicit FileStore(std::string path);
@@ -111,7 +111,7 @@ class FileStore final : public Store {
 
   WEFT_INLINE std::size_t record(std::size_t bytes) override;
   WEFT_INLINE void read(std::size_t record, void* host) const override;
-  /// Lets the system fetch the record while this rank computes; written records go to the disk in the same way.
+  /// Starts to fetch the record while this rank computes. Written records are written to the disk in the same way.
   WEFT_INLINE void read_ahead(std::size_t record) const override;
   WEFT_INLINE void write(std::size_t record, const void* host) override;
   WEFT_INLINE bool may_fail() const override;
@@ -148,7 +148,7 @@ class FileStore final : public Store {
   std::vector<Record> records_;
 };
 
-/// Copies the record to `bytes` bytes at `data` in the device's memory. Waits until the copy is done.
+/// Copies the record to `bytes` bytes at `data` in device memory. Waits until the copy is done.
 template <class Exec>
 void read_record(Device<Exec>& device, const Store& store, std::size_t record, void* data, std::size_t bytes) {
   if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
@@ -165,8 +165,8 @@ void read_record(Device<Exec>& device, const Store& store, std::size_t record, v
   }
 }
 
-/// Copies `bytes` bytes at `data` in the device's memory to the record, valid after the store's next commit. Waits until the copy
-/// is done.
+/// Copies `bytes` bytes at `data` in device memory to the record, valid after the store's next commit. Waits until the copy is
+/// done.
 template <class Exec>
 void write_record(Device<Exec>& device, Store& store, std::size_t record, const void* data, std::size_t bytes) {
   if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
@@ -184,23 +184,23 @@ void write_record(Device<Exec>& device, Store& store, std::size_t record, const 
   }
 }
 
-/// Transfers of records to a device and back. A device has one (device.cache<RecordTraffic<Exec>>()). This general version copies
-/// before it returns; a GPU copies while it computes (device/cuda/record_traffic.hpp).
+/// Transfers of records to a device and back. A device has one object (device.cache<RecordTraffic<Exec>>()). This general version
+/// copies synchronously; a GPU copies while it computes (device/cuda/record_traffic.hpp).
 template <class Exec>
 class RecordTraffic {
  public:
   static constexpr bool beside = false;
-  /// Copies the record to `bytes` bytes at `to`. Work given to the device after the next `arrive` sees them.
+  /// Copies the record to `bytes` bytes at `to`. They are valid for work after the next `arrive`.
   void fetch(Device<Exec>& device, const Store& store, std::size_t record, void* to, std::size_t bytes) {
     read_record(device, store, record, to, bytes);
   }
   void arrive(Device<Exec>&) {}
-  /// Copies `from`, in the state after the device's computation so far, to the record. `from` is kept alive, and must not be
-  /// written, until `settle`.
+  /// Copies `from`, in its state after the device's earlier computation, to the record. Until `settle`, `from` is kept alive and
+  /// must not be written.
   void put(Device<Exec>& device, Store& store, std::size_t record, const Buffer& from, std::size_t bytes) {
     write_record(device, store, record, from.get(), bytes);
   }
-  /// Waits until every `put` is in its record. Needed before the store commits or anyone reads it.
+  /// Waits until every `put` is in its record. Required before the store commits or a record is read.
   void settle() {}
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for device/offload_store.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The records of memory and of files. Definitions for device/offload_store.hpp.
 
 #include <weft/core/inline.hpp>
 #include <weft/core/uninterrupted.hpp>
@@ -31,7 +31,7 @@ WEFT_INLINE void* HostStore::memory(std::size_t record) const { return records_[
 WEFT_INLINE FileStore::FileStore(std::string path) : path_(std::move(path)) {
   file_ = uninterrupted([&] { return ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600); });
   if (file_ < 0) fail("cannot be made", errno);
-  ::unlink(path_.c_str());  // the open file lives on without a name until it is closed
+  ::unlink(path_.c_str());  // the open file stays usable without a name
 }
 
 WEFT_INLINE FileStore::~FileStore() { ::close(file_); }

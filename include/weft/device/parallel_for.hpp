@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A parallel loop over indices. On hosts the device's own threads run it (device/thread_team.hpp), as many as its execution space
-// has; the body is called through a pointer, so the loop is compiled once. A short loop runs on the calling thread alone: to
-// share it out among threads would take longer.
+// A parallel loop over indices. On hosts it runs on the device's threads (device/thread_team.hpp), as many as its execution space
+// has; the body is called through a pointer, so the loop is compiled once. A short loop runs only on the calling thread: dividing
+// it among threads would take longer.
 //
 //   for_each_index(device, {"norm", 2 * rows * width * sizeof(T)}, rows, KOKKOS_LAMBDA(std::size_t row) { ... });
 //
-// Each loop says its kind and its bytes, for rehearsals (device/rehearsal.hpp).
+// Each loop declares its kind and its bytes, for rehearsals (device/rehearsal.hpp).
 
 #include <Kokkos_Core.hpp>
 
@@ -22,7 +22,7 @@
 
 namespace weft::detail {
 
-/// True if Exec's threads and the calling thread see the same memory: loops then run on plain host pointers.
+/// True if Exec's threads and the calling thread share memory: loops then run on plain host pointers.
 template <class Exec>
 inline constexpr bool on_host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible&&
     Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
@@ -62,11 +62,11 @@ WEFT_OUT_OF_LINE void share_on_host(Device<Exec>& device, const HostLoop& loop) 
   HostLoop split = loop;
   split.pieces = std::min(loop.count, threads * 8);
   const auto call = [](const void* body, std::size_t piece, std::size_t) { (*static_cast<const HostLoop*>(body))(piece); };
-  run_pieces(device, {}, TeamLoop{call, &split, split.pieces});  // run_on_host has asked whether this is a rehearsal
+  run_pieces(device, {}, TeamLoop{call, &split, split.pieces});  // run_on_host has checked for a rehearsal
 }
 
-/// Runs the loop on the calling thread, and shares out what is left as soon as the first part shows that it is worth it: the time
-/// of a body is not known before. Which thread runs a body, and after which other one, changes no result.
+/// Runs the loop on the calling thread, and divides the rest among all threads once the first part shows that it is worth it: a
+/// body's time is unknown before. The thread and the order of bodies do not change results.
 template <class Exec>
 WEFT_OUT_OF_LINE void run_on_host(Device<Exec>& device, Traffic traffic, const HostLoop& loop) {
   if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
@@ -96,7 +96,7 @@ auto by_argument(const Policy& policy) {
   return Kokkos::Experimental::require(policy, Kokkos::Experimental::WorkItemProperty::HintLightWeight);
 }
 
-/// Calls launch(), which launches a kernel of type Kernel with so many threads on a device that is no host.
+/// Calls launch(), which launches a kernel of type Kernel with `threads` threads on a device other than a host.
 template <class Kernel, class Exec, class F>
 void launch_kernel(Device<Exec>& device, Traffic traffic, std::size_t threads, const F& launch) {
   if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
@@ -121,8 +121,8 @@ requires(!on_host<Exec>) void for_each_index(Device<Exec>& device, Traffic traff
     });
 }
 
-/// Calls f(row, column) for each entry of a matrix. Devices take an entry a thread, hosts long pieces of rows: a matrix may be
-/// one long row.
+/// Calls f(row, column) for each entry of a matrix. Devices use one thread per entry. Hosts use long pieces of rows, since a
+/// matrix may be a single long row.
 template <class Exec, class F>
 requires(on_host<Exec>) void for_each_entry(Device<Exec>& device, Traffic traffic, std::size_t rows, std::size_t columns,
                                             const F& f) {

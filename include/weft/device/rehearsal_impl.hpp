@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for device/rehearsal.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The steps, the limits and the addresses of rehearsals. Definitions for device/rehearsal.hpp.
 
 #include <sys/mman.h>
 
@@ -33,7 +33,7 @@ WEFT_COLD WEFT_INLINE RehearsedWork RehearsedWork::since(const RehearsedWork& be
   work.kernel_bytes -= before.kernel_bytes;
   work.copies -= before.copies;
   work.offloaded_bytes -= before.offloaded_bytes;
-  for (std::size_t i = 0; i < before.kernels.size(); ++i) {  // kinds only come to the end of the list
+  for (std::size_t i = 0; i < before.kernels.size(); ++i) {  // new kinds are only appended to the list
     work.kernels[i].launches -= before.kernels[i].launches;
     work.kernels[i].bytes -= before.kernels[i].bytes;
   }
@@ -49,7 +49,7 @@ WEFT_COLD WEFT_INLINE RehearsedWork RehearsedWork::since(const RehearsedWork& be
 WEFT_COLD WEFT_INLINE void Rehearsal::before_run(const MemoryUse& use) {
   if (steps == 0) kept = use;
   copies_before_ = copies;
-  if (trace && first_model_ == nullptr) trace->drop_part();  // what came since an optimizer's step is no other one's
+  if (trace && first_model_ == nullptr) trace->drop_part();  // events since an optimizer's step belong to no step
   if (++runs_ > most_runs)
     throw_error<UsageError>({"a model is called in a rehearsal, ", most_runs,
                              " times without an optimizer's step: a loop that ends by the clock, or by a value (all are zero "
@@ -182,13 +182,13 @@ WEFT_COLD WEFT_INLINE NotesAside::NotesAside(Rehearsal& notes) : notes_(notes), 
 }
 WEFT_COLD WEFT_INLINE NotesAside::~NotesAside() { notes_ = std::move(*before_); }
 
-/// The addresses, and how many of them are taken. The mapping has no pages, so it costs no memory.
+/// The address space, and its used part. The mapping has no pages, so it needs no memory.
 struct RehearsedAddresses {
   static constexpr std::size_t size = std::size_t(64) << 40;
   std::atomic<char*> begin{nullptr};
   std::atomic<std::size_t> taken{0};
   std::mutex mutex;
-  std::size_t uses = 0;  // under the mutex
+  std::size_t uses = 0;  // protected by the mutex
 
   char* mapped() {
     if (char* const known = begin.load()) return known;

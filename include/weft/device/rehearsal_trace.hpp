@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The order in which a rehearsed rank does its work in one step: kernels, messages and the actions of the pipeline as the
-// executor issues them. Equal events are kept once, so an identical micro-batch costs 4 bytes an event.
+// The order of a rehearsed rank's work in one step: kernels, messages and the actions of the pipeline, as the executor issues
+// them. Equal events are stored once, so an identical micro-batch needs 4 bytes per event.
 //
 //   RehearsedTrace trace;
 //   trace.begin_part();
 //   trace.add({.kind = RehearsedTrace::Kind::kernel, .amount = bytes});
-//   trace.end_part(true);                // trace[0], trace[1], ... are those of the last step
+//   trace.end_part(true);                // trace[0], trace[1], ... are the events of the last step
 
 #include <algorithm>
 #include <bit>
@@ -27,29 +27,29 @@ class RehearsedTrace {
  public:
   enum class Kind : std::uint8_t {
     product,    ///< a, b, c: m, n, k; amount: bytes of the matrices
-    attention,  ///< a: its products; b: head width; amount: FLOPs
-    kernel,     ///< a: its kind, in `kinds`; b: exponential functions; amount: bytes that it reads and writes
+    attention,  ///< a: number of products; b: head width; amount: FLOPs
+    kernel,     ///< a: its kind, in `kinds`; b: exponential functions; amount: bytes read and written
     copy,       ///< between the host and the device
-    call,       ///< a collective that the program waits for at once; a: its operation; b: of an all_to_all_v the other ranks with
-                ///< which this one exchanges anything; amount: bytes as in Rehearsal::Messages
-    start,      ///< a collective that goes on beside the program
-    wait,       ///< a: how many of the step's starts ago the collective was started, from 1
-    send,       ///< a: rank in the group, b: tag
-    receive,    ///< the program needs what that rank sent
-    begin,      ///< an action of the pipeline; a: stage, b: micro-batch, c: chunk; operation: its letter
+    call,     ///< a blocking collective; a: its operation; b: for all_to_all_v, the number of other ranks that exchange data with
+              ///< this one; amount: bytes as in Rehearsal::Messages
+    start,    ///< a collective that runs concurrently with the program
+    wait,     ///< a: the collective, counted back among the step's starts, from 1
+    send,     ///< a: rank in the group, b: tag
+    receive,  ///< the program waits for a message of that rank
+    begin,    ///< an action of the pipeline; a: stage, b: micro-batch, c: chunk; operation: its letter
     end,
   };
   struct Event {
     Kind kind = Kind::kernel;
-    DataType type = DataType::float32;  ///< of a product's or attention's elements
+    DataType type = DataType::float32;  ///< element type of a product or of attention
     char operation = 0;
-    std::int32_t group = -1;  ///< of messages: in `groups`
+    std::int32_t group = -1;  ///< of messages: index into `groups`
     std::int64_t a = 0, b = 0, c = 0;
     double amount = 0;
 
     friend bool operator==(const Event&, const Event&) = default;
   };
-  /// A communicator. Ranks of one communicator have the same identity in their traces.
+  /// A communicator. All its ranks use the same identity in their traces.
   struct Group {
     std::string axis;
     std::uint64_t identity = 0;
@@ -58,25 +58,25 @@ class RehearsedTrace {
 
   std::vector<Group> groups;
   std::vector<std::string_view> kinds;  ///< of kernels: "norm", "elementwise", ...
-  /// Of the last step: rows of samples that enter the model, of all ranks that share them (tokens); the first model's, of
-  /// several.
+  /// Rows of samples (tokens) that enter the model in the last step, on all ranks that share them; with several models, the first
+  /// one's.
   double rows = 0;
 
-  // A step has parts, each of which ends with an optimizer's step; of one optimizer a step has one part.
+  // A step consists of parts, each ended by an optimizer's step. With one optimizer a step has one part.
 
-  /// A model begins to train, the first since an optimizer's step: events are kept from here on.
+  /// A model begins to train, the first since an optimizer's step: events are recorded from here on.
   void begin_part() {
     drop_part();
     open_ = true;
   }
-  /// What came since the last part's end is of no step: an evaluation.
+  /// Drops events since the last part's end: they belong to no step, but to an evaluation.
   void drop_part() {
     order_.resize(whole_);
     starts_.resize(part_starts_);
     part_rows_ = 0;
     open_ = false;
   }
-  /// An optimizer has stepped. `anew`: the step begins with this part, and earlier ones are dropped.
+  /// An optimizer has stepped. `anew`: the step begins with this part, and earlier parts are dropped.
   WEFT_COLD void end_part(bool anew) {
     if (anew) keep_part();
     whole_ = order_.size();
@@ -86,10 +86,11 @@ class RehearsedTrace {
   }
   /// Rows enter a model in this part.
   void enter(double more) { part_rows_ += more; }
-  /// Whether a step of an optimizer was traced.
+  /// True if a step of an optimizer was traced.
   bool whole() const { return whole_ > 0; }
 
-  /// Events in between are not kept, as they are beside the step or part of an event: an evaluation, the loops of a product.
+  /// While muted, events are not recorded. They are outside the step (an evaluation), or parts of an event (the loops of a
+  /// product).
   void mute(bool muted) { muted_ += muted ? 1 : -1; }
 
   WEFT_COLD void add(const Event& event) {
@@ -98,7 +99,7 @@ class RehearsedTrace {
     if (found.second) events_.push_back(event);
     order_.push_back(found.first->second);
   }
-  /// The number of a collective that starts, and the event of its wait.
+  /// Starts a collective. Returns its number, which identifies it in its wait.
   std::uint64_t start(const Event& event) {
     add(event);
     if (!open_ || muted_ > 0) return 0;
@@ -127,7 +128,7 @@ class RehearsedTrace {
   std::size_t size() const { return whole_; }
   const Event& operator[](std::size_t i) const { return events_[order_[i]]; }
   std::size_t distinct() const { return events_.size(); }
-  /// The place of the i-th event among the distinct ones.
+  /// The index of the i-th event among the distinct ones.
   std::size_t number(std::size_t i) const { return order_[i]; }
   const Event& event(std::size_t number) const { return events_[number]; }
 
@@ -143,7 +144,7 @@ class RehearsedTrace {
       return hash;
     }
   };
-  // Drops the parts before the last one, and its waits for what they started.
+  // Drops the parts before the last one, and its waits for collectives that they started.
   WEFT_COLD void keep_part() {
     std::vector<std::uint32_t> part;
     std::int64_t starts = 0;
@@ -158,12 +159,12 @@ class RehearsedTrace {
   }
 
   std::vector<Event> events_;
-  std::vector<std::uint32_t> order_;  // of the step, then of the part that has not ended
-  std::size_t whole_ = 0;             // events of the step
+  std::vector<std::uint32_t> order_;  // of the step, then of the unfinished part
+  std::size_t whole_ = 0;             // number of events in the step
   std::unordered_map<Event, std::uint32_t, Hash> numbers_;
-  std::vector<std::uint64_t> starts_;  // the numbers of the collectives that the step has started
+  std::vector<std::uint64_t> starts_;  // numbers of the step's started collectives
   std::uint64_t last_start_ = 0;
-  std::size_t part_starts_ = 0;  // of `starts_` those before this part
+  std::size_t part_starts_ = 0;  // size of `starts_` before this part
   double part_rows_ = 0;
   int muted_ = 0;
   bool open_ = false;
@@ -171,7 +172,7 @@ class RehearsedTrace {
 
 namespace detail {
 
-/// While it lives, the loops of a kernel that was noted as a whole are not traced. Null: nothing is traced.
+/// While it exists, the loops of a kernel that was noted as a whole are not traced. Null: nothing is traced.
 class TracedWhole {
  public:
   explicit TracedWhole(RehearsedTrace* trace) : trace_(trace) {
@@ -189,7 +190,7 @@ class TracedWhole {
   RehearsedTrace* trace_;
 };
 
-/// While it lives, what is traced is an action of one micro-batch, of a model that has one stage: 'F' forward or 'B' backward.
+/// While it exists, events belong to an action of one micro-batch, for a model with one stage: 'F' forward or 'B' backward.
 class TracedAction {
  public:
   WEFT_COLD TracedAction(RehearsedTrace* trace, char operation, std::size_t micro)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for device/thread_team.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The waiting, the workers and the loops of a team. Definitions for device/thread_team.hpp.
 
 #include <pthread.h>
 #include <sched.h>
@@ -20,21 +20,21 @@
 
 namespace weft::detail {
 
-/// The threads of all teams of this process.
+/// Number of threads in all teams of this process.
 inline std::atomic<std::size_t> threads_of_teams{0};
-/// True if each of them can have a core: else none spins.
+/// True if there is a core for each of them; otherwise none spins.
 WEFT_INLINE bool cores_for_all_teams() {
   static const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
   return threads_of_teams.load(std::memory_order_relaxed) <= cores;
 }
 
-/// Lets the calling worker run where OpenMP would place it. It inherits the place of the caller, which is a single core if the
+/// Moves the calling worker to the place that OpenMP would choose. It inherits the caller's place, which is a single core if the
 /// user binds threads (OMP_PROC_BIND).
 WEFT_INLINE void take_place([[maybe_unused]] std::size_t thread, [[maybe_unused]] std::size_t threads) {
 #if defined(_OPENMP) && defined(__linux__)
   const int places = omp_get_num_places();
   if (omp_get_proc_bind() == omp_proc_bind_false || places == 0) return;
-#pragma omp parallel num_threads(1)  // libgomp binds a thread at its first region, which would undo what follows
+#pragma omp parallel num_threads(1)  // libgomp binds a thread at its first region, which would undo the call below
   {}
   const int place = int(thread * std::size_t(places) / threads);
   std::vector<int> processors(std::size_t(omp_get_place_num_procs(place)));
@@ -42,7 +42,7 @@ WEFT_INLINE void take_place([[maybe_unused]] std::size_t thread, [[maybe_unused]
   cpu_set_t set;
   CPU_ZERO(&set);
   for (const int processor : processors) CPU_SET(processor, &set);
-  pthread_setaffinity_np(pthread_self(), sizeof set, &set);  // a place that is refused changes nothing
+  pthread_setaffinity_np(pthread_self(), sizeof set, &set);  // a refused place changes nothing
 #endif
 }
 
@@ -66,7 +66,7 @@ void WaitingRoom::wait(bool spin, const Condition& condition) {
 }
 
 WEFT_INLINE void WaitingRoom::wake() {
-  if (asleep_ == 0) return;  // who lies down later finds the condition true
+  if (asleep_ == 0) return;  // a thread that goes to sleep later sees the condition as true
   ++calls_;
   calls_.notify_all();
 }
@@ -78,12 +78,13 @@ WEFT_INLINE void ThreadTeam::start(std::size_t threads) {
   shares_ = std::make_unique<Share[]>(threads);
   try {
     for (std::size_t worker = 1; worker < threads; ++worker) workers_.emplace_back([this, worker] { serve(worker); });
-  } catch (const std::system_error&) {  // the threads that there are do the work of the others
+  } catch (const std::system_error&) {  // the started threads do the work of the others
   }
 }
 
 WEFT_INLINE ThreadTeam::~ThreadTeam() {
-  if (!workers_.empty() && process_ != long(getpid())) {  // a fork: nobody to join, and a std::thread may not end unjoined
+  if (!workers_.empty() && process_ != long(getpid())) {  // after a fork there is no thread to join, and a std::thread must not
+                                                          // be destroyed unjoined
     static_cast<void>(new std::vector<std::thread>(std::move(workers_)));
     return;
   }

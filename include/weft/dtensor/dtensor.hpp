@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A distributed tensor whose layout over a mesh is chosen at run time, similar to torch.distributed.tensor's: for data outside a
+// A distributed tensor with a layout over a mesh chosen at run time, similar to torch.distributed.tensor's: for data outside a
 // model (checkpoints, tables, results). weft's own layers have placements in their types.
 //
 //   dtensor::DeviceMesh grid(mesh, dp{}, tp{});
-//   auto x = distribute_tensor(grid, whole, {dtensor::shard(0), dtensor::replicate()});   // `whole` on the first rank counts
+//   auto x = distribute_tensor(grid, whole, {dtensor::shard(0), dtensor::replicate()});   // uses `whole` of the first rank
 //   auto y = x.redistribute({dtensor::replicate(), dtensor::shard(1)});                   // y.to_local(), y.full_tensor()
 //
 // Shards may be uneven: torch.chunk's rule, later ranks short or empty.
@@ -27,8 +27,8 @@ namespace weft {
 
 namespace dtensor {
 
-/// Axes in an order, each with its communicator: some or all axes of a Mesh, or a program's own communicators. Ranks that differ
-/// only along these axes share DTensors. A value: copies share the communicators.
+/// An ordered list of axes, each with its communicator: some or all axes of a Mesh, or the program's communicators. Ranks that
+/// differ only along these axes share DTensors. A value: copies share the communicators.
 class DeviceMesh {
  public:
   /// The named axes of `mesh`; placements are given in this order.
@@ -60,15 +60,15 @@ class DeviceMesh {
 
 }  // namespace dtensor
 
-/// A distributed tensor of T. All functions but the getters are collective over the mesh: its ranks make the same calls.
+/// A distributed tensor of T. All functions except the getters are collective over the mesh: its ranks make the same calls.
 template <detail::Scalar T, class Exec = DefaultDevice::execution_space>
 class DTensor {
  public:
   using Local = Tensor<T, Exec>;
   using Placements = dtensor::Placements;
 
-  /// Makes this rank's elements a part of the whole. Without `shape` the ranks add up the extents (collective); with it nothing
-  /// is communicated. Throws ShapeError if `local` does not have the shape that torch.chunk's rule gives this rank.
+  /// Makes this rank's elements a part of the whole. Without `shape` the ranks add up their extents (collective); with it nothing
+  /// is communicated. Throws ShapeError if `local` does not have the shape that torch.chunk's rule requires on this rank.
   static DTensor from_local(const dtensor::DeviceMesh& mesh, const Local& local, const Placements& placements,
                             const Shape& shape) {
     return DTensor(mesh, shape, dtensor::checked(shape, mesh.places(), placements), local);
@@ -94,9 +94,9 @@ class DTensor {
   /// The position of this rank's elements in the whole.
   dtensor::Part part() const { return dtensor::part_of(shape_, mesh_.places(), placements_); }
 
-  /// The same value with other placements, from any to any. Data that stays is not copied, so the results may share their
-  /// elements. Throws UsageError for placements that do not fit, and for the average of integers. Numerics: reductions are in
-  /// rank order; all else moves bits.
+  /// The same value with any other placements. Data that stays on its rank is not copied, so the results may share their
+  /// elements. Throws UsageError for invalid placements, and for the average of integers. Numerics: reductions are in rank order;
+  /// other steps copy bits.
   DTensor redistribute(const Placements& placements) const {
     const auto places = mesh_.places();
     const Placements target = dtensor::checked(shape_, places, placements);
@@ -142,8 +142,8 @@ class DTensor {
 
 namespace dtensor {
 
-/// The source of distribute_tensor's elements: the mesh's first rank, which sends them to the others, or each rank's own copy;
-/// these must be equal on all ranks, and nothing is sent.
+/// The source of distribute_tensor's elements. first_rank: the mesh's first rank, which sends them to the others. every_rank:
+/// each rank's own copy; the copies must be equal, and nothing is sent.
 enum class Source { first_rank, every_rank };
 
 namespace detail {
@@ -171,8 +171,8 @@ X scattered(const Communicator& comm, const X& x, std::size_t dim) {
 
 }  // namespace dtensor
 
-/// Distributes `whole` over `mesh`. Every rank gives a tensor of the whole's shape; with Source::first_rank only the first rank's
-/// elements matter. Collective. Throws UsageError for placements that do not fit.
+/// Distributes `whole` over `mesh`. Every rank passes a tensor of the whole's shape; with Source::first_rank only the first
+/// rank's elements are used. Collective. Throws UsageError for invalid placements.
 template <detail::Scalar T, class Exec>
 DTensor<T, Exec> distribute_tensor(const dtensor::DeviceMesh& mesh, const Tensor<T, Exec>& whole,
                                    const dtensor::Placements& placements, dtensor::Source source = dtensor::Source::first_rank) {
@@ -188,7 +188,7 @@ DTensor<T, Exec> distribute_tensor(const dtensor::DeviceMesh& mesh, const Tensor
       local = dtensor::detail::scattered(comm, local, std::size_t(target[axis].dim));
       continue;
     }
-    Tensor<T, Exec> copy(whole.device(), local.shape());  // `whole` remains the caller's
+    Tensor<T, Exec> copy(whole.device(), local.shape());  // `whole` still belongs to the caller
     weft::detail::copy_rows(whole.device(), 1, local.size(), local.data(), local.size(), copy.data(), local.size());
     comm.broadcast(copy, 0);
     local = target[axis].is_partial() ? dtensor::detail::as_term(comm, copy, target[axis].reduction) : copy;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for dtensor/dtensor.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The axes of a DeviceMesh. Definitions for dtensor/dtensor.hpp.
 
 #include <weft/core/inline.hpp>
 #include <weft/dtensor/dtensor.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The steps of a redistribution, each a function of one rank's elements: it chooses the collective, and lays out pieces of uneven
-// size in the collective's buffers.
+// The steps of a redistribution, each a function of one rank's elements. It chooses the collective, and packs pieces of uneven
+// size into the collective's buffers.
 //
 //   from           to             data that moves
 //   shard(d)       replicate      all-gather
@@ -127,7 +127,7 @@ X reduced(const Communicator& comm, const X& x, Reduction reduction) {
   return y;
 }
 
-// A whole value as a term of a reduction: unchanged for max, min and average; for a sum only the first rank keeps it.
+// Makes a whole value a term of a reduction: unchanged for max, min and average; for a sum only the first rank keeps it.
 template <class X>
 X as_term(const Communicator& comm, const X& x, Reduction reduction) {
   if (reduction != Reduction::sum || comm.rank() == 0) return x;
@@ -136,7 +136,7 @@ X as_term(const Communicator& comm, const X& x, Reduction reduction) {
   return y;
 }
 
-// A shard as a term of a sum: surrounded by zeros.
+// Makes a shard a term of a sum by padding it with zeros.
 template <class X>
 X embedded(const Communicator& comm, const X& x, std::size_t dim, std::size_t extent) {
   X y(x.device(), with_extent(x.shape(), dim, extent));
@@ -145,7 +145,7 @@ X embedded(const Communicator& comm, const X& x, std::size_t dim, std::size_t ex
   return y;
 }
 
-/// Executes one step. `extent` is that of the dim that `step.from` shards, after the division by earlier axes.
+/// Executes one step. `extent` is the extent of the dim that `step.from` shards, after the division by earlier axes.
 template <class X>
 X apply(const Communicator& comm, const X& x, const Step& step, std::size_t extent) {
   const auto &from = step.from, &to = step.to;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The layout of a DTensor on the axes of its mesh, as values: placements in torch.distributed.tensor's sense, its rule for uneven
-// shards, and the steps from one layout to another. No data moves here.
+// The layout of a DTensor on the axes of its mesh, as values: placements as in torch.distributed.tensor, its rule for uneven
+// shards, and the steps from one layout to another. No data is moved here.
 //
-//   dtensor::Placements rows = {dtensor::shard(0), dtensor::replicate()};   // one for each axis of the mesh, in its order
+//   dtensor::Placements rows = {dtensor::shard(0), dtensor::replicate()};   // one per axis of the mesh, in its order
 
 #include <algorithm>
 #include <cstddef>
@@ -43,7 +43,7 @@ inline std::string text(const Placements& placements) {
   return "[" + all + "]";
 }
 
-/// One chunk of a dim: its begin and its length.
+/// One chunk of a dim: its first index and its length.
 struct Chunk {
   std::size_t first = 0, length = 0;
 };
@@ -53,7 +53,7 @@ constexpr Chunk chunk_of(std::size_t extent, std::size_t ranks, std::size_t rank
   return {first, std::min(length, extent - first)};
 }
 
-/// An axis of a mesh, for the rules below: its name, its size and this rank's number.
+/// An axis of a mesh: its name, its size and this rank's number on it.
 struct AxisPlace {
   std::string_view name;
   std::size_t ranks = 1, rank = 0;
@@ -79,9 +79,9 @@ struct Step {
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-/// The steps between two layouts. A shard can only be joined while no later axis shards the same dim. So first, from the last
-/// axis on, every shard is removed that the target does not have in the same place; a shard that only moves to another dim does
-/// so in one all-to-all if that dim's earlier shards are in place. Then, from the first axis on, the target is made.
+/// The steps between two layouts. A shard can only be gathered while no later axis shards the same dim. So first, from the last
+/// axis backwards, every shard is removed that the target does not have in the same position. A shard that only moves to another
+/// dim does so in one all-to-all, if that dim's earlier shards are final. Then, from the first axis on, the target is built.
 std::vector<Step> steps_between(Placements now, const Placements& target);
 
 }  // namespace weft::dtensor

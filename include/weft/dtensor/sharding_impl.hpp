@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for dtensor/sharding.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The checks of placements, and the steps between them. Definitions for dtensor/sharding.hpp.
 
 #include <weft/core/inline.hpp>
 #include <weft/dtensor/sharding.hpp>

@@ -3,8 +3,8 @@
 // Tokens after prompts, one at a time: the prompts go through the model once, and then each step computes one row of each
 // sequence that still goes on (context/key_value_cache.hpp). Not part of weft/weft.hpp.
 //
-//   const auto tokens = generate(model, prompts, {.max_new_tokens = 64, .sampling = {.temperature = 0.8, .seed = 1}, .stop =
-//   {2}});
+//   const auto tokens =
+//       generate(model, prompts, {.max_new_tokens = 64, .sampling = {.temperature = 0.8, .seed = 1}, .stop = {2}});
 
 #include <algorithm>
 #include <cstddef>
@@ -24,18 +24,18 @@
 namespace weft {
 
 struct GenerateOptions {
-  /// Of each sequence; default: 64, or as many as the model's positions have room for.
+  /// New tokens per sequence; default: 64, or as many as the model's positions allow.
   std::optional<std::size_t> max_new_tokens = std::nullopt;
   Sampling sampling = {};
-  std::vector<std::int32_t> stop = {};  ///< a sequence ends with the first of these that is chosen
-  /// Is called with each new token and its sequence, on every rank; empty: nothing. It returns whether to go on, the same on all
-  /// ranks.
+  std::vector<std::int32_t> stop = {};  ///< a sequence ends with the first of these tokens
+  /// Called with each new token and its sequence, on every rank; may be empty. Returns true to continue, with the same result on
+  /// all ranks.
   std::function<bool(std::size_t sequence, std::int32_t token)> each = {};
 };
 
 namespace detail {
 
-/// New tokens where the program does not say how many, at least 1: what a model of `most` tokens (0: of any) has room for.
+/// The default number of new tokens, at least 1, limited by a model with `most` positions (0: unlimited).
 inline std::size_t usual_new_tokens(std::span<const std::vector<std::int32_t>> prompts, std::size_t most) {
   constexpr std::size_t usual = 64;
   std::size_t longest = 0;
@@ -43,7 +43,7 @@ inline std::size_t usual_new_tokens(std::span<const std::vector<std::int32_t>> p
   return most == 0 ? usual : std::max<std::size_t>(1, std::min(usual, most - std::min(most, longest)));
 }
 
-/// Throws UsageError for prompts that a model of `most` tokens (0: of any) cannot continue so far.
+/// Throws UsageError for prompts that a model with `most` positions (0: unlimited) cannot continue by `more` tokens.
 WEFT_COLD inline void require_room(std::span<const std::vector<std::int32_t>> prompts, std::size_t more, std::size_t most) {
   if (prompts.empty()) throw_error<UsageError>({"generate without prompts"});
   for (std::size_t i = 0; i < prompts.size(); ++i) {
@@ -58,11 +58,11 @@ WEFT_COLD inline void require_room(std::span<const std::vector<std::int32_t>> pr
 
 }  // namespace detail
 
-/// The new tokens of each prompt, the same on all ranks of one share, which pass the same prompts and options; a stop token is
-/// the last of its sequence. A sequence's tokens do not depend on the prompts beside it (in floating point up to rounding of the
-/// logits). Throws UsageError, before anything is computed, if a sequence could be longer than the model was made for, for an
-/// empty prompt, options that are none, and what Wrapper::decode refuses. Under FSDP and ep all data ranks call it together, with
-/// as many steps: without stop tokens.
+/// The new tokens of each prompt. All ranks of one share must pass the same prompts and options, and get the same result. A stop
+/// token is the last of its sequence. A sequence's tokens do not depend on the other prompts (in floating point, up to rounding
+/// of the logits). Throws UsageError before anything is computed if a sequence could exceed the model's length, for an empty
+/// prompt, for invalid options, and for everything that Wrapper::decode refuses. Under FSDP and ep all data-parallel ranks must
+/// call it together with the same number of steps, so without stop tokens.
 template <class Model>
 std::vector<std::vector<std::int32_t>> generate(Model& model, std::span<const std::vector<std::int32_t>> prompts,
                                                 const GenerateOptions& options = {}) {
@@ -77,7 +77,7 @@ std::vector<std::vector<std::int32_t>> generate(Model& model, std::span<const st
   if (most_new == 0) return made;
   std::size_t longest = 0;
   for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
-  KeyValueCache cache(prompts.size(), longest + most_new - 1);  // the last token is not looked at
+  KeyValueCache cache(prompts.size(), longest + most_new - 1);  // the last token is not fed to the model
   const std::size_t vocabulary = model.vocabulary();
   const auto choose = [&](const std::vector<double>& logits) {
     std::vector<std::int32_t> tokens(prompts.size(), -1);

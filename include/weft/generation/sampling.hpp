@@ -21,14 +21,14 @@
 
 namespace weft {
 
-/// How a token is chosen. First the temperature divides the logits, then top_k, then top_p leave tokens out.
+/// The options of the choice. The temperature divides the logits; then top_k and then top_p exclude tokens.
 struct Sampling {
   double temperature = 0;  ///< 0: the most probable token (greedy)
   std::size_t top_k = 0;   ///< only the k most probable tokens; 0: all
-  double top_p = 1;        ///< only the most probable tokens whose probabilities together just reach p
+  double top_p = 1;        ///< only the most probable tokens, until their probabilities sum to p
   std::uint64_t seed = 1;
 
-  /// Throws UsageError for numbers that are none of these.
+  /// Throws UsageError for numbers out of range.
   WEFT_COLD void check() const {
     if (!std::isfinite(temperature) || temperature < 0)
       throw_error<UsageError>({"temperature ", std::to_string(temperature), ": 0 for the most probable token, or above 0"});
@@ -38,27 +38,27 @@ struct Sampling {
 
 namespace detail {
 
-/// Uniform in [0, 1), 53 bits: a function of seed, sequence and position alone, so that each sequence of a batch, and every rank,
-/// draws what it would alone.
+/// Uniform in [0, 1), 53 bits. Depends only on seed, sequence and position, so every rank draws the same number, in a batch and
+/// without one.
 inline double uniform_of_token(std::uint64_t seed, std::uint64_t sequence, std::uint64_t position) {
   const Philox::Words words = Philox::draw(key_of(seed, site_of("generate"), sequence), position);
   return double((std::uint64_t(words.word[0]) << 21) ^ (words.word[1] >> 11)) * 0x1p-53;
 }
 
-/// A token and its share of the probability, not divided by the sum.
+/// A token and its unnormalised probability.
 struct TokenWeight {
   std::int32_t token;
   double weight;
 };
 
-/// The tokens that top_k and top_p leave: the most probable ones first, of equals the lower numbers; all in their order if both
-/// are off. Weights are exp((logit - largest) / temperature). top_p is taken of what top_k leaves, and the first token always
-/// stays.
+/// The tokens that top_k and top_p keep: most probable first, among equals the lower number first; in vocabulary order if both
+/// are off. Weights are exp((logit - largest) / temperature). top_p applies to the tokens that top_k keeps, and always keeps the
+/// first.
 WEFT_COLD inline std::vector<TokenWeight> candidates_of(std::span<const double> logits, const Sampling& sampling) {
   const double top = *std::max_element(logits.begin(), logits.end());
   std::vector<TokenWeight> all(logits.size());
   for (std::size_t i = 0; i < logits.size(); ++i) all[i] = {std::int32_t(i), std::exp((logits[i] - top) / sampling.temperature)};
-  // Weights of far tokens are 0 alike: the logits have the order.
+  // Weights of improbable tokens are all 0, so the logits determine the order.
   const auto before = [&](const TokenWeight& a, const TokenWeight& b) {
     const double x = logits[std::size_t(a.token)], y = logits[std::size_t(b.token)];
     return x != y ? x > y : a.token < b.token;
@@ -71,7 +71,7 @@ WEFT_COLD inline std::vector<TokenWeight> candidates_of(std::span<const double> 
   if (sampling.top_p >= 1) return all;
   const auto add = [](double sum, const TokenWeight& one) { return sum + one.weight; };
   const double enough = sampling.top_p * std::accumulate(all.begin(), all.end(), 0.0, add);
-  // A heap gives the most probable ones without sorting a whole vocabulary.
+  // A heap yields the most probable tokens without sorting the whole vocabulary.
   const auto behind = [&](const TokenWeight& a, const TokenWeight& b) { return before(b, a); };
   if (!some) std::make_heap(all.begin(), all.end(), behind);
   std::vector<TokenWeight> kept;
@@ -90,8 +90,8 @@ WEFT_COLD inline std::vector<TokenWeight> candidates_of(std::span<const double> 
 
 }  // namespace detail
 
-/// A token for these logits, [vocabulary]: the first of the largest if the temperature is 0, else drawn by Philox at (seed,
-/// sequence, position). Throws UsageError if a logit is not a number: such a model chooses nothing.
+/// A token for these logits, [vocabulary]: the first of the largest if the temperature is 0, otherwise drawn with Philox at
+/// (seed, sequence, position). Throws UsageError if a logit is not a number.
 inline std::int32_t sample_token(std::span<const double> logits, const Sampling& sampling, std::uint64_t sequence,
                                  std::uint64_t position) {
   for (const double logit : logits)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Low-rank adapters alone, in PEFT's files: adapter_config.json and adapter_model.safetensors, in any layout.
+// Low-rank adapters without their base model, in PEFT's files: adapter_config.json and adapter_model.safetensors, in any layout.
 //
-//   hugging_face::save_adapters("mine", model, {.base = "meta-llama/Llama-2-7b-hf"});   // PeftModel.from_pretrained(base,
-//   "mine")
+//   hugging_face::save_adapters("mine", model, {.base = "meta-llama/Llama-2-7b-hf"});
+//   // in Python: PeftModel.from_pretrained(base, "mine")
 
 #include <algorithm>
 #include <cstddef>
@@ -28,7 +28,7 @@
 namespace weft::hugging_face {
 
 struct SaveAdaptersOptions {
-  std::string base = {};  ///< the name or the folder of the model that they belong to, for PEFT
+  std::string base = {};  ///< the base model's name or folder, for PEFT
   FileSystem* system = &FileSystem::system();
 };
 
@@ -38,7 +38,7 @@ inline constexpr const char* adapter_config_name = "adapter_config.json";
 inline constexpr const char* adapter_weights_name = "adapter_model.safetensors";
 inline constexpr std::string_view peft_prefix = "base_model.model.";
 
-/// True, or an error of the compiler.
+/// True, or a compile-time error.
 template <class Model>
 constexpr bool require_adapters() {
   if constexpr (require_known<Model>()) {
@@ -56,7 +56,7 @@ inline void require_rank(const LoraOptions& lora, const char* what) {
     throw UsageError(std::string("hugging_face::") + what + ": the model has no adapters: ModelOptions::lora.rank is 0");
 }
 
-/// PEFT's names of the layers: the last part of a name if all matrices of that name have an adapter, else whole names.
+/// PEFT's names of the layers: the last part of a name if all matrices of that name have an adapter, otherwise whole names.
 inline std::vector<std::string> target_modules(const std::vector<std::string>& parameters) {
   const auto last = [](const std::string& layer) { return layer.substr(layer.rfind('.') + 1); };
   const std::set<std::string> all(parameters.begin(), parameters.end());
@@ -96,8 +96,8 @@ inline std::string adapter_config_text(const LoraOptions& lora, const std::vecto
   return json.dump(2) + "\n";
 }
 
-/// Throws Error if the folder has weights of adapters of another rank: a model takes memory for its adapters before they are
-/// read.
+/// Throws Error if the folder has weights of adapters of another rank. Checked first, since a model allocates its adapters before
+/// they are read.
 inline void require_rank_of_weights(const std::string& folder, std::size_t rank, FileSystem& system) {
   const std::string path = checkpoint::detail::in_folder(folder, adapter_weights_name);
   if (!checkpoint::detail::is_there(path)) return;
@@ -115,8 +115,8 @@ inline void require_rank_of_weights(const std::string& folder, std::size_t rank,
 
 }  // namespace detail
 
-/// The options of the adapters in a folder of PEFT's, for ModelOptions::lora. Throws Error for what weft's adapters do not
-/// compute, and if the weights beside them are of another rank.
+/// The options of the adapters in a PEFT folder, for ModelOptions::lora. Throws Error for options that weft's adapters do not
+/// support, and if the weights in the folder have another rank.
 inline LoraOptions read_adapter_config(const std::string& folder, FileSystem& system = FileSystem::system()) {
   detail::Fields fields = detail::Fields::open(checkpoint::detail::in_folder(folder, detail::adapter_config_name), system);
   LoraOptions lora;
@@ -126,7 +126,7 @@ inline LoraOptions read_adapter_config(const std::string& folder, FileSystem& sy
   lora.dropout = fields.number("lora_dropout", 0);
   if (!(lora.dropout >= 0 && lora.dropout < 1)) fields.unexpected("lora_dropout", "a number of [0, 1)");
   lora.match.clear();
-  for (const std::string& name : fields.texts("target_modules")) {  // PEFT: a whole name, or the end of one behind a dot
+  for (const std::string& name : fields.texts("target_modules")) {  // PEFT matches a whole name, or its end after a dot
     if (name == "all-linear") lora.match.push_back("*");
     else
       lora.match.insert(lora.match.end(), {name.starts_with("model.") || name.starts_with("transformer.") ? name : "*." + name});
@@ -148,9 +148,9 @@ inline LoraOptions read_adapter_config(const std::string& folder, FileSystem& sy
   return lora;
 }
 
-/// Writes adapter_config.json and adapter_model.safetensors, as PEFT loads them, into a folder, which is made if it is not there.
-/// Collective over the model's ranks, which see one file system. Throws UsageError for a model without adapters, Error on every
-/// rank if a file cannot be written.
+/// Writes adapter_config.json and adapter_model.safetensors for PEFT into a folder, which is created if necessary. Collective
+/// over the model's ranks, which must share a file system. Throws UsageError for a model without adapters, Error on every rank if
+/// a file cannot be written.
 template <class Model>
 void save_adapters(const std::string& folder, Model& model, const SaveAdaptersOptions& options = {}) {
   if constexpr (detail::require_adapters<Model>()) {
@@ -193,7 +193,7 @@ inline void load_adapters(const std::string& folder, const Communicator& ranks, 
 
 }  // namespace detail
 
-/// Sets the adapters of a model to those of a folder of PEFT's, made with the same rank, alpha and layers
+/// Sets the adapters of a model to those in a PEFT folder. The model must have the same rank, alpha and adapted layers
 /// (read_adapter_config). Collective; throws and discards gradients as load does.
 template <class Model, checkpoint::StoredOptimizer Optimizer>
 void load_adapters(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The architectures of `transformers` that weft's models are. One model is several of them: models::Llama is llama, mistral,
-// ministral, qwen2 or qwen3, and models::Mixtral is mixtral or qwen3_moe, by the parts of its attention.
+// The architectures of `transformers` and weft's models of them. One model covers several: models::Llama is llama, mistral,
+// ministral, qwen2 or qwen3, and models::Mixtral is mixtral or qwen3_moe, depending on its attention options.
 //
 //   architecture_of(models::LlamaConfig{.attention = {.query_key_norm = true}}).type   // "qwen3"
 
@@ -18,9 +18,9 @@ namespace weft::hugging_face::detail {
 
 struct Architecture {
   std::string_view type;        ///< model_type in config.json
-  std::string_view class_name;  ///< with the last projection
-  std::string_view base_name;   ///< without it
-  std::string_view model;       ///< weft's, by the first architecture that it was
+  std::string_view class_name;  ///< of the model with its last projection
+  std::string_view base_name;   ///< of the model without it
+  std::string_view model;       ///< weft's name, after the first architecture that the model supported
 };
 
 inline constexpr std::array<Architecture, 8> architectures = {{{"gpt2", "GPT2LMHeadModel", "GPT2Model", "gpt2"},
@@ -32,14 +32,14 @@ inline constexpr std::array<Architecture, 8> architectures = {{{"gpt2", "GPT2LMH
                                                                {"mixtral", "MixtralForCausalLM", "MixtralModel", "mixtral"},
                                                                {"qwen3_moe", "Qwen3MoeForCausalLM", "Qwen3MoeModel", "mixtral"}}};
 
-/// Null for a model_type that weft does not know.
+/// Null for an unknown model_type.
 constexpr const Architecture* find_architecture(std::string_view type) {
   for (const Architecture& one : architectures)
     if (one.type == type) return &one;
   return nullptr;
 }
 
-/// The architecture as which a model is written: the one from which it was read, as far as that has its parts.
+/// The architecture under which a model is written: the one from which it was read, if that has the config's features.
 inline const Architecture& architecture_of(const models::GptConfig&) { return *find_architecture("gpt2"); }
 inline const Architecture& architecture_of(const models::LlamaConfig& config) {
   if (config.attention.query_key_norm) return *find_architecture("qwen3");
@@ -51,7 +51,7 @@ inline const Architecture& architecture_of(const models::MixtralConfig& config) 
   return *find_architecture(config.attention.query_key_norm ? "qwen3_moe" : "mixtral");
 }
 
-/// The name of weft's model of a config, as Architecture::model has it.
+/// The name of a config's model, as in Architecture::model.
 template <class Config>
 constexpr std::string_view model_of() {
   return std::is_same_v<Config, models::GptConfig> ? "gpt2" : std::is_same_v<Config, models::LlamaConfig> ? "llama" : "mixtral";
@@ -61,7 +61,7 @@ template <class Config>
 constexpr bool is_known = std::is_same_v<Config, models::GptConfig> || std::is_same_v<Config, models::LlamaConfig> ||
                           std::is_same_v<Config, models::MixtralConfig>;
 
-/// True, or an error of the compiler: `transformers` knows a model by its architecture, and a user's has none.
+/// True, or a compile-time error: `transformers` has no architecture for a user's model.
 template <class Model>
 constexpr bool require_known() {
   static_assert(
@@ -70,7 +70,7 @@ constexpr bool require_known() {
   return is_known<typename Model::Config>;
 }
 
-/// The name under which `transformers` stores a parameter of weft's, which has that of Mixtral.
+/// The name under which `transformers` stores one of weft's parameters. weft uses Mixtral's names.
 inline std::string stored_name(std::string name, const Architecture& architecture) {
   constexpr std::string_view mixture = ".block_sparse_moe.";
   const auto at = architecture.type == "qwen3_moe" ? name.find(mixture) : name.npos;

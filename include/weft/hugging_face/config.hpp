@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The config.json of a folder of `transformers`, as the config of weft's model and back. Both spellings are read, that of version
-// 4 (rope_theta, rope_scaling, torch_dtype) and that of 5 (rope_parameters, dtype); the latter is written, and the former where
-// it is another. What weft's models do not compute is refused by its name.
+// The config.json of a `transformers` folder, converted to the config of weft's model and back. Both spellings are read: that of
+// version 4 (rope_theta, rope_scaling, torch_dtype) and of version 5 (rope_parameters, dtype). Version 5 is written, and version
+// 4 too where it differs. Features that weft's models lack are refused by name.
 //
 //   auto config = hugging_face::read_config<models::LlamaConfig>("qwen3");   // then models::Llama, and hugging_face::load
 //
-// Dropout is of training and not taken over: weft has one number for it, `transformers` up to three (weft's is written in each
-// place that weft has). The auxiliary loss of a mixture is one over all layers there and one for each layer here: its coefficient
-// is multiplied by top_k / layers, and by the reverse when it is written.
+// Dropout belongs to training and is not read: weft has one rate, `transformers` up to three. weft's rate is written wherever
+// weft applies it. `transformers` computes one auxiliary loss over all layers of a mixture, weft one per layer: its coefficient
+// is multiplied by top_k / layers, and divided by it when it is written.
 
 #include <string>
 #include <utility>
@@ -46,7 +46,7 @@ Config config_of(Fields fields) {
   return config;
 }
 
-/// The config of a folder, without a look at its weights.
+/// The config of a folder, without checking its weights.
 template <class Config>
 Config config_of_folder(const std::string& folder, FileSystem& system) {
   const std::string path = checkpoint::detail::in_folder(folder, config_name),
@@ -56,12 +56,11 @@ Config config_of_folder(const std::string& folder, FileSystem& system) {
   config.files.config = std::move(text);
   if (!checkpoint::detail::is_there(generation)) return config;
   config.files.generation = read_text(generation, system);
-  parse_json(generation, config.files.generation);  // a file that is damaged is not written again
+  parse_json(generation, config.files.generation);  // a damaged file must not be written again
   return config;
 }
 
-/// The fields with which a config is written: those of the config.json from which it was read, with the numbers that have changed
-/// since.
+/// The fields to write for a config: those of the config.json from which it was read, with the numbers that have changed since.
 template <class Config>
 nlohmann::ordered_json written_fields(const Config& config) {
   const nlohmann::ordered_json now = fields_of(config);  // throws
@@ -71,7 +70,7 @@ nlohmann::ordered_json written_fields(const Config& config) {
     try {
       return fields_of(config_of<Config>(Fields(config_name, nlohmann::json(json))));
     } catch (const weft::Error&) {
-      return {};  // numbers that are not written
+      return {};  // numbers that are not written back
     }
   };
   if (config.files.type == architecture_of(config).type) {
@@ -83,7 +82,7 @@ nlohmann::ordered_json written_fields(const Config& config) {
       if (!all.contains(name) || !before.contains(name) || before.at(name) != value) all[name] = value;
     if (fields_as_read(all) == now) return all;
   }
-  // Another architecture, or two spellings of a number that has changed.
+  // The architecture has changed, or a number with two spellings.
   nlohmann::ordered_json all = now;
   for (const char* name : fields_of_every_model)
     if (read.contains(name) && !now.contains(name)) all[name] = read.at(name);
@@ -92,18 +91,18 @@ nlohmann::ordered_json written_fields(const Config& config) {
 
 }  // namespace detail
 
-/// Which of weft's models a folder is of: "gpt2" (models::Gpt), "llama" (models::Llama: llama, mistral, ministral, qwen2 and
-/// qwen3) or "mixtral" (models::Mixtral: mixtral and qwen3_moe). Throws Error for every other.
+/// The name of weft's model for a folder: "gpt2" (models::Gpt), "llama" (models::Llama: llama, mistral, ministral, qwen2 and
+/// qwen3) or "mixtral" (models::Mixtral: mixtral and qwen3_moe). Throws Error for any other model.
 inline std::string model_type(const std::string& folder, FileSystem& system = FileSystem::system()) {
   detail::Fields fields = detail::Fields::open(checkpoint::detail::in_folder(folder, detail::config_name), system);
   return std::string(detail::known_architecture(fields).model);
 }
 
-/// The config of a folder: GptConfig, LlamaConfig or MixtralConfig, whichever model_type(folder) names. `sequence` is the longest
-/// that the model was made for; rotary positions take any other. The config keeps the texts of config.json and
-/// generation_config.json, so that `save` writes the fields that weft does not use (token ids, dropout) as they were. Throws
-/// Error for another model_type, for what weft's model does not compute, by its name, and if the folder has weights of other
-/// shapes: a model is made of the config before its weights are read, and would take memory for them.
+/// The config of a folder: GptConfig, LlamaConfig or MixtralConfig, matching model_type(folder). `sequence` is the model's
+/// longest sequence; rotary positions accept any other. The config keeps the texts of config.json and generation_config.json, so
+/// that `save` writes the fields that weft does not use (token ids, dropout) unchanged. Throws Error for another model_type, and
+/// for features that weft's model lacks, with their names. Also throws Error if the folder has weights of other shapes, before a
+/// model of this config would allocate memory for them.
 template <class Config>
 Config read_config(const std::string& folder, FileSystem& system = FileSystem::system()) {
   static_assert(detail::is_known<Config>, "weft: read_config<Config>: Config is models::GptConfig, LlamaConfig or MixtralConfig");
@@ -116,7 +115,7 @@ Config read_config(const std::string& folder, FileSystem& system = FileSystem::s
   }
 }
 
-/// The text of config.json. `type`: of the parameters. Throws UsageError for a model that `transformers` does not have.
+/// The text of config.json. `type` is the parameters' type. Throws UsageError for a model that `transformers` does not have.
 template <class Config>
 std::string config_text(const Config& config, checkpoint::StoredType type) {
   using checkpoint::StoredType;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The shapes that a config gives the matrices of a model, compared with the headers of a folder's weights before anything is
-// allocated: the numbers of a config.json are bounded by the bytes of the files beside it.
+// The shapes of a model's matrices by its config, compared with the headers of a folder's weights before anything is allocated.
+// So the sizes of the files bound the numbers that a config.json may contain.
 //
-//   require_shapes(folder, config);   // throws for a vocab_size of 4e7 beside an embedding of 256 rows
+//   require_shapes(folder, config);   // throws for a vocab_size of 4e7 and an embedding of 256 rows
 
 #include <cstddef>
 #include <string>
@@ -18,7 +18,7 @@
 
 namespace weft::hugging_face::detail {
 
-/// Calls f(name, shape) for each matrix of a model; vectors are as long as one of its sides.
+/// Calls f(name, shape) for each matrix of a model. Vectors are not listed: each has the length of a matrix side.
 template <class F>
 void for_each_matrix(const models::GptConfig& c, F&& f) {
   const auto heads = models::detail::gpt_heads(c);
@@ -34,7 +34,7 @@ void for_each_matrix(const models::GptConfig& c, F&& f) {
     f(at + "mlp.c_proj.weight", {c.intermediate_width(), w});
   }
 }
-/// The matrices of Llama's relatives but for those of the MLP, for which mlp(layer's name) is called.
+/// The matrices of Llama-like models except the MLP's, for which mlp(name of the layer) is called.
 template <class F, class Mlp>
 void for_each_matrix(const models::LlamaConfig& c, F&& f, Mlp&& mlp) {
   const auto heads = models::detail::llama_heads(c);
@@ -75,13 +75,12 @@ void for_each_matrix(const models::MixtralConfig& c, F&& f) {
   });
 }
 
-/// Throws Error if the folder has weights and a matrix of the config is not among them, or is of another shape. Takes time and
-/// memory in proportion to their headers.
+/// Throws Error if the folder has weights, and a matrix of the config is missing or has another shape. Reads only headers.
 template <class Config>
 void require_shapes(const std::string& folder, const Config& config, FileSystem& system) {
   if (!checkpoint::detail::is_there(checkpoint::detail::in_folder(folder, weights_name)) &&
       !checkpoint::detail::is_there(checkpoint::detail::in_folder(folder, shards_name)))
-    return;  // a config alone, to train a new model
+    return;  // only a config, to train a new model
   const Weights weights = Weights::open(folder, model_of<Config>(), config.tied, system);
   for_each_matrix(config, [&](const std::string& name, const std::vector<std::size_t>& shape) {
     const Weight* const weight = weights.find(name);

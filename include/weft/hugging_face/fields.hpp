@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The fields of a JSON file of another program, taken one by one: a field that nobody took is refused by its name, because a
-// model that ignores one may compute something else than the program that wrote it.
+// The fields of another program's JSON file, read one by one. A field that was not read throws an Error with its name: a model
+// that ignored it might compute something else than the program that wrote it.
 //
 //   Fields fields = Fields::open("gpt2/config.json");
 //   const std::size_t layers = fields.count("n_layer");
@@ -33,18 +33,19 @@ using checkpoint::detail::shown;
 
 inline constexpr std::uint64_t largest_json = checkpoint::detail::largest_header;
 inline constexpr int deepest_json = 16;
-inline constexpr std::size_t most_parts = 4096;  // layers or experts
+inline constexpr std::size_t most_parts = 4096;  // limit of layers or experts
 
-/// The text of a file. Throws Error for one that is too long.
+/// The text of a file. Throws Error if it is too long.
 inline std::string read_text(const std::string& path, FileSystem& system) {
-  const checkpoint::detail::File file = checkpoint::detail::File::open(system, path, true);  // Hugging Face's cache is of links
+  const checkpoint::detail::File file = checkpoint::detail::File::open(system, path, true);  // Hugging Face's cache consists of
+                                                                                             // links
   if (file.length() > largest_json) refuse({path}, {"has ", file.length(), " bytes, more than ", largest_json});
   std::string text(file.length(), '\0');
   file.read(text.data(), text.size(), 0);
   return text;
 }
 
-/// The JSON object in the text of a file. Throws Error for one that is too deep, has a key twice, or is no object.
+/// The JSON object in a file's text. Throws Error if it is nested too deeply, repeats a key, or is not an object.
 inline nlohmann::json parse_json(const std::string& path, const std::string& text) {
   std::vector<std::set<std::string>> keys;
   const auto check = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
@@ -69,9 +70,9 @@ inline nlohmann::json read_json(const std::string& path, FileSystem& system) { r
 
 class Fields {
  public:
-  static constexpr std::uint64_t most = std::uint64_t(1) << 40;  ///< of any count
+  static constexpr std::uint64_t most = std::uint64_t(1) << 40;  ///< limit of any count
 
-  /// `within`: the name of the field whose fields these are, for messages.
+  /// `within`: the name of the enclosing field, for messages.
   Fields(std::string path, nlohmann::json object, std::string within = {})
       : path_(std::move(path)), object_(std::move(object)), within_(std::move(within)) {}
   static Fields open(const std::string& path, FileSystem& system = FileSystem::system()) {
@@ -79,11 +80,11 @@ class Fields {
   }
 
   const std::string& path() const { return path_; }
-  /// Whether the field is there and not null.
+  /// True if the field exists and is not null.
   bool has(const std::string& name) const { return object_.contains(name) && !object_.at(name).is_null(); }
   bool is_null(const std::string& name) const { return object_.contains(name) && object_.at(name).is_null(); }
 
-  /// A whole number of at least 1; the other value if the field is not there. Without one the field must be there.
+  /// A whole number of at least 1; `other` if the field does not exist. Throws Error for a missing field without `other`.
   std::size_t count(const std::string& name, std::optional<std::size_t> other = std::nullopt) {
     if (!take(name, other.has_value())) return *other;
     const nlohmann::json& value = object_.at(name);
@@ -91,7 +92,7 @@ class Fields {
       unexpected(name, "a whole number of 1 to 2^40");
     return value.get<std::size_t>();
   }
-  /// The same, of parts that a model is made of one by one: a damaged number would take hours, or all memory.
+  /// The same for a number of parts, such as layers: a damaged number would otherwise take hours, or all memory.
   std::size_t parts(const std::string& name, std::optional<std::size_t> other = std::nullopt) {
     const std::size_t number = count(name, other);
     if (number > most_parts) unexpected(name, "a whole number of 1 to 4096");
@@ -113,7 +114,7 @@ class Fields {
     if (!object_.at(name).is_string()) unexpected(name, "a text");
     return object_.at(name).get<std::string>();
   }
-  /// A list of numbers; empty if the field is not there.
+  /// A list of numbers; empty if the field does not exist.
   std::vector<double> numbers(const std::string& name) {
     std::vector<double> all;
     if (!take(name, true)) return all;
@@ -124,7 +125,7 @@ class Fields {
     }
     return all;
   }
-  /// A list of texts; empty if the field is not there.
+  /// A list of texts; empty if the field does not exist.
   std::vector<std::string> texts(const std::string& name) {
     std::vector<std::string> all;
     if (!take(name, true)) return all;
@@ -135,27 +136,27 @@ class Fields {
     }
     return all;
   }
-  /// The fields of a field; none if it is not there. Its own finish() is for the caller.
+  /// The object in a field; empty if it does not exist. The caller calls its finish().
   Fields fields(const std::string& name) {
     const std::string place = within_.empty() ? name : within_ + "." + name;
     if (!take(name, true)) return Fields(path_, nlohmann::json::object(), place);
     if (!object_.at(name).is_object()) unexpected(name, "an object");
     return Fields(path_, object_.at(name), place);
   }
-  /// A field that must have this value if it is there, since weft's models compute nothing else.
+  /// A field that must have this value if it exists, since weft's models support no other.
   void require(const std::string& name, const nlohmann::json& value, std::string_view why) {
     if (!take(name, true) || object_.at(name) == value) return;
     refuse({path_},
            {called(name), " is ", shown(object_.at(name).dump()), ", and weft's model has ", shown(value.dump()), ": ", why});
   }
-  /// Fields that bear on no logit.
+  /// Marks fields that change no logit as read.
   void ignore(std::span<const char* const> names) {
     for (const char* name : names) taken_.insert(name);
   }
   void ignore(std::initializer_list<const char*> names) {
     for (const char* name : names) taken_.insert(name);
   }
-  /// Throws Error for the fields that are left. One that is null says nothing.
+  /// Throws Error if fields are left that were not read and are not null.
   void finish() const {
     std::string left;
     for (const auto& [name, value] : object_.items())
@@ -164,7 +165,7 @@ class Fields {
       refuse({path_}, {"has what this weft does not know: ", shown(left),
                        ". It may change what the model computes, so it is not ignored"});
   }
-  /// Throws Error: the field is not what is meant.
+  /// Throws Error: the field does not hold the expected kind of value.
   [[noreturn]] void unexpected(const std::string& name, std::string_view meant) const {
     if (!object_.contains(name)) refuse({path_}, {"lacks ", called(name), ": ", meant, " is meant"});
     refuse({path_}, {called(name), " is ", shown(object_.at(name).dump()), ": ", meant, " is meant"});

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Models of `transformers`, both ways: GPT-2, Llama, Qwen2, Qwen3, Mixtral and Qwen3-MoE from a folder into any layout, and from
-// any layout into a folder. Not part of weft/weft.hpp, since it needs what checkpoints need; with CMake link weft::checkpoint.
+// Models of `transformers` in both directions: GPT-2, Llama, Qwen2, Qwen3, Mixtral and Qwen3-MoE from a folder into any layout,
+// and from any layout into a folder. weft/weft.hpp does not include it, since it needs the same libraries as checkpoints. With
+// CMake, link weft::checkpoint.
 //
 //   const auto config = hugging_face::read_config<models::LlamaConfig>("llama");
 //   DataParallel<TensorParallel<models::Llama>> model(mesh, config);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A folder of `transformers` read into a model of any layout: each rank reads the bytes of its own elements, in 16 or 32 bits,
-// and only when all ranks have everything in the system's memory does the first parameter change.
+// A `transformers` folder read into a model of any layout. Each rank reads the bytes of its own elements, in 16 or 32 bits. No
+// parameter changes before all ranks have read all their elements into the page cache.
 //
 //   Model model(mesh, hugging_face::read_config<models::LlamaConfig>("llama"));
 //   hugging_face::load("llama", model, optimizer);
@@ -39,7 +39,7 @@ namespace detail {
 
 using checkpoint::detail::Item;
 
-/// `count` numbers as To.
+/// Converts `count` numbers from From to To.
 template <class From, class To>
 void convert(const std::byte* from, std::byte* to, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
@@ -56,7 +56,7 @@ void convert_to(StoredType type, const std::byte* from, std::byte* to, std::size
   else convert<float, To>(from, to, count);
 }
 
-/// The type in which an item takes the numbers: as they are stored, if the model has them so, else in its wider one.
+/// The type in which an item receives the numbers: the stored type if the model has it, otherwise the item's wider type.
 inline StoredType taken_type(const Weights& weights, const Weight& weight, const Item& item) {
   const StoredType is = weight.stored->type;
   if (is == item.of || is == item.wide) return is;
@@ -68,7 +68,7 @@ inline StoredType taken_type(const Weights& weights, const Weight& weight, const
       {"is of type ", checkpoint::name_of(is), ", which does not fit into a parameter of type ", checkpoint::name_of(item.of)});
 }
 
-/// A number that is finite in a file is finite in the model.
+/// Throws if a finite number of the file would not be finite in the model.
 inline void require_range(const std::string& path, const Weight& weight, const Item& item, const std::byte* floats) {
   for (std::size_t i = 0; i < item.size; ++i) {
     float value;
@@ -79,17 +79,17 @@ inline void require_range(const std::string& path, const Weight& weight, const I
   }
 }
 
-/// The elements that this rank has, to `out`, which is zero. Runs that lie close together are read at once, with what is between.
+/// Reads this rank's elements into `out`, which is zero. Runs that are close together are read at once, including the gaps.
 inline void read_weight(const Weights& weights, const Weight& weight, const Item& item, StoredType as, std::byte* out,
                         std::vector<std::byte>& buffer) {
-  constexpr std::uint64_t most = 1u << 18, gap = 1u << 14;  // bytes: what a core's own cache holds
+  constexpr std::uint64_t most = 1u << 18, gap = 1u << 14;  // bytes that fit into a core's own cache
   const StoredType is = weight.stored->type;
   const std::uint64_t size = checkpoint::size_of(is), wide = checkpoint::size_of(as);
   const Safetensors& file = weights.file(weight);
   std::vector<checkpoint::detail::Run> runs = checkpoint::detail::sorted(item.runs);
   std::erase_if(runs, [](const auto& run) { return run.length == 0; });
   for (std::size_t i = 0; i < runs.size();) {
-    if (is == as && runs[i].length * size >= gap) {  // a long run as it is
+    if (is == as && runs[i].length * size >= gap) {  // read a long run in place
       file.read(*weight.stored, std::span(out + runs[i].local * wide, runs[i].length * size),
                 (weight.first + runs[i].global) * size);
       ++i;
@@ -112,7 +112,7 @@ inline void read_weight(const Weights& weights, const Weight& weight, const Item
       else if (as == StoredType::f64) convert_to<double>(is, from, to, count);
       else convert_to<float>(is, from, to, count);
       if (count == runs[i].length) continue;
-      runs[i].global += count;  // the rest of a long run
+      runs[i].global += count;  // the remainder of a long run
       runs[i].local += std::size_t(count);
       runs[i].length -= std::size_t(count);
       break;
@@ -120,7 +120,7 @@ inline void read_weight(const Weights& weights, const Weight& weight, const Item
   }
 }
 
-/// Brings what read_weight reads into the system's memory, in one piece, if little lies between.
+/// Reads the bytes that read_weight needs into the page cache, at once if the gaps are small.
 inline void bring_in(const Weights& weights, const Weight& weight, const Item& item) {
   const std::uint64_t size = checkpoint::size_of(weight.stored->type), gap = (1u << 16) / size;
   std::vector<checkpoint::detail::Run> runs = checkpoint::detail::sorted(item.runs);
@@ -132,12 +132,12 @@ inline void bring_in(const Weights& weights, const Weight& weight, const Item& i
   }
 }
 
-/// Refuses a stored last projection that is not the table to which the model ties it.
+/// Throws if a stored last projection differs from the table to which the model ties it.
 inline void require_tied(const Weights& weights, const std::string& table_name) {
   if (!weights.tied_head()) return;
   const Weight& head = *weights.tied_head();
   const Weight* table = weights.find(table_name);
-  if (table == nullptr) return;  // reported as missing
+  if (table == nullptr) return;  // missing tensors are reported elsewhere
   const auto differ = [&] {
     refuse(
         {weights.path(head), head.stored->name},
@@ -153,18 +153,18 @@ inline void require_tied(const Weights& weights, const std::string& table_name) 
   }
 }
 
-/// Refuses a model whose config gives other numbers than that of the folder. Shapes are compared with the tensors.
+/// Throws if the model's config has other numbers than the folder's. Shapes are compared with the tensors.
 template <class Config>
 void require_config(const std::string& path, const Config& theirs, const Config& ours) {
   const auto said = checkpoint::detail::config_numbers(theirs), here = checkpoint::detail::config_numbers(ours);
-  // Of two kinds of scaled positions, which have other numbers, the kind differs first.
+  // Two kinds of scaled positions have different numbers; then the message names the kind.
   for (std::size_t i = 0; i < said.size() && i < here.size(); ++i)
     if (said[i] != here[i])
       refuse({path}, {"says ", said[i].first, " ", said[i].second, ", and this model has ", here[i].second,
                       ": make it of hugging_face::read_config(folder)"});
 }
 
-/// The weight of each item. Throws Error on all ranks if the folder is of another model. Collective.
+/// Returns the weight of each item. Throws Error on all ranks if the folder is of another model. Collective.
 inline std::vector<const Weight*> match(const Communicator& ranks, const std::string& folder, const Weights& weights,
                                         const std::vector<Item>& items) {
   std::vector<const Weight*> found;
@@ -195,7 +195,7 @@ inline std::vector<const Weight*> match(const Communicator& ranks, const std::st
       unexpected.empty() ? std::string()
                          : weft::detail::joined({"it has ", unexpected.size(),
                                                  " tensors that this one has not: ", checkpoint::detail::some_of(unexpected)});
-  checkpoint::detail::together(ranks, [&] {  // a stage of a pipeline misses only its own
+  checkpoint::detail::together(ranks, [&] {  // a pipeline stage checks only its own tensors
     if (!missing.empty())
       refuse({folder, missing.front()}, {"is of another model: it lacks ", missing.size(), " tensors of this one: ",
                                          checkpoint::detail::some_of(missing), more.empty() ? "" : "; ", more});
@@ -204,7 +204,7 @@ inline std::vector<const Weight*> match(const Communicator& ranks, const std::st
   return found;
 }
 
-/// Throws UsageError on every rank unless all see the same tensors. Collective.
+/// Throws UsageError on every rank unless all ranks read the same tensors. Collective.
 inline void require_same_files(const Communicator& ranks, const Weights& weights) {
   std::string text;
   for (const auto& [name, weight] : weights.all())
@@ -220,7 +220,7 @@ inline void require_same_files(const Communicator& ranks, const Weights& weights
 inline void load_items(const std::string& folder, const Communicator& ranks, const Weights& weights,
                        checkpoint::detail::State& state);
 
-/// Returns the texts of the folder, for the config of the model. Collective.
+/// Loads, and returns the texts of the folder for the model's config. Collective.
 template <class Config>
 models::FolderFiles load(const std::string& folder, const Communicator& ranks, checkpoint::detail::State state,
                          const Config& config, const LoadOptions& options) {
@@ -273,7 +273,7 @@ inline void load_items(const std::string& folder, const Communicator& ranks, con
       item.write(elements.data(), types[i], undone);
     }
   };
-  // A file of offloaded state may fail: nothing of it is valid before all ranks have written theirs.
+  // Writing to a file of offloaded state may fail: no record is valid before all ranks have written theirs.
   if (state.store != nullptr) {
     const auto failure = checkpoint::detail::failure_of([&] { write(true); });
     try {
@@ -291,12 +291,12 @@ inline void load_items(const std::string& folder, const Communicator& ranks, con
 
 }  // namespace detail
 
-/// Sets the parameters of a Gpt, Llama or Mixtral, in any layout, to those of a folder with config.json and model.safetensors or
-/// shards, as `transformers` writes them, in bfloat16, float16 or float. Conversions to a wider type are exact; into 16 bits
-/// numbers are rounded to nearest even, and the optimizer's master copies have them unrounded. Its other state stays as it is:
-/// load before the first step. Collective over the model's ranks, which see one file system. Throws Error on every rank for a
-/// folder that is damaged or of another model, UsageError for ranks that do not agree: nothing has changed then. Gradients so far
-/// are discarded. Adapters (Lora) are no part of the folder and stay as they are: load_adapters.
+/// Sets the parameters of a Gpt, Llama or Mixtral, in any layout, to those of a folder written by `transformers`: config.json and
+/// model.safetensors or shards, in bfloat16, float16 or float. Conversions to a wider type are exact. Conversions to 16 bits
+/// round to nearest even, and the optimizer's master copies receive the unrounded numbers. Its other state is unchanged: load
+/// before the first step. Collective over the model's ranks, which must share a file system. Throws Error on every rank if the
+/// folder is damaged or of another model, UsageError if ranks disagree; nothing changes in these cases. Accumulated gradients are
+/// discarded. Adapters (Lora) are not in the folder and are unchanged: load_adapters.
 template <class Model, checkpoint::StoredOptimizer Optimizer>
 void load(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
   if constexpr (detail::require_known<Model>()) {
@@ -307,8 +307,7 @@ void load(const std::string& folder, Model& model, Optimizer& optimizer, const L
     model.discard_gradients();
   }
 }
-/// load without an optimizer. One that the model already has keeps its master copies; call its refresh() if the model's type has
-/// 16 bits.
+/// load without an optimizer. An existing optimizer keeps its master copies; call its refresh() if the model's type has 16 bits.
 template <class Model>
 void load(const std::string& folder, Model& model, const LoadOptions& options = {}) {
   if constexpr (detail::require_known<Model>()) {

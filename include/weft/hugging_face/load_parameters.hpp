@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The parameters of any model from one safetensors file, such as PyTorch's safetensors.torch.save_file(model.state_dict(), file)
-// writes: in any layout, with a function between the file's names and the model's.
+// The parameters of any model from one safetensors file, for example one that PyTorch's
+// safetensors.torch.save_file(model.state_dict(), file) writes. It loads into any layout; a function maps the file's names to the
+// model's.
 //
 //   hugging_face::load_parameters("mlp.safetensors", model, [](const std::string& name) { return "mlp." + name; });
 
@@ -14,7 +15,7 @@
 
 namespace weft::hugging_face {
 
-/// The model's name of a tensor of a file; an empty one leaves the tensor out.
+/// Maps a tensor's name in the file to the model's. An empty result skips the tensor.
 using Rename = std::function<std::string(const std::string&)>;
 
 namespace detail {
@@ -35,13 +36,13 @@ inline void load_parameters(const std::string& file, const Communicator& ranks, 
 
 }  // namespace detail
 
-/// Sets all parameters of a model, of whatever type, to the tensors of a safetensors file, row-major, in bfloat16, float16, float
-/// or, for a model of doubles, double. Names, shapes and types are compared before anything changes; an error lists the names
-/// that the file lacks and those that the model has not. Conversions to a wider type are exact; into 16 bits numbers are rounded
-/// to nearest even, and the optimizer's master copies have them unrounded. An optimizer's other state, buffers, and adapters that
-/// the file does not have stay as they are. Collective over the model's ranks, which see one file system and rename alike. Throws
-/// Error on every rank for a file that is damaged or of another model, UsageError for ranks that do not agree: nothing has
-/// changed then. Gradients so far are discarded.
+/// Sets all parameters of a model of any type to the tensors of a safetensors file: row-major, in bfloat16, float16, float or,
+/// for a model of doubles, double. Names, shapes and types are compared before anything changes. An error lists the names that
+/// are missing from the file and those unknown to the model. Conversions to a wider type are exact. Conversions to 16 bits round
+/// to nearest even, and the optimizer's master copies receive the unrounded numbers. The optimizer's other state, buffers, and
+/// adapters that are not in the file are unchanged. Collective over the model's ranks, which must share a file system and use the
+/// same `rename`. Throws Error on every rank if the file is damaged or of another model, UsageError if ranks disagree; nothing
+/// changes in these cases. Accumulated gradients are discarded.
 template <class Model, checkpoint::StoredOptimizer Optimizer>
 void load_parameters(const std::string& file, Model& model, Optimizer& optimizer, const Rename& rename = {},
                      const LoadOptions& options = {}) {
@@ -50,7 +51,7 @@ void load_parameters(const std::string& file, Model& model, Optimizer& optimizer
   detail::load_parameters(file, model.communicator(), checkpoint::detail::state_of(model, optimizer), rename, options);
   model.discard_gradients();
 }
-/// load_parameters without an optimizer. One that the model already has starts from the new values at its next step, as after
+/// load_parameters without an optimizer. An existing optimizer starts from the new values at its next step, as after
 /// set_parameter.
 template <class Model>
 void load_parameters(const std::string& file, Model& model, const Rename& rename = {}, const LoadOptions& options = {}) {

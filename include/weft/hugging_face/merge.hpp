@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Low-rank adapters merged into the weights beside them, in any layout: each rank changes the elements that it keeps.
+// Low-rank adapters merged into their base weights, in any layout: each rank changes the elements that it stores.
 //
-//   auto merged = hugging_face::merge_adapters(model);   // a model without adapters, until `merged` ends
-//   merged.keep();                                       // or for good
+//   auto merged = hugging_face::merge_adapters(model);   // a model without adapters while `merged` exists
+//   merged.keep();                                       // or permanently
 
 #include <cstddef>
 #include <cstring>
@@ -24,7 +24,7 @@ namespace weft::hugging_face {
 
 namespace detail {
 
-/// scale · B A as one matrix, rows by columns as the weight is stored: an element is Σ_k left[row, k] right[k, column].
+/// scale · B A as one matrix, with rows and columns as in the stored weight: an element is Σ_k left[row, k] right[k, column].
 struct Product {
   std::size_t rank, columns;
   std::vector<double> left, right;  // [rows, rank], [rank, columns]
@@ -82,8 +82,7 @@ void add_product(const Product& product, const checkpoint::detail::Runs& runs, s
 
 }  // namespace detail
 
-/// The weights as they were before adapters were merged into them, on this rank. Ends by putting them back, with their bits,
-/// unless keep() was called.
+/// This rank's weights before the merge. The destructor restores their bits unless keep() was called.
 class [[nodiscard]] MergedAdapters {
  public:
   MergedAdapters() = default;
@@ -95,16 +94,16 @@ class [[nodiscard]] MergedAdapters {
   ~MergedAdapters() {
     try {
       undo();
-    } catch (...) {  // a file of offloaded state: it is rolled back, and the weights stay merged
+    } catch (...) {  // a file of offloaded state failed: it is rolled back, and the weights stay merged
     }
   }
 
-  /// Puts the weights and the adapters back. Throws Error if a file of offloaded state cannot be written.
+  /// Restores the weights and the adapters. Throws Error if a file of offloaded state cannot be written.
   void undo() {
     const auto before = std::exchange(before_, {});
     write(before);
   }
-  /// The weights stay merged, and the adapters begin anew: B is zero, so the model computes the same as before.
+  /// Keeps the merged weights. The adapters start again: B is zero, so the model computes the same as before.
   void keep() { before_.clear(); }
 
  private:
@@ -130,9 +129,9 @@ class [[nodiscard]] MergedAdapters {
   weft::detail::Store* store_ = nullptr;
 };
 
-/// Adds each adapter's alpha / rank · B A to the weight beside it, in double and rounded once, and sets B to zero, so that the
-/// model computes the same up to rounding. Nothing for a model without adapters. Takes memory for what it changes. Collective
-/// over the model's ranks. Gradients so far are of the adapters before.
+/// Adds each adapter's alpha / rank · B A to its base weight, in double and rounded once, and sets B to zero, so the model
+/// computes the same up to rounding. Does nothing for a model without adapters. Allocates copies of the changed weights.
+/// Collective over the model's ranks. Accumulated gradients still refer to the adapters before the merge.
 template <class Model>
 MergedAdapters merge_adapters(Model& model) {
   MergedAdapters merged;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The fields of a config.json that describe attention: rotary positions and their scaling, heads, and the layers that have a
-// window.
+// The attention fields of a config.json: rotary positions and their scaling, heads, and the layers that have a window.
 //
 //   take_rope(fields, config, 10000);
 
@@ -22,7 +21,7 @@
 
 namespace weft::hugging_face::detail {
 
-/// YaRN's attention factor: given, of the two mscales, or 0, which derives it from the factor.
+/// YaRN's attention factor: given directly, computed from the two mscales, or 0 if it follows from the scaling factor.
 inline double take_attention_factor(Fields& rope, double factor) {
   const double mscale = rope.number("mscale", 0), of_all = rope.number("mscale_all_dim", 0);
   const auto part = [&](double scale) { return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1; };
@@ -32,8 +31,8 @@ inline double take_attention_factor(Fields& rope, double factor) {
   return given;
 }
 
-/// The scaling in one of its two spellings, rope_parameters and rope_scaling. `sequence`: the longest of the model; `original`:
-/// before the scaling, if the config has it outside of them, as Phi-3's has, else 0.
+/// Reads the scaling in one of its two spellings, rope_parameters and rope_scaling. `sequence`: the model's longest sequence.
+/// `original`: the length before scaling if the config has it outside these fields, as Phi-3's does, otherwise 0.
 inline RopeScaling take_scaling(Fields& rope, std::size_t sequence, std::size_t original) {
   using Type = RopeScaling::Type;
   RopeScaling scaling;
@@ -47,7 +46,8 @@ inline RopeScaling take_scaling(Fields& rope, std::size_t sequence, std::size_t 
   else if (type != "default")
     rope.unexpected(rope.has("rope_type") ? "rope_type" : "type", "default, linear, dynamic, yarn, longrope or llama3");
   if (scaling.type == Type::none) return scaling;
-  const bool before = scaling.type != Type::linear && scaling.type != Type::dynamic;  // `transformers` reads it of these
+  const bool before = scaling.type != Type::linear && scaling.type != Type::dynamic;  // types for which `transformers` reads the
+                                                                                      // original length
   if (before) scaling.original_sequence = rope.count("original_max_position_embeddings", sequence);
   else rope.ignore({"original_max_position_embeddings"});
   if (before && original != 0) scaling.original_sequence = original;
@@ -78,7 +78,7 @@ inline RopeScaling take_scaling(Fields& rope, std::size_t sequence, std::size_t 
   return scaling;
 }
 
-/// A factor for each pair of a head.
+/// Requires one factor per pair of a head.
 template <class Config>
 void require_factors(const Fields& fields, const Config& config) {
   const RopeScaling& scaling = config.attention.rope_scaling;
@@ -91,7 +91,7 @@ void require_factors(const Fields& fields, const Config& config) {
                                " above 0 are meant, one for each pair of a head (", RopeScaling::most_pairs, " at most)"});
 }
 
-/// The base and the scaling of rotary positions, in one of their spellings or in both alike.
+/// Reads the base and the scaling of rotary positions, in one spelling or in both with equal values.
 template <class Config>
 void take_rope(Fields& fields, Config& config, double base) {
   bool said = false;
@@ -123,14 +123,15 @@ void take_rope(Fields& fields, Config& config, double base) {
     scaling = read;
   }
   config.attention.rope_scaling = scaling.value_or(RopeScaling());
-  if (config.attention.rope_scaling.type == RopeScaling::Type::dynamic) {  // max_position_embeddings is the length before it
+  if (config.attention.rope_scaling.type == RopeScaling::Type::dynamic) {  // here max_position_embeddings is the length before
+                                                                           // scaling
     const double longest = config.attention.rope_scaling.factor * double(config.sequence);
     config.sequence = std::max(config.sequence, std::size_t(std::min(longest, double(Fields::most))));
   }
   fields.require("partial_rotary_factor", 1.0, "a head is rotated as a whole");
 }
 
-/// Key-value heads and the width of a head; `kv_heads` and `head_width` are the architecture's if the fields are not there.
+/// Reads key-value heads and the width of a head. `kv_heads` and `head_width` are the architecture's defaults.
 template <class Config>
 void take_heads(Fields& fields, Config& config, std::size_t kv_heads, std::optional<std::size_t> head_width = std::nullopt) {
   config.kv_heads = fields.count("num_key_value_heads", fields.is_null("num_key_value_heads") ? config.heads : kv_heads);
@@ -147,7 +148,7 @@ void take_heads(Fields& fields, Config& config, std::size_t kv_heads, std::optio
   config.attention.head_width = config.width % config.heads == 0 && width == config.width / config.heads ? 0 : width;
 }
 
-/// The layers that have a window: all, none, those from max_window_layers on (Qwen2 and Qwen3), or by a list or a pattern.
+/// Reads the layers that have a window: all, none, those from max_window_layers on (Qwen2 and Qwen3), or by a list or a pattern.
 template <class Config>
 void take_window(Fields& fields, Config& config, std::string_view type) {
   const bool qwen = type.starts_with("qwen"), by_layer = qwen ? type != "qwen3_moe" : type == "ministral";
@@ -162,7 +163,7 @@ void take_window(Fields& fields, Config& config, std::string_view type) {
       fields.unexpected("max_window_layers", "0, since versions of `transformers` differ in what it says beside a mixture,");
     for (std::size_t layer = 0; layer < config.layers; ++layer) with[layer] = used && double(layer) >= first;
   }
-  if (by_layer && fields.has("sliding_window_pattern")) {  // Gemma's: one layer in so many has none
+  if (by_layer && fields.has("sliding_window_pattern")) {  // Gemma: one layer in each group has none
     const std::size_t pattern = fields.count("sliding_window_pattern");
     for (std::size_t layer = 0; layer < config.layers; ++layer) with[layer] = used && (layer + 1) % pattern != 0;
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The fields of a config.json of `transformers` as numbers of weft's configs, with the defaults of each architecture. A value
-// that weft's models do not compute is refused by the name of its field.
+// The fields of a `transformers` config.json as numbers of weft's configs, with each architecture's defaults. A value that weft's
+// models do not support throws an Error that names its field.
 //
-//   take(fields, architecture, config);   // LlamaConfig of llama, qwen2 or qwen3
+//   take(fields, architecture, config);   // LlamaConfig for llama, qwen2 or qwen3
 //   fields.finish();
 
 #include <cstddef>
@@ -31,7 +31,7 @@ inline const Architecture& known_architecture(Fields& fields) {
   refuse({fields.path()}, {"model_type is ", shown(type), ", and this weft reads ", all});
 }
 
-/// Fields of every model. Their values bear on the use of logits by a program, or on training.
+/// Fields of every model. They affect a program's use of logits, or training.
 inline constexpr const char* fields_of_every_model[] = {"_name_or_path",
                                                         "transformers_version",
                                                         "use_cache",
@@ -84,7 +84,7 @@ inline void take_common(Fields& fields, const Architecture& architecture) {
                                architecture.base_name});
 }
 
-/// Biases of all projections, or none.
+/// Biases in all projections, or in none.
 template <class Config>
 void take_bias(Fields& fields, Config& config) {
   if (fields.flag("attention_bias", false)) config.attention.bias = models::AttentionBias::all;
@@ -125,7 +125,7 @@ inline void take(Fields& fields, const Architecture&, models::GptConfig& config)
     refuse({fields.path()}, {"its width(", config.width, ") % heads(", config.heads, ") != 0"});
 }
 
-/// What Llama's relatives share.
+/// The fields that all Llama-like models share.
 template <class Config>
 void take_llama(Fields& fields, Config& config, const char* intermediate, double epsilon, double rope_base,
                 std::size_t sequence) {
@@ -156,8 +156,8 @@ inline void take(Fields& fields, const Architecture& architecture, models::Llama
   if (llama) {
     fields.require("mlp_bias", false, "its MLP has no biases");
     fields.require("rope_interleaved", false, "a number is rotated with that half a head further");
-    fields.ignore({"pretraining_tp"});  // the same numbers, from slices
-    // The forward of `transformers` has no window in this architecture.
+    fields.ignore({"pretraining_tp"});  // computes the same numbers in slices
+    // In this architecture the forward of `transformers` ignores the window.
     fields.ignore({"sliding_window", "use_sliding_window", "max_window_layers"});
     return;
   }
@@ -165,7 +165,7 @@ inline void take(Fields& fields, const Architecture& architecture, models::Llama
   if (!mistral) fields.require("use_mrope", false, "positions are numbers, not places in a picture");
 }
 
-/// The experts of a mixture. The auxiliary loss of `transformers` is one over all layers, weft's one for each layer.
+/// The experts of a mixture. `transformers` has one auxiliary loss over all layers, weft one per layer.
 inline void take_experts(Fields& fields, models::MixtralConfig& config, std::size_t experts, std::size_t top_k) {
   config.experts = experts;
   config.top_k = fields.count("num_experts_per_tok", top_k);
@@ -184,7 +184,7 @@ inline void take(Fields& fields, const Architecture& architecture, models::Mixtr
     take_experts(fields, config, fields.parts("num_local_experts", 8), 2);
     config.scores = nn::Scores::after_top_k;
     require_factors(fields, config);
-    fields.number("router_jitter_noise", 0);  // in training only, and not taken over, as dropout is not
+    fields.number("router_jitter_noise", 0);  // applies only to training, and is not read, like dropout
     take_window(fields, config, architecture.type);
     return;
   }
@@ -200,7 +200,7 @@ inline void take(Fields& fields, const Architecture& architecture, models::Mixtr
   config.scores = fields.flag("norm_topk_prob", false) ? nn::Scores::after_top_k : nn::Scores::before_top_k;
   fields.require("decoder_sparse_step", 1, "each layer has a mixture");
   fields.require("mlp_only_layers", nlohmann::json::array(), "each layer has a mixture");
-  fields.ignore({"intermediate_size"});  // of the layers without one
+  fields.ignore({"intermediate_size"});  // the width of layers without experts
 }
 
 }  // namespace weft::hugging_face::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A folder that `transformers` loads, of a model in any layout: config.json and model.safetensors. All ranks write their parts as
-// a checkpoint beside it, which rank 0 makes one file, so no rank needs memory for more than one whole tensor.
+// A model of any layout saved as a folder for `transformers`: config.json and model.safetensors. All ranks write their parts as a
+// temporary checkpoint, which rank 0 merges into one file. So a rank never holds more than one whole tensor in memory.
 //
 //   hugging_face::save("mine", model);   // AutoModelForCausalLM.from_pretrained("mine")
 
@@ -55,8 +55,8 @@ inline void write_text(FileSystem& system, const std::string& path, const std::s
   }
 }
 
-/// Removes the index and the shards of an earlier model, which readers would follow instead of model.safetensors: the index
-/// first, when the new file is on the disk, so that at every moment a reader finds a whole model.
+/// Removes the index and the shards of an earlier model, which readers would use instead of model.safetensors. Removes the index
+/// first, and only once the new file is on the disk, so a reader finds a complete model at every moment.
 inline void remove_shards(FileSystem& system, const std::string& folder) {
   const auto remove = [&](const std::string& name) {
     const std::string path = checkpoint::detail::in_folder(folder, name);
@@ -71,14 +71,15 @@ inline void remove_shards(FileSystem& system, const std::string& folder) {
     if (is_shard(name)) remove(name);
 }
 
-/// Writes the parameters of a state, under the names that `name` gives them, and before them files of text, by their names, into
-/// a folder, which is made if it is not there. Collective.
+/// Writes text files (by name), then the parameters of a state under the names that `name` returns, into a folder, which is
+/// created if necessary. Collective.
 inline void save(const std::string& folder, const Communicator& ranks, const checkpoint::detail::State& state,
                  const std::map<std::string, std::string>& texts, const char* weights_file, FileSystem& system,
                  const std::function<std::string(const std::string&)>& name = {}) {
   checkpoint::detail::require_same_call(ranks, "save", folder, 0);
   const std::string parts = checkpoint::detail::in_folder(folder, ".parts");
-  std::shared_ptr<checkpoint::detail::FolderLock> lock;  // of the parts: two exports into one folder would remove each other's
+  std::shared_ptr<checkpoint::detail::FolderLock> lock;  // lock of the parts: two exports into one folder would remove each
+                                                         // other's
   const auto remove = [&] {
     if (!lock) return;
     for (const checkpoint::Entry& entry : checkpoint::list(parts)) checkpoint::detail::remove_leftover(system, entry.path);
@@ -95,7 +96,7 @@ inline void save(const std::string& folder, const Communicator& ranks, const che
     if (found != checkpoint::detail::Found::nothing && found != checkpoint::detail::Found::folder)
       checkpoint::detail::refuse({parts}, {"is no folder, and a save needs the name: move it away"});
     lock = checkpoint::detail::FolderLock::take(system, parts);
-    remove();  // of a save that was ended
+    remove();  // of an interrupted save
   });
   try {
     checkpoint::detail::save(parts, ranks, state, 0, {.system = &system});
@@ -115,18 +116,18 @@ inline void save(const std::string& folder, const Communicator& ranks, const che
   }
   remove();
   lock.reset();
-  if (ranks.rank() == 0) checkpoint::detail::remove_folder(system, parts);  // unless it holds files of others
+  if (ranks.rank() == 0) checkpoint::detail::remove_folder(system, parts);  // fails if the folder has foreign files
 }
 
 }  // namespace detail
 
-/// Writes config.json and model.safetensors of a Gpt, Llama or Mixtral into a folder, which is made if it is not there; files of
-/// these names are replaced, model.safetensors last, and shards of an earlier model are removed then. Fields of the config.json
-/// of the folder that the model was loaded from, or its config read from, are kept (the ids of tokens, and all others that weft
-/// does not use), and its generation_config.json is written beside it. Parameters are of the model's type, with Hugging Face's
-/// names; adapters (Lora) are merged into the weights beside them, in the files and not in the model. Collective over the model's
-/// ranks, which see one file system; rank 0 writes the second copy. Throws UsageError for a model that `transformers` does not
-/// have, Error on every rank if a file cannot be written.
+/// Writes config.json and model.safetensors of a Gpt, Llama or Mixtral into a folder, which is created if necessary. Files of
+/// these names are replaced, model.safetensors last; shards of an earlier model are removed after that. If the model was loaded
+/// from a folder, or its config read from one, that config.json's unused fields (such as token ids) are kept, and its
+/// generation_config.json is copied. Parameters have the model's type and Hugging Face's names. Adapters (Lora) are merged into
+/// their base weights in the files, but not in the model. Collective over the model's ranks, which must share a file system; rank
+/// 0 writes the merged copy. Throws UsageError for a model that `transformers` does not have, Error on every rank if a file
+/// cannot be written.
 template <class Model>
 void save(const std::string& folder, Model& model, const SaveOptions& options = {}) {
   if constexpr (detail::require_known<Model>()) {

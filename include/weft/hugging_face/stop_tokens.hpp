@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The tokens with which texts of a model end, as its folder says.
+// The tokens that end a model's texts, from its folder.
 //
 //   generate(model, prompts, {.stop = hugging_face::stop_tokens("llama")});
 
@@ -14,8 +14,8 @@
 
 namespace weft::hugging_face {
 
-/// `eos_token_id`, one number or several, of generation_config.json, or where that has none of config.json. Empty if neither has
-/// one. Throws Error for a file that is damaged.
+/// `eos_token_id`, one number or several, of generation_config.json, or of config.json if the former has none. Empty if neither
+/// has one. Throws Error if a file is damaged.
 inline std::vector<std::int32_t> stop_tokens(const std::string& folder,
                                              checkpoint::FileSystem& system = checkpoint::FileSystem::system()) {
   std::vector<std::int32_t> tokens;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The tensors of a folder of `transformers` by the names that weft's models give them: of model.safetensors, or of the shards
-// that model.safetensors.index.json names. A matrix of one expert may be a part of a tensor of all. Headers alone are read here.
+// The tensors of a `transformers` folder by the names of weft's models: from model.safetensors, or from the shards listed in
+// model.safetensors.index.json. One expert's matrix may be a part of a tensor of all experts. Only headers are read here.
 //
 //   const Weights weights = Weights::open("llama", "llama", true);
 //   weights.find("model.norm.weight")->shape
@@ -29,7 +29,7 @@ using checkpoint::StoredType;
 inline constexpr const char* weights_name = "model.safetensors";
 inline constexpr const char* shards_name = "model.safetensors.index.json";
 
-/// A tensor of weft's model in a file: all of a stored one, or its elements from `first` on.
+/// A tensor of weft's model in a file: a whole stored tensor, or its elements from `first` on.
 struct Weight {
   std::size_t file = 0;
   const StoredTensor* stored = nullptr;
@@ -37,7 +37,7 @@ struct Weight {
   std::uint64_t first = 0;
 };
 
-/// `text` without what stands before the number N and behind it: "h.3.attn.bias" is N and ".attn.bias" behind "h.".
+/// The text after "`before`N", where N is a number: for "h.3.attn.bias" and "h." it is ".attn.bias".
 inline std::optional<std::string_view> behind_number(std::string_view text, std::string_view before) {
   if (!text.starts_with(before)) return std::nullopt;
   text.remove_prefix(before.size());
@@ -48,13 +48,13 @@ inline std::optional<std::string_view> behind_number(std::string_view text, std:
 
 class Weights {
  public:
-  /// `type`: gpt2, llama or mixtral, whichever of weft's models it is. `tied`: the last projection is the embedding's table.
-  /// Throws Error for files that do not fit together.
+  /// `type`: weft's model, gpt2, llama or mixtral. `tied`: the last projection is the embedding's table. Throws Error for
+  /// inconsistent files.
   static Weights open(const std::string& folder, std::string_view type, bool tied, FileSystem& system = FileSystem::system()) {
     Weights weights;
     const std::string whole = checkpoint::detail::in_folder(folder, weights_name),
                       shards = checkpoint::detail::in_folder(folder, shards_name);
-    std::map<std::string, std::string> file_of;  // as the index of shards has it
+    std::map<std::string, std::string> file_of;  // from the index of shards
     const Safetensors::Options options{.follow_links = true, .system = &system};
     if (checkpoint::detail::is_there(whole)) {
       weights.paths_ = {whole};
@@ -87,7 +87,7 @@ class Weights {
     return weights;
   }
 
-  /// Of one file. `rename` gives weft's name of a tensor of the file; an empty one leaves the tensor out.
+  /// Opens one file. `rename` maps a tensor's name in the file to weft's; an empty result skips the tensor.
   static Weights open_file(const std::string& path, const std::function<std::string(const std::string&)>& rename,
                            FileSystem& system = FileSystem::system()) {
     Weights weights;
@@ -105,7 +105,7 @@ class Weights {
   }
   const Safetensors& file(const Weight& weight) const { return files_[weight.file]; }
   const std::string& path(const Weight& weight) const { return paths_[weight.file]; }
-  /// The last projection of a model that takes the embedding's table for it, if it is stored too: the same numbers.
+  /// The stored last projection of a model that ties it to the embedding's table; both must hold the same numbers.
   const std::optional<Weight>& tied_head() const { return tied_head_; }
 
  private:
@@ -135,7 +135,7 @@ class Weights {
       tied_head_ = whole;
       return;
     }
-    // What older versions stored of what a model computes anew.
+    // Older versions stored buffers that a model computes itself.
     if (type == "gpt2") {
       const auto rest = behind_number(name, "transformer.h.");
       if (rest == ".attn.bias" || rest == ".attn.masked_bias") return;
@@ -145,7 +145,7 @@ class Weights {
     if (type == "mixtral" && add_experts(name, whole)) return;
     put(name, whole);
   }
-  /// The spellings of a mixture: mlp. for block_sparse_moe., gate_proj, up_proj and down_proj for w1, w3 and w2, and all experts'
+  /// The spellings of a mixture: mlp. for block_sparse_moe.; gate_proj, up_proj and down_proj for w1, w3 and w2; and all experts'
   /// matrices in one tensor.
   bool add_experts(const std::string& name, const Weight& whole) {
     const auto rest = behind_number(name, "model.layers.");

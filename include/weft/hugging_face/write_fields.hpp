@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The numbers of weft's configs as fields of a config.json, for version 5 of `transformers` and, where it is spelled otherwise,
-// for version 4 too. What an architecture does not have is refused.
+// The numbers of weft's configs as fields of a config.json, for version 5 of `transformers` and, where the spelling differs, also
+// for version 4. Features that an architecture lacks are refused.
 //
 //   nlohmann::ordered_json json = fields_of(config);
 
@@ -20,7 +20,7 @@ namespace weft::hugging_face::detail {
 [[noreturn]] inline void cannot_write(std::string_view what) {
   throw UsageError("hugging_face::save: " + std::string(what) + ", which `transformers` has not in this architecture");
 }
-/// `window`: the architecture has one; `by_layer`: in some layers and not in others.
+/// `window`: the architecture supports a window; `by_layer`: in some of its layers.
 template <class Config>
 void require_mask(const Config& c, bool window, bool by_layer) {
   if (!c.mask.causal) cannot_write("the model's attention is not causal");
@@ -56,7 +56,7 @@ inline nlohmann::ordered_json fields_of(const models::GptConfig& c) {
           {"vocab_size", c.vocabulary}};
 }
 
-/// {"rope_type", and the numbers of that type}.
+/// {"rope_type": ..., and the numbers of that type}.
 inline nlohmann::ordered_json rope_fields(const RopeScaling& scaling) {
   using Type = RopeScaling::Type;
   nlohmann::ordered_json json;
@@ -87,12 +87,12 @@ inline nlohmann::ordered_json rope_fields(const RopeScaling& scaling) {
   return json;
 }
 
-/// What Llama's relatives share.
+/// The fields that all Llama-like models share.
 template <class Config>
 nlohmann::ordered_json llama_fields(const Config& c, std::size_t intermediate) {
   nlohmann::ordered_json rope = rope_fields(c.attention.rope_scaling);
   const bool dynamic = c.attention.rope_scaling.type == RopeScaling::Type::dynamic;
-  const std::size_t longest = dynamic ? c.attention.rope_scaling.original_sequence : c.sequence;  // before the scaling
+  const std::size_t longest = dynamic ? c.attention.rope_scaling.original_sequence : c.sequence;  // the length before scaling
   nlohmann::ordered_json json = {{"attention_dropout", 0.0},
                                  {"hidden_act", "silu"},
                                  {"hidden_size", c.width},
@@ -103,7 +103,7 @@ nlohmann::ordered_json llama_fields(const Config& c, std::size_t intermediate) {
                                  {"num_hidden_layers", c.layers},
                                  {"num_key_value_heads", c.kv_heads ? c.kv_heads : c.heads},
                                  {"rms_norm_eps", c.epsilon}};
-  const std::string_view type = architecture_of(c).type;  // qwen3 has another default, ministral none
+  const std::string_view type = architecture_of(c).type;  // the default differs for qwen3, and ministral has none
   if (c.attention.head_width != 0 || c.attention.query_key_norm || type == "ministral")
     json["head_dim"] = c.attention.head_width ? c.attention.head_width : c.width / c.heads;
   if (c.attention.rope_scaling.type != RopeScaling::Type::none) json["rope_scaling"] = rope;  // for version 4
@@ -121,7 +121,7 @@ nlohmann::ordered_json layer_types(const Config& c) {
     types.push_back(models::detail::layer_mask(c, layer).window != 0 ? "sliding_attention" : "full_attention");
   return types;
 }
-/// The number of Mistral and Mixtral, null for none.
+/// The window of Mistral and Mixtral; null for none.
 template <class Config>
 nlohmann::ordered_json window_of(const Config& c) {
   return c.mask.window != 0 ? nlohmann::ordered_json(c.mask.window) : nlohmann::ordered_json();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Sums, largest elements and softmax along one dim of an array [outer, extent, inner]. Along the last dim (inner 1) a row is read
-// in lanes; along others the lanes lie side by side in the inner dims, so no loop strides through single elements. Sums are kept
-// in accumulate_t, in an order that depends only on the extents.
+// in lanes. Along other dims the lanes run over the inner dims, so no loop strides through single elements. Sums are in
+// accumulate_t, in an order that depends only on the extents.
 //
 //   kernels::sum_along<float>(device, {outer, extent, inner}, x, 1.0f, sums);
 
@@ -16,7 +16,7 @@
 
 namespace weft::kernels {
 
-/// An array as seen from one dim.
+/// An array and one of its dims.
 struct Along {
   std::size_t outer = 1, extent = 1, inner = 1;
   std::size_t size() const { return outer * extent * inner; }
@@ -24,7 +24,8 @@ struct Along {
 
 namespace detail {
 
-/// Calls f(start, to, count): the elements start + k inner + j, for k below the extent and j below count, are columns to + j.
+/// Calls f(start, to, count) for strips of columns: the elements start + k inner + j, for k below the extent and j below count,
+/// belong to columns to + j.
 template <class V, class Exec, class F>
 requires(on_host<Exec>) void for_each_strip(Device<Exec>& device, Traffic traffic, const Along& along, const F& f) {
   constexpr std::size_t most = 8 * V::size;

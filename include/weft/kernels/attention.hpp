@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Softmax attention under a mask (causal unless said otherwise), multi-head or grouped-query, without the matrix of
-// probabilities: the forward keeps one log-sum-exp for each row, the backward recomputes the probabilities (FlashAttention-2, Dao
-// 2023).
+// Softmax attention under a mask (causal by default), multi-head or grouped-query, without the matrix of probabilities. The
+// forward keeps one log-sum-exp per row; the backward recomputes the probabilities (FlashAttention-2, Dao 2023).
 //
 //   const kernels::AttentionExtents extents{.sequences = 2, .length = 64, .heads = 4, .kv_heads = 2, .head_width = 32};
 //   kernels::attention_forward(device, extents, in, {out, extents.width()}, lse);
@@ -27,7 +26,8 @@ namespace weft::kernels {
 
 namespace detail {
 
-/// The shape of a call, and the memory of its ranges of keys: none for the patterns that need no ranges, causal and full.
+/// The shape of a call with its ranges of keys, stored in `memory`. Patterns that need no ranges (causal and full) leave it
+/// empty.
 template <class Exec, class A>
 AttentionShape masked_shape(Device<Exec>& device, AttentionShape shape, const AttentionMask& mask, const MaskArrays<A>& arrays,
                             weft::detail::Buffer& memory) {
@@ -57,8 +57,8 @@ AttentionShape masked_shape(Device<Exec>& device, AttentionShape shape, const At
   return shape;
 }
 
-// Notes `products` products of queries with keys or values. A mask's ranges are values, which a rehearsal does not have: all
-// pairs are then counted, half of them where attention is causal.
+// Notes `products` products of queries with keys or values. A mask's ranges are values, which a rehearsal does not have. It
+// counts all pairs, or half of them if attention is causal.
 template <class T, class Exec>
 void note_attention(Device<Exec>& device, const AttentionShape& s, int products) {
   if (Rehearsal* const notes = device.notes(); notes != nullptr) [[unlikely]]
@@ -68,9 +68,9 @@ void note_attention(Device<Exec>& device, const AttentionShape& s, int products)
 
 }  // namespace detail
 
-/// out[r, h] = softmax(q k^T / sqrt(head_width)) v over the keys that `mask` and `arrays` leave; lse [sequences, heads, length]
+/// out[r, h] = softmax(q k^T / sqrt(head_width)) v over the keys that `mask` and `arrays` allow; lse [sequences, heads, length]
 /// receives log(sum(exp(scores))) in accumulate_t<T>. A query without keys gets 0 and -infinity. Throws ShapeError if kv_heads
-/// does not divide heads. The same bits for any number of threads, and for masks that leave the same keys.
+/// does not divide heads. The same bits for any number of threads, and for masks that allow the same keys.
 template <class T, class Exec>
 void attention_forward(Device<Exec>& device, const AttentionExtents& extents, const AttentionOperands<const T>& in,
                        StridedRows<T> out, accumulate_t<T>* lse, const AttentionMask& mask = {},
@@ -98,15 +98,15 @@ void attention_backward(Device<Exec>& device, const AttentionExtents& extents, c
   else detail::attention_device_backward(device, shape, in, out, d_out, lse, d);
 }
 
-/// A block of a longer attention, whose parts `merge_attention` combines: `queries` rows of each sequence against `keys` rows.
-/// Sequences lie `query_step` rows apart in q and arrays of its shape, `key_step` rows apart in k and v, and `statistic_step`
+/// A block of a longer attention, whose parts `merge_attention` combines: `queries` rows of each sequence with `keys` rows.
+/// Sequences are `query_step` rows apart in q and arrays of its shape, `key_step` rows apart in k and v, and `statistic_step`
 /// values apart in lse [sequences, heads, statistic_step].
 struct AttentionBlock {
   std::size_t sequences = 1, queries = 1, keys = 1;
   std::size_t query_step = queries, key_step = keys, statistic_step = queries;
   std::size_t heads = 1, kv_heads = 1, head_width = 1;
-  bool causal = false;    ///< row i sees keys up to i; only if queries = keys
-  KeyRanges ranges = {};  ///< [sequences, queries] each: the keys that a row sees, instead of `causal`; null: none
+  bool causal = false;    ///< row i attends to keys up to i; only if queries = keys
+  KeyRanges ranges = {};  ///< [sequences, queries] each: the keys of a row, instead of `causal`; null: unused
 
   detail::AttentionShape shape() const {
     if (causal && queries != keys)

@@ -16,7 +16,7 @@ namespace weft::kernels {
 /// Whole sequences of `length` tokens. Query head h reads key-value head h / group().
 struct AttentionExtents {
   std::size_t sequences = 1, length = 1, heads = 1, kv_heads = 1, head_width = 1;
-  std::size_t keys = length;  ///< of a sequence; others than its queries for a full mask only
+  std::size_t keys = length;  ///< keys per sequence; may differ from its queries only under a full mask
   std::size_t rows() const { return sequences * length; }
   std::size_t group() const { return heads / kv_heads; }
   std::size_t width() const { return heads * head_width; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The keys that each query of attention sees: a pattern, the borders of packed documents, and arrays of one's own. A pattern and
-// borders leave each query one range of keys, and both ends of the ranges grow from query to query, so kernels skip all blocks
-// outside of them: a window costs its width, packed documents cost the sum of their squares.
+// The keys that each query of attention can use: a pattern, the borders of packed documents, and arrays of the program. A pattern
+// and borders give each query one range of keys, and both ends of the ranges increase from query to query. So kernels skip all
+// blocks outside them: a window costs its width, packed documents cost the sum of their squares.
 //
 //   kernels::attention_forward(device, extents, in, {out, extents.width()}, lse, {.window = 1024}, {.documents = documents});
 
@@ -18,32 +18,33 @@
 
 namespace weft {
 
-/// The pattern of an attention: causal (language models), full (`causal` false: encoders, vision transformers), each with a
-/// sliding window or without.
+/// The pattern of an attention: causal (language models) or full (`causal` false: encoders, vision transformers), with or without
+/// a sliding window.
 struct AttentionMask {
   bool causal = true;  ///< later tokens are hidden
-  /// A query sees the `window` tokens up to itself, itself among them (Mistral's sliding window), and unless causal as many from
-  /// itself on; 0: all.
+  /// A query uses the last `window` keys up to and including its own (Mistral's sliding window); unless causal, also as many from
+  /// its own on; 0: all.
   std::size_t window = 0;
   bool operator==(const AttentionMask&) const = default;
 };
 
 namespace kernels {
 
-/// What hides keys beside the pattern; what is null hides none. `visible` and `added` have a number for each key of a query, at
-/// sequence * sequence_step + head * head_step + query * query_step + key: a step of 0 means the same numbers for all. So keys
-/// that are padding are {.visible = keep, .sequence_step = keys}. Sequences in groups, as the heads of samples, count
-/// sequence / group * sequence_step + sequence % group * member_step. The gradient of `added`: attention_mask_gradient.
+/// Arrays that hide keys in addition to the pattern; null arrays hide none. `visible` and `added` have one number per query and
+/// key, at sequence * sequence_step + head * head_step + query * query_step + key; a step of 0 shares the numbers. For example,
+/// keys that are padding are {.visible = keep, .sequence_step = keys}. With groups of sequences, such as the heads of a sample,
+/// the first term is sequence / group * sequence_step + sequence % group * member_step. The gradient of `added`:
+/// attention_mask_gradient.
 template <class A>
 struct MaskArrays {
-  const std::int32_t* documents = nullptr;  ///< [sequences, length]: of each token; a document's tokens lie together
+  const std::int32_t* documents = nullptr;  ///< [sequences, length]: document of each token; a document's tokens are contiguous
   const std::uint8_t* visible = nullptr;    ///< 0: hidden
-  const A* added = nullptr;                 ///< to the scaled scores; -infinity hides
+  const A* added = nullptr;                 ///< added to the scaled scores; -infinity hides
   std::size_t sequence_step = 0, head_step = 0, query_step = 0;
   std::size_t group = 1, member_step = 0;
 };
 
-/// The first token of the document that token i of a sequence belongs to, and the one after its last.
+/// The first token of the document of token i in a sequence, and one past the last.
 KOKKOS_INLINE_FUNCTION std::size_t document_begin(const std::int32_t* documents, std::size_t i) {
   std::size_t low = 0, high = i;  // the first token of this number is in [low, high]
   while (low < high) {
@@ -63,22 +64,23 @@ KOKKOS_INLINE_FUNCTION std::size_t document_end(const std::int32_t* documents, s
   return low;
 }
 
-/// Keys [first, end) of a block that each of its queries sees, [sequences, queries] each, both growing from query to query; none
-/// if end <= first.
+/// Keys [first, end) of a block for each of its queries, [sequences, queries] each, both increasing from query to query; empty if
+/// end <= first.
 struct KeyRanges {
   std::int32_t *first = nullptr, *end = nullptr;
 };
 
-/// A block of queries against a block of keys, whose tokens may be a rank's part of each sequence (mesh/zigzag.hpp).
+/// A block of queries and a block of keys. Their tokens may be a rank's part of each sequence (mesh/zigzag.hpp).
 struct MaskedBlock {
   std::size_t sequences = 1;
-  weft::detail::Zigzag queries;  ///< of all queries of the rank; the block begins with `first_query`
+  weft::detail::Zigzag queries;  ///< all queries of the rank; the block starts at `first_query`
   std::size_t first_query = 0, query_count = 0;
   weft::detail::Zigzag keys;
-  std::size_t key_count = 0;  ///< the first ones of that rank
+  std::size_t key_count = 0;  ///< the first keys of that rank
 };
 
-/// The ranges of keys that pattern and documents leave. `documents` [sequences, length] are those of whole sequences, or null.
+/// Writes the ranges of keys that pattern and documents allow. `documents` [sequences, length] are those of whole sequences, or
+/// null.
 template <class Exec>
 void find_key_ranges(Device<Exec>& device, const AttentionMask& mask, const std::int32_t* documents, const MaskedBlock& block,
                      const KeyRanges& ranges) {
@@ -109,7 +111,7 @@ void find_key_ranges(Device<Exec>& device, const AttentionMask& mask, const std:
 
 namespace detail {
 
-/// A mask as the loops read it: ranges, and arrays or null. Without ranges, the shape's `causal` is all.
+/// A mask in the form that loops read: ranges, and arrays or null. Without ranges, only the shape's `causal` applies.
 struct MaskView {
   const std::int32_t *first_key = nullptr, *end_key = nullptr;  // [sequences, length]
   const std::uint8_t* visible = nullptr;
@@ -118,11 +120,11 @@ struct MaskView {
 
   KOKKOS_INLINE_FUNCTION bool ranges() const { return first_key != nullptr; }
   KOKKOS_INLINE_FUNCTION bool arrays() const { return visible != nullptr || added != nullptr; }
-  /// The place in `visible` and `added` of a query's first key.
+  /// The index in `visible` and `added` of a query's first key.
   KOKKOS_INLINE_FUNCTION std::size_t place(std::size_t sequence, std::size_t head, std::size_t query) const {
     return sequence / group * sequence_step + sequence % group * member_step + head * head_step + query * query_step;
   }
-  /// What is added to the scaled score of the key at `place`.
+  /// The term added to the scaled score of the key at `place`.
   template <class A>
   KOKKOS_INLINE_FUNCTION A term(std::size_t place) const {
     if (visible != nullptr && visible[place] == 0) return -Kokkos::Experimental::infinity_v<A>;

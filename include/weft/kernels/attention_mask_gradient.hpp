@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The gradient of numbers that are added to the scores of attention, such as a learned bias. A number's gradient is the sum over
-// all scores that it is added to: over sequences, heads or queries if they share it. The probabilities are computed again from
-// the log-sum-exp, so that no matrix of scores is kept.
+// The gradient of numbers that are added to the scores of attention, such as a learned bias. It is the sum over all scores that
+// share the number: over sequences, heads or queries. The probabilities are recomputed from the log-sum-exp, so no matrix of
+// scores is stored.
 //
 //   kernels::attention_mask_gradient<T>(device, extents, in, {out, width}, {d_out, width}, lse, d_added, mask, {.added = bias});
 
@@ -25,8 +25,8 @@ KOKKOS_FORCEINLINE_FUNCTION typename V::value_type dot_of_lanes(const Team& team
 
 }  // namespace detail
 
-/// d_added, laid out as arrays.added, from d_out and the forward's operands, out and lse: the gradient of arrays.added, 0 where a
-/// key is hidden. It is overwritten. The same bits for any number of threads.
+/// Computes d_added, in the layout of arrays.added, from d_out and the forward's operands, out and lse: the gradient of
+/// arrays.added, 0 for hidden keys. It is overwritten. The same bits for any number of threads.
 template <class T, class Exec>
 void attention_mask_gradient(Device<Exec>& device, const AttentionExtents& extents, const AttentionOperands<const T>& in,
                              StridedRows<const T> out, StridedRows<const T> d_out, const accumulate_t<T>* lse,
@@ -45,7 +45,7 @@ void attention_mask_gradient(Device<Exec>& device, const AttentionExtents& exten
                     g_stride = d_out.stride;
   const std::size_t rows = s.sequences * s.heads * s.length;
   const weft::detail::Buffer buffer = device.allocate(rows * sizeof(A));
-  A* const delta = static_cast<A*>(buffer.get());  // sum over d of d_out * out, one for each row and head
+  A* const delta = static_cast<A*>(buffer.get());  // sum over d of d_out * out, per row and head
   detail::for_each_row(
       device, {"attention", rows * (2 * s.head_width * sizeof(T) + sizeof(A))}, rows, KOKKOS_LAMBDA(std::size_t item, Team team) {
         const std::size_t i = item % s.length, head = item / s.length % s.heads, sequence = item / (s.length * s.heads);

@@ -13,9 +13,9 @@
 
 namespace weft::kernels {
 
-/// Replaces `whole` and `lse` by the attention over their keys and those of `part` and `part_lse` together. All are laid out as
-/// `block` describes; rows of part and whole are `whole.stride` values apart. A is accumulate_t of the values. An lse of
-/// -infinity means that no key was seen: that side has no weight, whatever its values, and two such sides stay unseen.
+/// Replaces `whole` and `lse` by the attention over their keys and those of `part` and `part_lse` together. All have the layout
+/// of `block`; rows of part and whole are `whole.stride` values apart. A is accumulate_t of the values. An lse of -infinity means
+/// that there was no key: that side has no weight, whatever its values, and two such sides give -infinity again.
 template <class A, class Exec>
 void merge_attention(Device<Exec>& device, const AttentionBlock& block, const A* part, const A* part_lse, StridedRows<A> whole,
                      A* lse) {

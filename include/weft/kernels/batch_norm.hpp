@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Batch normalisation of images [samples, channels, pixels]: the sums of each plane (a channel of a sample) in double, so that
-// ranks can add them in the order of the samples, and the two loops over all elements that use them. One number is one pixel.
+// ranks can add them in the order of the samples, and the two loops over all elements that use them. Single numbers are images of
+// one pixel.
 //
 //   kernels::plane_sums(device, samples * channels, pixels, x, sums);   // sums[n, c]
 
@@ -93,7 +94,7 @@ void batch_norm_forward(Device<Exec>& device, std::size_t samples, std::size_t c
         });
       });
 }
-/// dx = gain rstd (g - share sums[0, c] - (x - mean) rstd share sums[1, c]), with share one over the number of elements of a
+/// dx = gain rstd (g - share sums[0, c] - (x - mean) rstd share sums[1, c]). `share` is one over the number of elements of a
 /// channel (0 if the statistics are constants).
 template <class T, class Exec>
 void batch_norm_backward(Device<Exec>& device, std::size_t samples, std::size_t channels, std::size_t pixels, const T* x,

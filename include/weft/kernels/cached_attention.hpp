@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Attention of a few query rows against the keys and values of earlier tokens (decoding). Each row is a token of some sequence at
-// some position; a cache holds [sequences, kv_heads, capacity, head_width], so that a head's keys lie one after the other.
+// Attention of a few query rows to the keys and values of earlier tokens (decoding). Each row is a token with a sequence and a
+// position. A cache is [sequences, kv_heads, capacity, head_width], so a head's keys are contiguous.
 //
 //   kernels::append_to_cache(device, extents, place, k, k_stride, v, v_stride, keys, values);
 //   kernels::cached_attention(device, extents, place, q, q_stride, keys, values, out);
@@ -21,12 +21,12 @@ namespace weft::kernels {
 /// Query head h reads key-value head h / (heads / kv_heads).
 struct CacheExtents {
   std::size_t rows = 0, heads = 1, kv_heads = 1, head_width = 1;
-  std::size_t capacity = 0;  ///< tokens of a sequence that the cache has room for
-  std::size_t longest = 0;   ///< above every position
-  std::size_t window = 0;    ///< a token sees itself and the window - 1 tokens before it; 0: all before it
+  std::size_t capacity = 0;  ///< tokens per sequence that fit into the cache
+  std::size_t longest = 0;   ///< greater than every position
+  std::size_t window = 0;    ///< a token uses itself and the window - 1 tokens before it; 0: all before it
 };
 
-/// The tokens of the rows, [rows] each in the device's memory. Rows of a negative sequence are padding.
+/// The tokens of the rows, [rows] each in device memory. Rows with a negative sequence are padding.
 struct CachePlace {
   const std::int32_t *sequences = nullptr, *positions = nullptr;
 };
@@ -54,7 +54,7 @@ void append_to_cache(Device<Exec>& device, const CacheExtents& e, const CachePla
 
 namespace detail {
 
-/// Out of the probabilities of one head: out[d] = sum_i p[i] values[i, d], in registers.
+/// Weighs the values of one head: out[d] = sum_i p[i] values[i, d], in registers.
 template <class V, class A, class T>
 KOKKOS_FORCEINLINE_FUNCTION void weigh_values(std::size_t keys, std::size_t width, const A* p, A scale, const T* values, T* out) {
   constexpr std::size_t side = 4;
@@ -74,7 +74,7 @@ KOKKOS_FORCEINLINE_FUNCTION void weigh_values(std::size_t keys, std::size_t widt
   });
 }
 
-/// One query head against the keys [first, end); `p` is scratch, [end - first].
+/// One query head with the keys [first, end); `p` is scratch, [end - first].
 template <class V, class A, class T>
 KOKKOS_FORCEINLINE_FUNCTION void attend_to_cache(std::size_t count, std::size_t width, A scale, const T* q, const T* keys,
                                                  const T* values, A* p, T* out) {
@@ -94,9 +94,9 @@ KOKKOS_FORCEINLINE_FUNCTION void attend_to_cache(std::size_t count, std::size_t 
 
 }  // namespace detail
 
-/// out[r, h] = softmax(q k^T / sqrt(head_width)) v over the keys of the row's sequence up to its position (of a window: the last
-/// ones), for out [rows, heads * head_width] and rows of q `q_stride` values apart; padding gets 0. Statistics and sums in
-/// accumulate_t<T>. The same bits for any number of threads, and for any rows beside a row.
+/// out[r, h] = softmax(q k^T / sqrt(head_width)) v over the keys of the row's sequence up to its position (with a window, the
+/// last ones), for out [rows, heads * head_width] and rows of q `q_stride` values apart; padding gets 0. Statistics and sums in
+/// accumulate_t<T>. The same bits for any number of threads, and for any other rows in the call.
 template <class T, class Exec>
 void cached_attention(Device<Exec>& device, const CacheExtents& e, const CachePlace& place, const T* q, std::size_t q_stride,
                       const T* keys, const T* values, T* out) {

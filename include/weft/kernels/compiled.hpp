@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The kernels that the library weft::compiled holds: of float and bfloat16 on the default host execution space. Every other
-// kernel is compiled where it is used. src/kernels.cpp makes the list, everybody else declares it.
+// The kernels in the library weft::compiled: float and bfloat16 on the default host execution space. All other kernels are
+// compiled where they are used. src/kernels.cpp instantiates this list; other files declare it.
 
 #include <weft/kernels/activation.hpp>
 #include <weft/kernels/attention.hpp>
@@ -17,7 +17,7 @@
 #include <weft/kernels/routing.hpp>
 #include <weft/kernels/rows.hpp>
 
-// Explicit instantiations by nvcc do not take lambdas of the device.
+// nvcc does not support device lambdas in explicit instantiations.
 #ifndef KOKKOS_ENABLE_CUDA
 #define WEFT_KERNELS_OF(KIND, T)                                                                                                 \
   KIND template void gelu_forward<T, detail::Host>(Device<detail::Host>&, std::size_t, const T*, T*);                            \

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Two-dimensional convolutions of images [samples, channels, height, width] with weights [out, in / groups, kernel height, kernel
-// width], and their gradients. On hosts float and bfloat16 use oneDNN; double, float16, other devices, and what oneDNN does not
-// serve, the product of patches (detail/convolution_columns.hpp), equal to it within rounding.
+// width], and their gradients. On hosts float and bfloat16 use oneDNN. Double, float16, other devices, and shapes that oneDNN
+// lacks use the product of patches (detail/convolution_columns.hpp), with equal results up to rounding.
 //
 //   kernels::convolution_forward(device, shape, x, w, bias, y);   // bias [out] or null
 

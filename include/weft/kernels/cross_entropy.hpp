@@ -54,7 +54,7 @@ void softmax_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, s
       });
 }
 
-/// row_max and softmax_sums of rows that no other rank shares: on devices in one sweep over the logits.
+/// row_max and softmax_sums for rows that no other rank shares: on devices in one pass over the logits.
 template <class T, class Exec>
 requires(detail::on_host<Exec>) void softmax_statistics(Device<Exec>& device, std::size_t rows, std::size_t columns,
                                                         std::size_t valid, const T* logits, const std::int32_t* targets,
@@ -85,8 +85,8 @@ requires(!detail::on_host<Exec>) void softmax_statistics(Device<Exec>& device, s
 }
 
 /// gradient[r, c] = (exp(logits - max) / sum_exp - (c is the target's column)) * *factor (null: 1), rounded once: [rows,
-/// columns], 0 in padding columns and in rows without target. `gradient` may be `logits`. sum_exp is that of the whole row, over
-/// all ranks; the factor lies in the device's memory.
+/// columns], 0 in padding columns and in rows without a target. `gradient` may be `logits`. sum_exp is that of the whole row over
+/// all ranks; the factor is in device memory.
 template <class T, class Exec>
 void cross_entropy_gradient(Device<Exec>& device, std::size_t rows, std::size_t columns, std::size_t valid, const T* logits,
                             const accumulate_t<T>* max, const accumulate_t<T>* sum_exp, const std::int32_t* targets,
@@ -106,7 +106,7 @@ void cross_entropy_gradient(Device<Exec>& device, std::size_t rows, std::size_t 
         const V top = V(max[row]), inverse = V(A(1) / sum_exp[row]), times = V(by);
         const std::int64_t column = std::int64_t(targets[row]) - first;
         const bool here = column >= 0 && column < std::int64_t(valid);
-        // Every lane reads the target before any lane writes: `gradient` may be `logits`.
+        // Every lane reads the target before any lane writes, since `gradient` may be `logits`.
         const A target = team.template same<A>([&] { return A(in[here ? column : 0]); });
         const A one_hot = here ? (A(Kokkos::exp(target - max[row])) / sum_exp[row] - A(1)) * by : A(0);
         team.template sweep<V>(valid, [&](std::size_t i, std::size_t count) {

@@ -120,7 +120,7 @@ void multiply_row(Device<Exec>& device, std::size_t rows, std::size_t columns, c
       });
 }
 
-/// out[c] (+)= sum over r of x[r * ld + c], in accumulate_t<T>, in blocks of rows, so that the error grows slowly.
+/// out[c] (+)= sum over r of x[r * ld + c], in accumulate_t<T>, in blocks of rows, so the error grows slowly.
 template <class T, class Exec>
 void column_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, const T* x, std::size_t ld, accumulate_t<T>* out,
                  bool accumulate) {

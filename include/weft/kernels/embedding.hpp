@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Rows of a table by token id. A rank may hold only some of the table's rows (vocabulary parallelism): ids outside them give zero
-// rows, so that the sum over the ranks is the whole embedding.
+// Rows of a table by token id. A rank may hold only some of the table's rows (vocabulary parallelism). Ids of other ranks give
+// zero rows, so the sum over the ranks is the whole embedding.
 //
 //   kernels::embedding_forward(device, tokens, width, ids, table, first, rows_here, y);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A sum of squares that does not depend on the order of its terms. Squares are added in blocks of 32 neighbours, and the blocks'
-// sums in one integer that is wide enough for every double (Kulisch's long accumulator), so the sums of ranks are added without
+// A sum of squares that is independent of the order of its terms. Squares are added in blocks of 32 neighbours. The blocks' sums
+// are added in one integer that is wide enough for every double (Kulisch's long accumulator), so sums of ranks are added without
 // rounding.
 //
 //   Tensor<std::int64_t, Exec> words(device, {2, exact_sum_words});
@@ -26,10 +26,10 @@
 
 namespace weft::kernels {
 
-/// Word i counts multiples of 2^(32 i - 1074). The last but one word counts terms that are not finite, the last one such terms
-/// among those that are not to be counted.
+/// Word i counts multiples of 2^(32 i - 1074). The last word but one counts terms that are not finite; the last word counts such
+/// terms among the elements that are not counted.
 inline constexpr std::size_t exact_sum_words = 70;
-/// Squares are added in blocks of this many neighbours, which begin at multiples of it.
+/// The number of neighbours per block; blocks begin at multiples of it.
 inline constexpr std::size_t exact_sum_block = 32;
 
 namespace detail {
@@ -71,7 +71,7 @@ KOKKOS_FORCEINLINE_FUNCTION void deposit_squares(std::int64_t* words, const T* g
   }
 }
 
-/// A sum that is being added up by one lane of a team.
+/// A sum in progress, in one lane of a team.
 struct ExactSum {
   std::int64_t words[exact_sum_words] = {};
   KOKKOS_FORCEINLINE_FUNCTION void join(const ExactSum& other) {
@@ -81,16 +81,16 @@ struct ExactSum {
 
 }  // namespace detail
 
-/// One of the arrays of exact_squared_norms: the elements [skipped, n) of `data`, of which every 32nd begins a block.
+/// One of the arrays of exact_squared_norms: the elements [skipped, n) of `data`, in blocks of 32 elements.
 template <class T>
 struct ExactPart {
   const T* data;
   std::size_t n, skipped;
-  std::size_t sum;  ///< the number of the sum to which the squares belong
+  std::size_t sum;  ///< index of the sum to which the squares are added
   bool operator==(const ExactPart&) const = default;
 };
 
-/// Sets `sums` sums to 0; `words` lies in the device's memory space.
+/// Sets `sums` sums to 0; `words` is in device memory.
 template <class Exec>
 void clear_exact_sums(Device<Exec>& device, std::size_t sums, std::int64_t* words) {
   detail::for_each(
@@ -98,8 +98,8 @@ void clear_exact_sums(Device<Exec>& device, std::size_t sums, std::int64_t* word
       KOKKOS_LAMBDA(std::size_t i) { words[i] = 0; });
 }
 
-/// words += g[0]^2 + ... + g[n - 1]^2, on hosts. Blocks begin at indices with `first` + i a multiple of 32. Up to 2^35 elements a
-/// rank.
+/// words += g[0]^2 + ... + g[n - 1]^2, on hosts. Blocks begin at indices with `first` + i a multiple of 32. Up to 2^35 elements
+/// per rank.
 template <class T, class Exec>
 requires(detail::on_host<Exec>) void exact_squared_norm(Device<Exec>& device, std::size_t n, std::size_t first, const T* g,
                                                         std::int64_t* words) {
@@ -115,8 +115,8 @@ requires(detail::on_host<Exec>) void exact_squared_norm(Device<Exec>& device, st
   });
 }
 
-/// Adds the squares of each part to its sum, at words + sum * exact_sum_words: the same bits whatever the parts into which blocks
-/// of 32 are cut. `words` lies in the device's memory space. On devices in one launch for all parts.
+/// Adds the squares of each part to its sum, at words + sum * exact_sum_words. The bits do not depend on the parts into which
+/// blocks of 32 are divided. `words` is in device memory. On devices, one launch for all parts.
 template <class T, class Exec>
 requires(detail::on_host<Exec>) void exact_squared_norms(Device<Exec>& device, std::span<const ExactPart<T>> parts,
                                                          std::int64_t* words) {
@@ -146,7 +146,7 @@ requires(!detail::on_host<Exec>) void exact_squared_norms(Device<Exec>& device, 
       });
 }
 
-/// Carries, so that every word but the last two is below 2^32 and the words of up to 2^31 ranks can be added.
+/// Carries, so that every word except the last two is below 2^32, and the words of up to 2^31 ranks can be added.
 void carry(std::span<std::int64_t> words);
 
 /// The sum as a double; NaN if a term was not finite.

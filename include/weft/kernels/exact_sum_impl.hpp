@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for kernels/exact_sum.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The carries and the rounding of exact sums. Definitions for kernels/exact_sum.hpp.
 
 #include <weft/core/inline.hpp>
 #include <weft/kernels/exact_sum.hpp>

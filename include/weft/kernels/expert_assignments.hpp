@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The assignment of rows to experts, as tables on the host: the order in which rows are packed for their experts, and the rows
-// dropped by experts of limited capacity. A few integers a row, compiled once for all types.
+// that experts of limited capacity drop. A few integers per row, compiled once for all types.
 
 #include <algorithm>
 #include <cmath>
@@ -20,30 +20,30 @@ namespace nn {
 
 /// The tokens that a full expert drops.
 enum class Drop {
-  none,            ///< none: experts take any number of tokens
-  by_probability,  ///< the tokens of lowest weight; of equal weights the later ones
+  none,            ///< none: experts accept any number of tokens
+  by_probability,  ///< the tokens with the lowest weight; among equal weights the later ones
   by_position,     ///< the later tokens
 };
 
 /// The tokens over which an expert's capacity and the balance of the auxiliary loss are counted.
 enum class Level {
-  sequence,     ///< each sequence alone: the same result in every layout, for any number of micro-batches
-  micro_batch,  ///< a data rank's micro-batch, over tp and cp: depends on dp and on the number of micro-batches
-  data,         ///< a micro-batch over all data ranks; capacity is still counted as for micro_batch
+  sequence,     ///< each sequence separately: the same result in every layout, for any number of micro-batches
+  micro_batch,  ///< a data-parallel rank's micro-batch, over tp and cp: depends on dp and on the number of micro-batches
+  data,         ///< a micro-batch over all data-parallel ranks; capacity is still counted as for micro_batch
 };
 
 }  // namespace nn
 
 namespace detail {
 
-/// The number of a group's tokens that an expert takes: ceil(tokens · k / experts · factor).
+/// The number of a group's tokens that an expert accepts: ceil(tokens · k / experts · factor).
 inline std::size_t expert_capacity(std::size_t tokens, std::size_t k, std::size_t experts, double factor) {
   // The last term makes 5 plus a rounding error 5 tokens, not 6.
   return static_cast<std::size_t>(std::ceil(double(tokens) * double(k) / double(experts) * factor - 1e-9));
 }
 
-/// The rows of an expert are filled up with zeros to a multiple of this. A library that compiles a kernel for each shape of a
-/// product would otherwise compile one for each number of rows, at the cost of several products.
+/// The rows of an expert are padded with zeros to a multiple of this number. Otherwise a library that compiles a kernel per shape
+/// would compile one for each number of rows, at the cost of several products.
 template <class T>
 inline constexpr std::size_t expert_grain = sizeof(T) < sizeof(double) ? 32 : 1;
 
@@ -59,26 +59,26 @@ struct Assignments {
 /// A stable sort by expert. `kept` is [rows · k]; empty: all slots are kept.
 Assignments assign(std::span<const std::int32_t> chosen, std::size_t experts, const std::vector<char>& kept, std::size_t grain);
 
-/// Chooses k experts for each row of `chosen` [rows · k] without looking at values: expert 0 has `skew` times the mean load, as
-/// far as rows go, and the others share the rest evenly.
+/// Chooses k experts for each row of `chosen` [rows · k] without values: expert 0 has `skew` times the mean load, as far as there
+/// are rows, and the others get the rest evenly.
 void rehearse_choice(std::span<std::int32_t> chosen, std::size_t experts, std::size_t k, double skew);
 
 /// Sorting of slots on a device, for routers that drop nothing (nn/cuda/expert_order.hpp). A specialisation sets `exists` to true
-/// and has `std::vector<std::uint64_t> sort(device, slots, experts, grain, chosen, order, room, place)`, which does the work of
-/// `assign` on the device and returns the slots of each expert before they are filled up. `order` has room for slots + experts
-/// (grain - 1) entries.
+/// and has `std::vector<std::uint64_t> sort(device, slots, experts, grain, chosen, order, room, place)`. It does the work of
+/// `assign` on the device and returns the slots of each expert without padding. `order` has memory for slots + experts (grain -
+/// 1) entries.
 template <class Exec>
 struct DeviceOrder {
   static constexpr bool exists = false;
 };
 
-/// A slot that competes for an expert; its members are doubles so that ranks can send it.
+/// A slot that competes for an expert. Its members are doubles so that ranks can send it.
 struct Candidate {
   double group, expert, row, weight;
 };
 
-/// Marks the candidates that their experts take, `capacity` in each group; the result is for the `count` candidates starting at
-/// `first`.
+/// Marks the candidates that their experts accept, `capacity` in each group; returns the marks of the `count` candidates from
+/// `first` on.
 std::vector<char> within_capacity(const std::vector<Candidate>& all, std::size_t capacity, nn::Drop drop, std::size_t first,
                                   std::size_t count);
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for kernels/expert_assignments.hpp, inline when weft is header-only, else compiled once in the library
-// weft::compiled.
+// The sorting, the dropping and the rehearsed choice of rows. Definitions for kernels/expert_assignments.hpp.
 
 #include <weft/core/inline.hpp>
 #include <weft/core/text.hpp>
@@ -31,7 +30,7 @@ WEFT_INLINE Assignments assign(std::span<const std::int32_t> chosen, std::size_t
 WEFT_COLD WEFT_INLINE void rehearse_choice(std::span<std::int32_t> chosen, std::size_t experts, std::size_t k, double skew) {
   const double busy = std::min(1.0, skew * double(k) / double(experts));  // rows that choose expert 0
   const auto busy_before = [&](std::size_t row) { return std::floor(busy * double(row) + 1e-9); };
-  std::size_t next = 0;  // of the others
+  std::size_t next = 0;  // cycles through the other experts
   for (std::size_t row = 0; row * k < chosen.size(); ++row) {
     std::size_t slot = row * k;
     if (busy_before(row + 1) > busy_before(row)) chosen[slot++] = 0;

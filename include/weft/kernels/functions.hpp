@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Loops that apply a function to each element of one, two or three arrays, in lanes; functions that layers compose, and their
-// derivatives. A function is written once, for a register of lanes on hosts and for one number a thread elsewhere, so an
-// element's bits depend on no layout.
+// Loops that apply a function to each element of one, two or three arrays, in lanes; functions for layers, and their derivatives.
+// A function is written once, for a register of lanes on hosts and for one number per thread elsewhere, so an element's bits do
+// not depend on the layout.
 //
 //   kernels::map<float>(device, n, x, y, kernels::Silu());               // y[i] = silu(x[i])
 //   kernels::map<float>(device, n, x, dy, dx, kernels::SiluGradient());  // dx[i] = dy[i] silu'(x[i])
@@ -63,7 +63,7 @@ KOKKOS_FORCEINLINE_FUNCTION V each_lane(V a, F f) {
   for (std::size_t k = 0; k < V::size; ++k) a.v[k] = f(a.v[k]);
   return a;
 }
-/// Φ(x), the normal distribution's.
+/// Φ(x), the cumulative distribution function of the normal distribution.
 template <class V>
 KOKKOS_FORCEINLINE_FUNCTION V normal_probability(V x) {
   using A = typename V::value_type;
@@ -71,7 +71,7 @@ KOKKOS_FORCEINLINE_FUNCTION V normal_probability(V x) {
 }
 }  // namespace detail
 
-// Functions of x; each `Gradient` takes x (or, if its comment says so, the result y) and the gradient g of the result.
+// Functions of x. Each `Gradient` takes x (or the result y, if its comment has y) and the gradient g of the result.
 
 /// x + number.
 template <class A>
@@ -100,35 +100,35 @@ struct DivideNumber {
     return V(number) / x;
   }
 };
-/// Of the divisor in y = x / divisor or number / divisor: -g y / divisor.
+/// Gradient of the divisor in y = x / divisor or number / divisor: -g y / divisor.
 struct DivisorGradient {
   template <class V>
   KOKKOS_FORCEINLINE_FUNCTION V operator()(V divisor, V y, V g) const {
     return -(g * y / divisor);
   }
 };
-/// Of y = tanh(x): g (1 - y²).
+/// Gradient of y = tanh(x): g (1 - y²).
 struct TanhGradient {
   template <class V>
   KOKKOS_FORCEINLINE_FUNCTION V operator()(V y, V g) const {
     return g * (V(typename V::value_type(1)) - y * y);
   }
 };
-/// Of y = sigmoid(x): g y (1 - y).
+/// Gradient of y = sigmoid(x): g y (1 - y).
 struct SigmoidGradient {
   template <class V>
   KOKKOS_FORCEINLINE_FUNCTION V operator()(V y, V g) const {
     return g * y * (V(typename V::value_type(1)) - y);
   }
 };
-/// Of y = sqrt(x): g / (2 y).
+/// Gradient of y = sqrt(x): g / (2 y).
 struct SqrtGradient {
   template <class V>
   KOKKOS_FORCEINLINE_FUNCTION V operator()(V y, V g) const {
     return V(typename V::value_type(0.5)) * g / y;
   }
 };
-/// Of x²: 2 g x.
+/// Gradient of x²: 2 g x.
 struct SquareGradient {
   template <class V>
   KOKKOS_FORCEINLINE_FUNCTION V operator()(V x, V g) const {
@@ -149,7 +149,7 @@ struct SiluGradient {
     return g * s * (one + x * (one - s));
   }
 };
-/// x Φ(x). Hendrycks and Gimpel 2016, without their approximation.
+/// x Φ(x), exactly. Hendrycks and Gimpel 2016.
 struct GeluErf {
   template <class V>
   KOKKOS_FORCEINLINE_FUNCTION V operator()(V x) const {
@@ -163,14 +163,14 @@ struct GeluErfGradient {
     return g * (detail::normal_probability(x) + x * V(A(0.39894228040143268)) * exp(V(A(-0.5)) * x * x));
   }
 };
-/// max(x, 0); a NaN stays one.
+/// max(x, 0); NaN stays NaN.
 struct Relu {
   template <class V>
   KOKKOS_FORCEINLINE_FUNCTION V operator()(V x) const {
     return max_of(V(typename V::value_type(0)), x);
   }
 };
-/// Of y = relu(x): g where y is positive, else 0.
+/// Gradient of y = relu(x): g if y is positive, otherwise 0.
 struct ReluGradient {
   template <class V>
   KOKKOS_FORCEINLINE_FUNCTION V operator()(V y, V g) const {
@@ -178,7 +178,7 @@ struct ReluGradient {
     return detail::if_greater(y, zero, g, zero);
   }
 };
-/// x, but at least `lowest` and at most `highest`; a NaN stays one.
+/// x, but at least `lowest` and at most `highest`; NaN stays NaN.
 template <class A>
 struct Clamp {
   A lowest, highest;
@@ -188,7 +188,7 @@ struct Clamp {
     return detail::if_greater(above, V(highest), V(highest), above);
   }
 };
-/// g where lowest <= x <= highest, else 0.
+/// g if lowest <= x <= highest, otherwise 0.
 template <class A>
 struct ClampGradient {
   A lowest, highest;
@@ -198,7 +198,7 @@ struct ClampGradient {
     return detail::if_greater(V(lowest), x, zero, detail::if_greater(x, V(highest), zero, g));
   }
 };
-/// The larger one; a NaN of either stays.
+/// The larger one; NaN if either is NaN.
 struct Maximum {
   template <class V>
   KOKKOS_FORCEINLINE_FUNCTION V operator()(V a, V b) const {
@@ -211,7 +211,7 @@ struct Minimum {
     return -Maximum()(-a, -b);
   }
 };
-/// Of a in maximum(a, b) (sign 1) or minimum(a, b) (sign -1): g where a wins, half of it where both are equal.
+/// Gradient of a in maximum(a, b) (sign 1) or minimum(a, b) (sign -1): g if a is chosen, half of it if both are equal.
 template <class A>
 struct MaximumGradient {
   A sign;
@@ -234,7 +234,7 @@ void greater(Device<Exec>& device, std::size_t n, const T* a, const T* b, accumu
         device, {"elementwise", n * (2 * sizeof(T) + 1)}, n,
         KOKKOS_LAMBDA(std::size_t i) { out[i] = A(a[i]) > A(b[i]) ? 1 : 0; });
 }
-/// out[i] = condition[i] != 0 ? a[i] : b[i]; 0 in place of an array that is null.
+/// out[i] = condition[i] != 0 ? a[i] : b[i]; a null array counts as 0.
 template <class T, class C, class Exec>
 void select(Device<Exec>& device, std::size_t n, const C* condition, const T* a, const T* b, T* out) {
   if (b == nullptr)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Matrix products. On hosts float and bfloat16 use oneDNN, float16 too after widening to float, and double uses a blocked kernel
-// of weft's own; products of few rows, but of bfloat16, go along the right matrix once. Kokkos::Cuda uses cuBLASLt; other spaces
-// use a plain loop.
+// Matrix products. On hosts, float and bfloat16 use oneDNN, float16 does so after widening to float, and double uses weft's
+// blocked kernel. Products of few rows, except of bfloat16, read the right matrix once in memory order. Kokkos::Cuda uses
+// cuBLASLt; other spaces use a plain loop.
 //
 //   kernels::matmul(device, Transpose::no, Transpose::yes, rows, outputs, inputs, x, inputs, weight, inputs, y, outputs, false,
 //                   bias);
@@ -24,8 +24,8 @@ namespace weft::kernels {
 enum class Transpose { no, yes };
 
 /// c (+)= op(a) op(b) (+ bias): op(a) is [m, k], op(b) [k, n], c [m, n], bias [n] or null. All are row-major. The leading dims
-/// lda, ldb, ldc are the distances in values between rows of the array as stored; a transposed `a` is stored [k, m]. C is T or
-/// accumulate_t<T>; sums are kept in accumulate_t<T> and rounded once. `accumulate` adds to c. An empty k gives zeros (or the
+/// lda, ldb, ldc are the distances in values between rows of the stored arrays; a transposed `a` is stored as [k, m]. C is T or
+/// accumulate_t<T>; sums are in accumulate_t<T> and are rounded once. `accumulate` adds to c. An empty k gives zeros (or the
 /// bias). The same bits in every run with the same shapes and number of threads.
 template <class T, class C, class Exec>
 void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, std::size_t m, std::size_t n, std::size_t k,
@@ -46,7 +46,7 @@ void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, 
   if (Rehearsal* const notes = device.notes(); notes != nullptr) [[unlikely]]
     notes->product(double(m), double(n), double(k), double(detail::matmul_bytes<T, C>(shape)), data_type_of<T>);
   const weft::detail::TracedWhole whole(device.trace());
-  if constexpr (detail::on_host<Exec> && !std::is_same_v<T, bfloat16>) {  // of which oneDNN multiplies pairs
+  if constexpr (detail::on_host<Exec> && !std::is_same_v<T, bfloat16>) {  // oneDNN multiplies pairs of bfloat16
     if (m <= detail::few_rows && !shape.transpose_a && k != 0) return detail::matmul_few_rows(device, shape, a, b, c, bias);
   }
   if constexpr (detail::on_host<Exec> && std::is_same_v<T, float16>) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Matrix products fused with the operation of a layer right before or after them. On Kokkos::Cuda the operation is an epilogue of
+// Matrix products fused with a layer's operation directly before or after them. On Kokkos::Cuda the operation is an epilogue of
 // cuBLASLt, which saves one pass over memory. Elsewhere, and if cuBLASLt has no kernel (double; a width that is not a multiple of
 // 8), the product and the other kernel run one after the other.
 //
@@ -15,7 +15,7 @@
 namespace weft::kernels {
 
 namespace detail {
-/// Notes a product by a device's library in a rehearsal, if the library has epilogues for T. `more`: the bytes of the epilogue.
+/// In a rehearsal, notes a product by a device's library, if the library has epilogues for T. `more`: the bytes of the epilogue.
 template <class T, class Exec>
 bool rehearsed_epilogue(Device<Exec>& device, std::size_t m, std::size_t n, std::size_t k, std::size_t more) {
   if constexpr (!on_host<Exec> && sizeof(T) <= 4)
@@ -72,7 +72,7 @@ template <Factor Summed, class T, class Exec>
 void matmul_sums(Device<Exec>& device, std::size_t m, std::size_t n, std::size_t k, const T* a, const T* b, accumulate_t<T>* c,
                  bool accumulate, accumulate_t<T>* sums) {
   constexpr bool right = Summed == Factor::right;
-  const std::size_t gradient = m * n * ((accumulate ? 2 : 1) * sizeof(*c) - sizeof(T));  // beyond what T would take
+  const std::size_t gradient = m * n * ((accumulate ? 2 : 1) * sizeof(*c) - sizeof(T));  // additional bytes compared with type T
   if (detail::rehearsed_epilogue<T>(device, m, n, k, gradient + (right ? n : m) * sizeof(*sums))) return;
 #ifdef KOKKOS_ENABLE_CUDA
   if constexpr (std::is_same_v<Exec, Kokkos::Cuda>)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The activation of an MLP as a number of its config, for models that other programs have trained with another one than GPT-2's.
+// The activation of an MLP as a setting of its config, for models that were trained with another one than GPT-2's.
 //
 //   kernels::activation_forward(device, MlpActivation::relu, n, x, y);
 
@@ -48,7 +48,7 @@ void activation_backward(Device<Exec>& device, MlpActivation activation, std::si
   switch (activation) {
     case MlpActivation::gelu_tanh: return gelu_backward(device, n, x, dy, dx);
     case MlpActivation::gelu: return map(device, n, x, dy, dx, GeluErfGradient());
-    case MlpActivation::relu: return map(device, n, x, dy, dx, ReluGradient());  // relu(x) is positive where x is
+    case MlpActivation::relu: return map(device, n, x, dy, dx, ReluGradient());  // relu(x) is positive exactly where x is
     case MlpActivation::silu: return map(device, n, x, dy, dx, SiluGradient());
     case MlpActivation::tanh: return map(device, n, x, dy, dx, TanhGradientOfInput());
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Moves of rows between arrays of other widths and element types, which attention over several ranks needs around its messages.
+// Copies of rows between arrays of different widths and element types, for the messages of attention over several ranks.
 //
 //   kernels::cast_rows<float, bfloat16>(device, rows, width, from, from_stride, to, to_stride);
 
@@ -12,7 +12,7 @@
 
 namespace weft::kernels {
 
-/// to[r, c] = from[r, c], rounded if To is narrower; rows have `width` values and lie from_stride and to_stride apart.
+/// to[r, c] = from[r, c], rounded if To is narrower. Rows have `width` values and are from_stride and to_stride values apart.
 template <class From, class To, class Exec>
 void cast_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const From* from, std::size_t from_stride, To* to,
                std::size_t to_stride) {
@@ -26,7 +26,7 @@ void cast_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const 
       });
 }
 
-/// to += from in the first `rows` rows of each sequence; sequences lie `step` rows of `width` values apart.
+/// to += from in the first `rows` rows of each sequence; sequences are `step` rows of `width` values apart.
 template <class A, class Exec>
 void add_rows(Device<Exec>& device, std::size_t sequences, std::size_t rows, std::size_t step, std::size_t width, const A* from,
               A* to) {
@@ -76,9 +76,9 @@ void sum_parts(Device<Exec>& device, std::size_t rows, std::size_t width, std::s
       });
 }
 
-/// to[s, r, h, :] = the sum over g of from[s, r, h * group + g, :], in order: the gradient of a key-value head from those of the
-/// query heads that read it. `from` is [sequences, rows, kv_heads * group, head_width]; rows of `to` lie to_stride values apart,
-/// its sequences `step` rows.
+/// to[s, r, h, :] = the sum over g of from[s, r, h * group + g, :], in order: the gradient of a key-value head from those of its
+/// query heads. `from` is [sequences, rows, kv_heads * group, head_width]; rows of `to` are to_stride values apart, its sequences
+/// `step` rows.
 template <class A, class Exec>
 void sum_heads(Device<Exec>& device, std::size_t sequences, std::size_t rows, std::size_t step, std::size_t kv_heads,
                std::size_t group, std::size_t head_width, const A* from, A* to, std::size_t to_stride) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The orthogonalisation of a matrix by Newton and Schulz's iteration: all singular values are moved towards 1 by products of
-// matrices alone, which fast hardware does well (Jordan et al., Muon, 2024; Liu et al., arXiv:2502.16982).
+// The orthogonalisation of a matrix by the Newton-Schulz iteration: it moves all singular values towards 1 using only matrix
+// products, which are fast on modern hardware (Jordan et al., Muon, 2024; Liu et al., arXiv:2502.16982).
 //
 //   kernels::newton_schulz<float>(device, rows, columns, x, 5);   // in place
 
@@ -30,16 +30,16 @@ void combine(Device<Exec>& device, std::size_t n, double a, const T* x, double c
 
 }  // namespace detail
 
-/// Elements of T that newton_schulz takes beside x.
+/// Elements of T that newton_schulz allocates.
 inline std::size_t newton_schulz_elements(std::size_t rows, std::size_t columns) {
   const std::size_t small = rows < columns ? rows : columns;
   return 2 * (rows * columns + small * small);
 }
 
-/// x [rows, columns] becomes a matrix of nearly orthogonal rows (columns, if there are fewer of them): `steps` times x = a x + (b
-/// g + c g²) x with g = x xᵀ, after x was divided by its Frobenius norm; a, b, c = 3.4445, -4.7750, 2.0315, with which 5 steps
-/// bring singular values from 0.003 and more to between 0.7 and 1.2. Products are computed in T, with sums in accumulate_t<T>; x
-/// is of accumulate_t<T>. A zero matrix stays zero.
+/// Makes the rows of x [rows, columns] nearly orthogonal (the columns, if there are fewer of them): `steps` times x = a x + (b g
+/// + c g²) x with g = x xᵀ, after x was divided by its Frobenius norm. With a, b, c = 3.4445, -4.7750, 2.0315, 5 steps move
+/// singular values of 0.003 and more to between 0.7 and 1.2. Products are computed in T, with sums in accumulate_t<T>; x has type
+/// accumulate_t<T>. A zero matrix stays zero.
 template <class T, class Exec>
 void newton_schulz(Device<Exec>& device, std::size_t rows, std::size_t columns, accumulate_t<T>* x, int steps) {
   using A = accumulate_t<T>;

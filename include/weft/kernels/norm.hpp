@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // LayerNorm (Ba et al. 2016) and RMSNorm (Zhang and Sennrich 2019) over the last dim, with separate backward functions for the
-// input and the weights. Statistics are kept in accumulate_t<T>; a second pass over the row computes the variance around the
-// mean. The sums of a residual connection around a norm are part of its kernels, with the bits of kernels of their own: the sum
-// that is normed in forward, and the gradient of the row's other uses in backward.
+// input and the weights. Statistics are in accumulate_t<T>; a second pass over the row computes the variance around the mean. The
+// kernels include the sums of a residual connection around the norm, with the same bits as separate kernels: the sum x + branch
+// in forward, and the gradient of x's other uses in backward.
 //
 //   kernels::layer_norm_forward(device, rows, width, x, gain, bias, y, mean, rstd, 1e-5);
 //   kernels::layer_norm_sum_forward(device, rows, width, x, branch, gain, bias, sum, y, mean, rstd, 1e-5);   // of x + branch
@@ -19,20 +19,21 @@ namespace weft::kernels {
 
 namespace detail {
 
-/// The rows of a norm: x.
+/// The input rows of a norm: x.
 template <class T>
 struct NormedRows {
-  static constexpr std::size_t matrices = 1;  // that are read and written
+  static constexpr std::size_t matrices = 1;  // read or written
   const T* x;
-  /// The numbers at `at`, in the first sweep over a row.
+  /// The numbers at `at`, in the first pass over a row.
   template <class V>
   KOKKOS_FORCEINLINE_FUNCTION V first(std::size_t at, std::size_t count) const {
     return V::load(x + at, count);
   }
-  /// The row that starts at `at`, in the sweeps after the first.
+  /// The row that starts at `at`, in later passes.
   KOKKOS_FORCEINLINE_FUNCTION const T* row(std::size_t at) const { return x + at; }
 };
-/// The rows of a norm: x + branch, which the first sweep writes to `sum`. A lane of a team reads later what it wrote itself.
+/// The input rows of a norm: x + branch, which the first pass writes to `sum`. Each lane of a team reads back only its own
+/// numbers.
 template <class T>
 struct SummedRows {
   static constexpr std::size_t matrices = 3;
@@ -100,7 +101,7 @@ void rms_norm_rows(Device<Exec>& device, std::size_t rows, std::size_t width, Ro
       });
 }
 
-/// The gradient d of a norm's input as it is stored: beside that of the input's other uses, if there are any.
+/// The gradient d of a norm's input as it is stored: added to that of the input's other uses, if there are any.
 template <class T, class V>
 KOKKOS_FORCEINLINE_FUNCTION V with_others(V d, const T* others, std::size_t at, std::size_t count) {
   return others == nullptr ? d : add_apart(V::load(others + at, count), rounded<T>(d));
@@ -123,7 +124,8 @@ void layer_norm_sum_forward(Device<Exec>& device, std::size_t rows, std::size_t 
 }
 
 /// dx = rstd * (g - mean(g) - n * mean(g * n)) with g = dy * gain and n = (x - mean) * rstd, plus `others` [rows, width], the
-/// gradient of x's other uses, unless that is null; the norm's own is rounded to T before. dx may be dy or `others`.
+/// gradient of x's other uses, unless that is null. The norm's part is rounded to T before the addition. dx may be dy or
+/// `others`.
 template <class T, class Exec>
 void layer_norm_backward_input(Device<Exec>& device, std::size_t rows, std::size_t width, const T* x, const T* gain,
                                const accumulate_t<T>* mean, const accumulate_t<T>* rstd, const T* dy, T* dx,

@@ -71,7 +71,7 @@ struct SgdOptions {
   double gradient_scale = 1;
 };
 
-/// The arithmetic of SGD in type A; without momentum it keeps no buffer.
+/// The arithmetic of SGD in type A; without momentum it has no buffer.
 template <class A, bool momentum>
 struct SgdElement {
   static constexpr int buffers = momentum ? 1 : 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Arrays with their dims in another order. The two fastest dims are exchanged in squares of 32 by 32 elements, so that both
-// arrays are read and written in whole cache lines.
+// Arrays with their dims in another order. The two fastest dims are exchanged in squares of 32 by 32 elements, so both arrays are
+// read and written in whole cache lines.
 //
 //   kernels::permute(device, kernels::Permutation(4, extents, dims), x, y);   // y's dim d is x's dim dims[d]
 
@@ -11,8 +11,7 @@
 
 namespace weft::kernels {
 
-/// The result's extents and the distances of its neighbours in the operand, slowest first; neighbours that stay together are one
-/// dim.
+/// The result's extents, and the operand's strides for its dims, slowest first. Dims that stay adjacent are merged.
 struct Permutation {
   std::size_t extents[4] = {1, 1, 1, 1}, strides[4] = {0, 0, 0, 0};
 
@@ -52,7 +51,7 @@ void permute(Device<Exec>& device, const Permutation& p, const T* x, T* y) {
           T* to = y + row * p.extents[3];
           for (std::size_t i = 0; i < p.extents[3]; ++i) to[i] = from[i];
         });
-  // The operand's fastest dim is `fast` of the result: with the last one it makes a matrix to be transposed, for each u and v.
+  // The operand's fastest dim is dim `fast` of the result. With the last dim it forms a matrix to transpose, for each u and v.
   const int fast = p.strides[2] == 1 ? 2 : p.strides[1] == 1 ? 1 : 0, u = fast == 0 ? 1 : 0, v = fast == 2 ? 1 : 2;
   constexpr std::size_t square = 32;
   std::size_t to_stride[4] = {1, 1, 1, 1};

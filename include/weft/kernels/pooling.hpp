@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Largest elements and means of the windows of images [planes, height, width], with a plane for each sample and channel.
+// Largest elements and means of the windows of images [planes, height, width], with one plane per sample and channel.
 //
 //   kernels::max_pool(device, shape, x, y, places);   // shape.in = shape.out = channels
 
@@ -15,8 +15,8 @@
 
 namespace weft::kernels {
 
-/// y = the largest element of each window, and its place in its plane; the first of equal ones, a NaN counts as the largest.
-/// Every window has an element that is not padding.
+/// y = the largest element of each window, and its index in its plane; the first of equal ones; NaN counts as the largest. Every
+/// window has an element that is not padding.
 template <class T, class Exec>
 void max_pool(Device<Exec>& device, const ConvolutionShape& s, const T* x, T* y, std::int32_t* places) {
   using A = accumulate_t<T>;
@@ -36,7 +36,7 @@ void max_pool(Device<Exec>& device, const ConvolutionShape& s, const T* x, T* y,
           for (std::size_t iy = y0; iy < y1; ++iy)
             for (std::size_t ix = x0; ix < x1; ++ix) {
               const A value = A(from[iy * s.width + ix]);
-              // By a mask and not a branch, which is predicted wrongly half of the time.
+              // A mask instead of a branch, which would be mispredicted half of the time.
               const std::size_t larger = std::size_t((value > best) | ((value != value) & (best == best)));
               at ^= (at ^ (iy * s.width + ix)) & (std::size_t(0) - larger);
               best = A(from[at]);
@@ -46,7 +46,7 @@ void max_pool(Device<Exec>& device, const ConvolutionShape& s, const T* x, T* y,
         }
       });
 }
-/// dx = dy where max_pool found its elements, added where windows overlap, in the order of the windows.
+/// dx = dy at the positions of max_pool's elements, added where windows overlap, in the order of the windows.
 template <class T, class Exec>
 void max_pool_backward(Device<Exec>& device, const ConvolutionShape& s, const T* dy, const std::int32_t* places, T* dx) {
   using A = accumulate_t<T>;
@@ -63,7 +63,7 @@ void max_pool_backward(Device<Exec>& device, const ConvolutionShape& s, const T*
       });
 }
 
-/// y = the sum of each window over the kernel's number of pixels, padding included as zeros.
+/// y = the sum of each window divided by the kernel's number of pixels; padding counts as zeros.
 template <class T, class Exec>
 void average_pool(Device<Exec>& device, const ConvolutionShape& s, const T* x, T* y) {
   using A = accumulate_t<T>;
@@ -86,7 +86,7 @@ void average_pool(Device<Exec>& device, const ConvolutionShape& s, const T* x, T
         }
       });
 }
-/// dx = dy over the kernel's number of pixels, added where windows overlap.
+/// dx = dy divided by the kernel's number of pixels, added where windows overlap.
 template <class T, class Exec>
 void average_pool_backward(Device<Exec>& device, const ConvolutionShape& s, const T* dy, T* dx) {
   using A = accumulate_t<T>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Quantisation to 8-bit integers with a scale for each block of 256 numbers, and back (ZeRO++, arXiv:2306.10209, section 3.1).
+// Quantisation to 8-bit integers with one scale per block of 256 numbers, and back (ZeRO++, arXiv:2306.10209, section 3.1).
 //
 //   kernels::quantise(device, n, x, integers, scales);      // |x - integer * scale| <= max|x| of the block / 127 / 2
 //   kernels::dequantise(device, n, integers, scales, y);
@@ -18,7 +18,7 @@ inline constexpr std::size_t quantised_block = 256;
 constexpr std::size_t quantised_blocks(std::size_t n) { return (n + quantised_block - 1) / quantised_block; }
 
 /// integers[i] = x[i] / scale, rounded; scales[b] = max |x| over block b, divided by 127. A block with a number that is not
-/// finite comes back as NaN, a block below 1e-30 as zeros.
+/// finite is dequantised to NaN, a block below 1e-30 to zeros.
 template <class T, class Exec>
 requires(detail::on_host<Exec>) void quantise(Device<Exec>& device, std::size_t n, const T* x, std::int8_t* integers,
                                               accumulate_t<T>* scales) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Random numbers as a function of the global index of an element. A shard of a tensor draws exactly the numbers that the whole
-// tensor has at its indices, so initial weights and dropout do not depend on the layout.
+// Random numbers as a function of an element's global index. A shard of a tensor draws exactly the numbers that the whole tensor
+// has at its indices, so initial weights and dropout do not depend on the layout.
 //
 //   kernels::initialise_normal(device, rows, columns, weight, key, first_row, first_column, row_width, 0.0, 0.02);
 
@@ -20,7 +20,7 @@
 namespace weft::kernels {
 
 /// out[r, c] = mean + deviation * Philox::normal(key, (first_row + r) * row_width + first_column + c), rounded once from double.
-/// out is [rows, columns], a block of a matrix whose rows have row_width columns.
+/// out is [rows, columns], a block of a matrix with row_width columns.
 template <class T, class Exec>
 void initialise_normal(Device<Exec>& device, std::size_t rows, std::size_t columns, T* out, std::uint64_t key,
                        std::size_t first_row, std::size_t first_column, std::size_t row_width, double mean, double deviation) {
@@ -42,7 +42,7 @@ void initialise_uniform(Device<Exec>& device, std::size_t rows, std::size_t colu
       });
 }
 
-/// A normal distribution without its values outside [low, high].
+/// A normal distribution truncated to [low, high].
 struct TruncatedNormal {
   double mean = 0, deviation = 1, low = -2, high = 2;
 };
@@ -83,7 +83,7 @@ requires(detail::on_host<Exec>) void dropout(Device<Exec>& device, std::size_t r
                                              std::size_t row_width, const T* residual = nullptr) {
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
-  constexpr std::size_t piece = 512;  // columns whose words are drawn together
+  constexpr std::size_t piece = 512;  // columns whose words are drawn at once
   const A factor = A(1.0 / (1.0 - p));
   const std::uint32_t threshold = std::uint32_t(p * 0x1p24);
   detail::for_each(device, {"dropout", (residual == nullptr ? 2 : 3) * rows * columns * sizeof(T)}, rows, [=](std::size_t row) {
@@ -109,7 +109,7 @@ requires(!detail::on_host<Exec>) void dropout(Device<Exec>& device, std::size_t 
   using A = accumulate_t<T>;
   const A factor = A(1.0 / (1.0 - p));
   const std::uint32_t threshold = std::uint32_t(p * 0x1p24);
-  // Four elements share a draw and a thread; the first and the last draw of a row may reach beyond it.
+  // Four elements share a draw and a thread; the first and the last draw of a row may extend beyond it.
   const std::size_t draws = columns / 4 + 2;
   detail::for_each(
       device, {"dropout", (residual == nullptr ? 2 : 3) * rows * columns * sizeof(T)}, rows * draws,

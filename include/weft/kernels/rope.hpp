@@ -19,10 +19,10 @@
 
 namespace weft::kernels {
 
-/// The frequencies of rotary positions: pair d of a head turns by base^(-2 d / head_width), scaled, from token to token. Plain
-/// numbers, which a kernel takes by value.
+/// The frequencies of rotary positions: the angle of pair d of a head grows by base^(-2 d / head_width), scaled, per token. Plain
+/// numbers, which kernels take by value.
 struct RopeFrequencies {
-  /// `sequence`: the tokens of the sequences, on which dynamic and longrope depend.
+  /// `sequence`: the length of the sequences, for dynamic and longrope.
   RopeFrequencies(double base = 10000, const RopeScaling& scaling = {}, std::size_t sequence = 0)
       : base(base),
         factor(scaling.factor),
@@ -40,7 +40,7 @@ struct RopeFrequencies {
   }
   bool operator==(const RopeFrequencies&) const = default;
 
-  /// In radians a token. Computed in double.
+  /// In radians per token. Computed in double.
   KOKKOS_FORCEINLINE_FUNCTION double of_pair(std::size_t d, std::size_t head_width) const {
     using Type = RopeScaling::Type;
     const double width = double(head_width);
@@ -55,14 +55,14 @@ struct RopeFrequencies {
 
   double base, factor, low, high, original;
   double magnitude;    ///< of cosines and sines
-  double stretch = 1;  ///< of the base (dynamic)
+  double stretch = 1;  ///< factor of the base (dynamic)
   RopeScaling::Type type;
   bool whole_pairs;
   double divisors[RopeScaling::most_pairs] = {};  ///< longrope
 
  private:
   static constexpr double turn = 6.283185307179586;
-  // The share of a frequency that is not divided.
+  // The fraction of a frequency that is not divided.
   KOKKOS_FORCEINLINE_FUNCTION double kept_of_waves(double waves) const {
     return waves > high ? 1 : waves < low ? 0 : (waves - low) / (high - low);
   }
@@ -75,7 +75,7 @@ struct RopeFrequencies {
     const double passed = (d - first) / (last - first);
     return passed > 1 ? 0 : passed < 0 ? 1 : 1 - passed;
   }
-  // The pair that makes so many waves in the original sequence.
+  // The pair with this number of waves in the original sequence.
   KOKKOS_FORCEINLINE_FUNCTION double pair_of(double waves, double width) const {
     return width * Kokkos::log(original / (waves * turn)) / (2 * Kokkos::log(base));
   }
@@ -83,13 +83,13 @@ struct RopeFrequencies {
 
 namespace detail {
 
-/// The angle of pair d at a position. Computed in double, so that far positions keep their phase.
+/// The angle of pair d at a position. Computed in double, so large positions keep their phase.
 KOKKOS_FORCEINLINE_FUNCTION double rope_angle(std::int32_t position, std::size_t d, std::size_t head_width,
                                               const RopeFrequencies& frequencies) {
   return double(position) * frequencies.of_pair(d, head_width);
 }
 
-/// Cosines and sines of all positions so far, kept by the device: computing them again costs as much as a matmul.
+/// Cosines and sines of all positions so far, cached by the device: computing them again takes as long as a matmul.
 template <class A>
 struct RopeTable {
   RopeFrequencies frequencies{0};
@@ -137,8 +137,8 @@ KOKKOS_FORCEINLINE_FUNCTION void rotate_heads(std::size_t heads, std::size_t hea
 
 /// Rotates every head of `in` by the angles of its row's position, times the frequencies' magnitude; `inverse` rotates back,
 /// which is the backward. A row of `in` has heads * head_width values and starts `stride` values after the previous row; `out`
-/// may be `in`. positions is [rows], each
-/// >= 0. Throws ShapeError if head_width is odd. Angles are computed in double, sines and cosines rounded to accumulate_t<T>.
+/// may be `in`. positions is [rows], each >= 0. Throws ShapeError if head_width is odd. Angles are computed in double; sines and
+/// cosines are rounded to accumulate_t<T>.
 template <class T, class Exec>
 requires(detail::on_host<Exec>) void rope(Device<Exec>& device, std::size_t rows, std::size_t heads, std::size_t head_width,
                                           const T* in, std::size_t stride, T* out, std::size_t out_stride,
@@ -165,7 +165,7 @@ requires(!detail::on_host<Exec>) void rope(Device<Exec>& device, std::size_t row
   using A = accumulate_t<T>;
   if (head_width % 2 != 0) throw_error<ShapeError>({"rope: head_width(", head_width, ") is odd, values are rotated in pairs"});
   const std::size_t half = head_width / 2;
-  const RopeFrequencies turns = frequencies;  // a copy for the device
+  const RopeFrequencies turns = frequencies;  // a copy for the device lambda
   detail::for_each(
       device, {"rope", rows * (2 * heads * head_width * sizeof(T) + sizeof(std::int32_t))}, rows * half,
       KOKKOS_LAMBDA(std::size_t i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The scaling of rotary positions: lower frequencies, with which a model that was trained on short sequences reads long ones.
+// The scaling of rotary positions: lower frequencies, with which a model trained on short sequences can process long ones.
 //
 //   models::LlamaConfig config{.attention = {.rope_scaling = {.type = RopeScaling::Type::linear, .factor = 4}}};
 
@@ -12,26 +12,26 @@
 
 namespace weft {
 
-/// How the frequency of each pair of values becomes another one. `linear` (Chen et al., arXiv:2306.15595) divides all of them by
-/// `factor`. `llama3` (Llama 3.1, arXiv:2407.21783) divides those whose wavelength is above original_sequence / low_frequency,
-/// leaves those below original_sequence / high_frequency, and between the two goes from one to the other. `yarn` (Peng et al.,
-/// arXiv:2309.00071) does the same along the pairs, in a straight line between the two that have these wavelengths. `dynamic`
-/// raises the base in sequences above original_sequence. `longrope` (Ding et al., arXiv:2402.13753) divides each by a factor of
-/// its own, one set for sequences up to original_sequence and one for longer ones. yarn and longrope also multiply the rotated
-/// values by attention_factor.
+/// The scaling of each pair's frequency. `linear` (Chen et al., arXiv:2306.15595) divides all of them by `factor`. `llama3`
+/// (Llama 3.1, arXiv:2407.21783) divides those with a wavelength above original_sequence / low_frequency, keeps those below
+/// original_sequence / high_frequency, and interpolates between the two. `yarn` (Peng et al., arXiv:2309.00071) does the same,
+/// but interpolates linearly in the index of the pair, between the two pairs with these wavelengths. `dynamic` increases the base
+/// for sequences above original_sequence. `longrope` (Ding et al., arXiv:2402.13753) divides each by a separate factor, with one
+/// set for sequences up to original_sequence and one for longer ones. yarn and longrope also multiply the rotated values by
+/// attention_factor.
 struct RopeScaling {
   enum class Type { none, linear, llama3, yarn, dynamic, longrope };
   Type type = Type::none;
   double factor = 1;
   double low_frequency = 1, high_frequency = 4;  ///< waves in original_sequence (llama3; yarn: beta_slow and beta_fast)
-  std::size_t original_sequence = 8192;          ///< longest sequence before the scaling (all but linear)
-  bool whole_pairs = true;                       ///< yarn's line begins and ends at whole pairs
-  double attention_factor = 0;                   ///< 0: the paper's, a function of `factor` (yarn, longrope)
-  std::vector<double> short_factors = {}, long_factors = {};  ///< one for each pair of a head (longrope)
+  std::size_t original_sequence = 8192;          ///< longest sequence before scaling (all except linear)
+  bool whole_pairs = true;                       ///< yarn's interpolation begins and ends at whole pairs
+  double attention_factor = 0;                   ///< 0: the paper's function of `factor` (yarn, longrope)
+  std::vector<double> short_factors = {}, long_factors = {};  ///< one per pair of a head (longrope)
 
-  static constexpr std::size_t most_pairs = 128;  ///< of a head, with longrope
+  static constexpr std::size_t most_pairs = 128;  ///< per head, with longrope
 
-  /// The number by which rotated values are multiplied.
+  /// The factor of the rotated values.
   double magnitude() const {
     if (type != Type::yarn && type != Type::longrope) return 1;
     if (attention_factor != 0) return attention_factor;
@@ -39,9 +39,9 @@ struct RopeScaling {
     return type == Type::yarn ? 0.1 * std::log(factor) + 1
                               : std::sqrt(1 + std::log(factor) / std::log(double(original_sequence)));
   }
-  /// Whether frequencies depend on the length of a sequence.
+  /// True if frequencies depend on the length of a sequence.
   bool follows_length() const { return type == Type::dynamic || type == Type::longrope; }
-  /// Throws LayoutError for numbers that give no frequencies of a head of this width (0: of no width that is known).
+  /// Throws LayoutError for numbers that are no valid scaling for a head of this width (0: unknown).
   void check(std::size_t head_width = 0) const {
     if (type == Type::none) return;
     if (!(factor > 0) || !std::isfinite(factor))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The kernels of a mixture of experts: routing probabilities, the choice of experts, gathering rows into the order of experts and
-// summing them back with weights.
+// The kernels of a mixture of experts: routing probabilities, the choice of experts, gathering rows in the order of experts, and
+// their weighted sums.
 //
 //   kernels::route(device, rows, experts, k, logits, bias, true, probabilities, log_sum_exp, chosen, weights);
 
@@ -50,7 +50,7 @@ struct RouteRow {
         }
       }
       best[slot] = at;
-      // Over the chosen experts only, relative to the first of them, so that underflow cannot give 0 / 0.
+      // Only over the chosen experts, relative to the first of them, so that underflow cannot give 0 / 0.
       weight[slot] = chosen_only ? Kokkos::exp(z[at] - z[best[0]]) : p[at];
       chosen_total += weight[slot];
     }
@@ -92,9 +92,9 @@ struct RouteRowBackward {
 }  // namespace detail
 
 /// For each row of logits [rows, experts]: probabilities = softmax(logits), log_sum_exp [rows], the k chosen experts [rows, k],
-/// best first, and their weights [rows, k]: the softmax over the chosen logits only (chosen_only), or the probabilities. With
-/// `bias` [experts] (null: none) probability + bias decides the choice but not the weights. Of equal scores the lowest expert
-/// index wins. A NaN chooses the lowest index left.
+/// best first, and their weights [rows, k]: the softmax over only the chosen logits (chosen_only), or the probabilities. With
+/// `bias` [experts] (null: none), probability + bias determines the choice but not the weights. Among equal scores the lowest
+/// expert index wins. A NaN chooses the lowest remaining index.
 template <class A, class Exec>
 void route(Device<Exec>& device, std::size_t rows, std::size_t experts, std::size_t k, const A* logits, const A* bias,
            bool chosen_only, A* probabilities, A* log_sum_exp, std::int32_t* chosen, A* weights) {
@@ -154,7 +154,7 @@ void gather_rows(Device<Exec>& device, std::size_t count, std::size_t width, con
       });
 }
 
-/// out[row] = Σ over its k slots, in their order, of weights[slot] y[place[slot]] (null weights: 1); a place of -1 adds nothing.
+/// out[row] = Σ over its k slots, in order, of weights[slot] y[place[slot]] (null weights: 1); a place of -1 adds nothing.
 template <class T, class Exec>
 void sum_places(Device<Exec>& device, std::size_t rows, std::size_t width, const std::int32_t* place, std::size_t k, const T* y,
                 const accumulate_t<T>* weights, T* out) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Loops over the rows and elements of a matrix for user-written layers: differences and quotients, one number for each row,
-// softmax of a row. Rows are contiguous; sums run in accumulate_t, on hosts in the order
-// of the columns.
+// Loops over the rows and elements of a matrix for user-written layers: differences and quotients, one number per row, softmax of
+// a row. Rows are contiguous; sums are in accumulate_t, on hosts in the order of the columns.
 //
 //   kernels::row_sums(device, rows, columns, x, 1.0f / columns, mean);   // mean[r] = sum over c of x[r, c] / columns
 
@@ -32,7 +31,7 @@ void divide(Device<Exec>& device, std::size_t n, const T* a, const T* b, T* out)
       device, {"elementwise", 3 * n * sizeof(T)}, n, KOKKOS_LAMBDA(const std::size_t i) { out[i] = T(A(a[i]) / A(b[i])); });
 }
 
-/// out[i] = x[i] * *factor, with the factor in the device's memory.
+/// out[i] = x[i] * *factor, with the factor in device memory.
 template <class T, class S, class Exec>
 void multiply_scalar(Device<Exec>& device, std::size_t n, const T* x, const S* factor, T* out) {
   using A = accumulate_t<T>;
@@ -41,7 +40,7 @@ void multiply_scalar(Device<Exec>& device, std::size_t n, const T* x, const S* f
       KOKKOS_LAMBDA(const std::size_t i) { out[i] = T(A(x[i]) * static_cast<A>(*factor)); });
 }
 
-/// out[i] = *value, with the value in the device's memory.
+/// out[i] = *value, with the value in device memory.
 template <class T, class S, class Exec>
 void fill_scalar(Device<Exec>& device, std::size_t n, const S* value, T* out) {
   using A = accumulate_t<T>;

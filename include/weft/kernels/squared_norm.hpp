@@ -15,7 +15,7 @@
 namespace weft::kernels {
 
 /// *out = sum of g[i]^2, in double over blocks of a fixed size: the same bits for any number of threads on a host. NaN and
-/// infinity propagate. `out` lies in the device's memory space.
+/// infinity propagate. `out` is in device memory.
 template <class T, class Exec>
 void squared_norm(Device<Exec>& device, std::size_t n, const T* g, double* out) {
   using V = detail::lanes_for<Exec, T>;
@@ -23,7 +23,7 @@ void squared_norm(Device<Exec>& device, std::size_t n, const T* g, double* out) 
   detail::sum_blocks(
       device, {"gradient_norm", n * sizeof(T)}, n, out, KOKKOS_LAMBDA(std::size_t begin, std::size_t end) {
         double total = 0;
-        for (std::size_t i = begin; i < end;) {  // short sums in float, long ones in double
+        for (std::size_t i = begin; i < end;) {  // short sums in float, long sums in double
           const std::size_t stop = end - i < 1024 ? end : i + 1024;
           V even = V(A(0)), odd = V(A(0));
           for (; i + 2 * V::size <= stop; i += 2 * V::size) {
@@ -83,8 +83,8 @@ requires(!detail::on_host<Exec>) void squared_norms(Device<Exec>& device, std::s
       });
 }
 
-/// *out = the sum of squares[0] to squares[counted - 1], and of those up to squares[n - 1] that are not finite: sums that another
-/// rank counts, but that no rank may overlook. On devices only.
+/// *out = the sum of squares[0] to squares[counted - 1], and of all later squares up to n - 1 that are not finite: another rank
+/// counts those sums, but every rank must notice NaN and infinity. Only on devices.
 template <class Exec>
 requires(!detail::on_host<Exec>) void add_squares(Device<Exec>& device, std::size_t counted, std::size_t n, const double* squares,
                                                   double* out) {

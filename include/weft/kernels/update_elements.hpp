@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The update of parameters element by element, in one pass over memory: a rule writes the arithmetic of an element, and the loop
-// around it knows gradients, master copies and the scale of the gradients. On devices one launch updates many parameters.
+// The update of parameters element by element, in one pass over memory. A rule writes the arithmetic of an element; the loop
+// handles gradients, master copies and the scale of the gradients. On devices one launch updates many parameters.
 //
-//   struct Descent {                                        // the arithmetic of some elements side by side
+//   struct Descent {                                        // the arithmetic of one or several elements
 //     static constexpr int buffers = 0;
 //     float rate;
 //     template <class V>
@@ -25,9 +25,9 @@
 
 namespace weft::kernels {
 
-/// The arrays of a parameter's update, [n] each. `master` holds the parameter in accumulate_t<P> if P is narrower, else it is
-/// null and the parameter itself is updated. With a master copy `parameter` may be null; an element of `parameter` that is not
-/// the rounding of its master value was written by the program, and the update starts from it. `buffers` are those of the rule.
+/// The arrays of a parameter's update, [n] each. `master` holds the parameter in accumulate_t<P> if P is narrower; otherwise it
+/// is null and the parameter itself is updated. With a master copy `parameter` may be null. If an element of `parameter` is not
+/// the rounding of its master value, the program has written it, and the update starts from it. `buffers` are the rule's.
 template <class P, class G, int count>
 struct UpdateArrays {
   std::size_t n = 0;
@@ -38,21 +38,21 @@ struct UpdateArrays {
   bool operator==(const UpdateArrays&) const = default;
 };
 
-/// What clipping makes of gradients whose norm is `norm` without their loss scale: min(1, clip / (norm + 1e-6)) divided by that
-/// scale; a clip of 0 is none.
+/// The factor by which clipping scales gradients whose norm is `norm` without their loss scale: min(1, clip / (norm + 1e-6)),
+/// divided by the loss scale. A clip of 0 disables clipping.
 KOKKOS_INLINE_FUNCTION double clip_factor(double norm, double loss_scale, double clip) {
   const double shrink = clip / (norm + 1e-6);
   return 1 / loss_scale * (clip > 0 && shrink < 1 ? shrink : 1.0);
 }
 
-/// The factor of all gradients in an update: a number; or on devices, where the host need not wait for the norm, what clipping
-/// makes of a sum of squares in the device's memory. An update with a norm that is not finite writes nothing.
+/// The factor of all gradients in an update: a number; or on devices, so that the host need not wait for the norm, the clipping
+/// factor of a sum of squares in device memory. An update with a norm that is not finite writes nothing.
 struct GradientScale {
   double value = 1;
-  const double* squares = nullptr;  ///< the sum of the squares of all gradients, loss scale included; null: `value` counts
+  const double* squares = nullptr;  ///< the sum of the squares of all gradients, loss scale included; null: use `value`
   double loss_scale = 1, clip = 0;
 
-  /// NaN: nothing is to be written.
+  /// NaN: write nothing.
   KOKKOS_INLINE_FUNCTION double factor() const {
     if (squares == nullptr) return value;
     const double norm = Kokkos::sqrt(*squares) / loss_scale;
@@ -63,7 +63,7 @@ struct GradientScale {
 
 namespace detail {
 
-/// That an update reads and writes of each element of a parameter and its master copy; either may be null.
+/// Bytes per element that an update reads and writes of a parameter and its master copy; either may be null.
 template <class P>
 std::size_t weight_bytes(const P* parameter, const accumulate_t<P>* master) {
   constexpr std::size_t reads = std::is_same_v<P, accumulate_t<P>> ? 0 : 1;  // see values_before
@@ -77,7 +77,7 @@ std::size_t update_bytes(const UpdateArrays<P, G, count>& of) {
 }
 
 /// The values from which an update starts: those of the master copy. If a 16-bit parameter is not the rounding of its master
-/// value, the program wrote the parameter after the last update, and the written value counts.
+/// value, the program has written the parameter after the last update, and the written value is used.
 template <class V, class P>
 KOKKOS_FORCEINLINE_FUNCTION V values_before(const P* parameter, const accumulate_t<P>* master, std::size_t i, std::size_t count) {
   if (master == nullptr) return V::load(parameter + i, count);
@@ -86,7 +86,7 @@ KOKKOS_FORCEINLINE_FUNCTION V values_before(const P* parameter, const accumulate
   else return parameter == nullptr ? old : V::unless_written(old, parameter + i, count);
 }
 
-/// Updates the elements [i, i + n) of a parameter, which fit into V.
+/// Updates the elements [i, i + n) of a parameter, with n at most the size of V.
 template <class V, class Element, class P, class G, int count>
 KOKKOS_FORCEINLINE_FUNCTION void update_lanes(const UpdateArrays<P, G, count>& of, const Element& element, accumulate_t<P> scale,
                                               std::size_t i, std::size_t n) {
@@ -100,17 +100,17 @@ KOKKOS_FORCEINLINE_FUNCTION void update_lanes(const UpdateArrays<P, G, count>& o
   if (of.master != nullptr) value.store(of.master + i, n);
 }
 
-/// Elements that a team of lanes updates.
+/// Elements per team of lanes.
 inline constexpr std::size_t update_piece = 4096;
 
 }  // namespace detail
 
-/// Updates one parameter. `element(gradient, value, buffers)` is given some elements side by side: the gradient times the scale,
-/// the value and Element::buffers buffers, of which it changes the last two.
+/// Updates one parameter. `element(gradient, value, buffers)` gets one or several elements: the gradient times the scale, the
+/// value and Element::buffers buffers. It changes the value and the buffers.
 template <class Element, class P, class G, class Exec>
 requires(detail::on_host<Exec>) void update_elements(Device<Exec>& device, const UpdateArrays<P, G, Element::buffers>& arrays,
                                                      const Element& element, const GradientScale& scale) {
-  using V = detail::lanes_for<Exec, accumulate_t<P>>;  // most of what moves is in accumulate_t
+  using V = detail::lanes_for<Exec, accumulate_t<P>>;  // most of the traffic is in accumulate_t
   const auto factor = accumulate_t<P>(scale.value);
   detail::for_lanes<V>(device, {"optimizer", detail::update_bytes(arrays)}, arrays.n,
                        [=](std::size_t i, std::size_t n) { detail::update_lanes<V>(arrays, element, factor, i, n); });
@@ -133,7 +133,7 @@ requires(!detail::on_host<Exec>) void update_elements(Device<Exec>& device, cons
       });
 }
 
-/// Updates many parameters with one Element, on devices in one launch. The bits are those of one update after the other.
+/// Updates many parameters with one Element, on devices in one launch. The bits equal those of one update after the other.
 template <class Element, class P, class G, class Exec>
 requires(!detail::on_host<Exec>) void update_elements(Device<Exec>& device,
                                                       std::span<const UpdateArrays<P, G, Element::buffers>> all,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The axes of a mesh. An axis is an empty type, passed as a value to a function that needs one, so that no caller writes
-// `.template`. weft says *axis* of a mesh and *dim* of a tensor.
+// The axes of a mesh. An axis is an empty type that is passed as a value, so callers never write `.template`. weft uses *axis*
+// for a mesh and *dim* for a tensor.
 //
 //   mesh.comm(tp{}).all_reduce(x);
 
@@ -53,8 +53,8 @@ struct edp {
 
 namespace detail {
 
-/// The name of a communicator of the ranks that hold the same piece of what their neighbours along an axis share out: "dp
-/// copies".
+/// The suffix of a communicator's name between the copies of a shard: its ranks hold the same piece of an axis' shards ("dp
+/// copies").
 inline constexpr std::string_view copies_suffix = " copies";
 /// The axis in such a name; empty for other names.
 constexpr std::string_view axis_of_copies(std::string_view name) {
@@ -69,9 +69,9 @@ concept Axis = std::is_empty_v<A> && requires {
 
 }  // namespace detail
 
-inline constexpr int axis_count = 7;  ///< number of weft's own axes
+inline constexpr int axis_count = 7;  ///< number of weft's axes
 
-/// Base of a user-defined axis whose ranks work on the same sequences. The axes of one Mesh have different numbers, from 0 on:
+/// Base of a user-defined axis whose ranks share their sequences. The axes of one Mesh have different numbers, from 0 on:
 ///
 ///   struct replica : weft::UserAxis<0> { static constexpr std::string_view name = "replica"; };
 template <int number>
@@ -107,7 +107,7 @@ inline constexpr bool is_data_axis<A> = A::own_sequences;
 /// A list of axes, as a value: `Mesh mesh(world, axes<dp, tp>, {.tp = 2})`.
 template <detail::Axis... A>
 struct Axes {
-  explicit Axes() = default;  // so that {} means degrees if both would fit
+  explicit Axes() = default;  // so that {} means degrees if both are possible
   template <detail::Axis X>
   static constexpr bool has = (std::is_same_v<X, A> || ...);
 };
@@ -126,10 +126,10 @@ struct UserDegree {
   std::size_t degree;
 };
 
-/// The number of ranks along each axis. 0: the rest of the world (dp and edp).
+/// The number of ranks along each axis. 0: the rest of the world (only dp and edp).
 struct Degrees {
   std::size_t tp = 1, cp = 1, ep = 1, etp = 1, dp = 0, edp = 0, pp = 1;
-  /// Of user-defined axes; 1 if not given: {.tp = 2, .user = {{replica{}, 2}}}.
+  /// Degrees of user-defined axes; 1 if omitted: {.tp = 2, .user = {{replica{}, 2}}}.
   std::vector<UserDegree> user = {};
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The rules of divisibility of a layout of a model over ranks, all checked before any communication, with the same text on every
-// rank.
+// The divisibility rules of a model's layout over ranks. All are checked before any communication, with the same error text on
+// every rank.
 //
 //   ResolvedLayout resolved = resolve({.world = 8, .tp = 2, .pp = 2, .global_batch = 16, .layers = 12, .heads = 6});
 //   resolved.dp;             // 2
@@ -22,7 +22,7 @@ namespace weft {
 
 namespace mesh_layout {
 
-/// A requested layout. Signed, so that the error can name a negative number. Omitted numbers are inferred (world, dp, edp, etp,
+/// A requested layout. Signed, so that an error can show a negative number. Omitted numbers are inferred (world, dp, edp, etp,
 /// kv_heads) or, for the model's sizes, not checked.
 struct Layout {
   std::int64_t nodes = 1;
@@ -31,23 +31,23 @@ struct Layout {
   std::int64_t tp = 1, cp = 1, pp = 1, ep = 1;
   std::optional<std::int64_t> etp = {};           ///< default: tp
   std::optional<std::int64_t> dp = {}, edp = {};  ///< default: the rest of the world
-  std::int64_t vpp = 1;                           ///< stages a rank (virtual pipeline)
+  std::int64_t vpp = 1;                           ///< stages per rank (virtual pipeline)
   bool sequence_parallel = false, overlap_p2p = false;
-  std::optional<std::int64_t> global_batch = {};  ///< sequences a step; default: one micro-batch a dp rank
-  std::int64_t micro_batch = 1;                   ///< sequences a rank
-  /// With vpp > 1: micro-batches must be whole groups of pp, as in Megatron-LM. False if the schedule checks its own rule
-  /// (`schedule::require`): weft's interleaved schedules take any number.
+  std::optional<std::int64_t> global_batch = {};  ///< sequences per step; default: one micro-batch per dp rank
+  std::int64_t micro_batch = 1;                   ///< sequences per rank
+  /// With vpp > 1: require whole groups of pp micro-batches, as Megatron-LM does. False if the schedule checks its own rule
+  /// (`schedule::require`): weft's interleaved schedules support any number.
   bool whole_groups = true;
   std::optional<std::int64_t> layers = {}, heads = {}, kv_heads = {};
-  std::optional<std::int64_t> experts = {}, intermediate = {};  ///< of a mixture of experts, and the width inside an expert
-  std::optional<std::int64_t> sequence = {};                    ///< tokens of a sequence
+  std::optional<std::int64_t> experts = {}, intermediate = {};  ///< of a mixture; the inner width of an expert
+  std::optional<std::int64_t> sequence = {};                    ///< tokens per sequence
   bool ulysses = false;                                         ///< context parallelism by Ulysses instead of a ring
 };
 
-/// The numbers that follow from a layout.
+/// The numbers inferred from a layout.
 struct ResolvedLayout {
   std::size_t world, dp, edp;
-  std::size_t micro_batches;         ///< of one step and dp rank
+  std::size_t micro_batches;         ///< per step and dp rank
   std::size_t kv_replicas;           ///< tp ranks that hold the same key-value head
   std::size_t layers_per_stage = 0;  ///< 0: layers not given
 };
@@ -63,7 +63,7 @@ inline std::size_t positive(std::string_view name, std::int64_t value) {
 
 std::size_t product_of(std::string_view what, std::initializer_list<mesh_layout::RankAxis> factors);
 
-/// Throws unless a % b = 0: "heads(6) % tp(4) != 0: why; tp can be 1, 2, 3 or 6".
+/// Throws unless a % b = 0. The message is "heads(6) % tp(4) != 0: why; tp can be 1, 2, 3 or 6".
 void divides(mesh_layout::RankAxis a, mesh_layout::RankAxis b, std::string_view why);
 
 WEFT_COLD inline std::string nearest_multiples(std::size_t value, std::size_t factor) {
@@ -74,8 +74,7 @@ WEFT_COLD inline std::string nearest_multiples(std::size_t value, std::size_t fa
 }  // namespace detail
 
 namespace mesh_layout {
-/// Checks for a program's own numbers, with the same texts as those of layouts: positive("pp", 0), divides({"layers", 6}, {"pp",
-/// 4}, why).
+/// Checks for your own numbers, with the same messages as for layouts: positive("pp", 0), divides({"layers", 6}, {"pp", 4}, why).
 using detail::divides, detail::nearest_multiples, detail::number, detail::positive, detail::product_of,
     detail::saturating_product;
 }  // namespace mesh_layout
@@ -88,15 +87,15 @@ std::size_t micro_batches_of(const mesh_layout::Layout& layout, std::size_t dp, 
 
 std::size_t kv_replicas_of(const mesh_layout::Layout& layout, std::size_t tp);
 
-/// LayoutError unless a sequence divides into two chunks for each rank of cp.
+/// Throws LayoutError unless a sequence divides into two chunks per rank of cp.
 void require_chunks(std::size_t sequence, std::size_t cp);
 
-/// LayoutError unless each rank of cp can take an equal share of its tp rank's heads (Ulysses).
+/// Throws LayoutError unless each rank of cp can take an equal share of its tp rank's heads (Ulysses).
 void require_ulysses(std::size_t heads, std::size_t kv_heads, std::size_t tp, std::size_t cp);
 
 std::size_t layers_per_stage_of(const mesh_layout::Layout& layout, std::size_t pp, std::size_t vpp);
 
-/// LayoutError unless every rank of ep holds whole experts and etp divides each of them evenly.
+/// Throws LayoutError unless every rank of ep holds whole experts and etp divides each of them evenly.
 inline void require_experts(std::size_t experts, std::size_t intermediate, std::size_t ep, std::size_t etp) {
   divides({"experts", experts}, {"ep", ep}, "a rank holds whole experts");
   divides({"intermediate", intermediate}, {"etp", etp}, "an expert is cut evenly");
@@ -106,7 +105,7 @@ inline void require_experts(std::size_t experts, std::size_t intermediate, std::
 
 namespace mesh_layout {
 
-/// Checks every rule. Throws LayoutError with the numbers and the values that would work.
+/// Checks every rule. Throws LayoutError with the numbers, and with values that would be valid.
 ResolvedLayout resolve(const Layout& layout);
 
 }  // namespace mesh_layout

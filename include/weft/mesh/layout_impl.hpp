@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for mesh/layout.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The rules and their messages. Definitions for mesh/layout.hpp.
 
 #include <weft/core/inline.hpp>
 #include <weft/mesh/layout.hpp>
@@ -139,7 +139,7 @@ WEFT_INLINE ResolvedLayout resolve(const Layout& layout) {
   resolved.kv_replicas = detail::kv_replicas_of(layout, tp);
   resolved.layers_per_stage = detail::layers_per_stage_of(layout, pp, vpp);
   if (layout.sequence) detail::require_chunks(detail::positive("sequence", *layout.sequence), cp);
-  if (layout.experts)  // what is not given divides
+  if (layout.experts)  // omitted numbers count as divisible
     detail::require_experts(detail::positive("experts", *layout.experts),
                             layout.intermediate ? detail::positive("intermediate", *layout.intermediate) : etp, ep, etp);
   if (layout.ulysses && layout.heads)

@@ -31,10 +31,10 @@ namespace detail {
 inline constexpr unsigned dense_axes = axis_bit<tp> | axis_bit<cp> | axis_bit<dp> | user_axes;
 inline constexpr unsigned expert_axes = axis_bit<etp> | axis_bit<ep> | axis_bit<edp>;
 
-/// True if one communicator can span these axes: axes of the dense mesh and of the expert mesh have no common one; pp is in both.
+/// True if one communicator can span these axes. Axes of the dense mesh and of the expert mesh cannot be combined; pp is in both.
 constexpr bool in_one_grid(unsigned set) { return (set & dense_axes) == 0 || (set & expert_axes) == 0; }
 
-/// False if a user-defined axis has the name of another axis of the mesh or of one of weft's axes, in the mesh or not.
+/// False if a user-defined axis has the name of another axis of the mesh, or of any of weft's axes.
 template <class... A>
 constexpr bool names_differ() {
   const std::string_view names[] = {dp::name, cp::name, tp::name, pp::name, ep::name, etp::name, edp::name, A::name...};
@@ -45,7 +45,7 @@ constexpr bool names_differ() {
   return true;
 }
 
-/// The part of a Mesh that does not depend on its axis types, which are values here: compiled once.
+/// The part of a Mesh that does not depend on its axis types, which are values here. Compiled once.
 class MeshState {
  public:
   struct Line {
@@ -60,10 +60,10 @@ class MeshState {
   unsigned axes() const { return set_; }
 
   mesh_layout::RankGrid::Place place(unsigned set) const;
-  /// The grids of these axes alone.
+  /// The grids of only these axes.
   mesh_layout::RankGrids grids(unsigned set) const;
 
-  /// The communicator of a set of axes. It is created at the first call, which is collective over the world, and kept.
+  /// The communicator of a set of axes. The first call creates and stores it, and is collective over the world.
   const Communicator& comm(unsigned set);
 
   std::string text(unsigned set) const;
@@ -90,7 +90,7 @@ class MeshState {
     return 0;
   }
 
-  /// The grid of one mesh. Axes that are not in the type have one rank and do not appear in messages.
+  /// The grid of one mesh. Axes that are not in the type have one rank and are omitted in messages.
   mesh_layout::RankGrid grid(std::string_view rest, std::size_t rest_given, const std::vector<mesh_layout::RankAxis>& others,
                              std::size_t ranks) const;
 
@@ -101,7 +101,7 @@ class MeshState {
 
   std::string names_of(unsigned set) const;
 
-  /// Tells a rehearsal the ranks along these axes.
+  /// Notes the ranks along these axes in a rehearsal.
   void note(unsigned set, const std::string& name, const mesh_layout::RankGrid::Place& at) const;
 
   World* world_;
@@ -116,8 +116,9 @@ class MeshState {
 
 /// A mesh over a world. Ranks are numbered in the rank order, by default Megatron-LM's "tp-cp-ep-dp-pp", the first axis fastest.
 /// Axes that are not named have one rank; dp (edp of the expert axes) is the rest of the world unless it is given. A value:
-/// copies share their communicators. All ranks of the world must construct it alike; it is valid as long as the world. Throws
-/// LayoutError, the same on every rank and before any communication, if the product of the degrees is not the size of the world.
+/// copies share their communicators. All ranks of the world must construct it with the same arguments. It is valid as long as the
+/// world. Throws LayoutError, with the same text on every rank and before any communication, if the product of the degrees is not
+/// the size of the world.
 template <detail::Axis... A>
 class Mesh {
   static constexpr unsigned set = (axis_bit<A> | ... | 0u);
@@ -133,15 +134,15 @@ class Mesh {
   Mesh(World& world, Axes<A...>, Degrees degrees = {}, const mesh_layout::RankOrder& order = mesh_layout::RankOrder())
       : Mesh(world, degrees, order) {}
 
-  /// True if all of these axes are in the mesh and in the same of its two grids (dense or expert).
+  /// True if all of these axes are in the mesh and in the same one of its two grids (dense or expert).
   template <detail::Axis... B>
   static constexpr bool has(B...) {
     return holds<B...> && detail::in_one_grid((axis_bit<B> | ... | 0u));
   }
 
-  /// The ranks that differ from this one only along these axes, the first axis of the rank order fastest, whatever the order of
-  /// the arguments. The communicator of one axis exists from the start; that of several axes is created at the first call, which
-  /// all ranks must make alike.
+  /// The ranks that differ from this one only along these axes, the first axis of the rank order fastest, independent of the
+  /// order of the arguments. The communicator of one axis exists from the start. That of several axes is created at the first
+  /// call, which all ranks must make with the same axes.
   template <detail::Axis... B>
   requires(sizeof...(B) > 0 && Mesh::has(B{}...)) const Communicator& comm(B...) const {
     return state_->comm((axis_bit<B> | ...));
@@ -164,7 +165,7 @@ class Mesh {
   template <detail::Axis... B>
   requires(holds<B...>) auto operator[](Axes<B...>) const -> Mesh<B...> { return Mesh<B...>(state_); }
 
-  /// All ranks of the mesh; for a sub-mesh, the ranks that it spans. The first call is collective.
+  /// All ranks of the mesh; for a sub-mesh, its own ranks. The first call is collective.
   const Communicator& communicator() const {
     if (set == state_->axes()) return state_->world().communicator();
     return state_->comm(detail::in_one_grid(set) ? set : set & ~detail::expert_axes);
@@ -183,7 +184,7 @@ class Mesh {
 
   std::shared_ptr<detail::MeshState> state_;
 
-  // At the end: a compiler stops at the first one that fails, and what it has not seen by then is a second error.
+  // At the end: a compiler stops at the first failing assertion, and everything that it has not parsed by then is a second error.
   static_assert(((A::id >= 0 && A::id < 32) && ...),
                 "weft: Mesh's A template parameters are the axes of weft/mesh/axis.hpp, or axes of your own, derived from "
                 "UserAxis or UserDataAxis");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for mesh/mesh.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The communicators and grids of a mesh. Definitions for mesh/mesh.hpp.
 
 #include <algorithm>
 
@@ -35,7 +35,7 @@ WEFT_COLD WEFT_INLINE MeshState::MeshState(World& world, const std::vector<Line>
   for (std::size_t i = 0; i < 7; ++i)
     if (given[i] > 1) append_to(axes, {", ", names[i], "(", given[i], ")"});
   for (const UserDegree& user : degrees.user) append_to(axes, {", ", user.name, "(", user.degree, ")"});
-  agree(world.communicator(), {{"the mesh", axes}, {"the order of ranks", order_.text()}});  // from here on ranks communicate
+  agree(world.communicator(), {{"the mesh", axes}, {"the order of ranks", order_.text()}});  // the first communication
   for (const Line& line : lines_) comm(line.bit);
 }
 

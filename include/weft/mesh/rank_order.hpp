@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The groups of ranks along each axis: pure arithmetic on an order string such as "tp-cp-ep-dp-pp" (fastest axis first) and the
-// degrees. Two grids lie on the same ranks, dense (tp, cp, dp, pp) and expert (etp, ep, edp, pp), so that experts can be
+// degrees. The same ranks form two grids, dense (tp, cp, dp, pp) and expert (etp, ep, edp, pp), so that experts can be
 // distributed differently from attention (parallel folding, arXiv:2504.14960).
 //
 //   RankGrids grids = rank_grids(RankOrder("tp-cp-ep-dp-pp"), 16, {.tp = 2, .etp = 2, .pp = 4});
@@ -44,7 +44,7 @@ std::string divisors_text(std::size_t n);
 
 std::string number(std::string_view name, std::size_t value);
 
-/// Appends a factor to a product in words: "tp(2) * pp(4)".
+/// Appends a factor to a product as text: "tp(2) * pp(4)".
 void append_factor(std::string& product, std::string_view name, std::size_t value);
 
 }  // namespace detail
@@ -82,7 +82,7 @@ class RankGrid {
 
   /// A rank's position in the partition of all ranks by a set of axes: the number of its group, its number in the group, and the
   /// group's size. Members are counted over the axes of the set, groups over the other axes, both with the first axis of the
-  /// order fastest; the order of the names does not matter.
+  /// order fastest. The order of the names does not matter.
   struct Place {
     std::size_t group, member, size;
 
@@ -93,10 +93,10 @@ class RankGrid {
   /// All groups of a set of axes: `groups({"dp", "cp"})`. They partition the ranks.
   RankGroups groups(const std::vector<std::string_view>& names) const;
 
-  /// "tp(2) * pp(4)"; axes of size 1 are left out unless all are.
+  /// "tp(2) * pp(4)"; axes of size 1 are omitted unless all are.
   std::string text() const;
 
-  /// The same position, for a set given as a mask with one bit for each axis, by its index in axes().
+  /// The same position, for a set given as a mask with one bit per axis, by its index in axes().
   Place place(std::size_t rank, unsigned mask) const;
 
  private:
@@ -106,9 +106,9 @@ class RankGrid {
   std::vector<RankAxis> axes_;
 };
 
-/// The order of the axes, fastest first. `tp` and `dp` stand for `etp` and `edp` in the expert grid. User-defined axes come right
-/// after dp, in the order in which the mesh names them. An axis of degree 1 may be left out. Throws LayoutError if a name is
-/// unknown or occurs twice.
+/// The order of the axes, fastest first. In the expert grid `tp` and `dp` mean `etp` and `edp`. User-defined axes come directly
+/// after dp, in the order in which the mesh names them. Axes of degree 1 may be omitted. Throws LayoutError if a name is unknown
+/// or occurs twice.
 class RankOrder {
  public:
   static constexpr std::string_view standard = "tp-cp-ep-dp-pp";
@@ -124,7 +124,7 @@ class RankOrder {
   }
   bool pipeline_last() const { return names_[count_ - 1] == "pp"; }
 
-  /// The grid of these sizes, in this order; `sizes` uses the grid's names (etp, edp). An axis that the order leaves out goes
+  /// The grid of these sizes, in this order; `sizes` uses the grid's names (etp, edp). An axis that is not in the order comes
   /// last and must have size 1.
   RankGrid grid(const std::vector<RankAxis>& sizes) const;
 
@@ -142,11 +142,11 @@ struct RankGrids {
   RankGrid expert;  ///< etp, ep, edp, pp
 };
 
-/// `given`, or the rest of the world if `given` is 0. Throws LayoutError, with the whole product, if the world is not divisible
-/// or the product is not the world.
+/// Returns `given`, or the rest of the world if `given` is 0. Throws LayoutError, with the whole product, if the world is not
+/// divisible or the product is not the world.
 std::size_t degree_left(std::string_view name, std::size_t given, std::size_t world, const std::vector<RankAxis>& others);
 
-/// Throws LayoutError unless the pipeline groups of both grids are the same ranks.
+/// Throws LayoutError unless the pipeline groups of both grids consist of the same ranks.
 void require_same_pipelines(const RankOrder& order, const RankGrids& grids);
 
 /// Both grids; dp and edp are inferred if they are 0. Throws LayoutError if the world is not divisible or the pipelines of the

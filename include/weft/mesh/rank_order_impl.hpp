@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for mesh/rank_order.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The arithmetic of grids, and its messages. Definitions for mesh/rank_order.hpp.
 
 #include <weft/core/inline.hpp>
 #include <weft/mesh/rank_order.hpp>

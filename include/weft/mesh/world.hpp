@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The argument of the function given to `run`: this rank's number among all ranks, and its device. A program that starts its
-// ranks and Kokkos itself makes one from a communicator.
+// The argument of the function passed to `run`: this rank's number among all ranks, and its device. A program that starts its
+// ranks and Kokkos itself creates a World from a communicator.
 //
 //   return weft::run<comm::Threads>(argc, argv, [](World& world) { train(world.device(), world.communicator()); });
 //   World world(comm::mpi::over(communicator_of_the_program));
@@ -22,15 +22,15 @@
 
 namespace weft {
 
-/// One rank's view of the running program. Valid until the function given to `run` returns, in the thread that calls the
+/// One rank's view of the running program. Valid until the function passed to `run` returns, in the thread that calls the
 /// function.
 class World {
  public:
   World(Communicator communicator, DefaultDevice& device) : communicator_(std::move(communicator)), device_(&device) {}
-  /// The ranks of a communicator that the program made itself (comm::mpi::over), on a device of their own: Kokkos' default
-  /// instance. Ends before Kokkos and MPI do. Throws UsageError if Kokkos is not running, or runs on GPUs: there `run` makes the
-  /// World, also in a program that has started MPI and Kokkos; and if WEFT_REHEARSE is set, which `run` obeys and this World
-  /// could not (one of this process alone, Communicator(), is no run of ranks and may be made).
+  /// The ranks of a communicator that the program created (comm::mpi::over), on a separate device: Kokkos' default instance. It
+  /// must end before Kokkos and MPI do. Throws UsageError if Kokkos is not running, or runs on GPUs: there `run` creates the
+  /// World, also in a program that has started MPI and Kokkos. Also throws UsageError if WEFT_REHEARSE is set, which only `run`
+  /// can obey. A World of one process, Communicator(), is always allowed, since it is no run of several ranks.
   explicit World(Communicator communicator)
       : communicator_(std::move(communicator)), owned_(own_device(communicator_)), device_(owned_.get()) {}
   World(const World&) = delete;
@@ -42,15 +42,15 @@ class World {
   DefaultDevice& device() const { return *device_; }
   std::string_view backend() const { return communicator_.backend(); }
 
-  /// True once the process was asked to stop (Ctrl-C, SIGTERM); a second signal kills it. Processes may see it at different
-  /// times: stop_requested() agrees on it. A program that has asked once has 10 s (WEFT_STOP_S) for each wait to end by itself;
-  /// one that never asks is ended within 1 s, with exit code 130.
+  /// True once the process has received a stop request (Ctrl-C, SIGTERM); a second signal kills it. Processes may see the request
+  /// at different times; stop_requested() is the same on all. After the first call, each wait has 10 s (WEFT_STOP_S) to end by
+  /// itself. A program that never calls it is ended within 1 s, with exit code 130.
   bool interrupted() const {
     comm::detail::stop_state.heeded.store(true, std::memory_order_relaxed);
     return comm::stop_signal() != 0;
   }
-  /// The same on every rank: true as soon as one of them was asked to stop. Collective; to be called at the end of a step, before
-  /// what all ranks do in such a case (a checkpoint, a report), and the program then returns InterruptedError::code, 130.
+  /// The same on every rank: true as soon as one of them has received a stop request. Collective; call it at the end of a step,
+  /// before all ranks save a checkpoint or a report. The program then returns InterruptedError::code, 130.
   bool stop_requested() const {
     std::int32_t asked[] = {interrupted() ? 1 : 0};
     communicator_.all_reduce(std::span(asked), Reduction::max);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The tokens of a sequence that a context-parallel rank holds. Under a causal mask late tokens need more work than early ones, so
-// a sequence is cut into 2 · ranks chunks, and rank r holds chunk r and chunk 2 · ranks - 1 - r: every rank has the same work
+// The tokens of a sequence on a context-parallel rank. Under a causal mask late tokens need more work than early ones. So a
+// sequence is divided into 2 · ranks chunks, and rank r holds chunk r and chunk 2 · ranks - 1 - r: every rank has the same work
 // (zig-zag, Zhu 2024; Megatron-LM's load balancing).
 //
 //   Zigzag cut{length, ranks, rank};
-//   cut.position(i);                // in its sequence, of this rank's i-th token of each sequence
+//   cut.position(i);                // position of this rank's i-th token in its sequence
 
 #include <cstddef>
 #include <span>
@@ -19,24 +19,24 @@
 namespace weft::detail {
 
 struct Zigzag {
-  std::size_t length = 0;  ///< tokens of a sequence
+  std::size_t length = 0;  ///< tokens per sequence
   std::size_t ranks = 1, rank = 0;
 
-  /// Tokens of a sequence on one rank.
+  /// Tokens per sequence on one rank.
   KOKKOS_INLINE_FUNCTION std::size_t local() const { return length / ranks; }
-  /// Tokens of a chunk. On one rank a sequence is one chunk.
+  /// Tokens per chunk. On one rank a sequence is one chunk.
   KOKKOS_INLINE_FUNCTION std::size_t chunk() const { return ranks == 1 ? length : length / (2 * ranks); }
-  /// The position in its sequence of the i-th local token of that sequence.
+  /// The position of the i-th local token of a sequence.
   KOKKOS_INLINE_FUNCTION std::size_t position(std::size_t i) const {
     return i < chunk() ? rank * chunk() + i : (2 * ranks - 2 - rank) * chunk() + i;
   }
-  /// The number of local tokens of a sequence whose position is less.
+  /// The number of local tokens of a sequence before `position`.
   KOKKOS_INLINE_FUNCTION std::size_t before(std::size_t position) const {
     const std::size_t early = rank * chunk(), late = (2 * ranks - 1 - rank) * chunk();
     const std::size_t first = position < early ? 0 : position - early, second = position < late ? 0 : position - late;
     return (first < chunk() ? first : chunk()) + (second < chunk() ? second : ranks == 1 ? 0 : chunk());
   }
-  /// The global row, in sequences stored one after the other, of the i-th local row.
+  /// The global row of the i-th local row, for contiguous sequences.
   KOKKOS_INLINE_FUNCTION std::size_t row(std::size_t i) const { return i / local() * length + position(i % local()); }
 
   /// Throws ShapeError unless the sequence divides into whole chunks.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Parts that the configs of models share: the layers that have a window, and the files from which a config was read.
+// Parts that several models' configs share: the layers that have a window, and the files from which a config was read.
 //
 //   AttentionMask mask = layer_mask(config, 3);
 
@@ -13,17 +13,17 @@
 
 namespace weft::models {
 
-/// Texts of the folder from which hugging_face::read_config read a config. The model does not use them; hugging_face::save writes
-/// the fields that weft does not change as they were.
+/// Texts of the folder from which hugging_face::read_config read a config. The model does not use them. hugging_face::save writes
+/// the fields that weft does not use unchanged.
 struct FolderFiles {
-  std::string type = {};        ///< model_type, "mistral"; empty if the config was not read
+  std::string type = {};        ///< model_type, for example "mistral"; empty if the config was not read from a folder
   std::string config = {};      ///< config.json
-  std::string generation = {};  ///< generation_config.json; empty if there was none
+  std::string generation = {};  ///< generation_config.json; empty if the folder has none
 };
 
 namespace detail {
 
-/// Whether some layers have a window and others do not.
+/// True if some layers have a window and others do not.
 template <class Config>
 bool windows_differ(const Config& config) {
   std::size_t with = 0;

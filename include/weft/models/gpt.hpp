@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// GPT-2: pre-norm blocks, learned positions, GELU or another activation, tied embeddings or not. Parameters have Hugging Face's
-// names and shapes (weights of blocks are stored [in, out], as its Conv1D does), so a checkpoint needs no conversion.
+// GPT-2: pre-norm blocks, learned positions, GELU or another activation, tied or untied embeddings. Parameters have Hugging
+// Face's names and shapes (weights of blocks are stored [in, out], as in its Conv1D), so checkpoints need no conversion.
 //
 //   DataParallel<TensorParallel<models::Gpt>> model(mesh, {.layers = 12, .width = 768, .heads = 12});
 
@@ -44,9 +44,9 @@ struct GptConfig {
   std::size_t intermediate = 0;                         ///< width of the MLP; 0: 4 width
   MlpActivation activation = MlpActivation::gelu_tanh;  ///< of the MLP
   bool tied = true;                                     ///< the last projection shares the embedding's table
-  FolderFiles files = {};                               ///< of the folder from which it was read
+  FolderFiles files = {};                               ///< texts of the folder from which the config was read
 
-  /// Width of the MLP between its projections: `intermediate`, or if that is 0, four times the width.
+  /// Width of the MLP between its projections: `intermediate`, or four times the width if that is 0.
   std::size_t intermediate_width() const { return intermediate ? intermediate : 4 * width; }
 };
 
@@ -56,7 +56,7 @@ inline AttentionHeads gpt_heads(const GptConfig& config) {
   return {config.heads, config.kv_heads ? config.kv_heads : config.heads, config.width / config.heads};
 }
 
-// Query, key and value in one matrix, each of them cut by heads.
+// Query, key and value in one matrix, each sharded by heads.
 WEFT_COLD inline ParameterSharding fused_sharding(const AttentionHeads& heads) {
   const ParameterSharding::Segment kv{heads.key_value * heads.width, heads.key_value};
   return {{{heads.query * heads.width, heads.query}, kv, kv}, false};
@@ -133,8 +133,8 @@ class GptFront : public Module<GptFront> {
 
 }  // namespace detail
 
-/// S: float, bfloat16 (parameters and activations; sums, norms and softmax statistics in float) or double. Adapters: Lora, for
-/// those that ModelOptions::lora asks for.
+/// S: float, bfloat16 (parameters and activations; sums, norms and softmax statistics in float) or double. Adapters: Lora,
+/// applied to the layers in ModelOptions::lora.
 template <weft::detail::Real S, class Adapters = NoAdapters>
 struct BasicGpt {
   using scalar = S;
@@ -163,7 +163,7 @@ struct BasicGpt {
   static Block make_block(const Context& context, const Config& config, std::size_t index) {
     return Block(context / "transformer.h" / weft::detail::joined({index}), config, detail::layer_mask(config, index));
   }
-  /// A tied table is shared if the front is on this rank, else a copy of the same name.
+  /// A tied table is shared if the front is on this rank, otherwise a copy with the same name.
   template <class Context>
   static Back make_back(const Context& context, const Config& config, Front* here) {
     const auto name = [&] { return config.tied ? context / "transformer.wte" : context / "lm_head"; };

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Llama (arXiv:2302.13971) and its relatives: pre-norm blocks with RMS norm, rotary positions, grouped-query attention and
-// SwiGLU. What they differ in are numbers of the config: scaled rotary positions (Llama 3.1), biases (Qwen2), a norm of queries
-// and keys and a head width of its own (Qwen3). Parameters have Hugging Face's names and shapes, so a checkpoint needs no
-// conversion.
+// Llama (arXiv:2302.13971) and similar models: pre-norm blocks with RMS norm, rotary positions, grouped-query attention and
+// SwiGLU. The config has the differences: scaled rotary positions (Llama 3.1), biases (Qwen2), a norm of queries and keys and a
+// separate head width (Qwen3). Parameters have Hugging Face's names and shapes, so checkpoints need no conversion.
 //
 //   DataParallel<TensorParallel<models::Llama>> model(mesh, {.layers = 12, .width = 768, .heads = 12, .kv_heads = 4});
 //   models::LlamaConfig qwen3{.kv_heads = 2, .attention = {.head_width = 128, .query_key_norm = true}};
@@ -35,11 +34,11 @@ namespace weft::models {
 /// The projections of an attention that have a bias.
 enum class AttentionBias { none, query_key_value, all };
 
-/// What the attentions of Llama's relatives differ in.
+/// Options of attention that differ between Llama-like models.
 struct AttentionOptions {
   std::size_t head_width = 0;  ///< 0: width / heads
   AttentionBias bias = AttentionBias::none;
-  bool query_key_norm = false;    ///< HeadRmsNorm of queries and keys, in front of their rotation
+  bool query_key_norm = false;    ///< HeadRmsNorm of queries and keys before their rotation
   RopeScaling rope_scaling = {};  ///< none
 };
 
@@ -60,9 +59,9 @@ struct LlamaConfig {
   AttentionMask mask = {};                        ///< causal, without a window
   AttentionOptions attention = {};
   std::vector<bool> window_layers = {};  ///< layers that have the mask's window; empty: all
-  FolderFiles files = {};                ///< of the folder from which it was read
+  FolderFiles files = {};                ///< texts of the folder from which the config was read
 
-  /// Width of the MLP between its projections: `intermediate`, or if that is 0, 8/3 of the width in steps of 64.
+  /// Width of the MLP between its projections: `intermediate`, or, if that is 0, 8/3 of the width rounded up to a multiple of 64.
   std::size_t intermediate_width() const { return intermediate ? intermediate : (width * 8 / 3 + 63) / 64 * 64; }
 };
 
@@ -72,7 +71,7 @@ inline AttentionHeads llama_heads(const LlamaConfig& config) {
   return {config.heads, config.kv_heads ? config.kv_heads : config.heads,
           config.attention.head_width ? config.attention.head_width : config.width / config.heads};
 }
-/// Throws LayoutError for sizes of which no Llama can be made.
+/// Throws LayoutError for sizes that make no valid Llama.
 WEFT_COLD inline void require_llama(const LlamaConfig& config, const ModelDegrees& degrees) {
   weft::detail::require_sizes(config.vocabulary, config.width, config.attention.head_width ? 1 : config.heads);
   if (config.heads == 0) throw_error<LayoutError>({"heads(0) must be at least 1"});
@@ -88,7 +87,7 @@ inline double llama_residual_deviation(const LlamaConfig& config) {
 /// attention(norm(x)), placed as x.
 template <class Adapters>
 class LlamaAttention : public Module<LlamaAttention<Adapters>> {
-  using LlamaIn = typename Adapters::template linear<Linear<Column>>;  // with a bias if the config asks for it
+  using LlamaIn = typename Adapters::template linear<Linear<Column>>;  // with a bias if the config has one
   using LlamaOut = typename Adapters::template linear<Linear<Row>>;
 
  public:
@@ -200,8 +199,8 @@ class DecoderBlock : public Module<DecoderBlock<Mlp, Config, Adapters>> {
 
 }  // namespace detail
 
-/// S: float, bfloat16 (parameters and activations; sums, norms and softmax statistics in float) or double. Adapters: Lora, for
-/// those that ModelOptions::lora asks for.
+/// S: float, bfloat16 (parameters and activations; sums, norms and softmax statistics in float) or double. Adapters: Lora,
+/// applied to the layers in ModelOptions::lora.
 template <weft::detail::Real S, class Adapters = NoAdapters>
 struct BasicLlama {
   using scalar = S;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Mixtral (arXiv:2401.04088), and Qwen3-MoE with the attention of Qwen3: Llama's blocks with a mixture of SwiGLU experts in place
-// of the MLP. Parameters have the names and shapes of Hugging Face's Mixtral, so a checkpoint needs no conversion.
+// Mixtral (arXiv:2401.04088), and Qwen3-MoE with Qwen3's attention: Llama's blocks with a mixture of SwiGLU experts instead of
+// the MLP. Parameters have the names and shapes of Hugging Face's Mixtral, so checkpoints need no conversion.
 //
 //   DataParallel<ExpertParallel<models::Mixtral>> model(mesh, {.experts = 8, .top_k = 2});   // Mesh<dp, ep, edp>
 
@@ -21,14 +21,14 @@ struct MixtralConfig {
   std::size_t width = 384;
   std::size_t heads = 6;
   std::size_t kv_heads = 0;      ///< 0: as many as heads
-  std::size_t intermediate = 0;  ///< width inside an expert; 0: 8/3 width, rounded up to a multiple of 64
+  std::size_t intermediate = 0;  ///< inner width of an expert; 0: 8/3 width, rounded up to a multiple of 64
   std::size_t sequence = 256;
   std::size_t experts = 8;
-  std::size_t top_k = 2;  ///< experts of a token
+  std::size_t top_k = 2;  ///< experts per token
   nn::Scores scores = nn::Scores::after_top_k;
   double auxiliary_loss = 0.001;
   double z_loss = 0;
-  double bias_rate = 0;        ///< step of the balancing without a loss
+  double bias_rate = 0;        ///< step of loss-free balancing
   double capacity_factor = 0;  ///< with `drop`
   nn::Drop drop = nn::Drop::none;
   nn::Level level = nn::Level::sequence;  ///< of capacity and auxiliary loss
@@ -41,10 +41,10 @@ struct MixtralConfig {
   AttentionMask mask = {};                        ///< causal, without a window
   AttentionOptions attention = {};
   std::vector<bool> window_layers = {};  ///< layers that have the mask's window; empty: all
-  FolderFiles files = {};                ///< of the folder from which it was read
+  FolderFiles files = {};                ///< texts of the folder from which the config was read
 };
 
-/// The Llama that this Mixtral is without its mixtures.
+/// The Llama config without this Mixtral's mixtures.
 inline LlamaConfig llama_of(const MixtralConfig& c) {
   return {.vocabulary = c.vocabulary,
           .layers = c.layers,
@@ -101,8 +101,8 @@ class MixtralMlp : public Module<MixtralMlp> {
 
 }  // namespace detail
 
-/// S: float, bfloat16 (parameters and activations; the router, sums and norms in float) or double. Adapters: Lora, for those of
-/// attention that ModelOptions::lora asks for.
+/// S: float, bfloat16 (parameters and activations; the router, sums and norms in float) or double. Adapters: Lora, applied to the
+/// attention layers in ModelOptions::lora.
 template <weft::detail::Real S, class Adapters = NoAdapters>
 struct BasicMixtral {
   using scalar = S;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Activations without parameters: GELU (the tanh form of GPT-2) and SwiGLU (arXiv:2002.05202). They work element by element, so
-// they take any sharding; they are not linear, so they refuse Partial.
+// Activations without parameters: GELU (the tanh form of GPT-2) and SwiGLU (arXiv:2002.05202). They are elementwise, so they
+// accept any sharding. They are not linear, so they refuse Partial.
 //
 //   Sequential(Linear<Column>(...), Gelu{}, Linear<Row>(...))
 

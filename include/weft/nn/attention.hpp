@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Attention with multi-head or grouped-query heads under a mask (causal, full, sliding window, documents), and rotary positions.
-// The core has no parameters and works on whole heads, so it needs no communication if tp cuts the heads. It needs whole
-// sequences; if cp cuts them, it gets the missing keys and values from the other ranks by a ring or by Ulysses
+// The core has no parameters and computes whole heads, so it needs no communication if tp shards the heads. It needs whole
+// sequences; if cp shards them, it gets the missing keys and values from the other ranks by a ring or by Ulysses
 // (ModelOptions::context).
 //
 //   Sequential(RotaryPositions(heads.width), Attention(context / "attn", heads, {.window = 1024}))
@@ -47,7 +47,7 @@ inline void require_context(const AttentionHeads& heads, std::size_t sequence, c
   if (degrees.ulysses) require_ulysses(heads.query, heads.key_value, degrees.tp, degrees.cp);
 }
 
-// This rank's heads: query heads are cut by tp; key-value heads are cut too, or each held by tp / key_value ranks.
+// This rank's heads: tp shards query heads. Key-value heads are sharded too, or each is held by tp / key_value ranks.
 template <class Context>
 AttentionHeads local_heads(const Context& context, const AttentionHeads& heads) {
   const std::size_t ranks = context.size(tp{});
@@ -65,11 +65,11 @@ std::size_t sequences_of(const X& x, std::size_t length) {
 
 }  // namespace detail
 
-/// softmax(q kᵀ / √width) v over the keys that the mask leaves, by tiles (arXiv:2205.14135); statistics in accumulate_t. Takes
-/// one fused tensor [tokens, (query + 2 key_value) width], query first, or a tuple (query, key, value) of [tokens, heads ·
-/// width]; returns [tokens, query · width]. Under tp these heads are this rank's. Under cp tokens are this rank's part of each
-/// sequence (Zigzag), and the call is collective over cp. If a batch has documents (Batch::documents), no token sees another
-/// document's. Blocks of keys that a window or a document hides are not computed.
+/// softmax(q kᵀ / √width) v over the keys that the mask allows, by tiles (arXiv:2205.14135); statistics in accumulate_t. The
+/// input is one fused tensor [tokens, (query + 2 key_value) width], query first, or a tuple (query, key, value) of [tokens, heads
+/// · width]; returns [tokens, query · width]. Under tp these heads are this rank's. Under cp tokens are this rank's part of each
+/// sequence (Zigzag), and the call is collective over cp. If a batch has documents (Batch::documents), tokens attend only within
+/// their document. Blocks of keys that a window or a document hides are not computed.
 class Attention : public Primitive<Attention> {
  public:
   template <class Context>
@@ -134,7 +134,7 @@ class Attention : public Primitive<Attention> {
     S log_sum_exp;
   };
 
-  // One of the two above, chosen when the program runs.
+  // One of the two above, chosen at run time.
   template <class InPlace, class ByHeads>
   struct Whichever {
     using input_type = typename InPlace::input_type;
@@ -143,7 +143,7 @@ class Attention : public Primitive<Attention> {
     std::optional<ByHeads> by_heads;
   };
 
-  // Each rank keeps its tokens; under cp keys and values travel round a ring.
+  // Each rank keeps its tokens; under cp keys and values are passed around a ring.
   template <class Context, class Input, class X>
   auto in_place(const Context& context, const Input& input, const X& y) const {
     const auto extents = extents_of(context, y);
@@ -260,7 +260,7 @@ class Attention : public Primitive<Attention> {
       return std::tuple<G, G, G>{G(g.device(), {g.rows(), q}), G(g.device(), cut(kv, kv_cut_)), G(g.device(), cut(kv, kv_cut_))};
   }
 
-  // Of whole sequences.
+  // Attention of whole sequences.
   template <class Context, class T>
   void attend(const Context& context, const detail::AttentionExtents& e, const detail::Operands<const T>& in, T* out,
               accumulate_t<T>* log_sum_exp) const {
@@ -276,18 +276,18 @@ class Attention : public Primitive<Attention> {
 
   AttentionHeads heads_;
   AttentionMask mask_;
-  DimSharding fused_cut_, kv_cut_;  // of the columns of the input
+  DimSharding fused_cut_, kv_cut_;  // of the input's columns
 };
 
-/// Attention of language models: each token sees itself and those before it.
+/// Attention of language models: each token attends to itself and to earlier tokens.
 class CausalAttention : public Attention {
  public:
   template <class Context>
   CausalAttention(const Context& context, const AttentionHeads& heads) : Attention(context, heads) {}
 };
 
-/// Rotary positions (arXiv:2104.09864) on query and key of a tuple (query, key, value), Hugging Face's half-split form. Throws
-/// LayoutError for an odd head width, and for a scaling that cannot be.
+/// Rotary positions (arXiv:2104.09864) on query and key of a tuple (query, key, value), in Hugging Face's half-split form. Throws
+/// LayoutError for an odd head width, and for an invalid scaling.
 class RotaryPositions : public Primitive<RotaryPositions> {
  public:
   explicit RotaryPositions(std::size_t head_width, double base = 10000, const RopeScaling& scaling = {})
@@ -325,7 +325,7 @@ class RotaryPositions : public Primitive<RotaryPositions> {
     return std::tuple<X, X, X>{std::move(q_out), std::move(k_out), std::get<2>(in)};
   }
 
-  // Tokens of the whole sequence, those that a cache has among them: the same on all ranks.
+  // Length of the whole sequence, including cached tokens: the same on all ranks.
   template <class Context, class X>
   static std::size_t length_of(const Context& context, const X& q) {
     return context.env.cached != nullptr ? context.env.cached->longest : detail::whole_sequence_length(context, q);

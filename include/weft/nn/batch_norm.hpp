@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Batch normalisation, with statistics of the whole micro-batch: summed over every axis that cuts its samples, so that a layer on
-// several ranks equals one on one rank. Statistics are exact to rounding (the mean first, then the squares around it, in double);
-// under Reproducible they have the same bits however the samples are cut, because the ranks gather each sample's sums and add
-// them in the order of the samples. For evaluation, running means of the statistics are kept from step to step.
+// Batch normalisation with statistics of the whole micro-batch, summed over every axis that shards its samples, so a layer on
+// several ranks equals one on one rank. Statistics are exact up to rounding (first the mean, then the squares around it, in
+// double). Under Reproducible they have the same bits for every sharding of the samples, because the ranks gather each sample's
+// sums and add them in the order of the samples. For evaluation, running means of the statistics are kept between steps.
 //
 //   BatchNorm norm(context / "norm", channels);   // x [samples, channels, height, width], or [samples, channels]
 
@@ -28,25 +28,25 @@
 
 namespace weft {
 
-/// epsilon is added to the variance; momentum is the share of a step's statistics in the running ones.
+/// epsilon is added to the variance; momentum is the weight of a step's statistics in the running ones.
 struct BatchNormOptions {
   double epsilon = 1e-5, momentum = 0.1;
 };
 
 namespace detail {
 
-// One number for each channel, of all samples.
+// One number per channel, over all samples.
 struct ChannelStatistics {
   template <class P>
   using of = std::conditional_t<shard_dim<P> == 0, Invariant<typename P::axis>,
                                 std::conditional_t<shard_dim<P> == 1, Shard<typename P::axis, 0>, P>>;
 };
-// A number for each channel of each sample.
+// One number per channel of each sample.
 struct Planes {
   template <class P>
   using of = P;
 };
-// All samples' numbers, one for each channel.
+// One number per channel, for all samples.
 struct AllSamples {
   template <class P>
   using of = std::conditional_t<shard_dim<P> == 0, Invariant<typename P::axis>, P>;
@@ -54,14 +54,14 @@ struct AllSamples {
 template <class X>
 using channel_statistics_t = ruled_t<ChannelStatistics, X, double>;
 
-// Whether the parameters beside X are cut if its channels are, and only then.
+// True if the parameters are sharded exactly when X's channels are.
 template <class X, class W>
 inline constexpr bool channels_fit = false;
 template <class T, class U, class E, class... PX, class... PW>
 inline constexpr bool channels_fit<Tensor<T, E, PX...>, Tensor<U, E, PW...>> = (((shard_dim<PX> == 1) == (shard_dim<PW> == 0)) &&
                                                                                 ...);
 
-/// The sums over all samples of numbers [samples, width], [width]; cut channels stay cut.
+/// The sums over all samples of numbers [samples, width], [width]; sharded channels stay sharded.
 template <class Context, class N>
 auto sum_over_samples(const Context& context, const N& numbers) {
   const std::size_t width = numbers.columns();
@@ -76,7 +76,7 @@ auto sum_over_samples(const Context& context, const N& numbers) {
     return to_layout_of<channel_statistics_t<N>>(context, std::move(sums));
   }
 }
-/// The number of elements of a channel over all samples: the ranks have equally many.
+/// The number of elements of a channel over all samples: all ranks have the same number.
 template <class X, class Context>
 double elements_of_channel(const Context& context, const X& x, std::size_t channels) {
   std::size_t count = channels == 0 ? 0 : x.size() / channels;
@@ -86,7 +86,7 @@ double elements_of_channel(const Context& context, const X& x, std::size_t chann
   return double(count);
 }
 
-// Running statistics: value is [means, variances], sum is [means, variances, how many], of all channels.
+// Running statistics: value is [means, variances], sum is [means, variances, count], of all channels.
 inline void renew_running_statistics(StepBuffer& buffer) {
   const std::size_t channels = buffer.value.size() / 2;
   for (std::size_t i = 0; i < 2 * channels; ++i) {
@@ -98,11 +98,11 @@ inline void renew_running_statistics(StepBuffer& buffer) {
 }  // namespace detail
 
 /// y = (x - mean) / sqrt(variance + epsilon) * weight + bias, by channel, over samples and pixels (Ioffe and Szegedy 2015); x
-/// [samples, channels, ...]. Parameters "weight", "bias" [channels]; buffer "running" [2, channels]: the means over each training
-/// step's micro-batches of means and unbiased variances go into it with weight `momentum`, and evaluation uses it. An axis may
-/// cut samples, or channels if the parameters have its rule: BatchNorm<Shard<tp, 0>>. Communication over the axes that cut
-/// samples: two all-reduces of [channels] in forward, one of [2, channels] in backward. Each micro-batch has its own statistics,
-/// so a result depends on the number of micro-batches, not on the ranks that share one.
+/// [samples, channels, ...]. Parameters "weight", "bias" [channels]; buffer "running" [2, channels]: running means and unbiased
+/// variances. After each training step, the mean over its micro-batches is added with weight `momentum`; evaluation uses the
+/// buffer. An axis may shard samples, or channels if the parameters have its rule: BatchNorm<Shard<tp, 0>>. Communication over
+/// the axes that shard samples: two all-reduces of [channels] in forward, one of [2, channels] in backward. Each micro-batch has
+/// its own statistics, so a result depends on the number of micro-batches, but not on the number of ranks that share one.
 template <Placement... Rules>
 class BatchNorm : public Primitive<BatchNorm<Rules...>> {
  public:
@@ -177,13 +177,13 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
     bias.accumulate(context, cast<A>(deferred.second));
   }
 
-  // In place of backward, which will not be called.
+  // Replaces backward if it will not be called.
   template <class Saved>
   void count_at_once(Saved& saved) const {
     add_counted(saved.counted);
   }
 
-  /// The running means and variances, [2, channels], of all channels: equal on every rank.
+  /// The running means and variances of all channels, [2, channels]: equal on every rank.
   const std::vector<double>& running() const { return running_->value; }
 
   Parameter<Rules...> weight, bias;
@@ -194,7 +194,7 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
     X x;
     S mean, rstd;
     double share;                 // one over the number of elements of a channel; 0 in evaluation
-    std::vector<double> counted;  // what this call adds to the running statistics' sums
+    std::vector<double> counted;  // contribution of this call to the sums of the running statistics
   };
   struct Extents {
     std::size_t samples, channels, pixels;
@@ -214,8 +214,8 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
     });
     return first;
   }
-  // Of ranks that have the same statistics one counts: the sums over all of them have the same bits in every layout. Those of pp
-  // have other layers.
+  // Among ranks with the same statistics one counts, so the sums over all ranks have the same bits in every layout. Ranks of
+  // other pp stages have other layers.
   template <class X, class Context>
   std::vector<double> count(const Context& context, std::size_t channels, const std::vector<double>& mean,
                             const std::vector<double>& variance, double elements) const {
@@ -232,7 +232,7 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
     }
     return counted;
   }
-  // Half of the sums as a parameter's gradient: the whole sum on the first of the ranks that would add it up.
+  // One half of the sums as a parameter's gradient: the whole sum on the first of the ranks that would otherwise reduce it.
   template <class Sum, class Context, class S>
   static auto part_of(const Context& context, const S& sums, std::size_t half) {
     const std::size_t channels = sums.size() / 2;

@@ -12,9 +12,9 @@
 
 namespace weft::detail {
 
-/// Appends the keys and values of `in`, rows of whole heads of this rank, to the cache. True if it has also computed the
-/// attention, into `out` [rows, width]; false if the sequences begin here, so that attention within documents is the same and
-/// faster. Throws UsageError for a mask that shows later tokens.
+/// Appends the keys and values of `in`, rows of this rank's whole heads, to the cache. Returns true if it has also computed the
+/// attention, into `out` [rows, width]. Returns false if the sequences begin here: attention within documents is then the same,
+/// and faster. Throws UsageError for a mask that allows later tokens.
 template <class T, class Exec>
 bool attend_cached(Device<Exec>& device, CachedTokens& tokens, const AttentionMask& mask,
                    const kernels::AttentionExtents& extents, const kernels::AttentionOperands<const T>& in, T* out) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Dropout with a mask that is a function of (seed, site, step, global element): bitwise the same in every layout, in every view
-// whose dim 0 is the tokens, and when a layer is recomputed; nothing is saved. It is linear, so it takes Partial. An element
-// whose global index is unknown is refused (global_index_of).
+// Dropout with a mask that is a function of (seed, site, step, global element). The mask is bitwise the same in every layout, in
+// every view whose dim 0 is the tokens, and when a layer is recomputed; nothing is saved. Dropout is linear, so it accepts
+// Partial. Elements without a known global index are refused (global_index_of).
 //
 //   Dropout dropout(context / "dropout", 0.1);
 
@@ -20,7 +20,7 @@
 
 namespace weft {
 
-/// x -> x · mask / (1 - probability), placed as x; the identity outside training. No parameters.
+/// x -> x · mask / (1 - probability), with x's placement; the identity outside training. No parameters.
 class Dropout : public Primitive<Dropout> {
  public:
   /// Refuses other arguments.

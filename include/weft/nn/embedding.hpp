@@ -17,8 +17,8 @@
 namespace weft {
 
 namespace detail {
-// The type of rows looked up in a table. If an axis cuts the table's rows, a lookup gives a term of a sum: zero if the id is
-// another rank's.
+// The type of rows looked up in a table. If an axis shards the table's rows, a lookup is one term of a sum: zero if another rank
+// has the id.
 template <class Ids, class Table>
 struct LookedUp;
 template <class I, class T, class E, class... PI, class... PT>
@@ -27,10 +27,10 @@ struct LookedUp<Tensor<I, E, PI...>, Tensor<T, E, PT...>> {
 };
 }  // namespace detail
 
-/// tokens [tokens] -> [tokens, width]. Under tp the table's rows are cut (a vocabulary that tp does not divide is padded with
-/// rows of zeros that nothing reads), and the sum is brought to the placement of the hidden state, which is chosen here and only
-/// here: Invariant<tp>, or Shard<tp, 0> under sequence parallelism. Parameter "weight" [vocabulary, width], N(0, 1) as
-/// torch.nn.Embedding starts; a table that is the last projection, too, wants a deviation such as 0.02.
+/// tokens [tokens] -> [tokens, width]. Under tp the table's rows are sharded; a vocabulary that tp does not divide is padded with
+/// rows of zeros that nothing reads. The sum is brought to the placement of the hidden state, which is chosen only here:
+/// Invariant<tp>, or Shard<tp, 0> under sequence parallelism. Parameter "weight" [vocabulary, width], initially N(0, 1) as in
+/// torch.nn.Embedding. A table that is also the last projection needs a smaller deviation such as 0.02.
 class Embedding : public Primitive<Embedding> {
  public:
   using Table = Parameter<Shard<tp, 0>>;
@@ -47,7 +47,7 @@ class Embedding : public Primitive<Embedding> {
   template <class Context>
   Embedding(const Context& context, std::size_t vocabulary, std::size_t width, const InitialValues& values = normal(1))
       : table(context, "weight", {vocabulary, width}, values, ParameterSharding{{}, true}) {}
-  /// Normal values, as language models have them.
+  /// Normal initial values, as in language models.
   template <class Context>
   Embedding(const Context& context, std::size_t vocabulary, std::size_t width, double standard_deviation)
       : Embedding(context, vocabulary, width, normal(standard_deviation)) {}
@@ -96,7 +96,7 @@ class LearnedPositions : public Primitive<LearnedPositions> {
   template <class Context>
   LearnedPositions(const Context& context, std::size_t length, std::size_t width, const InitialValues& values = normal(0.02))
       : table(context, "weight", {length, width}, values) {}
-  /// Normal values.
+  /// Normal initial values.
   template <class Context>
   LearnedPositions(const Context& context, std::size_t length, std::size_t width, double standard_deviation)
       : LearnedPositions(context, length, width, normal(standard_deviation)) {}
@@ -136,7 +136,7 @@ class LearnedPositions : public Primitive<LearnedPositions> {
   Parameter<> table;
 
  private:
-  // The table's gradient is a sum over rows, like a bias'.
+  // The table's gradient is a sum over rows, like that of a bias.
   template <class G>
   using TableGradient = decltype(sum_rows(std::declval<const G&>()));
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The exchange of rows with the ranks that hold their experts (GShard, arXiv:2006.16668): all-to-all over ep and all-gather over
-// etp, and the reverse on the way back, each the backward of the other. The tables are made once for a forward and its backward.
+// etp, and the reverse on the way back. Each is the backward of the other. A forward and its backward share the tables.
 //
 //   Exchange<Exec> exchange(context, device, counts, grain);
 //   const auto here = exchange.to_experts(context, packed);
@@ -26,12 +26,12 @@ struct ExchangeTables {
   std::vector<std::size_t> send, receive;  // [ep] rows
   std::vector<std::size_t> gathered;       // [etp] rows of each rank of etp
   std::vector<std::uint64_t> counts;       // [experts here, terms] rows, padding included
-  std::vector<std::int32_t> sorted;        // [rows of experts here]: index among the rows that arrived; -1: zeros
-  std::vector<std::int32_t> back;          // [rows that arrive]: index among the sorted ones
+  std::vector<std::int32_t> sorted;        // [rows of experts here]: index among the received rows; -1: zeros
+  std::vector<std::int32_t> back;          // [received rows]: index among the sorted ones
 };
 
-// `counts` [experts]: rows that this rank sends. Rows arrive as [etp][ep][expert here]; they are sorted by expert, then term,
-// then source. A term is formed by ranks_of_a_term neighbouring ranks of ep x etp.
+// `counts` [experts]: rows that this rank sends. Rows are received as [etp][ep][expert here], and sorted by expert, then term,
+// then source. ranks_of_a_term neighbouring ranks of ep x etp form a term.
 ExchangeTables exchange_tables(const Communicator& ep_ranks, const Communicator& etp_ranks,
                                const std::vector<std::uint64_t>& counts, std::size_t grain, std::size_t ranks_of_a_term);
 
@@ -47,15 +47,15 @@ class Exchange {
 
  public:
   /// `counts` [experts]: the number of this rank's rows for each expert, where they are padded with zeros to a multiple of
-  /// `grain`. Collective over ep and etp. If terms are separate (Environment::separates_terms), the rows of each data rank are
-  /// kept and padded separately, as they would be alone.
+  /// `grain`. Collective over ep and etp. If terms are separate (Environment::separates_terms), the rows of each data-parallel
+  /// rank are stored and padded separately, as on a single rank.
   template <class Context>
   Exchange(const Context& context, Device<Exec>& device, const std::vector<std::uint64_t>& counts, std::size_t grain)
       : tables_(exchange_tables(context.comm(ep{}), context.comm(etp{}), counts, grain, ranks_of_a_term(context))),
         sorted_(to_device<std::int32_t>(device, {tables_.sorted.size()}, tables_.sorted)),
         back_(to_device<std::int32_t>(device, {tables_.back.size()}, tables_.back)) {}
 
-  /// The number of rows of each expert here, of each of its terms one after the other.
+  /// The number of rows of each expert here; for separate terms, of each term in order.
   const std::vector<std::uint64_t>& counts() const { return tables_.counts; }
 
   template <class T>
@@ -105,7 +105,7 @@ class Exchange {
   }
 
  private:
-  // The number of ranks of ep x etp whose rows are of one micro-batch; dense ranks are in the same order, dp outermost.
+  // The number of ranks of ep x etp with rows of one micro-batch. Dense ranks have the same order, dp outermost.
   template <class Context>
   static std::size_t ranks_of_a_term(const Context& context) {
     const std::size_t all = context.size(ep{}) * context.size(etp{}), one = context.size(cp{}) * context.size(tp{});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for nn/expert_exchange.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The tables of the exchange. Definitions for nn/expert_exchange.hpp.
 
 #include <weft/core/inline.hpp>
 #include <weft/nn/expert_exchange.hpp>

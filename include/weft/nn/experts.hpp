@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The experts of a mixture: SwiGLU networks (arXiv:2002.05202), each over its rows of one matrix that is sorted by expert. A
-// grouped product multiplies each expert's rows by its weight.
+// The experts of a mixture: SwiGLU networks (arXiv:2002.05202), each applied to its rows of one matrix that is sorted by expert.
+// A grouped product multiplies each expert's rows by its weight.
 //
 //   auto step = experts.forward(rows, counts);   // counts[e] rows of expert e
 
@@ -18,12 +18,12 @@
 
 namespace weft::detail {
 
-/// w2 (silu(w1 x) · w3 x) for `all` experts, an equal number on each rank of ep. Under etp w1 and w3 are cut by rows, w2 by
+/// w2 (silu(w1 x) · w3 x) for `all` experts, an equal number on each rank of ep. Under etp w1 and w3 are sharded by rows, w2 by
 /// columns. Parameters of expert e, named as in Hugging Face's Mixtral: "e.w1.weight", "e.w3.weight" [intermediate, width],
 /// "e.w2.weight" [width, intermediate]. An expert without rows has a gradient of zero.
 class Experts {
  public:
-  /// `context`: that of the expert mesh, or a dense one without it; then every rank has all experts.
+  /// `context`: of the expert mesh; or a dense one without it, then every rank has all experts.
   template <class Context>
   Experts(const Context& context, std::size_t all, std::size_t width, std::size_t intermediate, double standard_deviation,
           double output_deviation) {
@@ -42,7 +42,7 @@ class Experts {
     }
   }
 
-  /// x [rows, width], sorted by expert, counts[e] rows of expert e (or of each of its terms, one after the other) -> [rows,
+  /// x [rows, width], sorted by expert, counts[e] rows of expert e (for separate terms, of each of its terms in order) -> [rows,
   /// width], terms of a sum over etp.
   template <class X>
   auto forward(const X& x, const std::vector<std::uint64_t>& counts) const {
@@ -86,7 +86,7 @@ class Experts {
     return InputGradient<gradient_t<X>, Deferred<X, H, G>>{std::move(dx),
                                                            {std::move(saved.x), active, std::move(d_gate), std::move(d_up), g}};
   }
-  // An expert without rows still opens a gradient of zero, since other ranks wait for it. Several terms of an expert are not
+  // An expert without rows still opens a gradient of zero, since other ranks wait for it. Separate terms of an expert are not
   // added here (see Exchange).
   template <class D>
   void backward_weight(D deferred, const std::vector<std::uint64_t>& counts) {

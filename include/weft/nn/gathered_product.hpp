@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Products with rows that tp cuts (sequence parallelism), overlapped with their communication: pieces of rows travel round a
-// ring, and while one is multiplied the next one arrives (Wang et al., ASPLOS 2023). The whole gathered tensor never exists.
+// Products with rows that tp shards (sequence parallelism), overlapped with their communication: pieces of rows are passed around
+// a ring, and while one is multiplied the next one arrives (Wang et al., ASPLOS 2023). The gathered tensor never exists as a
+// whole.
 //
 //   gathered_product<0>(context.comm(tp{}), x, w, y, bias);
 //
-// Numerics: each row's product is as if the rows had been gathered; sums over rows are added piece by piece, this rank's first.
+// Numerics: each row's product equals that of gathered rows. Sums over rows are added piece by piece, this rank's first.
 
 #include <cstddef>
 #include <span>

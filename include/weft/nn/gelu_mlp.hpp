@@ -65,7 +65,7 @@ class GeluMlp : public Primitive<GeluMlp<In, Out>> {
     kernels::activation_forward(before.device(), activation_, before.size(), before.data(), after.data());
     return std::pair{std::move(before), std::move(after)};
   }
-  // The gradient before the activation, and what the weights of out_ need.
+  // The gradient before the activation, and the inputs of out_'s weight gradient.
   template <class Context, class H, class G>
   auto before_activation(const Context& context, H after, const G& g, const H& before) {
     if (activation_ == MlpActivation::gelu_tanh) return out_.backward_input_gelu(context, std::move(after), g, before);

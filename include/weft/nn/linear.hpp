@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Linear layers: whole, column-parallel and row-parallel (Megatron-LM, arXiv:1909.08053). Under tp a Column layer cuts its
-// outputs and a Row layer its inputs; Row returns a Partial sum that Residual reduces, so a pair costs one collective in forward
+// Linear layers: whole, column-parallel and row-parallel (Megatron-LM, arXiv:1909.08053). Under tp a Column layer shards its
+// outputs and a Row layer its inputs. Row returns a Partial sum that Residual reduces, so a pair needs one collective in forward
 // and one in backward.
 //
 //   Sequential(Linear<Column>(context / "in", width, 4 * width), Gelu{}, Linear<Row>(context / "out", 4 * width, width))
@@ -23,9 +23,9 @@
 
 namespace weft {
 
-/// The outputs are cut over tp.
+/// The outputs are sharded over tp.
 struct Column {};
-/// The inputs are cut over tp; the output is Partial.
+/// The inputs are sharded over tp; the output is Partial.
 struct Row {};
 /// Every rank has the whole weight.
 struct Whole {};
@@ -34,11 +34,11 @@ struct Whole {};
 enum class StoredAs { out_in, in_out };
 
 struct LinearOptions {
-  /// A normal weight and a bias of zeros, as language models start, in place of `initial_weight` and `initial_bias`.
+  /// A normal weight and a bias of zeros, as in language models; replaces `initial_weight` and `initial_bias`.
   std::optional<double> standard_deviation = {};
-  ParameterSharding sharding = {};  ///< of the dim that tp cuts
+  ParameterSharding sharding = {};  ///< of the dim that tp shards
   bool bias = true;                 ///< false: no bias, in a Linear whose type may have one
-  /// Unless given: uniform(Fan::in), as torch.nn.Linear starts. Both have the fans of the weight.
+  /// Default: uniform(Fan::in), as in torch.nn.Linear. Both use the fans of the weight.
   std::optional<InitialValues> initial_weight = {}, initial_bias = {};
 };
 
@@ -59,7 +59,7 @@ WEFT_COLD inline LinearValues linear_values(const LinearOptions& options, std::s
           options.initial_bias.value_or(uniform(Fan::in)).with_fans(in, out)};
 }
 
-// Checks that the ranks' sum of a Row layer counts each input once: a rank's inputs must be those of its part of the weight.
+// Checks that the ranks' sum of a Row layer counts each input once: a rank's inputs must match its part of the weight.
 WEFT_COLD inline void require_inputs_once(const ParameterState& weight, std::size_t dim) {
   if (weight.local().sharding(dim) == DimSharding::replicated)
     throw_error<LayoutError>(
@@ -76,11 +76,11 @@ WEFT_OUT_OF_LINE inline void require_inputs_of(const Shape& x, const ParameterSt
 
 }  // namespace detail
 
-/// y = x Wᵀ + b (out_in) or x W + b (in_out). x [tokens, in] -> [tokens, out]; under tp Column gives [tokens, out / tp], Row
-/// takes [tokens, in / tp]. Parameters: "weight" and, unless Bias or LinearOptions::bias is false, "bias" [out], both uniform in
-/// ±1/√in unless LinearOptions has other initial values. Throws
-/// LayoutError if tp does not divide the dim it cuts; a Row layer also if its inputs are cut unlike its weight or held alike by
-/// several ranks. Numerics: Row sums tp terms in rank order; equal to one rank up to rounding of that sum.
+/// y = x Wᵀ + b (out_in) or x W + b (in_out). x [tokens, in] -> [tokens, out]. Under tp, Column returns [tokens, out / tp] and
+/// Row takes [tokens, in / tp]. Parameters: "weight" and, unless Bias or LinearOptions::bias is false, "bias" [out], both uniform
+/// in ±1/√in unless LinearOptions has other initial values. Throws LayoutError if tp does not divide the sharded dim. A Row layer
+/// also throws it if its inputs are sharded differently from its weight, or if several ranks hold the same inputs. Numerics: Row
+/// sums tp terms in rank order; equal to one rank up to rounding of that sum.
 template <class Mode = Whole, StoredAs Stored = StoredAs::out_in, bool Bias = true>
 class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   static constexpr bool column = std::is_same_v<Mode, Column>, row = std::is_same_v<Mode, Row>,
@@ -134,7 +134,7 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   template <class Context, class D>
   void backward_weight(const Context& context, D deferred) {
     if constexpr (Bias && !detail::on_host<typename Context::execution_space>) {
-      // A library sums the rows in the same pass; on hosts this costs one more pass in any case.
+      // A library sums the rows in the same pass; on hosts this needs one more pass in any case.
       if (bias && weight.trainable() && !in_pieces(context, deferred.input)) {
         const auto inside = enter(context, deferred.input);
         if constexpr (stored_in_out)
@@ -150,7 +150,7 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
       if (bias && bias->trainable()) add_bias_gradient(context, sum_rows(deferred.gradient));
   }
 
-  /// The output and its GELU, for a GELU after this layer (GeluMlp); saves x.
+  /// The output and its GELU, for a following GELU (GeluMlp); saves x.
   template <class Context, class X>
   auto forward_gelu(const Context& context, const X& x) const {
     static_assert(Bias && !row,
@@ -207,7 +207,7 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   template <class Context, class X>
   using entered_t = decltype(enter(std::declval<const Context&>(), std::declval<const X&>()));
 
-  // Under sequence parallelism a Column layer's input is cut by rows, kept that way, and gathered while it is multiplied.
+  // Under sequence parallelism a Column layer's input is sharded by rows, stored that way, and gathered while it is multiplied.
   template <class X>
   static constexpr bool arrives_in_pieces = column&& detail::rows_cut_over_tp<X>;
   template <class Context, class X>
@@ -224,7 +224,7 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
                         1, w.shape().sharding(out_dim)));
     const typename Y::value_type* added = nullptr;
     if constexpr (Bias)
-      if (bias) added = bias_for<Y>(context, x).data();  // the parameter's own memory
+      if (bias) added = bias_for<Y>(context, x).data();  // the parameter's memory, without a copy
     detail::gathered_product<stored_in_out ? 1 : 0>(context.comm(tp{}), x, w, y, added);
     return Result{std::move(y), x};
   }
@@ -250,7 +250,7 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
     if constexpr (row) bias->accumulate(context, to<Invariant<tp>>(context, sums));
     else bias->accumulate(context, sums);
   }
-  // A Row product is a term of a sum, so one rank adds the bias.
+  // A Row product is a term of a sum, so only one rank adds the bias.
   template <class Y, class Context, class X>
   auto bias_for(const Context& context, const X& inside) const {
     auto b = bias->template for_operand_type<Y>(inside.device());

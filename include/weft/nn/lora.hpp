@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Low-rank adapters beside linear layers (LoRA: Hu et al., arXiv:2106.09685), and the policy by which a model's type has them.
-// The adapter adds a product of two small matrices to a layer whose own parameters stay as they are.
+// Low-rank adapters of linear layers (LoRA: Hu et al., arXiv:2106.09685), and the policy that gives them to a model's type. The
+// adapter adds a product of two small matrices to a layer whose own parameters are frozen.
 //
 //   DataParallel<TensorParallel<models::BasicLlama<float, Lora>>> model(mesh, config, {.lora = {.rank = 8}});
 
@@ -27,7 +27,7 @@ namespace weft {
 
 namespace detail {
 
-// How a Linear is cut decides how its adapter is.
+// The sharding of a Linear determines that of its adapter.
 template <class L>
 struct LinearMode {
   static constexpr bool known = false;
@@ -41,12 +41,12 @@ struct LinearMode<Linear<Mode, Stored, Bias>> {
 
 }  // namespace detail
 
-/// y = base(x) + alpha / rank · dropout(x) Aᵀ Bᵀ, of a Linear `Base` and placed as its result. Parameters: the base's, and of an
-/// adapter "lora_A.weight" [rank, in], drawn uniformly in ±1/√in (Kaiming, a = √5), and "lora_B.weight" [out, rank], zero at
-/// first. Under tp a Column base cuts B as its outputs, and what is communicated has `rank` columns; a Row base cuts A as its
-/// inputs, and nothing is communicated. Whether there is an adapter is ModelOptions::lora's choice by the layer's name; without
-/// one the layer is its base, with the same bits. The model freezes all parameters that are not an adapter's. Saves x alone: x Aᵀ
-/// is computed again in backward. Numerics: equal to one rank up to rounding, as the base.
+/// y = base(x) + alpha / rank · dropout(x) Aᵀ Bᵀ, for a Linear `Base` and with its placement. Parameters: the base's, and the
+/// adapter's "lora_A.weight" [rank, in], drawn uniformly in ±1/√in (Kaiming, a = √5), and "lora_B.weight" [out, rank], initially
+/// zero. Under tp a Column base shards B like its outputs, and messages have `rank` columns; a Row base shards A like its inputs,
+/// without communication. ModelOptions::lora selects layers by name; a layer without an adapter is its base, with the same bits.
+/// The model freezes all parameters that are not an adapter's. Saves only x: backward recomputes x Aᵀ. Numerics: equal to one
+/// rank up to rounding, like the base.
 template <class Base>
 class LoraLinear : public Primitive<LoraLinear<Base>> {
   using Mode = typename detail::LinearMode<Base>::type;
@@ -63,13 +63,13 @@ class LoraLinear : public Primitive<LoraLinear<Base>> {
   template <class Context>
   WEFT_COLD LoraLinear(const Context& context, std::size_t in, std::size_t out, const LinearOptions& options = {})
       : LoraLinear(context, in, out, options, context.env.lora) {}
-  /// With an adapter as these options say, whatever the model's.
+  /// With an adapter by these options, independent of the model's.
   template <class Context>
   WEFT_COLD LoraLinear(const Context& context, std::size_t in, std::size_t out, const LinearOptions& options,
                        const LoraOptions* lora)
       : base(context, in, out, options) {
     if (!detail::takes_adapter(lora, context.env.path)) return;
-    lora->check();  // a layer alone
+    lora->check();  // the layer is used without a model
     adapter_.emplace(
         Adapter{Down(context / "lora_A", "weight", {lora->rank, in}, uniform(1 / std::sqrt(double(in))),
                      row ? options.sharding : ParameterSharding{}),
@@ -112,7 +112,7 @@ class LoraLinear : public Primitive<LoraLinear<Base>> {
     base.backward_weight(context, std::move(deferred.base));
   }
 
-  // With a GELU behind or in front of it (GeluMlp), as Linear's.
+  // Versions with a GELU after or before the layer (GeluMlp), as in Linear.
   template <class Context, class X>
   auto forward_gelu(const Context& context, const X& x) const {
     if (!adapter_) return base.forward_gelu(context, x);
@@ -135,7 +135,7 @@ class LoraLinear : public Primitive<LoraLinear<Base>> {
     return InputGradient<decltype(d_before), D>{std::move(d_before), std::move(split.deferred)};
   }
 
-  /// Whether there is an adapter.
+  /// True if the layer has an adapter.
   bool adapted() const { return adapter_.has_value(); }
 
   Base base;
@@ -152,7 +152,7 @@ class LoraLinear : public Primitive<LoraLinear<Base>> {
     B base;
     std::optional<Low> d_low;
   };
-  // x Aᵀ is placed as x where A is whole; all ranks of a Column layer need all of it.
+  // x Aᵀ has the placement of x if A is whole; all ranks of a Column layer need all of it.
   template <class Context, class Low>
   static auto enter(const Context& context, const Low& low) {
     if constexpr (column) return to<Replicated<tp>>(context, low);
@@ -174,7 +174,7 @@ class LoraLinear : public Primitive<LoraLinear<Base>> {
 };
 
 /// The policy of a model's type with adapters: models::BasicGpt<float, Lora>, BasicLlama<float, Lora>, BasicMixtral<float, Lora>
-/// (its attention). Its linear layers take them where ModelOptions::lora says.
+/// (its attention). ModelOptions::lora selects the linear layers.
 struct Lora {
   template <class L>
   using linear = LoraLinear<L>;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Cross-entropy over a vocabulary that tp cuts (loss parallel): the whole logits are never on one rank. The loss is the *sum*
-// over this rank's tokens (LossSum); the executor divides it once by the count of the global batch, so no layout needs a divisor
-// of its own.
+// Cross-entropy over a vocabulary that tp shards (loss parallel): the whole logits are never on one rank. The loss is the *sum*
+// over this rank's tokens (LossSum). The executor divides it once by the count of the global batch, so it has the same divisor in
+// every layout.
 //
 //   auto step = cross_entropy(context, logits, targets, vocabulary);   // {LossSum, softmax − onehot}
 
@@ -20,7 +20,7 @@
 namespace weft {
 
 namespace detail {
-// tp cuts the vocabulary, any other axis the tokens or nothing.
+// tp shards the vocabulary; any other axis shards the tokens or nothing.
 template <class P>
 constexpr bool vocabulary_fits =
     std::is_same_v<typename P::axis, tp> ? shard_dim<P> == 1 : shard_dim<P> <= 0 && kind_of<P> != Kind::replicated;
@@ -29,7 +29,7 @@ inline constexpr bool cut_by_vocabulary = false;
 template <class T, class E, class... P>
 inline constexpr bool cut_by_vocabulary<Tensor<T, E, P...>> = (vocabulary_fits<P> && ...);
 
-// What the gradient of a cross-entropy is computed from.
+// The saved inputs of a cross-entropy's gradient.
 template <class Z, class Ids>
 struct CrossEntropy {
   using Loss = typename LossOf<Z>::type;
@@ -45,8 +45,8 @@ struct CrossEntropy {
   }
 };
 
-// The loss, and what its gradient needs. The first `own` columns are this rank's part of the vocabulary. Communication under tp:
-// the row maxima, then sums and target logits together.
+// The loss, and the inputs of its gradient. The first `own` columns are this rank's part of the vocabulary. Communication under
+// tp: the row maxima, then sums and target logits together.
 template <class Context, class Z, class Ids>
 auto cross_entropy_of(const Context& context, Z logits, const Ids& targets, std::size_t vocabulary, std::size_t own) {
   require_not_partial<Z>();
@@ -83,9 +83,9 @@ auto cross_entropy_of(const Context& context, Z logits, const Ids& targets, std:
 }  // namespace detail
 
 /// The sum over tokens of log Σ exp(z) − z[target], as Result{LossSum, softmax − onehot}. logits [tokens, vocabulary / tp];
-/// targets [tokens], negative ones are ignored; columns at `vocabulary` and beyond are padding and do not count. Communication
-/// under tp: the row maxima, then sums and target logits together. Statistics in accumulate_t. Throws ShapeError if there are not
-/// as many targets as rows.
+/// targets [tokens], negative ones are ignored; columns from `vocabulary` on are padding and are ignored. Communication under tp:
+/// the row maxima, then sums and target logits together. Statistics in accumulate_t. Throws ShapeError unless there is one target
+/// per row.
 template <class Context, AnyTensor Z, AnyTensor Ids>
 auto cross_entropy(const Context& context, const Z& logits, const Ids& targets, std::size_t vocabulary) {
   auto result = detail::cross_entropy_of(context, logits, targets, vocabulary, logits.columns());
@@ -112,7 +112,7 @@ template <class Norm>
 class LanguageHead : public Primitive<LanguageHead<Norm>> {
  public:
   using Table = Parameter<Shard<tp, 0>>;
-  static constexpr bool loss_is_a_sum = true;  ///< so a training step need not check it
+  static constexpr bool loss_is_a_sum = true;  ///< so a training step skips the check
 
   LanguageHead(Norm final_norm, Table vocabulary_table) : norm(std::move(final_norm)), table(std::move(vocabulary_table)) {}
 
@@ -128,18 +128,18 @@ class LanguageHead : public Primitive<LanguageHead<Norm>> {
     return Result{std::move(result.output), Saved<X, N, decltype(normed.output), D>{
                                                 std::move(normed.saved), std::move(normed.output), std::move(result.saved)}};
   }
-  /// The logits [tokens, vocabulary / tp], padding included.
+  /// The logits [tokens, vocabulary / tp], including padding.
   template <class Context, class X>
   auto logits(const Context& context, const X& x) const {
     auto inside = to<Replicated<tp>>(context, weft::forward(norm, context, x).output);
     return matmul(inside, table.for_operand(inside));
   }
-  /// The same, recorded: model.forward of a loop of one's own.
+  /// The same, recorded: model.forward in your own training loop.
   template <class C, class X>
   auto logits(const Variable<C, X>& x) const {
     return matmul(to<Replicated<tp>>(norm(x)), table);
   }
-  /// `g` [1], one over the number of tokens, scales softmax − onehot, which takes the logits' place.
+  /// `g` [1], one over the number of tokens, scales softmax − onehot, which overwrites the logits.
   template <class Context, class S, class G>
   auto backward_input(const Context& context, S saved, const G& g) {
     auto& logits = saved.cross.logits;

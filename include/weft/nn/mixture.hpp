@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A mixture of experts in place of an MLP: each token goes to the top k of `experts` networks. The layer knows no mesh: under
-// ExpertParallel the experts are distributed over the ranks of ep (and cut over etp), else every rank has all of them.
+// A mixture of experts, which replaces an MLP: each token is processed by the top k of `experts` networks. The layer is
+// independent of the mesh: under ExpertParallel the experts are distributed over the ranks of ep (and sharded over etp);
+// otherwise every rank has all of them.
 //
 //   Residual(Sequential(RmsNorm(...), Mixture(context / "block_sparse_moe", width, intermediate, {.experts = 8, .top_k = 2})))
 
@@ -22,7 +23,7 @@
 namespace weft {
 
 namespace detail {
-// The context of the experts: that of the expert mesh under ExpertParallel, else the dense one.
+// The context of the experts: that of the expert mesh under ExpertParallel, otherwise the dense one.
 template <class Context>
 auto expert_context(const Context& context) {
   if constexpr (Context::has(ep{})) return context.expert_mesh();
@@ -30,8 +31,8 @@ auto expert_context(const Context& context) {
 }
 }  // namespace detail
 
-/// x [tokens, width] -> Σ over a token's experts of weight · expert(x), placed Shard<tp, 0> under tp (rows are cut so that each
-/// token is routed once; Residual brings the output to x's layout). Parameters "gate.weight" [experts, width] and
+/// x [tokens, width] -> Σ over a token's experts of weight · expert(x), with placement Shard<tp, 0> under tp (rows are sharded so
+/// that each token is routed once; Residual brings the output to x's layout). Parameters "gate.weight" [experts, width] and
 /// "experts.e.w1.weight", "experts.e.w2.weight", "experts.e.w3.weight" (Hugging Face's Mixtral). Without ExpertParallel every
 /// rank holds all experts, also under tp. Rows must be divisible by tp (ShapeError), experts by ep and intermediate by etp
 /// (LayoutError). Numerics: sums over a token's experts are in the order of their scores; equal to one rank up to the rounding of
@@ -54,7 +55,7 @@ class Mixture : public Primitive<Mixture> {
     using Indices = Tensor<std::int32_t, Exec>;
     auto& device = rows.device();
     const std::size_t width = rows.columns(), k = router.options().top_k;
-    // Rows that are sent are padded on the rank that receives them.
+    // The receiving rank pads rows that are sent.
     auto routed = router.forward(context, rows, Context::has(ep{}) ? 1 : detail::expert_grain<T>);
     const auto there = [&](const Indices& sorted, const std::vector<std::int32_t>& host) {
       return sorted ? sorted : detail::to_device<std::int32_t>(device, {host.size()}, host);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Layer and RMS normalisation over the columns, and RMS normalisation over each head. Statistics are kept in accumulate_t (float
-// for bfloat16). Under sequence parallelism the rows are cut over tp, so the gradients of gain and bias are Partial<tp>: the
-// types mark them unreduced, and TensorParallel reduces them (the sum that was missing in Megatron-LM#1446).
+// Layer and RMS normalisation over the columns, and RMS normalisation over each head. Statistics are in accumulate_t (float for
+// bfloat16). Under sequence parallelism rows are sharded over tp, so the gradients of gain and bias are Partial<tp>: the types
+// mark them as unreduced, and TensorParallel reduces them (the sum that was missing in Megatron-LM#1446).
 //
 // LayerNorm and RmsNorm take over the sums of a residual connection around them (nn/add_norm.hpp): forward_on_sum(context, x,
 // branch) returns the pair of x + branch and the Result of it.
@@ -30,23 +30,23 @@ constexpr void require_whole_rows() {
       !sharded_along<X, 1>,
       "weft: a norm needs whole rows, but its input is sharded along dim 1: gather it first, to<Invariant<axis>>(context, x)");
 }
-// A kernel reads as many elements of the gain as x has columns.
+// A kernel reads one element of the gain per column of x.
 template <class X>
 void require_width(const char* norm, const X& x, const Parameter<>& gain) {
   require_extents(norm, x, x.columns(), gain.for_operand(x));
 }
-// The sum of two tensors, not computed yet.
+// The memory for the sum of two tensors.
 template <class X>
 X place_for_sum(const X& x, const X& branch) {
   require_same_shape("forward_on_sum", x, branch);
   return X(x.device(), x.shape().with_cuts_of(branch.shape()));
 }
-// The gradient of x, not computed yet, beside that of x's other uses.
+// The memory for the gradient of x, if x has other uses.
 template <class X, class G>
 G place_for_gradient(const X& x, const G& others) {
   return G(x.device(), others ? others.shape().with_cuts_of(x.shape()) : x.shape());
 }
-// Statistics [rows] in accumulate_t; they stay inside the layer, so they carry no placement.
+// Statistics [rows] in accumulate_t; they stay inside the layer, so they have no placement.
 template <class X>
 using Statistics = Tensor<accumulate_t<typename X::value_type>, typename X::execution_space>;
 }  // namespace detail
@@ -190,8 +190,8 @@ class RmsNorm : public Primitive<RmsNorm> {
 };
 
 /// RmsNorm over each head of x [tokens, heads · head_width], with one gain for all heads: the norm of queries and keys (Qwen3,
-/// and Dehghani et al., arXiv:2302.05442). An axis may cut tokens or heads; the gain's gradient is then Partial. Parameter
-/// "weight" [head_width]. Throws ShapeError for columns that are not whole heads.
+/// and Dehghani et al., arXiv:2302.05442). An axis may shard tokens or heads; the gain's gradient is then Partial. Parameter
+/// "weight" [head_width]. Throws ShapeError unless the columns are whole heads.
 class HeadRmsNorm : public Primitive<HeadRmsNorm> {
  public:
   template <class Context>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Logits with room between their rows. Libraries' fast kernels for GPUs want rows that begin at multiples of 16 bytes, and a
-// vocabulary of 50,257 has none; three products of every step read or write these rows. So each row has memory for a multiple of
-// 64 logits there. What is beyond the vocabulary is never computed, has no probability, and no gradient comes from it. Parameters
-// have no padding by this. On hosts it gains nothing, and rows are as long as the vocabulary.
+// Logits with padded rows. Libraries' fast GPU kernels need rows that begin at multiples of 16 bytes, which a vocabulary of
+// 50,257 does not give, and three products per step read or write these rows. So on GPUs each row has memory for a multiple of 64
+// logits. The padding is never computed, and has no probability and no gradient. Parameters are not padded by this. On hosts
+// padding has no benefit, and rows are as long as the vocabulary.
 
 #include <cstddef>
 
@@ -13,11 +13,11 @@
 
 namespace weft::detail {
 
-/// Rows of logits have memory for a multiple of this.
+/// Rows of logits have memory for a multiple of this number.
 template <class Exec>
 inline constexpr std::size_t logits_step = on_host<Exec> ? 1 : 64;
 
-/// x [tokens, width] times wᵀ, w [columns, width] -> [tokens, columns and padding]; the padding is left as it is.
+/// x [tokens, width] times wᵀ, w [columns, width] -> [tokens, columns and padding]; the padding is not written.
 template <AnyTensor X, AnyTensor W>
 auto padded_logits(const X& x, const W& w) {
   using T = typename X::value_type;
@@ -31,7 +31,7 @@ auto padded_logits(const X& x, const W& w) {
   return z;
 }
 
-/// The gradient of x: g [tokens, columns and padding], whose padding nothing reads, times w [columns, width] -> [tokens, width].
+/// The gradient of x: g [tokens, columns and padding] times w [columns, width] -> [tokens, width]; the padding is not read.
 template <AnyTensor G, AnyTensor W>
 auto padded_logits_input_gradient(const G& g, const W& w) {
   using T = typename G::value_type;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Attention over sequences in zig-zag chunks on the ranks of cp: blocks of keys and values travel round a ring and are
-// sent on while they are used (ring attention, arXiv:2310.01889). Key-value heads travel as they are, not repeated for their
-// query heads. At each step every rank has the same amount of work: step 0 is causal over the rank's own chunks; later steps need
-// no mask, since either all queries attend to the first half of the keys, or the second half of the queries to all keys.
+// Attention over sequences in zig-zag chunks on the ranks of cp: blocks of keys and values are passed around a ring, and are sent
+// on while they are used (ring attention, arXiv:2310.01889). Key-value heads are not repeated for their query heads. All ranks
+// have the same work in each step. Step 0 is causal over the rank's own chunks. Later steps need no mask, since either all
+// queries attend to the first half of the keys, or the second half of the queries to all keys.
 //
 //   ring_attention_forward(device, context.comm(cp{}), extents, in, out, log_sum_exp);
 //
-// Numerics: block results and all gradients are kept in accumulate_t and rounded once.
+// Numerics: block results and all gradients are in accumulate_t and are rounded once.
 
 #include <algorithm>
 #include <cstddef>
@@ -27,7 +27,7 @@ using kernels::AttentionExtents;
 template <class T>
 using Operands = kernels::AttentionOperands<T>;
 
-/// A rank's work at one step: its queries from `first` on against the keys that have arrived.
+/// A rank's work in one step: its queries from `first` on, with the received keys.
 struct RingPart {
   kernels::AttentionBlock block;
   std::size_t first;
@@ -45,12 +45,12 @@ struct RingPart {
         first(step <= rank || !causal ? 0 : e.length / 2) {}
 };
 
-/// A mask over a ring: the pattern, and the documents of whole sequences or null.
+/// The mask of a ring: the pattern, and the documents of whole sequences or null.
 struct RingMask {
   AttentionMask pattern = {};
   const std::int32_t* documents = nullptr;
 
-  /// The keys that the queries of a step see, in `memory`; none where the step's part says all.
+  /// The ranges of keys for a step's queries, in `memory`; empty if the step's part needs no mask.
   template <class Exec>
   kernels::KeyRanges ranges(Device<Exec>& device, const AttentionExtents& e, const Communicator& comm, int step,
                             const RingPart& at, Buffer& memory) const {
@@ -74,7 +74,7 @@ struct RingMask {
 struct RingPiece {
   std::size_t sequence, sequences, kv_head, kv_heads;
 };
-/// Calls f for the pieces of a step, between which messages advance; each piece is large enough for all threads.
+/// Calls f for the pieces of a step; messages advance between pieces. Each piece is large enough for all threads.
 template <class Exec, class F>
 void for_each_piece(Device<Exec>& device, const AttentionExtents& e, F&& f) {
   const std::size_t threads = std::size_t(kernels::detail::threads_of(device.exec()));
@@ -88,7 +88,7 @@ void for_each_piece(Device<Exec>& device, const AttentionExtents& e, F&& f) {
   }
 }
 
-/// Keys and values of this rank side by side, [rows, 2 kv_width]: one message.
+/// Keys and values of this rank in one tensor, [rows, 2 kv_width], for one message.
 template <class T, class Exec>
 Tensor<T, Exec> packed_keys(Device<Exec>& device, const AttentionExtents& e, const Operands<const T>& in) {
   Tensor<T, Exec> packed(device, {e.rows(), 2 * e.kv_width()});

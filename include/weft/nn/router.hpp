@@ -33,7 +33,7 @@ namespace weft {
 
 namespace nn {
 
-/// The experts over which the softmax of the output weights is taken.
+/// The experts over which the softmax of the output weights runs.
 enum class Scores {
   after_top_k,   ///< the chosen ones: weights add up to 1 (Mixtral)
   before_top_k,  ///< all of them (Switch Transformer)
@@ -52,8 +52,8 @@ struct RouterOptions {
   /// layer, and c · k / L for each of L layers with equal load.
   double auxiliary_loss = 0;
   double z_loss = 0;     ///< coefficient of the mean over all tokens, masked or not, of log(Σ exp(logits))², in each layer
-  double bias_rate = 0;  ///< change of an expert's bias in each step, towards the mean load; the bias only affects the choice
-  double capacity_factor = 0;  ///< with `drop`: an expert takes ceil(T k / experts · factor) tokens of a group
+  double bias_rate = 0;  ///< change of an expert's bias per step, towards the mean load; the bias only affects the choice
+  double capacity_factor = 0;  ///< with `drop`: an expert accepts ceil(T k / experts · factor) tokens of a group
   nn::Drop drop = nn::Drop::none;
   nn::Level level = nn::Level::sequence;
 };
@@ -87,9 +87,9 @@ Tensor<T, Exec> to_device(Device<Exec>& device, const Shape& shape, const std::v
   return made;
 }
 
-// The groups in which capacity and balance are counted, and the tokens of the global batch to which the rows belong.
+// The groups in which capacity and balance are counted, and the tokens of the rows' global batch.
 struct RowGroups {
-  std::size_t count = 1, tokens = 0;  // groups, tokens of each over all ranks that share the micro-batch
+  std::size_t count = 1, tokens = 0;  // groups, and tokens of each over all ranks that share the micro-batch
   std::vector<std::int32_t> group;    // of each row
   std::vector<std::size_t> row;
 };
@@ -110,7 +110,7 @@ RowGroups groups_of(const Context& context, const X& rows, nn::Level level) {
   return groups;
 }
 
-// Sums over the ranks that share a micro-batch, with `data` over data ranks too.
+// Sums over the ranks that share a micro-batch; with `data` over data-parallel ranks too.
 template <class Context>
 void sum_over_rows(const Context& context, std::vector<double>& values, bool data) {
   if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(values);
@@ -118,13 +118,13 @@ void sum_over_rows(const Context& context, std::vector<double>& values, bool dat
   if (data) detail::for_each_data_axis(context, [&](const Communicator& ranks) { ranks.all_reduce(values); });
 }
 
-/// rows [rows, width], different on every rank -> experts and weights of each. Parameter "weight" [experts, width]; buffers
-/// "e_score_correction_bias" [experts] if bias_rate is not 0, and "load" [experts + 3]: per token of the last step, the number of
-/// tokens that chose each expert, the number of dropped slots, auxiliary loss and z-loss, both with their coefficients. These two
-/// losses are in the gradient and not in the loss that a step returns: the objective is Σ losses of tokens / tokens that count +
-/// Σ_layers (auxiliary loss + z-loss), and "load" has the terms of the second sum. They count all tokens of the global batch,
-/// also those whose targets are masked, as Hugging Face's do. Of equal scores the lowest expert index is chosen. Numerics: the
-/// same choice in every layout unless two scores are within rounding of each other.
+/// rows [rows, width], different on every rank -> experts and weights of each row. Parameter "weight" [experts, width]; buffer
+/// "e_score_correction_bias" [experts] if bias_rate is not 0. Buffer "load" [experts + 3], per token of the last step: the number
+/// of tokens that chose each expert, the number of dropped slots, auxiliary loss and z-loss, both with their coefficients. These
+/// two losses are in the gradient but not in the loss that a step returns: the objective is Σ losses of tokens / counted tokens +
+/// Σ_layers (auxiliary loss + z-loss), and "load" has the terms of the second sum. They include tokens with masked targets, as in
+/// Hugging Face. Among equal scores the lowest expert index is chosen. Numerics: the same choice in every layout unless two
+/// scores are within rounding of each other.
 class Router {
  public:
   template <class Context>
@@ -137,7 +137,7 @@ class Router {
     report_ = make_step_buffer(context, "load", options.experts + 3, options.experts + 4, renew_report);
   }
 
-  /// The router's result for rows, and the state that it saves.
+  /// The router's result for rows, with its saved state.
   template <class Input, class A, class Exec>
   struct Routed {
     Input input;                            // rows in accumulate_t
@@ -150,11 +150,11 @@ class Router {
     Assignments assignments = {};           // only the counts if the device sorted
     Tensor<std::int32_t, Exec> order = {}, place = {};  // of the assignments, if the device sorted
     double added_loss = 0;                              // auxiliary losses of these rows, in the gradient but not in the loss
-    std::vector<double> counted = {};  // [experts + 4] in training, which backward_input adds to the sums of "load"; else empty
+    std::vector<double> counted = {};  // [experts + 4] in training: backward_input adds it to the sums of "load"; otherwise empty
   };
 
-  /// Changes no state, so that it may run for an evaluation, a recomputation or several micro-batches in flight: its counts are
-  /// in its result. If no backward follows in a training step, which has no recomputation either, they are added at once.
+  /// Changes no state, so it can run for an evaluation, a recomputation or several micro-batches in flight. The result contains
+  /// its counts. If a training step has no backward for this forward, and so no recomputation, they are added at once.
   template <class Context, class Rows>
   auto forward(const Context& context, const Rows& rows, std::size_t grain = 1) const {
     require_whole_rows<Rows>();
@@ -184,7 +184,7 @@ class Router {
     if (!sorts || options_.drop != nn::Drop::none || (options_.auxiliary_loss > 0 && context.env.training))
       chosen = copy_to_host(routed.chosen);
     if (const Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
-      rehearse_choice(chosen, experts, k, notes->expert_skew);  // a value, which a rehearsal does not have
+      rehearse_choice(chosen, experts, k, notes->expert_skew);  // choices are values, which a rehearsal does not have
     std::vector<char> kept;
     if (options_.drop != nn::Drop::none || options_.auxiliary_loss > 0) {
       const RowGroups groups = groups_of(context, rows, options_.level);
@@ -207,8 +207,8 @@ class Router {
     return routed;
   }
 
-  /// The gradient of the rows, given that of the weights [rows, k]; backward_weight is the second half. It runs once for each
-  /// micro-batch of a training step, so the counts are added here.
+  /// The gradient of the rows, from that of the weights [rows, k]; backward_weight is the second half. Adds the counts, since it
+  /// runs once per micro-batch of a training step.
   template <class Context, class Rows, class R, class A, class Exec>
   auto backward_input(const Context& context, const Rows& like, const R& routed, const Tensor<A, Exec>& d_weights) {
     add_counted(routed.counted);
@@ -240,7 +240,7 @@ class Router {
     std::vector<Candidate> mine;
     for (std::size_t slot = 0; slot < chosen.size(); ++slot)
       mine.push_back({double(groups.group[slot / k]), double(chosen[slot]), double(groups.row[slot / k]), double(weights[slot])});
-    // A sequence or a micro-batch may be spread over several ranks: all of them gather all candidates and decide alike.
+    // A sequence or a micro-batch may be spread over several ranks: all of them gather all candidates and make the same decision.
     std::size_t first = 0;
     [[maybe_unused]] const auto gather = [&](const Communicator& comm) {
       std::vector<Candidate> all(mine.size() * std::size_t(comm.size()));
@@ -257,7 +257,7 @@ class Router {
                            first, chosen.size());
   }
 
-  // n_i counts as a constant; the gradient of the loss goes to every probability.
+  // n_i is a constant; the gradient of the loss is added to every probability.
   template <class Context, class R>
   void balance(const Context& context, R& routed, const RowGroups& groups, const std::vector<std::int32_t>& chosen) const {
     using A = typename std::remove_cvref_t<decltype(routed.probabilities)>::value_type;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for nn/router.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The check of options, and the updates of the bias and of the load report. Definitions for nn/router.hpp.
 
 #include <weft/core/inline.hpp>
 #include <weft/nn/router.hpp>

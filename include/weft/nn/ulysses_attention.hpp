@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Attention over sequences that are cut over the ranks of cp, by an exchange of tokens for heads: an all-to-all gives each rank
-// whole sequences of some of the heads, and another one brings the result back (DeepSpeed-Ulysses, arXiv:2309.14509). If there
-// are fewer key-value heads than ranks, several ranks hold the same one.
+// Attention over sequences sharded over the ranks of cp, by an exchange of tokens for heads: an all-to-all gives each rank whole
+// sequences of some of the heads, and a second one returns the result (DeepSpeed-Ulysses, arXiv:2309.14509). If there are fewer
+// key-value heads than ranks, several ranks hold the same one.
 //
 //   const HeadExchange<T, Exec> exchange(device, context.comm(cp{}), extents);
 //   const auto fused = exchange.gather(in);   // [whole rows, query + 2 key-value width]
@@ -40,7 +40,7 @@ class HeadExchange {
   /// The extents of whole sequences of this rank's heads.
   const AttentionExtents& whole() const { return whole_; }
 
-  /// Query, key and value of whole sequences, side by side: [whole rows, query + 2 key-value width].
+  /// Query, key and value of whole sequences in one tensor: [whole rows, query + 2 key-value width].
   X gather(const Operands<const T>& in) const {
     X pieces(*device_, {ranks_ * local_.rows(), fused_});
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
@@ -52,7 +52,7 @@ class HeadExchange {
     }
     return ordered(exchange(pieces), false);
   }
-  /// The values of this rank's rows and all heads, [rows, width], as whole sequences of its heads.
+  /// Whole sequences of this rank's heads, from the values of its rows and all heads, [rows, width].
   X gather(const T* in) const {
     X pieces(*device_, {ranks_ * local_.rows(), whole_.width()});
     for (std::size_t rank = 0; rank < ranks_; ++rank)
@@ -67,7 +67,7 @@ class HeadExchange {
       copy(whole_.width(), pieces.data() + rank * local_.rows() * whole_.width(), whole_.width(), out + rank * whole_.width(),
            local_.width());
   }
-  /// The inverse for gradients of query, key and value; those of a key-value head that several ranks hold are added.
+  /// The inverse for gradients of query, key and value; gradients of a key-value head that several ranks hold are added.
   void scatter(const X& x, const Operands<T>& out) const {
     const X pieces = exchange(ordered(x, true));
     const std::size_t step = local_.rows() * fused_;

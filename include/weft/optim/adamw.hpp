@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// AdamW with decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101), PyTorch's formula, fused into one pass over
+// AdamW with decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101), with PyTorch's formula, fused into one pass over
 // memory. bfloat16 parameters have a master copy in float.
 //
 //   optim::AdamW optimizer(model, {.learning_rate = 3e-4, .clip = 1.0});
@@ -21,15 +21,15 @@ struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double weight_decay = 0.01;
   bool decay_vectors = true;                ///< as in PyTorch; false: biases and gains of norms do not decay
-  double clip = 0;                          ///< largest global gradient norm; 0: no clipping
-  std::vector<ParameterGroup> groups = {};  ///< parameters with options of their own
+  double clip = 0;                          ///< maximum global gradient norm; 0: no clipping
+  std::vector<ParameterGroup> groups = {};  ///< parameters with separate options
 };
 
 struct AdamWRule {
   using Options = AdamWOptions;
   static constexpr bool elementwise = true;
   static constexpr int buffers = 2;                                                        // first and second moment
-  static constexpr std::array<std::string_view, 2> buffer_names{"exp_avg", "exp_avg_sq"};  // in checkpoints, as PyTorch's
+  static constexpr std::array<std::string_view, 2> buffer_names{"exp_avg", "exp_avg_sq"};  // names in checkpoints, as in PyTorch
 
   static void check(const Options& options) {
     require_option("beta1", options.beta1, 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Updates of slots by the arithmetic of an element that a rule writes (Rule::element): of one slot, and of all slots at once on
-// devices. One text serves both, so the bits are equal.
+// Updates of slots by a rule's arithmetic per element (Rule::element): of one slot, and of all slots at once on devices. Both use
+// the same code, so the bits are equal.
 //
 //   update_slot<AdamWRule, float>(device, slot, options, learning_rate, {.value = gradient_scale}, step);
 
@@ -21,7 +21,7 @@ namespace weft::optim {
 
 namespace detail {
 
-/// The arrays of a slot that a rule is about to update.
+/// The arrays of a slot for the update of a rule.
 template <class P, int buffers>
 kernels::UpdateArrays<P, accumulate_t<P>, buffers> arrays_of(const Slot& slot) {
   using A = accumulate_t<P>;
@@ -35,7 +35,7 @@ kernels::UpdateArrays<P, accumulate_t<P>, buffers> arrays_of(const Slot& slot) {
 
 }  // namespace detail
 
-/// Updates one slot by Rule::element; a rule of one's own may so use another one's.
+/// Updates one slot by Rule::element. Your own rule can call it with another rule.
 template <class Rule, class P, class Exec>
 void update_slot(Device<Exec>& device, Slot& slot, const typename Rule::Options& options, double learning_rate,
                  const kernels::GradientScale& scale, std::uint64_t step) {
@@ -46,7 +46,7 @@ void update_slot(Device<Exec>& device, Slot& slot, const typename Rule::Options&
 
 namespace detail {
 
-/// A slot that is due, and what its update depends on.
+/// A slot that is due, and the inputs of its update.
 template <class Options>
 struct SlotUpdate {
   Slot* slot;
@@ -55,7 +55,7 @@ struct SlotUpdate {
   std::uint64_t step;
 };
 
-/// Updates slots in as few launches as they have different elements: with one set of options in one.
+/// Updates slots with one launch per different element: with a single set of options, one launch.
 template <class Rule, class P, class Exec>
 void update_slots(Device<Exec>& device, std::span<const SlotUpdate<typename Rule::Options>> slots,
                   const kernels::GradientScale& scale) {
@@ -76,11 +76,11 @@ void update_slots(Device<Exec>& device, std::span<const SlotUpdate<typename Rule
   for (const Launch& one : launches) kernels::update_elements(device, std::span<const Arrays>(one.parts), one.element, scale);
 }
 
-/// The updates of a rule element by element, for the model's element type.
+/// The element-wise updates of a rule, for the model's element type.
 template <class Options, class Exec>
 struct ElementUpdates {
   void (*one)(Device<Exec>&, Slot&, const Options&, double, const kernels::GradientScale&, std::uint64_t) = nullptr;
-  /// Of many slots at once, with a scale that the host need not know; null on hosts, and if the rule has an update of its own.
+  /// Updates many slots at once, with a scale that can stay on the device; null on hosts, and if the rule has its own update.
   void (*all)(Device<Exec>&, std::span<const SlotUpdate<Options>>, const kernels::GradientScale&) = nullptr;
 };
 template <class Rule, class P, class Exec>

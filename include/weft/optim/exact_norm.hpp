@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The norm of all gradients in reproducible runs: squares are added without rounding, so that the norm has the same bits in every
+// The norm of all gradients in reproducible runs. Squares are added without rounding, so the norm has the same bits in every
 // layout with the same gradients.
 //
 //   const double norm = exact_norm(device, communicator, parts);
@@ -21,7 +21,7 @@ namespace weft::optim {
 template <class Exec>
 double exact_norm(Device<Exec>& device, const Communicator& communicator, const std::vector<weft::detail::GradientPart>& parts) {
   constexpr std::size_t words = kernels::exact_sum_words;
-  Tensor<std::int64_t, Exec> sums(device, {2, words});  // of the elements that this rank counts, and of the others
+  Tensor<std::int64_t, Exec> sums(device, {2, words});  // of elements that this rank counts, and of the others
   kernels::clear_exact_sums(device, 2, sums.data());
   std::vector<kernels::ExactPart<float>> narrow;
   std::vector<kernels::ExactPart<double>> wide;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Groups of parameters with a learning rate, a decay or a rule of their own, chosen by patterns of names.
+// Groups of parameters with a separate learning rate, decay or rule, chosen by patterns of names.
 //
 //   optim::AdamW optimizer(model, {.learning_rate = 3e-4, .groups = {{.match = "*.bias", .weight_decay = 0},
 //                                                                    {.match = "*.wte.*", .learning_rate = 1e-4}}});
@@ -18,20 +18,20 @@
 
 namespace weft::optim {
 
-/// The parameters whose names a pattern matches, with options in place of the optimizer's. A parameter belongs to the first group
-/// that matches it, and to the optimizer's own options if none does.
+/// The parameters whose names match a pattern, with options that replace the optimizer's. A parameter belongs to the first
+/// matching group, or uses the optimizer's options if none matches.
 struct ParameterGroup {
-  std::string match = {};  ///< `*` stands for any characters, dots as well, `?` for one
-  /// In place of the optimizer's. step(rate) keeps its ratio to that one, so that a schedule holds for all groups.
+  std::string match = {};  ///< `*` matches any characters including dots, `?` one character
+  /// Replaces the optimizer's rate. step(rate) scales it by the same factor, so a schedule applies to all groups.
   std::optional<double> learning_rate = {};
   std::optional<double> weight_decay = {};
-  /// For an optimizer of two rules, such as Muon: "muon" or "adamw". Empty: the rule that the optimizer chooses.
+  /// For an optimizer with two rules, such as Muon: "muon" or "adamw". Empty: the optimizer's choice.
   std::string rule = {};
 };
 
 namespace detail {
 
-/// The options of every group: those of the optimizer first, then one set for each group, and the ratio of its learning rate.
+/// The options of all groups: first the optimizer's, then one set per group, with the ratios of the learning rates.
 template <class Options>
 struct GroupedOptions {
   std::vector<Options> options;
@@ -59,13 +59,13 @@ struct GroupedOptions {
       ratios.push_back(ratio);
     }
   }
-  /// The place of a parameter's options.
+  /// The index of a parameter's options.
   std::size_t of(std::string_view name) const {
     for (std::size_t k = 0; k < groups.size(); ++k)
       if (weft::detail::matches(groups[k].match, name)) return k + 1;
     return 0;
   }
-  /// Throws UsageError for a pattern that names no parameter.
+  /// Throws UsageError for a pattern that matches no parameter.
   void require_matches(const Communicator& everyone, const std::vector<std::string>& names) const {
     std::vector<std::string_view> patterns;
     for (const ParameterGroup& group : groups) patterns.push_back(group.match);

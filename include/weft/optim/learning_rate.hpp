@@ -24,7 +24,7 @@ struct WarmupCosine {
   double peak = 3e-4;
   double minimum = 0;
   std::uint64_t warmup = 0;  ///< steps
-  std::uint64_t steps = 1;   ///< of the whole run, warm-up included
+  std::uint64_t steps = 1;   ///< in the whole run, including warm-up
 
   /// Throws UsageError if peak or minimum is not a number of at least 0.
   double at(std::uint64_t step) const {
@@ -37,15 +37,15 @@ struct WarmupCosine {
   }
 };
 
-/// Warm-up, a plateau, and a decay over the last steps of the run (WSD; Hu et al., MiniCPM, arXiv:2404.06395): a run may be
-/// continued from the plateau without deciding its length before. The decay is linear to `minimum` at the last step. Steps count
+/// Warm-up, a plateau, and a decay over the last steps of the run (WSD; Hu et al., MiniCPM, arXiv:2404.06395). A run can continue
+/// from the plateau, so its length need not be fixed in advance. The decay is linear to `minimum` at the last step. Steps count
 /// from 0.
 struct WarmupStableDecay {
   double peak = 3e-4;
   double minimum = 0;
   std::uint64_t warmup = 0;  ///< steps
-  std::uint64_t decay = 0;   ///< steps, the last of the run
-  std::uint64_t steps = 1;   ///< of the whole run, warm-up and decay included
+  std::uint64_t decay = 0;   ///< steps, at the end of the run
+  std::uint64_t steps = 1;   ///< in the whole run, including warm-up and decay
 
   /// Throws UsageError if peak or minimum is not a number of at least 0.
   double at(std::uint64_t step) const {
@@ -59,7 +59,7 @@ struct WarmupStableDecay {
   }
 };
 
-/// A learning rate by any of the above or by a program's own function of the step, chosen when the program runs.
+/// A learning rate, chosen at run time: any of the above, or your own function of the step.
 ///
 ///   optim::LearningRate rate = [](std::uint64_t step) { return 1e-3 / std::sqrt(1.0 + double(step)); };
 class LearningRate {
@@ -72,7 +72,7 @@ class LearningRate {
       at_ = [rate = std::move(rate)](std::uint64_t step) { return double(rate.at(step)); };
     else at_ = std::move(rate);
   }
-  /// Throws UsageError if the program's function gives no number of at least 0.
+  /// Throws UsageError if the function returns no number of at least 0.
   double at(std::uint64_t step) const {
     const double rate = at_(step);
     require_option(weft::detail::joined({"learning rate of step ", step}), rate);

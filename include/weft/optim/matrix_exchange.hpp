@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The exchange that gives optimizer rules whole matrices. Ranks hold pieces of a matrix (tp, stages of ZeRO) or the same copy of
-// it (data ranks). Each matrix gets a home rank among those that hold it, balanced by cost; one all-to-all brings the pieces
-// there, the rule works on whole matrices, and one all-to-all brings the results back. An element is moved, never added, so the
-// results have the same bits wherever a matrix is cut and wherever its home is. Each rank makes the plan by itself, from what
-// follows of the layout.
+// it (data-parallel ranks). Each matrix gets a home rank among its holders, balanced by cost. One all-to-all sends the pieces
+// there, the rule transforms whole matrices, and one all-to-all returns the results. Elements are moved, never added, so the
+// results have the same bits for every division of a matrix and every home. Each rank computes the plan from the layout, without
+// communication.
 //
 //   MatrixExchange exchange(communicator, pieces, held, Work::home);   // once
 //   exchange.run<float>(device, due, arrays, 1, transform);            // each step; collective
@@ -23,10 +23,10 @@
 
 namespace weft::optim {
 
-/// Where an optimizer's rule works on a whole matrix.
+/// The ranks that transform a whole matrix.
 enum class Work {
-  home,        ///< on one rank, which sends the result to the others
-  everywhere,  ///< on every rank that holds a piece, which gathers the others: no way back, and the work of all ranks
+  home,        ///< one rank, which sends the result to the others
+  everywhere,  ///< every rank with a piece gathers the others: nothing to return, but every rank does the work
 };
 
 namespace detail {
@@ -37,41 +37,42 @@ struct Strided {
   std::size_t size() const { return length * count; }
 };
 
-/// A part of this rank's elements of one matrix, on its way to or from a rank.
+/// A part of this rank's elements of one matrix, to be sent to or received from a rank.
 struct Passage {
   std::size_t piece = 0;      ///< the index of the piece
-  std::vector<Strided> runs;  ///< among this rank's elements, or in the whole matrix
+  std::vector<Strided> runs;  ///< in this rank's elements, or in the whole matrix
   std::size_t size() const;
 };
 
-/// This rank's piece of a matrix, which may have no elements.
+/// This rank's piece of a matrix; it can be empty.
 struct MatrixPiece {
   const ParameterState* state = nullptr;
   std::size_t rows = 0, columns = 0;  ///< of the whole matrix
-  bool by_rows = false;               ///< rows may be worked on apart
-  std::size_t workspace = 0;          ///< elements that the work on it takes beside it
+  bool by_rows = false;               ///< rows can be transformed independently
+  std::size_t workspace = 0;          ///< additional elements that the transform needs
 };
 
-/// The rank that needs the most memory where each matrix is worked on at its home: for whole matrices, the work on them, and the
-/// messages that bring their pieces. Of experts only the matrices of this rank's are known.
+/// The rank that needs the most memory if each matrix is transformed at its home: for whole matrices, workspaces, and messages.
+/// Experts' matrices are included only for this rank's experts.
 std::size_t fullest_rank(const std::vector<MatrixPiece>& pieces, const std::vector<weft::detail::ParameterPieces>& held,
                          std::size_t ranks);
 
 class MatrixExchange {
  public:
-  /// `pieces`: of all matrices of this rank's stage; `held[piece]`: what the ranks of `communicator` have of that matrix.
+  /// `pieces`: all matrices of this rank's stage. `held[piece]`: the elements that the ranks of `communicator` hold of that
+  /// matrix.
   MatrixExchange(const Communicator& communicator, std::vector<MatrixPiece> pieces,
                  const std::vector<weft::detail::ParameterPieces>& held, Work work);
 
-  /// Whether this rank works on a piece's matrix, or on the rows of it that it holds.
+  /// True if this rank transforms the piece's matrix, or its own rows of it.
   bool works(std::size_t piece) const { return works_[piece]; }
-  /// Whether the ranks hold whole rows of it and each works on its own, so that nothing is exchanged.
+  /// True if the ranks hold whole rows and each transforms its own, so nothing is exchanged.
   bool apart(std::size_t piece) const { return apart_[piece]; }
   std::size_t pieces() const { return pieces_.size(); }
 
-  /// `arrays[piece]`: `sent` arrays [kept] of this rank's elements, one after the other. Calls transform(piece, rows, columns,
-  /// arrays [sent, rows, columns]) where a matrix is whole, and writes the first `returned` of its arrays back to `arrays`.
-  /// `due[piece]`: whether the matrix takes part, the same on all ranks that hold it, and false on others. Collective.
+  /// `arrays[piece]`: `sent` arrays [kept] of this rank's elements, contiguous. Calls transform(piece, rows, columns, arrays
+  /// [sent, rows, columns]) on each whole matrix, and writes the first `returned` arrays back to `arrays`. `due[piece]`: true if
+  /// the matrix takes part; the same on all its holders, and false on other ranks. Collective.
   template <class A, class Exec, class Transform>
   void run(Device<Exec>& device, const std::vector<char>& due, const std::vector<weft::detail::Buffer>& arrays, std::size_t sent,
            std::size_t returned, const Transform& transform) const;
@@ -79,7 +80,7 @@ class MatrixExchange {
  private:
   struct Route {
     std::vector<std::vector<Passage>> to, from;  // by rank
-    std::vector<Passage> here_from, here_to;     // what stays on this rank
+    std::vector<Passage> here_from, here_to;     // passages that stay on this rank
   };
   template <class A, class Exec>
   void pass(Device<Exec>& device, const Route& route, const std::vector<char>& due, const std::vector<weft::detail::Buffer>& from,
@@ -105,7 +106,7 @@ void MatrixExchange::pass(Device<Exec>& device, const Route& route, const std::v
     for (const Passage& passage : passages) size += due[passage.piece] ? passage.size() * count : 0;
     return size;
   };
-  // Copies a passage between an array and consecutive elements.
+  // Copies a passage between an array and contiguous elements.
   const auto pack = [&](const Passage& passage, A* message, bool whole) {
     for (std::size_t array = 0; array < count; ++array)
       for (const Strided& run : passage.runs) {

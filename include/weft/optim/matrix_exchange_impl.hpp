@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for optim/matrix_exchange.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The homes of matrices, and the plan of their messages. Definitions for optim/matrix_exchange.hpp.
 
 #include <algorithm>
 #include <cstdint>
@@ -22,15 +22,15 @@ WEFT_COLD WEFT_INLINE std::size_t Passage::size() const {
   return size;
 }
 
-// A run of a rank's elements and its place in the whole matrix.
+// A run of a rank's elements and its position in the whole matrix.
 struct MatrixRun {
   std::size_t global = 0, local = 0, length = 0;
 };
 
-// Runs in fewer words: equal lengths at equal distances, as columns of a matrix are, become one.
+// Compresses runs: runs of equal length at equal distances, such as columns of a matrix, become one.
 WEFT_COLD WEFT_INLINE std::vector<Strided> strided(const std::vector<MatrixRun>& runs, std::size_t MatrixRun::*at) {
   std::vector<Strided> all;
-  std::size_t begin = 0, end = 0;  // of a run that may go on
+  std::size_t begin = 0, end = 0;  // of a run that may continue
   const auto close = [&] {
     const std::size_t length = end - begin;
     if (length == 0) return;
@@ -57,7 +57,7 @@ WEFT_COLD WEFT_INLINE std::vector<Strided> strided(const std::vector<MatrixRun>&
   return all;
 }
 
-// The part of `runs` in the elements that `missing` lists, which are taken from it. Both are in the order of the matrix.
+// The part of `runs` in the elements that `missing` lists, which are removed from it. Both are in the matrix's order.
 WEFT_COLD WEFT_INLINE std::vector<MatrixRun> take(const std::vector<MatrixRun>& runs,
                                                   std::vector<std::pair<std::size_t, std::size_t>>& missing) {
   std::vector<MatrixRun> taken;
@@ -78,7 +78,7 @@ WEFT_COLD WEFT_INLINE std::vector<MatrixRun> take(const std::vector<MatrixRun>& 
   return taken;
 }
 
-// A rank's runs in the order of the matrix.
+// A rank's runs in the matrix's order.
 WEFT_COLD WEFT_INLINE std::vector<MatrixRun> in_order(const weft::detail::Runs& of) {
   std::vector<MatrixRun> runs;
   for (const weft::detail::Run& run : of) runs.push_back({run.global, run.local, run.length});
@@ -86,8 +86,8 @@ WEFT_COLD WEFT_INLINE std::vector<MatrixRun> in_order(const weft::detail::Runs& 
   return runs;
 }
 
-// The place of each matrix' home among its holders: the costliest matrix first, each to the rank with the least to do. Experts
-// come after all others, since a rank knows its own alone: the ranks that hold them have no others'.
+// The home of each matrix, as an index into its holders: the costliest matrix first, each to the rank with the least work.
+// Experts come last, since a rank has no information about other ranks' experts, and only the holders of an expert count it.
 WEFT_COLD WEFT_INLINE std::vector<std::size_t> homes_of(const std::vector<MatrixPiece>& pieces,
                                                         const std::vector<weft::detail::ParameterPieces>& held,
                                                         std::size_t ranks) {
@@ -114,7 +114,7 @@ WEFT_COLD WEFT_INLINE std::vector<std::size_t> homes_of(const std::vector<Matrix
   return homes;
 }
 
-// The holders of a matrix in the order in which one of them takes from them: its own elements, then those of the nearest ranks.
+// The holders from which one of them takes elements, in order: itself, then the nearest ranks.
 WEFT_COLD WEFT_INLINE std::vector<const weft::detail::ParameterPieces::Holder*> sources_of(
     const weft::detail::ParameterPieces::Holder& worker, const std::vector<weft::detail::ParameterPieces::Holder>& holders) {
   using Holder = weft::detail::ParameterPieces::Holder;
@@ -130,7 +130,7 @@ WEFT_COLD WEFT_INLINE std::vector<const weft::detail::ParameterPieces::Holder*> 
 WEFT_COLD WEFT_INLINE std::size_t fullest_rank(const std::vector<MatrixPiece>& pieces,
                                                const std::vector<weft::detail::ParameterPieces>& held, std::size_t ranks) {
   struct Elements {
-    std::size_t own = 0, whole = 0, work = 0, there = 0, back = 0;  // of messages: both ends
+    std::size_t own = 0, whole = 0, work = 0, there = 0, back = 0;  // messages are counted at both ends
     std::size_t need() const { return own + whole + std::max({there, work, back}); }
   };
   const std::vector<std::size_t> homes = homes_of(pieces, held, ranks);
@@ -174,7 +174,7 @@ WEFT_COLD WEFT_INLINE MatrixExchange::MatrixExchange(const Communicator& communi
     route->from.resize(ranks);
   }
   const std::vector<std::size_t> homes = homes_of(pieces_, held, ranks);
-  // Both ends of a message have its passages in the order of the matrices' names.
+  // Both ends of a message order its passages by the hashes of the matrices' names.
   std::map<std::uint64_t, std::size_t> by_site;
   for (std::size_t piece = 0; piece < pieces_.size(); ++piece) by_site[site_of(pieces_[piece].state->name())] = piece;
   for (const auto& entry : by_site) {
@@ -182,7 +182,7 @@ WEFT_COLD WEFT_INLINE MatrixExchange::MatrixExchange(const Communicator& communi
     const MatrixPiece& matrix = pieces_[piece];
     const std::vector<Holder>& holders = held[piece].holders;
     if (std::none_of(holders.begin(), holders.end(), [&](const Holder& holder) { return holder.rank == me; })) continue;
-    std::vector<std::vector<MatrixRun>> runs;  // of each different piece
+    std::vector<std::vector<MatrixRun>> runs;  // of each distinct piece
     for (const weft::detail::Runs& of : held[piece].pieces) runs.push_back(in_order(of));
     const auto whole_rows = [&](const std::vector<MatrixRun>& of) {
       return std::all_of(of.begin(), of.end(), [&](const MatrixRun& run) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Muon: the momentum of each matrix is orthogonalised before it is applied (Jordan et al. 2024), scaled so that rates and decay
-// of AdamW hold for it (Liu et al., Muon is scalable for LLM training, arXiv:2502.16982). Embeddings, heads, vectors and whatever
-// has other than two dims are updated by AdamW.
+// Muon: the momentum of each matrix is orthogonalised before it is applied (Jordan et al. 2024), and scaled so that AdamW's rates
+// and decay are suitable (Liu et al., Muon is scalable for LLM training, arXiv:2502.16982). AdamW updates embeddings, heads,
+// vectors and all parameters that do not have two dims.
 //
 //   optim::Muon optimizer(model, {.learning_rate = 3e-4, .weight_decay = 0.1});
 
@@ -22,21 +22,21 @@ struct MuonOptions {
   double learning_rate = 1e-3;
   double momentum = 0.95;
   bool nesterov = true;
-  int steps = 5;                                     ///< of Newton and Schulz's iteration
-  double scale = 0.2;                                ///< an update's root mean square is about this much, as AdamW's
-  double weight_decay = 0.1;                         ///< decoupled, of matrices and of what AdamW updates
-  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;  ///< of AdamW
+  int steps = 5;                                     ///< of the Newton-Schulz iteration
+  double scale = 0.2;                                ///< approximate root mean square of an update, as AdamW's
+  double weight_decay = 0.1;                         ///< decoupled; also of the parameters that AdamW updates
+  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;  ///< for AdamW
   bool decay_vectors = true;                         ///< as AdamWOptions::decay_vectors
-  double clip = 0;                                   ///< largest global gradient norm; 0: no clipping
-  /// The type of the products: bfloat16, or float32, the type in which momentum is kept; models in double compute in double.
+  double clip = 0;                                   ///< maximum global gradient norm; 0: no clipping
+  /// The type of the products: bfloat16 or float32. Momentum is kept in float32; models in double compute in double.
   DataType products = DataType::float32;
-  Work work = Work::home;  ///< where matrices are orthogonalised
-  /// Parameters with options of their own; a group's rule is "muon" or "adamw".
+  Work work = Work::home;  ///< the ranks that orthogonalise matrices
+  /// Parameters with separate options; a group's rule is "muon" or "adamw".
   std::vector<ParameterGroup> groups = {};
 };
 
-/// Two rules: matrices between hidden states have Muon's, all others AdamW's. A parameter whose sharding names segments, such as
-/// query, key and value in one, is orthogonalised segment by segment, as if they were parameters of their own.
+/// Muon for matrices between hidden states, AdamW for all others. A parameter whose sharding names segments, such as query, key
+/// and value in one, is orthogonalised segment by segment, as if they were separate parameters.
 struct MuonRule {
   using Options = MuonOptions;
   static constexpr Needs needs = Needs::matrix;
@@ -59,10 +59,10 @@ struct MuonRule {
       throw_error<UsageError>({"products ", name_of(options.products), ": Muon's are in float32 or bfloat16"});
   }
 
-  /// `inner`: blocks use the parameter, and neither the front nor the back of the model.
+  /// `inner`: only blocks use the parameter, not the model's front or back.
   static bool takes_whole(const ParameterState& state, bool inner) { return inner && state.global().rank() == 2; }
 
-  /// Elements that `transform` takes beside a matrix, at most.
+  /// Upper bound of the additional elements that `transform` needs.
   static std::size_t workspace(const ParameterState& state) {
     const std::size_t rows = state.global()[0], columns = state.global()[1];
     const ParameterInfo& info = state.info();
@@ -89,7 +89,7 @@ struct MuonRule {
     if (info.segments.size() < 2) return orthogonalise(device, matrix.rows, matrix.columns, direction, options);
     std::size_t before = 0;
     for (const std::size_t extent : info.segments) {
-      if (info.segment_dim == 0) {  // rows follow each other
+      if (info.segment_dim == 0) {  // rows are contiguous
         orthogonalise(device, extent, matrix.columns, direction + before * matrix.columns, options);
       } else {
         const weft::detail::Buffer apart = device.allocate(matrix.rows * extent * sizeof(A));
@@ -139,8 +139,8 @@ struct MuonRule {
   }
 };
 
-/// Numerics: in every layout the bits of one rank if the gradients have its bits. In 16-bit and 32-bit models momentum, updates
-/// and master copies are kept in float.
+/// Numerics: in every layout the bits of one rank, if the gradients have the bits of one rank. In 16-bit and 32-bit models
+/// momentum, updates and master copies are in float.
 using Muon = Optimizer<MuonRule>;
 
 }  // namespace weft::optim

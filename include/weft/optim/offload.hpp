@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The option `offload`: a store for parameters and optimizer state between their uses. Its type brings the code along, so that
-// only programs that offload compile it.
+// The option `offload`: a store for parameters and optimizer state between their uses. Its type refers to the code, so only
+// programs that offload compile it.
 //
-//   DataParallel<models::Gpt> model(mesh, config, {.shard = {.offload = Offload::file("/scratch/run")}});   // rank 0:
-//   /scratch/run.0
+//   DataParallel<models::Gpt> model(mesh, config, {.shard = {.offload = Offload::file("/scratch/run")}});
+//   // rank 0 uses /scratch/run.0
 
 #include <memory>
 #include <string>
@@ -17,23 +17,23 @@ namespace weft {
 
 namespace optim {
 struct OffloadParts;
-/// The functions by which an optimizer steps if its state is offloaded (optim/offloaded.hpp).
+/// The functions by which an optimizer with offloaded state steps (optim/offloaded.hpp).
 template <class Device>
 const OffloadParts& offload_parts();
 }  // namespace optim
 
-/// The place of a rank's parameters and optimizer state between their uses.
+/// The storage of a rank's parameters and optimizer state between their uses.
 struct Offload {
   using Make = std::shared_ptr<detail::Store> (*)(const std::string& path, int rank);
   Make make = nullptr;  ///< null: on the device
   std::string path = {};
-  std::shared_ptr<detail::Store> store = nullptr;  ///< of this rank, made with the model
+  std::shared_ptr<detail::Store> store = nullptr;  ///< this rank's, created with the model
   const optim::OffloadParts* optimizer = nullptr;
 
   Offload() {}
   Offload(Make how, std::string where) : make(how), path(std::move(where)), optimizer(&optim::offload_parts<DefaultDevice>()) {}
   static Offload host();
-  /// Files PATH.RANK, one for each rank of the world; they must not exist, and are removed when the program ends.
+  /// Files PATH.RANK, one per rank of the world. They must not exist, and are removed when the program ends.
   static Offload file(std::string path);
 };
 
@@ -49,7 +49,7 @@ inline Offload Offload::file(std::string path) {
 
 namespace detail {
 
-/// The store of one rank of the world; null if nothing is offloaded. Throws StorageError if a file cannot be made.
+/// Creates the store of one rank of the world; null if nothing is offloaded. Throws StorageError if a file cannot be made.
 inline std::shared_ptr<Store> make_store(const Offload& offload, int rank) {
   return offload.make ? offload.make(offload.path, rank) : nullptr;
 }

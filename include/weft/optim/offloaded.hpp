@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The step of an optimizer whose state is in a store (ModelOptions::shard.offload): one parameter after the other is read to the
-// device with its state, updated and written back. Offload brings it along, so that only programs that offload compile it.
+// The step of an optimizer whose state is in a store (ModelOptions::shard.offload). One parameter after the other is read to the
+// device with its state, updated and written back. Only the type Offload includes this header, so only programs that offload
+// compile it.
 
 #include <cstddef>
 #include <span>
@@ -18,9 +19,9 @@
 namespace weft::optim {
 
 struct OffloadParts {
-  /// Makes records for the state that a new slot keeps beside its parameter; its buffers are empty from here on.
+  /// Makes records for the state of a new slot. The slot's buffers are empty from here on.
   void (*keep)(DefaultDevice&, weft::detail::Store&, Slot&);
-  /// A step: `apply(call, slot)` updates a slot that is on the device and due. It takes effect on all ranks or not at all.
+  /// A step: `apply(call, slot)` updates a slot that is on the device and due. It takes effect on all ranks or on none.
   void (*update)(DefaultDevice&, weft::detail::Store&, const Communicator&, std::vector<Slot>&,
                  void (*apply)(const void* call, Slot&), const void* call);
 };
@@ -48,7 +49,7 @@ class OffloadedSlots {
   WEFT_COLD void update(const Communicator& communicator, std::vector<Slot>& slots, const Apply& apply) {
     std::string failure;
     std::size_t done = 0;
-    // If copies overlap with the computation, the next parameter is read while this one is updated.
+    // If copies overlap with computation, the next parameter is read while this one is updated.
     Visit next;
     try {
       if (traffic_.beside && !slots.empty()) next = fetch(slots.front());
@@ -78,13 +79,13 @@ class OffloadedSlots {
   }
 
  private:
-  // Calls f for each buffer of a slot that has a record, in their order.
+  // Calls f for each buffer of a slot with a record, in order.
   template <class F>
   static void stored(Slot& slot, F&& f) {
     if (slot.state->type() != slot.state->gradient_type()) f(slot.master);
     for (weft::detail::Buffer& kept : slot.kept) f(kept);
   }
-  // Whether a parameter that stays on the device needs a record, from which it is restored if a step fails midway.
+  // True if a parameter on the device needs a record, from which it is restored if a step fails midway.
   bool guarded(const Slot& slot) const { return store_.may_fail() && !slot.state->storage().store(); }
 
   void read_ahead(const Slot& slot) const {
@@ -93,7 +94,7 @@ class OffloadedSlots {
     for (std::size_t i = 0; i + written_only < slot.records.size(); ++i) store_.read_ahead(slot.records[i]);
     if (slot.state->storage().store()) slot.state->storage().store()->read_ahead(slot.state->storage().record());
   }
-  // The stored buffers of a slot while it is on the device, or on its way there.
+  // The stored buffers of a slot while they are on the device, or being copied there.
   struct Visit {
     Slot here;
     weft::detail::Buffer value;
@@ -117,7 +118,7 @@ class OffloadedSlots {
   void update_one(Slot& slot, Visit& visit, const Apply& apply) {
     ParameterState& state = *slot.state;
     const std::size_t bytes = state.kept() * size_of(state.gradient_type()), value_bytes = state.kept() * size_of(state.type());
-    struct Lent {  // the value is on the device for the update only
+    struct Lent {  // keeps the value on the device only during the update
       ParameterState& state;
       ~Lent() {
         if (state.storage().store()) state.storage().set_value(nullptr);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The part that all optimizers share: the global gradient norm, clipping, and the decision to skip a step, the same on every
-// rank. The update itself is a Rule (AdamW, Sgd).
+// The part that all optimizers share: the global gradient norm, clipping, and the decision to skip a step, which is the same on
+// every rank. A Rule (AdamW, Sgd) has the update itself.
 //
 //   optim::Optimizer<SignRule> optimizer(model, {.learning_rate = 1e-4});   // SignRule: optim/update_rule.hpp
 //   optimizer.step();
@@ -43,34 +43,34 @@ namespace weft::optim {
 /// The report of a step, the same on every rank.
 struct StepReport {
   double gradient_norm = 0;  ///< before clipping, over all elements of the model
-  /// A gradient was not finite: parameters and optimizer state are bitwise unchanged, a loss scale backs off.
+  /// A gradient was not finite: parameters and optimizer state are bitwise unchanged, and a loss scale is reduced.
   bool skipped = false;
 };
 
-/// An optimizer with the update of Rule (an UpdateRule): `Options` with learning_rate and clip, and groups if parameters may have
-/// options of their own; `static constexpr buffers`; optionally `check(options)` for options of its own; and what the update of
-/// an element depends on:
+/// An optimizer with the update of Rule (an UpdateRule). The rule has `Options` with learning_rate and clip, and groups if
+/// parameters can have separate options; `static constexpr buffers`; optionally `check(options)` for its other options; and one
+/// declaration of the elements on which the update of an element depends:
 ///
-/// - `static constexpr bool elementwise = true`: on that element (AdamW, SGD). Ranks may hold any pieces.
+/// - `static constexpr bool elementwise = true`: only on that element (AdamW, SGD). Ranks may hold any pieces.
 /// - `static constexpr Needs needs = Needs::rows` (or Needs::matrix): on its row, or on the whole parameter (Muon, LAMB). weft
-///   brings them together wherever ranks hold pieces (MatrixExchange), and the results have the bits of one rank whenever the
-///   gradients have.
-/// - neither: unknown, and refused if ranks hold pieces, UsageError.
+///   gathers them for every division among ranks (MatrixExchange), and the results have the bits of one rank if the gradients
+///   have them.
+/// - neither: unknown. Throws UsageError if ranks hold pieces.
 ///
-/// The first has `element<A>(state, options, learning_rate, step)`, the arithmetic of an element, or as the last
-/// `update<P>(device, slot, options, learning_rate, gradient_scale, step)`, the second three parts: optim/update_rule.hpp. State
-/// that is offloaded is updated element by element only.
+/// An elementwise rule has `element<A>(state, options, learning_rate, step)`, the arithmetic of an element, or, like a rule
+/// without a declaration, `update<P>(device, slot, options, learning_rate, gradient_scale, step)`. A rule with `needs` has three
+/// parts, see optim/update_rule.hpp. Offloaded state is only updated element by element.
 ///
-/// A parameter to whose gradient no micro-batch of any rank added in a step is unchanged by it: no decay, no change of its
-/// moments, as in PyTorch if grad is None, with every wrapper and stage of ZeRO. Adam's bias correction counts the optimizer's
-/// steps, not those in which a parameter took part.
+/// A parameter whose gradient no micro-batch of any rank added to in a step is unchanged by it: no decay, no change of its
+/// moments, as in PyTorch if grad is None. This holds for every wrapper and stage of ZeRO. Adam's bias correction counts the
+/// optimizer's steps, not those in which a parameter took part.
 ///
-/// A frozen parameter (model.freeze) has no slot's buffers, is not decayed and takes no part in the norm. Its state is dropped at
-/// the next step, and made anew, with a step count of its own, once it is trained again.
+/// A frozen parameter (model.freeze) has no buffers and no decay, and is not in the norm. Its state is dropped at the next step,
+/// and created again with a new step count once it is trained again.
 ///
-/// A value written to ParameterState::value() between steps is the one that the next update starts from, also beside a master
-/// copy: a value that is not the copy's rounding was written. Moments stay as they are. In stage 3 of ZeRO the value is the
-/// master copy.
+/// The next update starts from a value written to ParameterState::value() between steps, even if there is a master copy: a value
+/// that is not the copy's rounding was written by the program. Moments are unchanged. In stage 3 of ZeRO the value is the master
+/// copy.
 template <class Rule>
 class Optimizer {
  public:
@@ -78,7 +78,8 @@ class Optimizer {
   using Exec = DefaultDevice::execution_space;
 
   /// An optimizer of this rank's parameters of `model` (a wrapper, or SingleDevice), which must outlive the optimizer. Throws
-  /// UsageError if another optimizer updates one of those that are trainable. One that is frozen now may be another optimizer's.
+  /// UsageError if another optimizer updates one of the trainable parameters. Parameters that are frozen now may belong to
+  /// another optimizer.
   template <Trainable Model>
   explicit Optimizer(Model& model, const Options& options = {})
       : options_(options), grouped_(options), communicator_(model.communicator()), device_(&model.device()) {
@@ -113,7 +114,7 @@ class Optimizer {
     squared_norms_ = [](Device<Exec>& device, std::span<const weft::detail::GradientPart> parts, double* out) {
       std::vector<kernels::NormPart<accumulate_t<P>>> all;
       for (const auto& part : parts) {
-        if (part.state->kept_gradient_type() != part.state->gradient_type()) return false;  // needs memory of its own
+        if (part.state->kept_gradient_type() != part.state->gradient_type()) return false;  // it needs separate memory
         all.push_back({static_cast<const accumulate_t<P>*>(part.state->gradient().get()) + part.run.local, part.run.length});
       }
       kernels::squared_norms<accumulate_t<P>>(device, all, out);
@@ -126,7 +127,7 @@ class Optimizer {
     if constexpr (requires { model.stages().gradients(); }) {
       gradients_ = model.stages().gradients();
       used_ = gradients_->used();
-      gradients_->applied = true;  // earlier gradients may be lost
+      gradients_->applied = true;  // losing earlier gradients is allowed
     }
     if constexpr (requires { model.loss_scale(); }) loss_scale_ = model.loss_scale();
     if constexpr (requires { model.stages().accumulator(); }) accumulator_ = model.stages().accumulator();
@@ -170,14 +171,14 @@ class Optimizer {
       }
     if (store_) store_->commit();
   }
-  /// Refuses a learning rate without its name.
+  /// Refuses a learning rate that is passed without its name.
   template <class Model, class A>
   requires std::is_arithmetic_v<A> Optimizer(Model&, const A&) : grouped_(Options{}) {
     static_assert(sizeof(A) == 0,
                   "weft: an optimizer's second argument is its options, each with its name: optim::AdamW optimizer(model, "
                   "{.learning_rate = 1e-3}), in the order of the fields");
   }
-  /// Refuses options by other names.
+  /// Refuses options with other frameworks' names.
   template <class Model>
   Optimizer(Model&, const detail::OptionsElsewhere&) : grouped_(Options{}) {
     static_assert(
@@ -185,7 +186,7 @@ class Optimizer {
         "weft: an optimizer's learning rate is .learning_rate, AdamW's further options are .beta1, .beta2, .epsilon and "
         ".weight_decay: optim::AdamW optimizer(model, {.learning_rate = 1e-3}), in the order of the fields");
   }
-  /// Prints why the argument is no model that an optimizer can update.
+  /// Reports why the argument is no model that an optimizer can update.
   template <class Other>
   requires(!Trainable<Other>) explicit Optimizer(Other&, const Options& options = {}) : grouped_(options) {
     constexpr bool frozen = Trainable<std::remove_const_t<Other>>, module = std::is_base_of_v<Module<Other>, Other>;
@@ -199,23 +200,23 @@ class Optimizer {
 
   StepReport step() { return step(options_.learning_rate); }
   /// Applies the gradients of the last train_step. Clipping (options.clip > 0) scales all of them by min(1, clip / (norm +
-  /// 1e-6)), as torch.nn.utils.clip_grad_norm_ does. Collective over the whole mesh. Throws UsageError unless there are gradients
-  /// that it has not applied yet, and for a learning rate that is not a number of at least 0;
-  /// StorageError on every rank if a file of one of them (ModelOptions::shard.offload) fails: parameters and state are then
-  /// unchanged; Error if ModelOptions::numerics.compare_every finds ranks with different parameters that must be equal.
+  /// 1e-6)), as torch.nn.utils.clip_grad_norm_ does. Collective over the whole mesh. Throws UsageError if there are no gradients
+  /// left to apply, and for a learning rate that is not a number of at least 0. Throws StorageError on every rank if a rank's
+  /// file (ModelOptions::shard.offload) fails; parameters and state are then unchanged. Throws Error if
+  /// ModelOptions::numerics.compare_every finds different parameters on ranks that must have equal ones.
   StepReport step(double learning_rate);
 
   /// The 2-norm over all elements of the model, each logical element once, summed in double (NaN or infinity if any gradient of
-  /// any rank is). Collective over the whole mesh; the same bits on every rank, and under ModelOptions::numerics.reproducible in
-  /// every layout with the same gradients. The loss scale is divided out.
+  /// any rank is). The loss scale is divided out. Collective over the whole mesh. Returns the same bits on every rank, and under
+  /// ModelOptions::numerics.reproducible in every layout with the same gradients.
   double gradient_norm();
 
-  /// Sets the master copies to the 16-bit values, without the digits that these have lost: for weights that were loaded from
-  /// elsewhere. A value that a program writes is used in the next step without this call, unless it equals the rounding of its
-  /// master. No effect in float and double, in stage 3 of ZeRO, which keeps the master alone, and for offloaded state.
+  /// Sets the master copies to the 16-bit values, for weights that were loaded from elsewhere; this loses the copies' additional
+  /// digits. The next step uses a value that a program writes even without this call, unless the value equals the rounding of its
+  /// master. No effect in float and double, in stage 3 of ZeRO, which keeps only the master, and for offloaded state.
   void refresh();
 
-  /// Steps applied so far; skipped ones do not count.
+  /// Number of steps applied; skipped steps are not counted.
   std::uint64_t steps() const { return steps_; }
   const std::vector<Slot>& slots() const { return slots_; }
 
@@ -223,11 +224,11 @@ class Optimizer {
   std::vector<Slot>& slots() { return slots_; }
   /// Makes state for parameters that have become trainable, and drops that of frozen ones, as the next step would.
   void follow_trainable();
-  /// The steps applied so far, from a checkpoint.
+  /// Restores the number of applied steps from a checkpoint.
   void restore(std::uint64_t steps) { steps_ = steps; }
 
  private:
-  // What the norm adds up, and how.
+  // The parts of the norm, and their sum.
   std::vector<weft::detail::GradientPart> norm_parts() const;
   weft::detail::SquaredNorm square();
 
@@ -239,13 +240,13 @@ class Optimizer {
     else model.for_each_state([&](const ParameterState& state) { names.push_back(state.name()); });
     grouped_.require_matches(communicator_, names);
   }
-  // Whether the rule is given the whole matrix of this parameter.
+  // True if the rule transforms this parameter as a whole matrix.
   WEFT_COLD bool takes_whole(const Slot& slot, bool inner) const;
-  // Plans the exchange of the parameters that are brought together; `grids`: the order of ranks.
+  // Plans the exchange of the parameters that are gathered; `grids`: the order of ranks.
   WEFT_COLD void serve(const mesh_layout::RankGrids& grids);
-  // The step of those parameters. Collective.
+  // The step of the gathered parameters. Collective.
   void step_whole(double learning_rate, double scale);
-  // Whether the slot should have state: its parameter is trained, and by no other optimizer.
+  // True if the slot should have state: its parameter is trainable, and no other optimizer has it.
   bool wants_state(const Slot& slot) const { return slot.state->trainable() && slot.state->is_free_for(token_); }
   [[noreturn]] WEFT_COLD static void refuse_second(const ParameterState& state) {
     throw_error<UsageError>(
@@ -253,7 +254,7 @@ class Optimizer {
          ": another one updates it already, and both would apply the same gradients; end that one first "
          "(std::optional<optim::AdamW>::emplace), or freeze what the other one trains while you make this one"});
   }
-  // Throws UsageError if there is no new gradient. `own_loop`: that of a loop of one's own has just been completed.
+  // Throws UsageError if there is no new gradient. `own_loop`: the program's own training loop has just completed one.
   WEFT_COLD void require_gradients(bool own_loop) const;
   WEFT_COLD void make_state(Slot& slot) {
     slot.state->claim(token_);
@@ -269,7 +270,7 @@ class Optimizer {
     return bare;
   }
 
-  // Throws UsageError if ranks would update their pieces of one model with different options or steps.
+  // Throws UsageError if ranks would update their pieces of one model with different options or step counts.
   WEFT_COLD void require_same_step(double learning_rate);
 
   template <class Model>
@@ -278,7 +279,7 @@ class Optimizer {
     else return false;
   }();
 
-  // Refuses pieces that tp, etp or cp leave on a rank: they have the shape of a matrix but are not the whole one.
+  // Refuses pieces that tp, etp or cp leave on a rank: they have the shape of a matrix but are not whole.
   WEFT_COLD static void require_whole(const ParameterState& state);
 
   weft::detail::Buffer wide_gradient(const ParameterState& state);
@@ -286,12 +287,12 @@ class Optimizer {
     Optimizer* optimizer;
     double learning_rate, scale;
   };
-  // Updates a slot in the types of the rule, whatever types a rank keeps.
+  // Updates a slot in the types of the rule, independent of the stored types.
   void update(Slot& slot, double learning_rate, const kernels::GradientScale& scale);
-  // Updates the due slots that are updated element by element.
+  // Updates the due elementwise slots.
   void update_due(double learning_rate, const kernels::GradientScale& scale);
-  // On a device whose updates need not wait until the host has the norm: updates all, unless the norm is not finite, and returns
-  // it. Else nothing, and nothing is done. Collective.
+  // On a device that can update before the host has the norm: updates all slots unless the norm is not finite, and returns the
+  // norm. Otherwise does nothing and returns nothing. Collective.
   std::optional<double> update_behind_norm(double learning_rate);
 
   template <class P>
@@ -323,7 +324,7 @@ class Optimizer {
     return slot;
   }
 
-  // A rule of two rules may keep fewer buffers for one of them.
+  // A rule with two kinds of updates may keep fewer buffers for one of them.
   std::size_t buffers_of(const ParameterState& state) const {
     if constexpr (requires { Rule::whole_buffers; })
       for (const Slot& slot : slots_)
@@ -336,27 +337,27 @@ class Optimizer {
   std::uint64_t options_hash_ = 0;
   Communicator communicator_;
   DefaultDevice* device_;
-  // Functions for the model's element type, which is known where the optimizer is made, so that only one is compiled.
+  // Functions for the model's element type, chosen when the optimizer is created, so that only one is compiled.
   detail::ElementUpdates<Options, Exec> elements_ = {};
   void (*squared_norm_)(Device<Exec>&, const void*, const weft::detail::Run&, double*);
   Slot (*make_)(Optimizer&, ParameterState&);
   detail::Parts<Options, Exec> parts_ = {};
-  std::optional<detail::MatrixExchange> exchange_;  // of the slots that `served_` lists
+  std::optional<detail::MatrixExchange> exchange_;  // of the slots in `served_`
   std::vector<std::size_t> served_;
   bool (*squared_norms_)(Device<Exec>&, std::span<const weft::detail::GradientPart>, double*);
-  void (*widen_)(Device<Exec>&, std::size_t, const void*, void*) = nullptr;  // from the model's type, if it has 16 bits
+  void (*widen_)(Device<Exec>&, std::size_t, const void*, void*) = nullptr;  // converts from the model's type, if it has 16 bits
   std::shared_ptr<weft::detail::GradientAccumulator> accumulator_;
-  std::shared_ptr<weft::detail::StepGradients> gradients_;  // null: the model does not report it
+  std::shared_ptr<weft::detail::StepGradients> gradients_;  // null: the model does not report gradients
   std::shared_ptr<LossScale> loss_scale_;                   // null: gradients are not scaled
   std::shared_ptr<weft::detail::Store> store_;
   const OffloadParts* offload_ = nullptr;
   std::vector<Slot> slots_;
   std::uint64_t steps_ = 0;
-  std::uint64_t used_ = 0;                                            // the step whose gradients the last step() took
-  std::shared_ptr<const char> token_ = std::make_shared<char>('\0');  // by which parameters know their optimizer
-  std::uint64_t compare_every_ = 0;                                   // ModelOptions::numerics.compare_every, of
-  void (*compare_)(void*) = nullptr;                                  // require_equal_parameters of
-  void* model_ = nullptr;                                             // the model
+  std::uint64_t used_ = 0;                                            // the step whose gradients the last step() applied
+  std::shared_ptr<const char> token_ = std::make_shared<char>('\0');  // identifies this optimizer to its parameters
+  std::uint64_t compare_every_ = 0;                                   // ModelOptions::numerics.compare_every
+  void (*compare_)(void*) = nullptr;                                  // calls require_equal_parameters
+  void* model_ = nullptr;                                             // the argument of compare_
 };
 
 template <class Rule>
@@ -378,7 +379,7 @@ void Optimizer<Rule>::refresh() {
       widen_(*device_, slot.state->kept(), slot.state->value().get(), slot.master.get());
 }
 
-/// Replaces an optimizer whose Rule is no rule, and accepts all arguments, so that there is one error.
+/// Replaces an optimizer with an invalid Rule, and accepts all arguments, so that there is one error.
 template <class Rule>
 requires(!UpdateRule<Rule>) class Optimizer<Rule> {
  public:

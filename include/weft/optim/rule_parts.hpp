@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The calls of a rule in the types of a model's parameters, which are known where an optimizer is made: the rest of the optimizer
-// is compiled once for all element types.
+// The calls of a rule in the types of a model's parameters. The types are fixed when an optimizer is created; the rest of the
+// optimizer is compiled once for all element types.
 //
 //   const Parts parts = parts_of<MuonRule, float, Exec>();
 //   parts.prepare(device, slot, options, gradient_scale, step, arrays);
@@ -20,7 +20,7 @@
 
 namespace weft::optim::detail {
 
-/// A slot in the types of the rule while the rule runs, whatever types a rank keeps.
+/// A slot in the types of the rule while the rule runs, independent of the stored types.
 struct LentSlot {
   Slot& slot;
   weft::detail::Buffer gradient, master;
@@ -36,7 +36,7 @@ struct LentSlot {
   }
 };
 
-/// A transform of a piece, whose parameter and options `of` gives.
+/// A transform of a piece; `of` returns its parameter and options.
 template <class Options, class Exec>
 struct TransformCall {
   const void* optimizer;

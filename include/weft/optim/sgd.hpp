@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Stochastic gradient descent with momentum, PyTorch's formula: b = momentum b + g, p -= learning_rate b.
+// Stochastic gradient descent with momentum, with PyTorch's formula: b = momentum b + g, p -= learning_rate b.
 //
 //   optim::Sgd optimizer(model, {.learning_rate = 0.1, .momentum = 0.9});
 
@@ -19,15 +19,15 @@ struct SgdOptions {
   double momentum = 0;
   double weight_decay = 0;  ///< added to the gradient (L2), as in PyTorch
   bool nesterov = false;
-  double clip = 0;                          ///< largest global gradient norm; 0: no clipping
-  std::vector<ParameterGroup> groups = {};  ///< parameters with options of their own
+  double clip = 0;                          ///< maximum global gradient norm; 0: no clipping
+  std::vector<ParameterGroup> groups = {};  ///< parameters with separate options
 };
 
 struct SgdRule {
   using Options = SgdOptions;
   static constexpr bool elementwise = true;
   static constexpr int buffers = 1;                                                  // momentum
-  static constexpr std::array<std::string_view, 1> buffer_names{"momentum_buffer"};  // in checkpoints, as PyTorch's
+  static constexpr std::array<std::string_view, 1> buffer_names{"momentum_buffer"};  // names in checkpoints, as in PyTorch
 
   static void check(const Options& options) {
     require_option("momentum", options.momentum, 1);

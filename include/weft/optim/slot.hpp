@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The state that an optimizer keeps for one parameter.
+// An optimizer's state for one parameter.
 //
 //   for (const optim::Slot& slot : optimizer.slots()) std::cout << slot.state->name() << '\n';
 
@@ -12,27 +12,27 @@
 
 namespace weft::optim {
 
-/// A parameter, or the part of it that this rank keeps, and the buffers of a rule, all in its accumulate type. While a rule runs,
-/// state->gradient() is in accumulate_t too, and state->value() is null if a rank keeps the master copy alone (stage 3 of ZeRO).
+/// A parameter, or this rank's part of it, and the buffers of a rule, all in its accumulate type. While a rule runs,
+/// state->gradient() has accumulate_t too, and state->value() is null if a rank keeps only the master copy (stage 3 of ZeRO).
 struct Slot {
   ParameterState* state = nullptr;
-  weft::detail::Buffer master;             ///< the parameter in accumulate_t if that is wider than its type, else null
-  std::vector<weft::detail::Buffer> kept;  ///< Rule::buffers of them, zero at first
+  weft::detail::Buffer master;             ///< the parameter in accumulate_t if that is wider than its type, otherwise null
+  std::vector<weft::detail::Buffer> kept;  ///< Rule::buffers buffers, initially zero
   /// The records of these buffers in the model's store, if it offloads: the master if there is one, then `kept`, whose buffers
-  /// are null between steps; last the parameter, if it stays on the device but the store may fail.
+  /// are null between steps. The last is the parameter, if it stays on the device but the store may fail.
   std::vector<std::size_t> records;
 
-  std::uint64_t begun = 0;  ///< steps of the optimizer before this state was made: rules count from here
-  std::size_t group = 0;    ///< the optimizer's own options, or those of a group (1 is the first)
-  bool whole = false;       ///< the rule is given the whole matrix (Needs)
-  bool made = false;        ///< the state exists; a frozen parameter has none, nor one of another optimizer
+  std::uint64_t begun = 0;  ///< optimizer steps before this state was created: rules count from here
+  std::size_t group = 0;    ///< 0: the optimizer's options; 1: the first group's, and so on
+  bool whole = false;       ///< the rule transforms the whole matrix (Needs)
+  bool made = false;        ///< the state exists; not for frozen parameters and those of another optimizer
 
   static Slot without_state(ParameterState& of) {
     Slot slot;
     slot.state = &of;
     return slot;
   }
-  /// Whether a step updates this slot: it has state, this rank keeps elements, and their gradient was added to.
+  /// True if a step updates this slot: it has state, and this rank keeps elements with a new gradient.
   bool due() const { return made && state->kept() != 0 && state->trainable() && state->gradients().touched(); }
 };
 

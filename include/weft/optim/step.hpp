@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The step of an optimizer. On hosts the norm comes first, then the updates. A device is given the updates behind the norm, whose
-// clipping they compute there, and the host reads the norm while they run: the device has no gap in which it waits for the host.
-// Definitions of the members that optim/optimizer.hpp declares, which includes this header.
+// The step of an optimizer. On hosts the norm comes first, then the updates. On a device the updates are queued after the norm,
+// and compute the clipping there; the host reads the norm while they run, so the device never waits for the host. Definitions of
+// members declared in optim/optimizer.hpp, which includes this header.
 
 #include <algorithm>
 #include <cmath>
@@ -96,7 +96,7 @@ void Optimizer<Rule>::update_due(double learning_rate, const kernels::GradientSc
   std::vector<detail::SlotUpdate<Options>> together;
   for (Slot& slot : slots_) {
     if (!slot.due() || slot.whole) continue;
-    const bool wide = slot.state->kept_gradient_type() == slot.state->gradient_type();  // else it needs memory of its own
+    const bool wide = slot.state->kept_gradient_type() == slot.state->gradient_type();  // otherwise it needs separate memory
     if (elements_.all == nullptr || !wide) update(slot, learning_rate, scale);
     else
       together.push_back(

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The parts of an optimizer's step in which all ranks take part whatever its rule: the global gradient norm, and the check that
-// they take the same step with the same options. Definitions of the members that optim/optimizer.hpp declares, which includes
-// this header.
+// The parts of an optimizer's step in which all ranks take part for every rule: the global gradient norm, and the check that they
+// take the same step with the same options. Definitions of members declared in optim/optimizer.hpp, which includes this header.
 
 #include <bit>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The models that an optimizer can update, and the options that one accepts: for optimizers and for rules of one's own.
+// The models that an optimizer can update, and the limits of options: for optimizers and for your own rules.
 //
 //   template <optim::Trainable M> void train(M& model);   // a wrapper, or SingleDevice<Model>
 
@@ -17,7 +17,7 @@
 
 namespace weft::optim {
 
-/// The ends of what options may be: updates are computed in float, and a decay or a scale of a million is a slip of the pen.
+/// Limits of options: updates are computed in float, and a decay or a scale of a million is a typing error.
 inline constexpr double largest_rate = std::numeric_limits<float>::max(), largest_decay = 1e6;
 
 /// Throws UsageError for an option that is not in [0, end); NaN never is.
@@ -29,7 +29,7 @@ WEFT_COLD inline void require_option(std::string_view name, double value, double
   throw_error<UsageError>({name, " ", shown, " is not a number of at least 0", below});
 }
 
-/// A model that an optimizer can update: in a wrapper, or SingleDevice<Model>. A model type alone is only a set of factories.
+/// A model that an optimizer can update: in a wrapper, or SingleDevice<Model>. A model type by itself is only a set of factories.
 template <class M>
 concept Trainable = !std::is_const_v<M> && requires(M & model) {
   typename M::model_type;
@@ -42,7 +42,7 @@ struct NoNumber {};
 struct GivenNumber {
   GivenNumber(double) {}
 };
-/// Options by the names of other frameworks, which are refused. Initialised by them only: `lr` has no default.
+/// Other frameworks' names of options, which are refused. Only such names select this type, since `lr` has no default.
 struct OptionsElsewhere {
   NoNumber no_position = {};
   GivenNumber lr;

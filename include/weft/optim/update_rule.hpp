@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The concept of an update rule, and error messages for types that are none: a wrong rule gives one error that names its member.
-// A user's own optimizer is Optimizer<Rule>:
+// The concept of an update rule, and error messages for types that violate it: a wrong rule gives one error that names its
+// member. A user's own optimizer is Optimizer<Rule>:
 //
 //   struct SignRule {
 //     struct Options { double learning_rate = 1e-4, clip = 0; };
-//     static constexpr bool elementwise = true;   // the update of an element needs no other one
-//     static constexpr int buffers = 0;           // kept from step to step, each as large as the parameter
+//     static constexpr bool elementwise = true;   // the update of an element depends on no other
+//     static constexpr int buffers = 0;           // state between steps, each as large as the parameter
 //     template <class A>
 //     static Descent<A> element(const ParameterState&, const Options&, double learning_rate, std::uint64_t step);
 //   };
 //
-// `element` gives the arithmetic of an element in the type A in which updates are computed (kernels/update_elements.hpp). Around
-// it weft knows gradients, their scale and master copies, and on GPUs updates all parameters with equal elements in one launch,
-// before the host has the norm. A rule that needs kernels of its own writes an update of one slot in its place:
+// `element` returns the arithmetic of an element in the type A of updates (kernels/update_elements.hpp). weft handles gradients,
+// their scale and master copies. On GPUs it updates all parameters with equal elements in one launch, before the host has the
+// norm. A rule with its own kernels writes an update of one slot instead:
 //
 //     template <class P, class Exec>
 //     static void update(Device<Exec>& device, optim::Slot& slot, const Options& options, double learning_rate,
 //                        double gradient_scale, std::uint64_t step);
 //
-// A rule that needs whole rows or matrices says so, and weft brings them together in every layout. Its update has three parts,
-// of which only the second one sees the whole:
+// A rule that needs whole rows or matrices declares it, and weft gathers them in every layout. Its update has three parts; only
+// the second one receives whole matrices:
 //
 //   struct Orthogonal {
 //     struct Options { double learning_rate = 1e-3, clip = 0; };
 //     static constexpr optim::Needs needs = optim::Needs::matrix;
-//     static constexpr int buffers = 1, sent = 1, returned = 1;   // arrays that are kept, brought together, and sent back
-//     // Writes the arrays to be brought together, [sent, kept], from the gradient, the buffers and the parameter.
+//     static constexpr int buffers = 1, sent = 1, returned = 1;   // arrays that are kept, gathered, and returned
+//     // Writes the arrays to be gathered, [sent, kept], from the gradient, the buffers and the parameter.
 //     template <class P, class Exec>
 //     static void prepare(Device<Exec>&, optim::Slot&, const Options&, double gradient_scale, std::uint64_t step,
 //                         accumulate_t<P>* arrays);
-//     // Works on the whole arrays, [sent, rows, columns]; the first `returned` are sent back.
+//     // Transforms the whole arrays, [sent, rows, columns]; the first `returned` are returned.
 //     template <class A, class Exec>
 //     static void transform(Device<Exec>&, const optim::Matrix& matrix, const Options&, A* arrays);
-//     // Updates the parameter from what came back, [returned, kept].
+//     // Updates the parameter from the returned arrays, [returned, kept].
 //     template <class P, class Exec>
 //     static void apply(Device<Exec>&, optim::Slot&, const Options&, double learning_rate, std::uint64_t step,
 //                       const accumulate_t<P>* arrays);
@@ -51,14 +51,14 @@
 
 namespace weft::optim {
 
-/// The least that a rule's update of an element depends on.
+/// The elements on which a rule's update of an element depends.
 enum class Needs {
-  elements,  ///< that element: ranks may hold any pieces
+  elements,  ///< only that element: ranks may hold any pieces
   rows,      ///< its row; a vector is one row
-  matrix,    ///< the whole parameter, dim 0 times all others
+  matrix,    ///< the whole parameter, dim 0 by all others
 };
 
-/// The part of a parameter that Rule::transform is given: all of it, or some rows.
+/// The argument of Rule::transform: a whole parameter, or some of its rows.
 struct Matrix {
   const ParameterState* state;
   std::size_t rows, columns;
@@ -73,7 +73,7 @@ WEFT_HAS_MEMBER(check)
 WEFT_HAS_MEMBER(buffers)
 WEFT_HAS_MEMBER(elementwise)
 
-// `buffers` is a member of each object of the rule, not of the class as it should be.
+// `buffers` is a member of each rule object, but should be a static member.
 template <class Rule>
 concept BuffersOfAnObject = std::is_member_object_pointer_v<decltype(&Rule::buffers)>;
 template <class Rule>
@@ -123,7 +123,7 @@ struct RuleOptions<Rule> {
   using type = typename Rule::Options;
 };
 
-/// Whether a rule says what it needs. One that does not is assumed to need whole parameters, and is not given them.
+/// True if a rule declares its needs. Otherwise it is assumed to need whole parameters, and is not given them.
 template <class Rule>
 inline constexpr bool says_needs = requires {
   requires Rule::elementwise;
@@ -136,10 +136,10 @@ inline constexpr Needs needs_of = says_needs<Rule> ? Needs::elements : Needs::ma
 template <class Rule>
 requires requires { Rule::needs; }
 inline constexpr Needs needs_of<Rule> = Rule::needs;
-/// Whether rows or matrices are brought together for a rule.
+/// True if rows or matrices are gathered for a rule.
 template <class Rule>
 inline constexpr bool is_served = says_needs<Rule>&& needs_of<Rule> != Needs::elements;
-/// Whether some parameters are updated element by element: an ordinary rule, or one of two rules.
+/// True if some parameters are updated element by element: an ordinary rule, or a rule with two kinds of updates.
 template <class Rule>
 inline constexpr bool has_elements = !is_served<Rule> || requires {
   Rule::rules;
@@ -159,14 +159,14 @@ inline constexpr int returned_to<Rule> = Rule::returned;
 template <class Rule, class Exec>
 using Update = void (*)(Device<Exec>&, Slot&, const typename Rule::Options&, double, double, std::uint64_t);
 
-/// The arithmetic of an element of a rule for parameters of P.
+/// A rule's arithmetic of an element for parameters of P.
 template <class Rule, class P>
 using ElementOf = decltype(Rule::template element<accumulate_t<P>>(
     std::declval<const ParameterState&>(), std::declval<const typename Rule::Options&>(), 0.0, std::uint64_t()));
 
 }  // namespace detail
 
-/// A rule that Optimizer takes. Its update is checked when the element type is known: see Updates.
+/// A rule that Optimizer accepts. Its update is checked once the element type is known: see Updates.
 template <class Rule>
 concept UpdateRule = detail::fault_of_rule<Rule>()
 == detail::RuleFault::none;
@@ -203,7 +203,7 @@ concept Transforms = requires {
 
 namespace detail {
 
-/// Prints why Rule is no UpdateRule.
+/// Reports why Rule is no UpdateRule.
 template <class Rule>
 constexpr void refuse_rule() {
   constexpr RuleFault fault = fault_of_rule<Rule>();
@@ -234,7 +234,7 @@ constexpr void refuse_rule() {
                 "void check(const Options& options)`; see Rule in this function's template arguments");
 }
 
-/// Prints why Rule does not update parameters of P.
+/// Reports why Rule does not update parameters of P.
 template <class Rule, class P, class Exec>
 constexpr void refuse_update() {
   constexpr bool there = has_update<Rule>(), by_element = !there && has_element<Rule>();
@@ -255,7 +255,7 @@ constexpr void refuse_update() {
       "gradient_scale, std::uint64_t step)`, static and public; see Rule and P in this function's template arguments");
 }
 
-/// Prints that Rule lacks the parts of an update that needs whole rows or matrices.
+/// Reports that Rule lacks the parts of an update that needs whole rows or matrices.
 template <class Rule, class P, class Exec>
 constexpr void refuse_parts() {
   constexpr bool there = Transforms<Rule, P, Exec>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The part of an optimizer for rules that need whole rows or matrices: which parameters they are given, the plan by which ranks
-// bring them together, and their step. Definitions of the members that optim/optimizer.hpp declares, which includes this header.
+// The part of an optimizer for rules that need whole rows or matrices: the parameters that they transform, the plan by which
+// ranks gather them, and their step. Definitions of members declared in optim/optimizer.hpp, which includes this header.
 
 #include <optional>
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Layouts of one model on one cluster: everything that a search chooses among, and which of them are legal.
+// The layouts of one model on one cluster: every dimension that a search varies, and the rules that make a layout legal.
 //
 //   Search search{.ranks = 16, .global_batch = 64, .layers = 32, .heads = 32};
 //   for (const Candidate& layout : candidates(search)) ...
@@ -16,7 +16,7 @@
 
 namespace weft::plan {
 
-enum class Kept : std::uint8_t { all, selected, inputs };  ///< what forward keeps for backward: recompute none, selective, full
+enum class Kept : std::uint8_t { all, selected, inputs };  ///< activations kept for backward; recompute none, selective, full
 enum class PipelineOrder : std::uint8_t {
   one_forward_one_backward,
   gpipe,
@@ -27,27 +27,27 @@ enum class PipelineOrder : std::uint8_t {
   dualpipev
 };
 
-/// The names of the options: "none", "selective", "full", and those of schedule::names.
+/// The options' names: "none", "selective", "full", and those of schedule::names.
 std::string_view name_of(Kept kept);
 std::string_view name_of(PipelineOrder order);
-/// Whether a rank may have any number of stages: interleaved and interleaved-zb.
+/// True if a rank may hold more than one stage: interleaved and interleaved-zb.
 bool takes_chunks(PipelineOrder order);
-/// Whether the gradients of weights are computed apart from those of inputs.
+/// True if weight gradients are computed separately from input gradients.
 bool splits_backward(PipelineOrder order);
-/// Whether the first rank has the first and the last stage.
+/// True if the first rank holds the first and the last stage.
 bool is_v_shape(PipelineOrder order);
 
-/// One layout: degrees, what data ranks share out, how a step is cut into micro-batches and in which order they run.
+/// One layout: degrees, sharding among data-parallel ranks, and the division of a step into micro-batches and their order.
 struct Candidate {
   std::int32_t dp = 1, tp = 1, cp = 1, pp = 1, ep = 1, etp = 1;
-  std::int32_t chunks = 1;  ///< stages of a rank
+  std::int32_t chunks = 1;  ///< stages per rank
   std::int32_t micro_batch = 1, micro_batches = 1;
-  std::int32_t replicate = 1;  ///< groups of data ranks that share out among themselves (hybrid sharding)
+  std::int32_t replicate = 1;  ///< groups of data-parallel ranks that each hold one copy of the shards (hybrid sharding)
   PipelineOrder order = PipelineOrder::one_forward_one_backward;
   Kept kept = Kept::all;
   std::int8_t zero = 0;
   bool sequence_parallel = false, ulysses = false;
-  bool offload = false;  ///< the optimizer's state, of stage 3 the parameters too, lies in the host's memory between uses
+  bool offload = false;  ///< optimizer state, and in ZeRO-3 the parameters, stay in host memory between uses
 
   int ranks() const { return dp * tp * cp * pp; }
   auto key() const {
@@ -58,27 +58,28 @@ struct Candidate {
   friend bool operator<(const Candidate& a, const Candidate& b) { return a.key() < b.key(); }
 };
 
-/// "dp 8, tp 2 with sequence parallelism, zero 1, micro-batches 4 of 2": what is not 1 or none.
+/// "dp 8, tp 2 with sequence parallelism, zero 1, micro-batches 4 of 2": every setting that differs from 1 or none.
 std::string text_of(const Candidate& layout);
 
-/// What is asked: sizes of a model as far as layouts cut them, a cluster and a step.
+/// Input of the search: the model's sizes that layouts divide, the cluster and the step.
 struct Search {
   std::int64_t ranks = 1, ranks_per_node = 8;
-  std::int64_t global_batch = 1;  ///< sequences of a step
+  std::int64_t global_batch = 1;  ///< sequences per step
   std::int64_t layers = 1, width = 1, heads = 1, kv_heads = 1, sequence = 1, vocabulary = 1;
-  std::int64_t columns = 1;        ///< inside of an MLP that tp cuts; an expert's, if there are experts
-  std::int64_t experts = 0;        ///< of a block; 0: no mixture
-  bool tied = false;               ///< both ends of the model share one table
-  bool sequence_parallel = true;   ///< a composition is compiled for it
+  std::int64_t columns = 1;        ///< inner width of an MLP, which tp divides; of one expert in a mixture
+  std::int64_t experts = 0;        ///< per block; 0: no mixture
+  bool tied = false;               ///< the first and the last stage share one table
+  bool sequence_parallel = true;   ///< layouts with sequence parallelism are searched
   std::int64_t element_bytes = 2;  ///< of the hidden state
-  double memory = 0;               ///< bytes of a device; 0: enough
+  double memory = 0;               ///< bytes per device; 0: unlimited
 };
 
-/// Calls `f` with every legal layout, by cp from the smallest on. The rules are those of `mesh_layout::resolve` and: a tp group
-/// is in one node; cp cuts a sequence into two pieces for each rank; sequence parallelism and experts cut a sequence's rows
-/// evenly; ep and etp fill whole ranks of a stage, etp is 1 or tp; without a pipeline there is one order, without data ranks
-/// nothing to share out. Copies of what is shared out are fewer than data ranks, and divide them and those of experts. Offload is
-/// for devices whose memory has an end; a layout with it comes after the same without. Throws UsageError for sizes below 1.
+/// Calls `f` with every legal layout, in ascending order of cp. The rules are those of `mesh_layout::resolve`, and these. A tp
+/// group stays in one node. cp divides a sequence into two pieces per rank. Sequence parallelism and experts divide a sequence's
+/// rows evenly. ep * etp divides a stage's ranks evenly; etp is 1 or tp. Without a pipeline there is one order; with one
+/// data-parallel rank there is no sharding. `replicate` is smaller than the number of data-parallel ranks and divides it, dense
+/// as well as expert ranks. Offload requires a memory limit; a layout with offload follows the same layout without. Throws
+/// UsageError for sizes below 1.
 void for_each_candidate(const Search& search, const std::function<void(const Candidate&)>& f);
 std::vector<Candidate> candidates(const Search& search);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for plan/candidate_cost.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The closed formulas of a layout's time and memory, and their rehearsals. Definitions for plan/candidate_cost.hpp.
 
 #include <algorithm>
 #include <utility>
@@ -55,9 +55,9 @@ WEFT_COLD WEFT_INLINE CandidateCosts::Key CandidateCosts::flight_key(const Candi
   return {c.tp, c.cp, c.ep, c.etp, c.sequence_parallel, c.ulysses};
 }
 
-/// Micro-batches whose rehearsals tell of this one: it or powers of two around it, and of those with many rows the smallest.
+/// The micro-batch sizes to rehearse for this one: itself, or the powers of two around it; capped where rows are many.
 WEFT_COLD WEFT_INLINE std::array<int, 2> CandidateCosts::neighbours(const Candidate& c) const {
-  constexpr std::int64_t many_rows = 8192;  // from here on products are as fast as they get
+  constexpr std::int64_t many_rows = 8192;  // products are no faster with more rows
   int low = 1;
   while (2 * low < c.micro_batch && (low < 2 || low * search_.sequence / c.cp < many_rows)) low *= 2;
   if (low > 1 && low * search_.sequence / c.cp >= 2 * many_rows) low /= 2;
@@ -108,7 +108,7 @@ WEFT_COLD WEFT_INLINE detail::BlockCosts CandidateCosts::block(const Candidate& 
   return mix(low, block_of(c, around[1]), double(c.micro_batch - around[0]) / double(around[1] - around[0]));
 }
 
-/// From what one micro-batch more takes on the last rank.
+/// The difference between pieces with and without one more micro-batch on the last rank.
 WEFT_COLD WEFT_INLINE const detail::FlightCosts& CandidateCosts::flight(const Candidate& asked) {
   const Key key = flight_key(asked);
   if (const auto found = flights_.find(key); found != flights_.end()) return found->second;
@@ -242,12 +242,12 @@ WEFT_COLD WEFT_INLINE double CandidateCosts::seconds(const Candidate& c) {
   const std::array<int, 2> strides{c.tp * c.cp, c.ep * c.etp};
   const std::array<double, 2> data_ranks{double(c.dp), std::max(1.0, double(c.dp) * strides[0] / strides[1])};
   const double shares = c.zero > 0 ? double(c.dp) / c.replicate : 1;
-  const auto here = [&](double ranks, double stride) {  // how many are in one node
+  const auto here = [&](double ranks, double stride) {  // ranks per node
     return int(std::clamp(machine_.ranks_per_node / stride, 1.0, ranks));
   };
   const auto of = [&](double rests, double heads, double parameter_heads) {
     Times t{block.forward.of(layers, rests, heads), block.backward.of(layers, rests, heads), 0};
-    double sent[3][2] = {};  // by phase: each micro-batch, once
+    double sent[3][2] = {};  // seconds by phase: per micro-batch, per step
     for (std::size_t phase = 0; phase < 3; ++phase)
       for (std::size_t axis = 0; axis < 2; ++axis)
         for (std::size_t kind = 0; kind < detail::data_messages; ++kind) {
@@ -260,7 +260,7 @@ WEFT_COLD WEFT_INLINE double CandidateCosts::seconds(const Candidate& c) {
                                                             int(ranks), here(ranks, strides[axis]));
           sent[phase][0] += one.each * took, sent[phase][1] += (1 - one.each) * took;
         }
-    // Beside the computing of other layers; the first or last of them has nothing to hide behind.
+    // Messages overlap with the computation of other layers. Those of the first or last layer overlap with nothing.
     const auto exposed = [&](double messages, double computing) {
       if (!machine_.hides_messages) return messages;
       return std::max(messages / (layers + 1), messages - computing * layers / (layers + 1));
@@ -272,7 +272,7 @@ WEFT_COLD WEFT_INLINE double CandidateCosts::seconds(const Candidate& c) {
       const double bytes = block.context_bytes.of(layers, rests, parameter_heads);
       const int here = std::clamp(machine_.ranks_per_node / c.tp, 1, int(c.cp));
       const double sums = calls * machine_.collective_s(comm::Operation::all_reduce, bytes / calls, c.cp, here);
-      const bool rounds = c.zero == 1 && search_.element_bytes < 4;  // sums are kept in 16 bits between micro-batches
+      const bool rounds = c.zero == 1 && search_.element_bytes < 4;  // sums are stored in 16 bits between micro-batches
       (c.zero >= 2 || rounds ? t.backward : t.once) += sums;
     }
     for (std::size_t axis = 0; axis < 2; ++axis) {
@@ -295,7 +295,7 @@ WEFT_COLD WEFT_INLINE double CandidateCosts::seconds(const Candidate& c) {
   const double work = m * ((c.pp - 1) * (middle.forward + middle.backward) + busy) / c.pp + last.once;
   if (!alone) {
     const double message = machine_.message_s(hidden_bytes(c), search_.ranks > search_.ranks_per_node);
-    // A micro-batch comes back before the next may go.
+    // A rank sends the next micro-batch only after the current one has returned.
     const double in_a_row = c.chunks == 1 && c.order != PipelineOrder::gpipe ? 2 * m * (c.pp - 1) / c.pp : 0;
     step += message * (2.0 * (c.pp * c.chunks - 1) + in_a_row);
   }
@@ -307,7 +307,7 @@ WEFT_COLD WEFT_INLINE double CandidateCosts::memory(const Candidate& c) {
   const detail::ShardCosts& shard = this->shard(c);
   const detail::Parts gone = c.offload ? this->offload(c).gone : detail::Parts();
   const detail::FlightCosts flight = c.pp > 1 ? this->flight(c) : detail::FlightCosts();
-  const detail::PipelineFormulas pipeline = detail::pipeline_formulas(c, 1, 2);  // of which times do not matter
+  const detail::PipelineFormulas pipeline = detail::pipeline_formulas(c, 1, 2);  // the times do not change memory
   const double layers = double(search_.layers) / c.pp, sharers = double(c.dp) / c.replicate, hidden = hidden_bytes(c);
   const bool alone = c.pp == 1;
   const TableShares tables = table_shares(c);
@@ -315,12 +315,12 @@ WEFT_COLD WEFT_INLINE double CandidateCosts::memory(const Candidate& c) {
   const auto bytes = [&](double rests, double heads, const detail::Held& held, bool sends, double temporary) {
     const double stage = layers / c.chunks, shares = c.zero > 0 ? sharers : 1;
     const double kept = shard.kept.of(layers, rests, heads, sharers) - gone.of(layers, rests, heads) / shares;
-    // A message that comes, and those that stay until they are answered.
+    // One receive buffer, and the sent tensors that wait for an answer.
     const double buffers = alone ? 0 : (sends ? 1 + held.left : 1) * hidden;
     const double activations = stage * (held.left * block.saved + held.waiting * c.micro_batch * flight.waiting);
     return kept + std::max(0.0, shard.temporary.of(layers, rests, heads, sharers)) + activations + temporary + buffers;
   };
-  // A layer that is computed again is beside the others, or waits for the weights' turn and is counted there.
+  // A recomputed layer needs memory besides the others. With a split backward it is already counted in `waiting`.
   Candidate all = c;
   all.kept = Kept::all;
   const detail::BlockCosts beside = splits_backward(c.order) && c.kept != Kept::all ? this->block(all) : block;

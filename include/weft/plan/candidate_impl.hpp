@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for plan/candidate.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The enumeration of legal layouts. Definitions for plan/candidate.hpp.
 
 #include <algorithm>
 #include <utility>
@@ -23,10 +23,10 @@ WEFT_COLD WEFT_INLINE std::vector<std::int64_t> divisors(std::int64_t n) {
   return small;
 }
 
-/// Whether one of the two divides the other.
+/// True if one of the two divides the other.
 inline bool nested(std::int64_t a, std::int64_t b) { return a % b == 0 || b % a == 0; }
 
-/// Walks the choices one after the other: each function sets one part of the layout and goes on to the next.
+/// Nested loops over all settings: each function sets one setting and calls the next.
 class Candidates {
  public:
   Candidates(const Search& search, const std::function<void(const Candidate&)>& f) : s_(search), f_(f) {}
@@ -82,7 +82,7 @@ class Candidates {
     for (const std::int64_t ep : divisors(s_.experts))
       for (const bool whole : {false, true}) {
         const std::int64_t etp = whole ? 1 : c_.tp;
-        if (whole && c_.tp == 1) continue;  // the same
+        if (whole && c_.tp == 1) continue;  // identical to the layout without it
         if (stage % (ep * etp) != 0 || s_.columns % etp != 0) continue;
         c_.ep = std::int32_t(ep), c_.etp = std::int32_t(etp);
         batches();
@@ -119,7 +119,7 @@ class Candidates {
   const Search& s_;
   const std::function<void(const Candidate&)>& f_;
   Candidate c_;
-  std::vector<std::int64_t> micro_batches_, copies_;  // of these data ranks: sequences of a micro-batch, copies of shards
+  std::vector<std::int64_t> micro_batches_, copies_;  // for the current dp: sequences per micro-batch, copies of shards
 };
 
 }  // namespace weft::plan::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The choice of a layout: a decision tree's answer first, then all legal layouts by formulas, and the best of these rehearsed
-// whole, which decides.
+// The choice of a layout. A decision tree gives the first answer. Formulas then rank all legal layouts, and full rehearsals of
+// the best ones decide.
 //
 //   const Chosen chosen = choose(search, known_machine("h100"), {.train = train, .names = names});
 //   std::puts(table_of(chosen).c_str());           // chosen.best[0].layout, .step.seconds, .memory
@@ -21,59 +21,59 @@
 
 namespace weft::plan {
 
-/// How a program names a layout.
+/// The name of a layout in a program.
 struct LayoutNames {
-  std::string type;     ///< of C++
-  std::string command;  ///< that runs it
+  std::string type;     ///< C++ type
+  std::string command;  ///< shell command that runs the layout
 };
 
-/// What a program gives, and how long it waits.
+/// The program's functions, and the limits of the search.
 struct ChooseOptions {
-  TrainPiece train;                                         ///< two steps of the model
+  TrainPiece train;                                         ///< trains the model for two steps
   std::function<LayoutNames(const Candidate&)> names = {};  ///< for reports
-  double limit_s = 8;                                       ///< of the whole search
+  double limit_s = 8;                                       ///< seconds for the whole search
   std::size_t listed = 10;                                  ///< layouts that are returned
 };
 
-/// A layout that was rehearsed whole.
+/// A layout that was rehearsed in full.
 struct RankedLayout {
   Candidate layout;
   Estimate step;
-  double memory = 0;       ///< bytes of the fullest rank, at most
-  CandidateCost formulas;  ///< that brought it here
+  double memory = 0;       ///< upper bound of the fullest rank's bytes
+  CandidateCost formulas;  ///< estimate by formulas
   LayoutNames names;
-  std::string why;  ///< beside the tree's answer, or beside the next one
+  std::string why;  ///< comparison with the tree's answer, or with the next layout
 };
 
 struct Chosen {
   Search search;
   std::string machine;
-  std::string reason;                                 ///< of the tree's answer
-  std::optional<RankedLayout> tree;                   ///< nothing if its answer does not fit when it is rehearsed
+  std::string reason;                                 ///< why the tree chose its answer
+  std::optional<RankedLayout> tree;                   ///< empty if the rehearsal shows that the tree's answer does not fit
   std::vector<RankedLayout> best;                     ///< the fastest first
-  std::size_t legal = 0, fitting = 0, rehearsed = 0;  ///< layouts; fitting: by the formulas
-  bool complete = true;                               ///< false: time was up before all that promised something was looked at
-  double seconds = 0;                                 ///< that the search took
+  std::size_t legal = 0, fitting = 0, rehearsed = 0;  ///< counts of layouts; `fitting` by the formulas
+  bool complete = true;                               ///< false: time ran out before every promising layout was rehearsed
+  double seconds = 0;                                 ///< duration of the search
 };
 
-/// Searches. Throws UsageError for sizes below 1, LayoutError if no layout is legal, MemoryError if none fits (it says how much
-/// the smallest needs).
+/// Searches. Throws UsageError for sizes below 1, LayoutError if no layout is legal, MemoryError if none fits. The MemoryError
+/// gives the smallest need.
 Chosen choose(const Search& search, const Machine& machine, const ChooseOptions& options);
 
 namespace detail {
 
-/// A branch of the decision tree that a layout is on: the lowest that has a layout which fits is its answer.
+/// Branches of the decision tree. The tree's answer is on the first branch that has a layout that fits.
 enum class Branch : std::uint8_t { one_rank, data, sharded, tensor, pipeline, context, count };
 Branch branch_of(const Candidate& layout);
-/// Whether the tree may answer with it: other choices of a branch are left to the search.
+/// True if the tree may choose this layout. Other layouts of the branch are left to the search.
 bool of_tree(const Search& search, const Candidate& layout);
 std::string reason_of(const Search& search, const Candidate& layout, double memory);
 
-/// The step of a whole layout: all stages, of a long step a part of its micro-batches, from which the rest follows.
+/// The step of a whole layout with all stages. A long step is extrapolated from fewer micro-batches.
 Estimate whole_step(const Candidate& layout, const Search& search, const Machine& machine, const TrainPiece& train);
-/// Bytes of the fullest rank, at most.
+/// Upper bound of the fullest rank's bytes.
 double whole_memory(const Candidate& layout, const Search& search, const Machine& machine, const TrainPiece& train);
-/// Passes of a layer that whole_step and whole_memory rehearse.
+/// Number of layer passes that whole_step and whole_memory rehearse.
 double passes_of(const Candidate& layout, const Search& search);
 
 }  // namespace detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for plan/choose.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The decision tree, the ranking by formulas, and the rehearsal of the best layouts. Definitions for plan/choose.hpp.
 
 #include <algorithm>
 #include <array>
@@ -30,24 +30,24 @@ WEFT_COLD WEFT_INLINE Branch branch_of(const Candidate& c) {
 WEFT_COLD WEFT_INLINE bool of_tree(const Search& search, const Candidate& c) {
   if (c.ulysses || c.order != PipelineOrder::one_forward_one_backward || c.replicate > 1 || c.offload) return false;
   if (c.tp > 1 && c.sequence_parallel != search.sequence_parallel && search.sequence % (c.tp * c.cp) == 0) return false;
-  if (branch_of(c) == Branch::data && c.kept != Kept::all) return false;  // sharing out costs less than computing twice
-  if (c.tp > 1 && c.dp > 1 && c.zero == 0) return false;  // sharing out the optimizer's state costs next to nothing
+  if (branch_of(c) == Branch::data && c.kept != Kept::all) return false;  // sharding costs less than recomputing
+  if (c.tp > 1 && c.dp > 1 && c.zero == 0) return false;                  // sharding the optimizer state costs almost nothing
   if (search.experts > 0 && c.etp != 1) return false;
   return c.kept != Kept::selected;
 }
 
-/// Of one layout over another on one branch of the tree: less cut, then less computed twice, then less shared out, then faster.
+/// Sort key of the layouts on one branch of the tree: fewer divisions first, then less recomputation, less sharding, less time.
 inline std::array<double, 6> tree_key(const Search& search, const Candidate& c, double seconds) {
-  // Experts lie within a node first.
+  // Prefer experts within a node.
   const double ep = search.experts == 0 ? 0 : c.ep <= search.ranks_per_node ? -double(c.ep) : double(c.ep);
   return {double(c.cp), double(c.pp), double(c.tp), ep, double(c.kept), c.zero + seconds * 1e-9};
 }
 
-/// The numbers of micro-batches from which a step follows: the whole, if it is short, else two whose difference is that of one
-/// more micro-batch when all ranks are busy.
+/// The numbers of micro-batches to rehearse: all of them if the step is short. Otherwise two numbers whose difference gives the
+/// time of one more micro-batch while all ranks are busy.
 WEFT_COLD WEFT_INLINE std::array<int, 2> sampled(const Candidate& c, const Search& search) {
   constexpr double short_step = 512;
-  // V shapes have a steady state from 2 pp on, and DualPipeV no table for fewer.
+  // V shapes reach a steady state from 2 * pp micro-batches on. DualPipeV has no table for fewer.
   const int low = c.pp == 1 ? 2 : is_v_shape(c.order) ? 2 * c.pp : c.pp, high = c.pp == 1 ? 3 : 2 * low;
   if (double(search.layers) * c.micro_batches <= short_step || c.micro_batches <= high) return {c.micro_batches, c.micro_batches};
   return {low, high};
@@ -55,9 +55,9 @@ WEFT_COLD WEFT_INLINE std::array<int, 2> sampled(const Candidate& c, const Searc
 
 WEFT_COLD WEFT_INLINE double passes_of(const Candidate& c, const Search& search) {
   const std::array<int, 2> parts = sampled(c, search);
-  const double steps = parts[0] == parts[1] ? 1 : 2, ranks = std::min(3, int(c.pp));  // whose memory is asked
+  const double steps = parts[0] == parts[1] ? 1 : 2, ranks = std::min(3, int(c.pp));  // ranks rehearsed for their memory
   const double step = steps == 1 ? parts[0] : parts[0] + parts[1], memory = ranks * parts[1] / double(c.pp);
-  // A program compares the copies of its shards: a word of each shard.
+  // A program compares the copies of its shards with one word per shard.
   constexpr double word = 3e-3;
   const double compared = c.replicate > 1 ? word * double(c.dp) / c.replicate * (steps + ranks / c.pp) : 0;
   return double(search.layers) * (step + memory + compared);
@@ -108,32 +108,31 @@ WEFT_COLD WEFT_INLINE double whole_memory(const Candidate& asked, const Search& 
     most = std::max(most, double(notes.peak));
     return notes.fullest;
   };
-  for (const int stage : std::set<int>{0, c.pp / 2, c.pp - 1}) {  // the embedding and the most in flight, and the head
+  for (const int stage : std::set<int>{0, c.pp / 2, c.pp - 1}) {  // embedding and most micro-batches in flight, middle, head
     const int first = stage * (c.ranks() / c.pp), fullest = rehearsed(first);
     if (fullest >= 0 && fullest != first) rehearsed(fullest);
   }
   return most;
 }
 
-/// The layouts that the formulas find best, and the tree's.
+/// The best layouts by formulas, and the tree's candidates.
 struct ByFormulas {
   struct One {
     Candidate layout;
     CandidateCost cost;
   };
   std::vector<One> best;                                          // the fastest first
-  std::array<std::vector<One>, std::size_t(Branch::count)> tree;  // the first of each branch, in the tree's order
+  std::array<std::vector<One>, std::size_t(Branch::count)> tree;  // best of each branch, in the tree's order
   std::optional<One> smallest;
   std::size_t legal = 0, fitting = 0;
   bool complete = true;
 };
 
-/// The fastest layouts by formulas, no more than some hundreds. Of those that differ only in the copies of what is shared out and
-/// in offload, and so by little, the fastest that needs at most so much of the memory, for a few shares of it, as formulas are
-/// not exact.
+/// The fastest layouts by formulas, at most a few hundred. Layouts that differ only in `replicate` and offload differ little: for
+/// a few fractions of the memory, the fastest of them that needs at most this fraction is kept, since formulas are inexact.
 class Fastest {
  public:
-  static constexpr double surely = 0.85, at_most = 1.1;  // of memory: fits whatever the error of a formula is, may fit
+  static constexpr double surely = 0.85, at_most = 1.1;  // fractions of the memory: fits despite the formula's error; may fit
 
   explicit Fastest(double memory) : memory_(memory) {}
 
@@ -186,21 +185,21 @@ class Timer {
 WEFT_COLD WEFT_INLINE ByFormulas search_by_formulas(const Search& search, CandidateCosts& costs, const Timer& timer,
                                                     double until_s) {
   constexpr std::size_t most_of_a_branch = 8;
-  constexpr double hopeless = 1.2;  // of time, for longer cuts of sequences
+  constexpr double hopeless = 1.2;  // factor of time above which larger cp is given up
   ByFormulas found;
   Fastest fastest(search.memory);
-  double on_device = 0;  // bytes of the layout before, which is this one without offload if this one has it
+  double on_device = 0;  // bytes of the previous layout, which is this one without offload if this one has it
   double best = std::numeric_limits<double>::infinity(), best_of_cp = best, best_before = best;
   int cp = 0;
   bool skips = false;
   for_each_candidate(search, [&](const Candidate& c) {
     ++found.legal;
-    if (c.cp != cp) {  // once cutting sequences further is much slower twice, it stays so
+    if (c.cp != cp) {  // two consecutive cp that are much slower end the search of larger cp
       skips = skips || (std::min(best_of_cp, best_before) > hopeless * best && cp > 1);
       cp = c.cp, best_before = best_of_cp, best_of_cp = std::numeric_limits<double>::infinity();
     }
     if (skips) return;
-    if (c.offload && on_device <= Fastest::surely * search.memory) return;  // it would cost time and gain nothing
+    if (c.offload && on_device <= Fastest::surely * search.memory) return;  // offload would only cost time
     if (timer.seconds() > until_s && !costs.knows(c)) {
       found.complete = false;
       return;
@@ -252,7 +251,7 @@ WEFT_COLD WEFT_INLINE Chosen choose(const Search& search, const Machine& given, 
   chosen.legal = found.legal, chosen.fitting = found.fitting, chosen.complete = found.complete;
   double least = std::numeric_limits<double>::infinity(), all_passes = 0, all_seconds = 0;
   std::map<Candidate, RankedLayout> rehearsed;
-  // Null if it does not fit, or if its rehearsal would take longer than there is time.
+  // Null if the layout does not fit, or if its rehearsal would exceed the remaining time.
   const auto rehearse = [&](const detail::ByFormulas::One& one) -> const RankedLayout* {
     if (const auto known = rehearsed.find(one.layout); known != rehearsed.end()) return &known->second;
     const double passes = detail::passes_of(one.layout, search), started = timer.seconds();
@@ -279,7 +278,7 @@ WEFT_COLD WEFT_INLINE Chosen choose(const Search& search, const Machine& given, 
         chosen.reason = chosen.tree->why = detail::reason_of(search, one.layout, answer->memory);
       }
     }
-  // A layout whose formulas are so much slower than the best that was rehearsed is not looked at.
+  // Layouts that the formulas place this far above the best rehearsed time are skipped.
   constexpr double hopeless = 1.6;
   double best = chosen.tree ? chosen.tree->step.seconds : std::numeric_limits<double>::infinity();
   for (const detail::ByFormulas::One& one : found.best) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The reports of a choice: a table for people, and JSON.
+// The reports of a choice: a text table, and JSON.
 //
-//   std::puts(table_of(chosen).c_str());   // the tree's answer, the ten best, and what to paste
+//   std::puts(table_of(chosen).c_str());   // the tree's answer, the ten best, and the code to paste
 
 #include <string>
 
@@ -15,7 +15,7 @@ std::string table_of(const Chosen& chosen);
 std::string json_of(const Chosen& chosen);
 
 namespace detail {
-/// What makes a layout faster than another, from where their time goes.
+/// The reason why one layout is faster than another, from the parts of their times.
 std::string why_of(const RankedLayout& layout, const RankedLayout* other, const char* name);
 }  // namespace detail
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for plan/choose_report.hpp and the texts of the decision tree, inline when weft is header-only, else compiled once
-// in the library weft::compiled.
+// The table, the JSON and the decision tree's texts. Definitions for plan/choose_report.hpp.
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +16,7 @@
 
 namespace weft::plan::detail {
 
-/// Seconds of a step by what they go to, the mean of the stages.
+/// Seconds per step by part, averaged over the stages.
 WEFT_COLD WEFT_INLINE std::map<std::string, double> shares_of(const Estimate& step) {
   std::map<std::string, double> sum;
   const double each = 1.0 / double(std::max<std::size_t>(1, step.replayed.stages.size()));

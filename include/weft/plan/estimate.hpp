@@ -23,38 +23,38 @@ namespace weft::plan {
 struct Estimate {
   std::string machine;
   int ranks = 1;
-  double seconds = 0;  ///< of a step
-  /// Of all ranks: of products and attention as they are done, what is recomputed too, causal attention counted half.
+  double seconds = 0;  ///< per step
+  /// FLOPs of all ranks: products and attention as executed, including recomputation. Causal attention counts half.
   double flops = 0;
-  /// Of all ranks: three times those of the forward, whatever is recomputed. What is not trained counts as if it were.
+  /// FLOPs of all ranks: three times the forward, without recomputation. Frozen layers count as if they were trained.
   double model_flops = 0;
-  double peak_flops = 0;  ///< of all ranks in a second, for the elements of most products
-  double tokens = 0;      ///< of a step: rows of samples that enter the model
-  Replayed replayed;      ///< by stage
+  double peak_flops = 0;  ///< per second on all ranks, for the element type of most products
+  double tokens = 0;      ///< per step: rows of samples that enter the model
+  Replayed replayed;      ///< the step of each stage
 
   double tokens_per_second() const { return tokens / seconds; }
-  /// Model FLOPs utilisation: the FLOPs that the model needs, whoever computes them, of those that the machine has in this time.
+  /// Model FLOPs utilisation: model_flops divided by the FLOPs that the machine could do in this time.
   double share_of_peak() const { return model_flops / (peak_flops * seconds); }
-  /// The same of all FLOPs that are done.
+  /// Hardware FLOPs utilisation: the same for `flops`.
   double hardware_share() const { return flops / (peak_flops * seconds); }
 };
 
-/// Seconds of the events of these notes' trace, for a replay of one's own. Both must live as long as the result.
+/// Seconds of the events in the notes' trace, for your own replay. Both arguments must outlive the result.
 EventCosts costs_of(const Rehearsal& notes, const Machine& machine);
 
-/// The step of these stages, which were rehearsed with a trace (RehearsedStages::trace). Throws UsageError if they were not.
+/// Estimates the step of stages that were rehearsed with a trace (RehearsedStages::trace). Throws UsageError without one.
 Estimate estimate(const std::vector<RehearsedStage>& stages, const Machine& machine);
 
-/// Rehearses `f(world)` as all ranks that differ, and estimates its last step. Throws as rehearse does.
+/// Rehearses `f(world)` on all distinct ranks and estimates its last step. Throws as rehearse does.
 Estimate estimate(RehearsedStages of, const Machine& machine, const std::function<void(World&)>& f);
 
-/// For people: the step, its speed, and where each stage's time goes.
+/// A text table: the step, its speed, and the parts of each stage's time.
 std::string table_of(const Estimate& step);
-/// One JSON object of the same: seconds by part, of each stage in "stages", and the other kernels by kind in "kernels".
+/// The same as one JSON object: seconds by part, each stage in "stages", the other kernels by kind in "kernels".
 std::string json_of(const Estimate& step);
 
 namespace detail {
-/// For programs that are asked by WEFT_MACHINE. Also writes the picture that WEFT_ESTIMATE_SVG names.
+/// Texts for programs run with WEFT_MACHINE. Also writes the SVG file that WEFT_ESTIMATE_SVG names.
 runtime::detail::EstimateTexts estimate_for_people(const std::vector<RehearsedStage>& stages, std::string_view machine);
 void require_machine(std::string_view machine);
 inline const bool people_may_ask =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for plan/estimate.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The costs of a trace's events on a machine, and the reports of an estimate. Definitions for plan/estimate.hpp.
 
 #include <algorithm>
 #include <cerrno>
@@ -19,15 +19,15 @@
 
 namespace weft::plan::detail {
 
-/// How many ranks of a communicator are in one node: its neighbours along an axis of the mesh are `stride` ranks apart.
+/// Number of a communicator's ranks in one node. Neighbours along a mesh axis are `stride` ranks apart.
 WEFT_COLD WEFT_INLINE int ranks_here(const Rehearsal& notes, const RehearsedTrace::Group& group, int per_node) {
   if (notes.ranks <= per_node) return group.size;
   if (group.size >= notes.ranks) return per_node;
   const std::string_view copies = weft::detail::axis_of_copies(group.axis);
   const Rehearsal::Axis* const axis = notes.axis(copies.empty() ? std::string_view(group.axis) : copies);
-  if (axis == nullptr) return 1;  // of a program's own split: it is not known, so at worst
+  if (axis == nullptr) return 1;  // split by the program itself: the placement is unknown, so assume the worst
   std::size_t here = 1, left = std::size_t(group.size);
-  std::size_t passed = copies.empty() ? 1 : axis->size / left;  // neighbours that share out one copy
+  std::size_t passed = copies.empty() ? 1 : axis->size / left;  // neighbours that share one copy
   for (const Rehearsal::Axis::Line& line : axis->lines) {
     const std::size_t inner = std::min(passed, line.size), outer = line.size / inner;
     passed = std::max<std::size_t>(1, passed / line.size);
@@ -38,7 +38,7 @@ WEFT_COLD WEFT_INLINE int ranks_here(const Rehearsal& notes, const RehearsedTrac
   return int(std::min<std::size_t>(here, std::size_t(group.size)));
 }
 
-/// What a rank computes in the traced step.
+/// FLOPs that a rank executes in the traced step.
 struct Counted {
   double flops = 0, forward = 0;
   std::map<DataType, double> by_type;
@@ -61,8 +61,8 @@ WEFT_COLD WEFT_INLINE Counted count(const RehearsedTrace& trace) {
   return counted;
 }
 
-/// State that is off the device comes for the optimizer's update and goes back. Parameters of stage 3 come earlier, beside the
-/// pipeline; they are counted here all the same, so a step takes at most what this says.
+/// Adds the transfers of offloaded state around the optimizer's update. Parameters of ZeRO-3 are transferred earlier, during the
+/// pipeline, but are counted here too, so the result is an upper bound.
 WEFT_COLD WEFT_INLINE void add_offload(Replayed& step, const std::vector<RehearsedStage>& stages, const Machine& machine) {
   double longest = 0;
   std::vector<double> added;
@@ -97,7 +97,7 @@ WEFT_COLD WEFT_INLINE EventCosts costs_of(const Rehearsal& notes, const Machine&
             if (e.kind == Kind::send || e.kind == Kind::receive) return machine.message_s(e.amount, here < group.size);
             const comm::Operation operation = comm::Operation(e.a);
             if (operation != comm::Operation::all_to_all_v) return machine.collective_s(operation, e.amount, group.size, here);
-            const int ranks = int(e.b) + 1;  // of which as many are in the node as of all
+            const int ranks = int(e.b) + 1;  // the same fraction of them is in the node as of all ranks
             return machine.collective_s(operation, e.amount, ranks, int(std::int64_t(here) * ranks / group.size));
           },
           machine.hides_messages, machine.ranks_per_core};
@@ -105,7 +105,7 @@ WEFT_COLD WEFT_INLINE EventCosts costs_of(const Rehearsal& notes, const Machine&
 
 WEFT_COLD WEFT_INLINE Estimate estimate(const std::vector<RehearsedStage>& rehearsed, const Machine& machine) {
   if (rehearsed.empty()) throw_error<UsageError>({"estimate: no rehearsal"});
-  std::vector<RehearsedStage> stages;  // the first rank of each, which talk to each other
+  std::vector<RehearsedStage> stages;  // the first rank of each stage; they communicate
   for (const RehearsedStage& one : rehearsed)
     if (stages.empty() || stages.back().stage != one.stage) stages.push_back(one);
   const Rehearsal& notes = stages.front().notes;
@@ -117,7 +117,7 @@ WEFT_COLD WEFT_INLINE Estimate estimate(const std::vector<RehearsedStage>& rehea
   step.replayed = replay(traces, costs_of(notes, machine));
   detail::add_offload(step.replayed, stages, machine);
   step.seconds = step.replayed.seconds;
-  const double each = double(notes.ranks) / double(stages.size());  // ranks of a stage
+  const double each = double(notes.ranks) / double(stages.size());  // ranks per stage
   std::map<DataType, double> by_type;
   for (const RehearsedTrace* trace : traces) {
     const detail::Counted counted = detail::count(*trace);
@@ -144,7 +144,7 @@ namespace detail {
 struct Part {
   std::string name;
   std::function<double(const StageTimes&)> seconds;
-  bool of_kernels = false;  ///< of the other kernels, which are a part of their own
+  bool of_kernels = false;  ///< one of the other kernels, which are also summed
 };
 
 WEFT_COLD WEFT_INLINE std::vector<Part> parts_of(const Estimate& step) {
@@ -172,7 +172,7 @@ WEFT_COLD WEFT_INLINE std::vector<Part> parts_of(const Estimate& step) {
 }
 
 WEFT_COLD WEFT_INLINE void require_machine(std::string_view machine) {
-  if (machine != "this") (void)machine_of(machine, 1);  // that one is measured
+  if (machine != "this") (void)machine_of(machine, 1);  // "this" is measured later
 }
 
 WEFT_COLD WEFT_INLINE runtime::detail::EstimateTexts estimate_for_people(const std::vector<RehearsedStage>& stages,
@@ -202,7 +202,7 @@ WEFT_COLD WEFT_INLINE std::string table_of(const Estimate& step) {
                 100 * step.share_of_peak(), 100 * step.hardware_share());
   text += line;
   const auto& stages = step.replayed.stages;
-  const std::size_t shown = stages.size() <= 8 ? stages.size() : 0;  // else the first, a middle and the last one
+  const std::size_t shown = stages.size() <= 8 ? stages.size() : 0;  // above 8: the first, a middle and the last one
   std::vector<std::size_t> which;
   for (std::size_t i = 0; i < shown; ++i) which.push_back(i);
   if (shown == 0) which = {0, stages.size() / 2, stages.size() - 1};

@@ -17,9 +17,9 @@
 
 namespace weft::plan {
 
-/// The machine that a JSON text describes; `source` names it in errors. Members that it leaves out are those of the machine that
-/// its member "like" names. Throws UsageError, in one line, for what is no machine: unknown members, numbers that are not
-/// positive, or no speed.
+/// Reads the machine that a JSON text describes; `source` names the text in errors. Missing members are taken from the machine
+/// named by the member "like". Throws UsageError, in one line, for unknown members, numbers that are not positive, or a missing
+/// speed.
 WEFT_COLD inline Machine machine_from_json(std::string_view text, std::string_view source) {
   using Json = nlohmann::json;
   const Json json = Json::parse(text.begin(), text.end(), nullptr, false);
@@ -78,7 +78,7 @@ WEFT_COLD inline Machine machine_from_json(std::string_view text, std::string_vi
                                        {"host_bandwidth", &Machine::host_bandwidth, true},
                                        {"ranks_per_core", &Machine::ranks_per_core, false}};
   for (const auto& [key, value] : json.items()) {
-    const std::string_view name = key;  // a structured binding cannot be captured
+    const std::string_view name = key;  // structured bindings cannot be captured
     if (name == "like") continue;
     if (name == "name") machine.name = word(value, name);
     else if (name == "hides_messages") {

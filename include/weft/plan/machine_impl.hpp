@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for plan/machine.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The times of collectives, and the figures of known machines. Definitions for plan/machine.hpp.
 
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>
@@ -8,8 +8,8 @@
 
 namespace weft::plan {
 
-// Rings and trees as in Thakur, Rabenseifner and Gropp (2005). A ring of ranks in several nodes enters and leaves each node once;
-// as many rings as a node has ranks of the group use as many cards.
+// Rings and trees as in Thakur, Rabenseifner and Gropp (2005). A ring over several nodes enters and leaves each node once. The
+// group's ranks in a node run one ring each, so they use as many network cards.
 WEFT_COLD WEFT_INLINE double Machine::collective_s(comm::Operation operation, double bytes, int ranks, int here) const {
   using comm::Operation;
   if (ranks <= 1) return 0;
@@ -30,14 +30,14 @@ WEFT_COLD WEFT_INLINE double Machine::collective_s(comm::Operation operation, do
     case Operation::barrier: return launch_s + 2 * up;
     case Operation::send:
     case Operation::recv: return message_s(bytes, leaves);
-    default: return launch_s + around + pieces;  // gathers, scatters and exchanges
+    default: return launch_s + around + pieces;  // all_gather, reduce_scatter and all_to_all
   }
 }
 
 WEFT_COLD WEFT_INLINE Machine known_machine(std::string_view name) {
-  // NVIDIA's data sheets: A100 80GB SXM (NVLink 600 GB/s both ways, PCIe 64 GB/s both ways, DGX A100 with 200 Gb/s a GPU), H100
-  // and H200 SXM (NVLink 900 GB/s, PCIe 128 GB/s, DGX with 400 Gb/s a GPU). Shares and latencies: docs/planning.md says which of
-  // them were fitted to what.
+  // NVIDIA's data sheets: A100 80GB SXM (NVLink 600 GB/s both ways, PCIe 64 GB/s both ways, DGX A100 with 200 Gb/s per GPU), H100
+  // and H200 SXM (NVLink 900 GB/s, PCIe 128 GB/s, DGX with 400 Gb/s per GPU). docs/planning.md gives the measurements to which
+  // shares and latencies were fitted.
   Machine machine{.name = std::string(name),
                   .flops_16 = 312e12,
                   .flops_32 = 19.5e12,

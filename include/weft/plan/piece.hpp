@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The rehearsal of a small piece of a model: its time without messages of data ranks, its memory, and these messages, apart. The
-// formulas of plan/candidate_cost.hpp have their coefficients from such pieces.
+// The rehearsal of a small piece of a model: its time without messages of data-parallel ranks, its memory, and these messages.
+// The formulas of plan/candidate_cost.hpp take their coefficients from such pieces.
 //
 //   const PieceCosts one = piece_costs({.layout = layout, .layers = 1, .vocabulary = 512}, machine, train);
 
@@ -16,7 +16,7 @@
 
 namespace weft::plan {
 
-/// What the program is asked to train for two steps: a layout of a model with so many layers and entries of its vocabulary.
+/// A model for the program to train for two steps: a layout, and the numbers of layers and of vocabulary entries.
 struct Piece {
   Candidate layout;
   std::int64_t layers = 1, vocabulary = 1;
@@ -26,7 +26,7 @@ using TrainPiece = std::function<void(World&, const Piece&)>;
 
 namespace detail {
 
-/// What data ranks send: gathered, scattered, summed by those that share out, and summed over the copies of what is shared out.
+/// Messages of data-parallel ranks: all-gather, reduce-scatter, all-reduce among sharding ranks, all-reduce over copies.
 enum class DataMessage : std::uint8_t { gather, scatter, sum, sum_of_copies, count };
 inline constexpr std::size_t data_messages = std::size_t(DataMessage::count);
 
@@ -34,16 +34,16 @@ inline constexpr std::size_t data_messages = std::size_t(DataMessage::count);
 template <class T>
 using ByMessage = std::array<std::array<std::array<T, data_messages>, 2>, 3>;
 
-/// Of one rank and step. Seconds without messages of data ranks, and bytes.
+/// One rank's step: seconds without messages of data-parallel ranks, and bytes.
 struct PieceCosts {
   double forward = 0, backward = 0, optimizer = 0;
   double kept = 0, peak = 0;
-  double offloaded = 0;                            ///< to the host's memory and back
-  double context_bytes = 0, context_calls = 0;     ///< sums of gradients over cp, which are not in `backward`
+  double offloaded = 0;                            ///< bytes moved to host memory and back
+  double context_bytes = 0, context_calls = 0;     ///< all-reduces of gradients over cp, not included in `backward`
   ByMessage<std::array<double, 2>> messages = {};  ///< bytes and calls
 };
 PieceCosts piece_costs(const Piece& piece, const Machine& machine, const TrainPiece& train);
-/// Bytes of the rank at the end of the piece's pipeline, at most.
+/// Upper bound of the bytes of the last rank in the piece's pipeline.
 double piece_peak(const Piece& piece, const TrainPiece& train);
 
 }  // namespace detail

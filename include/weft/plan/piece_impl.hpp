@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for plan/piece.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The costs of a piece, read from the trace of its rehearsal. Definitions for plan/piece.hpp.
 
 #include <algorithm>
 #include <string_view>
@@ -15,7 +15,7 @@
 
 namespace weft::plan::detail {
 
-/// 0: data ranks, 1: those of experts; -1: others.
+/// 0: dp, 1: edp; -1: other axes.
 inline int data_axis(std::string_view axis) { return axis.starts_with("edp") ? 1 : axis.find("dp") != axis.npos ? 0 : -1; }
 
 inline DataMessage data_message(comm::Operation operation, std::string_view axis) {
@@ -26,7 +26,7 @@ inline DataMessage data_message(comm::Operation operation, std::string_view axis
                                                                                             : DataMessage::gather;
 }
 
-/// Sums of gradients over cp, which are made once a step unless gradients are shared out in each micro-batch.
+/// True for all-reduces of gradients over cp. They run once per step unless gradients are sharded in each micro-batch.
 inline bool sums_over_context(const RehearsedTrace::Event& e, std::string_view axis) {
   return axis == "cp" && comm::Operation(e.a) == comm::Operation::all_reduce &&
          (e.kind == RehearsedTrace::Kind::call || e.kind == RehearsedTrace::Kind::start);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The bubble of a layout's pipeline and the activations that it keeps, by the formulas of the schedules, for any number of
-// chunks.
+// The bubble of a layout's pipeline and the number of activations that it keeps. The formulas are those of the schedules, for any
+// number of chunks.
 //
 //   const detail::PipelineFormulas pipeline = detail::pipeline_formulas(layout, forward_s, backward_s);   // of a whole rank
 
@@ -18,23 +18,23 @@
 
 namespace weft::plan::detail {
 
-/// Micro-batches' activations of one stage that a rank holds at one time: as a forward left them, and those whose input gradient
-/// is done and whose weight gradient is not. If forward leaves its inputs alone, the latter are computed again, and whole.
+/// Activations of one stage that a rank holds at one time, counted in micro-batches: `left` by a forward, and `waiting` with an
+/// input gradient but no weight gradient. If forward keeps only its inputs, `waiting` activations are recomputed in full.
 struct Held {
   int left = 0, waiting = 0;
 };
 
 struct PipelineFormulas {
-  double bubble = 0;  ///< how long a rank waits if all others are as busy as it
-  /// Of the first and of the last rank, when most are in flight, and when most weight gradients wait.
+  double bubble = 0;  ///< seconds that a rank waits if all ranks are equally busy
+  /// On the first and on the last rank: when most micro-batches are in flight, and when most weight gradients wait.
   std::array<Held, 2> first, last;
-  int ends = 1;  ///< micro-batches in flight in the last stage of the model, if that is on the last rank
+  int ends = 1;  ///< micro-batches in flight in the model's last stage, if the last rank holds it
 };
 
-/// The times are those of one micro-batch and all stages of a rank.
+/// The times are for one micro-batch and all stages of a rank.
 inline PipelineFormulas pipeline_formulas(const Candidate& c, double forward, double backward) {
   namespace own = schedule::detail;
-  // If all is computed again, that is before the gradient of the input.
+  // Full recomputation precedes the input gradient.
   const double weight = c.kept == Kept::inputs ? std::max(0.0, backward - forward) / 2 : backward / 2;
   const schedule::Costs costs{forward / c.chunks, (backward - weight) / c.chunks, weight / c.chunks};
   const int P = c.pp, M = c.micro_batches, V = c.chunks;
@@ -54,7 +54,7 @@ inline PipelineFormulas pipeline_formulas(const Candidate& c, double forward, do
       return whole(own::interleaved_bubble(P, V, M, costs), own::interleaved_peak(0, P, V, M),
                    own::interleaved_peak(P - 1, P, V, M));
     case PipelineOrder::zero_bubble_h1:
-    case PipelineOrder::interleaved_zero_bubble: {  // the weights' turn on rank r is r micro-batches late
+    case PipelineOrder::interleaved_zero_bubble: {  // rank r computes weight gradients r micro-batches late
       const int peak = own::zero_bubble_peak(P, V, M), late = std::min(P, M * V);
       return {own::zero_bubble_bubble(P, V, M, costs), {{{peak - 1, 1}}}, {{{peak - late, late}}}, std::min(P, M)};
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The replay of one step from the traces of a pipeline's stages: a compute stream for each stage, which does its kernels one
-// after the other, and a lane for each of its communicators, which works beside it. The traces' messages meet each other.
+// The replay of one step from the traces of a pipeline's stages. Each stage has a compute stream, which executes its kernels in
+// order, and one lane per communicator, which works concurrently. Messages connect the traces.
 //
 //   const Replayed step = replay({&first, &last}, {.compute = ..., .message = ...});
 //   step.seconds, step.stages[0].bubble
@@ -22,25 +22,26 @@ namespace weft::plan {
 
 /// Seconds of events.
 struct EventCosts {
-  /// A product, attention, another kernel or a copy.
+  /// Seconds of a product, attention, another kernel or a copy.
   std::function<double(const RehearsedTrace::Event&)> compute;
-  /// A message or a collective, once all its ranks are there and their lanes are free.
+  /// Seconds of a message or a collective, once all its ranks have arrived and their lanes are free.
   std::function<double(const RehearsedTrace::Event&, const RehearsedTrace::Group&)> message;
-  /// Messages move beside what is computed. False: each rank moves them when it waits for them, and computes nothing meanwhile.
+  /// True: messages overlap with computation. False: a rank transfers a message when it waits for it, and computes nothing
+  /// meanwhile.
   bool hides_messages = true;
-  /// If it is more than one, ranks compute in turns, and the step takes at least what all of them do by the cores that there are.
+  /// Above 1, ranks share cores, and a step takes at least the total work divided by the number of cores.
   double ranks_per_core = 1;
 };
 
-/// Where a stage's time of a step goes, in seconds. They add up to the step.
+/// The parts of a stage's step, in seconds. They add up to the step.
 struct StageTimes {
   double products = 0, attention = 0;
-  double kernels = 0;                                  ///< others, and copies
-  std::map<std::string, double, std::less<>> by_kind;  ///< these others: "norm", "host copies", ...
-  double optimizer = 0;                                ///< all that is computed after the last action of the pipeline
-  /// Waits for messages that their senders have not sent yet, and for stages that come later to a collective or to the end.
+  double kernels = 0;                                  ///< other kernels, and copies
+  std::map<std::string, double, std::less<>> by_kind;  ///< the same by kind: "norm", "host copies", ...
+  double optimizer = 0;                                ///< all computation after the last action of the pipeline
+  /// Waits for messages that are not sent yet, and for stages that reach a collective or the end later.
   double bubble = 0;
-  std::map<std::string, double, std::less<>> exposed;  ///< waits for messages that are on their way, by axis
+  std::map<std::string, double, std::less<>> exposed;  ///< waits for messages in transit, by axis
 
   double communication() const {
     double sum = 0;
@@ -51,14 +52,14 @@ struct StageTimes {
 
 struct Replayed {
   double seconds = 0;
-  std::vector<StageTimes> stages;  ///< by trace
+  std::vector<StageTimes> stages;  ///< one per trace
   schedule::Table table;           ///< the actions of the pipeline
-  schedule::Timeline timeline;     ///< their times in seconds
+  schedule::Timeline timeline;     ///< their start and end in seconds
 };
 
-/// Replays one step. `traces`: one rank of each stage, which share a pipeline's communicator; or one trace. A rank that is in no
-/// trace does what the one does that talks to it, at the same time. A message is on its way from its send on, whether its
-/// receiver waits for it or not. Throws UsageError if a trace has no whole step, or waits for what no other trace sends.
+/// Replays one step. `traces`: one rank of each stage that share a pipeline's communicator; or one trace. A rank without a trace
+/// is assumed to reach each message when its peer does. A message is in transit from its send on, even if its receiver does not
+/// wait yet. Throws UsageError if a trace has no whole step, or waits for a message that no other trace sends.
 Replayed replay(const std::vector<const RehearsedTrace*>& traces, const EventCosts& costs);
 
 }  // namespace weft::plan

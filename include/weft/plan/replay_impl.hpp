@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for plan/replay.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The replay of traces, event by event. Definitions for plan/replay.hpp.
 
 #include <algorithm>
 #include <deque>
@@ -60,11 +60,11 @@ class Replay {
 
  private:
   struct Lane {
-    double collectives = 0, sends = 0;  // when they are free
+    double collectives = 0, sends = 0;  // times from which they are free
   };
   struct Started {
     std::int32_t group;
-    std::size_t number;  // of all calls of its group
+    std::size_t number;  // index among the calls of its group
     double end, seconds;
   };
   struct Stage {
@@ -72,13 +72,13 @@ class Replay {
     std::size_t at = 0, pipeline = 0;
     double clock = 0;
     std::vector<Lane> lanes;         // by group
-    std::vector<std::size_t> calls;  // by group: collectives so far
+    std::vector<std::size_t> calls;  // by group: collectives started
     std::vector<Started> started;
-    std::vector<double> seconds;  // by distinct event
+    std::vector<double> seconds;  // by distinct event; -1 until computed
     StageTimes times;
     schedule::Order order;
     std::vector<double> begins, ends;
-    bool computed = false, arrived = false;  // in this action; at the collective at `at`
+    bool computed = false, arrived = false;  // in the current action; at the collective at index `at`
     int chunks = 1;
     std::map<int, int> stage_of;  // by chunk
   };
@@ -90,7 +90,7 @@ class Replay {
     double last = 0;
   };
 
-  // Does the stage's next event; false if it has to wait for another stage.
+  // Executes the stage's next event. Returns false if it must wait for another stage.
   bool step(Stage& stage) {
     const std::size_t number = stage.trace->number(stage.at);
     const Event& event = stage.trace->event(number);
@@ -141,7 +141,7 @@ class Replay {
 
   static const Trace::Group& group(const Stage& stage, std::int32_t number) { return stage.trace->groups[std::size_t(number)]; }
 
-  // Until `end`; until `known` of it there was nothing on its way.
+  // Advances the clock to `end`. The time until `known` counts as bubble, since nothing was in transit; the rest is exposed.
   void pass(Stage& stage, std::int32_t of, double known, double end) {
     if (end <= stage.clock) return;
     const double idle = std::clamp(known, stage.clock, end) - stage.clock;
@@ -167,7 +167,7 @@ class Replay {
       stage.arrived = true;
     }
     if (!wait(stage, stage.started.back())) return false;
-    stage.started.pop_back();  // no wait names it
+    stage.started.pop_back();  // no wait event refers to it
     stage.arrived = false;
     return true;
   }
@@ -176,7 +176,7 @@ class Replay {
     Lane& lane = stage.lanes[std::size_t(event.group)];
     Started started{event.group, stage.calls[std::size_t(event.group)]++, 0, costs_.message(event, group(stage, event.group))};
     if (shared(stage, event.group)) {
-      started.end = -1;  // when all are there
+      started.end = -1;  // set when all ranks have arrived
       arrive(stage, event.group, started.number);
     } else if (costs_.hides_messages) {
       started.end = lane.collectives = std::max(stage.clock, lane.collectives) + started.seconds;
@@ -199,7 +199,7 @@ class Replay {
     return true;
   }
 
-  // From one rank of a group to another, with a tag: the messages of such a key arrive in order.
+  // Communicator, source, destination, tag: the messages of one key arrive in order.
   using Key = std::tuple<std::uint64_t, int, int, std::int64_t>;
 
   void send(Stage& stage, const Event& event) {
@@ -229,7 +229,7 @@ class Replay {
                                : std::max(stage.clock, message.issued) + costs_.message(event, group(stage, event.group)));
   }
 
-  // From a rank in no trace, which sends when this one does.
+  // Receives from a rank without a trace, which is assumed to send when this stage sends.
   void receive_alike(Stage& stage, const Event& event) {
     const Trace::Group& ranks = group(stage, event.group);
     for (int to = 0; to < ranks.size; ++to) {
@@ -247,7 +247,7 @@ class Replay {
     return false;
   }
 
-  // A core always has something to do while one of its ranks has (Brent's bound, taken for the time).
+  // A core is busy while one of its ranks has work (Brent's bound, taken as the time).
   void share_cores(Replayed& step) const {
     double busy = 0;
     for (const StageTimes& stage : step.stages) busy += (step.seconds - stage.bubble) / double(step.stages.size());
@@ -288,7 +288,7 @@ class Replay {
 
   const EventCosts& costs_;
   std::vector<Stage> stages_;
-  std::map<std::uint64_t, std::size_t> members_;  // traces of a communicator
+  std::map<std::uint64_t, std::size_t> members_;  // number of traces per communicator
   std::map<std::pair<std::uint64_t, std::size_t>, Meeting> meetings_;
   std::map<Key, std::deque<Sent>> sent_;
 };

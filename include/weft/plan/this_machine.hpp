@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The machine that this program runs on, measured in about a second.
+// The computer that runs this program, measured in about a second.
 //
-//   const Machine here = plan::this_machine(world);   // collective: every rank has a part of the cores, caches and memory
+//   const Machine here = plan::this_machine(world);   // collective: each rank uses its fraction of the cores, caches and memory
 
 #include <string_view>
 
@@ -12,16 +12,16 @@
 
 namespace weft::plan {
 
-/// Measures products of five shapes, attention, an activation, a stream through memory, a short kernel and sums over the ranks,
-/// in float, and large products and attention in bfloat16, while all ranks do the same, which are taken for those of one node.
-/// Each is the middle one of three medians, as other work comes and goes. 48 MiB for each rank. Collective; the same figures on
-/// every rank, their mean. Throws UsageError in a rehearsal.
+/// Measures products of five shapes, attention, an activation, a stream through memory, a short kernel and all-reduces, in float,
+/// and large products and attention in bfloat16. All ranks measure at the same time, and count as ranks of one node. Each figure
+/// is the median of three medians, since other load varies. Needs 48 MiB per rank. Collective; returns the mean, the same on
+/// every rank. Throws UsageError in a rehearsal.
 Machine this_machine(World& world);
 
 namespace detail {
-/// A machine of a name that people give, for nodes of so many ranks: "this", measured by as many thread ranks, but not more than
-/// Kokkos has threads and the machine has cores, as memory and what cores share are slower for all of them; or a known one, or a
-/// file's if the program has included plan/machine_file.hpp.
+/// The machine of a name that a user gives, for nodes of `ranks` ranks. "this" is measured with as many thread ranks, but at most
+/// Kokkos' threads and the computer's cores: more ranks than cores would slow down each other's memory. Other names are known
+/// machines, or files if the program includes plan/machine_file.hpp.
 Machine machine_of(std::string_view name, int ranks);
 inline Machine (*machine_from_file)(std::string_view path) = nullptr;
 }  // namespace detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for plan/this_machine.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The measurements on this computer, and the speeds that follow from them. Definitions for plan/this_machine.hpp.
 
 #include <algorithm>
 #include <chrono>
@@ -24,8 +24,8 @@
 
 namespace weft::plan::detail {
 
-/// Seconds of f() on a core of its own: the median of its calls, on all ranks as often. Where cores have several ranks, which
-/// interrupt each other, a rank's share of all calls.
+/// Seconds of f() on a dedicated core: the median of its calls, with the same number of calls on all ranks. If ranks share cores
+/// they interrupt each other; then the mean of all calls, divided by the ranks per core.
 template <class F>
 double seconds_of(World& world, double window_s, double ranks_per_core, const F& f) {
   using Clock = std::chrono::steady_clock;
@@ -50,36 +50,36 @@ double seconds_of(World& world, double window_s, double ranks_per_core, const F&
   return times[times.size() / 2];
 }
 
-/// What is measured, all in seconds. Products are those of a forward and of both its gradients, a third of each.
+/// The measurements, in seconds. A product's time is the mean of a forward product and its two gradients.
 enum Measured : std::size_t {
-  square,    ///< of side * side * side
-  few_rows,  ///< with few instead of one side
+  square,    ///< side * side * side
+  few_rows,  ///< a few rows instead of `side`
   few_columns,
   few_terms,
-  cold_few_terms,  ///< whose operands are in no cache
-  cold_large,      ///< of large * large * large, as a step has them
-  cold_large_16,   ///< the same in bfloat16, with the third product, a weight's gradient, in float
-  in_double,       ///< square
-  attention,       ///< as below
+  cold_few_terms,  ///< with operands that are in no cache
+  cold_large,      ///< large * large * large, the size in a step
+  cold_large_16,   ///< the same in bfloat16; the third product, a weight gradient, in float
+  in_double,       ///< `square` in double
+  attention,       ///< forward
   attention_back,
   attention_16,  ///< the same in bfloat16
   attention_back_16,
-  gelu,    ///< of side * side elements
-  stream,  ///< an addition of arrays that are longer than caches
+  gelu,    ///< side * side elements
+  stream,  ///< an addition of arrays larger than the caches
   launch,
-  short_sum,  ///< over all ranks, of one number
-  long_sum,   ///< of such an array
+  short_sum,  ///< all-reduce of one number
+  long_sum,   ///< all-reduce of a stream array
   measured
 };
 constexpr std::size_t side = 256, few = 32, large = 512, array = std::size_t(1) << 22;
 constexpr kernels::AttentionExtents attention_extents{.sequences = 8, .length = 128, .heads = 8, .kv_heads = 8, .head_width = 32};
 
-/// Seconds of each, on this rank, while all ranks do the same.
+/// Seconds of each measurement on this rank, while all ranks measure the same.
 WEFT_COLD WEFT_INLINE std::vector<double> seconds_of_all(World& world, double ranks_per_core, float* a, float* b, float* c) {
   DefaultDevice& device = world.device();
   const auto seconds_of = [&](double window_s, const auto& f) { return detail::seconds_of(world, window_s, ranks_per_core, f); };
   std::vector<double> seconds(measured);
-  // What was measured before leaves numbers that are too small to be normal, with which some processors take ten times as long.
+  // Earlier measurements leave denormal numbers, with which some processors are ten times slower.
   const auto renew = [&](float* x) { kernels::fill(device, array, x, 0.5f); };
   renew(a), renew(b), renew(c);
   const auto products = [&]<class T>(T*, std::size_t m, std::size_t n, std::size_t k, bool in_cache = true) {
@@ -161,7 +161,7 @@ WEFT_COLD WEFT_INLINE Machine this_machine(World& world) {
   if (on_host)
     machine.ranks_per_core =
         std::max(1.0, double(ranks.size() * weft::detail::threads_of(device.exec())) / double(runtime::detail::cores()));
-  // What else the machine does comes and goes: the middle one of three looks.
+  // Other load varies, so each figure is the median of three measurements.
   std::vector<double> looks[3], seconds(measured);
   for (std::vector<double>& look : looks) look = seconds_of_all(world, machine.ranks_per_core, arrays[0], arrays[1], arrays[2]);
   for (std::size_t i = 0; i < measured; ++i)
@@ -169,7 +169,7 @@ WEFT_COLD WEFT_INLINE Machine this_machine(World& world) {
   ranks.all_reduce(seconds, Reduction::average);
 
   const double s = side, f = few, p = ranks.size(), flops = 2 * s * s * s, bytes = sizeof(float);
-  // A speed that halves at h is speed * x / (x + h).
+  // A speed with half-point h is speed * x / (x + h).
   const auto half = [&](double slow_s) {
     const double drop = (flops / seconds[square]) / (flops * f / s / slow_s);
     const double h = drop <= 1 ? 0 : (drop - 1) / (1 / f - drop / s);
@@ -182,7 +182,7 @@ WEFT_COLD WEFT_INLINE Machine this_machine(World& world) {
   machine.memory_bandwidth = 3 * double(array) * bytes / seconds[stream];
   const double moving = machine.memory_s((s * s + 2 * s * f) * bytes);
   machine.hidden_bytes = std::clamp(1 - (seconds[cold_few_terms] - seconds[few_terms]) / moving, 0.0, 1.0);
-  // A step's products are large, and what they read was written long before: the speed is theirs, not that of one in the cache.
+  // A step's products are large, and their operands have left the cache, so the speed is that of cold operands.
   const double l = large;
   const auto speed = [&](double taken, double element) {
     const double visible = (1 - machine.hidden_bytes) * machine.memory_s(3 * l * l * element);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The processes that a supervisor has started, as one thing to signal, to wait for and to end. None outlives the supervisor: the
-// kernel kills them if it dies, and what a launcher of theirs leaves behind is killed by the kernel's list of its children.
+// The processes that a supervisor has started: one object to signal them, wait for them and end them. None outlives the
+// supervisor. The kernel kills them if it dies; children that a launcher leaves behind are found in the kernel's list and killed.
 //
 //   ChildProcesses children;
 //   children.start({"/usr/bin/mpirun", "-np", "4", "./train"}, {});
@@ -32,12 +32,12 @@ extern char** environ;
 
 namespace weft::runtime::detail {
 
-/// The end of a process, as waitpid tells it.
+/// The end of a process, from waitpid.
 struct Ending {
   int status = 0;
   bool was_signalled() const { return WIFSIGNALED(status); }
   int signal() const { return WTERMSIG(status); }
-  /// As a shell has it.
+  /// The exit code as a shell computes it.
   int code() const { return was_signalled() ? 128 + signal() : WEXITSTATUS(status); }
   std::string text() const {
     if (!was_signalled()) return weft::detail::joined({"ended with exit code ", code()});
@@ -54,12 +54,12 @@ class ChildProcesses {
  public:
   using Environment = std::vector<std::pair<std::string, std::string>>;
 
-  /// Processes without a parent become this one's children from here on.
+  /// Orphaned processes become this process's children from here on.
   ChildProcesses() : parent_(::getpid()) {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     struct sigaction usual {};
     usual.sa_handler = SIG_DFL;
-    ::sigaction(SIGCHLD, &usual, nullptr);  // a program that ignores it would never learn how they ended
+    ::sigaction(SIGCHLD, &usual, nullptr);  // with SIGCHLD ignored, waitpid would return no status
   }
   ChildProcesses(const ChildProcesses&) = delete;
   ChildProcesses& operator=(const ChildProcesses&) = delete;
@@ -68,8 +68,8 @@ class ChildProcesses {
     ::prctl(PR_SET_CHILD_SUBREAPER, 0);
   }
 
-  /// Starts a program, found in PATH, with variables of the environment set, or removed if they are empty. All processes since
-  /// `end_all` are one process group. Throws UsageError if it cannot be started.
+  /// Starts a program, found in PATH. `changes` sets variables of the environment, or removes them if the value is empty. All
+  /// processes since `end_all` form one process group. Throws UsageError if the program cannot be started.
   void start(const std::vector<std::string>& command, const Environment& changes) {
     std::vector<std::string> variables = environment(changes);
     std::vector<std::string> words = command;
@@ -78,10 +78,10 @@ class ChildProcesses {
     if (::pipe2(error_pipe, O_CLOEXEC) != 0) refuse(command[0], errno);
     const pid_t group = group_;
     const pid_t pid = ::fork();
-    if (pid == 0) {  // only what is safe in a signal handler
+    if (pid == 0) {  // only async-signal-safe calls
       ::setpgid(0, group);
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (::getppid() != parent_) ::_exit(1);  // it died before it could be told
+      if (::getppid() != parent_) ::_exit(1);  // the parent died before PR_SET_PDEATHSIG took effect
       sigset_t none;
       ::sigemptyset(&none);
       ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -110,24 +110,24 @@ class ChildProcesses {
   void signal(int number) const {
     for (const pid_t pid : running_) ::kill(pid, number);
   }
-  /// Those that have ended since the last call: their number in the order of starting, and how.
+  /// Processes that have ended since the last call: their number in the order of starting, and their ending.
   std::vector<std::pair<std::size_t, Ending>> ended() {
     std::vector<std::pair<std::size_t, Ending>> found;
     int status = 0;
     for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
-      if (std::erase(running_, pid) == 0) continue;  // a launcher's process, which came to us when that one ended
+      if (std::erase(running_, pid) == 0) continue;  // a process of a launcher, adopted when the launcher ended
       for (std::size_t i = 0; i < started_.size(); ++i)
         if (started_[i] == pid) found.push_back({i, Ending{status}});
     }
     return found;
   }
-  /// Kills what is left, launchers' processes in groups of their own too, and waits until it is gone.
+  /// Kills all remaining processes, including launchers' children in other process groups, and waits until they are gone.
   void end_all() {
     if (group_ == 0) return;
     ::kill(-group_, SIGKILL);
     for (const pid_t pid : running_) ::kill(pid, SIGKILL);
     for (;;) {
-      for (const pid_t pid : children()) ::kill(pid, SIGKILL);  // one that is gone hands its own children to us
+      for (const pid_t pid : children()) ::kill(pid, SIGKILL);  // a killed process passes its children to this one
       const pid_t pid = ::waitpid(-1, nullptr, WNOHANG);
       if (pid < 0 && errno == ECHILD) break;
       if (pid == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -156,7 +156,7 @@ class ChildProcesses {
     all.push_back(nullptr);
     return all;
   }
-  /// The kernel's list; without it (a kernel of its own making) only the process group is ended.
+  /// The children in the kernel's list. Without the list (an unusual kernel), only the process group is ended.
   static std::vector<pid_t> children() {
     const std::string self = std::to_string(::getpid());
     std::ifstream list("/proc/" + self + "/task/" + self + "/children");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The GPU of a process before its ranks have met: the one with the process's local number, from the launcher's environment. A
-// backend that knows all ranks (comm::NcclOver) chooses again for each and refuses impossible choices; a rank then computes on
-// its thread's current GPU.
+// The GPU of a process before its ranks have met: the one with the process's local number, from the launcher's environment.
+// Later, a backend with information about all ranks (comm::NcclOver) chooses again and refuses impossible choices. A rank
+// computes on its thread's current GPU.
 
 #include <cstdlib>
 
@@ -11,12 +11,12 @@
 
 namespace weft::runtime {
 
-/// The number of this process among the processes that a launcher started on this machine.
+/// The number of this process among the processes that a launcher started on this computer.
 struct LocalPlace {
   int rank = 0, ranks = 1;
 };
 
-/// From torchrun's, mpirun's or srun's environment; process 0 of 1 without one.
+/// Reads torchrun's, mpirun's or srun's environment; returns process 0 of 1 without one.
 inline LocalPlace local_place_from_environment() {
   struct Names {
     const char *rank, *ranks;
@@ -35,10 +35,10 @@ inline LocalPlace local_place_from_environment() {
   return {};
 }
 
-/// The first choice of a GPU. Throws UsageError if this machine has no GPU that the program can use.
+/// The first choice of a GPU. Throws UsageError if this computer has no GPU that the program can use.
 inline int first_gpu(const GpuMachine& machine, const LocalPlace& place) {
   require_gpu(machine);
-  return place.rank % machine.gpus;  // whether ranks may share a GPU is asked when they have met
+  return place.rank % machine.gpus;  // the backend checks later if ranks may share a GPU
 }
 
 }  // namespace weft::runtime

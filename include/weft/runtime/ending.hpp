@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The end of a program: an error as one line with its exit code, lines that standard output did not take, streams that were
-// closed before the program began. `run` ends programs with ranks in this way, `run_alone` programs without ranks.
+// The end of a program: an error becomes one line and an exit code, failed writes to standard output are reported, and closed
+// standard streams are opened. `run` ends programs with ranks in this way, `run_alone` programs without ranks.
 //
 //   int main(int argc, char** argv) {
 //     return weft::runtime::run_alone([&] { return list(argv[1]); });
@@ -61,7 +61,7 @@ struct Report {
     } catch (const std::exception& caught) {
       text = caught.what();
     } catch (...) {}
-    for (char& c : text)  // names of files and options may hold anything
+    for (char& c : text)  // names of files and options may contain any character
       if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
   }
   void print() const {
@@ -70,15 +70,15 @@ struct Report {
   }
 };
 
-/// Whether the process has a limit of its address space (`ulimit -v`).
+/// True if the process has a limit on its address space (`ulimit -v`).
 inline bool address_space_is_limited() {
   rlimit limit{};
   return ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
 }
 
-/// For the end of memory, while there is some. Loads the library with which the C library unwinds its own frames: without it an
-/// exception would end the process. Under a limit of the address space threads share one heap: glibc reserves 64 MB of it for
-/// each thread's own.
+/// Prepares for a later failure to allocate. Loads the library with which the C library unwinds its own frames; without it an
+/// exception would end the process. With a limited address space, threads share one heap: glibc reserves 64 MB for each thread's
+/// heap.
 WEFT_COLD inline void prepare_for_end_of_memory() {
 #if __has_include(<execinfo.h>)
   void* frame = nullptr;
@@ -91,16 +91,18 @@ WEFT_COLD inline void prepare_for_end_of_memory() {
 
 }  // namespace detail
 
-/// Opens standard input, output and error where the program was started with one of them closed (`>&-`): the next file that it
-/// opens would be taken for the stream. Writes to such a stream fail, as they did. `run` does this; a program that opens files
-/// before it calls `run` does so first.
+/// Opens standard input, output and error if the program was started with one of them closed (`>&-`): otherwise the next opened
+/// file would become that stream. Writes to such a stream still fail. `run` calls this; a program that opens files before `run`
+/// calls it first.
 WEFT_COLD inline void open_standard_streams() {
   for (int stream = 0; stream <= 2; ++stream)
-    if (::fcntl(stream, F_GETFD) == -1 && errno == EBADF) (void)::open("/dev/null", O_RDONLY);  // takes the lowest free number
+    if (::fcntl(stream, F_GETFD) == -1 && errno == EBADF)
+      (void)::open("/dev/null", O_RDONLY);  // open returns the lowest free
+                                            // number
 }
 
-/// The exit code of a program that has ended, or `otherwise` if standard output did not take its lines. `lost_before`: the
-/// program began with a standard output that had failed.
+/// The exit code of a program that has ended, or `otherwise` if writes to standard output failed. `lost_before`: standard output
+/// had already failed when the program began.
 WEFT_COLD inline int written(int code = 0, bool lost_before = false, int otherwise = 1) {
   errno = 0;
   const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
@@ -109,7 +111,7 @@ WEFT_COLD inline int written(int code = 0, bool lost_before = false, int otherwi
   return otherwise;
 }
 
-/// Prints an error on one line, as `run` does, and returns its exit code, `otherwise` for one that has none of its own.
+/// Prints an error on one line, as `run` does, and returns its exit code, or `otherwise` if the error has none.
 WEFT_COLD inline int report(const std::exception_ptr& error, int otherwise = 1) {
   const detail::Report report(error);
   report.print();
@@ -117,7 +119,7 @@ WEFT_COLD inline int report(const std::exception_ptr& error, int otherwise = 1) 
 }
 
 /// Runs f() as a program without ranks and returns its exit code: the number that f returns (0 if it returns nothing), or the
-/// code of its error. `otherwise`: of errors that have no code of their own, and of lost output.
+/// code of its error. `otherwise`: the code of errors without a code, and of failed output.
 template <class F>
 int run_alone(F&& f, int otherwise = 1) {
   open_standard_streams();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The guards that `run` sets up around a program, undone in reverse order: Kokkos, a device for each rank.
+// The guards that `run` sets up around a program: Kokkos, and a device for each rank. They are undone in reverse order.
 
 #include <Kokkos_Core.hpp>
 #ifdef _OPENMP
@@ -29,8 +29,8 @@
 
 namespace weft::runtime::detail {
 
-/// Throws UsageError if this process cannot have that many threads more: the runtime of OpenMP would end it without saying whose
-/// they are. Starts them all, for a moment.
+/// Throws UsageError if this process cannot start that many more threads. OpenMP's runtime would end the process with an unclear
+/// message. Starts all of them for a moment.
 WEFT_COLD inline void require_threads(int count, int ranks, int threads_per_rank) {
   std::vector<std::thread> threads;
   std::mutex mutex;
@@ -59,7 +59,7 @@ WEFT_COLD inline void require_threads(int count, int ranks, int threads_per_rank
                              "): fewer ranks, or a higher limit (ulimit -u, ulimit -v)"});
 }
 
-/// Initialises Kokkos unless the program has done so, with `threads` threads in all.
+/// Initialises Kokkos with `threads` threads in total, unless the program has initialised it.
 class KokkosGuard {
  public:
   WEFT_COLD explicit KokkosGuard(int threads) : owner_(!Kokkos::is_initialized()) {
@@ -69,7 +69,7 @@ class KokkosGuard {
           "run: Kokkos has ended and cannot start again; a program that calls run several times makes a Kokkos::ScopeGuard of "
           "its own around them");
     require_thread_variables();
-    // Ranks are threads and place themselves; a binding made for one team would put all of them on one core.
+    // Ranks are threads and place themselves. A binding for a single team would put all of them on one core.
     setenv("OMP_PROC_BIND", "false", 0);
     auto settings = Kokkos::InitializationSettings().set_num_threads(threads).set_disable_warnings(true);
 #ifdef KOKKOS_ENABLE_CUDA
@@ -87,16 +87,18 @@ class KokkosGuard {
   bool owner_;
 };
 
-/// A separate execution-space instance for rank `rank` of `local_ranks` in this process. To be called in the rank's thread.
+/// A separate execution-space instance for rank `rank` of `local_ranks` in this process. Call it in the rank's thread.
 template <class Exec = Kokkos::DefaultExecutionSpace>
 Exec instance_for(int rank, int local_ranks, int threads_per_rank) {
 #ifdef _OPENMP
-  omp_set_num_threads(threads_per_rank);  // of this thread alone: the teams of libraries that it calls
+  omp_set_num_threads(threads_per_rank);  // for this thread only: the teams of libraries that it calls
 #endif
   (void)threads_per_rank;
   if (local_ranks == 1 && weft::detail::threads_of(Exec()) == threads_per_rank) return Exec();
 #ifdef KOKKOS_ENABLE_OPENMP
-  if constexpr (std::is_same_v<Exec, Kokkos::OpenMP>) return Exec(threads_per_rank);  // partition_space's last would be larger
+  if constexpr (std::is_same_v<Exec, Kokkos::OpenMP>)
+    return Exec(threads_per_rank);  // partition_space would give the last
+                                    // instance more threads
   else
 #endif
     return Kokkos::Experimental::partition_space(Exec(), std::vector<int>(std::size_t(local_ranks), 1))[std::size_t(rank)];
@@ -109,7 +111,7 @@ struct RankInstance {
   Exec exec;
 };
 #ifdef KOKKOS_ENABLE_CUDA
-/// A rank on the calling thread's current GPU, with a separate stream if that GPU is not Kokkos' own or the process has other
+/// A rank on the calling thread's current GPU. It has a separate stream if that GPU is not Kokkos' own or the process has other
 /// ranks.
 template <>
 struct RankInstance<Kokkos::Cuda> {
@@ -125,7 +127,7 @@ struct RankInstance<Kokkos::Cuda> {
 };
 #endif
 
-/// The order between a rank's communication and its computation. `exec` must outlive the communicators.
+/// Orders a rank's communication after its computation. `exec` must outlive the communicators.
 template <class Exec>
 comm::StreamOrder order_on(const Exec&) {
   return {};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Guards of a process that rehearses: against elements of memory that is not there, threads that cannot be ended, and lines that
-// the program would print once more.
+// Guards of a process that rehearses. TouchGuard replaces the handler of SIGSEGV and reports accesses to memory that a rehearsal
+// does not have. ThreadGuard reports user threads that cannot be stopped. SilentOutput discards lines that the program has
+// already printed.
 //
 //   const TouchGuard touches;
 //   const ThreadGuard threads;
@@ -20,7 +21,7 @@
 
 namespace weft::runtime::detail {
 
-/// Says on one line that the program touched memory that a rehearsal does not have, and ends it, instead of the system's
+/// Reports in one line that the program touched memory that a rehearsal does not have, and ends it, instead of the system's
 /// "Segmentation fault".
 class TouchGuard {
  public:
@@ -37,7 +38,7 @@ class TouchGuard {
  private:
   static void touched(int, siginfo_t* info, void*) {
     if (!weft::detail::RehearsedMemory::holds(info->si_addr)) {
-      ::signal(SIGSEGV, SIG_DFL);  // another error, which now happens again
+      ::signal(SIGSEGV, SIG_DFL);  // another error, which now occurs again with the default action
       return;
     }
     static constexpr char text[] =
@@ -49,7 +50,7 @@ class TouchGuard {
   struct sigaction before_ = {};
 };
 
-/// Says on one line that a thread of the program's own cannot be ended, as its end (WEFT_REHEARSE_STEPS) is an exception.
+/// Reports in one line that user threads cannot be stopped: WEFT_REHEARSE_STEPS stops a program by throwing.
 class ThreadGuard {
  public:
   ThreadGuard() : before_(std::set_terminate(&ended)) { first_ = first_ == nullptr ? before_ : first_; }
@@ -71,11 +72,11 @@ class ThreadGuard {
     if (first_ != nullptr) first_();
     std::abort();
   }
-  static inline std::terminate_handler first_ = nullptr;  // the program's
+  static inline std::terminate_handler first_ = nullptr;  // the program's handler
   std::terminate_handler before_;
 };
 
-/// While it lives, what is written to standard output is lost: the program's lines, which an earlier rehearsal has printed.
+/// Discards writes to standard output while it exists. An earlier rehearsal has printed the program's lines.
 class SilentOutput {
  public:
   explicit SilentOutput(bool silent) {

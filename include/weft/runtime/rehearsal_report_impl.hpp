@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for runtime/rehearsal_report.hpp, inline when weft is header-only, else compiled once in the library
-// weft::compiled.
+// The table and the JSON of rehearsals. Definitions for runtime/rehearsal_report.hpp.
 
 #include <algorithm>
 #include <charconv>
@@ -17,11 +16,11 @@
 
 namespace weft::runtime::detail {
 
-/// One number of a report, of one rank.
+/// One number of a rank's report.
 struct Figure {
   const char* key;
   const char* label;
-  bool bytes;  ///< or FLOP: shown with a prefix
+  bool bytes;  ///< or FLOPs: printed with a prefix
   double value;
 };
 
@@ -58,12 +57,12 @@ WEFT_COLD WEFT_INLINE std::vector<Figure> figures_of(const RehearsedWork& work) 
           {"offloaded_bytes", "to and from an offload store, B", true, work.offloaded_bytes}};
 }
 
-/// The work that a table shows: of the last step, or of the whole program if no optimizer took one.
+/// The work that a table shows: the last step's, or the whole program's if no optimizer took a step.
 WEFT_COLD WEFT_INLINE const RehearsedWork& shown_work(const Rehearsal& notes) {
   return notes.last_step.launches > 0 ? notes.last_step : notes;
 }
 
-// 1234567 with a prefix is "1.23 M".
+// With a prefix, 1234567 is "1.23 M".
 WEFT_COLD WEFT_INLINE std::string cell_of(double value, bool prefixed) {
   char text[64];
   if (!prefixed) {
@@ -76,7 +75,7 @@ WEFT_COLD WEFT_INLINE std::string cell_of(double value, bool prefixed) {
   return text;
 }
 
-/// A table that is written column by column; each column has the same lines.
+/// A table that is written column by column. All columns have the same lines.
 class Columns {
  public:
   void next_column() {
@@ -125,7 +124,7 @@ WEFT_COLD WEFT_INLINE std::string axes_text(const Rehearsal& notes) {
 }
 
 WEFT_COLD WEFT_INLINE std::string table_of_ranks(std::span<const RehearsedStage> stages) {
-  RehearsedWork all;  // every kind of kernel and message that some rank has
+  RehearsedWork all;  // the union of all ranks' kinds of kernels and messages
   for (const RehearsedStage& stage : stages) {
     const RehearsedWork& work = shown_work(stage.notes);
     for (const Rehearsal::Kernels& one : work.kernels)
@@ -176,12 +175,12 @@ WEFT_COLD WEFT_INLINE std::string json_number(double value) {
   return text;
 }
 
-// Members of an object, each followed by a comma.
+// Appends members of an object, each followed by a comma.
 WEFT_COLD WEFT_INLINE void append_members(std::string& text, const std::vector<Figure>& figures) {
   for (const Figure& figure : figures) weft::detail::append_to(text, {"\"", figure.key, "\": ", json_number(figure.value), ", "});
 }
 
-// The members of work, without braces.
+// Appends the members of work, without braces.
 WEFT_COLD WEFT_INLINE void append_work(std::string& text, const RehearsedWork& work) {
   append_members(text, figures_of(work));
   text += "\"kernels\": [";

@@ -3,7 +3,7 @@
 // A rehearsal: a program as one rank of many, on this machine alone, without peers, memory or arithmetic. `run` rehearses the
 // program if it is asked to, and then prints the table of what it noted; a header-only program includes this header for that.
 //
-//   WEFT_REHEARSE=2048 ./program                        // of 2,048 ranks, those that differ
+//   WEFT_REHEARSE=2048 ./program                        // all distinct ranks of 2,048
 //   WEFT_REHEARSE=2048:17 ./program                     // rank 17; 2048:17:early for the least memory
 //   WEFT_REHEARSE=2048 WEFT_REHEARSE_STEPS=3 ./program  // the program ends after three steps
 //   Rehearsal notes = weft::rehearse({.rank = 17, .ranks = 2048}, [](World& world) { ... });
@@ -23,75 +23,73 @@
 
 namespace weft::runtime {
 
-/// The rank that is rehearsed.
+/// The rank to rehearse.
 struct RehearsedRank {
   int rank = 0, ranks = 1;
-  /// Messages come so that their buffers live as short as they can, instead of as long: the two peaks between which the real one
-  /// is (Rehearsal::early).
+  /// Buffers of messages live as short as they can, instead of as long as they can. The real peak is between these two peaks
+  /// (Rehearsal::early).
   bool early = false;
-  int threads = 1;         ///< of its kernels: attention has a workspace for each
-  int ranks_per_node = 0;  ///< tells which axes leave a node (Rehearsal::nodes_of); 0: not known
-  /// Also keeps the order of the last step's kernels, messages and actions: Rehearsal::trace.
+  int threads = 1;         ///< of its kernels; attention has one workspace per thread
+  int ranks_per_node = 0;  ///< determines which axes leave a node (Rehearsal::nodes_of); 0: unknown
+  /// Also records the order of the last step's kernels, messages and actions (Rehearsal::trace).
   bool trace = false;
-  /// The program ends after so many steps of its optimizers; 0: by itself (Rehearsal::wanted_steps).
+  /// The program ends after this number of optimizer steps; 0: it ends by itself (Rehearsal::wanted_steps).
   int steps = 0;
-  /// How many times the mean load the busiest expert of a mixture has, at least 1 (Rehearsal::expert_skew).
+  /// Load of a mixture's busiest expert, relative to the mean; at least 1 (Rehearsal::expert_skew).
   double expert_skew = 1;
 };
 
-/// Runs `f(world)` as that rank and returns what it would do. Kokkos must be running. Throws what f throws, and UsageError for a
+/// Runs `f(world)` as that rank and returns its notes. Kokkos must be running. Throws whatever f throws. Throws UsageError for a
 /// rank out of range, a skew below 1, a program that trains more than Rehearsal::most_steps times, or a Kokkos that computes on
 /// GPUs.
 Rehearsal rehearse(const RehearsedRank& rank, const std::function<void(World&)>& f);
 
-/// What is rehearsed of all ranks.
+/// A rehearsal of all distinct ranks.
 struct RehearsedStages {
   int ranks = 1;
   bool early = false;
-  bool both = false;  ///< the other peak, too, for which each rank is rehearsed again (RehearsedStage::least_peak)
+  bool both = false;  ///< rehearse each rank a second time for the other peak (RehearsedStage::least_peak)
   int threads = 1, ranks_per_node = 0;
   bool trace = false;  ///< RehearsedRank::trace
   int steps = 0;       ///< RehearsedRank::steps
   double expert_skew = 1;
 };
 
-/// Runs `f(world)` as every rank that differs, one after the other: the stages of the pipeline (the axis pp of the program's
-/// meshes), each as its rank that is the first along all other axes; without a pipeline, rank 0. After a stage comes the rank of
-/// it that needs the most for whole matrices, if its optimizer has such (Rehearsal::fullest). Throws as rehearse does.
+/// Runs `f(world)` as every distinct rank, one after the other. The distinct ranks are the stages of the pipeline (axis pp of the
+/// program's meshes), each as its first rank along all other axes; without a pipeline, rank 0. If an optimizer updates whole
+/// matrices, each stage is followed by its rank that needs most memory for them (Rehearsal::fullest). Throws as rehearse does.
 std::vector<RehearsedStage> rehearse_stages(const RehearsedStages& of, const std::function<void(World&)>& f);
 
 namespace detail {
 
-/// An estimate of a step's time, for people and as JSON.
+/// An estimate of a step's time, as a text table and as JSON.
 struct EstimateTexts {
   std::string table, json;
 };
-/// That of rehearsed stages on the machine of that name; null in a program that has not included weft/plan/estimate.hpp.
+/// Estimates rehearsed stages on the machine of that name; null unless the program includes weft/plan/estimate.hpp.
 inline EstimateTexts (*estimate_for_people)(const std::vector<RehearsedStage>& stages, std::string_view machine) = nullptr;
-/// Throws UsageError if there is no machine of that name; null where that is.
+/// Throws UsageError if there is no machine of that name; null as above.
 inline void (*require_machine)(std::string_view machine) = nullptr;
 
-/// The rank that "N", "N:rank" or "N:rank:early" names, -1 for all that differ; `name` is that of the option, for errors. Throws
+/// Parses "N", "N:rank" or "N:rank:early"; the rank is -1 for all distinct ranks. `name` is the option's name in errors. Throws
 /// UsageError.
 RehearsedRank rehearsed_rank_of(std::string_view name, std::string_view text);
-/// What the program's options (RunOptions::rehearse), its arguments (--rehearse N[:rank]) or WEFT_REHEARSE ask for. Throws
-/// UsageError for that, and for variables of a rehearsal that cannot be, also where nothing is rehearsed.
+/// The rehearsal that the program's options (RunOptions::rehearse), its arguments (--rehearse N[:rank]) or WEFT_REHEARSE request.
+/// Throws UsageError for invalid values, and for invalid variables of a rehearsal even if none is requested.
 std::optional<RehearsedRank> rehearsed_rank(const RunOptions& options);
-/// The numbers of a rehearsal from the environment: WEFT_REHEARSE_STEPS, _EXPERT_SKEW, _MEMORY and WEFT_RANKS_PER_NODE.
+/// The settings of a rehearsal in the environment: WEFT_REHEARSE_STEPS, _EXPERT_SKEW, _MEMORY and WEFT_RANKS_PER_NODE.
 struct RehearsalVariables {
   int steps = 0;
-  double expert_skew = 1, memory = 0;  ///< bytes; 0: not said
+  double expert_skew = 1, memory = 0;  ///< bytes; 0: unset
   int ranks_per_node = 0;
 };
-/// Throws UsageError for numbers that cannot be.
+/// Throws UsageError for invalid numbers.
 RehearsalVariables rehearsal_variables();
-/// The machine for which the step's time is estimated, from the program's arguments (--machine) or WEFT_MACHINE; empty if neither
-/// says it.
+/// The machine whose time is estimated, from the program's arguments (--machine) or WEFT_MACHINE; empty if neither is set.
 std::string machine_name(const RunOptions& options);
-/// Rehearses the program as that rank, or as all that differ, prints the table and writes the file that WEFT_REHEARSE_JSON names;
-/// "-": it prints JSON in place of the table.
-/// What the program prints is printed once. Returns the program's exit code. Throws MemoryError if a rank needs more memory than
-/// WEFT_REHEARSE_MEMORY says.
+/// Rehearses the program as that rank, or as all distinct ranks, prints the table and writes the file named by
+/// WEFT_REHEARSE_JSON. With "-" it prints JSON instead of the table. The program's own lines are printed once. Returns the
+/// program's exit code. Throws MemoryError if a rank needs more memory than WEFT_REHEARSE_MEMORY.
 int rehearse_program(RehearsedRank rank, const RunOptions& options, const std::function<int(World&)>& f);
 
 }  // namespace detail

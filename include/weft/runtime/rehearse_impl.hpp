@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for runtime/rehearse.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The rehearsal of a program, and its options. Definitions for runtime/rehearse.hpp.
 
 #include <algorithm>
 #include <cerrno>
@@ -27,7 +27,7 @@
 
 namespace weft::runtime::detail {
 
-/// What the program says itself, else what its arguments say; nothing if neither.
+/// The value in the program's options, otherwise in its arguments; nothing if neither has one.
 WEFT_COLD WEFT_INLINE std::optional<std::string_view> said_of(const RunOptions& options, const char* RunOptions::*name) {
   const char* said = options.*name;
   if (said == nullptr) {
@@ -95,7 +95,7 @@ WEFT_COLD WEFT_INLINE std::string machine_name(const RunOptions& options) {
   return named == nullptr ? "" : named;
 }
 
-/// Whether a launcher has started this process after another one, which rehearses for all of them.
+/// True if a launcher started this process after another one. The first process rehearses for all of them.
 WEFT_COLD WEFT_INLINE bool launched_after_another() {
   if (under_torchrun() && is_set(torch_names.rank)) return std::string_view(std::getenv(torch_names.rank)) != "0";
   for (const Names& names : other_names)
@@ -103,7 +103,7 @@ WEFT_COLD WEFT_INLINE bool launched_after_another() {
   return false;
 }
 
-/// Calls f; to an error of the program's own it adds that this was a rehearsal, which it may come from, and of which rank.
+/// Calls f. An error of the program gets a hint that it occurred in a rehearsal, and of which rank.
 template <class F>
 WEFT_COLD void with_hint(int rank, const F& f) {
   const std::string hint = weft::detail::joined(
@@ -113,7 +113,7 @@ WEFT_COLD void with_hint(int rank, const F& f) {
   } catch (const MemoryError&) {
     throw;
   } catch (const Error& error) {
-    if (error.exit_code() != 1) throw;  // says itself what cannot be
+    if (error.exit_code() != 1) throw;  // the message already names the cause
     throw_error<Error>({std::string_view(error.what()).substr(std::string_view("weft: ").size()), hint});
   } catch (const std::exception& error) {
     throw std::runtime_error(weft::detail::joined({error.what(), hint}));
@@ -142,7 +142,7 @@ WEFT_COLD WEFT_INLINE int rehearse_program(RehearsedRank rank, const RunOptions&
     throw_error<UsageError>(
         {"--machine, WEFT_MACHINE: an estimate of time needs all stages: give the number of ranks alone, without a rank"});
   if (!machine.empty()) require_machine(machine);
-  const KokkosGuard kokkos(std::max(rank.threads, std::min(cores(), most_threads)));  // the program may start ranks of its own
+  const KokkosGuard kokkos(std::max(rank.threads, std::min(cores(), most_threads)));  // the program may start ranks itself
   int code = 0, runs = 0;
   const auto program = [&](World& world) {
     const SilentOutput silent(runs++ > 0);
@@ -167,7 +167,7 @@ WEFT_COLD WEFT_INLINE int rehearse_program(RehearsedRank rank, const RunOptions&
   }
   std::string table = all ? table_of(stages) : table_of_rank(stages.front()),
               json = all ? json_of(stages) : json_of_rank(stages.front(), false);
-  if (!machine.empty()) {  // once more, as peaks are others while the order is kept
+  if (!machine.empty()) {  // run again, since recording the order changes the peaks
     of.both = false, of.trace = true;
     const EstimateTexts estimate = estimate_for_people(rehearse_stages(of, program), machine);
     table += estimate.table;
@@ -218,7 +218,7 @@ WEFT_COLD WEFT_INLINE Rehearsal rehearse(const RehearsedRank& rank, const std::f
         device);
     try {
       f(world);
-    } catch (const weft::detail::RehearsalEnd&) {}  // it has taken the steps that were wanted
+    } catch (const weft::detail::RehearsalEnd&) {}  // the program has taken the requested steps
   }
   const MemoryUse& use = device.arena().use();
   notes.peak = use.peak;
@@ -248,13 +248,13 @@ WEFT_COLD WEFT_INLINE std::vector<RehearsedStage> rehearse_stages(const Rehearse
   const auto known = [&](int rank) {
     return std::any_of(stages.begin(), stages.end(), [rank](const RehearsedStage& one) { return one.rank == rank; });
   };
-  // A stage's first rank, then the one that it says needs more; which knows of more experts' matrices.
+  // Adds a stage's first rank, then the rank that its notes name as fuller, which may name another one in turn.
   const auto add_stage = [&](int first, int stage) {
     for (int rank = first; rank >= 0 && !known(rank); rank = stages.back().notes.fullest) add(rank, stage);
   };
   add_stage(0, 0);
   const std::vector<Rehearsal::Axis> axes = stages.front().notes.axes;
-  for (const Rehearsal::Axis& axis : axes)  // of each mesh that has a pipeline
+  for (const Rehearsal::Axis& axis : axes)  // for each mesh with a pipeline
     if (axis.name == "pp")
       for (const Rehearsal::Axis::Line& line : axis.lines)
         for (std::size_t stage = 1; stage < line.size; ++stage) add_stage(int(stage * line.stride), int(stage));

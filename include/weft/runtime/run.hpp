@@ -73,9 +73,9 @@ int run_on(RunOptions options, F& f) {
             }
           });
       if (!ending.complete) {
-        // A rank computes on and cannot be stopped: its memory must stay, so nothing is undone.
+        // A rank still computes and cannot be stopped. Its memory must stay valid, so nothing is undone.
         const Report report(ending.error);
-        comm::write_flights("another rank failed: " + report.text, -1, comm::FlightFiles::missing);  // of ranks that go on
+        comm::write_flights("another rank failed: " + report.text, -1, comm::FlightFiles::missing);  // for ranks that continue
         report.print();
         std::_Exit(report.code);
       }
@@ -112,7 +112,7 @@ int choose(const RunOptions& options, F& f) {
   return run_on<First>(options, f);
 }
 
-// Reports the requirement of `run` that f does not meet.
+// Reports the requirement of `run` that f violates.
 template <class F>
 constexpr bool runs_on_ranks() {
   constexpr bool takes_world = std::is_invocable_v<F&, World&>;
@@ -132,13 +132,13 @@ constexpr bool runs_on_ranks() {
 }  // namespace detail
 
 /// Runs `f(world)` on every rank and returns the program's exit code: 0, the first nonzero value that `f` returned, or the code
-/// of the first error, which is printed once. A backend after the first is used if its launcher started the program. Lines that
-/// standard output did not take (a full disk) are an error, too. With --rehearse N[:rank] among the arguments, or WEFT_REHEARSE,
-/// the program is rehearsed instead (runtime/rehearse.hpp).
+/// of the first error, which is printed once. A backend after the first is used if its launcher started the program. A failed
+/// write to standard output (a full disk) is an error, too. With --rehearse N[:rank] among the arguments, or WEFT_REHEARSE, the
+/// program is rehearsed instead (runtime/rehearse.hpp).
 ///
-/// The first Ctrl-C or SIGTERM is left to `f`, which asks `world.interrupted()` or `world.stop_requested()`; a wait that lasts
-/// too long after it throws InterruptedError (exit code 130), and the second one ends the process. Handlers that the program has
-/// installed before stay (RunOptions::signals).
+/// `f` handles the first Ctrl-C or SIGTERM: it checks `world.interrupted()` or `world.stop_requested()`. A wait that lasts too
+/// long after the signal throws InterruptedError (exit code 130). The second signal ends the process. Handlers that the program
+/// has already installed stay (RunOptions::signals).
 template <comm::Backend... Backends, class F>
 int run(const RunOptions& options, F&& f) {
   open_standard_streams();

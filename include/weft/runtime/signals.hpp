@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The signals of a program that `run` launches: the first Ctrl-C or SIGTERM asks it to stop (comm/stop.hpp), the second one has
-// its normal effect; a write to a closed pipe (SIGPIPE), or beyond the limit of a file's size (SIGXFSZ), is an error of that
-// write. A handler that the program itself has installed stays, and so does a signal that it ignores.
+// The signals of a program that `run` launches. The first Ctrl-C or SIGTERM requests a stop (comm/stop.hpp); the second one has
+// its default effect. A write to a closed pipe (SIGPIPE), or beyond the limit of a file's size (SIGXFSZ), fails with an error.
+// Handlers that the program has installed stay, and so do signals that it ignores.
 //
 //   const SignalGuard signals(Signals::unless_handled);
 
@@ -26,14 +26,14 @@
 
 namespace weft::runtime::detail {
 
-/// The thread that takes the signals, and ends a process which was asked to stop and cannot see it: in a call of another library,
-/// or in a program that never asks. It sleeps until a signal comes.
+/// The thread that receives the signals. It ends a process that does not notice a stop request, because it is in a call of
+/// another library or never checks. It sleeps until a signal arrives.
 class StopWatch {
  public:
-  /// After the limit of a wait, so long for its error to be reported and for the other ranks to end.
+  /// Time after the limit of a wait for its error to be reported and for the other ranks to end.
   static constexpr std::chrono::milliseconds to_unwind{3000};
 
-  /// It alone takes `signals`, and no others.
+  /// This thread receives `signals` and no others.
   explicit StopWatch(const sigset_t& signals) {
     ::sem_init(&woken_, 0, 0);
     sigset_t all, before;
@@ -43,7 +43,7 @@ class StopWatch {
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
       thread_ = std::thread([] { watch(); });
-    } catch (const std::system_error&) {}  // without it the second signal ends the process
+    } catch (const std::system_error&) {}  // without this thread the second signal ends the process
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
   bool runs() const { return thread_.joinable(); }
@@ -56,13 +56,13 @@ class StopWatch {
     ending_.store(false);
     ::sem_destroy(&woken_);
   }
-  /// May be called in a signal handler.
+  /// Async-signal-safe.
   static void wake() noexcept { ::sem_post(&woken_); }
 
  private:
   static void watch() {
     while (::sem_wait(&woken_) != 0) {}
-    if (!ending_.load()) comm::write_flights(comm::detail::stop_text());  // a launcher soon kills, as mpirun does
+    if (!ending_.load()) comm::write_flights(comm::detail::stop_text());  // a launcher such as mpirun kills soon after
     for (; !ending_.load(); std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
       if (const std::string call = comm::detail::BlockingCall::overdue(); !call.empty())
         end(weft::detail::joined(
@@ -83,10 +83,10 @@ class StopWatch {
   std::thread thread_;
 };
 
-/// Installs the handlers, and restores what was there.
+/// Installs the handlers, and restores the previous ones.
 class SignalGuard {
  public:
-  /// A guard inside of another one (a rank that calls `run`) leaves everything to that one.
+  /// A guard inside another one (a rank that calls `run`) does nothing.
   WEFT_COLD explicit SignalGuard(Signals how) : outermost_(guards_.fetch_add(1) == 0) {
     if (!outermost_) return;
     auto& state = comm::detail::stop_state;
@@ -101,8 +101,8 @@ class SignalGuard {
     watch_.emplace(requests);  // before the handlers, which wake it
     take(interrupt_, how, handle);
     take(terminate_, how, handle);
-    // The threads that this one starts inherit it. Kernels of oneDNN keep numbers below their stack pointer, where a handler
-    // would write. A program that is started from here inherits it, too.
+    // The threads and programs started from here inherit the mask. oneDNN's kernels store numbers below their stack pointer,
+    // where a handler would overwrite them.
     blocked_ = watch_->runs() && ::pthread_sigmask(SIG_BLOCK, &requests, &unblocked_) == 0;
     take(file_size_, how, SIG_IGN);
     take(broken_pipe_, how, SIG_IGN);
@@ -114,7 +114,9 @@ class SignalGuard {
       if (taken->taken) ::sigaction(taken->number, &taken->before, nullptr);
     watch_.reset();
     if (blocked_) ::pthread_sigmask(SIG_SETMASK, &unblocked_, nullptr);
-    if (outermost_ && (interrupt_.taken || terminate_.taken)) comm::detail::stop_state.signal.store(0);  // it was this run's
+    if (outermost_ && (interrupt_.taken || terminate_.taken))
+      comm::detail::stop_state.signal.store(0);  // the request belonged
+                                                 // to this run
     guards_.fetch_sub(1);
   }
 
@@ -137,14 +139,15 @@ class SignalGuard {
     ::sigemptyset(&action.sa_mask);
     one.taken = ::sigaction(one.number, &action, nullptr) == 0;
   }
-  /// Two of a kind within a moment are one request that came on two ways: a launcher hands on what its group has got, too.
+  /// Two equal signals within this time are one request that arrived twice: a launcher forwards the signal that its group also
+  /// received.
   static constexpr std::int64_t one_request_ns = 200'000'000;
   static void handle(int number) {
     const int before = errno;
     const std::int64_t now = std::chrono::nanoseconds(comm::detail::StopClock::now().time_since_epoch()).count();
     std::int64_t first = 0;
     if (!seen_[number == SIGINT ? 0 : 1].compare_exchange_strong(first, now)) {
-      if (now - first > one_request_ns) {  // the second one has its normal effect
+      if (now - first > one_request_ns) {  // the second request has its default effect
         ::signal(number, SIG_DFL);
         ::raise(number);
       }
@@ -157,7 +160,7 @@ class SignalGuard {
   }
 
   inline static std::atomic<int> guards_{0};
-  inline static std::atomic<std::int64_t> seen_[2]{};  // when the first SIGINT and the first SIGTERM came, or 0
+  inline static std::atomic<std::int64_t> seen_[2]{};  // time of the first SIGINT and of the first SIGTERM, or 0
   const bool outermost_;
   std::optional<StopWatch> watch_;
   sigset_t unblocked_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// `supervise`: a parent that starts the ranks of a program, and starts them anew from the last checkpoint if one is lost. It
-// cannot be done from inside: MPI ends the whole job with a lost rank, and threads share one process. It is called first in main,
-// before MPI, Kokkos or any thread; then the process is nothing but the parent.
+// `supervise`: a parent process that starts the ranks of a program, and restarts them from the last checkpoint if one is lost.
+// The ranks cannot do it themselves: MPI ends the whole job with a lost rank, and threads share one process. Call it first in
+// main, before MPI, Kokkos or any thread; the process then does nothing else.
 //
 //   if (argc > 1 && argv[1] == std::string("--restarts"))
 //     return runtime::supervise({.command = runtime::this_program(argc, argv, {"--restarts"}),
@@ -37,24 +37,23 @@
 
 namespace weft::runtime {
 
-/// What `supervise` starts, and when it starts it again.
+/// The command to supervise, and the rules of restarts.
 struct Supervision {
-  /// A program and its arguments: one process of thread ranks, or a launcher and what it starts ("mpirun", "-np", "4",
-  /// "./train").
+  /// A program and its arguments: one process of thread ranks, or a launcher with its program ("mpirun", "-np", "4", "./train").
   std::vector<std::string> command = {};
-  /// More than 0: so many processes over TCP on this machine, with the environment of torchrun (comm::Gloo).
+  /// Above 0: the number of processes to start over TCP on this computer, with the environment of torchrun (comm::Gloo).
   int processes = 0;
   int restarts = 3;
-  /// Arguments for a program that is started again, such as --resume.
+  /// Arguments added after a restart, such as --resume.
   std::vector<std::string> after_restart = {};
-  /// The step of the checkpoint from which the program would go on; nothing if there is none.
+  /// The step of the checkpoint from which the program would resume; empty if there is none.
   std::function<std::optional<std::uint64_t>()> saved_step = {};
-  /// Is asked if a restart has gained no checkpoint: changes `command` and `processes` to fewer ranks, or returns false. Without
-  /// it such a run ends.
+  /// Called if a restart has not reached a new checkpoint. It changes `command` and `processes` to fewer ranks, or returns false.
+  /// Without it such a run ends.
   std::function<bool(Supervision&)> fewer = {};
-  /// Before a restart; twice as long before each that follows one which has gained no checkpoint.
+  /// Wait before a restart. It doubles after each restart that has not reached a new checkpoint.
   double wait_s = 0.1, longest_wait_s = 10;
-  /// For the other processes after the first is lost: to say what they saw, and to end.
+  /// Time for the other processes, after the first is lost, to report and to end.
   double grace_s = 3;
 };
 
@@ -74,7 +73,7 @@ inline std::vector<std::string> this_program(int argc, char** argv, const std::v
 
 namespace detail {
 
-/// A port of the loopback interface at which nobody listens.
+/// A port of the loopback interface without a listener.
 inline int free_port() {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -89,7 +88,7 @@ inline int free_port() {
   return ntohs(address.sin_port);
 }
 
-/// The signals that a supervisor passes on, kept from ending it, unless the program ignores them (nohup).
+/// The signals that a supervisor forwards instead of ending, except those that the program ignores (nohup).
 class PassedOnSignals {
  public:
   PassedOnSignals() {
@@ -104,7 +103,7 @@ class PassedOnSignals {
   PassedOnSignals(const PassedOnSignals&) = delete;
   PassedOnSignals& operator=(const PassedOnSignals&) = delete;
   ~PassedOnSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  /// The signal that came within so long; 0: none, or the end of a child.
+  /// The signal that arrived within `patience`; 0: none, or the end of a child.
   int next(std::chrono::milliseconds patience) const {
     const timespec time{patience.count() / 1000, long(patience.count() % 1000) * 1000000};
     const int number = ::sigtimedwait(&set_, nullptr, &time);
@@ -115,17 +114,18 @@ class PassedOnSignals {
   sigset_t set_, before_;
 };
 
-/// Why an attempt ended.
+/// The reason why an attempt ended.
 struct Outcome {
   std::size_t rank = 0;
   Ending ending;
-  /// A restart mends lost ranks. It does not mend what would come again, impossible options (2) and training that diverged (3),
-  /// nor a wish to stop (130).
+  /// A restart repairs lost ranks. It does not help with impossible options (2) or diverged training (3), which would recur, and
+  /// is not wanted after a stop request (130).
   bool mendable() const {
     const int code = ending.code();
     return ending.was_signalled() || (code != 0 && code != 2 && code != 3 && code != InterruptedError::code);
   }
-  /// Of several processes, the one that is the others' reason comes first: lost, then ended by its own decision.
+  /// The process that caused the others' end ranks first: a killed process, then one that ended with an error that no restart
+  /// mends.
   int weight() const { return ending.was_signalled() ? 3 : ending.code() == 0 ? 0 : mendable() ? 1 : 2; }
 };
 
@@ -169,7 +169,7 @@ class Supervisor {
   Outcome attempt(int restart) {
     start(restart);
     std::optional<Outcome> worst;
-    std::optional<Clock::time_point> lost;  // when the first one was
+    std::optional<Clock::time_point> lost;  // when the first process was lost
     while (children_.running()) {
       if (const int number = signals_.next(std::chrono::milliseconds(20)); number != 0) {
         stopped_by_ = number;
@@ -223,13 +223,13 @@ class Supervisor {
 
 }  // namespace detail
 
-/// Starts the program and, if it is lost, starts it again: a process that was killed, or an exit code other than 0, 2, 3 and 130.
-/// Each restart is one line of standard error with its reason and the step from which it goes on. SIGINT, SIGTERM and SIGHUP are
-/// passed on to the processes, and after them there is no restart; the third one kills. No process is left when it returns, nor
-/// if this process is killed.
+/// Starts the program and restarts it if it is lost: a process was killed, or ended with an exit code other than 0, 2, 3 and 130.
+/// Each restart prints one line to standard error with its reason and the step from which it resumes. SIGINT, SIGTERM and SIGHUP
+/// are forwarded to the processes and disable restarts; the third signal kills. No process is left when this returns, nor if this
+/// process is killed.
 ///
 /// Returns the exit code of the last attempt, 128 + the signal's number if one ended it; 2 if the program cannot be started, 130
-/// if a signal came between two attempts. Not for a process that has other children: all of them are killed.
+/// if a signal arrived between two attempts. Unsuitable for a process with other children: it kills all of them.
 inline int supervise(const Supervision& what) {
   try {
     if (what.command.empty()) throw_error<UsageError>({"restarts: there is no program to start"});

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Members that the tensors of other frameworks have and weft's values lack. They exist only to be refused with the code to write,
-// and return AlreadyRefused, so that such a mistake is one error: without them a compiler does not find the operations called on
-// the result.
+// Members of other frameworks' tensors that weft's values lack. They exist only to be refused, with the code to write instead,
+// and return AlreadyRefused, so that such a mistake gives one error: without them the compiler would also report the operations
+// on the result.
 //
 //   auto h = x.relu();   // weft: a value has no member relu: operations are functions, relu(x)
 
@@ -14,13 +14,13 @@ namespace weft::detail {
 
 struct AlreadyRefused;
 
-/// What overload resolution converts the arguments of a refused call to: any type, with a list in braces too.
+/// Accepts every argument of a refused call: any type, including a braced list.
 struct AnyArgument {
   template <class... V>
   AnyArgument(const V&...) {}
 };
 
-// AlreadyRefused, which is complete when a member is used.
+// AlreadyRefused, which is complete by the time a member is used.
 template <class... A>
 struct RefusedLater {
   using type = AlreadyRefused;
@@ -34,7 +34,7 @@ struct RefusedLater {
   }
 #define WEFT_NO_METHOD(name) WEFT_NO_MEMBER(name, "operations are functions, " #name "(x)")
 
-/// A base class of Self, a Variable or a Parameter. Of AlreadyRefused: the same members are silent.
+/// A base class of Self, a Variable or a Parameter. For AlreadyRefused the same members give no error.
 template <class Self>
 struct MembersElsewhere {
   WEFT_NO_METHOD(relu) WEFT_NO_METHOD(gelu) WEFT_NO_METHOD(silu) WEFT_NO_METHOD(sigmoid) WEFT_NO_METHOD(tanh) WEFT_NO_METHOD(exp)

@@ -32,7 +32,7 @@ template <detail::Axis A>
 struct Partial {
   using axis = A;
 };
-/// The placement of a tensor that does not know the axis; never written by users.
+/// The placement on an axis that the tensor's type does not mention; never written by users.
 template <detail::Axis A>
 struct Absent {
   using axis = A;

@@ -69,7 +69,7 @@ class Shape {
   }
   /// The divisions of all dims, to compare or to copy.
   constexpr std::uint8_t cuts() const { return cuts_; }
-  /// This shape, with each dim divided as in the less even one of both shapes.
+  /// This shape, with the less even division of both shapes in each dim.
   constexpr Shape with_cuts_of(const Shape& other) const {
     Shape both = *this;
     for (std::size_t dim = 0; dim < rank_; ++dim)
@@ -87,7 +87,7 @@ class Shape {
  private:
   std::array<std::size_t, max_rank> extents_{};
   std::uint32_t rank_ = 0;
-  std::uint8_t cuts_ = 0;  // two bits a dim
+  std::uint8_t cuts_ = 0;  // two bits per dim
 };
 
 }  // namespace weft

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A tensor: this rank's piece of a value, with its placement on each axis in the type. It is a handle (copies share the elements,
-// as with a Kokkos View), row-major and contiguous, and it knows its device, so that operations need no further argument.
+// as with a Kokkos View), row-major and contiguous, with a pointer to its device, so operations need no further argument.
 //
 //   Tensor<float, Exec, Shard<dp, 0>, Invariant<tp>> x(device, {tokens, width});
 //
-// Kernels never see placements: they take `data()` and extents.
+// Kernels have no placements: they take `data()` and extents.
 
 #include <Kokkos_Core.hpp>
 
@@ -55,7 +55,7 @@ struct RefusedOperand {};
 }  // namespace operations
 
 namespace detail {
-// Replaces a value that the compiler has already refused, so that only one error is printed: operations on it are silent.
+// Replaces a value that the compiler has already refused: operations on it give no further errors.
 struct AlreadyRefused : operations::RefusedOperand, MembersElsewhere<AlreadyRefused> {
   const AlreadyRefused& value() const { return *this; }
   AlreadyRefused detach() const { return *this; }
@@ -86,12 +86,12 @@ class Tensor<T, detail::NoSpace> : public detail::AlreadyRefused {
 };
 
 /// The operations that programs call with tensors and without a namespace: add(x, y), map(x, f), softmax(x). Every Tensor derives
-/// from a class in this namespace, so that argument-dependent lookup finds them here, while `using namespace weft` does not take
-/// their names from a program.
+/// from a class in this namespace, so that argument-dependent lookup finds them. `using namespace weft` does not make their names
+/// visible.
 namespace operations {
 
-// The members of every tensor, whatever its type. Copies and destruction are out of line, once for all types: inlined into every
-// layer they were a third of the code that the compiler had to generate.
+// The members of tensors of every type. Copies and destruction are out of line, once for all types: inlined into every layer they
+// were a third of the generated code.
 class Elements {
  public:
   Elements() = default;
@@ -232,7 +232,7 @@ template <class T, class E, class... P, int Dim>
 inline constexpr bool sharded_along<Tensor<T, E, P...>, Dim> = ((shard_dim<P> == Dim) || ...);
 }  // namespace detail
 
-/// X's placement on axis A (Absent<A> if X does not know the axis).
+/// X's placement on axis A (Absent<A> if X's type does not mention the axis).
 template <class X, class A>
 using placement_t = typename detail::PlacementOf<std::remove_cvref_t<X>, A>::type;
 /// The type of the gradient of an X: every placement replaced by its dual; Nothing for an X that is not Real. Also works on
@@ -246,8 +246,8 @@ using replace_t = typename detail::Replace<std::remove_cvref_t<X>, Q>::type;
 template <class X, class U>
 using with_scalar_t = typename detail::Rescalar<std::remove_cvref_t<X>, U>::type;
 
-/// The same elements under another type: a promise about placements that nothing checks. For kernels that label their own result;
-/// keep its uses few and tested at 1 and 2 ranks.
+/// The same elements under another type: an unchecked promise about placements. For kernels that label their own result; keep its
+/// uses few and tested at 1 and 2 ranks.
 template <AnyTensor Y, AnyTensor X>
 Y relabel(const X& x) {
   static_assert(std::is_same_v<typename Y::value_type, typename X::value_type>,
@@ -256,14 +256,14 @@ Y relabel(const X& x) {
 }
 
 /// The same elements without placements, for collectives that no placement describes: `comm.all_reduce(raw(x), Reduction::max)`.
-/// It shares x's memory, so a collective changes x without changing its type: nothing checks that the type still holds, and the
+/// It shares x's memory, so a collective changes x without changing its type. Nothing checks that the type still holds, and the
 /// collective has no backward.
 template <class T, class E, class... P>
 Tensor<T, E> raw(const Tensor<T, E, P...>& x) {
   return relabel<Tensor<T, E>>(x);
 }
 
-/// Refuses, at compile time, a nonlinear operation on a tensor of which each rank holds only a term of a sum.
+/// Refuses, at compile time, a nonlinear operation on a tensor if each rank holds only a term of a sum.
 template <AnyTensor X>
 constexpr void require_not_partial() {
   static_assert(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The one function that moves tensors between placements: `to<Placement>(context, x)`. It picks the collective, and its backward
-// is `to` from the dual of the target to the dual of the source:
+// The one function that moves tensors between placements: `to<Placement>(context, x)`. It chooses the collective. Its backward is
+// `to` from the dual of the target to the dual of the source:
 //
 //   from          to            collective          backward
 //   Partial       Invariant     all-reduce          nothing
@@ -12,7 +12,7 @@
 //   whole         Shard         slice               all-gather
 //   whole         Partial       keep on rank 0      broadcast in type only
 //
-// On an axis that the context does not bind it is the identity, so a layer needs no `if`.
+// It is the identity on an axis that the context does not bind, so a layer needs no `if`.
 
 #include <Kokkos_Core.hpp>
 
@@ -44,7 +44,7 @@ void fill_zero(Device<Exec>& device, T* data, std::size_t size) {
       device, {"fill", size * sizeof(T)}, size, KOKKOS_LAMBDA(const std::size_t i) { data[i] = T{}; });
 }
 
-// A shape seen from one dim: `outer` rows of `extent * inner` elements.
+// A shape and one of its dims: `outer` rows of `extent * inner` elements.
 struct Around {
   std::size_t outer = 1, extent = 1, inner = 1;
   Around(const Shape& shape, std::size_t dim);
@@ -114,8 +114,8 @@ Y scatter_sum(std::string_view axis, const auto& comm, const X& x, std::size_t d
 }  // namespace detail
 
 /// x with the placement `To` on To's axis. Shapes are this rank's; a sharded dim must be divisible by the degree (ShapeError). A
-/// gathered dim must be divided evenly: LayoutError if a ParameterSharding divides it by segments, repeats or pads it. Numerics:
-/// sums go in rank order, so every rank has the same bits.
+/// gathered dim must be divided evenly: throws LayoutError if a ParameterSharding divides it by segments, repeats or pads it.
+/// Numerics: sums are in rank order, so every rank has the same bits.
 template <Placement To, class Context, AnyTensor X>
 auto to(const Context& context, const X& x) {
   using A = typename To::axis;
@@ -166,13 +166,13 @@ auto to(const Context& context, const X& x) {
   }
 }
 
-/// `to` for a tensor that is given up: it may write over x's elements if no other tensor shares them, which saves a copy before
-/// an all-reduce.
+/// `to` for a temporary tensor: it may overwrite x's elements if no other tensor shares them, which saves a copy before an
+/// all-reduce.
 template <Placement To, class Context, AnyTensor X>
 auto to(const Context& context, X&& x) requires(!std::is_lvalue_reference_v<X>) {
   using A = typename To::axis;
   if constexpr (!Context::has(A{}) || std::is_same_v<placement_t<X, A>, To>) {
-    return X(std::move(x));  // a copy would share the elements, and the next axis could not work in place
+    return X(std::move(x));  // a copy would share the elements and prevent the next axis from working in place
   } else {
     if constexpr (detail::kind_of<placement_t<X, A>> == detail::Kind::partial && is_whole<To>) {
       if (x.unique()) {

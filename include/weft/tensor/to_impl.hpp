@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for tensor/to.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The checks of shapes for collectives along a dim. Definitions for tensor/to.hpp.
 
 #include <weft/core/inline.hpp>
 #include <weft/tensor/to.hpp>

@@ -19,7 +19,7 @@
 namespace weft {
 
 namespace detail {
-// A copy without Kokkos: its own copy of views costs the compiler a quarter of a second for each element type.
+// A copy without Kokkos: its copy of views takes the compiler a quarter of a second per element type.
 template <class Exec>
 void copy_on_host(const Exec& exec, void* to, const void* from, std::size_t bytes) {
   exec.fence("weft: before a copy on the host");
@@ -42,8 +42,8 @@ void copy_from_host(const X& x, std::span<const typename X::value_type> elements
 }
 
 namespace detail {
-/// As copy_from_host, but kernels before it may still run when it returns; those after it see the elements, which may change from
-/// then on. For what every step sends.
+/// As copy_from_host, but earlier kernels may still run when it returns. Later kernels read the new elements; `elements` may
+/// change after the return. For small inputs of every step.
 template <AnyTensor X>
 void send_from_host(const X& x, std::span<const typename X::value_type> elements) {
   if constexpr (on_host<typename X::execution_space>) return copy_from_host(x, elements);

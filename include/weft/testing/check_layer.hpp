@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A check of a layer's outputs and gradients, in double, on one rank and on several. A user's own primitive layer needs only this
+// A check of a layer's outputs and gradients, in double, on one rank and on several. A user's primitive layer needs only this
 // test:
 //
 //   testing::check_layer([](const auto& context) { return Scale(context, 8); }, {4, 8});
@@ -27,8 +27,8 @@
 
 namespace weft::testing {
 
-/// Stands for each placement that models use on the axis, in turn. tp: Invariant<tp> and Shard<tp, 0> (sequence parallelism), cp:
-/// Shard<cp, 0>, dp: Shard<dp, 0>, others: Invariant.
+/// Each placement that models use on the axis, in turn. tp: Invariant<tp> and Shard<tp, 0> (sequence parallelism), cp: Shard<cp,
+/// 0>, dp: Shard<dp, 0>, others: Invariant.
 struct EveryPlacement {};
 
 namespace detail {
@@ -101,7 +101,7 @@ void require_rows(std::size_t ranks, const Shape& shape, const CheckOptions& opt
   }
 }
 
-// Whether L is a layer at all. If not, the compiler says why and nothing else.
+// Checks that L is a layer. If not, the compiler reports this reason and nothing else.
 template <class L, class Context, class X>
 constexpr bool is_layer_under() {
   using Output = typename weft::detail::forward_of_t<L, Context, X>::output_type;
@@ -117,8 +117,8 @@ constexpr bool is_layer_under() {
   }
 }
 
-// The context and the input of a layer on ranks of an axis. Gradients need a device and a rank's own sequences: as in a model, dp
-// is bound, with one rank.
+// The context and the input of a layer on ranks of an axis. Gradients need a device and sequences per rank: dp is bound with one
+// rank, as in a model.
 template <weft::detail::Axis A, class HiddenPlacement>
 struct OnAxis {
   static auto context(const Root& root, const Communicator& comm) {
@@ -160,11 +160,11 @@ void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape&
   compare(report, shares, alone, axis_bit<A>, where);
 }
 
-// The layer that `make` makes, for the tests on one rank.
+// The layer that `make` returns, for the tests on one rank.
 template <class Make>
 using layer_of_t = std::remove_cvref_t<decltype(std::declval<Make&>()(std::declval<const Root&>()))>;
 
-// Whether the layer is one on one rank and under each placement; the first refusal is the only one.
+// Checks that the layer is valid on one rank and under each placement. Only the first failure is reported.
 template <class Make, weft::detail::Axis A, class First, bool every>
 constexpr bool takes_all() {
   if constexpr (!is_layer_under<layer_of_t<Make>, Root, Whole>()) return false;
@@ -243,20 +243,20 @@ CheckReport check_on(int ranks, Make& make, const Shape& shape, CheckOptions opt
 
 }  // namespace detail
 
-/// Compares central differences of Σ output · w, for random w, with backward, on one rank in double. `make(context)` builds the
+/// Compares backward with central differences of Σ output · w, for random w, on one rank in double. `make(context)` builds the
 /// layer for inputs of shape [shape]; its output may be a tuple of tensors. Throws an Error that names the problem and its
 /// remedy:
 ///
 ///   - a gradient, of the input or of a parameter, that is not the derivative, is never written by backward, or has another
 ///     shape; Nothing in place of a gradient
 ///   - a gradient that is overwritten instead of added to, or added to although open_gradient says `first`
-///   - a forward that is not a function (a mutable member); two forwards before their backwards, in either order, whose results
-///     differ from those of one after the other
-///   - backward_input and backward_weight, together and after others', that differ from backward
+///   - a forward that is not a function (a mutable member); two forwards before their backwards, in either order, with results
+///     that differ from sequential execution
+///   - backward_input and backward_weight, together and after others', with results that differ from backward
 ///   - a forward or backward that writes into the input, the given gradient or a parameter's value, or beyond their ends, or
 ///     reads beyond them
 ///   - saved or deferred data that keeps a pointer to a freed tensor instead of the tensor
-///   - two parameters of one name
+///   - two parameters with the same name
 ///   - two dropouts under one path, which would draw the same mask.
 template <class Make>
 CheckReport check_layer(Make&& make, const Shape& shape, const CheckOptions& options = {}) {
@@ -266,12 +266,13 @@ CheckReport check_layer(Make&& make, const Shape& shape, const CheckOptions& opt
 }
 
 /// Compares the layer on `ranks` thread ranks of axis A with one rank: outputs, input gradient, every parameter gradient, in
-/// double; and checks on every rank all rules of check_layer except the derivative. The input has the placement HiddenPlacement
-/// (rows of cp in Zigzag order), or each of EveryPlacement's in turn: name the placement of a layer that takes only one. On dp,
-/// there is one rank beside A.
+/// double. Also checks all rules of check_layer except the derivative on every rank. The input has the placement HiddenPlacement
+/// (rows of cp in Zigzag order), or each of EveryPlacement's in turn: name the placement of a layer that supports only one.
+/// Except on dp itself, dp has one rank.
 ///
-/// An error on any rank becomes one Error with the text of the first; rows that the placement cannot divide are a UsageError
-/// before anything runs. Also found: ranks that disagree about the missing sums of a gradient; reads beyond a rank's own rows.
+/// An error on any rank becomes one Error with the text of the first. Rows that the placement cannot divide throw UsageError
+/// before anything runs. The check also finds ranks that disagree about the missing sums of a gradient, and reads beyond a rank's
+/// own rows.
 template <weft::detail::Axis A, class HiddenPlacement = EveryPlacement, class Make>
 CheckReport check_layer_on(int ranks, Make&& make, const Shape& shape, CheckOptions options = {}) {
   options.tolerance = std::min(options.tolerance, 1e-11);
@@ -280,7 +281,7 @@ CheckReport check_layer_on(int ranks, Make&& make, const Shape& shape, CheckOpti
         Shard<A, 0>, Invariant < A >>>
       ;
   if constexpr (detail::takes_all<Make, A, First, every>()) return detail::check_on<A, First, every>(ranks, make, shape, options);
-  else return CheckReport();  // the compiler has said why
+  else return CheckReport();  // the compiler has reported the reason
 }
 
 }  // namespace weft::testing

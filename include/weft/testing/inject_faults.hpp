@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A communicator around one of any backend that fails, delays and reorders by a seed: for tests of what a program does when its
-// communication goes wrong. What is injected is a pure function of (seed, rank, number of the call), so a run that failed fails
-// again. No result changes by it: only an error that is thrown, and when things happen.
+// A communicator that wraps one of any backend and fails, delays and reorders calls by a seed, for tests of a program's reaction
+// to failing communication. The faults are a pure function of (seed, rank, number of the call), so a failed run can be repeated.
+// Faults change no result; they only throw errors and change times.
 //
 //   World world(testing::inject_faults(real.communicator(), {.seed = 7, .fail_at = 100, .delay = 0.1}), real.device());
-//   Mesh<dp, tp> mesh(world, {.tp = 2});                            // and everything as in the program itself
+//   Mesh<dp, tp> mesh(world, {.tp = 2});                            // and everything else as in the program
 
 #include <chrono>
 #include <cstddef>
@@ -25,24 +25,24 @@
 
 namespace weft::testing {
 
-/// What is injected into the calls of one rank: operations and splits, on this communicator and on all that it is split into.
+/// The faults of one rank's calls: operations and splits, on this communicator and on all split from it.
 struct Faults {
   std::uint64_t seed = 0;
-  double failure = 0;         ///< how probably a call throws InjectedError: before it, while it is under way, or after it
-  std::uint64_t fail_at = 0;  ///< the call that throws in any case; the first is 1, 0: none
-  int fail_on = -1;           ///< the rank on which calls throw; -1: each
-  double delay = 0;  ///< how probably the rank sleeps, at each of four places: before a call, after it, before and in a wait
+  double failure = 0;         ///< probability that a call throws InjectedError: before, during or after it
+  std::uint64_t fail_at = 0;  ///< the number of a call that always throws; the first is 1, 0: none
+  int fail_on = -1;           ///< the rank on which calls throw; -1: every rank
+  double delay = 0;  ///< probability that the rank sleeps, at each of four places: before a call, after it, before and in a wait
   double longest_delay_s = 1e-3;
-  double late = 0;       ///< how probably a started send or receive begins only when the rank waits, or some calls later
-  bool reorder = false;  ///< a wait advances what was started in a random order; test() says "not yet" of what is complete
+  double late = 0;       ///< probability that a started send or receive begins only when the rank waits, or some calls later
+  bool reorder = false;  ///< a wait advances started operations in random order; test() reports completed ones as incomplete
 };
 
-/// The error that is thrown. The other ranks see a rank that failed.
+/// The injected error. Other ranks see a failed rank.
 class InjectedError : public CommunicationError {
   using CommunicationError::CommunicationError;
 };
 
-/// What was injected into the calls of a rank so far.
+/// Counts of the faults on one rank so far.
 struct FaultCounts {
   std::uint64_t calls = 0, failures = 0, delays = 0, late = 0, reordered = 0;
 };
@@ -51,7 +51,7 @@ namespace detail {
 
 class LateRequest;
 
-/// One rank's calls and what is drawn for them.
+/// The calls of one rank and their random numbers.
 class Injector {
  public:
   Injector(const Faults& faults, int rank) : faults_(faults), rank_(rank) {}
@@ -76,12 +76,12 @@ class Injector {
     return Philox::at(key_of(faults_.seed, std::uint64_t(rank_), std::uint64_t(site)), number) % most;
   }
 
-  /// The number of the call that begins.
+  /// Returns the number of the call that begins.
   std::uint64_t begin() {
     take_turn();
     return ++counts_.calls;
   }
-  /// Where the call throws.
+  /// The place at which the call throws.
   Place place(std::uint64_t number) const {
     const bool chosen = faults_.fail_on < 0 || faults_.fail_on == rank_;
     if (!chosen || (number != faults_.fail_at && !(uniform(fails, number) < faults_.failure))) return Place::nowhere;
@@ -92,7 +92,7 @@ class Injector {
     throw InjectedError(rank_, axis, describe(call), number,
                         weft::detail::joined({"injected ", where, " the rank's call ", number, " (seed ", faults_.seed, ")"}));
   }
-  /// Perhaps sleeps; `which` of four places.
+  /// Sleeps with probability `delay`; `which` is one of four places.
   void nap(unsigned which, std::uint64_t number) {
     if (!(uniform(Site(sleeps + which), number) < faults_.delay)) return;
     ++counts_.delays;
@@ -104,9 +104,9 @@ class Injector {
   FaultCounts& counts() { return counts_; }
   std::vector<LateRequest*>& requests() { return requests_; }
 
-  /// A call, or a look at a request: what begins late comes nearer.
+  /// Counts a call or a test of a request: late requests come closer to their start.
   void take_turn();
-  /// Begins all that is late; to be called before a wait, in which others may need it.
+  /// Begins all late requests. Call it before a wait, since other ranks may need them.
   void begin_all() noexcept;
   void advance_others(const LateRequest& but, std::uint64_t number) noexcept;
 
@@ -114,10 +114,10 @@ class Injector {
   Faults faults_;
   int rank_;
   FaultCounts counts_;
-  std::vector<LateRequest*> requests_;  // of this rank, in the order of their starts
+  std::vector<LateRequest*> requests_;  // this rank's, in the order of their starts
 };
 
-/// A started operation: the inner group's, or one that it does not know of yet.
+/// A started operation: already with the inner group, or late.
 class LateRequest final : public comm::Pending {
  public:
   LateRequest(std::shared_ptr<Injector> injector, std::shared_ptr<comm::Group> inner, const comm::Call& call,
@@ -131,7 +131,7 @@ class LateRequest final : public comm::Pending {
   ~LateRequest() override { std::erase(injector_->requests(), this); }
 
   bool late() const { return turns_ > 0; }
-  /// Whether both are messages of one order: of a group, to or from the same rank, with the same tag.
+  /// True if both messages must keep their order: same group, same peer, same direction, same tag.
   bool same_order(const comm::Group* inner, const comm::Call& call) const {
     return inner_.get() == inner && call_.operation == call.operation && call_.root == call.root && call_.tag == call.tag;
   }
@@ -141,16 +141,16 @@ class LateRequest final : public comm::Pending {
     pending_ = inner_->start(call_);
     done_ = pending_ == nullptr;
   }
-  /// `turns`: of the rank, until it begins.
+  /// `turns`: number of the rank's turns until it begins.
   void start_late(std::uint64_t turns) {
     call_.order.fence();
-    call_.order = {.device = call_.order.device};  // its instance need not live as long as the buffers
+    call_.order = {.device = call_.order.device};  // the buffers may outlive the execution-space instance
     turns_ = turns;
     ++injector_->counts().late;
   }
-  /// True once its time has come.
+  /// Counts one turn. True when the request must begin.
   bool take_turn() { return turns_ > 0 && --turns_ == 0; }
-  /// As start_now; its error is thrown by its own test or wait.
+  /// As start_now, but its error is thrown by test or wait.
   void begin() noexcept {
     try {
       start_now();
@@ -165,7 +165,7 @@ class LateRequest final : public comm::Pending {
       error_ = std::current_exception();
     }
   }
-  /// wait() throws; and test(), where it would say that the operation is complete.
+  /// wait() throws, and test() throws when it would return true.
   void fail_later(std::string axis) {
     fails_ = true;
     axis_ = std::move(axis);
@@ -212,7 +212,7 @@ class LateRequest final : public comm::Pending {
 };
 
 inline void Injector::take_turn() {
-  // A request may begin: others of its order, which were started before it, begin first.
+  // When a request begins, earlier requests of the same order begin first.
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     if (!requests_[i]->take_turn()) continue;
     for (std::size_t before = 0; before < i; ++before)
@@ -221,7 +221,7 @@ inline void Injector::take_turn() {
   }
 }
 inline void Injector::begin_all() noexcept {
-  // In another order than that of their starts, but for messages of one order.
+  // Not in the order of their starts, except for messages that must keep it.
   for (std::size_t i = requests_.size(); i-- > 0;) {
     if (!requests_[i]->late()) continue;
     for (std::size_t before = 0; before < i; ++before)
@@ -276,7 +276,7 @@ class FaultyGroup final : public comm::Group {
 
   std::unique_ptr<comm::Pending> start(const comm::Call& call) override {
     const Attempt attempt = begin(call);
-    if (!is_point_to_point(call.operation)) injector_->begin_all();  // to start a collective may be to wait for an earlier one
+    if (!is_point_to_point(call.operation)) injector_->begin_all();  // starting a collective may wait for an earlier one
     auto request = std::make_unique<LateRequest>(injector_, inner_, call, attempt.number);
     if (begins_late(call, attempt.number)) request->start_late(1 + injector_->below(8, Injector::how_late, attempt.number));
     else request->start_now();
@@ -326,7 +326,7 @@ class FaultyGroup final : public comm::Group {
     injector_->nap(1, attempt.number);
     if (attempt.place == Place::after) injector_->fail(call, axis(), attempt.number, "after");
   }
-  /// Messages of one order stay in it. A device's queue has an order of its own.
+  /// Messages of one order keep it. A device's queue has its own order.
   bool begins_late(const comm::Call& call, std::uint64_t number) const {
     if (!is_point_to_point(call.operation) || call.memory != comm::MemoryKind::host) return false;
     for (const LateRequest* other : injector_->requests())
@@ -340,14 +340,14 @@ class FaultyGroup final : public comm::Group {
 
 }  // namespace detail
 
-/// The same ranks, with these faults in the calls of this one. The communicator that it is made of stays as it is; `run` ends
-/// with that one. Not collective: each rank may have faults of its own.
+/// The same ranks, with these faults in the calls of this rank. The given communicator stays unchanged; `run` ends with that one.
+/// Not collective: each rank may have different faults.
 inline Communicator inject_faults(const Communicator& communicator, const Faults& faults) {
   auto injector = std::make_shared<detail::Injector>(faults, communicator.rank());
   return Communicator(std::make_shared<detail::FaultyGroup>(communicator.group(), std::move(injector)), communicator.order());
 }
 
-/// What was injected on this rank so far, by a communicator that inject_faults made or one split from it; zeros for any other.
+/// The faults on this rank so far, of a communicator made by inject_faults or split from one; zeros for any other.
 inline FaultCounts injected(const Communicator& communicator) {
   const auto* group = dynamic_cast<const detail::FaultyGroup*>(communicator.group().get());
   return group == nullptr ? FaultCounts{} : group->counts();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A trial of the rules that pipelines, micro-batches and the executor require of a layer, on one rank's part of it: forward is a
-// function, backward adds, the halves of backward agree with the whole, `saved` owns everything that backward reads. A broken
-// rule is an Error that names the remedy. testing/check_layer.hpp uses it.
+// A trial of one rank's part of a layer, against the rules that pipelines, micro-batches and the executor require: forward is a
+// function, backward adds, the halves of backward agree with the whole, `saved` owns everything that backward reads. A violation
+// throws an Error that names the remedy. testing/check_layer.hpp uses it.
 
 #include <algorithm>
 #include <cmath>
@@ -36,7 +36,7 @@ struct RankRows {
   std::size_t global(std::size_t row, std::size_t rows) const { return cut.ranks > 1 ? cut.row(row) : rank * rows + row; }
 };
 
-/// One layer under a context that binds A, or no axis at all. X is the type of the layer's input.
+/// One layer in a context that binds A, or no axis. X is the type of the layer's input.
 template <weft::detail::Axis A, class X, class Layer, class Context>
 class Trial {
  public:
@@ -52,7 +52,7 @@ class Trial {
     std::vector<unsigned> pending;
   };
 
-  /// `shape` is that of the whole input.
+  /// `shape` is the shape of the whole input.
   Trial(Layer& layer, const Context& context, const Made& made, const Shape& shape, const RankRows& rows, std::uint64_t seed)
       : layer_(layer), context_(context), parameters_(parameters_of(made)), rows_(rows), guard_((shape.size() + 63) / 64 * 64) {
     for (std::size_t k = 0; k < 2; ++k) {
@@ -65,7 +65,7 @@ class Trial {
   const std::vector<ParameterState*>& parameters() const { return parameters_; }
   Numbers& input() { return inputs_[0]; }
 
-  /// Checks every rule except the derivative. Returns the first forward and backward, run alone.
+  /// Checks every rule except the derivative. Returns the first forward and backward, executed alone.
   Outcome prove() {
     std::vector<Numbers> values;
     for (const ParameterState* state : parameters_) values.push_back(value_of(*state));
@@ -94,7 +94,7 @@ class Trial {
     const Numbers output = read(step.output), weights = read(gradient_of(step.output, 0));
     double value = 0;
     for (std::size_t i = 0; i < output.size(); ++i) value += output[i] * weights[i];
-    // Losses that a layer adds to its gradients besides its output (a router's auxiliary losses) belong to the objective.
+    // Losses that a layer adds to its gradients but not to its output (a router's auxiliary losses) belong to the objective.
     if constexpr (requires { layer_.added_loss(step.saved); }) value += layer_.added_loss(step.saved);
     kept_.clear();
     return value;
@@ -125,7 +125,7 @@ class Trial {
   using Step = weft::detail::forward_t<Layer, Context, X>;
   using G = gradient_t<decltype(std::declval<Step>().output)>;
   struct Flight {
-    std::unique_ptr<X> x;  // stays where forward saw it, for a layer that keeps a reference
+    std::unique_ptr<X> x;  // stays at its address, for a layer that keeps a reference
     Step step;
     G g;
   };
@@ -141,8 +141,8 @@ class Trial {
 
   Device& device() const { return context_.device(); }
 
-  // Elements surrounded by NaN, which reveal reads beyond the ends. When the last handle is gone the elements become NaN as well,
-  // which reveals a kept pointer; the memory itself stays valid.
+  // Elements surrounded by NaN, which reveals reads beyond the ends. When the last handle is gone the elements become NaN as
+  // well, which reveals a kept pointer. The memory itself stays valid.
   template <class Y>
   Y guarded(const Shape& shape, const Numbers& values) {
     Numbers all(values.size() + 2 * guard_, not_a_number);
@@ -175,7 +175,7 @@ class Trial {
       for (std::size_t i = 0; i < inner; ++i) at[row * inner + i] = (by_rows<Y> ? rows_.global(row, rows) : row) * inner + i;
     return at;
   }
-  // This rank's part of the numbers of a whole Y; `shape` becomes the part's shape.
+  // This rank's part of a whole Y's numbers. `shape` becomes the part's shape.
   template <class Y>
   Numbers local_part(const Numbers& all, Shape& shape) const {
     if constexpr (!spread) {
@@ -327,7 +327,7 @@ class Trial {
            "reads beyond what it is given");
   }
 
-  // A text about the first parameter with an unexpected gradient and its difference; empty if there is none.
+  // A text about the first parameter with an unexpected gradient, with the difference; empty if there is none.
   std::string other_gradient(const std::vector<Numbers>& mine, const std::vector<Numbers>& expected) const {
     for (std::size_t i = 0; i < mine.size(); ++i)
       if (const double off = distance(mine[i], expected[i]); !(off <= tolerance))
@@ -368,7 +368,7 @@ class Trial {
     }
   }
 
-  // Fills memory that no other handle shares with NaN.
+  // Fills memory with NaN if no other handle shares it.
   template <class Y>
   void drop(Y y) {
     if constexpr (!std::is_same_v<Y, Nothing>)
@@ -437,7 +437,7 @@ class Trial {
   std::size_t guard_;
   Shape shape_;  // of this rank's input
   Numbers inputs_[2];
-  std::vector<Tensor<double, Exec>> kept_;  // memory of inputs and gradients, after their handles are gone
+  std::vector<Tensor<double, Exec>> kept_;  // memory of inputs and gradients whose handles are gone
 };
 
 }  // namespace weft::testing::detail

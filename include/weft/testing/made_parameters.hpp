@@ -12,8 +12,8 @@
 
 namespace weft::testing::detail {
 
-/// Records every parameter that is created. Its gradient has memory from the start, so that adding to a gradient before it is
-/// opened is found, and so that parameters that are still held can be told from others.
+/// Records every parameter that is created. Its gradient has memory from the start. So an addition to an unopened gradient is
+/// found, and parameters that are still held can be distinguished from others.
 class Made final : public weft::detail::Hooks {
  public:
   explicit Made(Device& device) : device_(&device) {}
@@ -40,7 +40,7 @@ class Made final : public weft::detail::Hooks {
   std::vector<One> made_;
 };
 
-/// The parameters that the layer holds. Throws if two have one name.
+/// The parameters that the layer holds. Throws if two have the same name.
 inline std::vector<ParameterState*> parameters_of(const Made& made) {
   const std::vector<ParameterState*> held = made.held();
   for (std::size_t i = 0; i < held.size(); ++i)

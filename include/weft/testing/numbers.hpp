@@ -55,7 +55,7 @@ inline Numbers sum_of(Numbers a, const Numbers& b) {
 
 [[noreturn]] WEFT_COLD inline void refuse(const std::string& text) { throw Error("check_layer: " + text); }
 
-/// f(tensor), or, for an output of several tensors, the tuple of f of each, in order.
+/// f(tensor), or, for an output of several tensors, the tuple of f's results in order.
 template <class Y, class F>
 auto each_tensor(const Y& y, F&& f) {
   if constexpr (AnyTensor<Y>) return f(y);

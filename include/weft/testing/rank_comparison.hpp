@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The comparison of a layer on several ranks with the same layer on one: each rank's pieces of outputs and gradients with their
-// global indices, put together and compared. Part of check_layer_on (testing/check_layer.hpp).
+// The comparison of a layer on several ranks with the same layer on one. Each rank's pieces of outputs and gradients are
+// assembled by their global indices, and compared. Part of check_layer_on (testing/check_layer.hpp).
 
 #include <algorithm>
 #include <cmath>
@@ -24,9 +24,9 @@ namespace weft::testing {
 
 struct CheckOptions {
   double step = 1e-5;        ///< of the central difference
-  double tolerance = 1e-6;   ///< largest difference allowed, relative to the largest gradient of the same tensor
-  std::size_t samples = 24;  ///< elements tested of each tensor; all if it has fewer
-  std::size_t length = 0;    ///< tokens of a sequence; 0: all rows are one sequence (over dp: all rows of a rank)
+  double tolerance = 1e-6;   ///< largest allowed difference, relative to the largest gradient of the same tensor
+  std::size_t samples = 24;  ///< tested elements per tensor; all if it has fewer
+  std::size_t length = 0;    ///< tokens per sequence; 0: all rows are one sequence (over dp: all rows of a rank)
   std::uint64_t seed = 1;
 };
 
@@ -59,7 +59,7 @@ struct Share {
   std::vector<Piece> gradients;  // of parameters
   std::vector<unsigned> pending;
   std::vector<std::size_t> sizes;  // of the whole parameters
-  std::string error;               // this rank's own, not a consequence of another rank's error
+  std::string error;               // this rank's error, unless it follows from another rank's
 };
 
 template <class Trial>
@@ -93,7 +93,7 @@ inline void compare(CheckReport& report, const Piece& piece, const Numbers& expe
 
 [[noreturn]] WEFT_COLD inline void differ(const std::string& text) { throw Error("check_layer_on: " + text); }
 
-/// Compares the ranks' shares with the result of one rank.
+/// Compares the ranks' parts with the result of one rank.
 inline void compare(CheckReport& report, const std::vector<Share>& ranks, const Share& alone, unsigned axis,
                     const std::string& where) {
   for (std::size_t r = 0; r < ranks.size(); ++r) {
@@ -136,8 +136,7 @@ inline void compare(CheckReport& report, const std::vector<Share>& ranks, const 
     }
 }
 
-/// Runs `body(comm)` on every rank. Errors of any rank become one Error that begins with `where` and ends with the text of the
-/// first.
+/// Runs `body(comm)` on every rank. Errors of any rank become one Error that begins with `where` and ends with the first text.
 inline void on_ranks(int ranks, const std::string& where, std::vector<Share>& shares,
                      const std::function<void(const Communicator&, Share&)>& body) {
   shares.resize(static_cast<std::size_t>(ranks));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for trace/loss_curve.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The SVG of a loss curve. Definitions for trace/loss_curve.hpp.
 
 #include <weft/core/inline.hpp>
 #include <weft/trace/loss_curve.hpp>
@@ -87,7 +87,7 @@ WEFT_INLINE std::string LossCurve::svg(const std::string& title) const {
   const auto curve = [&](const std::vector<Point>& points, const char* style) {
     if (points.empty()) return;
     out += "<polyline fill=\"none\" stroke-linejoin=\"round\" points=\"";
-    const std::size_t stride = points.size() / 4000 + 1;  // more points than columns only make the file large
+    const std::size_t stride = points.size() / 4000 + 1;  // more points than columns would only enlarge the file
     for (std::size_t i = 0; i < points.size(); ++i)
       if (i % stride == 0 || i + 1 == points.size()) put("%.2f,%.2f ", x(points[i].step), y(points[i].loss));
     out += std::string("\" ") + style + "/>\n";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The measurements of a training run, one line of JSON a step, and one for each validation. Each line is flushed at once, so that
-// a killed run leaves its records.
+// The measurements of a training run: one line of JSON per step, and one per validation. Each line is flushed at once, so a
+// killed run keeps its records.
 //
 //   trace::MetricsFile metrics("runs/a/metrics.jsonl");
 //   metrics.write({.step = 0, .loss = 5.5, .tokens_per_s = 21000});
@@ -20,12 +20,12 @@ namespace weft::trace {
 /// One training step.
 struct StepRecord {
   std::uint64_t step = 0;
-  double loss = 0;           ///< nats a token, mean over the global batch
+  double loss = 0;           ///< nats per token, mean over the global batch
   double gradient_norm = 0;  ///< before clipping
   double learning_rate = 0;
-  double tokens_per_s = 0;  ///< of all ranks
+  double tokens_per_s = 0;  ///< on all ranks
   double ms = 0;            ///< wall time of the step
-  bool skipped = false;     ///< the parameters were not updated: the loss or the gradient is not finite
+  bool skipped = false;     ///< parameters not updated: the loss or the gradient is not finite
 };
 
 /// `number` in JSON, with 9 significant digits; `null` if it is not finite.
@@ -50,10 +50,10 @@ inline void write_text(const std::filesystem::path& path, const std::string& tex
   weft::detail::write_output({}, path.string(), text);
 }
 
-/// A file of records.
+/// A file of records, one line each.
 class MetricsFile {
  public:
-  /// What becomes of records that are in the file: those of a run that is resumed stay.
+  /// Records already in the file: removed, or kept for a resumed run.
   enum class Records { go, stay };
   /// Throws UsageError if `path` is no regular file or cannot be opened.
   explicit MetricsFile(const std::filesystem::path& path, Records earlier = Records::go)
@@ -63,8 +63,8 @@ class MetricsFile {
   /// Throws Error if the file cannot be written (for example, the disk is full).
   void write(const StepRecord& record) { out_.write(to_json(record) + '\n'); }
 
-  /// The mean loss over the validation part after `step`, in a record of its own: its keys are step and validation_loss. Throws
-  /// Error if the file cannot be written.
+  /// Writes the mean validation loss after `step` as a separate record with the keys step and validation_loss. Throws Error if
+  /// the file cannot be written.
   void write_validation(std::uint64_t step, double loss) {
     out_.write("{\"step\": " + std::to_string(step) + ", \"validation_loss\": " + json_number(loss) + "}\n");
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The machine's peak speed in weft's matrix products, on all ranks at once: the reference for the speed of a training step.
+// The peak speed of weft's matrix products on all ranks at once: the reference for the speed of a training step.
 //
-//   double flops = trace::matmul_peak<float>(world.device(), world.communicator());   // a second, of all ranks together
+//   double flops = trace::matmul_peak<float>(world.device(), world.communicator());   // per second, all ranks together
 
 #include <algorithm>
 #include <chrono>
@@ -23,8 +23,8 @@ namespace weft::trace {
 
 namespace detail {
 
-/// True if this rank has cores of its own: the first ranks of each machine, as many as its cores can serve. All ranks if they
-/// compute on devices. Collective.
+/// True if this rank has dedicated cores: the first ranks of each computer, as many as its cores can serve. True on all ranks if
+/// they compute on devices. Collective.
 template <class Exec>
 bool has_own_cores(const Device<Exec>& device, const Communicator& ranks) {
   if (!weft::detail::on_host<Exec>) return true;
@@ -36,14 +36,13 @@ bool has_own_cores(const Device<Exec>& device, const Communicator& ranks) {
 
 }  // namespace detail
 
-/// Floating-point operations a second in square products of T, summed over all ranks of `ranks`. Collective. The best of five
-/// short windows that all ranks begin together, so that neither a disturbance nor a core shared by ranks can distort it upwards.
-/// If a machine has more ranks than cores, as many measure as have one; the others could only share these. Takes about a third of
-/// a second, for any number of ranks.
+/// FLOP per second in square products of T, summed over all ranks of `ranks`. Collective. Takes the best of five short windows
+/// that all ranks begin together, so neither a disturbance nor a shared core can increase the result. If a computer has more
+/// ranks than cores, only as many ranks as cores measure. Takes about a third of a second for any number of ranks.
 template <weft::detail::Real T, class Exec>
 double matmul_peak(Device<Exec>& device, const Communicator& ranks) {
   using Clock = std::chrono::steady_clock;
-  constexpr std::size_t n = weft::detail::on_host<Exec> ? 1024 : 8192, windows = 5;  // a GPU is not busy with less
+  constexpr std::size_t n = weft::detail::on_host<Exec> ? 1024 : 8192, windows = 5;  // smaller products do not fill a GPU
   constexpr double window_s = 0.06;
   if (device.rehearsal() != nullptr) return 0;  // nothing is computed
   const bool measures = detail::has_own_cores(device, ranks);
@@ -56,7 +55,7 @@ double matmul_peak(Device<Exec>& device, const Communicator& ranks) {
   if (measures) {
     for (weft::detail::Buffer* matrix : {&a, &b, &c}) *matrix = device.allocate(n * n * sizeof(T));
     for (const weft::detail::Buffer* factor : {&a, &b}) kernels::fill<T>(device, n * n, static_cast<T*>(factor->get()), T(1.0f));
-    multiply();  // makes the primitive
+    multiply();  // creates the primitive
   }
   std::vector<double> rates(windows);
   for (double& rate : rates) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A progress display of a run: a bar that is redrawn in place on a terminal, and an occasional plain line if the output is a
-// file.
+// A progress display of a run: a bar that is redrawn in place on a terminal, or an occasional plain line in a file.
 //
 //   trace::Progress progress({.steps = 500, .flops_per_token = 2e7, .peak_flops = 5e11});
 //   progress.update(record);       // after each step
@@ -26,17 +25,17 @@
 namespace weft::trace {
 
 struct ProgressOptions {
-  std::uint64_t steps = 1;       ///< of the whole run
+  std::uint64_t steps = 1;       ///< in the whole run
   double flops_per_token = 0;    ///< forward and backward; 0: the share of the peak is not shown
   double peak_flops = 0;         ///< per second, of all ranks together; 0: the share of the peak is not shown
   bool terminal = false;         ///< redraw a bar in place
   std::size_t width = 100;       ///< columns of the terminal
   bool unicode = false;          ///< the output shows UTF-8
-  double line_every_s = 10;      ///< not on a terminal: seconds between two lines
-  std::uint64_t first_step = 0;  ///< of a resumed run
+  double line_every_s = 10;      ///< seconds between two lines if the output is no terminal
+  std::uint64_t first_step = 0;  ///< start of a resumed run
 };
 
-/// The options for standard output: whether it is a terminal, its width, and whether it shows UTF-8.
+/// The options for standard output: terminal or not, width, and UTF-8 support.
 ProgressOptions for_standard_output(ProgressOptions options = {});
 
 /// The display of one rank on one stream.
@@ -54,7 +53,7 @@ class Progress {
     else *out_ << "step 0/" << options_.steps << '\n' << std::flush;
   }
 
-  /// Shows a finished step. Speeds are smoothed over about ten steps; the first step, which warms caches, does not count.
+  /// Shows a finished step. Speeds are smoothed over about ten steps; the first step, which warms caches, is excluded.
   void update(const StepRecord& record);
 
   /// Prints a line above the bar.

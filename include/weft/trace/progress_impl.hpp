@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for trace/progress.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// The bar and its lines. Definitions for trace/progress.hpp.
 
 #include <weft/core/inline.hpp>
 #include <weft/trace/progress.hpp>
@@ -62,7 +62,7 @@ WEFT_INLINE std::string Progress::line(const std::string& facts) const {
   const std::string total = std::to_string(options_.steps), done = std::to_string(done_);
   std::string text = "step " + std::string(total.size() > done.size() ? total.size() - done.size() : 0, ' ') + done + "/" + total;
   if (!options_.terminal) return text + "  " + facts;
-  const std::size_t used = text.size() + facts.size() + 6;  // the bar has one of two widths, so that it does not tremble
+  const std::size_t used = text.size() + facts.size() + 6;  // the bar has one of two widths, so its length is stable
   if (options_.width > used + 24) text += "  " + bar(24);
   else if (options_.width > used + 10) text += "  " + bar(10);
   return text + "  " + facts;

@@ -48,7 +48,7 @@ class Table {
   }
   bool column_of_numbers(std::size_t column) const;
 
-  std::vector<std::vector<std::string>> rows_;  // the header first
+  std::vector<std::vector<std::string>> rows_;  // the header is first
 };
 
 }  // namespace weft::trace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for trace/table.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// Text tables and number formats. Definitions for trace/table.hpp.
 
 #include <weft/core/inline.hpp>
 #include <weft/trace/table.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A target for libFuzzer: headers of safetensors files (inputs that begin with 's') and indexes with a checksum that is right
-// (others). What is accepted fits together; what is not is a checkpoint::Error; nothing else happens.
+// A target for libFuzzer: headers of safetensors files (inputs that begin with 's') and indexes with a correct checksum (all
+// others). An accepted input is consistent; any other throws checkpoint::Error.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -26,7 +26,7 @@ void header(std::string_view text) {
     at = tensor.end;
   }
   require(at == data);
-  // What is read can be written, and read again.
+  // A parsed header can be written and parsed again.
   std::vector<StoredTensor> again = read.tensors;
   const std::string written = safetensors_header(again, read.metadata);
   require(parse_safetensors_header("file", std::string_view(written).substr(8), data).tensors.size() == again.size());

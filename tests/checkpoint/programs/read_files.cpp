@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the safetensors files whose paths stand on standard input, one a line, and prints a line for each: "accepted" with its
+// Reads the safetensors files whose paths are on standard input, one per line, and prints one line for each: "accepted" with its
 // tensors (name in hexadecimal digits, type, shape, first and last byte of the data), or "refused" with the message.
 //
 //   ls *.safetensors | read_files

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asynchronous saves under ThreadSanitizer: threads of two ranks write while the ranks train, on a disk that is as slow as it
-// likes to be and sometimes full (a model in double, whose products are weft's own: libraries synchronise unseen); saves that
-// wait for the one before, and objects that end with one under way.
+// Asynchronous saves under ThreadSanitizer. Threads of two ranks write while the ranks train, on a disk that is randomly slow and
+// sometimes full; saves wait for the one before, and objects end during a save. The model is in double, which uses weft's
+// products: the sanitizer cannot see the synchronisation of libraries.
 #include <unistd.h>
 
 #include <atomic>

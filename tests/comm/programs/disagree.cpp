@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every ordered pair of calls that differ (tests/comm/disagreements.hpp), with the last or the first rank as the odd one: all
-// must be found by an error that names both ranks and both calls, within a second, with no buffer changed.
+// Every ordered pair of different calls (tests/comm/disagreements.hpp), with the last or the first rank as the odd one. All must
+// be detected within a second, with an error that names both ranks and both calls, and no buffer changed.
 //
 //   program_disagree [--every N] [--first K] [--once]      threads, worlds of 2, 3 and 5, or that of WEFT_TEST_WORLD
 //   mpirun -np 3 program_disagree [--every N]              MPI; through shared memory unless WEFT_SHARED_MEMORY=0
-//   support/torchrun 3 program_disagree [--every N]        Gloo, likewise
-//   ... --naps N                                           N correct programs whose ranks nap: nobody may be accused
+//   support/torchrun 3 program_disagree [--every N]        Gloo, in the same way
+//   ... --naps N                                           N correct programs with sleeping ranks: no rank may be accused
 //
-// Prints one line: "disagree: threads world 3: 756 pairs, 756 found, 0 silent, 0 late, 0 others; slowest 0.31 s". --every N takes
-// each N-th pair, from the K-th on; --once takes each with short messages and one odd rank. The exit code is 1 if a pair was not
-// found.
+// Prints one line: "disagree: threads world 3: 756 pairs, 756 found, 0 silent, 0 late, 0 others; slowest 0.31 s". --every N runs
+// each N-th pair, from the K-th on; --once runs each with short messages and one odd rank. The exit code is 1 if a pair was not
+// detected.
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -38,7 +38,7 @@ using weft::Request;
 
 namespace {
 
-/// What the ranks of a trial tell each other without weft: a page each in a shared file.
+/// Communication between the ranks of a trial without weft: one page per rank in a shared file.
 class Board {
  public:
   static constexpr int most = 16;
@@ -55,7 +55,7 @@ class Board {
     ::close(file);
     if (pages_ == MAP_FAILED) std::abort();
   }
-  /// Returns once all ranks have come.
+  /// Returns once all ranks have arrived.
   void meet() {
     const int mine = pages_[rank_].come.fetch_add(1) + 1;
     for (int q = 0; q < size_; ++q)
@@ -170,7 +170,7 @@ void napping(const Communicator& c, const Communicator& d, unsigned seed) {
     if (kind == 0) c.all_reduce(x);
     if (kind == 1) d.broadcast(x, root);
     if (kind == 2) c.gather(x, all, root);
-    if (kind == 3) {  // who waits for the one first waits for the other last
+    if (kind == 3) {  // the rank that waits for the one first waits for the other last
       Request request = c.all_reduce_async(x);
       nap();
       if (me % 2) request.wait();
@@ -184,7 +184,7 @@ void napping(const Communicator& c, const Communicator& d, unsigned seed) {
       if (me + 1 < n) c.send(x, me + 1, step);
     }
     if (kind == 5) c.send_recv(x, (me + 1) % n, y, (me + n - 1) % n);
-    if (kind == 6) {  // messages that nobody takes for long
+    if (kind == 6) {  // messages that are not received for a long time
       Request sent = d.send_async(x, (me + 1) % n, 3);
       nap();
       c.barrier();
@@ -219,7 +219,7 @@ int naps_of_processes(const char* backend, Board& board, int rank, int size, int
   return alarms != 0;
 }
 
-/// `meet()` gives a new world for each trial.
+/// `meet()` returns a new world for each trial.
 template <class F>
 int on_processes(const char* backend, Board& board, int rank, int size, Choice choice, F&& meet) {
   if (choice.naps != 0) return naps_of_processes(backend, board, rank, size, choice.naps, meet);
@@ -276,7 +276,7 @@ int main(int argc, char** argv) {
     return on_processes(messages ? "gloo" : "gloo+shared", board, launch.rank, launch.world, choice, [&](auto&& f) {
       const auto process = std::make_shared<gloo::Process>(gloo::rendezvous(launch, std::chrono::seconds(20)), deadline, false);
       process->listen();
-      f(gloo::over(process), nullptr, [&](const Ending& mine) {  // as a program that ends with this error
+      f(gloo::over(process), nullptr, [&](const Ending& mine) {  // like a program that ends with this error
         process->tell(1, mine.kind == Ending::mismatch, std::chrono::milliseconds(400));
       });
       board.meet();

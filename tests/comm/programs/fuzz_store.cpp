@@ -47,7 +47,7 @@ void damage(std::string& text) {
   }
 }
 
-/// Feeds it in random pieces. Counts what was understood; what is held never exceeds what came.
+/// Feeds the text in random pieces. Returns the number of parsed requests; the buffer never exceeds the bytes fed.
 std::size_t feed(const std::string& text, bool greeting) {
   RequestReader reader;
   std::size_t understood = 0, came = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that meet, communicate in the way that the first argument names, and say on standard output what happens to them:
-// test_kills.py, test_hostile_store.py and test_misuse.py start, stop, kill and disturb them. The backend is that of the
-// launcher, or weft's own store where WEFT_TEST_STORE is set.
+// Ranks that meet, communicate in the way named by the first argument, and print the outcome on standard output. test_kills.py,
+// test_hostile_store.py and test_misuse.py start, stop, kill and disturb them. The backend is the launcher's, or weft's own store
+// if WEFT_TEST_STORE is set.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -80,8 +80,8 @@ bool has_again(const char* folder, std::size_t count) {
   return true;
 }
 
-/// A rank of a world of threads throws at a random call of `runs` worlds; each other rank must get an error that says so, and no
-/// thread or descriptor may be left.
+/// A rank of a world of threads throws at a random call of `runs` worlds. Each other rank must get an error that names this, and
+/// no thread or descriptor may be left.
 int throws(unsigned runs, unsigned seed) {
   std::mt19937 engine(seed);
   double longest = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled by nvcc and linked with the real NCCL and CUDA runtime by test_nccl_link.sh. Where there is no GPU it must say so;
-// where there is one, it goes through the conformance suite (WEFT_TEST_CONFORMANCE) in its memory.
+// Compiled by nvcc and linked with the real NCCL and CUDA runtime by test_nccl_link.sh. Without a GPU it must report that; with
+// one, it runs the conformance suite (WEFT_TEST_CONFORMANCE) in its memory.
 #include <cstdio>
 
 #include <weft/comm/nccl.hpp>

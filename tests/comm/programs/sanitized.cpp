@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Thread ranks under ThreadSanitizer: operations, many in flight, random delays and a rank that throws; and the loop of a mesh of
-// TCP connections, whose bytes are disturbed. Neither Kokkos nor
-// OpenMP is started: their thread pools use means of synchronisation that the sanitizer cannot see. Argument: how many seeds
-// (default 50; by hand 1000).
+// TCP connections with changed bytes. Neither Kokkos nor OpenMP is started: the sanitizer cannot see the synchronisation of their
+// thread pools. Argument: number of seeds (default 50; by hand 1000).
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -38,8 +37,8 @@ void random_delays(const Communicator& c, unsigned seed) {
   }
 }
 
-// One collective that all wait for, then more than there are slots, started at once: a rank may use the slots of the first one
-// again while another has only just left it, and must have read all of it by then.
+// One collective for which all wait, then more than there are slots, started at once. A rank may reuse the slots of the first one
+// while another has only just left it, and must have read all of it by then.
 bool burst(const Communicator& c, unsigned seed) {
   std::mt19937 own(seed * 100 + unsigned(c.rank())), same(seed);
   const auto nap = [&] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readers of files under AddressSanitizer and UBSan: each small file cut off at every length, with every value of every byte of
-// its header, and with random damage. A reader refuses such a file in one line, or reads all that it says it has.
+// Readers of files under AddressSanitizer and UBSan: each small file truncated at every length, with every value of every byte of
+// its header, and with random damage. A reader refuses such a file in one line, or reads everything that its header declares.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -112,5 +112,5 @@ int main(int argc, char** argv) {
   damage(read_tokens, token_file(tokens, 20240520, 1), 16, random);
   damage(read_tokens, token_file(std::vector<std::uint32_t>(tokens.begin(), tokens.end()), 20240801, 7), 16, random);
   std::printf("%zu inputs, %zu refused (%llu)\n", inputs, refusals, static_cast<unsigned long long>(sum));
-  return refusals > inputs / 4 && refusals < inputs ? 0 : 1;  // else the damage is not what it should be
+  return refusals > inputs / 4 && refusals < inputs ? 0 : 1;  // otherwise the damage is not as intended
 }

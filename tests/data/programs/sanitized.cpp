@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loaders under ThreadSanitizer: a thread that loads ahead for each of several ranks, of one dataset; ranges that end early,
-// begin again, are moved, and datasets that throw.
+// Loaders under ThreadSanitizer: one thread per rank that loads ahead, from a shared dataset; ranges that end early, start again
+// or are moved, and datasets that throw.
 #include <cstdint>
 #include <cstdio>
 #include <stdexcept>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads of a device under ThreadSanitizer: loops that read what other threads wrote in the loop before, with pauses in
-// which workers fall asleep, on more threads than cores, and teams of several ranks at once. Argument: how many seeds (default
+// The threads of a device under ThreadSanitizer: loops that read what other threads wrote in the previous loop, with pauses in
+// which workers fall asleep, on more threads than cores, and teams of several ranks at once. Argument: number of seeds (default
 // 20; by hand 1000).
 #include <chrono>
 #include <cstddef>
@@ -26,7 +26,7 @@ void run(ThreadTeam& team, std::size_t threads, std::size_t pieces, const F& f) 
   team.run(threads, TeamLoop{call, &f, pieces});
 }
 
-/// Each loop turns the numbers round by one place; returns false if one is not where it should be.
+/// Each loop rotates the numbers by one place; returns false if one is in the wrong place.
 bool turn(unsigned seed) {
   std::mt19937 engine(seed);
   const std::size_t threads = 2 + seed % 3, n = 64;
@@ -37,7 +37,7 @@ bool turn(unsigned seed) {
   for (std::size_t loop = 0; loop < loops; ++loop) {
     const std::size_t pieces = 1 + engine() % n;
     run(team, threads, pieces, [&](std::size_t piece, std::size_t thread) {
-      ++used[thread];  // of one thread alone
+      ++used[thread];  // only one thread writes it
       for (std::size_t i = n * piece / pieces; i < n * (piece + 1) / pieces; ++i) next[i] = now[(i + 1) % n];
     });
     now.swap(next);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a hook names is kept under the bucket's place; while a checkpoint is loaded it learns which names are in it.
+// A hook's named state is stored under the bucket's key; while a checkpoint is loaded, the hook gets the names in it.
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// index.json of a checkpoint, any text, with a checksum that is right: refused in one line, or an index whose pieces lie inside
-// its files and cover its tensors once, and which its own text gives again.
+// A checkpoint's index.json, any text with a correct checksum: refused in one line, or an index whose pieces are inside its files
+// and cover its tensors once, and whose text parses to the same index.
 #include <weft/checkpoint/index.hpp>
 
 #include "fuzz/support/fuzz.hpp"
@@ -8,7 +8,7 @@
 using namespace weft;
 
 void weft_test::target(Input input) {
-  // A checksum that is wrong ends every reading at once: what is behind it is what is tried here.
+  // A wrong checksum would end every parse at once, so this tests the code after it.
   std::string text(input.rest());
   if (const std::size_t end = text.rfind(checkpoint::detail::checksum_key); end != text.npos) text.resize(end);
   const std::string sum = checkpoint::detail::hex(checkpoint::detail::checksum_of(text.data(), text.size()));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's part in a collective in shared memory, where the other ranks post any bytes as the description of their calls, as
-// counts and as data: it completes, waits, or names a disagreement in one line, and never leaves its buffers. Built with
-// AddressSanitizer, so that buffers of exactly the right size show it.
+// A rank's part in a collective in shared memory, in which the other ranks post any bytes as the description of their calls, as
+// counts and as data. It completes, waits, or names a disagreement in one line, and never leaves its buffers. Built with
+// AddressSanitizer, so that buffers of exactly the right size reveal it.
 #include <memory>
 #include <type_traits>
 
@@ -19,7 +19,7 @@ namespace {
 constexpr int most_ranks = 3;
 constexpr std::uint64_t depth = Slots::depth;
 
-/// What another rank says of its call in the first round.
+/// Another rank's description of its call in the first round.
 struct Claim {
   std::uint64_t signature, count, detail;
 };
@@ -31,7 +31,7 @@ std::unique_ptr<Collective> collective(Slots& slots, const Call& call) {
   else return std::make_unique<Collective>(slots, call);
 }
 
-/// The memory of a group, of which only the beginnings of slots are wiped between inputs.
+/// The memory of a group; only the beginnings of slots are cleared between inputs.
 struct Shared {
   std::unique_ptr<std::byte[]> memory[most_ranks + 1];
   std::byte* of(int size) {
@@ -49,7 +49,7 @@ void weft_test::target(Input input) {
   constexpr DataType types[] = {DataType::uint8, DataType::float32, DataType::float64};
   call.type = types[input.take() % 3];
   call.root = input.take() % size;
-  constexpr std::size_t lengths[] = {0, 1, 5, 64, 700, 17000};  // the last one takes several rounds
+  constexpr std::size_t lengths[] = {0, 1, 5, 64, 700, 17000};  // the last one needs several rounds
   std::vector<std::size_t> sends(std::size_t(size), 0), receives(std::size_t(size), 0);
   const auto length = [&] { return lengths[input.take() % std::size(lengths)]; };
   call.count = length();

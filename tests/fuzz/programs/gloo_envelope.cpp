@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The envelope of a message over Gloo, any bytes, to a rank that expects a call of any kind: it fits only if it is that call, in
-// whatever function of weft the sender makes it, and any other is described in a message.
+// The envelope of a message over Gloo, any bytes, for a rank that expects any kind of call: it matches only that call, from any
+// function of weft, and any other is described in a message.
 #include <weft/comm/gloo/envelope.hpp>
 #include <weft/comm/operation.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes on the connection to a rank that has messages under way: the connection ends with one line that names the peer, or
-// waits for more. Nothing counts as received without a frame of the peer's, of which the input may be given some.
+// Any bytes on the connection to a rank with messages in flight: the connection ends with one line that names the peer, or waits
+// for more. No message is received without a frame of the peer; the input may get some.
 #include <sys/epoll.h>
 
 #include <weft/comm/gloo/connection.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// config.json of `transformers`, any text, for each of weft's models: refused in one line, or a config whose own text gives it
-// again.
+// A config.json of `transformers`, any text, for each of weft's models: refused in one line, or a config whose text parses to the
+// same config.
 #include <weft/hugging_face/config.hpp>
 
 #include "fuzz/support/file.hpp"
@@ -14,14 +14,14 @@ template <class Config>
 void read(weft_test::MemoryFiles& files) {
   try {
     const Config config = hugging_face::read_config<Config>("folder", files);
-    bool apart = false;  // a width of heads that the config gives
+    bool apart = false;  // the config has a separate head width
     if constexpr (requires { config.attention.head_width; }) apart = config.attention.head_width != 0;
     weft_test::expect(config.layers > 0 && config.width > 0 && config.heads > 0 && (apart || config.width % config.heads == 0));
     const std::string text = hugging_face::config_text(config, checkpoint::StoredType::f32);
     files.set(text);
     const Config again = hugging_face::read_config<Config>("folder", files);
     if constexpr (requires { config.auxiliary_loss; })
-      if (config.auxiliary_loss != 0) return;  // a product of the one that is stored: rounded anew
+      if (config.auxiliary_loss != 0) return;  // a product of the stored coefficient, which is rounded again
     weft_test::expect(hugging_face::config_text(again, checkpoint::StoredType::f32) == text);
   } catch (const Error& error) {
     weft_test::expect_message(error.what());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Safetensors files, any bytes: refused in one line, or tensors that lie in the file one after the other, each as long as its
-// shape says; written down again they are the same.
+// Safetensors files, any bytes: refused in one line, or tensors that are contiguous in the file, each as long as its shape
+// requires; written again they are the same.
 #include <weft/checkpoint/safetensors.hpp>
 
 #include "fuzz/support/file.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank that calls a store, or another rank, which sends any bytes: without the secret nobody is let in, and what a user is told
-// is one line. The other half of store_protocol.cpp.
+// A rank that connects to a store, or to another rank, which sends any bytes: without the secret it is rejected, and the user's
+// message is one line. The other half of store_protocol.cpp.
 #include <thread>
 
 #include <weft/comm/store/caller.hpp>
@@ -12,7 +12,7 @@ using namespace weft::comm;
 
 namespace {
 
-/// A program on a port that sends the bytes it is given to its first caller and hangs up.
+/// A program on a port that sends the given bytes to its first connection and closes it.
 class Stranger {
  public:
   Stranger() {
@@ -40,16 +40,16 @@ class Stranger {
 }  // namespace
 
 void weft_test::target(Input input) {
-  Stranger stranger;  // a port of its own for each input: nothing of the last one is left there
+  Stranger stranger;  // a new port for each input, so that no earlier connection is left
   const bool until_the_deadline = input.take() % 32 == 0;
   std::thread thread = stranger.answer(std::string(input.rest().substr(0, 4096)));
-  struct Tried {};  // a rank tries again, every 20 ms; most inputs are given one attempt
+  struct Tried {};  // a rank tries again every 20 ms; most inputs get one attempt
   try {
     store::Caller caller("127.0.0.1", stranger.port(), {1, 2, "job"}, "0123456789abcdef", store::the_store);
     caller.call(store::Clock::now() + std::chrono::milliseconds(5), [&] {
       if (!until_the_deadline) throw Tried();
     });
-    expect(false);  // without the secret nobody is a store
+    expect(false);  // a store must have the secret
   } catch (const Error& error) {
     expect_message(error.what());
   } catch (const Tried&) {}

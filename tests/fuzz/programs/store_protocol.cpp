@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store's reading half with any bytes, in any pieces: it holds no more than came, what it takes for a request is within the
-// limits, and the writing half gives the same bytes again.
+// The store's parser with any bytes, in any pieces: its buffer never exceeds its input, accepted requests are within the limits,
+// and the writer produces the same bytes again.
 #include <weft/comm/store/protocol.hpp>
 
 #include "fuzz/support/fuzz.hpp"
@@ -29,7 +29,7 @@ void weft_test::target(Input input) {
         if (hello.empty()) continue;
         greeting = false;
         const Greeting found = read_hello(hello, server, Nonce{}, secret);
-        expect(found.genuine || !found.refusal.empty());  // no stranger comes in
+        expect(found.genuine || !found.refusal.empty());  // no stranger is accepted
         if (!found.refusal.empty()) expect_message(found.refusal);
       }
       Request request;

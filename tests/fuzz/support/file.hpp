@@ -12,7 +12,7 @@
 
 namespace weft_test {
 
-/// One file in memory, opened anew by whatever name it is asked for.
+/// One file in memory, opened again for every requested name.
 class MemoryFiles final : public weft::checkpoint::FileSystem {
  public:
   MemoryFiles() : file_(::memfd_create("fuzz", MFD_CLOEXEC)) { expect(file_ >= 0); }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // One libFuzzer target: a function of bytes that must hold for all of them, and the few inputs from which the search starts,
-// which are made here and kept nowhere. tests/fuzz/test_fuzz.py compiles and runs them; by hand, for long: its --seconds or
-// --runs.
+// which are created here and not stored. tests/fuzz/test_fuzz.py compiles and runs them; for long runs by hand, use its --seconds
+// or --runs.
 //
-//   void weft_test::target(Input input) { ... weft_test::expect(held <= came); ... }
+//   void weft_test::target(Input input) { ... weft_test::expect(held <= received); ... }
 //   std::vector<std::string> weft_test::seeds() { return {"0F0,0F1"}; }
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace weft_test {
 
-/// Bytes to take from. Past the end there are zeros, so that every input is a whole one.
+/// Bytes to read from. Past the end there are zeros, so every input is complete.
 class Input {
  public:
   explicit Input(std::string_view bytes) : rest_(bytes) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What test_finetune.py compares: loads a folder, trains on given tokens with AdamW, all parameters or adapters alone, and writes
-// the losses and what came of it.
+// The weft side of test_finetune.py: loads a folder, trains on given tokens with AdamW, all parameters or only adapters, and
+// writes the losses and the result.
 //
 //   program_finetune RANKS TP FOLDER TOKENS STEPS SEQUENCES LENGTH LORA_RANK OUT     tokens: int32 [steps, sequences, length + 1]
 

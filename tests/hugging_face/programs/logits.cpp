@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What test_transformers.py compares: loads a folder into weft's model, writes the logits of a sequence of tokens, and a folder.
+// The weft side of test_transformers.py: loads a folder into weft's model, and writes the logits of a sequence of tokens, and a
+// folder.
 //
 //   program_hugging_face RANKS TP FOLDER TOKENS LOGITS NEW_FOLDER      tokens: "3,1,4"; logits: float64, one row after the other
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/core/version.hpp
-// The smallest program: what it includes must be found, what it calls must link, and two ranks must meet.
+// The smallest program: its includes must be found, its calls must link, and two ranks must meet.
 #include <cstdio>
 #include <vector>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole training steps on thread ranks under ThreadSanitizer: every stage of ZeRO beside context, tensor and pipeline
-// parallelism, under schedules that interleave chunks and halves of backward, so that hooks run in every order there is. Each
-// rank's part of Kokkos is one thread, its own, so all synchronisation between ranks is weft's.
+// Whole training steps on thread ranks under ThreadSanitizer: every stage of ZeRO combined with context, tensor and pipeline
+// parallelism, under schedules that interleave chunks and halves of backward, so that hooks run in every order. Each rank's part
+// of Kokkos is its own single thread, so all synchronisation between ranks is weft's.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -16,8 +16,8 @@ using namespace weft;
 
 namespace {
 
-using Model = models::BasicGpt<double>;  // whose matrix products are weft's own: libraries synchronise in ways that the sanitizer
-                                         // cannot see
+using Model = models::BasicGpt<double>;  // double uses weft's matrix products; the sanitizer cannot see the synchronisation of
+                                         // libraries
 
 using Inner = SequenceParallel<PipelineParallel<Model>>;
 using Plain = FullyShardedDataParallel<Inner>;
@@ -71,7 +71,7 @@ int main() {
       good = train<InContext>(axes<dp, cp, tp, pp>, 8, {.tp = 2, .cp = 2}, stage, "zb-h1", 2, ulysses) && good;
     }
   }
-  // What data ranks may do otherwise.
+  // The options of data-parallel ranks.
   for (int stage = 0; stage <= 3; ++stage) {
     const auto choose = [&](const ModelOptions& options) {
       good = train<Plain>(axes<dp, tp, pp>, 4, {}, stage, "1f1b", 2, false, options) && good;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that owns MPI and Kokkos, and calls weft when its first argument says: test_embedding.py looks at what it prints.
+// A program that owns MPI and Kokkos, and calls weft at the time named by its first argument; test_embedding.py checks its
+// output.
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -36,7 +37,7 @@ int main(int argc, char** argv) {
       embed();
       embed();
     }
-    // `run` takes the MPI and the Kokkos that are there, and leaves them as they are.
+    // `run` uses the existing MPI and Kokkos, and leaves them unchanged.
     if (when == "run" && run<comm::Mpi>(argc, argv, [](World& world) { std::printf("rank %d of run\n", world.rank()); }) == 0)
       embed();
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that ends in the way that its first argument names; test_endings.py looks at its output and exit code.
+// A program that ends in the way named by its first argument; test_endings.py checks its output and exit code.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
     if (how == "return") return world.rank() == last ? 7 : 0;
     if (how == "busy") {
       if (world.rank() == last) throw Error("boom");
-      std::this_thread::sleep_for(std::chrono::seconds(60));  // as if it computed: it cannot be told to stop
+      std::this_thread::sleep_for(std::chrono::seconds(60));  // like a computation, which cannot be stopped
     }
     if (how == "interrupt") {
       for (std::vector<int> stop{0}; stop[0] == 0; c.all_reduce(stop, Reduction::max)) {
@@ -51,7 +51,7 @@ int main(int argc, char** argv) {
       if (world.rank() == 0) std::printf("stopped cleanly\n");
       return 0;
     }
-    if (how == "stop") {  // the same, by what World has for it
+    if (how == "stop") {  // the same with World's functions
       while (!world.stop_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
       if (world.rank() == 0) std::printf("stopped cleanly\n");
       return InterruptedError::code;
@@ -63,10 +63,10 @@ int main(int argc, char** argv) {
       else if (how == "absent-split") (void)c.split(0, 0, "half");
       else c.barrier();
     }
-    if (how == "deaf") {  // no operation, and nobody asks
+    if (how == "deaf") {  // no operation, and no check for stop requests
       std::this_thread::sleep_for(std::chrono::seconds(60));
     }
-    if (how == "unheeded") {  // many operations, and nobody asks
+    if (how == "unheeded") {  // many operations, and no check for stop requests
       for (;;) c.all_reduce(x);
     }
     if (how == "lines") {

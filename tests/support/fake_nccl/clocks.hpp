@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Vector clocks: which work a stream, an event or a thread of the host comes after. CUDA orders work by streams, by events and by
-// waits of the host, and by nothing else; all three are known when the host makes its calls, so that a race is found whether or
-// not the accesses meet in time.
+// Vector clocks: the order between the work of streams, events and host threads. CUDA orders work only by streams, by events and
+// by waits of the host. All three are known when the host makes its calls, so a race is found even if the accesses do not overlap
+// in time.
 
 #include <algorithm>
 #include <cstdint>
@@ -29,15 +29,15 @@ class Clock {
   std::map<int, std::uint64_t> seen_;  // by stream: the last task
 };
 
-/// A thread of the host, as the giver of work: what it gives comes after everything that it has waited for.
+/// A host thread that submits work: the work comes after everything for which the thread has waited.
 struct Host {
   int number = 0;
   Clock clock;
 };
 Host& this_host_thread();
 
-/// This thread has seen the end of everything in `clock`. Threads of the host order each other by means that the double does not
-/// see, so what one has waited for counts as ordered for work that others give, but not for its own.
+/// This thread has seen the end of everything in `clock`. Host threads synchronise by means that the double cannot see, so the
+/// wait also orders work that other threads submit, but not their own accesses.
 void host_has_waited_for(const Clock& clock);
 
 }  // namespace fake_nccl

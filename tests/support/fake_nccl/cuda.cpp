@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA runtime's part of the test double: its functions, with events as counters and graphs as lists of what streams were
-// given while they were recorded.
+// The CUDA runtime's part of the test double: its functions, with events as counters, and graphs as lists of the work that
+// streams received while they were recorded.
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
@@ -29,7 +29,7 @@ struct CUgraphExec_st {
 struct CUstream_st {
   std::shared_ptr<fake_nccl::Stream> works;
   int priority = 0;
-  CUgraph_st* recording = nullptr;  // of the thread that gives it work
+  CUgraph_st* recording = nullptr;  // of the thread that submits work
 };
 
 struct CUevent_st {
@@ -39,8 +39,8 @@ struct CUevent_st {
     std::uint64_t recorded = 0, done = 0;
     CUgraph_st* graph = nullptr;  // recorded on a stream that was being recorded
     cudaStream_t stream = nullptr;
-    std::shared_ptr<fake_nccl::Stream> works;  // it is done when this stream comes to it
-    fake_nccl::Clock clock;                    // what it comes after
+    std::shared_ptr<fake_nccl::Stream> works;  // the event is complete when this stream reaches it
+    fake_nccl::Clock clock;                    // the work before the event
 
     /// Waits for the record `until`.
     void wait(std::uint64_t until) {
@@ -74,7 +74,7 @@ std::atomic<int> stream_count{0};
 thread_local int current_device = 0;
 thread_local CUgraph_st* being_recorded = nullptr;  // by this thread
 
-// Calls that a stream must not see while it is recorded.
+// Calls that are forbidden while a stream is recorded.
 cudaError_t spoil() {
   if (being_recorded == nullptr) return cudaSuccess;
   being_recorded->spoilt = true;
@@ -92,7 +92,7 @@ CUstream_st& queue(cudaStream_t stream) {
   return mine;
 }
 
-/// Memory of the host's own may be written again as soon as a copy from it returns.
+/// Ordinary host memory may be overwritten as soon as a copy from it returns.
 bool is_pageable(const void* pointer) { return !is_pinned(pointer) && device_of_block(pointer) < 0; }
 
 Task copying(void* to, const void* from, std::size_t bytes) {
@@ -207,7 +207,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
   (*stream)->priority = priority;
   return made;
 }
-/// Returns at once; what the stream was given is done first.
+/// Returns at once; the stream's submitted work is completed first.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   stream->works->close();
   delete stream;
@@ -224,7 +224,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const auto state = event->state;
-  if (state->graph != nullptr) {  // the stream joins what is recorded
+  if (state->graph != nullptr) {  // the stream joins the recording
     queue(stream).recording = state->graph;
     state->graph->all.insert(stream);
     if (stream == state->graph->origin) state->graph->apart.erase(state->stream);
@@ -333,7 +333,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsig
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete graph, cudaSuccess; }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) { return delete graph, cudaSuccess; }
-/// One task with the accesses of all: to the streams around it, a graph begins and ends as a whole.
+/// One task with the accesses of all tasks: to other streams, a graph begins and ends as a whole.
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   Task whole{"a graph",
              [tasks = graph->tasks] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the two halves of the test double tell each other.
+// Functions that the two halves of the test double share.
 
 #include <functional>
 #include <memory>
@@ -14,7 +14,7 @@ std::shared_ptr<Stream> works_of(cudaStream_t stream);
 constexpr int greatest_priority = -5;  ///< a smaller number is a higher priority, as in CUDA
 int priority_of(cudaStream_t stream);
 bool is_recorded(cudaStream_t stream);
-/// Work whose accesses nobody checks.
+/// Work without checks of its accesses.
 void enqueue(cudaStream_t stream, std::function<void()> task);
 void enqueue(cudaStream_t stream, Task task, const Host& host);
 

@@ -54,7 +54,7 @@ std::size_t in_pages(std::size_t bytes) {
   return (std::max<std::size_t>(bytes, 1) + page - 1) / page * page;
 }
 
-/// The block that begins at or before the address and reaches beyond it, or null. With the mutex held.
+/// The block that begins at or before the address and extends beyond it, or null. The caller holds the mutex.
 std::pair<const char* const, Allocation>* block_of(const void* pointer) {
   auto& blocks = memory().blocks;
   auto after = blocks.upper_bound(static_cast<const char*>(pointer));
@@ -63,7 +63,7 @@ std::pair<const char* const, Allocation>* block_of(const void* pointer) {
   return static_cast<const char*>(pointer) < after->first + std::max<std::size_t>(after->second.bytes, 1) ? &*after : nullptr;
 }
 
-/// Two views of one memory: nobody may use the first.
+/// Two views of the same memory; the first has no access rights.
 void map_twice(std::size_t bytes, void*& address, char*& seen) {
   const int file = memfd_create("device memory", 0);
   if (file < 0 || ftruncate(file, off_t(bytes)) != 0) std::abort();
@@ -106,7 +106,7 @@ bool free_block(void* pointer, Where where) {
     known.blocks.erase(found);
     return true;
   }
-  // The address is never used again, so that a later use is seen.
+  // The address is never reused, so that a later use is detected.
   known.used[block.device] -= block.bytes;
   block.freed = true;
   block.accesses.clear();
@@ -172,7 +172,7 @@ void access(const Access& now, const Clock& clock) {
     const bool conflict = (before.writes || now.writes) && meet(before.range, now.range);
     if (conflict && !ordered)
       report("race: " + says(now) + ", and nothing orders it after an earlier task of another stream: " + says(before));
-    // Whoever comes after this access comes after that one.
+    // Any work after this access also comes after that one.
     return ordered && (now.writes || !before.writes) && covers(now.range, before.range);
   });
   block.accesses.push_back(now);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Memory of the double, as the host must treat it: no thread of the host may touch device memory (it has no access rights;
-// streams see the same bytes at another address), a new block and a freed one hold garbage, and accesses that nothing orders are
-// a race.
+// Memory of the double, with the rules for the host: host threads must not access device memory (it has no access rights; streams
+// see the same bytes at another address), new and freed blocks hold garbage, and unordered accesses are a race.
 
 #include <cstddef>
 #include <string>
@@ -18,16 +17,16 @@ enum class Where { device, pinned };
 void* take_block(std::size_t bytes, Where where, int device);
 /// False if there is no such block.
 bool free_block(void* pointer, Where where);
-/// The GPU of a block; -1 if it is none.
+/// The GPU of a block; -1 if there is no such block.
 int device_of_block(const void* pointer);
 std::size_t bytes_left(int device);
 
 bool on_device(const void* pointer, std::size_t bytes);
 bool is_pinned(const void* pointer);
-/// Where streams see the bytes; memory of the host is where it is.
+/// The address at which streams access the bytes; unchanged for host memory.
 void* seen_by_streams(const void* pointer);
 
-/// A read or a write by the task `number` of a stream, given by a thread of the host.
+/// A read or a write by the task `number` of a stream, submitted by a host thread.
 struct Access {
   std::string name;
   Range range;
@@ -36,15 +35,15 @@ struct Access {
   std::uint64_t number = 0;
   int host = 0;
 };
-/// Reports a race with an earlier access that is not in `clock`, the use of a freed block, and the use of what an aborted
-/// operation has left. With the lock of all clocks held, as `settle` is called, too.
+/// Reports a race with an earlier access that is not in `clock`, the use of a freed block, and the use of bytes that an aborted
+/// operation has left. The caller holds the lock of all clocks, as for `settle`.
 void access(const Access& access, const Clock& clock);
-/// A thread of the host has waited for it: that orders what other threads give next, or what all do.
+/// A host thread has waited for it: this orders the next work of other threads, or of all threads.
 enum class Settled { for_others, for_all };
 void settle(const Clock& clock, Settled settled);
 /// An aborted operation has left the bytes undefined, until they are written again.
 void leave_undefined(const Range& range, const std::string& name);
-/// True if work given to the stream of that clock comes after the last writes of these bytes.
+/// True if work submitted to the stream of that clock comes after the last writes of these bytes.
 bool after_writes(const Clock& clock, const void* pointer);
 
 }  // namespace fake_nccl

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL's part of the test double. A collective is done by the rank that comes last to it, under the lock of its clique; a message
-// by its receiver. Both wait on their stream for the others, and leave when their communicator is aborted. Communicators that do
-// not block launch from a thread of NCCL's own, after a while: until then a stream holds nothing of the call.
+// NCCL's part of the test double. The last rank to arrive executes a collective, under the lock of its clique; the receiver
+// executes a message. Both wait on their stream for the others, and stop when their communicator is aborted. Non-blocking
+// communicators launch from a separate thread after a delay; until then a stream holds nothing of the call.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -74,12 +74,12 @@ struct Splitting {
   std::map<int, std::shared_ptr<struct Clique>> cliques;
 };
 
-/// What a connection belongs to: one of a kind of collective, or the messages from a rank to another.
+/// The owner of a connection: one kind of collective, or the messages from one rank to another.
 using Connection = std::array<std::size_t, 5>;
 
 struct Clique {
   std::mutex mutex;
-  std::map<Connection, std::set<int>> connecting;  // ranks that have come to make it
+  std::map<Connection, std::set<int>> connecting;  // ranks that have arrived to create it
   std::condition_variable changed;
   int size = 0, joined = 0;
   std::map<std::uint64_t, Slot> slots;
@@ -87,7 +87,7 @@ struct Clique {
   std::map<std::uint64_t, Splitting> splittings;
 };
 
-/// What outlives a communicator while its kernels leave.
+/// State that outlives a communicator while its kernels finish.
 struct Life {
   std::shared_ptr<Clique> clique;
   int rank = 0;
@@ -121,7 +121,7 @@ std::shared_ptr<Life> make_life(std::shared_ptr<Clique> clique, int rank, int de
   return life;
 }
 
-/// What an abort has ended is known by all threads of the rank: they hear of the failure.
+/// All threads of the rank have seen the end of aborted work, since they are notified of the failure.
 void wait_for_abort(int device) {
   for (const Clock& clock : wait_for_device(device, "ncclCommAbort")) {
     std::lock_guard lock(clocks_mutex());
@@ -158,10 +158,10 @@ struct ncclComm {
   std::shared_ptr<fake_nccl::Family> family;
   std::atomic<int> inside{0};  // calls that have not returned
   std::uint64_t splits = 0;
-  int polls = 0;                  // what goes on takes at least so many looks
-  std::function<bool()> pending;  // what goes on; true once it is done
+  int polls = 0;                  // minimum number of polls for unfinished operations
+  std::function<bool()> pending;  // the unfinished operation; true once it is done
   bool finalized = false;
-  const char* ended = nullptr;  // how; a communicator is never freed, so that a later use is seen
+  const char* ended = nullptr;  // how it ended; a communicator is never freed, so that a later use is detected
 };
 
 namespace fake_nccl {
@@ -203,7 +203,7 @@ const char* name_of(Kind kind) {
                                    "ncclAllGather", "ncclSend",   "ncclRecv"};
   return names[int(kind)];
 }
-/// The bytes that this rank's part of it reads and writes.
+/// The bytes that this rank's part of an operation reads and writes.
 Range read_by(const Operation& op, int rank, int size) {
   const std::size_t bytes = op.count * width_of(op.type);
   const bool reads = op.kind != Kind::receive && (op.kind != Kind::broadcast || op.root == rank);
@@ -261,7 +261,7 @@ void kernel(const std::shared_ptr<Life>& life, std::vector<Operation> operations
   Clique& clique = *life->clique;
   const Occupied occupied(life->device, life->aborted);
   std::unique_lock lock(clique.mutex);
-  for (Operation& op : operations)  // here and not where it is called: a recorded call runs many times
+  for (Operation& op : operations)  // here and not at the call, since a recorded call runs many times
     if (op.kind != Kind::send && op.kind != Kind::receive) op.number = ++life->collectives;
   const auto leave_in_pieces = [&](const Operation& op) {
     leave_undefined(written_by(op, life->rank, clique.size), name_of(op.kind));
@@ -283,7 +283,7 @@ void kernel(const std::shared_ptr<Life>& life, std::vector<Operation> operations
         continue;
       }
       Message* message = queue.front();
-      // What differs in length would be garbage or a hang on a GPU; here it hangs.
+      // Different lengths would be garbage or a hang on a GPU; here they hang.
       if (message->from->count * width_of(message->from->type) != op.count * width_of(op.type)) {
         clique.changed.wait(lock, [&] { return life->aborted.load(); });
         leave_in_pieces(op);
@@ -319,7 +319,7 @@ void kernel(const std::shared_ptr<Life>& life, std::vector<Operation> operations
   }
 }
 
-/// While it lives, a thread is inside a call of the communicator, which nobody may free.
+/// While it exists, a thread is inside a call of the communicator, which must not be freed.
 class Inside {
  public:
   explicit Inside(ncclComm& comm) : comm_(comm) { ++comm_.inside; }
@@ -330,7 +330,7 @@ class Inside {
   ncclComm& comm_;
 };
 
-/// Waits until every rank that a connection joins has come to make it, and a while. False if it was aborted.
+/// Waits until every rank of a connection has arrived to create it, and a further delay. Returns false if it was aborted.
 bool connect(ncclComm& comm, const std::vector<Operation>& operations) {
   const auto life = comm.life;
   Clique& clique = *life->clique;
@@ -357,7 +357,7 @@ bool connect(ncclComm& comm, const std::vector<Operation>& operations) {
   return !life->aborted;
 }
 
-/// A group of calls of one communicator, as its stream and a graph see them.
+/// A group of calls of one communicator as one task of its stream or of a graph.
 Task task_of(const ncclComm& comm, std::vector<Operation> list) {
   Task task{name_of(list.front().kind), nullptr, {}, {}};
   for (const Operation& op : list) {
@@ -370,8 +370,8 @@ Task task_of(const ncclComm& comm, std::vector<Operation> list) {
   return task;
 }
 
-/// Starts what a group holds. Of a communicator that does not block: in a thread, after a while. The work comes after what the
-/// caller has waited for, and after what the stream holds when the thread gives it. Of one that blocks: here, after connections.
+/// Starts the operations of a group. For a non-blocking communicator: in a thread, after a delay. The work comes after everything
+/// for which the caller has waited, and after the stream's work at that time. For a blocking one: here, after connections.
 ncclResult_t submit(std::vector<Operation> operations) {
   std::map<ncclComm_t, std::vector<Operation>> by_comm;
   for (Operation& op : operations) {
@@ -487,7 +487,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
   if (gone(comm, "ncclCommSplit")) return ncclInvalidArgument;
   if (comm->pending) return refuse(ncclInvalidArgument, "the communicator is not ready: its last call returned ncclInProgress");
-  if (comm->blocking) return refuse(ncclInvalidUsage, "a call that blocks");  // whether the new one blocks is its own affair
+  if (comm->blocking) return refuse(ncclInvalidUsage, "a call that blocks");  // the new communicator may be non-blocking
   const auto clique = comm->life->clique;
   const int rank = comm->life->rank, size = comm->size;
   const std::uint64_t number = ++comm->splits;
@@ -549,7 +549,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     return ncclSuccess;
   }
   comm->polls = 2;
-  comm->pending = [life = comm->life] { return life->unfinished == 0; };  // it flushes what was issued
+  comm->pending = [life = comm->life] { return life->unfinished == 0; };  // it flushes issued operations
   return ncclInProgress;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// What the double found against the rules of CUDA and NCCL. Each is printed at once; a program that ends with some that no test
-// has taken fails with exit code 3.
+// Violations of the rules of CUDA and NCCL that the double found. Each is printed at once. A program that ends with unexpected
+// violations fails with exit code 3.
 
 #include <string>
 #include <vector>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The room of each GPU for NCCL's kernels, Machine::kernels: a kernel occupies multiprocessors until it ends, so that one which
-// starts later may have to wait. If ranks start kernels in different orders, and more than there is room for, none of them ends.
+// The number of NCCL kernels that fit on each GPU, Machine::kernels. A kernel occupies multiprocessors until it ends, so a later
+// one may have to wait. If ranks start more kernels than fit, in different orders, none of them ends.
 
 #include <atomic>
 #include <condition_variable>
@@ -11,7 +11,8 @@
 
 namespace fake_nccl {
 
-/// While it lives, a kernel is on the GPU. The constructor waits for room, first come, first served, or until `aborted`.
+/// While it exists, a kernel is on the GPU. The constructor waits, in order of arrival, until the kernel fits or `aborted` is
+/// set.
 class Occupied {
  public:
   Occupied(int device, const std::atomic<bool>& aborted);
@@ -25,7 +26,7 @@ class Occupied {
   struct Room {
     std::mutex mutex;
     std::condition_variable changed;
-    std::map<int, std::deque<const Occupied*>> kernels;  // by GPU: those that run, then those that wait for room
+    std::map<int, std::deque<const Occupied*>> kernels;  // by GPU: running kernels, then waiting ones
   };
   static Room& room();
 

@@ -142,7 +142,7 @@ void Stream::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return closed_ || !tasks_.empty(); });
-    if (tasks_.empty()) return;  // what was given to a stream is done before it ends
+    if (tasks_.empty()) return;  // submitted work is completed before a stream ends
     at_ = tasks_.front().name;
     pause(lock);
     Task task = std::move(tasks_.front());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Streams, and when they do what they were given: a thread each, which may start a task at once, after a random while, or only
-// when something waits for it. CUDA promises no more than the order within a stream.
+// Streams, and the times at which they execute their work: one thread per stream, which may start a task at once, after a random
+// delay, or only when something waits for it. CUDA only guarantees the order within a stream.
 
 #include <condition_variable>
 #include <cstdint>
@@ -33,17 +33,17 @@ class Stream {
  public:
   explicit Stream(int device);
 
-  /// Given by `host`, that is after everything that it has waited for.
+  /// Submitted by `host`, that is after everything for which it has waited.
   void add(Task task, const Host& host);
-  /// Orders what comes next after `other`.
+  /// Orders later work after `other`.
   void come_after(const Clock& other);
   Clock clock() const;
   std::uint64_t given() const;
-  /// Waits until everything given so far is done, at most for `seconds` (negative: for ever); false if it is not.
+  /// Waits until all submitted work is done, at most `seconds` (negative: for ever); returns false on a timeout.
   bool drain(double seconds = -1);
-  /// What is to be done is wanted now.
+  /// Requests the execution of all submitted work.
   void demand();
-  /// Ends once its work is done; a stream may be destroyed before.
+  /// Ends once its work is done; the stream may be destroyed before.
   void close();
   /// The task that it is at.
   std::string at() const;
@@ -67,14 +67,15 @@ class Stream {
 
 std::shared_ptr<Stream> make_stream(int device);
 
-/// What cudaFree, cudaFreeHost and ncclCommAbort do: they return when everything that the GPU was given is done. If that lasts
-/// longer than Machine::patience, a report names the call and what it waits for. Returns what is done then.
+/// The wait of cudaFree, cudaFreeHost and ncclCommAbort: they return when all submitted work of the GPU is done. If that takes
+/// longer than Machine::patience, a report names the call and the work for which it waits. Returns the clocks of the finished
+/// work.
 std::vector<Clock> wait_for_device(int device, const char* call);
 
-/// A while of random length before something that another thread does; none if the schedule is eager.
+/// A random delay before an action of another thread; none if the schedule is eager.
 void random_delay(unsigned salt);
 
-/// Guards all clocks and all that is known about accesses.
+/// Protects all clocks and all recorded accesses.
 std::mutex& clocks_mutex();
 
 }  // namespace fake_nccl

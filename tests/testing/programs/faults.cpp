@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks of any backend with faults in their calls, for tests/testing/test_faults.py:
 //
-//   program_faults conformance SEED            delays, late messages, another order: every operation gives what it gives without
+//   program_faults conformance SEED            delays, late messages, another order: every operation has the same result
 //   program_faults fail SEED CALL RANK         that rank throws at that call; exit code 1
-//   program_faults caught 0                    rank 1 catches an error that came past an operation under way, and goes on
+//   program_faults caught 0                    rank 1 catches an error thrown during an operation in flight, and continues
 #include <sys/mman.h>
 
 #include <chrono>
@@ -31,7 +31,7 @@ using namespace weft;
 
 namespace {
 
-/// Memory that nobody may touch once it is given back: who reads or writes it all the same ends by SIGSEGV.
+/// Memory without access rights after it is freed: a later access ends the program with SIGSEGV.
 template <class T>
 struct Guarded {
   using value_type = T;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A training step as one CUDA graph (parallel/cuda/graphed_step.hpp uses it for a model's train_step). The work that a step gives
-// to a stream is recorded once and launched again, which saves the launches of its kernels: a microsecond or more each, as long
+// A training step as one CUDA graph (parallel/cuda/graphed_step.hpp uses it for a model's train_step). A step's work on a stream
+// is recorded once and launched repeatedly. This saves the launches of its kernels, a microsecond or more each, which is as long
 // as the kernels of small models run. Opt-in, for steps that
-//  - give all their work to that stream, or to streams that are joined with it by events in both directions,
+//  - put all their work on that stream, or on streams that are joined with it by events in both directions,
 //  - allocate nothing from CUDA and never wait for the GPU (the first runs fill the arena and the libraries' caches),
-//  - have the same shapes and pointers each time. Numbers that a kernel gets by value (a learning rate, the step number that
-//    dropout depends on) are recorded too: put them into the key or into device memory.
+//  - have the same shapes and pointers each time. Kernel arguments passed by value (a learning rate, the step number for dropout)
+//    are recorded too: put them into the key or into device memory.
 //
 //   gpu::StepGraph graph;
 //   graph.run(stream, {batch, length}, [&] { ... });   // runs twice, then is recorded, then only launched
@@ -25,7 +25,7 @@ namespace weft::gpu {
 
 class StepGraph {
  public:
-  /// Ordinary runs before the recording, in which the step allocates the memory that it keeps.
+  /// Number of ordinary runs before the recording, in which the step allocates its memory.
   static constexpr int warm_up = 2;
 
   StepGraph() = default;
@@ -33,8 +33,8 @@ class StepGraph {
   StepGraph& operator=(const StepGraph&) = delete;
   ~StepGraph() { forget(); }
 
-  /// Runs `step`, or launches the recording made with the same key and stream; a new key starts again with ordinary runs. Throws
-  /// CudaError if the step cannot be recorded; the GPU has then executed none of it. Exceptions of `step` itself are passed on.
+  /// Runs `step`, or launches the recording made with the same key and stream. A new key starts again with ordinary runs. Throws
+  /// CudaError if the step cannot be recorded; the GPU has then executed none of it. Exceptions of `step` are passed on.
   template <class Step>
   void run(cudaStream_t stream, std::initializer_list<std::uint64_t> key, Step&& step) {
     run(stream, std::span<const std::uint64_t>(key.begin(), key.size()), step);
@@ -58,7 +58,7 @@ class StepGraph {
   }
 
   bool recorded() const { return launchable_ != nullptr; }
-  /// Drops the recording; the next run is an ordinary one. For changed shapes, pointers or values that are not in the key.
+  /// Drops the recording; the next run is an ordinary one. For changes of shapes, pointers or values that are not in the key.
   void forget() noexcept {
     if (launchable_ != nullptr) cuda_report(cudaGraphExecDestroy(std::exchange(launchable_, nullptr)), "cudaGraphExecDestroy");
     runs_ = 0;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Memory of the calling thread's current GPU, as an arena takes it and gives it back. Kokkos would allocate on its own GPU, and
-// the rank may use another.
+// An arena's memory on the calling thread's current GPU. Kokkos would allocate on its own GPU, but the rank may use another.
 
 #include <cstddef>
 #include <string>
@@ -12,7 +11,7 @@
 namespace weft::gpu {
 
 struct Memory {
-  /// Null if it is full.
+  /// Returns null if the memory is full.
   static void* take(std::size_t bytes) {
     void* block = nullptr;
     const cudaError_t status = cudaMalloc(&block, bytes);

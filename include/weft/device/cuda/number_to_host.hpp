@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A number's way from a GPU to the host through page-locked memory on a separate stream: the host waits for the copy alone, and
-// kernels that were launched after it run on. Only if Kokkos itself was built for CUDA.
+// The transfer of a number from a GPU to the host through page-locked memory, on a separate stream. The host waits only for the
+// copy; kernels launched after it continue. Available only if Kokkos was built for CUDA.
 
 #include <Kokkos_Core.hpp>
 

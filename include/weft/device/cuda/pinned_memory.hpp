@@ -5,7 +5,7 @@
 //
 //   gpu::PinnedMemory memory(bytes);
 //   gpu::SideCopy copy;
-//   copy.start(memory.data(), on_device, bytes, stream);   // after the work already given to `stream`
+//   copy.start(memory.data(), on_device, bytes, stream);   // after the work already on `stream`
 //   copy.wait();                                           // until the bytes are in host memory
 
 #include <cstddef>
@@ -46,8 +46,8 @@ class PinnedMemory {
 /// Copies on a separate stream, in the order in which they are started.
 class SideCopy {
  public:
-  /// Starts a copy after the work that `stream` has been given so far. The source must not change, and the target must not be
-  /// used, until `wait` or `hold_back`; `held` is kept alive until the copy is done.
+  /// Starts a copy after the current work of `stream`. Until `wait` or `hold_back`, the source must not change and the target
+  /// must not be used; `held` is kept alive until the copy is done.
   void start(void* to, const void* from, std::size_t bytes, cudaStream_t stream, std::shared_ptr<void> held = nullptr) {
     if (bytes == 0) return;
     begin_.record(stream);
@@ -60,9 +60,9 @@ class SideCopy {
       spare_.pop_back();
       held_.back().copied.record(side_.get());
     }
-    end_.record(side_.get());  // recorded last: waiting for it is waiting for all copies
+    end_.record(side_.get());  // recorded last, so waiting for it waits for all copies
   }
-  /// Work given to `stream` from now on starts after the copies.
+  /// Later work on `stream` starts after the copies.
   void hold_back(cudaStream_t stream) const { end_.hold_back(stream); }
   /// Waits until the copies are done.
   void wait() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Transfer of offloaded records between host memory and a GPU on separate streams, one for each direction, while the GPU
-// computes. Records in files go through the host, which waits for them. Only if Kokkos itself was built for CUDA.
+// Transfer of offloaded records between host memory and a GPU while the GPU computes, on two streams, one per direction. Records
+// in files pass through the host, which waits for them. Available only if Kokkos was built for CUDA.
 
 #include <Kokkos_Core.hpp>
 

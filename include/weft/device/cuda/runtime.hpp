@@ -16,8 +16,8 @@
 
 namespace weft {
 
-/// A failed call of a CUDA library: exit code 1. After an error of the device itself (an illegal address, for example) all work
-/// given to the GPU is lost and CUDA refuses every later call of the process.
+/// A failed call of a CUDA library: exit code 1. After an error of the device (an illegal address, for example) all work on the
+/// GPU is lost and CUDA refuses every later call of the process.
 class CudaError : public Error {
  public:
   explicit CudaError(const std::string& what) : Error(what) {}
@@ -30,32 +30,32 @@ inline void cuda_check(cudaError_t status, const char* what) {
   throw_error<CudaError>({"cuda: ", what, " failed: ", cudaGetErrorName(status), ", ", cudaGetErrorString(status)});
 }
 
-/// cuda_check for places that must not throw (destructors): one line on stderr. A runtime that has ended has nothing left to
-/// free.
+/// cuda_check for places that must not throw (destructors): prints one line on stderr. Ignores a runtime that has ended, since it
+/// has nothing left to free.
 inline void cuda_report(cudaError_t status, const char* what) noexcept {
   if (status == cudaSuccess || status == cudaErrorCudartUnloading) [[likely]]
     return;
   std::fprintf(stderr, "weft: cuda: %s failed: %s, %s\n", what, cudaGetErrorName(status), cudaGetErrorString(status));
 }
 
-/// The CUDA runtime's description of this machine. Versions are 1000 major + 10 minor.
+/// The CUDA runtime's description of this computer. Versions are 1000 major + 10 minor.
 struct GpuMachine {
   int gpus = 0;
-  int driver = 0;   ///< newest CUDA that the driver supports; 0: no driver
-  int runtime = 0;  ///< CUDA that this program was built with
+  int driver = 0;   ///< newest CUDA version that the driver supports; 0: no driver
+  int runtime = 0;  ///< CUDA version with which this program was built
 };
 
-/// Queries the CUDA runtime; no GPU and no driver are answers, not errors.
+/// Queries the CUDA runtime. Without a GPU or a driver it returns zeros instead of throwing.
 inline GpuMachine gpu_machine() {
   GpuMachine machine;
   cuda_check(cudaRuntimeGetVersion(&machine.runtime), "cudaRuntimeGetVersion");
   if (cudaDriverGetVersion(&machine.driver) != cudaSuccess) machine.driver = 0;
   if (const cudaError_t status = cudaGetDeviceCount(&machine.gpus); status != cudaSuccess) {
     machine.gpus = 0;
-    // A driver that is too old gives an error here too; its version tells.
+    // A driver that is too old also gives an error here; its version shows the reason.
     if (status != cudaErrorNoDevice && status != cudaErrorInsufficientDriver && status != cudaErrorStubLibrary)
       cuda_check(status, "cudaGetDeviceCount");
-    (void)cudaGetLastError();  // else a later, unrelated check would report it
+    (void)cudaGetLastError();  // otherwise a later, unrelated check would report it
   }
   return machine;
 }
@@ -64,8 +64,8 @@ namespace detail {
 WEFT_COLD inline std::string cuda_version_text(int version) { return joined({version / 1000, ".", version % 1000 / 10}); }
 }  // namespace detail
 
-/// Throws UsageError if this machine cannot run a program on a GPU: no GPU, no driver, or a driver older than the program's CUDA
-/// (an older driver of the same major version will do).
+/// Throws UsageError if this computer cannot run a program on a GPU: no GPU, no driver, or a driver older than the program's CUDA
+/// (an older driver of the same major version is accepted).
 WEFT_COLD inline void require_gpu(const GpuMachine& machine) {
   const std::string built = detail::cuda_version_text(machine.runtime);
   if (machine.driver == 0)
@@ -78,7 +78,7 @@ WEFT_COLD inline void require_gpu(const GpuMachine& machine) {
     throw_error<UsageError>({"cuda: no GPU is visible to this program (nvidia-smi lists them; CUDA_VISIBLE_DEVICES hides them)"});
 }
 
-/// The GPU of rank `local_rank` among the `local_ranks` ranks of this machine: the GPU with that number. Throws UsageError as
+/// The GPU of rank `local_rank` among the `local_ranks` ranks of this computer: the GPU with that number. Throws UsageError as
 /// require_gpu does, and also if there are fewer GPUs than ranks, unless `share` allows several ranks to use one GPU.
 WEFT_COLD inline int choose_gpu(const GpuMachine& machine, int local_rank, int local_ranks, bool share = false) {
   require_gpu(machine);
@@ -105,7 +105,7 @@ class CudaEvent {
   }
 
   void record(cudaStream_t stream) { cuda_check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
-  /// Work given to `stream` from now on starts after the recorded event.
+  /// Later work on `stream` starts after the recorded event.
   void hold_back(cudaStream_t stream) const { cuda_check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent"); }
   void wait() const { cuda_check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
   bool done() const {
@@ -119,7 +119,7 @@ class CudaEvent {
 };
 
 namespace gpu {
-/// True if work given to `stream` now is recorded into a graph instead of executed.
+/// True if work put on `stream` now is recorded into a graph instead of executed.
 inline bool is_recorded(cudaStream_t stream) {
   if (stream == nullptr) return false;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -128,12 +128,12 @@ inline bool is_recorded(cudaStream_t stream) {
 }
 }  // namespace gpu
 
-/// A CUDA stream that waits for no other.
+/// A CUDA stream without implicit synchronisation with other streams.
 class CudaStream {
  public:
   CudaStream() { cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
-  /// A stream whose blocks the GPU places before those of other streams as soon as some multiprocessors are free. For short work
-  /// that others wait for, such as communication: behind a large kernel of ordinary priority it would begin when that one ends.
+  /// A stream whose blocks the GPU schedules before those of other streams as soon as some multiprocessors are free. For short
+  /// work with waiting users, such as communication: at ordinary priority it would begin only when a large kernel ends.
   static CudaStream of_highest_priority() {
     int least = 0, greatest = 0;
     cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");

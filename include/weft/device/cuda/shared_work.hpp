@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Memory goes back to the CUDA runtime after the work that a rank's GPU shares with other ranks. cudaFree and cudaFreeHost wait
-// for everything that the GPU was given. A communication's kernel ends when the other ranks have started theirs, and they may
-// wait for this rank to answer, which it cannot do inside of cudaFree: a deadlock. So communication ends first, in a wait that
-// answers other ranks and has a deadline, and what cudaFree then waits for ends by itself.
+// Freeing CUDA memory after the work that a rank's GPU shares with other ranks. cudaFree and cudaFreeHost wait for all work on
+// the GPU. A communication kernel ends when the other ranks have started theirs, and those ranks may wait for an answer of this
+// rank, which it cannot give inside cudaFree: a deadlock. So communication ends first, in a wait that answers other ranks and has
+// a deadline. The work for which cudaFree then waits ends without other ranks.
 //
 //   gpu::free_memory(block);   // cudaFree
 
@@ -19,7 +19,7 @@
 
 namespace weft::gpu {
 
-/// Work on the GPU of the rank that is this thread, which ends only with other ranks' help: a communicator registers itself.
+/// Work on the GPU of this thread's rank that cannot end without other ranks. Communicators register themselves.
 class SharedWork {
  public:
   SharedWork() {
@@ -29,11 +29,11 @@ class SharedWork {
   SharedWork(const SharedWork&) = delete;
   SharedWork& operator=(const SharedWork&) = delete;
 
-  /// Waits until the GPU has ended what it was given of it. Called by the thread that made it. Throws CommunicationError if
-  /// another rank fails or does not come before the deadline; the GPU holds nothing of it then, either.
+  /// Waits until the GPU has finished this work. Called by the thread that created the object. Throws CommunicationError if
+  /// another rank fails or does not arrive before the deadline; the GPU holds none of the work in that case, either.
   virtual void finish() = 0;
 
-  /// finish of all that the calling thread has made.
+  /// Calls finish on all objects of the calling thread.
   static void finish_all() {
     std::vector<SharedWork*> mine;
     {
@@ -56,13 +56,13 @@ class SharedWork {
     std::vector<std::pair<std::thread::id, SharedWork*>> works;
   };
   static All& all() {
-    static All* const all = new All;  // memory may be freed after static objects are gone
+    static All* const all = new All;  // never destroyed: memory may be freed after static objects are gone
     return *all;
   }
 };
 
 namespace detail {
-/// A failure is printed here; the next communication throws it again.
+/// Prints a failure; the next communication throws it again.
 inline void finish_before_free() noexcept {
   try {
     SharedWork::finish_all();

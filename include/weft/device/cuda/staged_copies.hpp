@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Copies of small arrays of the host to a GPU without a wait: tokens, targets, factors. A copy straight from ordinary memory must
-// be over before that memory changes, and so a host would wait for all kernels before it; here the values go through page-locked
-// memory, two pieces in turn.
+// Copies of small host arrays to a GPU without waiting: tokens, targets, factors. A direct copy from ordinary memory must finish
+// before that memory changes, so the host would wait for all earlier kernels. Here the values pass through two alternating pieces
+// of page-locked memory.
 //
 //   gpu::StagedCopies copies;
 //   copies.start(on_device, tokens.data(), bytes, stream);   // tokens may change from here on
@@ -29,8 +29,8 @@ class StagedCopies {
     }
   }
 
-  /// Copies `bytes` from `from` to `to` on the GPU, after the work that `stream` has been given so far and before its later work.
-  /// `from` may change as soon as this returns. Waits for the copy before the last one alone. Throws CudaError.
+  /// Copies `bytes` from `from` to `to` on the GPU, after the current work of `stream` and before its later work. `from` may
+  /// change as soon as this returns. Waits only for the last copy but one. Throws CudaError.
   void start(void* to, const void* from, std::size_t bytes, cudaStream_t stream) {
     if (bytes == 0) return;
     Piece& piece = pieces_[next_];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Tokens that stand beside a vocabulary, such as "<|im_start|>": they are found in a text before anything is split or merged. At
-// each place the longest wins. Which white space they take with them, and whether inside of a word they are one, is said by each.
+// Tokens outside the vocabulary, such as "<|im_start|>". They are found in a text before anything is split or merged; at each
+// position the longest matches. Each has flags for the white space that it absorbs, and for matches inside a word.
 
 #include <algorithm>
 #include <array>
@@ -25,10 +25,10 @@ struct AddedToken {
   bool single_word = false, lstrip = false, rstrip = false, normalized = false, special = false;
 };
 
-/// The added tokens of one kind: those that are looked for before the text is normalised, or after.
+/// The added tokens of one kind: searched before the text is normalised, or after.
 class AddedTokens {
  public:
-  /// False if the content is there already.
+  /// Returns false if a token with this content exists.
   bool add(const AddedToken& token) {
     starts_.set(static_cast<unsigned char>(token.content.front()));
     std::vector<std::size_t>& lengths = lengths_[static_cast<unsigned char>(token.content.front())];
@@ -37,8 +37,8 @@ class AddedTokens {
     return tokens_.emplace(token.content, token).second;
   }
 
-  /// Calls `text` with each stretch that is none of the tokens, and `token` with each token's id, in order. What is taken and
-  /// what is left out is as in `find_matches` of `tokenizers`.
+  /// Calls `text` with each stretch between tokens, and `token` with each token's id, in order. Matches are the same as in
+  /// `find_matches` of `tokenizers`.
   template <class Text, class Token>
   void split(std::string_view sentence, PatternMemory& memory, Text&& text, Token&& token) const {
     std::size_t done = 0;
@@ -58,7 +58,7 @@ class AddedTokens {
       if (found->rstrip)
         while (stop < sentence.size() && is_space(code_point(sentence.substr(stop))))
           stop += utf8_sequence(sentence.substr(stop)).length;
-      if (start >= stop) continue;  // white space that the token before has taken
+      if (start >= stop) continue;  // the previous token has absorbed the white space
       if (done < start) text(sentence.substr(done, start - done));
       token(found->id);
       done = stop;
@@ -67,7 +67,7 @@ class AddedTokens {
   }
 
  private:
-  /// The longest token with which the text begins.
+  /// The longest token at the start of the text.
   const AddedToken* find(std::string_view text) const {
     const auto first = static_cast<unsigned char>(text.front());
     if (!starts_.test(first)) return nullptr;
@@ -82,7 +82,7 @@ class AddedTokens {
     while (at > 0 && is_continuation(text[at]));
     return at;
   }
-  /// Whether a character of a word (Unicode's \w, of PCRE2's version) stands directly before or behind.
+  /// True if a word character (\w in PCRE2's Unicode version) is adjacent to the match.
   static bool is_inside_word(std::string_view text, std::size_t start, std::size_t stop, PatternMemory& memory) {
     static const Pattern word = Pattern::word();
     const auto is_word = [&](std::size_t at) {
@@ -96,7 +96,7 @@ class AddedTokens {
   };
   std::unordered_map<std::string, AddedToken, Hash, std::equal_to<>> tokens_;
   std::bitset<256> starts_;                            // the first bytes of tokens
-  std::array<std::vector<std::size_t>, 256> lengths_;  // of the tokens that begin with a byte, longest first
+  std::array<std::vector<std::size_t>, 256> lengths_;  // lengths of the tokens by first byte, longest first
 };
 
 }  // namespace weft::hugging_face::detail

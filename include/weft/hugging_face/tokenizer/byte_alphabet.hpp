@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The alphabet of byte-level BPE: a visible character for each byte, so that tokens of any bytes can be written as text.
-// Printable bytes of Latin-1 stand for themselves, the others for U+0100 and those that follow (Radford et al., 2019, GPT-2).
+// The alphabet of byte-level BPE: one visible character per byte, so that tokens of any bytes can be written as text. Printable
+// bytes of Latin-1 map to themselves, the others to U+0100 and the following characters (Radford et al., 2019, GPT-2).
 
 #include <array>
 #include <cstddef>
@@ -29,7 +29,7 @@ class ByteAlphabet {
     for (const char byte : bytes) text += character(static_cast<unsigned char>(byte));
     return text;
   }
-  /// The bytes that a text in UTF-8 spells; itself if it has a character that stands for no byte.
+  /// The bytes that a UTF-8 text spells; the text itself if one of its characters is not in the alphabet.
   std::string bytes(std::string_view text) const {
     std::string all;
     for (std::string_view rest = text; !rest.empty();) {

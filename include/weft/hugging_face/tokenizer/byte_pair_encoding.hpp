@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Byte-pair encoding of one word: its bytes are tokens, and the pair of neighbours whose merge has the lowest rank becomes one
-// token, the leftmost of equals first, until no pair has a merge (Sennrich et al., 2016).
+// Byte-pair encoding of one word. Each byte starts as a token. The adjacent pair whose merge has the lowest rank, the leftmost of
+// equals, becomes one token, until no pair has a merge (Sennrich et al., 2016).
 
 #include <algorithm>
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace weft::hugging_face::detail {
 
-/// What a pair of tokens becomes, and how early. A hash table with open addressing.
+/// The merges: maps a pair of tokens to the merged token and its rank. A hash table with open addressing.
 class Merges {
  public:
   struct Merge {
@@ -24,18 +24,18 @@ class Merges {
   static constexpr std::uint32_t none = ~std::uint32_t(0);
 
   Merges() : Merges(0) {}
-  /// Room for `count` pairs.
+  /// Reserves space for `count` pairs.
   explicit Merges(std::size_t count) {
     std::size_t size = 16;
     while (size < 2 * count) size *= 2;
     slots_.resize(size);
   }
-  /// A pair that is there already gets the new merge, as with `tokenizers`.
+  /// Sets the merge of a pair. A later call replaces it, as in `tokenizers`.
   void set(std::int32_t left, std::int32_t right, Merge merge) {
     Slot& slot = slots_[place(key(left, right))];
     slot = {key(left, right), merge};
   }
-  /// Its rank is `none` if there is no such merge.
+  /// Returns the merge of a pair; its rank is `none` if there is no merge.
   Merge find(std::int32_t left, std::int32_t right) const { return slots_[place(key(left, right))].merge; }
 
  private:
@@ -57,10 +57,10 @@ class Merges {
   std::vector<Slot> slots_;
 };
 
-/// Merges words with memory of its own, for one thread.
+/// Merges words with reusable memory, for one thread.
 class WordMerger {
  public:
-  /// Appends the tokens of a word, of less than 2^31 bytes, to `ids`. `bytes`: the token of each byte.
+  /// Appends the tokens of a word of less than 2^31 bytes to `ids`. `bytes`: the token of each byte.
   void operator()(const Merges& merges, const std::array<std::int32_t, 256>& bytes, std::string_view word,
                   std::vector<std::int32_t>& ids) {
     const std::size_t first = ids.size();
@@ -70,13 +70,13 @@ class WordMerger {
   }
 
  private:
-  static constexpr std::size_t short_word = 40;  // bytes up to which a look at all pairs is faster than a queue
+  static constexpr std::size_t short_word = 40;  // up to this many bytes a scan of all pairs is faster than a queue
   using Merge = Merges::Merge;
 
   static void merge_short(const Merges& merges, std::vector<std::int32_t>& ids, std::size_t first) {
     std::int32_t* const tokens = ids.data() + first;
     std::size_t count = ids.size() - first;
-    std::array<Merge, short_word> pairs;  // of each token with its right neighbour
+    std::array<Merge, short_word> pairs;  // merge of each token with its right neighbour
     for (std::size_t i = 0; i + 1 < count; ++i) pairs[i] = merges.find(tokens[i], tokens[i + 1]);
     while (count > 1) {
       const auto end = pairs.begin() + std::ptrdiff_t(count - 1);
@@ -95,7 +95,7 @@ class WordMerger {
 
   void merge_long(const Merges& merges, std::vector<std::int32_t>& ids, std::size_t first) {
     const auto count = std::int32_t(ids.size() - first);
-    std::int32_t* const tokens = ids.data() + first;  // -1 where a token became part of another
+    std::int32_t* const tokens = ids.data() + first;  // -1 for a token that was merged into another
     next_.resize(std::size_t(count));
     previous_.resize(std::size_t(count));
     queue_.clear();
@@ -114,7 +114,7 @@ class WordMerger {
       std::pop_heap(queue_.begin(), queue_.end());
       const Candidate best = queue_.back();
       queue_.pop_back();
-      if (tokens[best.at] != best.left) continue;  // it has become another since
+      if (tokens[best.at] != best.left) continue;  // the token has changed since
       const std::int32_t right = next_[std::size_t(best.at)];
       if (right == count || tokens[right] != best.right) continue;
       tokens[best.at] = best.id;
@@ -135,7 +135,7 @@ class WordMerger {
   struct Candidate {
     std::uint32_t rank;
     std::int32_t at, left, right, id;
-    /// The heap's greatest is the one to merge first.
+    /// The heap's maximum is the pair to merge first.
     bool operator<(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
   };
   std::vector<std::int32_t> next_, previous_;

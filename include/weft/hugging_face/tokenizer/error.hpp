@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The error of a tokenizer.json: which file, and which field of it.
+// The error of a tokenizer.json, with the file and the field.
 //
 //   try { Tokenizer::load("llama"); } catch (const TokenizerError& error) { error.field(); }   // "pre_tokenizer.type"
 
@@ -12,13 +12,13 @@
 
 namespace weft::hugging_face {
 
-/// A tokenizer.json that is damaged, or has what this weft does not know: exit code 2.
+/// A tokenizer.json that is damaged, or uses unsupported features: exit code 2.
 class TokenizerError : public weft::Error {
  public:
   TokenizerError(const std::string& what, std::string file, std::string field)
       : weft::Error(what, 2), file_(std::move(file)), field_(std::move(field)) {}
   const std::string& file() const { return file_; }
-  /// As "model.merges[3]"; empty if the file as a whole is meant.
+  /// For example "model.merges[3]"; empty if the error concerns the whole file.
   const std::string& field() const { return field_; }
 
  private:

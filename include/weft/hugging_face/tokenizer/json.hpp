@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The JSON of a tokenizer.json, by nlohmann's SAX parser with limits. Vocabulary and merges, nearly all of the file, go into
-// plain arrays; the rest becomes a value to look into. A key that comes twice is refused.
+// The JSON of a tokenizer.json, parsed with nlohmann's SAX parser and limits. Vocabulary and merges, nearly all of the file, go
+// into plain arrays; the rest becomes a JSON value. Repeated keys are refused.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace weft::hugging_face::detail {
 
-/// Texts one behind the other, without an allocation for each.
+/// Texts in one buffer, without an allocation per text.
 class Texts {
  public:
   void push_back(std::string_view text) {
@@ -35,15 +35,15 @@ class Texts {
 };
 
 struct TokenizerJson {
-  nlohmann::json rest = nlohmann::json::object();  // without model.vocab and model.merges
+  nlohmann::json rest = nlohmann::json::object();  // everything except model.vocab and model.merges
   bool has_vocabulary = false, has_merges = false;
-  Texts tokens;                   // of model.vocab
-  std::vector<std::int32_t> ids;  // of these
-  bool merges_are_pairs = false;  // ["a", "b"], two texts each; else one text "a b"
+  Texts tokens;                   // keys of model.vocab
+  std::vector<std::int32_t> ids;  // their ids
+  bool merges_are_pairs = false;  // ["a", "b"], two texts each; otherwise one text "a b"
   Texts merges;
 };
 
-/// Reads the text of a tokenizer.json. Throws TokenizerError.
+/// Parses the text of a tokenizer.json. Throws TokenizerError.
 class TokenizerJsonReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   static constexpr std::size_t most_bytes = 100'000'000, most_tokens = std::size_t(1) << 22, most_merges = std::size_t(1) << 22;
@@ -51,7 +51,7 @@ class TokenizerJsonReader : public nlohmann::json_sax<nlohmann::json> {
   static TokenizerJson read(std::string_view text, const std::string& file) {
     if (text.size() > most_bytes)
       refuse_tokenizer(file, "", {"it has ", text.size(), " bytes, a tokenizer.json has at most ", most_bytes});
-    // nlohmann's parser takes this byte for the end of the text: it would not see what follows.
+    // nlohmann's parser treats this byte as the end of the text and would ignore the rest.
     if (const std::size_t at = text.find('\0'); at != text.npos)
       refuse_tokenizer(file, "", {"it is not JSON: byte ", at, " is 0, which no JSON text has"});
     TokenizerJsonReader reader(file);
@@ -163,7 +163,7 @@ class TokenizerJsonReader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool value(nlohmann::json json) {
     if (place_ != Place::rest) wrong_value();
-    if (open_.empty()) return true;  // the whole text is a number or such
+    if (open_.empty()) return true;  // the whole text is a single scalar
     if (is_at("vocab") || is_at("merges"))
       fail("model." + key_, {"is ", weft::detail::shown(json.dump(-1, ' ', true)), ", a table is meant"});
     add(std::move(json));
@@ -191,7 +191,7 @@ class TokenizerJsonReader : public nlohmann::json_sax<nlohmann::json> {
 
   std::string file_, key_;
   TokenizerJson out_;
-  std::vector<nlohmann::json*> open_;  // a container moves only when its parent grows, and then it is closed
+  std::vector<nlohmann::json*> open_;  // a container moves only when its parent grows, and by then it is closed
   Place place_ = Place::rest;
   bool is_object_ = false, in_model_ = false;
   std::size_t values_ = 0, in_pair_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The normal form C of Unicode, by utf8proc, as `tokenizers` has it (unicode.hpp says where that differs).
+// Unicode's normal form C, by utf8proc, with the same results as in `tokenizers` (unicode.hpp lists the differences).
 //
 //   nfc("e\u0301") == "\u00e9"
 
@@ -20,14 +20,14 @@ namespace weft::hugging_face::detail {
 
 class Nfc {
  public:
-  /// The normal form of a text in UTF-8; the text itself where nothing can change.
+  /// The normal form of a UTF-8 text; the text itself if nothing can change.
   std::string_view operator()(std::string_view text) {
     std::size_t at = 0;
     while (at < text.size() && stays(text[at])) ++at;
     if (at == text.size()) return text;
     out_.clear();
     while (!text.empty()) {
-      // A run of ASCII, and a run of others with the ASCII character to which its first mark may belong.
+      // A run of ASCII, then a run of other characters. The latter includes the last ASCII character, which a mark may modify.
       std::size_t begin = 0;
       while (begin < text.size() && is_ascii(text[begin])) ++begin;
       std::size_t end = begin;
@@ -44,14 +44,15 @@ class Nfc {
 
  private:
   static bool is_ascii(char byte) { return static_cast<unsigned char>(byte) < 0x80; }
-  /// Whether a character that begins with this byte, or has it inside, stays as it is beside others of the kind: ASCII, Latin up
-  /// to U+02FF, Cyrillic up to U+047F, U+4000 to U+9FFF, Hangul's syllables from U+B000 to U+CFFF.
+  /// True if characters that begin with this byte, or contain it, are unchanged next to each other: ASCII, Latin up to U+02FF,
+  /// Cyrillic up to U+047F, U+4000 to U+9FFF, Hangul syllables from U+B000 to U+CFFF.
   static bool stays(char byte) {
     const auto b = static_cast<unsigned char>(byte);
     return b < 0xcc || b == 0xd0 || b == 0xd1 || (b >= 0xe4 && b <= 0xe9) || b == 0xeb || b == 0xec;
   }
 
-  /// Appends the normal form of what stands before the next character that NFC leaves alone here, and it; returns their bytes.
+  /// Appends the normal form of the text before the next `newer_than_nfc` character, and that character. Returns the bytes
+  /// consumed.
   std::size_t segment(std::string_view run) {
     std::size_t at = 0, length = 0;
     while (at < run.size()) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A tokenizer.json once it is read, and what happens to a text and to ids: added tokens are cut out, what lies between is
-// normalised, split into words by the pre-tokeniser's patterns, and each word is merged. Words that come often are kept with
-// their ids.
+// The parts of a parsed tokenizer.json, and the encoding and decoding with them. Added tokens are cut out. The text between them
+// is normalised, split into words by the pre-tokeniser's patterns, and each word is merged. Frequent words are cached with their
+// ids.
 
 #include <array>
 #include <cstddef>
@@ -29,7 +29,7 @@
 
 namespace weft::hugging_face::detail {
 
-/// Words with their ids. Two words of one place: the later one stays.
+/// A cache of words with their ids. Of two words with the same slot, the later one stays.
 class WordCache {
  public:
   static constexpr std::size_t most_bytes = 24, most_ids = 7;
@@ -39,7 +39,7 @@ class WordCache {
     std::array<char, most_bytes> word = {};
     std::array<std::int32_t, most_ids> ids = {};
   };
-  /// The entry of a word of at most `most_bytes`: its own, or that of another one, which it may replace.
+  /// The slot of a word of at most `most_bytes` bytes. It may hold another word, which this one may replace.
   Entry& at(std::string_view word) { return entries_[std::hash<std::string_view>()(word) % entries_.size()]; }
   static bool has(const Entry& entry, std::string_view word) {
     return entry.bytes == word.size() && std::memcmp(entry.word.data(), word.data(), word.size()) == 0;
@@ -56,7 +56,7 @@ class WordCache {
   std::vector<Entry> entries_{std::size_t(1) << 15};
 };
 
-/// What one thread needs while it encodes.
+/// Working memory of one encoding thread.
 struct EncodeMemory {
   PatternMemory pattern;
   Nfc nfc;
@@ -66,21 +66,21 @@ struct EncodeMemory {
 
 class TokenizerParts {
  public:
-  /// A step of the pre-tokeniser: a pattern that splits, or, without one, a space that every piece begins with.
+  /// A step of the pre-tokeniser: a pattern that splits; or none, for a space that is put before every piece.
   using Step = std::optional<Pattern>;
 
   // Set by the reader (read.hpp).
-  Texts tokens;                                             // of model.vocab, as the file spells them
-  std::unordered_map<std::string_view, std::int32_t> ids;   // of these
+  Texts tokens;                                             // keys of model.vocab, as spelled in the file
+  std::unordered_map<std::string_view, std::int32_t> ids;   // their ids
   std::unordered_map<std::string, std::int32_t> added_ids;  // of added_tokens
   std::array<std::int32_t, 256> byte_ids = {};
   Merges merges;
   bool ignore_merges = false, nfc = false;
   std::vector<Step> steps;
   AddedTokens raw_tokens, normalised_tokens;
-  std::vector<std::int32_t> before, after;  // of the template
+  std::vector<std::int32_t> before, after;  // ids of the template
   std::vector<std::string> bytes;           // of each id, when decoded
-  std::vector<bool> special;                // whether an id is left out when special tokens are
+  std::vector<bool> special;                // true if the id is omitted when special tokens are skipped
 
   std::vector<std::int32_t> encode(std::string_view text, bool add_special_tokens) const {
     if (text.size() >= std::size_t(1) << 31)
@@ -110,7 +110,7 @@ class TokenizerParts {
     if (const auto known = ids.find(token); known != ids.end()) return known->second;
     return std::nullopt;
   }
-  /// The bytes of an id; none for one without a token, and for a special one if these are left out.
+  /// The bytes of an id. Empty for an id without a token, and for a special token if these are skipped.
   std::string_view bytes_of(std::int32_t id, bool skip_special_tokens) const {
     if (id < 0 || std::size_t(id) >= bytes.size() || (skip_special_tokens && special[std::size_t(id)])) return {};
     return bytes[std::size_t(id)];
@@ -160,7 +160,7 @@ class TokenizerParts {
   }
 
   mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<EncodeMemory>> memories_;  // as many as threads have encoded at once
+  mutable std::vector<std::unique_ptr<EncodeMemory>> memories_;  // one per thread that has encoded concurrently
 };
 
 }  // namespace weft::hugging_face::detail

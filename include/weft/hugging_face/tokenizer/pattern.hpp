@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The regular expression of a pre-tokeniser, by PCRE2. `tokenizers` has Oniguruma's, which reads much of the same text otherwise,
-// so only what means the same to both is taken: literal ASCII characters, \s \S \p{L} \P{L} \p{N} \P{N} \r \n \t, classes of
-// them,
-// (?: ) (?i: ) (?= ) (?! ), |, ? * + {m,n}. That is all that GPT-2, Llama 3 and Qwen use; the rest is refused by its name.
+// The regular expression of a pre-tokeniser, by PCRE2. `tokenizers` uses Oniguruma, which interprets many expressions
+// differently. Only expressions with the same meaning in both are supported: literal ASCII characters, \s \S \p{L} \P{L} \p{N}
+// \P{N} \r \n \t, classes of them, (?: ) (?i: ) (?= ) (?! ), |, ? * + {m,n}. GPT-2, Llama 3 and Qwen use nothing else. Others are
+// refused by name.
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -25,13 +25,13 @@
 
 namespace weft::hugging_face::detail {
 
-/// A pattern that is refused, and why.
+/// The reason why a pattern is refused.
 struct PatternError {
   std::string why;
 };
 
-/// Translates a pattern of Oniguruma (Ruby's syntax) into PCRE2's; throws PatternError. PCRE2's own \s has U+180E, and its
-/// letters and numbers may be those of an older Unicode.
+/// Translates an Oniguruma pattern (Ruby's syntax) to PCRE2; throws PatternError. PCRE2's own \s includes U+180E, and its letters
+/// and numbers may belong to an older Unicode.
 class PatternTranslation {
  public:
   static std::string of(std::string_view pattern) { return PatternTranslation(pattern).out_; }
@@ -82,7 +82,7 @@ class PatternTranslation {
       return;
     }
     if (c == '.' || c == '^' || c == '$' || c == ']' || c == '}') refuse("a " + std::string(1, c));
-    // Case folding joins these to one character (the ligatures, and ss to a sharp s) in Oniguruma alone.
+    // Only Oniguruma's case folding maps these to one character (the ligatures, and ss to a sharp s).
     if (folds_ && ((before == 'f' && (c == 'f' || c == 'i' || c == 'l')) || (before == 's' && (c == 's' || c == 't'))))
       refuse("letters that have a ligature");
     letter_ = c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
@@ -111,7 +111,7 @@ class PatternTranslation {
     return value;
   }
 
-  /// After a backslash. Returns the character if it is a literal one, else 0.
+  /// Parses an escape after its backslash. Returns the character if it is a literal, otherwise 0.
   char escape(bool in_class) {
     const char c = take();
     if (c == 's' || c == 'S') {
@@ -154,7 +154,7 @@ class PatternTranslation {
     out_ += '[';
     take("^");
     bool empty = true, range = false;
-    char before = '\0';  // the literal that a range may begin with
+    char before = '\0';  // the literal that may begin a range
     for (;; empty = false) {
       const char c = take();
       if (c == ']') {
@@ -182,15 +182,15 @@ class PatternTranslation {
 
   std::string_view rest_;
   std::string out_;
-  char letter_ = '\0';  // the literal before, in lower case
-  bool folds_ = false;  // a (?i: was there
+  char letter_ = '\0';  // the previous literal, in lower case
+  bool folds_ = false;  // the pattern contains (?i:
 };
 
-/// The memory of matches, for one thread, and the work that those of one text may still take. Steps are counted by PCRE2, but not
-/// all of them by compiled patterns, so the thread's time is limited, too.
+/// One thread's memory for matches, and the remaining work limit of the current text. PCRE2 counts steps, but not all steps of
+/// compiled patterns, so the thread's time is limited, too.
 class PatternMemory {
  public:
-  /// Begins a text of so many bytes.
+  /// Begins a text of `bytes` bytes.
   void begin(std::size_t bytes) {
     steps_left_ = 10'000'000 + 100 * std::uint64_t(bytes);
     end_s_ = thread_s() + 1 + 1e-5 * double(bytes);
@@ -208,15 +208,15 @@ class PatternMemory {
 
  private:
   friend class Pattern;
-  static constexpr std::uint64_t few_steps = 1000;  // of nearly every match; they are not counted
+  static constexpr std::uint64_t few_steps = 1000;  // enough for nearly every match; these are not counted
 
-  /// Processor time of this thread: a machine that is busy does not change what is refused.
+  /// Processor time of this thread, so that the machine's load does not change the limit.
   static double thread_s() {
     timespec now{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
   }
-  /// PCRE2's result of `match`, which is tried with more and more steps, as long as the text has some left.
+  /// Calls PCRE2's `match` with increasing step limits while the text has steps left, and returns its result.
   template <class F>
   int within_limits(F&& match) {
     for (std::uint64_t steps = few_steps;; steps *= 8) {
@@ -245,19 +245,19 @@ class PatternMemory {
 
 class Pattern {
  public:
-  /// GPT-2's, which a ByteLevel pre-tokeniser has of its own.
+  /// GPT-2's pattern, the default of a ByteLevel pre-tokeniser.
   static constexpr std::string_view gpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-  /// Throws PatternError for one that is refused.
+  /// Throws PatternError for an unsupported pattern.
   explicit Pattern(std::string_view oniguruma) { compile(PatternTranslation::of(oniguruma)); }
-  /// A character of a word: Unicode's \w (UTS #18, annex C).
+  /// A word character: Unicode's \w (UTS #18, annex C).
   static Pattern word() {
     Pattern pattern;
     pattern.compile(R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}])");
     return pattern;
   }
 
-  /// Calls `piece` with what matches and with what lies between, in order. The text is UTF-8.
+  /// Calls `piece` with each match and each stretch between matches, in order. The text is UTF-8.
   template <class F>
   void split(std::string_view text, PatternMemory& memory, F&& piece) const {
     const auto* const begin = reinterpret_cast<PCRE2_SPTR>(text.data());
@@ -279,7 +279,7 @@ class Pattern {
     }
     if (at < text.size()) piece(text.substr(at));
   }
-  /// Whether the pattern is somewhere in the text.
+  /// True if the pattern matches anywhere in the text.
   bool is_in(std::string_view text, PatternMemory& memory) const {
     return memory.within_limits([&] {
       return pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, PCRE2_NO_UTF_CHECK,

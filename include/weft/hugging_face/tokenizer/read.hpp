@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A tokenizer.json made into what encodes and decodes. Every field is asked for by its name, and one that nobody asked for is
-// refused, because a tokenizer that ignores one may give other ids than those with which a model was trained.
+// A tokenizer.json converted to the parts that encode and decode. Every field is read by name, and unread fields are refused: a
+// tokenizer that ignored a field might give other ids than those with which a model was trained.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,16 +20,16 @@
 
 namespace weft::hugging_face::detail {
 
-/// An object of the file, whose fields are taken one by one.
+/// An object of the file, whose fields are read one by one.
 class TokenizerFields {
  public:
-  /// `place`: as messages name the object, "pre_tokenizer"; empty for the whole file.
+  /// `place`: the object's name in messages, "pre_tokenizer"; empty for the whole file.
   TokenizerFields(const std::string& file, const nlohmann::json& object, std::string place)
       : file_(file), place_(std::move(place)), object_(object) {
     if (!object.is_object())
       refuse_tokenizer(file_, place_, {"is ", weft::detail::shown(object.dump(-1, ' ', true)), ", an object is meant"});
   }
-  /// Whether the field is there and not null.
+  /// True if the field exists and is not null.
   bool has(const std::string& name) {
     taken_.insert(name);
     return object_.contains(name) && !object_.at(name).is_null();
@@ -53,22 +53,22 @@ class TokenizerFields {
     for (const nlohmann::json& element : list(name)) all.push_back(id_of(element, name));
     return all;
   }
-  /// The fields of an element of a list, or of a field.
+  /// The object in an element of a list, or in a field.
   TokenizerFields element(const std::string& list_name, std::size_t i) {
     return {file_, list(list_name).at(i), within(list_name) + "[" + std::to_string(i) + "]"};
   }
   TokenizerFields fields(const std::string& name) { return {file_, value(name), within(name)}; }
-  /// A field that is there and bears on no id.
+  /// Marks a field that changes no id as read.
   void ignore(const std::string& name) { taken_.insert(name); }
-  /// A field that must be null or not there.
+  /// A field that must be null or absent.
   void require_none(const std::string& name, std::string_view why) {
     if (has(name)) refuse(name, {"is ", shown(name), ", and this weft has no ", name, ": ", why});
   }
-  /// A text that must be empty, null or not there.
+  /// A text that must be empty, null or absent.
   void require_empty(const std::string& name) {
     if (has(name) && !text(name).empty()) refuse(name, {"is ", shown(name), ", and byte-level BPE in this weft has none"});
   }
-  /// The type of the object; throws if it is none of those.
+  /// The type of the object; throws if it is not in `known`.
   std::string type(std::initializer_list<std::string_view> known) {
     const std::string is = text("type");
     std::string all;
@@ -78,7 +78,7 @@ class TokenizerFields {
     }
     refuse("type", {"is ", shown("type"), ", and this weft knows ", all});
   }
-  /// Throws for the fields that are left.
+  /// Throws if fields are left that were not read.
   void finish() const {
     for (const auto& [name, value] : object_.items())
       if (!taken_.contains(name))
@@ -145,12 +145,12 @@ class TokenizerReader {
   }
 
   void read_model(TokenizerFields fields) {
-    if (fields.has("type")) fields.type({"BPE"});  // files of 2020 do not say it
+    if (fields.has("type")) fields.type({"BPE"});  // files of 2020 have no type
     if (fields.has("dropout") && json_.rest.at("model").at("dropout") != 0)
       fields.refuse("dropout", {"is not 0: ids would be drawn by chance"});
     fields.require_empty("continuing_subword_prefix");
     fields.require_empty("end_of_word_suffix");
-    // Of words with bytes that the vocabulary lacks; it lacks none.
+    // For words with bytes outside the vocabulary; this vocabulary has all bytes.
     if (fields.has("unk_token")) fields.text("unk_token");
     fields.flag("fuse_unk", false);
     fields.flag("byte_fallback", false);
@@ -178,9 +178,9 @@ class TokenizerReader {
       parts_->byte_ids[std::size_t(byte)] = token->second;
     }
   }
-  /// Says what an id is when decoded.
+  /// Sets the decoded bytes of an id.
   void name(std::int32_t id, std::string_view token, const std::string& field) {
-    // Memory is in proportion to the file, not to a number in it.
+    // Memory is proportional to the file, not to a number in it.
     if (const std::size_t most = 65536 + 4 * parts_->tokens.size(); std::size_t(id) >= most)
       refuse_tokenizer(file_, field,
                        {"has the id ", id, ", and with ", parts_->tokens.size(), " tokens weft takes those below ", most});
@@ -205,7 +205,7 @@ class TokenizerReader {
       if (json_.merges_are_pairs) {
         right = texts[i + 1];
       } else {
-        if (left.starts_with("#version")) continue;  // the head of a merges.txt
+        if (left.starts_with("#version")) continue;  // the first line of a merges.txt
         const std::size_t space = left.find(' ');
         if (space == left.npos || left.find(' ', space + 1) != left.npos)
           refuse_tokenizer(file_, merge_name(i / step),
@@ -263,11 +263,11 @@ class TokenizerReader {
     fields.finish();
   }
   static bool read_byte_level_flags(TokenizerFields& fields) {
-    fields.flag("trim_offsets", true);  // of offsets, which are not computed here
+    fields.flag("trim_offsets", true);  // offsets are not computed here
     fields.flag("add_prefix_space", true);
     return fields.flag("use_regex", true);
   }
-  /// As a decoder or post-processor; there its flags bear on no id.
+  /// ByteLevel as a decoder or post-processor, where its flags change no id.
   static void read_byte_level(TokenizerFields fields) {
     fields.type({"ByteLevel"});
     read_byte_level_flags(fields);
@@ -287,7 +287,7 @@ class TokenizerReader {
     if (token.content.empty()) fields.refuse("content", {"is empty"});
     if (!parts_->added_ids.emplace(token.content, token.id).second)
       fields.refuse("content", {"is ", weft::detail::shown(token.content), ", which is there already"});
-    // `tokenizers` gives these ids itself, in this order, whatever the file says.
+    // `tokenizers` assigns these ids itself, in this order, independent of the file.
     const auto known = parts_->ids.find(token.content);
     const std::int32_t expected =
         known != parts_->ids.end() ? known->second : std::int32_t(parts_->tokens.size() + next_added_++);
@@ -296,7 +296,7 @@ class TokenizerReader {
     if (token.normalized && parts_->nfc) {
       Nfc nfc;
       const std::string normal(nfc(token.content));
-      token.special = token.special && normal == token.content;  // `tokenizers` looks for the normal form among the special ones
+      token.special = token.special && normal == token.content;  // `tokenizers` searches the special tokens for the normal form
       token.content = normal;
     }
     parts_->bytes[std::size_t(token.id)] = ByteAlphabet::get().bytes(token.content);
@@ -318,7 +318,7 @@ class TokenizerReader {
   }
   void read_template(TokenizerFields& fields) {
     if (std::exchange(has_template_, true)) fields.refuse("type", {"is TemplateProcessing, which is there already"});
-    fields.ignore("pair");  // of two texts
+    fields.ignore("pair");  // only for two texts
     TokenizerFields tokens = fields.fields("special_tokens");
     bool text = false;
     for (std::size_t i = 0; i < fields.list("single").size(); ++i) {

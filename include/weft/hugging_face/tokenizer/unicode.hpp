@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Characters of which a library of another version of Unicode thinks otherwise than `tokenizers` 0.23. Its regular expressions
-// have Unicode 16 and its NFC has Unicode 9; PCRE2 10.42 has 14 and utf8proc 2.8 has 15. Ids must be those with which a model was
-// trained, so the difference is made up here: every code point then equals (hugging_face/test_tokenizers.py tries them all).
+// Characters that a library classifies differently from `tokenizers` 0.23, because their Unicode versions differ. The regular
+// expressions of `tokenizers` use Unicode 16 and its NFC uses Unicode 9; PCRE2 10.42 has 14 and utf8proc 2.8 has 15. Ids must be
+// those with which a model was trained, so the differences are corrected here, for every code point
+// (hugging_face/test_tokenizers.py tests all).
 
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace weft::hugging_face::detail {
 
-/// The code points from `first` to `last`, both of them in.
+/// The code points from `first` to `last`, inclusive.
 struct CodePoints {
   std::uint32_t first, last;
 };
@@ -32,8 +33,8 @@ inline constexpr CodePoints newer_numbers[] = {{0x10d40, 0x10d49}, {0x116d0, 0x1
                                                {0x16130, 0x16139}, {0x16d70, 0x16d79}, {0x1ccf0, 0x1ccf9}, {0x1d2c0, 0x1d2d3},
                                                {0x1e4f0, 0x1e4f9}, {0x1e5f1, 0x1e5fa}};
 
-/// What Unicode 10 to 18 added to NFC: marks that are put into an order, and what is composed. To `tokenizers` they are letters
-/// like any other, which end what stands before them.
+/// Characters that Unicode 10 to 18 added to NFC: reordered marks, and compositions. `tokenizers` treats them as ordinary
+/// letters, which end the sequence before them.
 inline constexpr CodePoints newer_than_nfc[] = {
     {0x5c8, 0x5c9},     {0x7fd, 0x7fd},     {0x897, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},     {0xc3c, 0xc3c},
     {0xd3b, 0xd3c},     {0xeba, 0xeba},     {0x1715, 0x1715},   {0x1abf, 0x1af0},   {0x1df6, 0x1dfa},   {0xa82c, 0xa82c},
@@ -48,13 +49,13 @@ inline constexpr CodePoints newer_than_nfc[] = {
     {0x1e130, 0x1e136}, {0x1e2ae, 0x1e2ae}, {0x1e2ec, 0x1e2ef}, {0x1e4ec, 0x1e4ef}, {0x1e5ee, 0x1e5ef}, {0x1e6e3, 0x1e6e3},
     {0x1e6e6, 0x1e6e6}, {0x1e6ee, 0x1e6ef}, {0x1e6f5, 0x1e6f5}};
 
-/// Whether one of the ranges, which rise, has the code point.
+/// True if one of the ascending ranges contains the code point.
 inline bool is_in(std::span<const CodePoints> ranges, std::uint32_t code) {
   const auto range = std::ranges::lower_bound(ranges, code, {}, &CodePoints::last);
   return range != ranges.end() && range->first <= code;
 }
 
-/// White_Space, which has not changed since Unicode 6.3.
+/// The property White_Space, unchanged since Unicode 6.3.
 constexpr bool is_space(std::uint32_t code) {
   return (code >= 0x9 && code <= 0xd) || code == 0x20 || code == 0x85 || code == 0xa0 || code == 0x1680 ||
          (code >= 0x2000 && code <= 0x200a) || code == 0x2028 || code == 0x2029 || code == 0x202f || code == 0x205f ||

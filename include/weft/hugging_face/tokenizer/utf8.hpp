@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// UTF-8 as bytes come: whole characters, those that are not whole yet, and bytes that are none.
+// UTF-8 in a stream of bytes: complete characters, incomplete characters, and invalid bytes.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,17 +16,17 @@ enum class Utf8 : std::uint8_t { character, incomplete, wrong };
 
 struct Utf8Sequence {
   Utf8 is;
-  std::size_t length;  ///< of the character, or of the longest beginning of one: bytes that become one U+FFFD
+  std::size_t length;  ///< of the character, or of its longest valid prefix: bytes that become one U+FFFD
 };
 
-/// The sequence at the start of `bytes`, which is not empty (Unicode, section 3.9, tables 3-7 and 3-8).
+/// The sequence at the start of `bytes`, which must not be empty (Unicode, section 3.9, tables 3-7 and 3-8).
 inline Utf8Sequence utf8_sequence(std::string_view bytes) {
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
   const unsigned char lead = at(0);
   if (lead < 0x80) return {Utf8::character, 1};
   if (lead < 0xc2 || lead > 0xf4) return {Utf8::wrong, 1};
   const std::size_t length = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-  // The second byte decides against overlong forms, surrogates and code points past 0x10ffff.
+  // The second byte excludes overlong forms, surrogates and code points above 0x10ffff.
   unsigned char low = 0x80, high = 0xbf;
   if (lead == 0xe0) low = 0xa0;
   if (lead == 0xed) high = 0x9f;
@@ -40,7 +40,7 @@ inline Utf8Sequence utf8_sequence(std::string_view bytes) {
   return {Utf8::character, length};
 }
 
-/// The first byte of a text that is not UTF-8, or npos.
+/// The position of the first byte that is not valid UTF-8, or npos.
 inline std::size_t not_utf8_at(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     std::uint64_t eight;
@@ -56,7 +56,7 @@ inline std::size_t not_utf8_at(std::string_view text) {
   return std::string_view::npos;
 }
 
-/// The code point at the start of a text that is UTF-8 and not empty.
+/// The code point at the start of a valid, non-empty UTF-8 text.
 inline std::uint32_t code_point(std::string_view text) {
   const auto at = [&](std::size_t i) { return std::uint32_t(static_cast<unsigned char>(text[i])); };
   const std::uint32_t lead = at(0);
@@ -67,8 +67,8 @@ inline std::uint32_t code_point(std::string_view text) {
 }
 inline constexpr bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 
-/// Appends the bytes to `text` as UTF-8, U+FFFD in place of what is none. The beginning of a character at the end is left in
-/// `pending`, if `more` may come.
+/// Appends the bytes to `text` as UTF-8, with U+FFFD for invalid bytes. If `more` bytes may follow, an incomplete character at
+/// the end stays in `pending`.
 inline void append_characters(std::string& text, std::string& pending, std::string_view bytes, bool more) {
   std::string joined;
   if (!pending.empty()) bytes = joined = pending + std::string(bytes);

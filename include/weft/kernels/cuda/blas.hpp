@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Matrix products by cuBLASLt on one stream. The search for an algorithm costs more than a small product, so one object keeps the
-// algorithms that it has found, by shape, types and alignment, with its handle and workspace: a repeated training step allocates
-// nothing. It takes pointers and strides only; kernels/matmul.hpp calls it for Kokkos::Cuda.
+// Matrix products by cuBLASLt on one stream. Finding an algorithm takes longer than a small product. So one object caches the
+// algorithms by shape, types and alignment, with its handle and workspace, and a repeated training step allocates nothing. It
+// takes only pointers and strides; kernels/matmul.hpp calls it for Kokkos::Cuda.
 //
 //   gpu::Blas blas;
 //   blas.run({.transpose_b = true, .m = tokens, .n = out, .k = in, .lda = in, .ldb = in, .ldc = out, .type = CUDA_R_16BF,
@@ -42,7 +42,7 @@ inline void blas_report(cublasStatus_t status, const char* what) noexcept {
 enum class Epilogue : std::uint8_t {
   none,
   bias,           ///< + bias [n]
-  gelu_aux_bias,  ///< gelu(x + bias); x + bias goes to aux [m, n], for the backward
+  gelu_aux_bias,  ///< gelu(x + bias); stores x + bias in aux [m, n] for the backward
   gelu_backward,  ///< x * gelu'(aux): the gradient before a GELU whose input is aux
   /// Overwrites bias [m] with the sums over k of op(a): the gradient of a bias together with that of its weight.
   sums_of_a,
@@ -175,7 +175,7 @@ class ProductPlan {
 
 }  // namespace detail
 
-/// The handle, the workspace and the known algorithms, for products on one stream at a time. Not thread-safe.
+/// The handle, the workspace and the cached algorithms, for products on one stream at a time. Not thread-safe.
 class Blas {
  public:
   static constexpr std::size_t workspace_bytes = std::size_t(32) << 20;  ///< NVIDIA's recommendation for Hopper
@@ -196,17 +196,17 @@ class Blas {
     blas_report(cublasLtDestroy(handle_), "cublasLtDestroy");
   }
 
-  /// Memory of the GPU at a multiple of 256 bytes, for work on the stream of a product; it may be used again after that work.
+  /// GPU memory at a multiple of 256 bytes, for work on the stream of a product. It may be reused after that work.
   using Allocate = std::function<std::shared_ptr<void>(std::size_t bytes)>;
-  /// From now on a product that is new takes the fastest of cuBLASLt's first 8 algorithms, timed when it is first asked for; what
-  /// they compute meanwhile goes to memory of `allocate`. Null, and at first: cuBLASLt's first algorithm. Times are noise, so the
-  /// bits may then differ between runs, and between ranks that compute the same.
+  /// From now on each new product uses the fastest of cuBLASLt's first 8 algorithms, timed on first use; timed results are
+  /// written to memory from `allocate`. Null, the default: cuBLASLt's first algorithm. Times are noisy, so the bits may then
+  /// differ between runs, and between ranks that compute the same.
   void time_algorithms(Allocate allocate) { allocate_ = std::move(allocate); }
 
-  /// Runs the product on `stream`. Returns false, and does nothing, if cuBLASLt has no algorithm for it (for example, an epilogue
-  /// that the types lack). The epilogue reads or writes bias and aux, both in c's type. Throws CudaError. The same bits in every
-  /// run with the same shapes and alignments on one kind of GPU, unless algorithms are timed: those that add with atomics are
-  /// excluded.
+  /// Runs the product on `stream`. Returns false, and does nothing, if cuBLASLt has no algorithm for it (for example, if the
+  /// types have no such epilogue). The epilogue reads or writes bias and aux, both in c's type. Throws CudaError. Unless
+  /// algorithms are timed, the same bits in every run with the same shapes and alignments on one kind of GPU: algorithms that add
+  /// with atomics are excluded.
   bool run(const Product& product, const void* a, const void* b, void* c, cudaStream_t stream, const void* bias = nullptr,
            const void* aux = nullptr) {
     const Operands operands{a, b, c, bias, aux};
@@ -221,7 +221,7 @@ class Blas {
   std::size_t plans() const { return plans_.size(); }
 
  private:
-  static constexpr std::size_t most_plans = 4096;  // growing text has a new shape at each step
+  static constexpr std::size_t most_plans = 4096;  // decoding has a new shape at each step
 
   struct Operands {
     const void *a, *b;
@@ -242,7 +242,7 @@ class Blas {
     choose(*made, key, operands, stream);
     return *plans_.emplace(key, std::move(made)).first->second;
   }
-  // Starts the product by one algorithm; what it computes goes to `to`, laid out as c.
+  // Starts the product by one algorithm; the result is written to `to`, in c's layout.
   cublasStatus_t start(const detail::ProductPlan& plan, const cublasLtMatmulAlgo_t& algorithm, const Product& product,
                        const Operands& operands, void* to, cudaStream_t stream) const {
     const double wide[2] = {1, product.accumulate ? 1.0 : 0.0};
@@ -275,7 +275,7 @@ class Blas {
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(handle_, plan.operation, plan.b.get(), plan.a.get(), plan.c.get(), plan.c.get(),
                                        preference.get(), timed ? most_candidates : 1, results.data(), &count);
-    // An epilogue's unsupported arguments (strides of aux, for example) give an invalid value, too.
+    // Unsupported arguments of an epilogue (for example strides of aux) also give an invalid value.
     if (status == CUBLAS_STATUS_INVALID_VALUE && key.product.epilogue != Epilogue::none) return;
     if (status == CUBLAS_STATUS_NOT_SUPPORTED) return;
     blas_check(status, "cublasLtMatmulAlgoGetHeuristic");
@@ -285,7 +285,7 @@ class Blas {
     if (usable == 0) return;
     std::size_t best = 0;
     if (usable > 1) {
-      // Not into c: it is a term of its own product if that is added, and may be what the epilogue reads.
+      // Not into c: an accumulated c is an operand, and the epilogue may read it.
       const std::shared_ptr<void> to = allocate_(key.product.m * key.product.ldc * bytes_of(key.product.c_type));
       best = fastest(usable, stream, [&](std::size_t i) {
         return start(plan, results[i].algo, key.product, operands, to.get(), stream) == CUBLAS_STATUS_SUCCESS;
@@ -300,7 +300,7 @@ class Blas {
 
   cublasLtHandle_t handle_ = nullptr;
   void* workspace_ = nullptr;
-  Allocate allocate_;  // null: nothing is timed
+  Allocate allocate_;  // null: no timing
   std::unordered_map<detail::ProductKey, std::unique_ptr<detail::ProductPlan>, detail::ProductHash> plans_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The packing order of rows for their experts, computed on the GPU; kernels/expert_assignments.hpp does the same on the host. A
-// stable sort by expert (CUB), prefix sums of the counts, and each slot's place. For nvcc only.
+// The packing order of rows for their experts, computed on the GPU: a stable sort by expert (CUB), prefix sums of the counts, and
+// each slot's place. kernels/expert_assignments.hpp does the same on the host. For nvcc only.
 //
 //   gpu::ExpertOrder sorter;
 //   sorter.assign(chosen, slots, experts, grain, order, room, place, counts, stream);
@@ -53,7 +53,7 @@ static __global__ void place_slots(OrderTables t, std::int32_t slots, std::int32
 
 }  // namespace detail
 
-/// Keeps its work memory: a repeated size allocates nothing.
+/// Keeps its workspace: a repeated size allocates nothing.
 class ExpertOrder {
  public:
   ExpertOrder() = default;
@@ -61,10 +61,9 @@ class ExpertOrder {
   ExpertOrder& operator=(const ExpertOrder&) = delete;
   ~ExpertOrder() { gpu::free_memory(memory_); }
 
-  /// order [room]: slots by expert, the slots of one expert in ascending order, each expert's filled up with -1 to a multiple of
+  /// order [room]: slots by expert, the slots of one expert in ascending order, each expert's padded with -1 to a multiple of
   /// `grain`; place [slots]: the index in `order`, -1 for a slot whose `chosen` is `experts` or more (dropped); counts [experts]:
-  /// slots of each expert before they are filled up. room >= slots + experts * (grain - 1). All on the GPU; the same bits in
-  /// every run.
+  /// slots of each expert without padding. room >= slots + experts * (grain - 1). All on the GPU; the same bits in every run.
   void assign(const std::int32_t* chosen, std::size_t slots, std::size_t experts, std::size_t grain, std::int32_t* order,
               std::size_t room, std::int32_t* place, std::uint64_t* counts, cudaStream_t stream) {
     const std::int32_t n = weft::detail::narrow<std::int32_t>(slots, "slots"),

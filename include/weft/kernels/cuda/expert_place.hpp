@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The destination of sorted slots among the rows of experts: the arithmetic of kernels/cuda/expert_order.cuh, separate so that
-// hosts can test it.
+// The destination of sorted slots among the rows of experts. kernels/cuda/expert_order.cuh uses it; it is separate so that hosts
+// can test it.
 
 #include <cstdint>
 
@@ -30,8 +30,8 @@ WEFT_CUDA_BOTH inline std::int32_t first_of_expert(const std::int32_t* sorted, s
   return low;
 }
 
-/// The destination of the i-th sorted slot, whose expert is `expert`: the rows of every expert before it are filled up to the
-/// grain. Experts are few, so a loop over them will do.
+/// The destination of the i-th sorted slot, whose expert is `expert`: the rows of every earlier expert are padded to the grain.
+/// Experts are few, so it loops over them.
 WEFT_CUDA_BOTH inline std::int32_t place_of_sorted(const std::int32_t* begin, std::int32_t expert, std::int32_t i,
                                                    std::int32_t grain) {
   std::int32_t first = 0;

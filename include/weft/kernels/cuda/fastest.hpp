@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The fastest of several ways to compute one thing, by their time on a stream: cuBLASLt orders its algorithms by an estimate.
+// The fastest of several ways to compute one result, by their time on a stream: cuBLASLt orders its algorithms only by an
+// estimate.
 //
-//   const std::size_t best = gpu::fastest(algorithms.size(), stream, [&](std::size_t i) { return start(algorithms[i], stream);
-//   });
+//   const std::size_t best =
+//       gpu::fastest(algorithms.size(), stream, [&](std::size_t i) { return start(algorithms[i], stream); });
 
 #include <cstddef>
 #include <limits>
@@ -13,7 +14,7 @@
 namespace weft::gpu {
 
 namespace detail {
-/// An event that knows when it was reached.
+/// A CUDA event with its time.
 class Moment {
  public:
   Moment() { cuda_check(cudaEventCreateWithFlags(&event_, cudaEventDefault), "cudaEventCreateWithFlags"); }
@@ -33,9 +34,9 @@ class Moment {
 };
 }  // namespace detail
 
-/// The one of `count` ways whose three runs in a row take the shortest time; 0 if there is one way, or all fail. run(i) gives the
-/// work of way i to the stream, or returns false; each way runs once before it is timed. Waits for the stream. Times are noise:
-/// two calls may differ.
+/// Returns the way, of `count`, whose three consecutive runs take the shortest time; 0 if there is one way, or if all fail.
+/// run(i) puts the work of way i on the stream, or returns false. Each way runs once before it is timed. Waits for the stream.
+/// Times are noisy: two calls may return different ways.
 template <class Run>
 std::size_t fastest(std::size_t count, cudaStream_t stream, const Run& run) {
   if (count < 2) return 0;

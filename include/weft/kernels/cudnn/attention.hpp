@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Softmax attention, forward and backward, by cuDNN's fused kernels (FlashAttention-2, Dao 2023). The graph of a shape is
-// compiled once and kept. It takes pointers and strides only; kernels/cudnn/use.hpp connects it to a device.
+// compiled once and cached. It takes only pointers and strides; kernels/cudnn/use.hpp connects it to a device.
 //
 //   cudnn::Attention attention(false);
 //   const std::size_t bytes = attention.forward_workspace(key);   // npos: cuDNN has no kernel for this shape
@@ -27,8 +27,8 @@ struct Strides {
   bool operator==(const Strides&) const = default;
 };
 
-/// The shape of a kernels::AttentionBlock: `queries` rows of each of `sequences` against `keys` rows; sequences are query_step
-/// and key_step rows apart; log-sum-exp is [sequences, heads, statistic_step] in float.
+/// The shape of a kernels::AttentionBlock: `queries` rows of each of `sequences` with `keys` rows; sequences are query_step and
+/// key_step rows apart; log-sum-exp is [sequences, heads, statistic_step] in float.
 struct AttentionKey {
   cudnnDataType_t type = CUDNN_DATA_BFLOAT16;      ///< of q, k, v and out
   cudnnDataType_t out_type = CUDNN_DATA_BFLOAT16;  ///< of the results: out in the forward, dq, dk and dv in the backward
@@ -38,8 +38,8 @@ struct AttentionKey {
   Strides strides = {};
   bool operator==(const AttentionKey&) const = default;
 
-  /// True if the backward writes dk and dv of each query head, [sequences, keys, heads, head_width], whatever their strides, and
-  /// the caller adds the heads that share a key-value head: cuDNN adds them in 16 bits alone.
+  /// True if the backward writes dk and dv per query head, [sequences, keys, heads, head_width], whatever their strides, and the
+  /// caller adds the heads that share a key-value head: cuDNN can add them only in 16 bits.
   bool splits_groups() const { return heads != kv_heads && out_type == CUDNN_DATA_FLOAT; }
 };
 
@@ -114,9 +114,9 @@ inline Graph forward_graph(const AttentionKey& key) {
   return graph;
 }
 
-/// Gradients of q, k and v, with the probabilities recomputed from the log-sum-exp. Between its kernels `delta` (the sum over a
-/// row of d_out * out) lies in memory and, unless the bits must be the same, float sums of dq, to which blocks of keys add in any
-/// order.
+/// Gradients of q, k and v, with the probabilities recomputed from the log-sum-exp. Its kernels exchange `delta` (the sum over a
+/// row of d_out * out) through memory. Unless the bits must be the same, they also exchange float sums of dq, to which blocks of
+/// keys add in any order.
 inline Graph backward_graph(const AttentionKey& key, bool same_bits = false) {
   const Layout q(key.sequences, key.heads, key.queries, key.head_width, key.query_step, key.strides.q);
   const Layout k(key.sequences, key.kv_heads, key.keys, key.head_width, key.key_step, key.strides.k);
@@ -181,7 +181,7 @@ inline Graph backward_graph(const AttentionKey& key, bool same_bits = false) {
 }  // namespace detail
 
 /// Throws CudaError for a cuDNN that computes these graphs wrongly: below 9.6 the sums of dq are not set to zero before blocks of
-/// keys add to them. A program may find an older library when it runs than it was compiled with.
+/// keys add to them. At run time a program may load an older library than it was compiled with.
 WEFT_COLD inline void require_version(std::size_t version) {
   if (version < 90800)
     throw_error<CudaError>({"cuda: cuDNN ", version / 10000, ".", version / 100 % 100,
@@ -192,7 +192,7 @@ WEFT_COLD inline void require_version(std::size_t version) {
 /// Plans of one GPU, by shape. Not thread-safe.
 class Attention {
  public:
-  /// Uses the current device. With `same_bits`, the backward only uses kernels that add in one fixed order: slower.
+  /// Uses the current device. With `same_bits`, the backward uses only kernels that add in one fixed order, which is slower.
   explicit Attention(bool same_bits) : same_bits_(same_bits) {
     require_version(cudnnGetVersion());
     check(cudnnCreate(&handle_), "cudnnCreate");

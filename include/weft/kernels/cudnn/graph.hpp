@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A graph of cuDNN operations on tensors of four dims, and the plan that runs it as one or a few kernels. It uses cuDNN's own C
-// interface (backend API, version 9), so that it depends on cuDNN only.
+// A graph of cuDNN operations on tensors with four dims, and the plan that runs it as one or a few kernels. It uses cuDNN's C
+// interface (backend API, version 9), so it depends only on cuDNN.
 //
 //   cudnn::Graph graph(CUDNN_DATA_BFLOAT16);
 //   const auto q = graph.memory(1, {b, h, s, d}, {...}), k = graph.memory(2, {b, h, d, s}, {...});
@@ -68,7 +68,7 @@ class Descriptor {
   cudnnBackendDescriptor_t descriptor_ = nullptr;
 };
 
-/// cuDNN's properties of a GPU, from its own JSON format: plans can then be made on a machine without one.
+/// cuDNN's properties of a GPU, from its JSON format: plans can then be made on a computer without that GPU.
 inline Descriptor device_properties(const char* json, std::size_t length) {
   Descriptor properties(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
   properties.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, static_cast<std::int64_t>(length), json);
@@ -90,7 +90,7 @@ class Plan {
   explicit operator bool() const { return bool(plan_); }
   std::size_t workspace_bytes() const { return static_cast<std::size_t>(workspace_bytes_); }
 
-  /// Runs the graph on the handle's stream. `names` and `pointers` are those of the graph's inputs and outputs.
+  /// Runs the graph on the handle's stream. `names` and `pointers` belong to the graph's inputs and outputs.
   void run(cudnnHandle_t handle, std::vector<std::int64_t> names, std::vector<void*> pointers, void* workspace) {
     for (auto& [name, value] : constants_) {
       names.push_back(name);
@@ -187,8 +187,8 @@ class Graph {
     return finish(std::move(operation), Descriptor(), to);
   }
 
-  /// The first plan of cuDNN's heuristics that can be made; an empty plan if there is none. With `same_bits`, only plans that
-  /// give the same bits in every run. `handle` is the GPU's, or null with the properties of a GPU.
+  /// The first of cuDNN's heuristic plans that can be made; an empty plan if there is none. With `same_bits`, only plans with the
+  /// same bits in every run. `handle` is the GPU's, or null if `properties` are given.
   Plan plan(cudnnHandle_t handle, const Descriptor* properties, bool same_bits) {
     const Descriptor graph = finished(handle);
     for (const Descriptor& configuration : configurations(graph, properties)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Attention of a device by cuDNN (target weft::cudnn). Without this call it runs in Kokkos kernels: correct, but slow.
+// Attention of a device by cuDNN (target weft::cudnn). Without this call attention runs in Kokkos kernels: correct, but slow.
 //
 //   return run<comm::Nccl>(argc, argv, [](World& world) {
 //     cudnn::use_for_attention(world.device(), cudnn::Bits::vary);
@@ -22,7 +22,7 @@ enum class Bits { same, vary };
 
 namespace detail {
 
-/// The key of a call; false if no version of cuDNN can take it: rows must be 16-byte aligned.
+/// The key of a call; false if cuDNN cannot run it: rows must be 16-byte aligned.
 inline bool key_of(const kernels::detail::AttentionCall& call, bool backward, AttentionKey& key) {
   const auto type_of = [](DataType type) {
     return type == DataType::bfloat16 ? CUDNN_DATA_BFLOAT16 : type == DataType::float16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT;
@@ -33,7 +33,9 @@ inline bool key_of(const kernels::detail::AttentionCall& call, bool backward, At
   const auto& s = call.shape;
   if (s.head_width % 8 != 0 || !fits(call.q, call.type) || !fits(call.k, call.type) || !fits(call.v, call.type)) return false;
   if (!fits(call.out, backward ? call.type : call.out_type)) return false;
-  if (reinterpret_cast<std::uintptr_t>(call.log_sum_exp) % 16 != 0) return false;  // a half of a sequence may begin anywhere
+  if (reinterpret_cast<std::uintptr_t>(call.log_sum_exp) % 16 != 0)
+    return false;  // the second half of a sequence may begin at
+                   // any address
   if (backward && (!fits(call.d_out, call.type) || !fits(call.dq, call.out_type) || !fits(call.dk, call.out_type) ||
                    !fits(call.dv, call.out_type)))
     return false;
@@ -60,7 +62,7 @@ inline bool key_of(const kernels::detail::AttentionCall& call, bool backward, At
   return true;
 }
 
-/// Attention of a device by `Library`, which has the members of cudnn::Attention.
+/// Attention of a device by `Library`, a type with the members of cudnn::Attention.
 template <class Exec, class Library = Attention>
 class DeviceAttention final : public kernels::detail::AttentionLibrary {
  public:
@@ -110,8 +112,8 @@ class DeviceAttention final : public kernels::detail::AttentionLibrary {
 
 }  // namespace detail
 
-/// Makes cuDNN compute all later attention in bfloat16 and float16; shapes for which cuDNN has no kernel stay with Kokkos. The
-/// device must be the current one of the calling thread. Throws CudaError.
+/// Makes cuDNN compute all later attention in bfloat16 and float16. Shapes without a cuDNN kernel stay in Kokkos. The device must
+/// be the calling thread's current one. Throws CudaError.
 template <class Exec>
 requires requires(const Exec& exec) {
   { exec.cuda_stream() } -> std::convertible_to<cudaStream_t>;

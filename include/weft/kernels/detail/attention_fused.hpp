@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The hook for a library's fused attention on devices. A program gives the library to its device (cudnn::use_for_attention), and
-// the kernels ask it first, so these headers do not depend on the libraries of a program.
+// The hook for a library's fused attention on devices. A program registers the library with its device
+// (cudnn::use_for_attention), and the kernels try it first. So these headers do not depend on a program's libraries.
 
 #include <cstddef>
 #include <cstdio>
@@ -17,7 +17,7 @@
 
 namespace weft::kernels::detail {
 
-/// A call of attention, with its types as values.
+/// A call of attention with its types as values.
 struct AttentionCall {
   AttentionShape shape;
   DataType type, out_type;
@@ -25,7 +25,7 @@ struct AttentionCall {
     const void* data = nullptr;
     std::size_t stride = 0;
   };
-  // The last four are of the backward; results are written through these pointers.
+  // The last four belong to the backward; results are written through these pointers.
   Rows q = {}, k = {}, v = {}, out = {}, d_out = {}, dq = {}, dk = {}, dv = {};
   const void* log_sum_exp = nullptr;
 };
@@ -41,10 +41,10 @@ class AttentionLibrary {
 /// The library of a device, or null.
 struct FusedAttention {
   std::shared_ptr<AttentionLibrary> library;
-  bool told = false;  ///< that a call went to the slow kernels nevertheless
+  bool told = false;  ///< the warning about slow kernels has been printed
 };
 
-/// Says once for a device that attention which a library was to compute runs in Kokkos kernels, many times slower.
+/// Prints once per device that attention runs in slow Kokkos kernels although the device has a library for it.
 WEFT_COLD inline void tell_slow_attention(FusedAttention& fused, const AttentionShape& shape, DataType type, bool backward) {
   if (fused.library == nullptr || std::exchange(fused.told, true)) return;
   const std::string text = weft::detail::joined(
@@ -58,7 +58,7 @@ WEFT_COLD inline void tell_slow_attention(FusedAttention& fused, const Attention
 /// The libraries support 16-bit types only.
 template <class T, class Exec>
 inline constexpr bool may_be_fused = !on_host<Exec> && sizeof(T) == 2;
-/// They are asked for causal and full attention. A window, documents and masks given as arrays are computed by loops over rows.
+/// The library supports only causal and full attention. Loops over rows compute windows, documents and mask arrays.
 inline bool may_be_fused_under(const MaskView& mask) { return !mask.ranges(); }
 
 template <class T, class R, class Exec>
@@ -100,7 +100,7 @@ bool attention_fused_backward(Device<Exec>& device, const AttentionShape& shape,
   return library->backward(call);
 }
 
-/// Notes a kernel of the device's library in a rehearsal, which knows no library: its workspace is not known.
+/// In a rehearsal, notes a kernel of the device's library. The rehearsal has no library, so the workspace is unknown.
 template <class T, class R, class Exec>
 bool rehearsed_fused(Device<Exec>& device, const AttentionShape& shape, std::size_t bytes) {
   Rehearsal* const notes = device.rehearsal();
@@ -110,7 +110,7 @@ bool rehearsed_fused(Device<Exec>& device, const AttentionShape& shape, std::siz
   return true;
 }
 
-/// On devices: the library's kernel if it has one, else loops over rows.
+/// On devices: the library's kernel if it has one, otherwise loops over rows.
 template <class T, class R, class Exec>
 void attention_device_forward(Device<Exec>& device, const AttentionShape& shape, const AttentionOperands<const T>& in,
                               StridedRows<R> out, accumulate_t<T>* lse) {

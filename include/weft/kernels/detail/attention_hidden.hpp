@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The part of the tiles of attention on hosts that a mask asks for: which keys a tile of rows computes, and which of their scores
-// are hidden.
+// Masks in the tiles of host attention: the keys that a tile of rows computes, and the scores to hide.
 //
 //   const KeySpan span = hidden.tile_keys(sequence, first, block, block_size);
 
@@ -16,13 +15,13 @@
 
 namespace weft::kernels::detail {
 
-/// The keys [from, end) of a block that a tile computes, counted from the block's first.
+/// The keys [from, end) of a block that a tile computes, relative to the block's first key.
 struct KeySpan {
   std::size_t from, end;
   bool empty() const { return end <= from; }
 };
 
-/// Whether any, or every, byte is not 0: eight at a time, since most tiles are seen as a whole or not at all.
+/// True if any, or every, byte is nonzero. Tests eight at a time, since most tiles are completely visible or completely hidden.
 inline bool any_byte(const std::uint8_t* bytes, std::size_t count) {
   std::uint64_t word = 0, found = 0;
   std::size_t i = 0;
@@ -45,7 +44,7 @@ struct HiddenKeys {
   const AttentionShape& shape;
   std::size_t unit;
 
-  /// The keys that tile_rows rows from `first` on compute. Both ends are multiples of `unit`, and grow from tile to tile.
+  /// The keys for tile_rows rows from `first` on. Both ends are multiples of `unit`, and increase from tile to tile.
   KeySpan tile_keys(std::size_t sequence, std::size_t first, std::size_t block, std::size_t block_size) const {
     const std::size_t ranges = sequence * shape.length, last = std::min(first + tile_rows, shape.length) - 1;
     const std::size_t from = std::max(std::size_t(shape.mask.first_key[ranges + first]), block),
@@ -53,12 +52,12 @@ struct HiddenKeys {
     if (end <= from) return {0, 0};
     return {(from - block) / unit * unit, (end - block + unit - 1) / unit * unit};
   }
-  /// The keys of the sequence that some of `rows` rows see, from the first one's to the last one's.
+  /// The keys of the sequence that any of `rows` rows can use, from the first one's to the last one's.
   KeySpan block_keys(std::size_t sequence, std::size_t first, std::size_t rows) const {
     const std::size_t ranges = sequence * shape.length;
     return {std::size_t(shape.mask.first_key[ranges + first]), std::size_t(shape.mask.end_key[ranges + first + rows - 1])};
   }
-  /// Whether arrays hide all keys of a tile from its rows.
+  /// True if arrays hide all keys of a tile from its rows.
   bool all_hidden(std::size_t sequence, std::size_t head, std::size_t first, std::size_t block, const KeySpan& span) const {
     if (!shape.mask.arrays()) return false;
     const std::size_t from = block + span.from, count = std::min(block + span.end, shape.keys) - from,
@@ -71,7 +70,7 @@ struct HiddenKeys {
     }
     return true;
   }
-  /// Sets the scores of a row's hidden keys to -infinity. `scores` is that of the block's first key.
+  /// Sets the scores of a row's hidden keys to -infinity. `scores` points to the score of the block's first key.
   void hide(A* scores, std::size_t sequence, std::size_t head, std::size_t row, std::size_t block, const KeySpan& span,
             A scale) const {
     if (row >= shape.length) return;

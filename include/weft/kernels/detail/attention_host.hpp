@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Attention on hosts, in tiles (FlashAttention-2, Dao 2023). A worker takes one key-value head of one sequence, packs its keys
-// and values, and loops over blocks of queries and blocks of keys. Above the causal diagonal only the corners of 8 rows by 2
-// registers that the diagonal cuts are computed; under other masks (attention_hidden.hpp) only tiles of which some key is seen.
+// and values, and loops over blocks of queries and blocks of keys. With a causal mask, it skips everything above the diagonal in
+// units of 8 rows by 2 registers. With other masks (attention_hidden.hpp) it skips tiles whose keys are all hidden.
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@
 
 namespace weft::kernels::detail {
 
-/// The tiles for values of type T: pairs of bfloat16 if the processor multiplies them, else single numbers.
+/// The tiles for values of type T: pairs of bfloat16 if the processor multiplies them, otherwise single numbers.
 template <class V, class T>
 struct TilesFor {
   using type = NumberTiles<V, T>;
@@ -76,7 +76,7 @@ struct AttentionHost {
     for (std::size_t item = 0; item < items; ++item) work(item, workspace);
   }
 
-  /// Hands out parts of a worker's memory.
+  /// Allocates parts of a worker's memory.
   struct Workspace {
     char* next;
     template <class N>
@@ -97,15 +97,15 @@ struct AttentionHost {
     return {0, shape.causal ? first + rows : shape.keys};
   }
 
-  /// The number of keys of a block that rows [first, first + tile_rows) see.
+  /// The number of a block's keys that rows [first, first + tile_rows) can use.
   std::size_t visible_keys(std::size_t first, std::size_t block, std::size_t block_size) const {
     const std::size_t end = shape.causal ? std::min(first + tile_rows, shape.length) : shape.keys;
     return end <= block ? 0 : std::min(end - block, block_size);
   }
-  /// The number of the `count` keys starting at `block` that the row `row` of the sequence sees.
+  /// The number of the `count` keys from `block` on that the row `row` of the sequence can use.
   std::size_t visible_to(std::size_t row, std::size_t block, std::size_t count) const {
     if (row >= shape.length) return 0;
-    if (masked) return count;  // `hide` has hidden the others
+    if (masked) return count;  // `hide` treats the others
     return !shape.causal ? count : row < block ? 0 : std::min(row + 1 - block, count);
   }
 
@@ -135,7 +135,7 @@ struct AttentionHost {
         const std::size_t column = head * s.head_width;
         Tiles::left(rows, padded_rows, s.head_width, width, q + (start + first) * q_stride + column, q_stride, queries);
         const KeySpan all = block_keys(sequence, first, rows);
-        if (masked) {  // the blocks of keys in which rows begin differ, and a row may see no key
+        if (masked) {  // rows begin in different blocks of keys, and a row may have no key
           std::fill(sums, sums + padded_rows * width, A(0));
           std::fill(top, top + padded_rows, -std::numeric_limits<A>::infinity());
           std::fill(total, total + padded_rows, A(0));
@@ -160,7 +160,7 @@ struct AttentionHost {
                                               sums + row * width + d, width, !fresh);
           }
         for (std::size_t r = 0; r < rows; ++r) {
-          const bool none = masked && total[r] == A(0);  // no key is seen: 0, with no weight in a merge
+          const bool none = masked && total[r] == A(0);  // a row without keys: 0, with no weight in a merge
           unpack_rows<V>(1, s.head_width, none ? A(0) : A(1) / total[r], sums + r * width, width,
                          result + (start + first + r) * out_stride + column, out_stride);
           lse[(sequence * s.heads + head) * s.statistic_step + first + r] = top[r] + std::log(total[r]);
@@ -168,8 +168,8 @@ struct AttentionHost {
       }
   }
 
-  /// Turns scores [count], in place, into operands of exp(scale * scores - maximum), 0 from `visible` on, and rescales the sums
-  /// of earlier keys to the new maximum.
+  /// Converts scores [count] in place to operands of exp(scale * scores - maximum), 0 from `visible` on, and rescales the sums of
+  /// earlier keys to the new maximum.
   void soften_row(A* scores, std::size_t visible, std::size_t count, bool first, A& top, A& total, A* sums) const {
     const A lowest = -std::numeric_limits<A>::infinity();
     const std::size_t whole = visible / V::size * V::size;
@@ -258,7 +258,7 @@ struct AttentionHost {
             });
           delta[r] = sum(product);
           statistic[r] = r < rows ? lse_in[(sequence * s.heads + head) * s.statistic_step + first + r] : A(0);
-          if (masked && statistic[r] == -std::numeric_limits<A>::infinity()) statistic[r] = -statistic[r];  // no key is seen
+          if (masked && statistic[r] == -std::numeric_limits<A>::infinity()) statistic[r] = -statistic[r];  // no key
         }
         if (masked) std::fill(query_gradient, query_gradient + padded_rows * width, A(0));
         for (std::size_t block = all.from / ld * ld; block < all.end; block += ld) {
@@ -311,7 +311,7 @@ struct AttentionHost {
                 if (end_row != row) add_rows(row, end_row);
               }
             } else {
-              add_rows(s.causal && block + j > first ? block + j - first : 0, padded_rows);  // from the first row that sees key j
+              add_rows(s.causal && block + j > first ? block + j - first : 0, padded_rows);  // from the first row that uses key j
             }
           }
         }
@@ -321,8 +321,8 @@ struct AttentionHost {
     unpack_rows<V>(s.keys, s.head_width, A(1), value_gradient, width, dv + key_start * dv_stride + kv_column, dv_stride);
   }
 
-  /// Turns `depth` rows of scores into probabilities p, and those of d_scores into p * (d_scores - delta), both 0 for keys that a
-  /// row does not see: the latter in place as left operands, and both as operands along the rows.
+  /// Converts `depth` rows of scores to probabilities p, and those of d_scores to p * (d_scores - delta), both 0 for keys that a
+  /// row cannot use. Writes the latter in place as left operands, and both as operands along the rows.
   void differentiate_rows(A* scores, A* d_scores, std::size_t row, std::size_t block, std::size_t count, const A* statistic,
                           const A* delta, Operand* probability_columns, Operand* d_score_columns) const {
     constexpr std::size_t ld = backward_key_block;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Tiles of attention whose operands are pairs of bfloat16 along the sum, for AVX-512 BF16: one instruction multiplies 16 pairs
+// Tiles of attention whose operands are pairs of bfloat16 along the sum, for AVX-512 BF16. One instruction multiplies 16 pairs
 // and adds both products to 16 floats, at twice the rate of float.
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace weft::kernels::detail {
 struct PairTiles {
   using V = Lanes<float, 16>;
   using A = float;
-  using Operand = std::uint32_t;  // the even number in the low half
+  using Operand = std::uint32_t;  // the even-numbered value is the low half
   using Element = bfloat16;
   static constexpr std::size_t depth = 2;
   static constexpr std::size_t columns = 2 * V::size;

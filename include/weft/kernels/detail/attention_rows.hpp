@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Attention row by row, each by a team of lanes, for any execution space: simple and slow. Each team owns the rows that it
-// writes, so there are no atomics and the results do not depend on scheduling.
+// Attention row by row, each by a team of lanes, for any execution space: simple and slow. Each row is written by one team, so
+// there are no atomics and the results do not depend on scheduling.
 
 #include <cstddef>
 #include <string>
@@ -15,12 +15,11 @@
 namespace weft::kernels::detail {
 
 struct AttentionShape {
-  std::size_t sequences, length, heads, kv_heads, head_width, group;  // group: query heads of one key-value head
+  std::size_t sequences, length, heads, kv_heads, head_width, group;  // group: query heads per key-value head
   bool causal;
-  // A block of a longer attention may have another number of keys per sequence, and its sequences may lie further apart (in
-  // rows).
+  // A block of a longer attention may have another number of keys per sequence, and its sequences may be further apart (in rows).
   std::size_t keys = length, query_step = length, key_step = length, statistic_step = length;
-  MaskView mask = {};  // if it has ranges, they stand instead of `causal`
+  MaskView mask = {};  // if it has ranges, they replace `causal`
   AttentionShape(const AttentionExtents& e, bool is_causal)
       : sequences(e.sequences),
         length(e.length),
@@ -37,13 +36,13 @@ struct AttentionShape {
   }
 };
 
-/// That attention reads and writes if it touches queries, keys, values, the result and the statistics once, and no scores.
+/// Bytes read and written by attention if it touches queries, keys, values, the result and the statistics once, and no scores.
 template <class T, class R>
 std::size_t attention_bytes(const AttentionShape& s) {
   const std::size_t rows = s.sequences * s.heads * s.length, keys = s.sequences * s.kv_heads * s.keys;
   return ((sizeof(T) + sizeof(R)) * rows + 2 * sizeof(T) * keys) * s.head_width + rows * sizeof(accumulate_t<T>);
 }
-/// The same of its gradients.
+/// The same for its gradients.
 template <class T, class R>
 std::size_t attention_backward_bytes(const AttentionShape& s) {
   const std::size_t rows = s.sequences * s.heads * s.length, keys = s.sequences * s.kv_heads * s.keys;
@@ -84,7 +83,7 @@ void attention_rows_forward(Device<Exec>& device, const AttentionShape& shape, c
         A* sum = workspace + item * s.head_width;
         team.each(s.head_width, [&](std::size_t d) { sum[d] = 0; });
         A top = 0, total = 0;
-        bool none = true;  // no key so far
+        bool none = true;  // no key yet
         for (std::size_t j = first; j < keys; ++j) {
           A score = scale * dot(team, s.head_width, row, k + (key_start + j) * k_stride + kv);
           if (s.mask.arrays()) {
@@ -127,7 +126,7 @@ void attention_rows_backward(Device<Exec>& device, const AttentionShape& shape, 
   const std::size_t items = s.sequences * s.heads * s.length;
   const std::size_t key_items = s.sequences * s.kv_heads * s.keys;
   const weft::detail::Buffer buffer = device.allocate((items + 2 * key_items) * s.head_width * sizeof(A) + items * sizeof(A));
-  A* delta = static_cast<A*>(buffer.get());  // sum over d of d_out * out, one for each row and head
+  A* delta = static_cast<A*>(buffer.get());  // sum over d of d_out * out, per row and head
   A* workspace = delta + items;
   for_each_row(
       device,
@@ -179,7 +178,7 @@ void attention_rows_backward(Device<Exec>& device, const AttentionShape& shape, 
             if (s.mask.ranges()) {
               const std::size_t range = sequence * s.length + i;
               if (std::size_t(s.mask.end_key[range]) <= j) continue;
-              if (std::size_t(s.mask.first_key[range]) > j) break;  // and so have all later ones
+              if (std::size_t(s.mask.first_key[range]) > j) break;  // all later queries begin after key j, too
             }
             const std::size_t at = head * s.head_width, item_of_row = (sequence * s.heads + head) * s.length + i;
             const T* row = q + (start + i) * q_stride + at;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The innermost product of attention on hosts: 8 rows by 2 registers of columns, whose 16 sums stay in registers (with g++ 12
-// this shape reaches oneDNN's rate, 4 by 4 less than half of it). Operands are packed first: the left one by rows, the right one
+// The innermost product of attention on hosts: 8 rows by 2 registers of columns, with 16 sums in registers (with g++ 12 this
+// shape is as fast as oneDNN, and 4 by 4 less than half as fast). Operands are packed first: the left one by rows, the right one
 // with its rows along the sum. The operands here are numbers of accumulate_t<T>; attention_pairs.hpp has pairs of bfloat16.
 
 #include <cstddef>

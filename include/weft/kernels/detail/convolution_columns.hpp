@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Convolution as a product: each sample's patches are columns of a matrix (im2col), which the weights multiply. For types and
-// devices that oneDNN does not serve. Each sample is computed alone, so its bits do not depend on the batch.
+// Convolution as a product: each sample's patches are columns of a matrix (im2col), which is multiplied by the weights. For types
+// and devices without oneDNN. Each sample is computed separately, so its bits do not depend on the batch.
 //
 // Chellapilla, Puri and Simard 2006.
 
@@ -17,7 +17,8 @@
 
 namespace weft::kernels::detail {
 
-/// columns[(channel, ky, kx), (oy, ox)] = the pixel of the image x [in, height, width] that the kernel's (ky, kx) meets there.
+/// columns[(channel, ky, kx), (oy, ox)] = the pixel of the image x [in, height, width] under the kernel's (ky, kx) at that
+/// output.
 template <class T, class Exec>
 void image_to_columns(Device<Exec>& device, const ConvolutionShape& s, const T* x, T* columns) {
   const std::size_t rows = s.in * s.kernel_pixels(), out_height = s.out_height(), out_width = s.out_width(), stride = s.stride,
@@ -47,7 +48,7 @@ void image_to_columns(Device<Exec>& device, const ConvolutionShape& s, const T* 
       });
 }
 
-/// x[channel, iy, ix] = the sum of the columns' elements that image_to_columns took from there.
+/// x[channel, iy, ix] = the sum of the columns' elements that image_to_columns copied from there.
 template <class A, class T, class Exec>
 void columns_to_image(Device<Exec>& device, const ConvolutionShape& s, const A* columns, A* sums, T* x) {
   const std::size_t out_height = s.out_height(), out_width = s.out_width(), stride = s.stride, padding = s.padding,
@@ -79,7 +80,7 @@ void columns_to_image(Device<Exec>& device, const ConvolutionShape& s, const A* 
       });
 }
 
-/// True if the image itself is its columns: a kernel of one pixel that visits each pixel once.
+/// True if the image equals its columns: a kernel of one pixel with stride 1 and without padding.
 inline bool is_product(const ConvolutionShape& s) { return s.kernel_pixels() == 1 && s.stride == 1 && s.padding == 0; }
 
 template <class T, class Exec>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Convolutions by oneDNN 2.6 and 3.x. It chooses the layout of images and weights for the processor (channels in blocks of a
-// register), and what lies otherwise is reordered before and after. Each device keeps its primitives, by shape, direction and
-// type. C interface, as matmul_onednn.hpp.
+// Convolutions by oneDNN 2.6 and 3.x. oneDNN chooses the layout of images and weights for the processor (channels in blocks of a
+// register); operands in other layouts are reordered before and after. Each device caches its primitives by shape, direction and
+// type. Uses the C interface, like matmul_onednn.hpp.
 
 #include <dnnl.h>
 #include <dnnl_version.h>
@@ -66,11 +66,11 @@ class OneDnnConvolutions {
 
   struct Convolution;
   /// The convolution of this shape; null if oneDNN has none for the type on this processor. `w_type` is the type of the weights'
-  /// gradient in ConvolutionPass::weight, else `type`.
+  /// gradient for ConvolutionPass::weight, otherwise `type`.
   Convolution* find(const ConvolutionShape& s, ConvolutionPass pass, Type type, Type w_type, bool bias, int threads);
-  /// Bytes of memory that run needs beside the operands.
+  /// Bytes of scratch memory that run needs.
   static std::size_t scratch_bytes(const Convolution& convolution);
-  /// Images x, weights w and results y as in forward, of which the pass writes one; bias may be null.
+  /// Images x, weights w and results y are those of forward; the pass writes one of them. bias may be null.
   void run(Convolution& convolution, void* x, void* w, void* y, const void* bias, void* scratch);
 
  private:
@@ -79,7 +79,7 @@ class OneDnnConvolutions {
   std::vector<std::unique_ptr<Convolution>> convolutions_;
 };
 
-/// Runs the pass, or returns false if oneDNN does not serve it.
+/// Runs the pass, or returns false if oneDNN does not support it.
 template <class T, class W, class Exec>
 bool convolution_onednn(Device<Exec>& device, const ConvolutionShape& s, ConvolutionPass pass, const T* x, const W* w, const T* y,
                         const T* bias) {

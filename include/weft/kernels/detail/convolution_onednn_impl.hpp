@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for kernels/detail/convolution_onednn.hpp, inline when weft is header-only, else compiled once in the library
-// weft::compiled.
+// The creation and the execution of oneDNN's convolutions. Definitions for kernels/detail/convolution_onednn.hpp.
 
 #include <weft/core/inline.hpp>
 #include <weft/kernels/detail/convolution_onednn.hpp>
@@ -9,12 +8,12 @@
 
 namespace weft::kernels::detail {
 
-/// One operand: as the caller has it, and as the primitive wants it.
+/// One operand: in the caller's layout, and in the primitive's.
 struct OneDnnOperand {
   OneDnnLayout plain;
   dnnl_memory_t outside = nullptr, inside = nullptr;
-  dnnl_primitive_t reorder = nullptr;  // null if both are the same
-  std::size_t bytes = 0;               // of `inside`, if it is another memory
+  dnnl_primitive_t reorder = nullptr;  // null if both layouts are equal
+  std::size_t bytes = 0;               // of `inside`, if it is separate memory
   bool written = false;
   ~OneDnnOperand() {
     if (reorder != nullptr) dnnl_primitive_destroy(reorder);
@@ -55,8 +54,8 @@ struct OneDnnConvolutions::Convolution {
   void connect(dnnl_engine_t engine, OneDnnOperand& operand, OneDnnLayout::handle wanted);
   dnnl_status_t describe(dnnl_engine_t engine, dnnl_primitive_desc_t& description, dnnl_primitive_desc_t hint, ConvolutionPass of,
                          const OneDnnLayout& any_x, const OneDnnLayout& any_w, const OneDnnLayout& any_y) const;
-  // Forward in the layouts of images that backward chooses: what oneDNN 2.6 prefers by itself for floats takes up to 1.8 times as
-  // long. Leaves null if there is no such forward.
+  // Creates forward in the image layouts that backward chooses: oneDNN 2.6's own choice for floats takes up to 1.8 times as long.
+  // Leaves null if there is no such forward.
   void take_layouts_of_backward(dnnl_engine_t engine, dnnl_primitive_desc_t& description, const OneDnnLayout& any_x,
                                 const OneDnnLayout& any_w, const OneDnnLayout& any_y) const;
 };
@@ -79,7 +78,7 @@ WEFT_INLINE dnnl_status_t OneDnnConvolutions::Convolution::describe(dnnl_engine_
                                                                     const OneDnnLayout& any_w, const OneDnnLayout& any_y) const {
   constexpr auto dim = OneDnnMatrix::dim;
   const ConvolutionShape& s = shape;
-  // What is read beyond the last pixel: less than the padding if the stride leaves a remainder.
+  // The padding that is read after the last pixel: less than `padding` if the stride leaves a remainder.
   const auto after = [&](std::size_t extent, std::size_t kernel, std::size_t outputs) {
     return dnnl_dim_t((outputs - 1) * s.stride + kernel) - dim(extent) - dim(s.padding);
   };
@@ -176,7 +175,7 @@ WEFT_INLINE void OneDnnConvolutions::Convolution::make(dnnl_engine_t engine) {
         if (one != nullptr) dnnl_primitive_desc_destroy(one);
     }
   } made;
-  if (pass != ConvolutionPass::forward) {  // oneDNN asks for forward's choice; its weights have the type of the images
+  if (pass != ConvolutionPass::forward) {  // oneDNN requires forward's choice; its weights have the images' type
     OneDnnLayout forward_w;
     check(forward_w.describe(w_rank, groups ? grouped : weights, type, dnnl_format_tag_any));
     if (describe(engine, made.hint, nullptr, ConvolutionPass::forward, any_x, forward_w, any_y) != dnnl_success) return;
@@ -201,7 +200,7 @@ WEFT_INLINE OneDnnConvolutions::Convolution* OneDnnConvolutions::find(const Conv
                                                                       Type w_type, bool bias, int threads) {
   for (const auto& one : convolutions_)
     if (one->is(s, pass, type, w_type, bias, threads)) return one->served ? one.get() : nullptr;
-  constexpr std::size_t most = 512;  // of programs whose images have ever new sizes
+  constexpr std::size_t most = 512;  // limit for programs with ever-changing image sizes
   if (convolutions_.size() >= most) convolutions_.clear();
   auto made = std::make_unique<Convolution>();
   made->shape = s;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A few numbers side by side, so that one source of a kernel serves every execution space: SIMD registers on hosts (compiler
-// vectors of GCC and clang), elsewhere as many numbers a thread as it loads at once, 16 bytes. Sums run lane by lane, so results
-// do not depend on the number of threads.
+// A vector of a few numbers, so that one source of a kernel works in every execution space: SIMD registers on hosts (compiler
+// vectors of GCC and clang); elsewhere the 16 bytes that a thread loads at once. Sums run lane by lane, so results do not depend
+// on the number of threads.
 //
 //   using V = Lanes<float, register_bytes / 4>;
 //   (V::load(x) * V(2.f)).store(y);
@@ -37,7 +37,7 @@
 
 namespace weft::kernels::detail {
 
-/// The size in bytes of the widest register for which the program is compiled.
+/// The size in bytes of the widest register enabled for the compiler.
 #if defined(__AVX512F__)
 inline constexpr std::size_t register_bytes = 64;
 #elif defined(__AVX__)
@@ -87,7 +87,7 @@ struct Lanes {
       if (count >= N && aligned(p)) {
         S part[N];
 #if __CUDA_ARCH__ >= 800
-        if constexpr (std::is_same_v<S, bfloat16> && std::is_same_v<T, float>) {  // two are rounded by one instruction
+        if constexpr (std::is_same_v<S, bfloat16> && std::is_same_v<T, float>) {  // one instruction rounds two
           std::uint32_t pairs[N / 2];
           for (std::size_t k = 0; k < N / 2; ++k)
             asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pairs[k]) : "f"(v[2 * k + 1]), "f"(v[2 * k]));
@@ -129,7 +129,7 @@ struct Lanes {
   KOKKOS_FORCEINLINE_FUNCTION static Lanes first(Lanes x, std::size_t count, T fill) {
     return make([&](std::size_t k) { return k < count ? x.v[k] : fill; });
   }
-  /// x in lanes whose word has at least `threshold` in its upper 24 bits, else 0.
+  /// x in lanes whose word is at least `threshold` in its upper 24 bits, otherwise 0.
   KOKKOS_FORCEINLINE_FUNCTION static Lanes keep(Lanes x, const std::uint32_t* words, std::uint32_t threshold) {
     return make([&](std::size_t k) { return (words[k] >> 8) >= threshold ? x.v[k] : T(0); });
   }
@@ -158,7 +158,7 @@ struct Lanes {
 
 #if defined(__CUDACC__)
  private:
-  // A GPU's widest load and store take 16 bytes that lie at a multiple of 16. 0: N numbers of type S are no whole words.
+  // A GPU's widest load and store take 16 bytes at a multiple of 16. 0: N numbers of type S are not whole words.
   template <class S>
   static constexpr std::size_t words_of = N * sizeof(S) % 4 == 0 ? N * sizeof(S) / 4 : 0;
   template <class S>
@@ -210,7 +210,7 @@ typedef std::uint16_t HalfRegister __attribute__((vector_size(register_bytes / 2
 
 /// Widens each 16-bit number to a 32-bit word.
 [[gnu::always_inline]] inline WordRegister widen(HalfRegister bits) {
-#if defined(__AVX512F__)  // g++ 12 needs five instructions for the conversion
+#if defined(__AVX512F__)  // g++ 12 uses five instructions for the conversion
   WordRegister words;
   asm("vpmovzxwd %1, %0" : "=v"(words) : "vm"(bits));
   return words;
@@ -374,7 +374,7 @@ struct Lanes<T, N, true> {
     return Lanes(T(1)) / a;
   }
   [[gnu::always_inline]] friend Lanes sqrt(Lanes a) {
-#if defined(__AVX512F__)  // as text: the header of the intrinsics costs every user 0.4 s of compile time
+#if defined(__AVX512F__)  // inline assembly: the header of the intrinsics costs every user 0.4 s of compile time
     if constexpr (std::is_same_v<T, float>) {
       native r;
       asm("vsqrtps %1, %0" : "=v"(r) : "v"(a.v));
@@ -396,7 +396,7 @@ struct Lanes<T, N, true> {
     p = p * r + 1.f;
     return p * r + 1.f;
   }
-  /// The first half of the lanes with the second, then the first quarter with the second, and so on.
+  /// Adds the second half of the lanes to the first, then the second quarter to the first, and so on.
   [[gnu::always_inline]] friend T sum(Lanes a) {
     return folded(a, [](Lanes x, Lanes y) { return x + y; });
   }
@@ -405,7 +405,7 @@ struct Lanes<T, N, true> {
   }
 
  private:
-  // In registers: through memory the few additions would wait for their stores.
+  // In registers: memory would delay the few additions by their stores.
   template <std::size_t Half = N / 2, class F>
   [[gnu::always_inline]] static T folded(Lanes a, const F& combine) {
     if constexpr (Half == 0) return a.v[0];

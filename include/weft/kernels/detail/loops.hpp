@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The loops that all kernels use. On hosts the device's threads run them (device/parallel_for.hpp), elsewhere each is a plain
-// parallel_for of Kokkos.
+// The loops of all kernels. On hosts they run on the device's threads (device/parallel_for.hpp), elsewhere as plain parallel_for
+// of Kokkos.
 //
 //   for_each(device, {"norm", 2 * rows * width * sizeof(T)}, rows, KOKKOS_LAMBDA(std::size_t row) { ... });
 
@@ -40,8 +40,7 @@ requires(!on_host<Exec>) void for_each(Device<Exec>& device, Traffic traffic, st
   weft::detail::for_each_index(device, traffic, n, f);
 }
 
-/// The number of threads among which so many multiplications and additions are shared out: each has enough to do to be worth the
-/// time that it takes to join.
+/// The number of threads for this many multiplications and additions: each thread has enough work to justify the time of joining.
 template <class Exec>
 std::size_t threads_for(Device<Exec>& device, std::size_t operations) {
   constexpr std::size_t least = 1 << 16;
@@ -49,7 +48,7 @@ std::size_t threads_for(Device<Exec>& device, std::size_t operations) {
   return device.shares_short_loops() ? threads : std::min(threads, operations / least + 1);
 }
 
-/// Calls f(piece, thread) for each piece of [0, pieces), with the number of the thread that runs it, below threads_of(exec).
+/// Calls f(piece, thread) for each piece of [0, pieces); thread is the number of the running thread, below threads_of(exec).
 template <class Exec, class F>
 requires(on_host<Exec>) void for_each_piece(Device<Exec>& device, Traffic traffic, std::size_t pieces, const F& f) {
   if (pieces == 0) return;
@@ -60,8 +59,8 @@ requires(on_host<Exec>) void for_each_piece(Device<Exec>& device, Traffic traffi
   run_pieces(device, traffic, weft::detail::TeamLoop{call, &f, pieces});
 }
 
-/// The threads that compute one row of a matrix together: one thread on hosts, the lanes of a warp (Kokkos' vector) elsewhere.
-/// All lanes know the sums; code between the sums runs in every lane.
+/// The threads that compute one row of a matrix together: one thread on hosts, otherwise the lanes of a warp (Kokkos' vector).
+/// All lanes receive the sums; code between the sums runs in every lane.
 struct OneThread {
   template <class V, class F>
   KOKKOS_FORCEINLINE_FUNCTION void sweep(std::size_t n, const F& f) const {
@@ -99,7 +98,7 @@ struct OneThread {
   KOKKOS_FORCEINLINE_FUNCTION void each(std::size_t n, const F& f) const {
     for (std::size_t i = 0; i < n; ++i) f(i);
   }
-  /// What f(i, total) adds to `total` for each i of [0, n): in order on hosts, a sum for each lane elsewhere.
+  /// Runs f(i, total), which adds to `total`, for each i of [0, n): in order on hosts, elsewhere with one sum per lane.
   template <class A, class F>
   KOKKOS_FORCEINLINE_FUNCTION A total(std::size_t n, const F& f) const {
     A sum = 0;
@@ -115,7 +114,7 @@ struct OneThread {
   KOKKOS_FORCEINLINE_FUNCTION bool leads() const { return true; }
 };
 
-/// A sum, or two, or whatever `join` adds up, as Kokkos' teams reduce it.
+/// A Kokkos reducer for any Value with a `join`.
 template <class Value>
 class Joined {
  public:
@@ -137,7 +136,7 @@ struct TwoSums {
   A first = A(0), second = A(0);
   KOKKOS_FORCEINLINE_FUNCTION void join(const TwoSums& other) { first += other.first, second += other.second; }
 };
-/// The largest number so far, and the sum of e to the power of all minus it.
+/// The running maximum, and the sum of exp(x - maximum).
 template <class A>
 struct PowerSum {
   A top = Kokkos::Experimental::finite_min_v<A>, total = A(0);
@@ -159,7 +158,7 @@ class RowTeam {
   using Member = typename Policy::member_type;
   KOKKOS_FORCEINLINE_FUNCTION explicit RowTeam(const Member& member) : member_(&member) {}
 
-  /// Calls f(i, count) for the pieces of [0, n) that fit into V, each in one lane.
+  /// Calls f(i, count) for the pieces of [0, n) of the size of V, each in one lane.
   template <class V, class F>
   KOKKOS_FORCEINLINE_FUNCTION void sweep(std::size_t n, const F& f) const {
     Kokkos::parallel_for(Kokkos::ThreadVectorRange(*member_, (n + V::size - 1) / V::size), [&](std::size_t piece) {
@@ -167,8 +166,8 @@ class RowTeam {
       f(i, n - i < V::size ? n - i : V::size);
     });
   }
-  /// The sum of f(i, count), in an order that depends only on n and the number of lanes: a V, or Two of them, whose first number
-  /// is the sum, and the others 0.
+  /// The sum of f(i, count), in an order that depends only on n and the number of lanes. Returns a V, or Two of them, whose first
+  /// lane has the sum and whose other lanes are 0.
   template <class V, class F>
   KOKKOS_FORCEINLINE_FUNCTION auto add_up(std::size_t n, const F& f) const {
     using Sum = decltype(f(n, n));
@@ -219,7 +218,7 @@ class RowTeam {
       return count < V::size ? V::first(power, count, A(0)) : power;
     }));
   }
-  /// The largest number and the sum of powers of [0, n), in one sweep.
+  /// The maximum and the sum of powers of [0, n), in one pass.
   template <class V, class T>
   KOKKOS_FORCEINLINE_FUNCTION PowerSum<typename V::value_type> powers(std::size_t n, const T* x) const {
     using A = typename V::value_type;
@@ -246,7 +245,7 @@ class RowTeam {
     Kokkos::parallel_reduce(Kokkos::ThreadVectorRange(*member_, n), f, sum);
     return sum;
   }
-  /// What f(i, value) makes of a Value, which has a `join`, for each i of [0, n).
+  /// Reduces by f(i, value) for each i of [0, n) into a Value with a `join`.
   template <class Value, class F>
   KOKKOS_FORCEINLINE_FUNCTION Value joined(std::size_t n, const F& f) const {
     Value whole;
@@ -307,7 +306,7 @@ template <class Exec, class F>
 requires(on_host<Exec>) void for_each_row(Device<Exec>& device, Traffic traffic, std::size_t rows, const F& f) {
   for_each(device, traffic, rows, OneThreadBody<F>{f});
 }
-/// The lanes that compute a row on a GPU: a warp.
+/// The number of lanes for a row on a GPU: a warp.
 inline constexpr std::size_t row_lanes = 32;
 template <class Exec, class F>
 requires(!on_host<Exec>) void for_each_row(Device<Exec>& device, Traffic traffic, std::size_t rows, const F& f) {
@@ -323,7 +322,7 @@ requires(!on_host<Exec>) void for_each_row(Device<Exec>& device, Traffic traffic
     });
 }
 
-/// Calls f(i, count) for the pieces of [0, n) that fit into V.
+/// Calls f(i, count) for the pieces of [0, n) of the size of V.
 template <class V, class Exec, class F>
 requires(on_host<Exec>) void for_lanes(Device<Exec>& device, Traffic traffic, std::size_t n, const F& f) {
   constexpr std::size_t block = 4096;
@@ -357,7 +356,7 @@ requires(on_host<Exec>) void sum_blocks(Device<Exec>& device, Traffic traffic, s
 }
 template <class Exec, class F>
 requires(!on_host<Exec>) void sum_blocks(Device<Exec>& device, Traffic traffic, std::size_t n, double* out, const F& f) {
-  constexpr std::size_t block = 8;  // of one thread
+  constexpr std::size_t block = 8;  // per thread
   Kokkos::View<double, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>> result(out);
   const auto body = KOKKOS_LAMBDA(std::size_t b, double& total) {
     total += f(b * block, (b + 1) * block < n ? (b + 1) * block : n);

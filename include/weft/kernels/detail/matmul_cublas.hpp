@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Matrix products on Kokkos::Cuda by cuBLASLt. Only if Kokkos itself was built for CUDA.
+// Matrix products on Kokkos::Cuda by cuBLASLt. Available only if Kokkos was built for CUDA.
 
 #include <Kokkos_Core.hpp>
 
@@ -25,7 +25,7 @@ inline constexpr cudaDataType_t cuda_type_of = std::is_same_v<T, bfloat16>  ? CU
                                                : std::is_same_v<T, double>  ? CUDA_R_64F
                                                                             : CUDA_R_32F;
 
-/// cuBLASLt of one device, and the permission to round factors of float products to TensorFloat-32.
+/// cuBLASLt of one device, and whether float products may round factors to TensorFloat-32.
 struct DeviceBlas {
   gpu::Blas blas;
   bool tf32 = false;
@@ -91,7 +91,7 @@ gpu::Product fused_product(const DeviceBlas& own, std::size_t m, std::size_t n, 
 template <class T>
 bool matmul_gelu_cublas(Device<Kokkos::Cuda>& device, bool transpose_b, std::size_t m, std::size_t n, std::size_t k, const T* a,
                         std::size_t lda, const T* b, std::size_t ldb, const T* bias, T* before, T* after) {
-  if (std::is_same_v<T, double> || n % 8 != 0) return false;  // rows of `before` begin at multiples of 8
+  if (std::is_same_v<T, double> || n % 8 != 0) return false;  // rows of `before` need a multiple of 8
   DeviceBlas& own = device.template cache<DeviceBlas>();
   gpu::Product product = fused_product<T>(own, m, n, k, lda, ldb, gpu::Epilogue::gelu_aux_bias);
   product.transpose_b = transpose_b;
@@ -100,7 +100,7 @@ bool matmul_gelu_cublas(Device<Kokkos::Cuda>& device, bool transpose_b, std::siz
 template <class T>
 bool matmul_gelu_backward_cublas(Device<Kokkos::Cuda>& device, bool transpose_b, std::size_t m, std::size_t n, std::size_t k,
                                  const T* a, std::size_t lda, const T* b, std::size_t ldb, const T* before, T* c) {
-  if (std::is_same_v<T, double> || n % 8 != 0) return false;  // rows of `before` begin at multiples of 8
+  if (std::is_same_v<T, double> || n % 8 != 0) return false;  // rows of `before` need a multiple of 8
   DeviceBlas& own = device.template cache<DeviceBlas>();
   gpu::Product product = fused_product<T>(own, m, n, k, lda, ldb, gpu::Epilogue::gelu_backward);
   product.transpose_b = transpose_b;
@@ -120,16 +120,16 @@ bool matmul_sums_cublas(Device<Kokkos::Cuda>& device, bool of_b, std::size_t m, 
 
 }  // namespace detail
 
-/// Allows, or forbids, TensorFloat-32 in later float products of this device: 10 bits of precision instead of 23, many times the
-/// speed. Off by default; other types are not affected.
+/// Allows, or forbids, TensorFloat-32 in later float products of this device: 10 bits of precision instead of 23, at many times
+/// the speed. Off by default; other types are not affected.
 inline void allow_tf32(Device<Kokkos::Cuda>& device, bool allow = true) {
   device.template cache<detail::DeviceBlas>().tf32 = allow;
 }
 
-/// Allows, or forbids, to time cuBLASLt's first 8 algorithms for each later product of a new shape on this device, once, and to
-/// keep the fastest. Off by default, since times are noise: another run may take other algorithms and give other bits, and so may
-/// two ranks that compute the same: parameters which tp does not cut, and whose gradients are products, may drift apart. The
-/// memory for one more result comes from the device while a product is timed; a recorded step is not timed.
+/// Allows, or forbids, timing: each later product of a new shape on this device times cuBLASLt's first 8 algorithms once, and
+/// keeps the fastest. Off by default, since times are noisy: another run may choose other algorithms and give other bits. Two
+/// ranks that compute the same product may also differ, so parameters that tp does not shard may drift apart if their gradients
+/// are products. While a product is timed, memory for one more result is allocated. Recorded steps are not timed.
 inline void time_products(Device<Kokkos::Cuda>& device, bool allow = true) {
   gpu::Blas::Allocate allocate;
   if (allow) allocate = [&device](std::size_t bytes) { return device.allocate(bytes); };

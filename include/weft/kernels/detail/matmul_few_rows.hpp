@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Products of a few rows with a matrix, as decoding makes them, on hosts: every number of the right matrix is read once, in the
-// order of memory, and used for all rows. Libraries pack that matrix first, which is the work of many rows.
+// Products of a few rows with a matrix, as in decoding, on hosts. Every number of the right matrix is read once, in the order of
+// memory, and used for all rows. Libraries pack that matrix first, which takes as long as a product of many rows.
 
 #include <algorithm>
 #include <cstddef>
@@ -13,10 +13,10 @@
 
 namespace weft::kernels::detail {
 
-/// So many rows are few.
+/// The largest number of rows for these kernels.
 inline constexpr std::size_t few_rows = 4;
 
-/// The sum of one entry into c, rounded once.
+/// Writes the sum of one entry to c, rounded once.
 template <class A, class T, class C>
 KOKKOS_FORCEINLINE_FUNCTION void put(const MatmulShape& s, A sum, std::size_t row, std::size_t column, C* c, const T* bias) {
   C* const to = c + row * s.ldc + column;
@@ -45,7 +45,7 @@ void few_rows_by_transposed(Device<Exec>& device, const MatmulShape& s, const T*
                for (std::size_t r = 0; r < R; ++r) x[r] = V::load(a + r * shape.lda + i, count);
                for (std::size_t j = 0; j < outputs; ++j) {
                  fetch(rows[j] + outputs * shape.ldb + i,
-                       1);  // of the next group: a row is too short for the processor's own prefetcher
+                       1);  // prefetch the next group: a row is too short for the processor's prefetcher
                  const V w = V::load(rows[j] + i, count);
                  for (std::size_t r = 0; r < R; ++r) sums[r][j] = sums[r][j] + x[r] * w;
                }
@@ -55,7 +55,7 @@ void few_rows_by_transposed(Device<Exec>& device, const MatmulShape& s, const T*
            });
 }
 
-/// R rows times b, b [k, n]: b's rows, 4 at a time, are added to the sums of a piece of columns.
+/// R rows times b, b [k, n]: adds rows of b, 4 at a time, to the sums of a piece of columns.
 template <std::size_t R, class T, class C, class Exec>
 void few_rows_by_plain(Device<Exec>& device, const MatmulShape& s, const T* a, const T* b, C* c, const T* bias) {
   using V = lanes_for<Exec, T>;

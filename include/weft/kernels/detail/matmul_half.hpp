@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Products of float16 on hosts. Few processors multiply float16, so operands are widened to float (exactly) and multiplied, and
-// the result is rounded once. float16 saves memory and messages, not time.
+// Products of float16 on hosts. Few processors multiply float16, so operands are widened to float (exactly), and the result is
+// rounded once. float16 saves memory and messages, not time.
 
 #include <cstddef>
 
@@ -11,7 +11,7 @@
 
 namespace weft::kernels::detail {
 
-/// Converts rows of `width` numbers to another type; the arrays have strides of their own.
+/// Converts rows of `width` numbers to another type; each array has its own stride.
 template <class From, class To, class Exec>
 void convert_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const From* from, std::size_t from_stride, To* to,
                   std::size_t to_stride) {

@@ -16,7 +16,7 @@ struct MatmulShape {
   bool operator==(const MatmulShape&) const = default;
 };
 
-/// That a product reads and writes if each matrix is touched once.
+/// Bytes that a product reads and writes if each matrix is touched once.
 template <class T, class C>
 std::size_t matmul_bytes(const MatmulShape& s) {
   return (s.m + s.n) * s.k * sizeof(T) + (s.accumulate ? 2 : 1) * s.m * s.n * sizeof(C);

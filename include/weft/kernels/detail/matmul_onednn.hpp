@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Matrix products by oneDNN 2.6 and 3.x. Creating a primitive costs more than a small product, so each device keeps its
-// primitives, by shape and types. It uses oneDNN's C interface: the C++ header costs each program half a second of compile time.
+// Matrix products by oneDNN 2.6 and 3.x. Creating a primitive takes longer than a small product, so each device caches its
+// primitives by shape and types. Uses oneDNN's C interface: the C++ header costs each program half a second of compile time.
 
 #include <dnnl.h>
 #include <dnnl_version.h>
@@ -23,7 +23,7 @@
 
 namespace weft::kernels::detail {
 
-/// Sets the number of threads of oneDNN for the calling thread: it asks OpenMP for a number that is kept for each thread.
+/// Sets oneDNN's number of threads for the calling thread. oneDNN reads it from OpenMP, which stores it per thread.
 class OneDnnThreads {
  public:
 #ifdef _OPENMP
@@ -72,11 +72,11 @@ class OneDnnMatrix {
   dnnl_memory_desc_t description_ = {};
 };
 
-/// Bytes that a primitive takes beside its operands: oneDNN's scratch memory.
+/// Bytes of oneDNN's scratch memory for a primitive.
 std::size_t bytes_beside(const_dnnl_primitive_desc_t of);
 
-/// The primitives of one thread of a device: oneDNN keeps their scratch memory for the thread that makes them. No templates:
-/// compiled once for all types.
+/// The primitives of one thread of a device: oneDNN allocates their scratch memory for the thread that creates them. No
+/// templates: compiled once for all types.
 class OneDnn {
  public:
   using Type = dnnl_data_type_t;
@@ -118,7 +118,7 @@ class OneDnn {
     dnnl_primitive_t primitive = nullptr;
     dnnl_memory_t a = nullptr, b = nullptr, c = nullptr, bias = nullptr;
   };
-  // Objects that are only needed while a primitive is created.
+  // Objects that exist only while a primitive is created.
   struct Making {
     Making() = default;
     Making(const Making&) = delete;
@@ -161,7 +161,7 @@ void matmul_onednn(OneDnn& products, const MatmulShape& s, const T* a, const T* 
   products.run(s, type_of(a), type_of(c), a, b, c, bias);
 }
 
-/// Each thread computes some rows of c, which are often those that it reads in the next loop, or columns if there are few rows.
+/// Each thread computes some rows of c, often those that it reads in the next loop, or columns if there are few rows.
 template <class T, class C, class Exec>
 void matmul_onednn(Device<Exec>& device, const MatmulShape& s, const T* a, const T* b, C* c, const T* bias) {
   constexpr std::size_t least_rows = 32, step = 16;  // a register or two

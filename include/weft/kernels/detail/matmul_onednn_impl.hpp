@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for kernels/detail/matmul_onednn.hpp, inline when weft is header-only, else compiled once in the library
-// weft::compiled.
+// The creation and the execution of oneDNN's products. Definitions for kernels/detail/matmul_onednn.hpp.
 
 #include <cstdint>
 
@@ -80,7 +79,7 @@ WEFT_INLINE void OneDnn::run(const MatmulShape& s, Type type, Type c_type, const
   check(dnnl_primitive_execute(product.primitive, stream_, bias != nullptr ? 4 : 3, arguments), s);
 }
 
-/// Lets oneDNN make the kernels of sgemm, which it does in the first calls of a process.
+/// Makes oneDNN generate the kernels of sgemm, which it otherwise does in the first calls of a process.
 WEFT_COLD WEFT_INLINE bool make_sgemm() {
   const OneDnnRoom room;
   constexpr dnnl_dim_t n = 32;
@@ -115,7 +114,7 @@ WEFT_INLINE OneDnn::Product& OneDnn::find(const Key& key) {
   std::vector<std::unique_ptr<Product>>& bucket = products_[key.bucket()];
   for (const auto& product : bucket)
     if (product->key == key) return *product;
-  // Growing text has a new shape at each step, so the cache is emptied when it is full.
+  // Decoding has a new shape at each step, so a full cache is cleared.
   if (bucket.size() >= most_in_bucket) bucket.clear();
   bucket.push_back(std::unique_ptr<Product>(new Product(key)));
   try {

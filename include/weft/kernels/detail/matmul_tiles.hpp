@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A matrix product in register tiles on hosts, for types that oneDNN lacks (double) and for programs without oneDNN. The right
-// matrix is packed into panels as wide as a tile, and blocks of rows run along each panel.
+// matrix is packed into panels of a tile's width, and each panel is multiplied by blocks of rows.
 
 #include <algorithm>
 #include <cstddef>

@@ -10,7 +10,7 @@
 
 namespace weft::kernels::detail {
 
-/// Acklam's rational approximations, relative error 1.2e-9. Finite for 0 and 1 too.
+/// Acklam's rational approximations, relative error 1.2e-9. Finite for 0 and 1.
 KOKKOS_INLINE_FUNCTION double normal_quantile(double p) {
   constexpr double least = 0x1p-60, most = 1 - 0x1p-53, tail = 0.02425;
   p = p < least ? least : p > most ? most : p;

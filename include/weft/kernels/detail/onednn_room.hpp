@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Room in memory for the objects that oneDNN makes. It does not check whether it got memory for the code of a kernel (2.6 and 3.x
-// write to a null pointer), so weft looks for the room first: the end of memory is then a MemoryError.
+// A check for memory before oneDNN creates objects. oneDNN does not check allocations for a kernel's code (2.6 and 3.x write to a
+// null pointer). With this check, exhausted memory throws MemoryError instead.
 //
-//   const OneDnnRoom room;                                     // one thread of the process at a time, until its end
-//   room.require(scratch_bytes);                               // more, once it is known
+//   const OneDnnRoom room;                                     // locks: one thread of the process at a time
+//   room.require(scratch_bytes);                               // further memory, once its size is known
 //   dnnl_primitive_create(&primitive, description);
 
 #include <sys/mman.h>
@@ -18,14 +18,14 @@ namespace weft::kernels::detail {
 
 class OneDnnRoom {
  public:
-  /// The first product of a process took 6 MB of address space, a primitive at most 2 MB (oneDNN 2.6, AVX-512); the rest is for
-  /// what other threads allocate meanwhile.
+  /// The first product of a process took 6 MB of address space, a primitive at most 2 MB (oneDNN 2.6, AVX-512). The rest is a
+  /// reserve for concurrent allocations of other threads.
   static constexpr std::size_t bytes_of_kernels = std::size_t(24) << 20;
 
-  /// Throws MemoryError if there is no room for kernels.
+  /// Throws MemoryError if there is no memory for kernels.
   OneDnnRoom() : lock_(mutex_) { require(0); }
 
-  /// Throws MemoryError if there is no room for kernels and `more` bytes. Nothing is kept: oneDNN takes them itself.
+  /// Throws MemoryError if there is no memory for kernels and `more` bytes. Frees the memory again, for oneDNN to allocate.
   WEFT_COLD void require(std::size_t more) const {
     const std::size_t bytes = bytes_of_kernels + more;
     void* const room =

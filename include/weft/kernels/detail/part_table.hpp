@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Many arrays as one list of pieces in a device's memory, so that one launch serves all of them: a model has hundreds of
+// Many arrays as one list of pieces in device memory, so that one launch processes all of them: a model has hundreds of
 // parameters, most of them small, and each launch costs microseconds.
 //
 //   const auto& table = device.cache<PartTables<NormPart<float>, 16384>>().of(device, parts);
@@ -20,7 +20,7 @@
 
 namespace weft::kernels::detail {
 
-/// The pieces of a list of parts, as kernels see them.
+/// The pieces of a list of parts, for kernels.
 template <class Part, std::size_t piece>
 class PieceList {
  public:
@@ -38,7 +38,7 @@ class PieceList {
     const std::size_t n = part_of(i).n, full = begin(i) + piece;
     return full < n ? full : n;
   }
-  /// The first piece of part p; of the number of parts: the number of pieces.
+  /// The index of the first piece of part p. For p = the number of parts: the number of pieces.
   KOKKOS_FORCEINLINE_FUNCTION std::size_t first_of(std::size_t p) const { return firsts_[p]; }
 
  private:
@@ -47,8 +47,8 @@ class PieceList {
   const Piece* pieces_ = nullptr;
 };
 
-/// A list of parts on a device. A Part is trivially copyable and has a length, `n`; its pieces have `piece` elements, the last
-/// one may have fewer.
+/// A list of parts on a device. A Part is trivially copyable and has a length `n`. Its pieces have `piece` elements; the last one
+/// may have fewer.
 template <class Part, std::size_t piece>
 class PartTable {
   static_assert(std::is_trivially_copyable_v<Part>);
@@ -57,7 +57,7 @@ class PartTable {
  public:
   bool holds(std::span<const Part> parts) const { return std::equal(parts_.begin(), parts_.end(), parts.begin(), parts.end()); }
 
-  /// Writes the list. Waits for the device, which reads the host's copy.
+  /// Writes the list. Waits for the device to read the host's copy.
   template <class Exec>
   void write(Device<Exec>& device, std::span<const Part> parts) {
     parts_.assign(parts.begin(), parts.end());
@@ -85,7 +85,7 @@ class PartTable {
 
   const List& list() const { return list_; }
   std::size_t pieces() const { return pieces_; }
-  std::size_t elements() const { return elements_; }  ///< of all parts
+  std::size_t elements() const { return elements_; }  ///< in all parts
 
  private:
   std::vector<Part> parts_;
@@ -94,7 +94,7 @@ class PartTable {
   List list_;
 };
 
-/// The tables that a device has, kept from step to step: arrays of parameters stay where they are.
+/// The tables of a device, reused between steps: arrays of parameters do not move.
 template <class Part, std::size_t piece>
 class PartTables {
  public:
@@ -112,7 +112,7 @@ class PartTables {
   }
 
  private:
-  static constexpr std::size_t most = 16;  // an optimizer has one for each set of options
+  static constexpr std::size_t most = 16;  // an optimizer has one per set of options
   std::vector<Table> tables_;
   std::size_t next_ = 0;
 };

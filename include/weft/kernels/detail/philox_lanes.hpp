@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Philox for a register of draws at a time: the same words as core/philox.hpp, bit for bit, at a fifth of the cost if the
+// Philox for a register of draws at a time: the same words as core/philox.hpp, bit for bit, in a fifth of the time if the
 // processor has 64-byte registers.
 
 #include <cstddef>

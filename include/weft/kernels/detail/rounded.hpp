@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Values that one kernel keeps in registers where two kernels would write and read them: so that the fused kernel has the bits of
-// the two, such a value is rounded to the type of the memory, and a product is not fused with the addition behind it into one
-// rounding, which compilers do within a kernel.
+// Values that a fused kernel keeps in registers, and two kernels would store in memory. To have the same bits, the fused kernel
+// rounds such a value to the type of the memory. It also prevents the compiler from fusing a product with the following addition
+// into one rounding.
 //
 //   add_apart(V::load(y + i, count), rounded<T>(a * b)).store(y + i, count);   // the bits of t = a * b, y = y + t
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Sums over the rows of a matrix, one for each column, for gradients of biases and gains. Eight rows at a time are added in
-// registers before they go into the result, so memory is read in long runs and a float sum of many rows stays accurate (the error
+// Sums over the rows of a matrix, one per column, for gradients of biases and gains. Eight rows at a time are added in registers
+// before they are added to the result. So memory is read in long runs and a float sum of many rows stays accurate (the error
 // grows with rows / 8).
 
 #include <algorithm>
@@ -13,14 +13,13 @@
 
 namespace weft::kernels::detail {
 
-/// One output for each of N sums.
+/// One output per sum, of N.
 template <class A, int N>
 struct Outputs {
   A* pointer[N];
 };
 
-/// The columns of one piece of the work: as many as the number of threads allows. Each column is summed alone, so the results do
-/// not depend on it.
+/// The number of columns per piece, from the number of threads. Each column is summed separately, so results do not depend on it.
 template <class V, class Exec>
 std::size_t columns_of_piece(Device<Exec>& device, std::size_t rows, std::size_t columns) {
   const std::size_t group = 4 * V::size, threads = threads_for(device, rows * columns);
@@ -56,7 +55,7 @@ requires(on_host<Exec>) void sum_rows(Device<Exec>& device, Traffic terms, std::
       });
 }
 
-/// On devices: the sums of blocks of rows in parallel, then sums of blocks of those, until few are left.
+/// On devices: sums of blocks of rows in parallel, then sums of blocks of those, until few are left.
 template <class V, int N, class Exec, class Term, class A>
 requires(!on_host<Exec>) void sum_rows(Device<Exec>& device, Traffic terms, std::size_t rows, std::size_t columns, Term term,
                                        Outputs<A, N> outputs, bool accumulate) {

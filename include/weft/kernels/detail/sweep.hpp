@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Loops along an array in lanes: the lanes of an execution space, the pieces of a range, sums.
+// Loops along an array in lanes: the lane types of an execution space, the pieces of a range, sums.
 //
 //   using V = lanes_for<Exec, float>;
 //   sweep<V>(n, [&](std::size_t i, std::size_t count) { (V::load(x + i, count) * V(2)).store(y + i, count); });
@@ -23,13 +23,13 @@ constexpr std::size_t host_lanes() {
   if constexpr (on_host<Exec>) weft::detail::require_real<T>();
   return weft::detail::Real<T> ? register_bytes / sizeof(accumulate_t<T>) : 1;
 }
-/// The lanes in which Exec computes on values of type T (in accumulate_t<T>): a register on hosts, elsewhere 16 bytes of memory.
+/// The lanes in which Exec computes values of type T (in accumulate_t<T>): a register on hosts, otherwise 16 bytes of memory.
 template <class Exec, class T>
 using lanes_for = std::conditional_t<on_host<Exec>, Lanes<accumulate_t<T>, host_lanes<Exec, T>()>,
                                      Lanes<accumulate_t<T>, 16 / sizeof(T), false>>;
 
-/// Prefetches the memory of n values that will be read or written soon: rows of a matrix are too far apart for the processor's
-/// own prefetcher.
+/// Prefetches the memory of n values for a later read or write: rows of a matrix are too far apart for the processor's
+/// prefetcher.
 template <bool write = false, class T>
 [[gnu::always_inline]] inline void fetch([[maybe_unused]] const T* p, [[maybe_unused]] std::size_t n) {
 #if WEFT_COMPILER_VECTORS
@@ -38,7 +38,7 @@ template <bool write = false, class T>
 #endif
 }
 
-/// Calls f(i, count) for the pieces of [0, n) that fit into V; count is V::size except for the last piece.
+/// Calls f(i, count) for the pieces of [0, n) of the size of V; count is V::size except for the last piece.
 template <class V, class F>
 KOKKOS_FORCEINLINE_FUNCTION void sweep(std::size_t n, const F& f) {
   std::size_t i = 0;
@@ -46,7 +46,7 @@ KOKKOS_FORCEINLINE_FUNCTION void sweep(std::size_t n, const F& f) {
   if (i < n) f(i, n - i);
 }
 
-/// The sum of f(i, count) over the pieces of [0, n). Four sums run side by side, because a single sum waits for each addition.
+/// The sum of f(i, count) over the pieces of [0, n). Four independent sums, because a single sum waits for each addition.
 template <class V, class F>
 KOKKOS_FORCEINLINE_FUNCTION auto add_up(std::size_t n, const F& f) {
   using Sum = decltype(f(n, n));
@@ -73,7 +73,7 @@ struct Two {
   KOKKOS_FORCEINLINE_FUNCTION friend Two operator+(Two a, Two b) { return Two(a.first + b.first, a.second + b.second); }
 };
 
-/// The largest of the lanes, where a member function of that name hides the friend.
+/// The largest lane; for scopes where a member function of that name hides the friend.
 template <class V>
 KOKKOS_FORCEINLINE_FUNCTION auto largest_of(V x) {
   return largest(x);

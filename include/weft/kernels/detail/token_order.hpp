@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Sums of the rows of a gradient by token id, on devices. The tokens are sorted by id, so that the rows of one id follow each
-// other; chunks of the sorted tokens are added in parallel, and what a chunk shares with its neighbours is joined after that.
-// Work is proportional to the tokens, however often an id occurs, and the order of additions depends on the ids alone.
+// Sums of the rows of a gradient by token id, on devices. The tokens are sorted by id, so the rows of one id are consecutive.
+// Chunks of the sorted tokens are added in parallel, and sums that cross a chunk's border are combined afterwards. The work is
+// proportional to the number of tokens, however often an id occurs, and the order of additions depends only on the ids.
 //
 //   sum_by_id(device, tokens, width, ids, dy, first, rows_here, dtable);
 
@@ -14,8 +14,8 @@
 
 namespace weft::kernels::detail {
 
-/// The order of tokens by id, those of one id in their own order. This definition counts for each token those before it, which
-/// any device can; kernels/cuda/token_order.hpp sorts.
+/// The order of tokens by id, stable for equal ids. This generic definition counts the preceding tokens for each token;
+/// kernels/cuda/token_order.hpp sorts instead.
 template <class Exec>
 struct TokenOrder {
   static void sort(Device<Exec>& device, std::size_t tokens, const std::int32_t* ids, std::int32_t* sorted, std::int32_t* order) {
@@ -43,7 +43,7 @@ void sum_by_id(Device<Exec>& device, std::size_t tokens, std::size_t width, cons
   std::int32_t* const sorted = static_cast<std::int32_t*>(tables.get());
   std::int32_t* const order = sorted + tokens;
   A* const heads = static_cast<A*>(shared.get());  // of ids that began in an earlier chunk
-  A* const tails = heads + chunks * width;         // of ids that go on in the next one
+  A* const tails = heads + chunks * width;         // of ids that continue in the next chunk
   TokenOrder<Exec>::sort(device, tokens, ids, sorted, order);
   for_each(
       device, {"embedding", tokens * (width * (sizeof(T) + 2 * sizeof(A)) + 2 * sizeof(std::int32_t))}, chunks * width,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The order of rows by expert, computed on the GPU: CUB sorts the assignments, and only the number of rows of each expert goes to
-// the host, which needs it for the sizes of products and messages. Exists if Kokkos was built for CUDA.
+// The order of rows by expert, computed on the GPU. CUB sorts the assignments. Only the number of rows per expert is copied to
+// the host, which needs it for the sizes of products and messages. Exists only if Kokkos was built for CUDA.
 
 #include <Kokkos_Core.hpp>
 
