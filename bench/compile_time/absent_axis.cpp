@@ -12,6 +12,6 @@ using Here = Context<Compute<Kokkos::DefaultHostExecutionSpace, float>>;
 using Hidden = Tensor<float, Kokkos::DefaultHostExecutionSpace>;  // [tokens, width]
 
 Hidden step(Block& block, const Here& context, const Hidden& x, const Hidden& gradient) {
-  auto result = block.forward(context, x);
+  auto result = weft::forward(block, context, x);
   return weft::backward(block, context, std::move(result.saved), gradient);
 }

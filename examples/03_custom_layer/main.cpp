@@ -3,8 +3,9 @@
 //
 //   ./examples/run custom_layer
 //
-// GatedMlp computes (x A) ∘ (x B) C. A and B are sharded by columns, C by rows; nothing is communicated between them. Its
-// backward is written by hand, once: the same code runs under tp, under sequence parallelism and on one rank.
+// GatedMlp computes (silu(x A) ∘ (x B)) C. A and B are sharded by columns, C by rows; nothing is communicated between them. Only
+// its forward is written: the same code runs under tp, under sequence parallelism and on one rank. FusedMlp is the same layer
+// with an operation whose gradient is written by hand, which backward computes in one pass over its operands.
 
 #include <cstdio>
 
@@ -13,7 +14,7 @@
 
 using namespace weft;
 
-struct GatedMlp {
+struct GatedMlp : Module<GatedMlp> {
   // The placement of each weight *if* tp is bound. On one rank the rule has no effect and no cost.
   Parameter<Shard<tp, 0>> a, b;  // [hidden / tp, width]
   Parameter<Shard<tp, 1>> c;     // [width, hidden / tp]
@@ -23,40 +24,47 @@ struct GatedMlp {
         b(context, "b", {hidden, width}, normal(0.5)),
         c(context, "c", {width, hidden}, normal(0.5)) {}
 
-  auto forward(const auto& context, const auto& x) const {
-    auto inside = to<Replicated<tp>>(context, x);  // without this line the next one does not compile
-    auto left = matmul(inside, a.for_operand(inside)), right = matmul(inside, b.for_operand(inside));
-    auto product = times(left, right);                 // [tokens, hidden / tp]
-    auto y = matmul(product, c.for_operand(product));  // Partial<tp>: a term of the sum; Residual reduces it
-    return Result{y, std::tuple{x, left, right}};
-  }
-
-  template <class Context, class Saved, class G>
-  auto backward(const Context& context, Saved saved, const G& g) {
-    auto& [x, left, right] = saved;
-    auto inside = to<Replicated<tp>>(context, x);
-    c.accumulate(context, matmul_weight_gradient(g, times(left, right)));
-    auto d_product = matmul_input_gradient(g, c.for_operand(left));
-    auto d_left = times(d_product, right), d_right = times(d_product, left);
-    a.accumulate(context, matmul_weight_gradient(d_left, inside));
-    b.accumulate(context, matmul_weight_gradient(d_right, inside));
-    auto dx = add(matmul_input_gradient(d_left, a.for_operand(inside)), matmul_input_gradient(d_right, b.for_operand(inside)));
-    return to_layout_of<gradient_t<std::remove_reference_t<decltype(x)>>>(context,
-                                                                          dx);  // the sum over tp, which is easy to forget
+  auto forward(const auto& x) const {
+    auto inside = to<Replicated<tp>>(x);                       // without this line the next one does not compile
+    auto gated = silu(matmul(inside, a)) * matmul(inside, b);  // [tokens, hidden / tp]
+    return to_layout_of(x, matmul(gated, c));                  // a term of the sum on each rank; here the terms are added
   }
 };
 
+// silu(a) ∘ b. Derived, the gradient would store silu(a) too; this one computes it again.
+struct Gate : Primitive<Gate> {
+  auto forward(const auto& a, const auto& b) const { return times(silu(a), b); }
+  auto gradient(const auto& g, const auto& a, const auto& b) const {
+    return std::tuple(silu_gradient(a, times(g, b)), times(g, silu(a)));
+  }
+};
+
+struct FusedMlp : Module<FusedMlp> {
+  GatedMlp of;
+  FusedMlp(const auto& context, std::size_t width, std::size_t hidden) : of(context, width, hidden) {}
+  auto forward(const auto& x) const {
+    auto inside = to<Replicated<tp>>(x);
+    return to_layout_of(x, matmul(Gate()(matmul(inside, of.a), matmul(inside, of.b)), of.c));
+  }
+};
+
+template <class Layer>
+void check(const char* name) {
+  const auto make = [](const auto& context) { return Layer(context / "mlp", 8, 16); };
+
+  const auto differences = testing::check_layer(make, {6, 8});
+  std::printf("%s, finite differences: %zu gradients, worst error %.1e\n", name, differences.compared, differences.error);
+  for (const int ranks : {2, 4}) {
+    const auto spread = testing::check_layer_on<tp>(ranks, make, {4, 8});
+    std::printf("tp = %d against one rank: %zu values, worst error %.1e\n", ranks, spread.compared, spread.error);
+  }
+  const auto sequence = testing::check_layer_on<tp, Shard<tp, 0>>(2, make, {4, 8});
+  std::printf("tp = 2, rows sharded (sequence parallel): %zu values, worst error %.1e\n", sequence.compared, sequence.error);
+}
+
 int main(int argc, char** argv) {
   return run<comm::Threads>(only_run_options(argc, argv, {.ranks = 1, .threads_per_rank = 4}), [](World&) {
-    const auto make = [](const auto& context) { return GatedMlp(context / "mlp", 8, 16); };
-
-    const auto differences = testing::check_layer(make, {6, 8});
-    std::printf("finite differences: %zu gradients, worst error %.1e\n", differences.compared, differences.error);
-    for (const int ranks : {2, 4}) {
-      const auto spread = testing::check_layer_on<tp>(ranks, make, {4, 8});
-      std::printf("tp = %d against one rank: %zu values, worst error %.1e\n", ranks, spread.compared, spread.error);
-    }
-    const auto sequence = testing::check_layer_on<tp, Shard<tp, 0>>(2, make, {4, 8});
-    std::printf("tp = 2, rows sharded (sequence parallel): %zu values, worst error %.1e\n", sequence.compared, sequence.error);
+    check<GatedMlp>("GatedMlp");
+    check<FusedMlp>("FusedMlp");
   });
 }

@@ -239,7 +239,7 @@ std::vector<float> all_results(const Context& context, const Make& make) {
   std::vector<float> values(x.size());
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = float(Philox::normal(5, i));
   copy_from_host(x, std::span<const float>(values));
-  auto step = layer.forward(context, x);
+  auto step = weft::forward(layer, context, x);
   auto results = copy_to_host(step.output);
   const auto append = [&](const std::vector<float>& more) { results.insert(results.end(), more.begin(), more.end()); };
   append(copy_to_host(weft::backward(layer, context, std::move(step.saved), x)));

@@ -113,7 +113,7 @@ Numbers numbers_of(Make&& make) {
   X x(device, {rows, width}), g(device, {rows, 5});
   for (std::size_t i = 0; i < x.size(); ++i) x.data()[i] = double(i % 7) - 3.2;
   for (std::size_t i = 0; i < g.size(); ++i) g.data()[i] = double(i % 5) - 1.7;
-  auto result = layer.forward(context, x);
+  auto result = weft::forward(layer, context, x);
   Numbers numbers{copy_to_host(result.output), copy_to_host(backward(layer, context, std::move(result.saved), g)), {}, {}};
   for (const ParameterState* state : made.by_name()) {
     const auto *value = static_cast<const double*>(state->value().get()),

@@ -112,11 +112,11 @@ struct Late {
 struct Block {
   Sequential<Late, Halves, Residual<Sequential<LayerNorm, Linear<Column>, Gelu, Linear<Row>>>> layers;
   Parameter<> unused;  // read by no forward
-  auto forward(const auto& context, const auto& x) const { return layers.forward(context, x); }
+  auto forward(const auto& context, const auto& x) const { return weft::forward(layers, context, x); }
   auto backward_input(const auto& context, auto saved, const auto& g) {
-    return layers.backward_input(context, std::move(saved), g);
+    return weft::backward_input(layers, context, std::move(saved), g);
   }
-  void backward_weight(const auto& context, auto deferred) { layers.backward_weight(context, std::move(deferred)); }
+  void backward_weight(const auto& context, auto deferred) { weft::backward_weight(layers, context, std::move(deferred)); }
 };
 
 struct User {
