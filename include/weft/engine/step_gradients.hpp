@@ -33,6 +33,10 @@ struct StepGradients {
   std::unique_ptr<OpenStep> open;  ///< null: no user's loop has begun a step
   std::size_t micro_batches = 1;   ///< of the batch with which that step began
   std::uint64_t next = 0;          ///< the number of the next step whose batch has none
+  std::size_t optimizers = 0;      ///< optimizers of this model
+
+  /// Whether an optimizer would miss the gradients of the last step if another step began.
+  bool pending() const { return optimizers > 0 && !applied; }
 
   void complete() {
     if (const std::unique_ptr<OpenStep> step = std::move(open)) step->complete();
@@ -99,5 +103,12 @@ struct StepGradients {
   std::uint64_t begun_ = 0, discarded_ = 0;              // steps of this object so far; the one that was discarded last
   std::optional<std::uint64_t> given_, applied_number_;  // the number that the last step's batch gave; that was applied last
 };
+
+/// Counts an optimizer of these steps until the last copy of the returned handle ends.
+inline std::shared_ptr<StepGradients> register_optimizer(std::shared_ptr<StepGradients> gradients) {
+  StepGradients* const of = gradients.get();
+  ++of->optimizers;
+  return {of, [gradients = std::move(gradients)](StepGradients*) { --gradients->optimizers; }};
+}
 
 }  // namespace weft::detail

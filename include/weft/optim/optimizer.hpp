@@ -125,7 +125,7 @@ class Optimizer {
         kernels::cast<P, accumulate_t<P>>(device, n, static_cast<const P*>(from), static_cast<accumulate_t<P>*>(to));
       };
     if constexpr (requires { model.stages().gradients(); }) {
-      gradients_ = model.stages().gradients();
+      gradients_ = weft::detail::register_optimizer(model.stages().gradients());
       used_ = gradients_->used();
       gradients_->applied = true;  // losing earlier gradients is allowed
     }

@@ -88,7 +88,7 @@ std::uint64_t open_step(Stages& stages, const Context& context, const BatchShare
     else notes->before_step(model, rows);
   }
   if (!gradients.open) {
-    if (stages.gradients().use_count() > 1 && !gradients.applied)
+    if (gradients.pending())
       throw_error<UsageError>(
           {"forward of a loop of one's own after a train_step without an optimizer's step between them: the gradients of "
            "train_step would be lost; call the optimizer's step, or model.discard_gradients()"});

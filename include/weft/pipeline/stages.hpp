@@ -84,7 +84,7 @@ class Stages {
   WEFT_COLD void set_trainable(const Context& context, const Communicator& everyone, std::span<const std::string_view> patterns,
                                bool trainable) {
     require_matches(everyone, parameter_names(), patterns, trainable ? "unfreeze" : "freeze");
-    if (gradients_.use_count() > 1 && !gradients_->applied)
+    if (gradients_->pending())
       throw_error<UsageError>({trainable ? "unfreeze" : "freeze",
                                " between train_step and the optimizer's step: the gradients would be lost. Call it after the "
                                "step, or call model.discard_gradients() first"});
@@ -141,7 +141,7 @@ class Stages {
   }
   /// Throws UsageError if a training step on this batch would lose gradients, or draw the masks of the step before it.
   void require_gradients_used(const Batch& batch) const {
-    if (gradients_.use_count() > 1 && !gradients_->applied)
+    if (gradients_->pending())
       throw_error<UsageError>(
           {"train_step twice without an optimizer's step between them: the gradients of the first would be lost. To accumulate, "
            "give one Batch with more micro_batches; to go on without them, call model.discard_gradients()"});

@@ -21,29 +21,22 @@
 #include <weft/core/error.hpp>
 #include <weft/core/philox.hpp>
 #include <weft/kernels/elementwise.hpp>
-#include <weft/mesh/zigzag.hpp>
 #include <weft/tensor/to.hpp>
 #include <weft/tensor/transfer.hpp>
 #include <weft/testing/made_parameters.hpp>
 #include <weft/testing/numbers.hpp>
+#include <weft/testing/trial_values.hpp>
 
 namespace weft::testing::detail {
-
-/// The global indices of a rank's rows, on the axis A.
-struct RankRows {
-  std::size_t ranks = 1, rank = 0;
-  weft::detail::Zigzag cut;  ///< the division of sequences by cp
-  std::size_t global(std::size_t row, std::size_t rows) const { return cut.ranks > 1 ? cut.row(row) : rank * rows + row; }
-};
 
 /// One layer in a context that binds A, or no axis. X is the type of the layer's input.
 template <weft::detail::Axis A, class X, class Layer, class Context>
 class Trial {
  public:
-  static constexpr bool spread = Context::has(A{});
-  /// True if Y's rows are divided over A, so that RankRows gives their global indices.
+  using Values = TrialValues<A, X, Context>;
+  static constexpr bool spread = Values::spread;
   template <class Y>
-  static constexpr bool by_rows = spread&& shard_dim<placement_t<Y, A>> == 0;
+  static constexpr bool by_rows = Values::template by_rows<Y>;
 
   struct Outcome {
     Numbers output, input_gradient;  // this rank's
@@ -54,23 +47,17 @@ class Trial {
 
   /// `shape` is the shape of the whole input.
   Trial(Layer& layer, const Context& context, const Made& made, const Shape& shape, const RankRows& rows, std::uint64_t seed)
-      : layer_(layer), context_(context), parameters_(parameters_of(made)), rows_(rows), guard_((shape.size() + 63) / 64 * 64) {
-    for (std::size_t k = 0; k < 2; ++k) {
-      shape_ = shape;
-      const Numbers all = numbers(k == 0 ? key_of(seed, 5) : key_of(seed, 5, k), shape.size());
-      inputs_[k] = local_part<X>(all, shape_);
-    }
-  }
+      : layer_(layer), context_(context), parameters_(parameters_of(made)), values_(context, shape, rows, seed) {}
 
   const std::vector<ParameterState*>& parameters() const { return parameters_; }
-  Numbers& input() { return inputs_[0]; }
+  Numbers& input() { return values_.input(); }
 
   /// Checks every rule except the derivative. Returns the first forward and backward, executed alone.
   Outcome prove() {
     std::vector<Numbers> values;
     for (const ParameterState* state : parameters_) values.push_back(value_of(*state));
     const Outcome first = alone(0), second = alone(1);
-    if (!same_bits(read(weft::forward(layer_, context_, input_of(0)).output), first.output))
+    if (!same_bits(read(weft::forward(layer_, context_, values_.input_of(0)).output), first.output))
       refuse(
           "forward gives other bits for the same input the second time: it is to be a function of its input, its parameters and "
           "the context, so it can keep nothing (a mutable member?) and read nothing that nobody has written; what backward needs "
@@ -90,13 +77,13 @@ class Trial {
 
   /// The sum of output · weights; backward computes its derivatives.
   double objective() {
-    auto step = weft::forward(layer_, context_, input_of(0));
-    const Numbers output = read(step.output), weights = read(gradient_of(step.output, 0));
+    auto step = weft::forward(layer_, context_, values_.input_of(0));
+    const Numbers output = read(step.output), weights = read(values_.gradient_of(step.output, 0));
     double value = 0;
     for (std::size_t i = 0; i < output.size(); ++i) value += output[i] * weights[i];
     // Losses that a layer adds to its gradients but not to its output (a router's auxiliary losses) belong to the objective.
     if constexpr (requires { layer_.added_loss(step.saved); }) value += layer_.added_loss(step.saved);
-    kept_.clear();
+    values_.clear();
     return value;
   }
 
@@ -108,10 +95,10 @@ class Trial {
     std::size_t part = 0;
     const auto tell = [&](const std::string& name, const auto& y) {
       using Y = std::remove_cvref_t<decltype(y)>;
-      if constexpr (by_rows<Y> || !spread) f(name, copy_to_host(y), places<Y>(y.shape()));
+      if constexpr (by_rows<Y> || !spread) f(name, copy_to_host(y), values_.template places<Y>(y.shape()));
       else {
         const auto home = to<Invariant<A>>(context_, y);
-        f(name, copy_to_host(home), places<std::remove_cvref_t<decltype(home)>>(home.shape()));
+        f(name, copy_to_host(home), values_.template places<std::remove_cvref_t<decltype(home)>>(home.shape()));
       }
       return 0;
     };
@@ -141,75 +128,10 @@ class Trial {
 
   Device& device() const { return context_.device(); }
 
-  // Elements surrounded by NaN, which reveals reads beyond the ends. When the last handle is gone the elements become NaN as
-  // well, which reveals a kept pointer. The memory itself stays valid.
-  template <class Y>
-  Y guarded(const Shape& shape, const Numbers& values) {
-    Numbers all(values.size() + 2 * guard_, not_a_number);
-    std::copy(values.begin(), values.end(), all.begin() + std::ptrdiff_t(guard_));
-    const Tensor<double, Exec> memory(device(), {all.size()});
-    copy_from_host(memory, std::span<const double>(all));
-    kept_.push_back(memory);
-    return Y(device(), shape,
-             weft::detail::Buffer(
-                 memory.data(),
-                 [memory](void*) { kernels::fill<double>(memory.device(), memory.size(), memory.data(), not_a_number); }),
-             guard_);
-  }
-  template <class Y>
-  Numbers around(const Y& y) const {
-    return copy_to_host(Tensor<double, Exec>(device(), {y.size() + 2 * guard_}, y.buffer()));
-  }
   std::vector<Numbers> around_all(const X& x, const G& g) const {
-    std::vector<Numbers> all{around(x)};
-    each_tensor(g, [&](const auto& part) { return all.push_back(around(part)), 0; });
+    std::vector<Numbers> all{values_.around(x)};
+    each_tensor(g, [&](const auto& part) { return all.push_back(values_.around(part)), 0; });
     return all;
-  }
-
-  // The global indices of a Y of this shape.
-  template <class Y>
-  std::vector<std::size_t> places(const Shape& shape) const {
-    std::vector<std::size_t> at(shape.size());
-    const std::size_t rows = by_rows<Y> ? shape[0] : 1, inner = rows == 0 ? 0 : shape.size() / rows;
-    for (std::size_t row = 0; row < rows; ++row)
-      for (std::size_t i = 0; i < inner; ++i) at[row * inner + i] = (by_rows<Y> ? rows_.global(row, rows) : row) * inner + i;
-    return at;
-  }
-  // This rank's part of a whole Y's numbers. `shape` becomes the part's shape.
-  template <class Y>
-  Numbers local_part(const Numbers& all, Shape& shape) const {
-    if constexpr (!spread) {
-      return all;
-    } else if constexpr (by_rows<Y>) {
-      shape[0] /= rows_.ranks;
-      Numbers mine;
-      for (const std::size_t place : places<Y>(shape)) mine.push_back(all[place]);
-      return mine;
-    } else {
-      replace_t<Y, Invariant<A>> whole(device(), shape);
-      copy_from_host(whole, std::span<const double>(all));
-      const auto part = to<placement_t<Y, A>>(context_, whole);
-      shape = part.shape();
-      return copy_to_host(part);
-    }
-  }
-
-  X input_of(std::size_t k) { return guarded<X>(shape_, inputs_[k]); }
-
-  // The gradient of forward's output, in the output's dual placement.
-  template <class Y>
-  auto gradient_of(const Y& output, std::size_t k) {
-    std::size_t part = 0;
-    return each_tensor(output, [&]<class One>(const One& y) {
-      const std::uint64_t key = k + part == 0 ? key_of(77) : key_of(77, k, part);
-      ++part;
-      using Gradient = gradient_t<One>;
-      Shape shape = y.shape();
-      if constexpr (by_rows<One>) shape[0] *= rows_.ranks;
-      else if constexpr (spread) shape = to<Invariant<A>>(context_, y).shape();
-      const Numbers mine = local_part<Gradient>(numbers(key, shape.size()), shape);
-      return guarded<Gradient>(shape, mine);
-    });
   }
 
   template <class Y>
@@ -244,9 +166,9 @@ class Trial {
   }
 
   Flight launch(std::size_t k) {
-    auto x = std::make_unique<X>(input_of(k));
+    auto x = std::make_unique<X>(values_.input_of(k));
     Step step = weft::forward(layer_, context_, *x);
-    G g = gradient_of(step.output, k);
+    G g = values_.gradient_of(step.output, k);
     return {std::move(x), std::move(step), std::move(g)};
   }
   Numbers land(Flight& flight) {
@@ -261,8 +183,8 @@ class Trial {
              "unchanged; return the input's gradient (zeros, if the output does not depend on it)");
     } else {
       require_gradient_of<X, Dx>();
-      if (dx.shape() != shape_)
-        refuse("the input gradient is " + dx.shape().text() + ", the input " + shape_.text() + ": they have one shape");
+      if (dx.shape() != values_.shape())
+        refuse("the input gradient is " + dx.shape().text() + ", the input " + values_.shape().text() + ": they have one shape");
       return copy_to_host(dx);
     }
   }
@@ -278,16 +200,16 @@ class Trial {
   Outcome alone(std::size_t k) {
     begin();
     Outcome outcome;
-    const X x = input_of(k);
-    const std::vector<Numbers> x_before{around(x)};
+    const X x = values_.input_of(k);
+    const std::vector<Numbers> x_before{values_.around(x)};
     Step step = weft::forward(layer_, context_, x);
-    require_unwritten(x_before, {around(x)}, "forward");
+    require_unwritten(x_before, {values_.around(x)}, "forward");
     outcome.output = read(step.output);
     if (!finite(outcome.output))
       refuse("forward reads beyond the " + std::to_string(x.shape()[0]) +
              " rows of its input, or what nobody has written: its output has elements that are not numbers. Where an axis cuts "
              "rows, those beside them are on other ranks: see positions_of(context, x), or bring x to Invariant on that axis");
-    const G g = gradient_of(step.output, k);
+    const G g = values_.gradient_of(step.output, k);
     const auto before = around_all(x, g);
     auto split = weft::backward_input(layer_, context_, std::move(step.saved), g);
     require_unwritten(before, around_all(x, g), input_half());
@@ -381,7 +303,9 @@ class Trial {
   void dropped(Dropped what, const Outcome& expected) {
     begin();
     Flight flight = launch(0);
-    const auto nothing_like = [&]<class Y>(const Y& y) { return guarded<Y>(y.shape(), Numbers(y.size(), not_a_number)); };
+    const auto nothing_like = [&]<class Y>(const Y& y) {
+      return values_.template guarded<Y>(y.shape(), Numbers(y.size(), not_a_number));
+    };
     if (what == Dropped::input) *flight.x = nothing_like(*flight.x);
     if (what == Dropped::output) drop(std::move(flight.step.output));
     auto split = weft::backward_input(layer_, context_, std::move(flight.step.saved), flight.g);
@@ -433,11 +357,7 @@ class Trial {
   Layer& layer_;
   const Context& context_;
   std::vector<ParameterState*> parameters_;
-  RankRows rows_;
-  std::size_t guard_;
-  Shape shape_;  // of this rank's input
-  Numbers inputs_[2];
-  std::vector<Tensor<double, Exec>> kept_;  // memory of inputs and gradients whose handles are gone
+  Values values_;
 };
 
 }  // namespace weft::testing::detail
