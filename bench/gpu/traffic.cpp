@@ -22,6 +22,7 @@ inline constexpr bool weft::detail::on_host<Kokkos::DefaultExecutionSpace> = fal
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/single_device.hpp>
 #include <weft/parallel/tensor_parallel.hpp>
+#include <weft/runtime/rehearse.hpp>
 #include <weft/runtime/run.hpp>
 
 using namespace weft;

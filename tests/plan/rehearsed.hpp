@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include <weft/pipeline/schedule/dynamic.hpp>
+#include <weft/runtime/rehearse.hpp>
 
 namespace weft_test {
 

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include <weft/pipeline/schedule/dynamic.hpp>
+#include <weft/runtime/rehearse.hpp>
 
 using namespace weft_test;
 

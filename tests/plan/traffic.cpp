@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <weft/runtime/rehearse.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;

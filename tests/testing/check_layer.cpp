@@ -202,7 +202,7 @@ struct InDocuments {
     here.env.documents = documents;
     return here;
   }
-  auto forward(const auto& context, const auto& x) const { return inner.forward(within(context), x); }
+  auto forward(const auto& context, const auto& x) const { return weft::forward(inner, within(context), x); }
   auto backward(const auto& context, auto saved, const auto& g) {
     return weft::backward(inner, within(context), std::move(saved), g);
   }

@@ -370,7 +370,7 @@ template <class L, class V, class... Others>
 requires(!detail::IsOperation<L> && detail::is_call_input<V> &&
          (AnyVariable<Others> && ...)) auto call(const L& layer, const V& x, const Others&... others) {
   if constexpr (detail::IsModule<L>) {
-    if constexpr (detail::is_variable<V>) return layer(x, others...);
+    if constexpr (detail::is_variable<V> || detail::StructOfVariables<V>) return layer(x, others...);
     else return std::apply([&](const auto&... one) { return layer(one..., others...); }, x);
   } else if constexpr (!detail::require_constants<Others...>()) {
     return detail::AlreadyRefused();
