@@ -29,6 +29,6 @@ struct Up {
 };
 void go(const Both& context, X x) {
   Sequential block(Up{{context, "weight", {32, 8}, normal(0.02)}}, Linear<Row>(context, 32, 8));
-  auto step = block.forward(context, x);
-  block.backward_input(context, std::move(step.saved), gradient_t<decltype(step.output)>(step.output.device(), {4, 8}));
+  auto step = weft::forward(block, context, x);
+  weft::backward_input(block, context, std::move(step.saved), gradient_t<decltype(step.output)>(step.output.device(), {4, 8}));
 }

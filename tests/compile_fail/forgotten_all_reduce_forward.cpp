@@ -13,12 +13,12 @@ using X = Tensor<float, Kokkos::DefaultExecutionSpace, Shard<dp, 0>, Invariant<t
 #ifdef WEFT_FAIL
 void go(const Both& context, X x) {
   Sequential block(Linear<Column>(context, 8, 32), Gelu{}, Linear<Row>(context, 32, 8), LayerNorm(context, 8));
-  block.forward(context, x);
+  weft::forward(block, context, x);
 }
 #else
 void go(const Both& context, X x) {
   Sequential block(Residual(Sequential(Linear<Column>(context, 8, 32), Gelu{}, Linear<Row>(context, 32, 8))),
                    LayerNorm(context, 8));
-  block.forward(context, x);
+  weft::forward(block, context, x);
 }
 #endif

@@ -24,6 +24,6 @@ using Root = Context<Compute<Kokkos::DefaultExecutionSpace, float>>;
 auto go(const Root& context, Tensor<std::int32_t, Kokkos::DefaultExecutionSpace> ids,
         Tensor<float, Kokkos::DefaultExecutionSpace> g) {
   Sequential layer(Table{Embedding(context / "tokens", 16, 8)}, LayerNorm(context / "norm", 8));
-  auto step = layer.forward(context, ids);
+  auto step = weft::forward(layer, context, ids);
   return backward(layer, context, std::move(step.saved), g);
 }

@@ -20,6 +20,6 @@ using X = Tensor<float, Kokkos::DefaultExecutionSpace>;
 
 auto go(const Root& context, X x) {
   Sequential layer(Gelu{}, Twice{}, Gelu{});
-  auto step = layer.forward(context, x);
+  auto step = weft::forward(layer, context, x);
   return backward(layer, context, std::move(step.saved), x);
 }

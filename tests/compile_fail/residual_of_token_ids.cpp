@@ -16,6 +16,6 @@ auto go(const Root& context, Tensor<std::int32_t, Kokkos::DefaultExecutionSpace>
 #else
   Sequential layer(table, Residual(norm));
 #endif
-  auto step = layer.forward(context, ids);
+  auto step = weft::forward(layer, context, ids);
   return backward(layer, context, std::move(step.saved), g);
 }
