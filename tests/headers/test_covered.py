@@ -12,7 +12,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-FOLDERS = ["core", "engine", "context", "autograd", "operations", "nn"]
+FOLDERS = ["core", "engine", "context", "autograd", "operations", "nn", "kernels"]
 NOT_HERE = re.compile(r"/cuda/")  # of GPUs alone: tests/gpu
 
 
