@@ -43,13 +43,17 @@ TEST_CASE("each move has the elements of its collective") {
                         columns = copy_to_host(to<Shard<tp, 1>>(context, whole)),
                         sum = copy_to_host(to<Invariant<tp>>(context, term)),
                         scattered = copy_to_host(to<Shard<tp, 0>>(context, term)),
-                        gathered = copy_to_host(to<Replicated<tp>>(context, rows));
+                        gathered = copy_to_host(to<Replicated<tp>>(context, rows)),
+                        kept = copy_to_host(to<Partial<tp>>(context, whole)),
+                        placed = copy_to_host(to<Partial<tp>>(context, rows));
           const std::lock_guard lock(mutex);
           CHECK(first == (rank == 0 ? Numbers{1, 2} : Numbers{3, 4}));
           CHECK(columns == (rank == 0 ? Numbers{1, 3} : Numbers{2, 4}));
           CHECK(sum == Numbers{3, 4, 6, 4});
           CHECK(scattered == (rank == 0 ? Numbers{3, 4} : Numbers{6, 4}));
           CHECK(gathered == Numbers{0, 1, 10, 11});
+          CHECK(kept == (rank == 0 ? Numbers{1, 2, 3, 4} : Numbers(4)));
+          CHECK(placed == (rank == 0 ? Numbers{0, 1, 0, 0} : Numbers{0, 0, 10, 11}));
           CHECK(to<Replicated<tp>>(context, whole).data() == whole.data());  // no communication, the same memory
         }) == 0);
 }
