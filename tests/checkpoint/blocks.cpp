@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/checkpoint/checksum.hpp weft/checkpoint/pages.hpp
 // Blocks of a tensor: the check that they hold each element once agrees with a count of every element, and takes constant time
 // for regular blocks.
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <weft/checkpoint/blocks.hpp>
+#include <weft/checkpoint/checksum.hpp>
+#include <weft/checkpoint/pages.hpp>
 
 using namespace weft::checkpoint::detail;
 
@@ -74,4 +79,33 @@ TEST_CASE("a hostile number of runs takes no time") {
   CHECK(cover({{0, 1, elements / 2, 2}, {1, 1, elements / 4, 4}, {3, 1, elements / 4, 4}}, elements, 1 << 20) ==
         Cover::too_many_runs);
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(2));
+}
+
+TEST_CASE("a checksum is that of xxhsum -H3, for bytes in one piece and in several") {
+  const std::vector<unsigned char> bytes(1000, 7);
+  Checksum none, pieces;
+  CHECK(hex(none.value()) == "2d06800538d394c2");
+  pieces.add(bytes.data(), 0);
+  pieces.add(bytes.data(), 123);
+  pieces.add(bytes.data() + 123, bytes.size() - 123);
+  CHECK(pieces.value() == checksum_of(bytes.data(), bytes.size()));
+  CHECK(pieces.value() != checksum_of(bytes.data(), bytes.size() - 1));
+  std::uint64_t read = 0;
+  REQUIRE(from_hex(hex(pieces.value()), read));
+  CHECK(read == pieces.value());
+  for (const char* wrong : {"2d06800538d394c", "2d06800538d394c22", "2D06800538d394c2", "2d06800538d394g2"})
+    CHECK_FALSE(from_hex(wrong, read));
+}
+
+TEST_CASE("pages have room for a part, and one owner") {
+  for (const std::size_t bytes : {std::size_t(0), std::size_t(1000), std::size_t(9) << 20}) {
+    Pages pages(bytes);
+    REQUIRE(pages.bytes() > bytes);
+    pages.data()[bytes] = std::byte(5);
+    std::byte* const memory = pages.data();
+    Pages moved = std::move(pages);
+    CHECK(moved.data() == memory);
+    CHECK(moved.data()[bytes] == std::byte(5));
+    CHECK(pages.data() == nullptr);
+  }
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/checkpoint/commit.hpp weft/checkpoint/file_system.hpp weft/checkpoint/save.hpp
 // A failure in the middle of a save: each system call in turn fails, or the program ends after it. A later load gives exactly the
 // old checkpoint or exactly the new one.
 
@@ -8,6 +9,10 @@
 #include <atomic>
 #include <fstream>
 #include <mutex>
+
+#include <weft/checkpoint/commit.hpp>
+#include <weft/checkpoint/file_system.hpp>
+#include <weft/checkpoint/save.hpp>
 
 using namespace weft_test;
 namespace fs = std::filesystem;

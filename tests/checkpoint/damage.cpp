@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/checkpoint/config_numbers.hpp weft/checkpoint/error.hpp weft/checkpoint/index.hpp weft/checkpoint/match.hpp
 // Damaged checkpoints: every length to which a file may be cut and every bit that may flip is found before a parameter changes;
 // foreign, hostile and unfitting indexes are refused by name.
 
@@ -8,6 +9,11 @@
 #include <fstream>
 #include <functional>
 #include <random>
+
+#include <weft/checkpoint/config_numbers.hpp>
+#include <weft/checkpoint/error.hpp>
+#include <weft/checkpoint/index.hpp>
+#include <weft/checkpoint/match.hpp>
 
 using namespace weft_test;
 namespace fs = std::filesystem;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Foreign contents in a folder of checkpoints: links, other files, other programs. A save destroys none of them, and a load
 // reports those that it cannot follow. Also the data of a run, which a checkpoint identifies.
-// covers: weft/checkpoint/data_notes.hpp
+// covers: weft/checkpoint/data_notes.hpp weft/checkpoint/folder.hpp weft/checkpoint/folder_lock.hpp weft/checkpoint/whole.hpp
+// covers: weft/checkpoint/saved_step.hpp
 
 #include "support/checkpoints.hpp"
 
@@ -12,6 +13,10 @@
 #include <functional>
 
 #include <weft/checkpoint/data_notes.hpp>
+#include <weft/checkpoint/folder.hpp>
+#include <weft/checkpoint/folder_lock.hpp>
+#include <weft/checkpoint/saved_step.hpp>
+#include <weft/checkpoint/whole.hpp>
 #include <weft/data/corpus.hpp>
 
 using namespace weft_test;
@@ -228,4 +233,13 @@ TEST_CASE("a run that goes on with other data is refused, unless it is allowed")
   // A checkpoint of a run that did not name its data.
   REQUIRE(trial.save(2) == "");
   CHECK(trial.load({.data = other}) == "");
+}
+
+TEST_CASE("the step from which a run would resume, without ranks") {
+  Trial trial;
+  CHECK_FALSE(checkpoint::saved_step(trial.place.string()));
+  REQUIRE(trial.save(3) == "");
+  REQUIRE(trial.save(7) == "");
+  CHECK(checkpoint::saved_step(trial.place.string()) == 7);
+  CHECK(checkpoint::saved_step((trial.place / "step-00000003").string()) == 3);
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/checkpoint/load.hpp weft/checkpoint/state.hpp weft/checkpoint/write_plan.hpp
 // A resumed run equals an uninterrupted one, bit by bit, in the same layout: every parameter, optimizer state, loss scale and
 // buffers; and every layout loads the checkpoints of all others.
 
@@ -8,6 +9,10 @@
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
+
+#include <weft/checkpoint/load.hpp>
+#include <weft/checkpoint/state.hpp>
+#include <weft/checkpoint/write_plan.hpp>
 
 using namespace weft_test;
 

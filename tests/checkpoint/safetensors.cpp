@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/checkpoint/data_types.hpp
 // The safetensors reader against the rules of the reference implementation, and the writer against the reader.
 
 #include <doctest/doctest.h>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include <weft/checkpoint/data_types.hpp>
 #include <weft/checkpoint/safetensors.hpp>
 
 #include "support/temporary_folder.hpp"

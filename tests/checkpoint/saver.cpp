@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/checkpoint/saver.hpp weft/checkpoint/together.hpp
 // Checkpoints that are written during training hold the state of the step at which they were started.
 
 #include "support/checkpoints.hpp"
@@ -6,6 +7,9 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+
+#include <weft/checkpoint/saver.hpp>
+#include <weft/checkpoint/together.hpp>
 
 using namespace weft_test;
 

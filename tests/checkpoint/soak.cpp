@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/checkpoint/checkpoint.hpp
 // Repeated failures in one process: a rank throws at a random call (while the model is made, in a step, in a load or a save), and
 // the world is created again and continues from the last checkpoint. Each training ends with the bits of an undisturbed one, and
 // memory, file descriptors and threads do not grow. WEFT_TEST_RUNS: number of failures; the long form has 2,000.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/tensor/members_elsewhere.hpp
 // Operations are functions and no members.
 // expect: a value has no member relu
+#include <weft/tensor/members_elsewhere.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/kernels/cudnn/use.hpp
 // The path from a device's attention to cuDNN's, over a test double of cudnn::Attention that computes with plain loops what its
 // doc comments promise: the calls that it receives, and the uses of its results. The surrounding kernels run on the host.
 #include <Kokkos_Core.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/runtime/cuda_rank.hpp
 // The double of the CUDA runtime and of NCCL is strict: each of its checks finds a program that breaks the rule, and lets the
 // same program pass that keeps it.
 #include <doctest/doctest.h>
@@ -8,6 +9,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include <weft/device/cuda/runtime.hpp>
+#include <weft/runtime/cuda_rank.hpp>
 
 #include "support/fake_nccl/internal.hpp"
 
@@ -412,4 +415,24 @@ TEST_CASE("a program whose reports nobody took fails") {
           std::exit(0);
         })) == 3);
   CHECK(fake_nccl::take_reports().empty());
+}
+
+TEST_CASE("a process takes the GPU of its number on the machine, as its launcher gives it") {
+  const auto without = [] {
+    for (const char* name : {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                             "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"})
+      unsetenv(name);
+  };
+  without();
+  auto place = runtime::local_place_from_environment();
+  CHECK((place.rank == 0 && place.ranks == 1));
+  setenv("SLURM_LOCALID", "3", 1);
+  place = runtime::local_place_from_environment();
+  CHECK((place.rank == 3 && place.ranks == 4));
+  setenv("LOCAL_RANK", "5", 1), setenv("LOCAL_WORLD_SIZE", "8", 1);
+  place = runtime::local_place_from_environment();
+  CHECK((place.rank == 5 && place.ranks == 8));
+  CHECK(runtime::first_gpu({.gpus = 4, .driver = 13000, .runtime = 13000}, place) == 1);
+  CHECK_THROWS_AS(runtime::first_gpu({.gpus = 0, .driver = 13000, .runtime = 13000}, place), UsageError);
+  without();
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/data/source_files.hpp
 // Corpus: reading, splitting, and the message for each unreadable file.
 
 #include <doctest/doctest.h>

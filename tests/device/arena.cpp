@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/device/block_bytes.hpp weft/device/memory_use.hpp
 #include <weft/device/arena.hpp>
+#include <weft/device/block_bytes.hpp>
+#include <weft/device/memory_use.hpp>
 
 #include <cstdint>
 #include <string>
@@ -74,4 +77,21 @@ TEST_CASE("blocks that nobody uses are returned before memory is called full, an
   CHECK(arena.use().reserved == 1 << 16);
   CHECK(arena.use().current == 1 << 16);
   static_cast<char*>(kept.get())[0] = 1;
+}
+
+TEST_CASE("sizes of blocks: whole cache lines, then eighths of a power of two") {
+  using weft::detail::block_bytes, weft::detail::persistent_block_bytes;
+  CHECK((block_bytes(0) == 64 && block_bytes(1) == 64 && block_bytes(65) == 128 && block_bytes(1024) == 1024));
+  CHECK((block_bytes(1025) == 1152 && block_bytes(2047) == 2048 && block_bytes(2049) == 2304));
+  for (std::size_t bytes = 1025; bytes < 100000; bytes += 37)
+    CHECK((block_bytes(bytes) >= bytes && block_bytes(bytes) * 8 <= bytes * 9 + 8));
+  CHECK((persistent_block_bytes(0) == 64 && persistent_block_bytes(2049) == 2112));
+}
+
+TEST_CASE("memory in use is counted by its purpose") {
+  using weft::MemoryCategory;
+  weft::MemoryUse use;
+  use.by_category[std::size_t(MemoryCategory::optimizer_state)] = 5;
+  CHECK((use.of(MemoryCategory::optimizer_state) == 5 && use.of(MemoryCategory::gradients) == 0));
+  CHECK(weft::name_of(MemoryCategory::optimizer_state) == "optimizer state");
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/device/device.hpp
 // A loop visits each index once, on any thread; a short loop stays on the calling thread, a long one does not.
 
 #include <doctest/doctest.h>

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/dtensor/redistribute.hpp weft/dtensor/sharding.hpp
 // DTensor on meshes of one, two and three axes: random redistributions compared with a brute-force oracle, the chosen
 // collectives, uneven shards, and errors.
 
 #include "dtensor/dtensor_support.hpp"
 
 #include <mutex>
+
+#include <weft/dtensor/dtensor.hpp>
+#include <weft/dtensor/redistribute.hpp>
+#include <weft/dtensor/sharding.hpp>
 
 using namespace weft_test;
 using dtensor::partial;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/pipeline/decode.hpp weft/context/key_value_cache.hpp weft/nn/cached_attention.hpp
+// covers: weft/pipeline/decode.hpp weft/context/key_value_cache.hpp weft/nn/cached_attention.hpp weft/generation/generate.hpp
 // GPT, with learned positions, decodes with a cache to the same logits as its whole forward, in every layout; and the errors of
 // decode.
 
 #include <weft/context/key_value_cache.hpp>
+#include <weft/generation/generate.hpp>
 #include <weft/nn/cached_attention.hpp>
 #include <weft/pipeline/decode.hpp>
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/models/mixtral.hpp
 // Mixtral decodes with a cache to the same logits as its whole forward, with experts on several ranks.
 
 #include "generation/decoding.hpp"
+
+#include <weft/models/mixtral.hpp>
 
 using namespace weft_test;
 

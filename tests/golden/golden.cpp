@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/models/gpt.hpp weft/models/llama.hpp
 // PyTorch's logits, loss, gradients and AdamW steps (make_golden.py), in double: on one rank, and over 2 x 2 x 2 ranks, with
 // every parameter sharded or shared in some way.
 

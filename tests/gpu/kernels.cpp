@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/kernels/cudnn/attention.hpp weft/kernels/cudnn/graph.hpp weft/kernels/detail/matmul_cublas.hpp
 // Every kernel on a GPU compared with the same call on the host (./tests/run --gpu). A program without a test framework: the
 // computer with the GPU may have none.
 #include <algorithm>
@@ -15,7 +16,10 @@
 #include <weft/kernels/attention.hpp>
 #include <weft/kernels/attention_mask_gradient.hpp>
 #include <weft/kernels/cross_entropy.hpp>
+#include <weft/kernels/cudnn/attention.hpp>
+#include <weft/kernels/cudnn/graph.hpp>
 #include <weft/kernels/cudnn/use.hpp>
+#include <weft/kernels/detail/matmul_cublas.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/embedding.hpp>
 #include <weft/kernels/exact_sum.hpp>

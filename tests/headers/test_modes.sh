@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A program of which one file is compiled with WEFT_COMPILED and one without does not link, and neither does one that was compiled for
 # other vector registers than the library: two definitions of one function, or sums of another order, would go unnoticed.
-# covers: weft/core/inline.hpp
+# covers: weft/core/inline.hpp weft/kernels/compiled.hpp
 . "$WEFT_SOURCE/tests/support/environment.sh"
 
 compile() { must "$WEFT_CXX" -std=c++20 -I "$WEFT_SOURCE/include" "$@"; }
@@ -34,3 +34,17 @@ case "$(uname -m)" in
     compile -mavx2 -DWEFT_COMPILED -c "$scratch/two.cpp" -o "$scratch/two.wider.o"
     refused weft_compiled_for_registers_of_32_bytes "$scratch/one.compiled.o" "$scratch/two.wider.o" "$scratch/mode.o" ;;
 esac
+
+# With WEFT_COMPILED, a program takes the listed kernels from the library and compiles others.
+IFS=: read -ra folders <<<"$WEFT_INCLUDES"
+echo '#include <weft/kernels/activation.hpp>
+#include <weft/kernels/compiled.hpp>
+using Host = weft::Device<Kokkos::DefaultHostExecutionSpace>;
+void both(Host& device, float* x, double* y) {
+  weft::kernels::gelu_forward(device, 1, x, x);
+  weft::kernels::gelu_forward(device, 1, y, y);
+}' >"$scratch/kernels.cpp"
+compile -DWEFT_COMPILED -fopenmp "${folders[@]/#/-isystem}" -c "$scratch/kernels.cpp" -o "$scratch/kernels.o"
+nm -C "$scratch/kernels.o" >"$scratch/symbols"
+grep -q " U void weft::kernels::gelu_forward<float," "$scratch/symbols" || fail "gelu_forward<float> does not come from the library"
+grep -q " W void weft::kernels::gelu_forward<double," "$scratch/symbols" || fail "gelu_forward<double> is not compiled"

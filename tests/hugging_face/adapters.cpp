@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/hugging_face/adapters.hpp weft/hugging_face/merge.hpp
 // Low-rank adapters in files: without the base model, with PEFT's names, from and to any layout with the same bits; merged into
 // the weights and back; in checkpoints, from which a run continues with the same bits; and errors. test_finetune.py compares with
 // PyTorch.
@@ -15,7 +16,9 @@
 #include <nlohmann/json.hpp>
 
 #include <weft/checkpoint/checkpoint.hpp>
+#include <weft/hugging_face/adapters.hpp>
 #include <weft/hugging_face/hugging_face.hpp>
+#include <weft/hugging_face/merge.hpp>
 #include <weft/nn/lora.hpp>
 #include <weft/weft.hpp>
 

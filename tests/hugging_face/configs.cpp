@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/hugging_face/architecture.hpp weft/hugging_face/config.hpp weft/hugging_face/expected_shapes.hpp
+// covers: weft/hugging_face/fields.hpp weft/hugging_face/read_attention.hpp weft/hugging_face/read_fields.hpp
+// covers: weft/hugging_face/write_fields.hpp
 // The config.json of `transformers`: both spellings, the defaults of every architecture, errors, and the written fields.
 
 #include <doctest/doctest.h>
@@ -11,7 +14,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include <weft/hugging_face/architecture.hpp>
 #include <weft/hugging_face/config.hpp>
+#include <weft/hugging_face/expected_shapes.hpp>
+#include <weft/hugging_face/fields.hpp>
+#include <weft/hugging_face/read_attention.hpp>
+#include <weft/hugging_face/read_fields.hpp>
+#include <weft/hugging_face/write_fields.hpp>
 
 #include "support/temporary_folder.hpp"
 #include "support/transformers_folders.hpp"

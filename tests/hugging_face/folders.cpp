@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/hugging_face/hugging_face.hpp weft/hugging_face/load.hpp weft/hugging_face/save.hpp
+// covers: weft/hugging_face/stop_tokens.hpp weft/hugging_face/weights.hpp
 // Folders of `transformers`: written by one layout and read by others with the same bits, hand-made with every spelling, and
 // refused ones. test_transformers.py compares logits.
 
@@ -20,7 +22,10 @@
 #include <nlohmann/json.hpp>
 
 #include <weft/hugging_face/hugging_face.hpp>
+#include <weft/hugging_face/load.hpp>
+#include <weft/hugging_face/save.hpp>
 #include <weft/hugging_face/stop_tokens.hpp>
+#include <weft/hugging_face/weights.hpp>
 
 #include "support/experts.hpp"
 #include "support/matrix.hpp"

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/hugging_face/tokenizer/added_tokens.hpp weft/hugging_face/tokenizer/byte_alphabet.hpp
+// covers: weft/hugging_face/tokenizer/byte_pair_encoding.hpp weft/hugging_face/tokenizer/error.hpp
+// covers: weft/hugging_face/tokenizer/json.hpp weft/hugging_face/tokenizer/nfc.hpp weft/hugging_face/tokenizer/parts.hpp
+// covers: weft/hugging_face/tokenizer/pattern.hpp weft/hugging_face/tokenizer/read.hpp weft/hugging_face/tokenizer/unicode.hpp
+// covers: weft/hugging_face/tokenizer/utf8.hpp
 // Tokenizers compared with ids of the package `tokenizers`, for small files that it wrote (test_tokenizers.py --write), and
 // errors.
 #include <doctest/doctest.h>
@@ -15,6 +20,17 @@
 #include <nlohmann/json.hpp>
 
 #include <weft/hugging_face/tokenizer.hpp>
+#include <weft/hugging_face/tokenizer/added_tokens.hpp>
+#include <weft/hugging_face/tokenizer/byte_alphabet.hpp>
+#include <weft/hugging_face/tokenizer/byte_pair_encoding.hpp>
+#include <weft/hugging_face/tokenizer/error.hpp>
+#include <weft/hugging_face/tokenizer/json.hpp>
+#include <weft/hugging_face/tokenizer/nfc.hpp>
+#include <weft/hugging_face/tokenizer/parts.hpp>
+#include <weft/hugging_face/tokenizer/pattern.hpp>
+#include <weft/hugging_face/tokenizer/read.hpp>
+#include <weft/hugging_face/tokenizer/unicode.hpp>
+#include <weft/hugging_face/tokenizer/utf8.hpp>
 
 using nlohmann::json;
 using namespace weft;

@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/kernels/attention_arguments.hpp weft/kernels/detail/attention_host.hpp weft/kernels/detail/attention_pairs.hpp
+// covers: weft/kernels/detail/attention_rows.hpp weft/kernels/detail/attention_tiles.hpp
 #include <weft/kernels/attention.hpp>
+#include <weft/kernels/attention_arguments.hpp>
+#include <weft/kernels/detail/attention_host.hpp>
+#include <weft/kernels/detail/attention_pairs.hpp>
+#include <weft/kernels/detail/attention_rows.hpp>
+#include <weft/kernels/detail/attention_tiles.hpp>
 
 #include <tests/kernels/support.hpp>
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/kernels/attention_mask_gradient.hpp weft/kernels/detail/attention_hidden.hpp
 // Attention under every mask compared with the textbook's formulas over an explicit matrix of visible keys: by tiles and by rows,
 // forward and backward, and gradients by finite differences, including those of numbers added to the scores. A mask that hides no
 // more than causal gives causal's bits.
 #include <weft/kernels/attention.hpp>
+#include <weft/kernels/attention_mask.hpp>
 #include <weft/kernels/attention_mask_gradient.hpp>
+#include <weft/kernels/detail/attention_hidden.hpp>
 
 #include <tests/kernels/support.hpp>
 

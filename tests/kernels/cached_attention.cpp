@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/kernels/detail/matmul_few_rows.hpp
 // Attention of single rows to a cache, and products of few rows, compared with plain loops in double.
 
 #include <doctest/doctest.h>
@@ -10,6 +11,7 @@
 
 #include <weft/core/philox.hpp>
 #include <weft/kernels/cached_attention.hpp>
+#include <weft/kernels/detail/matmul_few_rows.hpp>
 #include <weft/kernels/matmul.hpp>
 
 using namespace weft;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/kernels/detail/attention_fused.hpp weft/kernels/detail/token_order.hpp weft/kernels/matmul_fused.hpp
+// covers: weft/kernels/move_rows.hpp
 // Kernels for memory that is not the host's, run on the host. This program's space is declared not to be a host, so the loops,
 // teams and fallbacks for GPUs are compiled and compared with those for hosts and with formulas. 32 lanes compute a row in random
 // orders; golden/device_paths uses Kokkos' own teams.
@@ -30,6 +32,8 @@ void weft::detail::run_on_host(Device<HostLoops>&, Traffic, const HostLoop& loop
 #include <weft/kernels/attention_mask_gradient.hpp>
 #include <weft/kernels/attention_merge.hpp>
 #include <weft/kernels/cross_entropy.hpp>
+#include <weft/kernels/detail/attention_fused.hpp>
+#include <weft/kernels/detail/token_order.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/embedding.hpp>
 #include <weft/kernels/exact_sum.hpp>

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/kernels/detail/sum_rows.hpp weft/kernels/quantise.hpp
+#include <weft/kernels/detail/sum_rows.hpp>
 #include <weft/kernels/elementwise.hpp>
+#include <weft/kernels/quantise.hpp>
 
 #include <bit>
 
@@ -91,5 +94,35 @@ TEST_CASE_TEMPLATE("rows are added to and multiplied, columns summed", T, float,
     for (std::size_t i = 0; i < out.size(); ++i) CHECK(double(out[i]) == double(to<T>(double(A(x[i]) + A(row[i % columns])))));
     kernels::multiply_row<T>(devices.all, 5, columns, x.data(), row.data(), out.data());
     for (std::size_t i = 0; i < out.size(); ++i) CHECK(double(out[i]) == double(to<T>(double(A(x[i]) * A(row[i % columns])))));
+  }
+}
+
+TEST_CASE_TEMPLATE("8-bit integers are within half a step; a block that is not finite is NaN, one of tiny numbers zero", T, float,
+                   double, bfloat16) {
+  using A = accumulate_t<T>;
+  DefaultDevice device;
+  constexpr std::size_t block = kernels::quantised_block, n = 3 * block + 7;
+  auto x = normal<T>(n, 1, 3);
+  x[block + 3] = to<T>(INFINITY);
+  std::fill_n(x.begin() + 2 * block, block, to<T>(1e-35));
+  std::vector<std::int8_t> integers(n);
+  std::vector<A> scales(kernels::quantised_blocks(n));
+  std::vector<T> y(n);
+  REQUIRE(scales.size() == 4);
+  kernels::quantise(device, n, x.data(), integers.data(), scales.data());
+  kernels::dequantise(device, n, integers.data(), scales.data(), y.data());
+  for (std::size_t i = 0; i < n; ++i) {
+    const A scale = scales[i / block];
+    if (i / block == 1) CHECK(std::isnan(double(y[i])));
+    else if (i / block == 2) CHECK(double(y[i]) == 0);
+    else {
+      CHECK(std::abs(double(integers[i]) * double(scale) - double(x[i])) <= 0.5001 * double(scale));
+      CHECK(double(y[i]) == double(to<T>(double(A(integers[i]) * scale))));
+    }
+  }
+  for (const std::size_t begin : {std::size_t(0), 3 * block}) {
+    double largest = 0;
+    for (std::size_t i = begin; i < std::min(n, begin + block); ++i) largest = std::max(largest, std::abs(double(x[i])));
+    CHECK(double(scales[begin / block]) == doctest::Approx(largest / 127).epsilon(1e-6));
   }
 }

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/kernels/detail/lanes.hpp weft/kernels/detail/rounded.hpp weft/kernels/detail/sweep.hpp
+// covers: weft/kernels/detail/transpose.hpp
 // Sums and maxima over the lanes of a register: the order of the additions determines a kernel's bits. And values in registers
 // with the bits that they would have in memory.
 
@@ -9,11 +11,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <type_traits>
+#include <vector>
 
 #include <weft/core/scalar.hpp>
+#include <weft/kernels/detail/lanes.hpp>
 #include <weft/kernels/detail/rounded.hpp>
 #include <weft/kernels/detail/sweep.hpp>
+#include <weft/kernels/detail/transpose.hpp>
 
 using namespace weft::kernels::detail;
 
@@ -80,3 +86,35 @@ TEST_CASE_TEMPLATE("a register rounded to the type of the memory holds what is r
   for (std::size_t k = 0; k < P::size; ++k) CHECK(plain[k] == float(stored[k]));
   CHECK((std::is_same_v<T, float> || wide[1] != x[1]));
 }
+
+TEST_CASE_TEMPLATE("a sweep visits each element once, and sums over its pieces are those of a loop", T, float, double) {
+  using V = Lanes<T, register_bytes / sizeof(T)>;
+  for (std::size_t n = 0; n < 10 * V::size; ++n) {
+    std::vector<T> x(n);
+    std::iota(x.begin(), x.end(), T(1));
+    std::vector<int> visits(n);
+    sweep<V>(n, [&](std::size_t i, std::size_t count) {
+      CHECK(count == std::min<std::size_t>(V::size, n - i));
+      for (std::size_t k = i; k < i + count; ++k) ++visits[k];
+    });
+    CHECK(visits == std::vector<int>(n, 1));
+    CHECK(sum(add_up<V>(n, [&](std::size_t i, std::size_t count) { return V::load(x.data() + i, count); })) ==
+          T(n * (n + 1) / 2));
+  }
+}
+
+#if WEFT_COMPILER_VECTORS
+TEST_CASE("a square of words is transposed") {
+  constexpr std::size_t n = square_words, ld = n + 3;
+  std::uint32_t from[n * n], to[n * ld] = {};
+  std::iota(from, from + n * n, 1u);
+  const auto load = [&](std::size_t i) {
+    WordRegister row;
+    std::memcpy(&row, from + i * n, sizeof row);
+    return row;
+  };
+  transpose_square(load, to, ld);
+  for (std::size_t i = 0; i < n; ++i)
+    for (std::size_t j = 0; j < ld; ++j) CHECK(to[i * ld + j] == (j < n ? from[j * n + i] : 0));
+}
+#endif

@@ -1,4 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/kernels/detail/matmul_half.hpp weft/kernels/detail/matmul_loops.hpp weft/kernels/detail/matmul_onednn.hpp
+// covers: weft/kernels/detail/matmul_tiles.hpp weft/kernels/detail/onednn_room.hpp
+#include <weft/kernels/detail/matmul_half.hpp>
+#include <weft/kernels/detail/matmul_loops.hpp>
+#include <weft/kernels/detail/matmul_onednn.hpp>
+#include <weft/kernels/detail/matmul_tiles.hpp>
+#include <weft/kernels/detail/onednn_room.hpp>
 #include <weft/kernels/matmul.hpp>
 
 #include <tests/kernels/support.hpp>
@@ -80,4 +87,12 @@ TEST_CASE("a product over nothing is zero or the bias") {
   CHECK(c == std::vector<float>{1, 2, 3, 1, 2, 3});
   weft::kernels::matmul<float, float>(device, Transpose::no, Transpose::no, 2, 3, 0, nullptr, 1, nullptr, 3, c.data(), 3);
   CHECK(c == std::vector<float>(6, 0.f));
+}
+
+TEST_CASE("too little memory for oneDNN's kernels is an error") {
+  const weft::kernels::detail::OneDnnRoom room;
+  CHECK_NOTHROW(room.require(std::size_t(1) << 20));
+  for (const std::size_t more : {std::size_t(-1) / 4, std::size_t(-1)})
+    CHECK_THROWS_WITH_AS(room.require(more), doctest::Contains("weft: out of memory: the host has no room for "),
+                         weft::MemoryError);
 }

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/kernels/squared_norm.hpp weft/kernels/update_elements.hpp weft/kernels/detail/part_table.hpp
+#include <weft/kernels/detail/part_table.hpp>
 #include <weft/kernels/optimizer.hpp>
+#include <weft/kernels/squared_norm.hpp>
+#include <weft/kernels/update_elements.hpp>
+
+#include <span>
 
 #include <tests/kernels/support.hpp>
 
@@ -146,4 +152,26 @@ TEST_CASE_TEMPLATE("an element's bits do not depend on its place in an array", P
     CHECK(same_bits(whole.m, pieces.m));
     CHECK(same_bits(whole.v, pieces.v));
   }
+}
+
+TEST_CASE("a table of parts has each element in one piece, and is reused for the same parts") {
+  DefaultDevice device;
+  using Part = kernels::NormPart<float>;
+  kernels::detail::PartTables<Part, 4> tables;
+  std::vector<float> x(13);
+  const std::vector<Part> parts{{x.data(), 9}, {x.data(), 0}, {x.data() + 9, 4}};
+  std::vector<Part> others = parts;
+  others[0].n = 3;
+  const auto& table = tables.of(device, std::span<const Part>(parts));
+  REQUIRE(table.pieces() == 4);
+  CHECK(table.elements() == 13);
+  const auto& list = table.list();
+  std::vector<std::size_t> ends;
+  for (std::size_t i = 0; i < table.pieces(); ++i) ends.insert(ends.end(), {list.begin(i), list.end(i)});
+  CHECK(ends == std::vector<std::size_t>{0, 4, 4, 8, 8, 9, 0, 4});
+  CHECK((list.part_of(2).data == x.data() && list.part_of(3).data == x.data() + 9));
+  CHECK((list.first_of(0) == 0 && list.first_of(1) == 3 && list.first_of(2) == 3 && list.first_of(3) == 4));
+  CHECK(&tables.of(device, std::span<const Part>(parts)) == &table);
+  CHECK(tables.of(device, std::span<const Part>(others)).elements() == 7);
+  CHECK(tables.of(device, std::span<const Part>(parts)).elements() == 13);
 }

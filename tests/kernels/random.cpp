@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/kernels/detail/normal_quantile.hpp weft/kernels/detail/philox_lanes.hpp
+#include <weft/kernels/detail/normal_quantile.hpp>
+#include <weft/kernels/detail/philox_lanes.hpp>
 #include <weft/kernels/random.hpp>
 
 #include <tests/kernels/support.hpp>
@@ -73,4 +76,14 @@ TEST_CASE("a register of draws is Philox, bit for bit") {
     for (std::size_t i = 0; i < kernels::detail::philox_block; ++i)
       CHECK(words[i] == weft::Philox::draw(0x123456789abcdef0, first + i / 4).word[i % 4]);
   }
+}
+
+TEST_CASE("quantiles of the normal distribution are the inverse of its distribution function") {
+  using kernels::detail::normal_quantile;
+  CHECK(normal_quantile(0.5) == 0);
+  for (const double p : {1e-12, 1e-3, 0.02425, 0.1, 0.4, 0.7, 0.975, 0.9999})
+    CHECK(std::abs(0.5 * std::erfc(-normal_quantile(p) / std::sqrt(2.0)) / p - 1) < 1e-7);
+  CHECK(normal_quantile(0) < -8);
+  CHECK(normal_quantile(1) > 8);
+  CHECK((std::isfinite(normal_quantile(0)) && std::isfinite(normal_quantile(1))));
 }

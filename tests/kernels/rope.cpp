@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/kernels/rope_scaling.hpp
 #include <weft/kernels/rope.hpp>
+#include <weft/kernels/rope_scaling.hpp>
 
 #include <tests/kernels/support.hpp>
 

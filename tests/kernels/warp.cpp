@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/kernels/detail/loops.hpp
 // The warp on the host with which kernels/device_paths.cpp runs kernels (support/warp.hpp): correct bodies give the results of
 // one thread, and mistakes that one lane cannot reveal are detected.
 #include <Kokkos_Core.hpp>
@@ -10,6 +11,8 @@ inline constexpr bool weft::detail::on_host<Kokkos::DefaultExecutionSpace> = fal
 
 #include "kernels/support.hpp"
 #include "support/warp.hpp"
+
+#include <weft/kernels/detail/loops.hpp>
 
 using namespace kernels_test;
 using weft_test::Warp;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/mesh/axis.hpp weft/mesh/world.hpp
 // Meshes over thread ranks: sizes, places and members of every communicator against the groups of the rank order.
 
 #include <doctest/doctest.h>
@@ -10,7 +11,9 @@
 #include <type_traits>
 #include <vector>
 
+#include <weft/mesh/axis.hpp>
 #include <weft/mesh/mesh.hpp>
+#include <weft/mesh/world.hpp>
 #include <weft/runtime/run.hpp>
 
 using namespace weft;

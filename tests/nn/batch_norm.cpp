@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/nn/batch_norm.hpp
+// covers: weft/nn/batch_norm.hpp weft/kernels/batch_norm.hpp
 // Batch normalisation: derivatives, one rank over dp and with channels that tp cuts, the same bits under Reproducible however the
 // samples are cut, running statistics and evaluation.
 
@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include <weft/kernels/batch_norm.hpp>
 #include <weft/nn/batch_norm.hpp>
 #include <weft/operations/functions.hpp>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/kernels/expert_assignments.hpp
 // The tests of mixtures again, with a device that sorts rows by expert itself, as a GPU does: by the arithmetic of
 // kernels/cuda/expert_order.cuh, with the standard library's stable sort in place of CUB's.
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/kernels/mlp_activation.hpp
 // The MLP for devices with fused products equals that of hosts: the same bits without fusion, and correct in every layout.
 
 #include <doctest/doctest.h>
@@ -7,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <weft/kernels/mlp_activation.hpp>
 #include <weft/models/gpt.hpp>
 #include <weft/nn/activation.hpp>
 #include <weft/nn/gelu_mlp.hpp>

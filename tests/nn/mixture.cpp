@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/nn/experts.hpp weft/nn/router.hpp
+// covers: weft/nn/experts.hpp weft/nn/router.hpp weft/kernels/routing.hpp
 // The mixture layer by itself: its gradients by finite differences of the whole objective, compared with a brute-force oracle
 // with and without drops, over tp; auxiliary losses and biases by hand.
 
@@ -10,6 +10,7 @@
 #include <numeric>
 #include <vector>
 
+#include <weft/kernels/routing.hpp>
 #include <weft/nn/experts.hpp>
 #include <weft/nn/mixture.hpp>
 #include <weft/nn/router.hpp>

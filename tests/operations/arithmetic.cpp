@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/operations/rules.hpp weft/operations/arithmetic.hpp weft/operations/functions.hpp
+// covers: weft/operations/rules.hpp weft/operations/arithmetic.hpp weft/operations/functions.hpp weft/kernels/functions.hpp
 // Formulas of tensors and numbers and functions of each element, written forward-only: derivatives, layouts, NaN and equal
 // elements, and the lanes of float and bfloat16 against the C library.
 
@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <weft/kernels/functions.hpp>
 #include <weft/operations/arithmetic.hpp>
 #include <weft/operations/functions.hpp>
 #include <weft/operations/rules.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/operations/along_dim.hpp weft/operations/shapes.hpp weft/operations/index_select.hpp
-// covers: weft/operations/batched.hpp weft/operations/parts.hpp
+// covers: weft/operations/batched.hpp weft/operations/parts.hpp weft/kernels/along_dim.hpp weft/kernels/permute.hpp
 // Reductions and softmax along a dim, other shapes, parts, rows by ids and batched products, with only a forward: derivatives,
 // placements of results, equality on several ranks, every permutation and lane count compared with plain loops, and errors.
 
@@ -13,6 +13,8 @@
 #include <numeric>
 #include <vector>
 
+#include <weft/kernels/along_dim.hpp>
+#include <weft/kernels/permute.hpp>
 #include <weft/operations/along_dim.hpp>
 #include <weft/operations/batched.hpp>
 #include <weft/operations/functions.hpp>

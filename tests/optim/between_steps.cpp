@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/optim/offload.hpp weft/optim/offloaded.hpp
 // A program's changes of parameters between two steps count in every stage of ZeRO, with and without offload: the next update of
 // a 16-bit model starts from written values, and a step does not change parameters that took no part in it.
 
@@ -6,6 +7,9 @@
 #include <vector>
 
 #include "support/parity.hpp"
+
+#include <weft/optim/offload.hpp>
+#include <weft/optim/offloaded.hpp>
 
 using namespace weft_test;
 

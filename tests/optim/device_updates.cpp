@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/device/number_to_host.hpp weft/optim/element_update.hpp
 // The updates of an optimizer on a device with separate memory, run on the host: many parameters in one launch have the bits of
 // one after the other, the device clips and skips without the host, and the host waits for the norm only after the updates are
 // queued.
@@ -52,6 +53,7 @@ class weft::detail::NumberToHost<Kokkos::DefaultExecutionSpace> {
 #include <weft/core/philox.hpp>
 #include <weft/engine/loss_scale.hpp>
 #include <weft/optim/adamw.hpp>
+#include <weft/optim/element_update.hpp>
 #include <weft/optim/muon.hpp>
 #include <weft/optim/sgd.hpp>
 #include <weft/runtime/run.hpp>

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/optim/exact_norm.hpp
 // Frozen parameters keep their bits in every layout and stage of ZeRO, need no gradient, sum, state or decay, and do not change
 // the other parameters' results; freezing and unfreezing during a run does the same everywhere.
 
 #include <atomic>
 
 #include "support/matrix.hpp"
+
+#include <weft/optim/exact_norm.hpp>
 
 using namespace weft_test;
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/optim/adamw.hpp weft/optim/sgd.hpp weft/optim/slot.hpp weft/optim/step.hpp
+// covers: weft/optim/step_agreement.hpp weft/optim/trainable.hpp weft/optim/update_rule.hpp
 // AdamW and SGD compared with PyTorch's formulas in double; clipping; master weights; the gradient norm in every layout; a
 // gradient that is not finite on any rank stops the step on all of them. Gradients are written by hand: no model runs here.
 
@@ -14,7 +16,13 @@
 #include <string>
 #include <vector>
 
+#include <weft/optim/optimizer.hpp>
 #include <weft/optim/sgd.hpp>
+#include <weft/optim/slot.hpp>
+#include <weft/optim/step.hpp>
+#include <weft/optim/step_agreement.hpp>
+#include <weft/optim/trainable.hpp>
+#include <weft/optim/update_rule.hpp>
 #include <weft/weft.hpp>
 
 #include "support/degrees.hpp"

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // User-defined rules that need whole matrices (LAMB) or rows (a second moment per row, as in Adafactor), equal to one rank for
 // every division among ranks.
-// covers: weft/optim/rule_parts.hpp
+// covers: weft/optim/rule_parts.hpp weft/optim/whole_step.hpp
 
 #include <weft/optim/rule_parts.hpp>
+#include <weft/optim/whole_step.hpp>
 
 #include "support/parity.hpp"
 

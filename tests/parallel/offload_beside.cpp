@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/device/offload_store.hpp
 // Offloaded state with copies that run concurrently with the computation, as on a GPU. This program's copies happen as late as
 // possible, so code that does not wait for one, or frees its buffer too early, computes with the old values.
 

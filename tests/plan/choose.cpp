@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/plan/candidate.hpp weft/plan/candidate_cost.hpp weft/plan/choose_report.hpp weft/plan/piece.hpp
+// covers: weft/plan/pipeline_formulas.hpp
 // Layouts: all legal ones, by an oracle; their formulas compared with whole rehearsals; the decision tree; the choice, compared
 // with real runs.
 
@@ -18,6 +20,7 @@
 #include <weft/plan/choose.hpp>
 #include <weft/plan/choose_report.hpp>
 #include <weft/plan/estimate.hpp>
+#include <weft/plan/piece.hpp>
 #include <weft/plan/pipeline_formulas.hpp>
 #include <weft/plan/this_machine.hpp>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/plan/machine.hpp weft/plan/machine_file.hpp weft/plan/this_machine.hpp
 // Machines, collectives by their formulas, files of machines, and estimates: of published steps, and of real ones.
 
 #include "support/parity.hpp"
@@ -12,7 +13,9 @@
 #include <weft/models/gpt.hpp>
 #include <weft/pipeline/schedule/visualise.hpp>
 #include <weft/plan/estimate.hpp>
+#include <weft/plan/machine.hpp>
 #include <weft/plan/machine_file.hpp>
+#include <weft/plan/this_machine.hpp>
 
 using namespace weft_test;
 using plan::Machine;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/device/rehearsal.hpp weft/runtime/rehearse.hpp
 // A rehearsed rank keeps the bytes, and sends the messages, that the same rank of a real run does, in each layout; and a model of
 // many thousand ranks is rehearsed in seconds.
 
@@ -7,6 +8,9 @@
 
 #include <chrono>
 #include <fstream>
+
+#include <weft/device/rehearsal.hpp>
+#include <weft/runtime/rehearse.hpp>
 
 using namespace weft_test;
 

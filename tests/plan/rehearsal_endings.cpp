@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/runtime/rehearsal_guards.hpp weft/runtime/rehearsal_report.hpp
 // The ends of rehearsals and their messages: programs that poll, loop by the clock or train for long, errors of the program, its
 // printed lines, and the last step's work in tables and JSON.
 
@@ -16,6 +17,8 @@
 
 #include <weft/data/loader.hpp>
 #include <weft/plan/estimate.hpp>
+#include <weft/runtime/rehearsal_guards.hpp>
+#include <weft/runtime/rehearsal_report.hpp>
 #include <weft/weft.hpp>
 
 #include <doctest/doctest.h>

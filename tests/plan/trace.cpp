@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/device/rehearsal_trace.hpp
 // The trace of a rehearsal: the order of a step's work, stored compactly, and only on request.
 
 #include "support/parity.hpp"
 
 #include <chrono>
 
+#include <weft/device/rehearsal_trace.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
 #include <weft/runtime/rehearse.hpp>
 

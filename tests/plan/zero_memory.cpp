@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/plan/memory.hpp
 // ZeRO's formulas give the numbers in the ZeRO paper.
 
 #include <doctest/doctest.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/runtime/guard.hpp weft/runtime/signals.hpp
 // `run` inside a process whose Kokkos is already there: worlds, devices, exit codes, again and again.
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -15,7 +16,9 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <weft/runtime/guard.hpp>
 #include <weft/runtime/run.hpp>
+#include <weft/runtime/signals.hpp>
 
 #include "comm/conformance.hpp"
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/runtime/child_processes.hpp
 // A supervisor of shells: the endings after which it restarts, the number of restarts, its messages to the processes, and that
 // none of them is left.
 #include <doctest/doctest.h>

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# covers: weft/runtime/ending.hpp
 """How programs end: exit code, one line on standard error, and soon; as threads and under mpirun."""
 import os
 import resource

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/nn/activation.hpp weft/nn/attention.hpp weft/nn/dropout.hpp weft/nn/linear.hpp weft/nn/norm.hpp
+// covers: weft/testing/made_parameters.hpp weft/testing/numbers.hpp weft/testing/trial_values.hpp
 // Every layer's gradients by finite differences and against several ranks; and the check itself finds a wrong backward.
 
 #include <doctest/doctest.h>
@@ -10,6 +11,9 @@
 #include <weft/nn/linear.hpp>
 #include <weft/nn/norm.hpp>
 #include <weft/testing/check_layer.hpp>
+#include <weft/testing/made_parameters.hpp>
+#include <weft/testing/numbers.hpp>
+#include <weft/testing/trial_values.hpp>
 #include <weft/weft.hpp>
 
 #include "support/layers.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/testing/layer_trial.hpp weft/testing/rank_comparison.hpp
 // Layers that are right for one micro-batch, one rank or an executor that keeps everything, and wrong elsewhere: check_layer
 // refuses each by its mistake, and the same layer without it passes.
 
@@ -14,6 +15,8 @@
 #include <weft/nn/norm.hpp>
 #include <weft/nn/sequential.hpp>
 #include <weft/testing/check_layer.hpp>
+#include <weft/testing/layer_trial.hpp>
+#include <weft/testing/rank_comparison.hpp>
 
 #include "support/layers.hpp"
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/trace/loss_curve.hpp weft/trace/metrics.hpp weft/trace/progress.hpp weft/trace/table.hpp
 // The output of a run for people and tools: the bar, the lines of JSON, the table, the picture.
 
 #include <doctest/doctest.h>

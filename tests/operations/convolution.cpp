@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/operations/convolution.hpp weft/operations/pooling.hpp weft/operations/refused.hpp
+// covers: weft/operations/convolution.hpp weft/operations/pooling.hpp weft/operations/refused.hpp weft/kernels/convolution.hpp
+// covers: weft/kernels/convolution_shape.hpp weft/kernels/detail/convolution_columns.hpp
+// covers: weft/kernels/detail/convolution_onednn.hpp weft/kernels/pooling.hpp
 // Convolutions and pooling with only a forward: derivatives, equality over dp and over tp in all three shardings, placements,
 // errors, and float and bfloat16 (oneDNN) compared with plain loops.
 
@@ -10,6 +12,11 @@
 #include <tuple>
 #include <vector>
 
+#include <weft/kernels/convolution.hpp>
+#include <weft/kernels/convolution_shape.hpp>
+#include <weft/kernels/detail/convolution_columns.hpp>
+#include <weft/kernels/detail/convolution_onednn.hpp>
+#include <weft/kernels/pooling.hpp>
 #include <weft/operations/convolution.hpp>
 #include <weft/operations/functions.hpp>
 #include <weft/operations/pooling.hpp>

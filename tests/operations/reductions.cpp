@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/operations/elementwise.hpp weft/operations/reductions.hpp weft/operations/softmax.hpp
-// covers: weft/operations/views.hpp
+// covers: weft/operations/views.hpp weft/kernels/rows.hpp
 // Every typed operation: values and gradients by finite differences, equality on several ranks, the placement of its result, and
 // its errors.
 
@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <weft/kernels/rows.hpp>
 #include <weft/operations/elementwise.hpp>
 #include <weft/operations/reductions.hpp>
 #include <weft/operations/softmax.hpp>
