@@ -2,13 +2,10 @@
 // A user's column-parallel layer returns its input's gradient without the sum over tp.
 // expect: not the dual of its input .Replicated <-> Partial.: a collective is missing
 // mention: Partial<weft::tp>
+#include <weft/testing/check_layer.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;
-
-using Root = Context<Compute<Kokkos::DefaultExecutionSpace, float>>;
-using Both = decltype(std::declval<Root>().with<Invariant<dp>>(dp{}, Communicator()).with<Invariant<tp>>(tp{}, Communicator()));
-using X = Tensor<float, Kokkos::DefaultExecutionSpace, Shard<dp, 0>, Invariant<tp>>;
 
 struct Up {
   Parameter<Shard<tp, 0>> weight;
@@ -27,8 +24,10 @@ struct Up {
 #endif
   }
 };
-void go(const Both& context, X x) {
-  Sequential block(Up{{context, "weight", {32, 8}, normal(0.02)}}, Linear<Row>(context, 32, 8));
-  auto step = weft::forward(block, context, x);
-  weft::backward_input(block, context, std::move(step.saved), gradient_t<decltype(step.output)>(step.output.device(), {4, 8}));
+void go() {
+  testing::check_layer_on<tp, Invariant<tp>>(2,
+                                             [](const auto& context) {
+                                               return Up{{context, "weight", {32, 8}, normal(0.02)}};
+                                             },
+                                             {4, 8});
 }

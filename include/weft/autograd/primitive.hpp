@@ -100,12 +100,19 @@ bool needs_backward(const L& layer, const Context& context, std::size_t asked, s
   return false;
 }
 
-// Gives a gradient to a node, or each part of a tuple's or a struct's to one of a tuple.
+// Adds a gradient to a node, or the parts of a tuple or a struct to the nodes of a tuple. A layer that returns Nothing for real
+// numbers, or a gradient for token ids, does not compile.
 template <class Context, class X, class G>
 void give(const Context& context, ValueNode<X>* node, G&& gradient) {
-  if constexpr (!std::is_same_v<gradient_t<X>, Nothing>) {
-    if (node != nullptr) node->add(context, std::forward<G>(gradient));
+  if constexpr (std::is_same_v<gradient_t<X>, Nothing> || std::is_same_v<std::remove_cvref_t<G>, Nothing>) {
+    require_gradient_of<X, G>();
+  } else if (node != nullptr) {
+    node->add(context, std::forward<G>(gradient));
   }
+}
+template <class Context, class... Node>
+void give(const Context& context, const std::tuple<Node...>& nodes, Nothing) {
+  std::apply([&](const auto&... node) { (detail::give(context, node, Nothing()), ...); }, nodes);
 }
 template <class Context, class... Node, class G>
 void give(const Context& context, const std::tuple<Node...>& nodes, G&& gradients) {
@@ -249,8 +256,7 @@ struct RecordedLayer : TapeStep<Context> {
       if (inputs != nullptr && inputs->source != nullptr) saved_input() = inputs->source->again(*inputs->source);
     auto split = backward_input(tape.context());
     using D = typename decltype(split)::deferred_type;
-    if constexpr (!std::is_same_v<decltype(split.input_gradient), Nothing>)
-      detail::give(tape.context(), inputs, std::move(split.input_gradient));
+    detail::give(tape.context(), inputs, std::move(split.input_gradient));
     if constexpr (!std::is_same_v<D, Nothing>)
       tape.template defer<DeferredLayer<Context, L, D>>(layer, std::move(split.deferred));
   }

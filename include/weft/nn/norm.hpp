@@ -23,12 +23,15 @@
 namespace weft {
 
 namespace detail {
+// Refuses, at compile time, rows that are terms of a sum or pieces. False if they are terms; the norm then
+// returns AlreadyRefused.
 template <class X>
-constexpr void require_whole_rows() {
+constexpr bool require_whole_rows() {
   require_not_partial<X>();
   static_assert(
       !sharded_along<X, 1>,
       "weft: a norm needs whole rows, but its input is sharded along dim 1: gather it first, to<Invariant<axis>>(context, x)");
+  return !any_partial<X>;
 }
 // A kernel reads one element of the gain per column of x.
 template <class X>
@@ -70,14 +73,17 @@ class LayerNorm : public Primitive<LayerNorm> {
 
   template <class Context, class X>
   auto forward(const Context&, const X& x) const {
-    detail::require_whole_rows<X>();
-    detail::require_width("layer_norm", x, weight);
-    using S = detail::Statistics<X>;
-    X y(x.device(), x.shape());
-    S mean(x.device(), {x.rows()}), rstd(x.device(), {x.rows()});
-    kernels::layer_norm_forward(x.device(), x.rows(), x.columns(), x.data(), weight.for_operand(x).data(),
-                                bias.for_operand(x).data(), y.data(), mean.data(), rstd.data(), epsilon_);
-    return Result{std::move(y), Saved<X, S>{x, std::move(mean), std::move(rstd)}};
+    if constexpr (!detail::require_whole_rows<X>()) {
+      return Result{detail::AlreadyRefused(), Nothing{}};
+    } else {
+      detail::require_width("layer_norm", x, weight);
+      using S = detail::Statistics<X>;
+      X y(x.device(), x.shape());
+      S mean(x.device(), {x.rows()}), rstd(x.device(), {x.rows()});
+      kernels::layer_norm_forward(x.device(), x.rows(), x.columns(), x.data(), weight.for_operand(x).data(),
+                                  bias.for_operand(x).data(), y.data(), mean.data(), rstd.data(), epsilon_);
+      return Result{std::move(y), Saved<X, S>{x, std::move(mean), std::move(rstd)}};
+    }
   }
   template <class Context, class X>
   auto forward_on_sum(const Context&, const X& x, const X& branch) const {
@@ -140,14 +146,17 @@ class RmsNorm : public Primitive<RmsNorm> {
 
   template <class Context, class X>
   auto forward(const Context&, const X& x) const {
-    detail::require_whole_rows<X>();
-    detail::require_width("rms_norm", x, weight);
-    using S = detail::Statistics<X>;
-    X y(x.device(), x.shape());
-    S rstd(x.device(), {x.rows()});
-    kernels::rms_norm_forward(x.device(), x.rows(), x.columns(), x.data(), weight.for_operand(x).data(), y.data(), rstd.data(),
-                              epsilon_);
-    return Result{std::move(y), Saved<X, S>{x, std::move(rstd)}};
+    if constexpr (!detail::require_whole_rows<X>()) {
+      return Result{detail::AlreadyRefused(), Nothing{}};
+    } else {
+      detail::require_width("rms_norm", x, weight);
+      using S = detail::Statistics<X>;
+      X y(x.device(), x.shape());
+      S rstd(x.device(), {x.rows()});
+      kernels::rms_norm_forward(x.device(), x.rows(), x.columns(), x.data(), weight.for_operand(x).data(), y.data(), rstd.data(),
+                                epsilon_);
+      return Result{std::move(y), Saved<X, S>{x, std::move(rstd)}};
+    }
   }
   template <class Context, class X>
   auto forward_on_sum(const Context&, const X& x, const X& branch) const {

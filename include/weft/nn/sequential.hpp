@@ -37,6 +37,19 @@ class Sequential : public Module<Sequential<L...>> {
   std::tuple<L...> layers_;
 };
 
+namespace detail {
+// Refuses, at compile time, an input to which no output can be added.
+template <class V>
+constexpr bool has_sums() {
+  constexpr bool ids = requires { requires std::is_same_v<gradient_t<typename V::tensor_type>, Nothing>; };
+  static_assert(
+      !ids,
+      "weft: Residual adds a layer's output to its input, and this input is not Real (token ids): put the residual after "
+      "the table, Sequential(Embedding(...), Residual(...))");
+  return !ids;
+}
+}  // namespace detail
+
 /// x + L(x). A Partial L(x) is brought to x's layout: by an all-reduce, or by a reduce-scatter if x is sharded by rows (sequence
 /// parallelism).
 template <class L>
@@ -44,7 +57,11 @@ class Residual : public Module<Residual<L>> {
  public:
   explicit Residual(L layer) : layer_(std::move(layer)) {}
 
-  auto forward(const auto& x) const { return x + to_layout_of(x, call(layer_, x)); }
+  template <class V>
+  auto forward(const V& x) const {
+    if constexpr (detail::has_sums<V>()) return x + to_layout_of(x, call(layer_, x));
+    else return detail::AlreadyRefused();
+  }
 
  private:
   L layer_;
