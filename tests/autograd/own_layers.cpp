@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/operations/heads.hpp
+// covers: weft/operations/heads.hpp weft/autograd/recorded_layer.hpp
 // Layers of one's own written with typed operations alone, backward by hand: an RMS norm, a norm of each head with one gain for
 // all (Qwen3's of query and key), a head with a z-loss. Checked alone, and in a model over dp, tp, sp, cp and pp against one
 // rank.
@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/autograd/recorded_layer.hpp>
 #include <weft/operations/heads.hpp>
 #include <weft/testing/check_layer.hpp>
 #include <weft/weft.hpp>

@@ -266,7 +266,8 @@ State whole_state(Model& model, Optimizer& optimizer) {
 template <class Model>
 void require_applied(Model& model) {
   if constexpr (requires { model.stages().gradients(); })
-    if (const auto& gradients = model.stages().gradients(); gradients->pending() || (gradients->open && gradients->optimizers > 0))
+    if (const auto& gradients = model.stages().gradients();
+        gradients->pending() || (gradients->open && gradients->optimizers > 0))
       throw UsageError(
           "checkpoint::save between train_step and the optimizer's step: the gradients would be lost. Save after the step, or "
           "call "

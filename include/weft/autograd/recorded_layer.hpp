@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The call of a layer with a backward of its own, recorded in a Module's tape: the nodes of its inputs and outputs, which may be
+// tensors, tuples or structs, and the step that backward takes. autograd/primitive.hpp makes such calls.
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <weft/autograd/layer.hpp>
+#include <weft/autograd/struct_value.hpp>
+#include <weft/autograd/variable.hpp>
+#include <weft/engine/asked_parameters.hpp>
+
+namespace weft::detail {
+
+template <class X, class Device>
+gradient_t<X> zero_gradient(Device& device, const Shape& shape) {
+  gradient_t<X> zero(device, shape);
+  fill_zero(device, zero.data(), zero.size());
+  return zero;
+}
+
+// The number of Variables that an input of type X becomes in a Module's forward.
+template <class X>
+inline constexpr std::size_t variables_in = 1;
+template <class... X>
+inline constexpr std::size_t variables_in<std::tuple<X...>> = (variables_in<X> + ... + 0);
+
+// The values and the nodes of a Variable, or of a tuple or a struct of them.
+template <class C, class X>
+X values_of(const Variable<C, X>& x) {
+  return x.value();
+}
+template <class... V>
+auto values_of(const std::tuple<V...>& x) {
+  return std::apply([](const V&... one) { return std::tuple(values_of(one)...); }, x);
+}
+template <StructOfVariables V>
+value_of_t<V> values_of(const V& x) {
+  return with_parts(x, [](const auto&... one) { return value_of_t<V>{values_of(one)...}; });
+}
+template <class C, class X>
+ValueNode<X>* nodes_of(const Variable<C, X>& x) {
+  return x.node();
+}
+template <class... V>
+auto nodes_of(const std::tuple<V...>& x) {
+  return std::apply([](const V&... one) { return std::tuple(nodes_of(one)...); }, x);
+}
+template <StructOfVariables V>
+auto nodes_of(const V& x) {
+  return with_parts(x, [](const auto&... one) { return std::tuple(nodes_of(one)...); });
+}
+template <class Context, class Y>
+variable_of_t<Context, Y> constants(Tape<Context>& tape, Y&& y) {
+  if constexpr (StructOfTensors<Y>)
+    return with_parts(y, [&](auto&... one) { return variable_of_t<Context, Y>{constants(tape, std::move(one))...}; });
+  else return {std::move(y), tape};
+}
+template <class Context, class... Y>
+std::tuple<variable_of_t<Context, Y>...> constants(Tape<Context>& tape, std::tuple<Y...>&& y) {
+  return std::apply([&](Y&... one) { return std::tuple<variable_of_t<Context, Y>...>(constants(tape, std::move(one))...); }, y);
+}
+template <class V>
+const auto& first_variable(const V& x) {
+  if constexpr (is_variable<V>) return x;
+  else
+    return with_parts(
+        x, [](const auto& one, const auto&...) -> const auto& { return first_variable(one); });
+}
+
+// Whether there is a node.
+template <class X>
+bool any_node(const ValueNode<X>* node) {
+  return node != nullptr;
+}
+template <class... Node>
+bool any_node(const std::tuple<Node...>& nodes) {
+  return std::apply([](const auto&... node) { return (any_node(node) || ...); }, nodes);
+}
+
+// Whether a layer that was called on constants has a backward: it asked for a trainable parameter, or keeps numbers that are
+// counted in backward and cannot be counted at once. Experts differ between ranks, which must agree.
+template <class L, class Context, class Saved>
+bool needs_backward(const L& layer, const Context& context, std::size_t asked, std::size_t kept, Saved& saved) {
+  const ChildCalls* calls = context.engine.calls;
+  if (calls == nullptr || Context::has(ep{}) || calls->asked_trainable() != asked) return true;
+  if constexpr (requires { layer.count_at_once(saved); }) layer.count_at_once(saved);
+  else return calls->kept_counts() != kept;
+  return false;
+}
+
+// Adds a gradient to a node, or the parts of a tuple or a struct to the nodes of a tuple. A layer that returns Nothing for real
+// numbers, or a gradient for token ids, does not compile.
+template <class Context, class X, class G>
+void give(const Context& context, ValueNode<X>* node, G&& gradient) {
+  if constexpr (std::is_same_v<gradient_t<X>, Nothing> || std::is_same_v<std::remove_cvref_t<G>, Nothing>) {
+    require_gradient_of<X, G>();
+  } else if (node != nullptr) {
+    node->add(context, std::forward<G>(gradient));
+  }
+}
+template <class Context, class... Node>
+void give(const Context& context, const std::tuple<Node...>& nodes, Nothing) {
+  std::apply([&](const auto&... node) { (detail::give(context, node, Nothing()), ...); }, nodes);
+}
+template <class Context, class... Node, class G>
+void give(const Context& context, const std::tuple<Node...>& nodes, G&& gradients) {
+  const auto parts = with_parts(gradients, [](auto&... one) { return std::tie(one...); });
+  [&]<std::size_t... I>(std::index_sequence<I...>) { (detail::give(context, std::get<I>(nodes), std::get<I>(parts)), ...); }
+  (std::index_sequence_for<Node...>());
+}
+
+// What a layer gives: a value, or a tuple of values, of which some may have no gradient in the end.
+template <class Y>
+struct OutputNodes : ValueNode<Y> {
+  explicit OutputNodes(const Y&) {}
+  bool any() const { return bool(*this); }
+  auto gradient() { return this->take(); }
+  template <class Context>
+  Variable<Context, Y> variable(Tape<Context>& tape, Y&& y) {
+    return {std::move(y), this, tape};
+  }
+};
+// Of a part: what backward gives to the layer is zero if nothing was computed from it.
+template <class Y>
+struct PartNode : ValueNode<Y> {
+  static constexpr bool real = !std::is_same_v<gradient_t<Y>, Nothing>;
+  explicit PartNode(const Y& y) : device(&y.device()), shape(y.shape()) {}
+  bool any() const {
+    if constexpr (real) return bool(*this);
+    else return false;
+  }
+  gradient_t<Y> gradient() {
+    if constexpr (!real) return {};
+    else return *this ? this->take() : zero_gradient<Y>(*device, shape);
+  }
+  template <class Context>
+  Variable<Context, Y> variable(Tape<Context>& tape, Y&& y) {
+    return {std::move(y), this, tape};
+  }
+  typename Y::device_type* device;
+  Shape shape;
+};
+template <StructOfTensors Y>
+struct PartNode<Y> : OutputNodes<Y> {
+  using OutputNodes<Y>::OutputNodes;
+};
+struct MakePartNodes {
+  template <class... Y>
+  auto operator()(const Y&... y) const {
+    return std::tuple<PartNode<Y>...>(PartNode<Y>(y)...);
+  }
+};
+template <class Y>
+using part_nodes_t = decltype(with_parts(std::declval<const Y&>(), MakePartNodes()));
+// The gradients of the parts as a G.
+template <class G, class Nodes>
+G gradients_of(Nodes& nodes) {
+  return std::apply([](auto&... node) { return G{node.gradient()...}; }, nodes);
+}
+// The parts as Variables, as a V.
+template <class V, class Context, class Nodes, class Y>
+V variables_of(Nodes& nodes, Tape<Context>& tape, Y& y) {
+  return with_parts(y, [&](auto&... part) {
+    return std::apply([&](auto&... node) { return V{node.variable(tape, std::move(part))...}; }, nodes);
+  });
+}
+template <class Nodes>
+bool any_of(const Nodes& nodes) {
+  return std::apply([](const auto&... node) { return (node.any() || ...); }, nodes);
+}
+template <class... Y>
+struct OutputNodes<std::tuple<Y...>> {
+  explicit OutputNodes(const std::tuple<Y...>& y) : nodes(with_parts(y, MakePartNodes())) {}
+  bool any() const { return any_of(nodes); }
+  auto gradient() { return gradients_of<std::tuple<gradient_t<Y>...>>(nodes); }
+  template <class Context>
+  auto variable(Tape<Context>& tape, std::tuple<Y...>&& y) {
+    return variables_of<std::tuple<variable_of_t<Context, Y>...>>(nodes, tape, y);
+  }
+  std::tuple<PartNode<Y>...> nodes;
+};
+template <StructOfTensors Y>
+struct OutputNodes<Y> {
+  explicit OutputNodes(const Y& y) : nodes(with_parts(y, MakePartNodes())) {}
+  bool any() const { return any_of(nodes); }
+  auto gradient() { return gradients_of<gradient_t<Y>>(nodes); }
+  template <class Context>
+  auto variable(Tape<Context>& tape, Y&& y) {
+    return variables_of<variable_of_t<Context, Y>>(nodes, tape, y);
+  }
+  part_nodes_t<Y> nodes;
+};
+
+// A layer that backward calls again: a part of the Module, which outlives the step, or a copy of one without members (Gelu()).
+template <class L>
+class CalledLayer {
+ public:
+  explicit CalledLayer(const L& layer) : layer_(hold(layer)) {}
+  L& operator*() {
+    if constexpr (std::is_empty_v<L>) return layer_;
+    else return *layer_;
+  }
+
+ private:
+  static auto hold(const L& layer) {
+    if constexpr (std::is_empty_v<L>) return layer;
+    else return const_cast<L*>(&layer);
+  }
+  std::conditional_t<std::is_empty_v<L>, L, L*> layer_;
+};
+
+template <class Context, class L, class D>
+struct DeferredLayer : TapeStep<Context> {
+  DeferredLayer(const CalledLayer<L>& of, D&& state) : layer(of), deferred(std::move(state)) {}
+  void apply(Tape<Context>& tape) { weft::backward_weight(*layer, tape.context(), std::move(deferred)); }
+  CalledLayer<L> layer;
+  D deferred;
+};
+
+/// A layer whose saved state is its input alone, or has it as the member `input`: it drops an input that is computed again in
+/// backward (autograd/recompute.hpp).
+template <class L>
+concept SavesInput = requires {
+  requires L::saves_input;
+};
+/// A layer whose backward_input(context, saved, g, others) adds the gradient of its input's other uses, in the same kernel.
+template <class L>
+concept FusesAddition = requires {
+  requires L::fuses_addition;
+};
+
+// A layer's call: its own backward is run, with what its forward saved.
+template <class Context, class L, class Nodes, class Y, class Saved>
+struct RecordedLayer : TapeStep<Context> {
+  RecordedLayer(const L& of, Nodes to, const Y& y, Saved&& state)
+      : layer(of), inputs(std::move(to)), outputs(y), saved(std::move(state)) {
+    if constexpr (drops_input)
+      if (inputs != nullptr && inputs->source != nullptr) saved_input() = {};
+  }
+  void apply(Tape<Context>& tape) {
+    if (!outputs.any()) return;
+    asked.expect();
+    if constexpr (drops_input)
+      if (inputs != nullptr && inputs->source != nullptr) saved_input() = inputs->source->again(*inputs->source);
+    auto split = backward_input(tape.context());
+    using D = typename decltype(split)::deferred_type;
+    detail::give(tape.context(), inputs, std::move(split.input_gradient));
+    if constexpr (!std::is_same_v<D, Nothing>)
+      tape.template defer<DeferredLayer<Context, L, D>>(layer, std::move(split.deferred));
+  }
+  auto backward_input(const Context& context) {
+    if constexpr (FusesAddition<L> &&
+                  std::is_pointer_v<Nodes>) {  // the layer adds to what the input's other uses have given so far
+      using G = typename std::remove_pointer_t<Nodes>::gradient_type;
+      return weft::backward_input(*layer, context, std::move(saved), outputs.gradient(), inputs ? inputs->take() : G());
+    } else {
+      return weft::backward_input(*layer, context, std::move(saved), outputs.gradient());
+    }
+  }
+  auto& saved_input() {
+    if constexpr (requires { saved.input; }) return saved.input;
+    else return saved;
+  }
+  static constexpr bool drops_input = SavesInput<L> && std::is_pointer_v<Nodes>;
+  CalledLayer<L> layer;
+  Nodes inputs;
+  OutputNodes<Y> outputs;
+  Saved saved;
+  AskedParameters asked;
+};
+
+// The call of a layer that is no Module: `forward` gives its result, `inputs` are the nodes of its first input.
+template <class L, class Context, class Nodes, class F>
+auto call_layer(const L& layer, Tape<Context>& tape, [[maybe_unused]] Nodes inputs, const F& forward) {
+  const ChildCalls* calls = tape.context().engine.calls;
+  const std::size_t asked = calls ? calls->asked_trainable() : 0, kept = calls ? calls->kept_counts() : 0;
+  AskedParameters parameters(tape.context().engine);
+  auto step = forward();
+  parameters.find();
+  using Y = decltype(step.output);
+  if constexpr (is_refused<Y> || is_refused<typename decltype(hidden_of<L, Y>())::type>) {
+    return AlreadyRefused();
+  } else {
+    if (!tape.records() || (!any_node(inputs) && !needs_backward(layer, tape.context(), asked, kept, step.saved)))
+      return constants(tape, std::move(step.output));
+    auto& node = tape.template record<RecordedLayer<Context, L, Nodes, Y, decltype(step.saved)>>(
+        layer, std::move(inputs), step.output, std::move(step.saved));
+    node.asked = std::move(parameters);
+    return node.outputs.variable(tape, std::move(step.output));
+  }
+}
+
+}  // namespace weft::detail
