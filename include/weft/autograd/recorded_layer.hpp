@@ -11,6 +11,7 @@
 #include <weft/autograd/struct_value.hpp>
 #include <weft/autograd/variable.hpp>
 #include <weft/engine/asked_parameters.hpp>
+#include <weft/engine/child_calls.hpp>
 
 namespace weft::detail {
 
