@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/kernels/detail/lanes.hpp weft/kernels/detail/rounded.hpp weft/kernels/detail/sweep.hpp
+// covers: weft/kernels/detail/lanes.hpp weft/kernels/detail/vectors.hpp weft/kernels/detail/rounded.hpp weft/kernels/detail/sweep.hpp
 // covers: weft/kernels/detail/transpose.hpp
 // Sums and maxima over the lanes of a register: the order of the additions determines a kernel's bits. And values in registers
 // with the bits that they would have in memory.
@@ -20,6 +20,7 @@
 #include <weft/kernels/detail/rounded.hpp>
 #include <weft/kernels/detail/sweep.hpp>
 #include <weft/kernels/detail/transpose.hpp>
+#include <weft/kernels/detail/vectors.hpp>
 
 using namespace weft::kernels::detail;
 

@@ -14,17 +14,22 @@
 #define WEFT_INLINE inline
 #endif
 
+// The bytes of the widest vector register that the compiler may use.
+#if defined(__AVX512F__)
+#define WEFT_REGISTER_BYTES 64
+#elif defined(__AVX__)
+#define WEFT_REGISTER_BYTES 32
+#else
+#define WEFT_REGISTER_BYTES 16
+#endif
+
 // Errors of the linker for inconsistent programs. If some translation units are compiled with WEFT_COMPILED and others without,
 // linking fails on a symbol that is thread-local in only one of them ("TLS definition ... mismatches non-TLS reference"). A
 // program compiled for other vector registers than the library would get sums in another order from it; it refers to a symbol
 // that the library does not define.
-#if defined(__AVX512F__)
-#define WEFT_REGISTERS weft_compiled_for_registers_of_64_bytes
-#elif defined(__AVX__)
-#define WEFT_REGISTERS weft_compiled_for_registers_of_32_bytes
-#else
-#define WEFT_REGISTERS weft_compiled_for_registers_of_16_bytes
-#endif
+#define WEFT_JOINED_REGISTERS(bytes) weft_compiled_for_registers_of_##bytes##_bytes
+#define WEFT_REGISTERS_OF(bytes) WEFT_JOINED_REGISTERS(bytes)
+#define WEFT_REGISTERS WEFT_REGISTERS_OF(WEFT_REGISTER_BYTES)
 
 #if defined(__GNUC__) && defined(__ELF__) && !defined(__CUDA_ARCH__)
 namespace weft::detail {

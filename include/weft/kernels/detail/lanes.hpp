@@ -17,34 +17,9 @@
 #include <utility>
 
 #include <weft/core/scalar.hpp>
-
-#if defined(__GNUC__) && !defined(__CUDACC__)
-#define WEFT_COMPILER_VECTORS 1
-#define WEFT_FLATTEN __attribute__((flatten))
-#define WEFT_NOINLINE __attribute__((noinline))
-#define WEFT_PRAGMA(text) _Pragma(#text)
-#if defined(__clang__)
-#define WEFT_UNROLL(n) WEFT_PRAGMA(clang loop unroll_count(n))
-#else
-#define WEFT_UNROLL(n) WEFT_PRAGMA(GCC unroll n)
-#endif
-#else
-#define WEFT_COMPILER_VECTORS 0
-#define WEFT_FLATTEN
-#define WEFT_NOINLINE
-#define WEFT_UNROLL(n)
-#endif
+#include <weft/kernels/detail/vectors.hpp>
 
 namespace weft::kernels::detail {
-
-/// The size in bytes of the widest register enabled for the compiler.
-#if defined(__AVX512F__)
-inline constexpr std::size_t register_bytes = 64;
-#elif defined(__AVX__)
-inline constexpr std::size_t register_bytes = 32;
-#else
-inline constexpr std::size_t register_bytes = 16;
-#endif
 
 /// N numbers of type T in an array, for devices and compilers without vectors.
 template <class T, std::size_t N, bool Native = (N > 1 && WEFT_COMPILER_VECTORS)>
