@@ -361,18 +361,6 @@ class Optimizer {
 };
 
 template <class Rule>
-WEFT_COLD void Optimizer<Rule>::follow_trainable() {
-  for (Slot& slot : slots_)
-    if (slot.made && !slot.state->trainable()) {
-      slot.state->claim(nullptr);
-      slot = without_state(slot);
-    } else if (!slot.made && wants_state(slot)) {
-      make_state(slot);
-    }
-  if (store_) store_->commit();
-}
-
-template <class Rule>
 void Optimizer<Rule>::refresh() {
   for (Slot& slot : slots_)
     if (slot.master && slot.state->value() && slot.state->kept_type() == slot.state->type())

@@ -58,6 +58,18 @@ StepReport Optimizer<Rule>::step(double learning_rate) {
 }
 
 template <class Rule>
+WEFT_COLD void Optimizer<Rule>::follow_trainable() {
+  for (Slot& slot : slots_)
+    if (slot.made && !slot.state->trainable()) {
+      slot.state->claim(nullptr);
+      slot = without_state(slot);
+    } else if (!slot.made && wants_state(slot)) {
+      make_state(slot);
+    }
+  if (store_) store_->commit();
+}
+
+template <class Rule>
 void Optimizer<Rule>::require_gradients(bool own_loop) const {
   for (const Slot& slot : slots_)
     if (!slot.state->gradient() && slot.due())
