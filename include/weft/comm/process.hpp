@@ -44,6 +44,9 @@ struct Process {
   }
   /// The lowest rank of the world that is known to have failed, or -1; `fate` describes its end.
   virtual int lost() { return -1; }
+  /// Whether a connection has delivered bytes that are no valid frame. Every call of a group then throws, also if that connection
+  /// is idle.
+  virtual bool disturbed() const { return false; }
   virtual std::string fate(int) const { return {}; }
 };
 

@@ -52,8 +52,12 @@ class Signal {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, patience, done);
   }
+  /// A connection has ended for bytes that are no valid frame.
+  void disturb() { disturbed_.store(true, std::memory_order_release); }
+  bool disturbed() const { return disturbed_.load(std::memory_order_acquire); }
 
  private:
+  std::atomic<bool> disturbed_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
 };

@@ -126,6 +126,7 @@ WEFT_COLD WEFT_INLINE void Connection::break_off(bool invalid, const char* forma
   leaving_.clear();
   announced_.clear();
   arriving_ = {};
+  if (invalid) signal_.disturb();
 }
 
 /// Sends a frame at once if the socket takes it.

@@ -61,6 +61,8 @@ class Mesh {
 
   int rank() const { return rank_; }
   int size() const { return int(connections_.size()); }
+  /// Whether bytes that are no valid frame have ended a connection.
+  bool disturbed() const { return signal_.disturbed(); }
   std::unique_ptr<Buffer> buffer(void* data, std::size_t bytes) { return std::make_unique<Buffer>(*this, data, bytes); }
   std::uint64_t next_payload() { return reserve_payloads(1); }
   /// The first of `count` new payload numbers.

@@ -69,6 +69,7 @@ class Process final : public shared_memory::Sharing {
     watch = std::make_unique<Notices>(mesh);
   }
 
+  bool disturbed() const override { return mesh->disturbed(); }
   /// The lowest rank that failed or was lost, or -1.
   int lost() override {
     int first = -1;

@@ -147,6 +147,7 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
   [[noreturn]] void time_out(Running& running);
   [[noreturn]] void interrupt(Running& running);
   [[noreturn]] void throw_broken(const Running& running);
+  [[noreturn]] void throw_disturbed(const Running& running);
   [[noreturn]] void abort(Running& running, int lost);
   /// A turn of a wait that is long already: throws if it can never end.
   void look(Running& running);

@@ -63,6 +63,8 @@ WEFT_INLINE SharedMemoryGroup::Running::Running(SharedMemoryGroup& of, const Cal
   call.order.fence();
   sequence = ++of.sequence_;
   if (of.broken_) of.throw_broken(*this);
+  if (of.process_->disturbed()) [[unlikely]]
+    of.throw_disturbed(*this);
   comm::detail::expect_no_stop(of.process_->rank, of.axis(), call, sequence);
   number = of.process_->recorder.begin(*of.flight_, sequence, call);
   collective_number = of.ledger_->collective(call);
@@ -114,6 +116,12 @@ WEFT_COLD WEFT_INLINE void SharedMemoryGroup::interrupt(Running& running) {
 WEFT_COLD WEFT_INLINE void SharedMemoryGroup::throw_broken(const Running& running) {
   throw AbortedError(process_->rank, axis(), describe(running.collective.call()), running.sequence,
                      "an earlier operation of this communicator has failed on this rank");
+}
+
+WEFT_COLD WEFT_INLINE void SharedMemoryGroup::throw_disturbed(const Running& running) {
+  const int lost = process_->lost();
+  throw AbortedError(process_->rank, axis(), describe(running.collective.call()), running.sequence,
+                     lost < 0 ? std::string("a connection has delivered bytes that are no valid frame") : process_->fate(lost));
 }
 
 WEFT_COLD WEFT_INLINE void SharedMemoryGroup::abort(Running& running, int lost) {
