@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/device/host_copies.hpp weft/tensor/add.hpp weft/tensor/placement.hpp weft/tensor/shape.hpp weft/tensor/transfer.hpp
+// covers: weft/device/host_copies.hpp weft/tensor/add.hpp
+// covers: weft/tensor/placement.hpp weft/tensor/shape.hpp weft/tensor/transfer.hpp
 // Shapes, handles of tensors, copies between host and tensors, placements and their duals, and sums in place.
 #include <weft/tensor/tensor.hpp>
 
