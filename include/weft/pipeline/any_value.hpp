@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A move-only value of any type, which only its maker knows. The values that layers save between forward and backward are kept in
-// it: as optionals and vectors of their own types they were a tenth of the code that the compiler generated for a model.
+// A move-only value whose type only its creator can name. It holds the values that layers save between forward and backward.
+// Optionals and vectors of the layers' types made up a tenth of the code generated for a model.
 //
 //   AnyValue value(std::move(saved));   // value.as<Saved>()
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The inputs of a model's layers, made of a batch on the device, one micro-batch at a time: the tokens and targets of a recipe,
-// or the named fields of any other model. A type of batch takes part by a specialisation of InputsOf.
+// The inputs of a model's layers, made from a batch on the device, one micro-batch at a time: the tokens and targets of a recipe,
+// or the named fields of any other model. A batch type is supported by a specialisation of InputsOf.
 //
-//   Inputs inputs(context, batch);
-//   front.forward(context, inputs.first(micro));   // what enters the model's first unit
+//  Inputs inputs(context, batch);
+//  front.forward(context, inputs.first(micro));   // the input of the model's first unit
 //   back.forward(context, hidden, inputs.last(micro));
 
 #include <cstddef>

@@ -20,7 +20,8 @@
 
 namespace weft::detail {
 
-/// What the set of trainable parameters asks of a unit's backward. It is found for the whole model, alike on every rank.
+/// The parts of a unit's backward that the trainable parameters require. Computed for the whole model, so it is the same on every
+/// rank.
 struct UnitBackward {
   bool runs = true;   ///< the unit, or one before it, uses a trainable parameter
   bool input = true;  ///< a unit before it does: the gradient of its input is needed
@@ -29,16 +30,16 @@ struct UnitBackward {
 template <class Exec>
 struct Chunk {
   int stage = 0;
-  bool first = false, last = false;  ///< whether the model's first unit, and its last one, are here
+  bool first = false, last = false;  ///< true if the chunk holds the model's first unit, and its last
   std::vector<std::unique_ptr<StackUnit<Exec>>> layers;
   std::vector<Unit> units;    ///< every parameter that each layer uses
   std::vector<Unit> owned;    ///< the same, each parameter in the first unit that uses it: its gradient is ready with that unit
-  std::vector<Unit> trained;  ///< of `owned`, those parameters that are trainable
-  std::vector<UnitBackward> backwards;  ///< of each unit
-  /// Of a model that is a Module; `owned` and `trained` are then its parts, if a wrapper gathers them one by one.
+  std::vector<Unit> trained;  ///< the trainable parameters of `owned`
+  std::vector<UnitBackward> backwards;  ///< by unit
+  /// Set if the model is a Module. `owned` and `trained` are then its parts, if a wrapper gathers them one by one.
   std::unique_ptr<ChildCalls> calls;
 
-  /// Whether the chunk before this one is sent gradients, and whether this one receives them.
+  /// True if this chunk sends gradients to the chunk before it, and if it receives them.
   bool sends_gradients() const { return backwards.front().input; }
   bool receives_gradients() const { return backwards.back().runs; }
 };
@@ -52,7 +53,7 @@ struct WholeModel {
     std::unique_ptr<StackUnit<Exec>> layer;
     std::vector<ParameterState*> used;
     std::vector<std::shared_ptr<StepBuffer>> buffers;  // the values that its layers keep from step to step
-    double cost = 0;                                   // its layer's word, or 0
+    double cost = 0;                                   // cost reported by the layer; 0 if none
   };
   std::vector<Built> units;
   std::vector<Registered> parameters;

@@ -64,7 +64,7 @@ WEFT_COLD inline DecodeRows decode_rows(const KeyValueCache& cache, NewTokens to
   if (document == 0) throw_error<UsageError>({"decode of no tokens: at least one sequence has a new one"});
   const std::size_t length = (rows.batch.tokens.size() + multiple - 1) / multiple * multiple;
   rows.batch.documents.resize(length, std::int32_t(document));
-  if (!rows.first || rows.batch.documents.back() == 0) rows.batch.documents.clear();  // a document is what it is without them
+  if (!rows.first || rows.batch.documents.back() == 0) rows.batch.documents.clear();  // without padding, a single document equals no documents
   rows.batch.tokens.resize(length);
   rows.batch.targets.assign(length, -1);
   rows.sequences.resize(length, -1);
@@ -103,8 +103,8 @@ WEFT_COLD inline std::vector<double> spread(const std::vector<double>& rows, std
   return all;
 }
 
-/// Appends the tokens to the cache. On ranks that hold the last unit `use(logits)` is called with the logits [sequences,
-/// vocabulary] after each sequence's last token (0 for those without a new one), alike on all of them.
+/// Appends the tokens to the cache. Ranks that hold the last unit call `use(logits)` with the logits [sequences, vocabulary]
+/// after each sequence's last token (0 for sequences without a new token), the same on all of these ranks.
 template <class Stages, class Context, class Use>
 void forward_to_decode(Stages& stages, const Context& of, KeyValueCache& cache, NewTokens tokens, Use&& use) {
   using Model = typename Stages::model_type;
@@ -156,7 +156,7 @@ void forward_to_decode(Stages& stages, const Context& of, KeyValueCache& cache, 
   for (const std::size_t sequence : rows.last) cached.commit(sequence, tokens[sequence].size());
 }
 
-/// What `use` makes of the logits, an arithmetic vector of a length that all ranks know, on every rank.
+/// Returns `use(logits)` on every rank: an arithmetic vector whose length all ranks have agreed on.
 template <class T, class Stages, class Context, class Use>
 std::vector<T> decode(Stages& stages, const Context& context, KeyValueCache& cache, NewTokens tokens, std::size_t size,
                       Use&& use) {

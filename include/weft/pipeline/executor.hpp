@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The executor of a step: it runs a rank's actions of a schedule and calls the wrappers' hooks around each unit. A model without
-// a pipeline runs as a pipeline of one stage. It knows neither the model nor the context, only units (pipeline/stack_unit.hpp),
-// so it is compiled once for each execution space.
+// a pipeline runs as a pipeline of one stage. It depends only on units (pipeline/stack_unit.hpp), not on the model or the
+// context, so it is compiled once for each execution space.
 //
 //   Executor<Exec> executor(place, chunks, table, share, accumulator, training);
 //   executor.run({});
@@ -41,7 +41,7 @@ struct RunMode {
   LossChecks* check_loss = nullptr;  ///< checks in the first micro-batch that the loss is a sum over samples
 };
 
-/// The context of a run and the inputs that its units take, without their types. They outlive the executor.
+/// The context of a run and its units' inputs, both type-erased. They outlive the executor.
 template <class Exec>
 struct RunPlace {
   Device<Exec>* device;
@@ -83,19 +83,19 @@ class Executor {
   UnitCall call_of(std::size_t micro) const {
     return {place_.context, place_.inputs, place_.env, micro, share_.micro_batch(micro).sequences};
   }
-  /// Makes `env` that of a micro-batch.
+  /// Sets `env` to the rows, length and documents of a micro-batch.
   void enter(std::size_t micro);
-  /// A rehearsal: the stages before and after this rank's send tensors of these shapes.
+  /// In a rehearsal, sets the shapes that the neighbouring stages send.
   WEFT_COLD void rehearse(const StageShapes& shapes) { shapes_ = &shapes; }
-  /// Later runs read the gradient of the loss from this tensor, and the documents from the other,
-  /// with their values at the time of the run.
+  /// Later runs read the gradient of the loss from `seed` and the documents from `documents`, with their values at the time of
+  /// the run.
   void take(const Seed& seed, const Documents& documents) {
     seed_ = seed;
     documents_ = documents;
   }
 
  private:
-  // The place of the action's first unit.
+  // Index of the action's first unit in saved_ and deferred_.
   std::size_t place_of(const Action& action) const {
     return static_cast<std::size_t>(action.chunk * table_.micro_batches + action.micro) * units_;
   }
@@ -133,7 +133,7 @@ class Executor {
   schedule::TimelineRecorder* recording_;
   RunMode mode_;
   StageChannel<Exec> channel_;
-  const StageShapes* shapes_ = nullptr;  // of a rehearsal
+  const StageShapes* shapes_ = nullptr;  // set in a rehearsal only
   std::unique_ptr<PeerProgress> peers_;
   std::vector<int> done_;
   Seed seed_;
@@ -221,7 +221,8 @@ void Executor<Exec>::run(const RunMode& mode) {
   std::size_t expected = 0;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Action action = order[i];
-    while (expected <= i + 1 && expected < order.size()) expected = expect_next(order, expected);  // its input and the next
+    while (expected <= i + 1 && expected < order.size())
+      expected = expect_next(order, expected);  // its own input and the next action's
     if (recording_) recording_->start();
     if (traced) [[unlikely]]
       trace(action, true);
@@ -300,7 +301,7 @@ void Executor<Exec>::forward(const Action& action) {
 }
 
 // B computes each unit's weight gradients right after its input gradient, while the data is in cache; I defers them to W. Units
-// in front of the first one that is trained have no backward, and no stage is sent gradients for them.
+// before the first trained unit have no backward, and no stage receives gradients for them.
 template <class Exec>
 void Executor<Exec>::backward(const Action& action, bool whole) {
   Chunk<Exec>& chunk = *chunks_[action.chunk];

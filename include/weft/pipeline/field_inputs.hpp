@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The named fields of a micro-batch as placed tensors on the device, which the units of a stack and modules take: batch[image].
-// A field is copied when it is first asked for, so that the rank with the last stage of a pipeline copies labels and no images.
+// The named fields of a micro-batch as placed tensors on the device, which stack units and Modules read as batch[image]. A field
+// is copied at its first use, so a pipeline's last stage copies labels but no images.
 //
 //   auto forward(const auto& context, const auto& batch) const { return project.forward(context, batch[image]); }
 //
-// Numbers with a fraction arrive in the scalar of the model, int32 and int64 as they are, other integers as int32.
+// Floating-point fields are converted to the model's scalar, int32 and int64 stay as they are, other integers become int32.
 
 #include <cstddef>
 #include <cstdint>
@@ -74,17 +74,17 @@ X field_to_device(typename X::device_type& device, std::span<const T> values, st
 template <class Context, class... F>
 class FieldInputs {
  public:
-  /// A field's values on the host: those of the samples `of`, one after the other.
+  /// A field's values on the host: those of the selected samples, contiguous.
   template <class One>
   struct Source {
     std::span<const typename One::scalar> values;  // [samples, shape...]
     Shape shape;
-    bool absent = false;  // the batch has no values of the field
+    bool absent = false;  // the batch has no values for the field
   };
   using Sources = std::tuple<Source<F>...>;
 
   FieldInputs() = default;
-  /// `part`: the rank's positions of fields that are whole here.
+  /// `part`: this rank's positions in fields that are whole here.
   FieldInputs(typename Context::device_type& device, std::size_t samples, Sources sources, const SequencePart& part = {})
       : state_(std::make_shared<State>(State{&device, samples, std::move(sources), {}, part})) {}
 
@@ -202,7 +202,7 @@ class FieldBatchInputs {
   Last last(std::size_t micro) const { return first(micro); }
 
   std::size_t sharers() const { return 1; }
-  /// `count` samples, `times` times; see TokenInputs::repeated.
+  /// `parts` runs of `count` samples, each `times` times; see TokenInputs::repeated.
   Last repeated(std::size_t micro, std::size_t parts, std::size_t first, std::size_t count, std::size_t times) {
     const std::size_t before = share_of(*batch_).samples_before(micro) + first;
     batch_type& twice = repeated_;
@@ -238,7 +238,7 @@ class FieldBatchInputs {
   batch_type repeated_;  // for the check of the loss
 };
 
-/// The inputs of a model that is no recipe on a TokenBatch: fields::tokens and fields::targets.
+/// The inputs on a TokenBatch of a model that is not a recipe: fields::tokens and fields::targets.
 template <class Context>
 class TokenFieldInputs {
  public:

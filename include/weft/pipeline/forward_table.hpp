@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The table of a forward alone (evaluations, predictions): a schedule's stages, in an order that has no limits on micro-batches,
-// since nothing waits for a backward. A rank takes its chunks in the order of the model, each for all micro-batches.
+// The table of a forward without a backward (evaluations, predictions). It has the schedule's stages but does not limit
+// micro-batches in flight, since no backward follows. A rank runs its chunks in the model's order, each for all micro-batches.
 //
 //   const schedule::Table table = forward_table(schedule, ranks, micro_batches);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The shapes of what a pipeline's stages send each other, found by a forward of the whole model beside the rehearsal: nothing of
-// it is noted or counted.
+// The shapes of the messages between a pipeline's stages, found by a forward of the whole model outside the rehearsal's records
+// and counts.
 //
 //   learn_shapes<Model>(context, config, part, schedule, accumulator, stages_of, shapes);
 

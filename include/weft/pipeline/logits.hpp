@@ -44,8 +44,8 @@ std::vector<double> forward_for_logits(Stages& stages, const Context& context, s
   using Model = typename Stages::model_type;
   if (tokens.empty()) throw_error<UsageError>({"logits of no tokens: at least one is needed"});
   stages.check_length(tokens.size());
-  // Padding after the last token gives ranks that cut the tokens equal parts. It is a document of its own: attention may see
-  // later tokens.
+  // Padding after the last token gives equal parts to ranks that cut the tokens. The padding is a separate document, because
+  // attention may see later tokens.
   std::size_t multiple = context.size(cp{}) > 1 ? 2 * context.size(cp{}) : 1;
   constexpr bool has_experts = requires { Model::experts(stages.config()); };  // experts cut the tokens, too
   if constexpr (has_experts || shard_dim<hidden_placement_t<Context, tp>> == 0)

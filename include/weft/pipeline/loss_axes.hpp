@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The axes of a loss: it is summed over those on which its type says that each rank has a term, and compared on those on which
-// the type says that all ranks have the same.
+// The axes of a loss, given by its type. The loss is summed over axes on which each rank holds a term, and compared on axes on
+// which all ranks hold the same value.
 //
 //   LossAxes<Loss>::require_same(context, losses);
 //   LossAxes<Loss>::all_reduce(context, losses);

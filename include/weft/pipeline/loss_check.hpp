@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The check that a model's loss is the sum over samples that weft takes it for: samples taken twice must have twice the loss,
-// which they have not if the model divides by a count itself. A loss of 0 shows nothing, so a training step checks samples of its
-// first micro-batch, and later steps do, until some have a loss. Of a model of several units only the last one is computed; of a
-// model of one unit (a Module) see pipeline/whole_loss_check.hpp.
+// The check that a model's loss is a sum over samples, as weft assumes: samples taken twice must have twice the loss. A model
+// that divides by a count itself fails this check. A loss of 0 proves nothing, so each training step checks samples of its first
+// micro-batch until some have a nonzero loss. For a model of several units only the last one is computed; for a model of one unit
+// (a Module) see pipeline/whole_loss_check.hpp.
 //
 //   if (require_loss_is_a_sum(context, last, inputs, hidden, {.env = &env, .micro = 0, .samples = 8})) checks.settle();
 
@@ -26,14 +26,14 @@
 
 namespace weft::detail {
 
-/// A layer, or a model that is a Module, that says that its loss is a sum though samples taken twice may have another one than
-/// twice theirs: samples are compared with each other, or experts drop tokens.
+/// True for a layer or Module that declares its loss a sum although samples taken twice may not have twice the loss: it compares
+/// samples with each other, or its experts drop tokens.
 template <class L>
 inline constexpr bool says_loss_is_a_sum = requires {
   requires L::loss_is_a_sum;
 };
 
-/// Throws: `twice`, the loss of some samples taken twice, is not twice `once`, theirs.
+/// Throws: the loss `twice` of some samples taken twice is not twice their loss `once`.
 [[noreturn]] WEFT_COLD inline void refuse_sum(const char* of, bool tokens, std::size_t count, double once, double twice) {
   const char* what = tokens ? "tokens" : "samples";
   throw_error<UsageError>(
@@ -44,7 +44,7 @@ inline constexpr bool says_loss_is_a_sum = requires {
        "constexpr bool loss_is_a_sum = true;` beside the loss"});
 }
 
-/// The losses of a model whose check has come to a result: its own, and those of loops of one's own by the type of the function.
+/// The losses whose check is settled: the model's (null), and those of user-written loops by the type of the function.
 class LossChecks {
  public:
   bool due(const void* kind = nullptr) const { return settled_.count(kind) == 0; }
@@ -54,7 +54,7 @@ class LossChecks {
   std::set<const void*> settled_;
 };
 
-/// The greatest number of all ranks that have this loss, each word for itself.
+/// Replaces each word by its maximum over all ranks that compute this loss.
 template <class Context>
 void take_greatest([[maybe_unused]] const Context& context, [[maybe_unused]] std::span<std::uint64_t> words) {
   Context::for_each_axis([&]<class A>(A axis) {
@@ -63,18 +63,18 @@ void take_greatest([[maybe_unused]] const Context& context, [[maybe_unused]] std
   });
 }
 
-/// Compares the loss of some samples once and twice, loss(first, count, times). The samples are the first of a micro-batch that
-/// have a loss on any rank; if those before have none, as many are taken as all before. `samples`: those of this rank, of which
-/// `unit` are taken at least; `none`: of this loss none can be taken. Calls refuse(count, once, twice) on all ranks if a rank's
-/// second loss differs from twice the first by more than a share of `tolerance`, which could be rounding. Returns whether the
-/// check has come to a result, the same on all ranks. Collective.
+/// Compares the loss of some samples once and twice, loss(first, count, times). It takes the first samples of a micro-batch that
+/// have a nonzero loss on any rank; after samples without one it takes as many as were tried before. `samples`: number of samples
+/// on this rank, taken in multiples of `unit`; `none`: this loss cannot be checked. Calls refuse(count, once, twice) on all ranks
+/// if a rank's second loss differs from twice the first by more than the relative `tolerance`, which covers rounding. Returns
+/// true if the check is settled, the same on all ranks. Collective.
 template <class Context, class Loss, class Refuse>
 WEFT_COLD bool check_some_samples(const Context& context, std::size_t samples, std::size_t unit, bool none, double tolerance,
                                   const Loss& loss, const Refuse& refuse) {
   std::uint64_t words[] = {~std::uint64_t(samples), none};
   take_greatest(context, words);
   if (words[1] != 0) return true;
-  const std::size_t all = std::size_t(~words[0]);  // of the rank with the fewest
+  const std::size_t all = std::size_t(~words[0]);  // the smallest number on any rank
   unit = std::min(unit, all);
   for (std::size_t first = 0, count = 0; unit != 0 && first + unit <= all; first += count) {
     count = std::min(std::max(unit, first), all - first) / unit * unit;
@@ -85,7 +85,7 @@ WEFT_COLD bool check_some_samples(const Context& context, std::size_t samples, s
     const double twice = loss(first, count, std::size_t(2));
     const bool differs = std::abs(twice - 2 * once) > tolerance * (std::abs(once) + std::abs(twice));
     const auto bits = [&](double value) { return differs ? std::bit_cast<std::uint64_t>(std::abs(value)) : 0; };
-    std::uint64_t seen[] = {differs, bits(once), bits(twice)};  // other ranks say what one has found
+    std::uint64_t seen[] = {differs, bits(once), bits(twice)};  // for ranks that do not find the difference themselves
     take_greatest(context, seen);
     if (differs) refuse(count, once, twice);
     if (seen[0] != 0) refuse(count, std::bit_cast<double>(seen[1]), std::bit_cast<double>(seen[2]));
@@ -94,15 +94,15 @@ WEFT_COLD bool check_some_samples(const Context& context, std::size_t samples, s
   return false;
 }
 
-/// The micro-batch whose samples the last unit is given, and the environment of its forward.
+/// The micro-batch whose samples the last unit takes, and the environment of its forward.
 struct LossCheck {
   Environment* env;
   std::size_t micro, samples;
 };
 
 /// Throws unless the loss of some samples taken twice is twice their loss. The samples are some of the batch (sequences of
-/// tokens), or the rows on this rank if tp cuts rows. Nothing is checked if that would be more than a micro-batch should hold, or
-/// if the hidden value is no tensor of rows. Returns whether later steps need not check.
+/// tokens), or this rank's rows if tp cuts rows. Nothing is checked if that would exceed a micro-batch's size, or if the hidden
+/// value is not a tensor of rows. Returns true if later steps need no check.
 template <class Context, class L, class Inputs, class Hidden>
 WEFT_COLD bool require_loss_is_a_sum(const Context& context, const L& last, Inputs inputs, const Hidden& hidden,
                                      const LossCheck& of) {
@@ -113,7 +113,7 @@ WEFT_COLD bool require_loss_is_a_sum(const Context& context, const L& last, Inpu
     constexpr bool tokens = Inputs::has_tokens;
     const std::size_t all = hidden.shape().rank() == 0 ? 0 : hidden.shape()[0], parts = cut ? context.size(tp{}) : 1;
     const std::size_t samples = all == 0 ? 0 : of.samples, rows = samples == 0 ? 0 : cut ? all : all / samples;
-    // One row for each token, or the same number of rows for each sample.
+    // One row per token, or the same number of rows for each sample.
     const bool fits = tokens ? all * parts * inputs.sharers() == of.env->rows : samples == 0 || all * parts % samples == 0,
                room = samples >= 2 || rows <= 4096, even = tokens || !cut || samples % parts == 0;
     using H = typename Hidden::value_type;
@@ -128,9 +128,9 @@ WEFT_COLD bool require_loss_is_a_sum(const Context& context, const L& last, Inpu
         env.training = training;
         env.rows = rows;
       }
-    } restore{*of.env, of.env->training, of.env->rows, std::exchange(of.env->documents, nullptr)};  // not of these rows
+    } restore{*of.env, of.env->training, of.env->rows, std::exchange(of.env->documents, nullptr)};  // documents of other rows
     of.env->training = false;
-    // Targets of `count` samples: of tokens one for each row; if tp cuts rows, this rank's of all samples.
+    // Targets of `count` samples: one per row for tokens; if tp cuts rows, this rank's targets of all samples.
     const auto targets_in = [&](std::size_t count) { return tokens ? count * rows : cut ? of.samples / parts : count; };
     const auto loss = [&](std::size_t first, std::size_t count, std::size_t times) {
       const std::size_t some = count * rows * width, targets = targets_in(count);
@@ -149,8 +149,8 @@ WEFT_COLD bool require_loss_is_a_sum(const Context& context, const L& last, Inpu
   }
 }
 
-/// The rows of `count` of the `samples` samples of x, from the `first` on, `times` times; an empty tensor if its rows are not
-/// those of samples.
+/// `count` of the `samples` samples' rows of x from sample `first` on, repeated `times` times. Returns an empty tensor if the
+/// rows do not divide evenly among samples.
 template <AnyTensor X>
 WEFT_COLD X rows_of_samples(const X& x, std::size_t samples, std::size_t first, std::size_t count, std::size_t times) {
   if constexpr (shard_dim<placement_t<X, tp>> == 0) {
@@ -176,8 +176,8 @@ bool has_rows(const std::tuple<X...>& x) {
   return std::apply([](const X&... one) { return (has_rows(one) && ...); }, x);
 }
 
-/// The same of a loss of tensors, a layer: some of the `samples` samples once and twice. Nothing is checked if the layer refuses
-/// so few, or if a tensor has no rows of samples.
+/// The same check for a layer that computes a loss of tensors: some of the `samples` samples once and twice. Nothing is checked
+/// if the layer refuses so few samples, or if a tensor's rows do not divide evenly among samples.
 template <class Context, class L, class X>
 WEFT_COLD bool require_loss_of_tensors_is_a_sum(Context context, const L& layer, const X& x, std::size_t samples) {
   const std::size_t rows = samples == 0 ? 0 : context.env.rows / samples;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The count of a global batch by which its loss is divided: a rank knows its share alone, so the ranks that cut the batch add up
-// their counts. A batch of which nothing counts has no loss and is refused on every rank.
+// The count of a global batch that divides its loss. A rank can count only its share, so the ranks that divide the batch sum
+// their counts. A batch with a count of 0 has no loss and is refused on every rank.
 //
 //   const auto [counted, tokens] = detail::count_targets<Model>(context, batch);
 
@@ -54,7 +54,7 @@ template <bool tokens>
 template <class Model, class Context, class Batch>
 LossCounts count_targets(const Context& context, const Batch& batch) {
   double counts[] = {double(count_of<Model>(batch, usual_count(batch))), double(targets_of(batch))};
-  // The sum is over the axes whose ranks have shares of their own; the ranks of all others have the same batch.
+  // The sum is over the axes whose ranks have different shares; the ranks of all other axes have the same batch.
   for_each_data_axis(context, [&](const Communicator& ranks) { ranks.all_reduce(std::span<double>(counts)); });
   if (counts[0] == 0) refuse_count<is_of_tokens<Batch>>(std::size_t(counts[1]));
   return {counts[0], counts[1]};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A whole model on one rank of a rehearsal, beside it: what a rank cannot know because another stage computes it (shapes) is
-// found by a forward of all units, of which nothing is noted or counted.
+// A whole model on one rank of a rehearsal, outside the rehearsal's records and counts. A forward of all units computes the
+// shapes that other stages determine.
 //
 //   ModelAside<Model, Context> aside(context, config, part, schedule, accumulator);
 //   AnyValue hidden = aside.forward(micro, [](std::size_t unit, AnyValue& hidden) { ... });
@@ -42,7 +42,7 @@ class ModelAside {
   const Context& context() const { return run_->context; }
   auto& inputs() { return run_->inputs; }
 
-  /// Runs a micro-batch and returns what enters the last unit. Calls `f(unit, hidden)` after each unit before it.
+  /// Runs a micro-batch and returns the last unit's input. Calls `f(unit, hidden)` after each unit before it.
   template <class F>
   WEFT_COLD AnyValue forward(std::size_t micro, const F& f) {
     run_->executor.enter(micro);

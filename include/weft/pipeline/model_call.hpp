@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One forward of a model in a loop of one's own: its output, and a backward that adds to the gradients of the model's parameters
-// and returns that of its inputs. Calls may be open at the same time, of one model or of several; gradients add up until the
-// optimizer's step, which completes their sums over ranks.
+// One forward of a model in a user-written loop: its output, and a backward that adds to the gradients of the model's parameters
+// and returns the gradient of its inputs. Several calls, of one model or of several, may be open at the same time. Gradients add
+// up until the optimizer's step, which completes their sums over ranks.
 //
 //   auto call = model.forward(batch);                         // the batch's first fields enter the model's forward
 //   auto loss = model.loss(batch, distance, call.output());   // a function of outputs that returns sum_losses(...)
@@ -43,7 +43,7 @@ struct FunctionModule : Module<FunctionModule<F>> {
   F f;
 };
 
-/// What a call of a model needs of its engine.
+/// The engine state that a call of a model uses.
 struct CallPlace {
   Unit* unit;
   Unit* trained;
@@ -101,7 +101,7 @@ class ModelCall {
   std::unique_ptr<typename Outcome::saved_type> saved_;
 };
 
-/// A loss in a loop of one's own: F of tensors, which are an input X.
+/// A loss in a user-written loop: F of tensors, which form an input X.
 template <class F, class Context, class X>
 class LossCall {
   using L = FunctionModule<F>;
@@ -112,7 +112,7 @@ class LossCall {
                 "divides once by the model's count of the global batch");
 
  public:
-  /// `count`: of the global batch. `samples`: those of the tensors, with which the loss is shown to be a sum if that is due.
+  /// `count`: the count of the global batch. `samples`: number of samples in the tensors, used to check that the loss is a sum.
   LossCall(const Context& context, F f, double count, const X& x, std::size_t samples, LossChecks& checks)
       : context_(std::make_unique<Context>(context)), layer_(std::make_unique<L>(std::move(f))), count_(count) {
     if (checks.due(&layer_kind<F>) && require_loss_of_tensors_is_a_sum(context, *layer_, x, samples))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One run of a model over a batch: the context, the inputs and the executor, which knows neither of their types. Stages make one
-// for each step.
+// One run of a model over a batch: the context, the inputs and the executor, which sees both without their types. Stages makes
+// one run for each step.
 //
 //   ModelRun<Model, Context> run(context, chunks, table, part, share, accumulator, training);
 //   run.executor.run({});
@@ -62,7 +62,7 @@ constexpr void refuse_model() {
   if constexpr (detail::Model<M, Context>) refuse_without_sequences<batch_of_t<M>>();
   else refuse_functions_of_model<M, Context>();
 }
-/// Whether M can be built under Context and called in loops of one's own, though it has no loss.
+/// True if M can be built under Context and called in user-written loops, though it has no loss.
 template <class M, class Context>
 inline constexpr bool is_open = ModuleModel<M> && !LossModule<M> && can_be_built<M, Context>;
 
@@ -75,8 +75,8 @@ constexpr void refuse_training() {
       "this function's template arguments");
 }
 
-/// Whether Model can be built and run under Context. If its units do not fit each other, one error says why; if it cannot be
-/// built its construction has said why.
+/// True if Model can be built and run under Context. Otherwise the compiler has printed one error, about units that do not fit
+/// each other or about the construction.
 template <class Model, class Context>
 constexpr bool is_usable() {
   if constexpr (!can_be_built<Model, Context> || is_open<Model, Context>) {

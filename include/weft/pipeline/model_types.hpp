@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The types that cross the borders of a model's units, found once for a model and a context: what enters each unit, what it saves
-// and defers, and the loss. A repeated unit must be a fixed point of these types. The first unit that cannot follow its neighbour
-// is reported in one error, and those after it are not examined.
+// The types that cross the boundaries of a model's units, computed once for a model and a context: each unit's input, its saved
+// and deferred values, and the loss. A repeated unit must return the type that it takes. One error reports the first unit that
+// does not fit its neighbour; later units are not examined.
 //
 //   using Types = ModelTypes<Model, Context>;
 //   Types::sound, Types::Loss, Types::Last::Input
@@ -25,10 +25,10 @@
 
 namespace weft::detail {
 
-/// A place in a model: `first` takes the inputs of the batch, `last` takes the hidden value and the inputs, `only` is both.
+/// A unit's place in a model: `first` takes the batch's inputs, `last` takes the hidden value and the inputs, `only` is both.
 enum class UnitPlace { first, middle, last, only };
 
-/// Neighbours of one type in a model's stack. `stacked`: the model is written as a Stack.
+/// Neighbouring units of one type in a model's stack. `stacked`: the model is written as a Stack.
 template <class L, bool repeats_, bool stacked_ = false>
 struct Segment {
   using layer = L;
@@ -37,7 +37,7 @@ struct Segment {
 template <class... S>
 struct Segments {};
 
-// The result of a layer's backward if the model's forward is sound, else a stand-in: one error is enough.
+// The result of a layer's backward if the model's forward is valid, else a stand-in, so that only one error is printed.
 template <bool sound, class Layer, class Context, class Saved, class G>
 struct SplitOf {
   using type = decltype(weft::backward_input(std::declval<Layer&>(), std::declval<const Context&>(), std::declval<Saved>(),
@@ -48,7 +48,7 @@ struct SplitOf<false, Layer, Context, Saved, G> {
   using type = InputGradient<Nothing, Nothing>;
 };
 
-/// The types of one unit. X: what enters it, without the inputs of the batch (void for the first).
+/// The types of one unit. X: its input without the batch's inputs (void for the first unit).
 template <class Inputs, class X, class L, UnitPlace at>
 struct UnitTypes {
   using Layer = L;
@@ -57,7 +57,7 @@ struct UnitTypes {
   static constexpr UnitPlace place = at;
 };
 
-/// A unit's output, found before the unit is built.
+/// A unit's output type, computed before the unit is built.
 template <class U, class Context>
 struct ResultOf {
   using type = forward_of_t<typename U::Layer, Context, typename U::Input>;
@@ -75,13 +75,13 @@ struct ResultOf<UnitTypes<Inputs, X, L, UnitPlace::last>, Context> {
   using type = forward_of_t<L, Context, X, typename Inputs::Last>;
 };
 
-// Whether a Module's forward takes the parts of X, and `Inputs` of the batch unless void.
+// True if a Module's forward takes the parts of X, and `Inputs` of the batch unless void.
 template <class L, class Context, class X, class... Inputs>
 inline constexpr bool module_takes = takes_variables<L, variable_of_t<Context, X>, Variable<Context, Inputs>...>();
 template <class L, class Context, class... X, class... Inputs>
 inline constexpr bool module_takes<L, Context, std::tuple<X...>, Inputs...> =
     takes_variables<L, variable_of_t<Context, X>..., Variable<Context, Inputs>...>();
-/// Whether the forward of L, a unit of a stack after the first, takes an X (and `Inputs`, of the last unit).
+/// True if the forward of L, a unit of a stack after the first, takes an X (and `Inputs` for the last unit).
 template <class L, class Context, class X, class... Inputs>
 constexpr bool takes_hidden() {
   if constexpr (is_refused<X>) return true;  // the unit before was reported
@@ -100,7 +100,7 @@ constexpr auto refuse_neighbours() {  // auto: an unevaluated use prints the err
       "the std::tuple that the unit before it returns has; see Before, After and Hidden in this function's template arguments");
   return RefusedResult();
 }
-/// The result of a unit, if it takes what the unit before it returns.
+/// The result type of a unit, if the unit takes its predecessor's result.
 template <class U, class Context, class Before>
 auto result_behind() {
   using L = typename U::Layer;
@@ -191,13 +191,13 @@ struct LossOfModule : Module<LossOfModule<M>> {
       if constexpr (plain) return AlreadyRefused();
       else return model.loss(batch);
     } else {
-      return AlreadyRefused();  // if it takes the batch, the compiler has said what in its body is wrong
+      return AlreadyRefused();  // if it takes the batch, the compiler has reported the error in its body
     }
   }
   M model;
 
  private:
-  // Whether the forward, called with the first field of the batch, is not const.
+  // True if the forward is not const when called with the batch's first field.
   template <class B>
   static constexpr bool forward_changes() {
     if constexpr (requires { typename B::tensor_type; } && B::tensor_type::count > 0) {
@@ -217,7 +217,7 @@ struct SegmentsOf<Model, Context> {
   using type = Segments<Segment<LossOfModule<Model>, false>>;
 };
 
-/// Finds the types of the segments S, the first of which takes an X from the layer Before (void: it is the model's first one).
+/// Computes the types of the segments S. The first segment takes an X from the layer Before (void: it is the model's first).
 template <class Context, class Inputs, class X, class Before, class... S>
 struct TypesOf;
 template <class Context, class Inputs, class X, class Before, class S>
@@ -237,7 +237,7 @@ requires(sizeof...(R) > 0) struct TypesOf<Context, Inputs, X, Before, S, R...> {
   using Output = typename decltype(hidden_of<typename S::layer,
                                              typename CheckedResult<S, Unit, Context, Before>::type::output_type>())::type;
   static constexpr bool closes = !S::repeats || std::is_same_v<Output, X> || is_refused<Output>;
-  // A unit that is refused, and in a stack one that does not close, ends the examination of the others.
+  // A refused unit ends the examination, as does a unit of a stack that does not return its input type.
   using Hidden =
       std::conditional_t<!closes && S::stacked, AlreadyRefused, std::conditional_t<S::repeats && !is_refused<Output>, X, Output>>;
   using Rest = TypesOf<Context, Inputs, Hidden, typename S::layer, R...>;

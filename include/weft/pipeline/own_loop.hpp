@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Steps of loops of one's own: the first forward after an optimizer's step begins one, and the optimizer's step completes it. In
-// between, backward adds gradients on this rank (FullyShardedDataParallel also reduces them); the sums over ranks are completed
-// once, as those of train_step are.
+// Steps of user-written training loops: the first forward after an optimizer's step begins a step, and the next optimizer's step
+// completes it. In between, backward adds gradients on this rank (FullyShardedDataParallel also reduces them). The sums over
+// ranks are completed once per step, as in train_step.
 //
 //   auto call = forward_call(stages, context, batch);
 
@@ -24,22 +24,22 @@
 
 namespace weft {
 
-/// One of a batch's micro-batches, in a loop of one's own: model.forward(batch, MicroBatchIndex{1}).
+/// The index of one of a batch's micro-batches in a user-written loop: model.forward(batch, MicroBatchIndex{1}).
 struct MicroBatchIndex {
   std::size_t index = 0;
 };
 
 namespace detail {
 
-/// The batch as a whole, which must be one micro-batch.
+/// Stands for the whole batch, which must consist of one micro-batch.
 inline constexpr MicroBatchIndex whole_batch{std::numeric_limits<std::size_t>::max()};
 
-/// Completes a step: every unit's gradients are ready, in the order in which those of train_step would be.
+/// Completes a step: marks every unit's gradients ready, in the order of train_step.
 template <class Stages, class Context>
 class OpenLoopStep final : public OpenStep {
  public:
   OpenLoopStep(Stages& stages, const Context& context) : stages_(&stages), context_(context) {}
-  /// A backward of this micro-batch follows. Returns how many calls of the step have taken it before.
+  /// Records a call on this micro-batch. Returns the number of earlier calls on it in this step.
   std::uint64_t note(std::size_t micro) { return calls_[micro]++; }
   void complete() override {
     if (context_.engine.loss_scale != 1 && !has_loss)
@@ -57,7 +57,7 @@ class OpenLoopStep final : public OpenStep {
   }
 
  private:
-  // Several calls may have added to the gradients of one micro-batch, so these are complete only now.
+  // Several calls may have added gradients for one micro-batch, so its terms are closed only here.
   void close() {
     GradientAccumulator& accumulator = *stages_->accumulator();
     if (!accumulator.separates_terms()) return;
@@ -70,11 +70,11 @@ class OpenLoopStep final : public OpenStep {
   }
   Stages* stages_;
   Context context_;
-  std::map<std::size_t, std::uint64_t> calls_;  // of each micro-batch
+  std::map<std::size_t, std::uint64_t> calls_;  // number of calls by micro-batch
 };
 
-/// Begins a step unless one is open; `micro` is the micro-batch that is called. Returns the number for which the call draws
-/// dropout: that of the batch if it has one, else that of the step, and a later one for each further call of one micro-batch.
+/// Begins a step unless one is open; `micro` is the micro-batch of the call. Returns the number that seeds the call's dropout:
+/// the batch's step number if it has one, else the step's number, incremented for each further call on the same micro-batch.
 template <class Stages, class Context>
 std::uint64_t open_step(Stages& stages, const Context& context, const BatchShare& share, const BatchStep& step,
                         std::size_t micro) {
@@ -114,7 +114,8 @@ std::uint64_t open_step(Stages& stages, const Context& context, const BatchShare
   return number;
 }
 
-/// The micro-batch that a call names. Throws UsageError if the batch has several and none is named, or has none of this number.
+/// The micro-batch that a call selects. Throws UsageError if the batch has several and none is selected, or if the index is out
+/// of range.
 template <class B>
 std::size_t micro_of(const B& batch, MicroBatchIndex micro) {
   const std::size_t count = share_of(batch).micro_batches;
@@ -131,7 +132,7 @@ std::size_t micro_of(const B& batch, MicroBatchIndex micro) {
   return micro.index;
 }
 
-/// The context of one call on these samples.
+/// The context of one call on one micro-batch's samples.
 template <class Context>
 Context context_of_call(const Context& context, const BatchShare& share, std::size_t micro = 0) {
   Context own = context;
@@ -150,7 +151,7 @@ Context context_of_call(const Context& context, const BatchShare& share, std::si
   own.engine.records = true;
   return own;
 }
-/// The same in a step, with the factors that layers with losses of their own read.
+/// The same within a step, with the factors that scale layers' auxiliary losses.
 template <class Stages, class Context, class B>
 Context context_in_step(Stages& stages, const Context& context, const B& batch, std::size_t micro, const LossCounts& counts) {
   const BatchShare share = share_of(batch);
@@ -164,7 +165,7 @@ Context context_in_step(Stages& stages, const Context& context, const B& batch, 
   return own;
 }
 
-/// The Module of a model that is one.
+/// The Module of a model that consists of one Module.
 template <class Context, class Stages>
 auto& module_of(Stages& stages) {
   using Model = typename Stages::model_type;
@@ -174,7 +175,7 @@ auto& module_of(Stages& stages) {
   else return static_cast<HeldUnit<Model, typename Context::execution_space>&>(unit).layer;
 }
 
-/// The first fields of a batch, as many as the Module's forward takes, as one input.
+/// The first fields of a batch as one input, as many as the Module's forward takes.
 template <class M, class Context, std::size_t n = 1, class Fields>
 auto first_fields(const Fields& fields) {
   constexpr bool fits = [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -195,11 +196,11 @@ auto first_fields(const Fields& fields) {
   }
 }
 
-/// The fields that a forward needs. The loss of tokens is divided by the number of targets, so a TokenBatch needs them.
+/// The fields that a forward requires. A loss over tokens is divided by the number of targets, so a TokenBatch must have them.
 template <class B>
 inline constexpr BatchUse use_of_forward = std::is_same_v<B, TokenBatch> ? BatchUse::all : BatchUse::inputs;
 
-/// A model of several units is called with a batch, of which its first unit takes the inputs.
+/// A model of several units takes only a batch; its first unit reads the inputs.
 template <class Model, std::size_t given>
 constexpr void require_inputs_of_batch() {
   static_assert(ModuleModel<Model> || given == 0,
@@ -207,7 +208,7 @@ constexpr void require_inputs_of_batch() {
                 "unit of other models takes the batch: model.forward(batch)");
 }
 
-/// The units of the model, in a context of their own.
+/// Opens a call that runs the model's units in a separate context.
 template <class Stages, class Context, class B>
 auto open_call(Stages& stages, Context own, const B& batch, std::size_t micro) {
   return std::make_unique<OpenCall<Context>>(std::move(own), *stages.chunks().front(), *stages.accumulator(), micro,
@@ -244,7 +245,7 @@ auto forward_call(Stages& stages, const Context& context, const B& batch, MicroB
   }
 }
 
-/// The model's own loss.
+/// A call of the model's loss.
 template <class Stages, class Context, class B>
 auto model_loss_call(Stages& stages, const Context& context, const B& batch, MicroBatchIndex which) {
   using Model = typename Stages::model_type;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The progress of a pipeline's other ranks, as a rehearsed rank may know it: a message that one of them sent says which of its
-// actions are done, and so which messages it has taken. Until then, late messages keep their buffers.
+// The progress of a pipeline's other ranks as a rehearsed rank can infer it. A message from a rank shows which of its actions are
+// complete, and hence which messages it has received. Until then, late messages keep their buffers.
 //
 //   peers.received(message);
 //   if (peers.taken(other)) ...

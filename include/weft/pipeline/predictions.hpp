@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A model's predictions for a batch, on the host of every rank: the outputs of its last unit (or of a Module's forward), brought
-// together from the ranks that hold parts of them.
+// A model's predictions for a batch, on the host of every rank: the outputs of its last unit (or of a Module's forward), gathered
+// from the ranks that hold parts of them.
 //
 //   const Prediction scores = model.predict(batch, Gather::whole);   // scores.shape {samples, classes}
 
@@ -26,19 +26,19 @@
 
 namespace weft {
 
-/// Outputs of a model, row-major, in double. Dim 0 is the samples in the order of the batch (or what the model makes of them, the
-/// same number for each).
+/// Outputs of a model, row-major, in double. Dim 0 is the samples in batch order (or a fixed number of rows per sample, if the
+/// model returns those).
 struct Prediction {
   Shape shape;
   std::vector<double> values;
 };
-/// The samples of a prediction: those of the rank's share, or of the global batch.
+/// The samples of a prediction: the rank's share, or the global batch.
 enum class Gather { share, whole };
 
 namespace detail {
 
-/// The outputs of the last unit for a hidden value. `inputs()` gives those of the batch, which may not have them: it is called if
-/// the unit's predict takes them.
+/// The last unit's outputs for a hidden value. `inputs()` returns the batch's inputs; it is called only if the unit's predict
+/// takes them, because a batch may lack them.
 template <class Last, class Context, class Inputs>
 auto predict_of(const typename Last::Layer& layer, const Context& context, const typename Last::Input& x, Inputs&& inputs) {
   using L = typename Last::Layer;
@@ -74,7 +74,7 @@ auto predict_of_module(const Model& model, const Context& context, const Fields&
   }
 }
 
-/// A shape of these extents, evenly divided.
+/// A shape of these extents.
 inline Shape shape_of_extents(std::span<const std::uint64_t> of) {
   switch (of.size()) {
     case 0: return {};
@@ -90,8 +90,8 @@ inline std::vector<std::uint64_t> extents_of(const Shape& shape) {
   return all;
 }
 
-// Brings what the ranks of one share hold together; the samples of other shares, and rows that cp cuts, stay where they are.
-// The last argument: the placements that are still to be looked at.
+// Gathers the parts that the ranks of one share hold. Samples of other shares and rows that cp cuts are not gathered here. The
+// last argument lists the placements that remain to be handled.
 template <class Context, class Y, class T, class E>
 auto bring_all(const Context&, const Y& y, std::type_identity<Tensor<T, E>>) {
   return y;
@@ -120,7 +120,7 @@ void append_outputs(const Context& context, const Y& given, Prediction& all) {
     static_assert(
         samples_first<Y>,
         "weft: predict gives [samples, ...]: these outputs are not cut by samples as the batch is (a mean over the batch?)");
-    // Of a padded dim (a vocabulary) the padding comes along, at the end of each row.
+    // A padded dim (a vocabulary) keeps its padding at the end of each row.
     using T = typename Y::value_type;
     const std::size_t length = detail::sequence_length(context.env);
     if (length == 0 || given.shape().rank() == 0 || given.shape()[0] * length != context.env.rows)
@@ -150,7 +150,7 @@ void append_outputs(const Context& context, const Y& given, Prediction& all) {
   }
 }
 
-/// The predictions of all shares in the order of the global batch.
+/// Gathers the predictions of all shares in the order of the global batch.
 WEFT_COLD inline void gather_shares(const Communicator& ranks, std::size_t& first, Prediction& mine) {
   if (ranks.size() == 1) return;
   const std::size_t count = std::size_t(ranks.size());
@@ -176,7 +176,7 @@ WEFT_COLD inline void gather_shares(const Communicator& ranks, std::size_t& firs
   if (mine.shape.rank() != 0) mine.shape[0] = samples;
 }
 
-/// Leaves out columns from `columns` on: the padding of a vocabulary.
+/// Drops the columns from `columns` on: the padding of a vocabulary.
 WEFT_COLD inline void cut_columns(Prediction& all, std::size_t columns) {
   if (all.shape.rank() < 2) return;
   const std::size_t dim = all.shape.rank() - 1, width = all.shape[dim];
@@ -187,7 +187,7 @@ WEFT_COLD inline void cut_columns(Prediction& all, std::size_t columns) {
   all.shape[dim] = columns;
 }
 
-/// In a rehearsal of a stage before the last: outputs as the last stage's are, of zeros.
+/// In a rehearsal of a stage before the last: appends zeros of the last stage's output shape.
 template <class Stages, class Context>
 WEFT_COLD void rehearse_outputs(Stages& stages, const Context& context, const typename Stages::Batch& part, Prediction& all) {
   using Model = typename Stages::model_type;

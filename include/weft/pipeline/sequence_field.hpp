@@ -25,7 +25,7 @@ using sequence_tensor_t = typename std::conditional_t<
     std::is_same_v<placement_t<X, cp>, Absent<cp>>, std::type_identity<X>,
     Replace<X, std::conditional_t<(F::sequence_dim >= 0), Shard<cp, F::sequence_dim>, Replicated<cp>>>>::type;
 
-/// Whether ContextParallel, if it is in force, has something to cut in a batch B.
+/// True if ContextParallel is in force and a batch B has fields that it cuts.
 template <class Context, class B>
 inline constexpr bool has_sequences = true;
 template <class Context, auto... fields>

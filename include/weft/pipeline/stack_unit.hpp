@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A unit of a model as the executor sees it: forward and the halves of backward of one layer, over values whose types only the
-// unit knows. The executor is so compiled once for all models, and a model may have units of any types.
+// A unit of a model as the executor sees it: forward and the halves of backward of one layer, over type-erased values. The
+// executor is therefore compiled once for all models, and a model may have units of any types.
 //
 //   unit.forward(call, input, hidden, hidden, saved);
 //   unit.backward(call, hidden, saved, deferred);      // hidden: the gradient of the output, then of the input
@@ -46,11 +46,11 @@ class StackUnit {
 
   /// The inputs of the batch that the unit takes; empty if it takes none. The executor keeps them while the unit runs.
   virtual AnyValue inputs(const UnitCall& call) const = 0;
-  /// `hidden` is what the unit before returned, `output` (maybe the same) receives what this one returns: of the last unit the
-  /// sum of the loss, a Tensor<double, Exec>. `saved`: null if no backward follows.
+  /// `hidden` is the previous unit's output. `output` (may be the same object) receives this unit's output; for the last unit it
+  /// is the sum of the loss, a Tensor<double, Exec>. `saved`: null if no backward follows.
   virtual void forward(const UnitCall& call, AnyValue& inputs, AnyValue& hidden, AnyValue& output, AnyValue* saved) const = 0;
-  /// `gradient` is that of the output, and then that of the input. The weight half follows at once unless `deferred` receives
-  /// what it needs.
+  /// `gradient` is the output's gradient on entry and the input's on return. If `deferred` is null, the weight half runs at once;
+  /// else `deferred` receives the values that it needs.
   virtual void backward(const UnitCall& call, AnyValue& gradient, AnyValue& saved, AnyValue* deferred) = 0;
   virtual void backward_weight(const UnitCall& call, AnyValue& deferred) = 0;
   virtual UnitTransports<Exec> transports() const = 0;
@@ -153,7 +153,7 @@ class StackUnitOf final : public StackUnit<typename Context::execution_space> {
  private:
   mutable AskedParameters asked_;  // by a layer that is no Module, in the first step
 
-  // A layer with a backward of its own computes the gradient of its input, whether it is needed or not.
+  // A layer with a hand-written backward computes its input's gradient, whether or not it is used.
   template <class... X>
   auto forward_of(const UnitCall& call, const X&... x) const {
     if constexpr (IsModule<Layer>) return as_module(layer).recorded_call(call.input_gradient, context_of(call), x...);
@@ -169,7 +169,7 @@ class StackUnitOf final : public StackUnit<typename Context::execution_space> {
   }
 };
 
-/// A layer that the executor never calls: a Module without a loss, for loops of one's own.
+/// A layer that the executor never calls: a Module without a loss, for user-written loops.
 template <class L, class Exec>
 class HeldUnit final : public StackUnit<Exec> {
  public:

@@ -79,14 +79,14 @@ class StageChannel {
       foresee(coming);
   }
 
-  /// From now on no stage announces what it sends: a rehearsal. `peers`, if not null, say when a message is taken. All of them
-  /// outlive the channel.
+  /// Starts a rehearsal: from now on no stage announces its messages. `peers`, if not null, determines when a message has been
+  /// received. All arguments outlive the channel.
   void rehearse(const StageShapes& shapes, const BatchShare& share, PeerProgress* peers) {
     shapes_ = &shapes;
     share_ = &share;
     peers_ = peers;
   }
-  /// Adds the shapes of what this rank was sent by itself and has not received, of micro-batches of this size.
+  /// Adds the shapes of messages that this rank sent to itself and has not received, for micro-batches of this size.
   void add_shapes(const MicroBatch& size, StageShapes& shapes) const;
 
   /// Releases the buffers that peers have received, and advances the receives.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The cut of a model's units into the stages of a pipeline: contiguous, at least one unit each, such that the most expensive
-// stage costs as little as possible. A recipe's blocks are alike, so its stages are cut between them by their number.
+// The cut of a model's units into the stages of a pipeline: contiguous, at least one unit each, with the smallest possible cost
+// of the most expensive stage. A recipe's blocks have equal cost, so its stages are cut by the number of blocks.
 //
 //   const std::vector<std::size_t> stage = cut_by_cost({1, 4, 4, 1}, 2);   // {0, 0, 1, 1}
 
@@ -15,8 +15,8 @@
 
 namespace weft::detail {
 
-/// The stage of each unit, by the costs of the units. Of the cuts with the least maximum it is the one whose first stages hold
-/// the most. Throws LayoutError if there are fewer units than stages. Numerics: the same for the same costs.
+/// The stage of each unit, by the costs of the units. Among the cuts with the smallest maximum, the first stages hold as many
+/// units as possible. Throws LayoutError if there are fewer units than stages. Numerics: deterministic.
 WEFT_COLD inline std::vector<std::size_t> cut_by_cost(std::span<const double> costs, std::size_t stages) {
   const std::size_t units = costs.size();
   if (units < stages)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The units of a model that a rank's stages hold: cut out of the whole model, with their parameters allocated, those that stages
-// share tied, and those that are trained told to the hooks. What is computed with them is in pipeline/stages.hpp.
+// The units of a model that one rank's stages hold. They are cut from the whole model with parameters allocated, shared
+// parameters tied and trained parameters registered with the hooks. pipeline/stages.hpp computes with them.
 //
 //   StageUnits<models::Gpt> units(settings);
 //   units.build(context, config);
@@ -36,13 +36,13 @@
 
 namespace weft::detail {
 
-/// The settings of a rank's stages beside the model's config.
+/// The settings of a rank's stages other than the model's config.
 struct StageSettings {
   schedule::AnySchedule schedule;
   std::shared_ptr<GradientAccumulator> accumulator;
   schedule::TimelineRecorder* timeline = nullptr;  ///< records the times of this rank's actions in each training step
   std::vector<std::string> freeze = {};            ///< patterns of parameters that are frozen from the start
-  LoraOptions lora = {};                           ///< with a rank: all but adapters are frozen from the start
+  LoraOptions lora = {};  ///< if a rank is set, all parameters but the adapters are frozen from the start
 };
 
 template <class Model>
@@ -53,8 +53,8 @@ class StageUnits {
 
   explicit StageUnits(StageSettings settings) : settings_(std::move(settings)), trainable_(settings_.freeze, settings_.lora) {}
 
-  /// Takes this rank's units out of the model, once. Collective: throws LayoutError or UsageError on every rank for a config
-  /// that does not fit the degrees, or that makes different models on ranks.
+  /// Takes this rank's units from the model, once. Collective: throws LayoutError or UsageError on every rank if the config does
+  /// not fit the degrees, or if the ranks' models differ.
   template <class Context>
   WEFT_COLD void build(const Context& context, const Config& config) {
     const schedule::AnySchedule& schedule = settings_.schedule;
@@ -88,7 +88,7 @@ class StageUnits {
     find_backwards(context);
   }
 
-  /// The stage of each unit. Recipes are cut between their blocks, by number; stacks by what their units cost.
+  /// The stage of each unit. Recipes are cut between blocks by count; stacks are cut by the cost of their units.
   static std::vector<std::size_t> stages_of(const WholeModel<Exec>& whole, std::size_t stages) {
     if constexpr (ModelRecipe<Model>) {
       return cut_between_blocks(whole.units.size() - 2, stages);
@@ -106,7 +106,7 @@ class StageUnits {
   const StageSettings& settings() const { return settings_; }
   auto& chunks() { return chunks_; }
   Ties& ties() { return ties_; }
-  /// The values that this rank's layers keep from step to step beside their parameters.
+  /// The values other than parameters that this rank's layers keep between steps.
   std::span<const std::shared_ptr<StepBuffer>> buffers() const { return buffers_; }
   /// The number of stages of the whole model.
   std::size_t stages() const { return first_unit_.size(); }
@@ -120,10 +120,10 @@ class StageUnits {
         for (ParameterState* state : unit.parameters) f(*state);
     for (const Tie& tie : ties_.all()) f(*tie.state);
   }
-  /// Whether neither the first unit nor the last one uses the parameter: it is neither an embedding nor a head.
+  /// True if neither the first nor the last unit uses the parameter: it is neither an embedding nor a head.
   bool inner(const ParameterState& state) const { return !ends_.contains(state.name()); }
 
-  /// Parameters that a pattern matches are trained from here on, or not. Collective.
+  /// Makes the parameters that a pattern matches trainable or frozen from now on. Collective.
   template <class Context>
   WEFT_COLD void set_trainable(const Context& context, std::span<const std::string_view> patterns, bool trainable) {
     const auto set = [&](ParameterState& state) {
@@ -139,7 +139,7 @@ class StageUnits {
   }
 
  private:
-  // Every rank builds the whole model, keeps its own stages and allocates the parameters of these.
+  // Every rank builds the whole model, keeps its stages and allocates only their parameters.
   template <class Context>
   WEFT_COLD void take_own(const Context& context, const Config& config, int ranks, int rank) {
     WholeModel<Exec> whole = ModelBuilder<Model, Context>(context, config).take();
@@ -163,7 +163,7 @@ class StageUnits {
     trainable_.begin(whole);
     first_unit_.resize(stages);
     for (std::size_t unit = whole.units.size(); unit-- > 0;) first_unit_[stage_of[unit]] = unit;
-    // Of a Module each layer's parameters are a part, if a wrapper gathers those of a child when it is called.
+    // If a wrapper gathers a child's parameters at the child's call, each layer of a Module forms a separate part.
     const auto& hooks = context.engine.hooks;
     const bool parts =
         ModuleModel<Model> && std::any_of(hooks.begin(), hooks.end(), [](Hooks* one) { return one->gathers_children(); });
@@ -219,7 +219,7 @@ class StageUnits {
     }
   }
 
-  // The name without its last part: that of the layer that made the parameter.
+  // The name without its last component: the name of the layer that made the parameter.
   static std::string_view layer_of(const ParameterState& state) {
     const std::string_view name = state.name();
     const std::size_t dot = name.rfind('.');
@@ -249,7 +249,8 @@ class StageUnits {
     keep_trainable();
   }
 
-  // The units whose gradients become ready: without frozen parameters, so that no wrapper and no accumulator sees those.
+  // Updates the units whose gradients become ready. They omit frozen parameters, so that wrappers and accumulators do not see
+  // these.
   WEFT_COLD void keep_trainable() {
     const auto trainable_of = [&](const Unit& unit) {
       std::vector<ParameterState*> all = whole_units_.at(&unit);
@@ -269,12 +270,12 @@ class StageUnits {
 
   StageSettings settings_;
   TrainableParameters trainable_;
-  std::vector<std::size_t> first_unit_;  // of each stage
-  std::set<std::string> ends_;           // the names of parameters that the first or the last unit uses
+  std::vector<std::size_t> first_unit_;  // by stage
+  std::set<std::string> ends_;           // names of the parameters that the first or the last unit uses
   std::vector<std::shared_ptr<StepBuffer>> buffers_;
   std::vector<std::unique_ptr<Chunk<Exec>>> chunks_;
   Ties ties_;
-  std::map<const Unit*, std::vector<ParameterState*>> whole_units_;  // every parameter of a unit, frozen ones as well
+  std::map<const Unit*, std::vector<ParameterState*>> whole_units_;  // all parameters of each unit, frozen ones included
 };
 
 }  // namespace weft::detail

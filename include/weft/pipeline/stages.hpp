@@ -48,10 +48,10 @@ class Stages {
     else if constexpr (!can_be_built<Model, Context>) refuse_model<Model, Context>();
   }
 
-  /// One step: forward and backward of all micro-batches, gradients summed over every axis. Returns the mean loss over the tokens
-  /// of the global batch that count, in double, the same on every rank. Gradients start anew with each call; optimizer.step()
-  /// applies them. Auxiliary losses of routers are in the gradients and not in the returned loss: buffers() has them ("load", see
-  /// Router). Throws UsageError on every rank if no target of the global batch counts.
+  /// One step: forward and backward of all micro-batches, gradients summed over every axis. Returns the mean loss in double over
+  /// the counted tokens of the global batch, the same on every rank. Each call starts with new gradients; optimizer.step()
+  /// applies them. Routers' auxiliary losses contribute to the gradients but not to the returned loss; buffers() holds them
+  /// ("load", see Router). Throws UsageError on every rank if no target of the global batch counts.
   template <class Context>
   double train_step(const Context& context, const Batch& whole) {
     if constexpr (is_open<Model, Context>) return refuse_training<Model>(), 0;
@@ -72,14 +72,14 @@ class Stages {
     units_.for_each_state(std::forward<F>(f));
   }
 
-  /// The values that this rank's layers keep from step to step beside their parameters.
+  /// The values other than parameters that this rank's layers keep between steps.
   std::span<const std::shared_ptr<StepBuffer>> buffers() const { return units_.buffers(); }
 
   /// The names of all parameters of the model, in its order; the same on every rank.
   const std::vector<std::string>& parameter_names() const { return units_.parameters().names(); }
-  /// The elements of the whole parameter of that name, whichever rank holds it; 0 if there is none.
+  /// Number of elements of the whole parameter of that name, on any rank; 0 if there is none.
   std::size_t parameter_size(std::string_view name) const { return units_.parameters().size_of(name); }
-  /// Sets whether parameters are trainable, those that a pattern matches; see Wrapper::freeze. Collective over `everyone`.
+  /// Makes the parameters that a pattern matches trainable or frozen; see Wrapper::freeze. Collective over `everyone`.
   template <class Context>
   WEFT_COLD void set_trainable(const Context& context, const Communicator& everyone, std::span<const std::string_view> patterns,
                                bool trainable) {
@@ -91,16 +91,16 @@ class Stages {
     units_.set_trainable(context, patterns, trainable);
     ++changes_;
   }
-  /// Whether neither the first unit nor the last one uses the parameter: it is neither an embedding nor a head.
+  /// True if neither the first nor the last unit uses the parameter: it is neither an embedding nor a head.
   bool inner(const ParameterState& state) const { return units_.inner(state); }
-  /// How often the set of trainable parameters has changed.
+  /// Number of changes to the set of trainable parameters.
   std::uint64_t trainable_changes() const { return changes_; }
 
   /// Shared with the optimizers of this model.
   const std::shared_ptr<StepGradients>& gradients() const { return gradients_; }
 
   const Config& config() const { return config_; }
-  /// Replaces the texts of the folder from which the config was read. Nothing is computed from them.
+  /// Replaces the texts of the folder that the config was read from. They do not affect results.
   template <class Files>
   void set_files(Files files) {
     config_.files = std::move(files);
@@ -113,7 +113,7 @@ class Stages {
   // ---- The parts of a training step, for a caller that runs them in another way (parallel/cuda/graphed_step.hpp).
 
   auto& chunks() { return units_.chunks(); }
-  /// The losses of the model, and of loops of one's own, that are still to be checked to be sums.
+  /// The losses of the model and of user-written loops that are not yet checked to be sums.
   LossChecks& loss_checks() { return loss_checks_; }
   /// The schedule's table for this batch. Throws as train_step does.
   template <class Context>
@@ -128,18 +128,19 @@ class Stages {
   static LossCounts count_targets(const Context& context, const Batch& batch) {
     return detail::count_targets<Model>(context, batch);
   }
-  /// Called after all micro-batches: adds the gradients of shared parameters and completes the sums over data ranks.
+  /// Call after all micro-batches. Adds the gradients of shared parameters and completes the sums over data ranks.
   template <class Context>
   void finish_gradients(const Context& context) {
     units_.settings().accumulator->finish(units_.ties().all(), units_.ties().units(), context.engine.hooks);
   }
-  /// Called when every unit's gradients are ready: completes their sums, agrees on which parameters have one, and checks it.
+  /// Call when every unit's gradients are ready. Completes their sums, agrees across ranks on the parameters that have one, and
+  /// checks them.
   template <class Context>
   void complete_step(const Context& context) {
     finish_gradients(context);
     agree_on_gradients(context);
   }
-  /// Throws UsageError if a training step on this batch would lose gradients, or draw the masks of the step before it.
+  /// Throws UsageError if a training step on this batch would lose gradients, or reuse the dropout masks of the step before it.
   void require_gradients_used(const Batch& batch) const {
     if (gradients_->pending())
       throw_error<UsageError>(
@@ -147,7 +148,7 @@ class Stages {
            "give one Batch with more micro_batches; to go on without them, call model.discard_gradients()"});
     gradients_->require_counted(batch.step);
   }
-  /// The host's part of that, which asks no device.
+  /// The host's part of complete_step; it does not read the device.
   template <class Context>
   void agree_on_gradients(const Context& context) {
     for_each_data_axis(context, [&](const Communicator& ranks) { detail::agree_on_touched(ranks, *this); });
@@ -157,7 +158,7 @@ class Stages {
       require_added(state);
     });
   }
-  /// The gradients so far will not be used.
+  /// Discards the gradients accumulated so far.
   void discard_gradients() {
     discard_open_step();
     gradients_->discard();
@@ -166,16 +167,17 @@ class Stages {
   template <class Context>
   double total_loss(const Context& context, std::vector<double> losses) const {
     losses = units_.settings().accumulator->loss_terms(std::move(losses), context.rank(dp{}), context.size(dp{}));
-    if constexpr (Context::has(tp{})) context.comm(tp{}).check();  // its messages went between devices, which tell nobody
+    if constexpr (Context::has(tp{}))
+      context.comm(tp{}).check();  // these messages go between devices, so a failure raises no error on the host
     if constexpr (Context::has(pp{})) context.comm(pp{}).all_reduce(losses);
     LossAxes<typename ModelTypes<Model, Context>::Loss>::require_same(context, losses);
     LossAxes<typename ModelTypes<Model, Context>::Loss>::all_reduce(context, losses);
     return tree_sum(losses);
   }
 
-  // ---- The parts of a forward alone (pipeline/predictions.hpp).
+  // ---- The parts of a forward without a backward (pipeline/predictions.hpp).
 
-  // What a forward gathers and releases would disturb what the open step keeps.
+  // A separate forward would gather and release values that the open step holds.
   WEFT_COLD void require_no_open_step(std::string_view what) const {
     if (gradients_->open)
       throw_error<UsageError>({what,
@@ -187,7 +189,7 @@ class Stages {
     else batch.check(use);
     check_batch_of<Model>(config_, batch);
   }
-  // Positions beyond those that the model was made for are meaningless, whether it has a table of them or computes them.
+  // Longer sequences have no valid positions, whether the model has a position table or computes positions.
   void check_length([[maybe_unused]] std::size_t length) const {
     if constexpr (requires { Model::sequence(config_); })
       if (length > Model::sequence(config_))
@@ -204,7 +206,7 @@ class Stages {
     if constexpr (Context::has(cp{}) && has_tokens) return cut_over_cp(context, batch);
     else return (batch);
   }
-  /// In a rehearsal, tells the run the shapes of what other stages send it.
+  /// In a rehearsal, gives the run the shapes of the messages from other stages.
   template <class Context>
   void rehearse_stages([[maybe_unused]] const Context& context, [[maybe_unused]] const Batch& part,
                        [[maybe_unused]] ModelRun<Model, Context>& run) {
@@ -268,7 +270,7 @@ class Stages {
   Config config_;
   std::shared_ptr<StepGradients> gradients_ = std::make_shared<StepGradients>();
   std::optional<schedule::Table> table_;
-  std::unique_ptr<StageShapes> shapes_;  // of a rehearsal
+  std::unique_ptr<StageShapes> shapes_;  // set in a rehearsal only
   LossChecks loss_checks_;
   std::uint64_t changes_ = 0;
 };

@@ -59,7 +59,7 @@ class Ties {
   std::vector<Unit>& units() { return units_; }
 
  private:
-  // All ranks of the pipeline see the same holders, so all of them split alike.
+  // All ranks of the pipeline see the same holders, so all make the same split.
   WEFT_COLD std::shared_ptr<const Communicator> ranks_of(const Communicator& pipeline, const std::vector<int>& holders) {
     for (const Group& group : groups_)
       if (group.holders == holders) return group.ranks;

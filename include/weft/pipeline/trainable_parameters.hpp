@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Which parameters of a model are trained, and which units have a backward by that. Every rank knows it of the whole model, so
-// that ranks of a pipeline agree on who sends a gradient and who waits for one.
+// The parameters of a model that are trained, and the units that therefore have a backward. Every rank computes this for the
+// whole model, so the ranks of a pipeline agree on who sends a gradient and who waits for one.
 //
 //   TrainableParameters trainable(options.freeze, options.lora);
 //   trainable.begin(context, whole_model);
@@ -40,7 +40,8 @@ class TrainableParameters {
     return (lora_.rank != 0 && !is_adapter(name)) || matches_any(patterns(), name);
   }
 
-  /// The model is built; nothing is allocated. Throws UsageError, on all ranks alike, for a pattern that names no parameter.
+  /// Call when the model is built and nothing is allocated. Throws UsageError on all ranks for a pattern that matches no
+  /// parameter.
   template <class Exec>
   WEFT_COLD void begin(WholeModel<Exec>& whole) {
     for (const Registered& parameter : whole.parameters) {
@@ -68,7 +69,7 @@ class TrainableParameters {
       if (matches_any(patterns, names_[i])) frozen_[i] = !trainable;
   }
 
-  /// Of each unit of the model. Collective if experts are cut.
+  /// The backward of each unit of the model. Collective if experts are cut.
   template <class Context>
   WEFT_COLD std::vector<UnitBackward> backwards([[maybe_unused]] const Context& context) const {
     std::vector<std::int32_t> trained(uses_.size());
@@ -93,7 +94,7 @@ class TrainableParameters {
   std::vector<std::string> names_;
   std::vector<std::size_t> sizes_;              // by name
   std::vector<char> frozen_;                    // by name
-  std::vector<std::vector<std::size_t>> uses_;  // of each unit, the places of its parameters in `names_`
+  std::vector<std::vector<std::size_t>> uses_;  // by unit, the indices of its parameters in `names_`
 };
 
 }  // namespace weft::detail

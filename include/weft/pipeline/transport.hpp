@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The transport of a value between two stages of a pipeline, without its type: a tensor, a tuple or a struct of them, or Nothing.
-// Units of a model hand these functions to the executor, which knows no types.
+// The transport of a value between two stages of a pipeline, type-erased: a tensor, a tuple or a struct of them, or Nothing.
+// Units of a model give these functions to the executor, which has no types.
 //
 //   const Transport<Exec>& transport = transport_of<Exec, Hidden>;
 //   transport.send(channel, hidden, next_rank, {stage + 1, micro, true});

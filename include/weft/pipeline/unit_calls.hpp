@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Calls of a model of several units in loops of one's own: its forward up to the outputs of its last unit, and its own loss. Both
-// run the units that a training step runs, with the same events around them, and wait for their backward.
+// Calls of a model of several units in user-written loops: its forward up to the outputs of its last unit, and its loss. Both run
+// the units of a training step with the same events around them, and wait for their backward.
 //
 //   auto call = model.forward(batch);   // call.output(): what the last unit predicts, or logits
 //   auto loss = model.loss(batch);      // loss.value(), loss.backward()
@@ -25,13 +25,13 @@
 
 namespace weft::detail {
 
-/// The gradients of one micro-batch are added to, once for each backward, until the step is completed.
+/// Marks gradients ready after one backward. Further backwards may add to the same micro-batch until the step completes.
 inline void ready_for_now(EngineState& engine, GradientAccumulator& accumulator, Unit& trained) {
   if (engine.calls != nullptr && engine.calls->splits()) engine.calls->ready(accumulator, engine.hooks, false);
   else accumulator.ready(trained, engine.hooks, false);
 }
 
-/// One run of a model's units, of which all are on this rank.
+/// One run of a model's units, all of which are on this rank.
 template <class Exec>
 class UnitRun {
  public:
@@ -39,12 +39,12 @@ class UnitRun {
       : chunk_(&chunk), accumulator_(&accumulator), engine_(&engine), call_(call), saved_(chunk.layers.size()) {}
 
   const UnitCall& call() const { return call_; }
-  /// The inputs of the batch, during forward.
+  /// Sets the batch's inputs for forward.
   void take(const auto& inputs) { call_.inputs = &inputs; }
   std::size_t units() const { return saved_.size(); }
   Chunk<Exec>& chunk() { return *chunk_; }
 
-  /// Runs a unit; `f` in place of its layer's own forward.
+  /// Runs a unit; `f` replaces its layer's forward.
   template <class F>
   void forward(std::size_t unit, const F& f) {
     engine_->records = chunk_->backwards[unit].runs;
@@ -91,7 +91,7 @@ struct OpenCall {
       : context(std::move(of)), run(chunk, accumulator, context.engine, {&context, nullptr, &context.env, micro, samples}) {}
   OpenCall(const OpenCall&) = delete;
   OpenCall& operator=(const OpenCall&) = delete;
-  /// In a rehearsal's trace: forward or backward.
+  /// Traces a forward or backward in a rehearsal.
   TracedAction action(char operation) const { return {context.device().trace(), operation, run.call().micro}; }
   Context context;
   UnitRun<Exec> run;

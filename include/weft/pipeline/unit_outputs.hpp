@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The outputs of a model's last unit beside its loss: its `predict`, or a language model's logits, as a layer whose backward
-// follows. Predictions and loops of one's own ask for them.
+// The outputs of a model's last unit other than its loss: its `predict`, or a language model's logits, as a layer whose backward
+// follows. Predictions and user-written loops use them.
 //
 //   using Outputs = OutputsOf<Last, Context>;   // Outputs::layer_type, Outputs::with_inputs
 
@@ -37,7 +37,7 @@ template <class L, class Context, class... X>
 concept PredictsVariables = std::is_base_of_v<Module<L>, L> && requires(const L& layer, const variable_of_t<Context, X>&... x) {
   layer.predict(x...);
 };
-// Whether a Module's predict takes the parts of a tuple and, `with`, the inputs of the batch.
+// True if a Module's predict takes the parts of a tuple and, if `with`, the inputs of the batch.
 template <class L, class Context, class Inputs, bool with, class X>
 struct PredictsParts {
   static constexpr bool value = with ? PredictsVariables<L, Context, X, Inputs> : PredictsVariables<L, Context, X>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A schedule as a run-time value: given by a type, chosen by name while the program runs, or made from a user's table. The model
-// and the executor know only this class, so they are compiled once for all schedules.
+// and the executor depend only on this class, so they are compiled once for all schedules.
 //
 //   schedule::AnySchedule schedule = schedule::erase<schedule::Zbv>();
 //   ModelOptions{.pipeline = {.schedule = schedule::zbv}}

@@ -94,7 +94,7 @@ constexpr bool weights_in_order(const Table& table) {
 /// True if the messages from one rank to another, in one direction, are sent in the order in which the receiver uses them.
 constexpr bool pairwise(const Table& table) {
   const std::size_t ranks = table.orders.size();
-  std::vector<Message> sent, wanted;  // of all ranks, each rank's in its order
+  std::vector<Message> sent, wanted;  // of all ranks, each rank's messages in its order
   std::vector<std::size_t> next;      // by (from, to, direction): the index in `sent` from which to search
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     next.insert(next.end(), 2 * ranks, sent.size());

@@ -22,7 +22,7 @@ namespace weft::schedule {
 /// The table as text, one line per rank.
 std::string to_csv(const Table& table);
 
-/// Limits of a table that is read: of ranks and of stages, of actions of all ranks together, of a file's bytes.
+/// Limits for reading a table: numbers of ranks and stages, and the total number of actions over all ranks.
 inline constexpr std::size_t most_csv_ranks = 4096, most_csv_stages = 4096, most_csv_actions = std::size_t(1) << 18;
 inline constexpr std::uint64_t most_csv_bytes = std::uint64_t(1) << 24;
 

@@ -71,7 +71,7 @@ WEFT_INLINE Table from_csv(std::string_view text, const std::string& file) {
         if (middle == std::string_view::npos) throw refuse(cell);
         line.push_back(parse(trimmed(pair.substr(0, middle)), true));
         line.push_back(parse(trimmed(pair.substr(middle + 1)), false));
-      } else if (!cell.empty()) {  // an empty cell is idle time: it says nothing about the order
+      } else if (!cell.empty()) {  // an empty cell is idle time and does not affect the order
         line.push_back(parse(cell, false));
       }
       actions += line.size() - std::exchange(before, line.size());

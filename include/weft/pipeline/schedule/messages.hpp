@@ -17,7 +17,7 @@ namespace weft::schedule {
 /// An activation (forward) or a gradient (not forward), sent from one rank to another for the action on `stage`.
 struct Message {
   int from = -1, to = -1;    ///< ranks; −1: no message (first or last stage, or both stages on one rank)
-  int stage = 0, micro = 0;  ///< of the action that needs it
+  int stage = 0, micro = 0;  ///< the stage and micro-batch of the action that needs it
   bool forward = true;
 
   friend constexpr bool operator==(const Message&, const Message&) = default;
@@ -52,8 +52,8 @@ constexpr Message wanted_by(const Table& table, int rank, const Action& action) 
 /// One step of a rank: an action, or a send or receive between actions.
 struct Step {
   enum class Kind : char { compute, send, receive } kind;
-  Action action;    ///< of Kind::compute
-  Message message;  ///< of Kind::send and Kind::receive
+  Action action;    ///< set for Kind::compute
+  Message message;  ///< set for Kind::send and Kind::receive
 };
 
 /// The steps of each rank. A message is placed at the time, with equal costs, at which its sender has just produced it: the

@@ -21,9 +21,9 @@ struct Timeline {
   std::vector<double> busy;  ///< by rank
 };
 
-/// Runs a complete table: each rank takes its actions in order and starts each as soon as its input is there. `cost(stage, what)`
-/// is the time of an action, so stages may differ in cost. An overlapped pair is one piece of work: it starts when both inputs
-/// are there, takes the sum of both times (no gain is assumed that was not measured), and both results are there at its end.
+/// Runs a complete table: each rank takes its actions in order and starts each one when its input has arrived. `cost(stage,
+/// what)` is the time of an action, so stages may differ in cost. An overlapped pair is one unit of work: it starts when both
+/// inputs have arrived, takes the sum of both times (no unmeasured gain is assumed), and produces both results at its end.
 template <class Cost>
 requires requires(Cost cost) { double(cost(0, Op::F)); }
 constexpr Timeline simulate(const Table& table, Cost cost) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A measured timeline of the last training step: the executor records the start of each action, once its input is there, and its
-// end. Recording is off unless asked for; it reads the clock two or three times per action.
+// A measured timeline of the last training step. The executor records the start of each action, when its input has arrived, and
+// its end. Recording is off by default; it reads the clock two or three times per action.
 //
 //   auto recording = std::make_shared<schedule::TimelineRecorder>();
 //   Parallel model(mesh, config, {.pipeline = {.timeline = recording}});
@@ -21,7 +21,7 @@
 
 namespace weft::schedule {
 
-/// The times of one rank's last training step, in seconds of its own clock.
+/// The times of one rank's last training step, in seconds of that rank's clock.
 class TimelineRecorder {
  public:
   static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -31,7 +31,7 @@ class TimelineRecorder {
     start_.clear();
     end_.clear();
   }
-  void start() { began_ = now(); }  ///< of an action; called again when its input has arrived
+  void start() { began_ = now(); }  ///< starts an action; called again when its input has arrived
   void end() {
     start_.push_back(began_);
     end_.push_back(now());

@@ -68,7 +68,7 @@ WEFT_INLINE std::string to_svg(const Table& table, const Timeline& timeline, std
            detail::decimal(left) + "\" y=\"" + detail::decimal(y) + "\" width=\"" + detail::decimal(width) + "\" height=\"" +
            detail::decimal(row) + "\" fill=\"#eee\"/>\n";
     const Order& order = table.orders[r];
-    bool second = false;  // of a pair
+    bool second = false;  // true for the second action of a pair
     for (std::size_t i = 0; i < timeline.start[r].size(); ++i) {
       const Action& a = order[i];
       const double x = left + (timeline.start[r][i] - first) * scale, w = (timeline.end[r][i] - timeline.start[r][i]) * scale;
