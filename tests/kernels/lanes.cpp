@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/kernels/detail/lanes.hpp weft/kernels/detail/vectors.hpp weft/kernels/detail/rounded.hpp weft/kernels/detail/sweep.hpp
+// covers: weft/kernels/detail/lanes.hpp weft/kernels/detail/vectors.hpp
+// covers: weft/kernels/detail/rounded.hpp weft/kernels/detail/sweep.hpp
 // covers: weft/kernels/detail/transpose.hpp
 // Sums and maxima over the lanes of a register: the order of the additions determines a kernel's bits. And values in registers
 // with the bits that they would have in memory.
