@@ -64,7 +64,8 @@ WEFT_COLD inline DecodeRows decode_rows(const KeyValueCache& cache, NewTokens to
   if (document == 0) throw_error<UsageError>({"decode of no tokens: at least one sequence has a new one"});
   const std::size_t length = (rows.batch.tokens.size() + multiple - 1) / multiple * multiple;
   rows.batch.documents.resize(length, std::int32_t(document));
-  if (!rows.first || rows.batch.documents.back() == 0) rows.batch.documents.clear();  // without padding, a single document equals no documents
+  if (!rows.first || rows.batch.documents.back() == 0)
+    rows.batch.documents.clear();  // without padding, a single document equals no documents
   rows.batch.tokens.resize(length);
   rows.batch.targets.assign(length, -1);
   rows.sequences.resize(length, -1);
