@@ -2,7 +2,7 @@
 // A Module multiplies its loss by one over its number of samples, a number that is known only during the step. Weights of losses
 // are constants, and numbers of the config that the Module stores as a LossWeight.
 // expect: call to (consteval|non-.constexpr.) function
-// mention: LossWeight
+// mention: LossWeight|x.shape
 #include <weft/weft.hpp>
 
 using namespace weft;

@@ -149,7 +149,7 @@ TEST_CASE_TEMPLATE("the bits of sums and norms apart, outputs and all gradients"
 
 TEST_CASE("it is the derivative of its forward, on one rank, over tp, dp and under sequence parallelism") {
   const auto check = [](const auto& make) {
-    for (const bool again : {false, true}) CHECK(check_layer(block_of(make, again), {rows, width}).compared > 100);
+    for (const bool again : {false, true}) CHECK(check_layer(block_of(make, again), {rows, width}).compared >= 4 * 24);
     CHECK_NOTHROW(check_layer_on<tp>(2, block_of(make), {rows, width}));
     CHECK_NOTHROW((check_layer_on<tp, Shard<tp, 0>>(2, block_of(make), {rows, width})));
     CHECK_NOTHROW(check_layer_on<dp>(2, block_of(make), {rows, width}));

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <weft/core/standard.hpp>
+
 namespace weft::detail {
 
 /// Numbers on the host, equal on every rank that has the layer.
