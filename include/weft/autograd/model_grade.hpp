@@ -104,7 +104,7 @@ std::size_t count_of(const B& batch, std::size_t usual) {
     return usual;
   }
 }
-/// What the model itself refuses in a batch.
+/// Calls the model's own check of a batch, if it has one.
 template <class M, class B>
 void check_batch_of([[maybe_unused]] const typename M::Config& config, [[maybe_unused]] const B& batch) {
   if constexpr (requires { M::check_batch(config, batch); }) {

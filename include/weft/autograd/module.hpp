@@ -14,7 +14,7 @@
 //     }
 //   };
 //
-// What the forward receives and returns are Variables (autograd/variable.hpp). It calls operations on them, other Modules and
+// The forward receives and returns Variables (autograd/variable.hpp). It calls operations on them, other Modules and
 // layers that derive from Primitive, as functions: norm(x); and any other layer with call(layer, x).
 
 #include <string_view>

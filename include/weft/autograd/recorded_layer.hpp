@@ -113,7 +113,7 @@ void give(const Context& context, const std::tuple<Node...>& nodes, G&& gradient
   (std::index_sequence_for<Node...>());
 }
 
-// What a layer gives: a value, or a tuple of values, of which some may have no gradient in the end.
+// The nodes of a layer's output: of a value, or of the parts of a tuple or a struct. Some parts may get no gradient.
 template <class Y>
 struct OutputNodes : ValueNode<Y> {
   explicit OutputNodes(const Y&) {}
@@ -124,7 +124,7 @@ struct OutputNodes : ValueNode<Y> {
     return {std::move(y), this, tape};
   }
 };
-// Of a part: what backward gives to the layer is zero if nothing was computed from it.
+// The node of one part. Its gradient is zero if nothing was computed from the part.
 template <class Y>
 struct PartNode : ValueNode<Y> {
   static constexpr bool real = !std::is_same_v<gradient_t<Y>, Nothing>;

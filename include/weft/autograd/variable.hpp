@@ -50,7 +50,7 @@ class Variable : operations::OnTape, public detail::MembersElsewhere<Variable<Co
     return *this;
   }
 
-  /// The tensor, whose placements are in its type. What is computed from it directly is a constant to backward.
+  /// The tensor, whose placements are in its type. Backward treats values computed from the tensor as constants.
   const X& value() const { return value_; }
   const Context& context() const { return tape_->context(); }
   const Shape& shape() const { return value_.shape(); }

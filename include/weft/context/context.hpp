@@ -65,7 +65,7 @@ struct Environment {
   bool ulysses = false;      ///< ModelOptions::context: attention over cp is by Ulysses, else by a ring
   bool training = true;      ///< dropout is active
   double loss_gradient = 1;  ///< of each token's loss: the loss scale over the tokens that count in the global batch
-  /// Of each token's part of an auxiliary loss: the loss scale over the tokens of the global batch, masked or not.
+  /// The gradient of each token's part of an auxiliary loss: the loss scale over the tokens of the global batch, masked or not.
   double auxiliary_gradient = 1;
   std::string path;                   ///< of the layer being built
   const LoraOptions* lora = nullptr;  ///< ModelOptions::lora, while the model is built; null: no adapters

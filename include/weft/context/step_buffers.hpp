@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How a layer makes its step buffers (engine/step_buffer.hpp), and how they are updated at the end of every training step:
+// The making of a layer's step buffers (engine/step_buffer.hpp), and their update at the end of every training step:
 //
 //   auto load = make_step_buffer(context, "load", experts, experts, [](StepBuffer& buffer) { buffer.value = buffer.sum; });
 //

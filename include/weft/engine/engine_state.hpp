@@ -39,9 +39,9 @@ struct EngineState {
   ChildCalls* calls = nullptr;  ///< of a model that is a Module
   bool first_step = false;      ///< the model's first training step, after which gradients that are missing are named
   Unit* unit = nullptr;         ///< the one that runs, in the first training step
-  /// Of the model under construction: parameters get memory once it is known which ranks hold them.
+  /// The registry of the model under construction: parameters get memory once the ranks that hold them are known.
   Registry* registry = nullptr;
-  /// Of the model under construction: the buffers that its layers keep from step to step.
+  /// The buffers that the layers of the model under construction keep from step to step.
   std::vector<std::shared_ptr<StepBuffer>>* buffers = nullptr;
 };
 

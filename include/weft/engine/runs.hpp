@@ -80,9 +80,9 @@ class Runs {
   bool empty() const { return entries_.empty(); }
   Run front() const { return entries_.front().first; }
   std::size_t size() const;
-  /// What is stored for them.
+  /// The number of stored entries.
   std::size_t entries() const { return entries_.size(); }
-  /// Of any number of runs in a time that grows with the entries.
+  /// The i-th run, in a time that grows with the entries, not with the runs.
   Run operator[](std::size_t i) const;
   /// Elements of all runs.
   std::size_t elements() const;

@@ -34,7 +34,7 @@ constexpr void require_dim_whole() {
                 "weft: mean, max and softmax along a dim need all of it on one rank, but an axis cuts it: gather it first, "
                 "to<Invariant<axis>>(x), on tensors (context, x); a sum along it is Partial, sum<dim>(x)");
 }
-// Of values, those along the summed dim count once.
+// Throws LayoutError if a sum of values along the dim would count one several times, or count padding.
 inline void require_counted_once(const char* operation, const Shape& shape, int dim, Of of) {
   if (of == Of::gradients || shape.sharding(std::size_t(dim)) == DimSharding::even) return;
   Shape summed = shape;

@@ -253,7 +253,7 @@ auto conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const Parameter<S
           detail::from(bias, [](const auto& context, auto& to, const auto& g) { to.accumulate(context, sum_channels(g)); }));
   }
 }
-// Of temporaries, which are gone when backward asks them.
+// Refuses temporaries, which no longer exist in backward.
 template <class C, class X, Placement... R>
 detail::AlreadyRefused conv2d(const Variable<C, X>&, const Parameter<R...>&&, const ConvolutionOptions& = {}) {
   return detail::refused_temporary<X>();

@@ -232,7 +232,7 @@ G where_gradient(const C& condition, const G& g, bool chosen) {
   return out;
 }
 
-// The same on Variables. What is kept for backward is the result of exp, sqrt, tanh, sigmoid and relu, else the operand.
+// The same on Variables. Kept for backward: the result of exp, sqrt, tanh, sigmoid and relu; the operand of all others.
 template <class C, class X>
 auto exp(const Variable<C, X>& x) {
   return detail::record_by_result(x, exp(x.value()), [](const auto& y, const auto& g) { return exp_gradient(y, g); });

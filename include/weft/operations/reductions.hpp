@@ -19,8 +19,8 @@
 namespace weft {
 
 /// The kind of the summed numbers. It matters if several ranks hold the same element (key-value heads fewer than ranks,
-/// ParameterSharding). Of values, each rank has the same, so a sum over ranks would count them several times: refused
-/// (LayoutError), as are values in padding. Of gradients, each rank has a term, and all of them count.
+/// ParameterSharding). Each rank has the same values, so a sum over ranks would count them several times: refused
+/// (LayoutError), as are values in padding. Each rank has a term of a gradient, and all terms count.
 enum class Of { values, gradients };
 
 namespace detail {

@@ -146,7 +146,7 @@ WEFT_OPERATION_OF(int, unflatten, "unflatten<dim>(x, inner...): dims are templat
 WEFT_OPERATION_OF(int, slice, "slice<dim>(x, from, count): dims are template arguments")
 WEFT_OPERATION_OF(int, concat, "concat<dim>(x, y...), values of one type: dims are template arguments")
 WEFT_OPERATION_OF(class, cast, "cast<T>(x)")
-// Of two or more template arguments.
+// Operations with two or more template arguments.
 WEFT_OPERATION(flatten, "flatten<first, last>(x): dims are template arguments")
 template <int, int> detail::AlreadyRefused flatten(as_flatten, WEFT_REST) { return {}; }
 template <int, int, class... X> requires AnyRefused<X...> detail::AlreadyRefused flatten(const X&...) { return {}; }
@@ -347,7 +347,7 @@ WEFT_NO_STANDARD(fmin, "minimum(x, y) of two values, clamp(x, low, high)")
 WEFT_NO_STANDARD(isnan, "nothing: ModelOptions::numerics.trace_nonfinite names the tensor")
 WEFT_NO_STANDARD(isfinite, "nothing: ModelOptions::numerics.trace_nonfinite names the tensor")
 #undef WEFT_NO_STANDARD
-// Of two arguments, one of them a number.
+// Standard functions of two arguments, one of them a number.
 #define WEFT_NO_STANDARD_BESIDE(name, instead)                                                                                     \
   template <weft::detail::Operand V, class N> requires std::is_arithmetic_v<N> weft::detail::AlreadyRefused name(const V&, const N&) { \
     static_assert(weft::detail::is_silent<V>, "weft: std::" #name " is a function of numbers, and this is a value of a forward: write " instead); \

@@ -82,7 +82,7 @@ auto matmul(const Variable<C, X>& x, const Parameter<R...>& w) {
             x, [w](const auto&, const auto& g) { return matmul_input_gradient(g, w.template for_operand_type<X>(g.device())); }),
         detail::from(w, [x = x.value()](const auto&, auto& weight, const auto& g) { accumulate_product(weight, g, x); }));
 }
-// Of a temporary, which is gone when backward asks it for its values: hold it as a member. So in all operations below.
+// Refuses a temporary, which no longer exists in backward: hold it as a member. All operations below do the same.
 template <class C, class X, Placement... R>
 detail::AlreadyRefused matmul(const Variable<C, X>&, const Parameter<R...>&&) {
   return detail::refused_temporary<X>();

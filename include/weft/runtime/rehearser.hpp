@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// How `run` reaches rehearsals (runtime/rehearse.hpp): through one pointer, so that a header-only program that is never rehearsed
-// does not compile them. The library weft::compiled has them in every program.
+// The pointer through which `run` calls rehearsals (runtime/rehearse.hpp). A header-only program that is never rehearsed does not
+// compile them. The library weft::compiled has them in every program.
 //
 //   #include <weft/runtime/rehearse.hpp>   // header-only: now WEFT_REHEARSE=2048 ./program rehearses it
 

@@ -208,6 +208,8 @@ inline std::unique_ptr<Pending> GlooGroup::start(const Call& call) {
                                            process_->fingerprints, sequence_, number);
   running->step = step;
   guarded(*running, [&] {
+    if (process_->disturbed()) [[unlikely]]
+      throw_lost(*running, "a connection has delivered bytes that are no valid frame");
     running->transfer.launch();
     return true;
   });

@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -138,6 +139,19 @@ inline bool take_back(std::span<MPI_Request> receives) {
     }
     return all;
   });
+}
+
+/// The ranks in `world` of the `size` ranks of `of`.
+inline std::vector<int> ranks_in(MPI_Comm world, MPI_Comm of, int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size)), found(ranks.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  MPI_Group from = MPI_GROUP_NULL, to = MPI_GROUP_NULL;
+  check(MPI_Comm_group(of, &from), "MPI_Comm_group");
+  check(MPI_Comm_group(world, &to), "MPI_Comm_group");
+  check(MPI_Group_translate_ranks(from, size, ranks.data(), to, found.data()), "MPI_Group_translate_ranks");
+  check(MPI_Group_free(&from), "MPI_Group_free");
+  check(MPI_Group_free(&to), "MPI_Group_free");
+  return found;
 }
 
 /// An owned communicator whose errors are returned as codes.

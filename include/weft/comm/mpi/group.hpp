@@ -8,7 +8,6 @@
 #include <deque>
 #include <exception>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
@@ -42,18 +41,7 @@ class MpiGroup final : public Group, public Progress, public std::enable_shared_
     mpi::check(MPI_Allreduce(MPI_IN_PLACE, &number, 1, MPI_UINT64_T, MPI_MAX, main_.get()), "MPI_Allreduce");
     process_->next_group = number + 1;
     ledger_ = process_->watch->open(2 * number, axis_);
-    const std::vector<int> all = [&] {
-      std::vector<int> ranks(static_cast<std::size_t>(size_));
-      std::iota(ranks.begin(), ranks.end(), 0);
-      return ranks;
-    }();
-    members_.resize(all.size());
-    MPI_Group mine = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
-    mpi::check(MPI_Comm_group(main_.get(), &mine), "MPI_Comm_group");
-    mpi::check(MPI_Comm_group(process_->world, &world), "MPI_Comm_group");
-    mpi::check(MPI_Group_translate_ranks(mine, size_, all.data(), world, members_.data()), "MPI_Group_translate_ranks");
-    mpi::check(MPI_Group_free(&mine), "MPI_Group_free");
-    mpi::check(MPI_Group_free(&world), "MPI_Group_free");
+    members_ = ranks_in(process_->world, main_.get(), size_);
     flight_ = process_->recorder.open(axis_, members_, ledger_->channel());
     process_->groups.push_back(this);
   }
