@@ -180,6 +180,19 @@ TEST_CASE("a peer that closes is told apart from one that closes inside of a fra
   }
 }
 
+TEST_CASE("fewer bytes than a head are refused at once if they do not begin as one") {
+  for (const std::string bytes : {std::string("x"), std::string("ty"), std::string(47, '\0')}) {
+    auto [a, b] = socket_pair();
+    auto mesh = mesh_over(0, std::move(a));
+    char memory[8];
+    auto in = mesh->buffer(memory, sizeof memory);
+    in->recv(1, 3, 0, sizeof memory);
+    (void)!::send(b.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    CHECK_THROWS_WITH_AS(wait_until(*in, 0, 1), "bytes from rank 1 are no valid frame: frame 0 does not begin as a frame",
+                         gloo::Broken);
+  }
+}
+
 TEST_CASE("what the peer sent before it closed is received") {
   for (int round = 0; round < 50; ++round) {
     auto [a, b] = socket_pair();

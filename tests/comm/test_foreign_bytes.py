@@ -78,7 +78,8 @@ for run in range(arguments.runs):
         process.stdout.readline()  # it has met the others
     time.sleep(generator.random() * 0.2)
     victim, source = generator.sample(range(world), 2)
-    data = generator.choice((generator.randbytes(generator.randrange(48, 500)), b"\xff" * 65536, bytes(200), b"tfew" + generator.randbytes(100)))
+    data = generator.choice((generator.randbytes(generator.randrange(48, 500)), b"\xff" * 65536, bytes(200), b"tfew" + generator.randbytes(100),
+                             b"\x00" + generator.randbytes(generator.randrange(47))))  # less than a head
     descriptor = connection(processes, source, victim, port)
     if descriptor is None or not inject(processes[source].pid, descriptor, data):
         for process in processes:

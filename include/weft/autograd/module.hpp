@@ -304,12 +304,20 @@ class Module {
   // The forward, whose errors and whose steps of the tape have this layer's path.
   template <class Context, class... V>
   auto forward_in(detail::Tape<Context>& tape, const V&... x) const {
-    const detail::InLayer<Context> in(tape, tape.records() ? path_.of(self()) : std::string_view());
-    try {
-      return self().forward(x...);
-    } catch (...) {
-      detail::add_path(path_.of(self()), detail::Pass::forward);
-      throw;
+    constexpr bool returns = !std::is_void_v<decltype(self().forward(x...))>;
+    static_assert(returns,
+                  "weft: this Module's forward returns nothing: end it with `return y;`, y what operations on its inputs gave; "
+                  "see Self in this class's template arguments");
+    if constexpr (!returns) {
+      return detail::AlreadyRefused();
+    } else {
+      const detail::InLayer<Context> in(tape, tape.records() ? path_.of(self()) : std::string_view());
+      try {
+        return self().forward(x...);
+      } catch (...) {
+        detail::add_path(path_.of(self()), detail::Pass::forward);
+        throw;
+      }
     }
   }
 

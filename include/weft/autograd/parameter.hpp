@@ -210,6 +210,16 @@ class Parameter : public detail::ParameterHandle,
     state_ = std::make_shared<ParameterState>(std::move(info));
     if (!context.engine.registry || !context.engine.registry->add(state_)) detail::make_parameter<T>(context, *state_);
   }
+  // Every other call.
+  template <bool Refused = true>
+  explicit Parameter(detail::AnyArgument = {}, detail::AnyArgument = {}, detail::AnyArgument = {}, detail::AnyArgument = {},
+                     detail::AnyArgument = {}, detail::AnyArgument = {}) {
+    static_assert(
+        !Refused,
+        "weft: a Parameter is made in the constructor of its layer, from the context, its name, its whole shape and its "
+        "initial values: `weight(context, \"weight\", {out, in}, normal(0.02))`; the others are zeros, ones, uniform, "
+        "kaiming_uniform and their kind (engine/initial_values.hpp)");
+  }
 
   /// The parameter as an operand beside x, placed according to x's placements and the rules.
   template <AnyTensor X>

@@ -297,7 +297,7 @@ std::uint64_t load(const std::string& folder, const Communicator& ranks, const S
 /// bit; in another layout it starts from the same numbers. Collective over the model's ranks. Throws Error on every rank if a
 /// file is damaged or missing, or belongs to another model (LoadOptions::same_config) or other data (LoadOptions::data); nothing
 /// changes in that case. Accumulated gradients are discarded. In a rehearsal nothing is read, and the step is 0.
-template <class Model, StoredOptimizer Optimizer>
+template <StoredModel Model, StoredOptimizer Optimizer>
 std::uint64_t load(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_load);
   if (detail::has_no_values(model)) return 0;
@@ -320,7 +320,7 @@ std::uint64_t load(const std::string& folder, Model& model, Optimizer& optimizer
 }
 /// load, or 0 if there is no checkpoint yet: the first call of a program that can be restarted. A folder that exists but cannot
 /// be read throws Error on every rank, so no run starts from the beginning next to its checkpoints. Collective.
-template <class Model, StoredOptimizer Optimizer>
+template <StoredModel Model, StoredOptimizer Optimizer>
 std::uint64_t resume(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_resume);
   if (detail::has_no_values(model)) return 0;
@@ -334,7 +334,7 @@ std::uint64_t resume(const std::string& folder, Model& model, Optimizer& optimiz
 }
 /// Loads only the model, from a checkpoint with or without optimizer state. An existing optimizer keeps its state; call its
 /// refresh() if the model's type has 16 bits.
-template <class Model>
+template <StoredModel Model>
 std::uint64_t load(const std::string& folder, Model& model, const LoadOptions& options = {}) {
   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_load);
   if (detail::has_no_values(model)) return 0;
@@ -342,6 +342,24 @@ std::uint64_t load(const std::string& folder, Model& model, const LoadOptions& o
   const auto check = [](const Index&) {};
   return detail::load(folder, model.communicator(), detail::state_of(model), false, options, hooks, check,
                       [&](const Index& index) { detail::restore_steps(model, index); });
+}
+// Every other call.
+template <bool Refused = true>
+std::uint64_t load(weft::detail::AnyArgument = {}, weft::detail::AnyArgument = {}, weft::detail::AnyArgument = {},
+                   weft::detail::AnyArgument = {}, weft::detail::AnyArgument = {}) {
+  static_assert(!Refused,
+                "weft: checkpoint::load takes a folder, a model in its wrapper, DataParallel<Net> model(mesh, {}), and its "
+                "optimizer if it has one: checkpoint::load(\"run\", model, optimizer)");
+  return 0;
+}
+// Every other call.
+template <bool Refused = true>
+std::uint64_t resume(weft::detail::AnyArgument = {}, weft::detail::AnyArgument = {}, weft::detail::AnyArgument = {},
+                     weft::detail::AnyArgument = {}, weft::detail::AnyArgument = {}) {
+  static_assert(!Refused,
+                "weft: checkpoint::resume takes a folder, a model in its wrapper, DataParallel<Net> model(mesh, {}), and its "
+                "optimizer: checkpoint::resume(\"run\", model, optimizer)");
+  return 0;
 }
 
 }  // namespace weft::checkpoint

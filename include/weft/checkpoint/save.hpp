@@ -280,7 +280,7 @@ void require_applied(Model& model) {
 /// complete. Creates the folder if necessary, and replaces an existing checkpoint of that step. Collective over the model's
 /// ranks, which must share a file system. Throws Error on every rank if one of them cannot write; earlier checkpoints are
 /// untouched. Throws UsageError between train_step and the optimizer's step. Writes nothing in a rehearsal.
-template <class Model, StoredOptimizer Optimizer>
+template <StoredModel Model, StoredOptimizer Optimizer>
 void save(const std::string& folder, Model& model, Optimizer& optimizer, std::uint64_t step, const SaveOptions& options = {}) {
   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_save);
   detail::require_applied(model);
@@ -288,11 +288,19 @@ void save(const std::string& folder, Model& model, Optimizer& optimizer, std::ui
   detail::save(folder, model.communicator(), detail::whole_state(model, optimizer), step, options);
 }
 /// Saves the model without an optimizer.
-template <class Model>
+template <StoredModel Model>
 void save(const std::string& folder, Model& model, std::uint64_t step, const SaveOptions& options = {}) {
   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_save);
   if (detail::has_no_values(model)) return;
   detail::save(folder, model.communicator(), detail::state_of(model), step, options);
+}
+// Every other call.
+template <bool Refused = true>
+void save(weft::detail::AnyArgument = {}, weft::detail::AnyArgument = {}, weft::detail::AnyArgument = {},
+          weft::detail::AnyArgument = {}, weft::detail::AnyArgument = {}) {
+  static_assert(!Refused,
+                "weft: checkpoint::save takes a folder, a model in its wrapper, DataParallel<Net> model(mesh, {}), its optimizer "
+                "if it has one, and the step: checkpoint::save(\"run\", model, optimizer, step)");
 }
 
 }  // namespace weft::checkpoint

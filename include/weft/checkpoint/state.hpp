@@ -40,6 +40,12 @@ concept StoredOptimizer = requires(O& optimizer) {
   optimizer.steps();
 };
 
+/// Models that save and load accept: those in a wrapper, which lays them over ranks.
+template <class M>
+concept StoredModel = requires(M& model) {
+  model.communicator();
+};
+
 namespace detail {
 
 /// Bytes of host memory, kept alive by their owner.

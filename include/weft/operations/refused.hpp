@@ -7,6 +7,7 @@
 //   auto y = relu(conv2d(x, w));   // one error if conv2d has no rule for w
 //   auto z = softmax(x, 1);        // weft: softmax cannot be called so: ... softmax<dim>(x)
 
+#include <array>
 #include <cstddef>
 #include <type_traits>
 
@@ -155,8 +156,13 @@ template <int, int> detail::AlreadyRefused transpose(as_transpose, WEFT_REST) { 
 template <int, int, class... X> requires AnyRefused<X...> detail::AlreadyRefused transpose(const X&...) { return {}; }
 WEFT_OPERATION(permute, "permute<dims...>(x): dims are template arguments")
 template <int...> detail::AlreadyRefused permute(as_permute, WEFT_REST) { return {}; }
-WEFT_OPERATION(chunk, "chunk<dim, count>(x): dims are template arguments")
-template <int, int> detail::AlreadyRefused chunk(as_chunk, WEFT_REST) { return {}; }
+// chunk gives an array of refused values, so that structured bindings compile.
+WEFT_REFUSED_AS(as_chunk, Operand, "chunk cannot be called with these arguments: write chunk<dim, count>(x): dims are template arguments")
+template <int Parts> using RefusedParts = std::array<detail::AlreadyRefused, std::size_t(Parts > 0 ? Parts : 1)>;
+inline RefusedParts<2> chunk(as_chunk, WEFT_REST) { return {}; }
+template <int Parts> RefusedParts<Parts> chunk(as_chunk, WEFT_REST) { return {}; }
+template <int, int Parts> RefusedParts<Parts> chunk(as_chunk, WEFT_REST) { return {}; }
+template <int, int Parts, class... X> requires AnyRefused<X...> RefusedParts<Parts> chunk(const X&...) { return {}; }
 // Names of other frameworks and of the C library.
 WEFT_NO_OPERATION(sin, "map(x, f, derivative) takes a function of your own")
 WEFT_NO_OPERATION(cos, "map(x, f, derivative) takes a function of your own")

@@ -231,7 +231,7 @@ WEFT_INLINE bool Connection::read() {
 WEFT_INLINE void Connection::parse() {
   while (!is_broken_) {
     if (!inside_) {
-      if (end_ - begin_ < FrameSeal::head_bytes) return;
+      if (end_ - begin_ < FrameSeal::head_bytes) return in_.expect_mark(inbox_.data() + begin_, end_ - begin_);
       const Frame frame = in_.open(inbox_.data() + begin_, code_);
       begin_ += FrameSeal::head_bytes;
       begin(frame);

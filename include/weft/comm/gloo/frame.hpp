@@ -9,6 +9,7 @@
 //   FrameSeal::Code code;  auto head = out.seal(frame, code);            // sends head, data, tail_of(code)
 //   Frame frame = in.open(head.data(), code);                            // throws InvalidFrame
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -54,11 +55,15 @@ class FrameSeal {
     return head;
   }
 
+  /// Throws InvalidFrame if the first `length` bytes of a head, which may be incomplete, are not those of a frame.
+  void expect_mark(const char* head, std::size_t length) const {
+    if (std::memcmp(head, &mark, std::min(length, sizeof mark)) != 0) refuse("does not begin as a frame");
+  }
   /// The next frame. Throws InvalidFrame if the head is not the one that the peer's seal makes next.
   Frame open(const char* head, Code& code) {
     Plain plain;
     std::memcpy(&plain, head, sizeof plain);
-    if (plain.mark != mark) refuse("does not begin as a frame");
+    expect_mark(head, head_bytes);
     code = hmac_({head, sizeof plain});
     if (!same(head + sizeof plain, code.data())) refuse("has a wrong authentication code");
     if (plain.counter != next_) refuse("is numbered ", plain.counter);

@@ -70,9 +70,10 @@ class Process final : public shared_memory::Sharing {
   }
 
   bool disturbed() const override { return mesh->disturbed(); }
-  /// The lowest rank that failed or was lost, or -1.
+  /// The lowest rank that failed or was lost, or -1. A rank whose bytes were no valid frame comes first, since the others may
+  /// have ended because this rank closed that connection.
   int lost() override {
-    int first = -1;
+    int first = -1, invalid = -1;
     for (int q = mesh->size() - 1; q >= 0; --q) {
       Word& word = words_[std::size_t(q)];
       if (word.buffer && !word.heard && !word.broken) {
@@ -93,7 +94,9 @@ class Process final : public shared_memory::Sharing {
       const bool counts =
           word.heard && word.code != 0 && (word.primary != 0 || std::chrono::steady_clock::now() - word.when > moment);
       if (word.broken || counts) first = q;
+      if (word.invalid) invalid = q;
     }
+    if (invalid >= 0) return invalid;
     return first >= 0 ? first : silent();
   }
   /// The lowest rank whose end is known, whoever was the first to fail, or -1.
