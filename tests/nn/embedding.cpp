@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -87,6 +88,25 @@ TEST_CASE("rows of the table by token; their gradients are sums over the tokens"
           for (std::size_t row = 0; row < 4 && std::size_t(world.rank()) * 4 + row < vocabulary; ++row)
             for (std::size_t i = 0; i < width; ++i)
               CHECK(results.gradient[row * width + i] == sums[(std::size_t(world.rank()) * 4 + row) * width + i]);
+        }) == 0);
+}
+
+TEST_CASE("an id that is no row is an error, cut tables and wide ids included") {
+  DefaultDevice device;
+  const auto context = root(device);
+  Embedding layer(context, vocabulary, width);
+  for (const std::int64_t wrong : {std::int64_t(vocabulary), std::int64_t(-1), std::int64_t(1) << 32}) {
+    Tensor<std::int64_t, Exec> ids(device, {2});
+    copy_from_host(ids, std::span<const std::int64_t>(std::vector<std::int64_t>{3, wrong}));
+    const std::string text = "Embedding: id " + std::to_string(wrong) + " at 1 is not one of 7 rows, 0 to 6";
+    CHECK_THROWS_WITH_AS(layer.forward(context, ids), doctest::Contains(text.c_str()), UsageError);
+  }
+  CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
+          const auto here = root(world.device()).with<Invariant<tp>>(tp{}, world.communicator());
+          Embedding cut(here, vocabulary, width);
+          Tensor<std::int32_t, Exec, Invariant<tp>> ids(world.device(), {1});
+          copy_from_host(ids, std::span<const std::int32_t>(std::vector<std::int32_t>{7}));  // a row of the padding
+          CHECK_THROWS_AS(cut.forward(here, ids), UsageError);
         }) == 0);
 }
 

@@ -26,6 +26,7 @@
 #include <weft/core/hash.hpp>
 #include <weft/core/inline.hpp>
 #include <weft/core/output_file.hpp>
+#include <weft/core/uninterrupted.hpp>
 #include <weft/core/version.hpp>
 
 namespace weft::comm {
@@ -238,12 +239,13 @@ WEFT_COLD WEFT_INLINE std::string flight_json(const std::vector<FlightRecorder*>
 }
 
 WEFT_COLD WEFT_INLINE bool write_flight_file(const std::string& folder, int rank, std::string_view text) noexcept try {
-  (void)::mkdir(folder.c_str(), 0700);
+  using weft::detail::uninterrupted;
+  (void)uninterrupted([&] { return ::mkdir(folder.c_str(), 0700); });
   const std::string path = weft::detail::joined({folder, "/weft_flight_", rank, ".json"});
   weft::detail::require_output(flight_variable, path);
   const std::string made = weft::detail::joined({folder, "/.weft_flight_", rank, ".", long(::getpid())});
-  (void)::unlink(made.c_str());
-  const int file = ::open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  (void)uninterrupted([&] { return ::unlink(made.c_str()); });
+  const int file = uninterrupted([&] { return ::open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600); });
   if (file < 0) return false;
   bool good = true;
   while (good && !text.empty()) {
@@ -251,8 +253,8 @@ WEFT_COLD WEFT_INLINE bool write_flight_file(const std::string& folder, int rank
     if (written > 0) text.remove_prefix(std::size_t(written));
     else good = written < 0 && errno == EINTR;
   }
-  good = ::close(file) == 0 && good;
-  good = good && ::rename(made.c_str(), path.c_str()) == 0;
+  good = (::close(file) == 0 || errno == EINTR) && good;
+  good = good && uninterrupted([&] { return ::rename(made.c_str(), path.c_str()); }) == 0;
   if (!good) (void)::unlink(made.c_str());
   return good;
 } catch (...) {

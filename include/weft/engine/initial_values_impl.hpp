@@ -127,7 +127,7 @@ WEFT_COLD WEFT_INLINE std::vector<double> orthogonal_matrix(std::size_t rows, st
 }
 
 WEFT_INLINE std::uint64_t hash_of_values(const InitialValues& values) {
-  std::uint64_t hash = hash_of(std::uint64_t(values.kind), std::uint64_t(values.divided_by));
+  std::uint64_t hash = hash_of(hash_of(0, std::uint64_t(values.kind)), std::uint64_t(values.divided_by));
   for (const double number : {values.mean, values.deviation, values.low, values.high})
     hash = hash_of(hash, std::bit_cast<std::uint64_t>(number));
   return hash;

@@ -11,6 +11,7 @@
 #include <weft/autograd/primitive.hpp>
 #include <weft/context/global_index.hpp>
 #include <weft/kernels/embedding.hpp>
+#include <weft/operations/index_select.hpp>
 #include <weft/operations/products.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -30,7 +31,8 @@ struct LookedUp<Tensor<I, E, PI...>, Tensor<T, E, PT...>> {
 /// tokens [tokens] -> [tokens, width]. Under tp the table's rows are sharded; a vocabulary that tp does not divide is padded with
 /// rows of zeros that nothing reads. The sum is brought to the placement of the hidden state, which is chosen only here:
 /// Invariant<tp>, or Shard<tp, 0> under sequence parallelism. Parameter "weight" [vocabulary, width], initially N(0, 1) as in
-/// torch.nn.Embedding. A table that is also the last projection needs a smaller deviation such as 0.02.
+/// torch.nn.Embedding. A table that is also the last projection needs a smaller deviation such as 0.02. Ids are whole numbers of
+/// any type; on hosts, forward throws UsageError with the first one that is no row of the table.
 class Embedding : public Primitive<Embedding> {
  public:
   using Table = Parameter<Shard<tp, 0>>;
@@ -53,12 +55,13 @@ class Embedding : public Primitive<Embedding> {
       : Embedding(context, vocabulary, width, normal(standard_deviation)) {}
 
   template <class Context, class Ids>
-  auto forward(const Context& context, const Ids& tokens) const {
+  auto forward(const Context& context, const Ids& ids) const {
+    auto tokens = detail::ids_of(ids, table.state().global()[0], {"Embedding", "id", " at ", " rows"});
     const auto w = table.for_operand(context, tokens);
     typename detail::LookedUp<Ids, std::remove_const_t<decltype(w)>>::type y(tokens.device(), {tokens.size(), w.columns()});
     kernels::embedding_forward(tokens.device(), tokens.size(), w.columns(), tokens.data(), w.data(), first(context, w.rows()),
                                w.rows(), y.data());
-    return Result{bring(context, std::move(y)), tokens};
+    return Result{bring(context, std::move(y)), std::move(tokens)};
   }
   template <class Context, class Ids, class G>
   auto backward_input(const Context& context, Ids tokens, const G& g) {
