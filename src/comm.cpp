@@ -6,8 +6,8 @@
 #include <weft/comm/communicator_impl.hpp>
 #include <weft/comm/flight_file_impl.hpp>
 #include <weft/comm/flight_recorder_impl.hpp>
-#include <weft/comm/gloo/connection_impl.hpp>
-#include <weft/comm/gloo/full_mesh_impl.hpp>
+#include <weft/comm/tcp/connection_impl.hpp>
+#include <weft/comm/tcp/full_mesh_impl.hpp>
 #include <weft/comm/launcher_impl.hpp>
 #include <weft/comm/ledger_impl.hpp>
 #include <weft/comm/operation_impl.hpp>

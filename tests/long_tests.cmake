@@ -3,7 +3,7 @@
 # of these shows on other ranks, for another model or in another mode what a test of every commit shows too; docs/decisions/0045-tests-of-every-commit.md has the figures.
 option(WEFT_LONG_TESTS "Also the tests that ./tests/run runs only with --long" OFF)
 set(weft_long_tests
-  # between processes what parallel/parity_mpi and parallel/parity_gloo show of other layouts, and threads of these
+  # between processes what parallel/parity_mpi and parallel/parity_tcp show of other layouts, and threads of these
   parallel/matrix_mpi parallel/context_mpi parallel/zero_mpi parallel/expert_mpi
   # comm/conformance_header_only and the tests of other devices are header-only, too
   nn/composed_header_only headers/two_translation_units_header_only

@@ -26,7 +26,7 @@ def arguments():
     p = argparse.ArgumentParser(prog="./bench/run collectives", description=__doc__)
     p.add_argument("--program", required=True, help=argparse.SUPPRESS)
     p.add_argument("--mpirun", required=True, help=argparse.SUPPRESS)
-    for hidden in ("--beside-mpi", "--over-gloo", "--torchrun", "--python", "--libraries"):
+    for hidden in ("--beside-mpi", "--over-tcp", "--torchrun", "--python", "--libraries"):
         p.add_argument(hidden, required=True, help=argparse.SUPPRESS)
     p.add_argument("--default-output", required=True, help=argparse.SUPPRESS)
     p.add_argument("--rounds", type=int, default=3, help="runs of each way, interleaved")
@@ -115,16 +115,16 @@ def beside_torch(a):
     torch = [a.torchrun, "2", a.python, os.path.join(os.path.dirname(__file__), "torch_gloo.py")]
     ways = {
         "torch": (torch, {"LD_LIBRARY_PATH": a.libraries, "OMP_NUM_THREADS": "1"}),
-        "tcp": ([a.torchrun, "2", a.over_gloo], {"WEFT_SHARED_MEMORY": "0"}),
-        "weft": ([a.torchrun, "2", a.over_gloo], {}),
+        "tcp": ([a.torchrun, "2", a.over_tcp], {"WEFT_SHARED_MEMORY": "0"}),
+        "weft": ([a.torchrun, "2", a.over_tcp], {}),
     }
     for round_ in range(a.rounds):
         for way, (command, environment) in ways.items():
-            print(f"round {round_ + 1} of {a.rounds}: Gloo, {way}", file=sys.stderr)
+            print(f"round {round_ + 1} of {a.rounds}: TCP, {way}", file=sys.stderr)
             for operation, bytes_, median, fastest in lines_of(way, command, **environment):
                 table.add(operation, bytes_, way, median, fastest)
     headings = {"torch": "torch.distributed", "tcp": "weft over TCP", "weft": "weft, one machine"}
-    return table.show("Processes over Gloo; medians", headings, {"tcp": "torch", "weft": "torch"})
+    return table.show("Processes over TCP; medians", headings, {"tcp": "torch", "weft": "torch"})
 
 
 def main():

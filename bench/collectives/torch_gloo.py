@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributed's Gloo, under torchrun's environment, beside bench/collectives/over_gloo.cpp: the same operations and sizes,
+"""torch.distributed's Gloo, under torchrun's environment, beside bench/collectives/over_tcp.cpp: the same operations and sizes,
 measured in the same way. Each line of the output is "OPERATION BYTES MEDIAN FASTEST" in seconds a call."""
 
 import statistics

@@ -5,7 +5,7 @@
 //   ./examples/run train_gpt --tp 2 --pp 2 --data novel.txt   four thread ranks
 //   ./examples/run train_gpt --data train.bin --vocabulary 50257        tokens, as nanoGPT and llm.c write them
 //   mpirun -np 4 ./examples/run train_gpt --tp 2              the launcher's ranks
-//   torchrun --no-python --nproc-per-node 4 ./examples/run train_gpt --tp 2      the same over Gloo
+//   torchrun --no-python --nproc-per-node 4 ./examples/run train_gpt --tp 2      the same over TCP
 //
 // The options are in options.cpp, the loop in loop.hpp, the model's type in composition.hpp.
 

@@ -258,9 +258,9 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
       ->group(checkpoint);
   app.add_option(
          "--launch", o.launch,
-         "Ranks of --restarts: threads (default), gloo (processes of this machine), or a command in front of the program, "
+         "Ranks of --restarts: threads (default), tcp (processes of this machine), or a command in front of the program, "
          "\"mpirun -np {ranks}\"")
-      ->type_name("gloo|COMMAND")
+      ->type_name("tcp|COMMAND")
       ->group(checkpoint);
 
   const char* transformers = "Hugging Face";
@@ -356,8 +356,9 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
                                         : " beside --validation-fraction 0: there is no validation loss"));
   if (o.restarts && o.every == 0)
     throw weft::UsageError(who + "--restarts beside --every 0: there would be nothing to go on from, it needs --every N");
+  if (o.launch == "gloo") o.launch = "tcp";  // the backend's former name
   if (app.count("--launch") > 0 && (!o.restarts || o.launch.find_first_not_of(' ') == o.launch.npos))
-    throw weft::UsageError(o.restarts ? who + "--launch is empty: it needs gloo or a command"
+    throw weft::UsageError(o.restarts ? who + "--launch is empty: it needs tcp or a command"
                                       : who + "--launch says what --restarts starts: it needs --restarts N");
 #if !__has_include(<xxhash.h>) || !__has_include(<nlohmann/json.hpp>)
   for (const auto& [name, value] :

@@ -59,7 +59,7 @@ struct Options {
   std::vector<std::string> lora_layers;        ///< names of layers, or their ends; empty: all linear layers of the blocks
   std::string adapters, export_adapters;       ///< folders for PEFT; empty: none
   std::optional<std::int64_t> restarts;        ///< this process starts the ranks, and restarts them if one is lost
-  std::string launch;                          ///< command that starts them; empty: threads of one process, gloo: processes
+  std::string launch;                          ///< command that starts them; empty: threads of one process, tcp: processes
   std::string rehearse;                        ///< N or N:rank; empty: the program runs
   std::optional<std::int64_t> ranks_per_node;  ///< in a rehearsal
   std::string machine;                         ///< in a rehearsal; empty: no time is estimated

@@ -13,15 +13,12 @@
 #include <weft/comm/mpi.hpp>
 #define TRAIN_GPT_MPI
 #endif
-#if __has_include(<gloo/common/memory.h>) && __has_include(<gloo/transport/tcp/device.h>) && __has_include(<weft/comm/gloo.hpp>)
-#include <weft/comm/gloo.hpp>
-#define TRAIN_GPT_GLOO
-#endif
 #ifdef KOKKOS_ENABLE_CUDA
 #include <weft/comm/nccl.hpp>
 #include <weft/kernels/cudnn/use.hpp>
 #endif
 #include <weft/comm/launcher.hpp>
+#include <weft/comm/tcp.hpp>
 #include <weft/plan/estimate.hpp>
 #include <weft/plan/machine_file.hpp>
 #include <weft/runtime/run.hpp>
@@ -50,7 +47,7 @@ template <class Host>
 using On = Host;
 #endif
 
-/// The backends of this program, and whether a launcher has started its ranks. MPI and Gloo are included if their headers exist.
+/// The backends of this program, and whether a launcher has started its ranks. MPI is among them if its header exists.
 template <class... Backends>
 struct Started {
   static bool launched() { return (Backends::detected() || ...); }
@@ -59,16 +56,11 @@ struct Started {
     return weft::run<Backends...>(options, f);
   }
 };
-using Ranks = Started<On<weft::comm::Threads>
+using Ranks = Started<On<weft::comm::Threads>,
 #ifdef TRAIN_GPT_MPI
-                      ,
-                      On<weft::comm::Mpi>
+                      On<weft::comm::Mpi>,
 #endif
-#ifdef TRAIN_GPT_GLOO
-                      ,
-                      On<weft::comm::Gloo>
-#endif
-                      >;
+                      On<weft::comm::Tcp>>;
 
 int rank_main(weft::World& world, Options options, const Data& data) {
   if (world.communicator().rehearsed()) {

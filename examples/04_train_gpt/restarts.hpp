@@ -3,7 +3,7 @@
 // `--restarts`: this program as the parent of the ranks. It restarts them from the last checkpoint.
 //
 //   train_gpt --restarts 5 --checkpoint runs/a --every 100                                        thread ranks
-//   train_gpt --restarts 5 --checkpoint runs/a --every 100 --launch gloo --ranks 4                processes on this computer
+//   train_gpt --restarts 5 --checkpoint runs/a --every 100 --launch tcp --ranks 4                processes on this computer
 //   train_gpt --restarts 5 --checkpoint runs/a --every 100 --launch "mpirun -np {ranks}" --ranks 4
 
 #include <cstddef>
@@ -42,9 +42,9 @@ class RestartedRanks {
 
   /// Sets the command to start.
   void describe(weft::runtime::Supervision& what) const {
-    const bool gloo = options_.launch == "gloo";
+    const bool tcp = options_.launch == "tcp";
     what.command.clear();
-    bool placed = options_.launch.empty() || gloo;
+    bool placed = options_.launch.empty() || tcp;
     if (!placed) {
       std::istringstream words(options_.launch);
       for (std::string word; words >> word;) {
@@ -59,13 +59,13 @@ class RestartedRanks {
       what.command.insert(what.command.end(), {"--ranks", std::to_string(ranks_)});  // otherwise the launcher sets the
                                                                                      // number
     if (global_batch_) what.command.insert(what.command.end(), {"--global-batch", std::to_string(global_batch_)});
-    what.processes = gloo ? int(ranks_) : 0;
+    what.processes = tcp ? int(ranks_) : 0;
   }
 
   /// Chooses the next smaller number of ranks that the layout allows with the same global batch, if the user has not set dp.
   bool take_fewer() {
     const bool fixed =
-        !options_.launch.empty() && options_.launch != "gloo" && options_.launch.find("{ranks}") == std::string::npos;
+        !options_.launch.empty() && options_.launch != "tcp" && options_.launch.find("{ranks}") == std::string::npos;
     if (options_.dp || fixed) return false;
     const std::optional<Options> all = resolved(options_, ranks_);
     if (!all) return false;

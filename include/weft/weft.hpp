@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The main header: everything that most programs use and that needs only Kokkos and the matmul library. Other headers are
-// included as needed: backends with further dependencies (weft/comm/mpi.hpp, gloo.hpp, nccl.hpp),
+// included as needed: backends with further dependencies (weft/comm/mpi.hpp, tcp.hpp, nccl.hpp),
 // weft/pipeline/schedule/dynamic.hpp (a schedule by name or from a file), weft/parallel/hook/compress.hpp and power_sgd.hpp
 // (communication hooks), weft/testing/check_layer.hpp.
 //

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames and their connections: every bit of a head matters, messages arrive whole and in order, released memory is not accessed
 // again, and bytes that are not a frame of the peer give an error that names it.
-// covers: weft/comm/gloo/frame.hpp weft/comm/gloo/connection.hpp weft/comm/gloo/full_mesh.hpp
+// covers: weft/comm/tcp/frame.hpp weft/comm/tcp/connection.hpp weft/comm/tcp/full_mesh.hpp
 #include <doctest/doctest.h>
 
-#include <weft/comm/gloo/connection.hpp>
-#include <weft/comm/gloo/frame.hpp>
-#include <weft/comm/gloo/full_mesh.hpp>
+#include <weft/comm/tcp/connection.hpp>
+#include <weft/comm/tcp/frame.hpp>
+#include <weft/comm/tcp/full_mesh.hpp>
 
 #include "comm/meshes.hpp"
 
 namespace {
 
 using namespace weft_test;
-using gloo::Frame;
-using gloo::FrameKind;
-using gloo::FrameSeal;
+using tcp::Frame;
+using tcp::FrameKind;
+using tcp::FrameSeal;
 
 /// The sealed bytes of a frame with its data.
 std::string sealed(FrameSeal& seal, const Frame& frame, const std::string& data) {
@@ -34,26 +34,26 @@ TEST_CASE("the head of a frame is taken once, in order, with the right key, and 
     FrameSeal in("key");
     const Frame frame = in.open(first.data(), found);
     CHECK((frame.kind == FrameKind::data && frame.slot == 7 && frame.length == 100));
-    CHECK_THROWS_WITH_AS(in.open(first.data(), found), "frame 1 is numbered 0", gloo::InvalidFrame);
+    CHECK_THROWS_WITH_AS(in.open(first.data(), found), "frame 1 is numbered 0", tcp::InvalidFrame);
     CHECK(in.open(second.data(), found).slot == 8);
     CHECK_NOTHROW(in.close(FrameSeal::tail_of(code), found));
     std::string tail(FrameSeal::tail_of(code), FrameSeal::code_bytes);
     tail[15] ^= 1;
     CHECK_THROWS_WITH_AS(in.close(tail.data(), found), "frame 1 ends with wrong bytes: some were inserted or are missing",
-                         gloo::InvalidFrame);
+                         tcp::InvalidFrame);
   }
-  CHECK_THROWS_WITH_AS(FrameSeal("key").open(second.data(), found), "frame 0 is numbered 1", gloo::InvalidFrame);
+  CHECK_THROWS_WITH_AS(FrameSeal("key").open(second.data(), found), "frame 0 is numbered 1", tcp::InvalidFrame);
   CHECK_THROWS_WITH_AS(FrameSeal("another key").open(first.data(), found), "frame 0 has a wrong authentication code",
-                       gloo::InvalidFrame);
+                       tcp::InvalidFrame);
   for (std::size_t bit = 0; bit < 8 * FrameSeal::head_bytes; ++bit) {
     auto other = first;
     other[bit / 8] ^= char(1 << bit % 8);
     CHECK_THROWS_WITH_AS(FrameSeal("key").open(other.data(), found),
                          bit < 32 ? "frame 0 does not begin as a frame" : "frame 0 has a wrong authentication code",
-                         gloo::InvalidFrame);
+                         tcp::InvalidFrame);
   }
   const auto unknown = FrameSeal("key").seal({FrameKind(3), 0, 0}, code);
-  CHECK_THROWS_WITH_AS(FrameSeal("key").open(unknown.data(), found), "frame 0 is of the unknown kind 3", gloo::InvalidFrame);
+  CHECK_THROWS_WITH_AS(FrameSeal("key").open(unknown.data(), found), "frame 0 is of the unknown kind 3", tcp::InvalidFrame);
 }
 
 TEST_CASE("messages of all lengths arrive whole, those of one slot in order") {
@@ -62,7 +62,7 @@ TEST_CASE("messages of all lengths arrive whole, those of one slot in order") {
   const std::size_t lengths[] = {0, 1, 47, 48, 4096, 16384, 65536, 1048576, 5000001};
   for (const bool receives_first : {true, false}) {
     std::vector<std::vector<char>> sent, arrived;
-    std::vector<std::unique_ptr<gloo::Buffer>> out, in;
+    std::vector<std::unique_ptr<tcp::Buffer>> out, in;
     for (const std::size_t length : lengths) {
       sent.emplace_back(length, char('a' + sent.size()));
       arrived.emplace_back(length + 3, 'x');
@@ -175,8 +175,8 @@ TEST_CASE("a peer that closes is told apart from one that closes inside of a fra
     ::shutdown(b.get(), SHUT_WR);
     CHECK_THROWS_WITH_AS(wait_until(*in, 0, 1),
                          sent == 0 ? "rank 1 closed its connection" : "rank 1 closed its connection inside of a frame",
-                         gloo::Broken);
-    CHECK_THROWS_AS(in->recv(1, 3, 0, 1), gloo::Broken);
+                         tcp::Broken);
+    CHECK_THROWS_AS(in->recv(1, 3, 0, 1), tcp::Broken);
   }
 }
 
@@ -189,7 +189,7 @@ TEST_CASE("fewer bytes than a head are refused at once if they do not begin as o
     in->recv(1, 3, 0, sizeof memory);
     (void)!::send(b.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     CHECK_THROWS_WITH_AS(wait_until(*in, 0, 1), "bytes from rank 1 are no valid frame: frame 0 does not begin as a frame",
-                         gloo::Broken);
+                         tcp::Broken);
   }
 }
 

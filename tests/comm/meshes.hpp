@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include <weft/comm/gloo/full_mesh.hpp>
+#include <weft/comm/tcp/full_mesh.hpp>
 
 namespace weft_test {
 
@@ -30,13 +30,13 @@ inline std::array<store::Socket, 2> socket_pair() {
 }
 
 /// The mesh of rank `rank` of two, over one socket.
-inline std::unique_ptr<gloo::Mesh> mesh_over(int rank, store::Socket socket) {
+inline std::unique_ptr<tcp::Mesh> mesh_over(int rank, store::Socket socket) {
   std::vector<store::Link> links(2);
   links[std::size_t(1 - rank)] = {std::move(socket), link_key};
-  return std::make_unique<gloo::Mesh>(rank, std::move(links));
+  return std::make_unique<tcp::Mesh>(rank, std::move(links));
 }
 
-inline void wait_until(gloo::Buffer& buffer, std::size_t sends, std::size_t receives) {
+inline void wait_until(tcp::Buffer& buffer, std::size_t sends, std::size_t receives) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (buffer.sends() < sends) buffer.wait_for_sends(sends, std::chrono::milliseconds(1));
   while (buffer.receives() < receives) {
@@ -71,7 +71,7 @@ inline void forward(const store::Socket& from, const store::Socket& to, int fram
   };
   for (int number = 0;; ++number) {
     std::string frame;
-    if (!read(frame, gloo::FrameSeal::head_bytes)) break;
+    if (!read(frame, tcp::FrameSeal::head_bytes)) break;
     std::uint32_t kind;
     std::uint64_t length;
     std::memcpy(&kind, frame.data() + 4, sizeof kind);
@@ -82,9 +82,9 @@ inline void forward(const store::Socket& from, const store::Socket& to, int fram
         frame.clear();
       }
     }
-    if (number <= frame_number && kind == 2 && !read(frame, length + gloo::FrameSeal::code_bytes)) break;
+    if (number <= frame_number && kind == 2 && !read(frame, length + tcp::FrameSeal::code_bytes)) break;
     if (number == frame_number) {
-      const std::size_t head = gloo::FrameSeal::head_bytes;
+      const std::size_t head = tcp::FrameSeal::head_bytes;
       std::string other(1 + random() % 100, '\0');
       for (char& byte : other) byte = char(random());
       switch (how) {
@@ -117,7 +117,7 @@ inline void forward(const store::Socket& from, const store::Socket& to, int fram
 }
 
 /// Exchanges messages until the connection ends; returns its error. Every received message must have the right bytes.
-inline std::string exchange_until_broken(gloo::Mesh& mesh, unsigned seed, bool* invalid = nullptr) {
+inline std::string exchange_until_broken(tcp::Mesh& mesh, unsigned seed, bool* invalid = nullptr) {
   std::mt19937 same(seed);  // on both ranks
   const int rank = mesh.rank(), peer = 1 - rank;
   try {
@@ -133,7 +133,7 @@ inline std::string exchange_until_broken(gloo::Mesh& mesh, unsigned seed, bool* 
       for (std::size_t i = 0; i < theirs.size(); ++i)
         if (theirs[i] != (i < bytes ? char(round + unsigned(peer)) : 'x')) return "a message has other bytes";
     }
-  } catch (const gloo::Broken& error) {
+  } catch (const tcp::Broken& error) {
     if (invalid != nullptr) *invalid = error.invalid();
     return error.what();
   } catch (const std::exception& error) {

@@ -18,7 +18,7 @@ arguments = argparse.ArgumentParser()
 arguments.add_argument("--connections", type=int, default=300)
 arguments.add_argument("--seed", type=int, default=1)
 arguments = arguments.parse_args()
-ranks.require("Gloo")
+ranks.require("TCP")
 generator = random.Random(arguments.seed)
 genuine = {"WEFT_SECRET": secret, "WEFT_JOB": job}
 CHALLENGE = 28

@@ -18,7 +18,7 @@ arguments = argparse.ArgumentParser()
 arguments.add_argument("--runs", type=int, default=24)
 arguments.add_argument("--seed", type=int, default=1)
 arguments = arguments.parse_args()
-ranks.require("Gloo")
+ranks.require("TCP")
 longest = {"kill": 0.0, "meeting": 0.0, "stop": 0.0, "mpi": 0.0}
 hangs = 0
 
@@ -28,7 +28,7 @@ def wait_for_met(processes):
 
 
 def end(processes, victim, sent, what, named, most_s, kind, never_came=False):
-    """What the survivors say and when they end. Gloo lets one rank report; what each was told is on its standard output."""
+    """What the survivors say and when they end. TCP lets one rank report; what each was told is on its standard output."""
     global hangs
     survivors = [p for rank, p in enumerate(processes) if rank != victim]
     results = finish(survivors, most_s + 15)
@@ -44,7 +44,7 @@ def end(processes, victim, sent, what, named, most_s, kind, never_came=False):
         longest[kind] = max(longest[kind], took)
 
 
-backends = [("gloo", {}), ("gloo", {"WEFT_SHARED_MEMORY": "0"}), ("store", {"WEFT_TEST_STORE": "1"})]
+backends = [("tcp", {}), ("tcp", {"WEFT_SHARED_MEMORY": "0"}), ("store", {"WEFT_TEST_STORE": "1"})]
 
 
 def one_run(seed):

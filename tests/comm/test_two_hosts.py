@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""comm::Gloo between two hosts: two network namespaces joined by a virtual cable, each with processes of its own, so that neither
+"""comm::Tcp between two hosts: two network namespaces joined by a virtual cable, each with processes of its own, so that neither
 sees the other's loopback or memory. Needs root and iproute2, and is skipped without them."""
 import os
 import subprocess
@@ -7,9 +7,9 @@ import sys
 import time
 
 tests = os.path.join(os.environ["WEFT_BUILD"], "tests")
-program, conformance = os.path.join(tests, "program_ending"), os.path.join(tests, "test_comm_conformance_gloo")
-if "comm::Gloo" not in subprocess.run(["nm", "-C", program], capture_output=True, text=True).stdout:
-    print("skipped: built without Gloo")
+program, conformance = os.path.join(tests, "program_ending"), os.path.join(tests, "test_comm_conformance_tcp")
+if "comm::Tcp" not in subprocess.run(["nm", "-C", program], capture_output=True, text=True).stdout:
+    print("skipped: built without TCP")
     sys.exit(77)
 hosts = [f"weft{os.getpid()}{letter}" for letter in "ab"]
 addresses = ["10.77.0.1", "10.77.0.2"]
@@ -66,8 +66,8 @@ try:
         print("skipped: network namespaces cannot be made here")
         sys.exit(77)
     well = [program, "well"]
-    expect("two hosts of two ranks", [start([0, 1], 4, 0, well), start([2, 3], 4, 1, well)], 0, "4 ranks as gloo", 10)
-    every = [conformance, "-tc=Gloo: every operation*"]
+    expect("two hosts of two ranks", [start([0, 1], 4, 0, well), start([2, 3], 4, 1, well)], 0, "4 ranks as tcp", 10)
+    every = [conformance, "-tc=TCP: every operation*"]
     expect("every operation between two hosts", [start([0, 1], 4, 0, every, {"MASTER_PORT": "29513"}), start([2, 3], 4, 1, every, {"MASTER_PORT": "29513"})], 0, "SUCCESS", 90)
     expect("no secret", [start([0], 2, 0, well, {"WEFT_SECRET": None}), start([1], 2, 1, well, {"WEFT_SECRET": None})], 2, "WEFT_SECRET", 3)
     expect("another secret", [start([0], 2, 0, well), start([1], 2, 1, well, {"WEFT_SECRET": "another secret, long enough"})], 1, "another secret", 8)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reader of flight records: of programs in which a rank stands still, disagrees, is lost or waits in a circle, as threads, under mpirun and
-over Gloo; and of files written here, whole and damaged."""
+over TCP; and of files written here, whole and damaged."""
 import json
 import os
 import pathlib
@@ -24,8 +24,8 @@ symbols = subprocess.run(["nm", "-C", program], capture_output=True, text=True).
 launchers = {"threads": []}
 if "MPI_Init_thread" in symbols:
     launchers["mpi"] = [os.environ["WEFT_MPIRUN"], "3"]
-if "comm::Gloo::" in symbols:
-    launchers["gloo"] = [os.environ["WEFT_TORCHRUN"], "3"]
+if "comm::Tcp::" in symbols:
+    launchers["tcp"] = [os.environ["WEFT_TORCHRUN"], "3"]
 failures = 0
 
 
@@ -90,7 +90,7 @@ for backend in launchers:
     together = {how: start(backend, how, scratch / f"{backend}-{how}") for how in endings}
     for how, expected in endings.items():
         folder, process = scratch / f"{backend}-{how}", together[how]
-        if backend == "gloo" and how == "absent":  # rank 2 is never told: a user ends it, with the others' files there
+        if backend == "tcp" and how == "absent":  # rank 2 is never told: a user ends it, with the others' files there
             begin = time.monotonic()
             while len(list(folder.glob("*.json"))) < 2 and time.monotonic() - begin < 15:
                 time.sleep(0.05)

@@ -20,8 +20,8 @@ symbols = subprocess.run(["nm", "-C", program], capture_output=True, text=True).
 starts = {"threads": [program, "--ranks", "4"]}
 if "comm::Mpi::" in symbols:
     starts["mpi"] = [os.environ["WEFT_MPIRUN"], "4", program]
-if "comm::Gloo::" in symbols:
-    starts["gloo"] = [os.environ["WEFT_TORCHRUN"], "4", program]
+if "comm::Tcp::" in symbols:
+    starts["tcp"] = [os.environ["WEFT_TORCHRUN"], "4", program]
 repeats = int(os.environ.get("WEFT_TEST_RUNS", "1"))  # by hand: 100
 cores = os.cpu_count() or 1
 
@@ -50,7 +50,7 @@ for repeat in range(repeats):
             different += 1
             print(f"{name}, {1 + repeat % min(cores, 4)} threads: {found}")
 print(f"figure 17: {runs} runs over {', '.join(starts)} on up to {min(repeats, cores, 4)} threads a rank, {different} with other bits")
-if "comm::Gloo::" in symbols:
+if "comm::Tcp::" in symbols:
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
     ranks = []
     for rank, seed in enumerate(("1", "2")):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """train_gpt --restarts: ranks killed at random moments are started again from the last checkpoint, and the run ends with the losses and with the
-parameters and optimizer state of one that nobody disturbed, bit for bit. As threads, as processes over Gloo, under mpirun, and under torchrun's
+parameters and optimizer state of one that nobody disturbed, bit for bit. As threads, as processes over TCP, under mpirun, and under torchrun's
 own restart. `--runs N`: how often; `--seed S`."""
 import argparse
 import hashlib
@@ -31,7 +31,7 @@ if not os.path.exists(TOOL):
     sys.exit(77)
 symbols = subprocess.run(["nm", "-C", TRAIN], capture_output=True, text=True).stdout
 mpirun = os.environ.get("WEFT_MPIRUN") if "comm::Mpi::" in symbols else None
-gloo = "comm::Gloo::" in symbols
+tcp = "comm::Tcp::" in symbols
 STEPS = 60
 scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-restarts-"))
 text = scratch / "text.txt"
@@ -185,8 +185,8 @@ def check_same(where, folder):
 
 # Killed at random moments, as often as restarts mend it.
 kinds = {"threads": []}
-if gloo:
-    kinds["gloo"] = ["--launch", "gloo"]
+if tcp:
+    kinds["tcp"] = ["--launch", "tcp"]
 if mpirun:
     kinds["mpirun"] = ["--launch", f"{mpirun} {{ranks}}"]
 chance = random.Random(options.seed)
@@ -293,7 +293,7 @@ for name, words in kinds.items():
         nothing_left(where, before)
 
 # torchrun's own restart: the same port and job, another count; `--resume` from the start.
-if gloo:
+if tcp:
     folder = scratch / "torchrun"
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
                "TORCHELASTIC_RUN_ID": "restarts", "TORCHELASTIC_MAX_RESTARTS": "3"}
@@ -310,11 +310,11 @@ if gloo:
 
 # What cannot be.
 for words, more, expected_text in [
-        (["--restarts", "3"], {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())} if gloo else None,
+        (["--restarts", "3"], {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())} if tcp else None,
          "--restarts beside a launcher"),
         (["--restarts", "3", "--every", "0"], {}, "--every is given 2 times"),
-        (["--launch", "gloo"], {}, "--launch says what --restarts starts: it needs --restarts N"),
-        (["--restarts", "3", "--launch", " "], {}, "--launch is empty: it needs gloo or a command"),
+        (["--launch", "tcp"], {}, "--launch says what --restarts starts: it needs --restarts N"),
+        (["--restarts", "3", "--launch", " "], {}, "--launch is empty: it needs tcp or a command"),
         (["--restarts", "3", "--launch", "no-such-launcher"], {}, "restarts: cannot start 'no-such-launcher': No such file or directory"),
         (["--restarts", "3", "--tp", "3"], {}, "tp(3)")]:
     if more is not None:

@@ -25,7 +25,7 @@ TOOL, TRAIN = os.path.join(EXAMPLES, "checkpoint"), os.path.join(EXAMPLES, "04_t
 if not os.path.exists(TOOL):
     print("built without xxhash.h: no checkpoints")
     sys.exit(77)
-gloo = "comm::Gloo::" in subprocess.run(["nm", "-C", TRAIN], capture_output=True, text=True).stdout
+tcp = "comm::Tcp::" in subprocess.run(["nm", "-C", TRAIN], capture_output=True, text=True).stdout
 scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-stops-"))
 text = scratch / "text.txt"
 text.write_bytes(bytes(random.Random(0).choices(b"abcdefgh \n", k=20000)))
@@ -33,9 +33,9 @@ training = f"--optimizer adamw --data {text} --dp 2 --layers 2 --width 64 --head
 environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WEFT_RANKS")}
 
 
-def start(over_gloo, words):
+def start(over_tcp, words):
     """The processes of a run of two ranks: one process of threads, or two."""
-    if not over_gloo:
+    if not over_tcp:
         return [subprocess.Popen([TRAIN, *training, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)]
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "WEFT_JOB": "stops",
                "WEFT_RENDEZVOUS_S": "15"}  # for a rank that is killed before the others have heard of it
@@ -69,15 +69,15 @@ duration = time.monotonic() - begin
 expected = losses(scratch / "whole")
 if whole[0][2] != 0 or len(expected) != 60:
     sys.exit(f"the run that nobody stops: {whole}")
-kinds = [(over_gloo, number) for over_gloo in ([False, True] if gloo else [False]) for number in (signal.SIGTERM, signal.SIGKILL)]
+kinds = [(over_tcp, number) for over_tcp in ([False, True] if tcp else [False]) for number in (signal.SIGTERM, signal.SIGKILL)]
 chance = random.Random(options.seed)
 stopped = killed = before = slowest = 0
 for run in range(options.runs):
-    over_gloo, number = kinds[run % len(kinds)]
+    over_tcp, number = kinds[run % len(kinds)]
     folder = scratch / f"run{run}"
     words = ["--output", str(folder), "--checkpoint", str(folder / "saved"), "--every", "7"]
     moment = chance.uniform(0, 1.2 * duration)
-    processes = start(over_gloo, words)
+    processes = start(over_tcp, words)
     time.sleep(moment)
     asked = time.monotonic()
     target = chance.choice(processes)  # one rank of those is enough
@@ -86,7 +86,7 @@ for run in range(options.runs):
     ends = finish(processes, 30)
     slowest = max(slowest, time.monotonic() - asked)
     codes = [code for _, _, code in ends]
-    where = f"run {run}, {'gloo' if over_gloo else 'threads'}, {signal.Signals(number).name} after {moment:.3f} s: {ends}"
+    where = f"run {run}, {'tcp' if over_tcp else 'threads'}, {signal.Signals(number).name} after {moment:.3f} s: {ends}"
     done = losses(folder)
     listed = subprocess.run([TOOL, "list", str(folder / "saved")], capture_output=True, text=True, timeout=60)
     steps = [int(line.split()[0]) for line in listed.stdout.splitlines()[2:]] if listed.returncode == 0 else []
@@ -104,7 +104,7 @@ for run in range(options.runs):
         killed += number == signal.SIGKILL
     elif codes != [0] * len(codes):
         sys.exit(where)
-    resumed = finish(start(over_gloo, [*words, "--resume"]), 300)
+    resumed = finish(start(over_tcp, [*words, "--resume"]), 300)
     if [code for _, _, code in resumed] != [0] * len(processes) or losses(folder) != expected:
         sys.exit(f"{where}: resumed: {resumed}")
     shutil.rmtree(folder)

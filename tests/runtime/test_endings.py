@@ -166,8 +166,8 @@ def stopped(how, launcher, number, environment, texts, limit_s):
 
 
 kinds = [[]] + ([[mpirun, "3"]] if with_mpi else [])
-with_gloo = subprocess.run([torchrun, "2", program, "well"], capture_output=True, text=True, env=clean).stdout.count("2 ranks as gloo") == 1
-if with_gloo:
+with_tcp = subprocess.run([torchrun, "2", program, "well"], capture_output=True, text=True, env=clean).stdout.count("2 ranks as tcp") == 1
+if with_tcp:
     kinds.append([torchrun, "3"])
 for launcher in kinds:
     waits = 3.5 if not launcher else 5.5  # 1 s of the wait, 1.5 s for ranks that compute; those that are processes end 4 s after the signal
@@ -185,7 +185,7 @@ stopped("stop", [], signal.SIGINT, {}, [], 2)
 stopped("absent-heeded", [], signal.SIGTERM, {"WEFT_STOP_S": "2.5"}, ["interrupted by SIGTERM and waited 2500 ms more for rank 2, in vain"], 5)
 
 # Ranks that meet.
-if with_gloo:
+if with_tcp:
     for rank, part in (("0", "of rank 1"), ("1", "rank 0 did not come")):
         process = subprocess.Popen([program, "well"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    env=clean | {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())})

@@ -62,10 +62,10 @@ struct Starter {
   const char *size, *name, *need;
 };
 inline constexpr Starter starters[] = {
-    {"WORLD_SIZE", "torchrun", "comm::Gloo among the program's backends"},
+    {"WORLD_SIZE", "torchrun", "comm::Tcp among the program's backends"},
     {"OMPI_COMM_WORLD_SIZE", "mpirun", "comm::Mpi among the program's backends"},
     {"PMI_SIZE", "MPI's launcher", "comm::Mpi among the program's backends"},
-    {"SLURM_STEP_NUM_TASKS", "srun", "srun --mpi=pmix for comm::Mpi, or MASTER_ADDR and MASTER_PORT for comm::Gloo"}};
+    {"SLURM_STEP_NUM_TASKS", "srun", "srun --mpi=pmix for comm::Mpi, or MASTER_ADDR and MASTER_PORT for comm::Tcp"}};
 
 }  // namespace detail
 

@@ -62,7 +62,7 @@ struct NcclOver {
 };
 
 /// Processes started by torchrun or described by its environment variables. They meet at weft's own store and need neither MPI
-/// nor Gloo.
+/// nor TCP.
 using Nccl = NcclOver<StoreRanks>;
 static_assert(Backend<Nccl>);
 

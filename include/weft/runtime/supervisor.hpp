@@ -41,7 +41,7 @@ namespace weft::runtime {
 struct Supervision {
   /// A program and its arguments: one process of thread ranks, or a launcher with its program ("mpirun", "-np", "4", "./train").
   std::vector<std::string> command = {};
-  /// Above 0: the number of processes to start over TCP on this computer, with the environment of torchrun (comm::Gloo).
+  /// Above 0: the number of processes to start over TCP on this computer, with the environment of torchrun (comm::Tcp).
   int processes = 0;
   int restarts = 3;
   /// Arguments added after a restart, such as --resume.

@@ -4,7 +4,7 @@
 //
 //   program_disagree [--every N] [--first K] [--once]      threads, worlds of 2, 3 and 5, or that of WEFT_TEST_WORLD
 //   mpirun -np 3 program_disagree [--every N]              MPI; through shared memory unless WEFT_SHARED_MEMORY=0
-//   support/torchrun 3 program_disagree [--every N]        Gloo, in the same way
+//   support/torchrun 3 program_disagree [--every N]        TCP, in the same way
 //   ... --naps N                                           N correct programs with sleeping ranks: no rank may be accused
 //
 // Prints one line: "disagree: threads world 3: 756 pairs, 756 found, 0 silent, 0 late, 0 others; slowest 0.31 s". --every N runs
@@ -27,9 +27,7 @@
 #ifdef WEFT_TEST_MPI
 #include <weft/comm/mpi.hpp>
 #endif
-#ifdef WEFT_TEST_GLOO
-#include <weft/comm/gloo.hpp>
-#endif
+#include <weft/comm/tcp.hpp>
 
 #include "comm/disagreements.hpp"
 
@@ -268,21 +266,19 @@ int main(int argc, char** argv) {
     });
   }
 #endif
-#ifdef WEFT_TEST_GLOO
-  if (weft::comm::Gloo::detected() && board_path != nullptr) {
-    namespace gloo = weft::comm::gloo;
+  if (weft::comm::Tcp::detected() && board_path != nullptr) {
+    namespace tcp = weft::comm::tcp;
     const auto launch = weft::runtime::launch_from_environment();
     Board board(board_path, launch.rank, launch.world);
-    return on_processes(messages ? "gloo" : "gloo+shared", board, launch.rank, launch.world, choice, [&](auto&& f) {
-      const auto process = std::make_shared<gloo::Process>(gloo::rendezvous(launch, std::chrono::seconds(20)), deadline, false);
+    return on_processes(messages ? "tcp" : "tcp+shared", board, launch.rank, launch.world, choice, [&](auto&& f) {
+      const auto process = std::make_shared<tcp::Process>(tcp::rendezvous(launch, std::chrono::seconds(20)), deadline, false);
       process->listen();
-      f(gloo::over(process), nullptr, [&](const Ending& mine) {  // like a program that ends with this error
+      f(tcp::over(process), nullptr, [&](const Ending& mine) {  // like a program that ends with this error
         process->tell(1, mine.kind == Ending::mismatch, std::chrono::milliseconds(400));
       });
       board.meet();
     });
   }
-#endif
   int worst = 0;
   for (const int size : {2, 3, 5}) {
     const char* wanted = std::getenv("WEFT_TEST_WORLD");

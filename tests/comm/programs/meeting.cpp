@@ -20,9 +20,7 @@
 #ifdef WEFT_TEST_MPI
 #include <weft/comm/mpi.hpp>
 #endif
-#ifdef WEFT_TEST_GLOO
-#include <weft/comm/gloo.hpp>
-#endif
+#include <weft/comm/tcp.hpp>
 #include <weft/comm/store/ranks.hpp>
 
 using namespace weft;
@@ -166,16 +164,11 @@ int main(int argc, char** argv) {
   if (std::getenv("WEFT_TEST_STORE") != nullptr) {
     code = run<comm::StoreRanks>(options, body);
   } else {
-    code = run<comm::Threads
+    code = run<comm::Threads,
 #ifdef WEFT_TEST_MPI
-               ,
-               comm::Mpi
+               comm::Mpi,
 #endif
-#ifdef WEFT_TEST_GLOO
-               ,
-               comm::Gloo
-#endif
-               >(options, body);
+               comm::Tcp>(options, body);
   }
   if (kept) {
     try {

@@ -14,9 +14,7 @@
 #ifdef WEFT_TEST_MPI
 #include <weft/comm/mpi.hpp>
 #endif
-#ifdef WEFT_TEST_GLOO
-#include <weft/comm/gloo.hpp>
-#endif
+#include <weft/comm/tcp.hpp>
 
 using namespace weft;
 
@@ -103,14 +101,9 @@ int main(int argc, char** argv) {
   };
   RunOptions options{.argc = argc, .argv = argv};
   if (argc > 2) options.ranks = std::atoi(argv[2]);
-  return run<comm::Threads
+  return run<comm::Threads,
 #ifdef WEFT_TEST_MPI
-             ,
-             comm::Mpi
+             comm::Mpi,
 #endif
-#ifdef WEFT_TEST_GLOO
-             ,
-             comm::Gloo
-#endif
-             >(options, body);
+             comm::Tcp>(options, body);
 }

@@ -20,9 +20,7 @@
 #ifdef WEFT_TEST_MPI
 #include <weft/comm/mpi.hpp>
 #endif
-#ifdef WEFT_TEST_GLOO
-#include <weft/comm/gloo.hpp>
-#endif
+#include <weft/comm/tcp.hpp>
 
 #include "comm/conformance.hpp"
 #include "comm/random_calls.hpp"
@@ -103,16 +101,11 @@ int main(int argc, char** argv) {
                   (unsigned long long)counts.calls, (unsigned long long)counts.delays, (unsigned long long)counts.late,
                   (unsigned long long)counts.reordered);
   };
-  return run<comm::Threads
+  return run<comm::Threads,
 #ifdef WEFT_TEST_MPI
-             ,
-             comm::Mpi
+             comm::Mpi,
 #endif
-#ifdef WEFT_TEST_GLOO
-             ,
-             comm::Gloo
-#endif
-             >(RunOptions{.ranks = std::getenv("WEFT_TEST_THREADS") ? std::atoi(std::getenv("WEFT_TEST_THREADS")) : 0,
+             comm::Tcp>(RunOptions{.ranks = std::getenv("WEFT_TEST_THREADS") ? std::atoi(std::getenv("WEFT_TEST_THREADS")) : 0,
                           .deadline_s = 60,
                           .argc = argc,
                           .argv = argv},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The store backend: ranks are processes that meet at weft's own store and communicate through it. Device backends use it if
-// neither MPI nor Gloo is available. Started by torchrun, or with torchrun's environment set by hand.
+// neither MPI nor TCP is available. Started by torchrun, or with torchrun's environment set by hand.
 
 #include <chrono>
 #include <exception>

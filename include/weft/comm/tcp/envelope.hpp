@@ -12,7 +12,7 @@
 
 #include <weft/comm/operation.hpp>
 
-namespace weft::comm::gloo {
+namespace weft::comm::tcp {
 
 /// The sender's call, the length of this message, and the number of its payload.
 struct Head {
@@ -33,4 +33,4 @@ constexpr bool fits(const Head& found, const Head& expected) {
   return same_call(found.signature, expected.signature) && found.count == expected.count && found.bytes == expected.bytes;
 }
 
-}  // namespace weft::comm::gloo
+}  // namespace weft::comm::tcp

@@ -3,7 +3,7 @@
 // The notices of the watch over waits (comm/watch.hpp) over the connections of a mesh: one receive is open from every other
 // process.
 //
-//   process->watch = std::make_unique<gloo::Notices>(process->mesh);
+//   process->watch = std::make_unique<tcp::Notices>(process->mesh);
 
 #include <cstring>
 #include <deque>
@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include <weft/comm/gloo/message.hpp>
+#include <weft/comm/tcp/message.hpp>
 #include <weft/comm/watch.hpp>
 
-namespace weft::comm::gloo {
+namespace weft::comm::tcp {
 
 class Notices final : public Watch {
  public:
@@ -86,4 +86,4 @@ class Notices final : public Watch {
   std::deque<Message> leaving_;
 };
 
-}  // namespace weft::comm::gloo
+}  // namespace weft::comm::tcp

@@ -23,10 +23,10 @@
 #include <memory>
 #include <mutex>
 
-#include <weft/comm/gloo/frame.hpp>
+#include <weft/comm/tcp/frame.hpp>
 #include <weft/comm/store/socket.hpp>
 
-namespace weft::comm::gloo {
+namespace weft::comm::tcp {
 
 /// The end of a connection. The text names the peer.
 class Broken final : public std::exception {
@@ -152,8 +152,8 @@ class Connection {
   Broken broken_;
 };
 
-}  // namespace weft::comm::gloo
+}  // namespace weft::comm::tcp
 
 #ifndef WEFT_COMPILED
-#include <weft/comm/gloo/connection_impl.hpp>
+#include <weft/comm/tcp/connection_impl.hpp>
 #endif

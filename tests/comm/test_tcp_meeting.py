@@ -12,8 +12,8 @@ sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "su
 from free_port import free_port
 
 program = os.path.join(os.environ["WEFT_BUILD"], "tests", "program_ending")
-if "comm::Gloo" not in subprocess.run(["nm", "-C", program], capture_output=True, text=True).stdout:
-    print("skipped: built without Gloo")
+if "comm::Tcp" not in subprocess.run(["nm", "-C", program], capture_output=True, text=True).stdout:
+    print("skipped: built without TCP")
     sys.exit(77)
 bad = 0
 launchers = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "OMPI_", "PMI", "SLURM_", "TORCHELASTIC", "WEFT_SECRET", "WEFT_STORE", "WEFT_R", "WEFT_T")
@@ -63,7 +63,7 @@ def world(size, how, changes=None):
 
 for size in (1, 2, 4):
     results = finish(world(size, ["well"]))
-    check(all(c == 0 and not e for c, _, e in results) and results[0][1] == f"{size} ranks as gloo\n", f"a good end of {size}", results)
+    check(all(c == 0 and not e for c, _, e in results) and results[0][1] == f"{size} ranks as tcp\n", f"a good end of {size}", results)
 
 one = ["well"]
 expect("MASTER_ADDR is missing", [start(0, 2, one, 1, {"MASTER_ADDR": None})], 2, "MASTER_ADDR is missing", 1)
@@ -107,7 +107,7 @@ for names in (("SLURM_PROCID", "SLURM_NTASKS"), ("PMI_RANK", "PMI_SIZE")):
         continue  # that is MPI's
     port = free_port()
     results = finish([under(names, rank, 2, port) for rank in (0, 1)])
-    check(all(c == 0 and not e for c, _, e in results) and results[0][1] == "2 ranks as gloo\n", names[0], results)
+    check(all(c == 0 and not e for c, _, e in results) and results[0][1] == "2 ranks as tcp\n", names[0], results)
     expect(f"{names[0]} beyond the world", [under(names, 5, 2, port)], 2, f"{names[0]}(5) is not in a world of {names[1]}(2)", 1)
 
 expect("more ranks than were started", world(4, ["well", "8"]), 2, "ranks(8) > 4 started by the launcher", 1)

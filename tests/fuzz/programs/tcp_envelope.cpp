@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The envelope of a message over Gloo, any bytes, for a rank that expects any kind of call: it matches only that call, from any
+// The envelope of a message over TCP, any bytes, for a rank that expects any kind of call: it matches only that call, from any
 // function of weft, and any other is described in a message.
-#include <weft/comm/gloo/envelope.hpp>
+#include <weft/comm/tcp/envelope.hpp>
 #include <weft/comm/operation.hpp>
 
 #include "fuzz/support/fuzz.hpp"
@@ -26,13 +26,13 @@ Call some_call(weft_test::Input& input) {
 
 void weft_test::target(Input input) {
   const Call call = some_call(input);
-  const gloo::Head expected{signature(call), call.count, call.bytes(), 0};
-  char message[sizeof(gloo::Head)] = {};
+  const tcp::Head expected{signature(call), call.count, call.bytes(), 0};
+  char message[sizeof(tcp::Head)] = {};
   const std::string_view bytes = input.take_bytes(sizeof message);
   std::memcpy(message, bytes.data(), bytes.size());
-  const gloo::Head found = gloo::read_head(message);
-  const bool fits = gloo::fits(found, expected);
-  gloo::Head anywhere = found;
+  const tcp::Head found = tcp::read_head(message);
+  const bool fits = tcp::fits(found, expected);
+  tcp::Head anywhere = found;
   anywhere.signature &= ~function_bits;
   expect(fits == (std::memcmp(&anywhere, &expected, 24) == 0));
   expect_message(describe(found.signature, found.count));
@@ -46,7 +46,7 @@ std::vector<std::string> weft_test::seeds() {
     std::string text{char(op), char(op % 12), char(op % 4), char(op % 2), 3, 0, 16, 0};
     Input input(text);
     const Call call = some_call(input);
-    const gloo::Head head{signature(call), call.count, call.bytes(), op};
+    const tcp::Head head{signature(call), call.count, call.bytes(), op};
     texts.push_back(text + std::string(reinterpret_cast<const char*>(&head), sizeof head));
   }
   return texts;

@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include <weft/comm/gloo/message.hpp>
+#include <weft/comm/tcp/message.hpp>
 #include <weft/comm/reduce.hpp>
 #include <weft/core/checked.hpp>
 
-namespace weft::comm::gloo {
+namespace weft::comm::tcp {
 
 class Pipeline {
  public:
@@ -161,4 +161,4 @@ class Pipeline {
   std::unique_ptr<Buffer> result_;
 };
 
-}  // namespace weft::comm::gloo
+}  // namespace weft::comm::tcp

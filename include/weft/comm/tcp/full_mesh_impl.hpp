@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for comm/gloo/full_mesh.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// Definitions for comm/tcp/full_mesh.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
 #include <signal.h>
 #include <sys/epoll.h>
@@ -12,10 +12,10 @@
 #include <cstring>
 #include <system_error>
 
-#include <weft/comm/gloo/full_mesh.hpp>
+#include <weft/comm/tcp/full_mesh.hpp>
 #include <weft/core/inline.hpp>
 
-namespace weft::comm::gloo {
+namespace weft::comm::tcp {
 
 WEFT_INLINE Buffer::~Buffer() {
   if (complete() == posted_) return;
@@ -93,4 +93,4 @@ WEFT_INLINE void Mesh::fail(const char* why) noexcept {
     if (connection) connection->fail(why);
 }
 
-}  // namespace weft::comm::gloo
+}  // namespace weft::comm::tcp

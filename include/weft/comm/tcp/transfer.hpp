@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include <weft/comm/gloo/message.hpp>
-#include <weft/comm/gloo/pipeline.hpp>
+#include <weft/comm/tcp/message.hpp>
+#include <weft/comm/tcp/pipeline.hpp>
 #include <weft/comm/reduce.hpp>
 #include <weft/core/checked.hpp>
 
-namespace weft::comm::gloo {
+namespace weft::comm::tcp {
 
 /// The ranks of an operation: a group is some ranks of the mesh, in its own order.
 struct Place {
@@ -300,4 +300,4 @@ inline void Transfer::begin_reduce_scatter(std::span<const std::size_t> counts) 
   next_ = [this, mine, at = begins[std::size_t(place_.rank)]] { combine(input(at), call_.output, mine); };
 }
 
-}  // namespace weft::comm::gloo
+}  // namespace weft::comm::tcp

@@ -21,7 +21,7 @@
 #include <weft/comm/store/sha256.hpp>
 #include <weft/core/text.hpp>
 
-namespace weft::comm::gloo {
+namespace weft::comm::tcp {
 
 /// ready: the sender has memory for one message of at most `length` bytes in this slot. data: such a message.
 enum class FrameKind : std::uint32_t { ready = 1, data = 2 };
@@ -104,4 +104,4 @@ class FrameSeal {
   std::uint64_t next_ = 0;
 };
 
-}  // namespace weft::comm::gloo
+}  // namespace weft::comm::tcp

@@ -13,29 +13,29 @@
 #include <utility>
 #include <vector>
 
-#include <weft/comm/gloo/process.hpp>
-#include <weft/comm/gloo/transfer.hpp>
+#include <weft/comm/tcp/process.hpp>
+#include <weft/comm/tcp/transfer.hpp>
 #include <weft/comm/group.hpp>
 #include <weft/comm/self.hpp>
 #include <weft/comm/stop.hpp>
 #include <weft/core/hash.hpp>
 #include <weft/core/text.hpp>
 
-namespace weft::comm::gloo {
+namespace weft::comm::tcp {
 
-class GlooGroup final : public Group, public Progress, public std::enable_shared_from_this<GlooGroup> {
+class TcpGroup final : public Group, public Progress, public std::enable_shared_from_this<TcpGroup> {
  public:
   /// `members`: the ranks of the world in the order of the group, this rank among them.
-  GlooGroup(std::shared_ptr<Process> process, std::uint64_t number, std::vector<int> members, std::string axis)
+  TcpGroup(std::shared_ptr<Process> process, std::uint64_t number, std::vector<int> members, std::string axis)
       : process_(std::move(process)), number_(number), members_(std::move(members)), axis_(std::move(axis)) {
     rank_ = int(std::find(members_.begin(), members_.end(), process_->rank) - members_.begin());
     ledger_ = process_->watch->open(2 * number_, axis_);
     flight_ = process_->recorder.open(axis_, members_, ledger_->channel());
     process_->groups.push_back(this);
   }
-  GlooGroup(const GlooGroup&) = delete;
-  GlooGroup& operator=(const GlooGroup&) = delete;
-  ~GlooGroup() override {
+  TcpGroup(const TcpGroup&) = delete;
+  TcpGroup& operator=(const TcpGroup&) = delete;
+  ~TcpGroup() override {
     count(-long(under_way_.size()));
     std::erase(process_->groups, this);
   }
@@ -43,7 +43,7 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
   int rank() const override { return rank_; }
   int size() const override { return int(members_.size()); }
   std::string_view axis() const override { return axis_; }
-  std::string_view backend() const override { return "gloo"; }
+  std::string_view backend() const override { return "tcp"; }
   bool supports(Operation, DataType, MemoryKind memory) const override { return memory == MemoryKind::host; }
 
   Flight flight() override { return {&process_->recorder, flight_.get()}; }
@@ -166,9 +166,9 @@ class GlooGroup final : public Group, public Progress, public std::enable_shared
   std::vector<std::shared_ptr<Running>> under_way_;
 };
 
-class GlooGroup::Started final : public Pending {
+class TcpGroup::Started final : public Pending {
  public:
-  Started(std::shared_ptr<GlooGroup> group, std::shared_ptr<Running> running)
+  Started(std::shared_ptr<TcpGroup> group, std::shared_ptr<Running> running)
       : group_(std::move(group)), running_(std::move(running)) {}
   bool test() override {
     if (!running_->complete) group_->process_->progress();
@@ -188,11 +188,11 @@ class GlooGroup::Started final : public Pending {
   }
 
  private:
-  std::shared_ptr<GlooGroup> group_;
+  std::shared_ptr<TcpGroup> group_;
   std::shared_ptr<Running> running_;
 };
 
-inline std::unique_ptr<Pending> GlooGroup::start(const Call& call) {
+inline std::unique_ptr<Pending> TcpGroup::start(const Call& call) {
   call.order.fence();
   if (call.tag < 0) throw_error<UsageError>({name_of(call.operation), ": tag ", call.tag, " is negative"});
   ++sequence_;
@@ -218,7 +218,7 @@ inline std::unique_ptr<Pending> GlooGroup::start(const Call& call) {
   return std::make_unique<Started>(shared_from_this(), std::move(running));
 }
 
-inline void GlooGroup::wait(Running& running) {
+inline void TcpGroup::wait(Running& running) {
   using Clock = std::chrono::steady_clock;
   try {
     process_->progress();
@@ -254,7 +254,7 @@ inline void GlooGroup::wait(Running& running) {
   }
 }
 
-inline std::shared_ptr<Group> GlooGroup::split(int color, int key, std::string axis) {
+inline std::shared_ptr<Group> TcpGroup::split(int color, int key, std::string axis) {
   const auto n = std::size_t(size());
   const std::int64_t mine[] = {color, key, std::int64_t(process_->next_group),
                                std::int64_t(weft::detail::hash_bytes(axis.data(), axis.size()))};
@@ -279,11 +279,11 @@ inline std::shared_ptr<Group> GlooGroup::split(int color, int key, std::string a
   if (number + 1 >= most_groups) throw_error<UsageError>({"split: more than ", most_groups, " communicators of one world"});
   process_->next_group = number + 1;
   std::stable_sort(same.begin(), same.end(), [&](std::size_t a, std::size_t b) { return all[4 * a + 1] < all[4 * b + 1]; });
-  if (same.size() == 1) return std::make_shared<SelfGroup>(std::move(axis), "gloo");
+  if (same.size() == 1) return std::make_shared<SelfGroup>(std::move(axis), "tcp");
   std::vector<int> members;
   for (const std::size_t q : same) members.push_back(members_[q]);
-  auto group = std::make_shared<GlooGroup>(process_, number, members, std::move(axis));
+  auto group = std::make_shared<TcpGroup>(process_, number, members, std::move(axis));
   return shared_memory::SharedMemoryGroup::over(process_, std::move(group), 2 * number + 1, std::move(members));
 }
 
-}  // namespace weft::comm::gloo
+}  // namespace weft::comm::tcp

@@ -3,7 +3,7 @@
 // for more. No message is received without a frame of the peer; the input may get some.
 #include <sys/epoll.h>
 
-#include <weft/comm/gloo/connection.hpp>
+#include <weft/comm/tcp/connection.hpp>
 
 #include "fuzz/support/fuzz.hpp"
 
@@ -12,7 +12,7 @@ using namespace weft::comm;
 
 namespace {
 
-struct Buffer : gloo::Delivery {};
+struct Buffer : tcp::Delivery {};
 
 const store::Digest link_key{7};
 
@@ -22,23 +22,23 @@ void weft_test::target(Input input) {
   int ends[2];
   expect(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
   const store::Socket peer(ends[0]), epoll(::epoll_create1(EPOLL_CLOEXEC));
-  gloo::Signal signal;
+  tcp::Signal signal;
   Buffer in, out;
   std::byte room[64] = {}, data[16] = {};
-  gloo::Connection connection(0, 1, {store::Socket(ends[1]), link_key}, epoll.get(), signal);
+  tcp::Connection connection(0, 1, {store::Socket(ends[1]), link_key}, epoll.get(), signal);
   connection.receive(in, 3, room, 32);
   connection.send(out, 4, data, sizeof data);
-  gloo::FrameSeal seal(store::letters(store::hmac_sha256(store::letters(link_key), "frames from rank 1")));
+  tcp::FrameSeal seal(store::letters(store::hmac_sha256(store::letters(link_key), "frames from rank 1")));
   const std::size_t genuine = input.take() % 4;
   std::string bytes;
   for (std::size_t k = 0; k < genuine; ++k) {  // sealed as the peer would, with any content
-    gloo::FrameSeal::Code code;
-    const gloo::Frame frame{gloo::FrameKind(input.take() % 4), std::uint64_t(input.take() % 6), input.take() % 48u};
+    tcp::FrameSeal::Code code;
+    const tcp::Frame frame{tcp::FrameKind(input.take() % 4), std::uint64_t(input.take() % 6), input.take() % 48u};
     const auto head = seal.seal(frame, code);
     bytes.append(head.data(), head.size());
-    if (frame.kind != gloo::FrameKind::data) continue;
+    if (frame.kind != tcp::FrameKind::data) continue;
     bytes.append(frame.length, 'd');
-    bytes.append(gloo::FrameSeal::tail_of(code), gloo::FrameSeal::code_bytes);
+    bytes.append(tcp::FrameSeal::tail_of(code), tcp::FrameSeal::code_bytes);
   }
   bytes += input.rest();
   expect(::send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0 || bytes.empty());
@@ -48,7 +48,7 @@ void weft_test::target(Input input) {
   for (std::size_t k = 32; k < sizeof room; ++k) expect(room[k] == std::byte(0));
   try {
     expect(in.receives() <= (genuine != 0));
-  } catch (const gloo::Broken& error) {
+  } catch (const tcp::Broken& error) {
     expect_message(error.what());
     expect(std::string_view(error.what()).find("rank 1") != std::string_view::npos);
   }

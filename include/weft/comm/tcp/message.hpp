@@ -12,10 +12,10 @@
 #include <cstring>
 #include <memory>
 
-#include <weft/comm/gloo/envelope.hpp>
-#include <weft/comm/gloo/full_mesh.hpp>
+#include <weft/comm/tcp/envelope.hpp>
+#include <weft/comm/tcp/full_mesh.hpp>
 
-namespace weft::comm::gloo {
+namespace weft::comm::tcp {
 
 /// The 64-bit tag that tells messages of one connection apart: kind, group, and the tag of a message, or the last bits of a
 /// collective's number and its step.
@@ -67,7 +67,7 @@ class Incoming {
   /// True once the envelope has arrived.
   bool arrived() const { return envelope_->received(); }
   Head head() const { return read_head(staging_.get()); }
-  bool fits() const { return weft::comm::gloo::fits(head(), expected_); }
+  bool fits() const { return weft::comm::tcp::fits(head(), expected_); }
   /// Copies the data out of the envelope, or starts to receive the payload.
   void deliver() {
     if (expected_.bytes > eager) {
@@ -90,4 +90,4 @@ class Incoming {
   std::unique_ptr<Buffer> envelope_, payload_;
 };
 
-}  // namespace weft::comm::gloo
+}  // namespace weft::comm::tcp

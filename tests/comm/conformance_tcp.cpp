@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operation on every type between processes connected by Gloo, and the errors of ranks that disagree.
-#include <weft/comm/gloo.hpp>
+// Every operation on every type between processes connected by TCP, and the errors of ranks that disagree.
+#include <weft/comm/tcp.hpp>
 
 #include <doctest/doctest.h>
 
@@ -15,16 +15,16 @@ namespace {
 template <class F>
 void with_world(std::chrono::duration<double> deadline, bool fingerprints, F&& f) {
   const auto launch = weft::runtime::launch_from_environment();
-  const auto process = std::make_shared<weft::comm::gloo::Process>(weft::comm::gloo::rendezvous(launch, std::chrono::seconds(60)),
+  const auto process = std::make_shared<weft::comm::tcp::Process>(weft::comm::tcp::rendezvous(launch, std::chrono::seconds(60)),
                                                                    deadline, fingerprints);
   process->listen();
-  f(weft::comm::gloo::over(process));
+  f(weft::comm::tcp::over(process));
   process->tell(0, false, std::chrono::seconds(20));
 }
 
 }  // namespace
 
-TEST_CASE("Gloo: every operation, type and count") {
+TEST_CASE("TCP: every operation, type and count") {
   const weft_test::WithoutSharedMemory over_tcp;
   with_world(std::chrono::seconds(40), false, [](const weft::Communicator& c) {
     CHECK_NOTHROW(weft_test::check_everything(c));
@@ -32,21 +32,21 @@ TEST_CASE("Gloo: every operation, type and count") {
   });
 }
 
-TEST_CASE("Gloo: random calls") {
+TEST_CASE("TCP: random calls") {
   const weft_test::WithoutSharedMemory over_tcp;
   with_world(std::chrono::seconds(40), false,
              [](const weft::Communicator& c) { CHECK_NOTHROW(weft_test::check_random_calls<float>(c, 2029, 40)); });
 }
 
-TEST_CASE("Gloo's ranks of one machine: every operation, type and count, through shared memory") {
+TEST_CASE("TCP's ranks of one machine: every operation, type and count, through shared memory") {
   with_world(std::chrono::seconds(40), false, [](const weft::Communicator& c) { CHECK_NOTHROW(weft_test::check_everything(c)); });
 }
 
-TEST_CASE("Gloo with fingerprints: nothing changes while ranks agree") {
+TEST_CASE("TCP with fingerprints: nothing changes while ranks agree") {
   with_world(std::chrono::seconds(40), true, [](const weft::Communicator& c) { CHECK_NOTHROW(weft_test::check_briefly(c)); });
 }
 
-TEST_CASE("Gloo with fingerprints: ranks that disagree are named") {
+TEST_CASE("TCP with fingerprints: ranks that disagree are named") {
   with_world(std::chrono::seconds(40), true, [](const weft::Communicator& world) {
     for (int pair = 0; pair < 3; ++pair) {
       const auto c = world.split(0, 0, "pair");
@@ -62,7 +62,7 @@ TEST_CASE("Gloo with fingerprints: ranks that disagree are named") {
   });
 }
 
-TEST_CASE("Gloo's ranks of one machine: who disagrees finds out without fingerprints") {
+TEST_CASE("TCP's ranks of one machine: who disagrees finds out without fingerprints") {
   with_world(std::chrono::seconds(40), false, [](const weft::Communicator& world) {
     CHECK_NOTHROW(weft_test::check_disagreements([&] {
       world.barrier();
@@ -72,7 +72,7 @@ TEST_CASE("Gloo's ranks of one machine: who disagrees finds out without fingerpr
   });
 }
 
-TEST_CASE("Gloo: who gets a message of another call finds out before its buffer changes") {
+TEST_CASE("TCP: who gets a message of another call finds out before its buffer changes") {
   const weft_test::WithoutSharedMemory over_tcp;
   with_world(std::chrono::seconds(40), false, [](const weft::Communicator& world) {
     for (const std::size_t count : {4, 40000, 400000}) {  // with the envelope, after it, and in chunks
@@ -92,7 +92,7 @@ TEST_CASE("Gloo: who gets a message of another call finds out before its buffer 
   });
 }
 
-TEST_CASE("Gloo: a wait ends at its deadline") {
+TEST_CASE("TCP: a wait ends at its deadline") {
   with_world(std::chrono::milliseconds(300), false, [](const weft::Communicator& c) {
     std::vector<float> x(4, 1.0f);
     if (c.rank() == 0) CHECK_THROWS_WITH_AS(c.recv(x, 1), doctest::Contains("waited for rank 1"), weft::TimeoutError);
@@ -100,11 +100,11 @@ TEST_CASE("Gloo: a wait ends at its deadline") {
   });
 }
 
-TEST_CASE("Gloo: a rank that ends right after the meeting is named") {
+TEST_CASE("TCP: a rank that ends right after the meeting is named") {
   const weft_test::WithoutSharedMemory over_tcp;
   const auto launch = weft::runtime::launch_from_environment();
   for (const bool told : {false, true}) {
-    auto process = std::make_shared<weft::comm::gloo::Process>(weft::comm::gloo::rendezvous(launch, std::chrono::seconds(60)),
+    auto process = std::make_shared<weft::comm::tcp::Process>(weft::comm::tcp::rendezvous(launch, std::chrono::seconds(60)),
                                                                std::chrono::seconds(40), false);
     const int last = launch.world - 1;
     if (told) process->listen();
@@ -116,7 +116,7 @@ TEST_CASE("Gloo: a rank that ends right after the meeting is named") {
       if (!told) REQUIRE_NOTHROW(process->listen());
       std::string text = "no error";
       try {
-        weft::comm::gloo::over(process).barrier();
+        weft::comm::tcp::over(process).barrier();
       } catch (const std::exception& error) {
         text = error.what();
       }

@@ -12,12 +12,12 @@
 #include <thread>
 #include <vector>
 
-#include <weft/comm/gloo/message.hpp>
-#include <weft/comm/gloo/watch.hpp>
+#include <weft/comm/tcp/message.hpp>
+#include <weft/comm/tcp/watch.hpp>
 #include <weft/comm/shared_memory/group.hpp>
 #include <weft/comm/store/heart.hpp>
 
-namespace weft::comm::gloo {
+namespace weft::comm::tcp {
 
 /// What ranks have once they have met.
 struct Met {
@@ -34,7 +34,7 @@ class Process final : public shared_memory::Sharing {
         words_(std::size_t(mesh->size())),
         server_(std::move(met.server)),
         heart_(std::move(met.heart)) {
-    recorder.belongs_to(rank, mesh->size(), "gloo");
+    recorder.belongs_to(rank, mesh->size(), "tcp");
   }
 
   const std::shared_ptr<Mesh> mesh;
@@ -174,4 +174,4 @@ class Process final : public shared_memory::Sharing {
   std::unique_ptr<store::Heart> heart_;  // ends before the store does
 };
 
-}  // namespace weft::comm::gloo
+}  // namespace weft::comm::tcp

@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include <weft/comm/gloo/connection.hpp>
+#include <weft/comm/tcp/connection.hpp>
 
-namespace weft::comm::gloo {
+namespace weft::comm::tcp {
 
 class Mesh;
 
@@ -81,8 +81,8 @@ class Mesh {
   std::thread loop_;
 };
 
-}  // namespace weft::comm::gloo
+}  // namespace weft::comm::tcp
 
 #ifndef WEFT_COMPILED
-#include <weft/comm/gloo/full_mesh_impl.hpp>
+#include <weft/comm/tcp/full_mesh_impl.hpp>
 #endif

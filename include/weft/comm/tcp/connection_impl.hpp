@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for comm/gloo/connection.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// Definitions for comm/tcp/connection.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
 #include <sys/socket.h>
 
@@ -11,10 +11,10 @@
 #include <new>
 #include <utility>
 
-#include <weft/comm/gloo/connection.hpp>
+#include <weft/comm/tcp/connection.hpp>
 #include <weft/core/inline.hpp>
 
-namespace weft::comm::gloo {
+namespace weft::comm::tcp {
 
 /// The key of one direction.
 inline store::Digest key_of_frames(const store::Digest& link, int from) {
@@ -277,4 +277,4 @@ WEFT_INLINE void Connection::begin(const Frame& frame) {
   receives_.erase(place);
 }
 
-}  // namespace weft::comm::gloo
+}  // namespace weft::comm::tcp

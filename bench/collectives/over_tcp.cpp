@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft over Gloo, under torchrun's environment, for comparison with bench/collectives/torch_gloo.py, which measures the same in
+// weft over TCP, under torchrun's environment, for comparison with bench/collectives/torch_tcp.py, which measures the same in
 // the same way. Each line of the output is "OPERATION BYTES MEDIAN FASTEST" in seconds per call of float32. BYTES are of the
 // buffer (all_reduce, broadcast) or of one rank's piece. WEFT_SHARED_MEMORY=0: over TCP, as between computers.
-#include <weft/comm/gloo.hpp>
+#include <weft/comm/tcp.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -32,7 +32,7 @@ void measure(const weft::Communicator& c, const char* operation, std::size_t byt
 }  // namespace
 
 int main(int argc, char** argv) {
-  weft::comm::Gloo::Session session(argc, argv);
+  weft::comm::Tcp::Session session(argc, argv);
   const auto ending = session.run(session.started(), std::chrono::minutes(5), [](std::shared_ptr<weft::comm::Group> group) {
     const weft::Communicator c(std::move(group));
     const auto n = std::size_t(c.size());
