@@ -20,12 +20,9 @@
 #include <weft/comm/store/caller_impl.hpp>
 #include <weft/comm/store/client_impl.hpp>
 #include <weft/comm/store/door_impl.hpp>
-#include <weft/comm/store/group_impl.hpp>
 #include <weft/comm/store/heart_impl.hpp>
 #include <weft/comm/store/links_impl.hpp>
-#include <weft/comm/store/process_impl.hpp>
 #include <weft/comm/store/protocol_impl.hpp>
-#include <weft/comm/store/ranks_impl.hpp>
 #include <weft/comm/store/secret_impl.hpp>
 #include <weft/comm/store/server_impl.hpp>
 #include <weft/comm/store/sha256_impl.hpp>

@@ -256,10 +256,9 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
                  "no progress")
       ->check(whole(0, 1000000))
       ->group(checkpoint);
-  app.add_option(
-         "--launch", o.launch,
-         "Ranks of --restarts: threads (default), tcp (processes of this machine), or a command in front of the program, "
-         "\"mpirun -np {ranks}\"")
+  app.add_option("--launch", o.launch,
+                 "Ranks of --restarts: threads (default), tcp (processes of this machine), or a command in front of the program, "
+                 "\"mpirun -np {ranks}\"")
       ->type_name("tcp|COMMAND")
       ->group(checkpoint);
 

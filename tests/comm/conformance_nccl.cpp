@@ -6,6 +6,7 @@
 #include <thread>
 
 #include <weft/comm/nccl.hpp>
+#include <weft/comm/tcp.hpp>
 #include <weft/comm/threads.hpp>
 
 #include "comm/conformance.hpp"
@@ -71,21 +72,23 @@ TEST_CASE("NCCL: host memory goes over the host's ranks, with their guarantees")
   }));
 }
 
-TEST_CASE("NCCL: ranks that met at weft's own store") {
-  namespace store = comm::store;
-  const store::Server server("127.0.0.1", 0, {0, 2, "job"}, "");
+TEST_CASE("NCCL: ranks connected by TCP") {
+  const int port = comm::store::Server("127.0.0.1", 0, {0, 2, "job"}, "").port();  // free again
   std::vector<std::string> texts(2);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank)
     threads.emplace_back([&, rank] {
       try {
-        const store::Identity who{std::uint32_t(rank), 2, "job"};
-        store::Client client("127.0.0.1", server.port(), who, "", store::Clock::now() + std::chrono::seconds(20));
-        const Communicator host(store::over(std::make_shared<store::Process>(std::move(client), who, std::chrono::seconds(60))));
-        const Communicator c = comm::nccl::over(host, {.deadline = std::chrono::seconds(60)});
+        const runtime::Launch launch{
+            .rank = rank, .world = 2, .local_world = 2, .host = "127.0.0.1", .port = port, .job = "job", .secret = ""};
+        const auto process = std::make_shared<comm::tcp::Process>(comm::tcp::rendezvous(launch, std::chrono::seconds(20)),
+                                                                  std::chrono::seconds(60), false);
+        process->listen();
+        const Communicator c = comm::nccl::over(comm::tcp::over(process), {.deadline = std::chrono::seconds(60)});
         for (const bool blocking : {true, false}) weft_test::check_operations<bfloat16>(weft_test::on_device(c), 300, blocking);
         weft_test::check_in_flight(weft_test::on_device(c));
         weft_test::check_tags(weft_test::on_device(c));
+        weft_test::check_split(weft_test::on_device(c));
       } catch (const std::exception& error) {
         texts[std::size_t(rank)] = error.what();
       }

@@ -16,7 +16,7 @@ template <class F>
 void with_world(std::chrono::duration<double> deadline, bool fingerprints, F&& f) {
   const auto launch = weft::runtime::launch_from_environment();
   const auto process = std::make_shared<weft::comm::tcp::Process>(weft::comm::tcp::rendezvous(launch, std::chrono::seconds(60)),
-                                                                   deadline, fingerprints);
+                                                                  deadline, fingerprints);
   process->listen();
   f(weft::comm::tcp::over(process));
   process->tell(0, false, std::chrono::seconds(20));
@@ -105,7 +105,7 @@ TEST_CASE("TCP: a rank that ends right after the meeting is named") {
   const auto launch = weft::runtime::launch_from_environment();
   for (const bool told : {false, true}) {
     auto process = std::make_shared<weft::comm::tcp::Process>(weft::comm::tcp::rendezvous(launch, std::chrono::seconds(60)),
-                                                               std::chrono::seconds(40), false);
+                                                              std::chrono::seconds(40), false);
     const int last = launch.world - 1;
     if (told) process->listen();
     if (launch.rank == last) {

@@ -18,7 +18,6 @@ ranks.require("TCP")
 cases = 0
 few = {"WEFT_RENDEZVOUS_S": "5"}  # a busy machine may stand still for a second or two
 genuine = {"WEFT_SECRET": secret, "WEFT_JOB": job}
-backends = {"tcp": {}, "store": {"WEFT_TEST_STORE": "1"}}
 
 
 def wait_for_met(process):
@@ -35,72 +34,71 @@ def expect(what, processes, expected, limit=12):
     return results
 
 
-for name, backend in backends.items():
-    port = free_port()
-    expect(f"{name}: a rank twice", [start(0, 3, ["slow"], port, few | backend), start(1, 3, ["slow"], port, few | backend),
-                                     start(1, 3, ["slow"], port, few | backend)], [(1, "rank 1 has come twice"), (1, None), (1, None)])
+port = free_port()
+expect("a rank twice", [start(0, 3, ["slow"], port, few), start(1, 3, ["slow"], port, few),
+                                 start(1, 3, ["slow"], port, few)], [(1, "rank 1 has come twice"), (1, None), (1, None)])
 
-    # Two masters without names of their own: the second finds the port taken, and says so to the first, whose ranks could be anybody's.
-    port = free_port()
-    first = start(0, 2, ["slow"], port, few | backend)
-    time.sleep(0.4)
-    expect(f"{name}: two masters", [start(0, 2, ["slow"], port, few | backend), first],
-           [(1, "another process of this job has RANK 0 and serves it"), (1, "rank 0 has come twice")])
+# Two masters without names of their own: the second finds the port taken, and says so to the first, whose ranks could be anybody's.
+port = free_port()
+first = start(0, 2, ["slow"], port, few)
+time.sleep(0.4)
+expect("two masters", [start(0, 2, ["slow"], port, few), first],
+       [(1, "another process of this job has RANK 0 and serves it"), (1, "rank 0 has come twice")])
 
-    # With names they do not touch each other: B's rank 0 finds the port taken, its rank 1 is turned away, job A goes on.
-    port = free_port()
-    a, b = ({"WEFT_JOB": letter} | backend | few for letter in "AB")
-    first = start(0, 2, ["slow", "100"], port, a)
-    time.sleep(0.4)
-    others = [start(0, 2, ["slow", "100"], port, b), start(1, 2, ["slow", "100"], port, b)]
-    time.sleep(0.4)
-    last = start(1, 2, ["slow", "100"], port, a)
-    expect(f"{name}: two jobs on one port", [first, last, *others], [(0, "rank 0 took"), (0, "rank 1 took"), (1, "cannot serve the store"), (1, None)])
-    check("belongs to another job, this one is A" in others[1].communicate()[1] if not others[1].stderr.closed else True, "two jobs")
+# With names they do not touch each other: B's rank 0 finds the port taken, its rank 1 is turned away, job A goes on.
+port = free_port()
+a, b = ({"WEFT_JOB": letter} | few for letter in "AB")
+first = start(0, 2, ["slow", "100"], port, a)
+time.sleep(0.4)
+others = [start(0, 2, ["slow", "100"], port, b), start(1, 2, ["slow", "100"], port, b)]
+time.sleep(0.4)
+last = start(1, 2, ["slow", "100"], port, a)
+expect("two jobs on one port", [first, last, *others], [(0, "rank 0 took"), (0, "rank 1 took"), (1, "cannot serve the store"), (1, None)])
+check("belongs to another job, this one is A" in others[1].communicate()[1] if not others[1].stderr.closed else True, "two jobs")
 
-    # The same without names, each started from a session of its own, as two terminals are.
-    port = free_port()
-    scripts = []
-    for _ in range(2):
-        environment = ranks.clean | {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)} | few | backend
-        scripts.append(subprocess.Popen(["bash", "-c", 'for r in 1 0; do RANK=$r "$@" & done; for j in $(jobs -p); do wait $j; echo code $?; done', "-",
-                                         ranks.program, "slow", "100"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
-                                        start_new_session=True))
-        time.sleep(0.05)
-    codes = [[line for line in out.splitlines() if line.startswith("code")] for _, out, _ in finish(scripts)]
-    cases += 1
-    check(sorted(codes) == [["code 0", "code 0"], ["code 1", "code 1"]], f"{name}: two jobs of two sessions on one port", codes)
+# The same without names, each started from a session of its own, as two terminals are.
+port = free_port()
+scripts = []
+for _ in range(2):
+    environment = ranks.clean | {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)} | few
+    scripts.append(subprocess.Popen(["bash", "-c", 'for r in 1 0; do RANK=$r "$@" & done; for j in $(jobs -p); do wait $j; echo code $?; done', "-",
+                                     ranks.program, "slow", "100"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+                                    start_new_session=True))
+    time.sleep(0.05)
+codes = [[line for line in out.splitlines() if line.startswith("code")] for _, out, _ in finish(scripts)]
+cases += 1
+check(sorted(codes) == [["code 0", "code 0"], ["code 1", "code 1"]], "two jobs of two sessions on one port", codes)
 
-    # A rank that comes when all have met is turned away until its deadline; the job goes on.
-    port = free_port()
-    processes = [start(rank, 2, ["slow", "800"], port, backend) for rank in range(2)]
-    check(all(wait_for_met(p) for p in processes), f"{name}: late joiner", "did not meet")
-    expect(f"{name}: a late joiner", [start(1, 2, ["slow"], port, backend | {"WEFT_RENDEZVOUS_S": "1"}), *processes],
-           [(1, "rank 1 has come twice"), (0, None), (0, None)])
+# A rank that comes when all have met is turned away until its deadline; the job goes on.
+port = free_port()
+processes = [start(rank, 2, ["slow", "800"], port) for rank in range(2)]
+check(all(wait_for_met(p) for p in processes), "late joiner", "did not meet")
+expect("a late joiner", [start(1, 2, ["slow"], port, {"WEFT_RENDEZVOUS_S": "1"}), *processes],
+       [(1, "rank 1 has come twice"), (0, None), (0, None)])
 
-    port = free_port()
-    expect(f"{name}: worlds disagree", [start(0, 2, ["slow"], port, few | backend), start(1, 3, ["slow"], port, few | backend)],
-           [(1, "WORLD_SIZE is 3 on rank 1 and 2 on rank 0"), (1, "WORLD_SIZE is 3 on rank 1 and 2 on rank 0")])
+port = free_port()
+expect("worlds disagree", [start(0, 2, ["slow"], port, few), start(1, 3, ["slow"], port, few)],
+       [(1, "WORLD_SIZE is 3 on rank 1 and 2 on rank 0"), (1, "WORLD_SIZE is 3 on rank 1 and 2 on rank 0")])
 
-    # Who gives up at its deadline is not the one that is missing.
-    for patience in ((3, 4), (4, 3)):
-        port = free_port()
-        expect(f"{name}: a rank that never comes", [start(rank, 3, ["slow"], port, backend | {"WEFT_RENDEZVOUS_S": str(patience[rank])}) for rank in (0, 1)],
-               [(1, "rank 2 of a world of 3 did not come"), (1, "rank 2 of a world of 3 did not come")])
+# Who gives up at its deadline is not the one that is missing.
+for patience in ((3, 4), (4, 3)):
+    port = free_port()
+    expect("a rank that never comes", [start(rank, 3, ["slow"], port, {"WEFT_RENDEZVOUS_S": str(patience[rank])}) for rank in (0, 1)],
+           [(1, "rank 2 of a world of 3 did not come"), (1, "rank 2 of a world of 3 did not come")])
 
-    # A rank that is refused tries again: the port belongs to another for a while.
-    port = free_port()
-    taken = socket.create_server(("127.0.0.1", port))
-    late = start(1, 2, ["slow", "5"], port, backend)
-    time.sleep(0.5)
-    taken.close()
-    expect(f"{name}: the port is another's at first", [late, start(0, 2, ["slow", "5"], port, backend)], [(0, None), (0, None)])
+# A rank that is refused tries again: the port belongs to another for a while.
+port = free_port()
+taken = socket.create_server(("127.0.0.1", port))
+late = start(1, 2, ["slow", "5"], port)
+time.sleep(0.5)
+taken.close()
+expect("the port is another's at first", [late, start(0, 2, ["slow", "5"], port)], [(0, None), (0, None)])
 
-    port = free_port()
-    expect(f"{name}: a callback throws", [start(rank, 2, ["callback"], port, backend) for rank in range(2)], [(1, None), (1, "the callback's own error")])
-    port = free_port()
-    expect(f"{name}: a world that has ended", [start(rank, 2, ["kept", "3"], port, backend | {"WEFT_TIMEOUT_S": "3"}) for rank in range(2)],
-           [(0, "rank 0, axis world, barrier()"), (0, None)], 20)
+port = free_port()
+expect("a callback throws", [start(rank, 2, ["callback"], port) for rank in range(2)], [(1, None), (1, "the callback's own error")])
+port = free_port()
+expect("a world that has ended", [start(rank, 2, ["kept", "3"], port, {"WEFT_TIMEOUT_S": "3"}) for rank in range(2)],
+       [(0, "rank 0, axis world, barrier()"), (0, None)], 20)
 
 with socket.create_server(("127.0.0.1", 0)) as taken:
     expect("the port is taken", [start(0, 2, ["slow"], taken.getsockname()[1], few)], [(1, "cannot serve the store")])

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/engine/layer_error.hpp
-// The layer's path in errors of whole models: in training, evaluation, logits and predictions, on every axis and on the stage of a
-// pipeline that has the layer; and the line that `run` prints.
+// The layer's path in errors of whole models: in training, evaluation, logits and predictions, on every axis and on the stage of
+// a pipeline that has the layer; and the line that `run` prints.
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include <weft/engine/layer_error.hpp>
 #include <weft/weft.hpp>
 
 #include "support/batches.hpp"
@@ -27,7 +28,8 @@ struct Mlp : Module<Mlp> {
   Parameter<Shard<tp, 0>> up;
   Parameter<Shard<tp, 1>> down;
   Mlp(const auto& context, std::size_t width, std::size_t index)
-      : up(context, "up", {16, width}, normal(0.02)), down(context, "down", {width, index == 3 ? std::size_t(12) : 16}, normal(0.02)) {}
+      : up(context, "up", {16, width}, normal(0.02)),
+        down(context, "down", {width, index == 3 ? std::size_t(12) : 16}, normal(0.02)) {}
   auto forward(const auto& x) const { return matmul(silu(matmul(x, up)), down); }
 };
 struct Block : Module<Block> {
@@ -101,9 +103,7 @@ std::string printed(const F& program) {
 /// The texts of train_step, evaluate and logits of a language model.
 template <class Make>
 std::vector<std::string> texts_of(std::size_t data_ranks, const Make& make) {
-  const auto batch = [&](World& world) {
-    return make_batch(0, data_ranks == 2 ? std::size_t(world.rank()) : 0, data_ranks, 1);
-  };
+  const auto batch = [&](World& world) { return make_batch(0, data_ranks == 2 ? std::size_t(world.rank()) : 0, data_ranks, 1); };
   return {printed([&](World& world) { make(world, [&](auto& model) { model.train_step(batch(world)); }); }),
           printed([&](World& world) { make(world, [&](auto& model) { model.evaluate(batch(world)); }); }),
           printed([&](World& world) { make(world, [&](auto& model) { model.logits(weft_test::prompt()); }); })};
@@ -112,13 +112,14 @@ std::vector<std::string> texts_of(std::size_t data_ranks, const Make& make) {
 /// True if the text is the one line that names block 3's layer, the operation and its parameter; `operands` is the text after the
 /// number of rows, which differs between calls.
 bool names_layer(const std::string& text, const std::string& operands) {
-  return text.starts_with("weft: blocks.3.mlp: matmul([") && text.ends_with(operands + "\n") && text.find('\n') == text.size() - 1;
+  return text.starts_with("weft: blocks.3.mlp: matmul([") && text.ends_with(operands + "\n") &&
+         text.find('\n') == text.size() - 1;
 }
 
 }  // namespace
 
 TEST_CASE("a language model's calls print the layer, the operation and the parameter") {
-  for (const std::string& text : texts_of(2, [](World& world, const auto& call) {
+  for (const std::string& text : texts_of(2, [](World&world, const auto&call) {
          Mesh<dp> mesh(world);
          DataParallel<Recipe> model(mesh, {});
          call(model);
@@ -126,7 +127,7 @@ TEST_CASE("a language model's calls print the layer, the operation and the param
     INFO(text);
     CHECK(names_layer(text, ", 16], down [8, 12]): the summed dims differ, 16 and 12"));
   }
-  for (const std::string& text : texts_of(1, [](World& world, const auto& call) {
+  for (const std::string& text : texts_of(1, [](World&world, const auto&call) {
          Mesh<tp> mesh(world, {.tp = 2});
          TensorParallel<Recipe> model(mesh, {});
          call(model);
@@ -134,7 +135,7 @@ TEST_CASE("a language model's calls print the layer, the operation and the param
     INFO(text);
     CHECK(names_layer(text, ", 8], down [8, 6]): the summed dims differ, 8 and 6"));
   }
-  for (const std::string& text : texts_of(1, [](World& world, const auto& call) {
+  for (const std::string& text : texts_of(1, [](World&world, const auto&call) {
          Mesh<pp> mesh(world, {.pp = 2});
          PipelineParallel<Recipe> model(mesh, {});
          call(model);

@@ -245,7 +245,8 @@ WEFT_COLD WEFT_INLINE bool write_flight_file(const std::string& folder, int rank
   weft::detail::require_output(flight_variable, path);
   const std::string made = weft::detail::joined({folder, "/.weft_flight_", rank, ".", long(::getpid())});
   (void)uninterrupted([&] { return ::unlink(made.c_str()); });
-  const int file = uninterrupted([&] { return ::open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600); });
+  const int file =
+      uninterrupted([&] { return ::open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600); });
   if (file < 0) return false;
   bool good = true;
   while (good && !text.empty()) {

@@ -17,7 +17,7 @@
 
 #include <weft/comm/nccl/rendezvous.hpp>
 #include <weft/comm/run_options.hpp>
-#include <weft/comm/store/ranks.hpp>
+#include <weft/comm/tcp.hpp>
 
 namespace weft::comm {
 
@@ -61,9 +61,8 @@ struct NcclOver {
   };
 };
 
-/// Processes started by torchrun or described by its environment variables. They meet at weft's own store and need neither MPI
-/// nor TCP.
-using Nccl = NcclOver<StoreRanks>;
+/// Processes started by torchrun or described by its environment variables; TCP carries host memory.
+using Nccl = NcclOver<Tcp>;
 static_assert(Backend<Nccl>);
 
 }  // namespace weft::comm

@@ -20,11 +20,11 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/comm/flight_file.hpp>
-#include <weft/comm/tcp/group.hpp>
 #include <weft/comm/launcher.hpp>
 #include <weft/comm/run_result.hpp>
 #include <weft/comm/store/links.hpp>
 #include <weft/comm/store/secret.hpp>
+#include <weft/comm/tcp/group.hpp>
 #include <weft/core/text.hpp>
 
 namespace weft::comm {
@@ -85,7 +85,7 @@ struct Tcp {
       const double patience = runtime::detail::number_from_environment("WEFT_RENDEZVOUS_S", 0.001, 1e6).value_or(120);
       const bool check = runtime::detail::switch_from_environment("WEFT_FINGERPRINTS", false);
       process_ = std::make_shared<tcp::Process>(tcp::rendezvous(launch_, std::chrono::duration<double>(patience)),
-                                                 std::chrono::minutes(30), check);
+                                                std::chrono::minutes(30), check);
       process_->listen();
     }
     Session(const Session&) = delete;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that meet, communicate in the way named by the first argument, and print the outcome on standard output. test_kills.py,
-// test_hostile_store.py and test_misuse.py start, stop, kill and disturb them. The backend is the launcher's, or weft's own store
-// if WEFT_TEST_STORE is set.
+// test_hostile_store.py and test_misuse.py start, stop, kill and disturb them. The backend is the launcher's.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -21,7 +20,6 @@
 #include <weft/comm/mpi.hpp>
 #endif
 #include <weft/comm/tcp.hpp>
-#include <weft/comm/store/ranks.hpp>
 
 using namespace weft;
 
@@ -160,16 +158,11 @@ int main(int argc, char** argv) {
     return 0;
   };
   const RunOptions options{.argc = argc, .argv = argv};
-  int code = 0;
-  if (std::getenv("WEFT_TEST_STORE") != nullptr) {
-    code = run<comm::StoreRanks>(options, body);
-  } else {
-    code = run<comm::Threads,
+  const int code = run<comm::Threads,
 #ifdef WEFT_TEST_MPI
-               comm::Mpi,
+                       comm::Mpi,
 #endif
-               comm::Tcp>(options, body);
-  }
+                       comm::Tcp>(options, body);
   if (kept) {
     try {
       kept->barrier();

@@ -55,7 +55,7 @@ std::vector<std::string> weft_test::seeds() {
     return text;
   };
   const std::string requests = request(Op::set, 1, "address/1", "127.0.0.1:2000") + request(Op::get, 2, "address/2", {}) +
-                               request(Op::has, 3, "lost", {}) + request(Op::take, 4, "k", {});
+                               request(Op::has, 3, "met", {}) + request(Op::met, 4, "met", {});
   return {in_pieces(0, requests), in_pieces(1, hello({2, 4, "job"}, Nonce{}, Nonce{}, secret) + requests),
           in_pieces(1, hello({9, 4, "job"}, Nonce{}, Nonce{}, secret)),
           in_pieces(1, hello({1, 4, "another"}, Nonce{}, Nonce{}, "another secret")),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The envelope of a message over TCP, any bytes, for a rank that expects any kind of call: it matches only that call, from any
 // function of weft, and any other is described in a message.
-#include <weft/comm/tcp/envelope.hpp>
 #include <weft/comm/operation.hpp>
+#include <weft/comm/tcp/envelope.hpp>
 
 #include "fuzz/support/fuzz.hpp"
 

@@ -106,8 +106,8 @@ int main(int argc, char** argv) {
              comm::Mpi,
 #endif
              comm::Tcp>(RunOptions{.ranks = std::getenv("WEFT_TEST_THREADS") ? std::atoi(std::getenv("WEFT_TEST_THREADS")) : 0,
-                          .deadline_s = 60,
-                          .argc = argc,
-                          .argv = argv},
-               body);
+                                   .deadline_s = 60,
+                                   .argc = argc,
+                                   .argv = argv},
+                        body);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The Group of ranks with a GPU each. Device memory goes through NCCL; host memory, barriers and everything on which ranks must
-// agree go through the host backend's group of the same ranks, over which they met (threads, MPI, TCP or weft's store). Nothing
+// agree go through the host backend's group of the same ranks, over which they met (threads, MPI or TCP). Nothing
 // is copied between the two kinds of memory without the caller's knowledge.
 
 #include <chrono>

@@ -35,8 +35,6 @@ class Client {
     send(request(Op::has, ++number_, key, {}), deadline);
     return receive(key, deadline) == "1";
   }
-  /// Removes the key and returns its value; nothing if no rank has set it yet.
-  std::optional<std::string> take(std::string_view key, Deadline deadline);
   /// Says that this rank has what it needs to go on without the others' help.
   void met(Deadline deadline) {
     send(request(Op::met, ++number_, "met", {}), deadline);

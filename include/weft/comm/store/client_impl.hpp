@@ -15,13 +15,6 @@ WEFT_INLINE Client::Client(const std::string& host, int port, const Identity& wh
   send(request(meets ? Op::met : Op::has, ++number_, "begin", {}), deadline);
 }
 
-WEFT_INLINE std::optional<std::string> Client::take(std::string_view key, Deadline deadline) {
-  send(request(Op::take, ++number_, key, {}), deadline);
-  const auto found = receive(key, deadline);
-  if (found->empty() || (*found)[0] != '1') return std::nullopt;
-  return found->substr(1);
-}
-
 WEFT_INLINE void Client::leave(const std::string& why) noexcept {
   try {
     const auto soon = Clock::now() + std::chrono::seconds(1);

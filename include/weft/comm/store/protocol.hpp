@@ -38,7 +38,7 @@ class StoreError : public Error {
 namespace store {
 
 inline constexpr std::string_view magic = "weftstor";
-inline constexpr std::uint32_t version = 3;
+inline constexpr std::uint32_t version = 4;
 inline constexpr std::size_t most_key = 8192, most_value = std::size_t(8) << 20, most_keys = 65536,
                              most_stored = std::size_t(64) << 20;
 inline constexpr std::size_t challenge_bytes = 8 + 4 + 16, hello_bytes = 8 + 4 + 4 + 4 + 4 + 32 + 16 + 32,
@@ -46,7 +46,7 @@ inline constexpr std::size_t challenge_bytes = 8 + 4 + 16, hello_bytes = 8 + 4 +
 using Nonce = std::array<char, 16>;
 
 /// met: this rank needs the others for no more meeting; beat: it lives; leave: it goes in good order.
-enum class Op : unsigned char { set = 1, get = 2, has = 3, take = 4, met = 5, beat = 6, leave = 7 };
+enum class Op : unsigned char { set = 1, get, has, met, beat, leave };
 /// later: not now, as another job or another program may hold the port; a rank tries again until its deadline.
 enum class Status : unsigned char { done = 0, refused = 1, later = 2 };
 /// Whom a caller wants if it is no rank: rank 0's store, or the part of it that listens to heartbeats.

@@ -51,7 +51,7 @@ WEFT_INLINE bool RequestReader::next(Request& request) {
   const std::string_view rest = std::string_view(bytes_).substr(used_);
   if (rest.empty()) return false;
   const auto op = static_cast<unsigned char>(rest[0]);
-  if (op < 1 || op > 7) throw_error<StoreError>({"store: unknown operation ", int(op)});
+  if (Op(op) < Op::set || Op(op) > Op::leave) throw_error<StoreError>({"store: unknown operation ", int(op)});
   if (rest.size() < request_bytes) return false;
   const std::size_t key = number_at(rest, 5), value = number_at(rest, 9);
   if (key == 0 || key > most_key || value > most_value || (Op(op) != Op::set && value != 0))

@@ -164,13 +164,6 @@ WEFT_INLINE void Server::answer(Connection& c, const Request& request) {
       }
   } else if (request.op == Op::has) {
     c.outgoing += reply(Status::done, c.number, found != values_.end() ? "1" : "0");
-  } else if (request.op == Op::take) {
-    if (c.outgoing.size() > 2 * most_value) throw StoreError("store: a client does not read its replies");
-    c.outgoing += reply(Status::done, c.number, found != values_.end() ? "1" + found->second : "0");
-    if (found != values_.end()) {
-      stored_ -= found->first.size() + found->second.size();
-      values_.erase(found);
-    }
   } else if (found != values_.end()) {
     // A client that asks and never reads costs at most a few values.
     if (c.outgoing.size() > 2 * most_value) throw StoreError("store: a client does not read its replies");
@@ -203,7 +196,6 @@ WEFT_INLINE void Server::lose(const Connection& c, const std::string& why) {
   } else if (c.meets) {
     fail(text + " while ranks met");
   }
-  if (!c.heart && values_.try_emplace("lost", std::to_string(c.rank)).second) stored_ += values_.find("lost")->second.size() + 4;
 }
 
 WEFT_INLINE void Server::look_for_the_silent() {

@@ -23,8 +23,8 @@
 #include <memory>
 #include <mutex>
 
-#include <weft/comm/tcp/frame.hpp>
 #include <weft/comm/store/socket.hpp>
+#include <weft/comm/tcp/frame.hpp>
 
 namespace weft::comm::tcp {
 

@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include <weft/comm/tcp/process.hpp>
-#include <weft/comm/tcp/transfer.hpp>
 #include <weft/comm/group.hpp>
 #include <weft/comm/self.hpp>
 #include <weft/comm/stop.hpp>
+#include <weft/comm/tcp/process.hpp>
+#include <weft/comm/tcp/transfer.hpp>
 #include <weft/core/hash.hpp>
 #include <weft/core/text.hpp>
 

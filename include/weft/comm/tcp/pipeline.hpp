@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include <weft/comm/tcp/message.hpp>
 #include <weft/comm/reduce.hpp>
+#include <weft/comm/tcp/message.hpp>
 #include <weft/core/checked.hpp>
 
 namespace weft::comm::tcp {

@@ -12,10 +12,10 @@
 #include <thread>
 #include <vector>
 
-#include <weft/comm/tcp/message.hpp>
-#include <weft/comm/tcp/watch.hpp>
 #include <weft/comm/shared_memory/group.hpp>
 #include <weft/comm/store/heart.hpp>
+#include <weft/comm/tcp/message.hpp>
+#include <weft/comm/tcp/watch.hpp>
 
 namespace weft::comm::tcp {
 

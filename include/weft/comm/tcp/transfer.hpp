@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include <weft/comm/reduce.hpp>
 #include <weft/comm/tcp/message.hpp>
 #include <weft/comm/tcp/pipeline.hpp>
-#include <weft/comm/reduce.hpp>
 #include <weft/core/checked.hpp>
 
 namespace weft::comm::tcp {
