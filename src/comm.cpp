@@ -6,11 +6,11 @@
 #include <weft/comm/communicator_impl.hpp>
 #include <weft/comm/flight_file_impl.hpp>
 #include <weft/comm/flight_recorder_impl.hpp>
-#include <weft/comm/tcp/connection_impl.hpp>
-#include <weft/comm/tcp/full_mesh_impl.hpp>
 #include <weft/comm/launcher_impl.hpp>
 #include <weft/comm/ledger_impl.hpp>
 #include <weft/comm/operation_impl.hpp>
+#include <weft/comm/polled_group_impl.hpp>
+#include <weft/comm/process_group_impl.hpp>
 #include <weft/comm/rehearsal_impl.hpp>
 #include <weft/comm/run_options_impl.hpp>
 #include <weft/comm/self_impl.hpp>
@@ -27,6 +27,8 @@
 #include <weft/comm/store/server_impl.hpp>
 #include <weft/comm/store/sha256_impl.hpp>
 #include <weft/comm/store/socket_impl.hpp>
+#include <weft/comm/tcp/connection_impl.hpp>
+#include <weft/comm/tcp/full_mesh_impl.hpp>
 #include <weft/comm/threads/exchange_impl.hpp>
 #include <weft/comm/threads/group_impl.hpp>
 #include <weft/comm/threads/mailbox_impl.hpp>

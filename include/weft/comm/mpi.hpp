@@ -58,9 +58,7 @@ inline Communicator over(MPI_Comm comm, std::chrono::duration<double> deadline =
   check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
   if (size == 1) return Communicator(std::make_shared<SelfGroup>(std::move(axis), "mpi"));
   auto process = std::make_shared<Process>(comm, deadline, fingerprints, std::move(heart));
-  auto group = std::make_shared<MpiGroup>(process, Handle::duplicate(comm), std::move(axis));
-  std::vector<int> members = group->members();
-  return Communicator(shared_memory::SharedMemoryGroup::over(std::move(process), std::move(group), 1, std::move(members)));
+  return Communicator(MpiGroup::over(std::move(process), Handle::duplicate(comm), std::move(axis))->sharing_memory());
 }
 
 /// What tells the ranks of one machine who of them is gone.

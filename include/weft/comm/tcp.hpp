@@ -59,11 +59,9 @@ WEFT_COLD inline Met rendezvous(const runtime::Launch& launch, std::chrono::dura
 
 /// The communicator of all ranks of `process`, which must all be connected.
 inline Communicator over(const std::shared_ptr<Process>& process) {
-  if (process->mesh->size() == 1) return Communicator(std::make_shared<SelfGroup>("world", "tcp"));
   std::vector<int> members(std::size_t(process->mesh->size()));
   std::iota(members.begin(), members.end(), 0);
-  auto group = std::make_shared<TcpGroup>(process, 0, members, "world");
-  return Communicator(shared_memory::SharedMemoryGroup::over(process, std::move(group), 1, std::move(members)));
+  return Communicator(TcpGroup::over(process, 0, std::move(members), "world"));
 }
 
 }  // namespace tcp

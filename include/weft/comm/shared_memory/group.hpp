@@ -19,15 +19,13 @@
 #include <utility>
 #include <vector>
 
-#include <weft/comm/errors.hpp>
 #include <weft/comm/group.hpp>
 #include <weft/comm/intrusive_list.hpp>
-#include <weft/comm/process.hpp>
+#include <weft/comm/process_group.hpp>
 #include <weft/comm/run_options.hpp>
 #include <weft/comm/shared_memory/collective.hpp>
 #include <weft/comm/shared_memory/doorbell.hpp>
 #include <weft/comm/shared_memory/memory.hpp>
-#include <weft/comm/stop.hpp>
 #include <weft/core/inline.hpp>
 #include <weft/core/relax.hpp>
 
@@ -74,7 +72,7 @@ struct Cores {
   }
 };
 
-class SharedMemoryGroup final : public Group, public Progress, public std::enable_shared_from_this<SharedMemoryGroup> {
+class SharedMemoryGroup final : public ProcessGroup, public std::enable_shared_from_this<SharedMemoryGroup> {
  public:
   /// `inner` with its collectives through shared memory, or `inner` itself if memory cannot be shared. Collective over it.
   /// `channel`: its number among the process's accounts of calls. `members`: the ranks' numbers in the world.
@@ -83,43 +81,26 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
 
   SharedMemoryGroup(std::shared_ptr<Sharing> process, std::shared_ptr<Group> inner, std::uint64_t channel,
                     std::vector<int> members, Memory memory, std::vector<Doorbell*> bells)
-      : process_(std::move(process)),
+      : ProcessGroup(std::move(process), channel, std::move(members), std::string(inner->axis()), inner->backend()),
         inner_(std::move(inner)),
-        members_(std::move(members)),
-        ledger_(process_->watch->open(channel, std::string(inner_->axis()))),
-        flight_(process_->recorder.open(inner_->axis(), members_, channel)),
         memory_(std::move(memory)),
         bells_(std::move(bells)),
-        slots_(memory_.data(), inner_->rank(), inner_->size()) {
-    process_->groups.push_back(this);
-  }
-  SharedMemoryGroup(const SharedMemoryGroup&) = delete;
-  SharedMemoryGroup& operator=(const SharedMemoryGroup&) = delete;
-  WEFT_INLINE ~SharedMemoryGroup() override;
-
-  WEFT_INLINE int rank() const override;
-  WEFT_INLINE int size() const override;
-  WEFT_INLINE std::string_view axis() const override;
-  WEFT_INLINE std::string_view backend() const override;
-  WEFT_INLINE bool supports(Operation operation, DataType type, MemoryKind memory) const override;
+        slots_(memory_.data(), rank(), size()) {}
 
   WEFT_INLINE void execute(const Call& call) override;
-  std::unique_ptr<Pending> start(const Call& call) override;
+  WEFT_INLINE std::unique_ptr<Pending> start(const Call& call) override;
   WEFT_INLINE std::shared_ptr<Group> split(int color, int key, std::string axis) override;
   WEFT_INLINE void progress() override;
-  Flight flight() override { return {&process_->recorder, flight_.get()}; }
-  void end() override;
 
  private:
   /// An operation, in the group's list from its start until it is complete. Operations advance in the order of their starts.
-  struct Running {
+  struct Running : ProcessGroup::Running {
     Running(SharedMemoryGroup& of, const Call& call);
     Running(const Running&) = delete;
     Running& operator=(const Running&) = delete;
     ~Running() {
       if (in_row) give_up();
     }
-    bool complete() const { return !in_row && done; }
     void leave() {
       group.open_operations_.remove(*this);
       --group.process_->under_way;
@@ -134,34 +115,26 @@ class SharedMemoryGroup final : public Group, public Progress, public std::enabl
 
     SharedMemoryGroup& group;
     Collective collective;
-    std::uint64_t sequence = 0, number = 0, collective_number = 0;
-    std::unique_ptr<Watch::Wait> long_wait;
-    bool in_row = false, done = false;
+    bool in_row = false;
     Running* next = nullptr;
   };
   class Started;
 
+  Sharing& process() const { return static_cast<Sharing&>(*process_); }
   void advance(Running& running);
   void wait(Running& running);
+  void wait_until_complete(Running& running);
   [[noreturn]] void refuse(Running& running);
-  [[noreturn]] void time_out(Running& running);
-  [[noreturn]] void interrupt(Running& running);
-  [[noreturn]] void throw_broken(const Running& running);
-  [[noreturn]] void throw_disturbed(const Running& running);
-  [[noreturn]] void abort(Running& running, int lost);
-  /// A turn of a wait that is long already: throws if it can never end.
-  void look(Running& running);
+  WEFT_INLINE void expect_usable(const ProcessGroup::Running& running) override;
+  WEFT_INLINE std::vector<int> awaited(const ProcessGroup::Running& running) const override;
+  WEFT_INLINE std::string missing(const ProcessGroup::Running& running) const override;
 
-  std::shared_ptr<Sharing> process_;
   std::shared_ptr<Group> inner_;
-  std::vector<int> members_;
-  std::shared_ptr<Ledger> ledger_;
-  std::shared_ptr<FlightRecorder::Line> flight_;
   Memory memory_;
   std::vector<Doorbell*> bells_;  // the other ranks'
   Slots slots_;
   IntrusiveList<Running, &Running::next> open_operations_;
-  std::uint64_t next_round_ = 1, sequence_ = 0, moves_ = 0;
+  std::uint64_t next_round_ = 1, moves_ = 0;
   bool broken_ = false;
 };
 
@@ -175,11 +148,6 @@ class SharedMemoryGroup::Started final : public Pending {
   WEFT_INLINE void abandon() noexcept override;
 
  private:
-  /// Throws if the operation failed while this rank waited for another one.
-  void expect_alive() {
-    if (!running_.collective.disagreement().empty()) group_->refuse(running_);
-    if (group_->broken_) group_->throw_broken(running_);
-  }
   std::shared_ptr<SharedMemoryGroup> group_;
   Running running_;
 };

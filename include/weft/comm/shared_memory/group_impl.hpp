@@ -17,20 +17,6 @@ WEFT_INLINE Doorbell* Bells::find(const Address& address) {
   return bell_of(memories_.back());
 }
 
-WEFT_INLINE SharedMemoryGroup::~SharedMemoryGroup() { std::erase(process_->groups, this); }
-
-WEFT_INLINE int SharedMemoryGroup::rank() const { return slots_.rank(); }
-
-WEFT_INLINE int SharedMemoryGroup::size() const { return slots_.size(); }
-
-WEFT_INLINE std::string_view SharedMemoryGroup::axis() const { return inner_->axis(); }
-
-WEFT_INLINE std::string_view SharedMemoryGroup::backend() const { return inner_->backend(); }
-
-WEFT_INLINE bool SharedMemoryGroup::supports(Operation operation, DataType type, MemoryKind memory) const {
-  return inner_->supports(operation, type, memory);
-}
-
 WEFT_INLINE void SharedMemoryGroup::execute(const Call& call) {
   if (is_point_to_point(call.operation)) return inner_->execute(call);
   Running running(*this, call);
@@ -45,30 +31,17 @@ WEFT_INLINE std::shared_ptr<Group> SharedMemoryGroup::split(int color, int key, 
   return inner_->split(color, key, std::move(axis));
 }
 
-WEFT_COLD WEFT_INLINE void SharedMemoryGroup::end() {
-  Group::end();
-  if (const std::string why = process_->watch->unreceived(*this); !why.empty())
-    throw MismatchError(process_->rank, axis(), "the end of the program", sequence_, why);
-}
-
 WEFT_INLINE void SharedMemoryGroup::progress() {
   while (Running* running = broken_ ? nullptr : open_operations_.first()) {
     advance(*running);
-    if (!running->complete()) return;
+    if (!running->complete) return;
   }
 }
 
-WEFT_INLINE SharedMemoryGroup::Running::Running(SharedMemoryGroup& of, const Call& call)
-    : group(of), collective(of.slots_, call) {
-  call.order.fence();
-  sequence = ++of.sequence_;
-  if (of.broken_) of.throw_broken(*this);
-  if (of.process_->disturbed()) [[unlikely]]
-    of.throw_disturbed(*this);
-  comm::detail::expect_no_stop(of.process_->rank, of.axis(), call, sequence);
-  number = of.process_->recorder.begin(*of.flight_, sequence, call);
-  collective_number = of.ledger_->collective(call);
-  of.process_->watch->tidy();
+WEFT_INLINE SharedMemoryGroup::Running::Running(SharedMemoryGroup& of, const Call& of_caller)
+    : group(of), collective(of.slots_, of_caller) {
+  call = &collective.call();
+  of.begin(*this);
   of.open_operations_.append(*this);
   ++of.process_->under_way;
   in_row = true;
@@ -85,74 +58,52 @@ WEFT_INLINE void SharedMemoryGroup::advance(Running& running) {
   if (!running.collective.disagreement().empty()) refuse(running);
   if (!running.collective.complete()) return;
   next_round_ = running.collective.end();
-  running.done = true;
-  process_->recorder.complete(running.number);
+  complete(running);
   running.leave();
 }
 
 WEFT_COLD WEFT_INLINE void SharedMemoryGroup::refuse(Running& running) {
-  const std::string why = running.collective.disagreement();
   if (running.in_row) running.give_up();
-  process_->watch->accuse(ledger_->channel(), why);
-  throw MismatchError(process_->rank, axis(), describe(running.collective.call()), running.sequence, why);
+  throw_disagreement(running, running.collective.disagreement());
 }
 
-WEFT_COLD WEFT_INLINE void SharedMemoryGroup::time_out(Running& running) {
-  const int q = running.collective.missing();
-  running.give_up();
-  throw TimeoutError(process_->rank, axis(), describe(running.collective.call()), running.sequence,
-                     weft::detail::joined({"waited longer than the deadline of ", std::to_string(process_->deadline.count()),
-                                           " s", q < 0 ? std::string() : weft::detail::joined({" for rank ", q, " of ", axis()}),
-                                           "; last operations: ", process_->recorder.text()}));
-}
-
-WEFT_COLD WEFT_INLINE void SharedMemoryGroup::interrupt(Running& running) {
-  const int q = running.collective.missing();
-  running.give_up();
-  comm::detail::throw_interrupted(process_->rank, axis(), running.collective.call(), running.sequence,
-                                  q < 0 ? std::string() : weft::detail::joined({"rank ", q, " of ", axis()}));
-}
-
-WEFT_COLD WEFT_INLINE void SharedMemoryGroup::throw_broken(const Running& running) {
-  throw AbortedError(process_->rank, axis(), describe(running.collective.call()), running.sequence,
-                     "an earlier operation of this communicator has failed on this rank");
-}
-
-WEFT_COLD WEFT_INLINE void SharedMemoryGroup::throw_disturbed(const Running& running) {
+WEFT_INLINE void SharedMemoryGroup::expect_usable(const ProcessGroup::Running& running) {
+  if (broken_) throw_aborted(running, "an earlier operation of this communicator has failed on this rank");
+  if (!process_->disturbed()) [[likely]]
+    return;
   const int lost = process_->lost();
-  throw AbortedError(process_->rank, axis(), describe(running.collective.call()), running.sequence,
-                     lost < 0 ? std::string("a connection has delivered bytes that are no valid frame") : process_->fate(lost));
+  throw_aborted(running, lost < 0 ? std::string("a connection has delivered bytes that are no valid frame") : process_->fate(lost));
+}
+WEFT_COLD WEFT_INLINE std::vector<int> SharedMemoryGroup::awaited(const ProcessGroup::Running&) const {
+  std::vector<int> others = members_;
+  std::erase(others, process_->rank);
+  return others;
+}
+WEFT_COLD WEFT_INLINE std::string SharedMemoryGroup::missing(const ProcessGroup::Running& running) const {
+  const int q = static_cast<const Running&>(running).collective.missing();
+  return q < 0 ? std::string() : named(q);
 }
 
-WEFT_COLD WEFT_INLINE void SharedMemoryGroup::abort(Running& running, int lost) {
-  running.give_up();
-  throw AbortedError(process_->rank, axis(), describe(running.collective.call()), running.sequence, process_->fate(lost));
-}
-
-WEFT_COLD WEFT_INLINE void SharedMemoryGroup::look(Running& running) {
-  const Call& call = running.collective.call();
-  if (!running.long_wait) {
-    running.long_wait = std::make_unique<Watch::Wait>(*ledger_, call, running.collective_number, process_->recorder.text(2));
-    for (int q = 0; q < size(); ++q)
-      if (q != rank()) running.long_wait->on.push_back(members_[std::size_t(q)]);
+WEFT_INLINE void SharedMemoryGroup::wait(Running& running) {
+  try {
+    wait_until_complete(running);
+  } catch (...) {
+    if (running.in_row) running.give_up();
+    throw;
   }
-  const std::string why = process_->watch->look(*running.long_wait);
-  if (why.empty()) return;
-  running.give_up();
-  throw MismatchError(process_->rank, axis(), describe(call), running.sequence, why);
 }
 
 /// Spins a little if every rank has a core, and again whenever the group has advanced; then sleeps until another rank rings. A
 /// rank that slept between two rounds would make the others wait so long that they sleep too, and every round would take as long
 /// as a wake-up. If spinning fails again and again (other programs have left one core for two ranks) it is short, except for one
 /// try in eight.
-WEFT_INLINE void SharedMemoryGroup::wait(Running& running) {
-  using Clock = std::chrono::steady_clock;
-  const int spins = process_->crowded ? 20 : 3000, yields = process_->crowded ? 4 : 2;
+WEFT_INLINE void SharedMemoryGroup::wait_until_complete(Running& running) {
+  const bool crowded = process().crowded;
+  const int spins = crowded ? 20 : 3000, yields = crowded ? 4 : 2;
   const auto advance_all = [&] {
     if (process_->under_way > 1) process_->progress();
     else progress();
-    return running.complete();
+    return running.complete;
   };
   std::uint64_t seen = moves_;
   unsigned in_vain = 0;
@@ -171,16 +122,15 @@ WEFT_INLINE void SharedMemoryGroup::wait(Running& running) {
     return false;
   };
   if (spin()) return;
-  const auto start = Clock::now();
-  auto noticed = start;
+  Waited waited;
   struct Asleep {
     Doorbell& bell;
     explicit Asleep(Doorbell& b) : bell(b) { bell.lie_down(); }
     ~Asleep() { bell.get_up(); }
   };
-  while (!running.complete()) {
+  while (!running.complete) {
     {
-      const Asleep asleep(process_->bells->mine());
+      const Asleep asleep(process().bells->mine());
       if (advance_all()) return;
       // Who waits for a message through the backend is not woken, and looks often.
       const std::chrono::microseconds most(process_->polled != 0 ? 100 : 20000),
@@ -188,33 +138,28 @@ WEFT_INLINE void SharedMemoryGroup::wait(Running& running) {
       asleep.bell.sleep(std::clamp(left, std::chrono::microseconds(1), most));
     }
     if (advance_all() || (moves_ != seen && spin())) return;
-    const auto now = Clock::now();
-    const int lost = process_->lost();
-    if (lost < 0) noticed = now;
-    else if (now - noticed > std::chrono::milliseconds(20)) abort(running, lost);  // what others posted before counts
-    if (now - start > process_->deadline) time_out(running);
-    if (now - start > Watch::patience) look(running);
-    if (comm::detail::wait_must_end(start)) interrupt(running);
-    if (broken_) throw_broken(running);
+    expect_hope(running, waited);
+    if (broken_) expect_usable(running);
   }
 }
 
 WEFT_INLINE bool SharedMemoryGroup::Started::test() {
-  if (!running_.complete()) {
-    expect_alive();
-    group_->process_->progress();
-  }
-  return running_.complete();
+  if (running_.complete) return true;
+  if (!running_.collective.disagreement().empty()) group_->refuse(running_);
+  group_->expect_usable(running_);
+  group_->process_->progress();
+  return running_.complete;
 }
 
 WEFT_INLINE void SharedMemoryGroup::Started::wait() {
-  if (running_.complete()) return;
-  expect_alive();
+  if (running_.complete) return;
+  if (!running_.collective.disagreement().empty()) group_->refuse(running_);
+  group_->expect_usable(running_);
   group_->wait(running_);
 }
 
 WEFT_INLINE void SharedMemoryGroup::Started::abandon() noexcept {
-  if (running_.complete() || !running_.in_row) return;
+  if (running_.complete || !running_.in_row) return;
   if (std::uncaught_exceptions() == 0) {
     try {
       return wait();
