@@ -17,11 +17,11 @@
 #include <weft/comm/shared_memory/collective_impl.hpp>
 #include <weft/comm/shared_memory/group_impl.hpp>
 #include <weft/comm/shared_memory/memory_impl.hpp>
-#include <weft/comm/store/caller_impl.hpp>
 #include <weft/comm/store/client_impl.hpp>
-#include <weft/comm/store/door_impl.hpp>
-#include <weft/comm/store/heart_impl.hpp>
+#include <weft/comm/store/connector_impl.hpp>
+#include <weft/comm/store/heartbeat_impl.hpp>
 #include <weft/comm/store/links_impl.hpp>
+#include <weft/comm/store/listener_impl.hpp>
 #include <weft/comm/store/protocol_impl.hpp>
 #include <weft/comm/store/secret_impl.hpp>
 #include <weft/comm/store/server_impl.hpp>

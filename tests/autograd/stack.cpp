@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/autograd/model_grade.hpp weft/pipeline/field_inputs.hpp weft/pipeline/batch_inputs.hpp weft/data/batch_share.hpp
+// covers: weft/autograd/model_kind.hpp weft/pipeline/field_inputs.hpp weft/pipeline/batch_inputs.hpp weft/data/batch_share.hpp
 // covers: weft/context/input_placement.hpp weft/operations/own_loss.hpp
 // Models without a recipe: their kinds, the fields that reach their units, counts, costs, and refused batches.
 
-#include <weft/autograd/model_grade.hpp>
+#include <weft/autograd/model_kind.hpp>
 #include <weft/autograd/stack.hpp>
 #include <weft/context/input_placement.hpp>
 #include <weft/data/batch_share.hpp>

@@ -116,28 +116,29 @@ TEST_CASE("machines that cannot run it are refused by all ranks with one line") 
 }
 
 TEST_CASE("GPUs are given out by machine and by what each process sees") {
-  using comm::nccl::Card;
-  using comm::nccl::judge;
-  const auto card = [](std::uint64_t host, int gpus, int process, char first, bool shares = false) {
-    Card card{.nccl = 22809, .gpus = gpus, .driver = 13000, .runtime = 13000, .shares = shares, .process = process, .host = host};
-    card.first[0] = first;
-    return card;
+  using comm::nccl::assign_gpu;
+  using comm::nccl::RankInfo;
+  const auto info = [](std::uint64_t host, int gpus, int process, char first, bool shares = false) {
+    RankInfo info{
+        .nccl = 22809, .gpus = gpus, .driver = 13000, .runtime = 13000, .shares = shares, .process = process, .host = host};
+    info.first[0] = first;
+    return info;
   };
-  const std::vector<Card> two_machines{card(7, 2, 1, 'a'), card(9, 2, 1, 'c'), card(7, 2, 2, 'a'), card(9, 2, 2, 'c')};
-  CHECK(judge(two_machines, 0) == 0);
-  CHECK(judge(two_machines, 1) == 0);
-  CHECK(judge(two_machines, 2) == 1);
-  CHECK(judge(two_machines, 3) == 1);
-  const std::vector<Card> one_each{card(7, 1, 1, 'a'), card(7, 1, 2, 'b')};  // CUDA_VISIBLE_DEVICES for each
-  CHECK(judge(one_each, 0) == 0);
-  CHECK(judge(one_each, 1) == 0);
-  const std::vector<Card> the_same{card(7, 1, 1, 'a'), card(7, 1, 2, 'a')};
+  const std::vector<RankInfo> two_machines{info(7, 2, 1, 'a'), info(9, 2, 1, 'c'), info(7, 2, 2, 'a'), info(9, 2, 2, 'c')};
+  CHECK(assign_gpu(two_machines, 0) == 0);
+  CHECK(assign_gpu(two_machines, 1) == 0);
+  CHECK(assign_gpu(two_machines, 2) == 1);
+  CHECK(assign_gpu(two_machines, 3) == 1);
+  const std::vector<RankInfo> one_each{info(7, 1, 1, 'a'), info(7, 1, 2, 'b')};  // CUDA_VISIBLE_DEVICES for each
+  CHECK(assign_gpu(one_each, 0) == 0);
+  CHECK(assign_gpu(one_each, 1) == 0);
+  const std::vector<RankInfo> the_same{info(7, 1, 1, 'a'), info(7, 1, 2, 'a')};
   for (const int rank : {0, 1})
-    CHECK_THROWS_WITH_AS(judge(the_same, rank), doctest::Contains("2 ranks on this machine, but 1 GPU:"), UsageError);
-  const std::vector<Card> shared{card(7, 1, 1, 'a', true), card(7, 1, 2, 'a', true)};
-  CHECK(judge(shared, 1) == 0);
-  const std::vector<Card> undecided{card(7, 1, 1, 'a', true), card(7, 1, 2, 'a')};
-  CHECK_THROWS_WITH_AS(judge(undecided, 0),
+    CHECK_THROWS_WITH_AS(assign_gpu(the_same, rank), doctest::Contains("2 ranks on this machine, but 1 GPU:"), UsageError);
+  const std::vector<RankInfo> shared{info(7, 1, 1, 'a', true), info(7, 1, 2, 'a', true)};
+  CHECK(assign_gpu(shared, 1) == 0);
+  const std::vector<RankInfo> undecided{info(7, 1, 1, 'a', true), info(7, 1, 2, 'a')};
+  CHECK_THROWS_WITH_AS(assign_gpu(undecided, 0),
                        doctest::Contains("rank 1 and rank 0 disagree whether ranks share GPUs (WEFT_SHARE_GPUS)"), UsageError);
 }
 

@@ -13,7 +13,7 @@
 
 #include <weft/autograd/forward.hpp>
 #include <weft/autograd/model.hpp>
-#include <weft/autograd/model_grade.hpp>
+#include <weft/autograd/model_kind.hpp>
 #include <weft/autograd/stack.hpp>
 #include <weft/autograd/variable.hpp>
 #include <weft/core/has_member.hpp>
@@ -49,7 +49,7 @@ constexpr Types fault_of_types() {
   , front = requires { typename M::Front; }
   , block = requires { typename M::Block; }
   , back = requires { typename M::Back; };
-  constexpr bool stack = model_grade::has_stack<M>(), module = std::is_base_of_v<Module<M>, M>;
+  constexpr bool stack = model_kind::has_stack<M>(), module = std::is_base_of_v<Module<M>, M>;
   if constexpr (AnyModel<M>) return Types::right;
   else if constexpr (int(config) + front + block + back + 2 * int(config && (stack || module)) < 2) return Types::no_model;
   else if constexpr (!config) return Types::no_config;

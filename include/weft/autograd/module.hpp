@@ -23,7 +23,7 @@
 #include <utility>
 
 #include <weft/autograd/layer.hpp>
-#include <weft/autograd/model_grade.hpp>
+#include <weft/autograd/model_kind.hpp>
 #include <weft/autograd/primitive.hpp>
 #include <weft/autograd/tape.hpp>
 #include <weft/autograd/variable.hpp>

@@ -24,7 +24,7 @@
 #include <weft/comm/mpi/group.hpp>
 #include <weft/comm/mpi/start_limit.hpp>
 #include <weft/comm/run_result.hpp>
-#include <weft/comm/store/heart.hpp>
+#include <weft/comm/store/heartbeat.hpp>
 #include <weft/core/text.hpp>
 
 namespace weft::comm {
@@ -51,25 +51,26 @@ WEFT_COLD inline void require_started(MPI_Comm comm) {
 /// write the buffers of what was under way, in any later call: a program that catches it calls MPI_Abort, or keeps those buffers
 /// to its end. weft's own calls throw AbortedError from there on.
 inline Communicator over(MPI_Comm comm, std::chrono::duration<double> deadline = std::chrono::minutes(30),
-                         bool fingerprints = true, std::string axis = "world", std::shared_ptr<store::Heart> heart = nullptr) {
+                         bool fingerprints = true, std::string axis = "world",
+                         std::shared_ptr<store::Heartbeat> heartbeat = nullptr) {
   require_started(comm);
   const comm::detail::BlockingCall inside("MPI_Comm_dup for axis " + axis);
   int size = 0;
   check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
   if (size == 1) return Communicator(std::make_shared<SelfGroup>(std::move(axis), "mpi"));
-  auto process = std::make_shared<Process>(comm, deadline, fingerprints, std::move(heart));
+  auto process = std::make_shared<Process>(comm, deadline, fingerprints, std::move(heartbeat));
   return Communicator(MpiGroup::over(std::move(process), Handle::duplicate(comm), std::move(axis))->sharing_memory());
 }
 
 /// What tells the ranks of one machine who of them is gone.
 struct Pulse {
   std::unique_ptr<store::Server> server;  ///< on rank 0
-  std::shared_ptr<store::Heart> heart;
+  std::shared_ptr<store::Heartbeat> heartbeat;
 };
 
-/// A store on this machine's loopback address at rank 0, with a secret that travels through MPI, and a heart for each rank: MPI
-/// itself says nothing of a process that stands still. Collective. Nothing where the ranks are on several machines, or where rank
-/// 0 cannot serve.
+/// A store on this machine's loopback address at rank 0, with a secret that travels through MPI, and a heartbeat for each rank:
+/// MPI itself says nothing of a process that stands still. Collective. Nothing where the ranks are on several machines, or where
+/// rank 0 cannot serve.
 WEFT_COLD inline Pulse pulse(MPI_Comm comm, int rank, int size) {
   Pulse pulse;
   struct {
@@ -92,8 +93,8 @@ WEFT_COLD inline Pulse pulse(MPI_Comm comm, int rank, int size) {
   }
   check(MPI_Bcast(&place, int(sizeof place), MPI_BYTE, 0, comm), "MPI_Bcast");
   if (place.port != 0)
-    pulse.heart =
-        std::make_shared<store::Heart>("127.0.0.1", place.port, who, secret(), store::Clock::now() + std::chrono::minutes(1));
+    pulse.heartbeat =
+        std::make_shared<store::Heartbeat>("127.0.0.1", place.port, who, secret(), store::Clock::now() + std::chrono::minutes(1));
   return pulse;
 }
 
@@ -153,12 +154,12 @@ struct Mpi {
       try {
         runtime::agree_with_launcher(size_);
         auto world = mpi::over(MPI_COMM_WORLD, deadline, runtime::detail::switch_from_environment("WEFT_FINGERPRINTS", true),
-                               "world", pulse_.heart);
+                               "world", pulse_.heartbeat);
         with_flight_record(rank_, [&] {
           body(world.group());
           world.group()->end();  // a rank that is done does not leave while others may fail
         });
-        if (pulse_.heart) pulse_.heart->leave();
+        if (pulse_.heartbeat) pulse_.heartbeat->leave();
       } catch (...) {
         return {std::current_exception(), rank_};
       }
@@ -179,7 +180,7 @@ struct Mpi {
 static_assert(Backend<Mpi>);
 
 inline int Mpi::Session::fail(int code, const std::function<void()>& report) {
-  if (pulse_.heart) pulse_.heart->leave();  // who failed by itself is not lost
+  if (pulse_.heartbeat) pulse_.heartbeat->leave();  // who failed by itself is not lost
   constexpr auto patience = std::chrono::milliseconds(400);
   if (!mpi::leftovers().writes.empty() ||
       !mpi::leftovers().reads.empty()) {  // nobody can be asked: the lower rank speaks sooner, and ends the others

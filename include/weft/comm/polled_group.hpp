@@ -42,7 +42,8 @@ class PolledGroup : public ProcessGroup, public std::enable_shared_from_this<Pol
   virtual bool advance(Running& running) = 0;
   /// Returns when the operation may have advanced, or after about a millisecond.
   virtual void pause(const Running& running, Clock::duration waited) = 0;
-  /// Takes the caller's buffers back from an operation that ends early. It is kept until the transport no longer needs its memory.
+  /// Takes the caller's buffers back from an operation that ends early. It is kept until the transport no longer needs its
+  /// memory.
   virtual void take_back(std::shared_ptr<Running> running) = 0;
   /// Throws the error of an operation that has completed and received something else than expected.
   virtual void expect_whole(const Running&) {}

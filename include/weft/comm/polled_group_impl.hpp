@@ -97,8 +97,7 @@ WEFT_INLINE void PolledGroup::wait(Running& running) {
 }
 
 WEFT_INLINE void PolledGroup::give_up(Running& running) {
-  const auto at =
-      std::find_if(under_way_.begin(), under_way_.end(), [&](const auto& other) { return other.get() == &running; });
+  const auto at = std::find_if(under_way_.begin(), under_way_.end(), [&](const auto& other) { return other.get() == &running; });
   if (at == under_way_.end()) return;
   auto kept = std::move(*at);
   under_way_.erase(at);

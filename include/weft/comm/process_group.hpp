@@ -71,8 +71,8 @@ class ProcessGroup : public Group, public Progress {
     running.complete = true;
     process_->recorder.complete(running.number);
   }
-  /// Throws if a wait cannot end well: a rank is lost, ranks wait in a circle or disagree, the deadline has passed, or the process
-  /// was asked to stop.
+  /// Throws if a wait cannot end well: a rank is lost, ranks wait in a circle or disagree, the deadline has passed, or the
+  /// process was asked to stop.
   void expect_hope(Running& running, Waited& waited);
 
   /// "rank 1 of dp".

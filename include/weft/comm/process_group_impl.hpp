@@ -49,7 +49,9 @@ WEFT_INLINE void ProcessGroup::begin(Running& running) {
 WEFT_INLINE void ProcessGroup::expect_hope(Running& running, Waited& waited) {
   const auto now = Clock::now();
   const auto time = now - waited.start;
-  const auto stated = [&] { return weft::detail::joined({"waited longer than the deadline of ", std::to_string(process_->deadline.count()), " s"}); };
+  const auto stated = [&] {
+    return weft::detail::joined({"waited longer than the deadline of ", std::to_string(process_->deadline.count()), " s"});
+  };
   // Messages that a lost rank sent before its end still count.
   if (const int lost = process_->lost(); lost < 0) waited.noticed = now;
   else if (now - waited.noticed > std::chrono::milliseconds(20)) throw_aborted(running, process_->fate(lost));
@@ -57,9 +59,9 @@ WEFT_INLINE void ProcessGroup::expect_hope(Running& running, Waited& waited) {
     detail::throw_interrupted(process_->rank, axis_, *running.call, running.sequence, missing(running));
   if (time > process_->deadline) {
     const std::string ranks = missing(running);
-    throw TimeoutError(process_->rank, axis_, describe(*running.call), running.sequence,
-                       weft::detail::joined({stated(), ranks.empty() ? "" : " for ", ranks,
-                                             "; last operations: ", process_->recorder.text()}));
+    throw TimeoutError(
+        process_->rank, axis_, describe(*running.call), running.sequence,
+        weft::detail::joined({stated(), ranks.empty() ? "" : " for ", ranks, "; last operations: ", process_->recorder.text()}));
   }
   if (time <= Watch::patience) return;
   if (!running.long_wait) {
@@ -78,8 +80,8 @@ WEFT_COLD WEFT_INLINE void ProcessGroup::throw_mismatch(const Running& running, 
   throw MismatchError(process_->rank, axis_, describe(*running.call), running.sequence, why);
 }
 WEFT_COLD WEFT_INLINE void ProcessGroup::throw_disagreement(const Running& running, const std::string& why) const {
-  process_->watch->accuse(ledger_->channel(), weft::detail::joined({"rank ", process_->rank, ", ", describe(*running.call), " on ",
-                                                                    axis_, ": ", why}));
+  process_->watch->accuse(ledger_->channel(), weft::detail::joined({"rank ", process_->rank, ", ", describe(*running.call),
+                                                                    " on ", axis_, ": ", why}));
   throw_mismatch(running, why);
 }
 WEFT_COLD WEFT_INLINE void ProcessGroup::throw_aborted(const Running& running, const std::string& why) const {

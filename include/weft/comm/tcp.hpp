@@ -33,22 +33,22 @@ namespace tcp {
 
 /// Connects to every other rank; their addresses are exchanged in rank 0's store. Throws StoreError that names the missing ranks.
 WEFT_COLD inline Met rendezvous(const runtime::Launch& launch, std::chrono::duration<double> patience) {
-  const store::Meeting meeting{.host = launch.host,
-                               .port = launch.port,
-                               .who = {std::uint32_t(launch.rank), std::uint32_t(launch.world), launch.job},
-                               .secret = store::secret_of(launch.host, launch.secret),
-                               .patience = patience};
-  const auto& who = meeting.who;
+  const store::Rendezvous where{.host = launch.host,
+                                .port = launch.port,
+                                .who = {std::uint32_t(launch.rank), std::uint32_t(launch.world), launch.job},
+                                .secret = store::secret_of(launch.host, launch.secret),
+                                .patience = patience};
+  const auto& who = where.who;
   Met met;
-  if (launch.rank == 0) met.server = std::make_unique<store::Server>(launch.host, launch.port, who, meeting.secret);
+  if (launch.rank == 0) met.server = std::make_unique<store::Server>(launch.host, launch.port, who, where.secret);
   try {
-    store::Client client(launch.host, launch.port, who, meeting.secret, meeting.deadline, true);
-    met.heart = store::start_heart(client, meeting);
-    met.mesh = std::make_shared<Mesh>(launch.rank, store::link_all(client, meeting));
-    client.met(meeting.deadline);
+    store::Client client(launch.host, launch.port, who, where.secret, where.deadline, true);
+    met.heartbeat = store::start_heartbeat(client, where);
+    met.mesh = std::make_shared<Mesh>(launch.rank, store::link_all(client, where));
+    client.met(where.deadline);
     return met;
   } catch (const StoreError& error) {
-    if (met.server) met.server->end_meeting(store::unnamed(who, error));
+    if (met.server) met.server->end_rendezvous(store::unnamed(who, error));
     throw store::named(who, error);
   } catch (const Error&) {
     throw;

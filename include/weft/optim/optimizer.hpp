@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include <weft/autograd/model_grade.hpp>
+#include <weft/autograd/model_kind.hpp>
 #include <weft/comm/in_function.hpp>
 #include <weft/core/fields.hpp>
 #include <weft/core/text.hpp>

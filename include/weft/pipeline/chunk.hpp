@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <weft/autograd/layer.hpp>
-#include <weft/autograd/model_grade.hpp>
+#include <weft/autograd/model_kind.hpp>
 #include <weft/autograd/stack.hpp>
 #include <weft/context/context.hpp>
 #include <weft/core/text.hpp>

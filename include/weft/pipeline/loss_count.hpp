@@ -11,7 +11,7 @@
 #include <span>
 #include <type_traits>
 
-#include <weft/autograd/model_grade.hpp>
+#include <weft/autograd/model_kind.hpp>
 #include <weft/comm/communicator.hpp>
 #include <weft/context/context.hpp>
 #include <weft/core/text.hpp>

@@ -3,7 +3,7 @@
 // message is one line. The other half of store_protocol.cpp.
 #include <thread>
 
-#include <weft/comm/store/caller.hpp>
+#include <weft/comm/store/connector.hpp>
 
 #include "fuzz/support/fuzz.hpp"
 
@@ -45,7 +45,7 @@ void weft_test::target(Input input) {
   std::thread thread = stranger.answer(std::string(input.rest().substr(0, 4096)));
   struct Tried {};  // a rank tries again every 20 ms; most inputs get one attempt
   try {
-    store::Caller caller("127.0.0.1", stranger.port(), {1, 2, "job"}, "0123456789abcdef", store::the_store);
+    store::Connector caller("127.0.0.1", stranger.port(), {1, 2, "job"}, "0123456789abcdef", store::the_store);
     caller.call(store::Clock::now() + std::chrono::milliseconds(5), [&] {
       if (!until_the_deadline) throw Tried();
     });

@@ -75,7 +75,7 @@ class MpiGroup final : public PolledGroup {
     // The chunks of a collective are told apart by its number; messages have none.
     const bool message = is_point_to_point(call.operation);
     return std::make_shared<InFlight>(place(), call, message ? 0 : 2 * int(step % (tags / 2)), message ? payloads_++ : step,
-                                       process_->fingerprints);
+                                      process_->fingerprints);
   }
   void launch(Running& running) override {
     InFlight& started = in_flight(running);
@@ -117,9 +117,10 @@ class MpiGroup final : public PolledGroup {
       throw_error<UsageError>(
           {name_of(running.call->operation), ": tag ", running.call->tag, " is not in [0, ", long(tags), ")"});
     if (!leftovers().writes.empty()) [[unlikely]]
-      throw_aborted(running, leftovers().writes +
-                                 " was under way on this rank when an error came, and MPI cannot take it back: it may still touch "
-                                 "those buffers, so that this process has to end, and calls nothing of MPI but MPI_Abort");
+      throw_aborted(running,
+                    leftovers().writes +
+                        " was under way on this rank when an error came, and MPI cannot take it back: it may still touch "
+                        "those buffers, so that this process has to end, and calls nothing of MPI but MPI_Abort");
   }
   void expect_whole(const Running& running) override {
     if (const Message* message = static_cast<const InFlight&>(running).transfer.message()) expect_whole(running, *message);
@@ -127,11 +128,11 @@ class MpiGroup final : public PolledGroup {
   void expect_whole(const ProcessGroup::Running& running, const Message& message) const {
     if (!message.mismatch()) return;
     const Call& call = *running.call;
-    throw_disagreement(running, weft::detail::joined({named(call.root), " sent ", message.found().count, " ",
-                                                      name_of(DataType(message.found().type)), ", ", call.count, " ",
-                                                      name_of(call.type), " were expected",
-                                                      functions_of(named(call.root), message.found().function, named(rank()),
-                                                                   signature(call))}));
+    throw_disagreement(
+        running,
+        weft::detail::joined({named(call.root), " sent ", message.found().count, " ", name_of(DataType(message.found().type)),
+                              ", ", call.count, " ", name_of(call.type), " were expected",
+                              functions_of(named(call.root), message.found().function, named(rank()), signature(call))}));
   }
   // Of a collective without a comparison MPI does not say who is missing, and who only sends needs nobody.
   std::vector<int> awaited(const ProcessGroup::Running& running) const override {

@@ -15,7 +15,7 @@
 
 #include <weft/comm/mpi/api.hpp>
 #include <weft/comm/shared_memory/group.hpp>
-#include <weft/comm/store/heart.hpp>
+#include <weft/comm/store/heartbeat.hpp>
 #include <weft/comm/watch.hpp>
 
 namespace weft::comm::mpi {
@@ -74,8 +74,9 @@ class Notices final : public Watch {
 
 struct Process final : shared_memory::Sharing {
   /// Collective over `of`, whose ranks are the world.
-  Process(MPI_Comm of, std::chrono::duration<double> wait_at_most, bool check_calls, std::shared_ptr<store::Heart> heart_of_rank)
-      : heart(std::move(heart_of_rank)) {
+  Process(MPI_Comm of, std::chrono::duration<double> wait_at_most, bool check_calls,
+          std::shared_ptr<store::Heartbeat> heartbeat_of_rank)
+      : heartbeat(std::move(heartbeat_of_rank)) {
     deadline = wait_at_most;
     fingerprints = check_calls;
     Handle handle = Handle::duplicate(of);
@@ -92,10 +93,10 @@ struct Process final : shared_memory::Sharing {
     watch = std::make_unique<Notices>(rank, number, std::move(handle));
   }
 
-  int lost() override { return heart && heart->lost() != rank ? heart->lost() : -1; }
-  std::string fate(int) const override { return heart->fate(); }
+  int lost() override { return heartbeat && heartbeat->lost() != rank ? heartbeat->lost() : -1; }
+  std::string fate(int) const override { return heartbeat->fate(); }
 
-  std::shared_ptr<store::Heart> heart;  ///< null where the ranks' machines share no address that is theirs alone
+  std::shared_ptr<store::Heartbeat> heartbeat;  ///< null where the ranks' machines share no address that is theirs alone
   MPI_Comm world;
   std::uint64_t next_group = 0;
 };

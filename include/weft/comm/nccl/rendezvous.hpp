@@ -31,7 +31,7 @@ struct Options {
 };
 
 /// A rank's description of itself. Plain numbers: it travels as bytes between processes of one architecture.
-struct Card {
+struct RankInfo {
   std::int32_t nccl = 0;  ///< the version, in ncclGetVersion's form
   std::int32_t gpus = 0, driver = 0, runtime = 0;
   std::int32_t shares = 0;
@@ -49,58 +49,58 @@ inline void uuid_of(int device, char (&uuid)[16]) {
   std::memcpy(uuid, properties.uuid.bytes, sizeof uuid);
 }
 
-WEFT_COLD inline Card this_card(const Options& options) {
-  Card card;
-  card.shares = options.share_gpus;
-  card.process = std::int32_t(::getpid());
-  card.host = this_host();
+WEFT_COLD inline RankInfo this_rank(const Options& options) {
+  RankInfo info;
+  info.shares = options.share_gpus;
+  info.process = std::int32_t(::getpid());
+  info.host = this_host();
   try {
     const GpuMachine machine = gpu_machine();
-    card.gpus = machine.gpus;
-    card.driver = machine.driver;
-    card.runtime = machine.runtime;
-    if (card.gpus > 0) uuid_of(0, card.first);
+    info.gpus = machine.gpus;
+    info.driver = machine.driver;
+    info.runtime = machine.runtime;
+    if (info.gpus > 0) uuid_of(0, info.first);
     int version = 0;
     check(ncclGetVersion(&version), "ncclGetVersion");
-    card.nccl = version;
+    info.nccl = version;
   } catch (const Error& error) {
-    words_of(error).copy(card.problem, sizeof card.problem - 1);
+    words_of(error).copy(info.problem, sizeof info.problem - 1);
   }
-  return card;
+  return info;
 }
 
-/// The GPU of rank `rank`, from the cards of all ranks. Throws UsageError for the lowest rank without a GPU, the same on every
+/// The GPU of rank `rank`, from the infos of all ranks. Throws UsageError for the lowest rank without a GPU, the same on every
 /// rank.
-WEFT_COLD inline int judge(const std::vector<Card>& cards, int rank) {
-  const auto size = int(cards.size());
-  const auto card = [&](int r) -> const Card& { return cards[std::size_t(r)]; };
+WEFT_COLD inline int assign_gpu(const std::vector<RankInfo>& infos, int rank) {
+  const auto size = int(infos.size());
+  const auto info = [&](int r) -> const RankInfo& { return infos[std::size_t(r)]; };
   for (int r = 0; r < size; ++r) {
-    if (card(r).problem[0] != '\0') throw_error<UsageError>({"nccl: rank ", r, ": ", card(r).problem});
+    if (info(r).problem[0] != '\0') throw_error<UsageError>({"nccl: rank ", r, ": ", info(r).problem});
     try {
-      require_gpu(card(r).machine());
+      require_gpu(info(r).machine());
     } catch (const UsageError& error) {
       throw_error<UsageError>({"nccl: rank ", r, " has no GPU: ", words_of(error)});
     }
-    if (card(r).shares != card(0).shares)
+    if (info(r).shares != info(0).shares)
       throw_error<UsageError>({"nccl: rank ", r, " and rank 0 disagree whether ranks share GPUs (WEFT_SHARE_GPUS)"});
   }
   for (int r = 1; r < size; ++r)
-    if (card(r).nccl != card(0).nccl)
-      throw_error<UsageError>({"nccl: rank 0 has NCCL ", version_text(card(0).nccl), ", rank ", r, " has ",
-                               version_text(card(r).nccl), ": every rank needs the same"});
+    if (info(r).nccl != info(0).nccl)
+      throw_error<UsageError>({"nccl: rank 0 has NCCL ", version_text(info(0).nccl), ", rank ", r, " has ",
+                               version_text(info(r).nccl), ": every rank needs the same"});
   int device = 0;
   for (int r = 0; r < size; ++r) {
     std::vector<int> neighbours;  // ranks on the machine of r, in order
     bool own_view = true;         // each sees one GPU, another one (CUDA_VISIBLE_DEVICES for each process)
     for (int q = 0; q < size; ++q) {
-      if (card(q).host != card(r).host) continue;
+      if (info(q).host != info(r).host) continue;
       for (const int other : neighbours) {
-        own_view = own_view && std::memcmp(card(other).first, card(q).first, sizeof card(q).first) != 0;
-        if (card(r).shares != 0 && card(other).process == card(q).process)
+        own_view = own_view && std::memcmp(info(other).first, info(q).first, sizeof info(q).first) != 0;
+        if (info(r).shares != 0 && info(other).process == info(q).process)
           throw_error<UsageError>({"nccl: rank ", other, " and rank ", q,
                                    " are threads of one process, which cannot share a GPU: start a process for each rank"});
       }
-      own_view = own_view && card(q).gpus == 1;
+      own_view = own_view && info(q).gpus == 1;
       neighbours.push_back(q);
     }
     int place = 0;
@@ -108,7 +108,7 @@ WEFT_COLD inline int judge(const std::vector<Card>& cards, int rank) {
     int chosen = 0;
     if (!own_view) {
       try {
-        chosen = choose_gpu(card(r).machine(), place, int(neighbours.size()), card(r).shares != 0);
+        chosen = choose_gpu(info(r).machine(), place, int(neighbours.size()), info(r).shares != 0);
       } catch (const UsageError& error) {
         throw_error<UsageError>({"nccl: rank ", r, ": ", words_of(error)});
       }
@@ -124,15 +124,15 @@ WEFT_COLD inline int judge(const std::vector<Card>& cards, int rank) {
 inline Communicator over(const Communicator& host, const Options& options = {}) {
   const Communicator mine = host.split(0, host.rank(), std::string(host.axis()));
   const auto size = std::size_t(host.size());
-  const Card card = this_card(options);
-  std::vector<Card> cards(size);
-  mine.all_gather(std::span(reinterpret_cast<const std::uint8_t*>(&card), sizeof card),
-                  std::span(reinterpret_cast<std::uint8_t*>(cards.data()), size * sizeof card));
-  const int device = judge(cards, host.rank());
+  const RankInfo info = this_rank(options);
+  std::vector<RankInfo> infos(size);
+  mine.all_gather(std::span(reinterpret_cast<const std::uint8_t*>(&info), sizeof info),
+                  std::span(reinterpret_cast<std::uint8_t*>(infos.data()), size * sizeof info));
+  const int device = assign_gpu(infos, host.rank());
   if (options.share_gpus) {
     // NCCL refuses a GPU that two ranks of one host use; to it these are hosts of their own. Read when NCCL is first used.
     if (std::getenv("NCCL_HOSTID") == nullptr)
-      ::setenv("NCCL_HOSTID", weft::detail::joined({"weft-", long(card.host & 0xffffff), "-", host.rank()}).c_str(), 0);
+      ::setenv("NCCL_HOSTID", weft::detail::joined({"weft-", long(info.host & 0xffffff), "-", host.rank()}).c_str(), 0);
   }
   cuda_check(cudaSetDevice(device), "cudaSetDevice");
   // A call that is recorded into a graph would exchange its buffers' addresses with other ranks, and so wait for them.

@@ -72,7 +72,8 @@ WEFT_INLINE void SharedMemoryGroup::expect_usable(const ProcessGroup::Running& r
   if (!process_->disturbed()) [[likely]]
     return;
   const int lost = process_->lost();
-  throw_aborted(running, lost < 0 ? std::string("a connection has delivered bytes that are no valid frame") : process_->fate(lost));
+  throw_aborted(running,
+                lost < 0 ? std::string("a connection has delivered bytes that are no valid frame") : process_->fate(lost));
 }
 WEFT_COLD WEFT_INLINE std::vector<int> SharedMemoryGroup::awaited(const ProcessGroup::Running&) const {
   std::vector<int> others = members_;

@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include <weft/comm/store/caller.hpp>
+#include <weft/comm/store/connector.hpp>
 #include <weft/comm/store/server.hpp>
 
 namespace weft::comm::store {

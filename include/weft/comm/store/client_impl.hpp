@@ -10,7 +10,7 @@ namespace weft::comm::store {
 WEFT_INLINE Client::Client(const std::string& host, int port, const Identity& who, std::string_view secret, Deadline deadline,
                            bool meets)
     : where_(weft::detail::joined({host, ":", port})),
-      socket_(Caller(host, port, who, std::string(secret), the_store).call(deadline).socket) {
+      socket_(Connector(host, port, who, std::string(secret), the_store).connect(deadline).socket) {
   // The store counts a rank once it is known to have heard that it was let in. Nobody waits for the reply.
   send(request(meets ? Op::met : Op::has, ++number_, "begin", {}), deadline);
 }

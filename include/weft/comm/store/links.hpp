@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Connections between all ranks of a world, each proved by both sides. A rank opens a Door of its own, tells its address in the
-// store, calls the ranks below it and answers those above; the door closes once all ranks are connected.
+// Connections between all ranks of a world, each proved by both sides. A rank opens a Listener, writes its address into the
+// store, connects to the ranks below it and accepts those above. The listener closes once all ranks are connected.
 //
-//   std::vector<store::Link> links = store::link_all(client, meeting);
+//   std::vector<store::Link> links = store::link_all(client, rendezvous);
 
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <weft/comm/store/client.hpp>
-#include <weft/comm/store/heart.hpp>
+#include <weft/comm/store/heartbeat.hpp>
 
 namespace weft::comm::store {
 
-/// Who meets where, and until when.
-struct Meeting {
+/// A rank, the place where all ranks meet, and how long it waits for them.
+struct Rendezvous {
   std::string host;
   int port;
   Identity who;
@@ -24,15 +24,15 @@ struct Meeting {
   Deadline deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(patience);
 };
 
-/// The heart of this rank, which `client` heeds while it waits: the store itself may stand still. Null in a world of one.
-std::unique_ptr<Heart> start_heart(Client& client, const Meeting& meeting);
+/// The heartbeat of this rank, which `client` heeds while it waits: the store itself may stand still. Null in a world of one.
+std::unique_ptr<Heartbeat> start_heartbeat(Client& client, const Rendezvous& rendezvous);
 
 /// One connection to each other rank; the entry of this rank is empty. Throws StoreError that names who did not come, or who was
 /// lost meanwhile.
-std::vector<Link> link_all(Client& client, const Meeting& meeting);
+std::vector<Link> link_all(Client& client, const Rendezvous& rendezvous);
 
 /// The error of a rank that waits in vain: it names the other ranks whose key `prefix`RANK is not set.
-[[noreturn]] void throw_missing(Client& client, const Meeting& meeting, const std::string& prefix);
+[[noreturn]] void throw_missing(Client& client, const Rendezvous& rendezvous, const std::string& prefix);
 /// The other ranks whose key `prefix`RANK is not set, as "1, 3".
 std::string missing(Client& client, const Identity& who, const std::string& prefix);
 

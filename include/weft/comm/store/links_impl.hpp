@@ -16,37 +16,38 @@ WEFT_INLINE std::string missing(Client& client, const Identity& who, const std::
   return names;
 }
 
-WEFT_COLD WEFT_INLINE void throw_missing(Client& client, const Meeting& meeting, const std::string& prefix) {
-  const std::string names = missing(client, meeting.who, prefix);
-  const std::string why = weft::detail::joined({"rank ", names.empty() ? "?" : names, " of a world of ", meeting.who.world,
-                                                " did not come to ", meeting.host, ":", meeting.port, " within ",
-                                                long(meeting.patience.count()), " s (WEFT_RENDEZVOUS_S)"});
+WEFT_COLD WEFT_INLINE void throw_missing(Client& client, const Rendezvous& rendezvous, const std::string& prefix) {
+  const std::string names = missing(client, rendezvous.who, prefix);
+  const std::string why = weft::detail::joined({"rank ", names.empty() ? "?" : names, " of a world of ", rendezvous.who.world,
+                                                " did not come to ", rendezvous.host, ":", rendezvous.port, " within ",
+                                                long(rendezvous.patience.count()), " s (WEFT_RENDEZVOUS_S)"});
   client.leave(why);  // this rank is not the one to name
-  throw_error<StoreError>({"rank ", meeting.who.rank, ": ", why});
+  throw_error<StoreError>({"rank ", rendezvous.who.rank, ": ", why});
 }
 
-WEFT_INLINE std::unique_ptr<Heart> start_heart(Client& client, const Meeting& meeting) {
-  if (meeting.who.world == 1) return nullptr;
-  auto heart = std::make_unique<Heart>(meeting.host, meeting.port, meeting.who, meeting.secret, meeting.deadline);
-  client.while_waiting([&heart = *heart] {
-    if (heart.lost() == 0) throw StoreError(heart.fate());
+WEFT_INLINE std::unique_ptr<Heartbeat> start_heartbeat(Client& client, const Rendezvous& rendezvous) {
+  if (rendezvous.who.world == 1) return nullptr;
+  auto heartbeat =
+      std::make_unique<Heartbeat>(rendezvous.host, rendezvous.port, rendezvous.who, rendezvous.secret, rendezvous.deadline);
+  client.while_waiting([&heartbeat = *heartbeat] {
+    if (heartbeat.lost() == 0) throw StoreError(heartbeat.fate());
   });
-  return heart;
+  return heartbeat;
 }
 
-WEFT_INLINE std::vector<Link> link_all(Client& client, const Meeting& meeting) {
-  const Identity& who = meeting.who;
-  const std::string& secret = meeting.secret;
-  const Deadline deadline = meeting.deadline;
+WEFT_INLINE std::vector<Link> link_all(Client& client, const Rendezvous& rendezvous) {
+  const Identity& who = rendezvous.who;
+  const std::string& secret = rendezvous.secret;
+  const Deadline deadline = rendezvous.deadline;
   std::vector<Link> links(who.world);
   const std::string host = client.local().text();
-  Door door(host, 0, who, secret, who.rank);
+  Listener listener(host, 0, who, secret, who.rank);
   const std::string mine = std::to_string(who.rank);
-  client.set("link/" + mine, weft::detail::joined({host, " ", door.port()}), deadline);
+  client.set("link/" + mine, weft::detail::joined({host, " ", listener.port()}), deadline);
   std::vector<std::string> addresses(who.world);
   for (std::uint32_t q = 0; q < who.world; ++q) {
     const auto found = client.get("link/" + std::to_string(q), deadline);
-    if (!found) throw_missing(client, meeting, "link/");
+    if (!found) throw_missing(client, rendezvous, "link/");
     addresses[q] = *found;
   }
   const std::function<void()> look = [&] { client.look(); };
@@ -55,13 +56,13 @@ WEFT_INLINE std::vector<Link> link_all(Client& client, const Meeting& meeting) {
     const auto space = addresses[q].find(' ');
     if (space == std::string::npos) throw_error<StoreError>({"rank ", who.rank, ": rank ", q, " told no address"});
     links[q] =
-        Caller(addresses[q].substr(0, space), std::atoi(addresses[q].c_str() + space), who, secret, q).call(deadline, look);
+        Connector(addresses[q].substr(0, space), std::atoi(addresses[q].c_str() + space), who, secret, q).connect(deadline, look);
   }
-  const Door::Admit admit = [&](Greeting& greeting) {
+  const Listener::Admit admit = [&](Greeting& greeting) {
     return greeting.who.rank > who.rank ? std::string()
                                         : weft::detail::joined({"rank ", greeting.who.rank, " is called by this one"});
   };
-  const Door::Refused ignore = [](const Greeting&) {};
+  const Listener::Refused ignore = [](const Greeting&) {};
   std::vector<pollfd> entries;
   bool told = false;
   auto looked = Clock::now();
@@ -71,7 +72,7 @@ WEFT_INLINE std::vector<Link> link_all(Client& client, const Meeting& meeting) {
       client.set("linked/" + mine, "", deadline);
       told = true;
     }
-    // One that did not hear that it was let in tries again, so the door stays open until all are connected.
+    // One that did not hear that it was let in tries again, so the listener stays open until all are connected.
     if (const auto now = Clock::now(); now - looked > std::chrono::milliseconds(told ? 2 : 100)) {
       looked = now;
       if (told && who.rank == 0 && missing(client, who, "linked/").empty()) client.set("all linked", "", deadline);
@@ -84,12 +85,12 @@ WEFT_INLINE std::vector<Link> link_all(Client& client, const Meeting& meeting) {
         client.leave(why);
         throw InterruptedError(why);
       }
-      if (now > deadline) throw_missing(client, meeting, "linked/");
+      if (now > deadline) throw_missing(client, rendezvous, "linked/");
     }
     entries.clear();
-    door.watch(entries);
+    listener.watch(entries);
     (void)::poll(entries.data(), nfds_t(entries.size()), told ? 2 : 50);
-    for (auto& arrival : door.step(entries, admit, ignore)) {
+    for (auto& arrival : listener.step(entries, admit, ignore)) {
       Link& place = links[arrival.greeting.who.rank];
       if (!place.socket) ++linked;
       place = std::move(arrival.link);

@@ -50,7 +50,7 @@ enum class Op : unsigned char { set = 1, get, has, met, beat, leave };
 /// later: not now, as another job or another program may hold the port; a rank tries again until its deadline.
 enum class Status : unsigned char { done = 0, refused = 1, later = 2 };
 /// Whom a caller wants if it is no rank: rank 0's store, or the part of it that listens to heartbeats.
-inline constexpr std::uint32_t the_store = 0xffffffff, the_heart = 0xfffffffe;
+inline constexpr std::uint32_t the_store = 0xffffffff, the_heartbeat = 0xfffffffe;
 
 inline void put(std::string& text, std::uint32_t value) {
   for (int shift = 0; shift < 32; shift += 8) text.push_back(char(value >> shift & 0xff));
@@ -132,7 +132,7 @@ struct Greeting {
   bool ours = false;     ///< and belongs to this job: what it does wrong is the job's affair
   std::string refusal;
 };
-/// A hello to the store or its heart, or to rank `to` if it is given.
+/// A hello to the store or its heartbeat, or to rank `to` if it is given.
 Greeting read_hello(std::string_view bytes, const Identity& server, const Nonce& nonce, std::string_view secret,
                     std::uint32_t to = the_store);
 

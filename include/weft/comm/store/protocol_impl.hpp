@@ -78,7 +78,7 @@ WEFT_INLINE Greeting read_hello(std::string_view bytes, const Identity& server, 
   greeting.to = number_at(bytes, 16);
   std::memcpy(greeting.nonce.data(), bytes.data() + 56, greeting.nonce.size());
   const auto& who = greeting.who;
-  const bool wanted = greeting.to == to || (to == the_store && greeting.to == the_heart);
+  const bool wanted = greeting.to == to || (to == the_store && greeting.to == the_heartbeat);
   if (number_at(bytes, 8) != version) {
     greeting.refusal = weft::detail::joined(
         {"rank ", who.rank, " speaks version ", number_at(bytes, 8), " of the store's protocol, rank 0 version ", version});

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include <weft/comm/store/door.hpp>
+#include <weft/comm/store/listener.hpp>
 
 namespace weft::comm::store {
 
@@ -38,12 +38,12 @@ class Server {
     stop_.store(true);
     thread_.join();
   }
-  int port() const { return door_->port(); }
+  int port() const { return listener_->port(); }
   std::size_t refused() const { return refused_.load(); }  ///< strangers turned away so far
 
   /// Rank 0 cannot go on while ranks meet: the others are told why, those that wait at once, and each that is only on its way
   /// when it comes. Returns once all know, or after 1.5 s.
-  void end_meeting(const std::string& why);
+  void end_rendezvous(const std::string& why);
 
  private:
   struct Connection {
@@ -53,8 +53,8 @@ class Server {
     std::string waits_for;  // a key, or empty
     std::string refusal;    // of all requests, or empty
     std::uint32_t number = 0, rank = 0;
-    bool heart = false;  // it only beats
-    bool came = false;   // it knows that it was let in
+    bool heartbeat = false;  // it only beats
+    bool came = false;       // it knows that it was let in
     bool meets = false, left = false, kept = true;
     Deadline heard = Clock::now();
   };
@@ -80,12 +80,12 @@ class Server {
 
   Identity identity_;
   std::chrono::duration<double> patience_;
-  std::unique_ptr<Door> door_;
+  std::unique_ptr<Listener> listener_;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::map<std::string, std::string, std::less<>> values_;
-  std::set<std::uint32_t> came_, met_, hearts_, told_;  // told_: other ranks that know why the meeting failed, or are gone
+  std::set<std::uint32_t> came_, met_, heartbeats_, told_;  // told_: other ranks that know why the meeting failed, or are gone
   std::size_t stored_ = 0;
-  std::string failure_, gone_;  // of the meeting; of a rank, as a heart reads it: its number and why
+  std::string failure_, gone_;  // of the meeting; of a rank, as a heartbeat reads it: its number and why
   Deadline looked_ = Clock::now();
   std::atomic<std::size_t> refused_{0};
   std::atomic<bool> stop_{false}, ending_{false}, all_told_{false};

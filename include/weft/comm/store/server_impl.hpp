@@ -6,7 +6,7 @@
 
 #include <weft/comm/run_options.hpp>
 #include <weft/comm/stop.hpp>
-#include <weft/comm/store/caller.hpp>
+#include <weft/comm/store/connector.hpp>
 #include <weft/comm/store/server.hpp>
 #include <weft/core/inline.hpp>
 
@@ -21,12 +21,12 @@ WEFT_INLINE std::chrono::duration<double> heartbeat_patience() {
 WEFT_INLINE Server::Server(const std::string& host, int port, Identity identity, std::string secret)
     : identity_(std::move(identity)), patience_(heartbeat_patience()) {
   try {
-    door_ = std::make_unique<Door>(host, port, identity_, secret, the_store);
+    listener_ = std::make_unique<Listener>(host, port, identity_, secret, the_store);
   } catch (const StoreError&) {
     // If another job of this user meets at this port, without a name of its own, it hears that two ranks 0 came.
     std::string answer;
     try {
-      if (port != 0) Caller(host, port, identity_, secret, the_store).call(Clock::now() + std::chrono::milliseconds(300));
+      if (port != 0) Connector(host, port, identity_, secret, the_store).connect(Clock::now() + std::chrono::milliseconds(300));
     } catch (const Error& error) {
       answer = error.what();
     }
@@ -44,7 +44,7 @@ WEFT_INLINE Server::Server(const std::string& host, int port, Identity identity,
   }
 }
 
-WEFT_INLINE void Server::end_meeting(const std::string& why) {
+WEFT_INLINE void Server::end_rendezvous(const std::string& why) {
   ending_why_ = why;
   ending_.store(true);
   const auto begin = Clock::now();
@@ -54,9 +54,9 @@ WEFT_INLINE void Server::end_meeting(const std::string& why) {
 
 WEFT_INLINE void Server::serve() {
   std::vector<pollfd> entries;
-  const Door::Admit may_come = [this](Greeting& greeting) { return admit(greeting); };
-  // What a rank of this job does wrong ends the meeting.
-  const Door::Refused was_refused = [this](const Greeting& greeting) {
+  const Listener::Admit may_come = [this](Greeting& greeting) { return admit(greeting); };
+  // What a rank of this job does wrong ends the rendezvous.
+  const Listener::Refused was_refused = [this](const Greeting& greeting) {
     if (met_.size() < identity_.world) fail(greeting.refusal);
     if (greeting.who.rank != 0) told_.insert(greeting.who.rank);
   };
@@ -64,27 +64,27 @@ WEFT_INLINE void Server::serve() {
     entries.clear();
     for (const auto& c : connections_)
       entries.push_back({c->socket.get(), short(POLLIN | (c->outgoing.empty() ? 0 : POLLOUT)), 0});
-    door_->watch(entries);
+    listener_->watch(entries);
     if (::poll(entries.data(), nfds_t(entries.size()), 20) < 0 && errno != EINTR) return;
     const std::size_t known = connections_.size();
     try {
-      for (auto& arrival : door_->step(std::span(entries).subspan(known), may_come, was_refused)) {
+      for (auto& arrival : listener_->step(std::span(entries).subspan(known), may_come, was_refused)) {
         auto c = std::make_unique<Connection>();
         c->socket = std::move(arrival.link.socket);
         c->rank = arrival.greeting.who.rank;
-        c->heart = arrival.greeting.to == the_heart;
+        c->heartbeat = arrival.greeting.to == the_heartbeat;
         connections_.push_back(std::move(c));
       }
     } catch (const std::exception& error) {
-      door_->complain(error.what());
+      listener_->complain(error.what());
     }
-    refused_.store(door_->refused());
+    refused_.store(listener_->refused());
     for (std::size_t i = 0; i < known; ++i) {
       Connection& c = *connections_[i];
       try {
         if (c.kept && (entries[i].revents & (POLLIN | POLLHUP | POLLERR))) c.kept = receive(c);
       } catch (const std::exception& error) {
-        door_->complain(error.what());
+        listener_->complain(error.what());
         c.kept = false;
       }
       if (!c.kept) lose(c, "its process ended or its connection broke");
@@ -102,7 +102,7 @@ WEFT_INLINE std::string Server::admit(Greeting& greeting) {
   const std::uint32_t rank = greeting.who.rank;
   // After the meeting nobody can end it. Who comes may belong to the next one at this port, and tries again.
   greeting.ours = met_.size() < identity_.world;
-  if ((greeting.to == the_heart ? hearts_ : came_).contains(rank))
+  if ((greeting.to == the_heartbeat ? heartbeats_ : came_).contains(rank))
     return weft::detail::joined({"rank ", rank, " has come twice"});
   return {};
 }
@@ -116,12 +116,12 @@ WEFT_INLINE bool Server::receive(Connection& c) {
   if (!c.came) {
     // Only now it is known to have heard that it was let in: one that did not hear so has tried again, and is not two.
     c.came = true;
-    if (!(c.heart ? hearts_ : came_).insert(c.rank).second) {
+    if (!(c.heartbeat ? heartbeats_ : came_).insert(c.rank).second) {
       c.refusal = weft::detail::joined({"rank ", c.rank, " has come twice"});
       c.left = true;  // nobody misses it
       if (met_.size() < identity_.world) fail(c.refusal);
     }
-    if (c.heart && !gone_.empty()) c.outgoing += reply(Status::refused, 0, gone_);
+    if (c.heartbeat && !gone_.empty()) c.outgoing += reply(Status::refused, 0, gone_);
   }
   c.reader.add(std::string_view(bytes, std::size_t(got)));
   Request request;
@@ -184,15 +184,15 @@ WEFT_INLINE void Server::fail(const std::string& why) {
 }
 
 WEFT_INLINE void Server::lose(const Connection& c, const std::string& why) {
-  if (c.rank != 0 && !c.heart && c.came) told_.insert(c.rank);
+  if (c.rank != 0 && !c.heartbeat && c.came) told_.insert(c.rank);
   if (!c.came || c.left) return;
   const std::string text = weft::detail::joined({"rank ", c.rank, " is lost, ", why});
-  if (c.heart) {
+  if (c.heartbeat) {
     if (!met_.contains(c.rank)) fail(text + " while ranks met");  // it may stand still, and its other connection with it
     if (!gone_.empty()) return;
     gone_ = weft::detail::joined({c.rank, " ", text});
     for (const auto& other : connections_)
-      if (other->heart && other->came && other->rank != c.rank) other->outgoing += reply(Status::refused, 0, gone_);
+      if (other->heartbeat && other->came && other->rank != c.rank) other->outgoing += reply(Status::refused, 0, gone_);
   } else if (c.meets) {
     fail(text + " while ranks met");
   }
@@ -205,7 +205,7 @@ WEFT_INLINE void Server::look_for_the_silent() {
     for (const auto& c : connections_) c->heard = now;
   looked_ = now;
   for (const auto& c : connections_)
-    if (c->heart && c->came && c->kept && now - c->heard > patience_) {
+    if (c->heartbeat && c->came && c->kept && now - c->heard > patience_) {
       lose(*c, weft::detail::joined({"nothing was heard of it for ", long(patience_.count()), " s (WEFT_HEARTBEAT_S)"}));
       c->heard = now;
     }

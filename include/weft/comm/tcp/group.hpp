@@ -35,7 +35,8 @@ class TcpGroup final : public PolledGroup {
 
  private:
   struct InFlight final : Running {
-    InFlight(const Place& place, const Call& of, std::uint64_t collective, bool compares) : transfer(place, of, collective, compares) {
+    InFlight(const Place& place, const Call& of, std::uint64_t collective, bool compares)
+        : transfer(place, of, collective, compares) {
       call = &transfer.call();
     }
     Transfer transfer;
@@ -110,12 +111,13 @@ class TcpGroup final : public PolledGroup {
     const std::string peer = named(std::find(members_.begin(), members_.end(), message.peer()) - members_.begin());
     const std::string functions = functions_of(peer, found.signature, named(rank()), message.expected().signature);
     if (is_point_to_point(call.operation))
-      throw_disagreement(running,
-                         weft::detail::joined({peer, " sent ", found.count, " ", name_of(DataType(found.signature >> 8 & 0xff)),
-                                               ", ", call.count, " ", name_of(call.type), " were expected", functions}));
-    throw_disagreement(running, weft::detail::joined({"ranks disagree: ", peer, " called ", describe(found.signature, found.count),
-                                                      " with ", found.bytes, " bytes for rank ", rank(), ", which called ",
-                                                      describe(call), " and expects ", message.expected().bytes, functions}));
+      throw_disagreement(
+          running, weft::detail::joined({peer, " sent ", found.count, " ", name_of(DataType(found.signature >> 8 & 0xff)), ", ",
+                                         call.count, " ", name_of(call.type), " were expected", functions}));
+    throw_disagreement(
+        running, weft::detail::joined({"ranks disagree: ", peer, " called ", describe(found.signature, found.count), " with ",
+                                       found.bytes, " bytes for rank ", rank(), ", which called ", describe(call),
+                                       " and expects ", message.expected().bytes, functions}));
   }
 
   std::uint64_t number_;

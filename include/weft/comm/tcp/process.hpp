@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <weft/comm/shared_memory/group.hpp>
-#include <weft/comm/store/heart.hpp>
+#include <weft/comm/store/heartbeat.hpp>
 #include <weft/comm/tcp/message.hpp>
 #include <weft/comm/tcp/watch.hpp>
 
@@ -22,8 +22,8 @@ namespace weft::comm::tcp {
 /// What ranks have once they have met.
 struct Met {
   std::shared_ptr<Mesh> mesh;
-  std::unique_ptr<store::Server> server = nullptr;  ///< on rank 0
-  std::unique_ptr<store::Heart> heart = nullptr;    ///< null in a world of one
+  std::unique_ptr<store::Server> server = nullptr;        ///< on rank 0
+  std::unique_ptr<store::Heartbeat> heartbeat = nullptr;  ///< null in a world of one
 };
 
 class Process final : public shared_memory::Sharing {
@@ -33,7 +33,7 @@ class Process final : public shared_memory::Sharing {
         mesh(std::move(met.mesh)),
         words_(std::size_t(mesh->size())),
         server_(std::move(met.server)),
-        heart_(std::move(met.heart)) {
+        heartbeat_(std::move(met.heartbeat)) {
     recorder.belongs_to(rank, mesh->size(), "tcp");
   }
 
@@ -90,7 +90,7 @@ class Process final : public shared_memory::Sharing {
       }
       // One that failed because of another is not the one to name: the other's end will show in a moment, or once this rank
       // misses its heartbeats, too.
-      const std::chrono::milliseconds moment(heart_ ? 1500 : 200);
+      const std::chrono::milliseconds moment(heartbeat_ ? 1500 : 200);
       const bool counts =
           word.heard && word.code != 0 && (word.primary != 0 || std::chrono::steady_clock::now() - word.when > moment);
       if (word.broken || counts) first = q;
@@ -112,7 +112,7 @@ class Process final : public shared_memory::Sharing {
     if (word.broken)
       return weft::detail::joined(
           {"rank ", q, " is lost, ", word.invalid ? "" : "its process ended or ", "its connection broke (", word.problem, ")"});
-    if (!word.heard && heart_ && heart_->lost() == q) return heart_->fate();
+    if (!word.heard && heartbeat_ && heartbeat_->lost() == q) return heartbeat_->fate();
     return "rank " + std::to_string(q) + " failed with exit code " + std::to_string(word.code);
   }
 
@@ -124,7 +124,7 @@ class Process final : public shared_memory::Sharing {
   /// Tells all other processes how this one ends, and waits for at most `patience` until they know. After a failure it also waits
   /// for their notices.
   void tell(std::int64_t code, bool primary, std::chrono::milliseconds patience) {
-    if (heart_) heart_->leave();
+    if (heartbeat_) heartbeat_->leave();
     std::int64_t bytes[2] = {code, primary};
     std::vector<std::unique_ptr<Buffer>> buffers(words_.size());
     lost();
@@ -161,7 +161,7 @@ class Process final : public shared_memory::Sharing {
   /// The rank of which the store has heard nothing more, or -1. What a connection itself says of its end comes first: it knows an
   /// exit code.
   int silent() {
-    const int q = heart_ ? heart_->lost() : -1;
+    const int q = heartbeat_ ? heartbeat_->lost() : -1;
     if (q < 0 || q == rank || words_[std::size_t(q)].heard) return -1;
     const auto now = std::chrono::steady_clock::now();
     if (silent_since_ == std::chrono::steady_clock::time_point{}) silent_since_ = now;
@@ -171,7 +171,7 @@ class Process final : public shared_memory::Sharing {
   std::vector<Word> words_;
   std::chrono::steady_clock::time_point silent_since_{};
   std::unique_ptr<store::Server> server_;
-  std::unique_ptr<store::Heart> heart_;  // ends before the store does
+  std::unique_ptr<store::Heartbeat> heartbeat_;  // ends before the store does
 };
 
 }  // namespace weft::comm::tcp

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A listening port that only ranks of the job get through. Every port that weft opens is one: the store's, and each rank's for
-// its connections to the others. A stranger is turned away and reported on one line; it cannot end a job, keep a rank out for
-// long, or hold more than a few hundred bytes: the oldest callers that have not said who they are go first.
+// A listening port that accepts only ranks of the job. Every port that weft opens is one: the store's, and each rank's for its
+// connections to the others. A stranger is refused and reported on one line. It cannot end a job, delay a rank for long, or hold
+// more than a few hundred bytes: of the connections without a proof the oldest are closed first.
 //
-//   Door door("127.0.0.1", 0, {rank, world, job}, secret, the_store);
-//   door.watch(entries);  poll(...);
-//   for (auto& arrival : door.step(entries, admit)) use(arrival.socket, arrival.greeting.who.rank);
+//   Listener listener("127.0.0.1", 0, {rank, world, job}, secret, the_store);
+//   listener.watch(entries);  poll(...);
+//   for (auto& arrival : listener.step(entries, admit)) use(arrival.socket, arrival.greeting.who.rank);
 
 #include <poll.h>
 
@@ -25,7 +25,7 @@ namespace weft::comm::store {
 inline constexpr std::chrono::seconds handshake_time{5};
 inline constexpr std::size_t least_secret_bytes = 16;  ///< 128 bits
 
-class Door {
+class Listener {
  public:
   struct Arrival {
     Link link;
@@ -38,9 +38,9 @@ class Door {
 
   /// Listens on `host`:`port` (0: any free port) for callers who want `to`. Throws StoreError if the port is taken, UsageError if
   /// the address is not loopback and the secret is missing.
-  Door(const std::string& host, int port, Identity mine, std::string secret, std::uint32_t to);
-  Door(const Door&) = delete;
-  Door& operator=(const Door&) = delete;
+  Listener(const std::string& host, int port, Identity mine, std::string secret, std::uint32_t to);
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
 
   int port() const { return port_; }
   const std::string& secret() const { return secret_; }
@@ -69,7 +69,7 @@ class Door {
   Identity identity_;
   std::string secret_;
   std::uint32_t to_;
-  Socket listener_;
+  Socket socket_;
   int port_ = 0;
   std::size_t most_, most_of_one_;
   std::vector<Pending> pending_;  // the oldest first
@@ -80,5 +80,5 @@ class Door {
 }  // namespace weft::comm::store
 
 #ifndef WEFT_COMPILED
-#include <weft/comm/store/door_impl.hpp>
+#include <weft/comm/store/listener_impl.hpp>
 #endif

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for comm/store/door.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// Definitions for comm/store/listener.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
 #include <algorithm>
 #include <cstdio>
 
-#include <weft/comm/store/door.hpp>
+#include <weft/comm/store/listener.hpp>
 #include <weft/core/inline.hpp>
 
 namespace weft::comm::store {
 
-WEFT_INLINE Door::Door(const std::string& host, int port, Identity mine, std::string secret, std::uint32_t to)
+WEFT_INLINE Listener::Listener(const std::string& host, int port, Identity mine, std::string secret, std::uint32_t to)
     : identity_(std::move(mine)),
       secret_(std::move(secret)),
       to_(to),
@@ -21,24 +21,25 @@ WEFT_INLINE Door::Door(const std::string& host, int port, Identity mine, std::st
   if (!address.loopback() && secret_.size() < least_secret_bytes)
     throw_error<UsageError>({"MASTER_ADDR ", host, " is not this machine alone: give every rank one WEFT_SECRET of at least ",
                              least_secret_bytes, " bytes (or WEFT_SECRET_FILE)"});
-  listener_ = Socket(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  socket_ = Socket(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
-  if (!listener_ || ::setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      ::bind(listener_.get(), address.get(), address.length) != 0 || ::listen(listener_.get(), SOMAXCONN) != 0)
+  if (!socket_ || ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      ::bind(socket_.get(), address.get(), address.length) != 0 || ::listen(socket_.get(), SOMAXCONN) != 0)
     throw_error<StoreError>({"rank ", identity_.rank, " cannot serve the store at ", host, ":", port, ": ", std::strerror(errno),
                              errno == EADDRINUSE      ? " (choose another WEFT_STORE_PORT)"
                              : errno == EADDRNOTAVAIL ? " (MASTER_ADDR must be an address of rank 0's machine)"
                                                       : ""});
-  set_not_blocking(listener_.get());
-  port_ = local_address(listener_).port();
+  set_not_blocking(socket_.get());
+  port_ = local_address(socket_).port();
 }
 
-WEFT_INLINE void Door::watch(std::vector<pollfd>& entries) const {
-  entries.push_back({listener_.get(), POLLIN, 0});
+WEFT_INLINE void Listener::watch(std::vector<pollfd>& entries) const {
+  entries.push_back({socket_.get(), POLLIN, 0});
   for (const Pending& pending : pending_) entries.push_back({pending.socket.get(), POLLIN, 0});
 }
 
-WEFT_INLINE std::vector<Door::Arrival> Door::step(std::span<const pollfd> entries, const Admit& admit, const Refused& refused) {
+WEFT_INLINE std::vector<Listener::Arrival> Listener::step(std::span<const pollfd> entries, const Admit& admit,
+                                                          const Refused& refused) {
   std::vector<Arrival> arrivals;
   const auto now = Clock::now();
   for (std::size_t k = 0; k < pending_.size(); ++k) {
@@ -57,11 +58,11 @@ WEFT_INLINE std::vector<Door::Arrival> Door::step(std::span<const pollfd> entrie
   return arrivals;
 }
 
-WEFT_INLINE void Door::accept() {
+WEFT_INLINE void Listener::accept() {
   for (int turn = 0; turn < 32; ++turn) {  // then those who wait get their turn
     sockaddr_storage from{};
     socklen_t length = sizeof from;
-    Socket socket(::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from), &length, SOCK_CLOEXEC));
+    Socket socket(::accept4(socket_.get(), reinterpret_cast<sockaddr*>(&from), &length, SOCK_CLOEXEC));
     if (!socket) {
       // Out of descriptors or memory: the oldest stranger makes room.
       if ((errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) && !pending_.empty())
@@ -86,7 +87,7 @@ WEFT_INLINE void Door::accept() {
 }
 
 /// The oldest of that address goes first, so that whoever holds many keeps none of the others out.
-WEFT_INLINE void Door::make_room(const std::string& peer) {
+WEFT_INLINE void Listener::make_room(const std::string& peer) {
   const auto same = [&](const Pending& pending) { return pending.peer == peer; };
   if (std::size_t(std::count_if(pending_.begin(), pending_.end(), same)) >= most_of_one_) {
     pending_.erase(std::find_if(pending_.begin(), pending_.end(), same));
@@ -98,7 +99,7 @@ WEFT_INLINE void Door::make_room(const std::string& peer) {
 }
 
 /// False once the connection is closed.
-WEFT_INLINE bool Door::read(Pending& pending) {
+WEFT_INLINE bool Listener::read(Pending& pending) {
   char bytes[hello_bytes];
   const ssize_t got = ::recv(pending.socket.get(), bytes, hello_bytes - pending.bytes.size(), 0);
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return true;
@@ -111,7 +112,7 @@ WEFT_INLINE bool Door::read(Pending& pending) {
   return false;
 }
 
-WEFT_INLINE void Door::answer(Pending& pending, const Admit& admit, const Refused& refused, std::vector<Arrival>& arrivals) {
+WEFT_INLINE void Listener::answer(Pending& pending, const Admit& admit, const Refused& refused, std::vector<Arrival>& arrivals) {
   Greeting greeting = read_hello(pending.bytes, identity_, pending.nonce, secret_, to_);
   const bool of_this_job = greeting.refusal.empty();
   if (of_this_job) greeting.refusal = admit(greeting);
@@ -129,7 +130,7 @@ WEFT_INLINE void Door::answer(Pending& pending, const Admit& admit, const Refuse
   else if (!of_this_job) complain(weft::detail::joined({pending.peer, " was refused: ", greeting.refusal}));
 }
 
-WEFT_INLINE void Door::complain(const std::string& text) {
+WEFT_INLINE void Listener::complain(const std::string& text) {
   ++refused_;
   ++unsaid_;
   const auto now = Clock::now();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for comm/store/caller.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// Definitions for comm/store/connector.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
-#include <weft/comm/store/caller.hpp>
+#include <weft/comm/store/connector.hpp>
 #include <weft/core/inline.hpp>
 
 namespace weft::comm::store {
 
-WEFT_INLINE Caller::Caller(const std::string& host, int port, Identity who, std::string secret, std::uint32_t to)
+WEFT_INLINE Connector::Connector(const std::string& host, int port, Identity who, std::string secret, std::uint32_t to)
     : where_(weft::detail::joined({host, ":", port})),
       address_(resolve(host, port)),
       who_(std::move(who)),
@@ -18,14 +18,14 @@ WEFT_INLINE Caller::Caller(const std::string& host, int port, Identity who, std:
                              least_secret_bytes, " bytes (or WEFT_SECRET_FILE)"});
 }
 
-WEFT_INLINE Link Caller::call(Deadline deadline, const std::function<void()>& look) {
+WEFT_INLINE Link Connector::connect(Deadline deadline, const std::function<void()>& look) {
   look_ = look ? &look : nullptr;
   const auto begin = Clock::now();
   bool said = false, refused = false;
   for (std::string why;;) {
     try {
       const Deadline end = std::min(deadline, Clock::now() + handshake_time);
-      Socket socket = connect(end);
+      Socket socket = open(end);
       const Digest key = greet(socket, end);
       return {std::move(socket), key};
     } catch (const Later& later) {
@@ -47,9 +47,9 @@ WEFT_INLINE Link Caller::call(Deadline deadline, const std::function<void()>& lo
   }
 }
 
-WEFT_INLINE Socket Caller::connect(Deadline end) {
+WEFT_INLINE Socket Connector::open(Deadline end) {
   const auto nobody = [&](int problem) -> Later {
-    if (to_ < the_heart)
+    if (to_ < the_heartbeat)
       return {.why = weft::detail::joined({"rank ", to_, " is not at ", where_, " (", std::strerror(problem), ")"})};
     return {.why = weft::detail::joined({"no store at ", where_, " (", std::strerror(problem),
                                          "): rank 0 did not come, or MASTER_ADDR or MASTER_PORT is wrong"})};
@@ -77,7 +77,7 @@ WEFT_INLINE Socket Caller::connect(Deadline end) {
 }
 
 /// The key of the connection.
-WEFT_INLINE Digest Caller::greet(const Socket& socket, Deadline end) {
+WEFT_INLINE Digest Connector::greet(const Socket& socket, Deadline end) {
   const std::string at = "the store at " + where_ + " ";
   const std::string greeting = read(socket, challenge_bytes, end);
   if (greeting.substr(0, magic.size()) != magic)
@@ -107,7 +107,7 @@ WEFT_INLINE Digest Caller::greet(const Socket& socket, Deadline end) {
   throw Later{at + "refused: " + said, true};
 }
 
-WEFT_INLINE void Caller::wait(const Socket& socket, short events, Deadline end, const char* why) {
+WEFT_INLINE void Connector::wait(const Socket& socket, short events, Deadline end, const char* why) {
   for (const auto start = Clock::now();;) {
     const auto now = Clock::now();
     if (now > end) throw Later{why};
@@ -116,7 +116,7 @@ WEFT_INLINE void Caller::wait(const Socket& socket, short events, Deadline end, 
   }
 }
 
-WEFT_INLINE std::string Caller::read(const Socket& socket, std::size_t count, Deadline end) {
+WEFT_INLINE std::string Connector::read(const Socket& socket, std::size_t count, Deadline end) {
   std::string text;
   char bytes[512];
   while (text.size() < count) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The grades of a model, by what its author writes: a recipe of a front, equal blocks and a back; a stack of units of any types;
+// The kinds of models, by what their authors write: a recipe of a front, equal blocks and a back; a stack of units of any types;
 // a module with a loss. Every wrapper takes all of them, a pipeline the first two. The engine knows the stack alone: a recipe is
 // a stack of three kinds of unit, a module a stack of one.
 //
@@ -24,13 +24,13 @@ class Module;
 
 namespace weft::detail {
 
-namespace model_grade {
+namespace model_kind {
 WEFT_HAS_MEMBER(stack)
 WEFT_HAS_MEMBER(check)
 WEFT_HAS_MEMBER(count)
 WEFT_HAS_MEMBER(check_batch)
 WEFT_HAS_MEMBER(loss)
-}  // namespace model_grade
+}  // namespace model_kind
 
 /// The types of a model of a front, equal blocks and a back, and the number of its blocks.
 template <class M>
@@ -48,7 +48,7 @@ concept StackModel = !ModelRecipe<M> && requires {
   typename M::Config;
   requires Real<typename M::scalar>;
   requires !std::is_base_of_v<Module<M>, M>;
-  requires model_grade::has_stack<M>();
+  requires model_kind::has_stack<M>();
 };
 
 /// Refuses a Module that is no model laid over ranks, once, whatever a program does with it.
@@ -69,9 +69,9 @@ concept ModuleModel = !ModelRecipe<M> && requires {
 };
 /// One with `auto loss(const auto& batch) const`, which train_step needs.
 template <class M>
-concept LossModule = ModuleModel<M> && model_grade::has_loss<M>();
+concept LossModule = ModuleModel<M> && model_kind::has_loss<M>();
 
-/// A model of any grade.
+/// A model of any kind.
 template <class M>
 concept AnyModel = ModelRecipe<M> || StackModel<M> || ModuleModel<M>;
 
@@ -97,7 +97,7 @@ std::size_t count_of(const B& batch, std::size_t usual) {
     return M::count(batch);
   } else {
     static_assert(
-        !model_grade::has_count<M>() || std::is_final_v<M>,
+        !model_kind::has_count<M>() || std::is_final_v<M>,
         "weft: this model's count cannot be called with its batch: write `static std::size_t count(const Batch& batch)`, "
         "public, the number by which this share's loss is divided once it is summed over ranks; see M in this function's "
         "template arguments");
@@ -111,7 +111,7 @@ void check_batch_of([[maybe_unused]] const typename M::Config& config, [[maybe_u
     M::check_batch(config, batch);
   } else {
     static_assert(
-        !model_grade::has_check_batch<M>() || std::is_final_v<M>,
+        !model_kind::has_check_batch<M>() || std::is_final_v<M>,
         "weft: this model's check_batch cannot be called with its config and batch, so nothing would be checked: write "
         "`static void check_batch(const Config& config, const Batch& batch)`, public; see M in this function's template "
         "arguments");

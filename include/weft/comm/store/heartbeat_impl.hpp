@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for comm/store/heart.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+// Definitions for comm/store/heartbeat.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
 #include <sys/eventfd.h>
 
 #include <system_error>
 
-#include <weft/comm/store/caller.hpp>
-#include <weft/comm/store/heart.hpp>
+#include <weft/comm/store/connector.hpp>
+#include <weft/comm/store/heartbeat.hpp>
 #include <weft/core/inline.hpp>
 
 namespace weft::comm::store {
 
-WEFT_INLINE Heart::Heart(const std::string& host, int port, const Identity& who, const std::string& secret, Deadline deadline)
+WEFT_INLINE Heartbeat::Heartbeat(const std::string& host, int port, const Identity& who, const std::string& secret,
+                                 Deadline deadline)
     : rank_(who.rank),
       where_(weft::detail::joined({host, ":", port})),
       patience_(heartbeat_patience()),
-      socket_(Caller(host, port, who, secret, the_heart).call(deadline).socket),
+      socket_(Connector(host, port, who, secret, the_heartbeat).connect(deadline).socket),
       wakes_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   const std::string first = request(Op::beat, 0, "beat", {});  // in which the store sees that this rank was let in
   (void)::send(socket_.get(), first.data(), first.size(), MSG_NOSIGNAL);
@@ -27,20 +28,20 @@ WEFT_INLINE Heart::Heart(const std::string& host, int port, const Identity& who,
   }
 }
 
-WEFT_INLINE Heart::~Heart() {
+WEFT_INLINE Heartbeat::~Heartbeat() {
   stop_.store(true);
   const std::uint64_t one = 1;
   (void)!::write(wakes_.get(), &one, sizeof one);
   thread_.join();
 }
 
-WEFT_INLINE void Heart::leave() noexcept {
+WEFT_INLINE void Heartbeat::leave() noexcept {
   // The thread may be sending, too, but either request fits the empty buffer of the connection whole.
   static constexpr char text[] = {char(Op::leave), 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 'l', 'e', 'a', 'v', 'e'};
   (void)::send(socket_.get(), text, sizeof text, MSG_NOSIGNAL);
 }
 
-WEFT_INLINE void Heart::beat() {
+WEFT_INLINE void Heartbeat::beat() {
   const std::string sign = request(Op::beat, 0, "beat", {});
   std::string incoming;
   auto next = Clock::now(), heard = next, looked = next;
@@ -71,7 +72,7 @@ WEFT_INLINE void Heart::beat() {
   }
 }
 
-WEFT_INLINE void Heart::lose(int rank, std::string text) {
+WEFT_INLINE void Heartbeat::lose(int rank, std::string text) {
   if (lost_.load() >= 0) return;
   {
     const std::lock_guard lock(mutex_);
@@ -80,7 +81,7 @@ WEFT_INLINE void Heart::lose(int rank, std::string text) {
   lost_.store(rank, std::memory_order_release);
 }
 
-WEFT_INLINE void Heart::take(std::string& incoming) {
+WEFT_INLINE void Heartbeat::take(std::string& incoming) {
   while (incoming.size() >= reply_bytes) {
     const std::size_t length = number_at(incoming, 5);
     if (length > most_key) return lose(0, "rank 0 is lost: the store at " + where_ + " sends what is no reply");

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The heartbeat of a rank, which also learns of lost ranks. Each process keeps one connection to the store of its job and sends a
+// beat twice a second. The store informs all ranks as soon as a connection breaks, or if no beat has come for WEFT_HEARTBEAT_S
+// seconds: a stopped process or a machine without power closes no connection. A thread of its own sends and listens, so that a
+// rank that computes for long is not taken for a stopped one. The thread touches nothing but this object.
+//
+//   store::Heartbeat heartbeat("127.0.0.1", 29501, {rank, world, job}, secret, deadline);
+//   if (heartbeat.lost() >= 0) throw Error(heartbeat.fate());
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include <weft/comm/store/server.hpp>
+
+namespace weft::comm::store {
+
+class Heartbeat {
+ public:
+  /// Connects to the store. Throws StoreError at the deadline, or if the store refuses this rank.
+  Heartbeat(const std::string& host, int port, const Identity& who, const std::string& secret, Deadline deadline);
+  Heartbeat(const Heartbeat&) = delete;
+  Heartbeat& operator=(const Heartbeat&) = delete;
+  ~Heartbeat();
+
+  /// The lost rank, or -1.
+  int lost() const { return lost_.load(std::memory_order_acquire); }
+  /// How it was lost: "rank 2 is lost, ...".
+  std::string fate() const {
+    const std::lock_guard lock(mutex_);
+    return fate_;
+  }
+  /// Ends in good order: no rank hears that this one is lost.
+  void leave() noexcept;
+
+ private:
+  void beat();
+  void lose(int rank, std::string text);
+  void take(std::string& incoming);
+
+  std::uint32_t rank_;
+  std::string where_;
+  std::chrono::duration<double> patience_;
+  Socket socket_, wakes_;
+  std::atomic<int> lost_{-1};
+  std::atomic<bool> stop_{false};
+  mutable std::mutex mutex_;
+  std::string fate_;
+  std::thread thread_;
+};
+
+}  // namespace weft::comm::store
+
+#ifndef WEFT_COMPILED
+#include <weft/comm/store/heartbeat_impl.hpp>
+#endif
