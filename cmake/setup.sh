@@ -192,4 +192,4 @@ build() {
   logged "building $what" cmake --build "$weft_build" --parallel "${WEFT_JOBS:-$(nproc)}" --target "$@"
 }
 
-weft_build_packages=(g++:c++ cmake:cmake ninja-build:ninja libdnnl-dev)
+weft_build_packages=(g++:c++ cmake:cmake ninja-build:ninja libdnnl-dev zlib1g-dev)

@@ -59,5 +59,5 @@ TEST_CASE("no file that is cut off, and none with another bit, gives other bytes
   Bytes sum = gzip_stored;
   sum[sum.size() - 8] ^= 1;
   CHECK(message<UsageError>([&] { unzipped(sum); }) ==
-        "weft: data: cannot read 'a.gz': its gzip data are damaged or cut off: its sum (CRC-32) is another one");
+        "weft: data: cannot read 'a.gz': its gzip data are damaged or cut off: incorrect data check");
 }
