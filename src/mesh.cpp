@@ -3,6 +3,7 @@
 #include <weft/core/data_identity_impl.hpp>
 #include <weft/core/hash_impl.hpp>
 #include <weft/core/input_file_impl.hpp>
+#include <weft/core/json_writer_impl.hpp>
 #include <weft/core/output_file_impl.hpp>
 #include <weft/core/text_impl.hpp>
 #include <weft/mesh/layout_impl.hpp>

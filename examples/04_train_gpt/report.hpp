@@ -134,9 +134,7 @@ class Report {
     if (!speaks_) return;
     metrics_->write_validation(step, loss);
     curve_.validation.push_back({double(step), loss});
-    if (options_.json)
-      std::cout << "{\"event\": \"validation\", \"step\": " << step << ", \"loss\": " << weft::trace::json_number(loss) << "}"
-                << std::endl;
+    if (options_.json) emit({{"event", "validation"}, {"step", step}, {"loss", loss}});
     if (progress_) progress_->note("step " + std::to_string(step + 1) + "  validation loss " + detail::text(loss, "%.4f"));
     require_written();
   }
@@ -177,10 +175,9 @@ class Report {
     if (talks())
       std::cout << "in " << folder_.string() << ": metrics.jsonl, loss.svg, layout.json"
                 << (options_.sample > 0 ? ", sample.txt" : "") << '\n';
-    if (options_.json) {
-      std::cout << "{\"event\": \"end\", \"validation_loss\": "
-                << (validation_loss ? weft::trace::json_number(*validation_loss) : "null") << "}" << std::endl;
-    } else if (validation_loss) std::cout << "validation loss " << detail::text(*validation_loss, "%.6f") << std::endl;
+    if (options_.json)
+      emit({{"event", "end"}, {"validation_loss", validation_loss ? nlohmann::ordered_json(*validation_loss) : nullptr}});
+    else if (validation_loss) std::cout << "validation loss " << detail::text(*validation_loss, "%.6f") << std::endl;
     else std::cout << "no validation loss: --validation-fraction is 0" << std::endl;
     require_written();
   }

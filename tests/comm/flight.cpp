@@ -195,17 +195,17 @@ TEST_CASE("an error writes one file a rank, and none without a folder") {
   CHECK_THROWS(comm::run_threads(4, fails));
   for (int rank = 0; rank < 4; ++rank) {
     const std::string text = folder.of(rank);
-    CHECK(text.find("\"rank\":" + std::to_string(rank) + ",\"world_size\":4,\"backend\":\"threads\"") != std::string::npos);
-    CHECK(text.find("\"name\":\"tp[" + std::string(rank % 2 == 0 ? "0,2" : "1,3") + "].1\"") != std::string::npos);
+    CHECK(text.find("\"rank\": " + std::to_string(rank) + ", \"world_size\": 4, \"backend\": \"threads\"") != std::string::npos);
+    CHECK(text.find("\"name\": \"tp[" + std::string(rank % 2 == 0 ? "0,2" : "1,3") + "].1\"") != std::string::npos);
     CHECK(times(text, "weft:all_reduce") == 21);
-    CHECK(times(text, "\"state\":\"started\"") == (rank == 2 ? 0 : 1));
+    CHECK(times(text, "\"state\": \"started\"") == (rank == 2 ? 0 : 1));
     CHECK(times(text, "duration_ms") >= 21);
     struct ::stat status {};
     const auto path = folder.path / ("weft_flight_" + std::to_string(rank) + ".json");
     REQUIRE(::stat(path.c_str(), &status) == 0);
     CHECK((status.st_mode & 0777) == 0600);
   }
-  CHECK(folder.of(2).find("\"reason\":\"weft: a \\\"quoted\\\"?line\"") != std::string::npos);
+  CHECK(folder.of(2).find("\"reason\": \"weft: a \\\"quoted\\\"?line\"") != std::string::npos);
   CHECK(folder.of(1).find("rank 2 has failed") != std::string::npos);
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 4);  // nothing half-written stays
 }

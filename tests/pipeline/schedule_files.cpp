@@ -81,7 +81,7 @@ TEST_CASE("pictures hold every action") {
   for (int rank = 0; rank < 2; ++rank)
     for (const Action& action : table.orders[std::size_t(rank)]) {
       CHECK(svg.find("<title>" + to_string(table, rank, action) + " ") != std::string::npos);
-      CHECK(trace.find("\"name\":\"" + to_string(table, rank, action) + "\"") != std::string::npos);
+      CHECK(trace.find("\"name\": \"" + to_string(table, rank, action) + "\"") != std::string::npos);
     }
   CHECK(svg.starts_with("<svg "));
   CHECK(svg.ends_with("</svg>\n"));

@@ -63,7 +63,7 @@ TEST_CASE("a step as measured") {
     CHECK(schedule::to_svg(table, seen).find("<svg") == 0);
     const std::string trace = schedule::to_trace(table, seen, 1e6);
     std::size_t events = 0, actions = 0;
-    for (std::size_t at = 0; (at = trace.find("\"ph\":\"X\"", at)) != std::string::npos; ++at) ++events;
+    for (std::size_t at = 0; (at = trace.find("\"ph\": \"X\"", at)) != std::string::npos; ++at) ++events;
     for (const auto& order : table.orders) actions += order.size();
     CHECK(events == actions);
     CHECK(trace.find("overlapped") == std::string::npos);

@@ -25,6 +25,7 @@
 #include <weft/core/error.hpp>
 #include <weft/core/hash.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/core/json_writer.hpp>
 #include <weft/core/output_file.hpp>
 #include <weft/core/uninterrupted.hpp>
 #include <weft/core/version.hpp>
@@ -107,16 +108,6 @@ WEFT_COLD WEFT_INLINE std::vector<FlightRecorders::File> FlightRecorders::files(
   return all;
 }
 
-/// A JSON string. Bytes that are no printable ASCII become "?": names come from programs.
-WEFT_COLD inline std::string json_text(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c < ' ' || c > '~' ? '?' : c;
-  }
-  return out += '"';
-}
-
 /// "dp[0,2].3", by the communicator's axis, ranks and number, which is left out if it is 0: the same on all of its ranks. Of many
 /// ranks the first ones and a digest, for each entry has the name.
 WEFT_COLD inline std::string name_of_line(const FlightRecorder::Line& line) {
@@ -132,110 +123,78 @@ WEFT_COLD inline std::string name_of_line(const FlightRecorder::Line& line) {
 }
 
 WEFT_COLD WEFT_INLINE std::string flight_json(const std::vector<FlightRecorder*>& recorders, std::string_view reason) {
-  using weft::detail::append_to;
   const FlightRecorder& first = *recorders.front();
   const FlightClock::Scale now = first.clock().now();
-  std::string out;
-  append_to(out, {"{\"format\":\"weft flight 1\",\"weft\":\"",
-                  WEFT_VERSION_MAJOR,
-                  ".",
-                  WEFT_VERSION_MINOR,
-                  ".",
-                  WEFT_VERSION_PATCH,
-                  "\",\"rank\":",
-                  first.rank(),
-                  ",\"world_size\":",
-                  first.world(),
-                  ",\"backend\":",
-                  json_text(first.backend()),
-                  ",\"pid\":",
-                  long(::getpid()),
-                  ",\"reason\":",
-                  json_text(reason.substr(0, 4000)),
-                  ",\"time_started_ns\":",
-                  first.clock().first().wall_ns,
-                  ",\"time_written_ns\":",
-                  now.last().wall_ns,
-                  ",\"monotonic_written_ns\":",
-                  now.last().steady_ns,
-                  ",\n\"pg_config\":{"});
+  weft::detail::JsonWriter json;
+  json.object().member("format", "weft flight 1");
+  json.member("weft", weft::detail::joined({WEFT_VERSION_MAJOR, ".", WEFT_VERSION_MINOR, ".", WEFT_VERSION_PATCH}));
+  json.member("rank", first.rank()).member("world_size", first.world()).member("backend", first.backend());
+  json.member("pid", long(::getpid())).member("reason", reason.substr(0, 4000));
+  json.member("time_started_ns", first.clock().first().wall_ns).member("time_written_ns", now.last().wall_ns);
+  json.member("monotonic_written_ns", now.last().steady_ns);
   // Communicators of several recorders have indices one after the other.
-  std::vector<std::vector<FlightRecorder::Line>> lines;
-  std::vector<std::vector<FlightRecorder::Record>> records;
-  std::string status;
-  std::uint64_t before = 0;
+  struct Rank {
+    std::vector<FlightRecorder::Line> lines;
+    std::vector<FlightRecorder::Record> records;
+    std::uint64_t before = 0;  // the indices of earlier recorders
+    bool timed = false;
+  };
+  std::vector<Rank> ranks;
   for (const FlightRecorder* recorder : recorders) {
-    records.push_back(recorder->records());
-    lines.push_back(recorder->lines());
-    for (const FlightRecorder::Line& line : lines.back()) {
-      std::uint64_t enqueued = line.collectives, completed = enqueued;
-      for (const auto& record : records.back())
+    const std::uint64_t before =
+        ranks.empty() ? 0 : ranks.back().before + (ranks.back().lines.empty() ? 0 : ranks.back().lines.back().index + 1);
+    std::vector<FlightRecorder::Record> records = recorder->records();  // first: each has its line
+    ranks.push_back({recorder->lines(), std::move(records), before, recorder->timed()});
+  }
+  json.line().key("pg_config").object();
+  for (const Rank& rank : ranks)
+    for (const FlightRecorder::Line& line : rank.lines) {
+      json.line().key(weft::detail::joined({rank.before + line.index})).object();
+      json.member("name", name_of_line(line)).member("desc", line.axis).key("ranks").array();
+      for (const int one : line.ranks) json.value(one);
+      json.end().end();
+    }
+  json.end().line().key("pg_status").object();
+  for (const Rank& rank : ranks)
+    for (const FlightRecorder::Line& line : rank.lines) {
+      std::uint64_t completed = line.collectives;
+      for (const auto& record : rank.records)
         if (record.line == line.index && record.end == 0 && !is_point_to_point(Operation(record.signature & 0xff)))
           completed = std::min(completed, record.step - 1);
-      std::string ranks;
-      for (const int rank : line.ranks) append_to(ranks, {ranks.empty() ? "" : ",", rank});
-      const char* comma = status.empty() ? "\n" : ",\n";
-      append_to(out, {comma, "\"", before + line.index, "\":{\"name\":", json_text(name_of_line(line)),
-                      ",\"desc\":", json_text(line.axis), ",\"ranks\":[", ranks, "]}"});
-      append_to(status, {comma, "\"", before + line.index, "\":{\"last_enqueued_collective\":", enqueued,
-                         ",\"last_completed_collective\":", completed, "}"});
+      json.line().key(weft::detail::joined({rank.before + line.index})).object();
+      json.member("last_enqueued_collective", line.collectives).member("last_completed_collective", completed).end();
     }
-    if (!lines.back().empty()) before += lines.back().back().index + 1;
-  }
-  append_to(out, {"},\n\"pg_status\":{", status, "},\n\"entries\":["});
-  before = 0;
-  bool any = false;
-  for (std::size_t k = 0; k < recorders.size(); ++k) {
-    for (const FlightRecorder::Record& record : records[k]) {
-      const auto known = std::ranges::lower_bound(lines[k], record.line, {}, &FlightRecorder::Line::index);
-      if (known == lines[k].end() || known->index != record.line) continue;
-      const FlightRecorder::Line& line = *known;
+  json.end().line().key("entries").array();
+  for (const Rank& rank : ranks)
+    for (const FlightRecorder::Record& record : rank.records) {
+      const auto known = std::ranges::lower_bound(rank.lines, record.line, {}, &FlightRecorder::Line::index);
+      if (known == rank.lines.end() || known->index != record.line) continue;
       const auto operation = Operation(record.signature & 0xff);
       const bool message = is_point_to_point(operation), done = record.end != 0;
-      append_to(out, {any ? ",\n" : "\n",
-                      "{\"record_id\":",
-                      record.number,
-                      ",\"pg_id\":",
-                      before + record.line,
-                      ",\"process_group\":[",
-                      json_text(name_of_line(line)),
-                      ",",
-                      json_text(line.axis),
-                      "],\"collective_seq_id\":",
-                      message ? 0 : record.step,
-                      ",\"p2p_seq_id\":",
-                      message ? record.step : 0,
-                      ",\"op_id\":",
-                      record.sequence,
-                      ",\"profiling_name\":\"weft:",
-                      name_of(operation),
-                      "\",\"call\":",
-                      json_text(describe(record.signature, record.count)),
-                      ",\"function\":",
-                      json_text(name_of(function_of(record.signature)))});
-      if (operation != Operation::barrier && operation != Operation::split)
-        append_to(out, {",\"input_sizes\":[[", record.count, "]],\"input_dtypes\":[\"",
-                        name_of(DataType(record.signature >> 8 & 0xff)), "\"]"});
-      if (message) append_to(out, {",\"peer\":", record.peer, ",\"tag\":", std::int32_t(record.signature >> 32)});
-      append_to(out, {",\"is_p2p\":", message ? "true" : "false", ",\"state\":\"", done ? "completed" : "started", "\""});
-      if (recorders[k]->timed()) {
-        append_to(out, {",\"time_created_ns\":", now.wall_ns(record.begin),
-                        ",\"monotonic_created_ns\":", now.steady_ns(record.begin), ",\"time_discovered_completed_ns\":"});
+      json.line().object().member("record_id", record.number).member("pg_id", rank.before + record.line);
+      json.key("process_group").array().value(name_of_line(*known)).value(known->axis).end();
+      json.member("collective_seq_id", message ? 0 : record.step).member("p2p_seq_id", message ? record.step : 0);
+      json.member("op_id", record.sequence).member("profiling_name", weft::detail::joined({"weft:", name_of(operation)}));
+      json.member("call", describe(record.signature, record.count)).member("function", name_of(function_of(record.signature)));
+      if (operation != Operation::barrier && operation != Operation::split) {
+        json.key("input_sizes").array().array().value(record.count).end().end();
+        json.key("input_dtypes").array().value(name_of(DataType(record.signature >> 8 & 0xff))).end();
+      }
+      if (message) json.member("peer", record.peer).member("tag", std::int32_t(record.signature >> 32));
+      json.member("is_p2p", message).member("state", done ? "completed" : "started");
+      if (rank.timed) {
+        json.member("time_created_ns", now.wall_ns(record.begin)).member("monotonic_created_ns", now.steady_ns(record.begin));
+        json.key("time_discovered_completed_ns");
         if (done) {
-          char milliseconds[40];
-          std::snprintf(milliseconds, sizeof milliseconds, "%.6f",
-                        double(now.wall_ns(record.end) - now.wall_ns(record.begin)) * 1e-6);
-          append_to(out, {now.wall_ns(record.end), ",\"duration_ms\":", milliseconds});
+          const auto time = now.wall_ns(record.end) - now.wall_ns(record.begin);
+          json.value(now.wall_ns(record.end)).member("duration_ms", double(time) * 1e-6);
         } else {
-          out += "null";
+          json.null();
         }
       }
-      out += "}";
-      any = true;
+      json.end();
     }
-    if (!lines[k].empty()) before += lines[k].back().index + 1;
-  }
-  return out += "]}\n";
+  return json.line().end().end().text() + '\n';
 }
 
 WEFT_COLD WEFT_INLINE bool write_flight_file(const std::string& folder, int rank, std::string_view text) noexcept try {

@@ -56,8 +56,8 @@ WEFT_INLINE std::vector<std::uint8_t> unzip(std::string_view file, std::span<con
 }
 #else
 WEFT_COLD WEFT_INLINE std::vector<std::uint8_t> unzip(std::string_view file, std::span<const std::uint8_t>) {
-  throw_error<UsageError>(
-      {"data: cannot read '", file, "': it is compressed, and this program was built without zlib (Debian: zlib1g-dev): gunzip it"});
+  throw_error<UsageError>({"data: cannot read '", file,
+                           "': it is compressed, and this program was built without zlib (Debian: zlib1g-dev): gunzip it"});
 }
 #endif
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <weft/core/inline.hpp>
+#include <weft/core/json_writer.hpp>
 #include <weft/plan/choose.hpp>
 #include <weft/plan/choose_report.hpp>
 #include <weft/runtime/rehearsal_report.hpp>
@@ -78,39 +79,23 @@ WEFT_COLD WEFT_INLINE std::string reason_of(const Search& search, const Candidat
   return text + room;
 }
 
-inline std::string quoted_json(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
-  }
-  return out + '"';
-}
-
-WEFT_COLD WEFT_INLINE std::string layout_json(const RankedLayout& one) {
-  char line[768];
+WEFT_COLD WEFT_INLINE void write_layout(weft::detail::JsonWriter& json, const RankedLayout& one) {
   const Candidate& c = one.layout;
-  std::snprintf(
-      line, sizeof line,
-      "{\"dp\": %d, \"tp\": %d, \"cp\": %d, \"pp\": %d, \"ep\": %d, \"etp\": %d, \"sequence_parallel\": %s, \"context\": "
-      "\"%s\", \"schedule\": \"%s\", \"vpp\": %d, \"zero\": %d, \"replicate\": %d, \"offload\": %s, \"micro_batch\": %d, "
-      "\"micro_batches\": %d, \"recompute\": "
-      "\"%s\", \"memory\": %.17g, \"seconds\": %.17g, \"tokens_per_second\": %.17g, \"share_of_peak\": %.17g, "
-      "\"formula_seconds\": %.17g, \"formula_memory\": %.17g, ",
-      c.dp, c.tp, c.cp, c.pp, c.ep, c.etp, c.sequence_parallel ? "true" : "false", c.ulysses ? "ulysses" : "ring",
-      std::string(name_of(c.order)).c_str(), c.chunks, int(c.zero), c.replicate, c.offload ? "true" : "false", c.micro_batch,
-      c.micro_batches, std::string(name_of(c.kept)).c_str(), one.memory, one.step.seconds, one.step.tokens_per_second(),
-      one.step.share_of_peak(), one.formulas.seconds, one.formulas.memory);
-  std::string text = line;
-  text += "\"goes_to\": {";
-  bool first = true;
-  for (const auto& [what, seconds] : shares_of(one.step)) {
-    std::snprintf(line, sizeof line, "%s\"%.60s\": %.17g", first ? "" : ", ", what.c_str(), seconds);
-    text += line;
-    first = false;
-  }
-  (((text += "}, \"why\": ") += quoted_json(one.why)) += ", \"type\": ") += quoted_json(one.names.type);
-  return ((text += ", \"command\": ") += quoted_json(one.names.command)) + '}';
+  json.object()
+      .member("dp", c.dp)
+      .member("tp", c.tp)
+      .member("cp", c.cp)
+      .member("pp", c.pp)
+      .member("ep", c.ep)
+      .member("etp", c.etp);
+  json.member("sequence_parallel", c.sequence_parallel).member("context", c.ulysses ? "ulysses" : "ring");
+  json.member("schedule", name_of(c.order)).member("vpp", c.chunks).member("zero", int(c.zero)).member("replicate", c.replicate);
+  json.member("offload", c.offload).member("micro_batch", c.micro_batch).member("micro_batches", c.micro_batches);
+  json.member("recompute", name_of(c.kept)).member("memory", one.memory).member("seconds", one.step.seconds);
+  json.member("tokens_per_second", one.step.tokens_per_second()).member("share_of_peak", one.step.share_of_peak());
+  json.member("formula_seconds", one.formulas.seconds).member("formula_memory", one.formulas.memory).key("goes_to").object();
+  for (const auto& [part, seconds] : shares_of(one.step)) json.member(part, seconds);
+  json.end().member("why", one.why).member("type", one.names.type).member("command", one.names.command).end();
 }
 
 }  // namespace weft::plan::detail
@@ -157,18 +142,15 @@ WEFT_COLD WEFT_INLINE std::string table_of(const Chosen& chosen) {
 }
 
 WEFT_COLD WEFT_INLINE std::string json_of(const Chosen& chosen) {
-  char line[512];
-  std::snprintf(line, sizeof line,
-                "{\"ranks\": %lld, \"machine\": %s, \"legal\": %zu, \"fitting\": %zu, \"rehearsed\": %zu, \"complete\": %s, "
-                "\"search_seconds\": %.3f, \"reason\": %s, \"tree\": ",
-                (long long)chosen.search.ranks, detail::quoted_json(chosen.machine.substr(0, 60)).c_str(), chosen.legal,
-                chosen.fitting, chosen.rehearsed, chosen.complete ? "true" : "false", chosen.seconds,
-                detail::quoted_json(chosen.reason).c_str());
-  std::string text = line;
-  text += chosen.tree ? detail::layout_json(*chosen.tree) : "null";
-  text += ", \"best\": [";
-  for (std::size_t i = 0; i < chosen.best.size(); ++i) (text += i == 0 ? "" : ", ") += detail::layout_json(chosen.best[i]);
-  return text + "]}";
+  weft::detail::JsonWriter json;
+  json.object().member("ranks", chosen.search.ranks).member("machine", chosen.machine).member("legal", chosen.legal);
+  json.member("fitting", chosen.fitting).member("rehearsed", chosen.rehearsed).member("complete", chosen.complete);
+  json.member("search_seconds", chosen.seconds).member("reason", chosen.reason).key("tree");
+  if (chosen.tree) detail::write_layout(json, *chosen.tree);
+  else json.null();
+  json.key("best").array();
+  for (const RankedLayout& one : chosen.best) detail::write_layout(json, one);
+  return json.end().end().text();
 }
 
 }  // namespace weft::plan

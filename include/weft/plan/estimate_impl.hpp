@@ -12,6 +12,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/core/json_writer.hpp>
 #include <weft/core/output_file.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/pipeline/schedule/visualise.hpp>
@@ -227,36 +228,22 @@ WEFT_COLD WEFT_INLINE std::string table_of(const Estimate& step) {
 }
 
 WEFT_COLD WEFT_INLINE std::string json_of(const Estimate& step) {
-  char line[512];
-  const auto plain = [](std::string name) {
-    for (char& c : name)
-      if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' ') c = '_';
-    return name;
-  };
-  std::snprintf(
-      line, sizeof line,
-      "{\"machine\": \"%.60s\", \"ranks\": %d, \"seconds\": %.17g, \"tokens\": %.17g, \"flops\": %.17g, \"model_flops\": "
-      "%.17g, \"peak_flops\": %.17g, \"share_of_peak\": %.17g, \"stages\": [",
-      plain(step.machine).c_str(), step.ranks, step.seconds, step.tokens, step.flops, step.model_flops, step.peak_flops,
-      step.share_of_peak());
-  std::string text = line;
+  weft::detail::JsonWriter json;
+  json.object().member("machine", step.machine).member("ranks", step.ranks).member("seconds", step.seconds);
+  json.member("tokens", step.tokens).member("flops", step.flops).member("model_flops", step.model_flops);
+  json.member("peak_flops", step.peak_flops).member("share_of_peak", step.share_of_peak());
   const std::vector<detail::Part> parts = detail::parts_of(step);
-  const auto add = [&](bool of_kernels) {
+  for (const bool of_kernels : {false, true}) {
+    json.key(of_kernels ? "kernels" : "stages").array();
     for (const StageTimes& stage : step.replayed.stages) {
-      text += &stage == step.replayed.stages.data() ? "{" : ", {";
-      for (const detail::Part& part : parts) {
-        if (part.of_kernels != of_kernels) continue;
-        std::snprintf(line, sizeof line, "%s\"%.60s\": %.17g", text.ends_with('{') ? "" : ", ", plain(part.name).c_str(),
-                      part.seconds(stage));
-        text += line;
-      }
-      text += '}';
+      json.object();
+      for (const detail::Part& part : parts)
+        if (part.of_kernels == of_kernels) json.member(part.name, part.seconds(stage));
+      json.end();
     }
-  };
-  add(false);
-  text += "], \"kernels\": [";
-  add(true);
-  return text + "]}";
+    json.end();
+  }
+  return json.end().text();
 }
 
 }  // namespace weft::plan

@@ -11,6 +11,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/core/json_writer.hpp>
 #include <weft/core/text.hpp>
 #include <weft/runtime/rehearsal_report.hpp>
 
@@ -163,56 +164,50 @@ WEFT_COLD WEFT_INLINE std::string table_of_rank(const RehearsedStage& stage) {
       {"rehearsal of rank ", stage.notes.rank, " of ", stage.notes.ranks, "\n", table_of_ranks(std::span(&stage, 1))});
 }
 
-WEFT_COLD WEFT_INLINE std::string json_string(std::string_view text) {
-  std::string quote = "\"";
-  for (const char c : text.substr(0, 80)) quote += c == '"' || c == '\\' || static_cast<unsigned char>(c) < ' ' ? '_' : c;
-  return quote + '"';
+// The members of an object of figures.
+WEFT_COLD WEFT_INLINE void write_figures(weft::detail::JsonWriter& json, const std::vector<Figure>& figures) {
+  for (const Figure& figure : figures) json.member(figure.key, figure.value);
 }
 
-WEFT_COLD WEFT_INLINE std::string json_number(double value) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.17g", value);
-  return text;
-}
-
-// Appends members of an object, each followed by a comma.
-WEFT_COLD WEFT_INLINE void append_members(std::string& text, const std::vector<Figure>& figures) {
-  for (const Figure& figure : figures) weft::detail::append_to(text, {"\"", figure.key, "\": ", json_number(figure.value), ", "});
-}
-
-// Appends the members of work, without braces.
-WEFT_COLD WEFT_INLINE void append_work(std::string& text, const RehearsedWork& work) {
-  append_members(text, figures_of(work));
-  text += "\"kernels\": [";
+// The members of work.
+WEFT_COLD WEFT_INLINE void write_work(weft::detail::JsonWriter& json, const RehearsedWork& work) {
+  write_figures(json, figures_of(work));
+  json.key("kernels").array();
   for (const Rehearsal::Kernels& one : work.kernels)
-    weft::detail::append_to(text, {&one == work.kernels.data() ? "" : ", ", "{\"kind\": ", json_string(one.kind),
-                                   ", \"launches\": ", one.launches, ", \"bytes\": ", json_number(one.bytes), "}"});
-  text += "], \"messages\": [";
+    json.object().member("kind", one.kind).member("launches", one.launches).member("bytes", one.bytes).end();
+  json.end().key("messages").array();
   for (const Rehearsal::Messages& one : work.messages)
-    weft::detail::append_to(
-        text, {&one == work.messages.data() ? "" : ", ", "{\"axis\": ", json_string(one.axis), ", \"operation\": \"",
-               one.operation, "\", \"calls\": ", one.calls, ", \"bytes\": ", json_number(one.bytes), "}"});
-  text += "]";
+    json.object()
+        .member("axis", one.axis)
+        .member("operation", one.operation)
+        .member("calls", one.calls)
+        .member("bytes", one.bytes)
+        .end();
+  json.end();
+}
+
+WEFT_COLD WEFT_INLINE void write_rank(weft::detail::JsonWriter& json, const RehearsedStage& stage, bool of_many) {
+  const Rehearsal& notes = stage.notes;
+  json.object().member("rank", notes.rank).member("ranks", notes.ranks).member("early", notes.early);
+  if (of_many) json.member("stage", stage.stage);
+  write_figures(json, figures_of(stage));
+  json.key("axes").array();
+  for (const Rehearsal::Axis& axis : notes.axes) {
+    json.object().member("axis", axis.name).member("size", axis.size).member("rank", axis.rank);
+    if (notes.ranks_per_node > 0) json.member("nodes", notes.nodes_of(axis));
+    json.end();
+  }
+  json.end();
+  write_work(json, notes);
+  json.key("last_step").object();
+  write_work(json, notes.last_step);
+  json.end().end();
 }
 
 WEFT_COLD WEFT_INLINE std::string json_of_rank(const RehearsedStage& stage, bool of_many) {
-  const Rehearsal& notes = stage.notes;
-  std::string text = weft::detail::joined(
-      {"{\"rank\": ", notes.rank, ", \"ranks\": ", notes.ranks, ", \"early\": ", notes.early ? "true" : "false", ", "});
-  if (of_many) weft::detail::append_to(text, {"\"stage\": ", stage.stage, ", "});
-  append_members(text, figures_of(stage));
-  text += "\"axes\": [";
-  for (const Rehearsal::Axis& axis : notes.axes) {
-    weft::detail::append_to(text, {&axis != notes.axes.data() ? ", " : "", "{\"axis\": ", json_string(axis.name),
-                                   ", \"size\": ", axis.size, ", \"rank\": ", axis.rank});
-    if (notes.ranks_per_node > 0) weft::detail::append_to(text, {", \"nodes\": ", notes.nodes_of(axis)});
-    text += '}';
-  }
-  text += "], ";
-  append_work(text, notes);
-  text += ", \"last_step\": {";
-  append_work(text, notes.last_step);
-  return text + "}}";
+  weft::detail::JsonWriter json;
+  write_rank(json, stage, of_many);
+  return json.text();
 }
 
 }  // namespace weft::runtime::detail
@@ -231,10 +226,10 @@ WEFT_COLD WEFT_INLINE std::string table_of(const std::vector<RehearsedStage>& st
 WEFT_COLD WEFT_INLINE std::string json_of(const Rehearsal& notes) { return detail::json_of_rank({notes.rank, 0, notes}, false); }
 
 WEFT_COLD WEFT_INLINE std::string json_of(const std::vector<RehearsedStage>& stages) {
-  std::string text = "[";
-  for (const RehearsedStage& stage : stages)
-    weft::detail::append_to(text, {text.size() > 1 ? ",\n " : "", detail::json_of_rank(stage, true)});
-  return text + "]";
+  weft::detail::JsonWriter json;
+  json.array();
+  for (const RehearsedStage& stage : stages) detail::write_rank(json.line(), stage, true);
+  return json.end().text();
 }
 
 WEFT_COLD WEFT_INLINE double bytes_of(std::string_view name, std::string_view text) {

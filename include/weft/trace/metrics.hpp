@@ -7,12 +7,11 @@
 //   metrics.write({.step = 0, .loss = 5.5, .tokens_per_s = 21000});
 //   metrics.write_validation(0, 5.4);   // {"step": 0, "validation_loss": 5.4}
 
-#include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <string>
 
+#include <weft/core/json_writer.hpp>
 #include <weft/core/output_file.hpp>
 
 namespace weft::trace {
@@ -28,21 +27,14 @@ struct StepRecord {
   bool skipped = false;     ///< parameters not updated: the loss or the gradient is not finite
 };
 
-/// `number` in JSON, with 9 significant digits; `null` if it is not finite.
-inline std::string json_number(double number) {
-  if (!std::isfinite(number)) return "null";
-  char text[40];
-  std::snprintf(text, sizeof text, "%.9g", number);
-  return text;
-}
-
 /// The record as one line of JSON, without line end: step, loss, gradient_norm, learning_rate, tokens_per_s, ms, and `"skipped":
-/// true` if the step was skipped.
+/// true` if the step was skipped. Numbers have 9 significant digits; `null` stands for one that is not finite.
 inline std::string to_json(const StepRecord& record) {
-  return "{\"step\": " + std::to_string(record.step) + ", \"loss\": " + json_number(record.loss) +
-         ", \"gradient_norm\": " + json_number(record.gradient_norm) +
-         ", \"learning_rate\": " + json_number(record.learning_rate) + ", \"tokens_per_s\": " + json_number(record.tokens_per_s) +
-         ", \"ms\": " + json_number(record.ms) + (record.skipped ? ", \"skipped\": true}" : "}");
+  weft::detail::JsonWriter json(9);
+  json.object().member("step", record.step).member("loss", record.loss).member("gradient_norm", record.gradient_norm);
+  json.member("learning_rate", record.learning_rate).member("tokens_per_s", record.tokens_per_s).member("ms", record.ms);
+  if (record.skipped) json.member("skipped", true);
+  return json.end().text();
 }
 
 /// Writes a text file. Throws UsageError if `path` is no regular file or cannot be opened, Error if the disk is full.
@@ -66,7 +58,8 @@ class MetricsFile {
   /// Writes the mean validation loss after `step` as a separate record with the keys step and validation_loss. Throws Error if
   /// the file cannot be written.
   void write_validation(std::uint64_t step, double loss) {
-    out_.write("{\"step\": " + std::to_string(step) + ", \"validation_loss\": " + json_number(loss) + "}\n");
+    weft::detail::JsonWriter json(9);
+    out_.write(json.object().member("step", step).member("validation_loss", loss).end().text() + '\n');
   }
 
  private:

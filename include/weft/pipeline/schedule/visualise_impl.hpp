@@ -4,6 +4,7 @@
 // weft::compiled.
 
 #include <weft/core/inline.hpp>
+#include <weft/core/json_writer.hpp>
 #include <weft/pipeline/schedule/visualise.hpp>
 
 namespace weft::schedule::detail {
@@ -101,13 +102,12 @@ WEFT_INLINE std::string to_svg(const Table& table, const Timeline& timeline, std
 
 WEFT_INLINE std::string to_trace(const Table& table, const Timeline& timeline, double unit_us) {
   const double first = detail::first_start(timeline);
-  std::string json = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
-  std::string separator;
+  weft::detail::JsonWriter json(12);
+  json.object().member("displayTimeUnit", "ms").key("traceEvents").array();
   for (int rank = 0; rank < table.ranks; ++rank) {
     const std::size_t r = std::size_t(rank);
-    json += separator + "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":0,\"tid\":" + std::to_string(rank) +
-            ",\"args\":{\"name\":\"rank " + std::to_string(rank) + "\"}}";
-    separator = ",\n";
+    json.line().object().member("ph", "M").member("name", "thread_name").member("pid", 0).member("tid", rank);
+    json.key("args").object().member("name", weft::detail::joined({"rank ", rank})).end().end();
     bool second = false;
     for (std::size_t i = 0; i < timeline.start[r].size(); ++i) {
       const Action& a = table.orders[r][i];
@@ -115,16 +115,15 @@ WEFT_INLINE std::string to_trace(const Table& table, const Timeline& timeline, d
       const bool overlapped = detail::overlaps_next(table.orders[r], timeline, r, i);
       const double duration = timeline.end[r][i] - timeline.start[r][i], share = second || overlapped ? duration / 2 : duration;
       const double start = timeline.start[r][i] - first + (second ? share : 0);
-      char times[96];
-      std::snprintf(times, sizeof times, "\"ts\":%.3f,\"dur\":%.3f", start * unit_us, share * unit_us);
-      json += ",\n{\"ph\":\"X\",\"name\":\"" + to_string(table, rank, a) + "\",\"cat\":\"" +
-              std::string(detail::name_of(a.what)) + "\",\"pid\":0,\"tid\":" + std::to_string(rank) + "," + times +
-              ",\"args\":{\"stage\":" + std::to_string(table.stage(rank, a.chunk)) +
-              ",\"micro_batch\":" + std::to_string(a.micro) + (second || overlapped ? ",\"overlapped\":true" : "") + "}}";
+      json.line().object().member("ph", "X").member("name", to_string(table, rank, a)).member("cat", detail::name_of(a.what));
+      json.member("pid", 0).member("tid", rank).member("ts", start * unit_us).member("dur", share * unit_us).key("args").object();
+      json.member("stage", table.stage(rank, a.chunk)).member("micro_batch", a.micro);
+      if (second || overlapped) json.member("overlapped", true);
+      json.end().end();
       second = overlapped;
     }
   }
-  return json + "\n]}\n";
+  return json.line().end().end().text() + '\n';
 }
 
 }  // namespace weft::schedule
