@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Matrix products. On hosts, float and bfloat16 use oneDNN, float16 does so after widening to float, and double uses weft's
-// blocked kernel. Products of few rows, except of bfloat16, read the right matrix once in memory order. Kokkos::Cuda uses
-// cuBLASLt; other spaces use a plain loop.
+// Matrix products. On hosts, float and bfloat16 use oneDNN, float16 does so after widening to float (also bfloat16 on a processor
+// without products of it), and double uses weft's blocked kernel. Products of few rows, except by oneDNN's products of bfloat16,
+// read the right matrix once in memory order. Kokkos::Cuda uses cuBLASLt; other spaces use a plain loop.
 //
 //   kernels::matmul(device, Transpose::no, Transpose::yes, rows, outputs, inputs, x, inputs, weight, inputs, y, outputs, false,
 //                   bias);
@@ -46,11 +46,15 @@ void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, 
   if (Rehearsal* const notes = device.notes(); notes != nullptr) [[unlikely]]
     notes->product(double(m), double(n), double(k), double(detail::matmul_bytes<T, C>(shape)), data_type_of<T>);
   const weft::detail::TracedWhole whole(device.trace());
-  if constexpr (detail::on_host<Exec> && !std::is_same_v<T, bfloat16>) {  // oneDNN multiplies pairs of bfloat16
-    if (m <= detail::few_rows && !shape.transpose_a && k != 0) return detail::matmul_few_rows(device, shape, a, b, c, bias);
+  // oneDNN multiplies pairs of bfloat16, where the processor does.
+  bool pairs = false;
+  if constexpr (detail::on_host<Exec> && std::is_same_v<T, bfloat16>) pairs = detail::OneDnn::multiplies_bfloat16();
+  if constexpr (detail::on_host<Exec>) {
+    if (m <= detail::few_rows && !shape.transpose_a && k != 0 && !pairs)
+      return detail::matmul_few_rows(device, shape, a, b, c, bias);
   }
-  if constexpr (detail::on_host<Exec> && std::is_same_v<T, float16>) {
-    if (k != 0)
+  if constexpr (detail::on_host<Exec> && sizeof(T) == 2) {
+    if (k != 0 && !pairs)
       return detail::matmul_half(
           device, shape, a, b, c, bias,
           [&](const detail::MatmulShape& wide, const float* wide_a, const float* wide_b, float* wide_c, const float* wide_bias) {

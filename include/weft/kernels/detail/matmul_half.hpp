@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Products of float16 on hosts. Few processors multiply float16, so operands are widened to float (exactly), and the result is
-// rounded once. float16 saves memory and messages, not time.
+// Products of 16-bit numbers on hosts that do not multiply them: of float16, and of bfloat16 without AVX-512. Operands are
+// widened to float (exactly), and the result is rounded once. Such a type saves memory and messages, not time.
 
 #include <cstddef>
 
@@ -24,10 +24,10 @@ void convert_rows(Device<Exec>& device, std::size_t rows, std::size_t width, con
 }
 
 /// Converts the operands; `multiply(shape, a, b, c, bias)` computes the product on float arrays.
-template <class C, class Exec, class Multiply>
-void matmul_half(Device<Exec>& device, const MatmulShape& s, const float16* a, const float16* b, C* c, const float16* bias,
+template <class T, class C, class Exec, class Multiply>
+void matmul_half(Device<Exec>& device, const MatmulShape& s, const T* a, const T* b, C* c, const T* bias,
                  const Multiply& multiply) {
-  constexpr bool narrow_result = std::is_same_v<C, float16>;
+  constexpr bool narrow_result = std::is_same_v<C, T>;
   const auto rows_of = [](bool transpose, std::size_t rows, std::size_t columns) { return transpose ? columns : rows; };
   const std::size_t a_rows = rows_of(s.transpose_a, s.m, s.k), b_rows = rows_of(s.transpose_b, s.k, s.n),
                     a_columns = s.m * s.k / a_rows, b_columns = s.k * s.n / b_rows;

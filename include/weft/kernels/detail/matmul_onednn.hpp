@@ -94,6 +94,8 @@ class OneDnn {
   /// Runs the product of one shape; adds to `c` if shape.accumulate is set; `bias` may be null.
   void run(const MatmulShape& s, Type type, Type c_type, const void* a, const void* b, void* c, const void* bias);
 
+  /// False on processors on which oneDNN has no products of bfloat16: those without AVX-512, for example.
+  static bool multiplies_bfloat16();
   /// Plain sgemm, without a primitive.
   static void run_sgemm(const MatmulShape& s, const float* a, const float* b, float* c);
 
@@ -139,6 +141,7 @@ class OneDnn {
 
   Product& find(const Key& key);
 
+  dnnl_status_t describe(Making& making, const Key& key) const;
   void make(Product& product) const;
 
   dnnl_engine_t engine_ = nullptr;

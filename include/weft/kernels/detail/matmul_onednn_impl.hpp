@@ -30,11 +30,8 @@ WEFT_COLD WEFT_INLINE std::size_t bytes_beside(const_dnnl_primitive_desc_t of) {
   return known && bytes > 0 ? std::size_t(bytes) : 0;
 }
 
-WEFT_COLD WEFT_INLINE void OneDnn::make(Product& product) const {
-  const Key& key = product.key;
+WEFT_COLD WEFT_INLINE dnnl_status_t OneDnn::describe(Making& making, const Key& key) const {
   const MatmulShape& s = key.shape;
-  const OneDnnRoom room;
-  Making making;
   check(making.a.describe(s.m, s.k, key.type, s.transpose_a ? 1 : s.lda, s.transpose_a ? s.lda : 1), s);
   check(making.b.describe(s.k, s.n, key.type, s.transpose_b ? 1 : s.ldb, s.transpose_b ? s.ldb : 1), s);
   check(making.c.describe(s.m, s.n, key.c_type, s.ldc, 1), s);
@@ -51,20 +48,40 @@ WEFT_COLD WEFT_INLINE void OneDnn::make(Product& product) const {
   }
   const auto bias = key.bias ? making.bias.get() : nullptr;
 #if DNNL_VERSION_MAJOR >= 3
-  check(dnnl_matmul_primitive_desc_create(&making.description, engine_, making.a.get(), making.b.get(), bias, making.c.get(),
-                                          making.attributes),
-        s);
+  return dnnl_matmul_primitive_desc_create(&making.description, engine_, making.a.get(), making.b.get(), bias, making.c.get(),
+                                           making.attributes);
 #else
   dnnl_matmul_desc_t operation;
   check(dnnl_matmul_desc_init(&operation, making.a.get(), making.b.get(), bias, making.c.get()), s);
-  check(dnnl_primitive_desc_create(&making.description, &operation, making.attributes, engine_, nullptr), s);
+  return dnnl_primitive_desc_create(&making.description, &operation, making.attributes, engine_, nullptr);
 #endif
+}
+
+WEFT_COLD WEFT_INLINE void OneDnn::make(Product& product) const {
+  const Key& key = product.key;
+  const MatmulShape& s = key.shape;
+  const OneDnnRoom room;
+  Making making;
+  check(describe(making, key), s);
   room.require(bytes_beside(making.description));
   check(dnnl_primitive_create(&product.primitive, making.description), s);
   check(dnnl_memory_create(&product.a, making.a.get(), engine_, DNNL_MEMORY_NONE), s);
   check(dnnl_memory_create(&product.b, making.b.get(), engine_, DNNL_MEMORY_NONE), s);
   check(dnnl_memory_create(&product.c, making.c.get(), engine_, DNNL_MEMORY_NONE), s);
-  if (key.bias) check(dnnl_memory_create(&product.bias, bias, engine_, DNNL_MEMORY_NONE), s);
+  if (key.bias) check(dnnl_memory_create(&product.bias, making.bias.get(), engine_, DNNL_MEMORY_NONE), s);
+}
+
+WEFT_COLD WEFT_INLINE bool OneDnn::multiplies_bfloat16() {
+  static const bool known = [] {
+    const OneDnnRoom room;
+    const OneDnn products;
+    constexpr std::size_t n = 32;
+    const MatmulShape shape{
+        .transpose_a = false, .transpose_b = false, .m = n, .n = n, .k = n, .lda = n, .ldb = n, .ldc = n, .accumulate = false};
+    Making making;
+    return products.describe(making, {shape, bf16, bf16, false}) != dnnl_unimplemented;
+  }();
+  return known;
 }
 
 WEFT_INLINE void OneDnn::run(const MatmulShape& s, Type type, Type c_type, const void* a, const void* b, void* c,
