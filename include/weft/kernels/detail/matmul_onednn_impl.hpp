@@ -73,8 +73,8 @@ WEFT_COLD WEFT_INLINE void OneDnn::make(Product& product) const {
 
 WEFT_COLD WEFT_INLINE bool OneDnn::multiplies_bfloat16() {
   static const bool known = [] {
-    const OneDnnRoom room;
     const OneDnn products;
+    const OneDnnRoom room;
     constexpr std::size_t n = 32;
     const MatmulShape shape{
         .transpose_a = false, .transpose_b = false, .m = n, .n = n, .k = n, .lda = n, .ldb = n, .ldc = n, .accumulate = false};
