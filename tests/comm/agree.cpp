@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/comm/gather_lists.hpp
 // The start settings of a run's ranks are compared, and all ranks name a difference.
 #include <doctest/doctest.h>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/comm/nccl/pair.hpp
 // The threads and times of calls to NCCL: in the rank's thread once ranks are connected, in a separate thread before, and never
 // so many that NCCL's queue would block. Over the test double (tests/support/fake_nccl).
 // covers: weft/comm/nccl/comm.hpp
@@ -13,6 +14,7 @@
 
 #include <weft/comm/nccl.hpp>
 #include <weft/comm/nccl/comm.hpp>
+#include <weft/comm/nccl/pair.hpp>
 #include <weft/comm/threads.hpp>
 
 #include "support/device_elements.hpp"

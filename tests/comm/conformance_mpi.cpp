@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/comm/mpi.hpp weft/comm/mpi/api.hpp weft/comm/mpi/comparison.hpp weft/comm/mpi/group.hpp
+// covers: weft/comm/mpi/message.hpp weft/comm/mpi/pipeline.hpp weft/comm/mpi/transfer.hpp
 // Every operation on every type between MPI processes, with and without fingerprints.
 #include <weft/comm/mpi.hpp>
+#include <weft/comm/mpi/api.hpp>
+#include <weft/comm/mpi/comparison.hpp>
+#include <weft/comm/mpi/group.hpp>
+#include <weft/comm/mpi/message.hpp>
+#include <weft/comm/mpi/pipeline.hpp>
+#include <weft/comm/mpi/transfer.hpp>
 
 #include <doctest/doctest.h>
 

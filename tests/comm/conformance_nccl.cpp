@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/comm/nccl.hpp weft/comm/nccl/api.hpp weft/comm/nccl/group.hpp weft/comm/nccl/launch.hpp
+// covers: weft/comm/nccl/running.hpp
 // The conformance suite of all backends, in device memory, over a test double of NCCL (tests/support/fake_nccl). It tests weft's
 // use of NCCL's calls, not NCCL.
 #include <doctest/doctest.h>
@@ -6,6 +8,10 @@
 #include <thread>
 
 #include <weft/comm/nccl.hpp>
+#include <weft/comm/nccl/api.hpp>
+#include <weft/comm/nccl/group.hpp>
+#include <weft/comm/nccl/launch.hpp>
+#include <weft/comm/nccl/running.hpp>
 #include <weft/comm/tcp.hpp>
 #include <weft/comm/threads.hpp>
 

@@ -1,6 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/comm/tcp.hpp weft/comm/gloo.hpp weft/comm/tcp/envelope.hpp weft/comm/tcp/group.hpp weft/comm/tcp/message.hpp
+// covers: weft/comm/tcp/pipeline.hpp weft/comm/tcp/process.hpp weft/comm/tcp/transfer.hpp weft/comm/polled_group.hpp
+// covers: weft/comm/process_group.hpp weft/comm/process.hpp weft/comm/shared_memory/collective.hpp
+// covers: weft/comm/shared_memory/doorbell.hpp weft/comm/shared_memory/group.hpp weft/comm/shared_memory/memory.hpp
+// covers: weft/comm/shared_memory/slots.hpp
 // Every operation on every type between processes connected by TCP, and the errors of ranks that disagree.
+#include <weft/comm/gloo.hpp>
+#include <weft/comm/polled_group.hpp>
+#include <weft/comm/process.hpp>
+#include <weft/comm/process_group.hpp>
+#include <weft/comm/shared_memory/collective.hpp>
+#include <weft/comm/shared_memory/doorbell.hpp>
+#include <weft/comm/shared_memory/group.hpp>
+#include <weft/comm/shared_memory/memory.hpp>
+#include <weft/comm/shared_memory/slots.hpp>
 #include <weft/comm/tcp.hpp>
+#include <weft/comm/tcp/envelope.hpp>
+#include <weft/comm/tcp/group.hpp>
+#include <weft/comm/tcp/message.hpp>
+#include <weft/comm/tcp/pipeline.hpp>
+#include <weft/comm/tcp/process.hpp>
+#include <weft/comm/tcp/transfer.hpp>
 
 #include <doctest/doctest.h>
 

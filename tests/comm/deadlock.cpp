@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/comm/threads/census.hpp
 // The proof of a deadlock (comm/threads/census.hpp) with threads that lose their core at the worst places: programs that are
 // right are never accused, ranks that do wait for each other are always found. How many runs of right programs: WEFT_TEST_RUNS.
 #include <atomic>
@@ -30,6 +31,7 @@ inline void pause() {
 #include <vector>
 
 #include <weft/comm/threads.hpp>
+#include <weft/comm/threads/census.hpp>
 
 #include "support/figure.hpp"
 

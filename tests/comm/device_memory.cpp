@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/comm/self.hpp
 // A communicator's support for ranks on devices, with a device that is an array of the host. Spans of its memory are
 // distinguished from others, a group of one rank copies there in stream order, and backends of host memory refuse it before
 // anything is read.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/comm/nccl/failure.hpp weft/comm/nccl/process.hpp weft/comm/nccl/rendezvous.hpp
 // Calls that comm::Nccl refuses before they reach NCCL, and its ends when NCCL, the GPU or another rank fails. Over the test
 // double (tests/support/fake_nccl).
 #include <doctest/doctest.h>
@@ -13,6 +14,9 @@
 #include <vector>
 
 #include <weft/comm/nccl.hpp>
+#include <weft/comm/nccl/failure.hpp>
+#include <weft/comm/nccl/process.hpp>
+#include <weft/comm/nccl/rendezvous.hpp>
 #include <weft/comm/threads.hpp>
 #include <weft/mesh/mesh.hpp>
 #include <weft/runtime/run.hpp>

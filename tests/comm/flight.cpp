@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/comm/flight_recorder.hpp weft/comm/in_function.hpp weft/comm/program_function.hpp
 // The flight recorder: its entries, concurrent reads by another thread, and its files.
 // covers: weft/comm/flight_file.hpp weft/comm/flight_clock.hpp
 #include <doctest/doctest.h>
@@ -18,6 +19,7 @@
 #include <weft/comm/flight_file.hpp>
 #include <weft/comm/flight_recorder.hpp>
 #include <weft/comm/in_function.hpp>
+#include <weft/comm/program_function.hpp>
 #include <weft/comm/threads.hpp>
 
 #include "support/temporary_folder.hpp"

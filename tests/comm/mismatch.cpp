@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/comm/errors.hpp
 // Ranks that make different calls: every ordered pair must end on both ranks within a second, with an error that names two ranks
 // and their calls, and no buffer changed.
 #include <doctest/doctest.h>
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include <weft/comm/errors.hpp>
 #include <weft/comm/threads.hpp>
 
 using namespace weft;

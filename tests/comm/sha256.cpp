@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/comm/store/sha256.hpp
 // The published test vectors of SHA-256 (FIPS 180-4 and NIST's examples) and of HMAC-SHA-256 (RFC 4231), messages of every length
 // around the block's, and the comparison of digests.
 #include <weft/comm/store/sha256.hpp>

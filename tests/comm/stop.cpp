@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/comm/store/client.hpp
 // covers: weft/comm/stop.hpp weft/comm/run_options.hpp
 // A process with a stop request: every wait ends within its limit and names the missing rank; threads that cannot be started;
 // numbers from the environment.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/comm/shared_memory/stream.hpp
 // Copies past the caches, at every alignment.
 #include <weft/comm/shared_memory/stream.hpp>
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# covers: weft/comm/watch.hpp weft/comm/ledger.hpp weft/comm/tcp/watch.hpp weft/comm/mpi/watch.hpp
 """Every ordered pair of calls that differ is found, on every backend (comm/programs/disagree.cpp).
 
     test_disagree.py            all pairs once among three threads and three processes that share memory, samples elsewhere

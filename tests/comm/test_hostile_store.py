@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# covers: weft/comm/store/listener.hpp weft/comm/store/connector.hpp weft/comm/store/protocol.hpp weft/comm/store/socket.hpp
 """Figure 19: strangers at every port of a job, while its ranks meet and while it runs. The job is not disturbed, nothing is read or written without
 the secret, and a connection costs next to nothing. `--connections 10000` is the long form."""
 import argparse

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# covers: weft/comm/store/heartbeat.hpp
 """Figure 1: a random rank is killed (processes) or throws (threads) at a random moment: while ranks meet, in a collective, in messages between two
 ranks. Every other rank ends within 2 s with an error that names the one that is gone; one that is stopped is named once its heartbeats have been missing for
 WEFT_HEARTBEAT_S. `--runs 1000` is the long form."""

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# covers: weft/comm/mpi/start_limit.hpp weft/comm/store/secret.hpp
 """Figure 22: misuse ends with a typed error within the deadline, or does not disturb the job at all: a rank twice, two masters, a port taken, a late
 joiner, another job, another version, another user, damaged secrets, a communicator whose world has ended, a throw in a user's callback."""
 import hashlib

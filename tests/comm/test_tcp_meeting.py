@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# covers: weft/comm/store/links.hpp weft/comm/store/server.hpp
 """How processes under torchrun's environment meet and end: one clear line and an exit code, within the deadline."""
 import os
 import signal

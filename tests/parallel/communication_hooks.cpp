@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/parallel/hook/communication_hook.hpp weft/parallel/hook/compress.hpp weft/parallel/hook/hook_check.hpp
+// covers: weft/parallel/hook/power_sgd.hpp weft/parallel/hook/reduce_option.hpp
 // Communication hooks of DataParallel compared with oracles on the host: sums in bfloat16 bit by bit, PowerSGD with its algorithm
 // written in double, and a user's hook with the bits of the plain all-reduce. In training, all ranks keep the same bits.
 // covers: weft/engine/hook/bucket.hpp
@@ -8,8 +10,11 @@
 #include <deque>
 
 #include <weft/engine/hook/bucket.hpp>
+#include <weft/parallel/hook/communication_hook.hpp>
 #include <weft/parallel/hook/compress.hpp>
+#include <weft/parallel/hook/hook_check.hpp>
 #include <weft/parallel/hook/power_sgd.hpp>
+#include <weft/parallel/hook/reduce_option.hpp>
 
 using namespace weft_test;
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/parallel/context_parallel.hpp
 // Context parallelism gives the loss, gradients, validation loss and logits of one rank: by a ring and by Ulysses, with grouped
 // heads, dropout, learned and rotary positions, in every layout of (dp, cp, tp, pp) on up to 8 ranks.
 
@@ -6,6 +7,7 @@
 
 #include <atomic>
 
+#include <weft/parallel/context_parallel.hpp>
 #include <weft/parallel/single_device.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/parallel/expert_parallel.hpp
 // A mixture of experts over (dp, tp, pp) x (edp, ep, etp) gives the loss, gradient norm, every gradient, validation loss and
 // logits of one rank, in double to 1e-12: with auxiliary losses, dropped tokens, experts without tokens, dropout.
+
+#include <weft/parallel/expert_parallel.hpp>
 
 #include "support/experts.hpp"
 

@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/parallel/data_parallel.hpp weft/parallel/tensor_parallel.hpp weft/parallel/pipeline_parallel.hpp
+// covers: weft/parallel/wrapper.hpp weft/parallel/nesting.hpp weft/parallel/single_device.hpp
 // The matrix of layouts on thread ranks, dense models: equal to one rank in loss, gradient norm, every gradient, validation loss
 // and logits, in double to 1e-12.
+
+#include <weft/parallel/data_parallel.hpp>
+#include <weft/parallel/nesting.hpp>
+#include <weft/parallel/pipeline_parallel.hpp>
+#include <weft/parallel/single_device.hpp>
+#include <weft/parallel/tensor_parallel.hpp>
+#include <weft/parallel/wrapper.hpp>
 
 #include "support/matrix.hpp"
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/pipeline/unreduced_gradients.hpp
 // covers: weft/pipeline/unit_calls.hpp weft/pipeline/unit_outputs.hpp
 // Users' own loops over models of several units: the model's own loss and losses of its outputs, with several micro-batches, have
 // the gradients of train_step in every layout except a pipeline, with a loss scale, and bit by bit in reproducible runs.
 
 #include <weft/pipeline/unit_calls.hpp>
 #include <weft/pipeline/unit_outputs.hpp>
+#include <weft/pipeline/unreduced_gradients.hpp>
 
 #include "support/field_models.hpp"
 #include "support/field_parity.hpp"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/parallel/reproducible/gradient_trees.hpp weft/parallel/reproducible/option.hpp
+// covers: weft/parallel/reproducible/parts.hpp weft/parallel/reproducible/tree_exchange.hpp
 // A reproducible run has the bits of one rank in every layout: 20 steps of AdamW with clipping, for dp, pp, stages of ZeRO and
 // schedules, with a number of micro-batches that is a power of two and one that is not. Compared: losses, gradient norms and
 // every updated weight.
@@ -7,6 +9,10 @@
 #include "support/reproducible.hpp"
 
 #include <weft/comm/reduction_tree.hpp>
+#include <weft/parallel/reproducible/gradient_trees.hpp>
+#include <weft/parallel/reproducible/option.hpp>
+#include <weft/parallel/reproducible/parts.hpp>
+#include <weft/parallel/reproducible/tree_exchange.hpp>
 #include <weft/parallel/single_device.hpp>
 
 using namespace weft_test;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/comm/agreement.hpp
 // Ranks with other inputs than their peers are refused: options and config when a model is made, batches in each step. The error
 // names the difference and its place.
 
@@ -8,7 +9,9 @@
 #include <functional>
 #include <memory>
 
+#include <weft/comm/agreement.hpp>
 #include <weft/core/fields.hpp>
+#include <weft/parallel/same_inputs.hpp>
 
 using namespace weft_test;
 

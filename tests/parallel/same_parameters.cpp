@@ -2,6 +2,8 @@
 // Parameters with copies on several ranks are compared after the first step and then regularly. A write on only one rank is found
 // and named over each axis, at each stage of ZeRO, in the stored type; correct programs pass.
 
+#include <weft/parallel/same_parameters.hpp>
+
 #include "support/parity.hpp"
 
 using namespace weft_test;

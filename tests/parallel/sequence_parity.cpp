@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/parallel/sequence_parallel.hpp
 // Sequence parallelism gives the loss, gradients and logits of one rank in every layout of (dp, tp, pp): norms on shards of the
 // rows, dropout masks by global row, gradients of gains and biases summed over tp.
+
+#include <weft/parallel/sequence_parallel.hpp>
 
 #include "support/parity.hpp"
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/pipeline/tied_parameters.hpp weft/parallel/whole_parameter.hpp
 // covers: weft/engine/registry.hpp weft/autograd/shared_layer.hpp
 // Parameters that a user's model shares: twice in a block, between some of the blocks, between front and back, by handle and by
 // shared_layer. Equal to one rank in every layout, and bitwise in reproducible runs; repeated names are refused.
@@ -9,6 +10,8 @@
 #include <weft/autograd/shared_layer.hpp>
 #include <weft/engine/registry.hpp>
 #include <weft/parallel/single_device.hpp>
+#include <weft/parallel/whole_parameter.hpp>
+#include <weft/pipeline/tied_parameters.hpp>
 
 using namespace weft_test;
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/parallel/model_functions.hpp weft/parallel/model_options.hpp
 // covers: weft/engine/step_gradients.hpp weft/engine/asked_parameters.hpp
 // The step state of a model and its optimizers: the step number for dropout, whether gradients are new, the optimizer of each
 // parameter, and parameters without a gradient in a layer's backward.
@@ -13,6 +14,8 @@
 #include <weft/checkpoint/checkpoint.hpp>
 #include <weft/engine/asked_parameters.hpp>
 #include <weft/engine/step_gradients.hpp>
+#include <weft/parallel/model_functions.hpp>
+#include <weft/parallel/model_options.hpp>
 #include <weft/weft.hpp>
 
 #include "support/field_models.hpp"

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/parallel/policies.hpp weft/parallel/policy_check.hpp
 // User-defined wrappers over user-defined axes, compared with one rank: alone and combined with weft's wrappers, in every
 // position.
 #include <doctest/doctest.h>
 
+#include <weft/parallel/policies.hpp>
+#include <weft/parallel/policy_check.hpp>
+#include <weft/parallel/user_wrapper.hpp>
 #include <weft/weft.hpp>
 
 #include "support/parity.hpp"

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/parallel/fsdp/flat_gradients.hpp weft/parallel/fsdp/flat_array.hpp
 // Sums of gradients stored in the type of a 16-bit model: every micro-batch is added in float and rounded once, also with
 // wrappers that have sums of their own pending. Training stays close to DataParallel's. Also the models that allow the option.
 
 #include "support/parity.hpp"
 
 #include <weft/engine/parameter_values.hpp>
+#include <weft/parallel/fsdp/flat_array.hpp>
+#include <weft/parallel/fsdp/flat_gradients.hpp>
 
 using namespace weft_test;
 

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/parallel/fully_sharded_data_parallel.hpp weft/parallel/fsdp/fully_sharded_hooks.hpp
+// covers: weft/parallel/fsdp/flat_parameter_group.hpp weft/parallel/fsdp/flat_values.hpp weft/parallel/fsdp/settings.hpp
 // FullyShardedDataParallel gives the loss, gradients, norm, validation loss and logits of one rank in every stage of ZeRO, alone
 // and combined with tensor, sequence and pipeline parallelism, with several micro-batches and tied embeddings. Gradients are
 // compared on the shards that ranks keep; their sizes must add up to the model's.
+
+#include <weft/parallel/fsdp/flat_parameter_group.hpp>
+#include <weft/parallel/fsdp/flat_values.hpp>
+#include <weft/parallel/fsdp/fully_sharded_hooks.hpp>
+#include <weft/parallel/fsdp/settings.hpp>
+#include <weft/parallel/fully_sharded_data_parallel.hpp>
 
 #include "support/parity.hpp"
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/pipeline/trainable_parameters.hpp
 // Units in front of the first one that is trained have no backward, and no stage of a pipeline is sent gradients for them: a
 // layer counts its calls. The others get the bits that they get if everything is trained, in every layout, also when a run
 // unfreezes them; parameters that are frozen from the start never have memory for gradients.
+
+#include <weft/pipeline/trainable_parameters.hpp>
 
 #include "support/field_models.hpp"
 #include "support/field_parity.hpp"

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/pipeline/schedule/custom.hpp weft/pipeline/schedule/any_schedule.hpp weft/pipeline/schedule/dynamic.hpp
 // Schedules that are no types of weft's: a user's table proven by the compiler, one from a file, one chosen by name.
 
 #include <cstdio>
 #include <fstream>
 #include <string>
 
+#include <weft/pipeline/schedule/any_schedule.hpp>
 #include <weft/pipeline/schedule/custom.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/pipeline/schedule/csv.hpp weft/pipeline/schedule/visualise.hpp
 // Schedules by name, from files and as pictures.
 
 #include <doctest/doctest.h>

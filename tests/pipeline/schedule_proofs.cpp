@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/pipeline/schedule/check.hpp weft/pipeline/schedule/dualpipev.hpp weft/pipeline/schedule/zbv.hpp
+// covers: weft/pipeline/schedule/named.hpp weft/pipeline/schedule/simulate.hpp
 // Every schedule for up to 8 ranks and 32 micro-batches: proven, with the bubble and peaks that it states; golden orders; and
 // tables with one mistake each, which the checker must refuse for that reason.
 
@@ -12,7 +14,9 @@
 #include <weft/pipeline/schedule/dualpipev.hpp>
 #include <weft/pipeline/schedule/gpipe.hpp>
 #include <weft/pipeline/schedule/interleaved.hpp>
+#include <weft/pipeline/schedule/named.hpp>
 #include <weft/pipeline/schedule/one_forward_one_backward.hpp>
+#include <weft/pipeline/schedule/simulate.hpp>
 #include <weft/pipeline/schedule/zbv.hpp>
 #include <weft/pipeline/schedule/zero_bubble.hpp>
 

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/pipeline/schedule/action.hpp weft/pipeline/schedule/table.hpp weft/pipeline/schedule/gpipe.hpp
+// covers: weft/pipeline/schedule/one_forward_one_backward.hpp weft/pipeline/schedule/interleaved.hpp
+// covers: weft/pipeline/schedule/zero_bubble.hpp
 // Small tables of every schedule, proven by the compiler.
 
 #include <doctest/doctest.h>
@@ -6,11 +9,13 @@
 #include <algorithm>
 #include <utility>
 
+#include <weft/pipeline/schedule/action.hpp>
 #include <weft/pipeline/schedule/check.hpp>
 #include <weft/pipeline/schedule/dualpipev.hpp>
 #include <weft/pipeline/schedule/gpipe.hpp>
 #include <weft/pipeline/schedule/interleaved.hpp>
 #include <weft/pipeline/schedule/one_forward_one_backward.hpp>
+#include <weft/pipeline/schedule/table.hpp>
 #include <weft/pipeline/schedule/zbv.hpp>
 #include <weft/pipeline/schedule/zero_bubble.hpp>
 

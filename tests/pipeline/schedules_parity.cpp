@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/pipeline/executor.hpp weft/pipeline/transport.hpp weft/pipeline/stage_channel.hpp weft/pipeline/stages.hpp
+// covers: weft/pipeline/chunk.hpp weft/pipeline/model_types.hpp weft/pipeline/any_value.hpp weft/pipeline/schedule/messages.hpp
 // Every schedule gives the loss, gradients, norm and logits of one rank, alone and combined with data and tensor parallelism:
 // several chunks on a rank, backward in two halves, the V shape with both ends of the model on rank 0 (its tied embedding is then
 // one parameter of two chunks), pairs that may overlap, and fewer micro-batches than stages.
 
+#include <weft/pipeline/any_value.hpp>
+#include <weft/pipeline/chunk.hpp>
+#include <weft/pipeline/executor.hpp>
+#include <weft/pipeline/model_types.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
+#include <weft/pipeline/schedule/messages.hpp>
+#include <weft/pipeline/stage_channel.hpp>
+#include <weft/pipeline/stages.hpp>
+#include <weft/pipeline/transport.hpp>
 
 #include "support/parity.hpp"
 

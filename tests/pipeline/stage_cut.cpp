@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/pipeline/stage_units.hpp weft/pipeline/stack_unit.hpp
 // covers: weft/pipeline/stage_cut.hpp
 // The cut of a stack into stages: by cost, contiguous, nowhere empty, and no cut with a cheaper worst stage exists.
 
@@ -8,7 +9,9 @@
 #include <vector>
 
 #include <weft/core/philox.hpp>
+#include <weft/pipeline/stack_unit.hpp>
 #include <weft/pipeline/stage_cut.hpp>
+#include <weft/pipeline/stage_units.hpp>
 
 using namespace weft;
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/pipeline/schedule/timeline.hpp
 // The timeline as measured: every action of the last step in its place, never before its input, not shorter than its work, and
 // drawn by the same pictures as the planned one. Stages sleep, so that it may be compared with the proof.
 

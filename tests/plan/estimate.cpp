@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/comm/rehearsal.hpp
 // covers: weft/plan/machine.hpp weft/plan/machine_file.hpp weft/plan/this_machine.hpp
 // Machines, collectives by their formulas, files of machines, and estimates: of published steps, and of real ones.
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/pipeline/peer_progress.hpp
 // Rehearsals compared with real ranks for a program's uses of a model other than training, on the stages of a pipeline: reading
 // parameters of another stage or of an expert's rank, and generating tokens.
 
 #include "plan/rehearsed.hpp"
 
 #include <weft/generation/generate.hpp>
+#include <weft/pipeline/peer_progress.hpp>
 
 using namespace weft_test;
 

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/pipeline/learn_shapes.hpp weft/pipeline/model_aside.hpp weft/pipeline/stage_shapes.hpp
 // Rehearsals compared with real ranks for features outside plan/rehearsal.cpp: other element types, sequence parallelism,
 // attention's options, mixtures of experts, and gradients in fp32.
+
+#include <weft/pipeline/learn_shapes.hpp>
+#include <weft/pipeline/model_aside.hpp>
+#include <weft/pipeline/stage_shapes.hpp>
 
 #include "plan/rehearsed.hpp"
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/comm/run_result.hpp
 // covers: weft/runtime/guard.hpp weft/runtime/signals.hpp
 // `run` inside a process whose Kokkos is already there: worlds, devices, exit codes, again and again.
 #include <doctest/doctest.h>
@@ -16,6 +17,7 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <weft/comm/run_result.hpp>
 #include <weft/runtime/guard.hpp>
 #include <weft/runtime/run.hpp>
 #include <weft/runtime/signals.hpp>

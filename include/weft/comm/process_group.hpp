@@ -44,7 +44,7 @@ class ProcessGroup : public Group, public Progress {
     std::uint64_t sequence = 0;  ///< its number among all operations of this group on this rank, for errors
     std::uint64_t number = 0;    ///< in the flight recorder
     std::uint64_t step = 0;      ///< in the ledger: among the collectives, or the messages of its kind
-    std::unique_ptr<Watch::Wait> long_wait;
+    std::unique_ptr<Watch::Wait> long_wait = nullptr;
     bool complete = false;
   };
   /// The times of a wait.
