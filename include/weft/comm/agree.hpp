@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The comparison of what the ranks of a run were started with. A rank with another seed, another file or another version of a
-// program computes and communicates with the others as if nothing were wrong, and the run is worth nothing; so ranks compare
-// their options before they begin, and the one that differs is named.
+// The comparison of the options and data of all ranks. A rank with another seed, another file or another version of a program
+// computes and communicates without an error, and the run is worthless. So ranks compare their options before they begin, and
+// the error names the rank that differs.
 //
 //   agree(world.communicator(), {{"--seed", seed}, {"--lr", learning_rate}, {"data", digest(tokens)}});
 //     // UsageError: ranks disagree about --seed: rank 0 has 1, rank 1 has 2
@@ -52,7 +52,7 @@ inline void agree(const Communicator& ranks, std::initializer_list<NamedValue> v
 
 namespace detail {
 std::string digest_of(const void* data, std::size_t bytes);
-/// The version of weft, byte order and scalar types: what every process of a run must have in common. `run` compares them.
+/// The version of weft, byte order and scalar types, which all processes of a run must have in common. `run` compares them.
 std::vector<NamedValue> of_this_build();
 }  // namespace detail
 

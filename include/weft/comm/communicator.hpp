@@ -56,7 +56,7 @@ class Communicator {
   int size() const { return group_->size(); }
   std::string_view axis() const { return group_->axis(); }
   std::string_view backend() const { return group_->backend(); }
-  /// True in a rehearsal, whose other ranks do not exist and seem to say what this one says (comm/rehearsal.hpp).
+  /// True in a rehearsal: the other ranks do not exist and appear to have this rank's values (comm/rehearsal.hpp).
   bool rehearsed() const { return group_->rehearsed(); }
   /// The backend's table of traits, so that a program can ask before a run and not fail in its middle.
   bool supports(comm::Operation operation, DataType type, comm::MemoryKind memory = comm::MemoryKind::host) const {
@@ -70,14 +70,14 @@ class Communicator {
     if (color < 0) throw_error<UsageError>({"split: color ", color, " is negative"});
     return Communicator(group_->split(color, key, std::move(axis)), order_);
   }
-  /// The same if every rank can tell its place in the new communicator beforehand; a rehearsal needs to be told.
+  /// The same if every rank knows its place in the new communicator beforehand, which a rehearsal needs.
   Communicator split(int color, int key, std::string axis, const comm::SplitPlace& place) const;
 
-  /// Throws if this rank's communication has failed, without a word to the others: what a device computed from messages that were
-  /// aborted meanwhile is not to be used.
+  /// Throws if this rank's communication has failed; does not communicate. Results that a device computed from aborted messages
+  /// must not be used.
   void check() const { group_->check(); }
-  /// To be called after each launch of a CUDA graph on `exec` in which operations of this communicator were recorded: ranks that
-  /// do not launch it are found at the deadline, as those that do not call an operation.
+  /// Call this after each launch of a CUDA graph on `exec` in which operations of this communicator were recorded. Ranks that do
+  /// not launch it are then found at the deadline, like ranks that do not call an operation.
   template <detail::ExecutionSpace E>
   void watch(const E& exec) const {
     group_->watch(on(exec).order());

@@ -28,7 +28,7 @@ WEFT_OUT_OF_LINE WEFT_INLINE Communicator Communicator::split(int color, int key
 }
 
 WEFT_OUT_OF_LINE WEFT_INLINE comm::Call Communicator::checked(comm::Call call) const {
-  // A span does not say whose memory it shows.
+  // A span's type does not show its memory space.
   if (order_.device != nullptr && call.memory == comm::MemoryKind::host)
     if (const void* address = call.output != nullptr ? call.output : call.input;
         address != nullptr && order_.device->holds(address))

@@ -51,7 +51,7 @@ using scalar_t = std::remove_cv_t<element_t<std::remove_reference_t<X>>>;
 
 }  // namespace detail
 
-/// Refuses, at compile time, arguments whose type says how their elements lie on axes.
+/// Refuses, at compile time, arguments whose type has placements on axes.
 template <class... X>
 constexpr void require_unplaced() {
   static_assert((!is_placed<std::remove_cvref_t<X>> && ...),

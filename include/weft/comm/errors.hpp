@@ -44,7 +44,7 @@ class MismatchError : public CommunicationError {
   using CommunicationError::CommunicationError;
 };
 
-/// A wait that could not end because another rank failed (that rank's own error says why).
+/// A wait that could not end because another rank failed (that rank's own error has the reason).
 class AbortedError : public CommunicationError {
   using CommunicationError::CommunicationError;
 };

@@ -19,7 +19,7 @@
 
 namespace weft::comm {
 
-/// Times in ticks, and what they are on the system's clocks.
+/// Times in ticks, and their values on the system's clocks.
 class FlightClock {
  public:
   FlightClock() : first_(read()) {}

@@ -61,7 +61,7 @@ class FlightRecorders {
   static std::vector<File> files(std::string_view reason, int rank, FlightFiles which);
 };
 
-/// What a file says. `recorders`: those of one rank.
+/// The content of a file. `recorders`: those of one rank.
 std::string flight_json(const std::vector<FlightRecorder*>& recorders, std::string_view reason);
 
 /// Makes the folder if it is missing, and the file in it with mode 0600 by a rename. True if it is there.

@@ -45,15 +45,15 @@ inline constexpr Names other_names[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORL
                                         {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
                                         {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"}};
 
-/// The name of the job: WEFT_JOB, what torchrun, srun or mpirun calls it, or for processes started by hand the terminal session
-/// that they share, which only ranks of one machine can compare.
+/// The name of the job: WEFT_JOB, its name under torchrun, srun or mpirun, or the terminal session of processes started by hand,
+/// which only ranks of one machine can compare.
 std::string job_from_environment(const std::string& host);
 
 /// The secret of the job, from WEFT_SECRET or the file that WEFT_SECRET_FILE names. Throws UsageError for a file that cannot be
 /// read.
 std::string secret_from_environment();
 
-/// Throws UsageError for variables of weft's that cannot be, also where no launcher is there that they are for.
+/// Throws UsageError for invalid variables of weft's, also if no launcher uses them.
 void require_launch_variables();
 
 /// A launcher's variable for the number of started processes, its name, and the requirement for a program that takes part. The
@@ -69,7 +69,7 @@ inline constexpr Starter starters[] = {
 
 }  // namespace detail
 
-/// Throws UsageError if MPI connects another number of processes than the environment says. For example, every process is alone
+/// Throws UsageError if MPI connects another number of processes than the launcher started. For example, every process is alone
 /// in its MPI_COMM_WORLD, and would train alone, if the launcher belongs to another MPI library.
 void agree_with_launcher(int connected);
 

@@ -22,12 +22,12 @@ WEFT_COLD WEFT_INLINE int whole_number(const char* name, int least, int most) {
 WEFT_COLD WEFT_INLINE std::string job_from_environment(const std::string& host) {
   const auto text = [](const char* name) { return is_set(name) ? std::string(std::getenv(name)) : std::string(); };
   if (is_set("WEFT_JOB")) return text("WEFT_JOB");
-  // A restart of all workers is a new meeting.
+  // A restart of all workers is a new rendezvous.
   if (is_set("TORCHELASTIC_RUN_ID")) return "torchrun " + text("TORCHELASTIC_RUN_ID") + "/" + text("TORCHELASTIC_RESTART_COUNT");
   if (is_set("SLURM_JOB_ID")) return "srun " + text("SLURM_JOB_ID") + "." + text("SLURM_STEP_ID");
   for (const char* name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID"})
     if (is_set(name)) return "mpirun " + text(name);
-  // Ranks of several machines have no session in common; their secret says which job they belong to.
+  // Ranks of several machines have no common session; their secret identifies the job.
   if (host != "localhost" && !host.starts_with("127.") && host != "::1") return {};
   return "of session " + std::to_string(::getsid(0));
 }
@@ -102,7 +102,7 @@ WEFT_COLD WEFT_INLINE Launch launch_from_environment() {
   launch.rank = whole_number(names->rank, 0, most);
   if (launch.rank >= launch.world)
     throw_error<UsageError>({names->rank, "(", launch.rank, ") is not in a world of ", names->world, "(", launch.world, ")"});
-  // mpirun says plainly how many it started; what Slurm says is also true of a shell inside an allocation.
+  // mpirun's number is that of its processes; Slurm's is also set in a shell inside an allocation.
   if (names == &torch_names && !under_torchrun() && is_set("OMPI_COMM_WORLD_SIZE"))
     if (const int started = whole_number("OMPI_COMM_WORLD_SIZE", 1, most); started != launch.world)
       throw_error<UsageError>({"WORLD_SIZE is ", launch.world, ", but mpirun started ", started, " processes"});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The account of the calls that a rank, a process, has begun on one communicator. By it a rank knows whether another rank waits
-// for it (comm/watch.hpp), and all ranks find the messages that were sent and never received.
+// The account of the calls that a process has begun on one communicator. It shows whether another rank waits for this one
+// (comm/watch.hpp), and which messages were sent and never received.
 //
 //   ledger.collective(call);
 //   const std::uint64_t number = ledger.message(true, to, tag, call);

@@ -31,7 +31,7 @@ namespace weft::comm {
 
 namespace mpi {
 
-/// MPI ends a program that calls it too early, too late or with no communicator, and some libraries do so without a word.
+/// MPI ends a program that calls it too early, too late or with no communicator, in some libraries without a message.
 WEFT_COLD inline void require_started(MPI_Comm comm) {
   int started = 0, ended = 0;
   check(MPI_Initialized(&started), "MPI_Initialized");
@@ -47,9 +47,9 @@ WEFT_COLD inline void require_started(MPI_Comm comm) {
 /// A communicator over a duplicate of `comm`, for programs that initialise MPI themselves. Collective over `comm`. Ends before
 /// MPI_Finalize. Throws UsageError if MPI is not running or if this rank is not in `comm`.
 ///
-/// MPI cannot take an operation back. After an error of weft's, or one that passed a request on its way, MPI may still read and
-/// write the buffers of what was under way, in any later call: a program that catches it calls MPI_Abort, or keeps those buffers
-/// to its end. weft's own calls throw AbortedError from there on.
+/// MPI cannot take an operation back. After an error of weft's, or an exception that left a request incomplete, MPI may still
+/// read and write the buffers of such operations in any later call. A program that catches it calls MPI_Abort, or keeps those
+/// buffers to its end. weft's own calls throw AbortedError from then on.
 inline Communicator over(MPI_Comm comm, std::chrono::duration<double> deadline = std::chrono::minutes(30),
                          bool fingerprints = true, std::string axis = "world",
                          std::shared_ptr<store::Heartbeat> heartbeat = nullptr) {
@@ -62,15 +62,15 @@ inline Communicator over(MPI_Comm comm, std::chrono::duration<double> deadline =
   return Communicator(MpiGroup::over(std::move(process), Handle::duplicate(comm), std::move(axis))->sharing_memory());
 }
 
-/// What tells the ranks of one machine who of them is gone.
+/// The detection of lost ranks on one machine.
 struct Pulse {
   std::unique_ptr<store::Server> server;  ///< on rank 0
   std::shared_ptr<store::Heartbeat> heartbeat;
 };
 
 /// A store on this machine's loopback address at rank 0, with a secret that travels through MPI, and a heartbeat for each rank:
-/// MPI itself says nothing of a process that stands still. Collective. Nothing where the ranks are on several machines, or where
-/// rank 0 cannot serve.
+/// MPI itself does not report a stopped process. Collective. Empty if the ranks are on several machines, or if rank 0 cannot
+/// serve.
 WEFT_COLD inline Pulse pulse(MPI_Comm comm, int rank, int size) {
   Pulse pulse;
   struct {
@@ -180,10 +180,10 @@ struct Mpi {
 static_assert(Backend<Mpi>);
 
 inline int Mpi::Session::fail(int code, const std::function<void()>& report) {
-  if (pulse_.heartbeat) pulse_.heartbeat->leave();  // who failed by itself is not lost
+  if (pulse_.heartbeat) pulse_.heartbeat->leave();  // a rank with its own error is not lost
   constexpr auto patience = std::chrono::milliseconds(400);
   if (!mpi::leftovers().writes.empty() ||
-      !mpi::leftovers().reads.empty()) {  // nobody can be asked: the lower rank speaks sooner, and ends the others
+      !mpi::leftovers().reads.empty()) {  // without MPI ranks cannot agree: the lower rank reports sooner and ends the others
     std::this_thread::sleep_for(std::min<std::chrono::milliseconds>(rank_ * std::chrono::milliseconds(50), patience));
     report();
     MPI_Abort(MPI_COMM_WORLD, code);

@@ -88,7 +88,7 @@ struct StreamOrder {
   const void* instance = nullptr;
   void (*wait)(const void*) = nullptr;
   void* (*stream)(const void*) = nullptr;
-  const DeviceMemory* device = nullptr;  ///< null: all memory is host memory, unless a View's type says otherwise
+  const DeviceMemory* device = nullptr;  ///< null: all memory is host memory, except a View's with another memory space
   void fence() const {
     if (wait != nullptr) wait(instance);
   }
@@ -108,8 +108,8 @@ struct Elements {
   Combine combine;
 };
 
-/// The part that a call plays for its caller, where the operation alone does not say it: ranks that call a split or have ended
-/// disagree with those that gather or meet on their own account.
+/// The purpose of a call, where the operation alone does not show it: ranks in a split, or at the program's end, disagree with
+/// ranks that call all_gather or barrier themselves.
 enum class Purpose : std::uint8_t { of_program, split, end };
 
 /// A collective call of one rank. `count` is in elements: of the buffer (all_reduce, broadcast, reduce, send, recv) or of one
@@ -136,7 +136,7 @@ struct Call {
   std::size_t bytes() const { return count * size_of(type); }
 };
 
-/// The bits of a signature that say in which function the rank makes the call; they may differ between ranks.
+/// The bits of a signature with the function in which the rank makes the call; they may differ between ranks.
 inline constexpr std::uint64_t function_bits = std::uint64_t(0x3f) << 26;
 constexpr ProgramFunction function_of(std::uint64_t signature) { return ProgramFunction(signature >> 26 & 0x3f); }
 /// True if the calls with these signatures may be of one operation.

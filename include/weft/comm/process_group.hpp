@@ -78,7 +78,7 @@ class ProcessGroup : public Group, public Progress {
   /// "rank 1 of dp".
   std::string named(long rank) const;
   [[noreturn]] void throw_mismatch(const Running& running, const std::string& why) const;
-  /// Throws MismatchError and tells the other ranks, which hear of it once they have waited for long.
+  /// Throws MismatchError, which also becomes the error of long waits of the other ranks.
   [[noreturn]] void throw_disagreement(const Running& running, const std::string& why) const;
   [[noreturn]] void throw_aborted(const Running& running, const std::string& why) const;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Ranks that do not exist, seen from one of them: every operation is noted and complete at once. What lies in the host's memory
-// is answered as if every other rank had said what this one says; the memory of a rehearsed device is not touched.
+// A group whose other ranks do not exist: every operation is recorded and completes at once. Host memory gets the result that
+// ranks with equal values would get; the memory of a rehearsed device is not touched.
 //
 //   Rehearsal notes;
 //   Communicator world(std::make_shared<comm::RehearsedGroup>(17, 2048, "world", notes), comm::rehearsed_order());
@@ -21,10 +21,10 @@ namespace weft::comm {
 /// The bytes of the buffer that a call is about, for `size` ranks; see Rehearsal::Messages.
 double message_bytes(const Call& call, int size);
 
-/// Of an all_to_all_v: the other ranks with which `rank` exchanges any elements.
+/// The number of other ranks with which `rank` exchanges elements in an all_to_all_v.
 std::size_t exchange_peers(const Call& call, int rank);
 
-/// The order of communicators whose device is rehearsed: it tells the device's memory from the host's.
+/// The stream order of communicators whose device is rehearsed: it distinguishes the device's memory from the host's.
 StreamOrder rehearsed_order();
 
 class RehearsedGroup final : public Group {
@@ -43,7 +43,7 @@ class RehearsedGroup final : public Group {
   // Inline already here: a class with a virtual function that is not gets its table in every object file.
   WEFT_INLINE void execute(const Call& call) override;
   WEFT_INLINE std::unique_ptr<Pending> start(const Call& call) override;
-  /// Throws UsageError: who gives which color is not known.
+  /// Throws UsageError: the colors of the other ranks are not known.
   WEFT_INLINE std::shared_ptr<Group> split(int color, int key, std::string axis) override;
   WEFT_INLINE std::shared_ptr<Group> split_placed(int color, int key, std::string axis, const SplitPlace& place) override;
 

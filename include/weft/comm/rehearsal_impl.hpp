@@ -56,7 +56,7 @@ namespace detail {
 struct LateAnswer : Pending {
   explicit LateAnswer(const Rehearsal& of) : notes(of) {}
   bool test() override {
-    constexpr int most = 1000;  // tests in a row, far more than weft makes where it only looks after what is on its way
+    constexpr int most = 1000;  // tests in a row, far more than a poll of operations in progress makes
     if (const std::uint64_t now = notes.launches + notes.copies; std::exchange(seen, now) != now) tests = 0;
     if (++tests < most) return false;
     wait();
@@ -130,7 +130,7 @@ WEFT_INLINE std::shared_ptr<Group> RehearsedGroup::split(int color, int, std::st
 }
 
 WEFT_INLINE std::shared_ptr<Group> RehearsedGroup::split_placed(int color, int, std::string axis, const SplitPlace& place) {
-  std::uint64_t identity = identity_;  // what all ranks of the new group have said alike, and in the same order
+  std::uint64_t identity = identity_;  // equal on all ranks of the new group
   for (const std::uint64_t part :
        {std::uint64_t(color) + 1, std::uint64_t(std::hash<std::string>()(axis)), std::uint64_t(place.size)})
     identity = (identity ^ part) * 0x9e3779b97f4a7c15 + 0x632be59bd9b4e019;

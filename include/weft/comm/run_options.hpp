@@ -18,8 +18,8 @@
 
 namespace weft::runtime {
 
-/// Who handles Ctrl-C, SIGTERM and SIGXFSZ while `run` runs: `run`, unless the program has handlers of its own or ignores them;
-/// always `run`; or nobody, in a program that calls comm::request_stop itself.
+/// The handler of Ctrl-C, SIGTERM and SIGXFSZ during `run`: `run`, unless the program has its own handlers or ignores them;
+/// always `run`; or none, in a program that calls comm::request_stop itself.
 enum class Signals { unless_handled, always, never };
 
 /// Zero means: the environment's value (WEFT_RANKS, WEFT_TIMEOUT_S, WEFT_STOP_S), else the default.
@@ -30,8 +30,8 @@ struct RunOptions {
   int threads_per_rank = 0;  ///< of kernels; default: cores / ranks, at least 1
   int argc = 0;              ///< the program's arguments, for libraries that want them
   char** argv = nullptr;
-  /// Of a wait after Ctrl-C or SIGTERM; default: 10 s in a program that asks World::interrupted or World::stop_requested, else 1
-  /// s.
+  /// The limit of a wait after Ctrl-C or SIGTERM. Default: 10 s in a program that calls World::interrupted or
+  /// World::stop_requested, else 1 s.
   double stop_s = 0;
   Signals signals = Signals::unless_handled;
   /// "N" or "N:rank": the program runs as that rank of N, without the others (runtime/rehearse.hpp). Default: its argument
@@ -44,12 +44,11 @@ struct RunOptions {
   std::exception_ptr refused = nullptr;
 };
 
-/// The options of a program that reads its arguments itself, and refuses what it does not know: takes --rehearse,
-/// --ranks-per-node and --machine, with their values, out of `argv` and counts `argc` down. What is wrong with a value is said by
-/// `run`.
+/// The options of a program that reads its arguments itself and refuses unknown ones: removes --rehearse, --ranks-per-node and
+/// --machine, with their values, from `argv` and lowers `argc`. `run` reports wrong values.
 RunOptions take_run_options(int& argc, char** argv);
 
-/// The options of a program that has no arguments but these: anything else among them is refused.
+/// The options of a program without other arguments: any other argument is refused.
 RunOptions only_run_options(int argc, char** argv, RunOptions options = {});
 
 /// The whole number that a text is, such as a command line's `--tp 2`. Throws UsageError, which names it, for anything else.
@@ -57,17 +56,17 @@ int whole_number_of(std::string_view name, std::string_view text, int least, int
 
 namespace detail {
 
-/// A number of [least, most] that the environment holds under that name; nothing if it holds none. Throws UsageError for anything
-/// else. Every number that weft takes from the environment comes from here.
+/// The number in [least, most] of that environment variable; nothing if it is not set. Throws UsageError for any other text.
+/// Every number that weft takes from the environment comes from here.
 std::optional<double> number_from_environment(const char* name, double least, double most);
-/// A whole one.
+/// A whole number.
 std::optional<int> whole_number_from_environment(const char* name, int least, int most);
 /// A switch: "0" or "1".
 bool switch_from_environment(const char* name, bool otherwise);
 /// Throws UsageError for a number of threads with which OpenMP or Kokkos would end the process when it starts.
 void require_thread_variables();
 
-/// Threads of one process: Kokkos' OpenMP knows no more, and ends a program that asks for more.
+/// The most threads of one process: Kokkos' OpenMP ends a program that asks for more.
 inline constexpr int most_threads = 512;
 
 inline int cores() {

@@ -69,14 +69,14 @@ WEFT_COLD inline std::string stop_text() {
                              : weft::detail::joined({"interrupted by signal ", number});
 }
 
-/// Of a wait that has to end; `missing` names the rank that has not come, or is empty.
+/// Ends a wait. `missing` names the rank that has not come, or is empty.
 [[noreturn]] WEFT_COLD inline void throw_interrupted(int rank, std::string_view axis, const Call& call, std::uint64_t sequence,
                                                      std::string_view missing) {
   throw_error<InterruptedError>({"rank ", rank, ", axis ", axis, ", ", describe(call), " #", sequence, ": ", stop_text(),
                                  " and waited ", long(stop_patience().count()), " ms more for ",
                                  missing.empty() ? "the other ranks" : missing, ", in vain"});
 }
-/// Of an operation that does not begin.
+/// Ends an operation that has not begun.
 [[noreturn]] WEFT_COLD inline void throw_interrupted(int rank, std::string_view axis, const Call& call, std::uint64_t sequence) {
   throw_error<InterruptedError>({"rank ", rank, ", axis ", axis, ", ", describe(call), " #", sequence, ": ", stop_text(),
                                  ", and the program does not ask world.interrupted()"});

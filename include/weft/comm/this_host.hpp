@@ -2,7 +2,7 @@
 #pragma once
 // The identity of the machine that a rank runs on: ranks with the same number share its cores and its memory.
 //
-//   std::uint64_t host = comm::this_host();   // gathered from all ranks, it says which of them are neighbours
+//   std::uint64_t host = comm::this_host();   // ranks with equal numbers are neighbours
 
 #include <unistd.h>
 

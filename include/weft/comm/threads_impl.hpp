@@ -11,7 +11,7 @@ namespace weft::comm::threads {
 WEFT_COLD WEFT_INLINE RunResult run(int ranks, std::chrono::duration<double> deadline,
                                     const std::function<void(std::shared_ptr<Group>)>& body,
                                     std::chrono::duration<double> grace) {
-  // What threads use is shared, since one that is left alone may outlive this function.
+  // The state of the threads is shared: a thread that is left alone may outlive this function.
   struct Run {
     std::shared_ptr<World> world;
     std::function<void(std::shared_ptr<Group>)> body;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The watch over waits between processes: ranks that wait for each other in a circle, and ranks that wait for calls that others
-// made differently, are found and named long before their deadline. It costs nothing until a rank has waited for a tenth of a
-// second. Then the rank tells those for which it waits what it needs of them. A rank that waits itself, and has not made that
-// call, passes the notice on to those that it waits for. A notice that comes back to the wait in which it was written has gone
-// round a circle: each rank in it can make the call that another one needs only after a third has made one, so that none of them
-// can ever go on, however late the notices were (K. M. Chandy, J. Misra, L. M. Haas: Distributed deadlock detection, ACM TOCS
-// 1983, for ranks that need all of those they wait for).
+// The watch over waits between processes. It finds ranks that wait for each other in a circle, and ranks whose calls differ, long
+// before their deadline. It costs nothing until a rank has waited for a tenth of a second. Then the rank sends a notice with the
+// call that it needs to the ranks for which it waits. A receiver that waits itself, and has not made that call, passes the notice
+// on to the ranks for which it waits. A notice that returns to the wait in which it was written has gone round a circle: each
+// rank in the circle can make the call that another one needs only after a third has made one, so none of them can continue,
+// however late the notices were (K. M. Chandy, J. Misra, L. M. Haas: Distributed deadlock detection, ACM TOCS 1983, for ranks
+// that need all of those they wait for).
 //
 //   Watch::Wait wait(*ledger, call, number, recorder.text(2));
 //   wait.on = ranks;
@@ -42,7 +42,7 @@ class Watch {
     std::string function;  ///< " in train_step": where the rank makes it, if it is a function of weft
     std::string last;      ///< the rank's last calls
     std::uint64_t id = 0;  ///< set by the watch
-    std::size_t told = 0;  ///< how many of the others were told
+    std::size_t told = 0;  ///< the number of ranks that have the notice
   };
 
   /// `world`: a number that other worlds of these processes do not have. Their late notices are none of this one's.
@@ -58,8 +58,8 @@ class Watch {
 
   /// A turn of a long wait. Empty, or the reason why the wait can never end.
   std::string look(Wait& wait);
-  /// Tells all other ranks that they disagree on that communicator (any of its channels), and how. They hear of it when they have
-  /// waited there for long.
+  /// Sends the text of a disagreement on that communicator (any of its channels) to all other ranks. It becomes the error of
+  /// their long waits there.
   void accuse(std::uint64_t channel, const std::string& why) { accuse(std::vector<std::uint64_t>{channel / 2}, why); }
   /// Empty, or the messages that were sent and never received. Collective over `all`, the group of all ranks, at their end.
   std::string unreceived(Group& all) const;
@@ -77,9 +77,9 @@ class Watch {
 
  private:
   struct Notice {
-    int origin = 0, sender = 0;                // who wrote it, who passed it on
+    int origin = 0, sender = 0;                // its author, and the rank that passed it on
     std::uint64_t wait = 0;                    // the origin's; 0: an accusation
-    Step step;                                 // what the sender needs of this rank
+    Step step;                                 // the call that the sender needs from this rank
     std::string story;                         // the waits so far, or the accusation
     std::vector<std::uint64_t> communicators;  // of these waits: half of their channels' numbers
     std::uint64_t passed = 0;                  // the wait of this rank in which it was passed on

@@ -98,20 +98,20 @@ struct Pieces {
   }
 };
 
-/// What errors have left to MPI, which takes few operations back.
+/// The operations that an error has left to MPI, which takes few back.
 struct Leftovers {
-  /// An operation that every later turn of MPI, on any communicator, may go on with, and write where its buffers were. So the
-  /// process makes none: its calls throw, and a program that weft started ends by MPI_Abort. Empty: none.
+  /// The name of an operation that any later call of MPI, on any communicator, may continue and write to its buffers. So weft
+  /// calls MPI no more: its operations throw, and a program that weft started ends by MPI_Abort. Empty: none.
   std::string writes;
-  /// One of whose sends MPI may read the buffers, if a rank still receives them. A process that ends makes no turn of MPI; one
-  /// that goes on has agreed with the others that all of them give up.
+  /// The name of an operation whose send buffers MPI may still read, if a rank receives them. A process that ends calls MPI no
+  /// more; one that continues has agreed with the others that all of them give the operation up.
   std::string reads;
-  std::vector<std::shared_ptr<void>> memory;  ///< weft's own, which MPI may touch as long as it likes
+  std::vector<std::shared_ptr<void>> memory;  ///< weft's own, which MPI may use without limit
 };
 
 /// Those of this process.
 inline Leftovers& leftovers() {
-  static auto& left = *new Leftovers;  // MPI may outlive what is destroyed at the end
+  static auto& left = *new Leftovers;  // MPI may outlive static objects
   return left;
 }
 

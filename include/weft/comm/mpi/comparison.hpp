@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The comparison of a collective that ranks are about to make over MPI. They add up hashes of their calls in one all-reduce: if
-// the sum is not this rank's own hash, times the number of ranks, they disagree. Of all_to_all_v they also add hashes of what
-// they send and subtract those of what they expect. Only ranks that disagree gather more.
+// The comparison of a collective that ranks are about to make over MPI. They add hashes of their calls in one all-reduce: they
+// disagree if the sum is not this rank's hash times the number of ranks. For all_to_all_v they also add hashes of the counts that
+// they send and subtract hashes of the counts that they expect. Only ranks that disagree gather more.
 //
 //   mpi::Comparison comparison(call, sums, gathers, rank, size);
 //   while (!comparison.test()) ...
@@ -59,7 +59,7 @@ class Comparison {
     return gather(Stage::counts, std::move(own));
   }
 
-  /// After test(): empty if all ranks make the same call, else two that do not, and what they called.
+  /// After test(): empty if all ranks make the same call, else two ranks with different calls, and these calls.
   std::string difference(std::string_view axis) const {
     if (stage_ == Stage::sums) return {};
     const auto rank = [&](std::size_t r) { return weft::detail::joined({"rank ", long(r), " of ", axis}); };

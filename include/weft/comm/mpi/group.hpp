@@ -72,7 +72,7 @@ class MpiGroup final : public PolledGroup {
   Process& process() const { return static_cast<Process&>(*process_); }
 
   std::shared_ptr<Running> make(const Call& call, std::uint64_t step) override {
-    // The chunks of a collective are told apart by its number; messages have none.
+    // The number of a collective distinguishes its chunks; messages have none.
     const bool message = is_point_to_point(call.operation);
     return std::make_shared<InFlight>(place(), call, message ? 0 : 2 * int(step % (tags / 2)), message ? payloads_++ : step,
                                       process_->fingerprints);
@@ -134,7 +134,7 @@ class MpiGroup final : public PolledGroup {
                               ", ", call.count, " ", name_of(call.type), " were expected",
                               functions_of(named(call.root), message.found().function, named(rank()), signature(call))}));
   }
-  // Of a collective without a comparison MPI does not say who is missing, and who only sends needs nobody.
+  // MPI does not report the missing ranks of a collective. Without a comparison a rank that only sends may need no other rank.
   std::vector<int> awaited(const ProcessGroup::Running& running) const override {
     const Call& call = *running.call;
     if (is_point_to_point(call.operation)) return {members_[std::size_t(call.root)]};
@@ -206,7 +206,7 @@ inline void MpiGroup::send_or_receive(const Call& call) {
 }
 
 inline std::shared_ptr<Group> MpiGroup::split(int color, int key, std::string axis) {
-  // Nobody waits inside of MPI for ranks that are somewhere else: until all are here, each may need this one to go on.
+  // All ranks are here before any of them waits inside MPI: until then, others may need this one for earlier operations.
   gather_for_split({}, axis);
   MPI_Comm part = MPI_COMM_NULL;
   const comm::detail::BlockingCall inside(weft::detail::joined({"MPI_Comm_split of ", this->axis(), " for ", axis}));

@@ -19,7 +19,7 @@
 
 namespace weft::comm::mpi {
 
-/// The communicators of an operation. `steps` carries operations in chunks, told apart by tag (two tags each), `payloads` the
+/// The communicators of an operation. `steps` carries operations in chunks, distinguished by tag (two tags each), `payloads` the
 /// long data of messages.
 struct Place {
   MPI_Comm main, steps, payloads;

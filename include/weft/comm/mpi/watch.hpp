@@ -29,7 +29,7 @@ class Notices final : public Watch {
   ~Notices() override {
     if (leftovers().writes.empty()) forget_sent();
     for (Message& message : leaving_) leftovers().memory.push_back(std::move(message.bytes));
-    if (sent_) comm_.leave();  // who got them need not have looked
+    if (sent_) comm_.leave();  // a receiver may not have received them yet
   }
 
  protected:

@@ -54,7 +54,7 @@ class Comm {
   ncclComm_t get() const { return operations_; }
 
   /// ncclInProgress until the communicator is made, or the last call has returned, then ncclSuccess or NCCL's asynchronous error.
-  /// Throws what a call threw that connected. Never waits.
+  /// Throws the exception of a call that connected. Never waits.
   ncclResult_t state() {
     if (!returned()) return ncclInProgress;
     if (made_) return state_of(operations_);
@@ -76,7 +76,7 @@ class Comm {
     return all;
   }
   /// Gives a call to NCCL. It is on its stream once `state` is ncclSuccess: on return, unless it is the first with one of its
-  /// connections. `owner` keeps alive what `launch` refers to.
+  /// connections. `owner` keeps the objects of `launch` alive.
   void call(const Launch& launch, std::shared_ptr<const void> owner) {
     if (connected(launch)) return launch.run();
     launch.for_each_connection([&](std::uint64_t connection) {
@@ -138,7 +138,7 @@ class Comm {
       finished_.store(true, std::memory_order_release);
     });
   }
-  /// True if no thread is inside. Throws what the last one threw.
+  /// True if no thread is inside. Throws the exception of the last one.
   bool returned() {
     if (!thread_.joinable()) return true;
     if (!finished_.load(std::memory_order_acquire)) return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The reason why a rank's communication ended, as its errors: what NCCL said, or what was waited for longer than the deadline.
+// The reason why a rank's communication ended, as its errors: NCCL's error, or the wait that exceeded the deadline.
 
 #include <chrono>
 #include <cstdint>

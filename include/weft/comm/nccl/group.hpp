@@ -75,7 +75,7 @@ class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGr
   }
   std::shared_ptr<Group> split(int color, int key, std::string axis) override;
 
-  /// Process::finish, which knows no messages.
+  /// The part of Process::finish for messages.
   void finish_launched();
 
  private:
@@ -103,7 +103,7 @@ class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGr
     try {
       process_->look_around();
     } catch (const std::exception& error) {
-      std::string text = error.what();  // of the alarm, whose own rank, axis and number say nothing
+      std::string text = error.what();  // of the alarm, whose own rank, axis and number mean nothing
       if (const auto at = text.find("#1: "); at != std::string::npos) text.erase(0, at + 4);
       process_->fail<AbortedError>(running, text);
     }
@@ -117,7 +117,7 @@ class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGr
       {
         std::lock_guard lock(process_->mutex);
         if (running.stage == Running::Stage::complete) return;
-        if (process_->failed()) process_->refuse(running);  // before `done`: what flew when it was aborted has no result
+        if (process_->failed()) process_->refuse(running);  // before `done`: an aborted operation has no result
         if (done()) return;
         advance(running);
         if (done()) return;
@@ -147,7 +147,7 @@ class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGr
     process_->watch();
   }
   void start_check(Running& running);
-  /// Throws if communication has failed: the host's ranks may be well, but what this rank computed on its GPU is not.
+  /// Throws if communication has failed: the results on this rank's GPU are invalid, even if the host's ranks are well.
   void require_unbroken(const Call& call) {
     std::lock_guard lock(process_->mutex);
     if (process_->failed()) process_->refuse(Running(call, axis_, rank(), size(), sequence_, 0));

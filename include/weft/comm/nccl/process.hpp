@@ -53,9 +53,9 @@ class Process final : public gpu::SharedWork {
   FlightRecorder* recorder = &own_recorder;  ///< or that of the host's ranks: a rank has one
   std::vector<NcclGroup*> groups;
   Lane collectives;
-  bool frees = false;  ///< the rank waits because it gives memory back
+  bool frees = false;  ///< the rank waits in order to give memory back
 
-  /// Lets end what this rank has launched, and answers other ranks meanwhile.
+  /// Waits for the operations that this rank has launched; answers other ranks meanwhile.
   void finish() override;
 
   /// Listens to the host backend's ranks, so that a wait for NCCL notices a failed rank. `host` is used for nothing else.
@@ -91,11 +91,11 @@ class Process final : public gpu::SharedWork {
   void advance(Lane& lane);
   /// Puts an operation into the graph that its stream is recorded into. Throws UsageError if it cannot become part of one.
   void record(const std::shared_ptr<Running>& running);
-  /// Watches what `stream` holds, a launch of a graph with operations that were recorded here.
+  /// Watches a launch, on `stream`, of a graph with operations that were recorded here.
   void watch(cudaStream_t stream);
   /// Checks the launched operations.
   void look();
-  /// An operation on the GPU, or null. What waits in a lane is not there yet.
+  /// An operation on the GPU, or null. Operations that wait in a lane are not there yet.
   std::shared_ptr<Running> launched() const { return flying_.empty() ? collectives.issuing() : flying_.front(); }
   bool idle() const { return collectives.waiting.empty(); }
 
@@ -174,8 +174,8 @@ class Process final : public gpu::SharedWork {
   static bool checked(Process& process, Running& running);
   void guard();
 
-  /// Of Running::work. NCCL's queue of work for a GPU is finite (1 MiB), and a call waits for room in it until kernels end, where
-  /// no deadline reaches it. This much fits.
+  /// The limit of the sum of Running::work. NCCL's queue of work for a GPU is finite (1 MiB), and a call waits for room in it
+  /// until kernels end, without a deadline. This much fits.
   static constexpr std::size_t most_work = 4096;
 
   Options options_;
@@ -344,7 +344,7 @@ inline Process::~Process() {
       last.wait();
       host_->barrier();
     }
-    // What streams still wait for is done first; the watching thread ends it at its deadline.
+    // Operations that streams still wait for end first; the watching thread ends them at their deadline.
     for (bool flies = good; flies;) {
       {
         std::lock_guard lock(mutex);
@@ -353,7 +353,7 @@ inline Process::~Process() {
       }
       if (flies) std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
-  } catch (const std::exception&) {  // another rank failed: its own error says so
+  } catch (const std::exception&) {  // another rank failed, and reports its own error
     good = false;
   }
   if (!good) {

@@ -127,7 +127,7 @@ WEFT_INLINE bool Collective::fill(std::uint64_t round) {
     const Range range = of_round(call_.bytes(), round / 2);
     const Piece piece = piece_of(range.length / element(), element(), me(), size());
     const std::size_t begin = piece.begin * element(), end = piece.end * element();
-    if (round % 2 == 0) {  // all but what this rank reduces itself
+    if (round % 2 == 0) {  // all except the piece that this rank reduces
       hand_out(slot, input() + range.begin, begin);
       hand_out(slot + end, input() + range.begin + end, range.length - end);
     } else {

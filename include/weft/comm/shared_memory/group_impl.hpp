@@ -24,10 +24,8 @@ WEFT_INLINE void SharedMemoryGroup::execute(const Call& call) {
 }
 
 WEFT_INLINE std::shared_ptr<Group> SharedMemoryGroup::split(int color, int key, std::string axis) {
-  execute(
-      {.operation = Operation::split,
-       .function =
-           process_->recorder.function()});  // nobody waits inside the backend while others need this rank for earlier operations
+  // All ranks are here before any of them waits inside the backend: others may need it for earlier operations.
+  execute({.operation = Operation::split, .function = process_->recorder.function()});
   return inner_->split(color, key, std::move(axis));
 }
 
@@ -133,7 +131,7 @@ WEFT_INLINE void SharedMemoryGroup::wait_until_complete(Running& running) {
     {
       const Asleep asleep(process().bells->mine());
       if (advance_all()) return;
-      // Who waits for a message through the backend is not woken, and looks often.
+      // No doorbell rings for messages through the backend: poll them often.
       const std::chrono::microseconds most(process_->polled != 0 ? 100 : 20000),
           left(std::int64_t(process_->deadline.count() * 1e6));
       asleep.bell.sleep(std::clamp(left, std::chrono::microseconds(1), most));

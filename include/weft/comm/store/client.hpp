@@ -35,16 +35,16 @@ class Client {
     send(request(Op::has, ++number_, key, {}), deadline);
     return receive(key, deadline) == "1";
   }
-  /// Says that this rank has what it needs to go on without the others' help.
+  /// Informs the store that this rank needs the other ranks for its rendezvous no more.
   void met(Deadline deadline) {
     send(request(Op::met, ++number_, "met", {}), deadline);
     receive("met", deadline);
   }
-  /// Says that this rank goes, and why; it is not to be missed. The others hear the reason if the store goes with it.
+  /// Announces the end of this rank, which is then not reported as lost. If the store ends with it, the others get the reason.
   void leave(const std::string& why) noexcept;
-  /// Throws StoreError if the meeting has failed or the store is gone.
+  /// Throws StoreError if the rendezvous has failed or the store is gone.
   void look() { (void)has("met", Clock::now() + std::chrono::seconds(2)); }
-  /// Is called some ten times a second while this rank waits for the store, and may throw.
+  /// Sets a function that is called about ten times a second while this rank waits for the store, and may throw.
   void while_waiting(std::function<void()> look) { look_ = std::move(look); }
   /// This machine's address as the store's machine sees it.
   Address local() const { return local_address(socket_); }

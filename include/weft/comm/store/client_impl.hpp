@@ -11,7 +11,7 @@ WEFT_INLINE Client::Client(const std::string& host, int port, const Identity& wh
                            bool meets)
     : where_(weft::detail::joined({host, ":", port})),
       socket_(Connector(host, port, who, std::string(secret), the_store).connect(deadline).socket) {
-  // The store counts a rank once it is known to have heard that it was let in. Nobody waits for the reply.
+  // The store counts a rank after this first request, which shows that it received its admission. The reply is not awaited.
   send(request(meets ? Op::met : Op::has, ++number_, "begin", {}), deadline);
 }
 
@@ -86,7 +86,7 @@ WEFT_INLINE std::optional<std::string> Client::receive(std::string_view key, Dea
     if (may_be_late) return std::nullopt;
     throw_error<StoreError>({"the store at ", where_, " does not answer about '", key, "'"});
   } catch (const InterruptedError&) {
-    const std::size_t at = std::min(key.find_first_of("0123456789"), key.size());  // "here/2", "tcp/2/0": what rank 2 sets
+    const std::size_t at = std::min(key.find_first_of("0123456789"), key.size());  // "link/2": the key that rank 2 sets
     const std::string_view rank = key.substr(at, key.find_first_not_of("0123456789", at) - at);
     throw_error<InterruptedError>({comm::detail::stop_text(), " while this rank waited at the store ", where_, " for '", key, "'",
                                    rank.empty() ? "" : " of rank ", rank});

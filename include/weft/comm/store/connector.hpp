@@ -25,10 +25,10 @@ class Connector {
   Link connect(Deadline deadline, const std::function<void()>& look = nullptr);
 
  private:
-  /// Nothing to be done at this moment, and why.
+  /// A failed attempt, and its reason.
   struct Later {
     std::string why;
-    bool refused = false;  ///< by somebody who speaks the protocol
+    bool refused = false;  ///< by a listener that speaks the protocol
   };
   Socket open(Deadline end);
   Digest greet(const Socket& socket, Deadline end);

@@ -29,7 +29,7 @@ WEFT_INLINE Link Connector::connect(Deadline deadline, const std::function<void(
       const Digest key = greet(socket, end);
       return {std::move(socket), key};
     } catch (const Later& later) {
-      // The last attempt has no time left, whatever is there; and who was refused once is told so, although nobody is there
+      // The last attempt has no time left, whoever holds the port. An earlier refusal is reported even if no listener is there
       // later.
       if (why.empty() || later.refused || (!refused && Clock::now() <= deadline)) why = later.why;
       refused = refused || later.refused;
@@ -69,7 +69,7 @@ WEFT_INLINE Socket Connector::open(Deadline end) {
     if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &problem, &length) != 0) problem = errno;
     if (problem != 0) throw nobody(problem);
   }
-  // A connection from a port to itself looks like a store that says nothing.
+  // A connection from a port to itself looks like a silent store.
   const Address mine = local_address(socket);
   if (mine.length == address_.length && std::memcmp(&mine.storage, &address_.storage, mine.length) == 0)
     throw nobody(ECONNREFUSED);

@@ -24,7 +24,7 @@ struct Rendezvous {
   Deadline deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(patience);
 };
 
-/// The heartbeat of this rank, which `client` heeds while it waits: the store itself may stand still. Null in a world of one.
+/// The heartbeat of this rank. `client` checks it while it waits, since the store may be stopped. Null in a world of one.
 std::unique_ptr<Heartbeat> start_heartbeat(Client& client, const Rendezvous& rendezvous);
 
 /// One connection to each other rank; the entry of this rank is empty. Throws StoreError that names who did not come, or who was
@@ -36,13 +36,13 @@ std::vector<Link> link_all(Client& client, const Rendezvous& rendezvous);
 /// The other ranks whose key `prefix`RANK is not set, as "1, 3".
 std::string missing(Client& client, const Identity& who, const std::string& prefix);
 
-/// The error of a meeting with the rank that it happened to, where it does not say so itself.
+/// The error of a rendezvous with the number of this rank, unless its text has it already.
 inline StoreError named(const Identity& who, const StoreError& error) {
   const std::string rank = weft::detail::joined({"rank ", who.rank, ": "}), text(error.text());
   return StoreError(text.starts_with(rank) || text.starts_with("MASTER_ADDR") ? text : rank + text, error.exit_code());
 }
 
-/// What the other ranks are told of it.
+/// The text of it for the other ranks.
 inline std::string unnamed(const Identity& who, const StoreError& error) {
   const std::string rank = weft::detail::joined({"rank ", who.rank, ": "}), text(error.text());
   return text.starts_with(rank) ? text.substr(rank.size()) : text;

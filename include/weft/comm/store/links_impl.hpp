@@ -72,7 +72,7 @@ WEFT_INLINE std::vector<Link> link_all(Client& client, const Rendezvous& rendezv
       client.set("linked/" + mine, "", deadline);
       told = true;
     }
-    // One that did not hear that it was let in tries again, so the listener stays open until all are connected.
+    // A rank that missed the answer connects again, so the listener stays open until all are connected.
     if (const auto now = Clock::now(); now - looked > std::chrono::milliseconds(told ? 2 : 100)) {
       looked = now;
       if (told && who.rank == 0 && missing(client, who, "linked/").empty()) client.set("all linked", "", deadline);

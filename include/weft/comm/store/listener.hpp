@@ -21,7 +21,7 @@
 
 namespace weft::comm::store {
 
-/// How long a caller may take to prove who it is.
+/// The time in which a caller must prove its identity.
 inline constexpr std::chrono::seconds handshake_time{5};
 inline constexpr std::size_t least_secret_bytes = 16;  ///< 128 bits
 
@@ -31,9 +31,9 @@ class Listener {
     Link link;
     Greeting greeting;
   };
-  /// Says why a rank of this job may not come in; empty if it may. It clears `ours` if the rank may try again.
+  /// The reason why a rank of this job is refused; empty if it is admitted. It clears `ours` if the rank may try again.
   using Admit = std::function<std::string(Greeting&)>;
-  /// Hears why a rank of this job was refused, after it was told.
+  /// Called with the refusal of a rank of this job, after the rank has got it.
   using Refused = std::function<void(const Greeting&)>;
 
   /// Listens on `host`:`port` (0: any free port) for callers who want `to`. Throws StoreError if the port is taken, UsageError if
@@ -46,9 +46,9 @@ class Listener {
   const std::string& secret() const { return secret_; }
   std::size_t refused() const { return refused_; }  ///< strangers so far
 
-  /// Appends what is to be polled.
+  /// Appends the entries to poll.
   void watch(std::vector<pollfd>& entries) const;
-  /// Handles what poll has found in the entries that watch appended; returns those who have come in.
+  /// Handles poll's results for the entries that watch appended; returns the admitted ranks.
   std::vector<Arrival> step(std::span<const pollfd> entries, const Admit& admit, const Refused& refused);
   /// Reports a stranger: the first at once, later ones on a line a minute.
   void complain(const std::string& text);

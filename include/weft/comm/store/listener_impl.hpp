@@ -59,7 +59,7 @@ WEFT_INLINE std::vector<Listener::Arrival> Listener::step(std::span<const pollfd
 }
 
 WEFT_INLINE void Listener::accept() {
-  for (int turn = 0; turn < 32; ++turn) {  // then those who wait get their turn
+  for (int turn = 0; turn < 32; ++turn) {  // then the pending handshakes get their turn
     sockaddr_storage from{};
     socklen_t length = sizeof from;
     Socket socket(::accept4(socket_.get(), reinterpret_cast<sockaddr*>(&from), &length, SOCK_CLOEXEC));
@@ -117,7 +117,7 @@ WEFT_INLINE void Listener::answer(Pending& pending, const Admit& admit, const Re
   const bool of_this_job = greeting.refusal.empty();
   if (of_this_job) greeting.refusal = admit(greeting);
   const Status status = greeting.refusal.empty() ? Status::done : greeting.ours ? Status::refused : Status::later;
-  // Who does not know the secret learns nothing that proves it.
+  // A caller without the secret learns nothing that proves it.
   const Digest proof = greeting.genuine ? welcome(status, pending.bytes, pending.nonce, greeting.refusal, secret_) : Digest{};
   const std::string text = reply(status, 0, std::string(letters(proof)) + greeting.refusal);
   const bool sent = ::send(pending.socket.get(), text.data(), text.size(), MSG_NOSIGNAL) == ssize_t(text.size());

@@ -4,12 +4,12 @@
 //
 //   server: "weftstor", version, nonce                                  challenge
 //   client: "weftstor", version, rank, to, world, job, nonce, HMAC      hello; the HMAC covers it and the server's nonce
-//   server: reply 0: an HMAC over its status, hello, nonce and text; the text says why a rank is refused
+//   server: reply 0: an HMAC over its status, hello, nonce and text; the text is the reason of a refusal
 //   client: operation, number, key and value lengths, key, value        any number of times
 //   server: status, number, length, value
 //
 // Every port of a job begins with the first three lines; the rest is the store's alone. Nonces are new for each connection, so
-// that a recorded handshake opens none; `to` says whom the caller wants, so that what proves it there proves nothing elsewhere.
+// that a recorded handshake opens none; `to` names the wanted listener, so that a proof for one listener is none for another.
 //
 // Every length is checked against its limit before memory is allocated for it, and memory grows only with the received bytes.
 
@@ -45,11 +45,11 @@ inline constexpr std::size_t challenge_bytes = 8 + 4 + 16, hello_bytes = 8 + 4 +
                              request_bytes = 1 + 4 + 4 + 4, reply_bytes = 1 + 4 + 4;
 using Nonce = std::array<char, 16>;
 
-/// met: this rank needs the others for no more meeting; beat: it lives; leave: it goes in good order.
+/// met: the rank needs no other rank for its rendezvous; beat: a heartbeat; leave: its end in good order.
 enum class Op : unsigned char { set = 1, get, has, met, beat, leave };
-/// later: not now, as another job or another program may hold the port; a rank tries again until its deadline.
+/// later: refused for now, since another job or program may hold the port; a rank tries again until its deadline.
 enum class Status : unsigned char { done = 0, refused = 1, later = 2 };
-/// Whom a caller wants if it is no rank: rank 0's store, or the part of it that listens to heartbeats.
+/// The wanted listener if it is not a rank's: rank 0's store, or its part for heartbeats.
 inline constexpr std::uint32_t the_store = 0xffffffff, the_heartbeat = 0xfffffffe;
 
 inline void put(std::string& text, std::uint32_t value) {
@@ -74,7 +74,7 @@ inline std::string challenge(const Nonce& nonce) {
 std::string hello(const Identity& who, const Nonce& mine, const Nonce& server, std::string_view secret,
                   std::uint32_t to = the_store);
 
-/// The proof that who answers a hello knows the secret: `why` is empty, or says why the caller is refused.
+/// The proof that the answering side of a hello knows the secret. `why` is empty, or the reason of a refusal.
 inline Digest welcome(Status status, std::string_view hello, const Nonce& server, std::string_view why, std::string_view secret) {
   std::string text = "weft's answer";
   text.push_back(char(status));
@@ -129,7 +129,7 @@ struct Greeting {
   std::uint32_t to = the_store;
   Nonce nonce{};
   bool genuine = false;  ///< the caller knows the secret
-  bool ours = false;     ///< and belongs to this job: what it does wrong is the job's affair
+  bool ours = false;     ///< and belongs to this job, which its mistakes end
   std::string refusal;
 };
 /// A hello to the store or its heartbeat, or to rank `to` if it is given.

@@ -82,7 +82,7 @@ WEFT_INLINE Greeting read_hello(std::string_view bytes, const Identity& server, 
   if (number_at(bytes, 8) != version) {
     greeting.refusal = weft::detail::joined(
         {"rank ", who.rank, " speaks version ", number_at(bytes, 8), " of the store's protocol, rank 0 version ", version});
-    greeting.ours = true;  // as far as one can tell: it cannot get better
+    greeting.ours = true;  // a later attempt would not change it
   } else if (bytes.substr(24, 32) != letters(sha256(server.job))) {
     greeting.refusal = weft::detail::joined({"rank ", who.rank, " belongs to another job, this one is ",
                                              server.job.empty() ? "without a name" : server.job, " (WEFT_JOB)"});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The secret of ranks that were given none: 256 random bits in a file of this user, which nobody else can read. It tells one
-// user's ranks from another's on one machine; jobs of one user are told apart by their names. Ranks on several machines need
+// The secret of ranks without WEFT_SECRET: 256 random bits in a file of this user, which no other user can read. It separates the
+// ranks of different users on one machine; the names of jobs separate those of one user. Ranks on several machines need
 // WEFT_SECRET.
 //
 //   store::Server server(launch.host, launch.port, who, secret_of(launch.host, launch.secret));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The store of a job: keys and values that rank 0 serves while ranks find each other, and the place that knows who is gone. It
-// runs in a thread that ends with this object. It listens on loopback unless a secret is given; nothing is encrypted.
+// The store of a job, which rank 0 serves: keys and values for the rendezvous, and the register of lost ranks. It runs in a
+// thread that ends with this object. It listens on loopback unless a secret is given; nothing is encrypted.
 //
 //   store::Server server("127.0.0.1", 29501, {rank, world, job}, secret);
 
@@ -20,9 +20,9 @@
 
 namespace weft::comm::store {
 
-/// How often a rank says that it lives.
+/// The period of heartbeats.
 inline constexpr std::chrono::milliseconds heartbeat_period{500};
-/// How long it may be silent before it is given up: WEFT_HEARTBEAT_S, 30 s by default; 0: for ever.
+/// The longest time without a heartbeat of a rank that is not lost: WEFT_HEARTBEAT_S, 30 s by default; 0: no limit.
 std::chrono::duration<double> heartbeat_patience();
 
 class Server {
@@ -41,8 +41,8 @@ class Server {
   int port() const { return listener_->port(); }
   std::size_t refused() const { return refused_.load(); }  ///< strangers turned away so far
 
-  /// Rank 0 cannot go on while ranks meet: the others are told why, those that wait at once, and each that is only on its way
-  /// when it comes. Returns once all know, or after 1.5 s.
+  /// Ends the rendezvous because rank 0 cannot continue. Waiting ranks get the reason at once, later ones when they connect.
+  /// Returns once all ranks have it, or after 1.5 s.
   void end_rendezvous(const std::string& why);
 
  private:
@@ -54,14 +54,14 @@ class Server {
     std::string refusal;    // of all requests, or empty
     std::uint32_t number = 0, rank = 0;
     bool heartbeat = false;  // it only beats
-    bool came = false;       // it knows that it was let in
+    bool came = false;       // it has received its admission
     bool meets = false, left = false, kept = true;
     Deadline heard = Clock::now();
   };
 
   void serve();
 
-  /// Says why a rank may not come in.
+  /// The reason why a rank is refused, or empty.
   std::string admit(Greeting& greeting);
 
   /// False if the connection must be closed.
@@ -69,10 +69,10 @@ class Server {
 
   void answer(Connection& c, const Request& request);
 
-  /// Ends the meeting: every client that waits for a key gets the reason.
+  /// Ends the rendezvous: every client that waits for a key gets the reason.
   void fail(const std::string& why);
 
-  /// A rank is gone: whoever meets or beats is told.
+  /// Informs all ranks, in the rendezvous and by their heartbeats, of a lost rank.
   void lose(const Connection& c, const std::string& why);
   void look_for_the_silent();
 

@@ -14,7 +14,7 @@ namespace weft::comm::store {
 
 WEFT_INLINE std::chrono::duration<double> heartbeat_patience() {
   const double seconds = runtime::detail::number_from_environment("WEFT_HEARTBEAT_S", 0, 1e6).value_or(30);
-  // A rank that is only slow is not to be taken for one that stands still.
+  // A slow rank must not be taken for a stopped one.
   return std::chrono::duration<double>(seconds == 0 ? 1e9 : std::max(seconds, 1.0));
 }
 
@@ -23,7 +23,7 @@ WEFT_INLINE Server::Server(const std::string& host, int port, Identity identity,
   try {
     listener_ = std::make_unique<Listener>(host, port, identity_, secret, the_store);
   } catch (const StoreError&) {
-    // If another job of this user meets at this port, without a name of its own, it hears that two ranks 0 came.
+    // An unnamed job of this user that meets at this port learns here that two ranks 0 exist.
     std::string answer;
     try {
       if (port != 0) Connector(host, port, identity_, secret, the_store).connect(Clock::now() + std::chrono::milliseconds(300));
@@ -55,7 +55,7 @@ WEFT_INLINE void Server::end_rendezvous(const std::string& why) {
 WEFT_INLINE void Server::serve() {
   std::vector<pollfd> entries;
   const Listener::Admit may_come = [this](Greeting& greeting) { return admit(greeting); };
-  // What a rank of this job does wrong ends the rendezvous.
+  // The refusal of a rank of this job ends the rendezvous.
   const Listener::Refused was_refused = [this](const Greeting& greeting) {
     if (met_.size() < identity_.world) fail(greeting.refusal);
     if (greeting.who.rank != 0) told_.insert(greeting.who.rank);
@@ -100,7 +100,7 @@ WEFT_INLINE void Server::serve() {
 WEFT_INLINE std::string Server::admit(Greeting& greeting) {
   if (!failure_.empty()) return failure_;
   const std::uint32_t rank = greeting.who.rank;
-  // After the meeting nobody can end it. Who comes may belong to the next one at this port, and tries again.
+  // After the rendezvous no rank can end it. A newcomer may belong to the next one at this port, and tries again.
   greeting.ours = met_.size() < identity_.world;
   if ((greeting.to == the_heartbeat ? heartbeats_ : came_).contains(rank))
     return weft::detail::joined({"rank ", rank, " has come twice"});
@@ -114,11 +114,11 @@ WEFT_INLINE bool Server::receive(Connection& c) {
   if (got == 0) return false;
   c.heard = Clock::now();
   if (!c.came) {
-    // Only now it is known to have heard that it was let in: one that did not hear so has tried again, and is not two.
+    // The first request shows that the rank received its admission; one that missed it has connected again, and counts once.
     c.came = true;
     if (!(c.heartbeat ? heartbeats_ : came_).insert(c.rank).second) {
       c.refusal = weft::detail::joined({"rank ", c.rank, " has come twice"});
-      c.left = true;  // nobody misses it
+      c.left = true;  // it is not reported as lost
       if (met_.size() < identity_.world) fail(c.refusal);
     }
     if (c.heartbeat && !gone_.empty()) c.outgoing += reply(Status::refused, 0, gone_);
@@ -199,7 +199,7 @@ WEFT_INLINE void Server::lose(const Connection& c, const std::string& why) {
 }
 
 WEFT_INLINE void Server::look_for_the_silent() {
-  // This process may have stood still itself, and what was sent meanwhile is not read yet.
+  // This process may have been stopped itself, and the heartbeats of that time are not read yet.
   const auto now = Clock::now();
   if (now - looked_ > std::chrono::seconds(1))
     for (const auto& c : connections_) c->heard = now;

@@ -98,7 +98,7 @@ class Connection {
   /// Touches the buffer's memory no more. A message that was announced is received and dropped; one that the peer already expects
   /// is copied, and sent.
   void forget(Delivery& buffer) noexcept;
-  /// Moves what can be moved now.
+  /// Sends and receives as much as the socket takes without waiting.
   void handle(std::uint32_t events) noexcept;
   /// Ends the connection.
   void fail(const char* why) noexcept;

@@ -185,7 +185,7 @@ WEFT_INLINE void Connection::write() {
   watch(false);
 }
 
-/// Whether the loop hears of room in the socket.
+/// Whether the loop is notified of room in the socket.
 WEFT_INLINE void Connection::watch(bool writable) {
   if (watches_writable_ == writable) return;
   epoll_event event{.events = EPOLLIN, .data = {.u64 = std::uint64_t(peer_)}};
@@ -195,7 +195,7 @@ WEFT_INLINE void Connection::watch(bool writable) {
   watches_writable_ = writable;
 }
 
-/// Reads what has come; false at its end.
+/// Reads all received bytes; false at the end of the connection.
 WEFT_INLINE bool Connection::read() {
   for (std::size_t moved = 0; moved < turn_bytes && !is_broken_;) {
     iovec parts[2];

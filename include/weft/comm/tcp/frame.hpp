@@ -31,7 +31,7 @@ struct Frame {
   std::uint64_t slot, length;
 };
 
-/// Received bytes that are no frame. The text says which frame and why, not who sent it.
+/// Received bytes that are no frame. The text gives the frame and the reason, not the sender.
 class InvalidFrame : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };

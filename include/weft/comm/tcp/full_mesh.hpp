@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The connections between all processes of a world, and one thread that moves bytes on them whatever the program does. A buffer
-// sends and receives messages; a slot tells the messages of one connection apart.
+// sends and receives messages; a slot distinguishes the messages of one connection.
 //
-//   Mesh mesh(rank, store::link_all(client, meeting));
+//   Mesh mesh(rank, store::link_all(client, rendezvous));
 //   auto buffer = mesh.buffer(memory, bytes);
 //   buffer->recv(1, slot, 0, bytes);                       // rank 1: buffer->send(0, slot, 0, bytes)
 //   while (!buffer->received()) buffer->wait_for_receives(1, patience);

@@ -75,7 +75,7 @@ class TcpGroup final : public PolledGroup {
   }
   std::vector<int> awaited(const ProcessGroup::Running& running) const override {
     const Call& call = *running.call;
-    // The root takes long data once the envelopes of all ranks have come: who sends it waits for all of them.
+    // The root receives long data after the envelopes of all ranks: a sender waits for all of them.
     const bool to_root = call.operation == Operation::gather || call.operation == Operation::reduce;
     if (!to_root || call.root == rank() || call.bytes() <= eager) return transfer(running).missing();
     std::vector<int> others = members_;
@@ -98,11 +98,11 @@ class TcpGroup final : public PolledGroup {
     }
   }
   [[noreturn]] WEFT_COLD void throw_lost(const ProcessGroup::Running& running, const std::string& otherwise) {
-    // Each buffer of a broken connection hears of it in turn: whose it is shows in a moment.
+    // The error reaches the buffers of a broken connection one after another: the lost rank is known within a moment.
     const auto end = Clock::now() + std::chrono::milliseconds(200);
     int q = process_->lost();
     for (; q < 0 && Clock::now() < end; q = process_->lost()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (q < 0) q = process().ended();  // all that one has heard of it is that it failed because of another
+    if (q < 0) q = process().ended();  // a rank that failed because of another one
     throw_aborted(running, q >= 0 ? process_->fate(q) : otherwise);
   }
   [[noreturn]] WEFT_COLD void refuse(const Running& running, const Incoming& message) const {

@@ -17,7 +17,7 @@
 
 namespace weft::comm::tcp {
 
-/// The 64-bit tag that tells messages of one connection apart: kind, group, and the tag of a message, or the last bits of a
+/// The 64-bit tag that distinguishes the messages of one connection: kind, group, and the tag of a message, or the last bits of a
 /// collective's number and its step.
 enum class Kind : std::uint64_t { collective, message, payload, notice };
 constexpr std::uint64_t slot(Kind kind, std::uint64_t group, std::uint64_t number, std::uint64_t step = 0) {

@@ -19,7 +19,7 @@
 
 namespace weft::comm::tcp {
 
-/// What ranks have once they have met.
+/// The connections of a rank after the rendezvous.
 struct Met {
   std::shared_ptr<Mesh> mesh;
   std::unique_ptr<store::Server> server = nullptr;        ///< on rank 0
@@ -158,8 +158,7 @@ class Process final : public shared_memory::Sharing {
     word.invalid = error.invalid();
     word.problem = error.what();
   }
-  /// The rank of which the store has heard nothing more, or -1. What a connection itself says of its end comes first: it knows an
-  /// exit code.
+  /// The rank whose heartbeats have stopped, or -1. The end of its connection takes precedence: it comes with an exit code.
   int silent() {
     const int q = heartbeat_ ? heartbeat_->lost() : -1;
     if (q < 0 || q == rank || words_[std::size_t(q)].heard) return -1;

@@ -45,7 +45,7 @@ class Transfer {
   const Call& call() const { return call_; }
   void launch() {
     if (!check_ || is_point_to_point(call_.operation)) return begin();
-    for (int k = 1; k < place_.size; ++k) {  // what each rank calls, before anything else
+    for (int k = 1; k < place_.size; ++k) {  // the call of each rank, before any data
       const int q = (place_.rank + k) % place_.size;
       post_receive(q, nullptr, 0);
       post_send(q, nullptr, 0);
@@ -69,7 +69,7 @@ class Transfer {
         if (!incoming.done()) return false;
       for (const auto& outgoing : sends_)
         if (!outgoing.done()) return false;
-      for (const Copy& copy : copies_)  // last: who receives a message has found that it makes the same call
+      for (const Copy& copy : copies_)  // last: by now all receivers have compared the calls
         if (copy.bytes != 0 && copy.to != copy.from) std::memmove(copy.to, copy.from, copy.bytes);
       if (pipeline_ && !receives_.empty()) {
         std::vector<std::uint64_t> numbers(std::size_t(place_.size), 0);

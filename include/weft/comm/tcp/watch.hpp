@@ -38,7 +38,7 @@ class Notices final : public Watch {
       message.buffer = mesh_->buffer(message.bytes.get(), bytes);
       message.buffer->send(rank, where(), 0, bytes);
       leaving_.push_back(std::move(message));
-    } catch (const std::exception&) {  // the connection is gone: whoever waits for that rank is told so
+    } catch (const std::exception&) {  // the connection is gone: waits for that rank throw
     }
   }
   bool receive(std::string& notice) override {
@@ -69,14 +69,14 @@ class Notices final : public Watch {
       }
     }
   };
-  static std::uint64_t where() { return slot(Kind::notice, 0, 1); }  // number 0 is that of a process's last word
+  static std::uint64_t where() { return slot(Kind::notice, 0, 1); }  // number 0 is the notice of a process's end
   void listen(int q) {
     Message& message = arriving_[std::size_t(q)];
     message.bytes.reset(new char[most]());
     message.buffer = mesh_->buffer(message.bytes.get(), most);
     try {
       message.buffer->recv(q, where(), 0, most);
-    } catch (const std::exception&) {  // that rank is gone, and says nothing more
+    } catch (const std::exception&) {  // that rank is gone and sends no more notices
       message.buffer.reset();
     }
   }

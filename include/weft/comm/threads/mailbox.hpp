@@ -63,7 +63,7 @@ class Send final : public Advancing {
   }
   int waits_for() const override { return to_; }
   bool advance() override {
-    if (complete_ || !message_->taken.load(std::memory_order_seq_cst)) return false;  // World::wake says why seq_cst
+    if (complete_ || !message_->taken.load(std::memory_order_seq_cst)) return false;  // seq_cst: see World::wake
     complete_ = true;
     self_.advances.fetch_add(1, std::memory_order_relaxed);
     return true;
@@ -94,7 +94,7 @@ class Receive final : public Advancing {
   int sender() const { return members_[std::size_t(call_.root)]; }
   void match(std::shared_ptr<Message> message) {
     message_ = std::move(message);
-    matched_.store(true, std::memory_order_seq_cst);  // World::wake says why
+    matched_.store(true, std::memory_order_seq_cst);  // see World::wake
   }
 
   World& world_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The state that all thread ranks of one world share: sleeping and waking, the spread of a failure to every rank, and the proof
-// of a deadlock (comm/threads/census.hpp). Groups (comm/threads/group.hpp) are built on it; the world knows of operations only
-// that they advance when polled.
+// of a deadlock (comm/threads/census.hpp). Groups (comm/threads/group.hpp) are built on it; to the world an operation is
+// something that advances when polled.
 
 #include <algorithm>
 #include <atomic>
@@ -69,8 +69,8 @@ struct Failure {
 class World {
  public:
   World(int size, std::chrono::duration<double> deadline) : deadline_(deadline), ranks_(std::size_t(size)), census_(size) {
-    // Spinning pays only where the rank that is waited for has a core of its own: some 50 us, about what sleep and wake-up
-    // cost. Few yields: on a busy machine each can lose the core for milliseconds, while one who sleeps is woken at once.
+    // Spinning pays only if the awaited rank has its own core: for some 50 us, the cost of sleep and wake-up. Few yields: on a
+    // busy machine each can lose the core for milliseconds, while a sleeping rank is woken at once.
     const bool roomy = unsigned(size) <= std::max(1u, std::thread::hardware_concurrency());
     spins_ = roomy ? 1500 : 20;
     yields_ = roomy ? 2 : 4;

@@ -11,7 +11,7 @@ WEFT_COLD WEFT_INLINE void World::fail(int rank, const std::string& text, bool m
   {
     std::lock_guard lock(failure_mutex_);
     if (failure_.rank < 0) failure_ = {rank, mismatch, text};
-    else if (failure_.rank == rank && failure_.text.empty()) failure_.text = text;  // it left before it could say why
+    else if (failure_.rank == rank && failure_.text.empty()) failure_.text = text;  // it left before its text was set
   }
   failed_.store(true, std::memory_order_seq_cst);
   for (int r = 0; r < size(); ++r) wake(r, true);
