@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A child's place in the tape of the Module that calls it: steps at its borders, so that backward knows, too, when the child
+// A child's place in the tape of the Module that calls it: steps at its borders, so that backward also sees where the child
 // begins and ends, and computes the child's weight gradients before it goes on to the one before.
 //
 //   return as_child<Child>(tape, [&] { return child.forward(x); });

@@ -39,7 +39,7 @@ concept IsOperation = !IsModule<L> && layer_check::has_gradient<L>();
 
 }  // namespace detail
 
-/// The layer's output for these inputs and what its backward needs, as Result{output, saved}.
+/// The layer's output for these inputs and the saved state for its backward, as Result{output, saved}.
 template <class L, class Context, class... X>
 requires(!detail::IsModule<L> && !detail::IsOperation<L> && requires(const L& layer, const Context& context, const X&... x) {
   layer.forward(context, x...);

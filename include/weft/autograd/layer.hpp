@@ -107,7 +107,7 @@ auto backward(Layer& layer, const Context& context, Saved&& saved, const Gradien
 
 namespace detail {
 
-/// The type that L's forward returns, or RefusedResult after the error that says why it is no Result.
+/// The type that L's forward returns, or RefusedResult after the error for a type that is no Result.
 template <class L, class Context, class... X>
 struct ForwardOf {
   using type = decltype(refuse_forward<L, Context, X...>());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The arguments of a layer's constructor, which are a context and sizes, and the refusal of others: without it a compiler lists
-// its candidates, and says nothing of the context that is missing.
+// its candidates and does not name the missing context.
 //
 //   template <class... A>
 //   requires detail::WrongArguments<detail::LayerArguments<1, std::size_t, double>, A...> explicit Norm(const A&...)
@@ -21,7 +21,7 @@ namespace weft::detail {
 /// The arguments of a layer's constructor behind its context, of which the first `needed` have no default.
 template <std::size_t needed, class... S>
 struct LayerArguments {};
-// Whether A... are a context and such arguments; arguments in braces are not among what is asked.
+// Whether A... are a context and such arguments. Arguments in braces are not checked.
 template <std::size_t needed, class... S, class C, class... A>
 constexpr bool are_arguments(LayerArguments<needed, S...>, std::type_identity<C>, std::type_identity<A>...) {
   if constexpr (!requires { typename C::scalar; } || sizeof...(A) < needed || sizeof...(A) > sizeof...(S)) return false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The kinds of models, by what their authors write: a recipe of a front, equal blocks and a back; a stack of units of any types;
-// a module with a loss. Every wrapper takes all of them, a pipeline the first two. The engine knows the stack alone: a recipe is
+// a module with a loss. Every wrapper takes all of them, a pipeline the first two. The engine has the stack alone: a recipe is
 // a stack of three kinds of unit, a module a stack of one.
 //
 //   static_assert(detail::StackModel<Net>);
@@ -88,7 +88,7 @@ struct BatchOf<M> {
 template <class M>
 using batch_of_t = typename BatchOf<M>::type;
 
-/// The number by which the loss of a batch is divided: the model's word, else `usual`.
+/// The number by which the loss of a batch is divided: the model's count, else `usual`.
 template <class M, class B>
 std::size_t count_of(const B& batch, std::size_t usual) {
   if constexpr (requires {

@@ -128,7 +128,7 @@ struct ModuleInput<Context, X> {
   }
 };
 
-// The saved state of a Module's call, and what its first half of backward leaves for the second.
+// The saved state of a Module's call, and the deferred state between the two halves of its backward.
 template <class Context, class Input, class Output>
 struct ModuleSaved {
   TapePointer<Context> tape;
@@ -146,7 +146,7 @@ template <class... Y>
 inline constexpr bool is_module_output<std::tuple<Y...>> = (is_module_output<Y> && ...);
 
 // Overload resolution takes it if L's own forward cannot be called with V.... If it takes L's and the body of that does not
-// compile, the compiler has said why.
+// compile, the compiler has reported it.
 struct NotCallable {};
 template <class, class To>
 using each_to = To;

@@ -151,7 +151,7 @@ class Parameter : public detail::ParameterHandle,
                   public detail::MembersElsewhere<Parameter<Rules...>>,
                   operations::ForOperations {
  public:
-  // Of a mesh or a world in place of the context (parallel/nesting.hpp).
+  // Refuses a mesh or a world in place of the context (parallel/nesting.hpp).
   template <class Place>
   requires(!requires { typename Place::scalar; }) Parameter(const Place& place, const std::string& name, Shape shape,
                                                             const InitialValues& initial, const ParameterSharding& cut = {})
@@ -266,7 +266,7 @@ class Parameter : public detail::ParameterHandle,
     auto& state = *state_;
     if (UnreducedAxes::axes != state.info().axes) detail::refuse_axes(state, UnreducedAxes::axes);
     using A = accumulate_t<typename Gradient::value_type>;
-    if (!state.trainable()) {  // nobody reads what a kernel adds; a layer that asks trainable() first saves the work
+    if (!state.trainable()) {  // the kernel's sum is not used; a layer that asks trainable() first saves the work
       detail::Buffer unused = device.allocate(state.gradient_bytes());
       A* data = static_cast<A*>(unused.get());
       return OpenGradient<A>{data, {true, nullptr}, std::move(unused)};
@@ -327,7 +327,7 @@ requires(!(Placement<Rules> && ...)) class Parameter<Rules...> : public Paramete
 
 namespace detail {
 
-/// In place of Parameter(context, name, shape): other ranks make it, and this one knows it by its name.
+/// In place of Parameter(context, name, shape) on a rank without the parameter: registers its name and shape only.
 template <class Context>
 void parameter_elsewhere(const Context& context, std::string_view name, const Shape& shape) {
   if (context.engine.registry) context.engine.registry->add_elsewhere((context / name).env.path, shape);

@@ -81,7 +81,7 @@ struct RecordedRecompute : TapeStep<Context>, std::conditional_t<AnyTensor<Y>, V
 }  // namespace detail
 
 /// f(x...), a part of a Module's forward, of which backward keeps the inputs alone and calls f again. f is kept until then: it
-/// captures `this`, or what it needs by value. A layer that saves its input (Linear, GeluMlp) does not keep f's result either.
+/// captures `this`, or its values by copy. A layer that saves its input (Linear, GeluMlp) does not keep f's result either.
 template <class F, class Context, class... X>
 auto recompute(const F& f, const Variable<Context, X>&... x) {
   auto& tape = std::get<0>(std::tie(x...)).tape();

@@ -233,7 +233,7 @@ concept FusesAddition = requires {
   requires L::fuses_addition;
 };
 
-// A layer's call: its own backward is run, with what its forward saved.
+// A layer's call: runs the layer's backward with its saved state.
 template <class Context, class L, class Nodes, class Y, class Saved>
 struct RecordedLayer : TapeStep<Context> {
   RecordedLayer(const L& of, Nodes to, const Y& y, Saved&& state)
@@ -253,8 +253,7 @@ struct RecordedLayer : TapeStep<Context> {
       tape.template defer<DeferredLayer<Context, L, D>>(layer, std::move(split.deferred));
   }
   auto backward_input(const Context& context) {
-    if constexpr (FusesAddition<L> &&
-                  std::is_pointer_v<Nodes>) {  // the layer adds to what the input's other uses have given so far
+    if constexpr (FusesAddition<L> && std::is_pointer_v<Nodes>) {  // the layer adds to the input's gradient from its other uses
       using G = typename std::remove_pointer_t<Nodes>::gradient_type;
       return weft::backward_input(*layer, context, std::move(saved), outputs.gradient(), inputs ? inputs->take() : G());
     } else {

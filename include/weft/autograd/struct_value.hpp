@@ -71,7 +71,7 @@ inline constexpr bool is_value = IsTensorMember<X>::value;
 template <class... X>
 inline constexpr bool is_value<std::tuple<X...>> = (is_value<X> && ...);
 
-/// Refuses what a layer L returns if no later one could take it: a Y that is no value.
+/// Refuses a result Y of a layer L that no later layer could take.
 template <class L, class Y>
 constexpr auto hidden_of() {  // auto: an unevaluated use prints the error, too
   static_assert(
@@ -83,7 +83,7 @@ constexpr auto hidden_of() {  // auto: an unevaluated use prints the error, too
   return std::type_identity<std::conditional_t<is_value<Y>, Y, AlreadyRefused>>();
 }
 
-/// The type between layers of what is a V in a forward: X for Variable<C, X>, and so the members of a struct.
+/// The type, between layers, of a value with type V in a forward: X for Variable<C, X>, likewise for a struct's members.
 template <class V>
 struct ValueOf {};
 template <class C, class X>
@@ -120,7 +120,7 @@ struct ValueOf<V> : WithArguments<V, ValueOfArgument> {};
 template <class V>
 using value_of_t = typename ValueOf<V>::type;
 
-/// The type in a forward under Context of what is an X between layers.
+/// The type, in a forward under Context, of a value with type X between layers.
 template <class Context, class X>
 struct VariableOf {
   using type = Variable<Context, X>;
@@ -159,7 +159,7 @@ decltype(auto) with_parts(S& of, F&& f) {
   else return std::apply(std::forward<F>(f), of);
 }
 
-/// Whether a V, or a part of it, is what the compiler has refused.
+/// Whether a V, or a part of it, has been refused by the compiler.
 template <class V>
 inline constexpr bool has_refused = std::is_same_v<V, AlreadyRefused>;
 template <template <class...> class S, class... A>

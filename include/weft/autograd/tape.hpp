@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The tape of one call of a Module: what its forward did, in order, so that backward can do the reverse. Each value has a node,
-// typed by the value, which holds the sum of its gradient's contributions; an operation's node also holds a function for each of
-// its operands. There is one tape for each call, and it is the call's saved state: a pipeline keeps as many in flight as its
-// schedule wants. Nodes lie in blocks of memory that the device keeps, so a step allocates nothing once it is warm.
+// The tape of one call of a Module: the operations of its forward, in order, which backward runs in reverse. Each value has a
+// node, typed by the value, which holds the sum of its gradient's contributions; an operation's node also holds a function for
+// each of its operands. There is one tape for each call, and it is the call's saved state: a pipeline keeps as many in flight as
+// its schedule wants. Nodes lie in blocks of memory that the device keeps, so a step allocates nothing once it is warm.
 //
 //   TapePointer<Context> tape = make_tape(context, true);   // forward records in it; backward(context), then weights(context)
 
@@ -138,7 +138,7 @@ template <class Context>
 struct TapeStep {
   TapeStep* next = nullptr;
   std::string_view layer_path;                       ///< of the Module that made it, for errors
-  void (*run)(TapeStep&, Tape<Context>&) = nullptr;  ///< runs, then ends what the step holds
+  void (*run)(TapeStep&, Tape<Context>&) = nullptr;  ///< runs the step, then destroys its content
   void (*end)(TapeStep&) = nullptr;
 };
 
@@ -157,7 +157,7 @@ class Tape {
 
   /// The context of the call that is running: forward, backward or the weight gradients.
   const Context& context() const { return *context_; }
-  /// Whether there will be a backward: else nothing is recorded, and what the forward computes is freed as it goes.
+  /// Whether a backward follows. Otherwise nothing is recorded, and values of the forward are freed at their last use.
   bool records() const { return records_; }
   TapeMemory& memory() { return *memory_; }
 
@@ -190,7 +190,7 @@ class Tape {
     last_deferred_ = &step.next;
   }
 
-  /// Runs all steps of backward. Each is ended as soon as it has run, and with it what it kept.
+  /// Runs all steps of backward. Each step and its saved values are destroyed as soon as it has run.
   WEFT_OUT_OF_LINE void backward(const Context& context) {
     context_ = &context;
     while (steps_ != nullptr) {
@@ -226,7 +226,7 @@ class Tape {
     step.run = [](TapeStep<Context>& base, Tape& tape) {
       struct Ended {
         Step& step;
-        ~Ended() { step.~Step(); }  // also if a collective throws: the tape no longer knows the step
+        ~Ended() { step.~Step(); }  // also if a collective throws: the tape no longer has the step
       } ended{static_cast<Step&>(base)};
       ended.step.apply(tape);
     };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A value inside a Module's forward: a placed tensor (or a loss) that knows the tape of its call. Operations on Variables compute
+// A value inside a Module's forward: a placed tensor (or a loss) with the tape of its call. Operations on Variables compute
 // at once and record how the gradients of their operands follow from that of the result; its type is the dual of the operand's,
 // and contributions are added only if they are placed alike.
 //
@@ -27,8 +27,8 @@ template <class Context, class X>
 class Constant;
 }  // namespace detail
 
-/// A value X of a Module's call under Context. Copies are handles of one value. A constant has no gradient: what comes from the
-/// batch, and what is made of constants alone.
+/// A value X of a Module's call under Context. Copies are handles of one value. A constant has no gradient: values of the batch,
+/// and results of constants alone.
 template <class Context, class X>
 class Variable : operations::OnTape, public detail::MembersElsewhere<Variable<Context, X>> {
  public:
@@ -58,7 +58,7 @@ class Variable : operations::OnTape, public detail::MembersElsewhere<Variable<Co
   std::size_t columns() const { return value_.columns(); }
   /// Whether backward computes a gradient of this value.
   bool has_gradient() const { return node_ != nullptr; }
-  /// The same value without a gradient, which its type says: backward stops here.
+  /// The same value as a Constant, whose type has no gradient: backward stops here.
   detail::Constant<Context, X> detach() const { return detail::Constant<Context, X>(value_, *tape_); }
 
   detail::ValueNode<X>* node() const { return node_; }
@@ -72,7 +72,7 @@ class Variable : operations::OnTape, public detail::MembersElsewhere<Variable<Co
 
 namespace detail {
 
-/// A Variable whose type says that it has no gradient.
+/// A Variable whose type has no gradient.
 template <class Context, class X>
 class Constant : public Variable<Context, X> {
  public:
@@ -86,8 +86,8 @@ inline constexpr bool is_variable<Variable<C, X>> = true;
 template <class C, class X>
 inline constexpr bool is_variable<Constant<C, X>> = true;
 
-/// Whether the type of a Variable says that it has no gradient: whole numbers, a whole batch, and what was detached. Others may
-/// not be an operand for which an operation has no gradient.
+/// Whether the type of a Variable has no gradient: whole numbers, a whole batch, and detached values. Other Variables are refused
+/// as operands for which an operation has no gradient.
 template <class V>
 inline constexpr bool is_constant = std::is_same_v<gradient_t<typename V::tensor_type>, Nothing>;
 template <class C, class X>
@@ -178,7 +178,7 @@ Variable<Context, Y> record(Tape<Context>& tape, Y y, From... from) {
   }
 }
 
-// A tape knows a parameter by its address, and backward asks it for its values and adds to its gradient.
+// A tape holds the address of a parameter; backward reads its values and adds to its gradient.
 template <class X>
 AlreadyRefused refused_temporary() {
   static_assert(!AnyTensor<X>,

@@ -4,7 +4,7 @@
 // to Wrapper::decode; a rank keeps those of its own layers and heads.
 //
 //   KeyValueCache cache(prompts.size(), 256);
-//   auto logits = model.decode(cache, prompts);                       // [sequences, vocabulary], what follows the prompts
+//   auto logits = model.decode(cache, prompts);                       // [sequences, vocabulary], the logits after the prompts
 //   logits = model.decode(cache, std::vector<std::vector<std::int32_t>>{{17}, {4}});   // one more token each
 
 #include <cstddef>

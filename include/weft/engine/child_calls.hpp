@@ -39,7 +39,7 @@ class ChildCalls final : public ParameterWatch {
   /// `root`: layer_kind of the Module, whose call of itself is no child's.
   explicit ChildCalls(const void* root) : root_(root) {}
 
-  /// From now on the Module's parameters are these parts; else they are one unit, and only what is asked for is counted.
+  /// From now on the Module's parameters are these parts. Otherwise they are one unit, and only requested parameters are counted.
   void split(std::span<Unit> whole, std::span<Unit> trained) {
     for (std::size_t i = 0; i < whole.size(); ++i) {
       parts_.push_back({&whole[i], &trained[i]});
@@ -91,7 +91,7 @@ class ChildCalls final : public ParameterWatch {
     close(0);
     running_ = false;
   }
-  /// The Module's backward has ended: makes ready what was not, or what was added to since.
+  /// The Module's backward has ended: makes ready all parts that are not, and those with later additions.
   void ready(GradientAccumulator& accumulator, AllHooks hooks, bool last) {
     for (std::size_t i = parts_.size(); i-- > 0;) {
       Part& part = parts_[i];
@@ -146,7 +146,7 @@ class ChildCalls final : public ParameterWatch {
   }
 
  private:
-  // Releases what was asked for after the first `kept`.
+  // Releases the parts requested after the first `kept`.
   void close(std::size_t kept) {
     while (open_.size() > kept) {
       Part& part = parts_[open_.back()];

@@ -48,7 +48,7 @@ class GradientState {
     fresh_ = true;
     touched_ = expected_ = ignored_ = unlooked_ = false;
   }
-  /// As begin_step, and drops what an earlier step left unreduced (a layer alone, without wrappers).
+  /// As begin_step, and drops unreduced gradients of an earlier step (a layer alone, without wrappers).
   void discard() {
     fresh_ = true;
     unreduced_ = 0;
@@ -76,7 +76,7 @@ class GradientState {
     bool zero_first;  ///< the buffer holds another rank's term: it is set to zero first
   };
   Addition add(unsigned whole, unsigned unreduced, unsigned sharded, unsigned later);
-  /// A kernel opened the gradient; `look` says that it has looked whether its addition is the first one.
+  /// A kernel opened the gradient.
   void open() {
     ignored_ = ignored_ || unlooked_;
     unlooked_ = true;

@@ -70,7 +70,7 @@ class Hooks {
   virtual void gradients_ready(Unit&) {}
   /// Compares the next step's sums over data ranks with plain ones, if a user's hook computes them.
   virtual void check_sums() {}
-  /// Names what a user's hook keeps from step to step, for checkpoints.
+  /// Names the state that a user's hook keeps from step to step, for checkpoints.
   virtual void keep(hook::Keeper&) {}
   /// The end of a step or forward; all gradients are complete: wait for pending communication.
   virtual void finish() {}

@@ -47,7 +47,7 @@ constexpr void look(Found& found) {
   }
 }
 
-// A private override counts as overridden; so do several functions of one name, which cannot be told apart.
+// A private override counts as overridden; so do several functions of one name, which cannot be distinguished.
 #define WEFT_LOOK(event)                                                                               \
   if constexpr (requires { &H::event; }) look<H, decltype(&H::event), decltype(&Hooks::event)>(found); \
   else found.overridden = true;

@@ -22,7 +22,7 @@ namespace weft::detail {
 enum class Pass { forward, backward };
 
 /// Adds a path to the message of the exception that is being handled, unless it has one. It must derive from std::runtime_error
-/// or std::logic_error and not override what(). Errors of communication and interruptions stay as they are: they are no layer's.
+/// or std::logic_error and not override what(). Errors of communication and interruptions get no path: no layer causes them.
 void add_path(std::string_view path, Pass pass) noexcept;
 
 void add_holder(const void* layer, std::size_t bytes, Pass pass) noexcept;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Patterns of parameter names, by which programs choose what is trained and how. A pattern that names no parameter is a typing
-// error nearly always, so it is refused, with the names that resemble it.
+// Patterns of parameter names, by which programs choose the trained parameters and their settings. A pattern without a match is
+// usually a typing error, so it is refused, with the names that resemble it.
 //
 //   matches("encoder.*.bias", "encoder.blocks.3.mlp.in.bias")   // true: `*` stands for any characters, dots as well
 
@@ -33,7 +33,7 @@ void require_found(std::span<const std::int32_t> found, const std::vector<std::s
                    std::span<const std::string_view> patterns, std::string_view who);
 
 /// Throws UsageError on all ranks of `everyone` if ranks give other patterns, or if a pattern matches none of any rank's `names`;
-/// `who` gives the patterns.
+/// `who` names their source.
 void require_matches(const Communicator& everyone, const std::vector<std::string>& names,
                      std::span<const std::string_view> patterns, std::string_view who);
 

@@ -42,7 +42,7 @@ WEFT_COLD WEFT_INLINE std::string path_of_holder(const void* object, std::size_t
   LiveParameters& all = live_parameters();
   const std::scoped_lock lock(all.mutex);
   std::optional<std::string_view> path;
-  // A handle is a pointer to the state. Any word that is the address of one is taken for a handle.
+  // A handle is a pointer to the state. Any pointer-sized value that is the address of one counts as a handle.
   for (std::size_t at = 0; at + sizeof(void*) <= bytes; at += alignof(void*)) {
     const void* word = nullptr;
     std::memcpy(&word, static_cast<const char*>(object) + at, sizeof(word));

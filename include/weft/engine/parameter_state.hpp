@@ -23,7 +23,7 @@ namespace weft {
 class ParameterState;
 
 namespace detail {
-/// Is told when a layer asks for the values of a parameter: those of a model that is a Module (engine/child_calls.hpp).
+/// Notified when a layer asks for the values of a parameter of a model that is a Module (engine/child_calls.hpp).
 class ParameterWatch {
  public:
   ParameterWatch() = default;
@@ -93,7 +93,7 @@ class ParameterState {
   }
 
   // ---- for the engine
-  /// From now on `watch` is told when layers ask for the values; `part` is its own number for the parameter.
+  /// From now on `watch` is notified when layers ask for the values; `part` is its number for the parameter.
   void watch(detail::ParameterWatch& watch, std::size_t part) {
     watch_ = &watch;
     part_ = part;

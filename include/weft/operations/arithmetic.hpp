@@ -36,7 +36,7 @@ X mapped(const X& x, F f) {
   kernels::map<typename X::value_type>(x.device(), x.size(), x.data(), out.data(), f);
   return out;
 }
-/// f(x, g) of each element, the gradient of x; x may be what forward made of it.
+/// f(x, g) of each element, the gradient of x; x may be forward's result.
 template <class X, class G, class F>
 G mapped_gradient(const char* operation, const X& x, const G& g, F f) {
   require_gradient_of<X, G>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Products of two batches of matrices, as attention of one's own writes them. An axis may cut the batch (both operands alike), or
+// Products of two batches of matrices, for custom attention. An axis may cut the batch (both operands alike), or
 // the matrices as it may cut those of matmul.
 //
 //   auto scores = batched_matmul_transposed(q, k);   // [b, m, k] times [b, n, k]ᵀ -> [b, m, n]

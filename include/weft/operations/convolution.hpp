@@ -134,7 +134,7 @@ auto convolve_weight_gradient(const X& x, const Shape& w, const G& g, const Conv
   return dw;
 }
 
-// The placement of what is summed over samples and pixels, one number for each channel.
+// The placement of sums over samples and pixels, one number for each channel.
 struct ChannelSums {
   template <class P>
   using of = std::conditional_t<shard_dim<P> == 0 || (shard_dim<P> > 1), Partial<typename P::axis>,

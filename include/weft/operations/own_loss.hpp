@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A loss of one's own in a Module's forward: the sum of one number for each sample (or token), of which the engine divides once
-// by the count of the global batch.
+// A custom loss in a Module's forward: the sum of one number for each sample (or token), which the engine divides once by the
+// count of the global batch.
 //
 //   auto forward(const auto& x, const auto& batch) const { return sum_losses(sum_squares(x - batch[wanted])) + 0.1 * penalty; }
 

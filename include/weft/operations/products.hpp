@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Matrix products of placed tensors. Each operation states the placements it takes and gives on each axis, and passes raw
-// pointers to a kernel that knows no placement. Shapes in comments are this rank's.
+// pointers to a kernel without placements. Shapes in comments are this rank's.
 //
 //   auto y = matmul(x, w);   // [tokens, in] times [out, in]ᵀ -> [tokens, out]
 

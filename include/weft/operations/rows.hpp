@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Arithmetic of placed tensors element by element and row by row: sums, products, functions. Each operation states the placements
-// it takes and gives on each axis, and passes raw pointers to a kernel that knows no placement. Shapes in comments are this
+// it takes and gives on each axis, and passes raw pointers to a kernel without placements. Shapes in comments are this
 // rank's.
 //
 //   auto y = add_row(times_row(x, gain), bias);   // gain and bias [columns], each row of x [rows, columns]

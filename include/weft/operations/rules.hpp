@@ -2,7 +2,7 @@
 #pragma once
 // The placement rules of the operations that layers call: the table, and the functions on types that compute it. One row holds
 // for one axis; axes do not influence each other. I is Invariant, R Replicated, S(d) Shard along dim d, P Partial. The gradient
-// of an operand is placed as its dual, and no operation communicates in forward or backward unless its row says so.
+// of an operand is placed as its dual, and no operation communicates in forward or backward except as its row states.
 //
 //   operation                       operands on one axis                     result                  refused, with the reason
 //   exp(x), relu(x), clamp(x, ...)  I, R, S(d)                               as x                    P: f of a sum is no sum of f

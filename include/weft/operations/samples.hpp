@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Rows of positions and samples of them: a view of [samples, positions, ...] as rows [samples * positions, ...], in which layers
-// work (attention, norms, products), and the way back, for what is of a whole sample, such as its mean. In every layout: where cp
+// work (attention, norms, products), and the way back, for values of a whole sample, such as its mean. In every layout: where cp
 // cuts sequences, each rank has its positions of each sample, Shard<cp, 1> of the one and Shard<cp, 0> of the other.
 //
 //   auto rows = merge_samples(batch[series]);           // [samples, positions, features] -> [samples * positions, features]

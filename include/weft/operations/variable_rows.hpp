@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Sums, means and products over rows and columns on Variables, and functions with a derivative of one's own.
+// Sums, means and products over rows and columns on Variables, and functions with a given derivative.
 //
 //   auto inverse = 1.0 / sqrt(mean_columns(square(x)) + 1e-5);   // [tokens]
 //   return times_column(x, inverse) * gain;

@@ -32,7 +32,7 @@ class Buckets : public Hooks {
   // Gradients live in their buckets, one after the other, so that a bucket is reduced in place. A bucket closes when it reaches
   // its limit or the element type changes. Experts are summed over other ranks, so they have separate buckets.
   WEFT_COLD void prepare(std::span<Unit*> units) override;
-  // Buckets hold trainable parameters only. A communication hook starts anew: what it kept was of other buckets.
+  // Buckets hold trainable parameters only. A communication hook starts anew: its state belonged to other buckets.
   WEFT_COLD void lay_out_gradients() override;
 
   bool sums_data() const override { return true; }
@@ -278,7 +278,7 @@ class DataParallel : public detail::DataBase<M, Policies...> {
   using typename detail::DataBase<M, Policies...>::Config;
   /// The model laid over `mesh`: see Wrapper.
   template <detail::Axis... X>
-  DataParallel(const Mesh<X...>& mesh,  // what is no Config names a field that it lacks, or fields out of its order
+  DataParallel(const Mesh<X...>& mesh,  // an argument that makes no Config has an unknown field, or fields in another order
                const Config& config = detail::no_config<detail::model_of_t<M>>(), const ModelOptions& options = {})
       : detail::DataBase<M, Policies...>(mesh, config, options) {}
 };

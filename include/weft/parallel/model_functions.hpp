@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The functions that every model has, alone or in wrappers: steps, predictions, tokens one after the other, loops of one's own,
-// and its parameters by name. Self says what they work on: enter(here(), f) calls f(context with all axes bound, stages).
+// The functions that every model has, alone or in wrappers: steps, predictions, decoding, custom training loops, and its
+// parameters by name. Self gives them the model: enter(here(), f) calls f(context with all axes bound, stages).
 //
 //   class SingleDevice : public detail::ModelFunctions<SingleDevice<M>, M> { ... };
 
@@ -53,7 +53,7 @@ class ModelFunctions {
       return stages.evaluate(here, batch);
     });
   }
-  /// What the model gives for this batch, without dropout: of a Module its `predict(batch)`, else its forward of the first
+  /// The model's predictions for this batch, without dropout: of a Module its `predict(batch)`, else its forward of the first
   /// fields; of other models the `predict(x)` of the last unit (with the context first if it is no Module), or a recipe's logits.
   /// Fields that these do not read need no values, nor do a TokenBatch's targets; one that they read and that has none is a
   /// UsageError. Of the samples of this rank's share, the same on its other ranks (also under pp and tp), or with Gather::whole
@@ -65,7 +65,7 @@ class ModelFunctions {
       return detail::predict(stages, here, batch, gather);
     });
   }
-  // Of a batch of another type.
+  // Refuses a batch of another type.
   double train_step(const OtherBatch<model_type> auto& batch) { return refuse_batch<model_type>(batch); }
   double evaluate(const OtherBatch<model_type> auto& batch) { return refuse_batch<model_type>(batch); }
   Prediction predict(const OtherBatch<model_type> auto& batch, Gather = Gather::share) {
@@ -111,19 +111,19 @@ class ModelFunctions {
       return detail::decode<std::int32_t>(stages, context, cache, tokens, tokens.size(), choose);
     });
   }
-  /// The tokens that a model knows; 0 if its type does not say.
+  /// The size of the model's vocabulary; 0 if its type has none.
   std::size_t vocabulary() {
     if constexpr (requires { model_type::vocabulary(self().stages().config()); })
       return model_type::vocabulary(self().stages().config());
     else return 0;
   }
 
-  // ---- loops of one's own (pipeline/model_call.hpp)
+  // ---- custom training loops (pipeline/model_call.hpp)
 
   /// The model's forward, which waits for its backward: of a Module on the first fields of the batch, or on placed tensors of
-  /// these samples; of other models on the batch, up to what the last unit predicts, or logits, or without either what enters the
-  /// last unit. The gradients of all calls add up until the optimizer's step. Of a batch of several micro-batches a call takes
-  /// one: forward(batch, MicroBatchIndex{i}). All ranks make the same calls in the same order.
+  /// these samples; of other models on the batch, up to the predictions of the last unit, or logits, or without either the input
+  /// of the last unit. The gradients of all calls add up until the optimizer's step. Of a batch of several micro-batches a call
+  /// takes one: forward(batch, MicroBatchIndex{i}). All ranks make the same calls in the same order.
   template <class... X>
   auto forward(const Batch& batch, const X&... x) {
     return forward(batch, whole_batch, x...);

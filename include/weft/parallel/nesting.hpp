@@ -86,7 +86,7 @@ requires(!is_wrapper<M> && requires {
   typename M::model_type;
   typename M::Inner;
 }) struct RefusedModel<M> {
-  static constexpr bool said = true;  // first, because a compiler drops what follows an error
+  static constexpr bool said = true;  // first, because a compiler drops the members after an error
   static_assert(is_wrapper<M>,
                 "weft: a wrapper around a wrapper that does not say where it stands in the order of nesting: write `template "
                 "<class M> inline constexpr int weft::nesting_level<Own<M>> = 18;` before its class (data 10, context 15, tensor "

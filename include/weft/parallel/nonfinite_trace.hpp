@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The ranks and parameters at which a gradient stopped being finite. After the sums over ranks every rank has the NaN, so each
-// rank looks at what its own layers added, before any sum: one pass over the gradients per micro-batch, while the option is on.
+// rank checks the additions of its own layers, before any sum: one pass over the gradients per micro-batch, while the option is
+// on.
 //
 //   Model model(mesh, config, {.numerics = {.trace_nonfinite = true}});
 //   if (optimizer.step().skipped)
@@ -37,7 +38,7 @@ struct NonfiniteGradient {
 
 namespace detail {
 
-/// Another accumulator, and a look at each unit's gradients before that one is told of them.
+/// Checks each unit's gradients, then passes them to another accumulator.
 template <class Exec>
 class NonfiniteTrace final : public GradientAccumulator {
  public:
@@ -48,7 +49,7 @@ class NonfiniteTrace final : public GradientAccumulator {
 
   NonfiniteTrace(Device<Exec>& device, std::shared_ptr<GradientAccumulator> of) : device_(&device), of_(std::move(of)) {}
 
-  /// Of the last step, in the order in which this rank's backward came to them.
+  /// The findings of the last step, in the order of this rank's backward.
   const std::vector<Found>& found() const { return found_; }
 
   bool separates_terms() const override { return of_->separates_terms(); }
@@ -74,7 +75,7 @@ class NonfiniteTrace final : public GradientAccumulator {
     of_->close(unit, micro, hooks);
   }
   void ready(Unit& owned, AllHooks hooks, bool last) override {
-    look(owned, micro_);  // a loop of one's own and a Module's children are not closed
+    look(owned, micro_);  // custom loops and a Module's children are not closed
     of_->ready(owned, hooks, last);
   }
   void finish(std::span<const Tie> ties, std::span<Unit> tied, AllHooks hooks) override { of_->finish(ties, tied, hooks); }
@@ -118,7 +119,7 @@ class NonfiniteTrace final : public GradientAccumulator {
   std::unordered_set<const ParameterState*> known_;
 };
 
-/// What each rank has found, on every rank. Collective.
+/// Every rank's findings, on every rank. Collective.
 std::vector<NonfiniteGradient> gather_nonfinite(const Communicator& ranks, const std::vector<NonfiniteGradient>& mine);
 
 }  // namespace detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Policies: options of ModelOptions in the type of a wrapper, for those who like to read them there. A policy sets its value
-// before anything is constructed, whatever the options were, and nothing else depends on its type.
+// Policies: options of ModelOptions in the type of a wrapper. A policy sets its value before anything is constructed, whatever
+// the options were, and nothing else depends on its type.
 //
 //   DataParallel<models::Gpt, Reproducible> model(mesh, config);
 //   FullyShardedDataParallel<models::Gpt, zero::Stage2, Reproducible> model(mesh, config);
@@ -34,7 +34,8 @@ namespace weft {
 /// parameters', off the device, except for those of the largest parameter, which come and go (on a GPU also those of the next
 /// parameter and the next unit's piece, which arrive while it computes).
 ///
-/// The compiler knows a stage in the type: an optimizer that needs whole matrices does not compile, and stage 0 is not compiled.
+/// A stage in the type is known at compile time: an optimizer that needs whole matrices does not compile, and stage 0 is not
+/// compiled.
 namespace zero {
 /// Optimizer state.
 struct Stage1 {

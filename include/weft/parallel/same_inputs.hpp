@@ -144,7 +144,7 @@ bool communicates_in_micro_batches(const Context& context) {
 }
 
 /// Compares the inputs of all ranks for the step of context.env; `shares`: those over data axes, too; `use`: the fields that
-/// must be there. Returns the length of the longest sequence of the global batch, as far as this rank knows it.
+/// must be there. Returns the length of the longest sequence of the global batch, as far as this rank has it.
 template <class Context, class B>
 std::size_t require_batches(const Context& context, const B& batch, bool shares, BatchUse use = BatchUse::all) {
   std::vector<BatchAxis> same, data;

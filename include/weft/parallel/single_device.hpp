@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A model on one rank, without any wrapper: what every composition is compared with, and where a program begins.
+// A model on one rank, without any wrapper: the reference for every composition, and the beginning of a program.
 //
 //   SingleDevice<models::Gpt> model(world.device(), config);
 
@@ -43,7 +43,7 @@ class SingleDevice : public detail::ModelFunctions<SingleDevice<M>, M> {
   using Config = typename M::Config;
   using Batch = detail::batch_of_t<M>;
 
-  SingleDevice(DefaultDevice& device,  // what is no Config names a field that it lacks, or fields out of its order
+  SingleDevice(DefaultDevice& device,  // an argument that makes no Config has an unknown field, or fields in another order
                const Config& config = detail::no_config<M>(), const ModelOptions& options = {})
       : device_(&device),
         options_(detail::with_store(options, 0, device.rehearsal() != nullptr)),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A user-defined wrapper over a user-defined axis, without any edit to weft. The policy names the axis and its place among weft's
-// wrappers, and overrides what happens at some moments of a step.
+// wrappers, and overrides some hooks of a step.
 //
 //   struct replica : weft::UserDataAxis<0> { static constexpr std::string_view name = "replica"; };
 //   struct SumReplicas : weft::UserPolicy<replica, weft::Nesting::data> {

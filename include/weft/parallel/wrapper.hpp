@@ -119,7 +119,7 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
   /// anything is allocated. Throws LayoutError if the config does not fit the degrees. (There are as few constructors as
   /// possible: compilers list all of them if a field of the config is misspelled.)
   template <detail::Axis... X>
-  Wrapper(const Mesh<X...>& mesh,  // what is no Config names a field that it lacks, or fields out of its order
+  Wrapper(const Mesh<X...>& mesh,  // an argument that makes no Config has an unknown field, or fields in another order
           const Config& config = detail::no_config<model_type>(), ModelOptions options = {})
       : Wrapper((static_cast<void>(comm::InFunction(mesh.communicator(), comm::ProgramFunction::model)), detail::Inside{}),
                 root(mesh.world().device(), options = agreed(options, mesh, config)), mesh, config, options) {
@@ -139,7 +139,7 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
 
   /// Compares, by a hash, the parameter elements that several ranks hold: parameters that are not cut over dp, cp or tp, copies
   /// of shards, experts over edp. Throws Error on all ranks of an axis on which one differs. Collective over the mesh. An
-  /// optimizer's step calls it as often as ModelOptions::numerics.compare_every says.
+  /// optimizer's step calls it every ModelOptions::numerics.compare_every steps.
   void require_equal_parameters() {
     const comm::InFunction mark(communicator(), comm::ProgramFunction::equal_parameters);
     enter(here(), [&](const auto& context, auto& stages) {
@@ -151,7 +151,7 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
     if (detail::Hooks* hooks = policy_.hooks()) hooks->check_sums();
     if constexpr (is_wrapper<M>) inner_.check_hook();
   }
-  /// Names what the communication hook keeps from step to step, for checkpoints.
+  /// Names the state that the communication hook keeps from step to step, for checkpoints.
   void keep_hooks(hook::Keeper& keeper) {
     if (detail::Hooks* hooks = policy_.hooks()) hooks->keep(keeper);
     if constexpr (is_wrapper<M>) inner_.keep_hooks(keeper);

@@ -228,7 +228,7 @@ struct TypesOf<Context, Inputs, X, Before, S> {
   using Units = std::tuple<Last>;
   /// True if forward compiles; else the compiler has reported the layer whose forward does not.
   static constexpr bool forwards = !is_refused<typename LastResult::output_type>;
-  using Opened = void;  // the first repeated unit that does not return what it takes
+  using Opened = void;  // the first repeated unit whose result has another type than its input
 };
 template <class Context, class Inputs, class X, class Before, class S, class... R>
 requires(sizeof...(R) > 0) struct TypesOf<Context, Inputs, X, Before, S, R...> {

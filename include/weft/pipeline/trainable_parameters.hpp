@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The parameters of a model that are trained, and the units that therefore have a backward. Every rank computes this for the
-// whole model, so the ranks of a pipeline agree on who sends a gradient and who waits for one.
+// whole model, so the ranks of a pipeline agree on the senders and receivers of gradients.
 //
 //   TrainableParameters trainable(options.freeze, options.lora);
 //   trainable.begin(context, whole_model);

@@ -3,7 +3,7 @@
 // Calls of a model of several units in user-written loops: its forward up to the outputs of its last unit, and its loss. Both run
 // the units of a training step with the same events around them, and wait for their backward.
 //
-//   auto call = model.forward(batch);   // call.output(): what the last unit predicts, or logits
+//   auto call = model.forward(batch);   // call.output(): the last unit's predictions, or logits
 //   auto loss = model.loss(batch);      // loss.value(), loss.backward()
 
 #include <cstddef>
@@ -204,7 +204,7 @@ class ModelLossCall {
     waits_ = true;
   }
   /// The sum over the ranks that cut the batch, divided by the count of the global batch: over all micro-batches these add up to
-  /// what train_step returns. The same on every rank.
+  /// train_step's result. The same on every rank.
   double value() const { return value_; }
   /// Adds `weight` times the gradients of the parameters. Once.
   void backward(double weight = 1) {

@@ -92,7 +92,7 @@ class AnyHook {
   virtual void finish(Bucket& bucket, const Communicator& comm) = 0;
   /// Compares the next step's sums with plain ones.
   virtual void check_next_step() {}
-  /// Names what it keeps for this bucket from step to step.
+  /// Names the state that it keeps for this bucket from step to step.
   virtual void keep(Bucket&, Keeper&) {}
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The state of a communication hook, as it tells a checkpoint: a hook names the arrays and numbers that it keeps for a bucket
+// The state of a communication hook in checkpoints: a hook names the arrays and numbers that it keeps for a bucket
 // from step to step, in one function for saving and for loading.
 //
 //   void keep(hook::Bucket& bucket, hook::Keeper& keeper) {

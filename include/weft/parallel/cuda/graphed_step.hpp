@@ -76,9 +76,9 @@ inline constexpr bool recordable = can_be_recorded<Model>();
 /// Not for mixtures of experts (the host learns how many rows each expert gets), communication hooks (host code beside the sums),
 /// dropout (masks differ from step to step, and a graph repeats the numbers that it was recorded with), layers that
 /// keep numbers on the host from step to step (make_step_buffer), reproducible runs and runs that record a timeline. Other
-/// wrappers and mixtures do not compile, the others throw UsageError. In a recorded step the values that the host knows of its
-/// loss (Environment::loss_gradient, auxiliary_gradient) are NaN. A user's layers must not wait for the GPU, or CudaError says
-/// that the step cannot become a graph.
+/// wrappers and mixtures do not compile, the others throw UsageError. In a recorded step the host's values of its
+/// loss (Environment::loss_gradient, auxiliary_gradient) are NaN. A user's layers must not wait for the GPU, or CudaError
+/// reports that the step cannot become a graph.
 template <class Model>
 class GraphedStep {
   using M = typename Model::model_type;

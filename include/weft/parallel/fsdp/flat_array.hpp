@@ -17,7 +17,7 @@
 
 namespace weft::detail {
 
-/// Counts are of elements. Pieces and parameters begin on cache lines in every element type; what lies between them is zero.
+/// Counts are of elements. Pieces and parameters begin on cache lines in every element type; the elements between them are zero.
 struct FlatArray {
   static constexpr std::size_t grain = 32;
 
@@ -34,7 +34,7 @@ struct FlatArray {
     rank = std::size_t(sharing.rank());
     piece = round_up((elements + ranks - 1) / ranks);
   }
-  /// Of the array with all pieces.
+  /// The size of the array with all pieces.
   std::size_t size() const { return piece * ranks; }
   /// The first element of this rank's piece.
   std::size_t begin() const { return rank * piece; }
@@ -77,7 +77,7 @@ class FlatGradientLayout {
   std::size_t size() const { return begins_.back(); }
   std::size_t begin() const { return begins_[rank_]; }  ///< of this rank's piece
   std::size_t piece() const { return counts_[rank_]; }
-  /// Of all ranks' pieces; the begins end with the size.
+  /// The begins of all ranks' pieces, and the size.
   const std::vector<std::size_t>& begins() const { return begins_; }
   std::span<const std::size_t> counts() const { return counts_; }
 
@@ -87,7 +87,7 @@ class FlatGradientLayout {
   std::size_t rank_ = 0;
 };
 
-/// What lies `bytes` behind the begin of a buffer, which it keeps alive.
+/// The memory `bytes` behind the begin of a buffer, which it keeps alive.
 inline Buffer buffer_at(const Buffer& buffer, std::size_t bytes) {
   return Buffer(buffer, static_cast<char*>(buffer.get()) + bytes);
 }

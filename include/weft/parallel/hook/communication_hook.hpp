@@ -9,7 +9,7 @@
 //     }
 //     void finish(hook::Bucket& bucket, const Communicator& data_ranks);      // the request is complete: leave the sums there
 //   };
-//   // A hook that keeps something from step to step tells checkpoints: void keep(hook::Bucket& bucket, hook::Keeper& keeper);
+//   // A hook with state from step to step names it for checkpoints: void keep(hook::Bucket& bucket, hook::Keeper& keeper);
 //   DataParallel<M, Watched> model(mesh, config);
 //   DataParallel<M> other(mesh, config, {.data = {.hook = hook::make<Watched>()}});   // the same, as a value
 //

@@ -78,7 +78,7 @@ class Checked final : public AnyHook {
     decide(bucket, comm, norm, watched);
   }
 
-  // A fault is reported only if all ranks find it, and only if it can be told from a right result.
+  // A fault is reported only if all ranks find it, and only if it differs from a right result.
   void decide(const Bucket& bucket, const Communicator& comm, const std::array<double, norms>& norm, Watched& watched);
 
   DefaultDevice* device_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The gradient sums of one rank in a reproducible run (ModelOptions::numerics.reproducible). Each micro-batch's gradient is kept
-// apart until the tree over the micro-batches of the whole step says to which other one it is added. A parameter that several
+// apart until the tree over the micro-batches of the whole step adds it to another one. A parameter that several
 // units use (a tied embedding) has a tree for each use, whether these are on this rank or on several stages; their sums are added
 // at the end, after the sum over data ranks.
 

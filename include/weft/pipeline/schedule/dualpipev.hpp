@@ -26,8 +26,8 @@ struct DualPipeV : VShape {
   static constexpr double bubble(int ranks, int, Costs costs) {
     return (ranks - 1) * (costs.forward + 2 * costs.backward() - 3 * costs.weight);
   }
-  /// Of an executor that runs the members of a pair one after the other, and sends the result of the first at once. Exact for
-  /// forward = input = weight, and for input >= 2 · weight with weight = forward.
+  /// The same for an executor that runs the members of a pair one after the other, and sends the result of the first at once.
+  /// Exact for forward = input = weight, and for input >= 2 · weight with weight = forward.
   static constexpr double bubble_in_turns(int ranks, Costs costs) {
     const double longer = std::max(0.0, costs.input - costs.weight);
     return (ranks - 1) * (costs.forward + longer) + std::max(0.0, (ranks - 1) * longer - costs.forward);
