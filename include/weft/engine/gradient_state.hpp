@@ -76,7 +76,7 @@ class GradientState {
     bool zero_first;  ///< the buffer holds another rank's term: it is set to zero first
   };
   Addition add(unsigned whole, unsigned unreduced, unsigned sharded, unsigned later);
-  /// A kernel opened the gradient.
+  /// A kernel opened the gradient; `look` records that it has checked whether its addition is the first one.
   void open() {
     ignored_ = ignored_ || unlooked_;
     unlooked_ = true;
