@@ -79,14 +79,14 @@ WEFT_INLINE void PolledGroup::wait(Running& running) {
   try {
     if (!running.complete) expect_usable(running);
     for (int turn = 0, most = spins(); !running.complete && turn < most; ++turn) process_->progress();
-    Waited waited;
-    auto looked = waited.start;
+    WaitTimes times;
+    auto looked = times.start;
     for (auto now = looked; !running.complete; now = Clock::now()) {
       if (now - looked > std::chrono::milliseconds(1)) {
         looked = now;
-        expect_hope(running, waited);
+        check_wait(running, times);
       }
-      pause(running, now - waited.start);
+      pause(running, now - times.start);
       process_->progress();
     }
   } catch (...) {  // no failed operation touches a buffer any more

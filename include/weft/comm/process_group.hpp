@@ -48,7 +48,7 @@ class ProcessGroup : public Group, public Progress {
     bool complete = false;
   };
   /// The times of a wait.
-  struct Waited {
+  struct WaitTimes {
     Clock::time_point start = Clock::now();
     Clock::time_point noticed = start;  ///< the last time at which every rank was known to live
   };
@@ -73,10 +73,10 @@ class ProcessGroup : public Group, public Progress {
   }
   /// Throws if a wait cannot end well: a rank is lost, ranks wait in a circle or disagree, the deadline has passed, or the
   /// process was asked to stop.
-  void expect_hope(Running& running, Waited& waited);
+  void check_wait(Running& running, WaitTimes& times);
 
   /// "rank 1 of dp".
-  std::string named(long rank) const;
+  std::string rank_name(long rank) const;
   [[noreturn]] void throw_mismatch(const Running& running, const std::string& why) const;
   /// Throws MismatchError, which also becomes the error of long waits of the other ranks.
   [[noreturn]] void throw_disagreement(const Running& running, const std::string& why) const;

@@ -46,24 +46,21 @@ WEFT_INLINE void ProcessGroup::begin(Running& running) {
                      : ledger_->collective(call);
 }
 
-WEFT_INLINE void ProcessGroup::expect_hope(Running& running, Waited& waited) {
+WEFT_INLINE void ProcessGroup::check_wait(Running& running, WaitTimes& times) {
   const auto now = Clock::now();
-  const auto time = now - waited.start;
-  const auto stated = [&] {
-    return weft::detail::joined({"waited longer than the deadline of ", std::to_string(process_->deadline.count()), " s"});
-  };
   // Messages that a lost rank sent before its end still count.
-  if (const int lost = process_->lost(); lost < 0) waited.noticed = now;
-  else if (now - waited.noticed > std::chrono::milliseconds(20)) throw_aborted(running, process_->fate(lost));
-  if (detail::wait_must_end(waited.start))
+  if (const int lost = process_->lost(); lost < 0) times.noticed = now;
+  else if (now - times.noticed > std::chrono::milliseconds(20)) throw_aborted(running, process_->fate(lost));
+  if (detail::wait_must_end(times.start))
     detail::throw_interrupted(process_->rank, axis_, *running.call, running.sequence, missing(running));
-  if (time > process_->deadline) {
+  if (now - times.start > process_->deadline) {
     const std::string ranks = missing(running);
     throw TimeoutError(
         process_->rank, axis_, describe(*running.call), running.sequence,
-        weft::detail::joined({stated(), ranks.empty() ? "" : " for ", ranks, "; last operations: ", process_->recorder.text()}));
+        weft::detail::joined({"waited longer than the deadline of ", std::to_string(process_->deadline.count()), " s",
+                              ranks.empty() ? "" : " for ", ranks, "; last operations: ", process_->recorder.text()}));
   }
-  if (time <= Watch::patience) return;
+  if (now - times.start <= Watch::patience) return;
   if (!running.long_wait) {
     std::vector<int> ranks = awaited(running);
     if (ranks.empty()) return;
@@ -73,7 +70,7 @@ WEFT_INLINE void ProcessGroup::expect_hope(Running& running, Waited& waited) {
   if (const std::string why = process_->watch->look(*running.long_wait); !why.empty()) throw_mismatch(running, why);
 }
 
-WEFT_COLD WEFT_INLINE std::string ProcessGroup::named(long rank) const {
+WEFT_COLD WEFT_INLINE std::string ProcessGroup::rank_name(long rank) const {
   return weft::detail::joined({"rank ", rank, " of ", axis_});
 }
 WEFT_COLD WEFT_INLINE void ProcessGroup::throw_mismatch(const Running& running, const std::string& why) const {

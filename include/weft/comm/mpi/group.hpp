@@ -130,9 +130,9 @@ class MpiGroup final : public PolledGroup {
     const Call& call = *running.call;
     throw_disagreement(
         running,
-        weft::detail::joined({named(call.root), " sent ", message.found().count, " ", name_of(DataType(message.found().type)),
+        weft::detail::joined({rank_name(call.root), " sent ", message.found().count, " ", name_of(DataType(message.found().type)),
                               ", ", call.count, " ", name_of(call.type), " were expected",
-                              functions_of(named(call.root), message.found().function, named(rank()), signature(call))}));
+                              functions_of(rank_name(call.root), message.found().function, rank_name(rank()), signature(call))}));
   }
   // MPI does not report the missing ranks of a collective. Without a comparison a rank that only sends may need no other rank.
   std::vector<int> awaited(const ProcessGroup::Running& running) const override {
@@ -143,7 +143,7 @@ class MpiGroup final : public PolledGroup {
     return others;
   }
   std::string missing(const ProcessGroup::Running& running) const override {
-    return is_point_to_point(running.call->operation) ? named(running.call->root) : std::string();
+    return is_point_to_point(running.call->operation) ? rank_name(running.call->root) : std::string();
   }
   // Spinning pays only if the awaited process has a core of its own.
   int spins() const override { return process().crowded ? 10 : 20000; }

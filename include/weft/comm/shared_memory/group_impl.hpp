@@ -80,7 +80,7 @@ WEFT_COLD WEFT_INLINE std::vector<int> SharedMemoryGroup::awaited(const ProcessG
 }
 WEFT_COLD WEFT_INLINE std::string SharedMemoryGroup::missing(const ProcessGroup::Running& running) const {
   const int q = static_cast<const Running&>(running).collective.missing();
-  return q < 0 ? std::string() : named(q);
+  return q < 0 ? std::string() : rank_name(q);
 }
 
 WEFT_INLINE void SharedMemoryGroup::wait(Running& running) {
@@ -121,7 +121,7 @@ WEFT_INLINE void SharedMemoryGroup::wait_until_complete(Running& running) {
     return false;
   };
   if (spin()) return;
-  Waited waited;
+  WaitTimes times;
   struct Asleep {
     Doorbell& bell;
     explicit Asleep(Doorbell& b) : bell(b) { bell.lie_down(); }
@@ -137,7 +137,7 @@ WEFT_INLINE void SharedMemoryGroup::wait_until_complete(Running& running) {
       asleep.bell.sleep(std::clamp(left, std::chrono::microseconds(1), most));
     }
     if (advance_all() || (moves_ != seen && spin())) return;
-    expect_hope(running, waited);
+    check_wait(running, times);
     if (broken_) expect_usable(running);
   }
 }

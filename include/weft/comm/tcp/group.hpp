@@ -108,8 +108,8 @@ class TcpGroup final : public PolledGroup {
   [[noreturn]] WEFT_COLD void refuse(const Running& running, const Incoming& message) const {
     const Head found = message.head();
     const Call& call = *running.call;
-    const std::string peer = named(std::find(members_.begin(), members_.end(), message.peer()) - members_.begin());
-    const std::string functions = functions_of(peer, found.signature, named(rank()), message.expected().signature);
+    const std::string peer = rank_name(std::find(members_.begin(), members_.end(), message.peer()) - members_.begin());
+    const std::string functions = functions_of(peer, found.signature, rank_name(rank()), message.expected().signature);
     if (is_point_to_point(call.operation))
       throw_disagreement(
           running, weft::detail::joined({peer, " sent ", found.count, " ", name_of(DataType(found.signature >> 8 & 0xff)), ", ",
