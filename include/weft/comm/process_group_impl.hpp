@@ -27,7 +27,7 @@ WEFT_INLINE ProcessGroup::ProcessGroup(std::shared_ptr<Process> process, std::ui
 
 WEFT_INLINE ProcessGroup::~ProcessGroup() { std::erase(process_->groups, this); }
 
-WEFT_COLD WEFT_INLINE void ProcessGroup::end() {
+WEFT_INLINE void ProcessGroup::end() {
   Group::end();
   if (const std::string why = process_->watch->unreceived(*this); !why.empty())
     throw MismatchError(process_->rank, axis_, "the end of the program", sequence_, why);

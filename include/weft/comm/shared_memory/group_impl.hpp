@@ -73,12 +73,12 @@ WEFT_INLINE void SharedMemoryGroup::expect_usable(const ProcessGroup::Running& r
   throw_aborted(running,
                 lost < 0 ? std::string("a connection has delivered bytes that are no valid frame") : process_->fate(lost));
 }
-WEFT_COLD WEFT_INLINE std::vector<int> SharedMemoryGroup::awaited(const ProcessGroup::Running&) const {
+WEFT_INLINE std::vector<int> SharedMemoryGroup::awaited(const ProcessGroup::Running&) const {
   std::vector<int> others = members_;
   std::erase(others, process_->rank);
   return others;
 }
-WEFT_COLD WEFT_INLINE std::string SharedMemoryGroup::missing(const ProcessGroup::Running& running) const {
+WEFT_INLINE std::string SharedMemoryGroup::missing(const ProcessGroup::Running& running) const {
   const int q = static_cast<const Running&>(running).collective.missing();
   return q < 0 ? std::string() : rank_name(q);
 }
