@@ -17,7 +17,6 @@ arguments = argparse.ArgumentParser()
 arguments.add_argument("--runs", type=int, default=12)
 arguments.add_argument("--seed", type=int, default=1)
 arguments = arguments.parse_args()
-ranks.require("TCP")
 generator = random.Random(arguments.seed)
 library = ctypes.CDLL(None, use_errno=True)
 PIDFD_GETFD = 438

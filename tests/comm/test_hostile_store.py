@@ -19,7 +19,6 @@ arguments = argparse.ArgumentParser()
 arguments.add_argument("--connections", type=int, default=300)
 arguments.add_argument("--seed", type=int, default=1)
 arguments = arguments.parse_args()
-ranks.require("TCP")
 generator = random.Random(arguments.seed)
 genuine = {"WEFT_SECRET": secret, "WEFT_JOB": job}
 CHALLENGE = 28

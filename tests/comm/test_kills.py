@@ -19,7 +19,6 @@ arguments = argparse.ArgumentParser()
 arguments.add_argument("--runs", type=int, default=24)
 arguments.add_argument("--seed", type=int, default=1)
 arguments = arguments.parse_args()
-ranks.require("TCP")
 longest = {"kill": 0.0, "meeting": 0.0, "stop": 0.0, "mpi": 0.0}
 hangs = 0
 

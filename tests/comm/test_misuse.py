@@ -15,7 +15,6 @@ sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "su
 import ranks
 from ranks import check, finish, free_port, hello, job, receive, secret, start
 
-ranks.require("TCP")
 cases = 0
 few = {"WEFT_RENDEZVOUS_S": "5"}  # a busy machine may stand still for a second or two
 genuine = {"WEFT_SECRET": secret, "WEFT_JOB": job}

@@ -24,8 +24,7 @@ symbols = subprocess.run(["nm", "-C", program], capture_output=True, text=True).
 launchers = {"threads": []}
 if "MPI_Init_thread" in symbols:
     launchers["mpi"] = [os.environ["WEFT_MPIRUN"], "3"]
-if "comm::Tcp::" in symbols:
-    launchers["tcp"] = [os.environ["WEFT_TORCHRUN"], "3"]
+launchers["tcp"] = [os.environ["WEFT_TORCHRUN"], "3"]
 failures = 0
 
 

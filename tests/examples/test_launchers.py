@@ -20,8 +20,7 @@ symbols = subprocess.run(["nm", "-C", program], capture_output=True, text=True).
 starts = {"threads": [program, "--ranks", "4"]}
 if "comm::Mpi::" in symbols:
     starts["mpi"] = [os.environ["WEFT_MPIRUN"], "4", program]
-if "comm::Tcp::" in symbols:
-    starts["tcp"] = [os.environ["WEFT_TORCHRUN"], "4", program]
+starts["tcp"] = [os.environ["WEFT_TORCHRUN"], "4", program]
 repeats = int(os.environ.get("WEFT_TEST_RUNS", "1"))  # by hand: 100
 cores = os.cpu_count() or 1
 
@@ -50,15 +49,14 @@ for repeat in range(repeats):
             different += 1
             print(f"{name}, {1 + repeat % min(cores, 4)} threads: {found}")
 print(f"figure 17: {runs} runs over {', '.join(starts)} on up to {min(repeats, cores, 4)} threads a rank, {different} with other bits")
-if "comm::Tcp::" in symbols:
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
-    ranks = []
-    for rank, seed in enumerate(("1", "2")):
-        command = [program, *layout[:-4], "--seed", seed, *layout[-2:], "--output", os.devnull]
-        ranks.append(subprocess.Popen(command, env=environment | meeting | {"RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-    ends = [rank.communicate(timeout=60) + (rank.returncode,) for rank in ranks]
-    text = "".join(err for _, err, _ in ends)
-    told = "weft: ranks disagree about --seed: rank 0 has 1, rank 1 has 2: all ranks of a run are started with the same options and data\n"
-    if text != told or [code for _, _, code in ends] != [2, 2]:
-        sys.exit(f"--seed 1 beside --seed 2: {ends}")
+meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+ranks = []
+for rank, seed in enumerate(("1", "2")):
+    command = [program, *layout[:-4], "--seed", seed, *layout[-2:], "--output", os.devnull]
+    ranks.append(subprocess.Popen(command, env=environment | meeting | {"RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+ends = [rank.communicate(timeout=60) + (rank.returncode,) for rank in ranks]
+text = "".join(err for _, err, _ in ends)
+told = "weft: ranks disagree about --seed: rank 0 has 1, rank 1 has 2: all ranks of a run are started with the same options and data\n"
+if text != told or [code for _, _, code in ends] != [2, 2]:
+    sys.exit(f"--seed 1 beside --seed 2: {ends}")
 sys.exit(0 if len(expected) == 3 and different == 0 else 1)

@@ -31,7 +31,6 @@ if not os.path.exists(TOOL):
     sys.exit(77)
 symbols = subprocess.run(["nm", "-C", TRAIN], capture_output=True, text=True).stdout
 mpirun = os.environ.get("WEFT_MPIRUN") if "comm::Mpi::" in symbols else None
-tcp = "comm::Tcp::" in symbols
 STEPS = 60
 scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-restarts-"))
 text = scratch / "text.txt"
@@ -184,9 +183,7 @@ def check_same(where, folder):
 
 
 # Killed at random moments, as often as restarts mend it.
-kinds = {"threads": []}
-if tcp:
-    kinds["tcp"] = ["--launch", "tcp"]
+kinds = {"threads": [], "tcp": ["--launch", "tcp"]}
 if mpirun:
     kinds["mpirun"] = ["--launch", f"{mpirun} {{ranks}}"]
 chance = random.Random(options.seed)
@@ -293,24 +290,23 @@ for name, words in kinds.items():
         nothing_left(where, before)
 
 # torchrun's own restart: the same port and job, another count; `--resume` from the start.
-if tcp:
-    folder = scratch / "torchrun"
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
-               "TORCHELASTIC_RUN_ID": "restarts", "TORCHELASTIC_MAX_RESTARTS": "3"}
-    for count in range(3):
-        ranks = [Run(folder, ["--resume"], meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank), "TORCHELASTIC_RESTART_COUNT": str(count)})
-                 for rank in range(2)]
-        if count < 2:
-            here = saved_step(folder)
-            wait_until(lambda: saved_step(folder) > here, ranks[0])
-            os.kill(ranks[count].pid, signal.SIGKILL)
-        codes = [rank.finish() for rank in ranks]
-        check((codes == [0, 0]) if count == 2 else (codes[count] == -9 and codes[1 - count] not in (0, 2)), f"torchrun, {count} restarts: {codes}")
-    check_same("torchrun", folder)
+folder = scratch / "torchrun"
+meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+           "TORCHELASTIC_RUN_ID": "restarts", "TORCHELASTIC_MAX_RESTARTS": "3"}
+for count in range(3):
+    ranks = [Run(folder, ["--resume"], meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank), "TORCHELASTIC_RESTART_COUNT": str(count)})
+             for rank in range(2)]
+    if count < 2:
+        here = saved_step(folder)
+        wait_until(lambda: saved_step(folder) > here, ranks[0])
+        os.kill(ranks[count].pid, signal.SIGKILL)
+    codes = [rank.finish() for rank in ranks]
+    check((codes == [0, 0]) if count == 2 else (codes[count] == -9 and codes[1 - count] not in (0, 2)), f"torchrun, {count} restarts: {codes}")
+check_same("torchrun", folder)
 
 # What cannot be.
 for words, more, expected_text in [
-        (["--restarts", "3"], {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())} if tcp else None,
+        (["--restarts", "3"], {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())},
          "--restarts beside a launcher"),
         (["--restarts", "3", "--every", "0"], {}, "--every is given 2 times"),
         (["--launch", "tcp"], {}, "--launch says what --restarts starts: it needs --restarts N"),

@@ -20,12 +20,6 @@ clean = {k: v for k, v in os.environ.items() if not k.startswith(launchers) or k
 bad = 0
 
 
-def require(backend):
-    if "comm::" + backend not in subprocess.run(["nm", "-C", program], capture_output=True, text=True).stdout:
-        print(f"skipped: built without {backend}")
-        sys.exit(77)
-
-
 def has(backend):
     return "comm::" + backend in subprocess.run(["nm", "-C", program], capture_output=True, text=True).stdout
 

@@ -15,8 +15,7 @@ backends = {"threads": ([], {"WEFT_TEST_THREADS": "3"})}
 if "comm::Mpi::" in symbols:
     backends["shared memory"] = ([os.environ["WEFT_MPIRUN"], "3"], {})
     backends["MPI"] = ([os.environ["WEFT_MPIRUN"], "3"], {"WEFT_SHARED_MEMORY": "0"})
-if "comm::Tcp::" in symbols:
-    backends["TCP"] = ([os.environ["WEFT_TORCHRUN"], "3"], {"WEFT_SHARED_MEMORY": "0"})
+backends["TCP"] = ([os.environ["WEFT_TORCHRUN"], "3"], {"WEFT_SHARED_MEMORY": "0"})
 failed = 0
 
 
