@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Definitions for data/gzip.hpp, by zlib. WEFT_WITHOUT_ZLIB: the library is not linked.
+// Definitions for data/gzip.hpp, by zlib in programs that define WEFT_WITH_ZLIB and link it.
 
 #include <algorithm>
 #include <limits>
 #include <new>
 
-#if !defined(WEFT_WITHOUT_ZLIB) && __has_include(<zlib.h>)
+#ifdef WEFT_WITH_ZLIB
 #include <zlib.h>
-#define WEFT_HAS_ZLIB
 #endif
 
 #include <weft/core/inline.hpp>
@@ -17,7 +16,7 @@
 
 namespace weft::data::detail {
 
-#ifdef WEFT_HAS_ZLIB
+#ifdef WEFT_WITH_ZLIB
 WEFT_INLINE std::vector<std::uint8_t> unzip(std::string_view file, std::span<const std::uint8_t> bytes) {
   const auto fail = [&](std::string_view why) {
     throw_error<UsageError>({"data: cannot read '", file, "': its gzip data are damaged or cut off: ", why});
@@ -57,7 +56,8 @@ WEFT_INLINE std::vector<std::uint8_t> unzip(std::string_view file, std::span<con
 #else
 WEFT_COLD WEFT_INLINE std::vector<std::uint8_t> unzip(std::string_view file, std::span<const std::uint8_t>) {
   throw_error<UsageError>({"data: cannot read '", file,
-                           "': it is compressed, and this program was built without zlib (Debian: zlib1g-dev): gunzip it"});
+                           "': it is compressed, and this program was built without zlib: gunzip it, or install zlib (Debian: "
+                           "zlib1g-dev) and build again (without CMake: -DWEFT_WITH_ZLIB -lz)"});
 }
 #endif
 

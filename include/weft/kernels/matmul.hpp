@@ -46,9 +46,10 @@ void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, 
   if (Rehearsal* const notes = device.notes(); notes != nullptr) [[unlikely]]
     notes->product(double(m), double(n), double(k), double(detail::matmul_bytes<T, C>(shape)), data_type_of<T>);
   const weft::detail::TracedWhole whole(device.trace());
-  // oneDNN multiplies pairs of bfloat16, where the processor does.
+  // oneDNN multiplies pairs of bfloat16 if the processor does. A rehearsal does not depend on the processor.
   bool pairs = false;
-  if constexpr (detail::on_host<Exec> && std::is_same_v<T, bfloat16>) pairs = detail::OneDnn::multiplies_bfloat16();
+  if constexpr (detail::on_host<Exec> && std::is_same_v<T, bfloat16>)
+    pairs = device.rehearsal() != nullptr || detail::OneDnn::multiplies_bfloat16();
   if constexpr (detail::on_host<Exec>) {
     if (m <= detail::few_rows && !shape.transpose_a && k != 0 && !pairs)
       return detail::matmul_few_rows(device, shape, a, b, c, bias);

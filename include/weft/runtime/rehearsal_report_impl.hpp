@@ -228,7 +228,10 @@ WEFT_COLD WEFT_INLINE std::string json_of(const Rehearsal& notes) { return detai
 WEFT_COLD WEFT_INLINE std::string json_of(const std::vector<RehearsedStage>& stages) {
   weft::detail::JsonWriter json;
   json.array();
-  for (const RehearsedStage& stage : stages) detail::write_rank(json.line(), stage, true);
+  for (const RehearsedStage& stage : stages) {
+    if (&stage != stages.data()) json.line();
+    detail::write_rank(json, stage, true);
+  }
   return json.end().text();
 }
 

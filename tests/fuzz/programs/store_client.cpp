@@ -45,8 +45,8 @@ void weft_test::target(Input input) {
   std::thread thread = stranger.answer(std::string(input.rest().substr(0, 4096)));
   struct Tried {};  // a rank tries again every 20 ms; most inputs get one attempt
   try {
-    store::Connector caller("127.0.0.1", stranger.port(), {1, 2, "job"}, "0123456789abcdef", store::the_store);
-    caller.call(store::Clock::now() + std::chrono::milliseconds(5), [&] {
+    store::Connector connector("127.0.0.1", stranger.port(), {1, 2, "job"}, "0123456789abcdef", store::the_store);
+    connector.connect(store::Clock::now() + std::chrono::milliseconds(5), [&] {
       if (!until_the_deadline) throw Tried();
     });
     expect(false);  // a store must have the secret
