@@ -4,7 +4,11 @@
 // widened to float (exactly), and the result is rounded once. Such a type saves memory and messages, not time.
 
 #include <cstddef>
+#include <memory>
+#include <new>
+#include <type_traits>
 
+#include <weft/core/error.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/loops.hpp>
 #include <weft/kernels/detail/matmul_loops.hpp>
@@ -32,9 +36,17 @@ void matmul_half(Device<Exec>& device, const MatmulShape& s, const T* a, const T
   const std::size_t a_rows = rows_of(s.transpose_a, s.m, s.k), b_rows = rows_of(s.transpose_b, s.k, s.n),
                     a_columns = s.m * s.k / a_rows, b_columns = s.k * s.n / b_rows;
   const std::size_t numbers = s.m * s.k + s.k * s.n + (narrow_result ? s.m * s.n : 0) + s.n;
-  const weft::detail::Buffer buffer = device.allocate(numbers * sizeof(float));
-  float *const wide_a = static_cast<float*>(buffer.get()), *const wide_b = wide_a + s.m * s.k,
-               *const wide_bias = wide_b + s.k * s.n, *const result = wide_bias + s.n;
+  // Those of bfloat16 are not the device's: most processors need none, and rehearsals count none, like oneDNN's own memory.
+  weft::detail::Buffer buffer;
+  std::unique_ptr<float[]> beside;
+  if constexpr (std::is_same_v<T, float16>) buffer = device.allocate(numbers * sizeof(float));
+  else beside.reset(new (std::nothrow) float[numbers]);
+  if (beside == nullptr && buffer == nullptr)
+    throw_error<MemoryError>({"out of memory: the host has no room for a product of bfloat16 in float, m ", s.m, ", n ", s.n,
+                              ", k ", s.k,
+                              ": fewer ranks on this machine, a smaller model or micro-batch, or a higher limit (ulimit -v)"});
+  float *const wide_a = std::is_same_v<T, float16> ? static_cast<float*>(buffer.get()) : beside.get(),
+               *const wide_b = wide_a + s.m * s.k, *const wide_bias = wide_b + s.k * s.n, *const result = wide_bias + s.n;
   convert_rows(device, a_rows, a_columns, a, s.lda, wide_a, a_columns);
   convert_rows(device, b_rows, b_columns, b, s.ldb, wide_b, b_columns);
   if (bias != nullptr) convert_rows(device, 1, s.n, bias, s.n, wide_bias, s.n);
