@@ -27,6 +27,28 @@ void convert_rows(Device<Exec>& device, std::size_t rows, std::size_t width, con
   });
 }
 
+/// Memory for the operands of a product of bfloat16 in float, as much as the largest one has needed. It is not the device's: most
+/// processors need none, so rehearsals count none, as with oneDNN's own memory.
+class WideNumbers {
+ public:
+  float* room(std::size_t numbers) {
+    if (numbers > size_) {
+      numbers_.reset();
+      numbers_.reset(new (std::nothrow) float[numbers]);
+      size_ = numbers_ == nullptr ? 0 : numbers;
+    }
+    if (size_ == 0)
+      throw_error<MemoryError>({"out of memory: the host has no room for a product of bfloat16 in float, ",
+                                numbers * sizeof(float), " bytes: fewer ranks on this machine, a smaller model or micro-batch, ",
+                                "or a higher limit (ulimit -v)"});
+    return numbers_.get();
+  }
+
+ private:
+  std::unique_ptr<float[]> numbers_;
+  std::size_t size_ = 0;
+};
+
 /// Converts the operands; `multiply(shape, a, b, c, bias)` computes the product on float arrays.
 template <class T, class C, class Exec, class Multiply>
 void matmul_half(Device<Exec>& device, const MatmulShape& s, const T* a, const T* b, C* c, const T* bias,
@@ -36,17 +58,15 @@ void matmul_half(Device<Exec>& device, const MatmulShape& s, const T* a, const T
   const std::size_t a_rows = rows_of(s.transpose_a, s.m, s.k), b_rows = rows_of(s.transpose_b, s.k, s.n),
                     a_columns = s.m * s.k / a_rows, b_columns = s.k * s.n / b_rows;
   const std::size_t numbers = s.m * s.k + s.k * s.n + (narrow_result ? s.m * s.n : 0) + s.n;
-  // Those of bfloat16 are not the device's: most processors need none, and rehearsals count none, like oneDNN's own memory.
   weft::detail::Buffer buffer;
-  std::unique_ptr<float[]> beside;
-  if constexpr (std::is_same_v<T, float16>) buffer = device.allocate(numbers * sizeof(float));
-  else beside.reset(new (std::nothrow) float[numbers]);
-  if (beside == nullptr && buffer == nullptr)
-    throw_error<MemoryError>({"out of memory: the host has no room for a product of bfloat16 in float, m ", s.m, ", n ", s.n,
-                              ", k ", s.k,
-                              ": fewer ranks on this machine, a smaller model or micro-batch, or a higher limit (ulimit -v)"});
-  float *const wide_a = std::is_same_v<T, float16> ? static_cast<float*>(buffer.get()) : beside.get(),
-               *const wide_b = wide_a + s.m * s.k, *const wide_bias = wide_b + s.k * s.n, *const result = wide_bias + s.n;
+  float* wide_a = nullptr;
+  if constexpr (std::is_same_v<T, float16>) {
+    buffer = device.allocate(numbers * sizeof(float));
+    wide_a = static_cast<float*>(buffer.get());
+  } else {
+    wide_a = device.template cache<WideNumbers>().room(numbers);
+  }
+  float *const wide_b = wide_a + s.m * s.k, *const wide_bias = wide_b + s.k * s.n, *const result = wide_bias + s.n;
   convert_rows(device, a_rows, a_columns, a, s.lda, wide_a, a_columns);
   convert_rows(device, b_rows, b_columns, b, s.ldb, wide_b, b_columns);
   if (bias != nullptr) convert_rows(device, 1, s.n, bias, s.n, wide_bias, s.n);
