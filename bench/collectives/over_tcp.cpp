@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft over TCP, under torchrun's environment, for comparison with bench/collectives/torch_tcp.py, which measures the same in
+// weft over TCP, under torchrun's environment, for comparison with bench/collectives/torch_gloo.py, which measures the same in
 // the same way. Each line of the output is "OPERATION BYTES MEDIAN FASTEST" in seconds per call of float32. BYTES are of the
 // buffer (all_reduce, broadcast) or of one rank's piece. WEFT_SHARED_MEMORY=0: over TCP, as between computers.
 #include <weft/comm/tcp.hpp>
