@@ -82,7 +82,7 @@ TEST_CASE("TCP with fingerprints: ranks that disagree are named") {
   });
 }
 
-TEST_CASE("TCP's ranks of one machine: who disagrees finds out without fingerprints") {
+TEST_CASE("TCP, ranks of one machine: a disagreement is found without fingerprints") {
   with_world(std::chrono::seconds(40), false, [](const weft::Communicator& world) {
     CHECK_NOTHROW(weft_test::check_disagreements([&] {
       world.barrier();
@@ -92,7 +92,7 @@ TEST_CASE("TCP's ranks of one machine: who disagrees finds out without fingerpri
   });
 }
 
-TEST_CASE("TCP: who gets a message of another call finds out before its buffer changes") {
+TEST_CASE("TCP: a message of another call is refused before the buffer changes") {
   const weft_test::WithoutSharedMemory over_tcp;
   with_world(std::chrono::seconds(40), false, [](const weft::Communicator& world) {
     for (const std::size_t count : {4, 40000, 400000}) {  // with the envelope, after it, and in chunks

@@ -38,14 +38,14 @@ port = free_port()
 expect("a rank twice", [start(0, 3, ["slow"], port, few), start(1, 3, ["slow"], port, few),
                                  start(1, 3, ["slow"], port, few)], [(1, "rank 1 has come twice"), (1, None), (1, None)])
 
-# Two masters without names of their own: the second finds the port taken, and says so to the first, whose ranks could be anybody's.
+# Two unnamed masters: the second finds the port taken and reports it to the first, whose ranks may belong to either job.
 port = free_port()
 first = start(0, 2, ["slow"], port, few)
 time.sleep(0.4)
 expect("two masters", [start(0, 2, ["slow"], port, few), first],
        [(1, "another process of this job has RANK 0 and serves it"), (1, "rank 0 has come twice")])
 
-# With names they do not touch each other: B's rank 0 finds the port taken, its rank 1 is turned away, job A goes on.
+# Named jobs do not disturb each other: B's rank 0 finds the port taken, its rank 1 is refused, job A continues.
 port = free_port()
 a, b = ({"WEFT_JOB": letter} | few for letter in "AB")
 first = start(0, 2, ["slow", "100"], port, a)
@@ -69,7 +69,7 @@ codes = [[line for line in out.splitlines() if line.startswith("code")] for _, o
 cases += 1
 check(sorted(codes) == [["code 0", "code 0"], ["code 1", "code 1"]], "two jobs of two sessions on one port", codes)
 
-# A rank that comes when all have met is turned away until its deadline; the job goes on.
+# A rank that connects after the rendezvous is refused until its deadline; the job continues.
 port = free_port()
 processes = [start(rank, 2, ["slow", "800"], port) for rank in range(2)]
 check(all(wait_for_met(p) for p in processes), "late joiner", "did not meet")

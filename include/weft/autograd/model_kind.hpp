@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The kinds of models, by what their authors write: a recipe of a front, equal blocks and a back; a stack of units of any types;
+// The kinds of models, by their definition: a recipe of a front, equal blocks and a back; a stack of units of any types;
 // a module with a loss. Every wrapper takes all of them, a pipeline the first two. The engine has the stack alone: a recipe is
 // a stack of three kinds of unit, a module a stack of one.
 //

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The part of a group of processes that does not depend on how bytes move: its ranks, the records of its calls, and the errors
+// The part of a group of processes that is independent of the transport: its ranks, the records of its calls, and the errors
 // that end a wait. comm/polled_group.hpp and comm/shared_memory/group.hpp are built on it.
 
 #include <chrono>

@@ -59,7 +59,7 @@ class JsonWriter {
   JsonWriter& word(std::string_view text);
   JsonWriter& whole(std::int64_t number);
   JsonWriter& whole(std::uint64_t number);
-  /// Writes what stands between the last element and the next.
+  /// Writes the separator between the last element and the next.
   void separate();
   void quote(std::string_view text);
 

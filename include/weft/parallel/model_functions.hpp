@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The functions that every model has, alone or in wrappers: steps, predictions, decoding, custom training loops, and its
-// parameters by name. Self gives them the model: enter(here(), f) calls f(context with all axes bound, stages).
+// The member functions of every model, with and without wrappers: training steps, predictions, decoding, custom training loops,
+// and access to parameters by name. Self provides the model: enter(here(), f) calls f(context with all axes bound, stages).
 //
 //   class SingleDevice : public detail::ModelFunctions<SingleDevice<M>, M> { ... };
 
@@ -53,11 +53,11 @@ class ModelFunctions {
       return stages.evaluate(here, batch);
     });
   }
-  /// The model's predictions for this batch, without dropout: of a Module its `predict(batch)`, else its forward of the first
-  /// fields; of other models the `predict(x)` of the last unit (with the context first if it is no Module), or a recipe's logits.
-  /// Fields that these do not read need no values, nor do a TokenBatch's targets; one that they read and that has none is a
-  /// UsageError. Of the samples of this rank's share, the same on its other ranks (also under pp and tp), or with Gather::whole
-  /// of the global batch on every rank.
+  /// The model's predictions for this batch, without dropout. A Module returns `predict(batch)` if it has one, else its forward
+  /// on the first fields. Other models return `predict(x)` of the last unit (with the context first if it is no Module), or a
+  /// recipe's logits. Fields that these functions do not read, and a TokenBatch's targets, need no values. Throws UsageError if a
+  /// field that they read has none. The result has the samples of this rank's share, equal on all ranks of the share (also under
+  /// pp and tp). With Gather::whole it has the global batch on every rank.
   Prediction predict(const Batch& batch, Gather gather = Gather::share) {
     return call(comm::ProgramFunction::predict, [&](const auto& context, auto& stages) {
       const auto here = in_step(context, stages, batch);
@@ -120,10 +120,10 @@ class ModelFunctions {
 
   // ---- custom training loops (pipeline/model_call.hpp)
 
-  /// The model's forward, which waits for its backward: of a Module on the first fields of the batch, or on placed tensors of
-  /// these samples; of other models on the batch, up to the predictions of the last unit, or logits, or without either the input
-  /// of the last unit. The gradients of all calls add up until the optimizer's step. Of a batch of several micro-batches a call
-  /// takes one: forward(batch, MicroBatchIndex{i}). All ranks make the same calls in the same order.
+  /// The model's forward, which keeps its saved state until its backward. A Module takes the first fields of the batch, or placed
+  /// tensors of these samples. Other models take the batch and return the predictions of the last unit, or logits, or the input
+  /// of the last unit if it has neither. The gradients of all calls add up until the optimizer's step. A call takes one
+  /// micro-batch of several: forward(batch, MicroBatchIndex{i}). All ranks make the same calls in the same order.
   template <class... X>
   auto forward(const Batch& batch, const X&... x) {
     return forward(batch, whole_batch, x...);

@@ -29,8 +29,8 @@ WEFT_INLINE Link Connector::connect(Deadline deadline, const std::function<void(
       const Digest key = greet(socket, end);
       return {std::move(socket), key};
     } catch (const Later& later) {
-      // The last attempt has no time left, whoever holds the port. An earlier refusal is reported even if no listener is there
-      // later.
+      // The last attempt has no time left, so its reason means little. An earlier refusal is reported even if no listener is
+      // there later.
       if (why.empty() || later.refused || (!refused && Clock::now() <= deadline)) why = later.why;
       refused = refused || later.refused;
     }

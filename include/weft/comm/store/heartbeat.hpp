@@ -32,7 +32,7 @@ class Heartbeat {
     const std::lock_guard lock(mutex_);
     return fate_;
   }
-  /// Ends in good order: no rank hears that this one is lost.
+  /// Ends in good order: this rank is not reported as lost.
   void leave() noexcept;
 
  private:
