@@ -44,6 +44,8 @@ void with_world(std::chrono::duration<double> deadline, bool fingerprints, F&& f
 
 }  // namespace
 
+static_assert(std::is_same_v<weft::comm::Gloo, weft::comm::Tcp>, "programs that name comm::Gloo compile as before");
+
 TEST_CASE("TCP: every operation, type and count") {
   const weft_test::WithoutSharedMemory over_tcp;
   with_world(std::chrono::seconds(40), false, [](const weft::Communicator& c) {
