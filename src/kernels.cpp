@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels for the common scalars.
+// The kernels for float and bfloat16.
 #include <weft/kernels/compiled.hpp>
 
 #ifndef KOKKOS_ENABLE_CUDA
 namespace weft::kernels {
 WEFT_KERNELS_OF(, float)
 WEFT_KERNELS_OF(, bfloat16)
-WEFT_OTHER_KERNELS()
+WEFT_ACCUMULATOR_KERNELS_OF(, float)
+WEFT_HALF_KERNELS()
 }  // namespace weft::kernels
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The templates for the parameters of nearly every program: the host's execution space and memory, float and bfloat16, AdamW and
-// SGD.
+// The templates for the parameters of nearly every program: the host's execution space and memory, float, bfloat16 and double,
+// AdamW and SGD.
 #include <weft/comm/reduce.hpp>
 #include <weft/device/arena.hpp>
 #include <weft/device/device.hpp>
@@ -72,6 +72,7 @@ template void next_term(Device<Kokkos::DefaultHostExecutionSpace>&, ParameterSta
 template void zero_gradient(Device<Kokkos::DefaultHostExecutionSpace>&, ParameterState&);
 template void initialise_parameter<float>(Device<Kokkos::DefaultHostExecutionSpace>&, const ParameterState&, std::uint64_t);
 template void initialise_parameter<bfloat16>(Device<Kokkos::DefaultHostExecutionSpace>&, const ParameterState&, std::uint64_t);
+template void initialise_parameter<double>(Device<Kokkos::DefaultHostExecutionSpace>&, const ParameterState&, std::uint64_t);
 template class Arena<Kokkos::HostSpace>;
 template void run_pieces(Device<Kokkos::DefaultHostExecutionSpace>&, Traffic, const TeamLoop&);
 template void share_on_host(Device<Kokkos::DefaultHostExecutionSpace>&, const HostLoop&);
@@ -90,7 +91,11 @@ template void update_slot<AdamWRule, float>(Device<Kokkos::DefaultHostExecutionS
 template Slot Optimizer<AdamWRule>::make_slot<bfloat16>(ParameterState&);
 template void update_slot<AdamWRule, bfloat16>(Device<Kokkos::DefaultHostExecutionSpace>&, Slot&, const AdamWOptions&, double,
                                                const kernels::GradientScale&, std::uint64_t);
+template Slot Optimizer<AdamWRule>::make_slot<double>(ParameterState&);
+template void update_slot<AdamWRule, double>(Device<Kokkos::DefaultHostExecutionSpace>&, Slot&, const AdamWOptions&, double,
+                                               const kernels::GradientScale&, std::uint64_t);
 template class Optimizer<SgdRule>;
 template Slot Optimizer<SgdRule>::make_slot<float>(ParameterState&);
+template Slot Optimizer<SgdRule>::make_slot<double>(ParameterState&);
 }  // namespace weft::optim
 #endif

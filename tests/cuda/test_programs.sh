@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# What is under KOKKOS_ENABLE_CUDA compiles and links: the trainer, as `cmake --preset cuda` builds it, with every backend of ranks that the machine has, and
-# the programs of ./tests/run --gpu and ./bench/run gpu by the commands of these. Nothing is optimised, and nothing of it is run. The kernels' program
-# is built every time and a third of the others, which third the commit says; WEFT_TEST_LONG=1 builds all.
+# Code under KOKKOS_ENABLE_CUDA compiles and links: the trainer, as `cmake --preset cuda` builds it, with every backend of ranks that the machine has, and
+# the programs of ./tests/run --gpu and ./bench/run gpu by their own commands. Nothing is optimised, and none of it is run. The kernels' program
+# is built every time, and a quarter of the others; the commit decides which quarter. WEFT_TEST_LONG=1 builds all.
 # Needs a Kokkos for CUDA, which ./tests/run makes where the toolkit is, or Kokkos_CUDA_ROOT.
 . "$WEFT_SOURCE/cmake/setup.sh"
 . "$WEFT_SOURCE/cmake/gpu.sh"
@@ -21,15 +21,17 @@ fast=-O0
 "$weft_toolkit/bin/nvcc" --help | grep -q -e --Ofast-compile && fast=-Ofc=max
 
 cd "$WEFT_SOURCE" || exit 1
-must cmake --preset cuda -B "$WEFT_BUILD/cuda" -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=$fast"
-must cmake --build "$WEFT_BUILD/cuda" --parallel "${WEFT_JOBS:-2}" --target 04_train_gpt
-
 weft_gpu=$WEFT_BUILD/cuda/gpu
 weft_gpu_optimisation=("$fast")
-mapfile -t programs < <(python3 "$WEFT_SOURCE/tests/support/share.py" 3 "${weft_gpu_tests[@]:1}" "${weft_gpu_benchmarks[@]}")
+mapfile -t programs < <(python3 "$WEFT_SOURCE/tests/support/share.py" 4 trainer "${weft_gpu_tests[@]:1}" "${weft_gpu_benchmarks[@]}")
 for program in "${weft_gpu_tests[0]}" "${programs[@]}"; do
   say "$program"
-  build_gpu "${program%%=*}" "${program#*=}"
+  if [ "$program" = trainer ]; then
+    must cmake --preset cuda -B "$WEFT_BUILD/cuda" -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=$fast"
+    must cmake --build "$WEFT_BUILD/cuda" --parallel 1 --target 04_train_gpt
+  else
+    build_gpu "${program%%=*}" "${program#*=}"
+  fi
 done
 
 # A View is as large to the host's compiler as to nvcc's kernels: the new View of Kokkos 4.7.0 is not, and kernels then read what is beside it.

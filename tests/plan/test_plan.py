@@ -238,7 +238,7 @@ refused("estimate --model gpt --machine h100 --zero 4", "zero(4)")
 
 # The choice of a layout: the fastest first, all fit, and what is to be pasted is that layout.
 model = "--model llama --layers 4 --width 256 --heads 8 --kv-heads 4 --intermediate 768 --sequence 256"
-chosen = as_json(f"choose {model} --machine h100 --world 16 --global-batch 32 --memory 2GB --limit 3")
+chosen = as_json(f"choose {model} --machine h100 --world 16 --global-batch 32 --memory 2GB --limit 30")
 check(len(chosen["best"]) == 10 and chosen["legal"] > 1000 and chosen["fitting"] > 100, f"choose: {chosen['legal']}, {chosen['fitting']}")
 check(all(one["memory"] <= 2e9 for one in chosen["best"]), "all fit")
 check([one["seconds"] for one in chosen["best"]] == sorted(one["seconds"] for one in chosen["best"]), "the fastest first")
@@ -282,8 +282,10 @@ result = subprocess.run([PLAN.replace("plan", "04_train_gpt"), *asked.split()[2:
 check("--data tokens.bin --vocabulary 512" in asked and result.returncode == 0, f"{asked}: {result.stderr}")
 result = subprocess.run([PLAN.replace("plan", "04_train_gpt"), "--ranks", "4", "--rehearse", "8"], capture_output=True, text=True, timeout=60)
 check(result.returncode == 2 and "train_gpt: --ranks 4 beside --rehearse 8: " in result.stderr, f"two numbers of ranks: {result}")
-less = as_json(f"choose {model} --machine h100 --world 16 --global-batch 32 --memory 30MB --limit 3")
-check(all(one["memory"] <= 3e7 for one in less["best"]) and less["fitting"] < chosen["fitting"], "a small memory leaves out what does not fit")
+less = as_json(f"choose {model} --machine h100 --world 16 --global-batch 32 --memory 30MB --limit 30")
+check(all(one["memory"] <= 3e7 for one in less["best"]), f"all fit into a small memory: {[one['memory'] for one in less['best']]}")
+if less["complete"] and chosen["complete"]:  # a busy machine may not have counted all
+    check(less["fitting"] < chosen["fitting"], f"fewer fit into a small memory: {less['fitting']} of {chosen['fitting']}")
 check(less["tree"] is None or less["tree"]["memory"] <= 3e7, "the tree's answer fits, too")
 table = run(f"choose {model} --machine h100 --world 4 --global-batch 8 --limit 1 --listed 2").stdout
 check("the decision tree: DataParallel" in table and "\n2." in table and "\n3." not in table and "layouts are legal" in table, f"a table: {table}")

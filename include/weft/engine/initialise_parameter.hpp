@@ -70,5 +70,7 @@ extern template void initialise_parameter<float>(Device<Kokkos::DefaultHostExecu
                                                  std::uint64_t);
 extern template void initialise_parameter<bfloat16>(Device<Kokkos::DefaultHostExecutionSpace>&, const ParameterState&,
                                                     std::uint64_t);
+extern template void initialise_parameter<double>(Device<Kokkos::DefaultHostExecutionSpace>&, const ParameterState&,
+                                                  std::uint64_t);
 }  // namespace weft::detail
 #endif

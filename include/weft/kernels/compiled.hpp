@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The kernels in the library weft::compiled: float and bfloat16 on the default host execution space. All other kernels are
-// compiled where they are used. src/kernels.cpp instantiates this list; other files declare it.
+// The kernels in the library weft::compiled: float, bfloat16 and double on the default host execution space. All other kernels
+// are compiled where they are used. src/kernels.cpp and src/kernels_double.cpp instantiate this list; other files declare it.
 
 #include <weft/kernels/activation.hpp>
 #include <weft/kernels/attention.hpp>
@@ -125,31 +125,34 @@
   KIND template void log_softmax_backward<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, const T*,  \
                                                            T*);
 
-#define WEFT_OTHER_KERNELS(KIND)                                                                                                \
-  KIND template void cast<float, float, detail::Host>(Device<detail::Host>&, std::size_t, const float*, float*);                \
+// Kernels of the types that sums are kept in.
+#define WEFT_ACCUMULATOR_KERNELS_OF(KIND, T)                                                                                   \
+  KIND template void cast<T, T, detail::Host>(Device<detail::Host>&, std::size_t, const T*, T*);                               \
+  KIND template void cast_rows<T, T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const T*, std::size_t, T*, \
+                                                   std::size_t);                                                               \
+  KIND template void add_rows<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, std::size_t,      \
+                                               const T*, T*);                                                                  \
+  KIND template void update_elements(Device<detail::Host>&, const UpdateArrays<T, T, 2>&, const AdamwElement<T>&,              \
+                                     const GradientScale&);                                                                    \
+  KIND template void update_elements(Device<detail::Host>&, const UpdateArrays<T, T, 1>&, const SgdElement<T, true>&,          \
+                                     const GradientScale&);                                                                    \
+  KIND template void route<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const T*, const T*,  \
+                                            bool, T*, T*, std::int32_t*, T*);                                                  \
+  KIND template void route_backward<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const T*,   \
+                                                     const T*, const std::int32_t*, const T*, const T*, bool, const T*,        \
+                                                     const std::int32_t*, T, T*);                                              \
+  KIND template void finish_log_sum_exp<T, detail::Host>(Device<detail::Host>&, std::size_t, const T*, T*);
+
+#define WEFT_HALF_KERNELS(KIND)                                                                                                 \
   KIND template void cast<float, bfloat16, detail::Host>(Device<detail::Host>&, std::size_t, const float*, bfloat16*);          \
   KIND template void cast<bfloat16, float, detail::Host>(Device<detail::Host>&, std::size_t, const bfloat16*, float*);          \
   KIND template void matmul<bfloat16, float, detail::Host>(                                                                     \
       Device<detail::Host>&, Transpose, Transpose, std::size_t, std::size_t, std::size_t, const bfloat16*, std::size_t,         \
       const bfloat16*, std::size_t, float*, std::size_t, bool, const bfloat16*);                                                \
-  KIND template void cast_rows<float, float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const float*,       \
-                                                           std::size_t, float*, std::size_t);                                   \
   KIND template void cast_rows<float, bfloat16, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const float*,    \
                                                               std::size_t, bfloat16*, std::size_t);                             \
   KIND template void cast_rows<bfloat16, float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, const bfloat16*, \
-                                                              std::size_t, float*, std::size_t);                                \
-  KIND template void add_rows<float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, std::size_t,   \
-                                                   const float*, float*);                                                       \
-  KIND template void update_elements(Device<detail::Host>&, const UpdateArrays<float, float, 2>&, const AdamwElement<float>&,   \
-                                     const GradientScale&);                                                                     \
-  KIND template void update_elements(Device<detail::Host>&, const UpdateArrays<float, float, 1>&,                               \
-                                     const SgdElement<float, true>&, const GradientScale&);                                     \
-  KIND template void route<float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const float*,     \
-                                                const float*, bool, float*, float*, std::int32_t*, float*);                     \
-  KIND template void route_backward<float, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t,          \
-                                                         const float*, const float*, const std::int32_t*, const float*,         \
-                                                         const float*, bool, const float*, const std::int32_t*, float, float*); \
-  KIND template void finish_log_sum_exp<float, detail::Host>(Device<detail::Host>&, std::size_t, const float*, float*);
+                                                              std::size_t, float*, std::size_t);
 
 namespace weft::kernels {
 namespace detail {
@@ -157,6 +160,9 @@ using Host = Kokkos::DefaultHostExecutionSpace;
 }
 WEFT_KERNELS_OF(extern, float)
 WEFT_KERNELS_OF(extern, bfloat16)
-WEFT_OTHER_KERNELS(extern)
+WEFT_KERNELS_OF(extern, double)
+WEFT_ACCUMULATOR_KERNELS_OF(extern, float)
+WEFT_ACCUMULATOR_KERNELS_OF(extern, double)
+WEFT_HALF_KERNELS(extern)
 }  // namespace weft::kernels
 #endif

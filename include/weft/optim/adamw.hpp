@@ -65,5 +65,8 @@ extern template void update_slot<AdamWRule, float>(Device<Kokkos::DefaultHostExe
 extern template Slot Optimizer<AdamWRule>::make_slot<bfloat16>(ParameterState&);
 extern template void update_slot<AdamWRule, bfloat16>(Device<Kokkos::DefaultHostExecutionSpace>&, Slot&, const AdamWOptions&,
                                                       double, const kernels::GradientScale&, std::uint64_t);
+extern template Slot Optimizer<AdamWRule>::make_slot<double>(ParameterState&);
+extern template void update_slot<AdamWRule, double>(Device<Kokkos::DefaultHostExecutionSpace>&, Slot&, const AdamWOptions&,
+                                                    double, const kernels::GradientScale&, std::uint64_t);
 }  // namespace weft::optim
 #endif

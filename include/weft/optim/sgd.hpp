@@ -52,5 +52,6 @@ using Sgd = Optimizer<SgdRule>;
 namespace weft::optim {
 extern template class Optimizer<SgdRule>;
 extern template Slot Optimizer<SgdRule>::make_slot<float>(ParameterState&);
+extern template Slot Optimizer<SgdRule>::make_slot<double>(ParameterState&);
 }  // namespace weft::optim
 #endif

@@ -278,7 +278,7 @@ class DataParallel : public detail::DataBase<M, Policies...> {
   using typename detail::DataBase<M, Policies...>::Config;
   /// The model laid over `mesh`: see Wrapper.
   template <detail::Axis... X>
-  DataParallel(const Mesh<X...>& mesh,  // an argument that makes no Config has an unknown field, or fields in another order
+  DataParallel(const Mesh<X...>& mesh,  // an argument that is no Config names a field that it lacks, or in another order
                const Config& config = detail::no_config<detail::model_of_t<M>>(), const ModelOptions& options = {})
       : detail::DataBase<M, Policies...>(mesh, config, options) {}
 };

@@ -99,7 +99,7 @@ class FullyShardedDataParallel : public detail::ShardedDataBase<M, Policies...> 
   /// The model laid over `mesh`: see Wrapper.
   template <detail::Axis... X>
   FullyShardedDataParallel(
-      const Mesh<X...>& mesh,  // an argument that makes no Config has an unknown field, or fields in another order
+      const Mesh<X...>& mesh,  // an argument that is no Config names a field that it lacks, or in another order
       const Config& config = detail::no_config<detail::model_of_t<M>>(), const ModelOptions& options = {})
       : detail::ShardedDataBase<M, Policies...>(mesh, config, options) {}
 };

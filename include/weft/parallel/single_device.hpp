@@ -43,7 +43,7 @@ class SingleDevice : public detail::ModelFunctions<SingleDevice<M>, M> {
   using Config = typename M::Config;
   using Batch = detail::batch_of_t<M>;
 
-  SingleDevice(DefaultDevice& device,  // an argument that makes no Config has an unknown field, or fields in another order
+  SingleDevice(DefaultDevice& device,  // an argument that is no Config names a field that it lacks, or in another order
                const Config& config = detail::no_config<M>(), const ModelOptions& options = {})
       : device_(&device),
         options_(detail::with_store(options, 0, device.rehearsal() != nullptr)),

@@ -119,7 +119,7 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
   /// anything is allocated. Throws LayoutError if the config does not fit the degrees. (There are as few constructors as
   /// possible: compilers list all of them if a field of the config is misspelled.)
   template <detail::Axis... X>
-  Wrapper(const Mesh<X...>& mesh,  // an argument that makes no Config has an unknown field, or fields in another order
+  Wrapper(const Mesh<X...>& mesh,  // an argument that is no Config names a field that it lacks, or in another order
           const Config& config = detail::no_config<model_type>(), ModelOptions options = {})
       : Wrapper((static_cast<void>(comm::InFunction(mesh.communicator(), comm::ProgramFunction::model)), detail::Inside{}),
                 root(mesh.world().device(), options = agreed(options, mesh, config)), mesh, config, options) {
