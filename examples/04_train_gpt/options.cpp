@@ -337,12 +337,12 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
   if (app.count("--rehearse") > 0 && o.rehearse.empty())
     throw weft::UsageError(who + "--rehearse is empty: it needs N or N:rank");
   if (!o.machine.empty() && o.rehearse.empty())
-    throw weft::UsageError(who + "--machine without --rehearse: a time is estimated for what is rehearsed");
+    throw weft::UsageError(who + "--machine without --rehearse: an estimate needs a rehearsal");
   if (o.ranks_per_node && o.rehearse.empty())
-    throw weft::UsageError(who + "--ranks-per-node without --rehearse: it tells which axes of what is rehearsed leave a node");
+    throw weft::UsageError(who + "--ranks-per-node without --rehearse: it decides which axes of a rehearsal leave a node");
   if (!o.rehearse.empty() && o.ranks && *o.ranks != weft::runtime::detail::rehearsed_rank_of("--rehearse", o.rehearse).ranks)
     throw weft::UsageError(who + "--ranks " + std::to_string(*o.ranks) + " beside --rehearse " + o.rehearse +
-                           ": --rehearse N says how many ranks there are");
+                           ": --rehearse N gives the number of ranks");
   if (!o.rehearse.empty() && o.restarts) throw weft::UsageError(who + "--restarts beside --rehearse: a rehearsal has no ranks");
   for (const char* name : {"--every", "--keep", "--keep-best", "--resume", "--restarts", "--allow-other-data"})
     if (o.checkpoint.empty() && app.count(name) > 0)
@@ -358,7 +358,7 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
   if (o.launch == "gloo") o.launch = "tcp";  // the backend's former name
   if (app.count("--launch") > 0 && (!o.restarts || o.launch.find_first_not_of(' ') == o.launch.npos))
     throw weft::UsageError(o.restarts ? who + "--launch is empty: it needs tcp or a command"
-                                      : who + "--launch says what --restarts starts: it needs --restarts N");
+                                      : who + "--launch chooses the launcher of --restarts: it needs --restarts N");
 #if !__has_include(<xxhash.h>) || !__has_include(<nlohmann/json.hpp>)
   for (const auto& [name, value] :
        {std::pair("--checkpoint", &o.checkpoint), std::pair("--load", &o.load), std::pair("--export", &o.export_folder)})
@@ -395,7 +395,7 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
         "model and layout");
   if (o.replicate > 1 && o.zero == 0)
     throw weft::UsageError(who + "--replicate " + std::to_string(o.replicate) +
-                           " copies what is shared out, and --zero 0 shares out nothing: --zero is 1, 2 or 3");
+                           " copies shards, and --zero 0 makes none: --zero is 1, 2 or 3");
   if (o.model == "gpt" && app.count("--intermediate") > 0)
     throw weft::UsageError(who + "--intermediate is llama's and mixtral's: gpt's MLP has 4 * width");
   if (o.model != "mixtral")

@@ -97,7 +97,7 @@ inline std::shared_ptr<const weft::schedule::AnySchedule> schedule_of(const Opti
   if (o.schedule.ends_with(".csv")) {
     if (o.vpp)
       throw weft::UsageError(o.program + ": --vpp beside --schedule " + o.schedule +
-                             ": the file says how many stages a rank has");
+                             ": the file gives the number of stages of a rank");
     return weft::schedule::choose_file(o.schedule);
   }
   return weft::schedule::choose(o.schedule, int(o.vpp.value_or(0)));

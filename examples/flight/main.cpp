@@ -244,7 +244,7 @@ std::size_t report_still(const Run& run, const std::vector<Wait>& waits) {
     const auto found = run.flights.find(q);
     if (found == run.flights.end() || waiting.contains(q)) continue;
     findings.add(joined({"rank ", q, " stands still: ", who_waits(by), "; ", last_of(found->second),
-                         "; its file says: ", short_text(found->second.reason)}));
+                         "; its file has: ", short_text(found->second.reason)}));
   }
   return findings.count();
 }
@@ -273,7 +273,7 @@ std::size_t report_late(const Run& run) {
       if (after_s(one) >= limit)
         findings.add(joined({"rank ", one.flight->rank, " stood still and went on: ", ranks_text(waited), " waited for it in ",
                              place_text(*first.flight, *first.entry), ", for "}) +
-                     seconds(after_s(one)) + " until it came; its file says: " + short_text(one.flight->reason));
+                     seconds(after_s(one)) + " until it came; its file has: " + short_text(one.flight->reason));
   }
   return findings.count();
 }

@@ -82,7 +82,7 @@ inline std::string advice_for(MemoryOptions o, double memory, double needed, con
   std::string together;
   for (const Change& change : taken) together += (together.empty() ? "" : " ") + change.text();
   if (needed <= memory) return "it fits with all of " + together + " (" + weft::runtime::bytes_text(needed) + ")";
-  if (together.empty()) return "nothing that plan knows makes it smaller: a smaller model, or a larger device";
+  if (together.empty()) return "no option of plan makes it smaller: a smaller model, or a larger device";
   return "with all of " + together + " it still needs " + weft::runtime::bytes_text(needed) +
          ": a smaller model, or more ranks along tp and pp";
 }

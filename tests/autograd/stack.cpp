@@ -135,10 +135,10 @@ TEST_CASE("a sum over samples of one's own is no loss") {
   SingleDevice<Divided> right(device, {}), wrong(device, {.adds = true});
   const auto batch = Mlp::make_batch({}, 0, 0, 1, 1);
   CHECK(right.train_step(batch) > 0);
-  CHECK_THROWS_WITH_AS(
-      wrong.train_step(batch),
-      "weft: sum_losses of [1] for 8 samples: it takes one loss a sample; a mean or a sum of one's own is not a loss",
-      ShapeError);
+  CHECK_THROWS_WITH_AS(wrong.train_step(batch),
+                       "weft: sum_losses of [1] for 8 samples: it takes one loss a sample; a mean or a sum that the model takes "
+                       "itself is not a loss",
+                       ShapeError);
 }
 
 TEST_CASE("ranks that have different fields are told which") {

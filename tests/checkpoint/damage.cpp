@@ -249,7 +249,7 @@ TEST_CASE("indexes with a right checksum that say what cannot be") {
   CHECK(contains(with("rank-00000.safetensors", "rank-00001.safetensors"), "rank-00001.safetensors: cannot be opened"));
   CHECK(contains(with("\"chunk_bytes\":1048576", "\"chunk_bytes\":0"), "chunk_bytes is 0"));
   CHECK(contains(with("\"step\":1", "\"step\":1,\"step\":1"), "the key step comes twice"));
-  CHECK(contains(with("\"step\":1", "\"more\":1,\"step\":1"), "has a field more, which this weft does not know"));
+  CHECK(contains(with("\"step\":1", "\"more\":1,\"step\":1"), "has a field more, which this version of weft does not read"));
   CHECK(contains(with("\"step\":1", "\"step\":-1"), "a negative number"));
   CHECK(contains(with("\"step\":1,", ""), "it lacks one of its fields"));
   CHECK(contains(with("\"begun\":{", "\"begun\":{\"a\":9"), "its state is said to begin at step 9 of 1"));
@@ -263,7 +263,7 @@ TEST_CASE("indexes with a right checksum that say what cannot be") {
   CHECK(contains(with("\"offset\":", "\"offset\":9"), "does not lie inside rank-00000.safetensors"));
   CHECK(contains(with("\"xxh3\":[", "\"xxh3\":[\"0000000000000000\","), "has 2 checksums"));
   CHECK(contains(with("\"xxh3\":[\"", "\"xxh3\":[\"g"), "is no checksum of 16 digits"));
-  CHECK(contains(with("\"type\":\"F32\"", "\"type\":\"F8\""), "its type is F8, which weft does not know"));
+  CHECK(contains(with("\"type\":\"F32\"", "\"type\":\"F8\""), "its type is F8, which weft does not support"));
   CHECK(contains(with("\"shape\":[8]", "\"shape\":[9223372036854775807,8]"), "more elements than a number holds"));
   CHECK(contains(with("\"shape\":[8]", "\"shape\":[9]"), "its pieces overlap, or leave elements out"));
   CHECK(contains(said([](std::string& text) {

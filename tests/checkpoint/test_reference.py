@@ -22,7 +22,7 @@ import tempfile
 VERSION = "0.8.0"
 EXCEPTIONS = {  # what weft refuses and the reference accepts
     "a header that begins with white space": r"its header does not begin with \{",
-    "a dtype that weft does not have": r"its dtype is (F4|F6_E2M3|F6_E3M2|F8_\w+|C64), which weft does not know",
+    "a dtype that weft does not have": r"its dtype is (F4|F6_E2M3|F6_E3M2|F8_\w+|C64), which weft does not support",
     "a field beside dtype, shape and data_offsets": r"has a field .*, which is none of dtype, shape and data_offsets",
     "a tensor's name twice": r"the header has this key twice",
     "a key of __metadata__ twice": r"__metadata__ has the key .* twice",

@@ -107,7 +107,7 @@ TEST_CASE("machines that cannot run it are refused by all ranks with one line") 
   {
     const Machine few({.gpus = 2});
     CHECK(contains(one_error_of(3, {}),
-                   "cuda: 3 ranks on this machine, but 2 GPUs: start at most as many ranks as GPUs, or say that ranks share them "
+                   "cuda: 3 ranks on this machine, but 2 GPUs: start at most as many ranks as GPUs, or allow ranks to share them "
                    "(WEFT_SHARE_GPUS=1)"));
     CHECK(contains(one_error_of(3, {.share_gpus = true}),
                    "rank 0 and rank 1 are threads of one process, which cannot share a GPU"));

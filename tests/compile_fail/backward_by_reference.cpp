@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A backward takes the saved state by non-const reference, but it is passed as an rvalue.
-// expect: that can be called with what its forward saved, handed over as an rvalue: take `saved` by value
+// expect: that can be called with the values that its forward saved, passed as an rvalue: take `saved` by value
 // mention: Scale
 #include <weft/weft.hpp>
 

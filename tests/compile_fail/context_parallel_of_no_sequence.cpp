@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ContextParallel around a model whose batch has no field with positions.
-// expect: ContextParallel cuts sequences, and no field of this model's batch says.*data::SequenceDim<1>
+// expect: ContextParallel cuts sequences, and no field of this model's batch is declared as one.*data::SequenceDim<1>
 #include <weft/weft.hpp>
 
 using namespace weft;

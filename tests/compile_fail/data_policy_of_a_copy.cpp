@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A policy that sets options of a copy.
-// expect: this policy's apply takes ModelOptions by value or const reference, so what it sets would be lost
+// expect: this policy's apply takes ModelOptions by value or const reference, so the options that it sets would be lost
 // mention: Own
 #include <weft/weft.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A gradient in a tensor without placements: its pending sum over dp is unknown.
-// expect: gradient does not say how it lies on an axis that is in force
+// expect: gradient has no placement on an axis that is in force
 #include <weft/weft.hpp>
 
 using namespace weft;

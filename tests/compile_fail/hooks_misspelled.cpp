@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An event that is spelled as no event is.
-// expect: these hooks have no event, so nobody would call them .a misspelled one
+// expect: these hooks have no event, so they are never called .a misspelled one
 // mention: Mine
 #include <weft/weft.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first half of backward under the name of both.
-// expect: this layer's backward returns an InputGradient, which is what backward_input returns: call it backward_input
+// expect: this layer's backward returns an InputGradient, the result of backward_input: call it backward_input
 // mention: Own
 #include <weft/weft.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A backward_weight that takes the deferred state by non-const reference.
-// expect: this layer's backward_weight cannot be called with the context and what backward_input deferred
+// expect: this layer's backward_weight cannot be called with the context and the values that backward_input deferred
 // mention: Own
 #include <weft/weft.hpp>
 

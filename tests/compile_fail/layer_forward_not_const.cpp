@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A forward that may write into its layer.
-// expect: this layer's forward is not const: .*what backward reads goes into saved
+// expect: this layer's forward is not const: .*store the values that backward reads in saved
 // mention: Own
 #include <weft/weft.hpp>
 

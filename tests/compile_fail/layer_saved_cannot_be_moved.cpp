@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saved state with a mutex, which cannot be moved and kept until backward.
-// expect: what this layer's forward saves cannot be moved
+// expect: this layer's forward saves values that cannot be moved
 // mention: Own
 #include <weft/weft.hpp>
 

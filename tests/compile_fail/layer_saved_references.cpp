@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saved state that refers to tensors which no longer exist in backward.
-// expect: this layer's forward saves references, to what is gone when backward comes: .*not std::tie
+// expect: this layer's forward saves references, which dangle when backward runs: .*not std::tie
 // mention: Own
 #include <weft/weft.hpp>
 

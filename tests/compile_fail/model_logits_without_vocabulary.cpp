@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Logits of a model that does not declare its vocabulary.
-// expect: logits of a model that does not say how many tokens it knows: write `static std::size_t vocabulary
+// expect: logits of a model that does not declare its vocabulary: write `static std::size_t vocabulary
 // mention: Own
 #include <weft/weft.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model that does not declare its number of blocks.
-// expect: this model does not say how many blocks it has: write `static std::size_t blocks
+// expect: this model does not declare its number of blocks: write `static std::size_t blocks
 // mention: Own
 #include <weft/weft.hpp>
 

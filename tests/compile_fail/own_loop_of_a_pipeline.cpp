@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A user's own training loop over a pipeline.
-// expect: a loop of one's own calls the whole model, and a pipeline's rank has a part of it
+// expect: a custom training loop calls the whole model, and a rank of a pipeline has only a part of it
 #include <weft/weft.hpp>
 
 using namespace weft;

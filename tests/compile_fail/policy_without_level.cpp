@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A wrapper that does not declare its nesting level.
-// expect: a wrapper around a wrapper that does not say where it stands in the order of nesting
+// expect: a wrapper around a wrapper that does not declare its place in the order of nesting
 // mention: nesting_level
 #include <weft/weft.hpp>
 

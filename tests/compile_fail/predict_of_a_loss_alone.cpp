@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // predict of a stack whose last unit only returns its loss.
-// expect: predict of a model whose last unit says nothing but its loss
+// expect: predict of a model whose last unit has only a loss
 // mention: Loss
 #include <weft/weft.hpp>
 

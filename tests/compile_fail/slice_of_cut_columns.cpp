@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Query, key and value from one matrix whose columns tp shards: each rank would take other columns.
 // expect: this operation counts columns of the whole, but an axis cuts them
-// mention: a Linear of its own
+// mention: in its own Linear
 #include <weft/weft.hpp>
 
 using namespace weft;

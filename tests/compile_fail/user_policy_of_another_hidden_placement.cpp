@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The hidden placement must be on the policy's axis, and on no other.
-// expect: how the hidden state lies on the policy's own axis
+// expect: is the placement of the hidden state on the policy's axis
 #include <weft/weft.hpp>
 
 using namespace weft;

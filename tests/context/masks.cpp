@@ -193,12 +193,12 @@ TEST_CASE("what is cut by segments, held alike or padded is not gathered as if i
     const auto fused = columns_of({{{24, 4}, {24, 4}}, false}, 48), alike = columns_of({{{12, 2}}, false}, 12),
                padded = columns_of({{}, true}, 19), even = columns_of({}, 24);
     CHECK(refusal<LayoutError>([&] { to<Invariant<tp>>(context, fused); }) ==
-          "weft: to: dim 1 of [32, 12] is cut over tp(4) by segments: what the ranks hold one after the other is not the whole; "
+          "weft: to: dim 1 of [32, 12] is cut over tp(4) by segments: the ranks' parts, one after the other, are not the whole; "
           "work on it as it lies (log_sum_exp, cross_entropy), bring columns home without their padding (gather_columns), or cut "
           "it evenly: an extent that the ranks divide, a ParameterSharding by heads");
     CHECK(refusal<LayoutError>([&] { to<Replicated<tp>>(context, alike); }) ==
-          "weft: to: dim 1 of [32, 6] is cut over tp(4) with elements that several ranks hold alike: what the ranks hold one "
-          "after the other is not the whole; work on it as it lies (log_sum_exp, cross_entropy), bring columns home without "
+          "weft: to: dim 1 of [32, 6] is cut over tp(4) with elements that several ranks hold alike: the ranks' parts, one after "
+          "the other, are not the whole; work on it as it lies (log_sum_exp, cross_entropy), bring columns home without "
           "their padding (gather_columns), or cut it evenly: an extent that the ranks divide, a ParameterSharding by heads");
     CHECK(refusal<LayoutError>([&] { to<Partial<tp>>(context, alike); }) != "");
     CHECK(refusal<LayoutError>([&] { to<Invariant<tp>>(context, sum_rows(alike)); }) != "");

@@ -81,7 +81,7 @@ TEST_CASE("what is refused") {
               "': float16, float32, float64, whole numbers of 8 to 64 bits and bool are known");
   CHECK(refusal(npy_dictionary("<f\n" + std::string(100, 'x'), "(2, 3)")).starts_with("its elements are of dtype '<f?xxxxxx"));
   CHECK(refusal("{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': (6,), }") ==
-        "its elements are records of several fields (a structured dtype): save each field as an array of its own");
+        "its elements are records of several fields (a structured dtype): save each field as a separate array");
   CHECK(refusal(npy_dictionary("<f4", "(2, 4)")) ==
         "it is cut off: its shape [2, 4] of float32 needs 32 bytes behind the header's 128, the file has 24");
   CHECK(refusal(npy_dictionary("<f4", "(2, 2)")) ==

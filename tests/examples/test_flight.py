@@ -80,7 +80,7 @@ def ranks_of(folder):
 barrier = re.escape("barrier() on world[0,1,2]") + r"(\.1)?, collective \d+"
 endings = {
     "absent": rf"rank 2 (stands still|has no file): .*ranks 0, 1 wait for it in {barrier}, for \d+\.\d+ s",
-    "throw": rf"rank 2 stands still: ranks? [01](, 1)? waits? for it in {barrier}, for .*its file says: boom\?in two lines",
+    "throw": rf"rank 2 stands still: ranks? [01](, 1)? waits? for it in {barrier}, for .*its file has: boom\?in two lines",
     "mismatch": r"ranks disagree at collective \d+ of world\[0,1,2\](\.\d+)?: ranks 1, 2 called all_reduce\(sum\) of 20000 float32; rank 0 called barrier\(\)",
     "circle": r"ranks wait for each other in a circle: rank 0 in barrier\(\) on tp\[0,1,2\](\.\d+)?, collective \d+, for rank 1; rank 1 in barrier\(\) on "
               r"dp\[0,1,2\](\.\d+)?, collective \d+, for rank 0 ",

@@ -72,7 +72,7 @@ said = train("--load", scratch / "alone", expected=2).stderr
 check("its vocabulary is of 50257 tokens, and a text's of 256: it needs --data FILE.bin --vocabulary 50257" in said, said)
 path.write_text(json.dumps({**config, "qk_norm": True}))
 said = train("--load", scratch / "gpt", expected=2).stderr
-check("does not know: qk_norm" in said, said)
+check("does not read: qk_norm" in said, said)
 
 # Heads of 8 values in a model of 20 and 5 heads; 20 / 4 is odd. Token ids stay.
 for heads in (4, 5):

@@ -309,7 +309,7 @@ for words, more, expected_text in [
         (["--restarts", "3"], {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())},
          "--restarts beside a launcher"),
         (["--restarts", "3", "--every", "0"], {}, "--every is given 2 times"),
-        (["--launch", "tcp"], {}, "--launch says what --restarts starts: it needs --restarts N"),
+        (["--launch", "tcp"], {}, "--launch chooses the launcher of --restarts: it needs --restarts N"),
         (["--restarts", "3", "--launch", " "], {}, "--launch is empty: it needs tcp or a command"),
         (["--restarts", "3", "--launch", "no-such-launcher"], {}, "restarts: cannot start 'no-such-launcher': No such file or directory"),
         (["--restarts", "3", "--tp", "3"], {}, "tp(3)")]:

@@ -103,10 +103,10 @@ TEST_CASE("a config that weft's model does not compute is refused by name") {
        "rope_parameters.high_freq_factor is 4: a number above low_freq_factor is meant"},
       {{"rope_parameters", {{"rope_type", "linear"}, {"factor", 2.0}, {"partial_rotary_factor", 0.5}}},
        "rope_parameters.partial_rotary_factor is 0.5"},
-      {{"rope_parameters", {{"rope_type", "default"}, {"factor", 2.0}}}, "does not know: rope_parameters.factor"},
+      {{"rope_parameters", {{"rope_type", "default"}, {"factor", 2.0}}}, "does not read: rope_parameters.factor"},
       {{"rope_theta", -1.0}, "rope_theta is -1.0: a number above 0 is meant"},
-      {{"quantization_config", {{"bits", 4}}}, "has what this weft does not know: quantization_config"},
-      {{"qk_norm", true}, "does not know: qk_norm"},
+      {{"quantization_config", {{"bits", 4}}}, "has fields that this version of weft does not read: quantization_config"},
+      {{"qk_norm", true}, "does not read: qk_norm"},
       {{"num_hidden_layers", 0}, "num_hidden_layers is 0: a whole number of 1 to 2^40 is meant"},
       {{"num_hidden_layers", 2.5}, "num_hidden_layers is 2.5"},
       {{"num_hidden_layers", -3}, "num_hidden_layers is -3"},
@@ -223,7 +223,7 @@ TEST_CASE("Llama 2 and 3: scaled positions in both spellings, biases, a head wid
   CHECK(other.attention.head_width == 6);
   CHECK(read<LlamaConfig>(with(llama_json(), {{"head_dim", 4}})).attention.head_width == 0);  // as it would be
   refused<LlamaConfig>(with(llama_json(), {{"rope_scaling", llama3}, {"rope_parameters", {{"rope_type", "default"}}}}),
-                       "rope_parameters and rope_scaling say different things");
+                       "rope_parameters and rope_scaling disagree");
 }
 
 TEST_CASE("Qwen2 and Qwen3: their defaults, and windows of all layers or none") {
@@ -262,7 +262,7 @@ TEST_CASE("Qwen2 and Qwen3: their defaults, and windows of all layers or none") 
     json.erase("num_key_value_heads");
     refused<LlamaConfig>(json, "heads(4) % key-value heads(32) != 0");
   }
-  refused<LlamaConfig>(with(qwen2, {{"attention_bias", true}}), "does not know: attention_bias");
+  refused<LlamaConfig>(with(qwen2, {{"attention_bias", true}}), "does not read: attention_bias");
   refused<LlamaConfig>(with(qwen3, {{"head_dim", nullptr}}), "head_dim is null: a whole number is meant");
   refused<LlamaConfig>(with(qwen2, {{"use_mrope", true}}), "use_mrope is true");
   refused<MixtralConfig>(qwen2, "model_type is qwen2, and the config of a mixtral is asked for");
@@ -294,7 +294,7 @@ TEST_CASE("Qwen3-MoE: its defaults, and layers without a mixture") {
   refused<MixtralConfig>(with(moe, {{"mlp_only_layers", {0}}}), "mlp_only_layers is [0], and weft's model has []");
   refused<MixtralConfig>(with(moe, {{"num_experts", 4}}), "num_experts_per_tok(8) > its experts(4)");
   refused<MixtralConfig>(with(moe, {{"num_experts", 16}, {"num_local_experts", 8}}), "num_local_experts is 8");
-  refused<MixtralConfig>(with(moe, {{"shared_expert_intermediate_size", 64}}), "does not know: shared_expert_intermediate_size");
+  refused<MixtralConfig>(with(moe, {{"shared_expert_intermediate_size", 64}}), "does not read: shared_expert_intermediate_size");
   refused<MixtralConfig>(with(moe, {{"use_sliding_window", true}, {"max_window_layers", 28}}), "max_window_layers is 28: 0");
   CHECK(read<MixtralConfig>(with(moe, {{"use_sliding_window", true}, {"sliding_window", 7}})).mask.window == 7);
   moe.erase("moe_intermediate_size");

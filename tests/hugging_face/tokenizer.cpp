@@ -177,17 +177,18 @@ TEST_CASE("a long word and long white space end") {
   }
 }
 
-TEST_CASE("what weft does not know is refused by its name") {
-  CHECK(has(with("gpt2", "/new_field", 1, "new_field"), "is what this weft does not know"));
+TEST_CASE("what weft does not support is refused by its name") {
+  CHECK(has(with("gpt2", "/new_field", 1, "new_field"), "is not supported by this version of weft"));
   CHECK(has(with("gpt2", "/version", "2.0", "version"), "\"1.0\" is meant"));
   CHECK(has(with("gpt2", "/truncation", {{"max_length", 3}}, "truncation"), "this weft has no truncation"));
   CHECK(has(with("gpt2", "/padding", {{"length", 3}}, "padding"), "this weft has no padding"));
-  CHECK(has(with("qwen3", "/model/type", "Unigram", "model.type"), "is \"Unigram\", and this weft knows BPE"));
+  CHECK(has(with("qwen3", "/model/type", "Unigram", "model.type"), "is \"Unigram\", and this version of weft reads BPE"));
   CHECK(has(with("qwen3", "/model/dropout", 0.1, "model.dropout"), "by chance"));
   CHECK(has(with("qwen3", "/model/end_of_word_suffix", "</w>", "model.end_of_word_suffix"), "has none"));
   CHECK(has(with("qwen3", "/model/continuing_subword_prefix", "##", "model.continuing_subword_prefix"), "has none"));
-  CHECK(has(with("qwen3", "/model/colour", "red", "model.colour"), "does not know"));
-  CHECK(has(with("qwen3", "/normalizer/type", "NFKC", "normalizer.type"), "is \"NFKC\", and this weft knows NFC, Sequence"));
+  CHECK(has(with("qwen3", "/model/colour", "red", "model.colour"), "is not supported"));
+  CHECK(has(with("qwen3", "/normalizer/type", "NFKC", "normalizer.type"),
+            "is \"NFKC\", and this version of weft reads NFC, Sequence"));
   CHECK(has(with("qwen3", "/pre_tokenizer", nullptr, "pre_tokenizer"), "is not there"));
   CHECK(has(with("qwen3", "/pre_tokenizer/pretokenizers/0/type", "Digits", "pre_tokenizer.pretokenizers[0].type"), "Digits"));
   CHECK(has(with("qwen3", "/pre_tokenizer/pretokenizers/0/behavior", "Removed", "pre_tokenizer.pretokenizers[0].behavior"),
@@ -215,7 +216,7 @@ TEST_CASE("what weft does not know is refused by its name") {
   CHECK(has(with("qwen3", "/added_tokens/1/content", "<|endoftext|>", "added_tokens[1].content"), "there already"));
   CHECK(has(with("qwen3", "/added_tokens/1/content", "", "added_tokens[1].content"), "is empty"));
   CHECK(has(with("qwen3", "/added_tokens/1/rstrip", 1, "added_tokens[1].rstrip"), "true or false is meant"));
-  CHECK(has(with("qwen3", "/added_tokens/1/loud", true, "added_tokens[1].loud"), "does not know"));
+  CHECK(has(with("qwen3", "/added_tokens/1/loud", true, "added_tokens[1].loud"), "is not supported"));
   CHECK(with("qwen3", "/model/unk_token", "<|endoftext|>", "") == "");  // no byte is unknown
 }
 
@@ -275,7 +276,7 @@ TEST_CASE("patterns that PCRE2 and Oniguruma read differently are refused") {
         "(?i:ss)", "(?i:fl)", "\xc3\xa9",    "a*",      "(?:",     "a|",      ")",       "*",     "\n"})
     CHECK_MESSAGE(why(bad) != "", bad);
   CHECK(has(with("qwen3", "/pre_tokenizer/pretokenizers/0/pattern/Regex", "\\w+", "pre_tokenizer.pretokenizers[0].pattern.Regex"),
-            "has \\w, and weft knows"));
+            "has \\w, and weft reads"));
 }
 
 TEST_CASE("a pattern that backtracks may take so much work for a text, and not for each of its matches") {

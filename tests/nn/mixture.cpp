@@ -350,7 +350,7 @@ TEST_CASE("what cannot be is refused with the numbers") {
   CHECK_THROWS_WITH_AS(detail::Router(context, width, {.experts = 4, .top_k = 2, .drop = nn::Drop::by_position}),
                        doctest::Contains("where tokens are dropped it must be above 0"), UsageError);
   CHECK_THROWS_WITH_AS(detail::Router(context, width, {.experts = 4, .top_k = 2, .capacity_factor = 1}),
-                       doctest::Contains("without a rule of who is dropped"), UsageError);
+                       doctest::Contains("without a rule for dropping"), UsageError);
   CHECK_THROWS_WITH_AS(detail::require_experts(8, 48, 3, 1),
                        "weft: experts(8) % ep(3) != 0: a rank holds whole experts; ep can be 1, 2, 4 or 8", LayoutError);
   CHECK_THROWS_WITH_AS(detail::require_experts(8, 9, 2, 2),

@@ -58,6 +58,6 @@ TEST_CASE("a pattern that names no adapter's layer, and a model's type without a
   CHECK(near.find("ModelOptions::lora.match") != near.npos);
   CHECK(near.find("*.query") != near.npos);
   const std::string plain = refused(std::type_identity<models::BasicLlama<double>>(), {"*"});
-  CHECK(plain.find("names no layer that takes an adapter: the model's type says which do") != plain.npos);
+  CHECK(plain.find("names no layer that takes an adapter: the model's type names those that do") != plain.npos);
   CHECK(refused(std::type_identity<models::BasicLlama<double, Lora>>(), {}).find("lora.match names no layers") != plain.npos);
 }

@@ -163,7 +163,7 @@ TEST_CASE("a gradient that is not finite is traced in every layout") {
                     "named another rank, parameter or micro-batch");
 }
 
-TEST_CASE("a gradient that is not finite is traced in a loop of one's own") {
+TEST_CASE("a gradient that is not finite is traced in a custom training loop") {
   for (const int stage : {0, 2, 3})
     check<FullyShardedDataParallel<TensorParallel<GainMlp>>, Mesh<dp, tp>>({4, {.tp = 2}, 2, "1f1b", stage}, false,
                                                                            [](auto& model, const auto& batch) {

@@ -157,7 +157,7 @@ TEST_CASE("a teacher and a student: every layout equals one rank") {
   });
 }
 
-TEST_CASE("a loop of one's own gives the gradients of train_step, also in a reproducible run") {
+TEST_CASE("a custom training loop gives the gradients of train_step, also in a reproducible run") {
   for (const bool reproducible : {false, true}) {
     const MlpConfig config;
     const auto batch = MlpModule::make_batch(config, 1, 0, 1, 1);
@@ -176,7 +176,7 @@ TEST_CASE("a loop of one's own gives the gradients of train_step, also in a repr
   }
 }
 
-TEST_CASE("what a loop of one's own cannot do is refused") {
+TEST_CASE("what a custom training loop cannot do is refused") {
   DefaultDevice device;
   const MlpConfig config;
   SingleDevice<MlpModule> model(device, config);
@@ -185,14 +185,14 @@ TEST_CASE("what a loop of one's own cannot do is refused") {
   auto call = model.forward(batch);
   CHECK_THROWS_WITH_AS(
       model.evaluate(batch),
-      "weft: evaluate between a forward of a loop of one's own and the optimizer's step: call it before forward or "
+      "weft: evaluate between a forward of a custom training loop and the optimizer's step: call it before forward or "
       "after the step, or model.discard_gradients() first",
       UsageError);
   const auto gradient = call.output();
   call.backward(gradient);
   CHECK_THROWS_WITH_AS(
       call.backward(gradient),
-      "weft: backward of one forward twice: what it saved is gone; call forward again, or add up the gradients of "
+      "weft: backward of one forward twice: its saved values are gone; call forward again, or add up the gradients of "
       "its output first",
       UsageError);
   CHECK_THROWS_AS(model.train_step(batch), UsageError);
@@ -201,7 +201,7 @@ TEST_CASE("what a loop of one's own cannot do is refused") {
   model.evaluate(batch);
   model.train_step(batch);
   CHECK_THROWS_WITH_AS(model.forward(batch),
-                       "weft: forward of a loop of one's own after a train_step without an optimizer's step between them: the "
+                       "weft: forward of a custom training loop after a train_step without an optimizer's step between them: the "
                        "gradients of train_step would be lost; call the optimizer's step, or model.discard_gradients()",
                        UsageError);
   optimizer.step();

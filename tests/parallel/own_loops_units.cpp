@@ -150,17 +150,17 @@ using Gpt = models::BasicGpt<double>;
 
 }  // namespace
 
-TEST_CASE("a stack in loops of one's own: losses, gradients and parameters of train_step on one rank") {
+TEST_CASE("a stack in custom training loops: losses, gradients and parameters of train_step on one rank") {
   using Layout = FullyShardedDataParallel<TensorParallel<Mlp>>;
   check_loop<Layout, Mesh<dp, tp>>({}, mlp_batch, own_loss, layouts);
   check_loop<Layout, Mesh<dp, tp>>({}, mlp_batch, in_halves, {{2, {}, 2, "", 1}, {4, {}, 2, "", 3}, {4, {.tp = 2}, 2, "", 2}});
   check_loop<Layout, Mesh<dp, tp>>({}, mlp_batch, own_outputs, layouts);
 }
-TEST_CASE("a Module's own loss in loops of one's own") {
+TEST_CASE("a Module's own loss in custom training loops") {
   check_loop<FullyShardedDataParallel<TensorParallel<MlpModule>>, Mesh<dp, tp>>({}, mlp_batch, own_loss, layouts);
   check_loop<FullyShardedDataParallel<TensorParallel<MlpModule>>, Mesh<dp, tp>>({}, mlp_batch, in_halves, {{4, {}, 2, "", 3}});
 }
-TEST_CASE("a recipe in loops of one's own: its loss, and one of its logits, with dropout and a tied table") {
+TEST_CASE("a recipe in custom training loops: its loss, and one of its logits, with dropout and a tied table") {
   using Layout = FullyShardedDataParallel<TensorParallel<Gpt>>;
   check_loop<Layout, Mesh<dp, tp>>(gpt, gpt_batch, own_loss,
                                    {{1, {}, 4}, {2, {}, 2, "", 1}, {4, {}, 2, "", 3}, {4, {.tp = 2}, 2, "", 2}});
@@ -169,7 +169,7 @@ TEST_CASE("a recipe in loops of one's own: its loss, and one of its logits, with
       gpt, gpt_batch, own_loss, {{4, {.tp = 2, .cp = 2}, 2, "", 3}});
 }
 
-TEST_CASE("reproducible loops of one's own have the bits of one rank's train_step") {
+TEST_CASE("reproducible custom training loops have the bits of one rank's train_step") {
   const ModelOptions options{.numerics = {.reproducible = true}};
   DefaultDevice device;
   const auto one_rank = [&](const auto& step) {
@@ -208,7 +208,7 @@ TEST_CASE("reproducible loops of one's own have the bits of one rank's train_ste
           }) == 0);
 }
 
-TEST_CASE("a loss scale is in the gradients of a loop of one's own, and divided out") {
+TEST_CASE("a loss scale is in the gradients of a custom training loop, and divided out") {
   const auto all_of = [](const auto& step, double scale) {
     ModelOptions options;
     if (scale != 1) options.numerics.loss_scale = LossScaleOptions{.initial = scale, .growth = 1};
@@ -227,7 +227,7 @@ TEST_CASE("a loss scale is in the gradients of a loop of one's own, and divided 
     call.backward(call.output());
     CHECK_THROWS_WITH_AS(
         step.step(),
-        "weft: a step of a loop of one's own with a loss scale of 8.000000 and without a loss of this model: its "
+        "weft: a step of a custom training loop with a loss scale of 8.000000 and without a loss of this model: its "
         "gradients would be divided by a factor that nothing multiplied. Begin with model.loss of the model "
         "whose optimizer steps, or call model.discard_gradients()",
         UsageError);
@@ -246,7 +246,7 @@ TEST_CASE("a loss scale is in the gradients of a loop of one's own, and divided 
   CHECK(losses.back() < losses.front() - 0.1);
 }
 
-TEST_CASE("frozen units in front have no part in a loop of one's own") {
+TEST_CASE("frozen units in front have no part in a custom training loop") {
   DefaultDevice device;
   SingleDevice<Mlp> model(device, {}), other(device, {});
   for (auto* one : {&model, &other}) one->freeze("first.*", "middle.0.*");
@@ -273,7 +273,7 @@ TEST_CASE("calls that are refused") {
                        "weft: MicroBatchIndex{2} of a batch of 2 micro-batches: they count from 0", UsageError);
   auto loss = model.loss(batch, MicroBatchIndex{1});
   loss.backward();
-  CHECK_THROWS_WITH_AS(loss.backward(), "weft: backward of one loss twice: what it saved is gone; compute the loss again",
+  CHECK_THROWS_WITH_AS(loss.backward(), "weft: backward of one loss twice: its saved values are gone; compute the loss again",
                        UsageError);
   auto call = model.forward(batch, MicroBatchIndex{0});
   const auto gradient = call.output();
@@ -286,8 +286,9 @@ TEST_CASE("calls that are refused") {
   model.discard_gradients();
   SingleDevice<Mlp> same(device, {}, ModelOptions{.numerics = {.reproducible = true}});
   same.loss(batch, MicroBatchIndex{0}).backward();
-  CHECK_THROWS_WITH_AS(same.loss(mlp_batch(1, 0, 1, 4), MicroBatchIndex{0}),
-                       doctest::Contains("weft: a reproducible step of a loop of one's own began with a batch of 2 micro-batches "
-                                         "and goes on with one of 4"),
-                       UsageError);
+  CHECK_THROWS_WITH_AS(
+      same.loss(mlp_batch(1, 0, 1, 4), MicroBatchIndex{0}),
+      doctest::Contains("weft: a reproducible step of a custom training loop began with a batch of 2 micro-batches "
+                        "and goes on with one of 4"),
+      UsageError);
 }

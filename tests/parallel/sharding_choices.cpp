@@ -168,7 +168,7 @@ TEST_CASE("a full disk: nothing is made, and in the middle of training nothing c
             optimizer.step();
           } catch (const StorageError& error) {
             std::lock_guard lock(mutex);
-            failures += std::string(error.what()).ends_with("; parameters and optimizer state are what they were before it");
+            failures += std::string(error.what()).ends_with("; parameters and optimizer state are unchanged");
           }
           world.communicator().barrier();
           if (world.rank() == 0) limit(before.rlim_cur);

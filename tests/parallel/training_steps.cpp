@@ -190,7 +190,7 @@ TEST_CASE("a step that is skipped may be tried again with its number") {
   CHECK(!optimizer.step().skipped);
 }
 
-TEST_CASE("loops of one's own count, too") {
+TEST_CASE("custom training loops count, too") {
   DefaultDevice device;
   const auto sum = [](const auto& x, const auto& y) { return mse(x, y); };
   SingleDevice<Right> model(device, {}), counted(device, {});
@@ -257,14 +257,14 @@ TEST_CASE("an optimizer applies gradients once") {
   CHECK(
       text_of([&] { optimizer.step(); }) ==
       "weft: optimizer step without a gradient since the last one: the gradients of a training step are applied once, and these "
-      "were applied; call train_step, or backward in a loop of your own, before each step");
+      "were applied; call train_step, or backward in a custom training loop, before each step");
   model.train_step(batch_of());
   model.discard_gradients();
   CHECK(text_of([&] { optimizer.step(); }).find("and these were discarded") != std::string::npos);
   auto call = model.forward(batch_of());
   CHECK(text_of([&] { optimizer.step(); })
             .starts_with(
-                "weft: optimizer step without a gradient since the last one: a loop of your own called the model's forward"));
+                "weft: optimizer step without a gradient since the last one: a custom training loop called the model's forward"));
   // Gradients of before an optimizer was made are its first ones, unless another one has applied them.
   SingleDevice<Right> other(device, {});
   other.train_step(batch_of());

@@ -274,7 +274,7 @@ TEST_CASE("a loss that is not the same where its type says so is refused") {
   REQUIRE(texts.size() == 4);
   for (const auto& text : texts)
     CHECK(text ==
-          "weft: the loss of tp rank 1 is not that of tp rank 0, though its type says that they are the same (Invariant): is it "
+          "weft: the loss of tp rank 1 is not that of tp rank 0, though by its type they are the same (Invariant): is it "
           "a sum over a rank's own columns? Bring the losses together before sum_losses: to<Invariant<tp>>(context, x), "
           "log_sum_exp(context, z, columns)");
 }

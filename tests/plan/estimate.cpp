@@ -249,7 +249,7 @@ TEST_CASE("a pipeline's estimate: the bubble and the picture of its schedule") {
   CHECK(step.tokens == 2 * 8 * 512);
 }
 
-TEST_CASE("a loop of one's own is estimated as train_step is") {
+TEST_CASE("a custom training loop is estimated as train_step is") {
   const auto estimate = [](bool own) {
     return plan::estimate({.ranks = 4}, plan::known_machine("h100"), [=](World& world) {
       const Mesh<dp, tp> mesh(world, {.tp = 2});

@@ -285,7 +285,7 @@ TEST_CASE("of a launcher's processes the first rehearses for all") {
   CHECK(!ending("RANK", "3", "").out.empty());  // a value of the user
 }
 
-TEST_CASE("a loop of one's own is a step of training, from its first call to the optimizer's step") {
+TEST_CASE("a custom training loop is a step of training, from its first call to the optimizer's step") {
   for (const bool stack_in_a_wrapper : {false, true}) {
     const auto loop = [&](int steps) {
       return [=](World& world) {
@@ -378,8 +378,8 @@ TEST_CASE("errors of the program's own say that this was a rehearsal, those that
   const Ending own = rehearsed("4", [](World&) { throw Error("the table has changed"); });
   CHECK(own.code == 1);
   CHECK(own.error ==
-        "weft: the table has changed; this was a rehearsal, of rank 0, in which tensors read as zeros and other ranks say what "
-        "this one says\n");
+        "weft: the table has changed; this was a rehearsal, of rank 0, in which tensors read as zeros and other ranks have this "
+        "rank's values\n");
   const Ending foreign = rehearsed("4", [](World&) { throw std::runtime_error("no convergence"); });
   CHECK(foreign.code == 1);
   CHECK(foreign.error.starts_with("no convergence; this was a rehearsal"));

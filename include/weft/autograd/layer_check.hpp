@@ -107,10 +107,11 @@ constexpr auto refuse_forward() {  // auto: an unevaluated use prints the error,
   static_assert(fault != Forward::missing,
                 "weft: this layer has no forward: write `auto forward(const auto& context, const auto& x) const`, which returns "
                 "Result{output, saved}; see L in this function's template arguments");
-  static_assert(fault != Forward::not_const,
-                "weft: this layer's forward is not const: it is a pure function, and several micro-batches may be in flight; "
-                "what backward reads goes into saved, not into a member: write `auto forward(const auto& context, const auto& x) "
-                "const`; see L in this function's template arguments");
+  static_assert(
+      fault != Forward::not_const,
+      "weft: this layer's forward is not const: it is a pure function, and several micro-batches may be in flight; "
+      "store the values that backward reads in saved, not in a member: write `auto forward(const auto& context, const auto& x) "
+      "const`; see L in this function's template arguments");
   static_assert(
       fault != Forward::arguments,
       "weft: this layer's forward cannot be called with the context and its input (a model's back: context, hidden "
@@ -118,18 +119,19 @@ constexpr auto refuse_forward() {  // auto: an unevaluated use prints the error,
       "`auto forward(const auto& context, const auto& x) const`, or, of an operation that has no parameters, `gradient(const "
       "auto& g, const auto& x)` beside `forward(const auto& x)`; see L and X in this function's template arguments");
   static_assert(fault != Forward::returns_nothing,
-                "weft: this layer's forward returns nothing (void): return Result{output, saved}, where saved is what backward "
-                "reads, Nothing{} if that is nothing; see L in this function's template arguments");
+                "weft: this layer's forward returns nothing (void): return Result{output, saved}, where saved holds the values "
+                "that backward reads, or is Nothing{}; see L in this function's template arguments");
   static_assert(
       fault != Forward::no_result,
       "weft: this layer's forward returns something else than a Result, such as its output alone: return Result{output, saved}, "
-      "where saved is what backward reads, Nothing{} if that is nothing; see L in this function's template arguments");
-  static_assert(fault != Forward::saved_stays,
-                "weft: what this layer's forward saves cannot be moved, and it is kept until backward comes: save values that "
-                "can be moved (tensors, numbers, std::tuple or a struct of them); see L in this function's template arguments");
+      "where saved holds the values that backward reads, or is Nothing{}; see L in this function's template arguments");
+  static_assert(
+      fault != Forward::saved_stays,
+      "weft: this layer's forward saves values that cannot be moved, and they are kept until backward: save values that "
+      "can be moved (tensors, numbers, std::tuple or a struct of them); see L in this function's template arguments");
   static_assert(
       fault != Forward::saved_refers,
-      "weft: this layer's forward saves references, to what is gone when backward comes: save the tensors themselves, which are "
+      "weft: this layer's forward saves references, which dangle when backward runs: save the tensors themselves, which are "
       "handles: std::tuple{x, y} or std::pair{x, y}, not std::tie(x, y); see L in this function's template arguments");
   return RefusedResult();
 }
@@ -146,19 +148,20 @@ constexpr void refuse_backward() {
                 "weft: this layer has no backward: write `auto backward(const auto& context, auto saved, const auto& gradient)`, "
                 "which adds to its parameters' gradients and returns that of its input, or the halves backward_input and "
                 "backward_weight; see L in this function's template arguments");
-  static_assert(fault != Backward::arguments,
-                "weft: this layer has no backward(context, saved, gradient), nor backward_input, that can be called with what "
-                "its forward saved, handed over as an rvalue: take `saved` by value or const reference, not as auto&; see L, "
-                "Saved and G in this function's template arguments");
+  static_assert(
+      fault != Backward::arguments,
+      "weft: this layer has no backward(context, saved, gradient), nor backward_input, that can be called with the values that "
+      "its forward saved, passed as an rvalue: take `saved` by value or const reference, not as auto&; see L, "
+      "Saved and G in this function's template arguments");
   static_assert(fault != Backward::returns_nothing,
                 "weft: this layer's backward returns nothing (void): return the gradient of the input, gradient_t of its type "
                 "(backward_input: InputGradient{dx, deferred}); see L in this function's template arguments");
   static_assert(fault != Backward::no_split,
                 "weft: this layer's backward_input returns something else than an InputGradient, such as the gradient alone: "
-                "return InputGradient{dx, deferred}, where deferred is what backward_weight reads, Nothing{} if that is nothing; "
-                "or call the function `backward`; see L in this function's template arguments");
+                "return InputGradient{dx, deferred}, where deferred holds the values that backward_weight reads, or is "
+                "Nothing{}; or call the function `backward`; see L in this function's template arguments");
   static_assert(fault != Backward::split,
-                "weft: this layer's backward returns an InputGradient, which is what backward_input returns: call it "
+                "weft: this layer's backward returns an InputGradient, the result of backward_input: call it "
                 "backward_input and write backward_weight(context, deferred) beside it, or return the gradient of the input "
                 "alone; see L in this function's template arguments");
 }
@@ -172,8 +175,8 @@ constexpr void refuse_backward_weight() {
                 "backward_weight(const auto& context, auto deferred)`, which adds to the parameters' gradients, or defer "
                 "Nothing{}; see L in this function's template arguments");
   static_assert(!there || is_refused<Deferred>,
-                "weft: this layer's backward_weight cannot be called with the context and what backward_input deferred, handed "
-                "over as an rvalue: it must be public and take `deferred` by value or const reference: write `void "
+                "weft: this layer's backward_weight cannot be called with the context and the values that backward_input "
+                "deferred, passed as an rvalue: it must be public and take `deferred` by value or const reference: write `void "
                 "backward_weight(const auto& context, auto deferred)`; see L and Deferred in this function's template arguments");
 }
 

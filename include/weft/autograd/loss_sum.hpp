@@ -192,7 +192,7 @@ auto sum_losses(const Context& context, const X& losses, const Ids& targets) {
         rows == 0 || given == rows || (detail::sequence_length(context.env) == 1 && given != 0 && given % rows == 0);
     if (losses.size() != targets.size() || !fits)
       throw_error<ShapeError>({"sum_losses of ", losses.shape().text(), " for ", targets.size(),
-                               " tokens: it takes one loss a token; a mean or a sum of one's own is not a loss"});
+                               " tokens: it takes one loss a token; a mean or a sum that the model takes itself is not a loss"});
     typename L::type::sum_type sum(losses.device(), {1});
     detail::sum_counted(losses.device(), losses.size(), losses.data(), targets.data(), sum.data());
     return detail::MakesLosses::make<typename L::type>(std::move(sum));
@@ -209,8 +209,9 @@ auto sum_losses(const Context& context, const X& losses) {
   } else {
     const std::size_t rows = context.env.rows, given = losses.size() * detail::row_sharers<X>(context);
     if (rows != 0 && (given == 0 || given % rows != 0))
-      throw_error<ShapeError>({"sum_losses of ", losses.shape().text(), " for ", detail::tokens_here<X>(context),
-                               " samples: it takes one loss a sample; a mean or a sum of one's own is not a loss"});
+      throw_error<ShapeError>(
+          {"sum_losses of ", losses.shape().text(), " for ", detail::tokens_here<X>(context),
+           " samples: it takes one loss a sample; a mean or a sum that the model takes itself is not a loss"});
     typename L::type::sum_type sum(losses.device(), {1});
     detail::sum_every(losses.device(), losses.size(), losses.data(), sum.data());
     return detail::MakesLosses::make<typename L::type>(std::move(sum));

@@ -164,9 +164,10 @@ struct RefusedTypes {
       fault != Types::no_back,
       "weft: this model has no Back, the type of the layer that takes the hidden state and targets and returns the loss: write "
       "`using Back = LanguageHead<LayerNorm>;`, and make_back, which returns one; see M in this class's template arguments");
-  static_assert(fault != Types::no_blocks,
-                "weft: this model does not say how many blocks it has: write `static std::size_t blocks(const Config& config) { "
-                "return config.layers; }`; see M in this class's template arguments");
+  static_assert(
+      fault != Types::no_blocks,
+      "weft: this model does not declare its number of blocks: write `static std::size_t blocks(const Config& config) { "
+      "return config.layers; }`; see M in this class's template arguments");
   static_assert(fault != Types::blocks,
                 "weft: this model's blocks cannot be called with its Config, or returns no number: write `static std::size_t "
                 "blocks(const Config& config)`, public; see M in this class's template arguments");
@@ -271,7 +272,7 @@ template <class M>
 constexpr void refuse_logits() {
   constexpr bool vocabulary = requires(const typename M::Config& config) { M::vocabulary(config); };
   static_assert(vocabulary,
-                "weft: logits of a model that does not say how many tokens it knows: write `static std::size_t vocabulary(const "
+                "weft: logits of a model that does not declare its vocabulary: write `static std::size_t vocabulary(const "
                 "Config& config) { return config.vocabulary; }`; see M in this function's template arguments");
   static_assert(!vocabulary,
                 "weft: logits of a model whose Back has none: write `auto logits(const auto& context, const auto& x) const` in "

@@ -226,7 +226,7 @@ constexpr void refuse_call() {
     static_assert(
         not_const,
         "weft: this Module's forward cannot be called with these arguments: write `auto forward(const auto& x) const`, "
-        "public, with as many arguments as it is called with, and no context, which each Variable knows: x.context(); see "
+        "public, with as many arguments as it is called with, and without a context, which each Variable has: x.context(); see "
         "L in this function's template arguments");
   }
 }
@@ -305,9 +305,10 @@ class Module {
   template <class Context, class... V>
   auto forward_in(detail::Tape<Context>& tape, const V&... x) const {
     constexpr bool returns = !std::is_void_v<decltype(self().forward(x...))>;
-    static_assert(returns,
-                  "weft: this Module's forward returns nothing: end it with `return y;`, y what operations on its inputs gave; "
-                  "see Self in this class's template arguments");
+    static_assert(
+        returns,
+        "weft: this Module's forward returns nothing: end it with `return y;`, y the result of operations on its inputs; "
+        "see Self in this class's template arguments");
     if constexpr (!returns) {
       return detail::AlreadyRefused();
     } else {
@@ -326,8 +327,8 @@ class Module {
   auto run(detail::TapePointer<Context> tape, const std::tuple<V...>& variables, std::index_sequence<I...>) const {
     static_assert(detail::takes_variables<Self, V...>(),
                   "weft: this Module's forward cannot be called with its inputs: write `auto forward(const auto& x) const`, "
-                  "public, with as many arguments as there are inputs (those of a tuple one by one), and no context, which "
-                  "each Variable knows: x.context(); see Self in this function's template arguments");
+                  "public, with as many arguments as there are inputs (those of a tuple one by one), and without a context, "
+                  "which each Variable has: x.context(); see Self in this function's template arguments");
     if constexpr (!detail::ForwardsVariables<Self, V...>) {
       return detail::RefusedResult();
     } else {
@@ -338,7 +339,7 @@ class Module {
       static_assert(
           right || other,
           "weft: this Module's forward returns something else than a Variable, or a std::tuple or a struct of Variables: "
-          "return what operations on its inputs gave; a tensor (x.value()) has no gradient; see Self and Y in this "
+          "return the result of operations on its inputs; a tensor (x.value()) has no gradient; see Self and Y in this "
           "function's template arguments");
       static_assert(
           right || !other,

@@ -255,7 +255,7 @@ class Parameter : public detail::ParameterHandle,
                   "it to Invariant or Partial first");
     static_assert(UnreducedAxes::fault != another_shard,
                   "weft: this parameter's gradient is Shard on an axis (or along a dim) on which the parameter has no such rule, "
-                  "so each rank would keep the sum over its own part and nobody would add them up: add up over rows or heads "
+                  "so each rank keeps the sum over its own part, and the parts are never added up: add up over rows or heads "
                   "with sum_rows(g), whose result is Partial there, or give the parameter the rule Parameter<Shard<axis, dim>>");
     static_assert(UnreducedAxes::fault != not_a_shard,
                   "weft: this parameter is cut by its rule Shard<axis, dim>, but its gradient is not that Shard: a rank's "
@@ -292,9 +292,9 @@ class Parameter : public detail::ParameterHandle,
   void accumulate(const Context&, const Tensor<T, E, P...>& gradient) {
     using A = accumulate_t<T>;
     static_assert((Context::placed & ~detail::UnreducedAxes<Tensor<T, E, P...>, Rules...>::axes) == 0,
-                  "weft: this parameter's gradient does not say how it lies on an axis that is in force, so nobody would know "
-                  "over which axes it is still to be summed: compute it with operations on placed tensors, such as sum_rows(g), "
-                  "or label what a kernel wrote with every axis");
+                  "weft: this parameter's gradient has no placement on an axis that is in force, so the axes over which it must "
+                  "still be summed are unknown: compute it with operations on placed tensors, such as sum_rows(g), "
+                  "or label a kernel's result with every axis");
     require_gradient(gradient.shape(), data_type_of<A>);
     if (!trainable()) return;
     const auto open = this->template open_gradient<Tensor<T, E, P...>>(gradient.device());
@@ -321,7 +321,7 @@ requires(!(Placement<Rules> && ...)) class Parameter<Rules...> : public Paramete
     // Here and not in the class: a compiler would drop the class's members with a second error.
     static_assert(sizeof(Context) == 0,
                   "weft: Parameter's template parameters must be rules, Shard<axis, dim>, such as Parameter<Shard<tp, 0>>: an "
-                  "axis alone does not say along which dim it cuts; where it has no rule, a parameter is whole");
+                  "axis alone does not name the dim that it cuts; without a rule a parameter is whole");
   }
 };
 

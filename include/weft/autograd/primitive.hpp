@@ -57,7 +57,7 @@ constexpr bool require_constants() {
   static_assert(constants,
                 "weft: a layer's backward gives the gradient of its first input, and another input of this call is a Variable of "
                 "real numbers, whose gradient would be lost: give the layer a tuple of both, layer(std::tuple(x, y)), write an "
-                "operation with gradient(g, x, y), or say that it is a constant, layer(x, y.detach())");
+                "operation with gradient(g, x, y), or make it a constant, layer(x, y.detach())");
   return constants;
 }
 

@@ -45,7 +45,7 @@ class Variable : operations::OnTape, public detail::MembersElsewhere<Variable<Co
   requires(!std::is_base_of_v<Variable, V> && !std::is_base_of_v<detail::AlreadyRefused, V>) Variable& operator=(const V&) {
     static_assert(sizeof(V) == 0,
                   "weft: a value of a forward keeps its type, with the placements and the element type, and this is a value of "
-                  "another type, a number or a layer: give it a name of its own, auto y = ...; see V in this function's template "
+                  "another type, a number or a layer: give it another name, auto y = ...; see V in this function's template "
                   "arguments");
     return *this;
   }

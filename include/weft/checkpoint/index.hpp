@@ -204,7 +204,7 @@ class IndexReader final : public JsonReader {
         tensor().kind = value;
       } else if (field_ == "type" || field_ == "of") {
         const auto type = stored_type(value);
-        if (!type) fail({"its type is ", shown(value), ", which weft does not know"}, tensor().name);
+        if (!type) fail({"its type is ", shown(value), ", which weft does not support"}, tensor().name);
         (field_ == "of" ? tensor().of : tensor().type) = *type;
       } else {
         return unexpected("a text");
@@ -225,7 +225,7 @@ class IndexReader final : public JsonReader {
   unsigned bit_of(std::span<const std::string_view> known, const std::string& name) const {
     for (std::size_t i = 0; i < known.size(); ++i)
       if (known[i] == name) return 1u << i;
-    fail({"its JSON has a field ", shown(name), ", which this weft does not know"});
+    fail({"its JSON has a field ", shown(name), ", which this version of weft does not read"});
   }
   void once(unsigned& seen, unsigned bit, const std::string& name) const {
     if ((seen & bit) != 0) fail({"the key ", shown(name), " comes twice"});

@@ -61,7 +61,7 @@ class OpenFiles {
       File file = File::open(*system_, in_folder(folder_, stored.name));
       if (file.length() != stored.bytes)
         refuse({file.path(), {}, std::min(file.length(), stored.bytes)},
-               {"has ", file.length(), " bytes, and the index says ", stored.bytes});
+               {"has ", file.length(), " bytes, and the index has ", stored.bytes});
       at = open_.emplace(i, std::move(file)).first;
     }
     return at->second;
@@ -76,7 +76,7 @@ class OpenFiles {
     file.read(header.data(), header.size(), 0);
     if (const std::uint64_t found = checksum_of(header.data(), header.size()); found != stored.header_checksum)
       refuse({file.path(), {}, 0},
-             {"its header is damaged: checksum ", hex(found), ", and the index says ", hex(stored.header_checksum)});
+             {"its header is damaged: checksum ", hex(found), ", and the index has ", hex(stored.header_checksum)});
   }
   /// Reads and verifies one chunk of a piece.
   void read_chunk(const LogicalTensor& tensor, const StoredPiece& piece, std::size_t chunk, std::byte* to, std::size_t bytes) {
@@ -85,7 +85,7 @@ class OpenFiles {
     file.read(to, bytes, offset, tensor.name);
     if (const std::uint64_t found = checksum_of(to, bytes); found != piece.checksums[chunk])
       refuse({file.path(), tensor.name, offset},
-             {"its ", bytes, " bytes are damaged: checksum ", hex(found), ", and the index says ", hex(piece.checksums[chunk])});
+             {"its ", bytes, " bytes are damaged: checksum ", hex(found), ", and the index has ", hex(piece.checksums[chunk])});
   }
 
  private:

@@ -110,7 +110,7 @@ class HeaderReader final : public JsonReader {
     }
     if (at_ != At::type) return unexpected("a text");
     const auto type = stored_type(value);
-    if (!type) fail({"its dtype is ", shown(value), ", which weft does not know"}, tensor().name);
+    if (!type) fail({"its dtype is ", shown(value), ", which weft does not support"}, tensor().name);
     tensor().type = *type;
     at_ = At::fields;
     return true;

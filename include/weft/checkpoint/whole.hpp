@@ -40,7 +40,7 @@ inline Verified verify(const std::string& path, FileSystem& system = FileSystem:
       sum.add(buffer.data(), some);
     }
     if (sum.value() != index.files[i].checksum)
-      detail::refuse({file.path()}, {"is damaged: checksum ", detail::hex(sum.value()), ", and the index says ",
+      detail::refuse({file.path()}, {"is damaged: checksum ", detail::hex(sum.value()), ", and the index has ",
                                      detail::hex(index.files[i].checksum)});
     Safetensors::open(file.path(), {.follow_links = false, .system = &system});  // other programs can read the file
   }

@@ -80,7 +80,7 @@ template <class Rows>
 struct CutLength {
   operator std::size_t() const {
     static_assert(std::is_void_v<Rows>,
-                  "weft: rows of a sequence are cut over cp or tp here, so context.env.length says nothing of the rows that a "
+                  "weft: rows of a sequence are cut over cp or tp here, so context.env.length is not the number of rows that a "
                   "rank holds: take sequence_length(context, x) where x holds whole sequences, and positions_of(context, x) for "
                   "each row's place in its sequence");
     return 0;

@@ -36,7 +36,7 @@ auto to_expert_mesh(const X& x) {
 template <AnyTensor Like, AnyTensor Y>
 Like to_dense_mesh(const Y& y) {
   static_assert(std::is_same_v<Y, typename detail::OnExpertMesh<Like>::type>,
-                "weft: to_dense_mesh: this is not what to_expert_mesh makes of the dense tensor");
+                "weft: to_dense_mesh: this tensor has not the layout that to_expert_mesh gives the dense tensor");
   return relabel<Like>(y);
 }
 

@@ -77,7 +77,7 @@ void require_rows_in_order(const Context& context) {
       throw_error<LayoutError>(
           {"rows gathered over cp(", context.size(cp{}),
            ") are not in the order of tokens: each rank has two chunks of every sequence, and they follow each other by ranks. "
-           "Ask positions_of(context, x) before they are gathered, or use attention, which exchanges what it needs"});
+           "Ask positions_of(context, x) before they are gathered, or use attention, which exchanges the rows that it needs"});
 }
 
 template <class X>

@@ -70,7 +70,7 @@ class NpyDict {
   void read_descr() {
     if (take('['))
       refuse_file(file_,
-                  {"its elements are records of several fields (a structured dtype): save each field as an array of its own"});
+                  {"its elements are records of several fields (a structured dtype): save each field as a separate array"});
     descr = quoted();
   }
   void read_order() {

@@ -99,8 +99,8 @@ WEFT_COLD WEFT_INLINE void Rehearsal::stepped(const void* optimizer, const Memor
 
 WEFT_COLD WEFT_INLINE void Rehearsal::refuse_copies() {
   throw_error<UsageError>({"a tensor is copied to or from the host in a rehearsal, ", most_copies,
-                           " times without a call of a model: a loop that ends by what it reads (tensors read as zeros here), or "
-                           "by the clock, goes on and on; end it where world.communicator().rehearsed() is true"});
+                           " times without a call of a model: a loop whose end depends on values that it reads (tensors read as "
+                           "zeros here) or on the clock does not end; end it where world.communicator().rehearsed() is true"});
 }
 
 WEFT_COLD WEFT_INLINE void Rehearsal::sent(std::string_view axis, std::string_view operation, double bytes) {
@@ -108,8 +108,8 @@ WEFT_COLD WEFT_INLINE void Rehearsal::sent(std::string_view axis, std::string_vi
   if (const std::uint64_t now = launches + copies + runs_ + trained_ + steps; now != done_) in_a_row_ = 0, done_ = now;
   if (++in_a_row_ > most_messages)
     throw_error<UsageError>({operation, " on '", axis, "' in a rehearsal, after ", most_messages,
-                             " messages in a row: a loop that ends by the clock, or by what another rank says (all say what this "
-                             "one says), goes on and on; end it where world.communicator().rehearsed() is true"});
+                             " messages in a row: a loop whose end depends on the clock or on another rank's values (here they "
+                             "equal this rank's) does not end; end it where world.communicator().rehearsed() is true"});
 }
 
 WEFT_COLD WEFT_INLINE void Rehearsal::launched(const detail::Traffic& traffic, std::size_t threads) {

@@ -90,11 +90,11 @@ struct CheckedHooks {
   static constexpr hooks_check::Found found = hooks_check::find<H>();
   static_assert(!found.hidden,
                 "weft: these hooks have a function of the name of an event that takes or returns something else, or is const "
-                "where the event is not, so nobody would call it: write it as in weft::detail::Hooks, such as `void "
+                "where the event is not, so it is never called: write it as in weft::detail::Hooks, such as `void "
                 "gradients_ready(Unit& unit) override`; see H in this class's template arguments");
   static_assert(
       found.hidden || found.overridden,
-      "weft: these hooks have no event, so nobody would call them (a misspelled one?): override one of weft::detail::Hooks, such "
+      "weft: these hooks have no event, so they are never called (a misspelled one?): override one of weft::detail::Hooks, such "
       "as `void gradients_ready(Unit& unit) override`; see H in this class's template arguments");
 };
 

@@ -38,7 +38,7 @@ WEFT_COLD WEFT_INLINE void require_adapters(const std::vector<std::string>& para
   if (!adapted.empty()) return require_found(found_by(patterns, adapted), adapted, patterns, "ModelOptions::lora.match");
   throw_error<UsageError>(
       {"ModelOptions::lora.match ", patterns.front(),
-       " names no layer that takes an adapter: the model's type says which do, such as models::BasicLlama<float, Lora>"});
+       " names no layer that takes an adapter: the model's type names those that do, such as models::BasicLlama<float, Lora>"});
 }
 
 }  // namespace detail

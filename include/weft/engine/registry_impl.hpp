@@ -29,7 +29,7 @@ WEFT_COLD WEFT_INLINE void Registry::add_site(const std::string& path, const cha
   if (!added)
     throw_error<UsageError>({"two ", what, " under one path, ", path.empty() ? "the model's own" : path, " (",
                              both(at->second, unit_),
-                             "): they would draw the same mask; give each a path of its own, context / \"name\""});
+                             "): they would draw the same mask; give each its own path, context / \"name\""});
 }
 
 WEFT_COLD WEFT_INLINE std::shared_ptr<void>& Registry::shared(const std::string& path, const void* kind) {
@@ -68,7 +68,7 @@ WEFT_COLD WEFT_INLINE std::vector<ParameterState*> Registry::end(std::size_t uni
     if (!added)
       throw_error<UsageError>({"two parameters named ", entry.state->name(), ", made by ",
                                both(made_[at->second].unit, entry.unit),
-                               ": a name is one parameter. Give each a path of its own (context / \"blocks\" / "
+                               ": a name is one parameter. Give each its own path (context / \"blocks\" / "
                                "std::to_string(index)), or share the first one by handing on a copy of its Parameter"});
   }
   std::vector<ParameterState*> used;

@@ -78,7 +78,7 @@ struct StepGradients {
           {"optimizer step without a gradient since the last one: the gradients of a training step are applied once, and these "
            "were ",
            discarded_ == begun_ ? "discarded" : "applied",
-           "; call train_step, or backward in a loop of your own, before each step"});
+           "; call train_step, or backward in a custom training loop, before each step"});
     if (given_ && given_ == applied_number_) refuse_number(*given_);
   }
   /// An optimizer has applied the gradients, or has skipped the step since they are not finite. Returns the step for require_new.

@@ -162,7 +162,7 @@ class Fields {
     for (const auto& [name, value] : object_.items())
       if (!taken_.contains(name) && !value.is_null()) left += (left.empty() ? "" : ", ") + called(name);
     if (!left.empty())
-      refuse({path_}, {"has what this weft does not know: ", shown(left),
+      refuse({path_}, {"has fields that this version of weft does not read: ", shown(left),
                        ". It may change what the model computes, so it is not ignored"});
   }
   /// Throws Error: the field does not hold the expected kind of value.

@@ -119,7 +119,7 @@ void take_rope(Fields& fields, Config& config, double base) {
     rope.finish();
     if (!there) continue;
     if (scaling && *scaling != read)
-      refuse({fields.path()}, {"rope_parameters and rope_scaling say different things of the rotary positions"});
+      refuse({fields.path()}, {"rope_parameters and rope_scaling disagree on the rotary positions"});
     scaling = read;
   }
   config.attention.rope_scaling = scaling.value_or(RopeScaling());

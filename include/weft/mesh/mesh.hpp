@@ -190,8 +190,7 @@ class Mesh {
                 "UserAxis or UserDataAxis");
   static_assert(std::popcount(set) == int(sizeof...(A)),
                 "weft: a Mesh names each axis once, and axes of your own have different numbers: UserAxis<0>, UserDataAxis<1>");
-  static_assert(detail::names_differ<A...>(),
-                "weft: an axis of your own has the name of another axis: give it a name of its own");
+  static_assert(detail::names_differ<A...>(), "weft: an axis of your own has the name of another axis: give it another name");
 };
 
 template <detail::Axis... A>

@@ -14,8 +14,7 @@ WEFT_INLINE void require_router(const RouterOptions& o) {
     throw_error<UsageError>(
         {"capacity factor ", std::to_string(o.capacity_factor), ": where tokens are dropped it must be above 0"});
   if (o.drop == nn::Drop::none && o.capacity_factor != 0)
-    throw_error<UsageError>(
-        {"capacity factor ", std::to_string(o.capacity_factor), " without a rule of who is dropped: set drop"});
+    throw_error<UsageError>({"capacity factor ", std::to_string(o.capacity_factor), " without a rule for dropping: set drop"});
   if (!(o.auxiliary_loss >= 0 && o.z_loss >= 0 && o.bias_rate >= 0))
     throw_error<UsageError>({"auxiliary loss, z-loss and bias rate must be at least 0"});
 }

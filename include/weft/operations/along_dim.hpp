@@ -147,7 +147,7 @@ template <AnyTensor X>
 auto mean(const X& x) {
   static_assert(
       !detail::cut_between<X, 0, 3>,
-      "weft: mean of a tensor that an axis cuts: a rank knows only its part's number of elements; divide the sum by the "
+      "weft: mean of a tensor that an axis cuts: a rank has only the number of elements of its part; divide the sum by the "
       "number of the whole: scale(to<Invariant<axis>>(sum(x)), 1.0 / elements)");
   return scale(sum_all(x), 1.0 / double(x.size()));
 }

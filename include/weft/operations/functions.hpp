@@ -41,7 +41,7 @@ constexpr bool require_condition() {
   static_assert(
       is_constant<V>,
       "weft: where: the condition is a Variable of real numbers, whose gradient would be lost: make it by a comparison, "
-      "greater(x, 0), or say that it is a constant, x.detach()");
+      "greater(x, 0), or make it a constant, x.detach()");
   return is_constant<V>;
 }
 }  // namespace detail

@@ -119,7 +119,7 @@ auto index_select(const X& x, const I& ids) {
       S::fits,
       "weft: index_select: an axis cuts the tensor's rows, so a rank lacks those that its ids name, or the ids lie in no "
       "way that gathers: gather the rows, to<Replicated<axis>>(x), on tensors (context, x), or use Embedding, which sums over "
-      "the ranks; where dp cuts the samples, cut the ids too, to<Shard<dp, 0>>(ids), each rank's of its own rows");
+      "the ranks; where dp cuts the samples, cut the ids too, to<Shard<dp, 0>>(ids), each rank's ids for its own rows");
   if constexpr (!S::axes || !S::entered || !S::fits) {
     return x;
   } else {

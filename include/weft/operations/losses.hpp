@@ -30,8 +30,8 @@ constexpr bool require_samples() {
   using L = LossOf<X>;
   constexpr bool real = Real<typename X::value_type>, alike = !real || lie_alike<X, Y>, partial = any_partial<X>;
   static_assert(real,
-                "weft: this loss's predictions are whole numbers, which have no gradient: give what the model computed first and "
-                "the targets second");
+                "weft: this loss's predictions are whole numbers, which have no gradient: give the predictions first and the "
+                "targets second");
   static_assert(
       alike,
       "weft: this loss's predictions and targets do not lie alike: an axis cuts one of them and not the other, or they name "

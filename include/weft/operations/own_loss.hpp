@@ -88,11 +88,10 @@ auto operator-(const Variable<C, LossSum<E, P...>>& a, const Variable<C, LossSum
 }
 template <class C, class E, class... P>
 detail::AlreadyRefused operator/(const Variable<C, LossSum<E, P...>>&, double) {
-  static_assert(
-      detail::never<C>,
-      "weft: a loss divided by a number, which would be divided twice if that is a count: weft divides a loss once, by "
-      "the samples of the global batch, or by what the model's count(batch) says; the weight of one loss beside another "
-      "is a constant factor, 0.5 * loss");
+  static_assert(detail::never<C>,
+                "weft: a loss divided by a number, which would be divided twice if that is a count: weft divides a loss once, by "
+                "the samples of the global batch, or by the model's count(batch); the weight of one loss beside another "
+                "is a constant factor, 0.5 * loss");
   return {};
 }
 #define WEFT_NO_LOSS(op, first, second)                                                                                   \

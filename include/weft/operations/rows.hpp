@@ -32,12 +32,12 @@ struct RefusedOperands<Tensor<T, E, PX...>, Tensor<U, F, PY...>> {
   static_assert(memory || !types,
                 "weft: the operands lie in the memory of different devices: copy one to the other's device first");
   static_assert(as_many || !types || !memory,
-                "weft: the operands name different axes: each tensor says of every axis in force how it lies there; take a "
-                "parameter as parameter.for_operand(x), and a tensor of one's own with x's axes");
+                "weft: the operands name different axes: each tensor has a placement on every axis in force; take a "
+                "parameter as parameter.for_operand(x), and make a tensor with x's axes");
   static_assert(
       std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>> || !as_many || !types || !memory,
       "weft: the operands name their axes in different order, or different ones: every tensor names them in the order of the "
-      "wrappers, outermost first; take a parameter as parameter.for_operand(x), and a tensor of one's own with x's axes");
+      "wrappers, outermost first; take a parameter as parameter.for_operand(x), and make a tensor with x's axes");
 };
 
 // The rules for dims 0 and 1 are those of a matrix: an axis that cuts dim 0 cuts rows, one that cuts dim 1 columns. Dim 0 of a

@@ -26,7 +26,7 @@ template <class X>
 constexpr void require_whole_columns() {
   static_assert(!columns_cut<X>,
                 "weft: this operation counts columns of the whole, but an axis cuts them, and ranks would take others: gather "
-                "them first, to<Invariant<axis>>(x), on tensors (context, x), or make each part in a Linear of its own");
+                "them first, to<Invariant<axis>>(x), on tensors (context, x), or make each part in its own Linear");
 }
 inline void require_columns(const char* operation, NamedOperand x, std::size_t first, std::size_t count) {
   const std::size_t columns = x.shape().columns();

@@ -75,7 +75,7 @@ class OffloadedSlots {
                                   slot.state->kept() * size_of(slot.state->type()));
     throw_error<StorageError>({failure.empty() ? "offload: the file of another rank failed in this optimizer step"
                                                : std::string_view(failure).substr(6),
-                               "; parameters and optimizer state are what they were before it"});
+                               "; parameters and optimizer state are unchanged"});
   }
 
  private:

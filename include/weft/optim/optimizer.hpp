@@ -87,7 +87,7 @@ class Optimizer {
     static_assert(
         detail::says_needs<Rule> || !always_sharded<Model>,
         "weft: this optimizer's rule is not elementwise: its update needs whole parameters, and FullyShardedDataParallel leaves "
-        "a rank pieces of them; use DataParallel, or say what the rule needs: `static constexpr bool elementwise = true`, as "
+        "a rank pieces of them; use DataParallel, or declare the rule's needs: `static constexpr bool elementwise = true`, as "
         "AdamW's, or Needs::matrix, as Muon's");
     weft::detail::hash_value(options_hash_, options);
     for (const Options& each : grouped_.options) {

@@ -209,7 +209,7 @@ constexpr void refuse_rule() {
   constexpr RuleFault fault = fault_of_rule<Rule>();
   static_assert(fault != RuleFault::no_options,
                 "weft: this update rule has no Options: write `struct Options { double learning_rate = 1e-3, clip = 0; };` in "
-                "it, with what it needs beside them; see Rule in this function's template arguments");
+                "it, with its further options; see Rule in this function's template arguments");
   static_assert(fault != RuleFault::no_learning_rate,
                 "weft: this update rule's Options have no learning_rate, which step() takes where it is given none: write "
                 "`double learning_rate = 1e-3;`; see Rule in this function's template arguments");
@@ -223,12 +223,11 @@ constexpr void refuse_rule() {
                 "weft: this update rule's buffers is not a constant of at least 0: write `static constexpr int buffers = 1;`; "
                 "see Rule in this function's template arguments");
   static_assert(fault != RuleFault::elementwise,
-                "weft: this update rule's elementwise is not a constant, so nobody would read it: write `static constexpr bool "
+                "weft: this update rule's elementwise is not a constant, so it is never read: write `static constexpr bool "
                 "elementwise = true;`; see Rule in this function's template arguments");
-  static_assert(
-      fault != RuleFault::needs,
-      "weft: this update rule's needs is not a constant of type Needs, so nobody would read it: write `static constexpr "
-      "optim::Needs needs = optim::Needs::matrix;`; see Rule in this function's template arguments");
+  static_assert(fault != RuleFault::needs,
+                "weft: this update rule's needs is not a constant of type Needs, so it is never read: write `static constexpr "
+                "optim::Needs needs = optim::Needs::matrix;`; see Rule in this function's template arguments");
   static_assert(fault != RuleFault::check,
                 "weft: this update rule's check cannot be called with its Options, so nothing would be checked: write `static "
                 "void check(const Options& options)`; see Rule in this function's template arguments");

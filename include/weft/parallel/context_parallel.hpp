@@ -79,7 +79,7 @@ class ContextParallel : public detail::ContextBase<M, Method...> {
                 "at most once: what stands inside ContextParallel here belongs outside it");
   static_assert(detail::context_methods<Method...>,
                 "weft: ContextParallel's second template parameter must be Ring or Ulysses, or be left out: "
-                "ModelOptions::context says it when the program runs");
+                "ModelOptions::context then chooses when the program runs");
 
  public:
   using detail::ContextBase<M, Method...>::ContextBase;

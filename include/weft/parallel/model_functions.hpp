@@ -175,7 +175,7 @@ class ModelFunctions {
   /// Sets the whole parameter of this name, [global.size()] and row-major, in every layout. All ranks call it with the same name
   /// and the same values. Gradients and an optimizer's moments stay as they are; a master copy starts from the value at the next
   /// step, unless the value is the copy's rounding. Throws UsageError if the model has no parameter of this name, if ranks
-  /// differ, between a forward of a loop of one's own and the optimizer's step, and for values in an offload store; ShapeError
+  /// differ, between a forward of a custom training loop and the optimizer's step, and for values in an offload store; ShapeError
   /// for another number of values. Nothing has changed then. Numerics: rounded to nearest even in the type in which the rank
   /// keeps it.
   void set_parameter(std::string_view name, std::span<const double> values) { set_values(name, values); }
@@ -229,7 +229,7 @@ class ModelFunctions {
   template <class F>
   auto in_own_loop(comm::ProgramFunction function, const Batch& batch, BatchUse use, F&& f) {
     static_assert(!Self::uses(pp{}),
-                  "weft: a loop of one's own calls the whole model, and a pipeline's rank has a part of it: leave "
+                  "weft: a custom training loop calls the whole model, and a rank of a pipeline has only a part of it: leave "
                   "PipelineParallel out, or use train_step");
     if (self().loss_scale()) self().loss_scale()->apply();
     return call(function, [&](const auto& context, auto& stages) {

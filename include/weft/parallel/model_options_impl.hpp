@@ -30,7 +30,7 @@ WEFT_INLINE void ModelOptions::check() const {
          "bfloat16; leave one of them out"});
   if (data.hook)
     throw_error<UsageError>(
-        {"ModelOptions: a communication hook says itself in which type gradients are sent; leave numerics.reduce or the hook "
+        {"ModelOptions: a communication hook chooses the type in which gradients are sent; leave numerics.reduce or the hook "
          "out"});
 }
 

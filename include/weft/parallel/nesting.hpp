@@ -88,7 +88,7 @@ requires(!is_wrapper<M> && requires {
 }) struct RefusedModel<M> {
   static constexpr bool said = true;  // first, because a compiler drops the members after an error
   static_assert(is_wrapper<M>,
-                "weft: a wrapper around a wrapper that does not say where it stands in the order of nesting: write `template "
+                "weft: a wrapper around a wrapper that does not declare its place in the order of nesting: write `template "
                 "<class M> inline constexpr int weft::nesting_level<Own<M>> = 18;` before its class (data 10, context 15, tensor "
                 "20, expert 25, pipeline 30); see M in this class's template arguments");
 };

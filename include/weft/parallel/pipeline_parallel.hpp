@@ -50,7 +50,7 @@ class PipelineParallel : public detail::PipelineBase<M, S...> {
                 "Stack(...) of functions that make its parts, or leave the wrapper out");
   static_assert(detail::schedule_types<S...>,
                 "weft: PipelineParallel's second template parameter must be a schedule, such as schedule::Zbv or "
-                "schedule::Custom<table>, or be left out: ModelOptions::pipeline.schedule says it when the program runs");
+                "schedule::Custom<table>, or be left out: ModelOptions::pipeline.schedule then chooses when the program runs");
 
  public:
   using detail::PipelineBase<M, S...>::PipelineBase;

@@ -154,7 +154,8 @@ requires resembles_policy<P>
 struct CheckedDataPolicy<P> {
   static constexpr bool said = true, copy = AppliesToACopy<P>;
   static_assert(!copy,
-                "weft: this policy's apply takes ModelOptions by value or const reference, so what it sets would be lost: write "
+                "weft: this policy's apply takes ModelOptions by value or const reference, so the options that it sets would be "
+                "lost: write "
                 "`static void apply(ModelOptions& options)`; see P in this class's template arguments");
   static_assert(copy,
                 "weft: this policy's apply cannot be called with ModelOptions: write `static void apply(ModelOptions& options)`, "

@@ -112,7 +112,7 @@ struct RefusedPolicy {
   static_assert(fault != Fault::no_placement,
                 "weft: this policy has no hidden_placement, the placement of the hidden state on its axis between blocks: write "
                 "`using hidden_placement = Invariant<axis>;` where all ranks have the same, or `Shard<axis, 0>` where each has "
-                "rows of its own; see P in this class's template arguments");
+                "its own rows; see P in this class's template arguments");
   static_assert(fault != Fault::placement,
                 "weft: this policy's hidden_placement is no placement: write `using hidden_placement = Invariant<axis>;`, or "
                 "`Shard<axis, 0>`; see P in this class's template arguments");

@@ -42,7 +42,7 @@ class UserPolicy : public PlainPolicy, public detail::Hooks, public detail::User
                 "weft: UserPolicy's first template parameter must be an axis of your own, derived from UserAxis or UserDataAxis: "
                 "weft's axes have wrappers");
   static_assert(std::is_same_v<typename Stream::axis, A>,
-                "weft: UserPolicy's third template parameter says how the hidden state lies on the policy's own axis: "
+                "weft: UserPolicy's third template parameter is the placement of the hidden state on the policy's axis: "
                 "Invariant<axis>, or Shard<axis, 0>");
 
  public:
@@ -160,12 +160,12 @@ class UserWrapper : public detail::UserBase<Policy, M>::type {
                 "weft: a policy of your own is made by weft and gets the axis' ranks then: it needs a default constructor and "
                 "must not be final or abstract");
   static_assert(!detail::is_user_policy<Policy> || nesting_level<M> >= detail::user_level<Policy>,
-                "weft: what stands inside this wrapper of your own belongs outside of it: its policy's Nesting says data, "
-                "context or tensor, and wrappers nest in that order");
+                "weft: what stands inside this wrapper of your own belongs outside of it: its policy's Nesting is data, context "
+                "or tensor, and wrappers nest in that order");
   static_assert(!detail::is_user_policy<Policy> || nesting_level<M> < detail::user_level<Policy> ||
                     detail::stands_where_it_may<Policy, M>,
                 "weft: two wrappers of your own are over one axis, so its ranks would do their part twice: keep one, or give the "
-                "other an axis of its own");
+                "other another axis");
   using Base = typename detail::UserBase<Policy, M>::type;
 
  public:

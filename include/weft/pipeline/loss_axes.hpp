@@ -26,7 +26,7 @@ WEFT_COLD inline void require_same_loss(const Communicator& ranks, std::span<con
   if (same_on_all(ranks, words)) return;
   throw_error<UsageError>({"the loss of ", ranks.axis(), " rank ", first_difference(ranks, words).rank, " is not that of ",
                            ranks.axis(),
-                           " rank 0, though its type says that they are the same (Invariant): is it a sum over a rank's own "
+                           " rank 0, though by its type they are the same (Invariant): is it a sum over a rank's own "
                            "columns? Bring the losses together before sum_losses: to<Invariant<",
                            ranks.axis(), ">>(context, x), log_sum_exp(context, z, columns)"});
 }

@@ -40,7 +40,7 @@ inline constexpr bool says_loss_is_a_sum = requires {
       {"the loss of this ", of, " is not a sum over ", what, ": that of ", count, " ", what, " is ", std::to_string(once),
        ", that of the same ", what, " twice ", std::to_string(twice), ". Leave out the division by a count: weft divides by the ",
        tokens ? "targets of the global batch that count" : "samples of the global batch, or by the model's count",
-       ", and x.rows() is what one rank has of one micro-batch. Where samples are compared with each other, write `static "
+       ", and x.rows() counts one rank's rows of one micro-batch. Where samples are compared with each other, write `static "
        "constexpr bool loss_is_a_sum = true;` beside the loss"});
 }
 

@@ -77,7 +77,7 @@ class ModelCall {
   gradient_t<X> backward(const gradient_t<Output>& gradient) {
     if (!saved_)
       throw_error<UsageError>(
-          {"backward of one forward twice: what it saved is gone; call forward again, or add up the gradients of "
+          {"backward of one forward twice: its saved values are gone; call forward again, or add up the gradients of "
            "its output first"});
     const TracedAction action(context_->device().trace(), 'B', place_.micro);
     enter_unit(context_->engine, *place_.unit, true);
@@ -131,7 +131,7 @@ class LossCall {
   /// `weight` times the gradient of value() by the tensors (a std::tuple of several), times the model's loss scale if it has
   /// one: a chain of calls begins with the loss of the model whose optimizer steps. Once.
   gradient_t<X> backward(double weight = 1) {
-    if (!saved_) throw_error<UsageError>({"backward of one loss twice: what it saved is gone; compute the loss again"});
+    if (!saved_) throw_error<UsageError>({"backward of one loss twice: its saved values are gone; compute the loss again"});
     const TracedAction action(device_->trace(), 'B', 0);
     using G = gradient_t<Loss>;
     G seed(*device_, {1});

@@ -18,10 +18,11 @@ namespace weft::detail {
 /// A repeated unit's Output must have the placement of its Input.
 template <class Input, class Output>
 constexpr void require_closed() {
-  static_assert(std::is_same_v<Input, Output>,
-                "weft: a repeated block must return what it takes (same placement): here its output lies otherwise than its "
-                "input; wrap the block's layers in Residual, or bring its output back with to_layout_of<X>; see Input and Output "
-                "in this function's template arguments");
+  static_assert(
+      std::is_same_v<Input, Output>,
+      "weft: a repeated block must return what it takes (same placement): here its output has another placement than its input; "
+      "wrap the block's layers in Residual, or bring its output back with to_layout_of<X>; see Input and Output "
+      "in this function's template arguments");
 }
 
 }  // namespace weft::detail

@@ -95,8 +95,8 @@ template <class Before, class After, class Hidden>
 constexpr auto refuse_neighbours() {  // auto: an unevaluated use prints the error, too
   static_assert(
       std::is_void_v<After>,
-      "weft: two neighbouring units of this stack do not share a hidden type: the forward of After cannot be called with "
-      "what Before returns (the last unit: and with the inputs of the batch): a unit takes one tensor or struct, or as many as "
+      "weft: two neighbouring units of this stack do not share a hidden type: the forward of After cannot be called with the "
+      "result of Before (the last unit: and with the inputs of the batch): a unit takes one tensor or struct, or as many as "
       "the std::tuple that the unit before it returns has; see Before, After and Hidden in this function's template arguments");
   return RefusedResult();
 }

@@ -43,7 +43,8 @@ class OpenLoopStep final : public OpenStep {
   std::uint64_t note(std::size_t micro) { return calls_[micro]++; }
   void complete() override {
     if (context_.engine.loss_scale != 1 && !has_loss)
-      throw_error<UsageError>({"a step of a loop of one's own with a loss scale of ", std::to_string(context_.engine.loss_scale),
+      throw_error<UsageError>({"a step of a custom training loop with a loss scale of ",
+                               std::to_string(context_.engine.loss_scale),
                                " and without a loss of this model: its gradients would be divided by a factor that nothing "
                                "multiplied. Begin with model.loss of the model whose optimizer steps, or call "
                                "model.discard_gradients()"});
@@ -90,7 +91,7 @@ std::uint64_t open_step(Stages& stages, const Context& context, const BatchShare
   if (!gradients.open) {
     if (gradients.pending())
       throw_error<UsageError>(
-          {"forward of a loop of one's own after a train_step without an optimizer's step between them: the gradients of "
+          {"forward of a custom training loop after a train_step without an optimizer's step between them: the gradients of "
            "train_step would be lost; call the optimizer's step, or model.discard_gradients()"});
     stages.for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
     stages.accumulator()->begin(share, context.engine.hooks, context.rank(dp{}), context.size(dp{}));
@@ -103,7 +104,7 @@ std::uint64_t open_step(Stages& stages, const Context& context, const BatchShare
     gradients.micro_batches = share.micro_batches;
     gradients.applied = false;
   } else if (gradients.micro_batches != share.micro_batches && stages.accumulator()->separates_terms()) {
-    throw_error<UsageError>({"a reproducible step of a loop of one's own began with a batch of ", gradients.micro_batches,
+    throw_error<UsageError>({"a reproducible step of a custom training loop began with a batch of ", gradients.micro_batches,
                              " micro-batches and goes on with one of ", share.micro_batches,
                              ": the order of its sums goes by the micro-batches of one batch; call the parts of that batch, "
                              "model.forward(batch, MicroBatchIndex{i})"});

@@ -55,11 +55,10 @@ auto predict_of(const typename Last::Layer& layer, const Context& context, const
   } else if constexpr (LogitsOfTensors<L, Context, X> || LogitsOfVariables<L, Context, X>) {
     return logits_of(layer, context, x);
   } else {
-    static_assert(
-        std::is_void_v<L>,
-        "weft: predict of a model whose last unit says nothing but its loss: write `auto predict(const auto& x) const` in it "
-        "(in a layer that is no Module `auto predict(const auto& context, const auto& x) const`), which returns what its "
-        "loss compares; see Last in this function's template arguments");
+    static_assert(std::is_void_v<L>,
+                  "weft: predict of a model whose last unit has only a loss: write `auto predict(const auto& x) const` in it "
+                  "(in a layer that is no Module `auto predict(const auto& context, const auto& x) const`), which returns the "
+                  "predictions that its loss compares; see Last in this function's template arguments");
     return Tensor<double, typename Context::execution_space>(context.device(), {1});
   }
 }

@@ -33,12 +33,11 @@ inline constexpr bool has_sequences<Context, FieldBatch<fields...>> =
     !Context::has(cp{}) || ((decltype(fields)::sequence_dim > 0) || ...);
 template <class B>
 constexpr void refuse_without_sequences() {
-  static_assert(
-      std::is_void_v<B>,
-      "weft: ContextParallel cuts sequences, and no field of this model's batch says that its samples are some: declare "
-      "the dim of their positions in [samples, ...], `inline constexpr data::Field<\"series\", float, "
-      "data::SequenceDim<1>> series;`; fields without one are whole on every rank of cp; see B in this function's "
-      "template arguments");
+  static_assert(std::is_void_v<B>,
+                "weft: ContextParallel cuts sequences, and no field of this model's batch is declared as one: declare "
+                "the dim of their positions in [samples, ...], `inline constexpr data::Field<\"series\", float, "
+                "data::SequenceDim<1>> series;`; fields without one are whole on every rank of cp; see B in this function's "
+                "template arguments");
 }
 
 /// A rank's place on cp; {1, 0} without the axis.

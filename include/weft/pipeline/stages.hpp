@@ -181,7 +181,7 @@ class Stages {
   WEFT_COLD void require_no_open_step(std::string_view what) const {
     if (gradients_->open)
       throw_error<UsageError>({what,
-                               " between a forward of a loop of one's own and the optimizer's step: call it before forward or "
+                               " between a forward of a custom training loop and the optimizer's step: call it before forward or "
                                "after the step, or model.discard_gradients() first"});
   }
   void check(const Batch& batch, BatchUse use = BatchUse::all) const {

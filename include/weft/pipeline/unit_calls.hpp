@@ -151,7 +151,7 @@ class StackCall {
   void backward(const gradient_t<Output>& gradient) {
     if (!std::exchange(waits_, false))
       throw_error<UsageError>(
-          {"backward of one forward twice: what it saved is gone; call forward again, or add up the gradients of its output "
+          {"backward of one forward twice: its saved values are gone; call forward again, or add up the gradients of its output "
            "first"});
     const TracedAction action = open_->action('B');
     AnyValue g;
@@ -209,7 +209,7 @@ class ModelLossCall {
   /// Adds `weight` times the gradients of the parameters. Once.
   void backward(double weight = 1) {
     if (!std::exchange(waits_, false))
-      throw_error<UsageError>({"backward of one loss twice: what it saved is gone; compute the loss again"});
+      throw_error<UsageError>({"backward of one loss twice: its saved values are gone; compute the loss again"});
     const TracedAction action = open_->action('B');
     const double factor = weight * open_->context.engine.loss_scale / count_;
     Sum seed(open_->context.device(), {1});

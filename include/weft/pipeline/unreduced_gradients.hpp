@@ -17,7 +17,7 @@ namespace weft::detail {
 [[noreturn]] WEFT_COLD inline void refuse_ways(const ParameterState& state, std::string_view axis, bool partial) {
   throw_error<UnreducedGradientError>({"the ranks of ", axis, " took different ways: the gradient of ", state.name(),
                                        " is whole on some and ", partial ? "a term of a sum" : "missing",
-                                       " on others; what is the same on every rank (Invariant) must be computed by every rank"});
+                                       " on others; every rank must compute values that are the same on every rank (Invariant)"});
 }
 
 /// Throws UnreducedGradientError for a gradient that is still a term of a sum after a step.

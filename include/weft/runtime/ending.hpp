@@ -49,7 +49,8 @@ struct Report {
       if (caught.exit_code() != 0) code = caught.exit_code();
     } catch (const std::bad_alloc&) {
       text =
-          "weft: out of memory: the host has no room for what was asked of it; a smaller batch, sequence or model, or fewer "
+          "weft: out of memory: the host could not allocate the requested memory; use a smaller batch, sequence or model, or "
+          "fewer "
           "ranks on this machine";
     } catch (const std::system_error& caught) {
       const bool limit =

@@ -66,8 +66,8 @@ class KokkosGuard {
     if (!owner_) return;
     if (Kokkos::is_finalized())
       throw UsageError(
-          "run: Kokkos has ended and cannot start again; a program that calls run several times makes a Kokkos::ScopeGuard of "
-          "its own around them");
+          "run: Kokkos has ended and cannot start again; a program that calls run several times makes its own Kokkos::ScopeGuard "
+          "around them");
     require_thread_variables();
     // Ranks are threads and place themselves. A binding for a single team would put all of them on one core.
     setenv("OMP_PROC_BIND", "false", 0);

@@ -64,7 +64,7 @@ class ThreadGuard {
       if (std::current_exception()) throw;
     } catch (const weft::detail::RehearsalEnd&) {
       static constexpr char text[] =
-          "weft: WEFT_REHEARSE_STEPS ends the program where it begins one step more, which a thread of its own does here: let "
+          "weft: WEFT_REHEARSE_STEPS ends the program where it begins one step more, which another thread does here: let "
           "that thread's loop end by itself, or leave WEFT_REHEARSE_STEPS out\n";
       (void)!::write(2, text, sizeof text - 1);
       ::_exit(2);

@@ -80,7 +80,7 @@ WEFT_COLD WEFT_INLINE std::optional<RehearsedRank> rehearsed_rank(const RunOptio
   if (text == nullptr || *text == '\0') {
     if (options.ranks_per_node != nullptr || options.machine != nullptr)
       throw_error<UsageError>({options.machine != nullptr ? "--machine" : "--ranks-per-node",
-                               " without --rehearse N or WEFT_REHEARSE: it is about what is rehearsed"});
+                               " without --rehearse N or WEFT_REHEARSE: it applies to rehearsals alone"});
     return std::nullopt;
   }
   return rehearsed_rank_of("environment variable WEFT_REHEARSE", text);
@@ -107,7 +107,7 @@ WEFT_COLD WEFT_INLINE bool launched_after_another() {
 template <class F>
 WEFT_COLD void with_hint(int rank, const F& f) {
   const std::string hint = weft::detail::joined(
-      {"; this was a rehearsal, of rank ", rank, ", in which tensors read as zeros and other ranks say what this one says"});
+      {"; this was a rehearsal, of rank ", rank, ", in which tensors read as zeros and other ranks have this rank's values"});
   try {
     f();
   } catch (const MemoryError&) {

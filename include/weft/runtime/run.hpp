@@ -121,8 +121,8 @@ constexpr bool runs_on_ranks() {
     using R = std::invoke_result_t<F&, World&>;
     constexpr bool returns_code = std::is_void_v<R> || std::is_convertible_v<R, int>;
     static_assert(returns_code,
-                  "weft: what f(world) returns is the program's exit code: f returns an int, or nothing; print results, or write "
-                  "them to what f captures by reference");
+                  "weft: the result of f(world) is the program's exit code: f returns an int, or nothing; print results, or "
+                  "write them to variables that f captures by reference");
     return returns_code;
   } else {
     return false;

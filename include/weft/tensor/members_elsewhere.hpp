@@ -96,7 +96,7 @@ struct MembersElsewhere {
   WEFT_NO_MEMBER(data, "a forward computes with operations; x.value() is the tensor, a constant to backward")
   WEFT_NO_MEMBER(contiguous, "every value is contiguous already")
   WEFT_NO_MEMBER(clone, "values are not changed in place, so a copy is a second handle: auto y = x")
-  WEFT_NO_MEMBER(backward, "model.train_step(batch) runs backward, or the loop of your own: model.loss(batch).backward()")
+  WEFT_NO_MEMBER(backward, "model.train_step(batch) runs backward, or a custom training loop does: model.loss(batch).backward()")
   WEFT_NO_MEMBER(grad, "gradients are not read in a forward; model.gradient(name) has that of a parameter")
   WEFT_NO_MEMBER(requires_grad_, "x.detach() has no gradient; model.freeze(pattern) is for parameters")
   WEFT_NO_MEMBER(cuda, "a model computes on the device of its World")

@@ -280,8 +280,8 @@ constexpr void require_gradient_of() {
   constexpr bool nothing = std::is_same_v<std::remove_cvref_t<G>, Nothing>,
                  wants_nothing = std::is_same_v<gradient_t<X>, Nothing>;
   static_assert(refused || !nothing || wants_nothing,
-                "weft: backward returned Nothing for an input of real numbers, so the layers before it would be trained on no "
-                "gradient: return the gradient of the input; only what is not Real (token ids) has none; see X in this "
+                "weft: backward returned Nothing for an input of real numbers, so the layers before it would get no gradient: "
+                "return the gradient of the input; only inputs that are not Real (token ids) have none; see X in this "
                 "function's template arguments");
   static_assert(refused || nothing || !wants_nothing,
                 "weft: backward returned a gradient of an input that has none, since its elements are not Real (token ids): "

@@ -124,7 +124,7 @@ auto to(const Context& context, const X& x) {
     return x;
   } else {
     static_assert(detail::kind_of<From> != detail::Kind::absent,
-                  "weft: this tensor does not know an axis that is in force: it was made for another context");
+                  "weft: this tensor has no placement on an axis that is in force: it was made for another context");
     using Y = replace_t<X, To>;
     constexpr detail::Kind from = detail::kind_of<From>, target = detail::kind_of<To>;
     const auto& comm = context.comm(A{});

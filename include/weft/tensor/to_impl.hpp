@@ -25,7 +25,7 @@ WEFT_COLD WEFT_INLINE void require_parts_of_whole(std::string_view axis, const S
        shape.sharding(dim) == DimSharding::replicated ? "with elements that several ranks hold alike"
        : shape.sharding(dim) == DimSharding::padded   ? "with padding at the end"
                                                       : "by segments",
-       ": what the ranks hold one after the other is not the whole; work on it as it lies (log_sum_exp, cross_entropy), bring "
+       ": the ranks' parts, one after the other, are not the whole; work on it as it lies (log_sum_exp, cross_entropy), bring "
        "columns home without their padding (gather_columns), or cut it evenly: an extent that the ranks divide, a "
        "ParameterSharding by heads"});
 }

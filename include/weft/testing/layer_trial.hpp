@@ -59,9 +59,9 @@ class Trial {
     const Outcome first = alone(0), second = alone(1);
     if (!same_bits(read(weft::forward(layer_, context_, values_.input_of(0)).output), first.output))
       refuse(
-          "forward gives other bits for the same input the second time: it is to be a function of its input, its parameters and "
-          "the context, so it can keep nothing (a mutable member?) and read nothing that nobody has written; what backward needs "
-          "goes into saved");
+          "forward gives other bits for the same input the second time: it must be a function of its input, its parameters and "
+          "the context, so it can keep nothing (a mutable member?) and read no memory that was never written; store the values "
+          "that backward reads in saved");
     one_after_the_other(first, second);
     whole_at_once(first);
     for (const Dropped what : {Dropped::input, Dropped::output, Dropped::gradient}) dropped(what, first);
@@ -207,7 +207,8 @@ class Trial {
     outcome.output = read(step.output);
     if (!finite(outcome.output))
       refuse("forward reads beyond the " + std::to_string(x.shape()[0]) +
-             " rows of its input, or what nobody has written: its output has elements that are not numbers. Where an axis cuts "
+             " rows of its input, or memory that was never written: its output has elements that are not numbers. Where an axis "
+             "cuts "
              "rows, those beside them are on other ranks: see positions_of(context, x), or bring x to Invariant on that axis");
     const G g = values_.gradient_of(step.output, k);
     const auto before = around_all(x, g);
@@ -216,7 +217,8 @@ class Trial {
     outcome.input_gradient = input_gradient(split.input_gradient);
     if (!finite(outcome.input_gradient))
       refuse(std::string(input_half()) +
-             " reads beyond the rows of the gradient or of what was saved, or what nobody has written: the input gradient has "
+             " reads beyond the rows of the gradient or of the saved values, or memory that was never written: the input "
+             "gradient has "
              "elements that are not numbers");
     weft::backward_weight(layer_, context_, std::move(split.deferred));
     require_unwritten(before, around_all(x, g), "backward_weight");
@@ -241,12 +243,12 @@ class Trial {
       land(flight);
       if (finite(gradient_of(*parameters_[bad])))
         refuse("backward adds to the gradient of " + name(bad) +
-               " when it is the first to write it: where open_gradient says `first`, its elements hold what an earlier step "
-               "left, so overwrite all of them (accumulate does)");
+               " when it is the first to write it: where open_gradient sets `first`, its elements hold values of an earlier "
+               "step, so overwrite all of them (accumulate does)");
     }
     refuse("backward leaves elements of the gradient of " + name(bad) +
-           " that are not numbers: it does not overwrite all of them where open_gradient says `first` (accumulate does), or "
-           "reads beyond what it is given");
+           " that are not numbers: it does not overwrite all of them where open_gradient sets `first` (accumulate does), or "
+           "reads beyond its arguments");
   }
 
   // A text about the first parameter with an unexpected gradient, with the difference; empty if there is none.
@@ -274,7 +276,7 @@ class Trial {
     }
     if (const std::string what = other_gradient(gradients(), sums(first, second)); !what.empty())
       refuse("backward does not add: after two micro-batches " + what +
-             " is not the sum of theirs; add to what is there (accumulate), and overwrite only where open_gradient says `first`");
+             " is not the sum of theirs; add to the elements (accumulate), and overwrite only where open_gradient sets `first`");
   }
 
   void whole_at_once([[maybe_unused]] const Outcome& first) {
@@ -349,9 +351,10 @@ class Trial {
     if (what.empty()) return;
     if (deferred)
       refuse("backward_weight after another micro-batch's backward_input gives something else than right after its own: " + what +
-             " changes; a pipeline defers it, so what it reads goes into deferred, not into a member");
+             " changes; a pipeline defers it, so store the values that it reads in deferred, not in a member");
     refuse("two forwards before their backwards give something else than one after the other: " + what +
-           " changes; pipelines have several micro-batches under way, so what backward reads goes into saved, not into a member");
+           " changes; pipelines have several micro-batches under way, so store the values that backward reads in saved, not in a "
+           "member");
   }
 
   Layer& layer_;

@@ -47,7 +47,7 @@ inline std::vector<ParameterState*> parameters_of(const Made& made) {
     for (std::size_t j = 0; j < i; ++j)
       if (held[i]->name() == held[j]->name())
         refuse("two parameters of this layer are called " + held[i]->name() +
-               ": they start alike, and one name is one parameter in checkpoints and between stages; give each a path of its own "
+               ": they start alike, and one name is one parameter in checkpoints and between stages; give each its own path "
                "(context / \"first\")");
   return held;
 }

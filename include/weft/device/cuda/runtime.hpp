@@ -87,7 +87,7 @@ WEFT_COLD inline int choose_gpu(const GpuMachine& machine, int local_rank, int l
   if (local_ranks > machine.gpus && !share)
     throw_error<UsageError>({"cuda: ", local_ranks, " ranks on this machine, but ", machine.gpus,
                              machine.gpus == 1 ? " GPU" : " GPUs",
-                             ": start at most as many ranks as GPUs, or say that ranks share them (WEFT_SHARE_GPUS=1)"});
+                             ": start at most as many ranks as GPUs, or allow ranks to share them (WEFT_SHARE_GPUS=1)"});
   return local_rank % machine.gpus;
 }
 

@@ -47,7 +47,7 @@ class PatternTranslation {
   [[noreturn]] static void refuse(std::string_view what) {
     throw PatternError{
         "has " + std::string(what) +
-        ", and weft knows \\s \\S \\p{L} \\P{L} \\p{N} \\P{N} \\r \\n \\t, classes of them, (?:) (?i:) (?=) (?!), |, ? * + {m,n} "
+        ", and weft reads \\s \\S \\p{L} \\P{L} \\p{N} \\P{N} \\r \\n \\t, classes of them, (?:) (?i:) (?=) (?!), |, ? * + {m,n} "
         "and ASCII characters"};
   }
   char take() {

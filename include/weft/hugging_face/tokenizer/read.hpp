@@ -76,14 +76,14 @@ class TokenizerFields {
       if (is == one) return is;
       all += (all.empty() ? "" : ", ") + std::string(one);
     }
-    refuse("type", {"is ", shown("type"), ", and this weft knows ", all});
+    refuse("type", {"is ", shown("type"), ", and this version of weft reads ", all});
   }
   /// Throws if fields are left that were not read.
   void finish() const {
     for (const auto& [name, value] : object_.items())
       if (!taken_.contains(name))
         refuse_tokenizer(file_, within(weft::detail::shown(name)),
-                         {"is what this weft does not know. It may change the ids, so it is not ignored"});
+                         {"is not supported by this version of weft. It may change the ids, so it is not ignored"});
   }
   [[noreturn]] void unexpected(const std::string& name, std::string_view meant) const {
     refuse(name, {"is ", shown(name), ", ", meant, " is meant"});

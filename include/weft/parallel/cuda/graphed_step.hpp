@@ -109,7 +109,7 @@ class GraphedStep {
     if (model.options().numerics.reproducible)
       refuse("a reproducible run (ModelOptions::numerics.reproducible) adds up micro-batches on the host's word");
     if (model.options().numerics.trace_nonfinite)
-      refuse("a step that looks for what is not finite (ModelOptions::numerics.trace_nonfinite) waits for the device");
+      refuse("a step that looks for values that are not finite (ModelOptions::numerics.trace_nonfinite) waits for the device");
     if (!model.stages().buffers().empty())
       refuse(
           "a layer keeps numbers of each step on the host (make_step_buffer), as routers of experts do, and a recorded step has "

@@ -74,13 +74,14 @@ struct RefusedHook {
                 "weft: this communication hook's start cannot be called with a bucket and the data ranks: write `Request "
                 "start(hook::Bucket& bucket, const Communicator& data_ranks)`, public; see H in this class's template arguments");
   static_assert(fault != HookFault::start_returns,
-                "weft: this communication hook's start returns no Request, so nobody would wait for it: return that of an "
+                "weft: this communication hook's start returns no Request, so it is never waited for: return that of an "
                 "operation, such as `return data_ranks.all_reduce_async(bucket.all());`, or Request() where nothing is under "
                 "way; see H in this class's template arguments");
-  static_assert(fault != HookFault::finish,
-                "weft: this communication hook's finish cannot be called with a bucket and the data ranks, so nobody would call "
-                "it: write `void finish(hook::Bucket& bucket, const Communicator& data_ranks)`, public, or leave it out; see H "
-                "in this class's template arguments");
+  static_assert(
+      fault != HookFault::finish,
+      "weft: this communication hook's finish cannot be called with a bucket and the data ranks, so it is never called: write "
+      "`void finish(hook::Bucket& bucket, const Communicator& data_ranks)`, public, or leave it out; see H "
+      "in this class's template arguments");
   static_assert(fault != HookFault::keep,
                 "weft: this communication hook's keep cannot be called with a bucket and a keeper, so checkpoints would lack its "
                 "state: write `void keep(hook::Bucket& bucket, hook::Keeper& keeper)`, public, or leave it out; see H in this "
@@ -144,7 +145,7 @@ std::shared_ptr<const Factory> make(A... arguments) {
     requires std::is_constructible_v<H, DefaultDevice&, const A&...> || requires { H{given...}; };
   };
   static_assert(!sound || made,
-                "weft: this communication hook cannot be made on a rank: give it a constructor that takes what follows "
+                "weft: this communication hook cannot be made on a rank: give it a constructor that takes the arguments of "
                 "hook::make<H>, after a DefaultDevice& or without one; see H and A in this function's template arguments");
   static_assert(sound || detail::RefusedHook<H>::said);
   if constexpr (sound && made) return std::make_shared<detail::Makes<H, A...>>(std::move(arguments)...);
