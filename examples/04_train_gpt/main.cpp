@@ -11,7 +11,7 @@
 
 #include "program.hpp"
 
-// A model that two cores train in at most a minute and a half, until its lines resemble the text.
+// A model that two cores train in about a minute and a half, until its lines resemble the text.
 int main(int argc, char** argv) {
   train_gpt::Options defaults;
   defaults.width = 128;

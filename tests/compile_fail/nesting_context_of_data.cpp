@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients are summed over cp before they are reduced over dp, so DataParallel must be outside.
-// expect: ContextParallel here belongs outside it
+// expect: the wrapper inside ContextParallel belongs outside it
 #include <weft/weft.hpp>
 
 using namespace weft;

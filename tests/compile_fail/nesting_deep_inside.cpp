@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The mistake is inside other wrappers, and the model is used normally: there is one error, at the wrong wrapper.
-// expect: what stands inside TensorParallel here belongs outside it
+// expect: the wrapper inside TensorParallel belongs outside it
 #include <weft/weft.hpp>
 
 using namespace weft;

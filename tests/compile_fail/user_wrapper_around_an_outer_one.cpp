@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients are summed over inner axes before they leave over outer ones, those of users too.
-// expect: what stands inside this wrapper of your own belongs outside of it
+// expect: the wrapper inside this UserWrapper belongs outside it
 #include <weft/weft.hpp>
 
 using namespace weft;

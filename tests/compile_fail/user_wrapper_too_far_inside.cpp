@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A policy with Nesting::data must be outside TensorParallel.
-// expect: what stands inside TensorParallel here belongs outside it
+// expect: the wrapper inside TensorParallel belongs outside it
 #include <weft/weft.hpp>
 
 using namespace weft;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two wrappers over one axis would sum twice.
-// expect: two wrappers of your own are over one axis
+// expect: two UserWrappers share one axis
 #include <weft/weft.hpp>
 
 using namespace weft;

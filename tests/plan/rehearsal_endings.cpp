@@ -235,7 +235,8 @@ TEST_CASE("a thread of the program's own that would have to end says so in one l
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   });
   CHECK(ended.code == 2);
-  CHECK(ended.error.starts_with("weft: WEFT_REHEARSE_STEPS ends the program where it begins one step more, which another thread"));
+  CHECK(
+      ended.error.starts_with("weft: WEFT_REHEARSE_STEPS ends the program where it begins one step more, which another thread"));
   CHECK(times(ended.error, "\n") == 1);
 }
 

@@ -76,7 +76,7 @@ template <class M, class... Method>
 class ContextParallel : public detail::ContextBase<M, Method...> {
   static_assert(nesting_level<M> > 15,
                 "weft: wrappers nest as DataParallel of ContextParallel of TensorParallel of PipelineParallel of a model, each "
-                "at most once: what stands inside ContextParallel here belongs outside it");
+                "at most once: the wrapper inside ContextParallel belongs outside it");
   static_assert(detail::context_methods<Method...>,
                 "weft: ContextParallel's second template parameter must be Ring or Ulysses, or be left out: "
                 "ModelOptions::context then chooses when the program runs");

@@ -92,7 +92,7 @@ template <class M>
 class ExpertParallel : public detail::ExpertBase<M> {
   static_assert(detail::expert_nesting<M>,
                 "weft: wrappers nest as DataParallel of TensorParallel of ExpertParallel of PipelineParallel of a model, each at "
-                "most once: what stands inside ExpertParallel here belongs outside it");
+                "most once: the wrapper inside ExpertParallel belongs outside it");
   static_assert(!detail::expert_nesting<M> || !detail::sound<M> || detail::HasExperts<detail::model_of_t<M>>,
                 "weft: ExpertParallel needs a model with experts, such as models::Mixtral");
 

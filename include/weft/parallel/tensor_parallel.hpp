@@ -121,8 +121,8 @@ using TensorBase =
 template <class M, class HiddenPlacement>
 class TensorParallel : public detail::TensorBase<M, HiddenPlacement> {
   static_assert(nesting_level<M> > 20,
-                "weft: wrappers nest as DataParallel of TensorParallel of PipelineParallel of a model, each at most once: what "
-                "stands inside TensorParallel here belongs outside it");
+                "weft: wrappers nest as DataParallel of TensorParallel of PipelineParallel of a model, each at most once: the "
+                "wrapper inside TensorParallel belongs outside it");
 
  public:
   using detail::TensorBase<M, HiddenPlacement>::TensorBase;

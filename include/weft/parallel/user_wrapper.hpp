@@ -160,12 +160,12 @@ class UserWrapper : public detail::UserBase<Policy, M>::type {
                 "weft: a policy of your own is made by weft and gets the axis' ranks then: it needs a default constructor and "
                 "must not be final or abstract");
   static_assert(!detail::is_user_policy<Policy> || nesting_level<M> >= detail::user_level<Policy>,
-                "weft: what stands inside this wrapper of your own belongs outside of it: its policy's Nesting is data, context "
-                "or tensor, and wrappers nest in that order");
+                "weft: the wrapper inside this UserWrapper belongs outside it: wrappers nest in the order data, context, tensor, "
+                "by the Nesting of their policies");
   static_assert(!detail::is_user_policy<Policy> || nesting_level<M> < detail::user_level<Policy> ||
                     detail::stands_where_it_may<Policy, M>,
-                "weft: two wrappers of your own are over one axis, so its ranks would do their part twice: keep one, or give the "
-                "other another axis");
+                "weft: two UserWrappers share one axis, so its ranks would do their part twice: keep one, or give the other "
+                "another axis");
   using Base = typename detail::UserBase<Policy, M>::type;
 
  public:
