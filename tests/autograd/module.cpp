@@ -40,10 +40,11 @@ struct GatedMlp : Module<GatedMlp> {
   GatedMlp(const auto& context, std::size_t width, std::size_t hidden)
       : norm(context / "norm", width),
         gain(context, "gain", {width}, ones),
-        shift(context, "shift", {width}, normal(0.5)),
-        gate(context, "gate", {hidden, width}, normal(0.5)),
-        up(context, "up", {hidden, width}, normal(0.5)),
-        down(context, "down", {width, hidden}, normal(0.5)) {}
+        shift(context, "shift", {width}, normal(0.25)),
+        gate(context, "gate", {hidden, width}, normal(0.25)),
+        up(context, "up", {hidden, width}, normal(0.25)),
+        down(context, "down", {width, hidden}, normal(0.25)) {}
+  // Larger weights would make eight of these blocks multiply a rounding difference by 10^4.
   auto forward(const auto& x) const {
     auto inside = to<Replicated<tp>>(norm(x * gain + shift));
     auto active = Gelu()(matmul(inside, gate));
@@ -88,10 +89,10 @@ struct ByHand {
   ByHand(const auto& context, std::size_t width, std::size_t hidden)
       : norm(context / "norm", width),
         gain(context, "gain", {width}, ones),
-        shift(context, "shift", {width}, normal(0.5)),
-        gate(context, "gate", {hidden, width}, normal(0.5)),
-        up(context, "up", {hidden, width}, normal(0.5)),
-        down(context, "down", {width, hidden}, normal(0.5)) {}
+        shift(context, "shift", {width}, normal(0.25)),
+        gate(context, "gate", {hidden, width}, normal(0.25)),
+        up(context, "up", {hidden, width}, normal(0.25)),
+        down(context, "down", {width, hidden}, normal(0.25)) {}
   auto forward(const auto& context, const auto& x) const {
     auto moved = add_row(times_row(x, gain.for_operand(x)), shift.for_operand(x));
     auto normed = norm.forward(context, moved);
@@ -287,10 +288,10 @@ using Sharded = FullyShardedDataParallel<TensorParallel<PipelineParallel<M, sche
 TEST_CASE("a model of forward-only blocks is one rank under dp, tp, sp, pp, zero bubble and FSDP") {
   using Model = Net<false>;
   const Model::Config config;
-  weft_test::check_all_layouts<OverTensor<Model>>(config, 1e-12);
+  weft_test::check_all_layouts<OverTensor<Model>>(config, 1e-13);
   const auto reference = weft_test::reference_of<Model>(config);
-  weft_test::check_layouts<Sharded<Model>>(4, config, reference, 1e-12);
-  weft_test::check_layouts<Over<Model, schedule::ZeroBubbleH1>>(4, config, reference, 1e-12);
+  weft_test::check_layouts<Sharded<Model>>(4, config, reference, 1e-13);
+  weft_test::check_layouts<Over<Model, schedule::ZeroBubbleH1>>(4, config, reference, 1e-13);
   for (const std::size_t world : {2, 4})
-    weft_test::check_layout<Over<Model, schedule::Zbv>>(config, reference, world, {.tp = world / 2, .pp = 2}, 4, 1e-12);
+    weft_test::check_layout<Over<Model, schedule::Zbv>>(config, reference, world, {.tp = world / 2, .pp = 2}, 4, 1e-13);
 }

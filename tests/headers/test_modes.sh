@@ -35,16 +35,20 @@ case "$(uname -m)" in
     refused weft_compiled_for_registers_of_32_bytes "$scratch/one.compiled.o" "$scratch/two.wider.o" "$scratch/mode.o" ;;
 esac
 
-# With WEFT_COMPILED, a program takes the listed kernels from the library and compiles others.
+# With WEFT_COMPILED, a program takes the listed kernels from the library and compiles the others.
 IFS=: read -ra folders <<<"$WEFT_INCLUDES"
 echo '#include <weft/kernels/activation.hpp>
 #include <weft/kernels/compiled.hpp>
+#include <weft/kernels/elementwise.hpp>
 using Host = weft::Device<Kokkos::DefaultHostExecutionSpace>;
 void both(Host& device, float* x, double* y) {
   weft::kernels::gelu_forward(device, 1, x, x);
   weft::kernels::gelu_forward(device, 1, y, y);
+  weft::kernels::cast(device, 1, y, x);
 }' >"$scratch/kernels.cpp"
 compile -DWEFT_COMPILED -fopenmp "${folders[@]/#/-isystem}" -c "$scratch/kernels.cpp" -o "$scratch/kernels.o"
 nm -C "$scratch/kernels.o" >"$scratch/symbols"
-grep -q " U void weft::kernels::gelu_forward<float," "$scratch/symbols" || fail "gelu_forward<float> does not come from the library"
-grep -q " W void weft::kernels::gelu_forward<double," "$scratch/symbols" || fail "gelu_forward<double> is not compiled"
+for type in float double; do
+  grep -q " U void weft::kernels::gelu_forward<$type," "$scratch/symbols" || fail "gelu_forward<$type> does not come from the library"
+done
+grep -q " W void weft::kernels::cast<double, float," "$scratch/symbols" || fail "cast<double, float> is not compiled"

@@ -116,7 +116,7 @@ for ranks in ((0, 2, 4) if os.environ.get("WEFT_TEST_LONG") == "1" else (0, 3)) 
     check(not lines(err), what, f"nothing should be on standard error:\n{err}")
     expect(["throw", *count], 1, "boom in two lines", ranks, usual=usual)
     expect(["throw-first", *count], 3, "weft: ten steps in a row", ranks, usual=usual)
-    expect(["full", *count], 1, "weft: out of memory: the host has no room", ranks, usual=usual)
+    expect(["full", *count], 1, "weft: out of memory: the host could not allocate the requested memory", ranks, usual=usual)
     expect(["usage", *count], 2, "weft: heads(6) % tp(4) != 0", ranks, usual=usual)
     expect(["busy", *count], 1, "weft: boom", ranks, usual=usual)
     for environment in ({}, {"WEFT_SHARED_MEMORY": "0"}) if ranks else ({},):
