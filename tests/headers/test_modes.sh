@@ -35,8 +35,21 @@ case "$(uname -m)" in
     refused weft_compiled_for_registers_of_32_bytes "$scratch/one.compiled.o" "$scratch/two.wider.o" "$scratch/mode.o" ;;
 esac
 
-# With WEFT_COMPILED, a program takes the listed kernels from the library and compiles the others.
 IFS=: read -ra folders <<<"$WEFT_INCLUDES"
+kokkos=(-fopenmp "${folders[@]/#/-isystem}")
+
+# A group that is never created generates no code. A class whose first virtual function is declared without inline and defined with it makes
+# g++ compile all its functions in each file that includes it.
+echo '#include <weft/comm/tcp.hpp>
+#include <weft/weft.hpp>
+#if __has_include(<mpi.h>)
+#include <weft/comm/mpi.hpp>
+#endif' >"$scratch/unused.cpp"
+compile "${kokkos[@]}" -c "$scratch/unused.cpp" -o "$scratch/unused.o"
+nm -C "$scratch/unused.o" >"$scratch/symbols"
+! grep "vtable for weft::comm::" "$scratch/symbols" || fail "a program that creates no group compiles the functions of these"
+
+# With WEFT_COMPILED, a program takes the listed kernels from the library and compiles the others.
 echo '#include <weft/kernels/activation.hpp>
 #include <weft/kernels/compiled.hpp>
 #include <weft/kernels/elementwise.hpp>
@@ -46,7 +59,7 @@ void both(Host& device, float* x, double* y) {
   weft::kernels::gelu_forward(device, 1, y, y);
   weft::kernels::cast(device, 1, y, x);
 }' >"$scratch/kernels.cpp"
-compile -DWEFT_COMPILED -fopenmp "${folders[@]/#/-isystem}" -c "$scratch/kernels.cpp" -o "$scratch/kernels.o"
+compile -DWEFT_COMPILED "${kokkos[@]}" -c "$scratch/kernels.cpp" -o "$scratch/kernels.o"
 nm -C "$scratch/kernels.o" >"$scratch/symbols"
 for type in float double; do
   grep -q " U void weft::kernels::gelu_forward<$type," "$scratch/symbols" || fail "gelu_forward<$type> does not come from the library"

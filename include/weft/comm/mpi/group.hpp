@@ -54,7 +54,7 @@ class MpiGroup final : public PolledGroup {
     if (is_point_to_point(call.operation)) send_or_receive(call);
     else PolledGroup::execute(call);
   }
-  std::shared_ptr<Group> split(int color, int key, std::string axis) override;
+  inline std::shared_ptr<Group> split(int color, int key, std::string axis) override;
   void progress() override {
     if (leftovers().writes.empty()) PolledGroup::progress();
   }

@@ -66,14 +66,14 @@ class NcclGroup final : public Group, public std::enable_shared_from_this<NcclGr
     }
     if (auto pending = start(call)) pending->wait();
   }
-  std::unique_ptr<Pending> start(const Call& call) override;
+  inline std::unique_ptr<Pending> start(const Call& call) override;
   void check() override { require_unbroken({.operation = Operation::barrier}); }
   void watch(const StreamOrder& order) override {
     check();
     std::lock_guard lock(process_->mutex);
     if (order.stream != nullptr) process_->watch(static_cast<cudaStream_t>(order.stream(order.instance)));
   }
-  std::shared_ptr<Group> split(int color, int key, std::string axis) override;
+  inline std::shared_ptr<Group> split(int color, int key, std::string axis) override;
 
   /// The part of Process::finish for messages.
   void finish_launched();

@@ -31,7 +31,7 @@ class TcpGroup final : public PolledGroup {
     auto group = std::make_shared<TcpGroup>(process, number, members, std::move(axis));
     return shared_memory::SharedMemoryGroup::over(std::move(process), std::move(group), 2 * number + 1, std::move(members));
   }
-  std::shared_ptr<Group> split(int color, int key, std::string axis) override;
+  inline std::shared_ptr<Group> split(int color, int key, std::string axis) override;
 
  private:
   struct InFlight final : Running {
