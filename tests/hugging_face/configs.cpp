@@ -123,6 +123,7 @@ TEST_CASE("a config that weft's model does not compute is refused by name") {
       {{"tie_word_embeddings", 1}, "tie_word_embeddings is 1: true or false is meant"},
       {{"scale_attn_by_inverse_layer_idx", true}, "scale_attn_by_inverse_layer_idx is true"},
       {{"scale_attn_weights", false}, "scale_attn_weights is false"},
+      {{"pruned_heads", {{"1", {0}}}}, "pruned_heads is {\"1\":[0]}"},
       {{"add_cross_attention", true}, "add_cross_attention is true"}};
   for (const auto& [change, text] : of_gpt) refused(with(gpt_json(), change.first, change.second), text);
   nlohmann::json twice = with(llama_json(), "rope_theta", 500.0);
@@ -424,7 +425,12 @@ TEST_CASE("every known field is written as it was read, used or not") {
   const nlohmann::json tokens = {{"bos_token_id", 1},       {"eos_token_id", {2, 3}},
                                  {"pad_token_id", 0},       {"transformers_version", "4.40.1"},
                                  {"use_cache", false},      {"task_specific_params", {{"a", {1, 2}}}},
-                                 {"_name_or_path", nullptr}};
+                                 {"_name_or_path", nullptr}, {"_commit_hash", "0123"},
+                                 {"min_length", 3},          {"num_beams", 4},
+                                 {"repetition_penalty", 1.1}, {"suppress_tokens", {4, 5}},
+                                 {"forced_eos_token_id", 2}, {"return_dict_in_generate", true},
+                                 {"tie_encoder_decoder", false}, {"is_decoder", true},
+                                 {"pruned_heads", nlohmann::json::object()}, {"use_mrope", false}};
   const auto kept = [&]<class Config>(Config, nlohmann::json json) {
     json.update(tokens);
     const auto config = read<Config>(json);

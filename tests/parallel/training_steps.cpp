@@ -274,6 +274,29 @@ TEST_CASE("an optimizer applies gradients once") {
   }
 }
 
+TEST_CASE("the first step of an optimizer needs gradients, under data parallelism too") {
+  CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
+          Mesh<dp> mesh(world);
+          const auto refused = [&](auto& model, auto optimizer) {
+            model.evaluate(batch_of());
+            const auto before = model.parameter("a.weight");
+            for (int i = 0; i < 2; ++i)
+              CHECK(text_of([&] { optimizer.step(); }).starts_with("weft: optimizer step before any train_step"));
+            CHECK(model.parameter("a.weight") == before);
+          };
+          DataParallel<Right> model(mesh, {});
+          refused(model, optim::Sgd(model, {.learning_rate = 0.1, .weight_decay = 0.1}));
+          refused(model, optim::AdamW(model, {.weight_decay = 0.1}));
+          refused(model, optim::Muon(model, {.weight_decay = 0.1}));
+          for (const int stage : {0, 1, 2, 3}) {
+            ModelOptions options;
+            options.shard.stage = stage;
+            FullyShardedDataParallel<Right> sharded(mesh, {}, options);
+            refused(sharded, optim::AdamW(sharded, {.weight_decay = 0.1}));
+          }
+        }) == 0);
+}
+
 TEST_CASE("a parameter has one optimizer") {
   DefaultDevice device;
   SingleDevice<Right> model(device, {});

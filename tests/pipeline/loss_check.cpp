@@ -191,16 +191,41 @@ struct InForward : Module<InForward> {
   }
 };
 
-/// Steps on batches in which only the last `with_loss` data-parallel ranks have samples with a loss, then one in which all have.
-std::string steps_with_zeros(World& world, Kind kind, std::size_t with_loss, int zero_steps) {
+/// The same in the back of a model of several units.
+struct HiddenBack : Module<HiddenBack> {
+  Parameter<> w;
+  Kind kind;
+  HiddenBack(const auto& context, Kind of) : w(context, "w", {3, 6}, zeros), kind(of) {}
+  auto forward(const auto& x, const auto& batch) const {
+    const auto squares = HalfSquares()(matmul(x, w) - batch[wanted_field]);
+    return sum_losses(squares * (kind == Kind::mean ? 1 / double(x.shape()[0]) : 1));
+  }
+};
+struct HiddenStack {
+  using scalar = double;
+  using Config = CheckedConfig;
+  using Batch = Mlp::Batch;
+  struct Front : Module<Front> {
+    Linear<> linear;
+    explicit Front(const auto& context) : linear(context, 6, 6, {.standard_deviation = 0.5}) {}
+    auto forward(const auto& batch) const { return linear(batch[input_field]); }
+  };
+  static auto stack(const auto& context, const Config& config) {
+    return Stack([=] { return Front(context / "front"); }, [=] { return HiddenBack(context / "back", config.kind); });
+  }
+};
+
+/// Steps on batches in which only the last `with_loss` of all samples have a loss, then one in which all have.
+template <class Model>
+std::string steps_with_zeros(World& world, Kind kind, std::size_t with_loss, int zero_steps, std::size_t micro_batches) {
   Mesh<dp> mesh(world);
   const std::size_t rank = std::size_t(mesh.rank(dp{})), ranks = std::size_t(mesh.size(dp{}));
-  FullyShardedDataParallel<Hidden> model(mesh, {.kind = kind});
+  FullyShardedDataParallel<Model> model(mesh, {.kind = kind});
   optim::Sgd optimizer(model, {.learning_rate = 0});
   std::string text;
   try {
     for (int step = 0; step <= zero_steps; ++step) {
-      auto batch = Checked<double, false>::make_batch(rank, ranks, 1);
+      auto batch = Checked<double, false>::make_batch(rank, ranks, micro_batches);
       auto wanted = batch[wanted_field].writable();
       for (std::size_t i = 0; i < wanted.size(); ++i)
         if (batch.first_sample + i / 3 + (step < zero_steps ? 0 : with_loss) < global_samples) wanted[i] = 0;
@@ -216,17 +241,29 @@ std::string steps_with_zeros(World& world, Kind kind, std::size_t with_loss, int
 
 }  // namespace
 
-TEST_CASE("the check goes on until samples have a loss, in the micro-batch and in later steps, on all ranks") {
+TEST_CASE("the check goes on until samples have a loss, in all micro-batches and in later steps, on all ranks") {
+  const auto refused = [](int ranks, std::size_t with_loss, int zero_steps, std::size_t micro_batches) {
+    INFO("ranks " << ranks << ", with a loss " << with_loss << ", zero steps " << zero_steps << ", micro-batches "
+                  << micro_batches);
+    CHECK(runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
+            const std::string start = std::string(zero_steps == 0 ? "" : "0 1 2 ") + "weft: the loss of this model";
+            const std::string whole = steps_with_zeros<Hidden>(world, Kind::mean, with_loss, zero_steps, micro_batches);
+            CHECK_MESSAGE(whole.starts_with(start + " is not a sum over samples"), whole);
+            const std::string back = steps_with_zeros<HiddenStack>(world, Kind::mean, with_loss, zero_steps, micro_batches);
+            CHECK_MESSAGE(back.starts_with(start + "'s back is not a sum over samples"), back);
+          }) == 0);
+  };
   for (const int ranks : {1, 2, 4})
     for (const std::size_t with_loss : {1, 3, 8})
-      for (const int zero_steps : {0, 3})
-        CHECK(runtime::run(runtime::RunOptions{.ranks = ranks}, [&](World& world) {
-                const std::string zeros = zero_steps == 0 ? "" : "0 1 2 ";
-                const std::string refused = steps_with_zeros(world, Kind::mean, with_loss, zero_steps);
-                CHECK_MESSAGE(refused.starts_with(zeros + "weft: the loss of this model is not a sum over samples"), refused);
-              }) == 0);
-  CHECK(runtime::run(runtime::RunOptions{.ranks = 2},
-                     [&](World& world) { CHECK(steps_with_zeros(world, Kind::sum, 1, 2) == "0 1 2 "); }) == 0);
+      for (const int zero_steps : {0, 3}) refused(ranks, with_loss, zero_steps, 1);
+  for (const std::size_t with_loss : {1, 3}) {
+    refused(1, with_loss, 0, 4);
+    refused(2, with_loss, 3, 2);
+  }
+  CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
+          CHECK(steps_with_zeros<Hidden>(world, Kind::sum, 1, 2, 2) == "0 1 2 ");
+          CHECK(steps_with_zeros<HiddenStack>(world, Kind::sum, 1, 2, 2) == "0 1 2 ");
+        }) == 0);
 }
 
 TEST_CASE("a weight of losses is made in a constructor") {
@@ -236,14 +273,19 @@ TEST_CASE("a weight of losses is made in a constructor") {
                        doctest::Contains("is made while a step runs, so it may depend on the batch"), UsageError);
 }
 
-TEST_CASE("the first samples of batches, repeated") {
+TEST_CASE("samples of a micro-batch, repeated") {
   const TokenBatch tokens{.tokens = {1, 2, 3, 4, 5, 6},
                           .targets = {2, 3, -1, 5, 6, -1},
                           .sequences = 2,
                           .length = 3,
                           .micro_batches = 2,
                           .documents = {0, 0, 1, 0, 1, 1}};
-  const TokenBatch twice = detail::some_samples(tokens, 0, 1, 2);
+  const TokenBatch second = detail::some_samples(tokens, 1, 0, 1, 1);
+  second.check(7);
+  CHECK(second.tokens == std::vector<std::int32_t>{4, 5, 6});
+  CHECK(second.documents == std::vector<std::int32_t>{0, 1, 1});
+  CHECK(second.first_sequence == 1);
+  const TokenBatch twice = detail::some_samples(tokens, 0, 0, 1, 2);
   twice.check(7);
   CHECK(twice.tokens == std::vector<std::int32_t>{1, 2, 3, 1, 2, 3});
   CHECK(twice.targets == std::vector<std::int32_t>{2, 3, -1, 2, 3, -1});

@@ -19,7 +19,7 @@ namespace detail {
 inline constexpr const char* data_setting_note = "data.setting.";
 
 inline void put_data(std::map<std::string, std::string>& notes, const DataIdentity& data) {
-  notes["data.name"] = data.name;
+  notes["data.name"] = data.files_text();
   notes["data.bytes"] = std::to_string(data.bytes);
   notes["data.digest"] = data.digest_text();
   for (const auto& [name, value] : data.settings) notes[data_setting_note + name] = value;

@@ -36,6 +36,8 @@ struct DataIdentity {
   void set(const std::string& setting, const std::string& value);
   void set(const std::string& setting, double value);
 
+  /// "train.bin and 2 more files".
+  std::string files_text() const;
   /// "train.bin and 2 more files (1000 bytes, digest 0123456789abcdef)".
   std::string text() const;
   std::string digest_text() const;

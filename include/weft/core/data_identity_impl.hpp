@@ -48,11 +48,11 @@ WEFT_INLINE std::string DataIdentity::digest_text() const {
   for (std::size_t i = 0; i < 16; ++i) text[i] = "0123456789abcdef"[digest >> (60 - 4 * i) & 15];
   return text;
 }
+WEFT_INLINE std::string DataIdentity::files_text() const {
+  return files > 1 ? detail::joined({name, " and ", files - 1, files == 2 ? " more file" : " more files"}) : name;
+}
 WEFT_INLINE std::string DataIdentity::text() const {
-  std::string text = detail::shown(name);
-  if (files > 1) detail::append_to(text, {" and ", files - 1, files == 2 ? " more file" : " more files"});
-  detail::append_to(text, {" (", bytes, " bytes, digest ", digest_text(), ")"});
-  return text;
+  return detail::joined({detail::shown(files_text()), " (", bytes, " bytes, digest ", digest_text(), ")"});
 }
 
 }  // namespace weft

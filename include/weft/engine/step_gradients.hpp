@@ -73,7 +73,8 @@ struct StepGradients {
   std::uint64_t used() const { return applied ? begun_ : 0; }
   /// Throws UsageError if an optimizer that has used the gradients of step `used` finds no new ones.
   WEFT_COLD void require_new(std::uint64_t used) const {
-    if (begun_ != 0 && (used == begun_ || discarded_ == begun_))
+    if (begun_ == 0) throw_error<UsageError>({"optimizer step before any train_step: no parameter has a gradient"});
+    if (used == begun_ || discarded_ == begun_)
       throw_error<UsageError>(
           {"optimizer step without a gradient since the last one: the gradients of a training step are applied once, and these "
            "were ",

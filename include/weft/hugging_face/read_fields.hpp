@@ -67,7 +67,36 @@ inline constexpr const char* fields_of_every_model[] = {"_name_or_path",
                                                         "do_sample",
                                                         "temperature",
                                                         "top_k",
-                                                        "top_p"};
+                                                        "top_p",
+                                                        "name_or_path",
+                                                        "_commit_hash",
+                                                        "attn_implementation",
+                                                        "custom_pipelines",
+                                                        "is_decoder",
+                                                        "tie_encoder_decoder",
+                                                        "use_bfloat16",
+                                                        "tf_legacy_loss",
+                                                        "cross_attention_hidden_size",
+                                                        "min_length",
+                                                        "early_stopping",
+                                                        "num_beams",
+                                                        "num_beam_groups",
+                                                        "diversity_penalty",
+                                                        "typical_p",
+                                                        "repetition_penalty",
+                                                        "length_penalty",
+                                                        "no_repeat_ngram_size",
+                                                        "encoder_no_repeat_ngram_size",
+                                                        "bad_words_ids",
+                                                        "num_return_sequences",
+                                                        "output_scores",
+                                                        "return_dict_in_generate",
+                                                        "forced_bos_token_id",
+                                                        "forced_eos_token_id",
+                                                        "remove_invalid_values",
+                                                        "exponential_decay_length_penalty",
+                                                        "suppress_tokens",
+                                                        "begin_suppress_tokens"};
 
 inline void take_common(Fields& fields, const Architecture& architecture) {
   fields.ignore(fields_of_every_model);
@@ -77,6 +106,8 @@ inline void take_common(Fields& fields, const Architecture& architecture) {
       fields.unexpected(name, "float32, bfloat16, float16 or float64");
   fields.require("is_encoder_decoder", false, "it has no encoder");
   fields.require("add_cross_attention", false, "it has no cross-attention");
+  fields.require("pruned_heads", nlohmann::json::object(), "all heads");
+  fields.require("use_mrope", false, "one position for each token");
   fields.require("chunk_size_feed_forward", 0, "the same numbers, in another way");
   for (const std::string& name : fields.texts("architectures"))
     if (name != architecture.class_name && name != architecture.base_name)

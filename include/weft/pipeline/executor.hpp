@@ -38,7 +38,8 @@ struct TrainingInputs {
 struct RunMode {
   bool forward_only = false;         ///< only F runs, and nothing is kept for backward
   bool stop_before_last = false;     ///< stops before the last unit; its input is then `last_hidden`
-  LossChecks* check_loss = nullptr;  ///< checks in the first micro-batch that the loss is a sum over samples
+  LossChecks* check_loss = nullptr;  ///< checks that the loss is a sum over samples, until it is settled,
+  std::size_t checked = 0;           ///< in the first micro-batches, as many as every rank has
 };
 
 /// The context of a run and its units' inputs, both type-erased. They outlive the executor.
@@ -280,11 +281,10 @@ void Executor<Exec>::forward(const Action& action) {
       last_hidden_[call.micro] = std::move(hidden);
       return;
     }
-    if (last)
-      if (LossChecks* const checks = std::exchange(mode_.check_loss, nullptr))
-        with_unit(chunk.units[unit], [&] {
-          if (layer.require_sum(call, hidden)) checks->settle();
-        });
+    if (last && mode_.check_loss != nullptr && call.micro < mode_.checked && mode_.check_loss->due())
+      with_unit(chunk.units[unit], [&] {
+        if (layer.require_sum(call, hidden)) mode_.check_loss->settle();
+      });
     AnyValue inputs = layer.inputs(call);
     const bool records = !mode_.forward_only && chunk.backwards[unit].runs;
     place_.engine->records = records;

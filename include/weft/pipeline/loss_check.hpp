@@ -63,6 +63,14 @@ void take_greatest([[maybe_unused]] const Context& context, [[maybe_unused]] std
   });
 }
 
+/// The smallest number on any rank that computes this loss. Collective.
+template <class Context>
+std::size_t smallest_on_any_rank(const Context& context, std::size_t number) {
+  std::uint64_t word = ~std::uint64_t(number);
+  take_greatest(context, std::span(&word, 1));
+  return std::size_t(~word);
+}
+
 /// Compares the loss of some samples once and twice, loss(first, count, times). It takes the first samples of a micro-batch that
 /// have a nonzero loss on any rank; after samples without one it takes as many as were tried before. `samples`: number of samples
 /// on this rank, taken in multiples of `unit`; `none`: this loss cannot be checked. Calls refuse(count, once, twice) on all ranks

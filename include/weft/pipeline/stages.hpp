@@ -245,7 +245,9 @@ class Stages {
                                   .auxiliary_gradient = context.engine.loss_scale / tokens,
                                   .timeline = units_.settings().timeline});
     rehearse_stages(context, batch, run);
-    run.executor.run({.check_loss = !has_whole_loss<Model, Context> && loss_checks_.due() ? &loss_checks_ : nullptr});
+    const bool check = !has_whole_loss<Model, Context> && loss_checks_.due();
+    run.executor.run({.check_loss = check ? &loss_checks_ : nullptr,
+                      .checked = check ? smallest_on_any_rank(context, share_of(whole).micro_batches) : 0});
     complete_step(context);
     const double loss = total_loss<Context>(context, run.executor.losses()) / count;
     gradients_->applied = !std::isfinite(loss);  // a step without a finite loss has no gradients to lose

@@ -19,14 +19,15 @@
 
 namespace weft::detail {
 
-/// `count` sequences of a batch's first micro-batch from the `first` on, `times` times, as one micro-batch.
-WEFT_COLD inline TokenBatch some_samples(const TokenBatch& batch, std::size_t first, std::size_t count, std::size_t times) {
-  const std::size_t length = batch.micro_batch(0).length;
+/// `count` sequences of a micro-batch from its `first` on, `times` times, as one micro-batch.
+WEFT_COLD inline TokenBatch some_samples(const TokenBatch& batch, std::size_t micro, std::size_t first, std::size_t count,
+                                         std::size_t times) {
+  const std::size_t length = batch.micro_batch(micro).length, from_token = batch.tokens_before(micro) + first * length;
   TokenBatch few{.sequences = times * count, .length = length};
-  few.first_sequence = batch.first_sequence;
+  few.first_sequence = batch.first_sequence + batch.sequences_before(micro);
   const auto repeat = [&](const std::vector<std::int32_t>& from, std::vector<std::int32_t>& to) {
     if (from.empty()) return;
-    const auto begin = from.begin() + std::ptrdiff_t(first * length);
+    const auto begin = from.begin() + std::ptrdiff_t(from_token);
     for (std::size_t time = 0; time < times; ++time) to.insert(to.end(), begin, begin + std::ptrdiff_t(count * length));
   };
   repeat(batch.tokens, few.tokens);
@@ -36,12 +37,13 @@ WEFT_COLD inline TokenBatch some_samples(const TokenBatch& batch, std::size_t fi
 }
 /// The same of samples.
 template <auto... fields>
-WEFT_COLD FieldBatch<fields...> some_samples(const FieldBatch<fields...>& batch, std::size_t first, std::size_t count,
-                                             std::size_t times) {
+WEFT_COLD FieldBatch<fields...> some_samples(const FieldBatch<fields...>& batch, std::size_t micro, std::size_t first,
+                                             std::size_t count, std::size_t times) {
   FieldBatch<fields...> few{.samples = times * count};
-  few.first_sample = batch.first_sample;
+  const std::size_t before = micro * batch.samples_of_micro_batch();
+  few.first_sample = batch.first_sample + before;
   few.for_each([&](auto field, auto& values) {
-    const auto part = batch[field].part(first, count);
+    const auto part = batch[field].part(before + first, count);
     const auto to = values.resize(times * count, batch[field].shape());
     for (std::size_t time = 0; time < times; ++time)
       std::copy(part.begin(), part.end(), to.begin() + std::ptrdiff_t(time * part.size()));
@@ -54,7 +56,7 @@ template <class Model, class Context>
 inline constexpr bool has_whole_loss = ModelTypes<Model, Context>::Last::place == UnitPlace::only;
 
 /// Throws UsageError unless the loss is a sum over samples. It uses one sequence or sample, or as many as tp has ranks, which may
-/// cut them; it uses more if these have no loss. Nothing is checked if the model refuses so few samples. Returns true if later
+/// cut them; it uses more, and those of later micro-batches, if these have no loss. Nothing is checked if the model refuses so few samples. Returns true if later
 /// steps need no check. Collective over all ranks.
 template <class Stages, class Context, class Batch>
 WEFT_COLD bool require_whole_loss_is_a_sum(Stages& stages, const Context& context, const Batch& batch) {
@@ -64,10 +66,10 @@ WEFT_COLD bool require_whole_loss_is_a_sum(Stages& stages, const Context& contex
     return true;
   } else {
     constexpr double tolerance = sizeof(typename Model::scalar) < 4 ? 5e-2 : 1e-3;  // products round by their number of rows
-    const MicroBatch micro = share_of(batch).micro_batch(0);
     const schedule::Table table = forward_table(stages.schedule(), 1, 1);
+    std::size_t micro = 0;
     const auto loss = [&](std::size_t first, std::size_t count, std::size_t times) {
-      const Batch few = some_samples(batch, first, count, times);
+      const Batch few = some_samples(batch, micro, first, count, times);
       const auto& part = Stages::part_of(context, few);
       ModelRun<Model, Context> run(context, stages.chunks(), table, part, *stages.accumulator());
       run.executor.run({.forward_only = true});
@@ -75,11 +77,15 @@ WEFT_COLD bool require_whole_loss_is_a_sum(Stages& stages, const Context& contex
       return run.executor.losses().front();
     };
     try {
-      return check_some_samples(context, micro.sequences, context.size(tp{}), false, tolerance, loss,
-                                [&](std::size_t count, double once, double twice) {
-                                  refuse_sum("model", Stages::has_tokens, Stages::has_tokens ? count * micro.length : count, once,
-                                             twice);
-                                });
+      const std::size_t micro_batches = smallest_on_any_rank(context, batch.micro_batches);
+      for (; micro < micro_batches; ++micro) {
+        const MicroBatch size = share_of(batch).micro_batch(micro);
+        const auto refuse = [&](std::size_t count, double once, double twice) {
+          refuse_sum("model", Stages::has_tokens, Stages::has_tokens ? count * size.length : count, once, twice);
+        };
+        if (check_some_samples(context, size.sequences, context.size(tp{}), false, tolerance, loss, refuse)) return true;
+      }
+      return false;
     } catch (const ShapeError&) {
       return true;
     }
