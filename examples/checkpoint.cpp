@@ -85,6 +85,11 @@ int verify(const std::string& folder) {
 
 int run(const std::vector<std::string>& words) {
   const std::string command = words.empty() ? "" : words[0];
+  const std::string commands = "list FOLDER, show FOLDER, verify FOLDER and merge FOLDER FILE [--all]";
+  if (words.size() == 1 && command == "--help") {
+    std::printf("checkpoint: the commands are %s\n", commands.c_str());
+    return 0;
+  }
   if (words.size() == 2 && command == "list") return list(words[1]);
   if (words.size() == 2 && command == "show") return show(words[1]);
   if (words.size() == 2 && command == "verify") return verify(words[1]);
@@ -96,7 +101,7 @@ int run(const std::vector<std::string>& words) {
     std::printf("%s: the %s of %s\n", words[2].c_str(), all ? "whole state" : "parameters", path.c_str());
     return 0;
   }
-  throw UsageError("checkpoint: the commands are list FOLDER, show FOLDER, verify FOLDER and merge FOLDER FILE [--all]");
+  throw UsageError("checkpoint: the commands are " + commands);
 }
 
 }  // namespace

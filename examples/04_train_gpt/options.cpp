@@ -327,8 +327,9 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
         std::pair("--export-adapters", &o.export_adapters)})
     if (value->empty() && app.get_option_no_throw(name) != nullptr && app.count(name) > 0)
       throw weft::UsageError(who + name + " is empty: it needs a name");
-  for (const auto& [name, value] : {std::pair("--checkpoint", &o.checkpoint), std::pair("--export", &o.export_folder),
-                                    std::pair("--export-adapters", &o.export_adapters)}) {
+  for (const auto& [name, value] :
+       {std::pair("--output", &o.output), std::pair("--checkpoint", &o.checkpoint), std::pair("--export", &o.export_folder),
+        std::pair("--export-adapters", &o.export_adapters)}) {
     std::error_code unseen;  // a path that cannot be examined fails when the folder is made
     const auto status = std::filesystem::status(*value, unseen);
     if (!value->empty() && std::filesystem::exists(status) && !std::filesystem::is_directory(status))

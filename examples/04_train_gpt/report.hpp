@@ -74,10 +74,10 @@ class Report {
     std::error_code error;
     std::filesystem::create_directories(folder_, error);
     if (error || !std::filesystem::is_directory(folder_))
-      throw weft::UsageError("--output: cannot make the folder '" + folder_.string() +
+      throw weft::UsageError("train_gpt: --output: cannot make the folder '" + folder_.string() +
                              "': " + (error ? error.message() : "it is not a folder"));
     if (::access(folder_.c_str(), W_OK | X_OK) != 0)
-      throw weft::UsageError("--output: cannot write to '" + folder_.string() + "': " + std::strerror(errno));
+      throw weft::UsageError("train_gpt: --output: cannot write to '" + folder_.string() + "': " + std::strerror(errno));
     if (done > 0) remember(done);
     else metrics_.emplace(folder_ / "metrics.jsonl");
   }

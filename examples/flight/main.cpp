@@ -335,6 +335,11 @@ int main(int argc, char** argv) {
   constexpr int no_verdict = 2;
   return weft::runtime::run_alone(
       [&] {
+        if (argc == 2 && argv[1] == std::string_view("--help")) {
+          std::printf(
+              "flight FOLDER: reads the files in the folder that WEFT_FLIGHT_DIR named, and names ranks that others wait for\n");
+          return 0;
+        }
         if (argc != 2 || *argv[1] == '\0' || *argv[1] == '-')
           throw UsageError("flight: the argument is the folder that WEFT_FLIGHT_DIR named");
         return report(argv[1]);

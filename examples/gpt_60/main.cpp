@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
         {"--data", WEFT_SOURCE_FOLDER "/docs/guide.md"}, {"--steps", "300"}, {"--tp", "1"}, {"--pp", "1"}};
     for (int i = 1; i < argc; options[argv[i]] = argv[i + 1], i += 2)
       if (!options.contains(argv[i]) || i + 1 == argc)
-        throw UsageError(std::string("gpt_60: no option, or no value: ") + argv[i]);
+        throw UsageError(std::string("gpt_60: options are --data, --steps, --tp and --pp, each with a value, not ") + argv[i]);
     const auto number = [&](const char* name) { return std::size_t(runtime::whole_number_of(name, options[name], 1, 1 << 20)); };
 
     Mesh<dp, tp, pp> mesh(world, {.tp = number("--tp"), .pp = number("--pp")});  // dp is the rest of the ranks

@@ -127,6 +127,8 @@ int main(int argc, char** argv) {
   weft::runtime::open_standard_streams();
   const weft::RunOptions how = weft::take_run_options(argc, argv);
   int code = 0, steps = 1500;
+  if (argc == 2 && argv[1] == std::string_view("--help"))
+    return weft::runtime::run_alone([] { std::printf("in_situ [--steps N] [--rehearse N[:rank]]\n"); });
   try {
     if (argc > 1 && (argc != 3 || std::string_view(argv[1]) != "--steps")) throw weft::UsageError("in_situ: it takes --steps N");
     if (argc > 1) steps = weft::runtime::whole_number_of("in_situ: --steps", argv[2], 1, 1 << 30);

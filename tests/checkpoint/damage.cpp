@@ -375,7 +375,15 @@ TEST_CASE("a checkpoint of another model") {
   Model alone(trial.device, small_config());
   CHECK(checkpoint::load(trial.step.string(), alone) == 1);
   checkpoint::save(trial.place, alone, 9);
-  CHECK(contains(trial.load(), "it lacks"));
+  CHECK(contains(trial.load(), "holds a model without an optimizer's state"));
+}
+
+TEST_CASE("a checkpoint of another optimizer") {
+  Trial trial;  // of AdamW
+  Model model(trial.device, small_config());
+  optim::Sgd optimizer(model, {.learning_rate = 0.1, .momentum = 0.9});
+  CHECK_THROWS_WITH_AS(checkpoint::load(trial.place, model, optimizer),
+                       doctest::Contains("is of another optimizer: it lacks 16 tensors of this one: "), checkpoint::Error);
 }
 
 TEST_CASE("state of parameters that are frozen now is not read, and those that were frozen then are named") {

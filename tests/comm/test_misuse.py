@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# covers: weft/comm/mpi/start_limit.hpp weft/comm/store/secret.hpp
+# covers: weft/comm/mpi/call_limit.hpp weft/comm/store/secret.hpp
 """Figure 22: misuse ends with a typed error within the deadline, or does not disturb the job at all: a rank twice, two masters, a port taken, a late
 joiner, another job, another version, another user, damaged secrets, a communicator whose world has ended, a throw in a user's callback."""
 import hashlib
@@ -146,12 +146,13 @@ if os.getuid() == 0 and shutil.which("setpriv"):
     else:
         print("another user cannot run the program here: left out")
 
-# A rank that stands still before MPI_Init, and splits that must leave nothing behind.
+# A rank that stands still before MPI_Init or MPI_Finalize, and splits that must leave nothing behind.
 if ranks.has("Mpi") and os.environ.get("WEFT_MPIRUN"):
-    cases += 1
-    ended = subprocess.run([os.environ["WEFT_MPIRUN"], "2", ranks.program, "stopped", "1"], capture_output=True, text=True, timeout=60,
-                           env=ranks.clean | {"WEFT_RENDEZVOUS_S": "2"})
-    check(ended.returncode != 0 and "weft: MPI_Init waited longer than the 2 s of WEFT_RENDEZVOUS_S" in ended.stderr, "a rank stopped before MPI_Init", ended)
+    for mode, call in ("stopped", "MPI_Init"), ("stopped-at-end", "MPI_Finalize"):
+        cases += 1
+        ended = subprocess.run([os.environ["WEFT_MPIRUN"], "2", ranks.program, mode, "1"], capture_output=True, text=True, timeout=60,
+                               env=ranks.clean | {"WEFT_RENDEZVOUS_S": "2"})
+        check(ended.returncode != 0 and f"weft: {call} waited longer than the 2 s of WEFT_RENDEZVOUS_S" in ended.stderr, f"a rank stopped before {call}", ended)
     cases += 1
     ended = subprocess.run([os.environ["WEFT_MPIRUN"], "2", ranks.program, "splits", "4000"], capture_output=True, text=True, timeout=120,
                            env=ranks.clean | {"WEFT_SHARED_MEMORY": "0"})

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// depthwise_conv2d has no bias.
+// depthwise_conv2d has no bias, with options or without.
 // expect: depthwise_conv2d cannot be called with these arguments
 #include <weft/operations/convolution.hpp>
 #include <weft/weft.hpp>
@@ -20,7 +20,7 @@ struct Net : Module<Net> {
       : layer(context / "layer", config.width, config.width), table(context, "table", {4, 1, 3, 3}, normal(1)) {}
 #ifdef WEFT_FAIL
   auto forward(const auto& x) const {
-    auto h = depthwise_conv2d(reshape(layer(x), {1, 4, 2, 2}), table, table);
+    auto h = depthwise_conv2d(reshape(layer(x), {1, 4, 2, 2}), table, table, {.padding = 1});
     return reshape(silu(h), {4, 4});
   }
 #else

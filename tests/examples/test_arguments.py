@@ -313,6 +313,11 @@ if "04_train_gpt" in available:
     code, out, lines = run("04_train_gpt", [word for item in (SMALL_RUN | {"--data": str(big)}).items() for word in item])
     check(code == 2 and len(lines) == 1 and "a text file has at most" in lines[0], f"a text of 4 TiB: {code} {lines}")
 
+    # ---- help ---------------------------------------------------------------------------------------------------------------------
+    for name in sorted(set(available) - {"gpt_60"}):  # which is short, and lists its options in an error
+        code, out, lines = run(name, ["--help"])
+        check(code == 0 and not lines and name.lstrip("0123456789_") in out, f"{name} --help: {code} {out[:80]} {lines}")
+
     # ---- lines that are lost ------------------------------------------------------------------------------------------------------
     with open("/dev/full", "w") as full:
         code, _, lines = run("04_train_gpt", [*base, "--json"], stdout=full)

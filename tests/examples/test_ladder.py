@@ -41,7 +41,7 @@ check(len(one.stdout.split("The ", 1)[-1]) >= 61, f"gpt_60 writes a sample: {one
 for layout in (["--tp", "2"], ["--tp", "2", "--pp", "2"]):
     other = run([*short, *layout], WEFT_RANKS="4")
     check(close(numbers(r"(?:loss|validation) ([0-9.]+)", other.stdout), losses, 2e-2), f"gpt_60 {layout}: {other.stdout} {other.stderr}, not {one.stdout}")
-for arguments, text in [(["--tp"], "gpt_60: no option, or no value: --tp"), (["--dp", "2"], "gpt_60: no option, or no value: --dp"),
+for arguments, text in [(["--tp"], "gpt_60: options are --data, --steps, --tp and --pp, each with a value, not --tp"), (["--dp", "2"], "gpt_60: options are --data, --steps, --tp and --pp, each with a value, not --dp"),
                         (["--tp", "x"], "weft: --tp is 'x', expected a whole number from 1 to 1048576"), (["--data", "/no/such/file"], "there is no such file"), (["--tp", "3"], "tp(3)")]:
     bad = run([gpt, *arguments], WEFT_RANKS="2")
     check(bad.returncode == 2 and bad.stderr.count("\n") == 1 and text in bad.stderr and bad.stdout == "", f"gpt_60 {arguments}: {bad.returncode} {bad.stderr!r}")

@@ -389,6 +389,7 @@ stays = {8, *sorted(validations, key=validations.get)[:2]}
 check(sorted(path.name for path in place.iterdir()) == ["latest", *(f"step-{step:08}" for step in sorted(stays))] and len(stays) == 3, f"--keep-best 2: {validations} {list(place.iterdir())}")
 os.mkfifo(scratch / "pipe")
 for options, message in [("--checkpoint pipe", "--checkpoint pipe: is there, and is no folder"),
+                         ("--output pipe --checkpoint new --export made", "--output pipe: is there, and is no folder"),
                          ("--every 2", "--every is of checkpoints: it needs --checkpoint FOLDER"),
                          ("--keep-best 2", "--keep-best is of checkpoints: it needs --checkpoint FOLDER"),
                          (f"--checkpoint {kept} --keep 0 --keep-best 2", "--keep-best 2 beside --keep 0, which keeps all checkpoints"),
@@ -397,6 +398,7 @@ for options, message in [("--checkpoint pipe", "--checkpoint pipe: is there, and
                          (f"--checkpoint {kept} --resume --seed 5", "is of a run with --seed 1, and this one has 5")]:
     result = run(f"{SMALL} {options}")
     check(result.returncode == 2 and message in result.stderr, f"{options}: {result.returncode} {result.stderr}")
+check(not (scratch / "new").exists() and not (scratch / "made").exists(), "folders that were made before --output was refused")
 
 shutil.rmtree(scratch)
 sys.exit(1 if failures else 0)

@@ -422,15 +422,24 @@ TEST_CASE("GPT-2: activations, a width of the MLP, a last projection of its own"
 }
 
 TEST_CASE("every known field is written as it was read, used or not") {
-  const nlohmann::json tokens = {{"bos_token_id", 1},       {"eos_token_id", {2, 3}},
-                                 {"pad_token_id", 0},       {"transformers_version", "4.40.1"},
-                                 {"use_cache", false},      {"task_specific_params", {{"a", {1, 2}}}},
-                                 {"_name_or_path", nullptr}, {"_commit_hash", "0123"},
-                                 {"min_length", 3},          {"num_beams", 4},
-                                 {"repetition_penalty", 1.1}, {"suppress_tokens", {4, 5}},
-                                 {"forced_eos_token_id", 2}, {"return_dict_in_generate", true},
-                                 {"tie_encoder_decoder", false}, {"is_decoder", true},
-                                 {"pruned_heads", nlohmann::json::object()}, {"use_mrope", false}};
+  const nlohmann::json tokens = {{"bos_token_id", 1},
+                                 {"eos_token_id", {2, 3}},
+                                 {"pad_token_id", 0},
+                                 {"transformers_version", "4.40.1"},
+                                 {"use_cache", false},
+                                 {"task_specific_params", {{"a", {1, 2}}}},
+                                 {"_name_or_path", nullptr},
+                                 {"_commit_hash", "0123"},
+                                 {"min_length", 3},
+                                 {"num_beams", 4},
+                                 {"repetition_penalty", 1.1},
+                                 {"suppress_tokens", {4, 5}},
+                                 {"forced_eos_token_id", 2},
+                                 {"return_dict_in_generate", true},
+                                 {"tie_encoder_decoder", false},
+                                 {"is_decoder", true},
+                                 {"pruned_heads", nlohmann::json::object()},
+                                 {"use_mrope", false}};
   const auto kept = [&]<class Config>(Config, nlohmann::json json) {
     json.update(tokens);
     const auto config = read<Config>(json);

@@ -9,10 +9,13 @@
 #include <doctest/doctest.h>
 
 #include <unistd.h>
+#include <utf8proc.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -127,6 +130,28 @@ TEST_CASE("ids one by one give whole characters") {
   // A model's embedding may have rows without a token.
   CHECK(stream.next(1'000'000).empty());
   CHECK(tokenizer.decode(std::vector<std::int32_t>{-1, bytes[0], 1 << 30}) == "a");
+}
+
+TEST_CASE("the normal form C is utf8proc's, and marks in a row cost no more than their number") {
+  hugging_face::detail::Nfc nfc;
+  std::mt19937 random(3);
+  // Letters, marks of six classes, letters with marks, a mark of its own decomposition, Hangul, a letter of four decomposed.
+  const char32_t all[] = {U'a',   U'o',   0x1ea5, 0x1e69, 0x212b, 0x0344, 0x0301, 0x0323, 0x0345, 0x0327,
+                          0x05b0, 0x3099, 0x304b, 0x1100, 0x1161, 0x11a8, 0xac00, 0x1f82, 0x0f73, 0x1d15e};
+  for (int turn = 0; turn < 2000; ++turn) {
+    std::string text;
+    for (std::size_t left = random() % 24; left > 0; --left) {
+      utf8proc_uint8_t bytes[4];
+      text.append(reinterpret_cast<char*>(bytes),
+                  std::size_t(utf8proc_encode_char(utf8proc_int32_t(all[random() % std::size(all)]), bytes)));
+    }
+    utf8proc_uint8_t* const expected = utf8proc_NFC(reinterpret_cast<const utf8proc_uint8_t*>(text.c_str()));
+    CHECK(nfc(text) == reinterpret_cast<const char*>(expected));
+    std::free(expected);
+  }
+  std::string marks = "a";
+  for (int i = 0; i < 500'000; ++i) marks += "\u0301\u0323";  // with a square, hours
+  CHECK(nfc(marks).substr(0, 7) == "\u1ea1\u0323\u0323");
 }
 
 TEST_CASE("bytes that are no character become as few U+FFFD as in tokenizers") {

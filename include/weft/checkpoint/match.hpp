@@ -69,12 +69,13 @@ inline std::vector<const LogicalTensor*> match(const Communicator& ranks, const 
   std::vector<std::uint64_t> used(index.tensors.size() + 1, 0);
   const std::optional<Failure> failure = failure_of([&] {
     std::vector<std::string> missing;
-    std::size_t untrained = 0;
+    std::size_t untrained = 0, of_optimizer = 0;
     for (const Item& item : state.items) {
       const auto at = std::lower_bound(index.tensors.begin(), index.tensors.end(), item.name,
                                        [](const LogicalTensor& tensor, const std::string& name) { return tensor.name < name; });
       if (at == index.tensors.end() || at->name != item.name || at->kind != item.kind) {
         missing.push_back(item.name);
+        of_optimizer += item.kind == "optimizer";
         untrained += item.kind == "optimizer" && was_frozen(index, item.name);
         continue;
       }
@@ -96,11 +97,12 @@ inline std::vector<const LogicalTensor*> match(const Communicator& ranks, const 
       refuse({path, missing.front()},
              {"has no optimizer state for parameters that are trained here, ", missing.size(), " tensors (", some_of(missing),
               "): they were frozen. Freeze them, load, and unfreeze them then"});
-    if (!missing.empty())
-      refuse({path, missing.front()},
-             {"is of another model: it lacks ", missing.size(), " tensors of this one: ", some_of(missing)});
-    if (with_optimizer && !index.optimizer_steps)
+    const bool of_this_model = of_optimizer == missing.size();
+    if (of_this_model && with_optimizer && !index.optimizer_steps)
       refuse({path}, {"holds a model without an optimizer's state: load the model alone, checkpoint::load(folder, model)"});
+    if (!missing.empty())
+      refuse({path, missing.front()}, {of_this_model ? "is of another optimizer: it lacks " : "is of another model: it lacks ",
+                                       missing.size(), " tensors of this one: ", some_of(missing)});
     if (state.loss_scale.has_value() && with_optimizer && !index.loss_scale)
       refuse({path}, {"has no loss scale, and this model scales its loss"});
   });

@@ -21,8 +21,8 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/comm/flight_file.hpp>
 #include <weft/comm/launcher.hpp>
+#include <weft/comm/mpi/call_limit.hpp>
 #include <weft/comm/mpi/group.hpp>
-#include <weft/comm/mpi/start_limit.hpp>
 #include <weft/comm/run_result.hpp>
 #include <weft/comm/store/heartbeat.hpp>
 #include <weft/core/text.hpp>
@@ -120,7 +120,7 @@ struct Mpi {
 
     Session(int& argc, char**& argv) {
       const detail::BlockingCall inside("MPI_Init_thread and the first communicators of MPI");
-      const mpi::StartLimit limit(runtime::detail::number_from_environment("WEFT_RENDEZVOUS_S", 0.001, 1e6).value_or(120));
+      const mpi::CallLimit limit("MPI_Init", patience_s_);
       int initialized = 0, provided = 0;
       mpi::check(MPI_Initialized(&initialized), "MPI_Initialized");
       owner_ = initialized == 0;
@@ -143,6 +143,7 @@ struct Mpi {
       const detail::BlockingCall inside("MPI_Finalize");
       notices_ = mpi::Handle();
       if (!owner_) return;
+      const mpi::CallLimit limit("MPI_Finalize", patience_s_);
       if (const int code = MPI_Finalize(); code != MPI_SUCCESS)
         std::fprintf(stderr, "weft: MPI_Finalize failed with code %d\n", code);
     }
@@ -171,6 +172,7 @@ struct Mpi {
     int fail(int code, const std::function<void()>& report);
 
    private:
+    const double patience_s_ = runtime::detail::number_from_environment("WEFT_RENDEZVOUS_S", 0.001, 1e6).value_or(120);
     mpi::Handle notices_;
     mpi::Pulse pulse_;
     bool owner_ = false;

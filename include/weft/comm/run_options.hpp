@@ -48,7 +48,7 @@ struct RunOptions {
 /// --machine, with their values, from `argv` and lowers `argc`. `run` reports wrong values.
 RunOptions take_run_options(int& argc, char** argv);
 
-/// The options of a program without other arguments: any other argument is refused.
+/// The options of a program without other arguments: any other argument is refused, and --help prints them and ends the program.
 RunOptions only_run_options(int argc, char** argv, RunOptions options = {});
 
 /// The whole number that a text is, such as a command line's `--tp 2`. Throws UsageError, which names it, for anything else.

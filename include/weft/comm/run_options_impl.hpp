@@ -49,6 +49,10 @@ WEFT_COLD WEFT_INLINE RunOptions only_run_options(int argc, char** argv, RunOpti
   take_into(options, argc, argv);
   if (argc < 2) return options;
   const std::string_view path = argv[0], name = path.substr(path.rfind('/') + 1);
+  if (argv[1] == std::string_view("--help")) {
+    std::printf("%s [--rehearse N[:rank]] [--ranks-per-node N] [--machine NAME]\n", std::string(name).c_str());
+    std::exit(std::fflush(stdout) == 0 ? 0 : 1);
+  }
   options.refused = std::make_exception_ptr(
       UsageError(weft::detail::joined({name, ": unknown argument '", std::string_view(argv[1]).substr(0, 80),
                                        "': it takes --rehearse N[:rank], --ranks-per-node N and --machine NAME"})));

@@ -21,6 +21,8 @@ template <class... Rules>
 class Parameter;
 template <class Exec, Placement... P>
 class LossSum;
+struct AttentionMask;
+struct ConvolutionOptions;
 
 namespace detail {
 
@@ -147,6 +149,11 @@ WEFT_OPERATION_OF(int, unflatten, "unflatten<dim>(x, inner...): dims are templat
 WEFT_OPERATION_OF(int, slice, "slice<dim>(x, from, count): dims are template arguments")
 WEFT_OPERATION_OF(int, concat, "concat<dim>(x, y...), values of one type: dims are template arguments")
 WEFT_OPERATION_OF(class, cast, "cast<T>(x)")
+// Options in the wrong place: a braced list converts to no template argument, so the calls above do not take it.
+inline detail::AlreadyRefused conv2d(as_conv2d, detail::AnyArgument, const ConvolutionOptions&, detail::AnyArgument) { return {}; }
+inline detail::AlreadyRefused depthwise_conv2d(as_depthwise_conv2d, detail::AnyArgument, detail::AnyArgument, const ConvolutionOptions&) { return {}; }
+inline detail::AlreadyRefused attention(as_attention, detail::AnyArgument, const AttentionMask&) { return {}; }
+inline detail::AlreadyRefused attention(as_attention, detail::AnyArgument, detail::AnyArgument, detail::AnyArgument, const AttentionMask&) { return {}; }
 // Operations with two or more template arguments.
 WEFT_OPERATION(flatten, "flatten<first, last>(x): dims are template arguments")
 template <int, int> detail::AlreadyRefused flatten(as_flatten, WEFT_REST) { return {}; }

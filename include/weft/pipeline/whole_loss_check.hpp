@@ -56,8 +56,8 @@ template <class Model, class Context>
 inline constexpr bool has_whole_loss = ModelTypes<Model, Context>::Last::place == UnitPlace::only;
 
 /// Throws UsageError unless the loss is a sum over samples. It uses one sequence or sample, or as many as tp has ranks, which may
-/// cut them; it uses more, and those of later micro-batches, if these have no loss. Nothing is checked if the model refuses so few samples. Returns true if later
-/// steps need no check. Collective over all ranks.
+/// cut them; it uses more, and those of later micro-batches, if these have no loss. Nothing is checked if the model refuses so
+/// few samples. Returns true if later steps need no check. Collective over all ranks.
 template <class Stages, class Context, class Batch>
 WEFT_COLD bool require_whole_loss_is_a_sum(Stages& stages, const Context& context, const Batch& batch) {
   using Model = typename Stages::model_type;

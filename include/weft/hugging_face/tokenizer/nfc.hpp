@@ -6,6 +6,7 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -68,23 +69,42 @@ class Nfc {
   void normalise(std::string_view text) {
     if (text.empty()) return;
     constexpr auto options = utf8proc_option_t(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-    const auto decompose = [&] {
-      return utf8proc_decompose(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), utf8proc_ssize_t(text.size()),
-                                codes_.data(), utf8proc_ssize_t(codes_.size()), options);
-    };
-    if (codes_.size() < 2 * text.size()) codes_.resize(2 * text.size());
-    utf8proc_ssize_t count = decompose();
-    if (count > utf8proc_ssize_t(codes_.size())) {
-      codes_.resize(std::size_t(count));
-      count = decompose();
-    }
-    if (count > 0) count = utf8proc_normalize_utf32(codes_.data(), count, options);
-    if (count < 0) throw Error(std::string("tokenizer: utf8proc: ") + utf8proc_errmsg(count));
+    codes_.clear();
+    for (std::size_t at = 0; at < text.size(); at += utf8_sequence(text.substr(at)).length) append_decomposed(text.substr(at));
+    order_marks();
+    const utf8proc_ssize_t count = utf8proc_normalize_utf32(codes_.data(), utf8proc_ssize_t(codes_.size()), options);
+    if (count < 0) refuse(count);
     for (utf8proc_ssize_t i = 0; i < count; ++i) {
       utf8proc_uint8_t bytes[4];
       const auto length = utf8proc_encode_char(codes_[std::size_t(i)], bytes);
       out_.append(reinterpret_cast<const char*>(bytes), std::size_t(length));
     }
+  }
+
+  /// Appends the canonical decomposition of the first character.
+  void append_decomposed(std::string_view text) {
+    constexpr utf8proc_ssize_t longest = 16;  // four, in Unicode's tables
+    const std::size_t before = codes_.size();
+    codes_.resize(before + longest);
+    int boundary = 0;
+    const utf8proc_ssize_t count = utf8proc_decompose_char(utf8proc_int32_t(code_point(text)), codes_.data() + before, longest,
+                                                           utf8proc_option_t(UTF8PROC_STABLE | UTF8PROC_COMPOSE), &boundary);
+    if (count < 0 || count > longest) refuse(count);
+    codes_.resize(before + std::size_t(count));
+  }
+  /// Sorts each run of combining marks by class; marks of one class keep their order. utf8proc_decompose takes the square of a
+  /// run's length for it.
+  void order_marks() {
+    const auto class_of = [](utf8proc_int32_t code) { return utf8proc_get_property(code)->combining_class; };
+    const auto is_mark = [&](utf8proc_int32_t code) { return class_of(code) != 0; };
+    for (auto begin = std::find_if(codes_.begin(), codes_.end(), is_mark); begin != codes_.end();) {
+      const auto end = std::find_if_not(begin, codes_.end(), is_mark);
+      std::stable_sort(begin, end, [&](utf8proc_int32_t a, utf8proc_int32_t b) { return class_of(a) < class_of(b); });
+      begin = std::find_if(end, codes_.end(), is_mark);
+    }
+  }
+  [[noreturn]] static void refuse(utf8proc_ssize_t code) {
+    throw Error(std::string("tokenizer: utf8proc: ") + utf8proc_errmsg(code));
   }
 
   std::string out_;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The deadline of MPI's start. MPI_Init waits for all ranks and takes no deadline, so a rank that stands still before it would
-// hang the job. A thread of each process counts the time instead, and ends the process with one line; the launcher then ends the
-// others.
+// The deadline of MPI's start and end. MPI_Init and MPI_Finalize wait for all ranks and take no deadline, so a rank that stands
+// still before one of them would hang the job. A thread of each process counts the time instead, and ends the process with one
+// line; the launcher then ends the others.
 //
-//   const mpi::StartLimit limit(120);
+//   const mpi::CallLimit limit("MPI_Init", 120);
 //   MPI_Init_thread(...);
 
 #include <chrono>
@@ -20,19 +20,19 @@
 namespace weft::comm::mpi {
 
 /// Ends the process with exit code 1 unless this object has ended after so many seconds. Calls nothing of MPI.
-class StartLimit {
+class CallLimit {
  public:
-  explicit StartLimit(double seconds) {
+  CallLimit(const char* call, double seconds) : call_(call) {
     try {
       thread_ = std::thread([this, seconds] { wait(seconds); });
     } catch (const std::system_error&) {}  // the process may start no thread: then there is no limit
   }
-  StartLimit(const StartLimit&) = delete;
-  StartLimit& operator=(const StartLimit&) = delete;
-  ~StartLimit() {
+  CallLimit(const CallLimit&) = delete;
+  CallLimit& operator=(const CallLimit&) = delete;
+  ~CallLimit() {
     {
       const std::lock_guard lock(mutex_);
-      started_ = true;
+      returned_ = true;
     }
     changed_.notify_all();
     if (thread_.joinable()) thread_.join();
@@ -41,18 +41,19 @@ class StartLimit {
  private:
   void wait(double seconds) {
     std::unique_lock lock(mutex_);
-    if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return started_; })) return;
+    if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return returned_; })) return;
     std::fprintf(stderr,
-                 "weft: MPI_Init waited longer than the %g s of WEFT_RENDEZVOUS_S for the other ranks: a process of this job "
-                 "stands still or did not start\n",
-                 seconds);
+                 "weft: %s waited longer than the %g s of WEFT_RENDEZVOUS_S for the other ranks: a process of this job stands "
+                 "still or did not start\n",
+                 call_, seconds);
     std::fflush(stderr);
     std::_Exit(1);
   }
 
+  const char* const call_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool started_ = false;
+  bool returned_ = false;
   std::thread thread_;
 };
 
