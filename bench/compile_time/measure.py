@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Compile time and peak memory of the compiler for a training program in 0 to 3 wrappers, medians of interleaved runs: header-only, with
-weft::compiled, with weft::compiled and a precompiled header, and, with --beside DIR, of another checkout, header-only, in turns with them; then the
-object code of layers that know an axis, compiled without it, beside that of a layer that does not know it.
+weft::compiled, with weft::compiled and a precompiled header, and in turns with them, with --beside DIR, of another checkout, header-only, and, with
+--libtorch, of a program of two layers in libtorch; then the object code of layers that know an axis, compiled without it, beside that of a layer that does not know it.
 
 Time is the compiler's processor time (user and system): it differs from wall time only where other programs run. Instructions, where
 perf counts them, do not depend on what else runs.
@@ -102,6 +102,14 @@ def programs(compiler, flags, build, folder, with_trainer):
     return rows
 
 
+def libtorch(compiler, folder):
+    """A program of libtorch, by the headers of the package that the bench's PyTorch has."""
+    package = pathlib.Path(os.environ["WEFT_LIBTORCH"])
+    includes = [package / "include", package / "include/torch/csrc/api/include"]
+    return {"libtorch, two layers": [compiler, "-std=c++20", "-O2", *(flag for path in includes for flag in ("-isystem", str(path))),
+                                     "-c", "-o", str(folder / "object.o"), str(HERE / "libtorch.cpp")]}
+
+
 def functions(path):
     """The disassembly of each function with addresses and names of symbols taken out, counted."""
     text = subprocess.run(["objdump", "-dr", "--no-show-raw-insn", str(path)], capture_output=True, text=True, check=True).stdout
@@ -136,6 +144,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=SOURCE / "build/release", help=argparse.SUPPRESS)
     parser.add_argument("--repeat", type=int, default=3, help="runs of each program")
     parser.add_argument("--beside", type=pathlib.Path, help="another checkout, whose headers compile the full composition, too: figures are given as parts of its")
+    parser.add_argument("--libtorch", action="store_true", help="a program of two layers in libtorch too (installs PyTorch for the bench)")
     parser.add_argument("--trainer", action="store_true", help="the examples' trainer too")
     parser.add_argument("--json", type=pathlib.Path, help="where the figures go (default: build/bench/compile_time.json)")
     options = parser.parse_args()
@@ -146,6 +155,8 @@ def main():
         rows = programs(compiler, flags, options.build, folder, options.trainer)
         of_modes, precompiled = modes(compiler, flags, folder, options.beside.resolve() if options.beside else None)
         rows.update(of_modes)
+        if options.libtorch:
+            rows.update(libtorch(compiler, folder))
         precompiled_s = compile_once(precompiled)[0]
         runs = collections.defaultdict(list)
         for index in range(options.repeat):
