@@ -107,7 +107,35 @@ WEFT_NO_LOSS(+, WEFT_LOSS_OF(C, E, P), double)
 WEFT_NO_LOSS(+, double, WEFT_LOSS_OF(C, E, P))
 WEFT_NO_LOSS(-, WEFT_LOSS_OF(C, E, P), double)
 WEFT_NO_LOSS(-, double, WEFT_LOSS_OF(C, E, P))
-#undef WEFT_LOSS_OF
 #undef WEFT_NO_LOSS
+
+// A loss with a value, or two losses where they have no sum.
+#define WEFT_NO_LOSS_AND(op, parameters, first, second)                                                                      \
+  template <class C, class E, class... P, parameters>                                                                        \
+  detail::AlreadyRefused operator op(first, second) {                                                                        \
+    static_assert(detail::never<C>, "weft: operator" #op                                                                     \
+                                    " of a loss and a value: a loss is a sum over samples, which has constant weights: "     \
+                                    "0.5 * loss, or a LossWeight. Multiply or divide the samples' losses, one number each, " \
+                                    "before sum_losses(x)");                                                                 \
+    return {};                                                                                                               \
+  }
+#define WEFT_VALUE(C, Y) const Variable<C, Y>&
+#define WEFT_PARAMETER(R) const Parameter<R...>&
+WEFT_NO_LOSS_AND(*, AnyTensor Y, WEFT_LOSS_OF(C, E, P), WEFT_VALUE(C, Y))
+WEFT_NO_LOSS_AND(*, AnyTensor Y, WEFT_VALUE(C, Y), WEFT_LOSS_OF(C, E, P))
+WEFT_NO_LOSS_AND(/, AnyTensor Y, WEFT_LOSS_OF(C, E, P), WEFT_VALUE(C, Y))
+WEFT_NO_LOSS_AND(/, AnyTensor Y, WEFT_VALUE(C, Y), WEFT_LOSS_OF(C, E, P))
+WEFT_NO_LOSS_AND(+, AnyTensor Y, WEFT_LOSS_OF(C, E, P), WEFT_VALUE(C, Y))
+WEFT_NO_LOSS_AND(+, AnyTensor Y, WEFT_VALUE(C, Y), WEFT_LOSS_OF(C, E, P))
+WEFT_NO_LOSS_AND(-, AnyTensor Y, WEFT_LOSS_OF(C, E, P), WEFT_VALUE(C, Y))
+WEFT_NO_LOSS_AND(-, AnyTensor Y, WEFT_VALUE(C, Y), WEFT_LOSS_OF(C, E, P))
+WEFT_NO_LOSS_AND(*, Placement... R, WEFT_LOSS_OF(C, E, P), WEFT_PARAMETER(R))
+WEFT_NO_LOSS_AND(*, Placement... R, WEFT_PARAMETER(R), WEFT_LOSS_OF(C, E, P))
+WEFT_NO_LOSS_AND(*, class... Q, WEFT_LOSS_OF(C, E, P), WEFT_LOSS_OF(C, E, Q))
+WEFT_NO_LOSS_AND(/, class... Q, WEFT_LOSS_OF(C, E, P), WEFT_LOSS_OF(C, E, Q))
+#undef WEFT_PARAMETER
+#undef WEFT_VALUE
+#undef WEFT_LOSS_OF
+#undef WEFT_NO_LOSS_AND
 
 }  // namespace weft
