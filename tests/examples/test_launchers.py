@@ -52,7 +52,7 @@ print(f"figure 17: {runs} runs over {', '.join(starts)} on up to {min(repeats, c
 meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
 ranks = []
 for rank, seed in enumerate(("1", "2")):
-    command = [program, *layout[:-4], "--seed", seed, *layout[-2:], "--output", os.devnull]
+    command = [program, *layout[:-4], "--seed", seed, *layout[-2:], "--output", scratch.name]
     ranks.append(subprocess.Popen(command, env=environment | meeting | {"RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
 ends = [rank.communicate(timeout=60) + (rank.returncode,) for rank in ranks]
 text = "".join(err for _, err, _ in ends)

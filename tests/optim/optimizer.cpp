@@ -326,6 +326,7 @@ const models::GptConfig config{.vocabulary = 19, .layers = 8, .width = 32, .head
 template <class Model>
 void set_gradients(Model& model) {
   using A = accumulate_t<typename Model::model_type::scalar>;
+  model.stages().gradients()->begin(0, false);  // a training step of which only the gradients are there
   model.for_each_state([&](ParameterState& state) {
     if (!state.gradient()) state.gradients().set_buffer(model.device().allocate(state.kept() * sizeof(A)));
     A* gradient = static_cast<A*>(state.gradient().get());
