@@ -253,7 +253,7 @@ refused("nothing", folder_of("empty", []), "holds no weft_flight_RANK.json")
 refused("no folder", scratch / "no", "No such file or directory")
 (scratch / "file").write_text("")
 refused("a file", scratch / "file", "Not a directory")
-for words in ([], ["a", "b"], ["--help"], [""]):
+for words in ([], ["a", "b"], ["--no-such-option"], [""]):
     ended = subprocess.run([TOOL, *words], capture_output=True, text=True, timeout=10)
     check(ended.returncode == 2 and ended.stdout == "" and "the argument is the folder that WEFT_FLIGHT_DIR named" in ended.stderr, f"{words}: {ended}")
 shutil.rmtree(scratch)
