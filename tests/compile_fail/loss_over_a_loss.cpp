@@ -17,7 +17,9 @@ struct Net : Module<Net> {
   Net(const auto& context, const Config& config) : layer(context / "layer", config.width, config.width) {}
   auto forward(const auto& x) const { return silu(layer(x)); }
 #ifdef WEFT_FAIL
-  auto loss(const auto& batch) const { return mse(forward(batch[input]), batch[input]) / mse(batch[input], batch[input].detach()); }
+  auto loss(const auto& batch) const {
+    return mse(forward(batch[input]), batch[input]) / mse(batch[input], batch[input].detach());
+  }
 #else
   auto loss(const auto& batch) const { return mse(forward(batch[input]), batch[input]); }
 #endif
