@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training program of two layers in libtorch, whose compile time stands beside that of weft's programs.
+// A training program of two layers in libtorch, for a comparison of compile times.
 #include <torch/torch.h>
 
 #include <cstdio>

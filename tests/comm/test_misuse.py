@@ -146,7 +146,7 @@ if os.getuid() == 0 and shutil.which("setpriv"):
     else:
         print("another user cannot run the program here: left out")
 
-# A rank that stands still before MPI_Init or MPI_Finalize, and splits that must leave nothing behind.
+# A rank that is stopped before MPI_Init or MPI_Finalize, and splits that must leave nothing behind.
 if ranks.has("Mpi") and os.environ.get("WEFT_MPIRUN"):
     for mode, call in ("stopped", "MPI_Init"), ("stopped-at-end", "MPI_Finalize"):
         cases += 1

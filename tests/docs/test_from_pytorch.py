@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every cell in weft's column of docs/from_pytorch.md compiles where its table says: in a program, in a constructor or in a forward."""
+"""Every cell of weft's column in docs/from_pytorch.md compiles in the place that its table names: a program, a constructor or a forward."""
 import os
 import pathlib
 import re
@@ -16,8 +16,8 @@ for header in ("mpi.h", "nlohmann/json.hpp", "xxhash.h"):
         print(f"skipped: {header} is not installed")
         sys.exit(77)
 
-# What stands around the rows of each table. Each row is a scope of its own: a function, or for operations a layer, so that rows may
-# declare what they like and are instantiated for a model.
+# The code around the rows of each table. Each row has its own scope, a function or (for operations) a layer, so that rows may use the
+# same names, and is instantiated for a model.
 PRELUDE = """
 #include <weft/checkpoint/checkpoint.hpp>
 #include <weft/comm/mpi.hpp>

@@ -2,6 +2,7 @@
 #pragma once
 // The operations of a rank on its stages of a model: training steps, evaluation. The innermost object that wrappers wrap.
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -245,7 +246,8 @@ class Stages {
                                   .auxiliary_gradient = context.engine.loss_scale / tokens,
                                   .timeline = units_.settings().timeline});
     rehearse_stages(context, batch, run);
-    const bool check = !has_whole_loss<Model, Context> && loss_checks_.due();
+    const bool has_last = std::ranges::any_of(units_.chunks(), [](const auto&chunk) { return chunk->last; }),
+               check = !has_whole_loss<Model, Context> && has_last && loss_checks_.due();
     run.executor.run({.check_loss = check ? &loss_checks_ : nullptr,
                       .checked = check ? smallest_on_any_rank(context, share_of(whole).micro_batches) : 0});
     complete_step(context);
