@@ -23,6 +23,7 @@
 #include <weft/comm/store/links_impl.hpp>
 #include <weft/comm/store/listener_impl.hpp>
 #include <weft/comm/store/protocol_impl.hpp>
+#include <weft/comm/store/sealed_impl.hpp>
 #include <weft/comm/store/secret_impl.hpp>
 #include <weft/comm/store/server_impl.hpp>
 #include <weft/comm/store/sha256_impl.hpp>

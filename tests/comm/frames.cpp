@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames and their connections: every bit of a head matters, messages arrive whole and in order, released memory is not accessed
 // again, and bytes that are not a frame of the peer give an error that names it.
-// covers: weft/comm/tcp/frame.hpp weft/comm/tcp/connection.hpp weft/comm/tcp/full_mesh.hpp
+// covers: weft/comm/store/frame.hpp weft/comm/store/sealed.hpp weft/comm/tcp/connection.hpp weft/comm/tcp/full_mesh.hpp
 #include <doctest/doctest.h>
 
+#include <weft/comm/store/frame.hpp>
+#include <weft/comm/store/sealed.hpp>
 #include <weft/comm/tcp/connection.hpp>
-#include <weft/comm/tcp/frame.hpp>
 #include <weft/comm/tcp/full_mesh.hpp>
 
 #include "comm/meshes.hpp"
@@ -24,6 +25,42 @@ std::string sealed(FrameSeal& seal, const Frame& frame, const std::string& data)
   std::string text(head.data(), head.size());
   if (frame.kind == FrameKind::data) (text += data).append(FrameSeal::tail_of(code), FrameSeal::code_bytes);
   return text;
+}
+
+TEST_CASE("messages with the store arrive whole and in order, and one foreign byte is found") {
+  using store::Sealed;
+  const store::Digest key = store::sha256("key");
+  Sealed rank(key, Sealed::Side::rank);
+  std::string bytes;
+  const std::string first = store::request(store::Op::set, 1, "key", std::string(5000, 'v'));
+  const std::string second = store::request(store::Op::beat, 0, "beat", {});
+  rank.seal(first, bytes);
+  const std::size_t end = bytes.size();
+  rank.seal(second, bytes);
+
+  const auto read = [&](const std::string& received, std::size_t piece, Sealed::Side side = Sealed::Side::store) {
+    Sealed reader(key, side);
+    std::vector<std::string> messages;
+    for (std::size_t at = 0; at < received.size(); at += piece) {
+      reader.add(std::string_view(received).substr(at, piece));
+      while (auto text = reader.open()) messages.push_back(*std::move(text));
+    }
+    return messages;
+  };
+  for (const std::size_t piece : {std::size_t(1), std::size_t(7), std::size_t(4096), bytes.size()})
+    CHECK(read(bytes, piece) == std::vector{first, second});
+  CHECK(read(bytes.substr(0, bytes.size() - 1), 100) == std::vector{first});
+  // A byte before, inside of and after a message, one that is missing, a message twice, and one that this side sent itself.
+  for (const std::size_t at : {std::size_t(0), std::size_t(1), FrameSeal::head_bytes + 9, end - 1, end}) {
+    CHECK_THROWS_AS(read(std::string(bytes).insert(at, "\x05"), 100), store::InvalidFrame);
+    CHECK_THROWS_AS(read(std::string(bytes).erase(at, 1), 100), store::InvalidFrame);
+  }
+  CHECK_THROWS_WITH_AS(read(bytes.substr(0, end) + bytes.substr(0, end), 100), "frame 1 is numbered 0", store::InvalidFrame);
+  CHECK_THROWS_WITH_AS(read(bytes, 100, Sealed::Side::rank), "frame 0 has a wrong authentication code", store::InvalidFrame);
+  CHECK_THROWS_WITH_AS(read("x", 1), "frame 0 does not begin as a frame", store::InvalidFrame);
+
+  FrameSeal seal(store::letters(store::key_of_messages(key, false)));
+  CHECK_THROWS_AS(read(sealed(seal, {FrameKind::data, 0, Sealed::most + 1}, ""), 100), store::InvalidFrame);
 }
 
 TEST_CASE("the head of a frame is taken once, in order, with the right key, and with no bit changed") {

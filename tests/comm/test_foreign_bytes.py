@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bytes of another program in the connections between honest ranks: every rank ends with exit code 1 and an error, and one of them names the rank
-whose connection delivered the bytes. `--runs 220` is the long form."""
+whose connection delivered the bytes. The same holds for the connections of the heartbeats to the store; there all ranks give the reason.
+`--runs 220` is the long form."""
 import argparse
 import ctypes
 import os
@@ -35,16 +36,18 @@ def sockets(pid):
     return found
 
 
-def connection(processes, of, to, store_port):
-    """The descriptor, in rank `of`, of its connection to rank `to`."""
+def connection(processes, of, to, store_port, store):
+    """The descriptor, in rank `of`, of its connection to rank `to`: that of its messages, or the one of which rank 0's store is an end."""
     with open("/proc/net/tcp") as table:
         lines = [line.split() for line in table.readlines()[1:]]
     established = {(words[1], words[2]): words[9] for words in lines if words[3] == "01"}
     mine, theirs = sockets(processes[of].pid), sockets(processes[to].pid)
     for (local, remote), inode in established.items():
         ports = {int(address.split(":")[1], 16) for address in (local, remote)}
-        if inode in mine and established.get((remote, local)) in theirs and store_port not in ports:
-            return mine[inode]
+        other_end = established.get((remote, local))
+        if inode in mine and other_end in theirs and (store_port in ports) == (store is not None):
+            if store is None or (int(local.split(":")[1], 16) == store_port) == (store == "from the store"):
+                return mine[inode]
     return None
 
 
@@ -77,9 +80,15 @@ for run in range(arguments.runs):
         process.stdout.readline()  # it has met the others
     time.sleep(generator.random() * 0.2)
     victim, source = generator.sample(range(world), 2)
-    data = generator.choice((generator.randbytes(generator.randrange(48, 500)), b"\xff" * 65536, bytes(200), b"tfew" + generator.randbytes(100),
+    store = generator.choice((None, None, "to the store", "from the store"))
+    if store is not None:  # the member may be rank 0 itself
+        member = generator.randrange(world)
+        source, victim = (member, 0) if store == "to the store" else (0, member)
+    data = generator.choice((generator.randbytes(generator.randrange(48, 500)), b"\xff" * 65536, bytes(200), b"tfew" + generator.randbytes(100), b"\x05",
                              b"\x00" + generator.randbytes(generator.randrange(47))))  # less than a head
-    descriptor = connection(processes, source, victim, port)
+    if store is not None and generator.random() < 0.3:
+        data = b"t"  # the first byte of a frame: found with the next heartbeat
+    descriptor = connection(processes, source, victim, port, store)
     if descriptor is None or not inject(processes[source].pid, descriptor, data):
         for process in processes:
             process.kill()
@@ -89,10 +98,12 @@ for run in range(arguments.runs):
     begin = time.monotonic()
     results = finish(processes, 40)
     slowest = max(slowest, time.monotonic() - begin)
-    what = f"run {run}: {how}, {len(data)} bytes from rank {source} to rank {victim} of {world}, {changes}"
+    what = f"run {run}: {how}, {len(data)} bytes {data[:6]} from rank {source} to rank {victim} of {world}, {store}, {changes}"
     check(all(code == 1 for code, _, _ in results), what, results)
     check("terminate called" not in str(results), what, results)
     check(any(f"bytes from rank {source} are no valid frame" in err for _, _, err in results), what, results)
+    if store == "to the store":
+        check(all(f"bytes from rank {source} are no valid frame" in out for _, out, _ in results), what, results)
 check_in_time(slowest < 10, "the slowest end", f"{slowest:.1f} s")
 print(f"{arguments.runs} runs, the slowest ended {slowest:.2f} s after the bytes came")
 sys.exit(1 if ranks.bad else 0)

@@ -72,7 +72,7 @@ def receive(s, count):
     return got
 
 
-def hello(rank, world, nonce, key=secret, name=job, to=THE_STORE, version=4):
+def hello(rank, world, nonce, key=secret, name=job, to=THE_STORE, version=5):
     text = b"weftstor" + struct.pack("<IIII", version, rank, to, world) + hashlib.sha256(name.encode()).digest() + os.urandom(16)
     return text + hmac.new(key.encode(), text + nonce, hashlib.sha256).digest()
 

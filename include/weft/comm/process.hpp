@@ -44,8 +44,8 @@ struct Process {
   }
   /// The lowest rank of the world that is known to have failed, or -1; `fate` describes its end.
   virtual int lost() { return -1; }
-  /// Whether a connection has delivered bytes that are no valid frame. The next call of a group throws, also
-  /// if that connection is idle.
+  /// Whether a connection has delivered bytes that are no valid frame, to this rank or to rank 0's store. The next call of a
+  /// group throws, also if that connection is idle.
   virtual bool disturbed() const { return false; }
   virtual std::string fate(int) const { return {}; }
 };

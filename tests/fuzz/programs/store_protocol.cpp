@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The store's parser with any bytes, in any pieces: its buffer never exceeds its input, accepted requests are within the limits,
-// and the writer produces the same bytes again.
-#include <weft/comm/store/protocol.hpp>
+// and the writer produces the same bytes again. As a frame, the same bytes are refused, or incomplete.
+#include <weft/comm/store/sealed.hpp>
 
 #include "fuzz/support/fuzz.hpp"
 
@@ -15,6 +15,13 @@ constexpr std::string_view secret = "0123456789abcdef";
 }  // namespace
 
 void weft_test::target(Input input) {
+  Sealed sealed(sha256("key"), Sealed::Side::store);
+  try {
+    sealed.add(Input(input).rest());
+    expect(!sealed.open());  // nobody without the key writes a frame
+  } catch (const InvalidFrame& error) {
+    expect_message(error.what());
+  }
   RequestReader reader;
   bool greeting = input.take() % 2 != 0;
   std::size_t came = 0;

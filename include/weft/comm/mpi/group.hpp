@@ -116,6 +116,8 @@ class MpiGroup final : public PolledGroup {
     if (running.call->tag < 0 || running.call->tag >= tags) [[unlikely]]
       throw_error<UsageError>(
           {name_of(running.call->operation), ": tag ", running.call->tag, " is not in [0, ", long(tags), ")"});
+    if (process_->disturbed()) [[unlikely]]
+      throw_aborted(running, process_->fate(process_->lost()));
     if (!leftovers().writes.empty()) [[unlikely]]
       throw_aborted(running,
                     leftovers().writes +

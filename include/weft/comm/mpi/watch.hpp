@@ -93,7 +93,8 @@ struct Process final : shared_memory::Sharing {
     watch = std::make_unique<Notices>(rank, number, std::move(handle));
   }
 
-  int lost() override { return heartbeat && heartbeat->lost() != rank ? heartbeat->lost() : -1; }
+  bool disturbed() const override { return heartbeat && heartbeat->disturbed(); }
+  int lost() override { return heartbeat && (heartbeat->lost() != rank || disturbed()) ? heartbeat->lost() : -1; }
   std::string fate(int) const override { return heartbeat->fate(); }
 
   std::shared_ptr<store::Heartbeat> heartbeat;  ///< null where the ranks' machines share no address that is theirs alone

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <weft/comm/store/connector.hpp>
+#include <weft/comm/store/sealed.hpp>
 #include <weft/comm/store/server.hpp>
 
 namespace weft::comm::store {
@@ -47,22 +48,23 @@ class Client {
   /// Sets a function that is called about ten times a second while this rank waits for the store, and may throw.
   void while_waiting(std::function<void()> look) { look_ = std::move(look); }
   /// This machine's address as the store's machine sees it.
-  Address local() const { return local_address(socket_); }
+  Address local() const { return local_address(link_.socket); }
 
  private:
   struct Late {};
 
   bool ready(short events, Deadline deadline);
-  void send(std::string_view bytes, Deadline deadline);
+  void send(std::string_view text, Deadline deadline);
   std::string read(std::size_t count, Deadline deadline);
-  /// The reply to request `number`; replies to abandoned requests are skipped.
+  /// The reply to request `number`, or the end of the connection (number 0); replies to abandoned requests are skipped.
   std::pair<Status, std::string> read_reply(std::uint32_t number, Deadline deadline);
   std::optional<std::string> receive(std::string_view key, Deadline deadline, bool may_be_late = false);
 
   std::string where_, incoming_;
   std::optional<std::string> head_;
   std::uint32_t number_ = 0;
-  Socket socket_;
+  Link link_;
+  Sealed messages_;
   std::function<void()> look_;
 };
 

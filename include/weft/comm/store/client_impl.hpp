@@ -10,7 +10,8 @@ namespace weft::comm::store {
 WEFT_INLINE Client::Client(const std::string& host, int port, const Identity& who, std::string_view secret, Deadline deadline,
                            bool meets)
     : where_(weft::detail::joined({host, ":", port})),
-      socket_(Connector(host, port, who, std::string(secret), the_store).connect(deadline).socket) {
+      link_(Connector(host, port, who, std::string(secret), the_store).connect(deadline)),
+      messages_(link_.key, Sealed::Side::rank) {
   // The store counts a rank after this first request, which shows that it received its admission. The reply is not awaited.
   send(request(meets ? Op::met : Op::has, ++number_, "begin", {}), deadline);
 }
@@ -24,18 +25,20 @@ WEFT_INLINE void Client::leave(const std::string& why) noexcept {
 }
 
 WEFT_INLINE bool Client::ready(short events, Deadline deadline) {
-  if (!look_) return wait_for(socket_.get(), events, deadline);
+  if (!look_) return wait_for(link_.socket.get(), events, deadline);
   for (const auto start = Clock::now();;) {
     const auto now = Clock::now();
-    if (wait_for(socket_.get(), events, std::min(deadline, now + std::chrono::milliseconds(100)), start)) return true;
+    if (wait_for(link_.socket.get(), events, std::min(deadline, now + std::chrono::milliseconds(100)), start)) return true;
     if (now > deadline) return false;
     look_();
   }
 }
 
-WEFT_INLINE void Client::send(std::string_view bytes, Deadline deadline) {
-  while (!bytes.empty()) {
-    const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+WEFT_INLINE void Client::send(std::string_view text, Deadline deadline) {
+  std::string sealed;
+  messages_.seal(text, sealed);
+  for (std::string_view bytes = sealed; !bytes.empty();) {
+    const ssize_t sent = ::send(link_.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent >= 0) {
       bytes.remove_prefix(std::size_t(sent));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -49,9 +52,16 @@ WEFT_INLINE void Client::send(std::string_view bytes, Deadline deadline) {
 WEFT_INLINE std::string Client::read(std::size_t count, Deadline deadline) {
   while (incoming_.size() < count) {
     char bytes[65536];
-    const ssize_t got = ::recv(socket_.get(), bytes, sizeof bytes, 0);
-    if (got > 0) incoming_.append(bytes, std::size_t(got));
-    else if (got == 0)
+    const ssize_t got = ::recv(link_.socket.get(), bytes, sizeof bytes, 0);
+    if (got > 0) {
+      messages_.add({bytes, std::size_t(got)});
+      try {
+        while (const auto text = messages_.open()) incoming_ += *text;
+      } catch (const InvalidFrame& error) {
+        throw_error<StoreError>(
+            {"the connection to the store at ", where_, " broke: bytes from rank 0 are no valid frame: ", error.what()});
+      }
+    } else if (got == 0)
       throw_error<StoreError>({"the store at ", where_, " closed the connection: rank 0 is lost, its process ended"});
     else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       if (!ready(POLLIN, deadline)) throw Late{};
@@ -73,7 +83,7 @@ WEFT_INLINE std::pair<Status, std::string> Client::read_reply(std::uint32_t numb
     const std::uint32_t found = number_at(*head_, 1);
     std::string value = read(length, deadline);
     head_.reset();
-    if (found == number) return {Status(status), std::move(value)};
+    if (found == number || (found == 0 && Status(status) == Status::refused)) return {Status(status), std::move(value)};
   }
 }
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include <weft/comm/store/sealed.hpp>
 #include <weft/comm/store/server.hpp>
 
 namespace weft::comm::store {
@@ -32,22 +33,35 @@ class Heartbeat {
     const std::lock_guard lock(mutex_);
     return fate_;
   }
+  /// True if a connection to the store broke for bytes that are no valid frame, of any rank. lost() is then the rank that sent
+  /// them, or 0 on that rank itself.
+  bool disturbed() const { return disturbed_.load(std::memory_order_acquire); }
+  /// True if this rank received them.
+  bool found_invalid_frame() const { return disturbed() && found_; }
   /// Ends in good order: this rank is not reported as lost.
   void leave() noexcept;
 
  private:
   void beat();
-  void lose(int rank, std::string text);
-  void take(std::string& incoming);
+  /// Sends a request, or the rest of the last one.
+  void send(std::string_view request) noexcept;
+  void lose(int rank, std::string text, bool disturbed = false);
+  void take(std::string_view bytes);
+  void take_reply(const std::string& text);
 
   std::uint32_t rank_;
   std::string where_;
   std::chrono::duration<double> patience_;
-  Socket socket_, wakes_;
+  Link link_;
+  Socket wakes_;
+  Sealed messages_;
   std::atomic<int> lost_{-1};
-  std::atomic<bool> stop_{false};
+  std::atomic<bool> stop_{false}, disturbed_{false};
+  bool found_ = false;  // written before disturbed_
   mutable std::mutex mutex_;
   std::string fate_;
+  std::mutex sending_;  // of the bytes on their way, and of the counter of messages_
+  std::string outgoing_;
   std::thread thread_;
 };
 

@@ -17,10 +17,11 @@ WEFT_INLINE Heartbeat::Heartbeat(const std::string& host, int port, const Identi
     : rank_(who.rank),
       where_(weft::detail::joined({host, ":", port})),
       patience_(heartbeat_patience()),
-      socket_(Connector(host, port, who, secret, the_heartbeat).connect(deadline).socket),
-      wakes_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  const std::string first = request(Op::beat, 0, "beat", {});  // in which the store sees that this rank was let in
-  (void)::send(socket_.get(), first.data(), first.size(), MSG_NOSIGNAL);
+      link_(Connector(host, port, who, secret, the_heartbeat).connect(deadline)),
+      wakes_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      messages_(link_.key, Sealed::Side::rank) {
+  outgoing_.reserve(512);
+  send(request(Op::beat, 0, "beat", {}));  // in which the store sees that this rank was let in
   try {
     thread_ = std::thread([this] { beat(); });
   } catch (const std::system_error& error) {
@@ -36,60 +37,77 @@ WEFT_INLINE Heartbeat::~Heartbeat() {
 }
 
 WEFT_INLINE void Heartbeat::leave() noexcept {
-  // The thread may be sending, too, but either request fits the empty buffer of the connection whole.
   static constexpr char text[] = {char(Op::leave), 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 'l', 'e', 'a', 'v', 'e'};
-  (void)::send(socket_.get(), text, sizeof text, MSG_NOSIGNAL);
+  send({text, sizeof text});
+}
+
+WEFT_INLINE void Heartbeat::send(std::string_view request) noexcept {
+  const std::lock_guard lock(sending_);
+  // A store that stands still takes nothing. The beats that do not fit its buffers need not follow.
+  if (outgoing_.size() < 256) messages_.seal(request, outgoing_);
+  const ssize_t sent = ::send(link_.socket.get(), outgoing_.data(), outgoing_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent > 0) outgoing_.erase(0, std::size_t(sent));
 }
 
 WEFT_INLINE void Heartbeat::beat() {
   const std::string sign = request(Op::beat, 0, "beat", {});
-  std::string incoming;
   auto next = Clock::now(), heard = next, looked = next;
   while (!stop_.load()) {
     const auto now = Clock::now();
     if (now - looked > std::chrono::seconds(1)) heard = now;  // this process stood still itself
     looked = now;
     if (now >= next) {
-      (void)::send(socket_.get(), sign.data(), sign.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      send(sign);
       next = now + heartbeat_period;
     }
     if (now - heard > patience_ && rank_ != 0)
       return lose(0, weft::detail::joined(
                          {"rank 0 is lost, nothing was heard of it for ", long(patience_.count()), " s (WEFT_HEARTBEAT_S)"}));
-    pollfd entries[] = {{socket_.get(), POLLIN, 0}, {wakes_.get(), POLLIN, 0}};
+    pollfd entries[] = {{link_.socket.get(), POLLIN, 0}, {wakes_.get(), POLLIN, 0}};
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next - now).count();
     (void)::poll(entries, 2, int(left) + 1);
     if (entries[0].revents == 0) continue;
     char bytes[1024];
-    const ssize_t got = ::recv(socket_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+    const ssize_t got = ::recv(link_.socket.get(), bytes, sizeof bytes, MSG_DONTWAIT);
     if (got > 0) {
       heard = Clock::now();
-      incoming.append(bytes, std::size_t(got));
-      take(incoming);
+      take({bytes, std::size_t(got)});
+      if (found_) return;
     } else if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
       return lose(0, "rank 0 is lost, its process ended or its connection broke (the store at " + where_ + ")");
     }
   }
 }
 
-WEFT_INLINE void Heartbeat::lose(int rank, std::string text) {
-  if (lost_.load() >= 0) return;
+WEFT_INLINE void Heartbeat::lose(int rank, std::string text, bool disturbed) {
+  if (lost_.load() >= 0 && !disturbed) return;
   {
     const std::lock_guard lock(mutex_);
     fate_ = std::move(text);
   }
   lost_.store(rank, std::memory_order_release);
+  disturbed_.store(disturbed, std::memory_order_release);
 }
 
-WEFT_INLINE void Heartbeat::take(std::string& incoming) {
-  while (incoming.size() >= reply_bytes) {
-    const std::size_t length = number_at(incoming, 5);
-    if (length > most_key) return lose(0, "rank 0 is lost: the store at " + where_ + " sends what is no reply");
-    if (incoming.size() < reply_bytes + length) return;
-    const std::string text = incoming.substr(reply_bytes, length);
-    incoming.erase(0, reply_bytes + length);
-    if (const auto space = text.find(' '); space != std::string::npos) lose(std::atoi(text.c_str()), text.substr(space + 1));
+WEFT_INLINE void Heartbeat::take(std::string_view bytes) {
+  try {
+    messages_.add(bytes);
+    while (const auto text = messages_.open()) take_reply(*text);
+  } catch (const InvalidFrame& error) {
+    found_ = true;
+    lose(0,
+         weft::detail::joined({"rank 0 is lost, the connection to its store at ", where_,
+                               " broke (bytes from rank 0 are no valid frame: ", error.what(), ")"}),
+         true);
   }
+}
+
+/// "RANK text" if a rank is lost, else empty.
+WEFT_INLINE void Heartbeat::take_reply(const std::string& reply) {
+  if (reply.size() < reply_bytes) throw InvalidFrame("it is no reply");
+  const std::string text = reply.substr(reply_bytes);
+  if (const auto space = text.find(' '); space != std::string::npos)
+    lose(std::atoi(text.c_str()), text.substr(space + 1), number_at(reply, 1) == invalid_frame);
 }
 
 }  // namespace weft::comm::store

@@ -5,8 +5,8 @@
 //   server: "weftstor", version, nonce                                  challenge
 //   client: "weftstor", version, rank, to, world, job, nonce, HMAC      hello; the HMAC covers it and the server's nonce
 //   server: reply 0: an HMAC over its status, hello, nonce and text; the text is the reason of a refusal
-//   client: operation, number, key and value lengths, key, value        any number of times
-//   server: status, number, length, value
+//   client: operation, number, key and value lengths, key, value        any number of times, each in a frame (sealed.hpp)
+//   server: status, number, length, value                               the same
 //
 // Every port of a job begins with the first three lines; the rest is the store's alone. Nonces are new for each connection, so
 // that a recorded handshake opens none; `to` names the wanted listener, so that a proof for one listener is none for another.
@@ -38,7 +38,7 @@ class StoreError : public Error {
 namespace store {
 
 inline constexpr std::string_view magic = "weftstor";
-inline constexpr std::uint32_t version = 4;
+inline constexpr std::uint32_t version = 5;
 inline constexpr std::size_t most_key = 8192, most_value = std::size_t(8) << 20, most_keys = 65536,
                              most_stored = std::size_t(64) << 20;
 inline constexpr std::size_t challenge_bytes = 8 + 4 + 16, hello_bytes = 8 + 4 + 4 + 4 + 4 + 32 + 16 + 32,

@@ -17,9 +17,12 @@
 #include <vector>
 
 #include <weft/comm/store/listener.hpp>
+#include <weft/comm/store/sealed.hpp>
 
 namespace weft::comm::store {
 
+/// The number of a reply to a heartbeat that reports a lost rank, if bytes that are no valid frame broke a connection; else 0.
+inline constexpr std::uint32_t invalid_frame = 1;
 /// The period of heartbeats.
 inline constexpr std::chrono::milliseconds heartbeat_period{500};
 /// The longest time without a heartbeat of a rank that is not lost: WEFT_HEARTBEAT_S, 30 s by default; 0: no limit.
@@ -47,7 +50,12 @@ class Server {
 
  private:
   struct Connection {
+    explicit Connection(Link link) : socket(std::move(link.socket)), messages(link.key, Sealed::Side::store) {}
+    void reply(Status status, std::uint32_t to_request, std::string_view value) {
+      messages.seal(store::reply(status, to_request, value), outgoing);
+    }
     Socket socket;
+    Sealed messages;
     RequestReader reader;
     std::string outgoing;
     std::string waits_for;  // a key, or empty
@@ -56,6 +64,7 @@ class Server {
     bool heartbeat = false;  // it only beats
     bool came = false;       // it has received its admission
     bool meets = false, left = false, kept = true;
+    bool dropped = false;  // its bytes are ignored; it stays open, since closing would take the last reply from the rank
     Deadline heard = Clock::now();
   };
 
@@ -73,7 +82,9 @@ class Server {
   void fail(const std::string& why);
 
   /// Informs all ranks, in the rendezvous and by their heartbeats, of a lost rank.
-  void lose(const Connection& c, const std::string& why);
+  void lose(const Connection& c, const std::string& why, std::uint32_t kind = 0);
+  /// Ends the connection for what its rank sent.
+  void drop(Connection& c, const std::string& why);
   void look_for_the_silent();
 
   bool flush(Connection& c);
@@ -86,6 +97,7 @@ class Server {
   std::set<std::uint32_t> came_, met_, heartbeats_, told_;  // told_: other ranks that know why the meeting failed, or are gone
   std::size_t stored_ = 0;
   std::string failure_, gone_;  // of the meeting; of a rank, as a heartbeat reads it: its number and why
+  std::uint32_t gone_kind_ = 0;
   Deadline looked_ = Clock::now();
   std::atomic<std::size_t> refused_{0};
   std::atomic<bool> stop_{false}, ending_{false}, all_told_{false};

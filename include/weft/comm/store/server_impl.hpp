@@ -69,8 +69,7 @@ WEFT_INLINE void Server::serve() {
     const std::size_t known = connections_.size();
     try {
       for (auto& arrival : listener_->step(std::span(entries).subspan(known), may_come, was_refused)) {
-        auto c = std::make_unique<Connection>();
-        c->socket = std::move(arrival.link.socket);
+        auto c = std::make_unique<Connection>(std::move(arrival.link));
         c->rank = arrival.greeting.who.rank;
         c->heartbeat = arrival.greeting.to == the_heartbeat;
         connections_.push_back(std::move(c));
@@ -83,11 +82,14 @@ WEFT_INLINE void Server::serve() {
       Connection& c = *connections_[i];
       try {
         if (c.kept && (entries[i].revents & (POLLIN | POLLHUP | POLLERR))) c.kept = receive(c);
+        if (!c.kept) lose(c, "its process ended or its connection broke");
+      } catch (const InvalidFrame& error) {
+        drop(c, weft::detail::joined({"bytes from rank ", c.rank, " are no valid frame: ", error.what()}));
+      } catch (const StoreError& error) {
+        drop(c, std::string(error.text()));
       } catch (const std::exception& error) {
-        listener_->complain(error.what());
-        c.kept = false;
+        drop(c, error.what());
       }
-      if (!c.kept) lose(c, "its process ended or its connection broke");
     }
     look_for_the_silent();
     if (ending_.load()) fail(ending_why_);
@@ -112,6 +114,7 @@ WEFT_INLINE bool Server::receive(Connection& c) {
   const ssize_t got = ::recv(c.socket.get(), bytes, sizeof bytes, 0);
   if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
   if (got == 0) return false;
+  if (c.dropped) return true;
   c.heard = Clock::now();
   if (!c.came) {
     // The first request shows that the rank received its admission; one that missed it has connected again, and counts once.
@@ -121,11 +124,14 @@ WEFT_INLINE bool Server::receive(Connection& c) {
       c.left = true;  // it is not reported as lost
       if (met_.size() < identity_.world) fail(c.refusal);
     }
-    if (c.heartbeat && !gone_.empty()) c.outgoing += reply(Status::refused, 0, gone_);
+    if (c.heartbeat && !gone_.empty()) c.reply(Status::refused, gone_kind_, gone_);
   }
-  c.reader.add(std::string_view(bytes, std::size_t(got)));
-  Request request;
-  while (c.reader.next(request)) answer(c, request);
+  c.messages.add(std::string_view(bytes, std::size_t(got)));
+  while (const auto text = c.messages.open()) {
+    c.reader.add(*text);
+    Request request;
+    while (c.reader.next(request)) answer(c, request);
+  }
   return true;
 }
 
@@ -136,19 +142,19 @@ WEFT_INLINE void Server::answer(Connection& c, const Request& request) {
     if (request.op == Op::leave)
       for (const auto& other : connections_) other->left = other->left || (other->rank == c.rank && other->came);
     if (request.op == Op::leave && c.rank == 0 && c.meets) fail(std::string(request.key));  // this store ends with it
-    if (c.outgoing.size() < most_key) c.outgoing += reply(Status::done, c.number, {});
+    if (c.outgoing.size() < most_key) c.reply(Status::done, c.number, {});
     return;
   }
   if (!failure_.empty() || !c.refusal.empty()) {
     if (c.rank != 0) told_.insert(c.rank);
-    c.outgoing += reply(Status::refused, c.number, failure_.empty() ? c.refusal : failure_);
+    c.reply(Status::refused, c.number, failure_.empty() ? c.refusal : failure_);
     return;
   }
   const auto found = values_.find(request.key);
   if (request.op == Op::met) {
     c.meets = request.key == "begin";
     if (!c.meets) met_.insert(c.rank);
-    c.outgoing += reply(Status::done, c.number, {});
+    c.reply(Status::done, c.number, {});
   } else if (request.op == Op::set) {
     if (found == values_.end() && values_.size() >= most_keys) throw StoreError("store: too many keys");
     const std::size_t before = found == values_.end() ? 0 : found->second.size();
@@ -156,18 +162,18 @@ WEFT_INLINE void Server::answer(Connection& c, const Request& request) {
     stored_ += request.value.size() + (found == values_.end() ? request.key.size() : 0);
     stored_ -= before;
     values_[std::string(request.key)] = request.value;
-    c.outgoing += reply(Status::done, c.number, {});
+    c.reply(Status::done, c.number, {});
     for (const auto& other : connections_)
       if (other->waits_for == request.key) {
         other->waits_for.clear();
-        other->outgoing += reply(Status::done, other->number, request.value);
+        other->reply(Status::done, other->number, request.value);
       }
   } else if (request.op == Op::has) {
-    c.outgoing += reply(Status::done, c.number, found != values_.end() ? "1" : "0");
+    c.reply(Status::done, c.number, found != values_.end() ? "1" : "0");
   } else if (found != values_.end()) {
     // A client that asks and never reads costs at most a few values.
     if (c.outgoing.size() > 2 * most_value) throw StoreError("store: a client does not read its replies");
-    c.outgoing += reply(Status::done, c.number, found->second);
+    c.reply(Status::done, c.number, found->second);
   } else {
     c.waits_for = request.key;
   }
@@ -179,11 +185,11 @@ WEFT_INLINE void Server::fail(const std::string& why) {
     if (!c->waits_for.empty()) {
       c->waits_for.clear();
       if (c->rank != 0) told_.insert(c->rank);
-      c->outgoing += reply(Status::refused, c->number, failure_);
+      c->reply(Status::refused, c->number, failure_);
     }
 }
 
-WEFT_INLINE void Server::lose(const Connection& c, const std::string& why) {
+WEFT_INLINE void Server::lose(const Connection& c, const std::string& why, std::uint32_t kind) {
   if (c.rank != 0 && !c.heartbeat && c.came) told_.insert(c.rank);
   if (!c.came || c.left) return;
   const std::string text = weft::detail::joined({"rank ", c.rank, " is lost, ", why});
@@ -191,11 +197,20 @@ WEFT_INLINE void Server::lose(const Connection& c, const std::string& why) {
     if (!met_.contains(c.rank)) fail(text + " while ranks met");  // it may stand still, and its other connection with it
     if (!gone_.empty()) return;
     gone_ = weft::detail::joined({c.rank, " ", text});
+    gone_kind_ = kind;
     for (const auto& other : connections_)
-      if (other->heartbeat && other->came && other->rank != c.rank) other->outgoing += reply(Status::refused, 0, gone_);
+      if (other->heartbeat && other->came && other->rank != c.rank) other->reply(Status::refused, kind, gone_);
   } else if (c.meets) {
     fail(text + " while ranks met");
   }
+}
+
+WEFT_INLINE void Server::drop(Connection& c, const std::string& why) {
+  lose(c, weft::detail::joined({"its connection to the store broke (", why, ")"}), invalid_frame);
+  c.dropped = c.left = true;
+  const std::string text = weft::detail::joined({"rank 0 closed the connection of rank ", c.rank, " to its store (", why, ")"});
+  if (c.heartbeat) c.reply(Status::refused, invalid_frame, "0 " + text);
+  else c.reply(Status::refused, 0, text);
 }
 
 WEFT_INLINE void Server::look_for_the_silent() {

@@ -23,10 +23,12 @@
 #include <memory>
 #include <mutex>
 
+#include <weft/comm/store/frame.hpp>
 #include <weft/comm/store/socket.hpp>
-#include <weft/comm/tcp/frame.hpp>
 
 namespace weft::comm::tcp {
+
+using store::Frame, store::FrameKind, store::FrameSeal, store::InvalidFrame;
 
 /// The end of a connection. The text names the peer.
 class Broken final : public std::exception {

@@ -69,7 +69,7 @@ class Process final : public shared_memory::Sharing {
     watch = std::make_unique<Notices>(mesh);
   }
 
-  bool disturbed() const override { return mesh->disturbed(); }
+  bool disturbed() const override { return mesh->disturbed() || (heartbeat_ && heartbeat_->disturbed()); }
   /// The lowest rank that failed or was lost, or -1. A rank whose bytes were no valid frame comes first, since the others may
   /// have ended because this rank closed that connection.
   int lost() override {
@@ -97,6 +97,7 @@ class Process final : public shared_memory::Sharing {
       if (word.invalid) invalid = q;
     }
     if (invalid >= 0) return invalid;
+    if (heartbeat_ && heartbeat_->disturbed()) return heartbeat_->lost();
     return first >= 0 ? first : silent();
   }
   /// The lowest rank whose end is known, whoever was the first to fail, or -1.
@@ -109,6 +110,7 @@ class Process final : public shared_memory::Sharing {
   /// A description of the end of that rank.
   std::string fate(int q) const override {
     const Word& word = words_[std::size_t(q)];
+    if (heartbeat_ && !word.invalid && heartbeat_->disturbed() && heartbeat_->lost() == q) return heartbeat_->fate();
     if (word.broken)
       return weft::detail::joined(
           {"rank ", q, " is lost, ", word.invalid ? "" : "its process ended or ", "its connection broke (", word.problem, ")"});
@@ -118,7 +120,8 @@ class Process final : public shared_memory::Sharing {
 
   /// True if a connection was given up for bytes that are no valid frame: the error is this rank's to report.
   bool found_invalid_frame() const {
-    return std::any_of(words_.begin(), words_.end(), [](const Word& word) { return word.invalid; });
+    return std::any_of(words_.begin(), words_.end(), [](const Word& word) { return word.invalid; }) ||
+           (heartbeat_ && heartbeat_->found_invalid_frame());
   }
 
   /// Tells all other processes how this one ends, and waits for at most `patience` until they know. After a failure it also waits

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Frames: the units of bytes on a connection between two ranks. Each begins with a head whose counter and HMAC show that the peer
-// sent it, here and in this order; each frame of data ends with further bytes of the same HMAC, so that bytes which were inserted
-// or lost inside of the data are found before the message counts as received. Apart from the connections, so that it can be
-// fuzzed without any.
+// Frames: the units of bytes on a connection between two ranks, or between a rank and the store. Each begins with a head whose
+// counter and HMAC show that the peer sent it, here and in this order; each frame of data ends with further bytes of the same
+// HMAC, so that bytes which were inserted or lost inside of the data are found before the message counts as received. Apart from
+// the connections, so that it can be fuzzed without any.
 //
 //   FrameSeal out(key), in(key);                                         // one for each direction of a connection
 //   FrameSeal::Code code;  auto head = out.seal(frame, code);            // sends head, data, tail_of(code)
@@ -21,7 +21,7 @@
 #include <weft/comm/store/sha256.hpp>
 #include <weft/core/text.hpp>
 
-namespace weft::comm::tcp {
+namespace weft::comm::store {
 
 /// ready: the sender has memory for one message of at most `length` bytes in this slot. data: such a message.
 enum class FrameKind : std::uint32_t { ready = 1, data = 2 };
@@ -40,7 +40,7 @@ class InvalidFrame : public std::runtime_error {
 class FrameSeal {
  public:
   static constexpr std::size_t code_bytes = 16, head_bytes = 48;
-  using Code = store::Digest;  ///< the first half ends the head, the second half the frame
+  using Code = Digest;  ///< the first half ends the head, the second half the frame
   using Head = std::array<char, head_bytes>;
 
   explicit FrameSeal(std::string_view key) : hmac_(key) {}
@@ -100,8 +100,8 @@ class FrameSeal {
     return difference == 0;
   }
 
-  store::Hmac hmac_;
+  Hmac hmac_;
   std::uint64_t next_ = 0;
 };
 
-}  // namespace weft::comm::tcp
+}  // namespace weft::comm::store
