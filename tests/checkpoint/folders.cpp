@@ -17,12 +17,17 @@
 #include <weft/checkpoint/folder_lock.hpp>
 #include <weft/checkpoint/saved_step.hpp>
 #include <weft/checkpoint/whole.hpp>
+#include <weft/data/arrays.hpp>
+#include <weft/data/batches.hpp>
 #include <weft/data/corpus.hpp>
+#include <weft/data/loader.hpp>
 
 using namespace weft_test;
 namespace fs = std::filesystem;
 
 namespace {
+
+inline constexpr data::Field<"sample", float> sample;
 
 struct Trial {
   TemporaryFolder folder;
@@ -230,9 +235,47 @@ TEST_CASE("a run that goes on with other data is refused, unless it is allowed")
   const checkpoint::Index index = checkpoint::read_index(checkpoint::find(trial.place.string()));
   CHECK(index.notes.at("data.name") == "text");
   CHECK(checkpoint::data_difference(index, mine).empty());
+  // A program that resumes and does not name its data; it may evaluate the model.
+  const auto resume = [&](const checkpoint::LoadOptions& options) {
+    return Trial::said([&] { checkpoint::resume(trial.place.string(), trial.model, trial.optimizer, options); });
+  };
+  CHECK(resume({}) == begin + "on " + mine.text() +
+                          ", and this program does not name its data: give LoadOptions::data, as in {.data = loader.identity()}, "
+                          "or allow others with LoadOptions::other_data");
+  CHECK(resume({.other_data = true}) == "");
+  CHECK(resume({.data = mine}) == "");
+  CHECK(Trial::said([&] { checkpoint::load(trial.place.string(), trial.model); }) == "");
   // A checkpoint of a run that did not name its data.
   REQUIRE(trial.save(2) == "");
-  CHECK(trial.load({.data = other}) == "");
+  CHECK(contains(trial.load({.data = other}),
+                 "step-00000002: does not name the data of its run (SaveOptions::data), and this one "
+                 "has " +
+                     other.text() + remedy));
+  CHECK(trial.load({.data = other, .other_data = true}) == "");
+  CHECK(resume({}) == "");
+}
+
+TEST_CASE("a run that goes on with another order of its samples is refused") {
+  Trial trial;
+  const auto dataset = [] { return data::Arrays(data::array<sample>(std::vector<float>(60, 1.0f), {})); };
+  const auto of = [&](const data::LoaderOptions& options) { return data::Loader(data::Share{}, dataset(), options).identity(); };
+  REQUIRE(trial.save(1, {.data = of({.global_batch = 4})}) == "");
+  CHECK(trial.load({.data = of({.global_batch = 4, .micro_batches = 2, .epochs = 5, .first_step = 1, .ahead = 0})}) == "");
+  CHECK(contains(trial.load({.data = of({.global_batch = 6})}), "is of a run whose data has global-batch 4, and this one has 6"));
+  CHECK(contains(trial.load({.data = of({.global_batch = 4, .seed = 2})}), "whose data has seed 1, and this one has 2"));
+  CHECK(contains(trial.load({.data = of({.global_batch = 4, .shuffle = false})}), "has shuffle on, and this one has off"));
+  CHECK(contains(trial.load({.data = of({.global_batch = 4, .drop_last = false})}), "has drop-last on, and this one has off"));
+  CHECK(trial.load({.data = of({.global_batch = 6}), .other_data = true}) == "");
+
+  const auto corpus = std::make_shared<const data::Corpus>(data::Corpus::from_text(std::string(400, 'a'), {}));
+  const auto of_text = [&](const data::BatchOptions& options) {
+    return data::Batches(data::Share{}, corpus, options).identity();
+  };
+  REQUIRE(trial.save(2, {.data = of_text({.sequence = 8, .global_batch = 4})}) == "");
+  CHECK(trial.load({.data = of_text({.sequence = 8, .global_batch = 4, .micro_batch = 2, .first_step = 2})}) == "");
+  CHECK(contains(trial.load({.data = of_text({.sequence = 16, .global_batch = 4})}), "has sequence 8, and this one has 16"));
+  CHECK(contains(trial.load({.data = of_text({.sequence = 8, .global_batch = 8})}), "has global-batch 4, and this one has 8"));
+  CHECK(contains(trial.load({.data = of_text({.sequence = 8, .global_batch = 4, .seed = 9})}), "has seed 1, and this one has 9"));
 }
 
 TEST_CASE("the step from which a run would resume, without ranks") {

@@ -25,23 +25,29 @@ inline void put_data(std::map<std::string, std::string>& notes, const DataIdenti
   for (const auto& [name, value] : data.settings) notes[data_setting_note + name] = value;
 }
 
+inline std::string note_of(const Index& index, const std::string& name) {
+  const auto at = index.notes.find(name);
+  return at == index.notes.end() ? std::string() : at->second;
+}
+
+/// "a.txt (9 bytes, digest 0123456789abcdef)", of the checkpoint's run.
+inline std::string stored_data(const Index& index) {
+  return shown(note_of(index, "data.name")) + " (" + shown(note_of(index, "data.bytes")) + " bytes, digest " +
+         shown(note_of(index, "data.digest")) + ")";
+}
+
 }  // namespace detail
 
 /// The difference between a checkpoint's data and `data`, as the end of a message: "is of a run on a.txt (9 bytes, digest
-/// 0123456789abcdef), and this one has b.txt (...)". Empty if there is none, or if the checkpoint has no identity of its data.
-/// Settings that only one side has are not compared, since another version of weft may have written them.
+/// 0123456789abcdef), and this one has b.txt (...)". Empty if there is none. A checkpoint without the identity of its data
+/// differs. Settings that only one side has are not compared, since another version of weft may have written them.
 inline std::string data_difference(const Index& index, const DataIdentity& data) {
-  const auto note = [&](const std::string& name) {
-    const auto at = index.notes.find(name);
-    return at == index.notes.end() ? std::string() : at->second;
-  };
-  const std::string digest = note("data.digest"), bytes = note("data.bytes");
-  if (digest.empty()) return "";
-  if (digest != data.digest_text() || bytes != std::to_string(data.bytes))
-    return "is of a run on " + detail::shown(note("data.name")) + " (" + detail::shown(bytes) + " bytes, digest " +
-           detail::shown(digest) + "), and this one has " + data.text();
+  const std::string digest = detail::note_of(index, "data.digest");
+  if (digest.empty()) return "does not name the data of its run (SaveOptions::data), and this one has " + data.text();
+  if (digest != data.digest_text() || detail::note_of(index, "data.bytes") != std::to_string(data.bytes))
+    return "is of a run on " + detail::stored_data(index) + ", and this one has " + data.text();
   for (const auto& [name, value] : data.settings)
-    if (const std::string stored = note(detail::data_setting_note + name); !stored.empty() && stored != value)
+    if (const std::string stored = detail::note_of(index, detail::data_setting_note + name); !stored.empty() && stored != value)
       return "is of a run whose data has " + name + " " + detail::shown(stored) + ", and this one has " + value;
   return "";
 }

@@ -39,10 +39,11 @@ struct LoadOptions {
   /// Refuse a checkpoint of a model with the same tensors but different results: other heads, epsilon, positions, mask, choice of
   /// experts, or alpha of the adapters.
   bool same_config = true;
-  /// The data of this run. A checkpoint of a run on data with another size, digest or sampling is refused. A checkpoint saved
-  /// without SaveOptions::data is not compared.
+  /// The data of this run. A checkpoint of a run on data with another size, digest or sampling is refused, and one that was saved
+  /// without SaveOptions::data. Without it, `load` compares nothing, for a model that is only evaluated; `resume` refuses a
+  /// checkpoint that names its data.
   std::optional<DataIdentity> data = {};
-  bool other_data = false;  ///< accept a checkpoint of a run on other data than `data`
+  bool other_data = false;  ///< accept a checkpoint of a run on other or unknown data
 };
 
 namespace detail {
@@ -204,10 +205,11 @@ inline Index shared_index(const Communicator& ranks, const std::string& folder, 
 template <class Model>
 void restore_steps(Model& model, const Index& index) {
   model.discard_gradients();
-  if constexpr (requires { model.stages().gradients(); }) model.stages().gradients()->next = index.next_step.value_or(index.step);
+  if constexpr (requires { model.stages().gradients(); })
+    model.stages().gradients()->next = index.next_step.value_or(index.step);
 }
 
-/// Reads everything, then changes everything. `check(index)` throws if the state cannot be restored; `finish(index)` then
+/// Reads everything, then changes everything. `check(path, index)` throws if the state cannot be restored; `finish(index)` then
 /// restores the parts that are not tensors.
 template <class Hooks, class Check, class Finish>
 std::uint64_t load_once(const std::string& folder, const Communicator& ranks, State state, bool with_optimizer,
@@ -219,7 +221,7 @@ std::uint64_t load_once(const std::string& folder, const Communicator& ranks, St
   together(ranks, [&] {
     if (options.same_config) require_config(path, index, state);
     if (options.data && !options.other_data) require_data(path, index, *options.data);
-    check(index);
+    check(path, index);
   });
   std::vector<Item> of_hooks = hooks(index);
   match_hooks(ranks, index, of_hooks, state, tensors);
@@ -290,6 +292,29 @@ std::uint64_t load(const std::string& folder, const Communicator& ranks, const S
   }
 }
 
+/// load of a model and its optimizer. `expect(path, index)` throws if this call refuses the checkpoint.
+template <class Model, class Optimizer, class Expect>
+std::uint64_t load_with_optimizer(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options,
+                                  Expect&& expect) {
+  if (has_no_values(model)) return 0;
+  const auto hooks = [&](const Index& index) { return hook_items(model, &index); };
+  const auto check = [&](const std::string& path, const Index& index) {
+    expect(path, index);
+    const auto& scale = model.loss_scale();
+    if (scale && index.loss_scale) LossScale(*scale).restore(index.loss_scale->value, index.loss_scale->good_steps);  // a copy
+  };
+  return load(folder, model.communicator(), state_of(model, optimizer), true, options, hooks, check, [&](const Index& index) {
+    restore_steps(model, index);
+    optimizer.restore(*index.optimizer_steps);
+    for (optim::Slot& slot : optimizer.slots()) {
+      const auto begun = index.begun.find(slot.state->name());
+      slot.begun = begun == index.begun.end() ? 0 : begun->second;
+    }
+    if (const auto& scale = model.loss_scale(); scale && index.loss_scale)
+      scale->restore(index.loss_scale->value, index.loss_scale->good_steps);
+  });
+}
+
 }  // namespace detail
 
 /// Restores model and optimizer to the saved state, and returns the step that was passed to save. `folder` is the one passed to
@@ -300,26 +325,11 @@ std::uint64_t load(const std::string& folder, const Communicator& ranks, const S
 template <StoredModel Model, StoredOptimizer Optimizer>
 std::uint64_t load(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_load);
-  if (detail::has_no_values(model)) return 0;
-  const auto hooks = [&](const Index& index) { return detail::hook_items(model, &index); };
-  const auto check = [&](const Index& index) {
-    const auto& scale = model.loss_scale();
-    if (scale && index.loss_scale) LossScale(*scale).restore(index.loss_scale->value, index.loss_scale->good_steps);  // a copy
-  };
-  return detail::load(folder, model.communicator(), detail::state_of(model, optimizer), true, options, hooks, check,
-                      [&](const Index& index) {
-                        detail::restore_steps(model, index);
-                        optimizer.restore(*index.optimizer_steps);
-                        for (optim::Slot& slot : optimizer.slots()) {
-                          const auto begun = index.begun.find(slot.state->name());
-                          slot.begun = begun == index.begun.end() ? 0 : begun->second;
-                        }
-                        if (const auto& scale = model.loss_scale(); scale && index.loss_scale)
-                          scale->restore(index.loss_scale->value, index.loss_scale->good_steps);
-                      });
+  return detail::load_with_optimizer(folder, model, optimizer, options, [](const std::string&, const Index&) {});
 }
 /// load, or 0 if there is no checkpoint yet: the first call of a program that can be restarted. A folder that exists but cannot
-/// be read throws Error on every rank, so no run starts from the beginning next to its checkpoints. Collective.
+/// be read throws Error on every rank, so no run starts from the beginning next to its checkpoints. Also throws Error if the
+/// checkpoint names its data and `options` do not, so that training does not continue on unknown data. Collective.
 template <StoredModel Model, StoredOptimizer Optimizer>
 std::uint64_t resume(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_resume);
@@ -330,7 +340,10 @@ std::uint64_t resume(const std::string& folder, Model& model, Optimizer& optimiz
   detail::together(ranks, [&] {
     if (ranks.rank() == 0) message.put(std::uint64_t(exists(folder)));
   });
-  return detail::from(ranks, 0, std::move(message)).word() != 0 ? load(folder, model, optimizer, options) : 0;
+  if (detail::from(ranks, 0, std::move(message)).word() == 0) return 0;
+  return detail::load_with_optimizer(folder, model, optimizer, options, [&](const std::string& path, const Index& index) {
+    if (!options.data && !options.other_data) detail::require_unnamed_data(path, index);
+  });
 }
 /// Loads only the model, from a checkpoint with or without optimizer state. An existing optimizer keeps its state; call its
 /// refresh() if the model's type has 16 bits.
@@ -339,7 +352,7 @@ std::uint64_t load(const std::string& folder, Model& model, const LoadOptions& o
   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_load);
   if (detail::has_no_values(model)) return 0;
   const auto hooks = [](const Index&) { return std::vector<detail::Item>(); };
-  const auto check = [](const Index&) {};
+  const auto check = [](const std::string&, const Index&) {};
   return detail::load(folder, model.communicator(), detail::state_of(model), false, options, hooks, check,
                       [&](const Index& index) { detail::restore_steps(model, index); });
 }

@@ -45,6 +45,14 @@ inline void require_data(const std::string& path, const Index& index, const Data
     refuse({path}, {difference, ": load it with the same data, or allow others with LoadOptions::other_data"});
 }
 
+/// Throws Error for a checkpoint that names its data, which this program does not.
+inline void require_unnamed_data(const std::string& path, const Index& index) {
+  if (index.notes.contains("data.digest"))
+    refuse({path}, {"is of a run on ", stored_data(index),
+                    ", and this program does not name its data: give LoadOptions::data, as in {.data = loader.identity()}, or "
+                    "allow others with LoadOptions::other_data"});
+}
+
 /// True if a tensor of this name holds optimizer state of a parameter: "NAME.exp_avg".
 inline bool is_state_of(std::string_view tensor, std::string_view parameter) {
   return tensor.size() > parameter.size() && tensor.starts_with(parameter) && tensor[parameter.size()] == '.' &&

@@ -97,8 +97,14 @@ class Batches {
   std::size_t sequences() const { return options_.global_batch / share_.size; }
   const BatchOptions& options() const { return options_; }
   const Corpus& corpus() const { return *corpus_; }
-  /// The identity for SaveOptions::data and LoadOptions::data of checkpoints.
-  const DataIdentity& identity() const { return corpus_->identity(); }
+  /// The identity for SaveOptions::data and LoadOptions::data of checkpoints: the corpus, sequence, seed and global batch.
+  DataIdentity identity() const {
+    DataIdentity identity = corpus_->identity();
+    identity.set("sequence", std::to_string(options_.sequence));
+    identity.set("seed", std::to_string(options_.seed));
+    identity.set("global-batch", std::to_string(options_.global_batch));
+    return identity;
+  }
 
   /// This rank's share of the global batch of `step`.
   Batch training(std::uint64_t step) const;

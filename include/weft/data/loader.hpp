@@ -138,9 +138,16 @@ class Loader {
   const LoaderOptions& options() const { return source_.sampler.options(); }
   const D& dataset() const { return *source_.dataset; }
   /// The identity for SaveOptions::data and LoadOptions::data of checkpoints, if the dataset has an `identity()`, as weft's
-  /// datasets do.
+  /// datasets do: the dataset, and the options that order its samples.
   DataIdentity identity() const requires requires(const D& dataset) { dataset.identity(); }
-  { return dataset().identity(); }
+  {
+    DataIdentity identity = dataset().identity();
+    identity.set("seed", std::to_string(options().seed));
+    identity.set("global-batch", std::to_string(options().global_batch));
+    identity.set("shuffle", options().shuffle ? "on" : "off");
+    identity.set("drop-last", options().drop_last ? "on" : "off");
+    return identity;
+  }
 
  private:
   /// Loads the share of a step. The thread has its own copy, so the Loader can be moved meanwhile.
