@@ -153,6 +153,19 @@ TEST_CASE("a step that a batch gives again is refused once its gradients are app
   CHECK(batch.step == 4);
   model.train_step(batch);
   optimizer->step();
+  // An earlier number would repeat masks as well, also after steps that the model counts.
+  for (const int again : {2, 3}) {
+    batch.step = again;
+    CHECK(text_of([&] { model.train_step(batch); }) ==
+          "weft: the batch's step is " + std::to_string(again) +
+              ", and the optimizer has applied step 4, so dropout would draw the masks of earlier steps again: continue the "
+              "numbers "
+              "(data::LoaderOptions::first_step), or set batch.step = {}, and the model counts its steps");
+    model.train_step(batch_of());
+    optimizer->step();
+  }
+  batch.step = 4;
+  CHECK(text_of([&] { model.train_step(batch); }).starts_with("weft: the batch's step is 4, as in the step that"));
   // The model continues from the batch's number, and a batch's number may start again.
   SingleDevice<Right> other(device, {});
   auto at = [&](int step) {
@@ -245,6 +258,12 @@ TEST_CASE("a checkpoint stores the count, so that a resumed run draws the same m
   CHECK(checkpoint::load(path, resumed, with) == 100);
   CHECK(text_of([&] { with.step(); }).starts_with("weft: optimizer step"));
   CHECK(losses(resumed, with, batch_of(), false, 2) == expected);
+  // After a load batches may give any number.
+  losses(resumed, with, batch_of(), true, 2);
+  CHECK(text_of([&] { losses(resumed, with, batch_of(), true, 1); }).find("the optimizer has applied step 1") !=
+        std::string::npos);
+  checkpoint::load(path, resumed, with);
+  losses(resumed, with, batch_of(), true, 1);
 }
 
 TEST_CASE("an optimizer applies gradients once") {

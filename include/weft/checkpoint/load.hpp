@@ -206,7 +206,7 @@ template <class Model>
 void restore_steps(Model& model, const Index& index) {
   model.discard_gradients();
   if constexpr (requires { model.stages().gradients(); })
-    model.stages().gradients()->next = index.next_step.value_or(index.step);
+    model.stages().gradients()->restart(index.next_step.value_or(index.step));
 }
 
 /// Reads everything, then changes everything. `check(path, index)` throws if the state cannot be restored; `finish(index)` then

@@ -59,9 +59,14 @@ struct StepGradients {
     given_ = given ? std::optional(number) : std::nullopt;
     next = std::max(next, number + 1);
   }
-  /// Throws UsageError if the gradients of a step of this number, which a batch gave, were applied last.
+  /// Throws UsageError if the gradients of a step of this number, which a batch gave, or of a later one were applied.
   WEFT_COLD void require_counted(const BatchStep& step) const {
-    if (step.is_set() && applied_number_ == std::uint64_t(step)) refuse_number(step);
+    if (step.is_set() && applied_number_ && std::uint64_t(step) <= *applied_number_) refuse_number(step);
+  }
+  /// The model was loaded: its next step has this number, and batches may give any.
+  void restart(std::uint64_t number) {
+    next = number;
+    given_ = applied_number_ = std::nullopt;
   }
 
   /// Whether the step that begins, or that is open, is the model's first one.
@@ -80,12 +85,12 @@ struct StepGradients {
            "were ",
            discarded_ == begun_ ? "discarded" : "applied",
            "; call train_step, or backward in a custom training loop, before each step"});
-    if (given_ && given_ == applied_number_) refuse_number(*given_);
+    if (given_ && applied_number_ && *given_ <= *applied_number_) refuse_number(*given_);
   }
   /// An optimizer has applied the gradients, or has skipped the step since they are not finite. Returns the step for require_new.
   std::uint64_t use(bool skipped) {
     applied = true;
-    if (!skipped) applied_number_ = given_;
+    if (!skipped && given_) applied_number_ = std::max(*given_, applied_number_.value_or(0));
     return begun_;
   }
   /// The gradients will not be used.
@@ -95,14 +100,20 @@ struct StepGradients {
   }
 
  private:
-  [[noreturn]] static void refuse_number(std::uint64_t number) {
-    throw_error<UsageError>(
-        {"the batch's step is ", number, ", as in the step that the optimizer applied last, so dropout would draw ",
-         "the same masks again: count it (++batch.step), or set batch.step = {}, and the model counts its steps"});
+  [[noreturn]] void refuse_number(std::uint64_t number) const {
+    const std::uint64_t applied = *applied_number_;
+    if (number == applied)
+      throw_error<UsageError>(
+          {"the batch's step is ", number, ", as in the step that the optimizer applied last, so dropout would draw ",
+           "the same masks again: count it (++batch.step), or set batch.step = {}, and the model counts its steps"});
+    throw_error<UsageError>({"the batch's step is ", number, ", and the optimizer has applied step ", applied,
+                             ", so dropout would draw the masks of earlier steps again: continue the numbers "
+                             "(data::LoaderOptions::first_step), or set "
+                             "batch.step = {}, and the model counts its steps"});
   }
 
   std::uint64_t begun_ = 0, discarded_ = 0;              // steps of this object so far; the one that was discarded last
-  std::optional<std::uint64_t> given_, applied_number_;  // the number that the last step's batch gave; that was applied last
+  std::optional<std::uint64_t> given_, applied_number_;  // the number that the last step's batch gave; the highest one applied
 };
 
 /// Counts an optimizer of these steps until the last copy of the returned handle ends.

@@ -289,6 +289,13 @@ inline void load_items(const std::string& folder, const Communicator& ranks, con
   checkpoint::detail::require_all(ranks, failure);
 }
 
+/// The model was loaded: its steps are counted anew.
+template <class Model>
+void restart_steps(Model& model) {
+  model.discard_gradients();
+  if constexpr (requires { model.stages().gradients(); }) model.stages().gradients()->restart(0);
+}
+
 }  // namespace detail
 
 /// Sets the parameters of a Gpt, Llama or Mixtral, in any layout, to those of a folder written by `transformers`: config.json and
@@ -296,7 +303,7 @@ inline void load_items(const std::string& folder, const Communicator& ranks, con
 /// round to nearest even, and the optimizer's master copies receive the unrounded numbers. Its other state is unchanged: load
 /// before the first step. Collective over the model's ranks, which must share a file system. Throws Error on every rank if the
 /// folder is damaged or of another model, UsageError if ranks disagree; nothing changes in these cases. Accumulated gradients are
-/// discarded. Adapters (Lora) are not in the folder and are unchanged: load_adapters.
+/// discarded, and the model counts its steps from 0. Adapters (Lora) are not in the folder and are unchanged: load_adapters.
 template <class Model, checkpoint::StoredOptimizer Optimizer>
 void load(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
   if constexpr (detail::require_known<Model>()) {
@@ -304,7 +311,7 @@ void load(const std::string& folder, Model& model, Optimizer& optimizer, const L
     if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
     model.stages().set_files(detail::load(folder, model.communicator(), checkpoint::detail::state_of(model, optimizer),
                                           model.stages().config(), options));
-    model.discard_gradients();
+    detail::restart_steps(model);
   }
 }
 /// load without an optimizer. An existing optimizer keeps its master copies; call its refresh() if the model's type has 16 bits.
@@ -315,7 +322,7 @@ void load(const std::string& folder, Model& model, const LoadOptions& options = 
     if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
     model.stages().set_files(
         detail::load(folder, model.communicator(), checkpoint::detail::state_of(model), model.stages().config(), options));
-    model.discard_gradients();
+    detail::restart_steps(model);
   }
 }
 
