@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 
 #include <weft/comm/this_host.hpp>
 #include <weft/core/error.hpp>
+#include <weft/runtime/run.hpp>
 
 using namespace weft;
 
@@ -48,6 +50,7 @@ class Environment {
                              "WEFT_JOB",
                              "WEFT_SECRET",
                              "WEFT_SECRET_FILE",
+                             "WEFT_IGNORE_LAUNCHER",
                              "WEFT_STORE_PORT"}) {
       const char* const before = std::getenv(name);
       before_.emplace_back(name, before == nullptr ? std::nullopt : std::optional<std::string>(before));
@@ -141,9 +144,32 @@ TEST_CASE("descriptions that are incomplete or contradict themselves are refused
   refused({{"RANK", "0"}, {"WORLD_SIZE", "2"}}, "environment variable MASTER_ADDR is missing");
   refused({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "65535"}, {"TORCHELASTIC_RUN_ID", "r"}},
           "MASTER_PORT(65535) leaves no port after it");
-  const Environment torchrun({{"RANK", "0"}, {"WORLD_SIZE", "2"}});
-  CHECK_THROWS_WITH_AS(runtime::refuse_unconnected("threads"), doctest::Contains("WORLD_SIZE is 2: torchrun started"),
-                       UsageError);
+}
+
+TEST_CASE("processes that no backend connects are refused, unless they are separate programs") {
+  using Variables = std::vector<std::pair<const char*, const char*>>;
+  const auto f = [](World&) { return 0; };
+  const RunOptions options{.ranks = 1, .threads_per_rank = 1};
+  for (const auto& [size, rank, launcher] :
+       {std::tuple("WORLD_SIZE", "RANK", "torchrun"), std::tuple("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun"),
+        std::tuple("PMI_SIZE", "PMI_RANK", "MPI's launcher"), std::tuple("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun")}) {
+    CAPTURE(launcher);
+    {
+      const Environment several({{size, "2"}, {rank, "0"}});
+      CHECK_THROWS_WITH_AS(runtime::refuse_unconnected("threads"),
+                           doctest::Contains((std::string(size) + " is 2: " + launcher + " started as many processes").c_str()),
+                           UsageError);
+      CHECK(run<comm::Threads>(options, f) == 2);
+    }
+    const Variables fine[] = {
+        {{size, "1"}, {rank, "0"}}, {{size, "2"}}, {{size, "2"}, {rank, "0"}, {"WEFT_IGNORE_LAUNCHER", "1"}}};
+    for (const Variables& variables : fine) {
+      const Environment environment(variables);
+      CHECK(run<comm::Threads>(options, f) == 0);
+    }
+  }
+  const Environment in_a_batch_script({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}});
+  CHECK(run<comm::Threads>(options, f) == 0);
 }
 
 TEST_CASE("a machine has one number") {

@@ -198,8 +198,9 @@ TEST_CASE("numbers from the environment: a range, and nothing else") {
   ::setenv("KOKKOS_DISABLE_WARNINGS", "True", 1);
   CHECK_NOTHROW(require_thread_variables());
   ::unsetenv("KOKKOS_DISABLE_WARNINGS");
-  for (const char* variable : {"WEFT_SHARED_MEMORY", "WEFT_FINGERPRINTS", "WEFT_SHARE_GPUS", "WEFT_HEARTBEAT_S",
-                               "WEFT_RENDEZVOUS_S", "WEFT_STORE_PORT"}) {  // also if all ranks are threads
+  for (const char* variable :
+       {"WEFT_SHARED_MEMORY", "WEFT_FINGERPRINTS", "WEFT_SHARE_GPUS", "WEFT_HEARTBEAT_S", "WEFT_RENDEZVOUS_S", "WEFT_STORE_PORT",
+        "WEFT_IGNORE_LAUNCHER"}) {  // also if all ranks are threads
     const char* before = std::getenv(variable);
     const std::string kept = before == nullptr ? "" : before;
     ::setenv(variable, "abc", 1);

@@ -56,16 +56,17 @@ std::string secret_from_environment();
 /// Throws UsageError for invalid variables of weft's, also if no launcher uses them.
 void require_launch_variables();
 
-/// A launcher's variable for the number of started processes, its name, and the requirement for a program that takes part. The
-/// innermost launcher comes first: mpirun's daemons may be srun's tasks.
+/// A launcher's variables for the number of started processes and for that of a process, its name, and the requirement for a
+/// program that takes part. The innermost launcher comes first: mpirun's daemons may be srun's tasks.
 struct Starter {
-  const char *size, *name, *need;
+  const char *size, *rank, *name, *need;
 };
 inline constexpr Starter starters[] = {
-    {"WORLD_SIZE", "torchrun", "comm::Tcp among the program's backends"},
-    {"OMPI_COMM_WORLD_SIZE", "mpirun", "comm::Mpi among the program's backends"},
-    {"PMI_SIZE", "MPI's launcher", "comm::Mpi among the program's backends"},
-    {"SLURM_STEP_NUM_TASKS", "srun", "srun --mpi=pmix for comm::Mpi, or MASTER_ADDR and MASTER_PORT for comm::Tcp"}};
+    {"WORLD_SIZE", "RANK", "torchrun", "comm::Tcp among the program's backends"},
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun", "comm::Mpi among the program's backends"},
+    {"PMI_SIZE", "PMI_RANK", "MPI's launcher", "comm::Mpi among the program's backends"},
+    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun",
+     "srun --mpi=pmix for comm::Mpi, or MASTER_ADDR and MASTER_PORT for comm::Tcp"}};
 
 }  // namespace detail
 
@@ -75,6 +76,9 @@ void agree_with_launcher(int connected);
 
 /// Throws UsageError if a launcher started several processes and no backend of the program connects them.
 void refuse_unconnected(std::string_view backend);
+
+/// True with WEFT_IGNORE_LAUNCHER=1: each process that a launcher started is a program of its own, as in a sweep of parameters.
+inline bool ignores_launcher() { return detail::switch_from_environment("WEFT_IGNORE_LAUNCHER", false); }
 
 /// True if torchrun itself started this process, whatever started torchrun.
 inline bool under_torchrun() { return detail::is_set("TORCHELASTIC_RUN_ID"); }

@@ -74,11 +74,12 @@ WEFT_COLD WEFT_INLINE void agree_with_launcher(int connected) {
 WEFT_COLD WEFT_INLINE void refuse_unconnected(std::string_view backend) {
   using namespace detail;
   for (const Starter& starter : starters)
-    if (is_set(starter.size))
+    if (is_set(starter.size) && is_set(starter.rank))
       if (const int started = whole_number(starter.size, 1, most_processes); started > 1)
         throw_error<UsageError>({starter.size, " is ", started, ": ", starter.name,
                                  " started as many processes, each of which would be a world of ", backend,
-                                 " of its own; it takes ", starter.need});
+                                 " of its own; it takes ", starter.need,
+                                 ", or WEFT_IGNORE_LAUNCHER=1 if they are separate programs (a sweep of parameters)"});
 }
 
 WEFT_INLINE bool launched_with_addresses() {

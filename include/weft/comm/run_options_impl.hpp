@@ -113,7 +113,7 @@ WEFT_COLD WEFT_INLINE void require_kokkos_variables() {
 }
 
 WEFT_COLD WEFT_INLINE void require_weft_variables() {
-  for (const char* name : {"WEFT_SHARED_MEMORY", "WEFT_FINGERPRINTS", "WEFT_SHARE_GPUS"})
+  for (const char* name : {"WEFT_SHARED_MEMORY", "WEFT_FINGERPRINTS", "WEFT_SHARE_GPUS", "WEFT_IGNORE_LAUNCHER"})
     (void)switch_from_environment(name, false);
   (void)number_from_environment("WEFT_HEARTBEAT_S", 0, 1e6);
   (void)number_from_environment("WEFT_RENDEZVOUS_S", 0.001, 1e6);

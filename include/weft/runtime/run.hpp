@@ -105,10 +105,12 @@ int choose(const RunOptions& options, F& f) {
   int code = 0;
   if (!options.refused)
     if (const auto ended = rehearsed(options, f)) return *ended;
+  if constexpr (First::Session::owns_ranks)
+    if (ignores_launcher()) return run_on<First>(options, f);
   // A backend whose launcher started this program goes first; without one, the first of the list.
   const bool chosen = ((Others::detected() && (code = run_on<Others>(options, f), true)) || ...);
   if (chosen) return code;
-  if constexpr (sizeof...(Others) > 0 && First::Session::owns_ranks) refuse_unconnected(First::name);
+  if constexpr (First::Session::owns_ranks) refuse_unconnected(First::name);
   return run_on<First>(options, f);
 }
 
@@ -132,7 +134,9 @@ constexpr bool runs_on_ranks() {
 }  // namespace detail
 
 /// Runs `f(world)` on every rank and returns the program's exit code: 0, the first nonzero value that `f` returned, or the code
-/// of the first error, which is printed once. A backend after the first is used if its launcher started the program. A failed
+/// of the first error, which is printed once. A backend after the first is used if its launcher started the program. Without one
+/// for its launcher the program is refused, since each process would be a world of its own; WEFT_IGNORE_LAUNCHER=1 runs them so
+/// (a sweep of parameters). A failed
 /// write to standard output (a full disk) is an error, too. With --rehearse N[:rank] among the arguments, or WEFT_REHEARSE, the
 /// program is rehearsed instead (runtime/rehearse.hpp).
 ///
