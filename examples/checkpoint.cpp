@@ -64,7 +64,9 @@ int show(const std::string& folder) {
   if (index.loss_scale)
     std::printf("loss scale: %g, %llu good steps in a row\n", index.loss_scale->value,
                 (unsigned long long)index.loss_scale->good_steps);
-  for (const auto& [name, note] : index.notes) std::printf("%s: %s\n", shown(name).c_str(), shown(note, 1000).c_str());
+  for (const auto& [name, note] : index.notes)
+    if (name.starts_with("files.")) std::printf("%s: %zu bytes\n", shown(name).c_str(), note.size());
+    else std::printf("%s: %s\n", shown(name).c_str(), shown(note, 1000).c_str());
   trace::Table table({"tensor", "kind", "type", "shape", "pieces"});
   for (const auto& tensor : index.tensors)
     table.row({shown(tensor.name, 256), shown(tensor.kind),

@@ -21,6 +21,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <weft/checkpoint/checkpoint.hpp>
 #include <weft/hugging_face/hugging_face.hpp>
 #include <weft/hugging_face/load.hpp>
 #include <weft/hugging_face/save.hpp>
@@ -343,6 +344,27 @@ TEST_CASE("an export keeps the ids of tokens and the generation config of the fo
     CHECK(text_of(out + "/generation_config.json") == generation);
     CHECK(hugging_face::stop_tokens(out) == std::vector<std::int32_t>{4, 5});
   }
+  // A run that resumes from a checkpoint does not read the folder again.
+  const std::string run = place.path.string() + "/run";
+  on<Dense<models::Gpt>, Grid>({1, {}}, by_hand, 3, [&](auto& model, World&) {
+    hugging_face::load(folder, model);
+    checkpoint::save(run, model, 1);
+  });
+  std::filesystem::remove_all(out);
+  on<Dense<models::Gpt>, Grid>({2, {.tp = 2}}, by_hand, 3, [&](auto& model, World&) {
+    checkpoint::load(run, model);
+    hugging_face::save(out, model);
+  });
+  const auto resumed = nlohmann::json::parse(text_of(out + "/config.json"));
+  for (const char* name : {"bos_token_id", "eos_token_id", "pad_token_id", "resid_pdrop", "n_inner", "n_ctx"})
+    CHECK(resumed.value(name, nlohmann::json("lost")) == json.at(name));
+  CHECK(text_of(out + "/generation_config.json") == generation);
+  on<Dense<models::Gpt>, Grid>({1, {}}, by_hand, 3, [&](auto& model, World&) {  // a folder's own texts stay
+    write(folder + "/generation_config.json", "{}");
+    hugging_face::load(folder, model);
+    checkpoint::load(run, model);
+    CHECK(model.stages().config().files.generation == "{}");
+  });
   write(folder + "/generation_config.json", "{\"eos_token_id\": ");
   CHECK(message_of([&] { hugging_face::read_config<models::GptConfig>(folder); }).find("is not the JSON that it should be") !=
         std::string::npos);

@@ -70,8 +70,8 @@ struct Index {
   std::optional<std::uint64_t> next_step;  ///< the next batch's number for batches without Batch::step; none: `step`
   std::optional<StoredLossScale> loss_scale;
   std::map<std::string, std::uint64_t> begun;  ///< optimizer steps before a parameter's state was created, if any
-  /// The program's notes. Also the model's "config.NAME" (detail::config_numbers), "layout.AXIS" and "layout.zero", and the
-  /// data's "data.name", "data.bytes", "data.digest" and "data.setting.NAME" (DataIdentity).
+  /// The program's notes. Also the model's "config.NAME" (detail::config_numbers), "files.NAME" (State::files), "layout.AXIS" and
+  /// "layout.zero", and the data's "data.name", "data.bytes", "data.digest" and "data.setting.NAME" (DataIdentity).
   std::map<std::string, std::string> notes;
   std::vector<StoredFile> files;
   std::vector<LogicalTensor> tensors;  ///< by name

@@ -209,6 +209,20 @@ void restore_steps(Model& model, const Index& index) {
     model.stages().gradients()->restart(index.next_step.value_or(index.step));
 }
 
+/// Gives a model without the texts of a folder those of the checkpoint's model, so that an export keeps the fields of its config
+/// that weft does not use.
+template <class Model>
+void restore_files(Model& model, const Index& index) {
+  if constexpr (has_files<Model>) {
+    auto files = model.stages().config().files;
+    if (!files.config.empty() || !index.notes.contains("files.config")) return;
+    files.type = note_of(index, "files.type");
+    files.config = note_of(index, "files.config");
+    files.generation = note_of(index, "files.generation");
+    model.stages().set_files(std::move(files));
+  }
+}
+
 /// Reads everything, then changes everything. `check(path, index)` throws if the state cannot be restored; `finish(index)` then
 /// restores the parts that are not tensors.
 template <class Hooks, class Check, class Finish>
@@ -305,6 +319,7 @@ std::uint64_t load_with_optimizer(const std::string& folder, Model& model, Optim
   };
   return load(folder, model.communicator(), state_of(model, optimizer), true, options, hooks, check, [&](const Index& index) {
     restore_steps(model, index);
+    restore_files(model, index);
     optimizer.restore(*index.optimizer_steps);
     for (optim::Slot& slot : optimizer.slots()) {
       const auto begun = index.begun.find(slot.state->name());
@@ -354,7 +369,10 @@ std::uint64_t load(const std::string& folder, Model& model, const LoadOptions& o
   const auto hooks = [](const Index&) { return std::vector<detail::Item>(); };
   const auto check = [](const std::string&, const Index&) {};
   return detail::load(folder, model.communicator(), detail::state_of(model), false, options, hooks, check,
-                      [&](const Index& index) { detail::restore_steps(model, index); });
+                      [&](const Index& index) {
+                        detail::restore_steps(model, index);
+                        detail::restore_files(model, index);
+                      });
 }
 // Every other call.
 template <bool Refused = true>

@@ -191,6 +191,7 @@ inline Index index_of(const Communicator& ranks, const State& state, std::uint64
   if (options.data) put_data(index.notes, *options.data);
   for (const auto& [name, value] : state.config) index.notes["config." + name] = value;
   for (const auto& [name, value] : state.layout) index.notes["layout." + name] = value;
+  for (const auto& [name, text] : state.files) index.notes["files." + name] = text;
   // Includes parameters that other ranks also hold.
   Packed mine;
   for (const auto& [name, steps] : state.begun) {

@@ -82,7 +82,8 @@ struct State {
   std::optional<StoredLossScale> loss_scale;
   std::map<std::string, std::uint64_t> begun;
   Numbers config, layout;
-  std::vector<std::string> frozen;  ///< parameters without optimizer state
+  std::map<std::string, std::string> files;  ///< texts of the folder from which the model came (models::FolderFiles)
+  std::vector<std::string> frozen;           ///< parameters without optimizer state
   weft::detail::Store* store = nullptr;
 };
 
@@ -262,11 +263,23 @@ std::string buffer_name(const optim::Slot& slot, std::size_t i) {
   return weft::detail::joined({"state", i});
 }
 
+/// A model whose config keeps the texts of the folder from which it was read.
+template <class Model>
+constexpr bool has_files = requires(Model& model) {
+  model.stages().config().files.type;
+  model.stages().config().files.config;
+  model.stages().config().files.generation;
+};
+
 template <class Model>
 void add_model(State& state, Model& model) {
   state.seed = model.options().seed;
   state.store = model.options().shard.offload.store.get();
   if constexpr (requires { model.stages().config(); }) state.config = config_numbers(model.stages().config());
+  if constexpr (has_files<Model>) {
+    const auto& files = model.stages().config().files;
+    if (!files.config.empty()) state.files = {{"type", files.type}, {"config", files.config}, {"generation", files.generation}};
+  }
   if (const auto& lora = model.options().lora; lora.rank != 0) state.config.emplace_back("lora.alpha", number_text(lora.alpha));
   if constexpr (requires { model.for_each_axis([](std::string_view, std::size_t) {}); }) {
     model.for_each_axis(
