@@ -103,6 +103,9 @@ int run(const std::vector<std::string>& words) {
     std::printf("%s: the %s of %s\n", words[2].c_str(), all ? "whole state" : "parameters", path.c_str());
     return 0;
   }
+  for (const std::string& word : words)
+    if (word.starts_with('-') && (word != "--all" || command != "merge"))
+      throw UsageError("checkpoint: unknown option '" + shown(word) + "': the commands are " + commands);
   throw UsageError("checkpoint: the commands are " + commands);
 }
 

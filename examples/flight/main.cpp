@@ -340,8 +340,11 @@ int main(int argc, char** argv) {
               "flight FOLDER: reads the files in the folder that WEFT_FLIGHT_DIR named, and names ranks that others wait for\n");
           return 0;
         }
-        if (argc != 2 || *argv[1] == '\0' || *argv[1] == '-')
-          throw UsageError("flight: the argument is the folder that WEFT_FLIGHT_DIR named");
+        for (int i = 1; i < argc; ++i)
+          if (argv[i][0] == '-')
+            throw UsageError("flight: unknown option '" + weft::detail::shown(argv[i]) +
+                             "': the argument is the folder that WEFT_FLIGHT_DIR named");
+        if (argc != 2 || *argv[1] == '\0') throw UsageError("flight: the argument is the folder that WEFT_FLIGHT_DIR named");
         return report(argv[1]);
       },
       no_verdict);

@@ -114,7 +114,7 @@ void write_logits(LoadedModel& model, const Prompts& prompts, const std::string&
   const std::string header = checkpoint::safetensors_header(tensors);
   const std::string unfinished = path + ".tmp-" + checkpoint::detail::nonce();
   try {
-    auto file = checkpoint::detail::File::make(checkpoint::FileSystem::system(), unfinished);
+    auto file = checkpoint::detail::File::make(checkpoint::FileSystem::system(), unfinished, path);
     file.write(header.data(), header.size());
     for (const auto& one : values) file.write(one.data(), one.size() * sizeof(float));
     file.finish();

@@ -130,7 +130,10 @@ int main(int argc, char** argv) {
   if (argc == 2 && argv[1] == std::string_view("--help"))
     return weft::runtime::run_alone([] { std::printf("in_situ [--steps N] [--rehearse N[:rank]]\n"); });
   try {
-    if (argc > 1 && (argc != 3 || std::string_view(argv[1]) != "--steps")) throw weft::UsageError("in_situ: it takes --steps N");
+    for (int i = 1; i < argc; i += 2)
+      if (argv[i] != std::string_view("--steps") || i > 1)
+        throw weft::UsageError("in_situ: unknown argument '" + std::string(argv[i]).substr(0, 80) + "': it takes --steps N");
+    if (argc == 2) throw weft::UsageError("in_situ: --steps needs a number");
     if (argc > 1) steps = weft::runtime::whole_number_of("in_situ: --steps", argv[2], 1, 1 << 30);
   } catch (...) {
     return weft::runtime::report(std::current_exception());

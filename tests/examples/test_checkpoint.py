@@ -88,7 +88,9 @@ check(sorted(merged[0]) == sorted(merged[1]), "two layouts have the same tensors
 check(max(abs(a - b) for name in merged[0] for a, b in zip(*(struct.unpack(f"<{len(m[name][2]) // 4}f", m[name][2]) for m in merged))) < 1e-4,
       "two layouts have learnt the same")
 for words, expected in [((), "the commands are list FOLDER"), (("list",), "the commands are"), (("list", scratch / "no"), "is no folder"),
-                        (("show", scratch), "holds no checkpoint"), (("merge", "a", "b", "c"), "the commands are")]:
+                        (("show", scratch), "holds no checkpoint"), (("merge", "a", "b", "c"), "the commands are"),
+                        (("list", "x", "--stop-after", "4"), "checkpoint: unknown option '--stop-after': the commands are list"),
+                        (("merge", folder, "/nonexistent/x"), "/nonexistent/x: ")]:
     bad = tool(*words)
     check(bad.returncode == 2 and bad.stdout == "" and expected in bad.stderr, f"{words}: {bad}")
 shutil.rmtree(scratch)

@@ -463,6 +463,20 @@ TEST_CASE("large tensors: runs longer than a read, and far from each other") {
     }
 }
 
+TEST_CASE("Mixtral with noise in its router is evaluated, and not trained") {
+  models::MixtralConfig config = mixtral_config();
+  config.router_jitter = 0.1;
+  on<Experts, ExpertMesh>({2, {}}, config, 7, [&](auto& model, World& world) {
+    const auto batch = make_batch(0, std::size_t(world.rank()), 2, 1);
+    CHECK(std::isfinite(model.evaluate(batch)));
+    CHECK(message_of([&] { model.train_step(batch); }).find("router_jitter_noise is 0.1") != std::string::npos);
+  });
+  config.router_jitter = 0;
+  on<Experts, ExpertMesh>({2, {}}, config, 7, [&](auto& model, World& world) {
+    CHECK(std::isfinite(model.train_step(make_batch(0, std::size_t(world.rank()), 2, 1))));
+  });
+}
+
 TEST_CASE("Mixtral: all experts in one tensor, and what `transformers` does not have is not written") {
   models::MixtralConfig config = mixtral_config();
   config.z_loss = config.dropout = 0;

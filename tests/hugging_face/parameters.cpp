@@ -143,7 +143,7 @@ TEST_CASE("set_parameter: refusals change nothing") {
       if (text.find(part) == std::string::npos) throw Error("expected " + part + ", got " + text);
     };
     refused("set_parameter of transformer.h.0.ln_1.weight: 15 values for a parameter of 16",
-            message<ShapeError>([&] { model.set_parameter(name, some); }));
+            message<UsageError>([&] { model.set_parameter(name, some); }));
     refused("rank 1 gives other values than rank 0", message<UsageError>([&] { model.set_parameter(name, own); }));
     refused("another another one",
             message<UsageError>([&] { model.set_parameter(first ? name : "transformer.ln_f.weight", twos); }));

@@ -106,10 +106,12 @@ class File {
     return file;
   }
   /// Makes a new file for writing, readable only by its owner. Throws Error.
-  static File make(FileSystem& system, const std::string& path) {
+  /// `final_path`: the name in messages of a file that is renamed to it once it is whole.
+  static File make(FileSystem& system, const std::string& path, const std::string& final_path = {}) {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
-    File file(system, path, uninterrupted([&] { return system.open(path.c_str(), flags, 0600); }));
-    if (file.number_ < 0) refuse_call({path}, "cannot be made", errno);
+    File file(system, final_path.empty() ? path : final_path,
+              uninterrupted([&] { return system.open(path.c_str(), flags, 0600); }));
+    if (file.number_ < 0) refuse_call({file.path()}, "cannot be made", errno);
     return file;
   }
   File(File&& other) noexcept

@@ -85,7 +85,7 @@ inline void merge(const std::string& path, const std::string& file_path, const M
       if (path != nullptr) detail::remove_file(*system, *path);
     }
   };
-  detail::File file = detail::File::make(*options.system, unfinished);
+  detail::File file = detail::File::make(*options.system, unfinished, file_path);
   Remove remove{options.system, &unfinished};
   file.write(header.data(), header.size());
   detail::OpenFiles files(*options.system, path, index);

@@ -215,7 +215,7 @@ inline void take(Fields& fields, const Architecture& architecture, models::Mixtr
     take_experts(fields, config, fields.parts("num_local_experts", 8), 2);
     config.scores = nn::Scores::after_top_k;
     require_factors(fields, config);
-    fields.number("router_jitter_noise", 0);  // applies only to training, and is not read, like dropout
+    config.router_jitter = fields.number("router_jitter_noise", 0);
     take_window(fields, config, architecture.type);
     return;
   }

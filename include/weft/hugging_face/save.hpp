@@ -44,7 +44,7 @@ inline bool is_shard(std::string_view name) {
 inline void write_text(FileSystem& system, const std::string& path, const std::string& text) {
   const std::string unfinished = path + ".tmp-" + checkpoint::detail::nonce();
   try {
-    checkpoint::detail::File file = checkpoint::detail::File::make(system, unfinished);
+    checkpoint::detail::File file = checkpoint::detail::File::make(system, unfinished, path);
     file.write(text.data(), text.size());
     file.finish();
     if (checkpoint::detail::rename(system, unfinished, path) != 0)

@@ -172,6 +172,7 @@ inline nlohmann::ordered_json fields_of(const models::MixtralConfig& c) {
   json["router_aux_loss_coef"] = c.auxiliary_loss * double(c.layers) / double(c.top_k);
   if (mixtral) {
     json["num_local_experts"] = c.experts;
+    json["router_jitter_noise"] = c.router_jitter;
     json["sliding_window"] = window_of(c);
     return json;
   }

@@ -41,7 +41,8 @@ struct MixtralConfig {
   AttentionMask mask = {};                        ///< causal, without a window
   AttentionOptions attention = {};
   std::vector<bool> window_layers = {};  ///< layers that have the mask's window; empty: all
-  FolderFiles files = {};                ///< texts of the folder from which the config was read
+  double router_jitter = 0;  ///< noise of the router's input in training, which weft does not have: training refuses it
+  FolderFiles files = {};    ///< texts of the folder from which the config was read
 };
 
 /// The Llama config without this Mixtral's mixtures.
@@ -121,6 +122,13 @@ struct BasicMixtral {
     const LlamaConfig llama = llama_of(config);
     detail::require_llama(llama, degrees);
     weft::detail::require_experts(config.experts, llama.intermediate_width(), degrees.ep, degrees.etp);
+  }
+  /// Throws UsageError if a training step would not compute what this config means.
+  static void require_trainable(const Config& config) {
+    if (config.router_jitter != 0)
+      throw_error<UsageError>({"router_jitter_noise is ", std::to_string(config.router_jitter),
+                               ": weft trains without noise in the router. Set it to 0 (config.router_jitter, or "
+                               "router_jitter_noise in config.json) to train so; a model that is only evaluated may keep it"});
   }
   template <class Context>
   static Front make_front(const Context& context, const Config& config) {

@@ -174,9 +174,9 @@ class ModelFunctions {
   }
   /// Sets the whole parameter of this name, [global.size()] and row-major, in every layout. All ranks call it with the same name
   /// and the same values. Gradients and an optimizer's moments stay as they are; a master copy starts from the value at the next
-  /// step, unless the value is the copy's rounding. Throws UsageError if the model has no parameter of this name, if ranks
-  /// differ, between a forward of a custom training loop and the optimizer's step, and for values in an offload store; ShapeError
-  /// for another number of values. Nothing has changed then. Numerics: rounded to nearest even in the type in which the rank
+  /// step, unless the value is the copy's rounding. Throws UsageError if the model has no parameter of this name or of this
+  /// size, if ranks differ, between a forward of a custom training loop and the optimizer's step, and for values in an offload
+  /// store. Nothing has changed then. Numerics: rounded to nearest even in the type in which the rank
   /// keeps it.
   void set_parameter(std::string_view name, std::span<const double> values) { set_values(name, values); }
   void set_parameter(std::string_view name, std::span<const float> values) { set_values(name, values); }

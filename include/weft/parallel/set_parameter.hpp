@@ -66,7 +66,7 @@ WEFT_COLD void set_whole_parameter(Device<Exec>& device, const Communicator& eve
                              " gives other values than rank 0: every rank passes the same whole parameter"});
   }
   if (values.size() != facts[0])
-    throw_error<ShapeError>({"set_parameter of ", name, ": ", values.size(), " values for a parameter of ", facts[0],
+    throw_error<UsageError>({"set_parameter of ", name, ": ", values.size(), " values for a parameter of ", facts[0],
                              ": every rank passes the whole parameter, row-major"});
   if (facts[1])
     throw_error<UsageError>({"set_parameter of ", name,

@@ -141,8 +141,10 @@ class Stages {
     finish_gradients(context);
     agree_on_gradients(context);
   }
-  /// Throws UsageError if a training step on this batch would lose gradients, or reuse the dropout masks of the step before it.
+  /// Throws UsageError if a training step on this batch would lose gradients, or reuse the dropout masks of an earlier step, or
+  /// if the model can only be evaluated.
   void require_gradients_used(const Batch& batch) const {
+    if constexpr (requires { Model::require_trainable(config_); }) Model::require_trainable(config_);
     if (gradients_->pending())
       throw_error<UsageError>(
           {"train_step twice without an optimizer's step between them: the gradients of the first would be lost. To accumulate, "
