@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/operations/convolution.hpp weft/operations/pooling.hpp weft/operations/refused.hpp weft/kernels/convolution.hpp
+// covers: weft/operations/convolution.hpp weft/operations/pooling.hpp weft/kernels/convolution.hpp
+// covers: weft/operations/refused.hpp weft/operations/refused_standard.hpp
 // covers: weft/kernels/convolution_shape.hpp weft/kernels/detail/convolution_columns.hpp
 // covers: weft/kernels/detail/convolution_onednn.hpp weft/kernels/pooling.hpp
 // Convolutions and pooling with only a forward: derivatives, equality over dp and over tp in all three shardings, placements,
@@ -21,6 +22,7 @@
 #include <weft/operations/functions.hpp>
 #include <weft/operations/pooling.hpp>
 #include <weft/operations/refused.hpp>
+#include <weft/operations/refused_standard.hpp>
 
 #include "support/formula.hpp"
 

@@ -53,7 +53,7 @@ template <class... X>
 concept AnyRefused = (std::is_base_of_v<detail::AlreadyRefused, X> || ...);
 
 // clang-format off
-// A type to which an operand is converted, so that `text` is printed.
+// `text` is printed for an operand that is converted to this type.
 #define WEFT_REFUSED_AS(id, concept, text)                                                     \
   struct id {                                                                                  \
     template <detail::concept V> id(const V&) { static_assert(detail::is_silent<V>, "weft: " text); } \
@@ -294,7 +294,12 @@ WEFT_NO_OPERATION(adaptive_avg_pool2d, "global_avg_pool2d(x)")
 #define WEFT_NO_ARITHMETIC(op, id, function)                                                                                   \
   WEFT_NO_OPERATOR(op, id, Operand, "not of these operands: it takes two values of a forward, or one and a number or a "       \
                    "Parameter as a row, value " #op " Parameter; a Parameter in another place is beside(x, parameter), a "     \
-                   "constant Variable x.detach(), and tensors in a Primitive have functions, " function)
+                   "constant Variable x.detach(), and tensors in a Primitive have functions, " function)                        \
+  template <class... R, class... S> detail::AlreadyRefused operator op(const Parameter<R...>&, const Parameter<S...>&) {         \
+    static_assert(sizeof(Parameter<R...>) == 0, "weft: operator" #op " of two Parameters: the first becomes a value beside "     \
+                  "a value of the forward, beside(x, first) " #op " second");                                                   \
+    return {};                                                                                                                   \
+  }
 WEFT_NO_COMPARISON(>, as_more)
 WEFT_NO_COMPARISON(<, as_less)
 WEFT_NO_COMPARISON(>=, as_not_less)
@@ -318,67 +323,3 @@ inline detail::AlreadyRefused operator-(detail::AlreadyRefused refused) { return
 }  // namespace operations
 
 }  // namespace weft
-
-// Functions of the standard library that a forward calls by their full name: without these overloads, which only refuse, a
-// compiler lists its candidates instead.
-namespace std {
-
-// clang-format off
-#define WEFT_NO_STANDARD(name, instead)                                                                                      \
-  template <weft::detail::Operand V, class... More> weft::detail::AlreadyRefused name(const V&, const More&...) {             \
-    static_assert(weft::detail::is_silent<V>, "weft: std::" #name " is a function of numbers, and this is a value of a forward: write " instead); \
-    return {};                                                                                                               \
-  }
-WEFT_NO_STANDARD(tanh, "tanh(x)")
-WEFT_NO_STANDARD(exp, "exp(x)")
-WEFT_NO_STANDARD(log, "log(x)")
-WEFT_NO_STANDARD(sqrt, "sqrt(x)")
-WEFT_NO_STANDARD(pow, "square(x), x * x, or map(x, f, derivative)")
-WEFT_NO_STANDARD(abs, "maximum(x, -x)")
-WEFT_NO_STANDARD(fabs, "maximum(x, -x)")
-WEFT_NO_STANDARD(sin, "map(x, f, derivative) takes a function of your own")
-WEFT_NO_STANDARD(cos, "map(x, f, derivative) takes a function of your own")
-WEFT_NO_STANDARD(tan, "map(x, f, derivative) takes a function of your own")
-WEFT_NO_STANDARD(asin, "map(x, f, derivative) takes a function of your own")
-WEFT_NO_STANDARD(acos, "map(x, f, derivative) takes a function of your own")
-WEFT_NO_STANDARD(atan, "map(x, f, derivative) takes a function of your own")
-WEFT_NO_STANDARD(sinh, "map(x, f, derivative) takes a function of your own")
-WEFT_NO_STANDARD(cosh, "map(x, f, derivative) takes a function of your own")
-WEFT_NO_STANDARD(erf, "map(x, f, derivative) takes a function of your own")
-WEFT_NO_STANDARD(floor, "map(x, f, derivative) takes a function of your own")
-WEFT_NO_STANDARD(ceil, "map(x, f, derivative) takes a function of your own")
-WEFT_NO_STANDARD(round, "map(x, f, derivative) takes a function of your own")
-WEFT_NO_STANDARD(log2, "map(x, f, derivative) takes a function of your own")
-WEFT_NO_STANDARD(log1p, "map(x, f, derivative) takes a function of your own")
-WEFT_NO_STANDARD(expm1, "map(x, f, derivative) takes a function of your own")
-WEFT_NO_STANDARD(exp2, "map(x, f, derivative) takes a function of your own")
-WEFT_NO_STANDARD(log10, "map(x, f, derivative) takes a function of your own")
-WEFT_NO_STANDARD(atan2, "a Primitive with forward(x, y) and gradient(g, x, y) is an operation of your own")
-WEFT_NO_STANDARD(hypot, "sqrt(x * x + y * y)")
-WEFT_NO_STANDARD(fmax, "maximum(x, y) of two values, relu(x) beside 0")
-WEFT_NO_STANDARD(fmin, "minimum(x, y) of two values, clamp(x, low, high)")
-WEFT_NO_STANDARD(isnan, "nothing: ModelOptions::numerics.trace_nonfinite names the tensor")
-WEFT_NO_STANDARD(isfinite, "nothing: ModelOptions::numerics.trace_nonfinite names the tensor")
-#undef WEFT_NO_STANDARD
-// Standard functions of two arguments, one of them a number.
-#define WEFT_NO_STANDARD_BESIDE(name, instead)                                                                                     \
-  template <weft::detail::Operand V, class N> requires std::is_arithmetic_v<N> weft::detail::AlreadyRefused name(const V&, const N&) { \
-    static_assert(weft::detail::is_silent<V>, "weft: std::" #name " is a function of numbers, and this is a value of a forward: write " instead); \
-    return {};                                                                                                                     \
-  }                                                                                                                                \
-  template <weft::detail::Operand V, class N> requires std::is_arithmetic_v<N> weft::detail::AlreadyRefused name(const N&, const V& v) { \
-    return std::name(v, N());                                                                                                      \
-  }
-WEFT_NO_STANDARD_BESIDE(max, "relu(x) beside 0, clamp(x, low, high), maximum(x, y) of two values")
-WEFT_NO_STANDARD_BESIDE(min, "clamp(x, low, high), minimum(x, y) of two values")
-#undef WEFT_NO_STANDARD_BESIDE
-template <weft::detail::Operand V, class N> requires std::is_arithmetic_v<N> weft::detail::AlreadyRefused pow(const N&, const V&) {
-  static_assert(weft::detail::is_silent<V>, "weft: std::pow is a function of numbers, and this is a value of a forward: write exp(std::log(number) * x)");
-  return {};
-}
-template <weft::detail::Operand V, class N> weft::detail::AlreadyRefused clamp(const V&, const N&, const N&) {
-  static_assert(weft::detail::is_silent<V>, "weft: std::clamp is a function of numbers, and this is a value of a forward: write clamp(x, low, high)");
-  return {};
-}
-// clang-format on
-}  // namespace std

@@ -14,7 +14,7 @@
 #include <weft/operations/elementwise.hpp>
 #include <weft/operations/products.hpp>
 #include <weft/operations/reductions.hpp>
-#include <weft/operations/refused.hpp>
+#include <weft/operations/refused_standard.hpp>
 #include <weft/operations/softmax.hpp>
 #include <weft/operations/views.hpp>
 
