@@ -9,5 +9,6 @@
 #include <weft/mesh/layout_impl.hpp>
 #include <weft/mesh/mesh_impl.hpp>
 #include <weft/mesh/rank_order_impl.hpp>
+#include <weft/mesh/stage_layers_impl.hpp>
 #include <weft/runtime/rehearsal_report_impl.hpp>
 #include <weft/runtime/rehearse_impl.hpp>

@@ -171,7 +171,7 @@ inline void require_memory(double parameters, const weft::World& world, const Op
   const double batch = double(*o.global_batch / *o.dp) * double(o.sequence) * token;
   const double rows = double(*o.micro_batch) * double(o.sequence) / double(o.cp) / double(o.sequence_parallel ? o.tp : 1);
   const double kept =
-      rows * double(o.width) * (o.precision == "fp32" ? 4 : 2) * double(o.layers / o.pp);  // the input of every block
+      rows * double(o.width) * (o.precision == "fp32" ? 4 : 2) * double(o.layers) / double(o.pp);  // the input of every block
   require_room((batch + kept) * (one_machine ? double(world.size()) : 1),
                number("global batch", std::size_t(*o.global_batch)) + ", " + number("micro-batch", std::size_t(*o.micro_batch)) +
                    ", " + number("sequence", std::size_t(o.sequence)) + ": a step takes",
@@ -222,7 +222,7 @@ class Composition final : public TrainedModel {
                           .secondary = std::size_t(o.secondary),
                           .offload = offload_of(o)},
                 .context = o.context == "ulysses" ? weft::ContextMethod::ulysses : weft::ContextMethod::ring,
-                .pipeline = {.schedule = schedule_of(o), .timeline = recording_},
+                .pipeline = {.schedule = schedule_of(o), .layers = o.stage_layers(), .timeline = recording_},
                 .numerics = {.reproducible = o.reproducible, .gradient = gradient_of(o), .trace_nonfinite = o.trace_nonfinite},
                 .lora = lora_of(o)})
 #ifdef TRAIN_GPT_CHECKPOINTS

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <limits>
 #include <system_error>
@@ -39,6 +40,21 @@ CLI::Validator schedule_name() {
 }
 
 }  // namespace
+
+std::vector<std::size_t> Options::stage_layers() const {
+  std::vector<std::size_t> layers;
+  if (pp_layers.empty() || pp_layers == "auto") return layers;
+  const char* const end = pp_layers.data() + pp_layers.size();
+  for (const char* at = pp_layers.data();; ++at) {
+    std::size_t count = 0;
+    const auto [rest, error] = std::from_chars(at, end, count);
+    if (error != std::errc() || (rest != end && *rest != ','))
+      throw weft::UsageError(program + ": --pp-layers '" + pp_layers + "': whole numbers with commas between them, or auto");
+    layers.push_back(count);
+    if (rest == end) return layers;
+    at = rest;
+  }
+}
 
 std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
   Options o = defaults;
@@ -102,6 +118,12 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
       ->group(mesh);
   app.add_option("--vpp", o.vpp, "Stages per rank (interleaved, interleaved-zb; default: 2)")
       ->check(whole(1, most_ranks))
+      ->group(mesh);
+  app.add_option(
+         "--pp-layers", o.pp_layers,
+         "Layers of each stage, as 7,8,8,7, in the order of the model; auto: by rehearsed cost, since the first stage also "
+         "has the embedding and the last the head (default: numbers that differ by one at most)")
+      ->type_name("NUMBERS")
       ->group(mesh);
   app.add_option("--zero", o.zero,
                  "Stage of ZeRO, sharded over data ranks: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters")
@@ -394,6 +416,8 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
         who +
         "--precision fp16 is compiled for --model gpt without --sequence-parallel; --precision bf16 is for every "
         "model and layout");
+  if (app.count("--pp-layers") > 0 && o.pp_layers.empty()) throw weft::UsageError(who + "--pp-layers is empty");
+  (void)o.stage_layers();
   if (o.replicate > 1 && o.zero == 0)
     throw weft::UsageError(who + "--replicate " + std::to_string(o.replicate) +
                            " copies shards, and --zero 0 makes none: --zero is 1, 2 or 3");

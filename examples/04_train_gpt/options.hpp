@@ -35,6 +35,7 @@ struct Options {
   bool sequence_parallel = false, reproducible = false, trace_nonfinite = false;
   std::string schedule = "1f1b", context = "ring", recompute = "none", offload = "none", model = "gpt", precision = "fp32";
   std::optional<std::int64_t> vpp, etp;
+  std::string pp_layers;    ///< layers of each stage, as "7,8,8,7" or "auto"; empty: equal numbers
   std::int64_t chunks = 1;  ///< stages per rank, from the schedule
   std::int64_t layers = 4, width = 256, heads = 4, sequence = 256, experts = 8, top_k = 2;
   bool sequence_given = false;  ///< otherwise the data may shorten it
@@ -82,6 +83,8 @@ struct Options {
     const std::int64_t made = product({dense / std::gcd(dense, expert), expert, pp});
     return made > 1 ? made : 2;
   }
+  /// The numbers of --pp-layers; empty: equal numbers, or numbers that are not chosen yet. Throws UsageError.
+  std::vector<std::size_t> stage_layers() const;
   /// True if the data are token files instead of text, whose tokens are its bytes.
   bool of_tokens() const { return vocabulary.has_value(); }
   std::size_t vocabulary_size() const { return std::size_t(vocabulary.value_or(256)); }

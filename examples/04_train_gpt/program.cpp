@@ -32,6 +32,7 @@
 #include "report.hpp"
 #include "restarts.hpp"
 #include "setup.hpp"
+#include "stage_layers.hpp"
 #include "trained_model.hpp"
 
 namespace train_gpt {
@@ -64,6 +65,7 @@ using Ranks = Started<On<weft::comm::Threads>,
 
 int rank_main(weft::World& world, Options options, const Data& data) {
   if (world.communicator().rehearsed()) {
+    choose_stage_layers(world, options);
     rehearse_steps(world, options);
     return 0;
   }
@@ -72,6 +74,7 @@ int rank_main(weft::World& world, Options options, const Data& data) {
   weft::cudnn::use_for_attention(world.device(), options.reproducible ? weft::cudnn::Bits::same : weft::cudnn::Bits::vary);
 #endif
   require_same_run(world.communicator(), options);
+  choose_stage_layers(world, options);
   const weft::mesh_layout::ResolvedLayout layout = resolve_layout(options, std::size_t(world.size()));
   require_vocabulary(world.communicator(), data);
   const std::unique_ptr<TrainedModel> model = make_model(world, options);

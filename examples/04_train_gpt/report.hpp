@@ -24,6 +24,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/mesh/layout.hpp>
+#include <weft/mesh/stage_layers.hpp>
 #include <weft/parallel/nonfinite_trace.hpp>
 #include <weft/trace/loss_curve.hpp>
 #include <weft/trace/metrics.hpp>
@@ -253,7 +254,7 @@ class Report {
             {"global_batch", *o.global_batch},
             {"micro_batch", *o.micro_batch},
             {"micro_batches", facts.layout.micro_batches},
-            {"layers_per_stage", facts.layout.layers_per_stage},
+            {"stage_layers", facts.layout.stage_layers},
             {"flops_per_token", facts.flops_per_token},
             {"peak_flops", facts.peak_flops}};
   }
@@ -294,9 +295,10 @@ class Report {
                    ", hidden units and vocabulary: " + std::to_string(o.heads / o.tp) + " of the heads a rank" +
                    (o.sequence_parallel ? ", and the tokens between blocks" : "")});
     table.row({"pp", std::to_string(o.pp),
-               detail::counted(std::size_t(o.layers), "layer") + ": " + std::to_string(o.layers / o.pp) + " a rank" +
+               detail::counted(std::size_t(o.layers), "layer") +
+                   (o.pp > 1 ? ": " + weft::mesh_layout::counts_text(facts.layout.stage_layers) + " in the stages" : "") +
                    (o.pp > 1 ? ", schedule " + o.schedule : "") +
-                   (o.chunks > 1 ? ", in " + std::to_string(o.chunks) + " stages" : "")});
+                   (o.chunks > 1 ? ", " + std::to_string(o.chunks) + " stages a rank" : "")});
     if (o.model == "mixtral") {
       table.row({"ep", std::to_string(o.ep),
                  detail::counted(std::size_t(o.experts), "expert") + " of a layer: " + std::to_string(o.experts / o.ep) +

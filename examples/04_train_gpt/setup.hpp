@@ -46,6 +46,7 @@ inline void require_same_run(const weft::Communicator& ranks, const Options& o) 
                       {"--reproducible", o.reproducible},
                       {"--trace-nonfinite", o.trace_nonfinite},
                       {"--schedule", o.schedule},
+                      {"--pp-layers", o.pp_layers},
                       {"--context", o.context},
                       {"--recompute", o.recompute},
                       {"--offload", o.offload},
@@ -131,6 +132,7 @@ inline weft::mesh_layout::ResolvedLayout resolve_layout(Options& o, std::size_t 
                                    .layers = o.layers,
                                    .heads = o.heads,
                                    .kv_heads = o.kv_heads,
+                                   .stage_layers = o.stage_layers(),
                                    .sequence = o.sequence,
                                    .ulysses = o.context == "ulysses"};
   const auto dp = std::int64_t(weft::mesh_layout::resolve(layout).dp);  // first the degrees, since the following depends on dp

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <weft/core/error.hpp>
 #include <weft/plan/choose.hpp>
@@ -19,6 +20,7 @@
 #include <weft/runtime/guard.hpp>
 
 #include "../04_train_gpt/rehearse.hpp"
+#include "../04_train_gpt/stage_layers.hpp"
 #include "memory_options.hpp"
 #include "options.hpp"
 #include "run_options.hpp"
@@ -116,6 +118,7 @@ inline std::string command_of(const train_gpt::Options& run) {
   number("pp", run.pp, 1);
   word("schedule", run.schedule, "1f1b");
   if (run.vpp) number("vpp", *run.vpp, always);
+  word("pp-layers", run.pp_layers, "");
   if (run.model == "mixtral") number("ep", run.ep, 1), number("etp", *run.etp, run.tp);
   number("zero", run.zero, 0), number("replicate", run.replicate, 1);
   word("offload", run.offload, "none");
@@ -152,11 +155,13 @@ inline void choose_layout(const ChooseOptions& o) {
                                                             [&](weft::World& world, const weft::plan::Piece& piece) {
                                                               train_gpt::Options run = with_layout(model, piece.layout);
                                                               run.layers = piece.layers, run.vocabulary = piece.vocabulary;
+                                                              run.pp_layers = train_gpt::numbers(piece.stage_layers);
                                                               train_gpt::rehearse_steps(world, std::move(run), false);
                                                             },
                                                         .names =
-                                                            [&](const weft::plan::Candidate& layout) {
-                                                              const train_gpt::Options run = with_layout(model, layout);
+                                                            [&](const weft::plan::Piece& whole) {
+                                                              train_gpt::Options run = with_layout(model, whole.layout);
+                                                              run.pp_layers = train_gpt::numbers(whole.stage_layers);
                                                               return weft::plan::LayoutNames{type_of(run), command_of(run)};
                                                             },
                                                         .limit_s = o.limit_s,

@@ -28,8 +28,9 @@ struct EstimateOptions : MemoryOptions {
 };
 
 inline void estimate_of_model(const EstimateOptions& o) {
-  const PlannedRun run = run_of(o);
+  PlannedRun run = run_of(o);
   const weft::runtime::detail::KokkosGuard kokkos(std::min(weft::runtime::detail::cores(), weft::runtime::detail::most_threads));
+  choose_stage_layers(run);
   weft::plan::Machine machine = weft::plan::detail::machine_of(o.machine, int(o.ranks_per_node.value_or(run.layout.world)));
   if (o.ranks_per_node) machine.ranks_per_node = int(weft::mesh_layout::positive("ranks-per-node", *o.ranks_per_node));
   const weft::plan::Estimate step =

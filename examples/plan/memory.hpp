@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <weft/mesh/layout.hpp>
+#include <weft/mesh/stage_layers.hpp>
 #include <weft/plan/memory.hpp>
 #include <weft/runtime/guard.hpp>
 #include <weft/runtime/rehearse.hpp>
@@ -114,7 +115,9 @@ inline void require_room(const std::vector<weft::RehearsedStage>& stages, const 
   if (stage == nullptr) return;
   const auto largest_peak = [](const MemoryOptions& changed) -> std::optional<double> {
     try {
-      return double(largest_of(rehearse_run(run_of(changed), changed, false)).notes.peak);
+      PlannedRun run = run_of(changed);
+      choose_stage_layers(run);
+      return double(largest_of(rehearse_run(run, changed, false)).notes.peak);
     } catch (const weft::Error&) {
       return std::nullopt;  // an impossible layout
     }
@@ -125,9 +128,12 @@ inline void require_room(const std::vector<weft::RehearsedStage>& stages, const 
 
 /// By a rehearsal of two steps, for a model and a layout.
 inline void memory_of_model(const MemoryOptions& o) {
-  const PlannedRun run = run_of(o);
+  PlannedRun run = run_of(o);
   if (o.ranks_per_node) weft::mesh_layout::positive("ranks-per-node", *o.ranks_per_node);
   const weft::runtime::detail::KokkosGuard kokkos(1);
+  choose_stage_layers(run);
+  std::vector<std::size_t> layers = run.options.stage_layers();
+  if (layers.empty()) layers = weft::mesh_layout::even_layers(std::size_t(o.layers), std::size_t(run.table.stages()));
   const std::vector<weft::RehearsedStage> stages = rehearse_run(run, o, true);
   if (!o.memory.empty()) require_room(stages, o);
   const weft::RehearsedStage& largest = largest_of(stages);
@@ -144,6 +150,7 @@ inline void memory_of_model(const MemoryOptions& o) {
     auto& list = json["stages"] = nlohmann::ordered_json::array();
     for (const weft::RehearsedStage& stage : stages) {
       nlohmann::ordered_json one = {{"stages", run.table.stage_of[std::size_t(stage.stage)]}, {"rank", stage.rank}};
+      for (const int held : run.table.stage_of[std::size_t(stage.stage)]) one["layers"].push_back(layers[std::size_t(held)]);
       one.update(with_least(stage));
       list.push_back(std::move(one));
     }
@@ -173,6 +180,9 @@ inline void memory_of_model(const MemoryOptions& o) {
   for (const weft::RehearsedStage& stage : stages) {
     std::string name = "pp rank " + std::to_string(stage.stage) + ", stages";
     for (const int held : run.table.stage_of[std::size_t(stage.stage)]) name += ' ' + std::to_string(held);
+    name += stages.size() > 1 ? ", layers" : "";
+    for (const int held : run.table.stage_of[std::size_t(stage.stage)])
+      if (stages.size() > 1) name += ' ' + std::to_string(layers[std::size_t(held)]);
     add(name, stage);
   }
   if (stages.size() > 1) add("the largest", largest);

@@ -10,16 +10,18 @@
 
 #include <weft/core/error.hpp>
 #include <weft/mesh/layout.hpp>
+#include <weft/mesh/stage_layers.hpp>
 #include <weft/pipeline/schedule/named.hpp>
 #include <weft/plan/memory.hpp>
 
 #include "../04_train_gpt/options.hpp"
+#include "../04_train_gpt/stage_layers.hpp"
 
 namespace plan {
 
 struct MemoryOptions {
   std::optional<double> parameters, gradient_bytes;
-  std::string model, precision, schedule, recompute = "none", context = "ring", offload = "none";
+  std::string model, precision, schedule, pp_layers, recompute = "none", context = "ring", offload = "none";
   weft::mesh_layout::Layout layout;
   std::optional<std::int64_t> vpp;
   std::int64_t layers = 6, width = 384, heads = 6, sequence = 256, vocabulary = 256, experts = 8, top_k = 2, zero = 0,
@@ -124,7 +126,12 @@ inline PlannedRun run_of(MemoryOptions o) {
     throw weft::LayoutError(number("layers", std::size_t(o.layers)) + " * " + number("pp", std::size_t(l.pp)) +
                             ": each stage's rehearsal builds the model, which takes at most " + std::to_string(most_layers));
   const weft::schedule::Table table = weft::schedule::named_table(schedule, int(l.pp), int(resolved.micro_batches), int(chunks));
-  if (std::size_t(table.stages()) > std::size_t(o.layers))
+  train_gpt::Options run;
+  run.program = "plan";
+  run.pp_layers = o.pp_layers;
+  if (const std::vector<std::size_t> counts = run.stage_layers(); !counts.empty())
+    weft::mesh_layout::require_stage_layers(counts, std::size_t(o.layers), std::size_t(table.stages()));
+  else if (std::size_t(table.stages()) > std::size_t(o.layers) && o.pp_layers.empty())
     throw weft::LayoutError(number("layers", std::size_t(o.layers)) + " < " + number("pp", std::size_t(l.pp)) + " * " +
                             number("vpp", std::size_t(table.chunks)) + ": every stage holds at least one layer");
   constexpr std::size_t most_ranks = 1 << 20;
@@ -158,8 +165,6 @@ inline PlannedRun run_of(MemoryOptions o) {
     weft::mesh_layout::divides({"dp / replicate", dp / replicate}, {"secondary", positive("secondary", o.secondary)},
                                "neighbours are groups of one size");
   positive("threads", o.threads);
-  train_gpt::Options run;
-  run.program = "plan";
   run.vocabulary = o.vocabulary;
   run.ranks = l.world, run.dp = std::int64_t(dp);
   run.tp = l.tp, run.cp = l.cp, run.pp = l.pp, run.ep = l.ep, run.etp = l.etp;
@@ -177,6 +182,11 @@ inline PlannedRun run_of(MemoryOptions o) {
   run.query_key_norm = o.query_key_norm, run.tied = o.tied;
   run.quantised_gather = o.quantised_gather, run.float_gradients = o.float_gradients;
   return {std::move(run), table, resolved};
+}
+
+/// Replaces `--pp-layers auto` by numbers. Kokkos is initialised.
+inline void choose_stage_layers(PlannedRun& run) {
+  if (run.options.pp_layers == "auto") run.options.pp_layers = train_gpt::numbers(train_gpt::layers_by_cost(run.options));
 }
 
 }  // namespace plan

@@ -54,6 +54,8 @@ inline void add_run_options(CLI::App* command, MemoryOptions& o) {
   add_count(command, "--vpp", o.vpp, "Stages per rank (interleaved schedules)");
   command->add_option("--schedule", o.schedule,
                       "One of " + std::string(weft::schedule::names) + " (default: 1f1b, with --vpp interleaved)");
+  command->add_option("--pp-layers", o.pp_layers,
+                      "Layers of each stage, as 7,8,8,7; auto: by rehearsed cost (default: numbers that differ by one at most)");
   add_count(command, "--zero", o.zero, "Stage of ZeRO")->capture_default_str();
   add_count(command, "--replicate", o.replicate, "Groups of data ranks, each of which shards among its own (hybrid sharding)")
       ->capture_default_str();

@@ -10,6 +10,7 @@
 #include <string>
 
 #include <weft/mesh/layout.hpp>
+#include <weft/mesh/stage_layers.hpp>
 
 #include "options.hpp"
 #include "print.hpp"
@@ -57,7 +58,9 @@ inline void add_validate(CLI::App& app) {
                  {"dp", std::to_string(r.dp)},
                  {"edp", std::to_string(r.edp)},
                  {"micro-batches", std::to_string(r.micro_batches) + " a step"}};
-    if (r.layers_per_stage > 0) rows.push_back({"layers", std::to_string(r.layers_per_stage) + " a stage"});
+    if (!r.stage_layers.empty())
+      rows.push_back(
+          {"layers", weft::mesh_layout::counts_text(r.stage_layers) + (r.stage_layers.size() > 1 ? " in the stages" : "")});
     if (r.kv_replicas > 1) rows.push_back({"key and value heads", "each on " + std::to_string(r.kv_replicas) + " ranks of tp"});
     print(rows);
   });

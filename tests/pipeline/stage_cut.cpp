@@ -59,8 +59,8 @@ TEST_CASE("no cut has a cheaper worst stage") {
     CHECK(worst_of(costs, stage) == least_worst(costs, 0, stages));
   }
 }
-TEST_CASE("a recipe is cut between its blocks") {
-  CHECK(detail::cut_between_blocks(4, 2) == Stages{0, 0, 0, 1, 1, 1});
-  CHECK(detail::cut_between_blocks(3, 2) == Stages{0, 0, 1, 1, 1});
-  CHECK(detail::cut_between_blocks(5, 1) == Stages(7, 0));
+TEST_CASE("stages are cut by given numbers of units") {
+  CHECK(detail::cut_by_count(Stages{3, 3}) == Stages{0, 0, 0, 1, 1, 1});
+  CHECK(detail::cut_by_count(Stages{2, 3}) == Stages{0, 0, 1, 1, 1});
+  CHECK(detail::cut_by_count(Stages{7}) == Stages(7, 0));
 }

@@ -49,6 +49,7 @@ void train(
   options.shard.stage = c.zero, options.shard.replicate = std::size_t(c.replicate);
   if (c.offload) options.shard.offload = Offload::host();
   options.context = c.ulysses ? ContextMethod::ulysses : ContextMethod::ring;
+  options.pipeline.layers = piece.stage_layers;
   options.pipeline.schedule = schedule::choose(std::string(plan::name_of(c.order)), plan::takes_chunks(c.order) ? c.chunks : 0);
   Parallel<Model> model(mesh, config, options);
   optim::AdamW optimizer(model);
@@ -87,6 +88,7 @@ bool legal(const Search& s, const Candidate& c) {
   if (c.tp > 1 && s.ranks_per_node % c.tp != 0) return false;
   if ((c.sequence_parallel || s.experts > 0) && s.sequence % (c.tp * c.cp) != 0) return false;
   if (s.experts == 0 && s.columns % c.tp != 0) return false;
+  if ((s.layers + c.pp - 1) / c.pp % c.chunks != 0) return false;  // the stages of the fullest rank are equal
   mesh_layout::Layout layout{.world = s.ranks, .tp = c.tp, .cp = c.cp, .pp = c.pp, .ep = c.ep, .etp = c.etp, .dp = c.dp};
   if (s.experts == 0) layout.etp = 1;
   layout.vpp = c.chunks, layout.whole_groups = false, layout.sequence_parallel = c.sequence_parallel;
@@ -185,8 +187,8 @@ TEST_CASE("formulas beside whole rehearsals: memory and time of every layout") {
     for (std::size_t i = 0; i < these.size(); i += step) {
       const plan::CandidateCost cost = costs.of(these[i]);
       CHECK(costs.knows(these[i]));
-      const plan::Estimate whole = plan::detail::whole_step(these[i], s, machine, training());
-      const double bytes = plan::detail::whole_memory(these[i], s, machine, training());
+      const plan::Estimate whole = plan::detail::whole_step({these[i], s.layers, s.vocabulary}, s, machine, training());
+      const double bytes = plan::detail::whole_memory({these[i], s.layers, s.vocabulary}, s, machine, training());
       time.push_back(std::abs(cost.seconds / whole.seconds - 1)), memory.push_back(std::abs(cost.memory / bytes - 1));
       if (time.back() > 0.5 || memory.back() > 0.5)
         MESSAGE(plan::text_of(these[i]) << ": time " << cost.seconds << " for " << whole.seconds << ", memory "
@@ -282,7 +284,7 @@ TEST_CASE("a step of many micro-batches follows from two short ones") {
   const Search s = search_of(8, 512);
   Candidate c{.dp = 2, .pp = 4};
   c.micro_batch = 2, c.micro_batches = 128, c.zero = 1;
-  const plan::Estimate step = plan::detail::whole_step(c, s, machine, training());
+  const plan::Estimate step = plan::detail::whole_step({c, s.layers, s.vocabulary}, s, machine, training());
   const plan::Estimate really = plan::estimate({.ranks = 8}, machine, [&](World& world) {
     training()(world, {c, s.layers, s.vocabulary});
   });
@@ -307,12 +309,12 @@ TEST_CASE("every schedule has a step of many micro-batches, on any number of sta
       c.micro_batch = 1, c.micro_batches = 96;
       const Search s = search_of(pp, 96);
       INFO(name_of(order) << " pp " << pp);
-      const plan::Estimate step = plan::detail::whole_step(c, s, machine, training());
+      const plan::Estimate step = plan::detail::whole_step({c, s.layers, s.vocabulary}, s, machine, training());
       const plan::Estimate really = plan::estimate({.ranks = pp}, machine, [&](World& world) {
         training()(world, {c, s.layers, s.vocabulary});
       });
       CHECK(step.seconds == doctest::Approx(really.seconds).epsilon(0.01).scale(0));
-      CHECK(plan::detail::whole_memory(c, s, machine, training()) > 0);
+      CHECK(plan::detail::whole_memory({c, s.layers, s.vocabulary}, s, machine, training()) > 0);
     }
 }
 
@@ -322,8 +324,8 @@ TEST_CASE("the choice: all fit, the fastest first, and a smaller memory leaves o
   s.memory = 4e9;
   const plan::ChooseOptions options{.train = training(),
                                     .names =
-                                        [](const Candidate& c) {
-                                          return plan::LayoutNames{"Type", plan::text_of(c)};
+                                        [](const plan::Piece& whole) {
+                                          return plan::LayoutNames{"Type", plan::text_of(whole.layout)};
                                         },
                                     .limit_s = 3};
   const plan::Chosen chosen = plan::choose(s, machine, options);
@@ -349,7 +351,7 @@ TEST_CASE("the choice: all fit, the fastest first, and a smaller memory leaves o
   CHECK(small.fitting < chosen.fitting);
   s.memory = 1e6;
   CHECK_THROWS_WITH_AS(plan::choose(s, machine, options), doctest::Contains("none fits into"), MemoryError);
-  CHECK_THROWS_WITH_AS(plan::choose(search_of(7, 4), machine, options), doctest::Contains("no layout of 7 ranks is legal"),
+  CHECK_THROWS_WITH_AS(plan::choose(search_of(11, 4), machine, options), doctest::Contains("no layout of 11 ranks is legal"),
                        LayoutError);
 }
 
@@ -374,11 +376,11 @@ TEST_CASE("offload is for memory that does not suffice, and copies of shards for
   wide.zero = 3, copied.zero = 3, copied.replicate = 64;  // of a node each
   CHECK(costs.seconds(copied) < costs.seconds(wide));
   CHECK(costs.memory(copied) > costs.memory(wide));
-  CHECK(plan::detail::whole_step(copied, s, machine, training()).seconds <
-        plan::detail::whole_step(wide, s, machine, training()).seconds);
+  CHECK(plan::detail::whole_step({copied, s.layers, s.vocabulary}, s, machine, training()).seconds <
+        plan::detail::whole_step({wide, s.layers, s.vocabulary}, s, machine, training()).seconds);
   for (Candidate c :
        {copied, Candidate{.dp = 512, .replicate = 4, .zero = 1}, Candidate{.dp = 512, .replicate = 256, .zero = 2}}) {
-    const double whole = plan::detail::whole_step(c, s, machine, training()).seconds;
+    const double whole = plan::detail::whole_step({c, s.layers, s.vocabulary}, s, machine, training()).seconds;
     INFO(plan::text_of(c) << ": " << costs.seconds(c) << " for " << whole);
     CHECK(std::abs(costs.seconds(c) / whole - 1) < 0.15);
   }

@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <weft/core/error.hpp>
 #include <weft/mesh/rank_order.hpp>
@@ -39,6 +40,7 @@ struct Layout {
   /// (`schedule::require`): weft's interleaved schedules support any number.
   bool whole_groups = true;
   std::optional<std::int64_t> layers = {}, heads = {}, kv_heads = {};
+  std::vector<std::size_t> stage_layers = {};  ///< layers of each stage, in the order of the model; empty: equal counts
   std::optional<std::int64_t> experts = {}, intermediate = {};  ///< of a mixture; the inner width of an expert
   std::optional<std::int64_t> sequence = {};                    ///< tokens per sequence
   bool ulysses = false;                                         ///< context parallelism by Ulysses instead of a ring
@@ -47,9 +49,9 @@ struct Layout {
 /// The numbers inferred from a layout.
 struct ResolvedLayout {
   std::size_t world, dp, edp;
-  std::size_t micro_batches;         ///< per step and dp rank
-  std::size_t kv_replicas;           ///< tp ranks that hold the same key-value head
-  std::size_t layers_per_stage = 0;  ///< 0: layers not given
+  std::size_t micro_batches;              ///< per step and dp rank
+  std::size_t kv_replicas;                ///< tp ranks that hold the same key-value head
+  std::vector<std::size_t> stage_layers;  ///< in the order of the model; empty: layers not given
 };
 
 }  // namespace mesh_layout
@@ -93,7 +95,7 @@ void require_chunks(std::size_t sequence, std::size_t cp);
 /// Throws LayoutError unless each rank of cp can take an equal share of its tp rank's heads (Ulysses).
 void require_ulysses(std::size_t heads, std::size_t kv_heads, std::size_t tp, std::size_t cp);
 
-std::size_t layers_per_stage_of(const mesh_layout::Layout& layout, std::size_t pp, std::size_t vpp);
+std::vector<std::size_t> stage_layers_of(const mesh_layout::Layout& layout, std::size_t pp, std::size_t vpp);
 
 /// Throws LayoutError unless every rank of ep holds whole experts and etp divides each of them evenly.
 inline void require_experts(std::size_t experts, std::size_t intermediate, std::size_t ep, std::size_t etp) {

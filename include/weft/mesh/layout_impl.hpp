@@ -4,6 +4,7 @@
 
 #include <weft/core/inline.hpp>
 #include <weft/mesh/layout.hpp>
+#include <weft/mesh/stage_layers.hpp>
 
 namespace weft::detail {
 
@@ -102,21 +103,19 @@ WEFT_COLD WEFT_INLINE void require_ulysses(std::size_t heads, std::size_t kv_hea
                               "): Ulysses divides them among the ranks or lets several hold one", advice});
 }
 
-WEFT_INLINE std::size_t layers_per_stage_of(const mesh_layout::Layout& layout, std::size_t pp, std::size_t vpp) {
-  if (!layout.layers) return 0;
+WEFT_COLD WEFT_INLINE std::vector<std::size_t> stage_layers_of(const mesh_layout::Layout& layout, std::size_t pp,
+                                                               std::size_t vpp) {
+  if (!layout.layers) return {};
   const std::size_t layers = positive("layers", *layout.layers);
-  const auto at_most = [&](std::string_view name, std::size_t value) {
-    if (value > layers)
-      throw_error<LayoutError>({number(name, value), " > ", number("layers", layers), ": a stage holds at least one layer; ",
-                                name, " can be ", divisors_text(layers)});
-  };
-  at_most("pp", pp);
-  at_most("vpp", vpp);
   const std::size_t stages = product_of("the number of stages", {{"pp", pp}, {"vpp", vpp}});
-  if (layers % stages != 0)
-    throw_error<LayoutError>({number("layers", layers), " % (", number("pp", pp), " * ", number("vpp", vpp),
-                              ") != 0: every stage holds as many layers; pp * vpp can be ", divisors_text(layers)});
-  return layers / stages;
+  if (!layout.stage_layers.empty()) {
+    mesh_layout::require_stage_layers(layout.stage_layers, layers, stages);
+    return layout.stage_layers;
+  }
+  if (stages > layers)
+    throw_error<LayoutError>({number("layers", layers), " < ", number("pp", pp), " * ", number("vpp", vpp),
+                              ": a stage holds at least one layer; pp * vpp can be at most ", layers});
+  return mesh_layout::even_layers(layers, stages);
 }
 
 }  // namespace weft::detail
@@ -137,7 +136,7 @@ WEFT_INLINE ResolvedLayout resolve(const Layout& layout) {
   resolved.edp = degree_left("edp", degree("edp", layout.edp), world, {{"etp", etp}, {"pp", pp}, {"ep", ep}});
   resolved.micro_batches = detail::micro_batches_of(layout, resolved.dp, pp, vpp);
   resolved.kv_replicas = detail::kv_replicas_of(layout, tp);
-  resolved.layers_per_stage = detail::layers_per_stage_of(layout, pp, vpp);
+  resolved.stage_layers = detail::stage_layers_of(layout, pp, vpp);
   if (layout.sequence) detail::require_chunks(detail::positive("sequence", *layout.sequence), cp);
   if (layout.experts)  // omitted numbers count as divisible
     detail::require_experts(detail::positive("experts", *layout.experts),

@@ -67,6 +67,10 @@ struct PipelineOptions {
   /// The schedule that PipelineParallel runs, such as schedule::zbv, schedule::custom<table>() or schedule::choose("zbv"); null:
   /// one forward, one backward.
   std::shared_ptr<const schedule::AnySchedule> schedule = nullptr;
+  /// The number of blocks of each stage, in the order of the model: pp times the schedule's stages per rank; of units in a stack.
+  /// The sum is the model's. The first and the last stage of a recipe may have 0, since they hold the embedding and the head.
+  /// Empty: numbers that differ by one at most, and by cost in a stack. plan::balanced_stages gives numbers by cost.
+  std::vector<std::size_t> layers = {};
   std::shared_ptr<schedule::TimelineRecorder> timeline =
       nullptr;  ///< records the times of this rank's actions in each training step
 };

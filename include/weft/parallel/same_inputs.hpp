@@ -40,6 +40,8 @@ WEFT_COLD inline auto words_of(const ModelOptions& options) {
   if (options.numerics.loss_scale) hash_value(scale, *options.numerics.loss_scale);
   std::uint64_t frozen = options.freeze.size();
   for (const std::string& pattern : options.freeze) frozen = hash_of(frozen, hash_bytes(pattern.data(), pattern.size()));
+  std::uint64_t layers = options.pipeline.layers.size();
+  for (const std::size_t count : options.pipeline.layers) layers = hash_of(layers, count);
   std::uint64_t lora = options.lora.rank;
   if (lora != 0) hash_value(lora, options.lora);
   return std::array{
@@ -58,6 +60,7 @@ WEFT_COLD inline auto words_of(const ModelOptions& options) {
       OptionWord{"numerics.reproducible", options.numerics.reproducible ? 1u : 0u, true},
       OptionWord{"context", std::uint64_t(options.context), false},
       OptionWord{"pipeline.schedule", options.pipeline.schedule != nullptr, false},
+      OptionWord{"pipeline.layers", layers, false},
       OptionWord{"numerics.loss_scale", scale, false},
       OptionWord{"numerics.compare_every", options.numerics.compare_every, true},
       OptionWord{"numerics.trace_nonfinite", options.numerics.trace_nonfinite, true},

@@ -61,6 +61,7 @@ WEFT_COLD StageSettings stage_settings(Device<Exec>& device, schedule::AnySchedu
   if (options.numerics.trace_nonfinite) accumulator = std::make_shared<NonfiniteTrace<Exec>>(device, std::move(accumulator));
   return {.schedule = std::move(schedule),
           .accumulator = std::move(accumulator),
+          .layers = options.pipeline.layers,
           .timeline = options.pipeline.timeline.get(),
           .freeze = options.freeze,
           .lora = options.lora};

@@ -3,10 +3,10 @@
 // The shapes of the messages between a pipeline's stages, found by a forward of the whole model outside the rehearsal's records
 // and counts.
 //
-//   learn_shapes<Model>(context, config, part, schedule, accumulator, stages_of, shapes);
+//   learn_shapes<Model>(context, config, part, schedule, accumulator, stage_of, shapes);
 
 #include <cstddef>
-#include <vector>
+#include <span>
 
 #include <weft/comm/communicator.hpp>
 #include <weft/data/batch_share.hpp>
@@ -15,11 +15,11 @@
 
 namespace weft::detail {
 
-/// Adds the shapes for the micro-batches of `part` whose sizes are new. `stages_of(whole)`: the stage of each unit.
-template <class Model, class Context, class Batch, class StagesOf>
+/// Adds the shapes for the micro-batches of `part` whose sizes are new. `stage_of`: the stage of each unit.
+template <class Model, class Context, class Batch>
 WEFT_COLD void learn_shapes(const Context& context, const typename Model::Config& config, const Batch& part,
-                            const schedule::AnySchedule& schedule, GradientAccumulator& accumulator, const StagesOf& stages_of,
-                            StageShapes& shapes) {
+                            const schedule::AnySchedule& schedule, GradientAccumulator& accumulator,
+                            std::span<const std::size_t> stage_of, StageShapes& shapes) {
   using Exec = typename Context::execution_space;
   const BatchShare share = share_of(part);
   std::size_t micro = 0;
@@ -29,7 +29,6 @@ WEFT_COLD void learn_shapes(const Context& context, const typename Model::Config
   };
   if (!next_unknown()) return;
   ModelAside<Model, Context> aside(context, config, part, schedule, accumulator);
-  const std::vector<std::size_t> stage_of = stages_of(aside.whole());
   for (; next_unknown(); ++micro) {
     StageChannel<Exec> channel(context.device(), Communicator());  // to this rank itself, and never received
     aside.forward(micro, [&](std::size_t unit, AnyValue& hidden) {

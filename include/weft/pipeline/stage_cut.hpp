@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The cut of a model's units into the stages of a pipeline: contiguous, at least one unit each, with the smallest possible cost
-// of the most expensive stage. A recipe's blocks have equal cost, so its stages are cut by the number of blocks.
+// The cut of a model's units into the stages of a pipeline: contiguous, at least one unit each. A stack is cut with the smallest
+// possible cost of the most expensive stage. A recipe has equal blocks, which are cut by their number, and so is a stack if the
+// numbers are given.
 //
 //   const std::vector<std::size_t> stage = cut_by_cost({1, 4, 4, 1}, 2);   // {0, 0, 1, 1}
+//   const std::vector<std::size_t> stage = cut_by_count({2, 3});           // {0, 0, 1, 1, 1}
 
 #include <algorithm>
 #include <cstddef>
@@ -46,11 +48,10 @@ WEFT_COLD inline std::vector<std::size_t> cut_by_cost(std::span<const double> co
   return stage;
 }
 
-/// The same for a front, `blocks` equal blocks and a back: stage s begins with block `blocks * s / stages`.
-WEFT_COLD inline std::vector<std::size_t> cut_between_blocks(std::size_t blocks, std::size_t stages) {
-  std::vector<std::size_t> stage(blocks + 2);
-  for (std::size_t unit = 0; unit < stage.size(); ++unit)
-    stage[unit] = unit == 0 ? std::size_t(0) : unit > blocks ? stages - 1 : (unit * stages - 1) / blocks;
+/// The stage of each unit, by the number of units of each stage.
+WEFT_COLD inline std::vector<std::size_t> cut_by_count(std::span<const std::size_t> units) {
+  std::vector<std::size_t> stage;
+  for (std::size_t at = 0; at < units.size(); ++at) stage.insert(stage.end(), units[at], at);
   return stage;
 }
 

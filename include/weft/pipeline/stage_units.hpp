@@ -25,6 +25,7 @@
 #include <weft/engine/lora_options.hpp>
 #include <weft/engine/name_pattern.hpp>
 #include <weft/engine/plain_accumulator.hpp>
+#include <weft/mesh/stage_layers.hpp>
 #include <weft/pipeline/chunk.hpp>
 #include <weft/pipeline/model_types.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
@@ -40,6 +41,7 @@ namespace weft::detail {
 struct StageSettings {
   schedule::AnySchedule schedule;
   std::shared_ptr<GradientAccumulator> accumulator;
+  std::vector<std::size_t> layers = {};            ///< of each stage: PipelineOptions::layers
   schedule::TimelineRecorder* timeline = nullptr;  ///< records the times of this rank's actions in each training step
   std::vector<std::string> freeze = {};            ///< patterns of parameters that are frozen from the start
   LoraOptions lora = {};  ///< if a rank is set, all parameters but the adapters are frozen from the start
@@ -70,7 +72,7 @@ class StageUnits {
                             .ep = context.size(ep{}),
                             .etp = context.size(etp{})});
     if constexpr (ModelRecipe<Model>)
-      if (Model::blocks(config) < std::size_t(stages))
+      if (settings_.layers.empty() && Model::blocks(config) < std::size_t(stages))
         throw_error<LayoutError>({"layers(", Model::blocks(config), ") < pp(", ranks, ") * chunks(", schedule.chunks(),
                                   "): every stage holds at least one layer"});
     take_own(context, config, ranks, rank);
@@ -88,28 +90,14 @@ class StageUnits {
     find_backwards(context);
   }
 
-  /// The stage of each unit. Recipes are cut between blocks by count; stacks are cut by the cost of their units.
-  static std::vector<std::size_t> stages_of(const WholeModel<Exec>& whole, std::size_t stages) {
-    if constexpr (ModelRecipe<Model>) {
-      return cut_between_blocks(whole.units.size() - 2, stages);
-    } else {
-      std::vector<double> costs;
-      for (const auto& unit : whole.units) {
-        double elements = 1;
-        for (const ParameterState* state : unit.used) elements += double(state->global().size());
-        costs.push_back(unit.cost > 0 ? unit.cost : elements);
-      }
-      return cut_by_cost(costs, stages);
-    }
-  }
+  /// The stage of each unit of the whole model.
+  std::span<const std::size_t> stage_of() const { return stage_of_; }
 
   const StageSettings& settings() const { return settings_; }
   auto& chunks() { return chunks_; }
   Ties& ties() { return ties_; }
   /// The values other than parameters that this rank's layers keep between steps.
   std::span<const std::shared_ptr<StepBuffer>> buffers() const { return buffers_; }
-  /// The number of stages of the whole model.
-  std::size_t stages() const { return first_unit_.size(); }
   /// The names and sizes of the whole model's parameters, and which of them are trained.
   const TrainableParameters& parameters() const { return trainable_; }
   /// Every parameter of this rank, once.
@@ -139,13 +127,35 @@ class StageUnits {
   }
 
  private:
+  // Recipes are cut between blocks by count; stacks are cut by the cost of their units, or by counts that the program gives.
+  WEFT_COLD std::vector<std::size_t> cut(const WholeModel<Exec>& whole, std::size_t stages) const {
+    std::vector<std::size_t> counts = settings_.layers;
+    if constexpr (ModelRecipe<Model>) {
+      const std::size_t blocks = whole.units.size() - 2;
+      if (counts.empty()) counts = mesh_layout::even_layers(blocks, stages);
+      else mesh_layout::require_stage_layers(counts, blocks, stages);
+      ++counts.front(), ++counts.back();
+    } else if (!counts.empty()) {
+      mesh_layout::require_stage_layers(counts, whole.units.size(), stages, false);
+    } else {
+      std::vector<double> costs;
+      for (const auto& unit : whole.units) {
+        double elements = 1;
+        for (const ParameterState* state : unit.used) elements += double(state->global().size());
+        costs.push_back(unit.cost > 0 ? unit.cost : elements);
+      }
+      return cut_by_cost(costs, stages);
+    }
+    return cut_by_count(counts);
+  }
+
   // Every rank builds the whole model, keeps its stages and allocates only their parameters.
   template <class Context>
   WEFT_COLD void take_own(const Context& context, const Config& config, int ranks, int rank) {
     WholeModel<Exec> whole = ModelBuilder<Model, Context>(context, config).take();
     const std::size_t stages = std::size_t(ranks * settings_.schedule.chunks());
-    const std::vector<std::size_t> stage_of = stages_of(whole, stages);
-    const auto rank_of = [&](std::size_t unit) { return settings_.schedule.stage_rank(int(stage_of[unit]), ranks); };
+    stage_of_ = cut(whole, stages);
+    const auto rank_of = [&](std::size_t unit) { return settings_.schedule.stage_rank(int(stage_of_[unit]), ranks); };
     Context::for_each_axis([&](auto axis) {
       const std::uint64_t print[] = {whole.print};
       if (context.size(axis) > 1 && !same_on_all(context.comm(axis), print))
@@ -162,7 +172,7 @@ class StageUnits {
           ends_.insert(parameter.state->name());
     trainable_.begin(whole);
     first_unit_.resize(stages);
-    for (std::size_t unit = whole.units.size(); unit-- > 0;) first_unit_[stage_of[unit]] = unit;
+    for (std::size_t unit = whole.units.size(); unit-- > 0;) first_unit_[stage_of_[unit]] = unit;
     // If a wrapper gathers a child's parameters at the child's call, each layer of a Module forms a separate part.
     const auto& hooks = context.engine.hooks;
     const bool parts =
@@ -175,7 +185,7 @@ class StageUnits {
       chunk.first = chunk.stage == 0;
       chunk.last = std::size_t(chunk.stage) + 1 == stages;
       for (std::size_t unit = 0; unit < whole.units.size(); ++unit) {
-        if (stage_of[unit] != std::size_t(chunk.stage)) continue;
+        if (stage_of_[unit] != std::size_t(chunk.stage)) continue;
         auto& built = whole.units[unit];
         chunk.layers.push_back(std::move(built.layer));
         chunk.units.push_back({built.name, built.used});
@@ -200,7 +210,7 @@ class StageUnits {
     }
     for (const Registered& parameter : whole.parameters) {
       if (parameter.elsewhere || !ties_.add(
-                                     context, parameter, [&](std::size_t unit) { return stage_of[unit]; }, rank_of,
+                                     context, parameter, [&](std::size_t unit) { return stage_of_[unit]; }, rank_of,
                                      settings_.accumulator->separates_terms()))
         continue;
       for (const auto& chunk : chunks_)
@@ -270,6 +280,7 @@ class StageUnits {
 
   StageSettings settings_;
   TrainableParameters trainable_;
+  std::vector<std::size_t> stage_of_;    // by unit of the whole model
   std::vector<std::size_t> first_unit_;  // by stage
   std::set<std::string> ends_;           // names of the parameters that the first or the last unit uses
   std::vector<std::shared_ptr<StepBuffer>> buffers_;

@@ -216,9 +216,8 @@ class Stages {
     if constexpr (Context::has(pp{})) {
       if (context.device().rehearsal() == nullptr || context.size(pp{}) == 1) return;
       if (!shapes_) shapes_ = std::make_unique<StageShapes>();
-      learn_shapes<Model>(
-          context, config_, part, units_.settings().schedule, *units_.settings().accumulator,
-          [&](const WholeModel<Exec>& whole) { return StageUnits<Model>::stages_of(whole, units_.stages()); }, *shapes_);
+      learn_shapes<Model>(context, config_, part, units_.settings().schedule, *units_.settings().accumulator, units_.stage_of(),
+                          *shapes_);
       run.executor.rehearse(*shapes_);
     }
   }

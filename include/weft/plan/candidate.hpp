@@ -76,7 +76,8 @@ struct Search {
 
 /// Calls `f` with every legal layout, in ascending order of cp. The rules are those of `mesh_layout::resolve`, and these. A tp
 /// group stays in one node. cp divides a sequence into two pieces per rank. Sequence parallelism and experts divide a sequence's
-/// rows evenly. ep * etp divides a stage's ranks evenly; etp is 1 or tp. Without a pipeline there is one order; with one
+/// rows evenly. A rank's stages divide its layers evenly, or the layers of its fullest rank if pp does not divide the model's.
+/// ep * etp divides a stage's ranks evenly; etp is 1 or tp. Without a pipeline there is one order; with one
 /// data-parallel rank there is no sharding. `replicate` is smaller than the number of data-parallel ranks and divides it, dense
 /// as well as expert ranks. Offload requires a memory limit; a layout with offload follows the same layout without. Throws
 /// UsageError for sizes below 1.

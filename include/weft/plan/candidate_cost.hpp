@@ -106,6 +106,11 @@ class CandidateCosts {
     double first, last;  // fraction of the vocabulary's cost
   };
   TableShares table_shares(const Candidate& layout) const;
+  /// The layers of the rank with the front, of the rank with the back, and of the rank with most layers.
+  struct RankLayers {
+    double first, last, most;
+  };
+  RankLayers rank_layers(const Candidate& layout) const;
   double hidden_bytes(const Candidate& layout) const;  // bytes sent between stages per micro-batch
   std::array<int, 2> neighbours(const Candidate& layout) const;
   detail::PieceCosts read(const Candidate& layout, std::int64_t layers, std::int64_t vocabulary);

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include <weft/comm/operation.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/mesh/stage_layers.hpp>
 #include <weft/plan/candidate_cost.hpp>
 #include <weft/plan/pipeline_formulas.hpp>
 
@@ -226,6 +228,19 @@ WEFT_COLD WEFT_INLINE CandidateCosts::TableShares CandidateCosts::table_shares(c
   return is_v_shape(c.order) ? TableShares{1, 0} : TableShares{0.5, 0.5};
 }
 
+WEFT_COLD WEFT_INLINE CandidateCosts::RankLayers CandidateCosts::rank_layers(const Candidate& c) const {
+  const std::size_t ranks = std::size_t(c.pp), stages = ranks * std::size_t(c.chunks);
+  if (std::size_t(search_.layers) % stages == 0) {
+    const double each = double(search_.layers) / c.pp;
+    return {each, each, each};
+  }
+  const std::vector<std::size_t> counts = mesh_layout::even_layers(std::size_t(search_.layers), stages);
+  std::vector<double> layers(ranks);
+  for (std::size_t stage = 0; stage < stages; ++stage)
+    layers[is_v_shape(c.order) ? std::min(stage, stages - 1 - stage) : stage % ranks] += double(counts[stage]);
+  return {layers.front(), is_v_shape(c.order) ? layers.front() : layers.back(), *std::max_element(layers.begin(), layers.end())};
+}
+
 WEFT_COLD WEFT_INLINE double CandidateCosts::seconds(const Candidate& c) {
   const detail::BlockCosts block = this->block(c);
   const detail::ShardCosts& shard = this->shard(c);
@@ -233,7 +248,8 @@ WEFT_COLD WEFT_INLINE double CandidateCosts::seconds(const Candidate& c) {
   static constexpr detail::OffloadCosts no_offload;
   const detail::CopyCosts& copies = c.replicate > 1 ? this->copies(c) : no_copies;
   const detail::OffloadCosts& offload = c.offload ? this->offload(c) : no_offload;
-  const double layers = double(search_.layers) / c.pp, m = c.micro_batches;
+  const RankLayers rank_layers = this->rank_layers(c);
+  const double m = c.micro_batches;
   const bool alone = c.pp == 1;
   const TableShares tables = table_shares(c);
   struct Times {
@@ -245,7 +261,7 @@ WEFT_COLD WEFT_INLINE double CandidateCosts::seconds(const Candidate& c) {
   const auto here = [&](double ranks, double stride) {  // ranks per node
     return int(std::clamp(machine_.ranks_per_node / stride, 1.0, ranks));
   };
-  const auto of = [&](double rests, double heads, double parameter_heads) {
+  const auto of = [&](double layers, double rests, double heads, double parameter_heads) {
     Times t{block.forward.of(layers, rests, heads), block.backward.of(layers, rests, heads), 0};
     double sent[3][2] = {};  // seconds by phase: per micro-batch, per step
     for (std::size_t phase = 0; phase < 3; ++phase)
@@ -288,10 +304,13 @@ WEFT_COLD WEFT_INLINE double CandidateCosts::seconds(const Candidate& c) {
     if (c.offload) t.once += machine_.offload_s(offload.moved.of(layers, rests, parameter_heads) / shares, updated);
     return t;
   };
-  const Times last = alone ? of(1, 1, 1) : of(0.5, 1, tables.last), middle = alone ? last : of(0, 0, 0);
+  const Times last = alone ? of(rank_layers.last, 1, 1, 1) : of(rank_layers.last, 0.5, 1, tables.last);
+  const Times middle = alone ? last : of(double(search_.layers) / c.pp, 0, 0, 0);
+  const Times fullest = alone ? last : of(rank_layers.most, 0, 0, 0);
   const double busy = last.forward + last.backward;
   const detail::PipelineFormulas pipeline = detail::pipeline_formulas(c, middle.forward, middle.backward);
-  double step = m * busy + last.once + (alone ? 0 : pipeline.bubble);
+  double step =
+      std::max(m * busy + last.once, m * (fullest.forward + fullest.backward) + fullest.once) + (alone ? 0 : pipeline.bubble);
   const double work = m * ((c.pp - 1) * (middle.forward + middle.backward) + busy) / c.pp + last.once;
   if (!alone) {
     const double message = machine_.message_s(hidden_bytes(c), search_.ranks > search_.ranks_per_node);
@@ -308,11 +327,12 @@ WEFT_COLD WEFT_INLINE double CandidateCosts::memory(const Candidate& c) {
   const detail::Parts gone = c.offload ? this->offload(c).gone : detail::Parts();
   const detail::FlightCosts flight = c.pp > 1 ? this->flight(c) : detail::FlightCosts();
   const detail::PipelineFormulas pipeline = detail::pipeline_formulas(c, 1, 2);  // the times do not change memory
-  const double layers = double(search_.layers) / c.pp, sharers = double(c.dp) / c.replicate, hidden = hidden_bytes(c);
+  const RankLayers rank_layers = this->rank_layers(c);
+  const double sharers = double(c.dp) / c.replicate, hidden = hidden_bytes(c);
   const bool alone = c.pp == 1;
   const TableShares tables = table_shares(c);
   double most = 0;
-  const auto bytes = [&](double rests, double heads, const detail::Held& held, bool sends, double temporary) {
+  const auto bytes = [&](double layers, double rests, double heads, const detail::Held& held, bool sends, double temporary) {
     const double stage = layers / c.chunks, shares = c.zero > 0 ? sharers : 1;
     const double kept = shard.kept.of(layers, rests, heads, sharers) - gone.of(layers, rests, heads) / shares;
     // One receive buffer, and the sent tensors that wait for an answer.
@@ -329,9 +349,14 @@ WEFT_COLD WEFT_INLINE double CandidateCosts::memory(const Candidate& c) {
   const std::array<detail::Held, 2> one{{{1}}};
   for (const std::size_t when : {0, 1})
     most = std::max({most,
-                     bytes(alone ? 1 : 0.5, tables.first, (alone ? one : pipeline.first)[when], true,
+                     bytes(rank_layers.first, alone ? 1 : 0.5, tables.first, (alone ? one : pipeline.first)[when], true,
                            alone || is_v_shape(c.order) ? with_head : beside.temporary),
-                     bytes(alone ? 1 : 0.5, tables.last, (alone ? one : pipeline.last)[when], c.chunks > 1, with_head + ends)});
+                     bytes(rank_layers.last, alone ? 1 : 0.5, tables.last, (alone ? one : pipeline.last)[when], c.chunks > 1,
+                           with_head + ends)});
+  // A rank between them has more layers than the first one, and at most as many micro-batches in flight.
+  if (rank_layers.most > rank_layers.first)
+    for (const std::size_t when : {0, 1})
+      most = std::max(most, bytes(rank_layers.most, 0, 0, pipeline.first[when], true, beside.temporary));
   return most;
 }
 

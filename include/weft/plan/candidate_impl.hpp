@@ -60,14 +60,15 @@ class Candidates {
   void pipeline() {
     const std::int64_t left = s_.ranks / (c_.cp * c_.tp);
     for (const std::int64_t pp : divisors(left)) {
-      if (s_.layers % pp != 0 || s_.global_batch % (left / pp) != 0) continue;
+      if (s_.layers < pp || s_.global_batch % (left / pp) != 0) continue;
       c_.pp = std::int32_t(pp), c_.dp = std::int32_t(left / pp);
       micro_batches_ = divisors(s_.global_batch / c_.dp), copies_ = divisors(c_.dp);
       using enum PipelineOrder;
       orders(one_forward_one_backward, 1);
       if (pp == 1) continue;
       orders(gpipe, 1), orders(zero_bubble_h1, 1);
-      for (const std::int64_t chunks : divisors(s_.layers / pp)) {
+      for (const std::int64_t chunks : divisors((s_.layers + pp - 1) / pp)) {
+        if (chunks * pp > s_.layers) continue;
         if (chunks == 2) orders(zbv, 2), orders(dualpipev, 2);
         if (chunks > 1) orders(interleaved, chunks), orders(interleaved_zero_bubble, chunks);
       }

@@ -18,6 +18,7 @@
 #include <weft/plan/candidate_cost.hpp>
 #include <weft/plan/estimate.hpp>
 #include <weft/plan/machine.hpp>
+#include <weft/plan/piece.hpp>
 
 namespace weft::plan {
 
@@ -29,15 +30,16 @@ struct LayoutNames {
 
 /// The program's functions, and the limits of the search.
 struct ChooseOptions {
-  TrainPiece train;                                         ///< trains the model for two steps
-  std::function<LayoutNames(const Candidate&)> names = {};  ///< for reports
-  double limit_s = 8;                                       ///< seconds for the whole search
-  std::size_t listed = 10;                                  ///< layouts that are returned
+  TrainPiece train;                                     ///< trains the model for two steps
+  std::function<LayoutNames(const Piece&)> names = {};  ///< of a whole model, for reports
+  double limit_s = 8;                                   ///< seconds for the whole search
+  std::size_t listed = 10;                              ///< layouts that are returned
 };
 
 /// A layout that was rehearsed in full.
 struct RankedLayout {
   Candidate layout;
+  std::vector<std::size_t> stage_layers = {};  ///< the layers of each stage if numbers by cost are faster; else empty
   Estimate step;
   double memory = 0;       ///< upper bound of the fullest rank's bytes
   CandidateCost formulas;  ///< estimate by formulas
@@ -70,9 +72,11 @@ bool of_tree(const Search& search, const Candidate& layout);
 std::string reason_of(const Search& search, const Candidate& layout, double memory);
 
 /// The step of a whole layout with all stages. A long step is extrapolated from fewer micro-batches.
-Estimate whole_step(const Candidate& layout, const Search& search, const Machine& machine, const TrainPiece& train);
+Estimate whole_step(const Piece& whole, const Search& search, const Machine& machine, const TrainPiece& train);
 /// Upper bound of the fullest rank's bytes.
-double whole_memory(const Candidate& layout, const Search& search, const Machine& machine, const TrainPiece& train);
+double whole_memory(const Piece& whole, const Search& search, const Machine& machine, const TrainPiece& train);
+/// The layers of each stage by cost, from the times of a rehearsed step with equal numbers; empty if these are the same.
+std::vector<std::size_t> stages_by_cost(const Candidate& layout, const Search& search, const Estimate& step);
 /// Number of layer passes that whole_step and whole_memory rehearse.
 double passes_of(const Candidate& layout, const Search& search);
 

@@ -12,6 +12,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/mesh/stage_layers.hpp>
 #include <weft/plan/choose.hpp>
 #include <weft/plan/choose_report.hpp>
 #include <weft/runtime/rehearse.hpp>
@@ -63,20 +64,19 @@ WEFT_COLD WEFT_INLINE double passes_of(const Candidate& c, const Search& search)
   return double(search.layers) * (step + memory + compared);
 }
 
-WEFT_COLD WEFT_INLINE Estimate step_of(Candidate c, int micro_batches, const Search& search, const Machine& machine,
-                                       const TrainPiece& train) {
-  c.micro_batches = micro_batches;
-  return estimate({.ranks = c.ranks(), .ranks_per_node = machine.ranks_per_node}, machine, [&](World& world) {
-    train(world, {c, search.layers, search.vocabulary});
-  });
+WEFT_COLD WEFT_INLINE Estimate step_of(Piece whole, int micro_batches, const Machine& machine, const TrainPiece& train) {
+  whole.layout.micro_batches = micro_batches;
+  return estimate({.ranks = whole.layout.ranks(), .ranks_per_node = machine.ranks_per_node}, machine,
+                  [&](World& world) { train(world, whole); });
 }
 
-WEFT_COLD WEFT_INLINE Estimate whole_step(const Candidate& c, const Search& search, const Machine& machine,
+WEFT_COLD WEFT_INLINE Estimate whole_step(const Piece& whole, const Search& search, const Machine& machine,
                                           const TrainPiece& train) {
+  const Candidate& c = whole.layout;
   const std::array<int, 2> parts = sampled(c, search);
-  Estimate step = step_of(c, parts[1], search, machine, train);
+  Estimate step = step_of(whole, parts[1], machine, train);
   if (parts[0] == parts[1]) return step;
-  const Estimate part = step_of(c, parts[0], search, machine, train);
+  const Estimate part = step_of(whole, parts[0], machine, train);
   const double more = double(c.micro_batches - parts[1]) / double(parts[1] - parts[0]);
   const auto on = [more](double& value, double before) { value += more * (value - before); };
   on(step.seconds, part.seconds), on(step.flops, part.flops), on(step.model_flops, part.model_flops),
@@ -95,24 +95,51 @@ WEFT_COLD WEFT_INLINE Estimate whole_step(const Candidate& c, const Search& sear
   return step;
 }
 
-WEFT_COLD WEFT_INLINE double whole_memory(const Candidate& asked, const Search& search, const Machine& machine,
+WEFT_COLD WEFT_INLINE double whole_memory(const Piece& asked, const Search& search, const Machine& machine,
                                           const TrainPiece& train) {
-  Candidate c = asked;
-  c.micro_batches = sampled(c, search)[1];
+  Piece whole = asked;
+  const Candidate& c = whole.layout;
+  whole.layout.micro_batches = sampled(c, search)[1];
   double most = 0;
   const auto rehearsed = [&](int rank) {
-    const Rehearsal notes =
-        runtime::rehearse({.rank = rank, .ranks = c.ranks(), .ranks_per_node = machine.ranks_per_node}, [&](World& world) {
-          train(world, {c, search.layers, search.vocabulary});
-        });
+    const Rehearsal notes = runtime::rehearse({.rank = rank, .ranks = c.ranks(), .ranks_per_node = machine.ranks_per_node},
+                                              [&](World& world) { train(world, whole); });
     most = std::max(most, double(notes.peak));
     return notes.fullest;
   };
-  for (const int stage : std::set<int>{0, c.pp / 2, c.pp - 1}) {  // embedding and most micro-batches in flight, middle, head
+  // Embedding and most micro-batches in flight, the next (which may have more layers), middle, head.
+  const bool even = whole.stage_layers.empty() && search.layers % (std::int64_t(c.pp) * c.chunks) == 0;
+  for (const int stage : std::set<int>{0, even ? 0 : std::min(1, c.pp - 1), c.pp / 2, c.pp - 1}) {
     const int first = stage * (c.ranks() / c.pp), fullest = rehearsed(first);
     if (fullest >= 0 && fullest != first) rehearsed(fullest);
   }
   return most;
+}
+
+WEFT_COLD WEFT_INLINE std::vector<std::size_t> stages_by_cost(const Candidate& c, const Search& search, const Estimate& step) {
+  const std::size_t ranks = step.replayed.stages.size(), stages = ranks * std::size_t(c.chunks);
+  if (ranks < 2) return {};
+  const std::vector<std::size_t> even = mesh_layout::even_layers(std::size_t(search.layers), stages);
+  std::vector<std::size_t> rank_of(stages);
+  std::vector<double> layers(ranks), seconds(ranks);
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    rank_of[stage] = is_v_shape(c.order) ? std::min(stage, stages - 1 - stage) : stage % ranks;
+    layers[rank_of[stage]] += double(even[stage]);
+  }
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const StageTimes& times = step.replayed.stages[rank];
+    seconds[rank] = times.products + times.attention + times.kernels;
+  }
+  const std::size_t first = rank_of.front(), last = rank_of.back();
+  // A block's cost is that of a rank without an end. Two ranks have none: their ends then cost what one has more than the other.
+  double block = std::min(seconds[first] / layers[first], seconds[last] / layers[last]);
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    if (rank != first && rank != last) block = seconds[rank] / layers[rank];
+  if (!(block > 0)) return {};
+  const auto more = [&](std::size_t rank) { return std::max(0.0, seconds[rank] - block * layers[rank]); };
+  const mesh_layout::StageCosts costs{first == last ? 0 : more(first), block, more(last)};
+  std::vector<std::size_t> counts = mesh_layout::balanced_layers(std::size_t(search.layers), rank_of, costs);
+  return counts == even ? std::vector<std::size_t>() : counts;
 }
 
 /// The best layouts by formulas, and the tree's candidates.
@@ -249,7 +276,7 @@ WEFT_COLD WEFT_INLINE Chosen choose(const Search& search, const Machine& given, 
   Chosen chosen;
   chosen.search = search, chosen.machine = machine.name;
   chosen.legal = found.legal, chosen.fitting = found.fitting, chosen.complete = found.complete;
-  double least = std::numeric_limits<double>::infinity(), all_passes = 0, all_seconds = 0;
+  double least = std::numeric_limits<double>::infinity(), best = least, all_passes = 0, all_seconds = 0;
   std::map<Candidate, RankedLayout> rehearsed;
   // Null if the layout does not fit, or if its rehearsal would exceed the remaining time.
   const auto rehearse = [&](const detail::ByFormulas::One& one) -> const RankedLayout* {
@@ -262,12 +289,24 @@ WEFT_COLD WEFT_INLINE Chosen choose(const Search& search, const Machine& given, 
     ++chosen.rehearsed;
     RankedLayout layout;
     layout.layout = one.layout, layout.formulas = one.cost;
-    layout.memory = detail::whole_memory(one.layout, search, machine, options.train);
+    Piece whole{one.layout, search.layers, search.vocabulary};
+    layout.memory = detail::whole_memory(whole, search, machine, options.train);
     least = std::min(least, layout.memory);
     if (search.memory > 0 && layout.memory > search.memory) return nullptr;
-    layout.step = detail::whole_step(one.layout, search, machine, options.train);
+    layout.step = detail::whole_step(whole, search, machine, options.train);
     all_passes += passes, all_seconds += timer.seconds() - started;
-    if (options.names) layout.names = options.names(one.layout);
+    constexpr double near = 1.3;  // stages by cost save less than this
+    if (layout.step.seconds < near * best) whole.stage_layers = detail::stages_by_cost(one.layout, search, layout.step);
+    if (!whole.stage_layers.empty()) {
+      const Estimate by_cost = detail::whole_step(whole, search, machine, options.train);
+      const double bytes =
+          by_cost.seconds < layout.step.seconds ? detail::whole_memory(whole, search, machine, options.train) : 0;
+      if (bytes > 0 && (search.memory <= 0 || bytes <= search.memory))
+        layout.stage_layers = whole.stage_layers, layout.step = by_cost, layout.memory = bytes;
+    }
+    whole.stage_layers = layout.stage_layers;
+    best = std::min(best, layout.step.seconds);
+    if (options.names) layout.names = options.names(whole);
     return &rehearsed.emplace(one.layout, std::move(layout)).first->second;
   };
   for (const std::vector<detail::ByFormulas::One>& branch : found.tree)
@@ -280,10 +319,9 @@ WEFT_COLD WEFT_INLINE Chosen choose(const Search& search, const Machine& given, 
     }
   // Layouts that the formulas place this far above the best rehearsed time are skipped.
   constexpr double hopeless = 1.6;
-  double best = chosen.tree ? chosen.tree->step.seconds : std::numeric_limits<double>::infinity();
   for (const detail::ByFormulas::One& one : found.best) {
     if (rehearsed.size() >= options.listed && one.cost.seconds > hopeless * best) break;
-    if (const RankedLayout* const layout = rehearse(one)) best = std::min(best, layout->step.seconds);
+    rehearse(one);
   }
   if (rehearsed.empty()) none_fits(least);
   for (auto& [layout, ranked] : rehearsed) chosen.best.push_back(std::move(ranked));

@@ -89,7 +89,9 @@ WEFT_COLD WEFT_INLINE void write_layout(weft::detail::JsonWriter& json, const Ra
       .member("ep", c.ep)
       .member("etp", c.etp);
   json.member("sequence_parallel", c.sequence_parallel).member("context", c.ulysses ? "ulysses" : "ring");
-  json.member("schedule", name_of(c.order)).member("vpp", c.chunks).member("zero", int(c.zero)).member("replicate", c.replicate);
+  json.member("schedule", name_of(c.order)).member("vpp", c.chunks).key("stage_layers").array();
+  for (const std::size_t layers : one.stage_layers) json.value(layers);
+  json.end().member("zero", int(c.zero)).member("replicate", c.replicate);
   json.member("offload", c.offload).member("micro_batch", c.micro_batch).member("micro_batches", c.micro_batches);
   json.member("recompute", name_of(c.kept)).member("memory", one.memory).member("seconds", one.step.seconds);
   json.member("tokens_per_second", one.step.tokens_per_second()).member("share_of_peak", one.step.share_of_peak());
@@ -132,6 +134,7 @@ WEFT_COLD WEFT_INLINE std::string table_of(const Chosen& chosen) {
     for (std::size_t k = 0; k < parts.size() && parts[k].first > 5e-3; ++k)
       (((text += k == 0 ? " " : ", ") += parts[k].second) += ' ') += detail::in_percent(parts[k].first);
     text += '\n';
+    if (!one.stage_layers.empty()) (text += "      layers of the stages: ") += mesh_layout::counts_text(one.stage_layers) + '\n';
     if (!one.names.type.empty()) (text += "      ") += one.names.type + '\n';
     if (!one.names.command.empty()) (text += "      ") += one.names.command + '\n';
   }

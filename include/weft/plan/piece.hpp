@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include <weft/core/inline.hpp>
 #include <weft/mesh/world.hpp>
@@ -20,6 +21,7 @@ namespace weft::plan {
 struct Piece {
   Candidate layout;
   std::int64_t layers = 1, vocabulary = 1;
+  std::vector<std::size_t> stage_layers = {};  ///< PipelineOptions::layers; empty: equal numbers
   std::int64_t global_batch() const { return std::int64_t(layout.dp) * layout.micro_batch * layout.micro_batches; }
 };
 using TrainPiece = std::function<void(World&, const Piece&)>;
