@@ -113,6 +113,8 @@ for name, arguments in [
     ("ulysses", "--cp 2 --context ulysses --dp 2 --zero 2"),
     ("cp2pp2tp2", "--cp 2 --pp 2 --tp 2 --schedule interleaved"),
     ("own", f"--pp 2 --micro-batch 4 --schedule {own}"),
+    ("stages_of_1_and_3", "--pp 2 --micro-batch 2 --pp-layers 1,3"),
+    ("stages_by_cost", "--pp 2 --micro-batch 2 --schedule zbv --pp-layers auto"),
 ]:
     other_loss, other = trained(name, arguments)
     check(close([r["loss"] for r in other], [r["loss"] for r in one], 2e-4), f"{name}: losses {[r['loss'] for r in other]} are not those of one rank {[r['loss'] for r in one]}")
@@ -356,9 +358,10 @@ for layout in ("--dp 2 --zero 3", "--tp 2 --pp 2"):
     check(result.returncode == 0, f"{layout} resumed: {result.stderr}")
     check(told(whole) == told(cut), f"{layout}: a resumed run has other records: {told(whole)} {told(cut)}")
     check(sorted(path.name for path in kept.iterdir()) == ["latest", "step-00000006", "step-00000008"], f"{layout}: {list(kept.iterdir())}")
-    other = run(f"{CHECKPOINTS} --dp 2 --output {cut} --checkpoint {kept} --resume --quiet")
-    check(close([float(result.stdout.split()[-1])], [float(other.stdout.split()[-1])], 1e-5),
-          f"{layout}: two data ranks load another model: {result.stdout} {other.stdout}")
+    for elsewhere in ("--dp 2", "--pp 2 --pp-layers 3,1"):
+        other = run(f"{CHECKPOINTS} {elsewhere} --output {cut} --checkpoint {kept} --resume --quiet")
+        check(close([float(result.stdout.split()[-1])], [float(other.stdout.split()[-1])], 1e-5),
+              f"{layout}: {elsewhere} loads another model: {result.stdout} {other.stdout}")
 # A checkpoint knows the data of its run: another text, another order of files, another split, other token files.
 other, longer, moved = scratch / "other.txt", scratch / "longer.txt", scratch / "moved.txt"
 other.write_bytes(text.read_bytes().replace(b"3 times 3 is 9", b"3 times 3 is 8"))

@@ -202,6 +202,22 @@ refused("memory --model gpt --heads 5", "width(384) % heads(5) != 0")
 refused("memory --model gpt --heads 6 --tp 4", "heads(6) % tp(4) != 0")
 refused("memory --model gpt --world 8 --tp 3 --heads 6", "world(8) % (tp(3)")
 refused("memory --model gpt --layers 2 --pp 4", "layers(2) < pp(4)")
+refused("memory --model gpt --layers 6 --pp 4 --pp-layers 1,2,3", "layers of the stages (1, 2, 3): 3 numbers, but the pipeline has 4 stages")
+refused("memory --model gpt --layers 6 --pp 2 --pp-layers some", "--pp-layers 'some': whole numbers with commas between them, or auto")
+
+# Stages of different numbers of layers, given or by cost: a large vocabulary leaves the last stage fewer.
+large = "--model llama --layers 14 --width 256 --heads 4 --sequence 256 --vocabulary 65536 --pp 4 --global-batch 8"
+stages = [stage["layers"] for stage in as_json(f"memory {large}")["stages"]]
+check(stages == [[3], [4], [3], [4]], f"equal stages: {stages}")
+given = as_json(f"memory {large} --pp-layers 5,4,4,1")["stages"]
+check([stage["layers"] for stage in given] == [[5], [4], [4], [1]] and given[1]["parameters"] == given[2]["parameters"], f"given stages: {given}")
+by_cost = [stage["layers"][0] for stage in as_json(f"memory {large} --pp-layers auto")["stages"]]
+check(sum(by_cost) == 14 and by_cost[3] < by_cost[1], f"stages by cost: {by_cost}")
+times = [as_json(f"estimate {large} --machine h100 {words}")["seconds"] for words in ("", "--pp-layers auto")]
+check(times[1] < times[0], f"stages by cost take less time: {times}")
+chosen = as_json("choose --model llama --layers 7 --width 256 --heads 2 --sequence 256 --vocabulary 65536 --machine h100 --world 8 --ranks-per-node 2 --global-batch 4")
+check(all(sum(one["stage_layers"]) in (0, 7) for one in chosen["best"]), f"stages of the chosen layouts: {chosen['best']}")
+check(all(("--pp-layers " + ",".join(map(str, one["stage_layers"])) in one["command"]) == bool(one["stage_layers"]) for one in chosen["best"]), "their commands")
 refused("memory --model gpt --sequence-parallel", "tp(1)")
 refused("memory --model gpt --precision int8", "precision 'int8'")
 refused("memory --model gpt --schedule dualpipev --pp 2 --global-batch 2", "micro-batches >= 2 * pp")
