@@ -220,6 +220,7 @@ class Composition final : public TrainedModel {
                           .replicate = std::size_t(o.replicate),
                           .quantised_gather = o.quantised_gather,
                           .secondary = std::size_t(o.secondary),
+                          .quantised_reduce = std::size_t(o.quantised_reduce),
                           .offload = offload_of(o)},
                 .context = o.context == "ulysses" ? weft::ContextMethod::ulysses : weft::ContextMethod::ring,
                 .pipeline = {.schedule = schedule_of(o), .layers = o.stage_layers(), .timeline = recording_},

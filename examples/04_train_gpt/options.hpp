@@ -65,7 +65,7 @@ struct Options {
   std::optional<std::int64_t> ranks_per_node;  ///< in a rehearsal
   std::string machine;                         ///< in a rehearsal; empty: no time is estimated
   // For models and layouts in `plan memory`; the command line has no options for them.
-  std::int64_t head_width = 0, secondary = 0;  ///< 0: the model's default, none
+  std::int64_t head_width = 0, secondary = 0, quantised_reduce = 0;  ///< 0: the model's default, none
   bool query_key_value_bias = false, output_bias = false, query_key_norm = false, tied = false;
   bool quantised_gather = false, float_gradients = false;
 

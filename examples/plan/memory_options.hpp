@@ -25,7 +25,7 @@ struct MemoryOptions {
   weft::mesh_layout::Layout layout;
   std::optional<std::int64_t> vpp;
   std::int64_t layers = 6, width = 384, heads = 6, sequence = 256, vocabulary = 256, experts = 8, top_k = 2, zero = 0,
-               replicate = 1, secondary = 0, threads = 1;
+               replicate = 1, secondary = 0, quantised_reduce = 0, threads = 1;
   std::optional<std::int64_t> kv_heads, intermediate, head_width;
   std::optional<std::int64_t> ranks_per_node;
   std::string attention_bias = "none", memory;
@@ -164,11 +164,20 @@ inline PlannedRun run_of(MemoryOptions o) {
   if (o.secondary != 0)
     weft::mesh_layout::divides({"dp / replicate", dp / replicate}, {"secondary", positive("secondary", o.secondary)},
                                "neighbours are groups of one size");
+  if (o.quantised_reduce != 0) {
+    weft::mesh_layout::divides({"dp / replicate", dp / replicate},
+                               {"quantised-reduce", positive("quantised-reduce", o.quantised_reduce)},
+                               "nodes are groups of one size");
+    if (o.zero == 0 || o.reproducible)
+      throw weft::LayoutError(std::string("--quantised-reduce ") +
+                              (o.zero == 0 ? "with zero(0): it sums gradients that are shared out; zero can be 1, 2 or 3"
+                                           : "with --reproducible: sums as integers depend on the layout"));
+  }
   positive("threads", o.threads);
   run.vocabulary = o.vocabulary;
   run.ranks = l.world, run.dp = std::int64_t(dp);
   run.tp = l.tp, run.cp = l.cp, run.pp = l.pp, run.ep = l.ep, run.etp = l.etp;
-  run.zero = o.zero, run.replicate = o.replicate, run.secondary = o.secondary;
+  run.zero = o.zero, run.replicate = o.replicate, run.secondary = o.secondary, run.quantised_reduce = o.quantised_reduce;
   run.sequence_parallel = o.sequence_parallel, run.reproducible = o.reproducible;
   run.schedule = schedule, run.vpp = o.vpp, run.context = o.context, run.recompute = o.recompute, run.offload = o.offload;
   run.model = o.model, run.precision = o.precision.empty() ? "fp32" : o.precision;

@@ -69,6 +69,9 @@ inline void add_run_options(CLI::App* command, MemoryOptions& o) {
   command->add_flag("--quantised-gather", o.quantised_gather, "Stage 3 gathers 8-bit integers (ZeRO++)");
   add_count(command, "--secondary", o.secondary, "Stage 3: number of neighbours that keep gathered values (ZeRO++; 0: none)")
       ->capture_default_str();
+  add_count(command, "--quantised-reduce", o.quantised_reduce,
+            "Sum gradients as 8-bit integers, in nodes of this many data ranks and then between nodes (ZeRO++; 0: in float)")
+      ->capture_default_str();
   add_count(command, "--micro-batch", l.micro_batch, "Sequences of a micro-batch and rank")->capture_default_str();
   add_count(command, "--global-batch", l.global_batch, "Sequences of a step (default: one micro-batch per dp rank)");
   command->add_flag("--sequence-parallel", o.sequence_parallel, "Shard the hidden state's rows over tp");

@@ -59,6 +59,12 @@ struct ShardOptions {
   /// these ranks (ZeRO++ hpZ); takes P / secondary more values per rank. 0: off. Must divide the number of ranks that share a
   /// copy.
   std::size_t secondary = 0;
+  /// Gradients are summed over the ranks that share a copy as integers with one scale for each 256 of them (ZeRO++ qgZ): among
+  /// this many neighbours, the ranks of a node, and then between nodes, where each rank sends a quarter of the bytes. A number is
+  /// rounded once in each of the two sums, by at most half a unit of its block's largest number / 127. 0: off. Must divide the
+  /// number of ranks that share a copy. The sum over copies is in float.
+  std::size_t quantised_reduce = 0;
+  int quantised_reduce_bits = 8;  ///< of the integers among neighbours, 8 or 4, which rounds to the largest number / 7
   /// The optimizer's state (under every wrapper) and the parameters (under stage 3) are on the device only while they are used.
   Offload offload = {};
 };

@@ -20,6 +20,12 @@ WEFT_INLINE void ModelOptions::check() const {
     throw_error<UsageError>(
         {"ModelOptions: numerics.reproducible adds gradients in float32, so it cannot go with numerics.gradient in ",
          name_of(*gradient), "; leave one of them out"});
+  if (shard.quantised_reduce_bits != 8 && shard.quantised_reduce_bits != 4)
+    throw_error<UsageError>(
+        {"ModelOptions::shard.quantised_reduce_bits is ", shard.quantised_reduce_bits, ": integers have 8 or 4 bits"});
+  if (shard.quantised_reduce != 0 && (reproducible || reduce == DataType::bfloat16))
+    throw_error<UsageError>({"ModelOptions: shard.quantised_reduce sums gradients as integers, so it cannot go with ",
+                             reproducible ? "numerics.reproducible" : "numerics.reduce in bfloat16", "; leave one of them out"});
   if (reduce && *reduce != DataType::bfloat16 && *reduce != DataType::float32)
     throw_error<UsageError>(
         {"ModelOptions::numerics.reduce is ", name_of(*reduce), ": gradients are reduced in bfloat16 or float32"});

@@ -101,6 +101,12 @@ struct SecondaryShards {
   static void apply(ModelOptions& options) { options.shard.secondary = ranks; }
 };
 
+/// ModelOptions::shard.quantised_reduce: ZeRO++ qgZ, with nodes of `ranks` ranks.
+template <std::size_t ranks>
+struct QuantisedReduce {
+  static void apply(ModelOptions& options) { options.shard.quantised_reduce = ranks; }
+};
+
 /// ModelOptions::shard.replicate: hybrid sharding.
 template <std::size_t copies>
 struct HybridSharding {

@@ -56,6 +56,8 @@ WEFT_COLD inline auto words_of(const ModelOptions& options) {
       OptionWord{"numerics.gradient", options.numerics.gradient ? 1 + std::uint64_t(*options.numerics.gradient) : 0, false},
       OptionWord{"shard.quantised_gather", options.shard.quantised_gather, true},
       OptionWord{"shard.secondary", options.shard.secondary, true},
+      OptionWord{"shard.quantised_reduce", options.shard.quantised_reduce, true},
+      OptionWord{"shard.quantised_reduce_bits", std::uint64_t(options.shard.quantised_reduce_bits), true},
       OptionWord{"shard.offload", options.shard.offload.make != nullptr, false},
       OptionWord{"numerics.reproducible", options.numerics.reproducible ? 1u : 0u, true},
       OptionWord{"context", std::uint64_t(options.context), false},

@@ -81,6 +81,7 @@ int main() {
     choose({.numerics = {.reduce = DataType::bfloat16}});
     choose({.shard = {.offload = Offload::host()}});
     if (stage > 0) choose({.shard = {.replicate = 2}});
+    if (stage > 0) choose({.shard = {.quantised_reduce = 2}});
     if (stage == 3) choose({.shard = {.quantised_gather = true, .secondary = 2}});
   }
   good = train<Plain>(axes<dp, tp, pp>, 4, {}, 0, "1f1b", 2, false,

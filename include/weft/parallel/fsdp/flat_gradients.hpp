@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The gradients of a flat array of parameters: whole while layers add to them, then reduce-scattered to the ranks' pieces, in
-// their own type or a narrower one, in rank order or in the order of a tree. For parameters in 16 bits sums may be kept in 16
-// bits between micro-batches (decision 25).
+// their own type, a narrower one or as integers, in rank order or in the order of a tree. For parameters in 16 bits sums may be
+// kept in 16 bits between micro-batches (decision 25).
 
 #include <cstdint>
 #include <optional>
@@ -14,6 +14,7 @@
 #include <weft/engine/hooks.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/parallel/fsdp/flat_array.hpp>
+#include <weft/parallel/fsdp/quantised_reduction.hpp>
 #include <weft/parallel/fsdp/settings.hpp>
 #include <weft/parallel/reproducible/tree_exchange.hpp>
 
@@ -44,6 +45,8 @@ class FlatGradients {
 
   // Starts the sum over the ranks that share one copy, or over all ranks if a tree gives the order.
   void reduce();
+  // Of a sum as integers: starts its messages between nodes. True if they had started.
+  bool advance();
   bool test();
   void settle();
   // The sums over all copies: once per step, for all groups in the same order on all ranks.
@@ -85,6 +88,7 @@ class FlatGradients {
   Request reduction_;
   const ReductionTree* tree_ = nullptr;
   std::optional<TreeExchange<Exec>> exchange_;  // in place of the reduction
+  std::optional<QuantisedReduction<Exec>> quantised_;
   bool reduced_ = false, summed_over_copies_ = true, folded_ = false;
 };
 
@@ -152,6 +156,11 @@ void FlatGradients<Exec>::reduce() {
     exchange_.emplace(ranks_->all, *device_, *tree_, type_, leaving_, layout_.begins(), layout_.members());
     return;
   }
+  if (settings_->quantised_bits != 0) {
+    quantised_.emplace(*ranks_, *device_, type_, leaving_, layout_.begins(), settings_->quantised_bits);
+    leaving_.reset();
+    return;
+  }
   if (!settings_->narrow) {
     dispatch_gradient(type_, [&](auto zero) { scatter<decltype(zero)>(sum_ ? sum_ : shard_); });
     return;
@@ -168,7 +177,15 @@ void FlatGradients<Exec>::reduce() {
 }
 
 template <class Exec>
+bool FlatGradients<Exec>::advance() {
+  if (!quantised_ || quantised_->advanced()) return true;
+  quantised_->advance();
+  return false;
+}
+
+template <class Exec>
 bool FlatGradients<Exec>::test() {
+  if (quantised_) return false;  // its second messages start at the same place on all ranks, not when the first have arrived
   return exchange_ ? exchange_->test() : reduction_.test();
 }
 
@@ -176,6 +193,8 @@ template <class Exec>
 void FlatGradients<Exec>::settle() {
   if (exchange_) exchange_->finish((sum_ ? sum_ : shard_).get());
   exchange_.reset();
+  if (quantised_) quantised_->finish((sum_ ? sum_ : shard_).get());
+  quantised_.reset();
   reduction_.wait();
   dispatch_gradient(type_, [&](auto zero) {
     using G = decltype(zero);

@@ -11,8 +11,8 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/engine/hooks.hpp>
 #include <weft/kernels/elementwise.hpp>
-#include <weft/kernels/quantise.hpp>
 #include <weft/parallel/fsdp/flat_array.hpp>
+#include <weft/parallel/fsdp/packed_values.hpp>
 #include <weft/parallel/fsdp/settings.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -45,8 +45,6 @@ class FlatValues {
   void finish();
 
  private:
-  // Bytes as words: a gather does not depend on the element type.
-  static std::span<std::int64_t> words(const Buffer& buffer, std::size_t bytes);
   std::size_t value_bytes() const { return size_of(type_); }
   std::size_t kept_bytes() const { return size_of(kept_type_); }
   template <class From, class To>
@@ -57,13 +55,7 @@ class FlatValues {
   void initialise(ParameterState& state, Buffer place);
   bool stored() const;
   std::size_t secondary_bytes() const;
-  // The layout of packed values: integers, then scales.
-  std::size_t integer_bytes() const { return (array_->piece + 63) / 64 * 64; }
-  std::size_t packed_bytes() const;
-  template <class T>
-  accumulate_t<T>* scales(const Buffer& packed) const {
-    return static_cast<accumulate_t<T>*>(buffer_at(packed, integer_bytes()).get());
-  }
+  PackedValues packed() const { return PackedValues(array_->piece, type_, 8); }
   // This rank's piece: the one that was loaded ahead, else loaded from the store to its place among the gathered values.
   Buffer load();
   void fetch(const Buffer& to);
@@ -126,7 +118,8 @@ void FlatValues<Exec>::gather() {
   if (!settings_->rules.keeps_values) values_ = device_->allocate(bytes * array_->ranks);
   gathering_ = true;
   if (secondary_) {
-    gather_ = ranks_->neighbours.all_gather_async(words(secondary_, secondary_bytes()), words(values_, bytes * array_->ranks));
+    gather_ =
+        ranks_->neighbours.all_gather_async(words_of(secondary_, secondary_bytes()), words_of(values_, bytes * array_->ranks));
     return;
   }
   Buffer mine = shard_;
@@ -137,16 +130,16 @@ void FlatValues<Exec>::gather() {
     dispatch_narrow(type_, [&](auto zero) { cast<float, decltype(zero)>(array_->piece, shard_, mine); });
   }
   if (settings_->quantised) {
-    packed_ = device_->allocate(packed_bytes() * array_->ranks);
-    const Buffer own = buffer_at(packed_, array_->rank * packed_bytes());
+    const std::size_t message = packed().bytes();
+    packed_ = device_->allocate(message * array_->ranks);
+    const Buffer own = buffer_at(packed_, array_->rank * message);
     dispatch_real(type_, [&](auto zero) {
       using T = decltype(zero);
-      kernels::quantise<T>(*device_, array_->piece, static_cast<const T*>(mine.get()), static_cast<std::int8_t*>(own.get()),
-                           scales<T>(own));
+      packed().template pack<T>(*device_, array_->piece, static_cast<const T*>(mine.get()), own.get());
     });
-    gather_ = ranks_->sharing.all_gather_async(words(own, packed_bytes()), words(packed_, packed_bytes() * array_->ranks));
+    gather_ = ranks_->sharing.all_gather_async(words_of(own, message), words_of(packed_, message * array_->ranks));
   } else {
-    gather_ = ranks_->sharing.all_gather_async(words(mine, bytes), words(values_, bytes * array_->ranks));
+    gather_ = ranks_->sharing.all_gather_async(words_of(mine, bytes), words_of(values_, bytes * array_->ranks));
   }
 }
 
@@ -174,16 +167,15 @@ void FlatValues<Exec>::wait() {
     for (std::size_t rank = 0; rank < array_->ranks; ++rank)
       dispatch_real(type_, [&](auto zero) {
         using T = decltype(zero);
-        const Buffer from = buffer_at(packed_, rank * packed_bytes());
-        kernels::dequantise<T>(*device_, array_->piece, static_cast<const std::int8_t*>(from.get()), scales<T>(from),
-                               static_cast<T*>(values_.get()) + rank * array_->piece);
+        packed().template unpack<T>(*device_, array_->piece, buffer_at(packed_, rank * packed().bytes()).get(),
+                                    static_cast<T*>(values_.get()) + rank * array_->piece);
       });
     packed_.reset();
   }
   if (keeps_secondary_ && !secondary_) {
     secondary_ = device_->allocate(secondary_bytes());
-    const auto from = words(buffer_at(values_, std::size_t(ranks_->neighbours.rank()) * secondary_bytes()), secondary_bytes());
-    copy_rows(*device_, 1, from.size(), from.data(), from.size(), words(secondary_, secondary_bytes()).data(), from.size());
+    const auto from = words_of(buffer_at(values_, std::size_t(ranks_->neighbours.rank()) * secondary_bytes()), secondary_bytes());
+    copy_rows(*device_, 1, from.size(), from.data(), from.size(), words_of(secondary_, secondary_bytes()).data(), from.size());
   }
   for (const FlatMember& member : array_->members)
     member.state->storage().set_gathered(buffer_at(values_, member.first * value_bytes()));
@@ -197,11 +189,6 @@ void FlatValues<Exec>::drop() {
   here_ = false;
   for (const FlatMember& member : array_->members) member.state->storage().release();
   if (!settings_->rules.keeps_values) values_.reset();
-}
-
-template <class Exec>
-std::span<std::int64_t> FlatValues<Exec>::words(const Buffer& buffer, std::size_t bytes) {
-  return {static_cast<std::int64_t*>(buffer.get()), bytes / sizeof(std::int64_t)};
 }
 
 template <class Exec>
@@ -222,11 +209,6 @@ bool FlatValues<Exec>::stored() const {
 template <class Exec>
 std::size_t FlatValues<Exec>::secondary_bytes() const {
   return array_->size() * value_bytes() / std::size_t(ranks_->neighbours.size());
-}
-
-template <class Exec>
-std::size_t FlatValues<Exec>::packed_bytes() const {
-  return integer_bytes() + (kernels::quantised_blocks(array_->piece) * (type_ == DataType::float64 ? 8 : 4) + 63) / 64 * 64;
 }
 
 template <class Exec>

@@ -83,10 +83,12 @@ class FullyShardedHooks : public Hooks {
   bool uses(Unit& unit, Group& group);
 
   void settle();
+  // Sums as integers hold less than a unit: the messages between nodes of the unit before run beside this one's.
+  void advance(Unit& unit);
 
   Device<Exec>* device_;
   ShardSettings settings_;
-  std::size_t replicate_, secondary_;
+  std::size_t replicate_, secondary_, node_;
   bool each_micro_batch_;
   bool folds_ = false;            // all micro-batches but the last leave rounded sums and are not reduced
   std::deque<ShardRanks> ranks_;  // those of dp, and of each edp
@@ -104,12 +106,14 @@ FullyShardedHooks<Exec>::FullyShardedHooks(Communicator comm, Device<Exec>& devi
     : device_(&device),
       replicate_(options.shard.replicate),
       secondary_(options.shard.secondary),
+      node_(options.shard.quantised_reduce),
       each_micro_batch_(!rules.keeps_gradients && options.shard.reduce_each_micro_batch) {
   settings_ = {.rules = rules,
                .seed = options.seed,
                .narrow = options.numerics.reduce == DataType::bfloat16,
                .quantised = options.shard.quantised_gather,
                .secondary = options.shard.secondary != 0,
+               .quantised_bits = options.shard.quantised_reduce == 0 ? 0 : options.shard.quantised_reduce_bits,
                .store = options.shard.offload.store,
                .rounds = !options.numerics.reproducible,
                .gradient = options.numerics.gradient};
@@ -192,9 +196,11 @@ void FullyShardedHooks<Exec>::gradients_ready(Unit& unit) {
     for (Group* group : groups_of(unit)) group->gradients.fold();
     return;
   }
+  if (settings_.quantised_bits != 0) advance(unit);
   // Where a reduction holds a whole unit, only one runs at a time.
-  const bool room = std::all_of(reducing_.begin(), reducing_.end(),
-                                [&](Group* group) { return group->gradients.stay() && !uses(unit, *group); });
+  const bool room = settings_.quantised_bits != 0 || std::all_of(reducing_.begin(), reducing_.end(), [&](Group* group) {
+                      return group->gradients.stay() && !uses(unit, *group);
+                    });
   if (!room) settle();
   for (Group* group : groups_of(unit)) {
     group->gradients.reduce();
@@ -229,7 +235,7 @@ ShardRanks FullyShardedHooks<Exec>::split(Communicator all, const char* axis) co
   const std::size_t ranks = std::size_t(all.size()), rank = std::size_t(all.rank());
   require_divides("replicate", replicate_, axis, ranks);
   const std::size_t sharers = ranks / replicate_;
-  ShardRanks made{all, all, Communicator(), Communicator()};
+  ShardRanks made{.all = all, .sharing = all};
   if (replicate_ > 1) {
     made.sharing = all.split(int(rank / sharers), int(rank), axis, {int(rank % sharers), int(sharers)});
     made.copies =
@@ -239,6 +245,13 @@ ShardRanks FullyShardedHooks<Exec>::split(Communicator all, const char* axis) co
     require_divides("secondary", secondary_, replicate_ > 1 ? "dp / replicate" : axis, sharers);
     made.neighbours = made.sharing.split(int(rank % sharers / secondary_), int(rank), axis,
                                          {int(rank % sharers % secondary_), int(secondary_)});
+  }
+  if (node_ > 0) {
+    require_divides("quantised_reduce", node_, replicate_ > 1 ? "dp / replicate" : axis, sharers);
+    const std::size_t mine = rank % sharers;
+    made.node = made.sharing.split(int(mine / node_), int(rank), axis, {int(mine % node_), int(node_)});
+    made.between = made.sharing.split(int(mine % node_), int(rank), joined({axis, copies_suffix}),
+                                      {int(mine / node_), int(sharers / node_)});
   }
   return made;
 }
@@ -307,6 +320,15 @@ template <class Exec>
 bool FullyShardedHooks<Exec>::uses(Unit& unit, Group& group) {
   const auto& groups = groups_of(unit);
   return std::find(groups.begin(), groups.end(), &group) != groups.end();
+}
+
+template <class Exec>
+void FullyShardedHooks<Exec>::advance(Unit& unit) {
+  std::vector<Group*> sending;
+  for (Group* group : reducing_)
+    if (group->gradients.advance() || uses(unit, *group)) group->gradients.settle();
+    else sending.push_back(group);
+  reducing_ = std::move(sending);
 }
 
 template <class Exec>

@@ -21,9 +21,10 @@ struct ShardRules {
 };
 
 // The data ranks of some parameters: all of them, those among which one copy is sharded, those that keep the same piece, and the
-// neighbours among which gathered values are kept.
+// neighbours among which gathered values are kept. If gradients are quantised: the ranks of a node, and those of its place in
+// every node.
 struct ShardRanks {
-  Communicator all, sharing, copies, neighbours;
+  Communicator all, sharing, copies, neighbours, node, between;
 };
 
 struct ShardSettings {
@@ -31,6 +32,7 @@ struct ShardSettings {
   std::uint64_t seed = 1;
   bool narrow = false;  // gradients are reduced in bfloat16
   bool quantised = false, secondary = false;
+  int quantised_bits = 0;                  // of gradients inside a node, if they are reduced as integers; else 0
   std::shared_ptr<Store> store = nullptr;  // holds the values
   bool rounds = true;                      // sums of 16-bit parameters' gradients may be kept in 16 bits
   std::optional<DataType> gradient = {};   // the type in which sums of gradients are kept
