@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include <weft/device/device.hpp>
 #include <weft/engine/hooks.hpp>
