@@ -19,9 +19,9 @@ using namespace weft::checkpoint::detail;
 
 namespace {
 
-bool counted(const std::vector<Block>& blocks, std::uint64_t elements) {
+bool counted(const std::vector<Strided>& blocks, std::uint64_t elements) {
   std::vector<int> times(elements);
-  for (const Block& block : blocks)
+  for (const Strided& block : blocks)
     for (std::uint64_t i = 0; i < block.runs; ++i)
       for (std::uint64_t k = 0; k < block.run; ++k) {
         const std::uint64_t at = block.begin_of(i) + k;
@@ -41,7 +41,7 @@ TEST_CASE("blocks cover a tensor if each element is counted once") {
     // Rows cut at some columns; each column cut at some rows, or divided into two of twice the stride; sometimes one number is
     // wrong.
     const std::uint64_t rows = 1 + engine() % 12, width = 1 + engine() % 9;
-    std::vector<Block> blocks;
+    std::vector<Strided> blocks;
     for (std::uint64_t column = 0; column < width;) {
       const std::uint64_t wide = 1 + engine() % (width - column);
       if (engine() % 6 == 0 && rows % 2 == 0) {
@@ -56,7 +56,7 @@ TEST_CASE("blocks cover a tensor if each element is counted once") {
       column += wide;
     }
     if (engine() % 3 == 0) {
-      Block& block = blocks[engine() % blocks.size()];
+      Strided& block = blocks[engine() % blocks.size()];
       std::uint64_t& number = engine() % 2 ? block.first : engine() % 2 ? block.runs : block.stride;
       number += 1 - 2 * std::uint64_t(number > 1 && engine() % 2);
     }

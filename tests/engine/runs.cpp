@@ -3,13 +3,17 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <random>
+#include <tuple>
 #include <vector>
 
 #include <weft/engine/runs.hpp>
 
 using weft::detail::Run;
 using weft::detail::Runs;
+using weft::detail::Strided;
+using weft::detail::StridedRun;
 
 namespace {
 
@@ -29,6 +33,27 @@ void check_same(const Runs& runs, const std::vector<Run>& list) {
   CHECK(i == list.size());
   CHECK(runs.elements() == elements);
   if (!list.empty()) CHECK(same(runs.front(), list.front()));
+}
+
+// Strided runs have the same elements, each at the same two positions.
+void check_strided(const Runs& runs, const std::vector<Run>& list, std::size_t row) {
+  using Element = std::tuple<std::size_t, std::size_t, bool>;
+  std::vector<Element> expected, found;
+  const auto add = [](std::vector<Element>& elements, const Run& run) {
+    for (std::size_t i = 0; i < run.length; ++i) elements.push_back({run.local + i, run.global + i, run.owned});
+  };
+  for (const Run& run : list) add(expected, run);
+  for (const StridedRun& strided : runs.strided(row)) {
+    const Strided local = strided.local(), global = strided.global();
+    for (std::size_t i = 0; i < strided.count; ++i) {
+      CHECK(same(strided.run(i), {local.begin_of(i), global.begin_of(i), global.run, strided.first.owned, strided.first.shared}));
+      add(found, strided.run(i));
+    }
+    if (local.joined().runs == 1) CHECK(local.begin_of(local.runs) == local.first + local.elements());
+  }
+  std::sort(expected.begin(), expected.end());
+  std::sort(found.begin(), found.end());
+  CHECK(found == expected);
 }
 
 std::vector<Run> cut(const std::vector<Run>& list, std::size_t begin, std::size_t end) {
@@ -76,6 +101,7 @@ TEST_CASE("runs are what was put in, and so are their cuts") {
       for (const Run& run : list) runs.push_back(run);
     }
     check_same(runs, list);
+    check_strided(runs, list, 1 + draw(40));
     for (int i = 0; i < 30; ++i) {
       const std::size_t begin = draw(160), end = begin + draw(60);
       const std::vector<Run> expected = cut(list, begin, end);
@@ -95,5 +121,6 @@ TEST_CASE("the rows of a column-parallel matrix take the memory of one") {
   CHECK(runs.entries() == 1);
   CHECK(runs.cut(1000, 16384 * 6656 / 2).entries() <= 3);
   const std::vector<Run> row = {{0, 512, 512}, {512, 4608, 512}, {1024, 8704, 512}};  // query, key and value, fused
+  CHECK(Runs::of_rows(row, 4096, 1536, 12288).strided(12288).size() == 3);
   CHECK(Runs::of_rows(row, 4096, 1536, 12288).cut(1536 * 7 + 700, 1536 * 4000).entries() <= 6);
 }

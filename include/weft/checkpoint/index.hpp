@@ -31,7 +31,7 @@ namespace weft::checkpoint {
 /// A part of a logical tensor in a file: the elements of `block`, contiguous from byte `offset` on.
 struct StoredPiece {
   std::size_t file = 0;  ///< index into Index::files
-  detail::Block block;
+  detail::Strided block;
   std::uint64_t offset = 0;
   std::vector<std::uint64_t> checksums;  ///< one per Index::chunk_bytes bytes
 };
@@ -264,10 +264,10 @@ inline void check_index(const std::string& path, const Index& index) {
     const auto bytes = bytes_of(tensor.shape, tensor.type);
     if (!bytes) fail(tensor, {"its shape has more elements than a number holds"});
     const std::uint64_t size = size_of(tensor.type), elements = *bytes / size;
-    std::vector<Block> blocks;
+    std::vector<Strided> blocks;
     std::uint64_t sum = 0;
     for (const StoredPiece& piece : tensor.pieces) {
-      const Block& b = piece.block;
+      const Strided& b = piece.block;
       if (piece.file >= index.files.size()) fail(tensor, {"a piece is in file ", piece.file, " of ", index.files.size()});
       const StoredFile& file = index.files[piece.file];
       // Each product is bounded by the number of elements before it is computed.

@@ -164,16 +164,10 @@ inline void read_pieces(OpenFiles& files, const Index& index, std::vector<PieceR
   for (const PieceRead& read : reads) read_piece(files, index, read, overlaps, buffer);
 }
 
-inline std::vector<Run> sorted(const Runs& runs) {
-  std::vector<Run> list(runs.begin(), runs.end());
-  std::sort(list.begin(), list.end(), [](const Run& a, const Run& b) { return a.global < b.global; });
-  return list;
-}
-
 /// Reads this rank's elements of one tensor into `out`, which has room for all of them.
 inline void read_tensor(OpenFiles& files, const Index& index, const LogicalTensor& tensor, const Item& item, std::byte* out,
                         std::vector<std::byte>& buffer) {
-  const std::vector<Run> runs = sorted(item.runs);
+  const std::vector<Run> runs = item.runs.sorted();
   std::vector<Overlap> overlaps;
   for (const StoredPiece& piece : tensor.pieces) read_piece(files, index, {&tensor, &piece, &runs, out}, overlaps, buffer);
 }
@@ -253,7 +247,7 @@ std::uint64_t load_once(const std::string& folder, const Communicator& ranks, St
     std::vector<PieceRead> reads;
     std::vector<std::vector<Run>> runs(state.items.size());
     for (std::size_t i = 0; i < state.items.size(); ++i) {
-      runs[i] = sorted(state.items[i].runs);
+      runs[i] = state.items[i].runs.sorted();
       for (const StoredPiece& piece : tensors[i]->pieces) reads.push_back({tensors[i], &piece, &runs[i], read[i]});
     }
     read_pieces(files, index, reads, ranks.rank());

@@ -56,21 +56,21 @@ struct Written {
 struct Part {
   StoredTensor header;
   std::uint64_t elements = 0, element_bytes = 0;
-  LocalBlock block;
+  StridedRun block;
   Bytes bytes;
 
   const std::byte* get(std::uint64_t from, std::uint64_t count, std::vector<std::byte>& buffer) const {
-    const std::uint64_t size = element_bytes, run = block.block.run;
-    if (block.block.runs == 1 || block.local_stride == run) return bytes.data + (block.local + from) * size;
+    const std::uint64_t size = element_bytes;
+    if (block.count == 1 || block.local_stride == block.first.length) return bytes.data + (block.first.local + from) * size;
     buffer.resize(count * size);
     copy_to(buffer.data(), from, count);
     return buffer.data();
   }
   void copy_to(std::byte* out, std::uint64_t from, std::uint64_t count) const {
-    const std::uint64_t size = element_bytes, run = block.block.run;
+    const std::uint64_t size = element_bytes, run = block.first.length;
     for (std::uint64_t i = from / run, within = from % run; count > 0; ++i, within = 0) {
       const std::uint64_t some = std::min(run - within, count);
-      std::memcpy(out, bytes.data + (block.local + i * block.local_stride + within) * size, some * size);
+      std::memcpy(out, bytes.data + (block.run(i).local + within) * size, some * size);
       out += some * size;
       count -= some;
     }
@@ -84,7 +84,7 @@ inline std::vector<Part> parts_of(const WritePlan& plan) {
   std::map<const Item*, Bytes> read;
   for (const WritePlan::Mine& mine : plan.mine) {
     const Item& item = *mine.item;
-    const Block& block = mine.block.block;
+    const Strided block = mine.block.global();
     Part part;
     part.element_bytes = size_of(item.type);
     part.elements = block.elements();

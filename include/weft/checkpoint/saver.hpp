@@ -106,8 +106,8 @@ class Saver {
     for (detail::Part& part : parts_) {
       part.copy_to(at);
       part.bytes = {memory_, at};
-      part.block.local = 0;
-      part.block.local_stride = std::size_t(part.block.block.run);
+      part.block.first.local = 0;
+      part.block.local_stride = part.block.first.length;
       at += std::size_t(part.elements * part.element_bytes + 63) / 64 * 64;
     }
   }

@@ -24,11 +24,11 @@ namespace weft::checkpoint::detail {
 struct WritePlan {
   struct Part {
     std::size_t tensor;
-    Block block;
+    Strided block;
   };
   struct Mine {
     const Item* item;
-    LocalBlock block;
+    StridedRun block;
   };
   std::vector<LogicalTensor> tensors;    ///< by name, without pieces
   std::vector<std::vector<Part>> parts;  ///< by rank, in the order of its file
@@ -41,19 +41,21 @@ inline constexpr std::uint64_t divided_from = 1u << 20;
 inline WritePlan plan_writes(const Communicator& ranks, const std::vector<Item>& items) {
   // Exchange every rank's tensors and blocks.
   Packed message;
-  std::vector<std::vector<LocalBlock>> blocks_of_item;
+  std::vector<std::vector<StridedRun>> blocks_of_item;
   for (const Item& item : items) {
     message.put(item.name);
     message.put(item.kind);
     message.put(std::uint64_t(item.type) << 8 | std::uint64_t(item.of));
     message.put(item.shape.size());
     for (const std::size_t extent : item.shape) message.put(extent);
-    blocks_of_item.push_back(blocks_of(item.runs, item.row));
+    blocks_of_item.push_back(item.runs.strided(item.row));
     message.put(blocks_of_item.back().size());
-    for (const LocalBlock& local : blocks_of_item.back())
+    for (const StridedRun& mine : blocks_of_item.back()) {
+      const Strided block = mine.global();
       for (const std::uint64_t word :
-           {local.block.first, local.block.run, local.block.runs, local.block.stride, std::uint64_t(local.owned && item.counted)})
+           {block.first, block.run, block.runs, block.stride, std::uint64_t(mine.first.owned && item.counted)})
         message.put(word);
+    }
   }
   struct Holder {
     int rank;
@@ -61,7 +63,7 @@ inline WritePlan plan_writes(const Communicator& ranks, const std::vector<Item>&
   };
   struct Tensor {
     LogicalTensor tensor;
-    std::map<Block, std::vector<Holder>> blocks;
+    std::map<Strided, std::vector<Holder>> blocks;
   };
   std::map<std::string, Tensor> all;
   std::vector<Packed> of_rank = from_all(ranks, std::move(message));
@@ -81,7 +83,7 @@ inline WritePlan plan_writes(const Communicator& ranks, const std::vector<Item>&
         weft::throw_error<UsageError>({"checkpoint: two things to save are both named ", tensor.name, " (a ", first.kind,
                                        " and a ", tensor.kind, ", or of two shapes): give one another name"});
       for (std::uint64_t count = said.word(); count > 0; --count) {
-        Block block;
+        Strided block;
         block.first = said.word();
         block.run = said.word();
         block.runs = said.word();
@@ -95,14 +97,14 @@ inline WritePlan plan_writes(const Communicator& ranks, const std::vector<Item>&
   struct Write {
     std::size_t tensor;
     std::uint64_t bytes;
-    Block block;
+    Strided block;
     std::vector<Holder>* holders;
   };
   std::vector<Write> writes;
   for (auto& [name, tensor] : all) {
     const std::uint64_t bytes = bytes_of(tensor.tensor.shape, tensor.tensor.type).value(), size = size_of(tensor.tensor.type),
                         elements = bytes / size;
-    std::vector<Block> blocks;
+    std::vector<Strided> blocks;
     for (const auto& [block, holders] : tensor.blocks) blocks.push_back(block);
     if (cover(blocks, elements) != Cover::once) {
       // Parts of ranks overlap without being equal. Only the ranks that count an element keep it.
@@ -131,12 +133,12 @@ inline WritePlan plan_writes(const Communicator& ranks, const std::vector<Item>&
   std::vector<std::uint64_t> load(std::size_t(ranks.size()), 0);
   for (const Write& write : writes) {
     const bool divides = write.holders->size() > 1 && write.bytes >= divided_from;
-    for (const LocalBlock& part : divided({write.block, 0, write.block.run, true}, divides ? write.holders->size() : 1)) {
+    for (const Strided& part : divided(write.block, divides ? write.holders->size() : 1)) {
       int least = write.holders->front().rank;
       for (const Holder& holder : *write.holders)
         if (load[std::size_t(holder.rank)] < load[std::size_t(least)]) least = holder.rank;
-      load[std::size_t(least)] += part.block.elements() * size_of(plan.tensors[write.tensor].type);
-      plan.parts[std::size_t(least)].push_back({write.tensor, part.block});
+      load[std::size_t(least)] += part.elements() * size_of(plan.tensors[write.tensor].type);
+      plan.parts[std::size_t(least)].push_back({write.tensor, part});
     }
   }
   for (auto& parts : plan.parts)
@@ -149,15 +151,17 @@ inline WritePlan plan_writes(const Communicator& ranks, const std::vector<Item>&
   for (std::size_t i = 0; i < items.size(); ++i) item_of_name[items[i].name] = i;
   for (const WritePlan::Part& part : plan.parts[std::size_t(ranks.rank())]) {
     const std::size_t i = item_of_name.at(plan.tensors[part.tensor].name);
-    for (const LocalBlock& whole : blocks_of_item[i]) {
-      const Block& block = whole.block;
+    for (const StridedRun& whole : blocks_of_item[i]) {
+      const Strided block = whole.global();
       if (part.block.first < block.first || part.block.run > block.run) continue;
       const std::uint64_t behind = part.block.first - block.first, run = behind / block.stride, within = behind % block.stride;
       if (run >= block.runs || within + part.block.run > block.run || run + part.block.runs > block.runs) continue;
       if (part.block.runs > 1 && (part.block.stride != block.stride || part.block.run != block.run)) continue;
-      LocalBlock mine{part.block, whole.local + std::size_t(run * whole.local_stride + within), whole.local_stride, true};
-      if (part.block.runs == 1) mine.local_stride = part.block.run;
-      plan.mine.push_back({&items[i], mine});
+      plan.mine.push_back({&items[i],
+                           {{whole.run(run).local + within, part.block.first, part.block.run},
+                            part.block.runs,
+                            part.block.runs == 1 ? part.block.run : whole.local_stride,
+                            part.block.stride}});
       break;
     }
   }

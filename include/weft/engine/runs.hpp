@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The runs of a rank's elements in a whole parameter, as a list that takes little memory: runs of one length at equal distances,
-// such as the rows of a matrix that is cut along its columns, are stored as one entry.
+// such as the rows of a matrix that is cut along its columns, are stored as one entry. Dividing a dim or sharding a flat array
+// leaves only such runs on a rank.
 //
 //   for (const Run& run : state.runs()) copy(data + run.local, whole + run.global, run.length);
+//   state.runs().strided(row)[0].global()   // column-parallel [8, 6] over tp(2), rank 1: {first 3, run 3, runs 8, stride 6}
 
+#include <compare>
 #include <cstddef>
 #include <initializer_list>
 #include <iterator>
@@ -22,14 +25,34 @@ struct Run {
   bool shared = false;  ///< other ranks of the axis hold the same elements
 };
 
+/// `runs` runs of `run` elements each. The first run begins at element `first`; each begins `stride` elements after the previous
+/// one.
+struct Strided {
+  std::size_t first = 0, run = 0, runs = 0, stride = 0;
+  friend auto operator<=>(const Strided&, const Strided&) = default;
+
+  std::size_t elements() const { return run * runs; }
+  std::size_t begin_of(std::size_t i) const { return first + i * stride; }
+  /// The same elements as a single run, if the runs are adjacent.
+  Strided joined() const { return stride == run ? Strided{first, elements(), 1, elements()} : *this; }
+};
+
+/// `count` runs of one length, at equal distances among a rank's elements and in the whole parameter.
+struct StridedRun {
+  Run first;
+  std::size_t count = 1, local_stride = 0, global_stride = 0;  // strides may wrap around: positions may decrease
+
+  Run run(std::size_t i) const {
+    return {first.local + i * local_stride, first.global + i * global_stride, first.length, first.owned, first.shared};
+  }
+  Strided local() const { return {first.local, first.length, count, local_stride}; }
+  Strided global() const { return {first.global, first.length, count, global_stride}; }
+};
+
 class Runs {
   // One of `members` entries that follow each other and take turns: the runs of a row, `count` rows.
-  struct Entry {
-    Run first;
-    std::size_t members = 1, count = 1, local_stride = 0, global_stride = 0;  // strides may wrap around: places may go back
-    Run run(std::size_t row) const {
-      return {first.local + row * local_stride, first.global + row * global_stride, first.length, first.owned, first.shared};
-    }
+  struct Entry : StridedRun {
+    std::size_t members = 1;
   };
 
  public:
@@ -87,10 +110,15 @@ class Runs {
   /// Elements of all runs.
   std::size_t elements() const;
 
-  void push_back(const Run& run) { append({run}); }
+  void push_back(const Run& run) { append({{run}}); }
 
   /// The runs of the local elements [begin, end), counted from `begin`.
   Runs cut(std::size_t begin, std::size_t end) const;
+  /// Few strided runs with the same elements, in another order; adjacent runs are joined, and empty ones left out. `row`: the
+  /// distance in the whole parameter after which the pattern of runs repeats. The stride of a single run is its length.
+  std::vector<StridedRun> strided(std::size_t row) const;
+  /// The runs by their positions in the whole parameter.
+  std::vector<Run> sorted() const;
 
  private:
   void append(const Entry& more);

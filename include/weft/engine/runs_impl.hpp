@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <tuple>
 
 #include <weft/core/inline.hpp>
+#include <weft/core/text.hpp>
 #include <weft/engine/runs.hpp>
 
 namespace weft::detail {
@@ -13,7 +16,7 @@ namespace weft::detail {
 WEFT_INLINE Runs Runs::of_rows(std::span<const Run> row, std::size_t rows, std::size_t local_stride, std::size_t global_stride) {
   Runs all;
   for (const Run& run : row)
-    if (rows > 0) all.entries_.push_back({run, row.size(), rows, local_stride, global_stride});
+    if (rows > 0) all.entries_.push_back({{run, rows, local_stride, global_stride}, row.size()});
   return all;
 }
 
@@ -87,6 +90,44 @@ WEFT_INLINE Runs Runs::cut(std::size_t begin, std::size_t end) const {
     for (; row < rows; ++row) add(all, row);
   }
   return part;
+}
+
+WEFT_COLD WEFT_INLINE std::vector<StridedRun> Runs::strided(std::size_t row) const {
+  std::vector<StridedRun> all;
+  std::map<std::tuple<std::size_t, std::size_t, bool>, std::size_t> open;  // by position in the row and length
+  for (auto next = begin(); next != end();) {
+    Run run = *next++;
+    for (; next != end(); ++next) {
+      const Run more = *next;
+      if (more.global != run.global + run.length || more.local != run.local + run.length || more.owned != run.owned) break;
+      run.length += more.length;
+    }
+    if (run.length == 0) continue;
+    const auto [at, added] = open.try_emplace({row > 0 ? run.global % row : run.global, run.length, run.owned}, all.size());
+    if (!added) {
+      StridedRun& last = all[at->second];
+      if (last.count == 1 && run.global > last.first.global && run.local > last.first.local) {
+        last.global_stride = run.global - last.first.global;
+        last.local_stride = run.local - last.first.local;
+      }
+      const Run following = last.run(last.count);
+      if (run.global == following.global && run.local == following.local) {
+        ++last.count;
+        continue;
+      }
+      at->second = all.size();
+    }
+    all.push_back({run, 1, run.length, run.length});
+  }
+  for (StridedRun& one : all)
+    if (one.count == 1) one.local_stride = one.global_stride = one.first.length;
+  return all;
+}
+
+WEFT_COLD WEFT_INLINE std::vector<Run> Runs::sorted() const {
+  std::vector<Run> runs(begin(), end());
+  std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.global < b.global; });
+  return runs;
 }
 
 }  // namespace weft::detail

@@ -86,7 +86,7 @@ inline void read_weight(const Weights& weights, const Weight& weight, const Item
   const StoredType is = weight.stored->type;
   const std::uint64_t size = checkpoint::size_of(is), wide = checkpoint::size_of(as);
   const Safetensors& file = weights.file(weight);
-  std::vector<checkpoint::detail::Run> runs = checkpoint::detail::sorted(item.runs);
+  std::vector<checkpoint::detail::Run> runs = item.runs.sorted();
   std::erase_if(runs, [](const auto& run) { return run.length == 0; });
   for (std::size_t i = 0; i < runs.size();) {
     if (is == as && runs[i].length * size >= gap) {  // read a long run in place
@@ -123,7 +123,7 @@ inline void read_weight(const Weights& weights, const Weight& weight, const Item
 /// Reads the bytes that read_weight needs into the page cache, at once if the gaps are small.
 inline void bring_in(const Weights& weights, const Weight& weight, const Item& item) {
   const std::uint64_t size = checkpoint::size_of(weight.stored->type), gap = (1u << 16) / size;
-  std::vector<checkpoint::detail::Run> runs = checkpoint::detail::sorted(item.runs);
+  std::vector<checkpoint::detail::Run> runs = item.runs.sorted();
   for (std::size_t i = 0; i < runs.size();) {
     const std::uint64_t begin = runs[i].global;
     std::uint64_t end = begin + runs[i].length;

@@ -31,11 +31,9 @@ enum class Work {
 
 namespace detail {
 
-/// `count` runs of `length` elements, `stride` apart.
-struct Strided {
-  std::size_t offset = 0, length = 0, count = 1, stride = 0;
-  std::size_t size() const { return length * count; }
-};
+using weft::detail::Run;
+using weft::detail::Runs;
+using weft::detail::Strided;
 
 /// A part of this rank's elements of one matrix, to be sent to or received from a rank.
 struct Passage {
@@ -110,19 +108,19 @@ void MatrixExchange::pass(Device<Exec>& device, const Route& route, const std::v
   const auto pack = [&](const Passage& passage, A* message, bool whole) {
     for (std::size_t array = 0; array < count; ++array)
       for (const Strided& run : passage.runs) {
-        weft::detail::copy_rows(device, run.count, run.length,
-                                static_cast<const A*>(at(from, passage.piece, array, whole)) + run.offset, run.stride, message,
-                                run.length);
-        message += run.size();
+        weft::detail::copy_rows(device, run.runs, run.run,
+                                static_cast<const A*>(at(from, passage.piece, array, whole)) + run.first, run.stride, message,
+                                run.run);
+        message += run.elements();
       }
     return message;
   };
   const auto unpack = [&](const Passage& passage, const A* message, bool whole) {
     for (std::size_t array = 0; array < count; ++array)
       for (const Strided& run : passage.runs) {
-        weft::detail::copy_rows(device, run.count, run.length, message, run.length,
-                                at(to, passage.piece, array, whole) + run.offset, run.stride);
-        message += run.size();
+        weft::detail::copy_rows(device, run.runs, run.run, message, run.run, at(to, passage.piece, array, whole) + run.first,
+                                run.stride);
+        message += run.elements();
       }
     return message;
   };

@@ -18,49 +18,13 @@ namespace weft::optim::detail {
 
 WEFT_COLD WEFT_INLINE std::size_t Passage::size() const {
   std::size_t size = 0;
-  for (const Strided& run : runs) size += run.size();
+  for (const Strided& run : runs) size += run.elements();
   return size;
 }
 
-// A run of a rank's elements and its position in the whole matrix.
-struct MatrixRun {
-  std::size_t global = 0, local = 0, length = 0;
-};
-
-// Compresses runs: runs of equal length at equal distances, such as columns of a matrix, become one.
-WEFT_COLD WEFT_INLINE std::vector<Strided> strided(const std::vector<MatrixRun>& runs, std::size_t MatrixRun::*at) {
-  std::vector<Strided> all;
-  std::size_t begin = 0, end = 0;  // of a run that may continue
-  const auto close = [&] {
-    const std::size_t length = end - begin;
-    if (length == 0) return;
-    Strided* last = all.empty() ? nullptr : &all.back();
-    if (last && last->length == length && last->count == 1 && begin > last->offset) {
-      last->stride = begin - last->offset;
-      last->count = 2;
-    } else if (last && last->length == length && last->count > 1 && begin == last->offset + last->count * last->stride) {
-      ++last->count;
-    } else {
-      all.push_back({begin, length, 1, length});
-    }
-  };
-  for (const MatrixRun& run : runs) {
-    if (run.*at == end && end != begin) {
-      end += run.length;
-      continue;
-    }
-    close();
-    begin = run.*at;
-    end = begin + run.length;
-  }
-  close();
-  return all;
-}
-
 // The part of `runs` in the elements that `missing` lists, which are removed from it. Both are in the matrix's order.
-WEFT_COLD WEFT_INLINE std::vector<MatrixRun> take(const std::vector<MatrixRun>& runs,
-                                                  std::vector<std::pair<std::size_t, std::size_t>>& missing) {
-  std::vector<MatrixRun> taken;
+WEFT_COLD WEFT_INLINE Runs take(const std::vector<Run>& runs, std::vector<std::pair<std::size_t, std::size_t>>& missing) {
+  Runs taken;
   std::vector<std::pair<std::size_t, std::size_t>> left;
   auto run = runs.begin();
   for (auto [begin, end] : missing) {
@@ -69,21 +33,13 @@ WEFT_COLD WEFT_INLINE std::vector<MatrixRun> take(const std::vector<MatrixRun>& 
       const std::size_t first = std::max(begin, at->global), last = std::min(end, at->global + at->length);
       if (first >= last) continue;
       if (begin < first) left.push_back({begin, first});
-      taken.push_back({first, at->local + (first - at->global), last - first});
+      taken.push_back({at->local + (first - at->global), first, last - first});
       begin = last;
     }
     if (begin < end) left.push_back({begin, end});
   }
   missing = std::move(left);
   return taken;
-}
-
-// A rank's runs in the matrix's order.
-WEFT_COLD WEFT_INLINE std::vector<MatrixRun> in_order(const weft::detail::Runs& of) {
-  std::vector<MatrixRun> runs;
-  for (const weft::detail::Run& run : of) runs.push_back({run.global, run.local, run.length});
-  std::sort(runs.begin(), runs.end(), [](const MatrixRun& a, const MatrixRun& b) { return a.global < b.global; });
-  return runs;
 }
 
 // The home of each matrix, as an index into its holders: the costliest matrix first, each to the rank with the least work.
@@ -152,8 +108,7 @@ WEFT_COLD WEFT_INLINE std::size_t fullest_rank(const std::vector<MatrixPiece>& p
     std::vector<std::pair<std::size_t, std::size_t>> missing{{0, whole}};
     for (const auto* source : sources_of(home, holders)) {
       if (missing.empty()) break;
-      std::size_t taken = 0;
-      for (const MatrixRun& run : take(in_order(held[piece].of(*source)), missing)) taken += run.length;
+      const std::size_t taken = take(held[piece].of(*source).sorted(), missing).elements();
       if (source == &home) continue;
       of[source->rank].there += taken;
       of[home.rank].there += taken;
@@ -182,10 +137,9 @@ WEFT_COLD WEFT_INLINE MatrixExchange::MatrixExchange(const Communicator& communi
     const MatrixPiece& matrix = pieces_[piece];
     const std::vector<Holder>& holders = held[piece].holders;
     if (std::none_of(holders.begin(), holders.end(), [&](const Holder& holder) { return holder.rank == me; })) continue;
-    std::vector<std::vector<MatrixRun>> runs;  // of each distinct piece
-    for (const weft::detail::Runs& of : held[piece].pieces) runs.push_back(in_order(of));
-    const auto whole_rows = [&](const std::vector<MatrixRun>& of) {
-      return std::all_of(of.begin(), of.end(), [&](const MatrixRun& run) {
+    const std::vector<Runs>& runs = held[piece].pieces;
+    const auto whole_rows = [&](const Runs& of) {
+      return std::all_of(of.begin(), of.end(), [&](const Run& run) {
         return run.global % matrix.columns == 0 && run.local % matrix.columns == 0 && run.length % matrix.columns == 0;
       });
     };
@@ -193,10 +147,13 @@ WEFT_COLD WEFT_INLINE MatrixExchange::MatrixExchange(const Communicator& communi
       works_[piece] = apart_[piece] = true;
       continue;
     }
-    const auto add = [&](const Holder& worker, const Holder& holder, const std::vector<MatrixRun>& moved, Route& route,
-                         bool there) {
+    const auto add = [&](const Holder& worker, const Holder& holder, const Runs& moved, Route& route, bool there) {
       if (moved.empty() || (worker.rank != me && holder.rank != me)) return;
-      const Passage among{piece, strided(moved, &MatrixRun::local)}, in_whole{piece, strided(moved, &MatrixRun::global)};
+      Passage among{piece, {}}, in_whole{piece, {}};
+      for (const weft::detail::StridedRun& run : moved.strided(matrix.columns)) {
+        among.runs.push_back(run.local().joined());
+        in_whole.runs.push_back(run.global().joined());
+      }
       const Holder &sender = there ? holder : worker, &receiver = there ? worker : holder;
       const Passage &out = there ? among : in_whole, &in = there ? in_whole : among;
       if (worker.rank == holder.rank) {
@@ -214,7 +171,7 @@ WEFT_COLD WEFT_INLINE MatrixExchange::MatrixExchange(const Communicator& communi
       if (worker.rank == me) works_[piece] = true;
       std::vector<std::pair<std::size_t, std::size_t>> missing{{0, matrix.rows * matrix.columns}};
       for (const Holder* source : sources_of(worker, holders))
-        if (!missing.empty()) add(worker, *source, take(runs[source->piece], missing), there_, true);
+        if (!missing.empty()) add(worker, *source, take(runs[source->piece].sorted(), missing), there_, true);
       if (!missing.empty())
         throw_error<Error>({"optimizer: no rank holds element ", missing.front().first, " of ", matrix.state->name()});
       for (const Holder& holder : holders)
