@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The definitions of communicators, thread ranks, ranks of one machine and the store through which processes meet.
 #include <weft/comm/agree_impl.hpp>
-#include <weft/comm/agreement_impl.hpp>
 #include <weft/comm/calls_impl.hpp>
 #include <weft/comm/communicator_impl.hpp>
 #include <weft/comm/flight_file_impl.hpp>

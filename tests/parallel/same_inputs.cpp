@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/comm/agreement.hpp
 // Ranks with other inputs than their peers are refused: options and config when a model is made, batches in each step. The error
 // names the difference and its place.
 
@@ -9,7 +8,6 @@
 #include <functional>
 #include <memory>
 
-#include <weft/comm/agreement.hpp>
 #include <weft/core/fields.hpp>
 #include <weft/parallel/same_inputs.hpp>
 

@@ -27,7 +27,7 @@
 #include <weft/checkpoint/state.hpp>
 #include <weft/checkpoint/together.hpp>
 #include <weft/checkpoint/write_plan.hpp>
-#include <weft/comm/agreement.hpp>
+#include <weft/comm/agree.hpp>
 #include <weft/comm/in_function.hpp>
 #include <weft/core/data_identity.hpp>
 
@@ -209,12 +209,10 @@ inline Index index_of(const Communicator& ranks, const State& state, std::uint64
 /// Throws UsageError on every rank unless all pass the same folder and step, and the folder's name is not empty.
 inline void require_same_call(const Communicator& ranks, const char* what, const std::string& folder, std::uint64_t step) {
   const std::uint64_t words[] = {weft::detail::hash_bytes(folder.data(), folder.size()), step};
-  if (ranks.size() == 1 || weft::detail::same_on_all(ranks, words)) {
-    if (folder.empty()) weft::throw_error<UsageError>({"checkpoint::", what, ": the folder's name is empty"});
-    return;
-  }
-  weft::throw_error<UsageError>({"checkpoint::", what, ": rank ", weft::detail::first_difference(ranks, words).rank,
-                                 " gives another folder or another step than rank 0: all ranks give the same"});
+  if (const auto found = weft::detail::difference(ranks, words))
+    weft::throw_error<UsageError>({"checkpoint::", what, ": rank ", found->rank,
+                                   " gives another folder or another step than rank 0: all ranks give the same"});
+  if (folder.empty()) weft::throw_error<UsageError>({"checkpoint::", what, ": the folder's name is empty"});
 }
 
 /// The folder of the new save, on every rank, and rank 0's commit of it. Collective.

@@ -6,6 +6,7 @@
 //
 //   agree(world.communicator(), {{"--seed", seed}, {"--lr", learning_rate}, {"data", digest(tokens)}});
 //     // UsageError: ranks disagree about --seed: rank 0 has 1, rank 1 has 2
+//   if (const auto found = detail::difference(ranks, words)) throw ... found->rank ...   // a message of its own
 
 #include <concepts>
 #include <cstddef>
@@ -51,9 +52,20 @@ inline void agree(const Communicator& ranks, std::initializer_list<NamedValue> v
 }
 
 namespace detail {
+
+/// The first rank whose words differ from those of rank 0, and its first word that does.
+struct Difference {
+  int rank;
+  std::size_t word;
+  std::uint64_t on_first, on_rank;
+};
+/// None if every rank gives the same words. Collective: one all-reduce of two words if they are the same.
+std::optional<Difference> difference(const Communicator& ranks, std::span<const std::uint64_t> words);
+
 std::string digest_of(const void* data, std::size_t bytes);
 /// The version of weft, byte order and scalar types, which all processes of a run must have in common. `run` compares them.
 std::vector<NamedValue> of_this_build();
+
 }  // namespace detail
 
 template <class X>

@@ -2,11 +2,11 @@
 #pragma once
 // Definitions for comm/agree.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
+#include <array>
 #include <bit>
 #include <cstdio>
 
 #include <weft/comm/agree.hpp>
-#include <weft/comm/agreement.hpp>
 #include <weft/comm/gather_lists.hpp>
 #include <weft/comm/in_function.hpp>
 #include <weft/core/error.hpp>
@@ -37,7 +37,7 @@ WEFT_COLD WEFT_INLINE void agree(const Communicator& ranks, std::span<const Name
     mine.append(value.value).push_back('\0');
   }
   const std::uint64_t hash = detail::hash_bytes(mine.data(), mine.size());
-  if (detail::same_on_all(ranks, {&hash, 1})) return;
+  if (!detail::difference(ranks, {&hash, 1})) return;
   const std::vector<std::vector<std::uint8_t>> all = detail::gather_lists(ranks, detail::bytes_of(mine));
   const std::vector<std::string_view> first = detail::split_at_zeros(all[0]);
   for (std::size_t q = 1; q < all.size(); ++q) {
@@ -57,6 +57,21 @@ WEFT_COLD WEFT_INLINE void agree(const Communicator& ranks, std::span<const Name
 }
 
 namespace detail {
+
+WEFT_OUT_OF_LINE WEFT_INLINE std::optional<Difference> difference(const Communicator& ranks,
+                                                                  std::span<const std::uint64_t> words) {
+  if (ranks.size() == 1) return std::nullopt;
+  const std::uint64_t hash = hash_bytes(words.data(), words.size_bytes());
+  std::array<std::uint64_t, 2> extremes{hash, ~hash};  // the largest one, and the smallest one's complement
+  ranks.all_reduce(extremes, Reduction::max);
+  if (extremes[0] == ~extremes[1]) return std::nullopt;
+  std::vector<std::uint64_t> all(words.size() * std::size_t(ranks.size()));
+  ranks.all_gather(words, all);
+  for (std::size_t i = words.size(); i < all.size(); ++i)
+    if (all[i] != all[i % words.size()])
+      return Difference{int(i / words.size()), i % words.size(), all[i % words.size()], all[i]};
+  return Difference{0, 0, 0, 0};
+}
 
 WEFT_COLD WEFT_INLINE std::string digest_of(const void* data, std::size_t bytes) {
   char text[64];

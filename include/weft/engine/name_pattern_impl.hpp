@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <numeric>
 
-#include <weft/comm/agreement.hpp>
+#include <weft/comm/agree.hpp>
 #include <weft/core/hash.hpp>
 #include <weft/core/inline.hpp>
 #include <weft/core/text.hpp>
@@ -91,9 +91,9 @@ WEFT_COLD WEFT_INLINE void require_matches(const Communicator& everyone, const s
   std::uint64_t given = patterns.size();
   for (const std::string_view pattern : patterns) given = hash_of(given, hash_bytes(pattern.data(), pattern.size()));
   const std::uint64_t words[] = {given};
-  if (!same_on_all(everyone, words))
-    throw_error<UsageError>({who, ": rank ", first_difference(everyone, words).rank,
-                             " gives other patterns than rank 0: all ranks call it with the same ones"});
+  if (const auto found = difference(everyone, words))
+    throw_error<UsageError>(
+        {who, ": rank ", found->rank, " gives other patterns than rank 0: all ranks call it with the same ones"});
   std::vector<std::int32_t> found = found_by(patterns, names);
   if (everyone.size() > 1 && !found.empty()) everyone.all_reduce(found, Reduction::max);
   require_found(found, names, patterns, who);

@@ -22,7 +22,7 @@
 #include <weft/checkpoint/load.hpp>
 #include <weft/checkpoint/state.hpp>
 #include <weft/checkpoint/together.hpp>
-#include <weft/comm/agreement.hpp>
+#include <weft/comm/agree.hpp>
 #include <weft/comm/in_function.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/engine/lora_options.hpp>
@@ -211,9 +211,10 @@ inline void require_same_files(const Communicator& ranks, const Weights& weights
     weft::detail::append_to(text,
                             {name, checkpoint::detail::shape_text(weight.shape), checkpoint::name_of(weight.stored->type), "\n"});
   const std::uint64_t words[] = {weights.all().size(), weft::detail::hash_bytes(text.data(), text.size())};
-  if (ranks.size() == 1 || weft::detail::same_on_all(ranks, words)) return;
-  weft::throw_error<UsageError>({"hugging_face::load: rank ", weft::detail::first_difference(ranks, words).rank,
-                                 " sees other files than rank 0: all ranks read the same files and rename their tensors alike"});
+  if (const auto found = weft::detail::difference(ranks, words))
+    weft::throw_error<UsageError>(
+        {"hugging_face::load: rank ", found->rank,
+         " sees other files than rank 0: all ranks read the same files and rename their tensors alike"});
 }
 
 /// Reads the items, then writes them. Collective.

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <weft/comm/agreement.hpp>
+#include <weft/comm/agree.hpp>
 #include <weft/core/text.hpp>
 #include <weft/optim/optimizer.hpp>
 
@@ -48,16 +48,15 @@ weft::detail::SquaredNorm Optimizer<Rule>::square() {
 
 template <class Rule>
 void Optimizer<Rule>::require_same_step(double learning_rate) {
-  if (communicator_.size() == 1) return;
   const std::uint64_t words[] = {options_hash_, std::bit_cast<std::uint64_t>(learning_rate), steps_};
-  if (weft::detail::same_on_all(communicator_, words)) return;
-  const auto found = weft::detail::first_difference(communicator_, words);
-  const std::string what = found.word == 0 ? std::string("options are not the same")
-                           : found.word == 1
-                               ? weft::detail::joined({"learning rate is ", std::to_string(std::bit_cast<double>(found.on_rank)),
-                                                       ", not ", std::to_string(std::bit_cast<double>(found.on_first))})
-                               : weft::detail::joined({"number of steps is ", found.on_rank, ", not ", found.on_first});
-  throw_error<UsageError>({"optimizer step: rank ", found.rank, "'s ", what,
+  const auto found = weft::detail::difference(communicator_, words);
+  if (!found) return;
+  const std::string what = found->word == 0 ? std::string("options are not the same")
+                           : found->word == 1
+                               ? weft::detail::joined({"learning rate is ", std::to_string(std::bit_cast<double>(found->on_rank)),
+                                                       ", not ", std::to_string(std::bit_cast<double>(found->on_first))})
+                               : weft::detail::joined({"number of steps is ", found->on_rank, ", not ", found->on_first});
+  throw_error<UsageError>({"optimizer step: rank ", found->rank, "'s ", what,
                            " as on rank 0: all ranks make an optimizer with the same options and take the same steps"});
 }
 

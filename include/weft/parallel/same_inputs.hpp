@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include <weft/comm/agreement.hpp>
+#include <weft/comm/agree.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/fields.hpp>
 #include <weft/core/hash.hpp>
@@ -82,8 +82,8 @@ WEFT_COLD void add_word_of(std::vector<std::uint64_t>& words, const T& field) {
   }
 }
 
-[[noreturn]] void refuse_construction(const Communicator& ranks, std::span<const std::uint64_t> words,
-                                      std::span<const OptionWord> options, std::uint64_t numbers);
+[[noreturn]] void refuse_construction(const Difference& found, int ranks, std::span<const OptionWord> options,
+                                      std::uint64_t numbers);
 
 /// Throws UsageError on all ranks if the options or the config differ between ranks. Fields of a Config that is not an aggregate,
 /// and fields of types without a hash, are left out. Collective.
@@ -98,7 +98,7 @@ WEFT_COLD void require_same_construction(const Communicator& ranks, const ModelO
     numbers |= std::uint64_t(std::is_integral_v<Field>) << i;
     add_word_of(words, field);
   });
-  if (!same_on_all(ranks, words)) refuse_construction(ranks, words, named, numbers);
+  if (const auto found = difference(ranks, words)) refuse_construction(*found, ranks.size(), named, numbers);
 }
 
 // ---- in each step

@@ -7,16 +7,15 @@
 
 namespace weft::detail {
 
-WEFT_COLD WEFT_INLINE void refuse_construction(const Communicator& ranks, std::span<const std::uint64_t> words,
-                                               std::span<const OptionWord> options, std::uint64_t numbers) {
-  const FirstDifference found = first_difference(ranks, words);
+WEFT_COLD WEFT_INLINE void refuse_construction(const Difference& found, int ranks, std::span<const OptionWord> options,
+                                               std::uint64_t numbers) {
   const bool option = found.word < options.size();
   const std::string what = option ? joined({"ModelOptions::", options[found.word].name})
                                   : joined({"field ", found.word - options.size() + 1, " of the model's Config"});
   const bool shown = option ? options[found.word].shown : (numbers >> (found.word - options.size()) & 1) != 0;
   const std::string values = shown ? joined({" is ", found.on_first, " on rank 0 and ", found.on_rank, " on rank ", found.rank})
                                    : joined({" on rank ", found.rank, " is not that on rank 0"});
-  throw_error<UsageError>({what, values, " of ", ranks.size(), ": all ranks make a model with the same seed, options and config",
+  throw_error<UsageError>({what, values, " of ", ranks, ": all ranks make a model with the same seed, options and config",
                            option ? "" : " (fields count from 1)",
                            "; read them on one rank and broadcast, or give each rank the same arguments"});
 }
@@ -34,13 +33,13 @@ WEFT_OUT_OF_LINE WEFT_INLINE BatchWords words_of(const TokenBatch& batch, std::u
 
 WEFT_OUT_OF_LINE WEFT_INLINE void require_same_batch(std::span<const BatchAxis> axes, const BatchWords& batch) {
   for (const BatchAxis& axis : axes) {
-    if (same_on_all(*axis.ranks, batch.words)) continue;
-    const FirstDifference found = first_difference(*axis.ranks, batch.words);
-    const std::string_view name = batch.names[found.word];
-    const std::string values = found.word < batch.shown
-                                   ? joined({name, " is ", found.on_first, " on ", axis.name, " rank 0 and ", found.on_rank,
-                                             " on ", axis.name, " rank ", found.rank})
-                                   : joined({name, " on ", axis.name, " rank ", found.rank,
+    const auto found = difference(*axis.ranks, batch.words);
+    if (!found) continue;
+    const std::string_view name = batch.names[found->word];
+    const std::string values = found->word < batch.shown
+                                   ? joined({name, " is ", found->on_first, " on ", axis.name, " rank 0 and ", found->on_rank,
+                                             " on ", axis.name, " rank ", found->rank})
+                                   : joined({name, " on ", axis.name, " rank ", found->rank,
                                              name == "tokens" || name == "targets" || name == "documents" ? " are" : " is",
                                              " not ", axis.name, " rank 0's"});
     throw_error<UsageError>({"batch: ", values, ": the ", axis.ranks->size(), " ranks of ", axis.name,
@@ -102,13 +101,12 @@ WEFT_COLD WEFT_INLINE void require_contiguous(const std::vector<SampleShare>& al
 WEFT_OUT_OF_LINE WEFT_INLINE void require_micro_batches(std::span<const BatchAxis> axes, std::size_t micro_batches) {
   for (const BatchAxis& axis : axes) {
     const std::uint64_t words[] = {micro_batches};
-    if (same_on_all(*axis.ranks, words)) continue;
-    const FirstDifference found = first_difference(*axis.ranks, words);
-    throw_error<UsageError>(
-        {"batch: ", found.on_first, " micro-batches on ", axis.name, " rank 0, ", found.on_rank, " on ", axis.name, " rank ",
-         found.rank,
-         ": data ranks communicate in each micro-batch (they gather parameters, sum gradients or exchange tokens "
-         "of experts), so give all shares the same number of micro_batches, of any sizes"});
+    if (const auto found = difference(*axis.ranks, words))
+      throw_error<UsageError>(
+          {"batch: ", found->on_first, " micro-batches on ", axis.name, " rank 0, ", found->on_rank, " on ", axis.name, " rank ",
+           found->rank,
+           ": data ranks communicate in each micro-batch (they gather parameters, sum gradients or exchange tokens "
+           "of experts), so give all shares the same number of micro_batches, of any sizes"});
   }
 }
 

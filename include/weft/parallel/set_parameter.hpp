@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include <weft/comm/agreement.hpp>
+#include <weft/comm/agree.hpp>
 #include <weft/core/hash.hpp>
 #include <weft/core/philox.hpp>
 #include <weft/device/host_copies.hpp>
@@ -60,11 +60,9 @@ WEFT_COLD void set_whole_parameter(Device<Exec>& device, const Communicator& eve
     throw_error<UsageError>({"set_parameter is called by all ranks together, but one sets ", name, " and another another one"});
   if (facts[0] == 0) whole_parameter(device, everyone, stages, name, false, 1);  // refuses the name
   const std::uint64_t words[] = {values.size(), hash_bytes(values.data(), values.size_bytes())};
-  if (everyone.size() > 1 && !same_on_all(everyone, words)) {
-    const int rank = int(first_difference(everyone, words).rank);
-    throw_error<UsageError>({"set_parameter of ", name, ": rank ", rank,
+  if (const auto found = difference(everyone, words))
+    throw_error<UsageError>({"set_parameter of ", name, ": rank ", found->rank,
                              " gives other values than rank 0: every rank passes the same whole parameter"});
-  }
   if (values.size() != facts[0])
     throw_error<UsageError>({"set_parameter of ", name, ": ", values.size(), " values for a parameter of ", facts[0],
                              ": every rank passes the whole parameter, row-major"});

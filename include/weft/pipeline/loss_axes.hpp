@@ -13,22 +13,20 @@
 #include <vector>
 
 #include <weft/autograd/loss_sum.hpp>
-#include <weft/comm/agreement.hpp>
+#include <weft/comm/agree.hpp>
 #include <weft/core/text.hpp>
 
 namespace weft::detail {
 
 WEFT_COLD inline void require_same_loss(const Communicator& ranks, std::span<const double> values) {
-  if (ranks.size() == 1) return;
   std::vector<std::uint64_t> words;
   for (const double value : values)
     words.push_back(value != value ? 0 : std::bit_cast<std::uint64_t>(value));  // NaN has many bit patterns
-  if (same_on_all(ranks, words)) return;
-  throw_error<UsageError>({"the loss of ", ranks.axis(), " rank ", first_difference(ranks, words).rank, " is not that of ",
-                           ranks.axis(),
-                           " rank 0, though by its type they are the same (Invariant): is it a sum over a rank's own "
-                           "columns? Bring the losses together before sum_losses: to<Invariant<",
-                           ranks.axis(), ">>(context, x), log_sum_exp(context, z, columns)"});
+  if (const auto found = difference(ranks, words))
+    throw_error<UsageError>({"the loss of ", ranks.axis(), " rank ", found->rank, " is not that of ", ranks.axis(),
+                             " rank 0, though by its type they are the same (Invariant): is it a sum over a rank's own "
+                             "columns? Bring the losses together before sum_losses: to<Invariant<",
+                             ranks.axis(), ">>(context, x), log_sum_exp(context, z, columns)"});
 }
 /// The axes on which a loss is a term of a sum; losses are added up over exactly these axes.
 template <class Loss>

@@ -19,7 +19,7 @@
 
 #include <weft/autograd/model_check.hpp>
 #include <weft/autograd/parameter.hpp>
-#include <weft/comm/agreement.hpp>
+#include <weft/comm/agree.hpp>
 #include <weft/context/step_buffers.hpp>
 #include <weft/core/text.hpp>
 #include <weft/engine/lora_options.hpp>
@@ -158,9 +158,9 @@ class StageUnits {
     const auto rank_of = [&](std::size_t unit) { return settings_.schedule.stage_rank(int(stage_of_[unit]), ranks); };
     Context::for_each_axis([&](auto axis) {
       const std::uint64_t print[] = {whole.print};
-      if (context.size(axis) > 1 && !same_on_all(context.comm(axis), print))
+      if (const auto found = difference(context.comm(axis), print))
         throw_error<UsageError>(
-            {axis.name, " rank ", first_difference(context.comm(axis), print).rank, " makes another model than ", axis.name,
+            {axis.name, " rank ", found->rank, " makes another model than ", axis.name,
              " rank 0, of other names, shapes, initial values or dropouts: all ranks are given the same config"});
     });
     for (std::size_t unit = 0; unit < whole.units.size(); ++unit)
