@@ -111,7 +111,3 @@ void check_blocks() {
 TEST_CASE("blocks in double") { check_blocks<double>(); }
 TEST_CASE("blocks in float") { check_blocks<float>(); }
 TEST_CASE("blocks in bfloat16") { check_blocks<weft::bfloat16>(); }
-TEST_CASE("a causal block is square") {
-  const weft::kernels::AttentionBlock block{.queries = 4, .keys = 8, .head_width = 8, .causal = true};
-  CHECK_THROWS_WITH_AS(block.shape(), "weft: attention: a causal block of 4 queries and 8 keys", weft::ShapeError);
-}

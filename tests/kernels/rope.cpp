@@ -40,14 +40,6 @@ TEST_CASE("the table of angles follows a change of base and width") {
     }
 }
 
-TEST_CASE("an odd head width is refused") {
-  DefaultDevice device;
-  std::vector<float> x(3);
-  const std::vector<std::int32_t> position{0};
-  CHECK_THROWS_WITH_AS(weft::kernels::rope<float>(device, 1, 1, 3, x.data(), 3, x.data(), 3, position.data(), 1e4, false),
-                       "weft: rope: head_width(3) is odd, values are rotated in pairs", weft::ShapeError);
-}
-
 // The frequencies as `transformers` 5.23 computes them in float (modeling_rope_utils.py), of heads of 16 values and base 500000.
 TEST_CASE("scaled frequencies are those of transformers") {
   using weft::RopeScaling;

@@ -31,9 +31,6 @@ namespace detail {
 template <class Exec, class A>
 AttentionShape masked_shape(Device<Exec>& device, AttentionShape shape, const AttentionMask& mask, const MaskArrays<A>& arrays,
                             weft::detail::Buffer& memory) {
-  if (shape.keys != shape.length && (mask.causal || mask.window != 0 || arrays.documents != nullptr))
-    throw_error<ShapeError>({"attention: ", shape.length, " queries and ", shape.keys,
-                             " keys: causal, a window and documents are for as many keys as queries"});
   const bool given = arrays.visible != nullptr || arrays.added != nullptr;
   if (mask.window == 0 && arrays.documents == nullptr && !given) return shape;
   const std::size_t rows = shape.sequences * shape.length;
@@ -109,8 +106,6 @@ struct AttentionBlock {
   KeyRanges ranges = {};  ///< [sequences, queries] each: the keys of a row, instead of `causal`; null: unused
 
   detail::AttentionShape shape() const {
-    if (causal && queries != keys)
-      throw_error<ShapeError>({"attention: a causal block of ", queries, " queries and ", keys, " keys"});
     detail::AttentionShape shape(
         {.sequences = sequences, .length = queries, .heads = heads, .kv_heads = kv_heads, .head_width = head_width}, causal);
     shape.keys = keys, shape.query_step = query_step, shape.key_step = key_step, shape.statistic_step = statistic_step;

@@ -137,7 +137,7 @@ KOKKOS_FORCEINLINE_FUNCTION void rotate_heads(std::size_t heads, std::size_t hea
 
 /// Rotates every head of `in` by the angles of its row's position, times the frequencies' magnitude; `inverse` rotates back,
 /// which is the backward. A row of `in` has heads * head_width values and starts `stride` values after the previous row; `out`
-/// may be `in`. positions is [rows], each >= 0. Throws ShapeError if head_width is odd. Angles are computed in double; sines and
+/// may be `in`. positions is [rows], each >= 0. head_width is even. Angles are computed in double; sines and
 /// cosines are rounded to accumulate_t<T>.
 template <class T, class Exec>
 requires(detail::on_host<Exec>) void rope(Device<Exec>& device, std::size_t rows, std::size_t heads, std::size_t head_width,
@@ -145,7 +145,6 @@ requires(detail::on_host<Exec>) void rope(Device<Exec>& device, std::size_t rows
                                           const std::int32_t* positions, const RopeFrequencies& frequencies, bool inverse) {
   using A = accumulate_t<T>;
   using V = detail::lanes_for<Exec, T>;
-  if (head_width % 2 != 0) throw_error<ShapeError>({"rope: head_width(", head_width, ") is odd, values are rotated in pairs"});
   if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
     return notes->launched({"rope", rows * (2 * heads * head_width * sizeof(T) + sizeof(std::int32_t))});
   std::int32_t last = 0;
@@ -163,7 +162,6 @@ requires(!detail::on_host<Exec>) void rope(Device<Exec>& device, std::size_t row
                                            const T* in, std::size_t stride, T* out, std::size_t out_stride,
                                            const std::int32_t* positions, const RopeFrequencies& frequencies, bool inverse) {
   using A = accumulate_t<T>;
-  if (head_width % 2 != 0) throw_error<ShapeError>({"rope: head_width(", head_width, ") is odd, values are rotated in pairs"});
   const std::size_t half = head_width / 2;
   const RopeFrequencies turns = frequencies;  // a copy for the device lambda
   detail::for_each(

@@ -199,12 +199,9 @@ template <class Exec>
 typename StageChannel<Exec>::WaitingTensor StageChannel<Exec>::take_waiting(const StageMessage& message) {
   const auto kept =
       std::find_if(kept_.begin(), kept_.end(), [&](const WaitingTensor& other) { return other.message == message; });
-  if (kept != kept_.end()) {
-    WaitingTensor taken = std::move(*kept);
-    kept_.erase(kept);
-    return taken;
-  }
-  throw_error<Error>({"pipeline: nothing was kept for stage ", message.stage, " and micro-batch ", message.micro});
+  WaitingTensor taken = std::move(*kept);  // the schedule's check has proved that it is there
+  kept_.erase(kept);
+  return taken;
 }
 
 template <class Exec>
