@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -135,6 +136,10 @@ struct Call {
 
   std::size_t bytes() const { return count * size_of(type); }
 };
+
+/// Copies the counts of a `_v` operation, for an operation that outlives the caller's memory. The call's counts are then those of
+/// the result, which is null if there are none.
+std::unique_ptr<std::size_t[]> keep_counts(Call& call);
 
 /// The bits of a signature with the function in which the rank makes the call; they may differ between ranks.
 inline constexpr std::uint64_t function_bits = std::uint64_t(0x3f) << 26;

@@ -7,6 +7,17 @@
 
 namespace weft::comm {
 
+WEFT_INLINE std::unique_ptr<std::size_t[]> keep_counts(Call& call) {
+  const std::size_t receives = call.receive_counts.size(), sends = call.send_counts.size();
+  if (receives + sends == 0) return nullptr;
+  std::unique_ptr<std::size_t[]> counts(new std::size_t[receives + sends]);
+  std::copy(call.receive_counts.begin(), call.receive_counts.end(), counts.get());
+  std::copy(call.send_counts.begin(), call.send_counts.end(), counts.get() + receives);
+  call.receive_counts = {counts.get(), receives};
+  call.send_counts = {counts.get() + receives, sends};
+  return counts;
+}
+
 WEFT_COLD WEFT_INLINE std::string describe(std::uint64_t signature, std::size_t count) {
   const auto op = static_cast<Operation>(signature & 0xff);
   const auto purpose = static_cast<Purpose>(signature >> 24 & 0x3);

@@ -45,6 +45,8 @@ class PlainAccumulator final : public GradientAccumulator {
                          double* sum) override;
 
  private:
+  Tensor<double, Exec> squares_of(const std::vector<GradientPart>& parts, const SquaredNorm& square);
+
   Device<Exec>* device_;
 };
 
@@ -87,13 +89,18 @@ std::vector<double> PlainAccumulator<Exec>::loss_terms(std::vector<double> losse
 }
 
 template <class Exec>
-double PlainAccumulator<Exec>::norm(const Communicator& communicator, const std::vector<GradientPart>& parts,
-                                    const SquaredNorm& square) {
+Tensor<double, Exec> PlainAccumulator<Exec>::squares_of(const std::vector<GradientPart>& parts, const SquaredNorm& square) {
   Tensor<double, Exec> squares(*device_, {std::max<std::size_t>(1, parts.size())});
   if (square.all == nullptr || !square.all(square.optimizer, parts, squares.data()))
     for (std::size_t i = 0; i < parts.size(); ++i) square.call(square.optimizer, parts[i], squares.data() + i);
+  return squares;
+}
+
+template <class Exec>
+double PlainAccumulator<Exec>::norm(const Communicator& communicator, const std::vector<GradientPart>& parts,
+                                    const SquaredNorm& square) {
   double sum = 0;
-  const auto host = copy_to_host(squares);
+  const auto host = copy_to_host(squares_of(parts, square));
   // A part that another rank counts is checked too: if only this rank's copy is not finite, all ranks must stop.
   for (std::size_t i = 0; i < parts.size(); ++i)
     if (parts[i].counted || !std::isfinite(host[i])) sum += host[i];
@@ -112,9 +119,7 @@ bool PlainAccumulator<Exec>::squares_on_device([[maybe_unused]] const Communicat
     const bool alone = communicator.size() == 1;
     if (!alone && !communicator.supports(comm::Operation::all_reduce, DataType::float64, memory)) return false;
     const auto checked = std::stable_partition(parts.begin(), parts.end(), [](const GradientPart& part) { return part.counted; });
-    Tensor<double, Exec> squares(*device_, {std::max<std::size_t>(1, parts.size())});
-    if (square.all == nullptr || !square.all(square.optimizer, parts, squares.data()))
-      for (std::size_t i = 0; i < parts.size(); ++i) square.call(square.optimizer, parts[i], squares.data() + i);
+    const Tensor<double, Exec> squares = squares_of(parts, square);
     kernels::add_squares(*device_, std::size_t(checked - parts.begin()), parts.size(), squares.data(), sum);
     if (!alone) communicator.all_reduce(comm::elements_of<double>(DataType::float64, memory, sum, 1));
     return true;

@@ -171,7 +171,7 @@ void save_adapters(const std::string& folder, Model& model, const SaveAdaptersOp
 
 namespace detail {
 
-inline void load_adapters(const std::string& folder, const Communicator& ranks, checkpoint::detail::State state,
+inline void read_adapters(const std::string& folder, const Communicator& ranks, checkpoint::detail::State state,
                           const LoraOptions& lora, FileSystem& system) {
   require_rank(lora, "load_adapters");
   checkpoint::detail::require_same_call(ranks, "load", folder, 0);
@@ -191,30 +191,29 @@ inline void load_adapters(const std::string& folder, const Communicator& ranks, 
   load_items(folder, ranks, *weights, state);
 }
 
+template <class Model, class... Optimizer>
+void load_adapters(const std::string& folder, const LoadOptions& options, Model& model, Optimizer&... optimizer) {
+  if constexpr (require_adapters<Model>()) {
+    const comm::InFunction mark(model.communicator(), comm::ProgramFunction::load_adapters);
+    if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
+    read_adapters(folder, model.communicator(), checkpoint::detail::state_of(model, optimizer...), model.options().lora,
+                  *options.system);
+    model.discard_gradients();
+  }
+}
+
 }  // namespace detail
 
 /// Sets the adapters of a model to those in a PEFT folder. The model must have the same rank, alpha and adapted layers
 /// (read_adapter_config). Collective; throws and discards gradients as load does.
 template <class Model, checkpoint::StoredOptimizer Optimizer>
 void load_adapters(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
-  if constexpr (detail::require_adapters<Model>()) {
-    const comm::InFunction mark(model.communicator(), comm::ProgramFunction::load_adapters);
-    if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
-    detail::load_adapters(folder, model.communicator(), checkpoint::detail::state_of(model, optimizer), model.options().lora,
-                          *options.system);
-    model.discard_gradients();
-  }
+  detail::load_adapters(folder, options, model, optimizer);
 }
 /// load_adapters without an optimizer.
 template <class Model>
 void load_adapters(const std::string& folder, Model& model, const LoadOptions& options = {}) {
-  if constexpr (detail::require_adapters<Model>()) {
-    const comm::InFunction mark(model.communicator(), comm::ProgramFunction::load_adapters);
-    if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
-    detail::load_adapters(folder, model.communicator(), checkpoint::detail::state_of(model), model.options().lora,
-                          *options.system);
-    model.discard_gradients();
-  }
+  detail::load_adapters(folder, options, model);
 }
 
 }  // namespace weft::hugging_face

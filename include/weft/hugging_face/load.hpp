@@ -290,11 +290,16 @@ inline void load_items(const std::string& folder, const Communicator& ranks, con
   checkpoint::detail::require_all(ranks, failure);
 }
 
-/// The model was loaded: its steps are counted anew.
-template <class Model>
-void restart_steps(Model& model) {
-  model.discard_gradients();
-  if constexpr (requires { model.stages().gradients(); }) model.stages().gradients()->restart(0);
+template <class Model, class... Optimizer>
+void load_into(const std::string& folder, const LoadOptions& options, Model& model, Optimizer&... optimizer) {
+  if constexpr (require_known<Model>()) {
+    const comm::InFunction mark(model.communicator(), comm::ProgramFunction::hugging_face_load);
+    if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
+    model.stages().set_files(
+        load(folder, model.communicator(), checkpoint::detail::state_of(model, optimizer...), model.stages().config(), options));
+    model.discard_gradients();
+    if constexpr (requires { model.stages().gradients(); }) model.stages().gradients()->restart(0);  // its steps are counted anew
+  }
 }
 
 }  // namespace detail
@@ -307,24 +312,12 @@ void restart_steps(Model& model) {
 /// discarded, and the model counts its steps from 0. Adapters (Lora) are not in the folder and are unchanged: load_adapters.
 template <class Model, checkpoint::StoredOptimizer Optimizer>
 void load(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
-  if constexpr (detail::require_known<Model>()) {
-    const comm::InFunction mark(model.communicator(), comm::ProgramFunction::hugging_face_load);
-    if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
-    model.stages().set_files(detail::load(folder, model.communicator(), checkpoint::detail::state_of(model, optimizer),
-                                          model.stages().config(), options));
-    detail::restart_steps(model);
-  }
+  detail::load_into(folder, options, model, optimizer);
 }
 /// load without an optimizer. An existing optimizer keeps its master copies; call its refresh() if the model's type has 16 bits.
 template <class Model>
 void load(const std::string& folder, Model& model, const LoadOptions& options = {}) {
-  if constexpr (detail::require_known<Model>()) {
-    const comm::InFunction mark(model.communicator(), comm::ProgramFunction::hugging_face_load);
-    if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
-    model.stages().set_files(
-        detail::load(folder, model.communicator(), checkpoint::detail::state_of(model), model.stages().config(), options));
-    detail::restart_steps(model);
-  }
+  detail::load_into(folder, options, model);
 }
 
 }  // namespace weft::hugging_face

@@ -20,7 +20,7 @@ using Rename = std::function<std::string(const std::string&)>;
 
 namespace detail {
 
-inline void load_parameters(const std::string& file, const Communicator& ranks, checkpoint::detail::State state,
+inline void read_parameters(const std::string& file, const Communicator& ranks, checkpoint::detail::State state,
                             const Rename& rename, const LoadOptions& options) {
   checkpoint::detail::require_same_call(ranks, "load", file, 0);
   std::optional<Weights> weights;
@@ -32,6 +32,15 @@ inline void load_parameters(const std::string& file, const Communicator& ranks, 
     return item.kind != "parameter" || (weft::detail::is_adapter(item.name) && weights->find(item.name) == nullptr);
   });
   load_items(file, ranks, *weights, state);
+}
+
+template <class Model, class... Optimizer>
+void load_parameters(const std::string& file, const Rename& rename, const LoadOptions& options, Model& model,
+                     Optimizer&... optimizer) {
+  if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
+  const comm::InFunction mark(model.communicator(), comm::ProgramFunction::load_parameters);
+  read_parameters(file, model.communicator(), checkpoint::detail::state_of(model, optimizer...), rename, options);
+  model.discard_gradients();
 }
 
 }  // namespace detail
@@ -46,19 +55,13 @@ inline void load_parameters(const std::string& file, const Communicator& ranks, 
 template <class Model, checkpoint::StoredOptimizer Optimizer>
 void load_parameters(const std::string& file, Model& model, Optimizer& optimizer, const Rename& rename = {},
                      const LoadOptions& options = {}) {
-  if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
-  const comm::InFunction mark(model.communicator(), comm::ProgramFunction::load_parameters);
-  detail::load_parameters(file, model.communicator(), checkpoint::detail::state_of(model, optimizer), rename, options);
-  model.discard_gradients();
+  detail::load_parameters(file, rename, options, model, optimizer);
 }
 /// load_parameters without an optimizer. An existing optimizer starts from the new values at its next step, as after
 /// set_parameter.
 template <class Model>
 void load_parameters(const std::string& file, Model& model, const Rename& rename = {}, const LoadOptions& options = {}) {
-  if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
-  const comm::InFunction mark(model.communicator(), comm::ProgramFunction::load_parameters);
-  detail::load_parameters(file, model.communicator(), checkpoint::detail::state_of(model), rename, options);
-  model.discard_gradients();
+  detail::load_parameters(file, rename, options, model);
 }
 
 }  // namespace weft::hugging_face

@@ -15,6 +15,20 @@
 
 namespace weft::kernels {
 
+namespace detail {
+
+// The pixels [begin, end) of a window along one side of an image, without padding.
+struct PoolingWindow {
+  std::size_t begin, end;
+  KOKKOS_INLINE_FUNCTION PoolingWindow(std::size_t at, const ConvolutionShape& s, std::size_t kernel, std::size_t extent) {
+    const std::size_t first = at * s.stride;
+    begin = first > s.padding ? first - s.padding : 0;
+    end = first + kernel < extent + s.padding ? first + kernel - s.padding : extent;
+  }
+};
+
+}  // namespace detail
+
 /// y = the largest element of each window, and its index in its plane; the first of equal ones; NaN counts as the largest. Every
 /// window has an element that is not padding.
 template <class T, class Exec>
@@ -24,17 +38,14 @@ void max_pool(Device<Exec>& device, const ConvolutionShape& s, const T* x, T* y,
   detail::for_each(
       device, {"pooling", s.samples * s.in * (s.pixels() * sizeof(T) + s.out_pixels() * (sizeof(T) + sizeof(std::int32_t)))},
       s.samples * s.in * out_height, KOKKOS_LAMBDA(std::size_t row) {
-        const std::size_t plane = row / out_height, top = row % out_height * s.stride;
-        const std::size_t y0 = top > s.padding ? top - s.padding : 0,
-                          y1 = top + s.kernel_height < s.height + s.padding ? top + s.kernel_height - s.padding : s.height;
-        const T* from = x + plane * s.height * s.width;
+        const detail::PoolingWindow rows(row % out_height, s, s.kernel_height, s.height);
+        const T* from = x + row / out_height * s.height * s.width;
         for (std::size_t ox = 0; ox < out_width; ++ox) {
-          const std::size_t left = ox * s.stride, x0 = left > s.padding ? left - s.padding : 0,
-                            x1 = left + s.kernel_width < s.width + s.padding ? left + s.kernel_width - s.padding : s.width;
-          std::size_t at = y0 * s.width + x0;
+          const detail::PoolingWindow columns(ox, s, s.kernel_width, s.width);
+          std::size_t at = rows.begin * s.width + columns.begin;
           A best = A(from[at]);
-          for (std::size_t iy = y0; iy < y1; ++iy)
-            for (std::size_t ix = x0; ix < x1; ++ix) {
+          for (std::size_t iy = rows.begin; iy < rows.end; ++iy)
+            for (std::size_t ix = columns.begin; ix < columns.end; ++ix) {
               const A value = A(from[iy * s.width + ix]);
               // A mask instead of a branch, which would be mispredicted half of the time.
               const std::size_t larger = std::size_t((value > best) | ((value != value) & (best == best)));
@@ -72,16 +83,13 @@ void average_pool(Device<Exec>& device, const ConvolutionShape& s, const T* x, T
   detail::for_each(
       device, {"pooling", s.samples * s.in * (s.pixels() + s.out_pixels()) * sizeof(T)}, s.samples * s.in * out_height,
       KOKKOS_LAMBDA(std::size_t row) {
-        const std::size_t plane = row / out_height, top = row % out_height * s.stride;
-        const std::size_t y0 = top > s.padding ? top - s.padding : 0,
-                          y1 = top + s.kernel_height < s.height + s.padding ? top + s.kernel_height - s.padding : s.height;
-        const T* from = x + plane * s.height * s.width;
+        const detail::PoolingWindow rows(row % out_height, s, s.kernel_height, s.height);
+        const T* from = x + row / out_height * s.height * s.width;
         for (std::size_t ox = 0; ox < out_width; ++ox) {
-          const std::size_t left = ox * s.stride, x0 = left > s.padding ? left - s.padding : 0,
-                            x1 = left + s.kernel_width < s.width + s.padding ? left + s.kernel_width - s.padding : s.width;
+          const detail::PoolingWindow columns(ox, s, s.kernel_width, s.width);
           A sum = 0;
-          for (std::size_t iy = y0; iy < y1; ++iy)
-            for (std::size_t ix = x0; ix < x1; ++ix) sum += A(from[iy * s.width + ix]);
+          for (std::size_t iy = rows.begin; iy < rows.end; ++iy)
+            for (std::size_t ix = columns.begin; ix < columns.end; ++ix) sum += A(from[iy * s.width + ix]);
           y[row * out_width + ox] = T(factor * sum);
         }
       });

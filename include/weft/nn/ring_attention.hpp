@@ -27,6 +27,11 @@ using kernels::AttentionExtents;
 template <class T>
 using Operands = kernels::AttentionOperands<T>;
 
+/// A part of a step's work: several sequences, or some heads of one sequence.
+struct RingPiece {
+  std::size_t sequence, sequences, kv_head, kv_heads;
+};
+
 /// A rank's work in one step: its queries from `first` on, with the received keys.
 struct RingPart {
   kernels::AttentionBlock block;
@@ -43,6 +48,14 @@ struct RingPart {
               .head_width = e.head_width,
               .causal = causal && step == 0},
         first(step <= rank || !causal ? 0 : e.length / 2) {}
+
+  /// The block of a piece; `ranges`: those of the whole part, or null.
+  kernels::AttentionBlock block_of(const RingPiece& piece, const AttentionExtents& e, const kernels::KeyRanges& ranges) const {
+    kernels::AttentionBlock one = block;
+    one.sequences = piece.sequences, one.heads = piece.kv_heads * e.group(), one.kv_heads = piece.kv_heads;
+    if (ranges.first) one.ranges = {ranges.first + piece.sequence * one.queries, ranges.end + piece.sequence * one.queries};
+    return one;
+  }
 };
 
 /// The mask of a ring: the pattern, and the documents of whole sequences or null.
@@ -70,10 +83,6 @@ struct RingMask {
   }
 };
 
-/// A part of a step's work: several sequences, or some heads of one sequence.
-struct RingPiece {
-  std::size_t sequence, sequences, kv_head, kv_heads;
-};
 /// Calls f for the pieces of a step; messages advance between pieces. Each piece is large enough for all threads.
 template <class Exec, class F>
 void for_each_piece(Device<Exec>& device, const AttentionExtents& e, F&& f) {
@@ -126,9 +135,7 @@ void ring_attention_forward(Device<Exec>& device, const Communicator& comm, cons
                                                                                     (step == 0 ? lse : part_lse.data()) +
                                                                                     at.first;
     for_each_piece(device, e, [&](const RingPiece& work) {
-      auto block = at.block;
-      block.sequences = work.sequences, block.heads = work.kv_heads * e.group(), block.kv_heads = work.kv_heads;
-      if (ranges.first) block.ranges = {ranges.first + work.sequence * block.queries, ranges.end + work.sequence * block.queries};
+      const kernels::AttentionBlock block = at.block_of(work, e, ranges);
       const std::size_t row = work.sequence * e.length, head = work.kv_head * e.group(), column = head * e.head_width;
       const T* const keys = kv.data() + row * 2 * e.kv_width() + work.kv_head * e.head_width;
       kernels::attention_block_forward<T>(device, block,
@@ -166,9 +173,7 @@ void ring_attention_backward(Device<Exec>& device, const Communicator& comm, con
     const kernels::KeyRanges ranges = mask.ranges(device, e, comm, step, at, memory);
     A *const dq_here = (step == 0 ? dq : dq_part).data() + at.first * e.width(), *const d_keys = (step == 0 ? sum : part).data();
     for_each_piece(device, e, [&](const RingPiece& work) {
-      auto block = at.block;
-      block.sequences = work.sequences, block.heads = work.kv_heads * e.group(), block.kv_heads = work.kv_heads;
-      if (ranges.first) block.ranges = {ranges.first + work.sequence * block.queries, ranges.end + work.sequence * block.queries};
+      const kernels::AttentionBlock block = at.block_of(work, e, ranges);
       const std::size_t row = work.sequence * e.length, head = work.kv_head * e.group(), column = head * e.head_width;
       const std::size_t query = (row + at.first) * e.width() + column, key = row * kv_stride + work.kv_head * e.head_width;
       const T* const keys = kv.data() + key;

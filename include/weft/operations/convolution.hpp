@@ -134,6 +134,23 @@ auto convolve_weight_gradient(const X& x, const Shape& w, const G& g, const Conv
   return dw;
 }
 
+// Records a convolution by a parameter of the shape `weights`. `more`: the steps of backward of further operands.
+template <bool Depthwise, class Y, class C, class X, Placement... R, class... More>
+auto record_convolution(Y y, const Variable<C, X>& x, const Parameter<R...>& w, const Shape& weights,
+                        const ConvolutionOptions& options, More... more) {
+  return record(x.tape(), std::move(y),
+                from(x,
+                     [w, shape = x.shape(), options](const auto&, const auto& g) {
+                       return convolve_input_gradient<Depthwise, X>(shape, w.template for_operand_type<X>(g.device()), g,
+                                                                    options);
+                     }),
+                from(w,
+                     [x = x.value(), weights, options](const auto& context, auto& to, const auto& g) {
+                       to.accumulate(context, convolve_weight_gradient<Depthwise, number_t<X>>(x, weights, g, options));
+                     }),
+                std::move(more)...);
+}
+
 // The placement of sums over samples and pixels, one number for each channel.
 struct ChannelSums {
   template <class P>
@@ -213,17 +230,7 @@ auto conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const Convolution
   const auto weights = w.for_operand(x.value());
   using W = std::remove_const_t<decltype(weights)>;
   if constexpr (!detail::convolution_fits<false, X, W>) return detail::refused_convolution<false, X, W>();
-  else
-    return detail::record(
-        x.tape(), conv2d(x.value(), weights, options),
-        detail::from(x,
-                     [w, shape = x.shape(), options](const auto&, const auto& g) {
-                       return detail::convolve_input_gradient<false, X>(shape, w.template for_operand_type<X>(g.device()), g,
-                                                                        options);
-                     }),
-        detail::from(w, [x = x.value(), shape = weights.shape(), options](const auto& context, auto& to, const auto& g) {
-          to.accumulate(context, detail::convolve_weight_gradient<false, detail::number_t<X>>(x, shape, g, options));
-        }));
+  else return detail::record_convolution<false>(conv2d(x.value(), weights, options), x, w, weights.shape(), options);
 }
 template <class C, class X, Placement... R, Placement... S>
 auto conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const Parameter<S...>& bias,
@@ -238,18 +245,8 @@ auto conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const Parameter<S
     auto y = conv2d(x.value(), weights, added, options);
     if constexpr (!detail::RowRules<Y, std::remove_const_t<decltype(added)>>::bias) return detail::AlreadyRefused();
     else
-      return detail::record(
-          x.tape(), std::move(y),
-          detail::from(x,
-                       [w, shape = x.shape(), options](const auto&, const auto& g) {
-                         return detail::convolve_input_gradient<false, X>(shape, w.template for_operand_type<X>(g.device()), g,
-                                                                          options);
-                       }),
-          detail::from(w,
-                       [x = x.value(), shape = weights.shape(), options](const auto& context, auto& to, const auto& g) {
-                         to.accumulate(context,
-                                       detail::convolve_weight_gradient<false, detail::number_t<X>>(x, shape, g, options));
-                       }),
+      return detail::record_convolution<false>(
+          std::move(y), x, w, weights.shape(), options,
           detail::from(bias, [](const auto& context, auto& to, const auto& g) { to.accumulate(context, sum_channels(g)); }));
   }
 }
@@ -278,17 +275,7 @@ auto depthwise_conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const C
   const auto weights = w.for_operand(x.value());
   using W = std::remove_const_t<decltype(weights)>;
   if constexpr (!detail::convolution_fits<true, X, W>) return detail::refused_convolution<true, X, W>();
-  else
-    return detail::record(
-        x.tape(), depthwise_conv2d(x.value(), weights, options),
-        detail::from(x,
-                     [w, shape = x.shape(), options](const auto&, const auto& g) {
-                       return detail::convolve_input_gradient<true, X>(shape, w.template for_operand_type<X>(g.device()), g,
-                                                                       options);
-                     }),
-        detail::from(w, [x = x.value(), shape = weights.shape(), options](const auto& context, auto& to, const auto& g) {
-          to.accumulate(context, detail::convolve_weight_gradient<true, detail::number_t<X>>(x, shape, g, options));
-        }));
+  else return detail::record_convolution<true>(depthwise_conv2d(x.value(), weights, options), x, w, weights.shape(), options);
 }
 template <class C, class X, Placement... R>
 detail::AlreadyRefused depthwise_conv2d(const Variable<C, X>&, const Parameter<R...>&&, const ConvolutionOptions& = {}) {

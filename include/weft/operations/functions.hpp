@@ -44,6 +44,20 @@ constexpr bool require_condition() {
       "greater(x, 0), or make it a constant, x.detach()");
   return is_constant<V>;
 }
+
+/// f(x, y) of each pair of elements of two tensors that lie alike.
+template <class X, class Y, class F>
+X mapped_pairs(const char* operation, const X& x, const Y& y, F f) {
+  if constexpr (!require_alike_values<X, Y>()) {
+    return x;  // one error is enough
+  } else {
+    require_same_shape(operation, x, y);
+    X out(x.device(), x.shape().with_cuts_of(y.shape()));
+    kernels::map<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data(), f);
+    return out;
+  }
+}
+
 }  // namespace detail
 
 namespace operations {
@@ -143,25 +157,11 @@ G clamp_gradient(const X& x, double lowest, double highest, const G& g) {
 /// equal elements have half each.
 template <AnyTensor X, AnyTensor Y>
 X maximum(const X& x, const Y& y) {
-  if constexpr (!detail::require_alike_values<X, Y>()) {
-    return x;  // one error is enough
-  } else {
-    detail::require_same_shape("maximum", x, y);
-    X out(x.device(), x.shape().with_cuts_of(y.shape()));
-    kernels::map<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data(), kernels::Maximum());
-    return out;
-  }
+  return detail::mapped_pairs("maximum", x, y, kernels::Maximum());
 }
 template <AnyTensor X, AnyTensor Y>
 X minimum(const X& x, const Y& y) {
-  if constexpr (!detail::require_alike_values<X, Y>()) {
-    return x;  // one error is enough
-  } else {
-    detail::require_same_shape("minimum", x, y);
-    X out(x.device(), x.shape().with_cuts_of(y.shape()));
-    kernels::map<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data(), kernels::Minimum());
-    return out;
-  }
+  return detail::mapped_pairs("minimum", x, y, kernels::Minimum());
 }
 template <AnyTensor X, AnyTensor G>
 G maximum_gradient(const X& x, const X& other, const G& g) {

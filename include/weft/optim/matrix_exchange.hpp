@@ -104,22 +104,13 @@ void MatrixExchange::pass(Device<Exec>& device, const Route& route, const std::v
     for (const Passage& passage : passages) size += due[passage.piece] ? passage.size() * count : 0;
     return size;
   };
-  // Copies a passage between an array and contiguous elements.
-  const auto pack = [&](const Passage& passage, A* message, bool whole) {
+  // Copies a passage from an array to contiguous elements, or back.
+  const auto copy = [&](const Passage& passage, A* message, bool packs) {
     for (std::size_t array = 0; array < count; ++array)
       for (const Strided& run : passage.runs) {
-        weft::detail::copy_rows(device, run.runs, run.run,
-                                static_cast<const A*>(at(from, passage.piece, array, whole)) + run.first, run.stride, message,
-                                run.run);
-        message += run.elements();
-      }
-    return message;
-  };
-  const auto unpack = [&](const Passage& passage, const A* message, bool whole) {
-    for (std::size_t array = 0; array < count; ++array)
-      for (const Strided& run : passage.runs) {
-        weft::detail::copy_rows(device, run.runs, run.run, message, run.run, at(to, passage.piece, array, whole) + run.first,
-                                run.stride);
+        A* const elements = at(packs ? from : to, passage.piece, array, packs != there) + run.first;
+        if (packs) weft::detail::copy_rows<Exec, A>(device, run.runs, run.run, elements, run.stride, message, run.run);
+        else weft::detail::copy_rows<Exec, A>(device, run.runs, run.run, message, run.run, elements, run.stride);
         message += run.elements();
       }
     return message;
@@ -127,8 +118,8 @@ void MatrixExchange::pass(Device<Exec>& device, const Route& route, const std::v
   for (std::size_t k = 0; k < route.here_from.size(); ++k) {
     if (!due[route.here_from[k].piece]) continue;
     const weft::detail::Buffer beside = device.allocate(route.here_from[k].size() * count * sizeof(A));
-    pack(route.here_from[k], static_cast<A*>(beside.get()), !there);
-    unpack(route.here_to[k], static_cast<const A*>(beside.get()), there);
+    copy(route.here_from[k], static_cast<A*>(beside.get()), true);
+    copy(route.here_to[k], static_cast<A*>(beside.get()), false);
   }
   if (communicator_.size() == 1) return;
   std::vector<std::size_t> sends, receives;
@@ -139,13 +130,13 @@ void MatrixExchange::pass(Device<Exec>& device, const Route& route, const std::v
   A* message = static_cast<A*>(out.get());
   for (const auto& passages : route.to)
     for (const Passage& passage : passages)
-      if (due[passage.piece]) message = pack(passage, message, !there);
+      if (due[passage.piece]) message = copy(passage, message, true);
   communicator_.all_to_all_v(device.exec(), std::span<const A>(static_cast<const A*>(out.get()), sending), sends,
                              std::span<A>(static_cast<A*>(in.get()), receiving), receives);
-  const A* arrived = static_cast<const A*>(in.get());
+  message = static_cast<A*>(in.get());
   for (const auto& passages : route.from)
     for (const Passage& passage : passages)
-      if (due[passage.piece]) arrived = unpack(passage, arrived, there);
+      if (due[passage.piece]) message = copy(passage, message, false);
 }
 
 template <class A, class Exec, class Transform>

@@ -31,11 +31,7 @@ class Transfer {
   /// `payload`: the number of a message. `met`: all ranks have come to this call before it is launched.
   Transfer(const Place& place, const Call& call, int step_tag, std::uint64_t payload, bool met)
       : place_(place), call_(call), step_tag_(step_tag), payload_(payload), met_(met) {
-    counts_.assign(call.receive_counts.begin(), call.receive_counts.end());
-    counts_.insert(counts_.end(), call.send_counts.begin(), call.send_counts.end());
-    const std::span<const std::size_t> all(counts_);
-    call_.receive_counts = all.first(call.receive_counts.size());
-    call_.send_counts = all.subspan(call.receive_counts.size());
+    counts_ = keep_counts(call_);
   }
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
@@ -141,7 +137,7 @@ class Transfer {
   std::uint64_t payload_;
   bool met_;
   bool launched_ = false;
-  std::vector<std::size_t> counts_;
+  std::unique_ptr<std::size_t[]> counts_;
   std::vector<MPI_Request> requests_;
   std::function<void()> next_;
   std::vector<std::byte> scratch_;

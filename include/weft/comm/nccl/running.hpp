@@ -8,7 +8,6 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,11 +26,7 @@ struct Running {
 
   Running(const Call& c, std::string_view a, int r, int n, std::uint64_t s, std::uint64_t k)
       : call(c), axis(a), rank(r), size(n), sequence(s), number(k) {
-    counts.assign(call.receive_counts.begin(), call.receive_counts.end());
-    counts.insert(counts.end(), call.send_counts.begin(), call.send_counts.end());
-    const std::span<const std::size_t> all(counts);
-    call.receive_counts = all.first(c.receive_counts.size());
-    call.send_counts = all.subspan(c.receive_counts.size());
+    counts = keep_counts(call);
     call.order = {};
   }
   Running(const Running&) = delete;
@@ -56,7 +51,7 @@ struct Running {
   cudaStream_t stream = nullptr;
   const void* own_message = nullptr;  ///< the source of a receive from itself
   Clock::time_point since = {};       ///< time of its launch
-  std::vector<std::size_t> counts;
+  std::unique_ptr<std::size_t[]> counts;
   std::array<std::uint64_t, 3> fingerprint{};
   std::vector<std::uint64_t> fingerprints;  ///< of all ranks
   std::unique_ptr<Pending> check;           ///< the exchange of fingerprints

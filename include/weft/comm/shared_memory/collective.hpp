@@ -36,7 +36,7 @@ class Collective {
 
   const Call& call() const { return call_; }
   /// Copies the counts of a `_v` operation, for an operation that outlives the caller's.
-  void keep_counts();
+  void keep_counts() { counts_ = comm::keep_counts(call_); }
 
   bool begun() const { return first_ != 0; }
   void begin(std::uint64_t first);
@@ -111,7 +111,7 @@ class Collective {
   bool paired_ = false, streams_ = false;
   int seen_ = 0;
   std::uint64_t first_ = 0, rounds_ = 1, written_ = 0, read_ = 0, detail_ = 0;
-  std::vector<std::size_t> counts_;
+  std::unique_ptr<std::size_t[]> counts_;
   std::string disagreement_;
 };
 

@@ -8,15 +8,6 @@
 
 namespace weft::comm::shared_memory {
 
-WEFT_INLINE void Collective::keep_counts() {
-  counts_.assign(call_.receive_counts.begin(), call_.receive_counts.end());
-  counts_.insert(counts_.end(), call_.send_counts.begin(), call_.send_counts.end());
-  const std::span<const std::size_t> all(counts_);
-  const std::size_t receives = call_.receive_counts.size();
-  call_.receive_counts = all.first(receives);
-  call_.send_counts = all.subspan(receives);
-}
-
 WEFT_INLINE void Collective::advance(bool& posted) {
   for (bool moved = true; moved && disagreement_.empty();) {
     moved = false;

@@ -31,11 +31,7 @@ class Transfer {
  public:
   Transfer(const Place& place, const Call& call, std::uint64_t number, bool check)
       : place_(place), call_(call), number_(number), check_(check) {
-    counts_.assign(call.receive_counts.begin(), call.receive_counts.end());
-    counts_.insert(counts_.end(), call.send_counts.begin(), call.send_counts.end());
-    const std::span<const std::size_t> all(counts_);
-    call_.receive_counts = all.first(call.receive_counts.size());
-    call_.send_counts = all.subspan(call.receive_counts.size());
+    counts_ = keep_counts(call_);
     signature_ = signature(call_);
     if (is_point_to_point(call_.operation)) signature_ = (signature_ & ~std::uint64_t(0xff)) | std::uint64_t(Operation::send);
   }
@@ -170,7 +166,7 @@ class Transfer {
   std::uint64_t number_, signature_, step_ = 0;
   bool check_, delivered_ = false;
   const Incoming* mismatch_ = nullptr;
-  std::vector<std::size_t> counts_;
+  std::unique_ptr<std::size_t[]> counts_;
   std::deque<Outgoing> sends_;
   std::deque<Incoming> receives_;
   std::vector<Copy> copies_;

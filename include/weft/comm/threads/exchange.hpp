@@ -72,7 +72,7 @@ class Collective final : public Advancing {
   std::uint64_t sequence() const { return sequence_; }
   bool shared() const { return shared_; }
   /// Copies the counts of a `_v` operation, for an operation that outlives the caller's.
-  void keep_counts();
+  void keep_counts() { counts_ = comm::keep_counts(call_); }
 
   void post(std::uint64_t open);
 

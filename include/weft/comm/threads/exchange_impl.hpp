@@ -7,16 +7,6 @@
 
 namespace weft::comm::threads {
 
-WEFT_INLINE void Collective::keep_counts() {
-  const std::size_t receives = call_.receive_counts.size(), sends = call_.send_counts.size();
-  if (receives + sends == 0) return;
-  counts_.reset(new std::size_t[receives + sends]);
-  for (std::size_t q = 0; q < receives; ++q) counts_[q] = call_.receive_counts[q];
-  for (std::size_t q = 0; q < sends; ++q) counts_[receives + q] = call_.send_counts[q];
-  call_.receive_counts = {counts_.get(), receives};
-  call_.send_counts = {counts_.get() + receives, sends};
-}
-
 WEFT_INLINE void Collective::post(std::uint64_t open) {
   auto& mine = exchange_.entry(sequence_, rank_);
   mine.signature = signature(call_);
