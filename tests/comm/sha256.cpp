@@ -46,10 +46,10 @@ TEST_CASE("SHA-256 pads every length from 0 to 130 as another implementation doe
     const Digest digest = sha256(message);
     Sha256 by_bytes;
     for (const char& byte : message) by_bytes.update(std::string_view(&byte, 1));
-    CHECK(by_bytes.finish() == digest);
+    CHECK(by_bytes.digest() == digest);
     all.update(std::string_view(reinterpret_cast<const char*>(digest.data()), digest.size()));
   }
-  CHECK(hexadecimal(all.finish()) == "969b9f993f9c27e8424a46288c5b7999eee502a7befa92cad6cfef1034d76c51");
+  CHECK(hexadecimal(all.digest()) == "969b9f993f9c27e8424a46288c5b7999eee502a7befa92cad6cfef1034d76c51");
 }
 
 TEST_CASE("HMAC-SHA-256 gives RFC 4231's answers") {

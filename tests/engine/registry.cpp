@@ -36,16 +36,16 @@ struct Building {
   /// Builds the unit that make(context) returns; returns the names of the parameters that it uses.
   template <class Make>
   Names unit(const Make& make) {
-    registry.begin("unit " + std::to_string(units.size()));
+    registry.begin_unit("unit " + std::to_string(units.size()));
     units.push_back(std::make_shared<decltype(make(context))>(make(context)));
     Names names;
-    for (const ParameterState* state : registry.end(units.size() - 1)) names.push_back(state->name());
+    for (const ParameterState* state : registry.end_unit(units.size() - 1)) names.push_back(state->name());
     return names;
   }
   /// The final uses: each parameter with the indices of its units.
   std::map<std::string, std::vector<std::size_t>> uses() {
     std::map<std::string, std::vector<std::size_t>> all;
-    for (const detail::Registered& parameter : registry.finish()) {
+    for (const detail::Registered& parameter : registry.used_parameters()) {
       CHECK(all.count(parameter.state->name()) == 0);
       all[parameter.state->name()] = parameter.uses;
     }
@@ -198,7 +198,7 @@ TEST_CASE("what other ranks make in a unit is a parameter of the model, by name,
     return made;
   }) == Names{"a", "c"});
   CHECK(model.unit([](const auto& context) { return parameter(context, "0"); }) == Names{"0"});
-  const std::vector<detail::Registered> all = model.registry.finish();
+  const std::vector<detail::Registered> all = model.registry.used_parameters();
   Names names;
   for (const detail::Registered& one : all) names.push_back(one.state->name());
   CHECK(names == Names{"a", "b", "c", "0"});

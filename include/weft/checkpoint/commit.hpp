@@ -4,7 +4,7 @@
 // visible, and the removal of older checkpoints.
 //
 //   detail::Commit commit(system, "run", 10, detail::nonce());
-//   commit.finish(index);
+//   commit.publish(index);
 //   commit.keep({.newest = 3});
 
 #include <algorithm>
@@ -83,7 +83,7 @@ class Commit {
   const std::shared_ptr<FolderLock>& lock() const { return saving_.lock(); }
 
   /// Makes the checkpoint visible. All ranks' files must be on the disk.
-  void finish(const Index& index) {
+  void publish(const Index& index) {
     const std::string here = place(folder_, step_, nonce_), there = in_folder(folder_, name_of_step(step_));
     const std::string text = index_text(index);
     if (text.size() > largest_header)

@@ -248,7 +248,7 @@ inline void save(const std::string& folder, const Communicator& ranks, const Sta
   index = collect(ranks, std::move(plan), written, std::move(index));
   together(ranks, [&] {
     if (!begun.commit) return;
-    begun.commit->finish(index);
+    begun.commit->publish(index);
     begun.commit->keep({options.keep, options.keep_best});
   });
 }

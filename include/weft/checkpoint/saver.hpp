@@ -130,7 +130,7 @@ class Saver {
     phase_ = Phase::committing;
     start([this] {
       if (!begun_.commit) return;
-      begun_.commit->finish(index_);
+      begun_.commit->publish(index_);
       begun_.commit->keep({options_.keep, options_.keep_best});
     });
   }

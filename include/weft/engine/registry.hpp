@@ -6,8 +6,8 @@
 // its own.
 //
 //   Registry registry;
-//   registry.begin("block 0");
-//   std::vector<ParameterState*> used = registry.end(unit);
+//   registry.begin_unit("block 0");
+//   std::vector<ParameterState*> used = registry.end_unit(unit);
 
 #include <bit>
 #include <cstdint>
@@ -40,7 +40,7 @@ class Registry {
 
   /// A parameter was made. True: its maker leaves it unallocated.
   bool add(const std::shared_ptr<ParameterState>& state);
-  /// Other ranks make a parameter of this name in the unit (an expert): every rank knows the names of the whole model.
+  /// Other ranks make a parameter of this name in the unit (an expert): every rank has the names of the whole model.
   void add_elsewhere(std::string name, const Shape& global);
   /// A site that draws random numbers by its path.
   void add_site(const std::string& path, const char* what, double number);
@@ -52,15 +52,15 @@ class Registry {
   /// The handles made since handles() returned `before` are the registry's own (its copy of a shared layer): no unit's.
   void keep_handles(const std::vector<long>& before);
 
-  void begin(std::string unit);
+  void begin_unit(std::string unit);
   /// The unit with this index is built: returns the parameters that it holds, units before it first, those of one unit by
   /// name. Throws UsageError for two parameters of one name.
-  std::vector<ParameterState*> end(std::size_t unit);
+  std::vector<ParameterState*> end_unit(std::size_t unit);
   /// A hash of the model so far, equal on all ranks if they make the same model. Experts, which differ between ranks of ep, are
   /// left out.
   std::uint64_t print() const { return print_; }
   /// All units are built: returns the parameters that are used, here or elsewhere.
-  std::vector<Registered> finish();
+  std::vector<Registered> used_parameters();
 
  private:
   void note(const ParameterState& state);

@@ -50,12 +50,12 @@ WEFT_COLD WEFT_INLINE void Registry::keep_handles(const std::vector<long>& befor
   for (std::size_t i = 0; i < before.size(); ++i) made_[i].handles += made_[i].state.use_count() - before[i];
 }
 
-WEFT_COLD WEFT_INLINE void Registry::begin(std::string unit) {
+WEFT_COLD WEFT_INLINE void Registry::begin_unit(std::string unit) {
   unit_ = std::move(unit);
   for (Registered& entry : made_) entry.handles = entry.state.use_count();
 }
 
-WEFT_COLD WEFT_INLINE std::vector<ParameterState*> Registry::end(std::size_t unit) {
+WEFT_COLD WEFT_INLINE std::vector<ParameterState*> Registry::end_unit(std::size_t unit) {
   // By name, since compilers differ in the order in which they make the arguments of a constructor.
   for (std::size_t i = checked_; i < made_.size(); ++i)
     for (std::size_t j = i; j > checked_ && made_[j].state->name() < made_[j - 1].state->name(); --j)
@@ -80,7 +80,7 @@ WEFT_COLD WEFT_INLINE std::vector<ParameterState*> Registry::end(std::size_t uni
   return used;
 }
 
-WEFT_COLD WEFT_INLINE std::vector<Registered> Registry::finish() {
+WEFT_COLD WEFT_INLINE std::vector<Registered> Registry::used_parameters() {
   std::vector<Registered> all;
   for (Registered& entry : made_)
     if (entry.elsewhere || !entry.uses.empty()) all.push_back(std::move(entry));

@@ -143,7 +143,7 @@ inline LoraOptions read_adapter_config(const std::string& folder, FileSystem& sy
   fields.require("megatron_core", "megatron.core", "it is not read");
   fields.ignore({"base_model_name_or_path", "fan_in_fan_out", "inference_mode", "init_lora_weights", "task_type", "auto_mapping",
                  "revision", "peft_version", "qalora_group_size", "ensure_weight_tying"});
-  fields.finish();
+  fields.require_all_read();
   detail::require_rank_of_weights(folder, lora.rank, system);
   return lora;
 }

@@ -42,7 +42,7 @@ Config config_of(Fields fields) {
   config.files.type = architecture.type;
   take_common(fields, architecture);
   take(fields, architecture, config);
-  fields.finish();
+  fields.require_all_read();
   return config;
 }
 

@@ -5,7 +5,7 @@
 //
 //   Fields fields = Fields::open("gpt2/config.json");
 //   const std::size_t layers = fields.count("n_layer");
-//   fields.finish();   // throws if anything is left
+//   fields.require_all_read();   // throws if anything is left
 
 #include <cmath>
 #include <cstddef>
@@ -136,7 +136,7 @@ class Fields {
     }
     return all;
   }
-  /// The object in a field; empty if it does not exist. The caller calls its finish().
+  /// The object in a field; empty if it does not exist. The caller calls its require_all_read().
   Fields fields(const std::string& name) {
     const std::string place = within_.empty() ? name : within_ + "." + name;
     if (!take(name, true)) return Fields(path_, nlohmann::json::object(), place);
@@ -157,7 +157,7 @@ class Fields {
     for (const char* name : names) taken_.insert(name);
   }
   /// Throws Error if fields are left that were not read and are not null.
-  void finish() const {
+  void require_all_read() const {
     std::string left;
     for (const auto& [name, value] : object_.items())
       if (!taken_.contains(name) && !value.is_null()) left += (left.empty() ? "" : ", ") + called(name);

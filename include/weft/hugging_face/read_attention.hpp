@@ -116,7 +116,7 @@ void take_rope(Fields& fields, Config& config, double base) {
     const RopeScaling read = take_scaling(rope, config.sequence, original);
     rope.require("partial_rotary_factor", 1.0, "a head is rotated as a whole");
     take_base(rope);
-    rope.finish();
+    rope.require_all_read();
     if (!there) continue;
     if (scaling && *scaling != read)
       refuse({fields.path()}, {"rope_parameters and rope_scaling disagree on the rotary positions"});

@@ -4,7 +4,7 @@
 // models do not support throws an Error that names its field.
 //
 //   take(fields, architecture, config);   // LlamaConfig for llama, qwen2 or qwen3
-//   fields.finish();
+//   fields.require_all_read();
 
 #include <cstddef>
 #include <optional>

@@ -39,7 +39,7 @@ struct CrossEntropy {
   std::size_t first, valid;     // this rank's columns, without padding
 
   // (softmax − onehot) times *factor (null: 1), into the memory of `gradient`.
-  void finish(const double* factor, typename Z::value_type* gradient) const {
+  void write_gradient(const double* factor, typename Z::value_type* gradient) const {
     kernels::cross_entropy_gradient(logits.device(), logits.rows(), logits.columns(), valid, logits.data(), maximum.data(),
                                     sums.data(), targets.data(), std::int64_t(first), factor, gradient);
   }
@@ -90,7 +90,7 @@ template <class Context, AnyTensor Z, AnyTensor Ids>
 auto cross_entropy(const Context& context, const Z& logits, const Ids& targets, std::size_t vocabulary) {
   auto result = detail::cross_entropy_of(context, logits, targets, vocabulary, logits.columns());
   gradient_t<Z> difference(logits.device(), logits.shape());
-  result.saved.finish(nullptr, difference.data());
+  result.saved.write_gradient(nullptr, difference.data());
   return Result{std::move(result.output), std::move(difference)};
 }
 
@@ -101,7 +101,7 @@ auto cross_entropy(const Variable<C, Z>& logits, const Variable<C, Ids>& targets
   return detail::record(logits.tape(), std::move(result.output),
                         detail::from(logits, [state = std::move(result.saved)](const auto&, const auto& g) {
                           gradient_t<Z> dz(state.logits.device(), state.logits.shape());
-                          state.finish(g.data(), dz.data());
+                          state.write_gradient(g.data(), dz.data());
                           return dz;
                         }));
 }
@@ -144,7 +144,7 @@ class LanguageHead : public Primitive<LanguageHead<Norm>> {
   auto backward_input(const Context& context, S saved, const G& g) {
     auto& logits = saved.cross.logits;
     gradient_t<std::remove_cvref_t<decltype(logits)>> dz(logits.device(), logits.shape(), logits.buffer());
-    saved.cross.finish(g.data(), dz.data());
+    saved.cross.write_gradient(g.data(), dz.data());
     auto inside = to<Replicated<tp>>(context, saved.normed);
     auto dn = to_layout_of<gradient_t<decltype(saved.normed)>>(
         context, detail::padded_logits_input_gradient(dz, table.for_operand(inside)));

@@ -90,7 +90,7 @@ class ModelBuilder {
       add_all(stack, std::make_index_sequence<std::tuple_size_v<typename ModelTypes<Model, Context>::Units>>());
     }
     whole_.print = registry_.print();
-    whole_.parameters = registry_.finish();
+    whole_.parameters = registry_.used_parameters();
   }
   WholeModel<Exec> take() { return std::move(whole_); }
 
@@ -113,10 +113,10 @@ class ModelBuilder {
 
   template <class U, class Make>
   U& add(std::string name, Make&& make) {
-    registry_.begin(name);
+    registry_.begin_unit(name);
     auto unit = std::make_unique<U>(make);
     U& made = *unit;
-    std::vector<ParameterState*> used = registry_.end(whole_.units.size());
+    std::vector<ParameterState*> used = registry_.end_unit(whole_.units.size());
     double cost = 0;
     if constexpr (requires { double(made.layer.cost()); }) cost = double(made.layer.cost());
     whole_.units.push_back({std::move(name), std::move(unit), std::move(used), std::exchange(buffers_, {}), cost});

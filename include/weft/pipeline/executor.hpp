@@ -216,7 +216,7 @@ void Executor<Exec>::run(const RunMode& mode) {
   place_.env->training = !forward_only;
   place_.engine->records = !forward_only;
   place_.engine->running = true;
-  if (recording_) recording_->begin(table_);
+  if (recording_) recording_->reset(table_);
   const schedule::Order& order = table_.orders[std::size_t(rank())];
   const bool traced = place_.device->trace() != nullptr && !forward_only;
   std::size_t expected = 0;
@@ -236,7 +236,7 @@ void Executor<Exec>::run(const RunMode& mode) {
       trace(action, false);
     channel_.progress();
   }
-  channel_.finish();
+  channel_.wait_for_sends();
 }
 
 template <class Exec>

@@ -92,7 +92,7 @@ class StageChannel {
   /// Releases the buffers that peers have received, and advances the receives.
   void progress();
   /// Waits until peers have received everything.
-  void finish();
+  void wait_for_sends();
 
  private:
   using Header = std::array<std::int64_t, Shape::max_rank + 1>;
@@ -158,7 +158,7 @@ void StageChannel<Exec>::progress() {
 }
 
 template <class Exec>
-void StageChannel<Exec>::finish() {
+void StageChannel<Exec>::wait_for_sends() {
   for (Sending& sending : sending_) {
     sending.header_request.wait();
     sending.request.wait();

@@ -95,7 +95,7 @@ class Replay {
     const std::size_t number = stage.trace->number(stage.at);
     const Event& event = stage.trace->event(number);
     switch (event.kind) {
-      case Kind::begin: begin(stage, event); break;
+      case Kind::begin: begin_action(stage, event); break;
       case Kind::end: stage.ends.push_back(stage.clock); break;
       case Kind::call:
         if (!call(stage, event)) return false;
@@ -131,7 +131,7 @@ class Replay {
       times.by_kind[std::string(kinds[std::size_t(event.a)])] += seconds;
   }
 
-  void begin(Stage& stage, const Event& event) {
+  void begin_action(Stage& stage, const Event& event) {
     stage.order.push_back({schedule::Op(event.operation), int(event.c), int(event.b)});
     stage.chunks = std::max(stage.chunks, int(event.c) + 1);
     stage.stage_of[int(event.c)] = int(event.a);

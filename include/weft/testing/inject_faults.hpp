@@ -76,8 +76,8 @@ class Injector {
     return Philox::at(key_of(faults_.seed, std::uint64_t(rank_), std::uint64_t(site)), number) % most;
   }
 
-  /// Returns the number of the call that begins.
-  std::uint64_t begin() {
+  /// Returns the number of the call that begins now.
+  std::uint64_t next_call() {
     take_turn();
     return ++counts_.calls;
   }
@@ -316,7 +316,7 @@ class FaultyGroup final : public comm::Group {
     return part;
   }
   Attempt begin(const comm::Call& call) {
-    const std::uint64_t number = injector_->begin();
+    const std::uint64_t number = injector_->next_call();
     const Place place = injector_->place(number);
     injector_->nap(0, number);
     if (place == Place::before) injector_->fail(call, axis(), number, "before");

@@ -90,7 +90,7 @@ class Trial {
   /// Calls f(name, elements, their global indices) for the output and then for the input gradient.
   template <class F>
   void locate(F&& f) {
-    begin();
+    begin_step();
     Flight flight = launch(0);
     std::size_t part = 0;
     const auto tell = [&](const std::string& name, const auto& y) {
@@ -158,7 +158,7 @@ class Trial {
   }
 
   // Begins a step: gradients hold the values of an earlier step, which must be overwritten.
-  void begin(double left = not_a_number) {
+  void begin_step(double left = not_a_number) {
     for (ParameterState* state : parameters_) {
       state->gradients().discard();
       if (state->gradient()) kernels::fill<double>(device(), state->size(), static_cast<double*>(state->gradient().get()), left);
@@ -198,7 +198,7 @@ class Trial {
   }
 
   Outcome alone(std::size_t k) {
-    begin();
+    begin_step();
     Outcome outcome;
     const X x = values_.input_of(k);
     const std::vector<Numbers> x_before{values_.around(x)};
@@ -238,7 +238,7 @@ class Trial {
     std::size_t bad = 0;
     while (finite(outcome.gradients[bad])) ++bad;
     if constexpr (!spread) {
-      begin(0.0);
+      begin_step(0.0);
       Flight flight = launch(k);
       land(flight);
       if (finite(gradient_of(*parameters_[bad])))
@@ -269,7 +269,7 @@ class Trial {
   }
 
   void one_after_the_other(const Outcome& first, const Outcome& second) {
-    begin();
+    begin_step();
     for (const std::size_t k : {0, 1}) {
       Flight flight = launch(k);
       land(flight);
@@ -281,7 +281,7 @@ class Trial {
 
   void whole_at_once([[maybe_unused]] const Outcome& first) {
     if constexpr (halves() && requires(Flight f) { layer_.backward(context_, std::move(f.step.saved), f.g); }) {
-      begin();
+      begin_step();
       Flight flight = launch(0);
       const Numbers dx = input_gradient(layer_.backward(context_, std::move(flight.step.saved), flight.g));
       std::string what = other_input_gradient(dx, first.input_gradient);
@@ -303,7 +303,7 @@ class Trial {
   }
 
   void dropped(Dropped what, const Outcome& expected) {
-    begin();
+    begin_step();
     Flight flight = launch(0);
     const auto nothing_like = [&]<class Y>(const Y& y) {
       return values_.template guarded<Y>(y.shape(), Numbers(y.size(), not_a_number));
@@ -329,7 +329,7 @@ class Trial {
   }
 
   void in_flight(bool deferred, bool reversed, const Outcome& first, const Outcome& second) {
-    begin();
+    begin_step();
     Flight flights[2] = {launch(0), launch(1)};
     Numbers dx[2];
     if (!deferred) {

@@ -17,7 +17,7 @@ WEFT_INLINE void Collective::advance(bool& posted) {
     }
     if (read_ < written_ && fetch(read_)) {
       ++read_;
-      slots_.finish(first_ + read_ - 1);
+      slots_.mark_read(first_ + read_ - 1);
       moved = true;
     }
     posted |= moved;
@@ -244,7 +244,7 @@ WEFT_INLINE bool Collective::agree() {
   }
   if (call_.operation != Operation::all_to_all_v) return true;
   const auto n = std::size_t(size());
-  const auto count = [&](int q, std::size_t at) {  // all know all counts, so that all find out
+  const auto count = [&](int q, std::size_t at) {  // all ranks have all counts, so all of them find the difference
     std::size_t value = 0;
     std::memcpy(&value, slots_.data(q, first_) + at * sizeof value, sizeof value);
     return value;

@@ -55,7 +55,7 @@ class Slots {
     return round <= known_ + depth;
   }
   /// Reports that this rank has finished reading all rounds up to this one.
-  void finish(std::uint64_t round) { done(rank_).exchange(round, std::memory_order_seq_cst); }
+  void mark_read(std::uint64_t round) { done(rank_).exchange(round, std::memory_order_seq_cst); }
 
  private:
   static constexpr std::size_t line = sizeof(Header);

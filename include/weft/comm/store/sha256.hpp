@@ -19,7 +19,7 @@ using Digest = std::array<unsigned char, 32>;
 class Sha256 {
  public:
   void update(std::string_view bytes);
-  Digest finish();
+  Digest digest();
 
  private:
   void compress();
@@ -34,7 +34,7 @@ class Sha256 {
 inline Digest sha256(std::string_view bytes) {
   Sha256 hash;
   hash.update(bytes);
-  return hash.finish();
+  return hash.digest();
 }
 
 /// HMAC-SHA-256 with one key for many messages: the two blocks that depend only on the key are hashed once.

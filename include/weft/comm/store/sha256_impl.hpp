@@ -20,7 +20,7 @@ WEFT_INLINE void Sha256::update(std::string_view bytes) {
   }
 }
 
-WEFT_INLINE Digest Sha256::finish() {
+WEFT_INLINE Digest Sha256::digest() {
   const std::uint64_t bits = length_ * 8;
   block_[filled_++] = 0x80;
   if (filled_ > 56) {
@@ -81,10 +81,10 @@ WEFT_INLINE Hmac::Hmac(std::string_view key) {
 WEFT_INLINE Digest Hmac::operator()(std::string_view bytes) const {
   Sha256 hash = inner_;
   hash.update(bytes);
-  const Digest first = hash.finish();
+  const Digest first = hash.digest();
   Sha256 second = outer_;
   second.update(std::string_view(reinterpret_cast<const char*>(first.data()), first.size()));
-  return second.finish();
+  return second.digest();
 }
 
 WEFT_INLINE bool equal_in_constant_time(const Digest& a, const Digest& b) {

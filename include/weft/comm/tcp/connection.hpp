@@ -133,7 +133,7 @@ class Connection {
   void watch(bool writable);
   bool read();
   void parse();
-  void begin(const Frame& frame);
+  void begin_frame(const Frame& frame);
 
   const int peer_, epoll_;
   store::Link link_;

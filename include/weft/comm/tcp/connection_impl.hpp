@@ -234,7 +234,7 @@ WEFT_INLINE void Connection::parse() {
       if (end_ - begin_ < FrameSeal::head_bytes) return in_.expect_mark(inbox_.data() + begin_, end_ - begin_);
       const Frame frame = in_.open(inbox_.data() + begin_, code_);
       begin_ += FrameSeal::head_bytes;
-      begin(frame);
+      begin_frame(frame);
       continue;
     }
     const std::size_t taken = std::min(end_ - begin_, arriving_.length - got_);
@@ -252,7 +252,7 @@ WEFT_INLINE void Connection::parse() {
   }
 }
 
-WEFT_INLINE void Connection::begin(const Frame& frame) {
+WEFT_INLINE void Connection::begin_frame(const Frame& frame) {
   if (frame.kind == FrameKind::ready) {
     const auto waiting = sends_.lower_bound(frame.slot);
     if (waiting == sends_.end() || waiting->first != frame.slot) {

@@ -96,7 +96,7 @@ class ThreadGroup final : public Group, public std::enable_shared_from_this<Thre
   std::uint64_t oldest_open(std::uint64_t next);
 
   /// Throws unless the wait ended well.
-  void finish(World::Outcome outcome, const Call& call) {
+  void require_done(World::Outcome outcome, const Call& call) {
     if (outcome == World::Outcome::done && !world_.failed()) return;
     fail(outcome, call);
   }
@@ -104,7 +104,7 @@ class ThreadGroup final : public Group, public std::enable_shared_from_this<Thre
   void wait(Advancing& operation, const Call& call) {
     const World::Outcome outcome = world_.wait(world_rank_, operation);
     if (outcome == World::Outcome::interrupted) interrupt(call, operation.waits_for());
-    finish(outcome, call);
+    require_done(outcome, call);
   }
   // The process was asked to stop: `missing` is the rank that an operation waits for; itself if it does not begin.
   void interrupt(const Call& call, int missing);

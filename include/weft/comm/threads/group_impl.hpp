@@ -74,7 +74,7 @@ WEFT_INLINE void ThreadGroup::execute(const Call& call) {
 WEFT_INLINE std::uint64_t ThreadGroup::begin(const Call& call) {
   ++sequence_;
   call.order.fence();
-  if (world_.failed()) finish(World::Outcome::failed, call);
+  if (world_.failed()) require_done(World::Outcome::failed, call);
   if (comm::detail::call_must_end()) [[unlikely]]
     interrupt(call, world_rank_);
   return self().recorder.begin(*flight_, sequence_, call);

@@ -90,7 +90,7 @@ class TokenizerParts {
     std::vector<std::int32_t> out;
     if (add_special_tokens) out = before;
     std::unique_ptr<EncodeMemory> memory = take_memory();
-    memory->pattern.begin(text.size());
+    memory->pattern.set_limits(text.size());
     const auto add = [&](std::int32_t id) { out.push_back(id); };
     raw_tokens.split(
         text, memory->pattern,

@@ -190,8 +190,8 @@ class PatternTranslation {
 /// compiled patterns, so the thread's time is limited, too.
 class PatternMemory {
  public:
-  /// Begins a text of `bytes` bytes.
-  void begin(std::size_t bytes) {
+  /// Sets the limits of steps and of time for a text of `bytes` bytes.
+  void set_limits(std::size_t bytes) {
     steps_left_ = 10'000'000 + 100 * std::uint64_t(bytes);
     end_s_ = thread_s() + 1 + 1e-5 * double(bytes);
     matches_ = 0;

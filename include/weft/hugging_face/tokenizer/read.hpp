@@ -79,7 +79,7 @@ class TokenizerFields {
     refuse("type", {"is ", shown("type"), ", and this version of weft reads ", all});
   }
   /// Throws if fields are left that were not read.
-  void finish() const {
+  void require_all_read() const {
     for (const auto& [name, value] : object_.items())
       if (!taken_.contains(name))
         refuse_tokenizer(file_, within(weft::detail::shown(name)),
@@ -141,7 +141,7 @@ class TokenizerReader {
     if (fields.has("post_processor")) read_post_processor(fields.fields("post_processor"));
     if (!fields.has("decoder")) fields.refuse("decoder", {"is not there, and byte-level BPE has one of type ByteLevel"});
     read_byte_level(fields.fields("decoder"));
-    fields.finish();
+    fields.require_all_read();
   }
 
   void read_model(TokenizerFields fields) {
@@ -157,7 +157,7 @@ class TokenizerReader {
     parts_->ignore_merges = fields.flag("ignore_merges", false);
     if (!json_.has_vocabulary) fields.refuse("vocab", {"is not there"});
     if (!json_.has_merges) fields.refuse("merges", {"is not there"});
-    fields.finish();
+    fields.require_all_read();
     read_vocabulary();
     read_merges();
   }
@@ -231,7 +231,7 @@ class TokenizerReader {
     } else {
       for (std::size_t i = 0; i < fields.list("normalizers").size(); ++i) read_normaliser(fields.element("normalizers", i));
     }
-    fields.finish();
+    fields.require_all_read();
   }
 
   void read_pre_tokeniser(TokenizerFields fields, bool last) {
@@ -246,7 +246,7 @@ class TokenizerReader {
     } else if (type == "Split") {
       TokenizerFields pattern = fields.fields("pattern");
       const std::string regex = pattern.text("Regex");
-      pattern.finish();
+      pattern.require_all_read();
       if (fields.text("behavior") != "Isolated") fields.unexpected("behavior", "\"Isolated\"");
       if (fields.flag("invert")) fields.unexpected("invert", "false");
       try {
@@ -260,7 +260,7 @@ class TokenizerReader {
         fields.refuse("pretokenizers", {"are ", count, ", 1 to 8 are meant, the last of them ByteLevel"});
       for (std::size_t i = 0; i < count; ++i) read_pre_tokeniser(fields.element("pretokenizers", i), i + 1 == count);
     }
-    fields.finish();
+    fields.require_all_read();
   }
   static bool read_byte_level_flags(TokenizerFields& fields) {
     fields.flag("trim_offsets", true);  // offsets are not computed here
@@ -271,7 +271,7 @@ class TokenizerReader {
   static void read_byte_level(TokenizerFields fields) {
     fields.type({"ByteLevel"});
     read_byte_level_flags(fields);
-    fields.finish();
+    fields.require_all_read();
   }
 
   void read_added_token(TokenizerFields fields) {
@@ -283,7 +283,7 @@ class TokenizerReader {
     token.rstrip = fields.flag("rstrip");
     token.normalized = fields.flag("normalized");
     token.special = fields.flag("special");
-    fields.finish();
+    fields.require_all_read();
     if (token.content.empty()) fields.refuse("content", {"is empty"});
     if (!parts_->added_ids.emplace(token.content, token.id).second)
       fields.refuse("content", {"is ", weft::detail::shown(token.content), ", which is there already"});
@@ -314,7 +314,7 @@ class TokenizerReader {
     } else {
       for (std::size_t i = 0; i < fields.list("processors").size(); ++i) read_post_processor(fields.element("processors", i));
     }
-    fields.finish();
+    fields.require_all_read();
   }
   void read_template(TokenizerFields& fields) {
     if (std::exchange(has_template_, true)) fields.refuse("type", {"is TemplateProcessing, which is there already"});
@@ -327,13 +327,13 @@ class TokenizerReader {
         TokenizerFields sequence = piece.fields("Sequence");
         if (sequence.text("id") != "A") sequence.unexpected("id", "\"A\"");
         sequence.ignore("type_id");
-        sequence.finish();
+        sequence.require_all_read();
         if (std::exchange(text, true)) piece.refuse("Sequence", {"is the text for a second time"});
       } else {
         TokenizerFields special = piece.fields("SpecialToken");
         const std::string name = special.text("id");
         special.ignore("type_id");
-        special.finish();
+        special.require_all_read();
         if (!tokens.has(name)) fields.refuse("special_tokens", {"lack ", weft::detail::shown(name)});
         TokenizerFields token = tokens.fields(name);
         for (const std::int32_t id : token.ids("ids")) {
@@ -343,9 +343,9 @@ class TokenizerReader {
         }
         token.ignore("id");
         token.ignore("tokens");
-        token.finish();
+        token.require_all_read();
       }
-      piece.finish();
+      piece.require_all_read();
     }
     if (!text) fields.refuse("single", {"lacks the text, a Sequence with the id A"});
   }

@@ -151,7 +151,7 @@ class Graph {
     operation.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, tensors_[a.index]);
     operation.set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, tensors_[b.index]);
     operation.set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, tensors_[to.index]);
-    return finish(std::move(operation), std::move(kind), to);
+    return add_operation(std::move(operation), std::move(kind), to);
   }
   Value pointwise(cudnnPointwiseMode_t mode, std::initializer_list<Value> from, Value to,
                   cudnnDataType_t compute = CUDNN_DATA_FLOAT, std::int64_t axis = -1) {
@@ -167,7 +167,7 @@ class Graph {
     std::size_t place = 0;
     for (const Value value : from) operation.set(places[place++], tensors_[value.index]);
     operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, tensors_[to.index]);
-    return finish(std::move(operation), std::move(kind), to);
+    return add_operation(std::move(operation), std::move(kind), to);
   }
   Value reduce(cudnnReduceTensorOp_t how, Value from, Value to) {
     Descriptor kind(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
@@ -178,13 +178,13 @@ class Graph {
     operation.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, kind);
     operation.set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, tensors_[from.index]);
     operation.set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, tensors_[to.index]);
-    return finish(std::move(operation), std::move(kind), to);
+    return add_operation(std::move(operation), std::move(kind), to);
   }
   Value reshape(Value from, Value to) {
     Descriptor operation(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
     operation.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, tensors_[from.index]);
     operation.set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, tensors_[to.index]);
-    return finish(std::move(operation), Descriptor(), to);
+    return add_operation(std::move(operation), Descriptor(), to);
   }
 
   /// The first of cuDNN's heuristic plans that can be made; an empty plan if there is none. With `same_bits`, only plans with the
@@ -235,7 +235,7 @@ class Graph {
     tensors_.push_back(std::move(made));
     return {tensors_.size() - 1};
   }
-  Value finish(Descriptor operation, Descriptor kind, Value to) {
+  Value add_operation(Descriptor operation, Descriptor kind, Value to) {
     operation.finalize("operation");
     operations_.push_back(std::move(operation));
     if (kind) kinds_.push_back(std::move(kind));

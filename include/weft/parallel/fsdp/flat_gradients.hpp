@@ -191,7 +191,7 @@ bool FlatGradients<Exec>::test() {
 
 template <class Exec>
 void FlatGradients<Exec>::settle() {
-  if (exchange_) exchange_->finish((sum_ ? sum_ : shard_).get());
+  if (exchange_) exchange_->write_sum((sum_ ? sum_ : shard_).get());
   exchange_.reset();
   if (quantised_) quantised_->finish((sum_ ? sum_ : shard_).get());
   quantised_.reset();

@@ -175,7 +175,7 @@ class TreeHook final : public hook::AnyHook {
     bucket.visit([&](auto all) {
       const auto mine = all.subspan(std::size_t(comm.rank()) * piece, piece);
       auto exchange = under_way_.find(bucket.index);
-      exchange->second.finish(mine.data());
+      exchange->second.write_sum(mine.data());
       under_way_.erase(exchange);
       comm.all_gather(mine, all);
     });

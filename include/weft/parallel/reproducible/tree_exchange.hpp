@@ -4,7 +4,7 @@
 // up its own piece. If the tree's order is rank order, a plain reduction gives the same bits and is used instead.
 //
 //   TreeExchange<Exec> exchange(data_ranks, device, tree, type, flat, begins, members);
-//   exchange.finish(out);   // this rank's piece of the sum
+//   exchange.write_sum(out);   // this rank's piece of the sum
 
 #include <algorithm>
 #include <numeric>
@@ -52,7 +52,7 @@ class TreeExchange {
 
   bool test() { return request_.test(); }
   /// Writes this rank's piece of the sum to `out`.
-  void finish(void* out) {
+  void write_sum(void* out) {
     request_.wait();
     outgoing_.reset();
     dispatch_gradient(type_, [&](auto zero) {
@@ -94,7 +94,7 @@ class TreeExchange {
         continue;
       }
       std::size_t used = 0;
-      const auto gap = [&](std::size_t to) {  // nobody reads the sums of gaps, but they are defined
+      const auto gap = [&](std::size_t to) {  // the sums of gaps are never read, but they are defined
         if (used < to) copy(data<G>(flat_) + used, used, to - used);
       };
       for (const FlatMember& member : members) {

@@ -26,7 +26,7 @@ class TimelineRecorder {
  public:
   static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-  void begin(const Table& table) {
+  void reset(const Table& table) {
     table_ = table;
     start_.clear();
     end_.clear();
