@@ -7,7 +7,7 @@
 //
 //   #include <weft/weft.hpp>
 
-#include <weft/core/standard.hpp>  // before Kokkos, which may have its own to say
+#include <weft/core/standard.hpp>  // before Kokkos: the error for an older standard is ours
 
 #include <weft/autograd/kept_values.hpp>
 #include <weft/autograd/module.hpp>

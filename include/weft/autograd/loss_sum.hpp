@@ -81,7 +81,7 @@ std::size_t row_sharers(const Context& context) {
   return (shard_dim<placement_t<X, cp>> == 0 ? context.size(cp{}) : 1) *
          (shard_dim<placement_t<X, tp>> == 0 ? context.size(tp{}) : 1);
 }
-// The number of tokens on this rank of a tensor placed as X; 0 if the context does not know it.
+// The number of tokens on this rank of a tensor placed as X; 0 if the context does not have it.
 template <class X, class Context>
 std::size_t tokens_here(const Context& context) {
   return context.env.rows / row_sharers<X>(context);

@@ -48,7 +48,7 @@ struct UsedForOperand<S, Tensor<T, E, P...>, Rules...> {
 };
 
 // The fault of a gradient placed as P for a parameter with these rules. On every axis a gradient must be Shard if and only if the
-// parameter is: otherwise it is not marked unreduced and nobody sums it. A data axis sums every gradient it gets.
+// parameter is: otherwise it is not marked unreduced, and no wrapper sums it. A data axis sums every gradient it gets.
 enum class GradientFault { none, replicated, not_a_shard, another_shard, summed_twice };
 template <class P, class... Rules>
 constexpr GradientFault fault_on_axis() {

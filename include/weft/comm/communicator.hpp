@@ -70,7 +70,7 @@ class Communicator {
     if (color < 0) throw_error<UsageError>({"split: color ", color, " is negative"});
     return Communicator(group_->split(color, key, std::move(axis)), order_);
   }
-  /// The same if every rank knows its place in the new communicator beforehand, which a rehearsal needs.
+  /// The same if every rank has computed its place in the new communicator beforehand, which a rehearsal needs.
   Communicator split(int color, int key, std::string axis, const comm::SplitPlace& place) const;
 
   /// Throws if this rank's communication has failed; does not communicate. Results that a device computed from aborted messages

@@ -55,7 +55,7 @@ class Group {
   virtual Flight flight() { return {}; }
   /// The group of all ranks that give the same color, ordered by key, then by rank in this group. Collective.
   virtual std::shared_ptr<Group> split(int color, int key, std::string axis) = 0;
-  /// The same if the caller knows this rank's place in the new group: a rehearsal has no other ranks.
+  /// The same if the caller has computed this rank's place in the new group: a rehearsal has no other ranks.
   virtual std::shared_ptr<Group> split_placed(int color, int key, std::string axis, const SplitPlace&) {
     return split(color, key, std::move(axis));
   }

@@ -18,7 +18,7 @@
 
 namespace weft::comm {
 
-/// A call that a rank waits for another one to make, in numbers that both know.
+/// A call that a rank waits for another one to make, in numbers that are the same on both.
 struct Step {
   std::uint64_t channel = 0;  ///< the communicator's number
   std::uint64_t number = 0;   ///< of the collective on the communicator, or of the message between the two ranks with this tag

@@ -37,7 +37,7 @@ struct Process {
   std::unique_ptr<Watch> watch;  ///< over long waits; null: a circle of waits ends at the deadline
   std::vector<Progress*> groups;
   std::size_t under_way = 0;  ///< operations in progress, of all groups
-  std::size_t polled = 0;     ///< those that advance only if this process polls, and wake nobody
+  std::size_t polled = 0;     ///< those that advance only if this process polls, and wake no rank
 
   void progress() {
     for (std::size_t k = 0; k < groups.size(); ++k) groups[k]->progress();

@@ -47,7 +47,7 @@ WEFT_COLD WEFT_INLINE void Watch::forget_closed() {
     return true;
   });
   crowded_ = std::max(2 * most_closed, 2 * ledgers_.size());
-  std::erase_if(accusations_, [&](const Notice& notice) {  // nobody waits on those communicators any more
+  std::erase_if(accusations_, [&](const Notice& notice) {  // no rank waits on those communicators any more
     return std::ranges::all_of(notice.communicators, [&](std::uint64_t number) {
       return 2 * number + 1 <= opened_ && ledger(2 * number) == nullptr && ledger(2 * number + 1) == nullptr;
     });
@@ -177,7 +177,7 @@ WEFT_INLINE std::string Watch::look(Wait& wait) {
     std::vector<std::uint64_t> where{notice.step.channel / 2};
     why = difference(notice);
     if (made(notice)) {
-      notice.wait = 0;  // nobody waits for that any more
+      notice.wait = 0;  // no rank waits for that any more
     } else if (notice.origin == rank_) {
       if (notice.wait == wait.id) {
         why = "ranks wait for each other and none can go on: " + notice.story;

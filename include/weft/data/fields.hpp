@@ -47,8 +47,8 @@ struct AnyFieldOfBatch {};
 
 namespace data {
 
-/// Of a field whose samples are sequences: which dim of [samples, shape...] counts their positions. ContextParallel cuts it, and
-/// leaves fields without one whole.
+/// For a field whose samples are sequences: the dim of [samples, shape...] that counts their positions. ContextParallel cuts it,
+/// and leaves fields without one whole.
 template <int dim>
 struct SequenceDim {
   static_assert(dim >= 0 && dim <= 3,
@@ -191,8 +191,8 @@ class FieldValues {
   }
   bool owned() const { return !viewed_; }
 
-  /// Room for so many samples of a shape, owned and to be written; what lay there is kept as far as it goes, the rest is zero. No
-  /// allocation unless it is more than ever before. Throws ShapeError if it is more than can be counted.
+  /// Room for so many samples of a shape, owned and to be written; the old content is kept as far as it goes, the rest is zero.
+  /// No allocation unless it is more than ever before. Throws ShapeError if it is more than can be counted.
   std::span<scalar> resize(std::size_t samples, const Shape& shape) {
     owned_.resize(set_sizes(samples, shape));
     viewed_ = false;
@@ -291,7 +291,7 @@ struct ByField {
     if constexpr (BatchHasField<Wanted, F...>) {
       return std::get<place_of_field<Wanted, F...>()>(all);
     } else {
-      // So that what is done with it is no second error; what is no field at all, "image" or 0, is taken for the first one.
+      // Its uses cause no second error. An argument that is no field, such as "image" or 0, is taken for the first field.
       static X<std::conditional_t<std::is_base_of_v<AnyFieldOfBatch, Wanted>, Wanted, std::tuple_element_t<0, std::tuple<F...>>>>
           none;
       return none;

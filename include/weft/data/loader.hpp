@@ -48,7 +48,7 @@ concept NamesFields = requires {
   typename D::Fields::Sample;
   typename D::Fields::Shapes;
 };
-/// D's fields. If D names none, one field stands for them, so that the compiler reports only that.
+/// D's fields. If D names none, one field replaces them, so that the compiler reports only that.
 template <class D>
 struct FieldsOf {
   using type = FieldBatch<Field<"none", float>{}>;

@@ -20,7 +20,7 @@ struct LoraOptions {
   std::size_t rank = 0;  ///< r of the adapters; 0: there are none, and every layer is as without them
   double alpha = 16;     ///< an adapter's output is multiplied by alpha / rank
   double dropout = 0;    ///< of an adapter's input, in training
-  /// The layers, by their global names; `*` stands for any characters, dots as well.
+  /// The layers, by their global names; `*` matches any characters, dots as well.
   std::vector<std::string> match = detail::every_layer();
   double up_deviation = 0;  ///< of B's first values; 0, as in the paper: the model begins as it was
 

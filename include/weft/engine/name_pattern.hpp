@@ -3,7 +3,7 @@
 // Patterns of parameter names, by which programs choose the trained parameters and their settings. A pattern without a match is
 // usually a typing error, so it is refused, with the names that resemble it.
 //
-//   matches("encoder.*.bias", "encoder.blocks.3.mlp.in.bias")   // true: `*` stands for any characters, dots as well
+//   matches("encoder.*.bias", "encoder.blocks.3.mlp.in.bias")   // true: `*` matches any characters, dots as well
 
 #include <cstdint>
 #include <span>
@@ -16,7 +16,7 @@
 
 namespace weft::detail {
 
-/// Whether the whole name is the pattern, in which `*` stands for any number of characters, also none, and `?` for one.
+/// Whether the whole name is the pattern, in which `*` matches any number of characters, also none, and `?` one.
 bool matches(std::string_view pattern, std::string_view name);
 bool matches_any(std::span<const std::string_view> patterns, std::string_view name);
 

@@ -23,7 +23,7 @@ namespace weft {
 template <class Norm, class Context, class X, class Y>
 auto add_norm(const Norm& norm, const Variable<Context, X>& x, const Variable<Context, Y>& branch, bool recomputed = false) {
   if constexpr (!std::is_same_v<X, Y>) {
-    (void)(x + branch);  // says why
+    (void)(x + branch);  // prints the reason
     return std::pair(detail::AlreadyRefused(), detail::AlreadyRefused());
   } else if constexpr (!detail::FusesAddition<Norm>) {
     auto sum = x + branch;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The operations of this folder on Variables: each computes its result, and records how the gradients of its operands follow from
-// that of the result. A parameter may stand for the second operand of a product, a bias or a gain; its gradient is then computed
+// that of the result. A parameter may be the second operand of a product, a bias or a gain; its gradient is then computed
 // with the other weight gradients.
 //
 //   auto y = times_row(matmul(x, weight) + bias, gain);   // x a Variable; weight, bias and gain Parameters

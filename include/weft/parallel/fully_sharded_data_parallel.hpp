@@ -58,7 +58,7 @@ inline constexpr int stages_in_type = (int(is_zero_stage<Policies>) + ... + 0);
 /// an optimizer must work element by element; any other is refused. A tied embedding on two pipeline stages keeps its whole
 /// gradient until the end of the step. ModelOptions::shard.stage is the stage, 3 unless set. Policies, in the type: a stage,
 /// Reproducible and others of parallel/policies.hpp.
-template <class M, class... ZeroStage1Or2Or3AndPolicies>  // named so because compilers print it if a number stands here
+template <class M, class... ZeroStage1Or2Or3AndPolicies>  // named so because compilers print it if a number is here
 class FullyShardedDataParallel;
 
 template <class M, class... Policies>

@@ -182,7 +182,7 @@ class ModelFunctions {
   void set_parameter(std::string_view name, std::span<const float> values) { set_values(name, values); }
   /// The names of the model's parameters in its order, the same on every rank.
   const std::vector<std::string>& parameter_names() { return self().stages().parameter_names(); }
-  /// The parameters whose names match a pattern (`*` stands for any characters, dots as well, `?` for one) are not trained from
+  /// The parameters whose names match a pattern (`*` matches any characters, dots as well, `?` one) are not trained from
   /// here on: no gradient and no memory for one, no part in sums, norms and the optimizer's step, no optimizer state, no decay.
   /// Other parameters keep their bits. A communication hook starts anew. Collective over the mesh; not between train_step and the
   /// optimizer's step. Throws UsageError for a pattern that names no parameter.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Tensor parallelism (Megatron-LM, arXiv:1909.08053): column- and row-parallel weights, vocabulary-parallel embedding and loss.
-// The layers know how they are cut. The wrapper binds the axis and sums the gradients that are unreduced according to their
+// The layers define how they are cut. The wrapper binds the axis and sums the gradients that are unreduced according to their
 // types: those that are Partial<tp>, and those of key-value heads that several ranks hold.
 //
 //   DataParallel<TensorParallel<models::Gpt>> model(mesh, config);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A rehearsal: a program as one rank of many, on this machine alone, without peers, memory or arithmetic. `run` rehearses the
-// program if it is asked to, and then prints the table of what it noted; a header-only program includes this header for that.
+// program if it is asked to, and then prints the table of its notes; a header-only program includes this header for that.
 //
 //   WEFT_REHEARSE=2048 ./program                        // all distinct ranks of 2,048
 //   WEFT_REHEARSE=2048:17 ./program                     // rank 17; 2048:17:early for the least memory

@@ -249,7 +249,7 @@ CheckReport check_on(int ranks, Make& make, const Shape& shape, CheckOptions opt
 ///
 ///   - a gradient, of the input or of a parameter, that is not the derivative, is never written by backward, or has another
 ///     shape; Nothing in place of a gradient
-///   - a gradient that is overwritten instead of added to, or added to although open_gradient says `first`
+///   - a gradient that is overwritten instead of added to, or added to although open_gradient returned `first`
 ///   - a forward that is not a function (a mutable member); two forwards before their backwards, in either order, with results
 ///     that differ from sequential execution
 ///   - backward_input and backward_weight, together and after others', with results that differ from backward

@@ -28,7 +28,7 @@ struct StepRecord {
 };
 
 /// The record as one line of JSON, without line end: step, loss, gradient_norm, learning_rate, tokens_per_s, ms, and `"skipped":
-/// true` if the step was skipped. Numbers have 9 significant digits; `null` stands for one that is not finite.
+/// true` if the step was skipped. Numbers have 9 significant digits; a number that is not finite is `null`.
 inline std::string to_json(const StepRecord& record) {
   weft::detail::JsonWriter json(9);
   json.object().member("step", record.step).member("loss", record.loss).member("gradient_norm", record.gradient_norm);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The deadline of MPI's start and end. MPI_Init and MPI_Finalize wait for all ranks and take no deadline, so a rank that stands
-// still before one of them would hang the job. A thread of each process counts the time instead, and ends the process with one
+// The deadline of MPI's start and end. MPI_Init and MPI_Finalize wait for all ranks and take no deadline, so a rank that never
+// calls one of them would hang the job. A thread of each process counts the time instead, and ends the process with one
 // line; the launcher then ends the others.
 //
 //   const mpi::CallLimit limit("MPI_Init", 120);

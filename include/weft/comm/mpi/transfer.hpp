@@ -43,7 +43,7 @@ class Transfer {
 
   /// Whether MPI may still read the caller's buffers, and does not write to them.
   bool reads() const { return message_ ? message_->reads() : pipeline_ && pipeline_->reads(); }
-  /// False if MPI may still write to them. A collective of its own it takes back never; the ranks may all have come to it.
+  /// False if MPI may still write to them. MPI's own collectives are never taken back: all ranks may have come to them.
   bool take_back() {
     if (message_) return message_->take_back();
     if (pipeline_) return pipeline_->take_back();

@@ -337,7 +337,7 @@ inline void Process::guard() {
 inline Process::~Process() {
   bool good = std::uncaught_exceptions() == 0;
   try {
-    if (good && host_ && host_->size() > 1) {  // nobody leaves while others may still wait for it
+    if (good && host_ && host_->size() > 1) {  // no rank leaves while others may still wait for it
       const std::uint8_t word = 1;
       Request last = host_->send_async(std::span(&word, 1), (host_->rank() + 1) % host_->size());
       alarm_.wait();

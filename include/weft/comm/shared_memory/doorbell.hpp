@@ -18,7 +18,7 @@ namespace weft::comm::shared_memory {
 
 /// Lies in shared memory; zeroed memory is a valid doorbell.
 ///
-/// No post is missed: the owner stores `asleep` and then loads what is posted, a rank that posts stores it and then loads
+/// No post is missed: the owner stores `asleep` and then loads the posts, a rank that posts stores it and then loads
 /// `asleep`. These four are seq_cst (the loads, too: the owner's look at a slot is in slots.hpp), so in their single order one of
 /// the two loads comes after the other side's store, on any processor: the owner sees the post, or is rung. With acquire and
 /// release alone both may load old values (store buffers), and the owner would sleep until its limit. `seen` is read before

@@ -20,8 +20,8 @@ class Connector {
   /// Throws UsageError if the address is not loopback and the secret is missing.
   Connector(const std::string& host, int port, Identity who, std::string secret, std::uint32_t to);
 
-  /// A connection on which both sides know the secret. `look` is called some ten times a second and may throw. Throws StoreError
-  /// at the deadline, or if the job refuses this rank.
+  /// A connection on which both sides have proved that they have the secret. `look` is called some ten times a second and may
+  /// throw. Throws StoreError at the deadline, or if the job refuses this rank.
   Link connect(Deadline deadline, const std::function<void()>& look = nullptr);
 
  private:

@@ -101,7 +101,7 @@ WEFT_INLINE Digest Connector::greet(const Socket& socket, Deadline end) {
   if (proved && Status(status) == Status::done) return key_of_link(mine, server, secret_);
   if (proved && Status(status) == Status::refused) throw_error<StoreError>({"rank ", who_.rank, ": ", at, "refused: ", why});
   if (Status(status) == Status::done) throw Later{at + "does not know the secret", true};
-  std::string said = why.substr(0, 300);  // nobody has proven anything yet: one line, and no more than a user reads
+  std::string said = why.substr(0, 300);  // the other side has not proved that it has the secret: print one short line of it
   for (char& c : said)
     if (c < ' ' || c > '~') c = '?';
   throw Later{at + "refused: " + said, true};

@@ -27,8 +27,8 @@ struct Rendezvous {
 /// The heartbeat of this rank. `client` checks it while it waits, since the store may be stopped. Null in a world of one.
 std::unique_ptr<Heartbeat> start_heartbeat(Client& client, const Rendezvous& rendezvous);
 
-/// One connection to each other rank; the entry of this rank is empty. Throws StoreError that names who did not come, or who was
-/// lost meanwhile.
+/// One connection to each other rank; the entry of this rank is empty. Throws StoreError that names the rank that did not come,
+/// or that was lost meanwhile.
 std::vector<Link> link_all(Client& client, const Rendezvous& rendezvous);
 
 /// The error of a rank that waits in vain: it names the other ranks whose key `prefix`RANK is not set.

@@ -36,8 +36,8 @@ class Listener {
   /// Called with the refusal of a rank of this job, after the rank has got it.
   using Refused = std::function<void(const Greeting&)>;
 
-  /// Listens on `host`:`port` (0: any free port) for callers who want `to`. Throws StoreError if the port is taken, UsageError if
-  /// the address is not loopback and the secret is missing.
+  /// Listens on `host`:`port` (0: any free port) for callers that want `to`. Throws StoreError if the port is taken, UsageError
+  /// if the address is not loopback and the secret is missing.
   Listener(const std::string& host, int port, Identity mine, std::string secret, std::uint32_t to);
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;

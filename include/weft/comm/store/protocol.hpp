@@ -74,7 +74,7 @@ inline std::string challenge(const Nonce& nonce) {
 std::string hello(const Identity& who, const Nonce& mine, const Nonce& server, std::string_view secret,
                   std::uint32_t to = the_store);
 
-/// The proof that the answering side of a hello knows the secret. `why` is empty, or the reason of a refusal.
+/// The proof that the answering side of a hello has the secret. `why` is empty, or the reason of a refusal.
 inline Digest welcome(Status status, std::string_view hello, const Nonce& server, std::string_view why, std::string_view secret) {
   std::string text = "weft's answer";
   text.push_back(char(status));
@@ -128,7 +128,7 @@ struct Greeting {
   Identity who;  ///< without the job
   std::uint32_t to = the_store;
   Nonce nonce{};
-  bool genuine = false;  ///< the caller knows the secret
+  bool genuine = false;  ///< the caller has the secret
   bool ours = false;     ///< and belongs to this job, which its mistakes end
   std::string refusal;
 };

@@ -37,7 +37,8 @@ WEFT_COLD WEFT_INLINE std::string user_secret() {
       return {text, bytes};
     }
     if (errno != ENOENT) refuse(name, std::strerror(errno));
-    // Written under another name and linked: of several first ranks one gives its own to all, and nobody reads half of one.
+    // Written under another name and linked: of several first ranks one gives its own to all, and no rank reads a half-written
+    // one.
     std::string text;
     for (const Nonce& nonce : {random_nonce(), random_nonce()})
       for (const char c : nonce)

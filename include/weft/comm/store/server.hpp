@@ -94,9 +94,9 @@ class Server {
   std::unique_ptr<Listener> listener_;
   std::vector<std::unique_ptr<Connection>> connections_;
   std::map<std::string, std::string, std::less<>> values_;
-  std::set<std::uint32_t> came_, met_, heartbeats_, told_;  // told_: other ranks that know why the meeting failed, or are gone
+  std::set<std::uint32_t> came_, met_, heartbeats_, told_;  // told_: other ranks that have the reason of a failure, or are gone
   std::size_t stored_ = 0;
-  std::string failure_, gone_;  // of the meeting; of a rank, as a heartbeat reads it: its number and why
+  std::string failure_, gone_;  // of the rendezvous; of a rank, as a heartbeat reads it: its number and the reason
   std::uint32_t gone_kind_ = 0;
   Deadline looked_ = Clock::now();
   std::atomic<std::size_t> refused_{0};

@@ -194,7 +194,7 @@ WEFT_INLINE void Server::lose(const Connection& c, const std::string& why, std::
   if (!c.came || c.left) return;
   const std::string text = weft::detail::joined({"rank ", c.rank, " is lost, ", why});
   if (c.heartbeat) {
-    if (!met_.contains(c.rank)) fail(text + " while ranks met");  // it may stand still, and its other connection with it
+    if (!met_.contains(c.rank)) fail(text + " while ranks met");  // it may be stopped, and its other connection with it
     if (!gone_.empty()) return;
     gone_ = weft::detail::joined({c.rank, " ", text});
     gone_kind_ = kind;

@@ -48,7 +48,7 @@ class Socket {
   int descriptor_ = -1;
 };
 
-/// A connection that both sides have proved, and the key that only they know.
+/// A connection that both sides have proved, and the key that only they have.
 struct Link {
   Socket socket;
   Digest key{};

@@ -124,8 +124,8 @@ class Process final : public shared_memory::Sharing {
            (heartbeat_ && heartbeat_->found_invalid_frame());
   }
 
-  /// Tells all other processes how this one ends, and waits for at most `patience` until they know. After a failure it also waits
-  /// for their notices.
+  /// Sends all other processes the end of this one, and waits for at most `patience` until they have it. After a failure it also
+  /// waits for their notices.
   void tell(std::int64_t code, bool primary, std::chrono::milliseconds patience) {
     if (heartbeat_) heartbeat_->leave();
     std::int64_t bytes[2] = {code, primary};

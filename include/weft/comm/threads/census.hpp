@@ -83,7 +83,7 @@ class Census {
   }
 
   std::mutex mutex_;                    // guards all but reads of the wave's number
-  std::atomic<std::uint64_t> wave_{2};  // so that nobody has reported in the wave before the first
+  std::atomic<std::uint64_t> wave_{2};  // so that no rank has reported in the wave before the first
   std::vector<Report> reports_;
   int left_, reported_ = 0;
   bool still_ = true;

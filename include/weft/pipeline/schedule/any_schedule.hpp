@@ -88,7 +88,7 @@ class TableSource final : public AnySchedule::Source {
 
 }  // namespace detail
 
-/// A type that can stand for a schedule: a schedule type, or a table that the compiler proves (schedule::Custom).
+/// A type that names a schedule: a schedule type, or a table that the compiler proves (schedule::Custom).
 template <class S>
 concept Erasable = Schedule<S> || requires {
   { S::any_schedule() } -> std::same_as<AnySchedule>;
