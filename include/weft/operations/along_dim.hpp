@@ -72,6 +72,24 @@ gradient_t<X> place_gradient(const Shape& x, const N& places, const G& g) {
   kernels::place_along<typename X::value_type>(g.device(), along("max_gradient", x, Dim), g.data(), places.data(), out.data());
   return out;
 }
+// Softmax along a dim that no axis cuts, or its logarithm.
+template <bool Log, class X>
+X softmax_at(const char* operation, const X& x, int dim) {
+  const auto around = along(operation, x, dim);
+  require_counted_once(operation, x.shape(), dim, Of::values);
+  X out(x.device(), x.shape());
+  kernels::softmax_along<Log, typename X::value_type>(x.device(), around, x.data(), out.data());
+  return out;
+}
+template <bool Log, class Y, class G>
+G softmax_gradient_at(const char* operation, const Y& y, const G& g, int dim) {
+  require_gradient_of<Y, G>();
+  require_same_shape(operation, y, g);
+  G out(y.device(), y.shape());
+  kernels::softmax_along_backward<Log, typename Y::value_type>(y.device(), along(operation, y, dim), y.data(), g.data(),
+                                                               out.data());
+  return out;
+}
 // Softmax along the last dim, if no axis cuts a dim beyond 0.
 template <bool Log, class X>
 X softmax_of_rows(const X& x) {
@@ -80,21 +98,11 @@ X softmax_of_rows(const X& x) {
       !columns_cut<X>,
       "weft: softmax and log_softmax along the last dim need whole rows, and an axis cuts a dim beyond 0, which may be the "
       "last: name the dim, softmax<2>(x), or gather the rows first, to<Invariant<axis>>(x), on tensors (context, x)");
-  const int last = int(x.shape().rank()) - 1;
-  const auto around = along("softmax", x, last);
-  require_counted_once("softmax", x.shape(), last, Of::values);
-  X out(x.device(), x.shape());
-  kernels::softmax_along<Log, typename X::value_type>(x.device(), around, x.data(), out.data());
-  return out;
+  return softmax_at<Log>("softmax", x, int(x.shape().rank()) - 1);
 }
 template <bool Log, class Y, class G>
 G softmax_of_rows_gradient(const Y& y, const G& g) {
-  require_gradient_of<Y, G>();
-  require_same_shape("softmax_gradient", y, g);
-  G out(y.device(), y.shape());
-  kernels::softmax_along_backward<Log, typename Y::value_type>(
-      y.device(), along("softmax_gradient", y, int(y.shape().rank()) - 1), y.data(), g.data(), out.data());
-  return out;
+  return softmax_gradient_at<Log>("softmax_gradient", y, g, int(y.shape().rank()) - 1);
 }
 
 template <int Dim, class X>
@@ -185,38 +193,22 @@ template <int Dim, AnyTensor X>
 X softmax(const X& x) {
   require_not_partial<X>();
   detail::require_dim_whole<X, Dim>();
-  detail::require_counted_once("softmax", x.shape(), Dim, Of::values);
-  X out(x.device(), x.shape());
-  kernels::softmax_along<false, typename X::value_type>(x.device(), detail::along("softmax", x, Dim), x.data(), out.data());
-  return out;
+  return detail::softmax_at<false>("softmax", x, Dim);
 }
 template <int Dim, AnyTensor X>
 X log_softmax(const X& x) {
   require_not_partial<X>();
   detail::require_dim_whole<X, Dim>();
-  detail::require_counted_once("log_softmax", x.shape(), Dim, Of::values);
-  X out(x.device(), x.shape());
-  kernels::softmax_along<true, typename X::value_type>(x.device(), detail::along("log_softmax", x, Dim), x.data(), out.data());
-  return out;
+  return detail::softmax_at<true>("log_softmax", x, Dim);
 }
 /// The gradient of x, given y = softmax<Dim>(x), or y = log_softmax<Dim>(x), and its gradient.
 template <int Dim, AnyTensor Y, AnyTensor G>
 G softmax_gradient(const Y& y, const G& g) {
-  require_gradient_of<Y, G>();
-  detail::require_same_shape("softmax_gradient", y, g);
-  G out(y.device(), y.shape());
-  kernels::softmax_along_backward<false, typename Y::value_type>(y.device(), detail::along("softmax_gradient", y, Dim), y.data(),
-                                                                 g.data(), out.data());
-  return out;
+  return detail::softmax_gradient_at<false>("softmax_gradient", y, g, Dim);
 }
 template <int Dim, AnyTensor Y, AnyTensor G>
 G log_softmax_gradient(const Y& y, const G& g) {
-  require_gradient_of<Y, G>();
-  detail::require_same_shape("log_softmax_gradient", y, g);
-  G out(y.device(), y.shape());
-  kernels::softmax_along_backward<true, typename Y::value_type>(y.device(), detail::along("log_softmax_gradient", y, Dim),
-                                                                y.data(), g.data(), out.data());
-  return out;
+  return detail::softmax_gradient_at<true>("log_softmax_gradient", y, g, Dim);
 }
 
 // The same on Variables; softmax(x) and log_softmax(x) are along the last dim.

@@ -43,6 +43,24 @@ inline void require_head_numbers(const char* operation, NamedOperand x, NamedOpe
     throw_error<ShapeError>({call_text(operation, {x, v}), ": expected one number for each head of each token"});
 }
 
+// The sums of x's heads, times `factor`, and their gradient.
+template <class X>
+auto sums_of_heads(const char* operation, const X& x, double factor) {
+  require_heads(operation, x);
+  head_numbers_t<X> out(x.device(), head_shape(x.shape()));
+  kernels::row_sums<typename X::value_type>(x.device(), x.rows(), x.columns(), x.data(), number_t<X>(factor), out.data());
+  return out;
+}
+template <class X, class G>
+gradient_t<X> sums_of_heads_gradient(const char* operation, const X& x, const G& g, double factor) {
+  require_gradient_of<head_numbers_t<X>, G>();
+  require_heads(operation, x);
+  require_head_numbers(operation, x, g);
+  gradient_t<X> out(x.device(), x.shape());
+  kernels::spread_column(x.device(), x.rows(), x.columns(), g.data(), number_t<X>(factor), out.data());
+  return out;
+}
+
 // x times one gain for all heads.
 template <class X, class V>
 struct GainRule {
@@ -88,41 +106,23 @@ auto sum_heads(const X& x, Of of = Of::values) {
 /// The sum of each head, x [tokens, heads, width] -> [tokens, heads] in accumulate_t, placed as x.
 template <AnyTensor X>
 auto sum_each_head(const X& x) {
-  detail::require_heads("sum_each_head", x);
-  detail::head_numbers_t<X> out(x.device(), detail::head_shape(x.shape()));
-  kernels::row_sums<typename X::value_type>(x.device(), x.rows(), x.columns(), x.data(), 1, out.data());
-  return out;
+  return detail::sums_of_heads("sum_each_head", x, 1);
 }
 /// The gradient of x, given the gradient `g` [tokens, heads] of sum_each_head(x).
 template <AnyTensor X, AnyTensor G>
 gradient_t<X> sum_each_head_gradient(const X& x, const G& g) {
-  require_gradient_of<detail::head_numbers_t<X>, G>();
-  detail::require_heads("sum_each_head_gradient", x);
-  detail::require_head_numbers("sum_each_head_gradient", x, g);
-  gradient_t<X> out(x.device(), x.shape());
-  kernels::spread_column(x.device(), x.rows(), x.columns(), g.data(), 1, out.data());
-  return out;
+  return detail::sums_of_heads_gradient("sum_each_head_gradient", x, g, 1);
 }
 
 /// The mean of each head, x [tokens, heads, width] -> [tokens, heads] in accumulate_t, placed as x.
 template <AnyTensor X>
 auto mean_each_head(const X& x) {
-  detail::require_heads("mean_each_head", x);
-  detail::head_numbers_t<X> out(x.device(), detail::head_shape(x.shape()));
-  kernels::row_sums<typename X::value_type>(x.device(), x.rows(), x.columns(), x.data(),
-                                            accumulate_t<typename X::value_type>(1.0 / double(x.columns())), out.data());
-  return out;
+  return detail::sums_of_heads("mean_each_head", x, 1.0 / double(x.columns()));
 }
 /// The gradient of x, given the gradient `g` [tokens, heads] of mean_each_head(x).
 template <AnyTensor X, AnyTensor G>
 gradient_t<X> mean_each_head_gradient(const X& x, const G& g) {
-  require_gradient_of<detail::head_numbers_t<X>, G>();
-  detail::require_heads("mean_each_head_gradient", x);
-  detail::require_head_numbers("mean_each_head_gradient", x, g);
-  gradient_t<X> out(x.device(), x.shape());
-  kernels::spread_column(x.device(), x.rows(), x.columns(), g.data(),
-                         accumulate_t<typename X::value_type>(1.0 / double(x.columns())), out.data());
-  return out;
+  return detail::sums_of_heads_gradient("mean_each_head_gradient", x, g, 1.0 / double(x.columns()));
 }
 
 /// Each head of x [tokens, heads, width] times its number in v [tokens, heads], of x's element type, accumulate_t of it or

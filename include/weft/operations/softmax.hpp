@@ -39,6 +39,14 @@ struct LogSumExpRule {
 };
 template <class X>
 using row_statistics_t = Tensor<accumulate_t<typename X::value_type>, typename X::execution_space>;
+// Softmax of rows, or its logarithm, by their statistics.
+template <bool Log, class X, class S>
+X normalised(const X& x, const S& log_sums) {
+  X out(x.device(), x.shape());
+  kernels::normalise_rows<Log, typename X::value_type>(x.device(), x.rows(), x.columns(), x.columns(), x.data(), log_sums.data(),
+                                                       nullptr, out.data());
+  return out;
+}
 
 }  // namespace detail
 
@@ -110,11 +118,7 @@ gradient_t<X> log_sum_exp_gradient(const Context& context, const X& x, std::size
 /// Softmax of each row of x [rows, columns], placed as x. x is not Partial and no axis cuts its columns.
 template <AnyTensor X>
 X softmax(const X& x) {
-  const auto lse = log_sum_exp(x);
-  X out(x.device(), x.shape());
-  kernels::normalise_rows<false, typename X::value_type>(x.device(), x.rows(), x.columns(), x.columns(), x.data(), lse.data(),
-                                                         nullptr, out.data());
-  return out;
+  return detail::normalised<false>(x, log_sum_exp(x));
 }
 /// The gradient of x, given y = softmax(x) and its gradient.
 template <AnyTensor Y, AnyTensor G>
@@ -130,11 +134,7 @@ G softmax_gradient(const Y& y, const G& g) {
 /// Log softmax of each row of x [rows, columns], placed as x. x is not Partial and no axis cuts its columns.
 template <AnyTensor X>
 X log_softmax(const X& x) {
-  const auto lse = log_sum_exp(x);
-  X out(x.device(), x.shape());
-  kernels::normalise_rows<true, typename X::value_type>(x.device(), x.rows(), x.columns(), x.columns(), x.data(), lse.data(),
-                                                        nullptr, out.data());
-  return out;
+  return detail::normalised<true>(x, log_sum_exp(x));
 }
 /// The gradient of x, given y = log_softmax(x) and its gradient.
 template <AnyTensor Y, AnyTensor G>

@@ -111,6 +111,9 @@ class Injector {
   void advance_others(const LateRequest& but, std::uint64_t number) noexcept;
 
  private:
+  // Begins a request, and before it the earlier requests of the same order.
+  void begin_in_order(std::size_t i) noexcept;
+
   Faults faults_;
   int rank_;
   FaultCounts counts_;
@@ -212,22 +215,18 @@ class LateRequest final : public comm::Pending {
 };
 
 inline void Injector::take_turn() {
-  // When a request begins, earlier requests of the same order begin first.
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
-    if (!requests_[i]->take_turn()) continue;
-    for (std::size_t before = 0; before < i; ++before)
-      if (requests_[before]->late() && requests_[before]->same_order(*requests_[i])) requests_[before]->begin();
-    requests_[i]->begin();
-  }
+  for (std::size_t i = 0; i < requests_.size(); ++i)
+    if (requests_[i]->take_turn()) begin_in_order(i);
+}
+inline void Injector::begin_in_order(std::size_t i) noexcept {
+  for (std::size_t before = 0; before < i; ++before)
+    if (requests_[before]->late() && requests_[before]->same_order(*requests_[i])) requests_[before]->begin();
+  requests_[i]->begin();
 }
 inline void Injector::begin_all() noexcept {
   // Not in the order of their starts, except for messages that must keep it.
-  for (std::size_t i = requests_.size(); i-- > 0;) {
-    if (!requests_[i]->late()) continue;
-    for (std::size_t before = 0; before < i; ++before)
-      if (requests_[before]->late() && requests_[before]->same_order(*requests_[i])) requests_[before]->begin();
-    requests_[i]->begin();
-  }
+  for (std::size_t i = requests_.size(); i-- > 0;)
+    if (requests_[i]->late()) begin_in_order(i);
 }
 inline void Injector::advance_others(const LateRequest& but, std::uint64_t number) noexcept {
   if (!faults_.reorder) return;
