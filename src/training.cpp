@@ -16,8 +16,11 @@
 #include <weft/device/offload_store_impl.hpp>
 #include <weft/device/rehearsal_impl.hpp>
 #include <weft/device/thread_team_impl.hpp>
-#include <weft/dtensor/dtensor_impl.hpp>
+#include <weft/dtensor/choose_impl.hpp>
+#include <weft/dtensor/device_mesh_impl.hpp>
+#include <weft/dtensor/explain_impl.hpp>
 #include <weft/dtensor/sharding_impl.hpp>
+#include <weft/dtensor/tape_impl.hpp>
 #include <weft/kernels/detail/convolution_onednn_impl.hpp>
 #include <weft/kernels/detail/matmul_onednn_impl.hpp>
 #include <weft/kernels/exact_sum_impl.hpp>

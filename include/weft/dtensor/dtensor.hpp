@@ -1,69 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A distributed tensor with a layout over a mesh chosen at run time, similar to torch.distributed.tensor's: for data outside a
-// model (checkpoints, tables, results). weft's own layers have placements in their types.
+// A distributed tensor with a layout over a mesh chosen at run time, similar to torch.distributed.tensor's. weft's own layers
+// have placements in their types.
 //
 //   dtensor::DeviceMesh grid(mesh, dp{}, tp{});
 //   auto x = distribute_tensor(grid, whole, {dtensor::shard(0), dtensor::replicate()});   // uses `whole` of the first rank
 //   auto y = x.redistribute({dtensor::replicate(), dtensor::shard(1)});                   // y.to_local(), y.full_tensor()
 //
-// Shards may be uneven: torch.chunk's rule, later ranks short or empty.
+// Shards may be uneven: torch.chunk's rule, later ranks short or empty. Operations are in dtensor/operations.hpp.
 
 #include <cstddef>
-#include <initializer_list>
+#include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
+#include <weft/dtensor/choose.hpp>
+#include <weft/dtensor/device_mesh.hpp>
+#include <weft/dtensor/explain.hpp>
 #include <weft/dtensor/redistribute.hpp>
 #include <weft/dtensor/sharding.hpp>
-#include <weft/mesh/mesh.hpp>
+#include <weft/dtensor/tape.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
 
 namespace dtensor {
-
-/// An ordered list of axes, each with its communicator: some or all axes of a Mesh, or the program's communicators. Ranks that
-/// differ only along these axes share DTensors. A value: copies share the communicators.
-class DeviceMesh {
- public:
-  /// The named axes of `mesh`; placements are given in this order.
-  template <weft::detail::Axis... A, weft::detail::Axis... B>
-  requires(sizeof...(B) > 0) explicit DeviceMesh(const Mesh<A...>& mesh, B... axes) {
-    (axes_.push_back({std::string(B::name), mesh.comm(axes)}), ...);
-  }
-  explicit DeviceMesh(std::vector<Communicator> communicators) {
-    for (Communicator& communicator : communicators) axes_.push_back({std::string(communicator.axis()), std::move(communicator)});
-  }
-  /// One axis with all ranks of a communicator.
-  explicit DeviceMesh(const Communicator& communicator) : DeviceMesh(std::vector<Communicator>{communicator}) {}
-
-  std::size_t axes() const { return axes_.size(); }
-  const Communicator& comm(std::size_t axis) const { return axes_[axis].comm; }
-  std::vector<AxisPlace> places() const;
-  /// The mesh of some of the axes, in the order given: the ranks that differ only along them. Throws UsageError for an unknown
-  /// name.
-  DeviceMesh sub(std::initializer_list<std::string_view> names) const;
-  std::string text() const { return dtensor::text(places()); }
-
- private:
-  struct Line {
-    std::string name;
-    Communicator comm;
-  };
-  std::vector<Line> axes_;
-};
-
+/// The base of every DTensor: argument-dependent lookup finds the operations of this namespace through it.
+struct Operand {};
 }  // namespace dtensor
 
 /// A distributed tensor of T. All functions except the getters are collective over the mesh: its ranks make the same calls.
 template <detail::Scalar T, class Exec = DefaultDevice::execution_space>
-class DTensor {
+class DTensor : public dtensor::Operand {
  public:
+  using value_type = T;
+  using execution_space = Exec;
   using Local = Tensor<T, Exec>;
   using Placements = dtensor::Placements;
 
@@ -98,18 +72,55 @@ class DTensor {
   /// elements. Throws UsageError for invalid placements, and for the average of integers. Numerics: reductions are in rank order;
   /// other steps copy bits.
   DTensor redistribute(const Placements& placements) const {
+    const Placements target = dtensor::checked(shape_, mesh_.places(), placements);
+    dtensor::detail::note_redistribution(mesh_, {shape_, sizeof(T), placements_}, target);
+    const DTensor y = moved(target);
+    if constexpr (detail::Real<T>)
+      return dtensor::detail::recorded(y, dtensor::detail::on(*this, [](const DTensor& g) { return g; }));
+    else return y;
+  }
+  /// The whole value, on every rank.
+  Local full_tensor() const { return moved(Placements(mesh_.axes())).local_; }
+
+  // ---- gradients (dtensor/tape.hpp), which T must be able to hold
+  /// Makes the tensor a leaf: backward adds its gradient to grad(). The gradient has the tensor's placements, and is whole on
+  /// axes on which the tensor is partial. Throws UsageError for the result of a recorded operation. Copies share the gradient.
+  DTensor& requires_grad();
+  bool needs_grad() const { return entry_ != nullptr; }
+  /// The gradient that backward has added up since zero_grad. Throws UsageError if there is none.
+  DTensor grad() const;
+  bool has_grad() const { return entry_ != nullptr && entry_->total.has_value(); }
+  void zero_grad() {
+    if (entry_ != nullptr) entry_->total.reset();
+  }
+  /// Adds the gradients of this value, which has one element, to all leaves it was computed from, and frees the recorded
+  /// operations. Throws UsageError for a tensor that needs no gradient and for a second backward.
+  void backward() const;
+  /// The same for any shape, from the gradient `seed` of this tensor.
+  void backward(const DTensor& seed) const;
+  /// The same elements, of which no operation is recorded.
+  DTensor detach() const { return with_entry(nullptr); }
+
+  // ---- for operations
+  using Entry = dtensor::detail::GradientEntry<DTensor>;
+  const std::shared_ptr<Entry>& entry() const { return entry_; }
+  DTensor with_entry(std::shared_ptr<Entry> entry) const {
+    DTensor y = *this;
+    y.entry_ = std::move(entry);
+    return y;
+  }
+  /// redistribute to checked placements, without a record.
+  DTensor moved(const Placements& target) const {
     const auto places = mesh_.places();
-    const Placements target = dtensor::checked(shape_, places, placements);
     Placements now = placements_;
     Local local = local_;
+    mesh_.state().bytes += dtensor::moved_bytes(shape_, sizeof(T), places, placements_, target);
     for (const dtensor::Step& step : dtensor::steps_between(placements_, target)) {
       local = dtensor::detail::apply(mesh_.comm(step.axis), local, step, extent_of(places, now, step));
       now[step.axis] = step.to;
     }
     return DTensor(mesh_, shape_, target, std::move(local));
   }
-  /// The whole value, on every rank.
-  Local full_tensor() const { return redistribute(Placements(mesh_.axes())).local_; }
 
  private:
   DTensor(const dtensor::DeviceMesh& mesh, const Shape& shape, Placements placements, Local local)
@@ -138,6 +149,7 @@ class DTensor {
   Shape shape_;
   Placements placements_;
   Local local_;
+  std::shared_ptr<Entry> entry_;  // null: no gradient is needed
 };
 
 namespace dtensor {
@@ -198,6 +210,4 @@ DTensor<T, Exec> distribute_tensor(const dtensor::DeviceMesh& mesh, const Tensor
 
 }  // namespace weft
 
-#ifndef WEFT_COMPILED
-#include <weft/dtensor/dtensor_impl.hpp>
-#endif
+#include <weft/dtensor/apply.hpp>

@@ -53,10 +53,11 @@ constexpr Chunk chunk_of(std::size_t extent, std::size_t ranks, std::size_t rank
   return {first, std::min(length, extent - first)};
 }
 
-/// An axis of a mesh: its name, its size and this rank's number on it.
+/// An axis of a mesh: its name, its size, this rank's number on it, and the cost of a byte over it relative to other axes.
 struct AxisPlace {
   std::string_view name;
   std::size_t ranks = 1, rank = 0;
+  double cost = 1;
 };
 
 std::string text(const std::vector<AxisPlace>& axes);

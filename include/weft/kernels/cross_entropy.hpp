@@ -54,6 +54,15 @@ void softmax_sums(Device<Exec>& device, std::size_t rows, std::size_t columns, s
       });
 }
 
+/// out[r] = 1 if targets[r] >= 0, else 0.
+template <class T, class Exec>
+void has_target(Device<Exec>& device, std::size_t rows, const std::int32_t* targets, T* out) {
+  using A = accumulate_t<T>;
+  detail::for_each(
+      device, {"cross_entropy", rows * (sizeof(T) + sizeof(std::int32_t))}, rows,
+      KOKKOS_LAMBDA(std::size_t row) { out[row] = T(targets[row] >= 0 ? A(1) : A(0)); });
+}
+
 /// row_max and softmax_sums for rows that no other rank shares: on devices in one pass over the logits.
 template <class T, class Exec>
 requires(detail::on_host<Exec>) void softmax_statistics(Device<Exec>& device, std::size_t rows, std::size_t columns,

@@ -12,6 +12,7 @@
 #include <weft/kernels/matmul.hpp>
 #include <weft/kernels/matmul_fused.hpp>
 #include <weft/operations/rows.hpp>
+#include <weft/tensor/placement_rules.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
@@ -26,32 +27,16 @@ struct ContractRule {
 };
 // The rule on one axis for y[i,j] = sum_k l r: l's dim li and r's dim rj remain, the others are summed.
 constexpr ContractRule contract_rule(Kind l, int l_dim, Kind r, int r_dim, int li, int rj) {
-  const bool whole_l = l == Kind::replicated, whole_r = r == Kind::replicated;
-  if (l == r && (whole_l || l == Kind::invariant)) return {l};
-  if (l_dim == li && whole_r) return {Kind::shard, 0};
-  if (whole_l && r_dim == rj) return {Kind::shard, 1};
-  if (l_dim == 1 - li && r_dim == 1 - rj) return {Kind::partial};
-  if (l == Kind::partial && (whole_r || r == Kind::invariant)) return {Kind::partial};
-  if (r == Kind::partial && whole_l) return {Kind::partial};
+  // Not const: g++ 12 refuses to construct it in a constant expression then.
+  OperationRule rule{
+      .operands = {li == 0 ? "mk" : "km", rj == 0 ? "nk" : "kn"}, .count = 2, .result = "mn", .linear = {0b01, 0b10}};
+  const auto result = result_on(rule, {AxisLayout{l, l_dim}, AxisLayout{r, r_dim}});
+  const bool invariant = l == Kind::invariant || r == Kind::invariant,
+             entered = !invariant || (r == Kind::invariant && (l == r || l == Kind::partial));
+  if (result && entered) return {result->kind, result->dim};
   if (l == r && l == Kind::partial) return {Kind::partial, -1, ContractFault::partial_by_partial};
-  return {Kind::partial, -1, l == Kind::invariant || r == Kind::invariant ? ContractFault::not_entered : ContractFault::no_rule};
+  return {Kind::partial, -1, invariant ? ContractFault::not_entered : ContractFault::no_rule};
 }
-template <class A, Kind kind, int dim>
-struct Placed {
-  using type = Shard<A, dim>;
-};
-template <class A, int dim>
-struct Placed<A, Kind::invariant, dim> {
-  using type = Invariant<A>;
-};
-template <class A, int dim>
-struct Placed<A, Kind::replicated, dim> {
-  using type = Replicated<A>;
-};
-template <class A, int dim>
-struct Placed<A, Kind::partial, dim> {
-  using type = Partial<A>;
-};
 
 // The rules on all axes, without an error if they refuse the product.
 template <class L, class R, int LI, int RJ>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The placement rules of the operations that layers call: the table, and the functions on types that compute it. One row holds
-// for one axis; axes do not influence each other. I is Invariant, R Replicated, S(d) Shard along dim d, P Partial. The gradient
-// of an operand is placed as its dual, and no operation communicates in forward or backward except as its row states.
+// The placement rules of the operations that layers call: the table, and the functions on types that compute it from the values
+// of tensor/placement_rules.hpp, which DTensor reads too. One row holds for one axis; axes do not influence each other. I is
+// Invariant, R Replicated, S(d) Shard along dim d, P Partial. The gradient of an operand is placed as its dual, and no operation
+// communicates in forward or backward except as its row states.
 //
 //   operation                       operands on one axis                     result                  refused, with the reason
 //   exp(x), relu(x), clamp(x, ...)  I, R, S(d)                               as x                    P: f of a sum is no sum of f
@@ -53,6 +54,7 @@
 #include <type_traits>
 
 #include <weft/engine/operand.hpp>
+#include <weft/tensor/placement_rules.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft::detail {
@@ -75,17 +77,21 @@ struct CutAt {
 template <class P, int Dim>
 using cut_at = typename std::conditional_t<(shard_dim<P> < 0), std::type_identity<P>, CutAt<P, Dim>>::type;
 
+// The rules of placement_rules.hpp on types. They have dims to spare, since a type does not state its tensor's rank.
+inline constexpr int spare_rank = 8;
+
 /// Dim is summed and gone.
 template <int Dim>
 struct SumOver {
+  static constexpr OperationRule rule = reduction_rule(spare_rank, 1u << Dim, false, Reduction::sum);
   template <class P>
-  using of = std::conditional_t<shard_dim<P> == Dim, Partial<typename P::axis>,
-                                cut_at<P, (shard_dim<P> > Dim ? shard_dim<P> - 1 : shard_dim<P>)>>;
+  using of = result_t<rule, P>;
 };
 /// Every dim is summed.
 struct SumOverAll {
+  static constexpr OperationRule rule = reduction_rule(spare_rank, ~0u, false, Reduction::sum);
   template <class P>
-  using of = std::conditional_t<(shard_dim<P> >= 0), Partial<typename P::axis>, P>;
+  using of = result_t<rule, P>;
 };
 /// Dim d of the result is dim Dims[d] of the operand.
 template <int... Dims>
@@ -106,20 +112,23 @@ struct Permuted {
       if (dims[std::size_t(dim)] == from) return dim;
     return from;
   }
+  static constexpr OperationRule rule = permutation_rule(dims);
   template <class P>
-  using of = cut_at<P, place_of(shard_dim<P>)>;
+  using of = result_t<rule, P>;
 };
 /// Dims First to Last become one.
 template <int First, int Last>
 struct Flattened {
+  static constexpr OperationRule rule = flatten_rule(spare_rank, First, Last);
   template <class P>
-  using of = cut_at<P, (shard_dim<P> > Last ? shard_dim<P> - (Last - First) : shard_dim<P>)>;
+  using of = result_t<rule, P>;
 };
 /// Dim becomes `Count` dims, of which an axis cuts the outermost.
 template <int Dim, int Count>
 struct Unflattened {
+  static constexpr OperationRule rule = unflatten_rule(spare_rank, Dim, Count);
   template <class P>
-  using of = cut_at<P, (shard_dim<P> > Dim ? shard_dim<P> + Count - 1 : shard_dim<P>)>;
+  using of = result_t<rule, P>;
 };
 
 /// Whether an axis cuts one of the dims First to Last.

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The functions of elements that dtensor/elementwise.hpp needs beside those of kernels/functions.hpp, for kernels::map.
+//
+//   kernels::map<T>(device, n, x, y, Power<T>{3});   // y[i] = x[i]^3
+
+#include <cstddef>
+
+#include <Kokkos_Core.hpp>
+
+#include <weft/kernels/functions.hpp>
+#include <weft/kernels/mlp_activation.hpp>
+
+namespace weft::dtensor::detail {
+
+struct Plus {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V a, V b) const {
+    return a + b;
+  }
+};
+struct Minus {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V a, V b) const {
+    return a - b;
+  }
+};
+struct Times {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V a, V b) const {
+    return a * b;
+  }
+};
+struct Divided {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V a, V b) const {
+    return a / b;
+  }
+};
+/// b / a.
+struct DividedInto {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V a, V b) const {
+    return b / a;
+  }
+};
+/// 1 where both are equal, else 0; NaN equals nothing.
+struct Equal {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V a, V b) const {
+    using A = typename V::value_type;
+    for (std::size_t k = 0; k < V::size; ++k) a.v[k] = a.v[k] == b.v[k] ? A(1) : A(0);
+    return a;
+  }
+};
+template <class A>
+struct TimesNumber {
+  A number;
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x) const {
+    return x * V(number);
+  }
+};
+struct Exp {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x) const {
+    return exp(x);
+  }
+};
+struct Log {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x) const {
+    return kernels::detail::each_lane(x, [](typename V::value_type a) { return Kokkos::log(a); });
+  }
+};
+struct Sqrt {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x) const {
+    return kernels::detail::each_lane(x, [](typename V::value_type a) { return Kokkos::sqrt(a); });
+  }
+};
+struct Sigmoid {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x) const {
+    return kernels::detail::sigmoid(x);
+  }
+};
+template <class A>
+struct Power {
+  A exponent;
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x) const {
+    const A n = exponent;
+    return kernels::detail::each_lane(x, [n](A a) { return Kokkos::pow(a, n); });
+  }
+};
+/// g n x^(n - 1).
+template <class A>
+struct PowerGradient {
+  A exponent;
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x, V g) const {
+    const A n = exponent;
+    return n == A(0) ? V(A(0)) : g * V(n) * kernels::detail::each_lane(x, [n](A a) { return Kokkos::pow(a, n - A(1)); });
+  }
+};
+
+}  // namespace weft::dtensor::detail

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// DTensors of random numbers: functions of the seed and the index in the whole, so every layout has the same values.
+//
+//   auto w = dtensor::normal<float>(world.device(), grid, {512, 64}, {replicate(), shard(0)}, seed, 0, 0.02);
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <weft/core/philox.hpp>
+#include <weft/dtensor/dtensor.hpp>
+#include <weft/kernels/random.hpp>
+
+namespace weft::dtensor {
+
+namespace detail {
+
+/// Calls f(rows, columns, data, first_row, first_column, row_width) for matrices that together are this rank's part of a tensor;
+/// entry (r, c) has the index (first_row + r) * row_width + first_column + c in the whole.
+template <class T, class F>
+void for_each_block(const Shape& whole, const Part& part, T* data, const F& f) {
+  struct Dim {
+    std::size_t here = 1, first = 0, all = 1;
+  };
+  std::array<Dim, 4> dims;  // the last `count` of them
+  std::size_t count = 0;
+  for (std::size_t dim = 0; dim < whole.rank(); ++dim) {
+    const std::size_t all = whole[dim];
+    if (count != 0 && part.shape[dim] == all) {  // the previous dim and this one are consecutive elements
+      Dim& last = dims[3];
+      last = {last.here * all, last.first * all, last.all * all};
+      continue;
+    }
+    for (std::size_t d = 0; d < 3; ++d) dims[d] = dims[d + 1];
+    dims[3] = {part.shape[dim], part.first[dim], all};
+    ++count;
+  }
+  for (std::size_t i = 0; i < dims[0].here; ++i)
+    for (std::size_t j = 0; j < dims[1].here; ++j, data += dims[2].here * dims[3].here)
+      f(dims[2].here, dims[3].here, data, ((dims[0].first + i) * dims[1].all + dims[1].first + j) * dims[2].all + dims[2].first,
+        dims[3].first, dims[3].all);
+}
+
+template <class T, class Exec, class F>
+DTensor<T, Exec> filled(Device<Exec>& device, const DeviceMesh& mesh, const Shape& shape, const Placements& placements,
+                        const F& f) {
+  const auto places = mesh.places();
+  const Placements target = checked(shape, places, placements);
+  const Part part = part_of(shape, places, target);
+  Tensor<T, Exec> local(device, part.shape);
+  if (local.size() != 0) for_each_block(shape, part, local.data(), f);
+  for (std::size_t axis = 0; axis < target.size(); ++axis)
+    if (target[axis].is_partial()) local = as_term(mesh.comm(axis), local, target[axis].reduction);
+  return DTensor<T, Exec>::from_local(mesh, local, target, shape);
+}
+
+}  // namespace detail
+
+/// Normal numbers with this mean and standard deviation. Nothing is communicated.
+template <weft::detail::Real T, class Exec>
+DTensor<T, Exec> normal(Device<Exec>& device, const DeviceMesh& mesh, const Shape& shape, const Placements& placements,
+                        std::uint64_t seed, double mean = 0, double deviation = 1) {
+  const std::uint64_t key = key_of(seed, site_of("dtensor"));
+  const auto block = [&](std::size_t rows, std::size_t columns, T* out, std::size_t row, std::size_t column, std::size_t width) {
+    kernels::initialise_normal<T>(device, rows, columns, out, key, row, column, width, mean, deviation);
+  };
+  return detail::filled<T>(device, mesh, shape, placements, block);
+}
+/// Uniform numbers in [low, high).
+template <weft::detail::Real T, class Exec>
+DTensor<T, Exec> uniform(Device<Exec>& device, const DeviceMesh& mesh, const Shape& shape, const Placements& placements,
+                         std::uint64_t seed, double low = 0, double high = 1) {
+  const std::uint64_t key = key_of(seed, site_of("dtensor"));
+  const auto block = [&](std::size_t rows, std::size_t columns, T* out, std::size_t row, std::size_t column, std::size_t width) {
+    kernels::initialise_uniform<T>(device, rows, columns, out, key, row, column, width, low, high);
+  };
+  return detail::filled<T>(device, mesh, shape, placements, block);
+}
+/// All elements equal to `value`.
+template <weft::detail::Real T, class Exec>
+DTensor<T, Exec> full(Device<Exec>& device, const DeviceMesh& mesh, const Shape& shape, const Placements& placements,
+                      double value) {
+  const auto block = [&](std::size_t rows, std::size_t columns, T* out, std::size_t row, std::size_t column, std::size_t width) {
+    kernels::initialise_constant<T>(device, rows, columns, out, 0, row, column, width, value);
+  };
+  return detail::filled<T>(device, mesh, shape, placements, block);
+}
+
+}  // namespace weft::dtensor
