@@ -73,8 +73,10 @@ struct OperationRule {
   /// The operation only moves elements, so `linear` also holds for the terms of a maximum or a minimum.
   bool moves = false;
   Reduction reduced = Reduction::sum;  ///< of the letters that the result lacks
-  /// An axis that cuts one of these letters leaves a whole result: the operation communicates over that axis itself.
+  /// An axis that cuts one of these letters leaves a whole result: the operation all-reduces its result over that axis itself,
+  /// `inside_bytes` for each element.
   Letters inside{};
+  std::size_t inside_bytes = 0;
   /// Letters whose extents the ranks of all their axes must divide, in every operand and the result.
   Letters even{};
 
