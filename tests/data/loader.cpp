@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loader and Sampler: each sample once per epoch, the same global batch in every layout, batches loaded ahead, and errors thrown
 // at their step.
-// covers: weft/data/sampler.hpp weft/data/load_ahead.hpp weft/data/loader.hpp
+// covers: weft/data/sampler.hpp weft/data/load_ahead.hpp weft/data/loader.hpp weft/data/sample_threads.hpp
 
 #include <doctest/doctest.h>
 
@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -17,6 +18,7 @@
 
 #include <weft/data/load_ahead.hpp>
 #include <weft/data/loader.hpp>
+#include <weft/data/sample_threads.hpp>
 #include <weft/data/sampler.hpp>
 #include <weft/mesh/mesh.hpp>
 #include <weft/runtime/run.hpp>
@@ -211,6 +213,54 @@ TEST_CASE("an exception of load() comes at its step, with the sample") {
       CHECK_THROWS_AS(std::rethrow_if_nested(error), std::out_of_range);
     }
     loader.batch(2);
+  }
+}
+
+struct OfEpoch {
+  using Fields = FieldBatch<index_of>;
+  std::size_t size() const { return 10; }
+  void load(std::size_t i, Fields::Sample& sample, std::uint64_t epoch) const {
+    sample[index_of][0] = std::int32_t(100 * epoch + i);
+  }
+};
+static_assert(data::Dataset<OfEpoch>);
+
+TEST_CASE("a dataset may be a function of the epoch") {
+  data::Loader loader(data::Share{}, OfEpoch{}, {.global_batch = 5, .epochs = 3, .shuffle = false});
+  for (auto&& batch : loader)
+    for (std::size_t i = 0; i < 5; ++i)
+      CHECK(batch[index_of].values()[i] == std::int32_t(100 * loader.epoch() + loader.progress().step % 2 * 5 + i));
+  CHECK(loader.progress().step == 5);
+}
+
+TEST_CASE("threads of a batch load the samples of one, and throw the error of the first") {
+  const auto loaded = [](std::size_t threads) {
+    std::vector<std::int32_t> all;
+    for (auto&& batch : data::Loader(data::Share{}, Counted{}, {.global_batch = 20, .epochs = 2, .threads = threads}))
+      for (const std::int32_t index : indices(batch)) all.push_back(index);
+    return all;
+  };
+  const auto one = loaded(1);
+  CHECK(one.size() == 200);
+  CHECK(loaded(3) == one);
+  CHECK(loaded(64) == one);
+  for (const std::size_t threads : {1, 2, 5}) {
+    std::set<std::thread::id> seen;
+    std::mutex mutex;
+    std::atomic<int> begun{0};
+    const auto load = [&](std::size_t i) {
+      ++begun;
+      std::this_thread::sleep_for(std::chrono::milliseconds(i == 7 ? 5 : 1));
+      {
+        const std::lock_guard lock(mutex);
+        seen.insert(std::this_thread::get_id());
+      }
+      if (i == 7 || i == 8) throw std::out_of_range(std::to_string(i));  // the later one throws first
+    };
+    CHECK(message<std::out_of_range>([&] { data::detail::for_each_sample(100, threads, load); }) == "7");
+    CHECK(begun < 50);
+    CHECK(seen.size() <= threads);
+    if (threads > 1) CHECK(seen.size() > 1);
   }
 }
 

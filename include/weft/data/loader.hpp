@@ -2,8 +2,8 @@
 #pragma once
 // The batches of a training run over any dataset. Every sample occurs once per epoch, in an order that is a pure function of seed
 // and epoch (data/sampler.hpp): sample i of step s is the same in every layout, and a run resumes at any step. A data-parallel
-// rank takes its contiguous share of each global batch; ranks of tp, pp and cp take the whole share. A thread loads the next
-// batch while the current one is used.
+// rank takes its contiguous share of each global batch; ranks of tp, pp and cp take the whole share. A thread, or several, loads
+// the next batch while the current one is used.
 //
 //   struct Squares {                                          // a Dataset
 //     using Fields = weft::FieldBatch<x, y>;
@@ -27,6 +27,7 @@
 #include <weft/core/error.hpp>
 #include <weft/data/fields.hpp>
 #include <weft/data/load_ahead.hpp>
+#include <weft/data/sample_threads.hpp>
 #include <weft/data/sampler.hpp>
 
 namespace weft::data {
@@ -34,12 +35,17 @@ namespace weft::data {
 /// Samples accessed by index. `Fields` is a FieldBatch; load() writes one sample, whose spans initially hold zeros or an earlier
 /// batch's values. load() is const and is called concurrently by the threads of several ranks. A dataset with fields that are not
 /// scalars also has `shapes(Fields::Shapes&)`. load() may throw. It must not call Kokkos' parallel patterns, since it runs
-/// concurrently with a training step.
+/// concurrently with a training step. For samples that change from epoch to epoch, such as random crops, it has a third
+/// parameter, the epoch: `load(std::size_t index, Fields::Sample& sample, std::uint64_t epoch)`.
 template <class D>
 concept Dataset = requires(const D& dataset, std::size_t index, typename D::Fields::Sample& sample) {
   { dataset.size() } -> std::convertible_to<std::size_t>;
-  dataset.load(index, sample);
-};
+}
+&&(
+    requires(const D& dataset, std::size_t index, typename D::Fields::Sample& sample) { dataset.load(index, sample); } ||
+    requires(const D& dataset, std::size_t index, typename D::Fields::Sample& sample, std::uint64_t epoch) {
+      dataset.load(index, sample, epoch);
+    });
 
 namespace detail {
 
@@ -162,15 +168,16 @@ class Loader {
       batch.micro_batches = sampler.options().micro_batches;
       batch.first_sample = part.first_sample;
       batch.step = step;
-      for (std::size_t i = 0; i < part.samples; ++i) {
+      detail::for_each_sample(part.samples, sampler.options().threads, [&](std::size_t i) {
         const std::size_t index = sampler.index(part, i);
         try {
           auto sample = batch.sample(i);
-          if constexpr (Dataset<D>) dataset->load(index, sample);
+          if constexpr (requires { dataset->load(index, sample, part.epoch); }) dataset->load(index, sample, part.epoch);
+          else if constexpr (Dataset<D>) dataset->load(index, sample);
         } catch (const std::exception& error) {
           detail::rethrow_with_sample(error, index, step);
         }
-      }
+      });
     }
   };
 

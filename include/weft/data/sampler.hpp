@@ -26,6 +26,7 @@ struct LoaderOptions {
   bool shuffle = true;            ///< false: samples keep the dataset's order
   bool drop_last = true;          ///< an epoch omits samples that fill no whole batch, others each time; false: a smaller batch
   std::size_t ahead = 1;          ///< batches that a thread loads while others are used; 0: no thread, loads on request
+  std::size_t threads = 1;        ///< on which the samples of a batch are loaded, for a dataset that decodes; no result changes
 };
 
 /// The samples of each step, for one rank's share.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A loss curve as an SVG picture, written as plain text: training loss (thin: every step; thick: smoothed) and validation loss
-// over the steps, on a white background, so that documents can include the file unchanged.
+// A loss curve, or that of another number, as an SVG picture, written as plain text: of training (thin: every step; thick:
+// smoothed) and of validation over the steps, on a white background, so that documents can include the file unchanged.
 //
 //   trace::LossCurve curve;
 //   curve.training.push_back({step, loss});
@@ -24,6 +24,7 @@ struct LossCurve {
     double step, loss;
   };
   std::vector<Point> training, validation;
+  std::string unit = "loss (nats a token)";  ///< of the vertical axis
 
   /// The picture, 820 x 460. Points that are not finite are left out.
   std::string svg(const std::string& title) const;

@@ -81,8 +81,8 @@ WEFT_INLINE std::string LossCurve::svg(const std::string& title) const {
   }
   put("<path d=\"M%g %gV%gH%g\" fill=\"none\" stroke=\"#999\"/>\n", left, top, height - bottom, width - right);
   put("<text x=\"%g\" y=\"%g\" text-anchor=\"middle\">step</text>\n", (left + width - right) / 2, height - 12);
-  put("<text transform=\"translate(18 %g) rotate(-90)\" text-anchor=\"middle\">loss (nats a token)</text>\n",
-      (top + height - bottom) / 2);
+  put("<text transform=\"translate(18 %g) rotate(-90)\" text-anchor=\"middle\">", (top + height - bottom) / 2);
+  out += detail::escaped(unit) + "</text>\n";
 
   const auto curve = [&](const std::vector<Point>& points, const char* style) {
     if (points.empty()) return;
