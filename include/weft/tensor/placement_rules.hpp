@@ -131,12 +131,12 @@ struct Placed<A, Kind::partial, dim> {
 /// The placement of the result of an operation on one operand placed as P; P itself if the rule does not take it, which the
 /// operation refuses.
 template <const OperationRule& rule, class P>
-struct Result {
+struct ResultPlacement {
   static constexpr AxisLayout layout = result_on(rule, {layout_of<P>}).value_or(layout_of<P>);
   using type = typename Placed<typename P::axis, layout.kind, layout.dim>::type;
 };
 template <const OperationRule& rule, class P>
-using result_t = typename Result<rule, P>::type;
+using result_t = typename ResultPlacement<rule, P>::type;
 
 // The rules. `rank` is the number of dims of the operand, or any larger number: further dims do not change the result's.
 
