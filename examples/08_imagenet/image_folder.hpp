@@ -134,6 +134,21 @@ class ImageFolder {
   std::vector<Entry> pictures_;
 };
 
+namespace detail {
+
+/// Picture i of a folder; errors name the rank, whose disk may differ from others'.
+inline Picture read_on(int rank, const ImageFolder& folder, std::size_t i, const DecodeOptions& options) {
+  try {
+    return read_picture(folder.file(i), options);
+  } catch (const UsageError& error) {
+    std::string_view text = error.what();
+    if (text.starts_with("weft: ")) text.remove_prefix(6);
+    throw_error<UsageError>({"rank ", rank, " ", text});
+  }
+}
+
+}  // namespace detail
+
 /// Randomly cropped, flipped and coloured pictures.
 struct TrainingImages {
   using Fields = Images;
@@ -141,11 +156,12 @@ struct TrainingImages {
   TransformOptions transform;
   DecodeOptions decode;
   std::uint64_t seed = 1;
+  int rank = 0;  ///< for errors
 
   std::size_t size() const { return folder->size(); }
   void shapes(Fields::Shapes& shapes) const { shapes[image] = {3, transform.size, transform.size}; }
   void load(std::size_t index, Fields::Sample& sample, std::uint64_t epoch) const {
-    normalise(augmented(read_picture(folder->file(index), decode), transform, seed, epoch, index), sample[image]);
+    normalise(augmented(detail::read_on(rank, *folder, index, decode), transform, seed, epoch, index), sample[image]);
     sample[label][0] = folder->label(index);
   }
   DataIdentity identity() const {
@@ -165,12 +181,13 @@ struct EvaluationImages {
   TransformOptions transform;
   DecodeOptions decode;
   std::size_t ranks = 1;
+  int rank = 0;  ///< for errors
 
   std::size_t size() const { return (folder->size() + ranks - 1) / ranks * ranks; }
   void shapes(Fields::Shapes& shapes) const { shapes[image] = {3, transform.size, transform.size}; }
   void load(std::size_t index, Fields::Sample& sample) const {
     const bool is_there = index < folder->size();
-    if (is_there) normalise(centred(read_picture(folder->file(index), decode), transform), sample[image]);
+    if (is_there) normalise(centred(detail::read_on(rank, *folder, index, decode), transform), sample[image]);
     else std::fill(sample[image].begin(), sample[image].end(), 0.0f);
     sample[label][0] = is_there ? folder->label(index) : 0;
   }

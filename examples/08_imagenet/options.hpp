@@ -31,7 +31,7 @@ struct Options {
   std::uint64_t epochs = 90, steps = 0, seed = 1, print_every = 10;
   int zero = 0;
   double learning_rate = 0.1, momentum = 0.9, weight_decay = 1e-4, label_smoothing = 0, ema = 0;
-  bool resume = false, evaluate = false, reproducible = false;
+  bool resume = false, evaluate = false;
   TransformOptions transform;
   DecodeOptions decode;
 
@@ -92,7 +92,6 @@ inline std::optional<Options> parse(int argc, char** argv) {
       ->check(whole(1, most))
       ->capture_default_str()
       ->group(layout);
-  app.add_flag("--reproducible", o.reproducible, "The same bits in every layout with the same micro-batches")->group(layout);
 
   const char* training = "Training";
   app.add_option("--model", o.model)

@@ -32,7 +32,7 @@ struct StepRecord {
   std::uint64_t step = 0, epoch = 0;
   double loss = 0, gradient_norm = 0, learning_rate = 0;
   double images_per_s = 0;
-  double waited_s = 0;  ///< for the loader
+  double waited_s = 0;  ///< for the loader, since the start of the run
 };
 struct EvaluationRecord {
   std::uint64_t step = 0, epoch = 0;

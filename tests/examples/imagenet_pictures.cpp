@@ -308,6 +308,6 @@ TEST_CASE("an unreadable picture ends the step that needs it, with its name") {
   data::Loader loader(data::Share{}, TrainingImages{pictures, {.size = 32}, {}, 1}, {.global_batch = 10, .threads = 3});
   const std::string text = weft_test::message<Error>([&] { loader.begin(); });
   CAPTURE(text);
-  CHECK(text.starts_with("weft: loader: sample 0 of step 0: "));
+  CHECK(text.starts_with("weft: loader: sample 0 of step 0: rank 0 cannot read '"));
   CHECK(text.find("bad.jpg': ") != text.npos);
 }
