@@ -30,6 +30,8 @@ PRELUDE = """
 #include <weft/nn/batch_norm.hpp>
 #include <weft/operations/convolution.hpp>
 #include <weft/operations/pooling.hpp>
+#include <weft/optim/averaged_sgd.hpp>
+#include <weft/optim/step_decay.hpp>
 #include <weft/parallel/hook/compress.hpp>
 #include <weft/testing/check_layer.hpp>
 #include <weft/weft.hpp>
