@@ -72,8 +72,9 @@ class ImageFolder {
     for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)})
       for (const std::string& name : one->classes_)
         if (!std::binary_search(other->classes_.begin(), other->classes_.end(), name))
-          throw_error<UsageError>({"imagenet: ", one->option_, " ", one->folder_, " has the class '", weft::detail::shown(name),
-                                   "', and ", other->option_, " ", other->folder_, " has not (", one->classes_.size(), " and ",
+          throw_error<UsageError>({"imagenet: ", one->option_, " ", weft::detail::shown(one->folder_, 300), " has the class '",
+                                   weft::detail::shown(name), "', and ", other->option_, " ",
+                                   weft::detail::shown(other->folder_, 300), " has not (", one->classes_.size(), " and ",
                                    other->classes_.size(),
                                    " classes): both need the same sub-folders, since their order numbers the classes"});
   }

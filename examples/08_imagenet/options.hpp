@@ -185,7 +185,7 @@ inline std::optional<Options> parse(int argc, char** argv) {
     std::error_code unseen;
     const auto status = std::filesystem::status(*value, unseen);
     if (!value->empty() && std::filesystem::exists(status) && !std::filesystem::is_directory(status))
-      refuse(std::string(name) + " " + *value + ": is there, and is no folder");
+      refuse(std::string(name) + " " + weft::detail::shown(*value, 300) + ": is there, and is no folder");
   }
   return o;
 }

@@ -53,7 +53,7 @@ struct DecodeOptions {
 namespace detail {
 
 [[noreturn]] inline void refuse_picture(const std::string& file, std::string_view reason, std::string_view remedy) {
-  weft::throw_error<weft::UsageError>({"cannot read '", file, "': ", reason, "; ", remedy});
+  weft::throw_error<weft::UsageError>({"cannot read '", weft::detail::shown(file, 300), "': ", reason, "; ", remedy});
 }
 inline constexpr std::string_view fetch_again = "copy the file again from its source, or remove it from the folder";
 

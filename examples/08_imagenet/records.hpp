@@ -46,7 +46,7 @@ class Records {
     std::error_code error;
     std::filesystem::create_directories(folder_, error);
     if (error || ::access(folder.c_str(), W_OK | X_OK) != 0)
-      throw weft::UsageError("imagenet: --output: cannot write to '" + folder +
+      throw weft::UsageError("imagenet: --output: cannot write to '" + weft::detail::shown(folder, 300) +
                              "': " + (error ? error.message() : std::strerror(errno)) + "; name another folder");
     loss_.unit = "cross-entropy";
     top1_.unit = "top-1, %";

@@ -127,6 +127,14 @@ CLASSIFY = {
     "--data": (FILES, [str(scratch)]),
     "--model": (WORDS, ["cnn", "vit"]),
 }
+IMAGENET = {
+    **dict.fromkeys(["--dp", "--pp", "--zero", "--epochs", "--steps", "--batch", "--micro-batches", "--seed", "--print-every", "--every", "--keep",
+                     "--size", "--resize", "--warmup-epochs", "--loader-threads"], (NUMBERS, SMALL)),
+    **dict.fromkeys(["--learning-rate", "--momentum", "--weight-decay", "--label-smoothing", "--ema", "--colour-jitter", "--hue"], (REALS, ["0.1", "0"])),
+    **dict.fromkeys(["--train", "--validation", "--load", "--output", "--checkpoint"], (FILES, [str(scratch)])),
+    "--model": (WORDS, ["resnet18", "resnet50"]),
+    "--schedule": (WORDS, ["step", "cosine"]),
+}
 GPT_60 = {"--tp": (NUMBERS, SMALL), "--pp": (NUMBERS, SMALL), "--steps": (NUMBERS, ["1"]), "--data": (FILES, [str(text)])}
 COUNTS = (NUMBERS, SMALL)
 PLAN = {
@@ -161,6 +169,7 @@ for number in range(options.runs):
     wild = draw.choice([1, 1, 1, 2, 5])
     candidates = [("04_train_gpt", lambda: some(draw, TRAIN, wild, SMALL_RUN)), ("04_train_gpt", lambda: some(draw, TRAIN, wild, SMALL_RUN)),
                   ("06_classify", lambda: some(draw, CLASSIFY, wild, {"--data": str(scratch)})),
+                  ("08_imagenet", lambda: some(draw, IMAGENET, wild, {"--train": str(scratch)})),
                   ("gpt_60", lambda: some(draw, GPT_60, wild, {"--data": str(text), "--steps": "1"})),
                   ("plan", lambda: (lambda command: [command, *some(draw, PLAN[command], wild)])(draw.choice(list(PLAN)))),
                   ("02_collectives", lambda: [draw.choice(["--mismatch", *WORDS])]), ("in_situ", lambda: [draw.choice(["--steps", "x"]), draw.choice(["0", "-1", "x", ""])])]
@@ -168,7 +177,7 @@ for number in range(options.runs):
     arguments = make()
     if name in available:
         arguments = [word.replace("\0", "") for word in arguments]
-        environment = {} if name in ("04_train_gpt", "plan", "06_classify") else {"WEFT_RANKS": "2"}
+        environment = {} if name in ("04_train_gpt", "plan", "06_classify", "08_imagenet") else {"WEFT_RANKS": "2"}
         ended_well(name, arguments, environment)
 
 # ---- the environment: a number with its range, one line ----------------------------------------------------------------------
@@ -211,13 +220,17 @@ os.mkdir(images)
 for part in ("train", "t10k"):
     for kind, header, size in (("images-idx3", b"\0\0\x08\x03" + struct.pack(">3I", 64, 28, 28), 64 * 784), ("labels-idx1", b"\0\0\x08\x01" + struct.pack(">I", 64), 64)):
         (pathlib.Path(images) / f"{part}-{kind}-ubyte.gz").write_bytes(gzip.compress(header + bytes(i % 10 for i in range(size))))
+pictures = str(scratch / "pictures")
+os.makedirs(scratch / "pictures/a_class")
+for name in ("full.jpg", "colours.png"):
+    shutil.copy(SOURCE / "tests/golden/pictures" / name, scratch / "pictures/a_class" / name)
 generated = ["--load", folder, "--tokens", "1,2", "--quiet"]
 EMPTY_ENTRY = ["--load", folder, "--tokens", "1,,2"]
 # phrase: program, arguments, a part of the line (environment)
 MISTAKES = {
     "unknown option": [("04_train_gpt", [*short, "--stop-after", "4"], "unknown option '--stop-after'"), ("04_train_gpt", [*short, "stray"], "unexpected argument 'stray'"),
                        ("07_finetune", ["--load", folder, "--stop-after", "4"], "unknown option '--stop-after'"), ("generate", [*generated, "--stop-after", "4"], "unknown option '--stop-after'"),
-                       ("06_classify", ["--stop-after", "4"], "unknown option '--stop-after'"), ("plan", ["groups", "--world", "4", "--stop-after", "4"], "unknown option '--stop-after'"),
+                       ("06_classify", ["--stop-after", "4"], "unknown option '--stop-after'"), ("08_imagenet", ["--stop-after", "4"], "unknown option '--stop-after'"), ("plan", ["groups", "--world", "4", "--stop-after", "4"], "unknown option '--stop-after'"),
                        ("checkpoint", ["list", folder, "--stop-after", "4"], "unknown option '--stop-after'"), ("flight", ["--stop-after"], "unknown option '--stop-after'"),
                        ("gpt_60", ["--stop-after", "4"], "--stop-after"), ("in_situ", ["--stop-after", "4"], "unknown argument '--stop-after': it takes --steps N"),
                        *((name, ["--stop-after", "4"], "unknown argument '--stop-after'") for name in ("01_hello_mesh", "02_collectives", "03_custom_layer", "05_dtensor"))],
@@ -227,18 +240,18 @@ MISTAKES = {
                   ("generate", ["--load", folder, "--tokens", "1,1,1,1,1,1,1,1,1", "--logits", "logits"], "prompt 0 of 9 tokens is more than the 8 tokens"),
                   ("generate", ["--load", folder, "--tokens", "1", "--logits", "/nonexistent/x"], "/nonexistent/x: cannot be made"),
                   ("generate", [*generated, "--top-p", "0.5", "--temperature", "0"], "--top-p beside --temperature 0"),
-                  ("06_classify", ["--zero", "9"], "--zero"), ("plan", ["groups", "--world", "x"], "--world"), ("checkpoint", ["frob", folder], "the commands are"), ("flight", [""], "the argument is the folder"),
+                  ("06_classify", ["--zero", "9"], "--zero"), ("08_imagenet", ["--zero", "9"], "--zero"), ("plan", ["groups", "--world", "x"], "--world"), ("checkpoint", ["frob", folder], "the commands are"), ("flight", [""], "the argument is the folder"),
                   ("gpt_60", ["--steps", "x"], "--steps"), ("in_situ", ["--steps", "0"], "--steps"), *((name, [], "WEFT_RANKS", {"WEFT_RANKS": "x"}) for name in ("01_hello_mesh", "02_collectives", "05_dtensor"))],
     "missing file": [("04_train_gpt", ["--data", "none"], "there is no such file"), ("07_finetune", ["--load", "none", "--data", str(text)], "none"), ("generate", ["--load", "none", "--tokens", "1"], "none"),
-                     ("06_classify", ["--data", "none"], "there is no such file"), ("plan", ["schedule", "--csv", "none"], "there is no such file"), ("checkpoint", ["list", "none"], "none"), ("flight", ["none"], "none"),
+                     ("06_classify", ["--data", "none"], "there is no such file"), ("08_imagenet", ["--train", "none"], "there is no such folder"), ("plan", ["schedule", "--csv", "none"], "there is no such file"), ("checkpoint", ["list", "none"], "none"), ("flight", ["none"], "none"),
                      ("gpt_60", ["--data", "none"], "there is no such file")],
     "unreadable file": [("04_train_gpt", ["--data", str(scratch)], "it is a folder"), ("07_finetune", ["--load", str(text), "--data", str(text)], "text.txt"), ("generate", ["--load", str(text), "--tokens", "1"], "text.txt"),
-                        ("generate", ["--load", folder, "--token-file", str(fifo)], "it is a FIFO"), ("06_classify", ["--data", str(text)], "text.txt"), ("plan", ["schedule", "--csv", str(scratch)], "it is a folder"),
+                        ("generate", ["--load", folder, "--token-file", str(fifo)], "it is a FIFO"), ("06_classify", ["--data", str(text)], "text.txt"), ("08_imagenet", ["--train", str(text)], "text.txt"), ("plan", ["schedule", "--csv", str(scratch)], "it is a folder"),
                         ("checkpoint", ["show", str(text)], "text.txt"), ("flight", [str(text)], "text.txt"), ("gpt_60", ["--data", str(fifo)], "it is a FIFO")],
     "a rank threw": [("02_collectives", ["--mismatch"], "ranks disagree", weak)],
     "training diverged": [("04_train_gpt", [*short[:-4], "--steps", "12", "--sample", "0", "--learning-rate", "1e30"], "training diverged")],
     "standard output was not written": [("04_train_gpt", short), ("07_finetune", ["--load", folder, "--data", str(text), "--steps", "1"]), ("generate", generated), ("06_classify", ["--data", images, "--batch", "32", "--steps", "1"]),
-                                        ("plan", ["groups", "--world", "4"]), ("plan", ["--help"]), ("generate", ["--help"]), ("gpt_60", ["--data", str(text), "--steps", "1"], "", weak), ("in_situ", ["--steps", "1"]),
+                                        ("08_imagenet", ["--train", pictures, "--model", "resnet10", "--size", "32", "--batch", "2", "--steps", "1"]), ("plan", ["groups", "--world", "4"]), ("plan", ["--help"]), ("generate", ["--help"]), ("gpt_60", ["--data", str(text), "--steps", "1"], "", weak), ("in_situ", ["--steps", "1"]),
                                         *((name, [], "", weak) for name in ("01_hello_mesh", "02_collectives", "05_dtensor"))],
 }
 for phrase, cases in MISTAKES.items():
