@@ -31,7 +31,7 @@ struct Numbers {
 long train(std::size_t rank, std::size_t ranks, std::size_t ahead, std::size_t bad,
            const std::shared_ptr<const Numbers>& shared) {
   long sum = 0, met = 0;
-  const data::LoaderOptions options{.global_batch = 8, .epochs = 20, .ahead = ahead};
+  const data::LoaderOptions options{.global_batch = 8, .epochs = 20, .ahead = ahead, .threads = 1 + ahead};
   data::Loader loader(data::Share{rank, ranks}, bad < 64 ? std::make_shared<const Numbers>(Numbers{bad}) : shared, options);
   for (int again = 0; again < 3; ++again) try {
       for (auto&& batch : loader) {
