@@ -59,7 +59,7 @@ TEST_CASE("messages with the store arrive whole and in order, and one foreign by
   CHECK_THROWS_WITH_AS(read(bytes, 100, Sealed::Side::rank), "frame 0 has a wrong authentication code", store::InvalidFrame);
   CHECK_THROWS_WITH_AS(read("x", 1), "frame 0 does not begin as a frame", store::InvalidFrame);
 
-  FrameSeal seal(store::letters(store::key_of_messages(key, false)));
+  FrameSeal seal(store::letters(store::hmac_sha256(store::letters(key), "messages of a rank")));
   CHECK_THROWS_AS(read(sealed(seal, {FrameKind::data, 0, Sealed::most + 1}, ""), 100), store::InvalidFrame);
 }
 
