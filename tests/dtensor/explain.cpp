@@ -57,9 +57,10 @@ TEST_CASE("a matmul explains which operand it moves, and the cheaper one is move
     CHECK(dtensor::explain(grid, [&] { softmax(rows, 0); }) ==
           "softmax [4, 6] [shard(0)] -> [shard(1)]: [4, 6] [shard(1)], 48 bytes\n");  // an all-to-all: half of a rank's part
     const I labels = make<std::int32_t>(world, grid, {4}, {replicate()}, [](std::size_t) { return 0.0; });
-    const D classes = tensor(world, grid, {4, 6}, {shard(1)});
+    const D classes = tensor(world, grid, {4, 60}, {shard(1)});
     const auto loss = dtensor::explain(grid, [&] { cross_entropy(classes, labels); });
     CHECK(loss.find("cross_entropy itself, over dp, 32 bytes") != std::string::npos);  // the largest logits of four rows
+    CHECK(loss.find("->") == std::string::npos);                                       // the logits stay
     CHECK(loss.find("cross_entropy itself, over dp, 64 bytes") != std::string::npos);  // two sums a row
   });
 }

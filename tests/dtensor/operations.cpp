@@ -193,6 +193,7 @@ TEST_CASE("the place of the largest element, labels that do not count, and no gr
       CHECK(copy_to_host(argmax(x, 0).full_tensor()) == std::vector<std::int32_t>{2, 2, 2});
       CHECK(copy_to_host(max(x, {1}).full_tensor()) == std::vector<double>{3, 5, 7, -1, 3});
       CHECK(copy_to_host(min(x).full_tensor()) == std::vector<double>{-3});
+      CHECK(copy_to_host(min(x, {0}).full_tensor()) == std::vector<double>{-1, -2, -3});
     }
     // Two of three rows count.
     const D z = make<double>(world, grid, {3, 2}, {shard(0)}, [](std::size_t i) { return double(i); });

@@ -35,7 +35,7 @@ struct OperandInfo {
 struct Choice {
   std::vector<Placements> operands;  ///< of each operand
   Placements result;
-  double bytes = 0;  ///< moved to bring the operands there
+  double bytes = 0;  ///< moved to bring the operands there, without the operation's own messages
 };
 
 /// Of all choices with the fewest bytes, the one whose result has the fewest partial axes, then the fewest changed placements,

@@ -126,6 +126,23 @@ inline bool reductions_commute(const std::vector<const AxisCandidate*>& chosen) 
   return true;
 }
 
+// The cost of the operation's own all-reduces.
+inline double inside_cost(const OperationRule& rule, const Shape& result, const std::vector<AxisPlace>& axes,
+                          const std::vector<const AxisCandidate*>& chosen, const Placements& to) {
+  if (rule.inside_bytes == 0) return 0;
+  std::vector<AxisPlace> places = axes;
+  for (AxisPlace& place : places) place.rank = 0;
+  const double bytes = double(part_of(result, places, to).shape.size() * rule.inside_bytes);
+  double cost = 0;
+  for (std::size_t axis = 0; axis < axes.size(); ++axis)
+    for (std::size_t i = 0; i < chosen[axis]->operands.size(); ++i) {
+      const AxisPlacement& placement = chosen[axis]->operands[i];
+      if (placement.is_shard() && rule.inside.find(rule.operand(i)[placement.dim]) >= 0)
+        cost += 2 * axes[axis].cost * bytes * double(axes[axis].ranks - 1) / double(axes[axis].ranks);
+    }
+  return cost;
+}
+
 WEFT_INLINE Choice choose(const OperationRule& rule, std::span<const OperandInfo> operands, const Shape& result,
                           const std::vector<AxisPlace>& axes) {
   std::vector<std::vector<AxisCandidate>> candidates;
@@ -157,7 +174,8 @@ WEFT_INLINE Choice choose(const OperationRule& rule, std::span<const OperandInfo
         choice.result.push_back(one->result);
         partial_axes += one->result.is_partial();
       }
-      if (changed == 0) return choice;  // the operands lie as they must: the first of each axis' candidates
+      cost += inside_cost(rule, result, axes, chosen, choice.result);
+      if (changed == 0 && cost == 0) return choice;  // the operands lie as they must: the first of each axis' candidates
       const std::tuple<double, std::size_t, std::size_t> order{cost, partial_axes, changed};
       if (!best || order < *best) {
         best = order;

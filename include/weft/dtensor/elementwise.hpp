@@ -180,6 +180,8 @@ D operator-(const D& x, const D& y) {
 }
 template <RealTensor D>
 D operator*(const D& x, const D& y) {
+  if (&x == &y)  // one operand, so that it moves once
+    return detail::function("square", x, detail::Square(), kernels::SquareGradient(), detail::GradientOf::operand);
   return detail::binary(
       "multiply", x, y, 0b01, 0b10, detail::Times(), [](const D&, const D& b, const D&, const D& g) { return g * b; },
       [](const D& a, const D&, const D&, const D& g) { return g * a; });

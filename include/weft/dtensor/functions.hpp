@@ -85,6 +85,12 @@ struct Sigmoid {
     return kernels::detail::sigmoid(x);
   }
 };
+struct Square {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x) const {
+    return x * x;
+  }
+};
 template <class A>
 struct Power {
   A exponent;

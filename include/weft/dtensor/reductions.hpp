@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,22 +27,43 @@ namespace weft::dtensor {
 
 namespace detail {
 
-// The largest elements, with the reduced dims of one element. A rank without elements has the smallest number.
+// The largest (sign 1) or smallest (-1) elements, with the reduced dims of one element. A rank without elements has the one that
+// changes no result.
 template <class D>
-D max_kept(const D& x, unsigned dims) {
+D extreme_kept(const D& x, unsigned dims, int sign) {
   using T = typename D::value_type;
   using A = accumulate_t<T>;
-  const auto local = [dims](const D& y, const D& a) {
+  const auto local = [=](const D& y, const D& a) {
     auto& device = a.to_local().device();
-    reduce_dims(a.to_local(), dims, y.to_local(), [&](const kernels::Along& shape, const T* from, T* to) {
+    typename D::Local own = a.to_local();
+    if (sign < 0) {
+      own = typename D::Local(device, own.shape());
+      kernels::scale<T>(device, own.size(), A(-1), a.to_local().data(), own.data());
+    }
+    reduce_dims(own, dims, y.to_local(), [&](const kernels::Along& shape, const T* from, T* to) {
       if (shape.extent == 0)
         return kernels::fill<T>(device, shape.outer * shape.inner, to, T(-std::numeric_limits<A>::infinity()));
       const Tensor<std::int32_t, typename D::execution_space> places(device, {shape.outer * shape.inner});
       kernels::max_along<T>(device, shape, from, to, places.data());
     });
+    if (sign < 0) kernels::scale<T>(device, y.to_local().size(), A(-1), y.to_local().data(), y.to_local().data());
   };
-  return apply<T>("max", weft::detail::reduction_rule(int(x.shape().rank()), dims, true, Reduction::max),
+  const Reduction reduction = sign > 0 ? Reduction::max : Reduction::min;
+  return apply<T>(name_of(reduction), weft::detail::reduction_rule(int(x.shape().rank()), dims, true, reduction),
                   reduced_shape(x.shape(), dims, true), local, x);
+}
+template <class D>
+D extreme_of(const D& x, const std::vector<int>& dims, bool keep, int sign) {
+  const std::string_view name = name_of(sign > 0 ? Reduction::max : Reduction::min);
+  const unsigned bits = dims_of(name, x, dims);
+  for (std::size_t dim = 0; dim < x.shape().rank(); ++dim)
+    if ((bits >> dim & 1u) && x.shape()[dim] == 0) refuse_shapes(name, "a dim without elements has none", x);
+  const D kept = extreme_kept(x, bits, sign);
+  const D y = recorded(kept, on(x, [kept, bits, own = x.detach()](const D& g) {
+                         const D equal = map_two("backward of max", own, kept, 0, 0, Equal());
+                         return equal * (g / sum_kept(equal, bits));
+                       }));
+  return keep ? y : reshape(y, reduced_shape(x.shape(), bits, false));
 }
 
 template <bool Log, class D>
@@ -88,15 +110,7 @@ D mean(const D& x) {
 /// dim is empty. NaN is the largest element on a rank; ranks are compared as all_reduce(max) does.
 template <RealTensor D>
 D max(const D& x, const std::vector<int>& dims, bool keep = false) {
-  const unsigned bits = detail::dims_of("max", x, dims);
-  for (std::size_t dim = 0; dim < x.shape().rank(); ++dim)
-    if ((bits >> dim & 1u) && x.shape()[dim] == 0) detail::refuse_shapes("max", "a dim without elements has no largest one", x);
-  const D kept = detail::max_kept(x, bits);
-  const D y = detail::recorded(kept, detail::on(x, [kept, bits, own = x.detach()](const D& g) {
-                                 const D equal = detail::map_two("backward of max", own, kept, 0, 0, detail::Equal());
-                                 return equal * (g / detail::sum_kept(equal, bits));
-                               }));
-  return keep ? y : reshape(y, detail::reduced_shape(x.shape(), bits, false));
+  return detail::extreme_of(x, dims, keep, 1);
 }
 template <RealTensor D>
 D max(const D& x) {
@@ -105,7 +119,7 @@ D max(const D& x) {
 /// The smallest element; as max.
 template <RealTensor D>
 D min(const D& x, const std::vector<int>& dims, bool keep = false) {
-  return -max(-x, dims, keep);
+  return detail::extreme_of(x, dims, keep, -1);
 }
 template <RealTensor D>
 D min(const D& x) {

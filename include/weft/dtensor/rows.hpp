@@ -152,6 +152,7 @@ D cross_entropy(const D& logits, const detail::integers_t<D>& labels) {
   };
   detail::OperationRule rule{.operands = {"rv", "r"}, .count = 2, .result = ".r"};
   rule.inside.append('v');
+  rule.inside_bytes = sizeof(A);
   const S of_rows = detail::apply<A>("statistics of cross_entropy", rule, {3, rows}, statistics, logits.detach(), labels);
 
   const auto finish = [](const D& y, const S& own, const I& of) {
