@@ -25,6 +25,8 @@ PRELUDE = """
 #include <weft/data/arrays.hpp>
 #include <weft/data/loader.hpp>
 #include <weft/data/npy.hpp>
+#include <weft/dtensor/operations.hpp>
+#include <weft/dtensor/parameters.hpp>
 #include <weft/generation/generate.hpp>
 #include <weft/hugging_face/hugging_face.hpp>
 #include <weft/nn/batch_norm.hpp>
@@ -72,6 +74,12 @@ NAMES = {
     "Processes and collectives": """[[maybe_unused]] const dtensor::DeviceMesh grid(mesh, dp{}, tp{});
   [[maybe_unused]] const Tensor<float, DefaultDevice::execution_space> t(world.device(), {4, 4});
   [[maybe_unused]] const DTensor<float> d = distribute_tensor(grid, t, {dtensor::shard(0), dtensor::replicate()});""",
+    "Tensors with placements at run time": """using dtensor::replicate, dtensor::shard;
+  const dtensor::DeviceMesh grid(mesh, dp{}, tp{});
+  [[maybe_unused]] const std::vector<std::pair<std::string, Tensor<float, DefaultDevice::execution_space>>> whole;
+  [[maybe_unused]] auto t = dtensor::normal<float>(world.device(), grid, {4, 4}, {shard(0), replicate()}, 1);
+  [[maybe_unused]] const auto w = dtensor::normal<float>(world.device(), grid, {4, 4}, {replicate(), shard(1)}, 2);
+  [[maybe_unused]] const auto ids = DTensor<std::int32_t>::from_local(grid, {world.device(), {4}}, {replicate(), replicate()});""",
     "Parallel models": "",
     "Training": """DataParallel<Net> model(mesh, config);
   DataParallel<models::Gpt> language(mesh, gpt);
@@ -118,7 +126,7 @@ for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         row, number = code[1], counted
         counted += 1
         if title in NAMES:
-            axes = "dp" if title != "Processes and collectives" else "dp, cp, tp"
+            axes = {"Processes and collectives": "dp, cp, tp", "Tensors with placements at run time": "dp, tp"}.get(title, "dp")
             for wrapper, axis in {"ContextParallel": "cp", "TensorParallel": "tp", "SequenceParallel": "tp", "ExpertParallel": "ep, edp", "PipelineParallel": "pp"}.items():
                 axes += f", {axis}" if wrapper + "<" in row else ""
             pieces.append(PROGRAM.format(number=number, axes=axes, names=NAMES[title], row=row))

@@ -38,7 +38,7 @@ OperandInfo info_of(const D& x) {
 
 template <class D, class... X>
 void require_one_mesh(std::string_view operation, const D& first, const X&... others) {
-  const auto check = [&](const auto& other) {
+  [[maybe_unused]] const auto check = [&](const auto& other) {
     if (!(first.mesh() == other.mesh()))
       throw_error<UsageError>({"dtensor: ", operation, " of ", first.shape().text(), " on ", first.mesh().text(), " and ",
                                other.shape().text(), " on ", other.mesh().text(),
