@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes tests/golden/dtensor.txt from PyTorch 2.11: for the operations of tests/dtensor/operations_support.hpp, values and gradients
 in float64, and for random layouts of 2 and of 2 x 2 ranks, the placements of the result of torch.distributed.tensor's operation and the
-bytes that a rank receives in its redistributions, by the formulas of dtensor::moved_bytes. tests/dtensor/pytorch.cpp compares.
+bytes that a rank receives in its redistributions, by the formulas of dtensor::moved_bytes. tests/golden/dtensor.cpp compares.
 
     .deps/torch/bin/python tests/golden/make_dtensor.py
 """

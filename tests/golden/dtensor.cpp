@@ -5,7 +5,6 @@
 
 #include "dtensor/operations_support.hpp"
 
-#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -51,8 +50,7 @@ std::string letters_of(const Placements& placements) {
 }
 
 Reference read_reference() {
-  const char* const source = std::getenv("WEFT_SOURCE");
-  std::ifstream file(std::string(source == nullptr ? "." : source) + "/tests/golden/dtensor.txt");
+  std::ifstream file(WEFT_GOLDEN_FOLDER "/dtensor.txt");
   REQUIRE(file.good());
   Reference reference;
   for (std::string line; std::getline(file, line);) {
