@@ -177,6 +177,7 @@ def check_whole(run, restarts):
     begun = sum(line.startswith('{"event":"layout"') for line in run.lines)
     check(begun == restarts + 1, f"{run.name}: it began {begun} times, not {restarts + 1}: {run.text()}")
     check(losses(run.folder) == expected, f"{run.name}: other losses")
+    print(f"{run.name}: after {time.monotonic() - began:.0f} s", flush=True)
 
 
 def check_secret(run):
@@ -258,7 +259,6 @@ try:
     check(run.finish() == 2 and re.fullmatch(r"weft: ranks disagree about the scalar types: rank 0 has .* float64, rank 2 has .* float65: .*\n", run.text()),
           f"two versions: {run.code}: {run.text()}")
     check(not (run.folder / "metrics.jsonl").exists(), "two versions: something was trained")
-    print(f"{time.monotonic() - began:.0f} s")
 finally:
     for keeper in keepers:
         keeper.kill()
