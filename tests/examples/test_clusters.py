@@ -238,7 +238,7 @@ try:
         pbs = {"PBS_JOBID": "4711.server", "PBS_NODEFILE": str(scratch / "nodefile"), "PBS_O_WORKDIR": str(scratch), "PBS_JOBNAME": "train_gpt",
                "PBS_ENVIRONMENT": "PBS_BATCH", "PBS_TASKNUM": "1", "PBS_NODENUM": "0", "OPTIONS": " ".join(training)}
         site = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_plm_rsh_agent": str(scratch / "bin/ssh"),
-                "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+                "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_mpi_yield_when_idle": "1"}
         site["PATH"] = f"{scratch}/bin:{pathlib.Path(shutil.which(mpirun)).parent}:{os.environ['PATH']}"
         run = Run("pbs", [str(scratch / "job_on"), "node1", "bash", str(scripts / "pbs.sh")], pbs | site)
         run.disturb([2], signal.SIGKILL, 0)
