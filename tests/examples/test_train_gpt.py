@@ -246,7 +246,7 @@ for arguments, part in [
     ("--pp 2 --pp-layers 1,3,", "--pp-layers '1,3,'"),
     ("--pp 2 --pp-layers -1,5", "--pp-layers '-1,5'"),
     ("--pp 2 --pp-layers 99999999999999999999,1", "--pp-layers '99999999999999999999,1'"),
-    ("--pp 2 --pp-layers=", "--pp-layers is empty"),
+    ("--pp 2 --pp-layers=", "--pp-layers: 1 required NUMBERS missing"),
     ("--pp 2 --schedule dualpipev --micro-batch 4", "the nearest number of micro-batches that works is 4"),
     ("--sequence-parallel", "sequence parallelism with tp(1)"),
     ("--cp 3", "sequence(16) % (2 * cp(3)) != 0"),
