@@ -7,11 +7,11 @@
 //   for (const Run& run : state.runs()) copy(data + run.local, whole + run.global, run.length);
 //   state.runs().strided(row)[0].global()   // column-parallel [8, 6] over tp(2), rank 1: {first 3, run 3, runs 8, stride 6}
 
-#include <compare>
 #include <cstddef>
 #include <initializer_list>
 #include <iterator>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include <weft/core/inline.hpp>
@@ -29,7 +29,9 @@ struct Run {
 /// one.
 struct Strided {
   std::size_t first = 0, run = 0, runs = 0, stride = 0;
-  friend auto operator<=>(const Strided&, const Strided&) = default;
+  auto key() const { return std::tuple(first, run, runs, stride); }
+  friend bool operator==(const Strided& a, const Strided& b) { return a.key() == b.key(); }
+  friend bool operator<(const Strided& a, const Strided& b) { return a.key() < b.key(); }
 
   std::size_t elements() const { return run * runs; }
   std::size_t begin_of(std::size_t i) const { return first + i * stride; }

@@ -25,7 +25,8 @@ struct WarmupStepDecay {
     require_option("peak learning rate", peak);
     require_option("factor of the learning rate", factor);
     if (every == 0) throw_error<UsageError>({"a step decay of every 0 steps: the least is 1"});
-    const double rate = peak * std::pow(factor, double(step / every));
+    const std::uint64_t falls = step / every;
+    const double rate = peak * std::pow(factor, double(falls));
     return step < warmup ? rate * double(step + 1) / double(warmup) : rate;
   }
 };
