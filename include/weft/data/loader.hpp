@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -168,7 +169,7 @@ class Loader {
       batch.micro_batches = sampler.options().micro_batches;
       batch.first_sample = part.first_sample;
       batch.step = step;
-      detail::for_each_sample(part.samples, sampler.options().threads, [&](std::size_t i) {
+      const auto load = [&](std::size_t i) {
         const std::size_t index = sampler.index(part, i);
         try {
           auto sample = batch.sample(i);
@@ -177,7 +178,8 @@ class Loader {
         } catch (const std::exception& error) {
           detail::rethrow_with_sample(error, index, step);
         }
-      });
+      };
+      detail::for_each_sample(part.samples, sampler.options().threads, std::ref(load));  // which allocates nothing
     }
   };
 
