@@ -2,7 +2,7 @@
 #pragma once
 // A picture of 8-bit red, green and blue, and its decoding from a JPEG or PNG file by libjpeg-turbo and libpng. Pixels are those
 // of Pillow's Image.open(file).convert("RGB") within 1: palettes are resolved, transparency is dropped, grey becomes three equal
-// colours, and the orientation of EXIF is ignored. Of 16 bits the high 8 are kept (Pillow cuts grey off at 255). The content
+// colours, and the orientation of EXIF is ignored. The high 8 of 16 bits are kept (Pillow cuts grey off at 255). The content
 // decides on the format, not the name. Every error is a UsageError of one line with the file and the remedy.
 //
 //   const Picture picture = read_picture("train/n01440764/n01440764_10026.JPEG");

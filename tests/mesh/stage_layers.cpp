@@ -99,7 +99,7 @@ TEST_CASE("numbers by cost: no division has less costly ranks") {
   Counts llama_405b(16, 8);
   llama_405b.front() = llama_405b.back() = 7;
   CHECK(balanced_layers(126, ranks_of(16, 1, false), {1, 1, 1}) == llama_405b);
-  // Of equal ranks the later ones take more: they keep fewer micro-batches in flight.
+  // If ranks cost the same, later ones take more layers: they keep fewer micro-batches in flight.
   CHECK(balanced_layers(10, ranks_of(4, 1, false), {}) == Counts{2, 2, 3, 3});
   CHECK(balanced_layers(4, ranks_of(4, 1, false), {.front = 0, .block = 1, .back = 9}) == Counts{1, 1, 2, 0});
   CHECK_THROWS_AS(balanced_layers(1, ranks_of(4, 1, false), {}), LayoutError);

@@ -62,7 +62,7 @@ TEST_CASE("typed rules of products, quotients and lookups are those of the value
     const auto value = result_on(matmul_rule(0, false), {a, b});
     CHECK((typed.fault == ContractFault::none) == value.has_value());
     if (value) CHECK(*value == AxisLayout{typed.kind, typed.dim});
-    // Of batches.
+    // Batched products.
     if constexpr (a.dim < 3 && b.dim < 3) {
       using Batched = BatchedRule<A, B, 0, 1>;
       const auto batched = result_on(matmul_rule(1, false), {a, b});

@@ -38,8 +38,8 @@ struct Choice {
   double bytes = 0;  ///< moved to bring the operands there, without the operation's own messages
 };
 
-/// Of all choices with the fewest bytes, the one whose result has the fewest partial axes, then the fewest changed placements,
-/// then the first: whole operands before cut ones, earlier dims before later ones.
+/// The choice with the fewest bytes. Ties go to the result with the fewest partial axes, then to the fewest changed placements,
+/// then to the first choice: whole operands before cut ones, earlier dims before later ones.
 Choice choose(const OperationRule& rule, std::span<const OperandInfo> operands, const Shape& result,
               const std::vector<AxisPlace>& axes);
 

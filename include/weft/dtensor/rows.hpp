@@ -129,7 +129,7 @@ D cross_entropy(const D& logits, const detail::integers_t<D>& labels) {
   detail::require_numbers("cross_entropy", "label", labels, logits.shape()[1], true);
   const std::size_t rows = logits.shape()[0];
 
-  // Of each row: its largest logit, the sum of powers, and the label's logit.
+  // The largest logit, the sum of powers and the label's logit of each row.
   const auto statistics = [](const S& y, const D& z, const I& of) {
     const auto& own = z.to_local();
     const std::size_t here = own.shape()[0], columns = own.shape()[1];

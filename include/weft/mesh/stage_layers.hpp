@@ -24,7 +24,7 @@ struct StageCosts {
 std::vector<std::size_t> even_layers(std::size_t layers, std::size_t stages);
 
 /// The counts with which the most expensive rank costs least, and among these the ones with which the second costs least, and so
-/// on. `rank_of[s]` is the rank of stage s. Of ranks of equal cost later ones take more layers, since earlier ones keep more
+/// on. `rank_of[s]` is the rank of stage s. If ranks cost the same, later ones take more layers, since earlier ones keep more
 /// micro-batches in flight. The first and the last stage may hold no layer if front or back cost as much as the others' layers;
 /// the stages between hold at least one. Throws LayoutError for fewer layers than such stages, UsageError for a cost that is
 /// negative or not finite, or a block without cost. Numerics: deterministic.

@@ -42,7 +42,7 @@ WEFT_INLINE void Client::send(std::string_view text, Deadline deadline) {
     if (sent >= 0) {
       bytes.remove_prefix(std::size_t(sent));
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!ready(POLLOUT, deadline)) throw_error<StoreError>({"the store at ", where_, " takes nothing"});
+      if (!ready(POLLOUT, deadline)) throw_error<StoreError>({"the store at ", where_, " does not read requests"});
     } else if (errno != EINTR) {
       throw_error<StoreError>({"the store at ", where_, " is gone with rank 0: ", std::strerror(errno)});
     }
@@ -79,7 +79,7 @@ WEFT_INLINE std::pair<Status, std::string> Client::read_reply(std::uint32_t numb
     if (!head_) head_ = read(reply_bytes, deadline);
     const std::size_t length = number_at(*head_, 5);
     const auto status = static_cast<unsigned char>((*head_)[0]);
-    if (length > most_value || status > 1) throw_error<StoreError>({"the store at ", where_, " sends what is no reply"});
+    if (length > most_value || status > 1) throw_error<StoreError>({"the store at ", where_, " sent an invalid reply"});
     const std::uint32_t found = number_at(*head_, 1);
     std::string value = read(length, deadline);
     head_.reset();

@@ -88,11 +88,12 @@ WEFT_INLINE Digest Connector::greet(const Socket& socket, Deadline end) {
   Nonce server;
   std::memcpy(server.data(), greeting.data() + 12, server.size());
   const std::string mine = hello(who_, random_nonce(), server, secret_, to_);
-  if (::send(socket.get(), mine.data(), mine.size(), MSG_NOSIGNAL) != ssize_t(mine.size())) throw Later{at + "takes nothing"};
+  if (::send(socket.get(), mine.data(), mine.size(), MSG_NOSIGNAL) != ssize_t(mine.size()))
+    throw Later{at + "does not read requests"};
   const std::string head = read(socket, reply_bytes, end);
   const std::size_t length = number_at(head, 5);
   const auto status = static_cast<unsigned char>(head[0]);
-  if (length < sizeof(Digest) || length > most_key || status > 2) throw Later{at + "sends what is no reply"};
+  if (length < sizeof(Digest) || length > most_key || status > 2) throw Later{at + "sent an invalid reply"};
   const std::string text = read(socket, length, end);
   Digest found;
   std::memcpy(found.data(), text.data(), found.size());

@@ -43,7 +43,7 @@ WEFT_INLINE void Heartbeat::leave() noexcept {
 
 WEFT_INLINE void Heartbeat::send(std::string_view request) noexcept {
   const std::lock_guard lock(sending_);
-  // A store that stands still takes nothing. The beats that do not fit its buffers need not follow.
+  // A stopped store reads no bytes. Beats that do not fit into its buffers are left out.
   if (outgoing_.size() < 256) messages_.seal(request, outgoing_);
   const ssize_t sent = ::send(link_.socket.get(), outgoing_.data(), outgoing_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent > 0) outgoing_.erase(0, std::size_t(sent));

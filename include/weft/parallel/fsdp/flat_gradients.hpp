@@ -45,7 +45,7 @@ class FlatGradients {
 
   // Starts the sum over the ranks that share one copy, or over all ranks if a tree gives the order.
   void reduce();
-  // Of a sum as integers: starts its messages between nodes. True if they had started.
+  // Starts the messages between nodes of a sum as integers. True if they had started before, or the sum is another one.
   bool advance();
   bool test();
   void settle();

@@ -19,7 +19,7 @@ namespace weft::detail {
 class PackedValues {
  public:
   PackedValues() = default;
-  /// Of `count` numbers of a type, as integers of 8 or 4 bits.
+  /// A message of `count` numbers of a type, as integers of 8 or 4 bits.
   PackedValues(std::size_t count, DataType type, int bits)
       : integers_(whole_lines(kernels::quantised_bytes(count, bits))),
         scales_(whole_lines(kernels::quantised_blocks(count) * (type == DataType::float64 ? 8 : 4))),
