@@ -16,6 +16,12 @@ if(NOT Kokkos_ENABLE_CUDA)
 endif()
 add_library(weft_own INTERFACE)
 target_link_libraries(weft_own INTERFACE weft_own_header_only $<TARGET_NAME_IF_EXISTS:weft::compiled>)
+# The MPI backend of a program with weft_own.
+if(TARGET weft::compiled_mpi)
+  set(weft_own_mpi weft::compiled_mpi)
+else()
+  set(weft_own_mpi weft::mpi)
+endif()
 
 # weft_program(NAME SOURCES...): an executable with the warnings, the standard and the processor of our own programs.
 # weft_program(NAME HEADER_ONLY SOURCES...): one without weft::compiled.

@@ -8,6 +8,7 @@
 //   mpi       MPI_Allreduce                    (under mpirun -np 2)
 //   gloo      gloo::allreduce over TCP on the loopback interface, two threads (if built with Gloo)
 #include <weft/comm/mpi.hpp>
+#include <weft/comm/mpi/api.hpp>
 
 #include <pthread.h>
 

@@ -4,6 +4,7 @@
 // send_recv) or of one rank's piece. Ways: raw, weft (through shared memory), messages (weft through MPI's messages, as between
 // computers).
 #include <weft/comm/mpi.hpp>
+#include <weft/comm/mpi/api.hpp>
 
 #include <algorithm>
 #include <chrono>

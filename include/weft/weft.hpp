@@ -3,7 +3,7 @@
 // The main header: everything that most programs use and that needs only Kokkos and the matmul library. Other headers are
 // included as needed: backends with further dependencies (weft/comm/mpi.hpp, tcp.hpp, nccl.hpp),
 // weft/pipeline/schedule/dynamic.hpp (a schedule by name or from a file), weft/parallel/hook/compress.hpp and power_sgd.hpp
-// (communication hooks), weft/testing/check_layer.hpp.
+// (communication hooks), weft/dtensor/dtensor.hpp (placements at run time), weft/testing/check_layer.hpp.
 //
 //   #include <weft/weft.hpp>
 
@@ -21,7 +21,6 @@
 #include <weft/core/scalar.hpp>
 #include <weft/core/version.hpp>
 #include <weft/data/batches.hpp>
-#include <weft/dtensor/dtensor.hpp>
 #include <weft/mesh/mesh.hpp>
 #include <weft/models/gpt.hpp>
 #include <weft/models/llama.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/comm/mpi.hpp weft/comm/mpi/api.hpp weft/comm/mpi/comparison.hpp weft/comm/mpi/group.hpp
-// covers: weft/comm/mpi/message.hpp weft/comm/mpi/pipeline.hpp weft/comm/mpi/transfer.hpp
+// covers: weft/comm/mpi/library.hpp weft/comm/mpi/message.hpp weft/comm/mpi/pipeline.hpp weft/comm/mpi/transfer.hpp
 // Every operation on every type between MPI processes, with and without fingerprints.
 #include <weft/comm/mpi.hpp>
 #include <weft/comm/mpi/api.hpp>

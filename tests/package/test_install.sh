@@ -5,8 +5,8 @@
 must cmake --install "$WEFT_BUILD" --prefix "$scratch/first" >"$scratch/log"
 mv "$scratch/first" "$scratch/prefix"  # a package that remembers where it was installed would break here
 [ -e "$scratch/prefix/include/weft/core/version.hpp" ] || fail "the headers were not installed"
-[ -z "$(find "$scratch/prefix" -type f -not -path '*/include/weft/*' -not -path '*/cmake/weft/*' -not -name 'libweft_compiled.*')" ] ||
-  fail "more than headers, the library and the CMake package is installed: $(find "$scratch/prefix" -type f | grep -v weft/)"
+[ -z "$(find "$scratch/prefix" -type f -not -path '*/include/weft/*' -not -path '*/cmake/weft/*' -not -name 'libweft_compiled*')" ] ||
+  fail "more than headers, the libraries and the CMake package is installed: $(find "$scratch/prefix" -type f | grep -v weft/)"
 if grep -rnI "$WEFT_SOURCE\|$scratch" "$scratch/prefix"; then fail "the installed files name a folder of this machine"; fi
 
 # Kokkos by its prefix, as weft: that of a wheel from PyPI has it in lib64.
@@ -17,6 +17,7 @@ must "$scratch/build/consumer" | grep "weft $WEFT_VERSION" || fail "the program 
 must "$scratch/build/consumer_mpi"
 if grep -q WEFT_COMPILED:BOOL=ON "$WEFT_BUILD/CMakeCache.txt"; then
   must "$scratch/build/consumer_compiled" | grep "weft $WEFT_VERSION" || fail "the program with weft::compiled did not print weft's version"
+  must "$scratch/build/consumer_compiled_mpi"
 fi
 
 cmake -S "$WEFT_SOURCE/tests/package/consumer" -B "$scratch/build" -DWEFT_EXPECTED_VERSION=99 >"$scratch/log" 2>&1 &&

@@ -5,6 +5,7 @@
 
 #include <weft/kernels/activation.hpp>
 #include <weft/kernels/attention.hpp>
+#include <weft/kernels/cached_attention.hpp>
 #include <weft/kernels/cross_entropy.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/embedding.hpp>
@@ -38,6 +39,13 @@
   KIND template void attention_block_backward<T, T, detail::Host>(                                                               \
       Device<detail::Host>&, const AttentionBlock&, const AttentionOperands<const T>&, StridedRows<const T>,                     \
       StridedRows<const T>, const accumulate_t<T>*, const AttentionOperands<T>&);                                                \
+  KIND template void append_to_cache<T, detail::Host>(Device<detail::Host>&, const CacheExtents&, const CachePlace&, const T*,   \
+                                                      std::size_t, const T*, std::size_t, T*, T*);                               \
+  KIND template void cached_attention<T, detail::Host>(Device<detail::Host>&, const CacheExtents&, const CachePlace&, const T*,  \
+                                                       std::size_t, const T*, const T*, T*);                                     \
+  KIND template void cross_entropy_gradient<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t,       \
+                                                             const T*, const accumulate_t<T>*, const accumulate_t<T>*,           \
+                                                             const std::int32_t*, std::int64_t, const double*, T*);              \
   KIND template void row_max<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const T*,            \
                                               accumulate_t<T>*);                                                                 \
   KIND template void softmax_sums<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const T*,       \

@@ -3,15 +3,6 @@
 // A thin layer over the MPI library: every return code checked, counts of 64 bits (MPI 4) or checked to fit an int, types by
 // DataType.
 
-// Without MPI's own C++ classes, which were withdrawn long ago and would need one more library.
-#ifndef OMPI_SKIP_MPICXX
-#define OMPI_SKIP_MPICXX 1
-#endif
-#ifndef MPICH_SKIP_MPICXX
-#define MPICH_SKIP_MPICXX 1
-#endif
-#include <mpi.h>
-
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +16,7 @@
 #include <vector>
 
 #include <weft/comm/errors.hpp>
+#include <weft/comm/mpi/library.hpp>
 #include <weft/comm/operation.hpp>
 #include <weft/core/checked.hpp>
 
