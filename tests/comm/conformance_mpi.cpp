@@ -6,6 +6,7 @@
 #include <weft/comm/mpi/api.hpp>
 #include <weft/comm/mpi/comparison.hpp>
 #include <weft/comm/mpi/group.hpp>
+#include <weft/comm/mpi/library.hpp>
 #include <weft/comm/mpi/message.hpp>
 #include <weft/comm/mpi/pipeline.hpp>
 #include <weft/comm/mpi/transfer.hpp>
