@@ -55,3 +55,4 @@
 #include <weft/trace/loss_curve_impl.hpp>
 #include <weft/trace/progress_impl.hpp>
 #include <weft/trace/table_impl.hpp>
+#include <weft/trace/tensorboard_impl.hpp>

@@ -45,6 +45,30 @@ TEST_CASE("a table") {
         "  pp        16  4 layers\n");
 }
 
+TEST_CASE("a file whose name ends in .csv has a header, a line per step and per validation, and goes on") {
+  const weft_test::TemporaryFolder folder;
+  const auto file = folder.path / "metrics.csv";
+  {
+    trace::MetricsFile metrics(file);
+    metrics.write({.step = 0, .loss = 2.5, .gradient_norm = 0.125, .learning_rate = 1e-3, .tokens_per_s = 21000, .ms = 190});
+    metrics.write({.step = 1, .loss = NAN, .gradient_norm = INFINITY, .skipped = true});
+  }
+  {
+    trace::MetricsFile metrics(file, trace::MetricsFile::Records::stay);
+    metrics.write_validation(1, 2.25);
+    metrics.write_validation(2, NAN);
+  }
+  std::ifstream in(file);
+  std::stringstream all;
+  all << in.rdbuf();
+  CHECK(all.str() ==
+        "step,loss,gradient_norm,learning_rate,tokens_per_s,ms,skipped,validation_loss\n"
+        "0,2.5,0.125,0.001,21000,190,0,\n"
+        "1,,,0,0,0,1,\n"
+        "1,,,,,,,2.25\n"
+        "2,,,,,,,\n");
+}
+
 TEST_CASE("a record is one line of JSON, with null for what is not finite") {
   const auto json = nlohmann::json::parse(
       trace::to_json({.step = 3, .loss = 2.5, .gradient_norm = 0.1, .learning_rate = 1e-3, .tokens_per_s = 21000, .ms = 190}));

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The measurements of a training run: one line of JSON per step, and one per validation. Each line is flushed at once, so a
-// killed run keeps its records.
+// The measurements of a training run: one line of JSON or CSV per step, and one per validation. Each line is flushed at once, so
+// a killed run keeps its records. trace/tensorboard.hpp writes numbers for TensorBoard.
 //
-//   trace::MetricsFile metrics("runs/a/metrics.jsonl");
+//   trace::MetricsFile metrics("runs/a/metrics.jsonl");   // or metrics.csv
 //   metrics.write({.step = 0, .loss = 5.5, .tokens_per_s = 21000});
 //   metrics.write_validation(0, 5.4);   // {"step": 0, "validation_loss": 5.4}
 
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include <weft/core/json_writer.hpp>
 #include <weft/core/output_file.hpp>
@@ -37,32 +39,50 @@ inline std::string to_json(const StepRecord& record) {
   return json.end().text();
 }
 
+/// The columns of a CSV file of records, without line end.
+inline constexpr std::string_view csv_header = "step,loss,gradient_norm,learning_rate,tokens_per_s,ms,skipped,validation_loss";
+
+/// The record as one line of CSV, without line end: the columns of csv_header; `skipped` is 0 or 1, validation_loss is empty.
+/// Numbers have 9 significant digits; a number that is not finite is empty.
+inline std::string to_csv(const StepRecord& record) {
+  const auto number = [](double x) { return std::isfinite(x) ? weft::detail::JsonWriter(9).value(x).text() : std::string(); };
+  std::string line = std::to_string(record.step);
+  for (const double x : {record.loss, record.gradient_norm, record.learning_rate, record.tokens_per_s, record.ms})
+    line += "," + number(x);
+  return line + (record.skipped ? ",1," : ",0,");
+}
+
 /// Writes a text file. Throws UsageError if `path` is no regular file or cannot be opened, Error if the disk is full.
 inline void write_text(const std::filesystem::path& path, const std::string& text) {
   weft::detail::write_output({}, path.string(), text);
 }
 
-/// A file of records, one line each.
+/// A file of records, one line each: CSV if its name ends in .csv, else JSON.
 class MetricsFile {
  public:
   /// Records already in the file: removed, or kept for a resumed run.
   enum class Records { go, stay };
   /// Throws UsageError if `path` is no regular file or cannot be opened.
   explicit MetricsFile(const std::filesystem::path& path, Records earlier = Records::go)
-      : out_({}, path.string(),
-             earlier == Records::go ? weft::detail::OutputFile::Earlier::go : weft::detail::OutputFile::Earlier::stay) {}
+      : csv_(path.extension() == ".csv"),
+        out_({}, path.string(),
+             earlier == Records::go ? weft::detail::OutputFile::Earlier::go : weft::detail::OutputFile::Earlier::stay) {
+    if (csv_ && std::filesystem::file_size(path) == 0) out_.write(std::string(csv_header) + '\n');
+  }
 
   /// Throws Error if the file cannot be written (for example, the disk is full).
-  void write(const StepRecord& record) { out_.write(to_json(record) + '\n'); }
+  void write(const StepRecord& record) { out_.write((csv_ ? to_csv(record) : to_json(record)) + '\n'); }
 
-  /// Writes the mean validation loss after `step` as a separate record with the keys step and validation_loss. Throws Error if
-  /// the file cannot be written.
+  /// Writes the mean validation loss after `step` as a separate record: the members or columns step and validation_loss. Throws
+  /// Error if the file cannot be written.
   void write_validation(std::uint64_t step, double loss) {
     weft::detail::JsonWriter json(9);
-    out_.write(json.object().member("step", step).member("validation_loss", loss).end().text() + '\n');
+    if (csv_) out_.write(std::to_string(step) + ",,,,,,," + (std::isfinite(loss) ? json.value(loss).text() : "") + '\n');
+    else out_.write(json.object().member("step", step).member("validation_loss", loss).end().text() + '\n');
   }
 
  private:
+  bool csv_;
   weft::detail::OutputFile out_;
 };
 
