@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
   };
   try {
     const auto folder = std::make_shared<const ImageFolder>(argv[1], "FOLDER");
-    const TrainingImages pictures{folder, {.size = number(4, 224)}, {}, 1};
+    const TrainingImages pictures{{folder, {.size = number(4, 224)}}, 1};
     double best = 0;
     for (std::uint64_t seed = 0; seed < 3; ++seed) {
       data::Loader loader(data::Share{}, pictures, {.global_batch = number(3, 32), .seed = seed, .threads = number(2, 1)});

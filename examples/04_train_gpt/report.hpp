@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -17,8 +16,6 @@
 #include <string_view>
 #include <utility>
 #include <vector>
-
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
@@ -31,6 +28,7 @@
 #include <weft/trace/progress.hpp>
 #include <weft/trace/table.hpp>
 
+#include "../output_folder.hpp"
 #include "data.hpp"
 #include "options.hpp"
 #include "sample.hpp"
@@ -72,13 +70,7 @@ class Report {
     if (!speaks_) return;
     done_ = done;
     folder_ = options_.output;
-    std::error_code error;
-    std::filesystem::create_directories(folder_, error);
-    if (error || !std::filesystem::is_directory(folder_))
-      throw weft::UsageError("train_gpt: --output: cannot make the folder '" + folder_.string() +
-                             "': " + (error ? error.message() : "it is not a folder"));
-    if (::access(folder_.c_str(), W_OK | X_OK) != 0)
-      throw weft::UsageError("train_gpt: --output: cannot write to '" + folder_.string() + "': " + std::strerror(errno));
+    output_folder::make("train_gpt", folder_);
     if (done > 0) remember(done);
     else metrics_.emplace(folder_ / "metrics.jsonl");
   }
@@ -187,22 +179,10 @@ class Report {
   // Keeps the records of the steps before `done` in the file, and their points in the curve.
   void remember(std::uint64_t done) {
     const std::filesystem::path file = folder_ / "metrics.jsonl";
-    weft::detail::require_output({}, file.string());
-    std::ifstream in(file);
-    std::string kept, line;
-    while (std::getline(in, line)) {
-      const auto record = nlohmann::json::parse(line, nullptr, false);  // the last line may be incomplete
-      if (!record.is_object() || !record.contains("step") || !record["step"].is_number_unsigned() || record["step"] >= done)
-        continue;
-      kept += line + "\n";
-      const auto add = [&](auto& points, const char* name) {
-        if (record.contains(name) && record[name].is_number()) points.push_back({double(record["step"]), double(record[name])});
-      };
-      add(curve_.training, "loss");
-      add(curve_.validation, "validation_loss");
-    }
-    weft::trace::write_text(file.string() + ".tmp", kept);
-    std::filesystem::rename(file.string() + ".tmp", file);
+    output_folder::keep_records_before(done, file, [this](const nlohmann::json& record) {
+      output_folder::add_point(curve_.training, record, "loss");
+      output_folder::add_point(curve_.validation, record, "validation_loss");
+    });
     metrics_.emplace(file, weft::trace::MetricsFile::Records::stay);
   }
 

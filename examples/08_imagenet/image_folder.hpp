@@ -135,34 +135,33 @@ class ImageFolder {
   std::vector<Entry> pictures_;
 };
 
-namespace detail {
-
-/// Picture i of a folder; errors name the rank, whose disk may differ from others'.
-inline Picture read_on(int rank, const ImageFolder& folder, std::size_t i, const DecodeOptions& options) {
-  try {
-    return read_picture(folder.file(i), options);
-  } catch (const UsageError& error) {
-    std::string_view text = error.what();
-    if (text.starts_with("weft: ")) text.remove_prefix(6);
-    throw_error<UsageError>({"rank ", rank, " ", text});
-  }
-}
-
-}  // namespace detail
-
-/// Randomly cropped, flipped and coloured pictures.
-struct TrainingImages {
+/// The part that both datasets share: pictures of one size, read from a folder.
+struct Pictures {
   using Fields = Images;
   std::shared_ptr<const ImageFolder> folder;
   TransformOptions transform;
   DecodeOptions decode;
+  int rank = 0;  ///< for errors, since its disk may differ from others'
+
+  void shapes(Fields::Shapes& shapes) const { shapes[image] = {3, transform.size, transform.size}; }
+  Picture read(std::size_t index) const {
+    try {
+      return read_picture(folder->file(index), decode);
+    } catch (const UsageError& error) {
+      std::string_view text = error.what();
+      if (text.starts_with("weft: ")) text.remove_prefix(6);
+      throw_error<UsageError>({"rank ", rank, " ", text});
+    }
+  }
+};
+
+/// Randomly cropped, flipped and coloured pictures.
+struct TrainingImages : Pictures {
   std::uint64_t seed = 1;
-  int rank = 0;  ///< for errors
 
   std::size_t size() const { return folder->size(); }
-  void shapes(Fields::Shapes& shapes) const { shapes[image] = {3, transform.size, transform.size}; }
   void load(std::size_t index, Fields::Sample& sample, std::uint64_t epoch) const {
-    normalise(augmented(detail::read_on(rank, *folder, index, decode), transform, seed, epoch, index), sample[image]);
+    normalise(augmented(read(index), transform, seed, epoch, index), sample[image]);
     sample[label][0] = folder->label(index);
   }
   DataIdentity identity() const {
@@ -176,19 +175,13 @@ struct TrainingImages {
 
 /// The middle of each picture. The dataset is as long as a multiple of `ranks`, so that they can share it: the samples after the
 /// last picture are zeros, which the program does not count.
-struct EvaluationImages {
-  using Fields = Images;
-  std::shared_ptr<const ImageFolder> folder;
-  TransformOptions transform;
-  DecodeOptions decode;
+struct EvaluationImages : Pictures {
   std::size_t ranks = 1;
-  int rank = 0;  ///< for errors
 
   std::size_t size() const { return (folder->size() + ranks - 1) / ranks * ranks; }
-  void shapes(Fields::Shapes& shapes) const { shapes[image] = {3, transform.size, transform.size}; }
   void load(std::size_t index, Fields::Sample& sample) const {
     const bool is_there = index < folder->size();
-    if (is_there) normalise(centred(detail::read_on(rank, *folder, index, decode), transform), sample[image]);
+    if (is_there) normalise(centred(read(index), transform), sample[image]);
     else std::fill(sample[image].begin(), sample[image].end(), 0.0f);
     sample[label][0] = is_there ? folder->label(index) : 0;
   }

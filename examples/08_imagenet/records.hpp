@@ -7,24 +7,19 @@
 //   records.step({.step = 0, .loss = 6.9});
 //   records.evaluation({.step = 5003, .loss = 4.1, .top1 = 21.3, .top5 = 44.0});
 
-#include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <string>
-#include <system_error>
-
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
-#include <weft/core/error.hpp>
 #include <weft/core/json_writer.hpp>
 #include <weft/core/output_file.hpp>
 #include <weft/trace/loss_curve.hpp>
 #include <weft/trace/metrics.hpp>
+
+#include "../output_folder.hpp"
 
 namespace imagenet {
 
@@ -43,11 +38,7 @@ class Records {
  public:
   /// Makes the folder. `done`: the steps of an earlier run, whose records stay. Throws UsageError if it cannot be written.
   Records(const std::string& folder, std::uint64_t done) : folder_(folder) {
-    std::error_code error;
-    std::filesystem::create_directories(folder_, error);
-    if (error || ::access(folder.c_str(), W_OK | X_OK) != 0)
-      throw weft::UsageError("imagenet: --output: cannot write to '" + weft::detail::shown(folder, 300) +
-                             "': " + (error ? error.message() : std::strerror(errno)) + "; name another folder");
+    output_folder::make("imagenet", folder_);
     loss_.unit = "cross-entropy";
     top1_.unit = "top-1, %";
     const std::filesystem::path file = folder_ / "metrics.jsonl";
@@ -55,22 +46,11 @@ class Records {
       file_.emplace("imagenet", file.string());
       return;
     }
-    std::ifstream in(file);
-    std::string kept, line;
-    while (std::getline(in, line)) {
-      const auto record = nlohmann::json::parse(line, nullptr, false);  // the last line may be incomplete
-      if (!record.is_object() || !record.contains("step") || !record["step"].is_number_unsigned() || record["step"] >= done)
-        continue;
-      kept += line + "\n";
-      const auto add = [&](auto& points, const char* name) {
-        if (record.contains(name) && record[name].is_number()) points.push_back({double(record["step"]), double(record[name])});
-      };
-      add(loss_.training, "loss");
-      add(loss_.validation, "validation_loss");
-      add(top1_.validation, "top1");
-    }
-    weft::trace::write_text(file.string() + ".tmp", kept);
-    std::filesystem::rename(file.string() + ".tmp", file);
+    output_folder::keep_records_before(done, file, [this](const nlohmann::json& record) {
+      output_folder::add_point(loss_.training, record, "loss");
+      output_folder::add_point(loss_.validation, record, "validation_loss");
+      output_folder::add_point(top1_.validation, record, "top1");
+    });
     file_.emplace("imagenet", file.string(), weft::detail::OutputFile::Earlier::stay);
   }
 

@@ -46,7 +46,7 @@ void say(const World& world, const char* format, const auto&... values) {
 /// data-parallel rank counts its own pictures.
 std::optional<EvaluationRecord> evaluate(World& world, auto& model, const auto& mesh, const Folders& folders, const Options& o,
                                          std::size_t global_batch) {
-  const EvaluationImages pictures{folders.validation, o.transform, o.decode, std::size_t(mesh.size(dp{})), world.rank()};
+  const EvaluationImages pictures{{folders.validation, o.transform, o.decode, world.rank()}, std::size_t(mesh.size(dp{}))};
   data::Loader loader(mesh, pictures,
                       {.global_batch = std::min(global_batch, pictures.size()),
                        .shuffle = false,
@@ -97,7 +97,7 @@ int train(World& world, auto& model, const auto& mesh, const Folders& folders, c
   const auto seconds_since = [](Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); };
   (void)world.interrupted();  // from now on this program stops by itself after a step
   Optimizer optimizer = make_optimizer<Optimizer>(model, o);
-  const TrainingImages pictures{folders.train, o.transform, o.decode, o.seed, world.rank()};
+  const TrainingImages pictures{{folders.train, o.transform, o.decode, world.rank()}, o.seed};
   const DataIdentity identity = pictures.identity();
   const std::uint64_t done = o.resume ? checkpoint::resume(o.checkpoint, model, optimizer, {.data = identity}) : 0;
   data::LoaderOptions plan{.global_batch = global_batch,

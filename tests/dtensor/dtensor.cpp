@@ -27,12 +27,6 @@ namespace {
 
 using Exec = DefaultDevice::execution_space;
 
-// Runs `f(world)` on this number of thread ranks; their failures are this test's.
-template <class F>
-void on(int ranks, F&& f) {
-  CHECK(runtime::run(runtime::RunOptions{.ranks = ranks}, f) == 0);
-}
-
 template <class T>
 void check_type(unsigned seed) {
   std::mutex mutex;

@@ -20,6 +20,12 @@ namespace weft_test {
 using namespace weft;
 using dtensor::Placements;
 
+/// Runs f(world) on this number of thread ranks; their failures are the test's.
+template <class F>
+void on(int ranks, F&& f) {
+  CHECK(runtime::run(runtime::RunOptions{.ranks = ranks}, f) == 0);
+}
+
 /// torch.chunk, by making its list: the index of an extent's elements on one rank.
 inline std::vector<std::size_t> chunk_list(const std::vector<std::size_t>& elements, std::size_t ranks, std::size_t rank) {
   const std::size_t each = (elements.size() + ranks - 1) / ranks;

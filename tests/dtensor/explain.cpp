@@ -14,10 +14,6 @@ using dtensor::partial, dtensor::replicate, dtensor::shard;
 
 namespace {
 
-template <class F>
-void on(int ranks, F&& f) {
-  CHECK(runtime::run(runtime::RunOptions{.ranks = ranks}, f) == 0);
-}
 D tensor(World& world, const dtensor::DeviceMesh& mesh, const Shape& shape, const Placements& placements) {
   return make<double>(world, mesh, shape, placements, [](std::size_t i) { return value_at(3, i); });
 }

@@ -30,11 +30,6 @@ using dtensor::partial, dtensor::replicate, dtensor::shard;
 
 namespace {
 
-template <class F>
-void on(int ranks, F&& f) {
-  CHECK(runtime::run(runtime::RunOptions{.ranks = ranks}, f) == 0);
-}
-
 /// The value and the gradients of a case, whole on every rank.
 std::vector<std::vector<double>> computed(World& world, const dtensor::DeviceMesh& mesh, const OperationCase& of,
                                           std::uint64_t number, const std::vector<Placements>& layouts,

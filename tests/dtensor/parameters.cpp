@@ -14,11 +14,6 @@ using Local = Tensor<double, DefaultDevice::execution_space>;
 
 namespace {
 
-template <class F>
-void on(int ranks, F&& f) {
-  CHECK(runtime::run(runtime::RunOptions{.ranks = ranks}, f) == 0);
-}
-
 std::vector<std::pair<std::string, Local>> whole_parameters(World& world) {
   std::vector<std::pair<std::string, Local>> all;
   const auto add = [&](const char* name, const Shape& shape) {

@@ -177,7 +177,7 @@ TEST_CASE("classes and pictures have torchvision's order") {
 
 TEST_CASE("the same pixels on 1, 2 and 4 ranks, with any threads, and in a resumed run") {
   const weft_test::TemporaryFolder folder;
-  const TrainingImages pictures{make_folder(folder.path / "train"), {.size = 32, .colour_jitter = 0.4, .hue = 0.1}, {}, 7};
+  const TrainingImages pictures{{make_folder(folder.path / "train"), {.size = 32, .colour_jitter = 0.4, .hue = 0.1}}, 7};
   using Sample = std::pair<std::uint64_t, std::size_t>;  // step, place in the global batch
   const auto seen = [&](std::size_t ranks, std::size_t threads, std::uint64_t first_step) {
     std::map<Sample, std::vector<float>> all;
@@ -212,7 +212,7 @@ TEST_CASE("the same pixels on 1, 2 and 4 ranks, with any threads, and in a resum
 
 TEST_CASE("an evaluation has every picture once, and zeros up to a multiple of the ranks") {
   const weft_test::TemporaryFolder folder;
-  const EvaluationImages pictures{make_folder(folder.path / "val"), {.size = 32, .resize = 36}, {}, 4};
+  const EvaluationImages pictures{{make_folder(folder.path / "val"), {.size = 32, .resize = 36}}, 4};
   CHECK(pictures.folder->size() == 9);
   CHECK(pictures.size() == 12);
   std::size_t samples = 0;
@@ -305,7 +305,7 @@ TEST_CASE("an unreadable picture ends the step that needs it, with its name") {
   make_folder(folder.path / "train");
   write(folder.path / "train/cat/bad.jpg", {0xff, 0xd8, 0xff});
   const auto pictures = std::make_shared<const ImageFolder>((folder.path / "train").string(), "--train");
-  data::Loader loader(data::Share{}, TrainingImages{pictures, {.size = 32}, {}, 1}, {.global_batch = 10, .threads = 3});
+  data::Loader loader(data::Share{}, TrainingImages{{pictures, {.size = 32}}, 1}, {.global_batch = 10, .threads = 3});
   const std::string text = weft_test::message<Error>([&] { loader.begin(); });
   CAPTURE(text);
   CHECK(text.starts_with("weft: loader: sample 0 of step 0: rank 0 cannot read '"));

@@ -20,6 +20,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "support"))
+from checks import check, finish
+
 options = argparse.ArgumentParser()
 options.add_argument("--seed", type=int, default=12)
 options.add_argument("--runs", type=int, default=90)
@@ -28,16 +31,6 @@ options = options.parse_args()
 EXAMPLES, SOURCE = os.environ["WEFT_EXAMPLES"], pathlib.Path(os.environ["WEFT_SOURCE"])
 LIMIT_S = 60
 scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-arguments-"))
-failures = 0
-
-
-def check(condition, what):
-    global failures
-    if not condition:
-        failures += 1
-        print("FAILED:", what)
-
-
 # What no example may see of the machine that runs the test.
 FOREIGN = ("WEFT_", "OMP_NUM", "KOKKOS_", "RANK", "WORLD_SIZE", "MASTER_", "OMPI_COMM", "PMI", "SLURM_", "TORCHELASTIC")
 clean = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
@@ -417,4 +410,4 @@ if "04_train_gpt" in available:
                   f"{number.name} {name}: {process.returncode} {last} {err}")
 
 shutil.rmtree(scratch)
-sys.exit(1 if failures else 0)
+finish()

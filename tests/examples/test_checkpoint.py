@@ -9,17 +9,12 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "support"))
+from checks import check, finish
+
 EXAMPLES = os.environ["WEFT_EXAMPLES"]
 TOOL, TRAIN = os.path.join(EXAMPLES, "checkpoint"), os.path.join(EXAMPLES, "04_train_gpt")
 scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-checkpoint-"))
-failures = 0
-
-
-def check(condition, what):
-    global failures
-    if not condition:
-        failures += 1
-        print("FAILED:", what)
 
 
 def tool(*words):
@@ -94,4 +89,4 @@ for words, expected in [((), "the commands are list FOLDER"), (("list",), "the c
     bad = tool(*words)
     check(bad.returncode == 2 and bad.stdout == "" and expected in bad.stderr, f"{words}: {bad}")
 shutil.rmtree(scratch)
-sys.exit(1 if failures else 0)
+finish()

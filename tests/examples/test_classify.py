@@ -12,16 +12,11 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "support"))
+from checks import check, finish
+
 PROGRAM = os.path.join(os.environ["WEFT_EXAMPLES"], "06_classify")
 scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-classify-"))
-failures = 0
-
-
-def check(condition, what):
-    global failures
-    if not condition:
-        failures += 1
-        print("FAILED:", what)
 
 
 def write(folder, part, count, classes=10):
@@ -93,4 +88,4 @@ for arguments, part in [
     check(found.returncode == 2 and part in found.stderr + found.stdout, f"{arguments}: {found.returncode} {found.stderr} {found.stdout}")
     check(len(lines) == 1, f"{arguments}: more than the message: {lines}")
 
-sys.exit(1 if failures else 0)
+finish()

@@ -9,21 +9,14 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "support"))
+from checks import check, finish
+
 FINETUNE, TRAIN = (os.path.join(os.environ["WEFT_EXAMPLES"], name) for name in ("07_finetune", "04_train_gpt"))
 if not os.path.exists(FINETUNE):
     print("skipped: finetune needs what checkpoints need: weft::checkpoint")
     sys.exit(77)
 scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-finetune-"))
-failures = 0
-
-
-def check(condition, what):
-    global failures
-    if not condition:
-        failures += 1
-        print("FAILED:", what)
-
-
 text = scratch / "text.txt"
 text.write_bytes(b"a low rank is enough\n" * 200)
 
@@ -77,4 +70,4 @@ for words, expected in [((), "finetune: --load FOLDER is missing"),
     said = run(FINETUNE, *words, expected=2)
     check(expected in said, said)
 shutil.rmtree(scratch)
-sys.exit(1 if failures else 0)
+finish()

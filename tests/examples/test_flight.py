@@ -12,6 +12,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "support"))
+from checks import check, finish
+
 TOOL = os.path.join(os.environ["WEFT_EXAMPLES"], "flight")
 if not os.path.exists(TOOL):
     print("built without nlohmann's JSON: no tool")
@@ -25,14 +28,6 @@ launchers = {"threads": []}
 if "MPI_Init_thread" in symbols:
     launchers["mpi"] = [os.environ["WEFT_MPIRUN"], "3"]
 launchers["tcp"] = [os.environ["WEFT_TORCHRUN"], "3"]
-failures = 0
-
-
-def check(condition, what):
-    global failures
-    if not condition:
-        failures += 1
-        print("FAILED:", what)
 
 
 def flight(folder, limit=30):
@@ -130,6 +125,8 @@ for backend in launchers:
 
 
 # ---- files that are written here ----------------------------------------------------------------------------------------------
+
+
 def record(rank, world=3, calls=(), started=(), reason="weft: an error", written=10**18, begun=None, groups=None):
     """A rank's file. `calls`: (communicator, text), or (communicator, text, peer, tag) of a message; `started`: those that are open."""
     groups = {name: ranks for name, ranks in (groups or {"world": list(range(world))}).items() if rank in ranks or rank >= world}
@@ -202,6 +199,8 @@ check(not any("\x1b" in line for line in lines), lines)
 
 
 # ---- bad input ---------------------------------------------------------------------------------------------------------------------
+
+
 def refused(name, records, *parts):
     folder = records if isinstance(records, pathlib.Path) else folder_of("bad " + name, records)
     begin = time.monotonic()
@@ -257,4 +256,4 @@ for words in ([], ["a", "b"], ["--no-such-option"], [""]):
     ended = subprocess.run([TOOL, *words], capture_output=True, text=True, timeout=10)
     check(ended.returncode == 2 and ended.stdout == "" and "the argument is the folder that WEFT_FLIGHT_DIR named" in ended.stderr, f"{words}: {ended}")
 shutil.rmtree(scratch)
-sys.exit(1 if failures else 0)
+finish()

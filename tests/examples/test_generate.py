@@ -9,20 +9,15 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "support"))
+from checks import check, finish
+
 EXAMPLES = os.environ["WEFT_EXAMPLES"]
 TRAIN, GENERATE = os.path.join(EXAMPLES, "04_train_gpt"), os.path.join(EXAMPLES, "generate")
 if not os.path.exists(GENERATE):
     print("skipped: built without xxhash.h")
     sys.exit(77)
 scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-generate-"))
-failures = 0
-
-
-def check(condition, what):
-    global failures
-    if not condition:
-        failures += 1
-        print("FAILED:", what)
 
 
 def run(program, *words, expected=0):
@@ -128,4 +123,4 @@ for words in ((), ("--tp", 2, "--pp", 2)):
 said = generate(folder, "--prompt", "a to", "--prompt", "t", "--max-new-tokens", COUNT, "--stop", "").stdout
 check(said.startswith("a to") and "\nt" in said, f"texts: {said!r}")
 shutil.rmtree(scratch)
-sys.exit(1 if failures else 0)
+finish()

@@ -11,18 +11,11 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "support"))
+from checks import check, finish
+
 TRAIN = os.path.join(os.environ["WEFT_EXAMPLES"], "04_train_gpt")
 scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-hugging-face-"))
-failures = 0
-
-
-def check(condition, what):
-    global failures
-    if not condition:
-        failures += 1
-        print("FAILED:", what)
-
-
 text = scratch / "text.txt"
 text.write_bytes(b"a folder is a model of many files\n" * 100)
 
@@ -99,4 +92,4 @@ for heads in (4, 5):
     written = json.loads((folder / "again/config.json").read_text())
     check({name: written.get(name) for name in apart} == apart, written)
 shutil.rmtree(scratch)
-sys.exit(1 if failures else 0)
+finish()

@@ -15,6 +15,9 @@ import sys
 import tempfile
 import zlib
 
+sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "support"))
+from checks import check, finish
+
 PROGRAM = os.path.join(os.environ["WEFT_EXAMPLES"], "08_imagenet")
 GOLDEN = pathlib.Path(os.environ["WEFT_SOURCE"]) / "tests/golden/pictures"
 if not os.path.exists(PROGRAM):
@@ -22,14 +25,6 @@ if not os.path.exists(PROGRAM):
     sys.exit(77)
 scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-imagenet-"))
 CLASSES = ["ant", "bee", "cat"]
-failures = 0
-
-
-def check(condition, what):
-    global failures
-    if not condition:
-        failures += 1
-        print("FAILED:", what)
 
 
 def png(width, height, colour_at):
@@ -121,6 +116,8 @@ check(moved.returncode == 0 and "goes on after step 7" in moved.stdout, f"in ano
 
 
 # torchvision's state_dict() of this network; with a head of zeros all classes are equally likely.
+
+
 def shapes():
     def norm(name, channels):
         return {f"{name}.{part}": [channels] for part in ("weight", "bias", "running_mean", "running_var")} | {f"{name}.num_batches_tracked": []}
@@ -194,4 +191,4 @@ found = run(f"--train {scratch}/cmyk --model resnet10 --size 32 --batch 12 --ste
 check(found.returncode == 0, f"--convert-cmyk: {found.stderr}")
 
 shutil.rmtree(scratch)
-sys.exit(1 if failures else 0)
+finish()

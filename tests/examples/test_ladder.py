@@ -6,15 +6,10 @@ import re
 import subprocess
 import sys
 
+sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "support"))
+from checks import check, finish
+
 EXAMPLES, SOURCE, MPIRUN = (os.environ[name] for name in ("WEFT_EXAMPLES", "WEFT_SOURCE", "WEFT_MPIRUN"))
-failures = 0
-
-
-def check(condition, what):
-    global failures
-    if not condition:
-        failures += 1
-        print("FAILED:", what)
 
 
 def run(command, **environment):
@@ -71,4 +66,4 @@ if os.path.exists(solver):
     for arguments in (["--steps"], ["--steps", "0"], ["--steps", "x"], ["more"]):
         bad = run([solver, *arguments])
         check(bad.returncode == 2 and bad.stderr.startswith("weft: in_situ: ") and bad.stderr.count("\n") == 1, f"in_situ {arguments}: {bad.returncode} {bad.stderr!r}")
-sys.exit(1 if failures else 0)
+finish()

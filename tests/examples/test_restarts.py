@@ -18,6 +18,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "support"))
+from checks import check, finish
 from free_port import free_port
 
 options = argparse.ArgumentParser()
@@ -40,14 +41,6 @@ training = (f"--optimizer adamw --data {text} --layers 2 --width 64 --heads 2 --
 MARK = f"WEFT_TEST_RESTARTS={scratch.name}"  # in the environment of every process that this test starts
 environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "WEFT_RANKS")}
 environment |= dict([MARK.split("=")])
-failures = 0
-
-
-def check(condition, what):
-    global failures
-    if not condition:
-        failures += 1
-        print("FAILED:", what)
 
 
 def processes():
@@ -245,6 +238,8 @@ def after_first_checkpoint(run, folder):
 
 
 # Killed again before it has gained anything: it stops, with fewer ranks only if the layout allows (--dp is not given).
+
+
 def killed_at_once(name, words, restarts_expected):
     """Kills each attempt after the second one as soon as it is there; what the parent said, and its exit code."""
     folder, before = scratch / name, shared_memory()
@@ -321,4 +316,4 @@ check(run.finish() == 2 and "holds a checkpoint of step 60 of an earlier run" in
 alone = subprocess.run([TRAIN, "--restarts", "3", "--checkpoint", str(scratch / "never")], capture_output=True, text=True, timeout=60)
 check(alone.returncode == 2 and "--restarts beside --every 0" in alone.stderr, f"--every: {alone}")
 shutil.rmtree(scratch)
-sys.exit(1 if failures else 0)
+finish()

@@ -15,6 +15,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "support"))
+from checks import check, finish
+
 TRAIN = os.path.join(os.environ["WEFT_EXAMPLES"], "04_train_gpt")
 os.environ.pop("WEFT_RANKS", None)  # it stands for --ranks
 MPIRUN = os.environ.get("WEFT_MPIRUN", "")
@@ -22,14 +25,6 @@ scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-train-"))
 text = scratch / "text.txt"
 text.write_bytes(b"".join(b"%d times %d is %d.\n" % (a, b, a * b) for a in range(40) for b in range(40)))
 SMALL = f"--data {text} --layers 4 --width 32 --heads 4 --sequence 16 --global-batch 8 --steps 6 --validate-every 3 --sample 8 --learning-rate 3e-3"
-failures = 0
-
-
-def check(condition, what):
-    global failures
-    if not condition:
-        failures += 1
-        print("FAILED:", what)
 
 
 def run(arguments, launcher=(), environment=None, timeout=120):
@@ -337,6 +332,8 @@ for ranks in (1, 4):
     check((folder / "loss.svg").exists(), "Ctrl-C: the curve is written")
 
 # A run that is killed goes on from its checkpoint with the same numbers, its records and its curve; another layout goes on, too.
+
+
 def told(folder):
     return [{name: value for name, value in record.items() if name not in ("ms", "tokens_per_s")} for record in all_records(folder)]
 
@@ -413,4 +410,4 @@ for options, message in [("--checkpoint pipe", "--checkpoint pipe: is there, and
 check(not (scratch / "new").exists() and not (scratch / "made").exists(), "folders that were made before --output was refused")
 
 shutil.rmtree(scratch)
-sys.exit(1 if failures else 0)
+finish()

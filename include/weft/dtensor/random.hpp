@@ -42,14 +42,19 @@ void for_each_block(const Shape& whole, const Part& part, T* data, const F& f) {
         dims[3].first, dims[3].all);
 }
 
+/// The DTensor whose blocks f(rows, columns, data, key, first_row, first_column, row_width) fills, as the kernels of
+/// kernels/random.hpp do.
 template <class T, class Exec, class F>
 DTensor<T, Exec> filled(Device<Exec>& device, const DeviceMesh& mesh, const Shape& shape, const Placements& placements,
-                        const F& f) {
+                        std::uint64_t key, const F& f) {
   const auto places = mesh.places();
   const Placements target = checked(shape, places, placements);
   const Part part = part_of(shape, places, target);
   Tensor<T, Exec> local(device, part.shape);
-  if (local.size() != 0) for_each_block(shape, part, local.data(), f);
+  const auto block = [&](std::size_t rows, std::size_t columns, T* out, std::size_t row, std::size_t column, std::size_t width) {
+    f(rows, columns, out, key, row, column, width);
+  };
+  if (local.size() != 0) for_each_block(shape, part, local.data(), block);
   for (std::size_t axis = 0; axis < target.size(); ++axis)
     if (target[axis].is_partial()) local = as_term(mesh.comm(axis), local, target[axis].reduction);
   return DTensor<T, Exec>::from_local(mesh, local, target, shape);
@@ -61,30 +66,22 @@ DTensor<T, Exec> filled(Device<Exec>& device, const DeviceMesh& mesh, const Shap
 template <weft::detail::Real T, class Exec>
 DTensor<T, Exec> normal(Device<Exec>& device, const DeviceMesh& mesh, const Shape& shape, const Placements& placements,
                         std::uint64_t seed, double mean = 0, double deviation = 1) {
-  const std::uint64_t key = key_of(seed, site_of("dtensor"));
-  const auto block = [&](std::size_t rows, std::size_t columns, T* out, std::size_t row, std::size_t column, std::size_t width) {
-    kernels::initialise_normal<T>(device, rows, columns, out, key, row, column, width, mean, deviation);
-  };
-  return detail::filled<T>(device, mesh, shape, placements, block);
+  return detail::filled<T>(device, mesh, shape, placements, key_of(seed, site_of("dtensor")),
+                           [&](const auto&... block) { kernels::initialise_normal<T>(device, block..., mean, deviation); });
 }
 /// Uniform numbers in [low, high).
 template <weft::detail::Real T, class Exec>
 DTensor<T, Exec> uniform(Device<Exec>& device, const DeviceMesh& mesh, const Shape& shape, const Placements& placements,
                          std::uint64_t seed, double low = 0, double high = 1) {
-  const std::uint64_t key = key_of(seed, site_of("dtensor"));
-  const auto block = [&](std::size_t rows, std::size_t columns, T* out, std::size_t row, std::size_t column, std::size_t width) {
-    kernels::initialise_uniform<T>(device, rows, columns, out, key, row, column, width, low, high);
-  };
-  return detail::filled<T>(device, mesh, shape, placements, block);
+  return detail::filled<T>(device, mesh, shape, placements, key_of(seed, site_of("dtensor")),
+                           [&](const auto&... block) { kernels::initialise_uniform<T>(device, block..., low, high); });
 }
 /// All elements equal to `value`.
 template <weft::detail::Real T, class Exec>
 DTensor<T, Exec> full(Device<Exec>& device, const DeviceMesh& mesh, const Shape& shape, const Placements& placements,
                       double value) {
-  const auto block = [&](std::size_t rows, std::size_t columns, T* out, std::size_t row, std::size_t column, std::size_t width) {
-    kernels::initialise_constant<T>(device, rows, columns, out, 0, row, column, width, value);
-  };
-  return detail::filled<T>(device, mesh, shape, placements, block);
+  return detail::filled<T>(device, mesh, shape, placements, 0,
+                           [&](const auto&... block) { kernels::initialise_constant<T>(device, block..., value); });
 }
 
 }  // namespace weft::dtensor

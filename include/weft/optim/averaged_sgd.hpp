@@ -22,6 +22,7 @@
 #include <weft/device/parallel_for.hpp>
 #include <weft/kernels/optimizer.hpp>
 #include <weft/optim/optimizer.hpp>
+#include <weft/optim/sgd.hpp>
 
 namespace weft::optim {
 
@@ -72,8 +73,7 @@ struct AveragedSgdRule {
   static constexpr std::array<std::string_view, 2> buffer_names{"momentum_buffer", "average"};
 
   static void check(const Options& options) {
-    require_option("momentum", options.momentum, 1);
-    require_option("weight decay", options.weight_decay, largest_decay);
+    detail::check_sgd(options);
     require_option("decay of the average", options.average_decay, 1);
   }
 
@@ -81,11 +81,7 @@ struct AveragedSgdRule {
   template <class A>
   static detail::AveragedSgdElement<A> element(const ParameterState&, const Options& options, double learning_rate,
                                                std::uint64_t step) {
-    return {kernels::SgdElement<A, true>({.learning_rate = learning_rate,
-                                          .momentum = options.momentum,
-                                          .weight_decay = options.weight_decay,
-                                          .nesterov = options.nesterov}),
-            A(step == 1 ? 1 : 1 - options.average_decay)};
+    return {detail::sgd_element<A>(options, learning_rate), A(step == 1 ? 1 : 1 - options.average_decay)};
   }
 };
 

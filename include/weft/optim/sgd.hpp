@@ -23,24 +23,35 @@ struct SgdOptions {
   std::vector<ParameterGroup> groups = {};  ///< parameters with separate options
 };
 
+namespace detail {
+
+// Of the options of this rule, or of one that adds to it (averaged_sgd.hpp).
+void check_sgd(const auto& options) {
+  require_option("momentum", options.momentum, 1);
+  require_option("weight decay", options.weight_decay, largest_decay);
+}
+template <class A>
+kernels::SgdElement<A, true> sgd_element(const auto& options, double learning_rate) {
+  return kernels::SgdElement<A, true>({.learning_rate = learning_rate,
+                                       .momentum = options.momentum,
+                                       .weight_decay = options.weight_decay,
+                                       .nesterov = options.nesterov});
+}
+
+}  // namespace detail
+
 struct SgdRule {
   using Options = SgdOptions;
   static constexpr bool elementwise = true;
   static constexpr int buffers = 1;                                                  // momentum
   static constexpr std::array<std::string_view, 1> buffer_names{"momentum_buffer"};  // names in checkpoints, as in PyTorch
 
-  static void check(const Options& options) {
-    require_option("momentum", options.momentum, 1);
-    require_option("weight decay", options.weight_decay, largest_decay);
-  }
+  static void check(const Options& options) { detail::check_sgd(options); }
 
   template <class A>
   static kernels::SgdElement<A, true> element(const ParameterState&, const Options& options, double learning_rate,
                                               std::uint64_t) {
-    return kernels::SgdElement<A, true>({.learning_rate = learning_rate,
-                                         .momentum = options.momentum,
-                                         .weight_decay = options.weight_decay,
-                                         .nesterov = options.nesterov});
+    return detail::sgd_element<A>(options, learning_rate);
   }
 };
 
