@@ -20,11 +20,14 @@ using namespace weft;
 namespace {
 
 /// The error of every rank, which must be the same on all; empty if there was none.
-std::string error_of(int ranks, const std::function<std::vector<NamedValue>(int)>& values) {
+std::string error_of(
+    int ranks, const std::function<std::vector<NamedValue>(int)>& values,
+    const std::function<void(const Communicator&, const std::vector<NamedValue>&)>& compare =
+        [](const Communicator& c, const std::vector<NamedValue>& mine) { agree(c, mine); }) {
   std::vector<std::string> errors(static_cast<std::size_t>(ranks));
   comm::run_threads(ranks, [&](const Communicator& c) {
     try {
-      agree(c, values(c.rank()));
+      compare(c, values(c.rank()));
     } catch (const UsageError& error) {
       errors[std::size_t(c.rank())] = error.what();
     }
@@ -63,6 +66,19 @@ TEST_CASE("the option that differs is named, with both ranks and both values") {
   CHECK(error_of(2, [](int rank) {
           return std::vector<NamedValue>{{"--data", std::vector<std::string>{"a", rank == 0 ? "b" : "c"}}};
         }).find("rank 0 has a b, rank 1 has a c") != std::string::npos);
+}
+
+TEST_CASE("another version of weft is no option: the remedy is one program") {
+  const auto builds = [](int rank) {
+    auto build = weft::detail::of_this_build();
+    if (rank == 1) build[0].value = "9.9.9";
+    return build;
+  };
+  const std::string text = error_of(
+      2, builds, [](const Communicator& c, const std::vector<NamedValue>& mine) { agree(c, mine, weft::detail::build_remedy); });
+  const std::string own = weft::detail::of_this_build()[0].value;
+  CHECK(text == "weft: ranks disagree about the version of weft: rank 0 has " + own +
+                    ", rank 1 has 9.9.9: all ranks of a run start the same program, built with one version of weft");
 }
 
 TEST_CASE("ranks that compare other names are told so") {

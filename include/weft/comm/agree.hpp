@@ -46,7 +46,9 @@ std::string digest(const X& elements);
 
 /// Throws UsageError on all ranks, which names the first value that differs, the rank and both values, unless every rank of
 /// `ranks` gives the same names and values. Collective: one all-reduce of two words if they are the same.
-void agree(const Communicator& ranks, std::span<const NamedValue> values);
+/// The error ends with `remedy`.
+void agree(const Communicator& ranks, std::span<const NamedValue> values,
+           std::string_view remedy = "all ranks of a run are started with the same options and data");
 inline void agree(const Communicator& ranks, std::initializer_list<NamedValue> values) {
   agree(ranks, std::span<const NamedValue>(values.begin(), values.size()));
 }
@@ -65,6 +67,7 @@ std::optional<Difference> difference(const Communicator& ranks, std::span<const 
 std::string digest_of(const void* data, std::size_t bytes);
 /// The version of weft, byte order and scalar types, which all processes of a run must have in common. `run` compares them.
 std::vector<NamedValue> of_this_build();
+inline constexpr std::string_view build_remedy = "all ranks of a run start the same program, built with one version of weft";
 
 }  // namespace detail
 

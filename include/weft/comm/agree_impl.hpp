@@ -28,7 +28,7 @@ WEFT_COLD WEFT_INLINE NamedValue::NamedValue(std::string_view of, const std::vec
   for (const std::string& text : texts) value += (value.empty() ? "" : " ") + text;
 }
 
-WEFT_COLD WEFT_INLINE void agree(const Communicator& ranks, std::span<const NamedValue> values) {
+WEFT_COLD WEFT_INLINE void agree(const Communicator& ranks, std::span<const NamedValue> values, std::string_view remedy) {
   if (ranks.size() == 1) return;
   const comm::InFunction mark(ranks, comm::ProgramFunction::agree);
   std::string mine;  // name, value, name, ..., each with a zero behind it
@@ -51,7 +51,7 @@ WEFT_COLD WEFT_INLINE void agree(const Communicator& ranks, std::span<const Name
       }
       if (first[k + 1] != other[k + 1])
         throw_error<UsageError>({"ranks disagree about ", first[k], ": rank 0 has ", first[k + 1], ", rank ", long(q), " has ",
-                                 other[k + 1], ": all ranks of a run are started with the same options and data"});
+                                 other[k + 1], ": ", remedy});
     }
   }
 }

@@ -62,7 +62,8 @@ int run_on(RunOptions options, F& f) {
             const RankInstance<DefaultDevice::execution_space> instance(place, local_ranks, options.threads_per_rank);
             DefaultDevice device(instance.exec);
             World world(Communicator(std::move(group), order_on(device.exec())), device);
-            if constexpr (!B::Session::owns_ranks) agree(world.communicator(), weft::detail::of_this_build());
+            if constexpr (!B::Session::owns_ranks)
+              agree(world.communicator(), weft::detail::of_this_build(), weft::detail::build_remedy);
             if (options.refused) std::rethrow_exception(options.refused);
             if constexpr (std::is_void_v<std::invoke_result_t<F&, World&>>) {
               f(world);

@@ -100,10 +100,11 @@ WEFT_INLINE void Server::serve() {
 }
 
 WEFT_INLINE std::string Server::admit(Greeting& greeting) {
-  if (!failure_.empty()) return failure_;
   const std::uint32_t rank = greeting.who.rank;
-  // After the rendezvous no rank can end it. A newcomer may belong to the next one at this port, and tries again.
-  greeting.ours = met_.size() < identity_.world;
+  // A rank that has met can no longer end the rendezvous, even if others still need theirs. A newcomer with its number may belong
+  // to the next rendezvous at this port, and tries again.
+  greeting.ours = !met_.contains(rank);
+  if (!failure_.empty()) return failure_;
   if ((greeting.to == the_heartbeat ? heartbeats_ : came_).contains(rank))
     return weft::detail::joined({"rank ", rank, " has come twice"});
   return {};
