@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The definitions of machines, replays, estimates of time and choices of layouts.
 #include <weft/plan/balanced_stages_impl.hpp>
+#include <weft/plan/byte_costs_impl.hpp>
 #include <weft/plan/candidate_cost_impl.hpp>
 #include <weft/plan/candidate_impl.hpp>
 #include <weft/plan/choose_impl.hpp>

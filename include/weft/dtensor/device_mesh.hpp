@@ -54,8 +54,8 @@ class DeviceMesh {
   /// True if both have the same communicators in the same order.
   friend bool operator==(const DeviceMesh& a, const DeviceMesh& b) { return a.same_axes(b); }
 
-  /// The cost of a byte over each axis, relative to the others (default 1), for the choice of redistributions: for example
-  /// 1 / bandwidth of the axis' link in a plan::Machine. All ranks must set the same. Throws UsageError unless there is one
+  /// The cost of a byte over each axis, relative to the others (default 1), for the choice of redistributions: plan::byte_costs
+  /// computes them for a machine. All ranks must set the same. Throws UsageError unless there is one
   /// number of at least 0 for each axis.
   void set_byte_costs(const std::vector<double>& costs);
 
