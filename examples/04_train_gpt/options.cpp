@@ -248,6 +248,9 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
   app.add_option("--machine", o.machine,
                  "With --rehearse N: the time of a step on a100, h100, h200, this (measured in a second) or a .json file")
       ->group(report);
+  app.add_flag("--csv", o.csv, "Write metrics.csv beside metrics.jsonl")->group(report);
+  app.add_flag("--tensorboard", o.tensorboard, "Write losses, rates and speed for TensorBoard into the folder of --output")
+      ->group(report);
   app.add_flag("--quiet", o.quiet, "Print only the validation loss")->group(report);
   app.add_flag("--json", o.json, "Print a line of JSON for every event instead of tables and the bar")->group(report);
 

@@ -49,7 +49,7 @@ struct Options {
   double validation_fraction = 0.1;
   std::int64_t validate_every = 100, sample = 400;
   std::string prompt = "/// ";  ///< for token files: token numbers
-  bool quiet = false, json = false;
+  bool quiet = false, json = false, csv = false, tensorboard = false;
   std::string checkpoint;  ///< folder of checkpoints; empty: none
   std::int64_t every = 0, keep = 2, keep_best = 0;
   bool resume = false, other_data = false;

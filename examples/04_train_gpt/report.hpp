@@ -27,6 +27,7 @@
 #include <weft/trace/metrics.hpp>
 #include <weft/trace/progress.hpp>
 #include <weft/trace/table.hpp>
+#include <weft/trace/tensorboard.hpp>
 
 #include "../output_folder.hpp"
 #include "data.hpp"
@@ -71,6 +72,8 @@ class Report {
     done_ = done;
     folder_ = options_.output;
     output_folder::make("train_gpt", folder_);
+    if (options_.csv) csv_.emplace(folder_ / "metrics.csv");
+    if (options_.tensorboard) board_.emplace(folder_, done);
     if (done > 0) remember(done);
     else metrics_.emplace(folder_ / "metrics.jsonl");
   }
@@ -107,6 +110,13 @@ class Report {
   void step(const weft::trace::StepRecord& record) {
     if (!speaks_) return;
     metrics_->write(record);
+    if (csv_) csv_->write(record);
+    if (board_)
+      board_->write(record.step, {{"train/loss", record.loss},
+                                  {"train/gradient_norm", record.gradient_norm},
+                                  {"train/learning_rate", record.learning_rate},
+                                  {"speed/tokens_per_s", record.tokens_per_s},
+                                  {"speed/step_ms", record.ms}});
     curve_.training.push_back({double(record.step), record.loss});
     if (options_.json) std::cout << "{\"event\": \"step\", " << weft::trace::to_json(record).substr(1) << std::endl;
     if (progress_) progress_->update(record);
@@ -126,6 +136,8 @@ class Report {
   void validation(std::uint64_t step, double loss) {
     if (!speaks_) return;
     metrics_->write_validation(step, loss);
+    if (csv_) csv_->write_validation(step, loss);
+    if (board_) board_->write(step, {{"validation/loss", loss}});
     curve_.validation.push_back({double(step), loss});
     if (options_.json) emit({{"event", "validation"}, {"step", step}, {"loss", loss}});
     if (progress_) progress_->note("step " + std::to_string(step + 1) + "  validation loss " + detail::text(loss, "%.4f"));
@@ -182,8 +194,24 @@ class Report {
     output_folder::keep_records_before(done, file, [this](const nlohmann::json& record) {
       output_folder::add_point(curve_.training, record, "loss");
       output_folder::add_point(curve_.validation, record, "validation_loss");
+      if (csv_) write_csv(record);
     });
     metrics_.emplace(file, weft::trace::MetricsFile::Records::stay);
+  }
+
+  // A record of metrics.jsonl, again for metrics.csv.
+  void write_csv(const nlohmann::json& record) {
+    const auto number = [&](const char* name) {
+      return record.contains(name) && record[name].is_number() ? double(record[name]) : std::nan("");
+    };
+    if (record.contains("validation_loss")) return csv_->write_validation(record["step"], number("validation_loss"));
+    csv_->write({.step = record["step"],
+                 .loss = number("loss"),
+                 .gradient_norm = number("gradient_norm"),
+                 .learning_rate = number("learning_rate"),
+                 .tokens_per_s = number("tokens_per_s"),
+                 .ms = number("ms"),
+                 .skipped = record.contains("skipped")});
   }
 
   bool talks() const { return speaks_ && !options_.json && !options_.quiet; }
@@ -292,7 +320,8 @@ class Report {
   bool speaks_;
   Options options_;
   std::filesystem::path folder_;
-  std::optional<weft::trace::MetricsFile> metrics_;
+  std::optional<weft::trace::MetricsFile> metrics_, csv_;
+  std::optional<weft::trace::TensorBoard> board_;
   std::unique_ptr<weft::trace::Progress> progress_;
   weft::trace::LossCurve curve_;
   std::uint64_t done_ = 0;  // number of steps of an earlier run
