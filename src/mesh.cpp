@@ -12,3 +12,4 @@
 #include <weft/mesh/stage_layers_impl.hpp>
 #include <weft/runtime/rehearsal_report_impl.hpp>
 #include <weft/runtime/rehearse_impl.hpp>
+#include <weft/runtime/step_trace_impl.hpp>

@@ -179,6 +179,7 @@ base = [word for item in SMALL_RUN.items() for word in item]
 VARIABLES = {"WEFT_STORE_PORT": ["abc", "0", "65536"], "WEFT_SECRET": ["short"], "WEFT_SECRET_FILE": ["/no/such/file", str(fifo)], "WEFT_HEARTBEAT_S": ["abc", "-1", "nan"],
              "WEFT_RENDEZVOUS_S": ["abc", "0"], "WEFT_REHEARSE": ["abc", "0", "2:2", "2:x", "4:1:late"], "WEFT_REHEARSE_STEPS": ["abc", "0", "1.5"],
              "WEFT_REHEARSE_EXPERT_SKEW": ["abc", "0.5"], "WEFT_RANKS_PER_NODE": ["abc", "0"], "WEFT_REHEARSE_MEMORY": ["much", "-1"], "WEFT_FLIGHT_DIR": ["/no/such/folder", str(text)],
+             "WEFT_TRACE": [str(text), ":2", "traces:5-2"],
              "WEFT_SHARED_MEMORY": ["abc", "2"], "WEFT_FINGERPRINTS": ["yes"], "WEFT_SHARE_GPUS": ["-1"],
              "WEFT_IGNORE_LAUNCHER": ["yes"]}
 listed = set(re.findall(r"WEFT_\w+", "".join(line for line in (SOURCE / "docs/building.md").read_text().splitlines(keepends=True) if line.startswith("| `"))))

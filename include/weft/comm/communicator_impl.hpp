@@ -4,6 +4,7 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/device/region.hpp>
 
 namespace weft {
 
@@ -41,9 +42,13 @@ WEFT_OUT_OF_LINE WEFT_INLINE comm::Call Communicator::checked(comm::Call call) c
   return call;
 }
 
-WEFT_OUT_OF_LINE WEFT_INLINE void Communicator::execute(const comm::Call& call) const { group_->execute(checked(call)); }
+WEFT_OUT_OF_LINE WEFT_INLINE void Communicator::execute(const comm::Call& call) const {
+  const Region region([&] { return weft::detail::joined({name_of(call.operation), " ", axis()}); });
+  group_->execute(checked(call));
+}
 
 WEFT_OUT_OF_LINE WEFT_INLINE Request Communicator::start(const comm::Call& call) const {
+  const Region region([&] { return weft::detail::joined({"start ", name_of(call.operation), " ", axis()}); });
   return Request(group_->start(checked(call)));
 }
 

@@ -7,9 +7,11 @@
 //   request.wait();                         // only now may `gradients` be read, written or freed
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include <weft/core/text.hpp>
+#include <weft/device/region.hpp>
 
 namespace weft {
 
@@ -54,6 +56,7 @@ class [[nodiscard]] Request {
   }
   void wait() {
     if (!pending_) return;
+    const Region region([] { return std::string("wait"); });
     pending_->wait();
     pending_.reset();
   }

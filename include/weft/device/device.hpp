@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <weft/device/arena.hpp>
+#include <weft/device/region.hpp>
 
 namespace weft {
 
@@ -26,7 +27,9 @@ class Device {
   /// A block of memory shared by its copies; the last one returns it to the device's arena.
   using Buffer = detail::Buffer;
 
-  explicit Device(Exec exec = Exec()) : exec_(std::move(exec)) {}
+  explicit Device(Exec exec = Exec()) : exec_(std::move(exec)) {
+    if (Kokkos::Tools::profileLibraryLoaded()) detail::observed = true;
+  }
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 

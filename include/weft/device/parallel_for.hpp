@@ -18,6 +18,7 @@
 #include <weft/core/text.hpp>
 #include <weft/device/device.hpp>
 #include <weft/device/first_launch.hpp>
+#include <weft/device/region.hpp>
 #include <weft/device/thread_team.hpp>
 
 namespace weft::detail {
@@ -43,15 +44,18 @@ int threads_of(const Exec& exec) {
   else return exec.concurrency();
 }
 
+template <class Exec>
+void run_on_team(Device<Exec>& device, const TeamLoop& loop) {
+  device.template cache<ThreadTeam>().run(std::size_t(threads_of(device.exec())), loop);
+}
+
 /// Runs the pieces of a loop on the device's threads.
 template <class Exec>
 WEFT_OUT_OF_LINE void run_pieces(Device<Exec>& device, Traffic traffic, const TeamLoop& loop) {
   if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
     return notes->launched(traffic);
-  std::uint64_t kernel = 0;
-  Kokkos::Tools::beginParallelFor("weft", 0, &kernel);
-  device.template cache<ThreadTeam>().run(std::size_t(threads_of(device.exec())), loop);
-  Kokkos::Tools::endParallelFor(kernel);
+  const ObservedKernel kernel(traffic.kind);
+  run_on_team(device, loop);
 }
 
 /// Runs the loop on all threads.
@@ -62,7 +66,7 @@ WEFT_OUT_OF_LINE void share_on_host(Device<Exec>& device, const HostLoop& loop) 
   HostLoop split = loop;
   split.pieces = std::min(loop.count, threads * 8);
   const auto call = [](const void* body, std::size_t piece, std::size_t) { (*static_cast<const HostLoop*>(body))(piece); };
-  run_pieces(device, {}, TeamLoop{call, &split, split.pieces});  // run_on_host has checked for a rehearsal
+  run_on_team(device, TeamLoop{call, &split, split.pieces});
 }
 
 /// Runs the loop on the calling thread, and divides the rest among all threads once the first part shows that it is worth it: a
@@ -71,6 +75,7 @@ template <class Exec>
 WEFT_OUT_OF_LINE void run_on_host(Device<Exec>& device, Traffic traffic, const HostLoop& loop) {
   if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
     return notes->launched(traffic);
+  const ObservedKernel kernel(traffic.kind);
   if (device.shares_short_loops()) return share_on_host(device, loop);
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::duration<double, std::micro> enough_to_judge(0.5), worth_sharing(2);
@@ -116,8 +121,8 @@ template <class Exec, class F>
 requires(!on_host<Exec>) void for_each_index(Device<Exec>& device, Traffic traffic, std::size_t n, const F& f) {
   if (n != 0)
     launch_kernel<F>(device, traffic, n, [&] {
-      Kokkos::parallel_for("weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n)),
-                           f);
+      Kokkos::parallel_for(traffic.kind,
+                           by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, n)), f);
     });
 }
 

@@ -28,6 +28,7 @@
 #include <weft/runtime/guard.hpp>
 #include <weft/runtime/rehearser.hpp>
 #include <weft/runtime/signals.hpp>
+#include <weft/runtime/step_trace.hpp>
 
 namespace weft {
 
@@ -50,12 +51,14 @@ int run_on(RunOptions options, F& f) {
       options = resolve(options, session.started(), session.here());
       require_launch_variables();
       comm::detail::require_flight_folder();
+      const std::optional<TraceOptions> trace = TraceOptions::from_environment();
       comm::detail::stop_state.patience_ms.store(options.stop_s > 0 ? std::int64_t(std::ceil(options.stop_s * 1000)) : 0);
       const int local_ranks = B::Session::owns_ranks ? options.ranks : 1;
       const int threads = std::max(local_ranks * options.threads_per_rank, 1);
       if (threads > cores() || address_space_is_limited())
         require_threads(threads + (local_ranks > 1 ? local_ranks : 0), local_ranks, options.threads_per_rank);
       const KokkosGuard kokkos(std::min(threads, most_threads));
+      if (trace) observe_for_traces();
       ending =
           session.run(options.ranks, std::chrono::duration<double>(options.deadline_s), [&](std::shared_ptr<comm::Group> group) {
             const int place = local_ranks == 1 ? 0 : group->rank();
@@ -65,6 +68,8 @@ int run_on(RunOptions options, F& f) {
             if constexpr (!B::Session::owns_ranks)
               agree(world.communicator(), weft::detail::of_this_build(), weft::detail::build_remedy);
             if (options.refused) std::rethrow_exception(options.refused);
+            std::optional<StepTrace> tracing;
+            if (trace) tracing.emplace(*trace, world.communicator(), [&] { return device.arena().use(); });
             if constexpr (std::is_void_v<std::invoke_result_t<F&, World&>>) {
               f(world);
             } else {
@@ -72,6 +77,7 @@ int run_on(RunOptions options, F& f) {
               std::lock_guard lock(mutex);
               if (code == 0) code = result;
             }
+            if (tracing) tracing->finish();
           });
       if (!ending.complete) {
         // A rank still computes and cannot be stopped. Its memory must stay valid, so nothing is undone.

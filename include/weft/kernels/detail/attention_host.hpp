@@ -73,6 +73,7 @@ struct AttentionHost {
     };
     if (threads_for(device, rows * shape.keys * shape.head_width) > 1 || device.rehearsal() != nullptr)
       return for_each_piece(device, traffic, items, run_item);
+    const weft::detail::ObservedKernel kernel(traffic.kind);
     for (std::size_t item = 0; item < items; ++item) work(item, workspace);
   }
 

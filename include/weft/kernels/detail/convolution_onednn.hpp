@@ -101,6 +101,7 @@ bool convolution_onednn(Device<Exec>& device, const ConvolutionShape& s, Convolu
       return true;
     }
   }
+  const weft::detail::ObservedKernel kernel("convolution");
   all.run(*found, const_cast<T*>(x), const_cast<W*>(w), const_cast<T*>(y), bias, scratch.get());
   return true;
 }

@@ -52,7 +52,10 @@ std::size_t threads_for(Device<Exec>& device, std::size_t operations) {
 template <class Exec, class F>
 requires(on_host<Exec>) void for_each_piece(Device<Exec>& device, Traffic traffic, std::size_t pieces, const F& f) {
   if (pieces == 0) return;
-  if (pieces == 1 && device.rehearsal() == nullptr) return f(std::size_t(0), std::size_t(0));
+  if (pieces == 1 && device.rehearsal() == nullptr) {
+    const weft::detail::ObservedKernel kernel(traffic.kind);
+    return f(std::size_t(0), std::size_t(0));
+  }
   const auto call = [](const void* body, std::size_t piece, std::size_t thread) {
     (*static_cast<const F*>(body))(piece, thread);
   };
@@ -315,7 +318,7 @@ requires(!on_host<Exec>) void for_each_row(Device<Exec>& device, Traffic traffic
   if (rows != 0)
     weft::detail::launch_kernel<RowTeamBody<Exec, F>>(device, traffic, rows * row_lanes, [&] {
       Kokkos::parallel_for(
-          "weft",
+          traffic.kind,
           by_argument(Policy(device.exec(), int((rows + std::size_t(rows_of_team) - 1) / std::size_t(rows_of_team)), rows_of_team,
                              lanes)),
           RowTeamBody<Exec, F>{f, rows});
@@ -363,8 +366,9 @@ requires(!on_host<Exec>) void sum_blocks(Device<Exec>& device, Traffic traffic, 
   };
   weft::detail::launch_kernel<decltype(body)>(device, traffic, (n + block - 1) / block, [&] {
     Kokkos::parallel_reduce(
-        "weft", by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, (n + block - 1) / block)),
-        body, result);
+        traffic.kind,
+        by_argument(Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(device.exec(), 0, (n + block - 1) / block)), body,
+        result);
   });
 }
 

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// covers: weft/device/region.hpp
+// WEFT_TRACE: which steps are recorded, how events nest, and the files of a run that ends and of one that fails.
+#include <doctest/doctest.h>
+#include <stdlib.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <weft/data/batches.hpp>
+#include <weft/device/region.hpp>
+#include <weft/models/gpt.hpp>
+#include <weft/optim/adamw.hpp>
+#include <weft/parallel/data_parallel.hpp>
+#include <weft/parallel/pipeline_parallel.hpp>
+#include <weft/parallel/tensor_parallel.hpp>
+#include <weft/runtime/run.hpp>
+#include <weft/runtime/step_trace.hpp>
+
+#include "support/temporary_folder.hpp"
+
+using namespace weft;
+
+namespace {
+
+struct Environment {
+  explicit Environment(const std::string& value) { ::setenv("WEFT_TRACE", value.c_str(), 1); }
+  ~Environment() { ::unsetenv("WEFT_TRACE"); }
+};
+
+nlohmann::json events_of(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  return nlohmann::json::parse(in)["traceEvents"];
+}
+
+struct Event {
+  std::string name, category;
+  double begin, end;
+};
+
+std::vector<Event> of_rank(const nlohmann::json& all, int rank) {
+  std::vector<Event> found;
+  for (const auto& e : all)
+    if (e["ph"] == "X" && e["pid"] == rank)
+      found.push_back({e["name"], e["cat"], double(e["ts"]), double(e["ts"]) + double(e["dur"])});
+  return found;
+}
+
+// A text for training, in the folder.
+std::string corpus(const weft_test::TemporaryFolder& folder) {
+  const std::string path = folder.path / "corpus.txt";
+  std::ofstream out(path);
+  for (int i = 0; i < 2000; ++i) out << i * i << ' ';
+  return path;
+}
+
+int train(const std::string& text, int ranks, int tp_degree, int pp_degree, int steps, bool fails = false) {
+  return run<comm::Threads>(RunOptions{.ranks = ranks}, [=](World& world) {
+    Mesh<dp, tp, pp> mesh(world, {.tp = std::size_t(tp_degree), .pp = std::size_t(pp_degree)});
+    DataParallel<TensorParallel<PipelineParallel<models::Gpt>>> model(mesh,
+                                                                      {.layers = 2, .width = 16, .heads = 2, .sequence = 8});
+    optim::AdamW optimizer(model, {.learning_rate = 1e-3});
+    int step = 0;
+    for (auto&& batch : data::Batches(mesh, text, {.sequence = 8, .global_batch = 8, .micro_batch = 2})) {
+      model.train_step(batch);
+      if (fails && step == 2) throw std::runtime_error("on purpose");
+      optimizer.step();
+      if (++step == steps) break;
+    }
+  });
+}
+
+}  // namespace
+
+TEST_CASE("the variable: a folder, and the steps") {
+  const weft_test::TemporaryFolder folder;
+  const std::string place = folder.path / "new";
+  auto all = runtime::TraceOptions::parse(place);
+  CHECK(all.folder == place);
+  CHECK(all.first == 0);
+  CHECK(all.last == ~std::uint64_t{0});
+  CHECK(std::filesystem::is_directory(place));
+  auto one = runtime::TraceOptions::parse(place + ":7");
+  CHECK(one.folder == place);
+  CHECK(one.first == 7);
+  CHECK(one.last == 7);
+  auto some = runtime::TraceOptions::parse(place + ":2-40");
+  CHECK(some.first == 2);
+  CHECK(some.last == 40);
+  CHECK(runtime::TraceOptions::parse(place + ":2-4x").folder == place + ":2-4x");
+  for (const std::string& wrong : {std::string(), std::string(":3"), place + ":5-2"})
+    CHECK_THROWS_AS(runtime::TraceOptions::parse(wrong), UsageError);
+  std::ofstream(place + "/trace.json") << "{}";
+  CHECK_THROWS_WITH_AS(runtime::TraceOptions::parse(place),
+                       ("weft: environment variable WEFT_TRACE is '" + place.substr(0, 80) +
+                        "': the folder holds a trace (trace.json): name another folder, or remove it")
+                           .c_str(),
+                       UsageError);
+  std::ofstream(folder.path / "file") << "x";
+  CHECK_THROWS_AS(runtime::TraceOptions::parse((folder.path / "file").string()), UsageError);
+}
+
+TEST_CASE("the trace of all ranks: steps in the range, events that nest, memory by category") {
+  const weft_test::TemporaryFolder folder;
+  const Environment variable((folder.path / "t").string() + ":1-2");
+  REQUIRE(train(corpus(folder), 4, 2, 2, 4) == 0);
+  const auto all = events_of(folder.path / "t/trace.json");
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto events = of_rank(all, rank);
+    std::map<std::string, int> count;
+    for (const Event& e : events) ++count[e.name];
+    CHECK(count["step 1"] == 1);
+    CHECK(count["step 2"] == 1);
+    CHECK(count.count("step 0") + count.count("step 3") == 0);
+    CHECK(count["optimizer step"] == 2);
+    for (int micro = 0; micro < 4; ++micro) {
+      CHECK(count["forward " + std::to_string(micro)] == 2);
+      CHECK(count["backward " + std::to_string(micro)] == 2);
+    }
+    CHECK(count["product"] > 0);
+    CHECK(count["all_reduce tp"] > 0);
+    std::vector<Event> open;  // events end before those around them
+    std::vector<Event> sorted = events;
+    std::sort(sorted.begin(), sorted.end(),
+              [](const Event& a, const Event& b) { return a.begin != b.begin ? a.begin < b.begin : a.end > b.end; });
+    for (const Event& e : sorted) {
+      while (!open.empty() && open.back().end <= e.begin) open.pop_back();
+      if (!open.empty()) CHECK(e.end <= open.back().end + 1e-3);
+      open.push_back(e);
+    }
+    for (const char* step : {"step 1", "step 2"}) {  // at least 95 % of a step is inside of named events of it
+      const Event whole = *std::find_if(events.begin(), events.end(), [&](const Event& e) { return e.name == step; });
+      double covered = 0, last = whole.begin;
+      for (const Event& e : sorted) {
+        if (e.name == step || e.begin < whole.begin || e.end > whole.end) continue;
+        covered += std::max(0.0, e.end - std::max(last, e.begin));
+        last = std::max(last, e.end);
+      }
+      CHECK(covered >= 0.95 * (whole.end - whole.begin));
+    }
+  }
+  std::set<int> counted;
+  for (const auto& e : all)
+    if (e["ph"] == "C") {
+      counted.insert(int(e["pid"]));
+      CHECK(e["args"].size() == 5);
+      CHECK(double(e["args"]["parameters"]) > 0);
+    }
+  CHECK(counted.size() == 4);
+}
+
+TEST_CASE("a program that fails leaves a file of each rank") {
+  const weft_test::TemporaryFolder folder;
+  const Environment variable(folder.path.string());
+  CHECK(train(corpus(folder), 2, 1, 1, 9, true) == 1);
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto all = events_of(folder.path / ("rank-" + std::to_string(rank) + ".json"));
+    std::set<std::string> names;
+    for (const Event& e : of_rank(all, rank)) names.insert(e.name);
+    CHECK(names.count("step 0") == 1);
+    CHECK(names.count("step 1") == 1);
+  }
+  CHECK_FALSE(std::filesystem::exists(folder.path / "trace.json"));
+  CHECK(train(corpus(folder), 2, 1, 1, 9, true) == 2);  // the folder holds a trace
+}
+
+TEST_CASE("a region of the program itself") {
+  const weft_test::TemporaryFolder folder;
+  bool named = false;
+  const auto program = [&](World&) {
+    const Region step([] { return std::string("step 0"); });
+    const Region mine([&] {
+      named = true;
+      return std::string("my solver");
+    });
+  };
+  {
+    const Environment variable(folder.path.string());
+    REQUIRE(run<comm::Threads>(RunOptions{.ranks = 1}, program) == 0);
+  }
+  CHECK(named);
+  const auto events = of_rank(events_of(folder.path / "trace.json"), 0);
+  CHECK(
+      std::any_of(events.begin(), events.end(), [](const Event& e) { return e.name == "my solver" && e.category == "region"; }));
+}
