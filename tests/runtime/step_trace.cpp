@@ -176,8 +176,8 @@ TEST_CASE("a region of the program itself") {
   const weft_test::TemporaryFolder folder;
   bool named = false;
   const auto program = [&](World&) {
-    const Region step([] { return std::string("step 0"); });
-    const Region mine([&] {
+    const trace::Region step([] { return std::string("step 0"); });
+    const trace::Region mine([&] {
       named = true;
       return std::string("my solver");
     });

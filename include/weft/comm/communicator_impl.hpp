@@ -43,12 +43,12 @@ WEFT_OUT_OF_LINE WEFT_INLINE comm::Call Communicator::checked(comm::Call call) c
 }
 
 WEFT_OUT_OF_LINE WEFT_INLINE void Communicator::execute(const comm::Call& call) const {
-  const Region region([&] { return weft::detail::joined({name_of(call.operation), " ", axis()}); });
+  const trace::Region region([&] { return weft::detail::joined({name_of(call.operation), " ", axis()}); });
   group_->execute(checked(call));
 }
 
 WEFT_OUT_OF_LINE WEFT_INLINE Request Communicator::start(const comm::Call& call) const {
-  const Region region([&] { return weft::detail::joined({"start ", name_of(call.operation), " ", axis()}); });
+  const trace::Region region([&] { return weft::detail::joined({"start ", name_of(call.operation), " ", axis()}); });
   return Request(group_->start(checked(call)));
 }
 

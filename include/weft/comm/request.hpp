@@ -56,7 +56,7 @@ class [[nodiscard]] Request {
   }
   void wait() {
     if (!pending_) return;
-    const Region region([] { return std::string("wait"); });
+    const trace::Region region([] { return std::string("wait"); });
     pending_->wait();
     pending_.reset();
   }

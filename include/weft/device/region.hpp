@@ -3,7 +3,7 @@
 // Named regions and kernels for profilers. A Kokkos tool (KOKKOS_TOOLS_LIBS) and weft's own trace (WEFT_TRACE,
 // runtime/step_trace.hpp) receive them through Kokkos' interface for tools; the regions nest.
 //
-//   const Region region([&] { return "forward " + std::to_string(micro); });   // until the end of the scope
+//   const trace::Region region([&] { return "forward " + std::to_string(micro); });   // until the end of the scope
 //
 // Without a tool a region costs one load and one branch, and its name is not made.
 
@@ -22,6 +22,8 @@ namespace detail {
 inline std::atomic<bool> observed{false};
 inline bool is_observed() { return observed.load(std::memory_order_relaxed); }
 }  // namespace detail
+
+namespace trace {
 
 /// A region of this thread, until the end of the scope.
 class Region {
@@ -47,6 +49,8 @@ class Region {
 
   bool pushed_ = false;
 };
+
+}  // namespace trace
 
 namespace detail {
 

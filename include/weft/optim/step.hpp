@@ -18,7 +18,7 @@ namespace weft::optim {
 template <class Rule>
 StepReport Optimizer<Rule>::step(double learning_rate) {
   const comm::InFunction mark(communicator_, comm::ProgramFunction::optimizer_step);
-  const Region region([] { return std::string("optimizer step"); });
+  const trace::Region region([] { return std::string("optimizer step"); });
   require_option("learning rate", learning_rate);
   const bool own_loop = gradients_ && gradients_->open;
   if (gradients_) gradients_->complete();

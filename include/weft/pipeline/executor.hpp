@@ -224,7 +224,7 @@ void Executor<Exec>::run(const RunMode& mode) {
     const Action action = order[i];
     while (expected <= i + 1 && expected < order.size())
       expected = expect_next(order, expected);  // its own input and the next action's
-    const Region region([&] {
+    const trace::Region region([&] {
       const char* const what = action.what == Op::F ? "forward " : action.what == Op::W ? "weight " : "backward ";
       return joined(
           {what, action.micro, chunks_.size() > 1 ? " chunk " : "", chunks_.size() > 1 ? std::to_string(action.chunk) : ""});
@@ -290,7 +290,7 @@ void Executor<Exec>::forward(const Action& action) {
       with_unit(chunk.units[unit], [&] {
         if (layer.require_sum(call, hidden)) mode_.check_loss->settle();
       });
-    const Region region([&] { return chunk.units[unit].name; });
+    const trace::Region region([&] { return chunk.units[unit].name; });
     AnyValue inputs = layer.inputs(call);
     const bool records = !mode_.forward_only && chunk.backwards[unit].runs;
     place_.engine->records = records;
@@ -321,7 +321,7 @@ void Executor<Exec>::backward(const Action& action, bool whole) {
   if (recording_) recording_->start();
   for (std::size_t unit = chunk.layers.size(); unit-- > 0;) {
     const std::size_t place = place_of(action) + unit;
-    const Region region([&] { return chunk.units[unit].name; });
+    const trace::Region region([&] { return chunk.units[unit].name; });
     if (chunk.backwards[unit].runs) {
       enter_unit(*place_.engine, chunk.units[unit], true);
       if (chunk.calls && whole) chunk.calls->reduce_early(accumulator_, last(action.chunk));
@@ -343,7 +343,7 @@ void Executor<Exec>::weight(const Action& action) {
   const UnitCall call = call_of(std::size_t(action.micro));
   ++done_[action.chunk];
   for (std::size_t unit = chunk.layers.size(); unit-- > 0;) {
-    const Region region([&] { return chunk.units[unit].name; });
+    const trace::Region region([&] { return chunk.units[unit].name; });
     if (chunk.backwards[unit].runs) {
       accumulator_.open(chunk.units[unit], call.micro);
       chunk.layers[unit]->backward_weight(call, deferred_[place_of(action) + unit]);

@@ -232,7 +232,7 @@ class Stages {
   }
   template <class Context>
   double train(const Context& context, const Batch& whole) {
-    const Region region([&] { return "step " + std::to_string(context.env.step); });
+    const trace::Region region([&] { return "step " + std::to_string(context.env.step); });
     const schedule::Table& table = this->table(context, whole);
     const auto& batch = part_of(context, whole);
     require_gradients_used(whole);
