@@ -218,7 +218,7 @@ WEFT_COLD WEFT_INLINE StepTrace::StepTrace(const TraceOptions& options, const Co
 }
 
 /// The bytes of a text, for messages.
-inline std::span<std::uint8_t> bytes_of(std::string& text) { return {reinterpret_cast<std::uint8_t*>(text.data()), text.size()}; }
+inline std::span<std::uint8_t> message_bytes(std::string& text) { return {reinterpret_cast<std::uint8_t*>(text.data()), text.size()}; }
 
 WEFT_COLD WEFT_INLINE void StepTrace::finish() {
   rank_recorder = nullptr;
@@ -227,7 +227,7 @@ WEFT_COLD WEFT_INLINE void StepTrace::finish() {
   std::uint64_t facts[] = {mine.size(), recorder->dropped};
   if (world_.rank() != 0) {
     world_.send(std::span(facts), 0);
-    world_.send(bytes_of(mine), 0);
+    world_.send(message_bytes(mine), 0);
     return;
   }
   const std::string path = options_.folder + "/trace.json";
@@ -239,7 +239,7 @@ WEFT_COLD WEFT_INLINE void StepTrace::finish() {
   for (int rank = 1; rank < world_.size(); ++rank) {
     world_.recv(std::span(facts), rank);
     std::string other(facts[0], '\0');
-    world_.recv(bytes_of(other), rank);
+    world_.recv(message_bytes(other), rank);
     out.write(other);
     dropped += facts[1];
   }
