@@ -80,6 +80,28 @@ DTensor<R, typename D::execution_space> apply(std::string_view name, const Opera
   return y;
 }
 
+/// Whether an axis of several ranks cuts this dim of x.
+template <class D>
+bool is_cut(const D& x, int dim) {
+  for (std::size_t axis = 0; axis < x.mesh().axes(); ++axis)
+    if (x.placements()[axis] == shard(dim) && x.mesh().comm(axis).size() > 1) return true;
+  return false;
+}
+/// The all-reduces inside an operation: of `numbers`, `each` of them for each row of x along `dim`, over the axes that cut it.
+template <class D, class Numbers>
+void reduce_inside(std::string_view name, const D& x, int dim, const Numbers& numbers, std::size_t each, Reduction reduction) {
+  std::vector<AxisPlace> places = x.mesh().places();
+  for (AxisPlace& place : places) place.rank = 0;  // the busiest rank
+  const Shape rows = part_of(weft::detail::with_extent(x.shape(), std::size_t(dim), 1), places, x.placements()).shape;
+  const double bytes = double(rows.size() * each * sizeof(typename Numbers::value_type));
+  for (std::size_t axis = 0; axis < x.mesh().axes(); ++axis) {
+    const Communicator& comm = x.mesh().comm(axis);
+    if (!(x.placements()[axis] == shard(dim)) || comm.size() == 1) continue;
+    if (numbers.size() != 0) comm.all_reduce(numbers, reduction);
+    note_inside(x.mesh(), name, comm.axis(), 2 * bytes * double(comm.size() - 1) / comm.size());
+  }
+}
+
 template <class D>
 D sum_of(const D& a, const D& b) {
   using T = typename D::value_type;

@@ -2,6 +2,7 @@
 #pragma once
 // The search for the cheapest placements. Definitions for dtensor/choose.hpp.
 
+#include <algorithm>
 #include <optional>
 #include <tuple>
 
@@ -126,13 +127,20 @@ inline bool reductions_commute(const std::vector<const AxisCandidate*>& chosen) 
   return true;
 }
 
-// The cost of the operation's own all-reduces.
-inline double inside_cost(const OperationRule& rule, const Shape& result, const std::vector<AxisPlace>& axes,
-                          const std::vector<const AxisCandidate*>& chosen, const Placements& to) {
+// The cost of the operation's own all-reduces. An axis that cuts no operand now does not make them smaller: operands that fit
+// are not cut for their sake.
+inline double inside_cost(const OperationRule& rule, std::span<const OperandInfo> operands, const Shape& result,
+                          const std::vector<AxisPlace>& axes, const std::vector<const AxisCandidate*>& chosen, Placements to) {
   if (rule.inside_bytes == 0) return 0;
+  for (std::size_t axis = 0; axis < axes.size(); ++axis)
+    if (std::none_of(operands.begin(), operands.end(), [&](const OperandInfo& x) { return x.placements[axis].is_shard(); }))
+      to[axis] = replicate();
   std::vector<AxisPlace> places = axes;
   for (AxisPlace& place : places) place.rank = 0;
-  const double bytes = double(part_of(result, places, to).shape.size() * rule.inside_bytes);
+  Shape rows = result;
+  for (int dim = 0; dim < int(result.rank()); ++dim)
+    if (rule.inside.find(rule.result[dim]) >= 0) rows[std::size_t(dim)] = 1;
+  const double bytes = double(part_of(rows, places, to).shape.size() * rule.inside_bytes);
   double cost = 0;
   for (std::size_t axis = 0; axis < axes.size(); ++axis)
     for (std::size_t i = 0; i < chosen[axis]->operands.size(); ++i) {
@@ -174,7 +182,7 @@ WEFT_INLINE Choice choose(const OperationRule& rule, std::span<const OperandInfo
         choice.result.push_back(one->result);
         partial_axes += one->result.is_partial();
       }
-      cost += inside_cost(rule, result, axes, chosen, choice.result);
+      cost += inside_cost(rule, operands, result, axes, chosen, choice.result);
       if (changed == 0 && cost == 0) return choice;  // the operands lie as they must: the first of each axis' candidates
       const std::tuple<double, std::size_t, std::size_t> order{cost, partial_axes, changed};
       if (!best || order < *best) {

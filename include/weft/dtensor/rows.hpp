@@ -136,13 +136,7 @@ D cross_entropy(const D& logits, const detail::integers_t<D>& labels) {
     A *const top = y.to_local().data(), *const sums = top + here, *const target = sums + here;
     const auto over_classes = [&](Reduction reduction, std::size_t first, std::size_t count) {
       const Tensor<A, Exec> numbers(own.device(), {count * here}, y.to_local().buffer(), first * here);
-      for (std::size_t axis = 0; axis < z.mesh().axes(); ++axis) {
-        const Communicator& comm = z.mesh().comm(axis);
-        if (!(z.placements()[axis] == shard(1)) || comm.size() == 1) continue;
-        comm.all_reduce(numbers, reduction);
-        detail::note_inside(z.mesh(), "cross_entropy", comm.axis(),
-                            2 * double(numbers.size() * sizeof(A)) * double(comm.size() - 1) / comm.size());
-      }
+      detail::reduce_inside("cross_entropy", z, 1, numbers, count, reduction);
     };
     kernels::row_max<T>(own.device(), here, columns, columns, own.data(), top);
     over_classes(Reduction::max, 0, 1);

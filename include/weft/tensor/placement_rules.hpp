@@ -73,8 +73,8 @@ struct OperationRule {
   /// The operation only moves elements, so `linear` also holds for the terms of a maximum or a minimum.
   bool moves = false;
   Reduction reduced = Reduction::sum;  ///< of the letters that the result lacks
-  /// An axis that cuts one of these letters leaves a whole result: the operation all-reduces its result over that axis itself,
-  /// `inside_bytes` for each element.
+  /// Over an axis that cuts one of these letters the operation itself all-reduces `inside_bytes` for each element of the result
+  /// with one element along these letters. If the result lacks the letter, it is whole.
   Letters inside{};
   std::size_t inside_bytes = 0;
   /// Letters whose extents the ranks of all their axes must divide, in every operand and the result.
@@ -104,8 +104,8 @@ constexpr std::optional<AxisLayout> result_on(const OperationRule& rule, std::sp
     const int dim = rule.operand(i).find(cut);
     if (dim < 0 ? !operands[i].whole() : operands[i] != AxisLayout{Kind::shard, dim}) return std::nullopt;
   }
-  if (rule.inside.find(cut) >= 0) return AxisLayout{Kind::replicated};
   const int dim = rule.result.find(cut);
+  if (dim < 0 && rule.inside.find(cut) >= 0) return AxisLayout{Kind::replicated};
   return dim < 0 ? AxisLayout{Kind::partial} : AxisLayout{Kind::shard, dim};
 }
 constexpr std::optional<AxisLayout> result_on(const OperationRule& rule, std::initializer_list<AxisLayout> operands) {
