@@ -8,8 +8,10 @@
 //   reshape            cuts of a dim that stays, or of the first of    cut alike
 //                      merged or split dims, if its ranks divide both
 //   permute            any                                             cut where the dim has gone
-//   slice, concat      cuts of other dims                              cut alike
-// All of them take partial operands and give a partial result.
+//   slice, concat      cuts                                            cut alike
+// Along a dim that one axis cuts, slice and concat send the elements whose rank changes (dtensor/shifts.hpp), unless it is
+// cheaper to move the operands; if several axes cut it, these are moved. All of them take partial operands and give a partial
+// result.
 
 #include <array>
 #include <cstddef>
@@ -19,6 +21,7 @@
 
 #include <weft/dtensor/apply.hpp>
 #include <weft/dtensor/redistribute.hpp>
+#include <weft/dtensor/shifts.hpp>
 #include <weft/kernels/permute.hpp>
 
 namespace weft::dtensor {
@@ -141,7 +144,10 @@ D padded(const D& x, int dim, std::size_t first, std::size_t extent) {
   };
   OperationRule rule = along_rule_of(x.shape(), dim, 1);
   rule.moves = false;  // of a maximum's terms, zeros could be the largest
-  return apply<T>("pad", rule, weft::detail::with_extent(x.shape(), std::size_t(dim), extent), local, x);
+  const Shape shape = weft::detail::with_extent(x.shape(), std::size_t(dim), extent);
+  const DimShift shift{x.shape()[std::size_t(dim)], extent, std::ptrdiff_t(first)};
+  if (const auto y = shifted("pad", dim, shape, rule, std::array{Shifted<D>{x.detach(), shift}})) return *y;
+  return apply<T>("pad", rule, shape, local, x);
 }
 
 }  // namespace detail
@@ -159,8 +165,11 @@ requires(detail::is_dtensor<D>) D slice(const D& x, int dim, std::size_t first, 
     detail::take_slice(y.to_local().device(), a.to_local().shape(), std::size_t(dim), {first, last - first}, a.to_local().data(),
                        y.to_local().data());
   };
-  const D y = detail::apply<T>("slice", detail::along_rule_of(x.shape(), dim, 1),
-                               weft::detail::with_extent(x.shape(), std::size_t(dim), last - first), local, x);
+  const Shape shape = weft::detail::with_extent(x.shape(), std::size_t(dim), last - first);
+  const detail::OperationRule rule = detail::along_rule_of(x.shape(), dim, 1);
+  const detail::DimShift shift{extent, last - first, -std::ptrdiff_t(first)};
+  const auto sent = detail::shifted("slice", dim, shape, rule, std::array{detail::Shifted<D>{x.detach(), shift}});
+  const D y = sent ? *sent : detail::apply<T>("slice", rule, shape, local, x);
   if constexpr (weft::detail::Real<T>)
     return detail::recorded(y, detail::on(x, [=](const D& g) { return detail::padded(g, dim, first, extent); }));
   else return y;
@@ -186,7 +195,12 @@ requires(detail::is_dtensor<D>) D concat(const D& x, const D& y, int dim) {
   detail::OperationRule rule = detail::along_rule_of(x.shape(), dim, 2);
   rule.count = 2;
   rule.operands[1] = rule.operands[0];
-  const D z = detail::apply<T>("concat", rule, weft::detail::with_extent(x.shape(), at, first + second), local, x, y);
+  detail::require_one_mesh("concat", x, y);
+  const Shape shape = weft::detail::with_extent(x.shape(), at, first + second);
+  const auto sent = detail::shifted("concat", dim, shape, rule,
+                                    std::array{detail::Shifted<D>{x.detach(), {first, first + second, 0}},
+                                               detail::Shifted<D>{y.detach(), {second, first + second, std::ptrdiff_t(first)}}});
+  const D z = sent ? *sent : detail::apply<T>("concat", rule, shape, local, x, y);
   if constexpr (weft::detail::Real<T>)
     return detail::recorded(z, detail::on(x, [=](const D& g) { return slice(g, dim, 0, first); }),
                             detail::on(y, [=](const D& g) { return slice(g, dim, first, first + second); }));
