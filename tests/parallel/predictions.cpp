@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/pipeline/forward_table.hpp weft/pipeline/model_run.hpp
+// covers: weft/pipeline/forward_table.hpp weft/pipeline/model_use.hpp weft/pipeline/model_batch.hpp
 // covers: weft/pipeline/predictions.hpp weft/pipeline/logits.hpp
 // The predictions of a language model for a batch: the logits of every token in the order of the batch, equal to one rank's in
 // every layout, whole on every rank or this rank's share.
 
 #include <weft/pipeline/forward_table.hpp>
 #include <weft/pipeline/logits.hpp>
-#include <weft/pipeline/model_run.hpp>
+#include <weft/pipeline/model_batch.hpp>
+#include <weft/pipeline/model_use.hpp>
 #include <weft/pipeline/predictions.hpp>
 
 #include "support/matrix.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/pipeline/loss_axes.hpp weft/pipeline/loss_count.hpp
-// covers: weft/pipeline/loss_check.hpp weft/pipeline/whole_loss_check.hpp weft/context/loss_weight.hpp
+// covers: weft/pipeline/loss_check.hpp weft/pipeline/some_samples.hpp weft/context/loss_weight.hpp
 // Losses that are divided by a count, in a Module's loss and in a user's own loop, are refused before the first step, in every
 // layout, because weft divides too. Sums are accepted, and the check has no effect on later results.
 
@@ -8,7 +8,7 @@
 #include <weft/pipeline/loss_axes.hpp>
 #include <weft/pipeline/loss_check.hpp>
 #include <weft/pipeline/loss_count.hpp>
-#include <weft/pipeline/whole_loss_check.hpp>
+#include <weft/pipeline/some_samples.hpp>
 
 #include "support/field_models.hpp"
 #include "support/field_parity.hpp"

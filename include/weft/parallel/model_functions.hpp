@@ -152,7 +152,8 @@ class ModelFunctions {
   /// The fields of the batch as placed tensors, inputs[image], for forward and loss.
   auto inputs(const Batch& batch, MicroBatchIndex micro = whole_batch) {
     return call(comm::ProgramFunction::inputs, [&](const auto& context, auto&) {
-      return inputs_of_t<model_type, std::remove_cvref_t<decltype(context)>>(context, batch).first(micro_of(batch, micro));
+      return inputs_of_t<model_type, std::remove_cvref_t<decltype(context)>>(context, batch)
+          .first(micro_of(share_of(batch), micro));
     });
   }
 
@@ -247,8 +248,9 @@ class ModelFunctions {
   template <class... Pattern>
   WEFT_COLD void set_trainable(bool trainable, const Pattern&... patterns) {
     const std::vector<std::string_view> all{std::string_view(patterns)...};
-    call(comm::ProgramFunction::set_trainable,
-         [&](const auto& context, auto& stages) { stages.set_trainable(context, self().communicator(), all, trainable); });
+    call(comm::ProgramFunction::set_trainable, [&](const auto& context, auto& stages) {
+      stages.set_trainable(context.engine.hooks, self().communicator(), all, trainable);
+    });
   }
 };
 

@@ -82,7 +82,7 @@ class SingleDevice : public detail::ModelFunctions<SingleDevice<M>, M> {
   DefaultDevice* device_;
   ModelOptions options_;
   std::shared_ptr<LossScale> loss_scale_;
-  detail::Stages<M> stages_;
+  detail::StagesOf<M> stages_;
 };
 
 }  // namespace weft

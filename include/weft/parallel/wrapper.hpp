@@ -29,7 +29,7 @@
 #include <weft/parallel/same_inputs.hpp>
 #include <weft/parallel/same_parameters.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
-#include <weft/pipeline/stages.hpp>
+#include <weft/pipeline/stages_of.hpp>
 
 namespace weft {
 
@@ -84,7 +84,7 @@ struct Outermost {
 };
 
 template <class M>
-using inner_of_t = std::conditional_t<is_wrapper<M>, M, Stages<M>>;
+using inner_of_t = std::conditional_t<is_wrapper<M>, M, StagesOf<M>>;
 
 }  // namespace detail
 

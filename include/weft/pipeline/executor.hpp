@@ -18,6 +18,7 @@
 #include <weft/engine/gradient_accumulator.hpp>
 #include <weft/pipeline/any_value.hpp>
 #include <weft/pipeline/chunk.hpp>
+#include <weft/pipeline/loss_check.hpp>
 #include <weft/pipeline/schedule/messages.hpp>
 #include <weft/pipeline/schedule/table.hpp>
 #include <weft/pipeline/schedule/timeline.hpp>
@@ -116,10 +117,6 @@ class Executor {
 
   // Whether this chunk's backward of the step's last micro-batch has begun.
   bool last(std::size_t index) const { return done_[index] == table_.micro_batches; }
-  void ready(Chunk<Exec>& chunk, std::size_t index, std::size_t unit) {
-    if (chunk.calls && chunk.calls->splits()) chunk.calls->ready(accumulator_, place_.engine->hooks, last(index));
-    else accumulator_.ready(chunk.trained[unit], place_.engine->hooks, last(index));
-  }
   // `done`: no further part of this micro-batch's backward follows.
   void close(Unit& unit, int micro, bool done) {
     if (done) accumulator_.close(unit, static_cast<std::size_t>(micro), place_.engine->hooks);
@@ -330,7 +327,7 @@ void Executor<Exec>::backward(const Action& action, bool whole) {
       close(chunk.units[unit], action.micro, whole);
       leave_unit(*place_.engine, chunk.units[unit], true);
     }
-    if (whole) ready(chunk, action.chunk, unit);
+    if (whole) chunk.ready(unit, accumulator_, place_.engine->hooks, last(action.chunk));
   }
   if (!chunk.first && chunk.sends_gradients())
     chunk.layers.front()->transports().input_gradient->send(channel_, gradient, rank_of(chunk.stage - 1),
@@ -349,7 +346,7 @@ void Executor<Exec>::weight(const Action& action) {
       chunk.layers[unit]->backward_weight(call, deferred_[place_of(action) + unit]);
       close(chunk.units[unit], action.micro, true);
     }
-    ready(chunk, action.chunk, unit);
+    chunk.ready(unit, accumulator_, place_.engine->hooks, last(action.chunk));
   }
 }
 

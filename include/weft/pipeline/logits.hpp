@@ -4,9 +4,7 @@
 //
 //   const std::vector<double> logits = all_logits(stages, context, tokens);   // [tokens, vocabulary]
 
-#include <algorithm>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <vector>
 
@@ -15,7 +13,9 @@
 #include <weft/autograd/variable.hpp>
 #include <weft/core/text.hpp>
 #include <weft/mesh/zigzag.hpp>
+#include <weft/pipeline/model_batch.hpp>
 #include <weft/pipeline/stages.hpp>
+#include <weft/pipeline/typed_unit.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft::detail {
@@ -39,73 +39,76 @@ auto logits_of(const L& back, const Context& context, const X& x) {
   }
 }
 
-template <class Stages, class Context>
-std::vector<double> forward_for_logits(Stages& stages, const Context& context, std::span<const std::int32_t> tokens) {
-  using Model = typename Stages::model_type;
-  if (tokens.empty()) throw_error<UsageError>({"logits of no tokens: at least one is needed"});
-  stages.check_length(tokens.size());
-  // Padding after the last token gives equal parts to ranks that cut the tokens. The padding is a separate document, because
-  // attention may see later tokens.
-  std::size_t multiple = context.size(cp{}) > 1 ? 2 * context.size(cp{}) : 1;
-  constexpr bool has_experts = requires { Model::experts(stages.config()); };  // experts cut the tokens, too
-  if constexpr (has_experts || shard_dim<hidden_placement_t<Context, tp>> == 0)
-    multiple = context.size(cp{}) * std::lcm(multiple / context.size(cp{}), context.size(tp{}));
-  TokenBatch whole{.sequences = 1, .length = (tokens.size() + multiple - 1) / multiple * multiple};
-  whole.tokens.assign(tokens.begin(), tokens.end());
-  whole.tokens.resize(whole.length);
-  whole.targets.assign(whole.length, -1);
-  if (whole.length != tokens.size()) {
-    whole.documents.assign(whole.length, 1);
-    std::fill_n(whole.documents.begin(), tokens.size(), 0);
+/// The rows of the logits that a call wants of a micro-batch's hidden value.
+struct LogitRows {
+  std::size_t vocabulary;
+  Zigzag order;                                      ///< the place of each row among all rows
+  const std::vector<std::size_t>* chosen = nullptr;  ///< the rows to take (pipeline/decode.hpp); null: all
+};
+/// Writes the logits of the model's last unit, given its hidden input, at their places in `logits`.
+using LogitsOfUnit = void (*)(StackUnit<StepBatch::Exec>& unit, const UnitCall& call, AnyValue& hidden, const LogitRows& rows,
+                              std::vector<double>& logits);
+
+/// Gathers the logits over tp, without the padding of the vocabulary, and over cp.
+template <class Context, class Z>
+void gather_logits(const Context& context, Z mine, const LogitRows& rows, std::vector<double>& logits) {
+  if constexpr (Context::has(tp{})) {
+    const Z placed(mine.device(), {mine.rows(), mine.columns()}, mine.buffer());
+    gather_columns(mine.device(), to<Invariant<tp>>(context, placed), rows.vocabulary, rows.order, logits);
+  } else {
+    gather_columns(mine.device(), mine, rows.vocabulary, rows.order, logits);
   }
-  const schedule::Table table = stages.forward_table(context, whole);
-  const auto& batch = stages.part_of(context, whole);
-  ModelRun<Model, Context> run(context, stages.chunks(), table, batch, *stages.accumulator());
-  stages.rehearse_stages(context, batch, run);
-  run.executor.run({.forward_only = true, .stop_before_last = true});
-  const std::size_t vocabulary = Model::vocabulary(stages.config());
-  std::vector<double> logits(whole.length * vocabulary);
-  const Zigzag rows{whole.length, context.size(cp{}), context.rank(cp{})};
-  for (const auto& chunk : stages.chunks()) {
-    if (!chunk->last) continue;
-    run.executor.with_unit(chunk->units.back(), [&] {
-      using Last = typename ModelTypes<Model, Context>::Last;
-      const auto& back = static_cast<const StackUnitOf<Last, Context>&>(*chunk->layers.back()).layer;
-      auto mine = logits_of(back, run.context, run.executor.last_hidden(0).template as<typename Last::Input>());
-      // Padding of the vocabulary is gathered, too; its columns are left out here.
-      if constexpr (Context::has(tp{}))
-        gather_columns(
-            mine.device(),
-            to<Invariant<tp>>(run.context, decltype(mine)(mine.device(), {mine.rows(), mine.columns()}, mine.buffer())),
-            vocabulary, rows, logits);
-      else gather_columns(mine.device(), mine, vocabulary, rows, logits);
-      if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(logits);  // zero in the rows of other ranks
-    });
-  }
-  stages.finish(context);
-  if constexpr (Context::has(pp{})) {
-    const int ranks = static_cast<int>(context.size(pp{}));
-    context.comm(pp{}).broadcast(logits, stages.schedule().stage_rank(ranks * stages.schedule().chunks() - 1, ranks));
-  }
-  logits.resize(tokens.size() * vocabulary);
-  return logits;
+  if constexpr (Context::has(cp{})) context.comm(cp{}).all_reduce(logits);  // zero in the rows of other ranks
+}
+template <class Model, class Context>
+void logits_of_unit(StackUnit<StepBatch::Exec>& unit, const UnitCall& call, AnyValue& hidden, const LogitRows& rows,
+                    std::vector<double>& logits) {
+  using Last = typename ModelTypes<Model, Context>::Last;
+  const Context& context = *static_cast<const Context*>(call.context);
+  gather_logits(context, logits_of(layer_of<Last, Context>(unit), context, hidden.template as<typename Last::Input>()), rows,
+                logits);
 }
 
+/// Whether a model's layers cut the tokens over tp: sequence parallelism and experts do.
+template <class Model, class Context>
+constexpr bool cuts_tokens_over_tp() {
+  return shard_dim<hidden_placement_t<Context, tp>> == 0 || requires(const typename Model::Config& config) {
+    Model::experts(config);
+  };
+}
+
+/// One sequence as a batch. Padding after its last token gives equal parts to ranks that cut the tokens. `over_tp`: see
+/// cuts_tokens_over_tp. Throws UsageError without a token.
+TokenBatch batch_of_sequence(const AxesInForce& axes, std::span<const std::int32_t> tokens, bool over_tp);
+/// The logits [tokens, vocabulary] of such a batch on every rank.
+std::vector<double> logits_of_sequence(Stages& stages, StepBatch& batch, LogitsOfUnit unit, std::size_t tokens,
+                                       std::size_t vocabulary);
+
 /// The logits [tokens, vocabulary] of one sequence. All ranks of one share pass the same tokens.
-template <class Stages, class Context>
-std::vector<double> all_logits(Stages& stages, const Context& context, std::span<const std::int32_t> tokens) {
-  using Model = typename Stages::model_type;
-  if constexpr (!is_usable<Model, Context>()) return {};  // the compiler has reported why
-  else if constexpr (Stages::has_tokens && HasLogits<Model, Context, typename ModelTypes<Model, Context>::Last>)
-    return forward_for_logits(stages, context, tokens);
-  else return refuse_logits<Model>(), std::vector<double>();
+template <class S, class Context>
+std::vector<double> all_logits(S& stages, const Context& context, std::span<const std::int32_t> tokens) {
+  using Model = typename S::model_type;
+  if constexpr (!is_usable<Model, Context>()) {
+    return {};  // the compiler has reported why
+  } else if constexpr (S::has_tokens && HasLogits<Model, Context, typename ModelTypes<Model, Context>::Last>) {
+    const TokenBatch whole = batch_of_sequence(stages.axes(), tokens, cuts_tokens_over_tp<Model, Context>());
+    require_length<Model>(stages.config(), tokens.size());
+    ModelBatch<Model, Context> batch(context, stages.config(), whole);
+    return logits_of_sequence(stages, batch, &logits_of_unit<Model, Context>, tokens.size(), Model::vocabulary(stages.config()));
+  } else {
+    return refuse_logits<Model>(), std::vector<double>();
+  }
 }
 /// The logits [vocabulary] after the last of these tokens.
-template <class Stages, class Context>
-std::vector<float> next_logits(Stages& stages, const Context& context, std::span<const std::int32_t> tokens) {
+template <class S, class Context>
+std::vector<float> next_logits(S& stages, const Context& context, std::span<const std::int32_t> tokens) {
   const auto logits = all_logits(stages, context, tokens);
-  return std::vector<float>(logits.end() - static_cast<std::ptrdiff_t>(logits.size() / std::max<std::size_t>(1, tokens.size())),
-                            logits.end());
+  const std::size_t vocabulary = tokens.empty() ? 0 : logits.size() / tokens.size();
+  return std::vector<float>(logits.end() - static_cast<std::ptrdiff_t>(vocabulary), logits.end());
 }
 
 }  // namespace weft::detail
+
+#ifndef WEFT_COMPILED
+#include <weft/pipeline/logits_impl.hpp>
+#endif

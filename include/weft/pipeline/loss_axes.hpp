@@ -3,8 +3,9 @@
 // The axes of a loss, given by its type. The loss is summed over axes on which each rank holds a term, and compared on axes on
 // which all ranks hold the same value.
 //
-//   LossAxes<Loss>::require_same(context, losses);
-//   LossAxes<Loss>::all_reduce(context, losses);
+//   const LossAxes axes = loss_axes<Loss>(context);
+//   axes.require_same(losses);
+//   axes.all_reduce(losses);
 
 #include <bit>
 #include <cstdint>
@@ -18,37 +19,46 @@
 
 namespace weft::detail {
 
-WEFT_COLD inline void require_same_loss(const Communicator& ranks, std::span<const double> values) {
-  std::vector<std::uint64_t> words;
-  for (const double value : values)
-    words.push_back(value != value ? 0 : std::bit_cast<std::uint64_t>(value));  // NaN has many bit patterns
-  if (const auto found = difference(ranks, words))
-    throw_error<UsageError>({"the loss of ", ranks.axis(), " rank ", found->rank, " is not that of ", ranks.axis(),
-                             " rank 0, though by its type they are the same (Invariant): is it a sum over a rank's own "
-                             "columns? Bring the losses together before sum_losses: to<Invariant<",
-                             ranks.axis(), ">>(context, x), log_sum_exp(context, z, columns)"});
-}
-/// The axes on which a loss is a term of a sum; losses are added up over exactly these axes.
-template <class Loss>
-struct LossAxes;
-template <class E, class... P>
-struct LossAxes<LossSum<E, P...>> {
-  template <class Context>
-  static void all_reduce(const Context& context, std::span<double> values) {
-    [[maybe_unused]] const auto sum = [&]<class Q>(std::type_identity<Q>) {
-      if constexpr (kind_of<Q> == Kind::partial) context.comm(typename Q::axis{}).all_reduce(values);
-    };
-    (sum(std::type_identity<P>{}), ...);
+struct LossAxes {
+  std::vector<Communicator> summed;  ///< the axes on which each rank's loss is a term (Partial)
+  std::vector<Communicator> same;    ///< the axes on which all ranks have the whole loss (Invariant)
+
+  /// Sums the losses over exactly the axes on which they are terms. Collective.
+  void all_reduce(std::span<double> values) const {
+    for (const Communicator& ranks : summed) ranks.all_reduce(values);
   }
-  /// On each axis on which the loss is Invariant, every rank must have the same bits: throws UsageError on all ranks of the axis
-  /// otherwise.
-  template <class Context>
-  static void require_same(const Context& context, std::span<const double> values) {
-    [[maybe_unused]] const auto compare = [&]<class Q>(std::type_identity<Q>) {
-      if constexpr (kind_of<Q> == Kind::invariant) require_same_loss(context.comm(typename Q::axis{}), values);
-    };
-    (compare(std::type_identity<P>{}), ...);
+  /// Throws UsageError on all ranks of an axis on which the loss is Invariant unless every rank has the same bits. Collective.
+  WEFT_COLD void require_same(std::span<const double> values) const {
+    std::vector<std::uint64_t> words;
+    for (const double value : values)
+      words.push_back(value != value ? 0 : std::bit_cast<std::uint64_t>(value));  // NaN has many bit patterns
+    for (const Communicator& ranks : same)
+      if (const auto found = difference(ranks, words))
+        throw_error<UsageError>({"the loss of ", ranks.axis(), " rank ", found->rank, " is not that of ", ranks.axis(),
+                                 " rank 0, though by its type they are the same (Invariant): is it a sum over a rank's own "
+                                 "columns? Bring the losses together before sum_losses: to<Invariant<",
+                                 ranks.axis(), ">>(context, x), log_sum_exp(context, z, columns)"});
   }
 };
+
+template <class Loss>
+struct LossAxesOf;
+template <class E, class... P>
+struct LossAxesOf<LossSum<E, P...>> {
+  template <class Context>
+  static LossAxes in([[maybe_unused]] const Context& context) {
+    LossAxes axes;
+    [[maybe_unused]] const auto add = [&]<class Q>(std::type_identity<Q>) {
+      if constexpr (kind_of<Q> == Kind::partial) axes.summed.push_back(context.comm(typename Q::axis{}));
+      if constexpr (kind_of<Q> == Kind::invariant) axes.same.push_back(context.comm(typename Q::axis{}));
+    };
+    (add(std::type_identity<P>{}), ...);
+    return axes;
+  }
+};
+template <class Loss, class Context>
+LossAxes loss_axes(const Context& context) {
+  return LossAxesOf<Loss>::in(context);
+}
 
 }  // namespace weft::detail

@@ -7,21 +7,19 @@
 //
 //   if (require_loss_is_a_sum(context, last, inputs, hidden, {.env = &env, .micro = 0, .samples = 8})) checks.settle();
 
-#include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <set>
 #include <span>
-#include <string>
 #include <tuple>
 #include <utility>
 
 #include <weft/autograd/layer.hpp>
 #include <weft/context/context.hpp>
 #include <weft/core/text.hpp>
+#include <weft/pipeline/axes_in_force.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft::detail {
@@ -34,15 +32,7 @@ inline constexpr bool says_loss_is_a_sum = requires {
 };
 
 /// Throws: the loss `twice` of some samples taken twice is not twice their loss `once`.
-[[noreturn]] WEFT_COLD inline void refuse_sum(const char* of, bool tokens, std::size_t count, double once, double twice) {
-  const char* what = tokens ? "tokens" : "samples";
-  throw_error<UsageError>(
-      {"the loss of this ", of, " is not a sum over ", what, ": that of ", count, " ", what, " is ", std::to_string(once),
-       ", that of the same ", what, " twice ", std::to_string(twice), ". Leave out the division by a count: weft divides by the ",
-       tokens ? "targets of the global batch that count" : "samples of the global batch, or by the model's count",
-       ", and x.rows() counts one rank's rows of one micro-batch. Where samples are compared with each other, write `static "
-       "constexpr bool loss_is_a_sum = true;` beside the loss"});
-}
+[[noreturn]] void refuse_sum(const char* of, bool tokens, std::size_t count, double once, double twice);
 
 /// The losses whose check is settled: the model's (null), and those of user-written loops by the type of the function.
 class LossChecks {
@@ -54,53 +44,27 @@ class LossChecks {
   std::set<const void*> settled_;
 };
 
-/// Replaces each word by its maximum over all ranks that compute this loss.
-template <class Context>
-void take_greatest([[maybe_unused]] const Context& context, [[maybe_unused]] std::span<std::uint64_t> words) {
-  Context::for_each_axis([&]<class A>(A axis) {
-    if constexpr (!std::is_same_v<A, pp>)
-      if (context.size(axis) > 1) context.comm(axis).all_reduce(words, Reduction::max);
-  });
-}
-
 /// The smallest number on any rank that computes this loss. Collective.
-template <class Context>
-std::size_t smallest_on_any_rank(const Context& context, std::size_t number) {
-  std::uint64_t word = ~std::uint64_t(number);
-  take_greatest(context, std::span(&word, 1));
-  return std::size_t(~word);
-}
+std::size_t smallest_on_any_rank(const AxesInForce& axes, std::size_t number);
 
-/// Compares the loss of some samples once and twice, loss(first, count, times). It takes the first samples of a micro-batch that
-/// have a nonzero loss on any rank; after samples without one it takes as many as were tried before. `samples`: number of samples
-/// on this rank, taken in multiples of `unit`; `none`: this loss cannot be checked. Calls refuse(count, once, twice) on all ranks
-/// if a rank's second loss differs from twice the first by more than the relative `tolerance`, which covers rounding. Returns
-/// true if the check is settled, the same on all ranks. Collective.
-template <class Context, class Loss, class Refuse>
-WEFT_COLD bool check_some_samples(const Context& context, std::size_t samples, std::size_t unit, bool none, double tolerance,
-                                  const Loss& loss, const Refuse& refuse) {
-  std::uint64_t words[] = {~std::uint64_t(samples), none};
-  take_greatest(context, words);
-  if (words[1] != 0) return true;
-  const std::size_t all = std::size_t(~words[0]);  // the smallest number on any rank
-  unit = std::min(unit, all);
-  for (std::size_t first = 0, count = 0; unit != 0 && first + unit <= all; first += count) {
-    count = std::min(std::max(unit, first), all - first) / unit * unit;
-    const double once = loss(first, count, std::size_t(1));
-    std::uint64_t found = (std::isfinite(once) && once != 0) || context.device().rehearsal() != nullptr;
-    take_greatest(context, std::span(&found, 1));
-    if (found == 0) continue;
-    const double twice = loss(first, count, std::size_t(2));
-    const bool differs = std::abs(twice - 2 * once) > tolerance * (std::abs(once) + std::abs(twice));
-    const auto bits = [&](double value) { return differs ? std::bit_cast<std::uint64_t>(std::abs(value)) : 0; };
-    std::uint64_t seen[] = {differs, bits(once), bits(twice)};  // for ranks that do not find the difference themselves
-    take_greatest(context, seen);
-    if (differs) refuse(count, once, twice);
-    if (seen[0] != 0) refuse(count, std::bit_cast<double>(seen[1]), std::bit_cast<double>(seen[2]));
-    return true;
-  }
-  return false;
-}
+/// The samples of this rank that a check may take.
+struct CheckedSamples {
+  std::size_t samples = 0;  ///< number of samples
+  std::size_t unit = 1;     ///< they are taken in multiples of it
+  bool none = false;        ///< this loss cannot be checked
+  bool rehearsed = false;   ///< no loss has a value
+};
+/// loss(first, count, times): the loss of `count` samples from the `first` on, taken `times` times.
+using LossOfSamples = std::function<double(std::size_t, std::size_t, std::size_t)>;
+/// refuse(count, once, twice): throws.
+using RefuseSum = std::function<void(std::size_t, double, double)>;
+
+/// Compares the loss of some samples once and twice. It takes the first samples of a micro-batch that have a nonzero loss on any
+/// rank; after samples without one it takes as many as were tried before. Calls `refuse` on all ranks if a rank's second loss
+/// differs from twice the first by more than the relative `tolerance`, which covers rounding. Returns true if the check is
+/// settled, the same on all ranks. Collective.
+bool check_some_samples(const AxesInForce& axes, const CheckedSamples& of, double tolerance, const LossOfSamples& loss,
+                        const RefuseSum& refuse);
 
 /// The micro-batch whose samples the last unit takes, and the environment of its forward.
 struct LossCheck {
@@ -150,10 +114,12 @@ WEFT_COLD bool require_loss_is_a_sum(const Context& context, const L& last, Inpu
       of.env->rows = parts * times * targets * inputs.sharers();
       return copy_to_host(weft::forward(last, context, x, repeated).output.sum())[0];
     };
-    return check_some_samples(context, cut ? std::size_t(samples != 0) : samples, 1, !fits || !room || !even, 1e-4, loss,
-                              [&](std::size_t count, double once, double twice) {
-                                refuse_sum("model's back", tokens, targets_in(count), once, twice);
-                              });
+    const CheckedSamples some{.samples = cut ? std::size_t(samples != 0) : samples,
+                              .none = !fits || !room || !even,
+                              .rehearsed = context.device().rehearsal() != nullptr};
+    return check_some_samples(AxesInForce(context), some, 1e-4, loss, [&](std::size_t count, double once, double twice) {
+      refuse_sum("model's back", tokens, targets_in(count), once, twice);
+    });
   }
 }
 
@@ -197,13 +163,19 @@ WEFT_COLD bool require_loss_of_tensors_is_a_sum(Context context, const L& layer,
     return copy_to_host(weft::forward(layer, context, rows_of_samples(x, samples, first, count, times)).output.sum())[0];
   };
   try {
-    return check_some_samples(context, samples, 1, samples != 0 && !has_rows(rows_of_samples(x, samples, 0, 1, 1)), 1e-4, loss,
-                              [](std::size_t count, double once, double twice) {
-                                refuse_sum("function given to model.loss", false, count, once, twice);
-                              });
+    const CheckedSamples some{.samples = samples,
+                              .none = samples != 0 && !has_rows(rows_of_samples(x, samples, 0, 1, 1)),
+                              .rehearsed = context.device().rehearsal() != nullptr};
+    return check_some_samples(AxesInForce(context), some, 1e-4, loss, [](std::size_t count, double once, double twice) {
+      refuse_sum("function given to model.loss", false, count, once, twice);
+    });
   } catch (const ShapeError&) {
     return true;
   }
 }
 
 }  // namespace weft::detail
+
+#ifndef WEFT_COMPILED
+#include <weft/pipeline/loss_check_impl.hpp>
+#endif

@@ -45,10 +45,10 @@ struct FunctionModule : Module<FunctionModule<F>> {
 
 /// The engine state that a call of a model uses.
 struct CallPlace {
-  Unit* unit;
-  Unit* trained;
+  Chunk<DefaultDevice::execution_space>* chunk;
   GradientAccumulator* accumulator;
   std::size_t micro;
+  Unit& unit() const { return chunk->units.front(); }
 };
 
 /// A forward of L under Context on an input X, waiting for its backward.
@@ -62,11 +62,11 @@ class ModelCall {
   ModelCall(const Context& context, CallPlace place, L& layer, const X& x)
       : context_(std::make_unique<Context>(context)), place_(place), layer_(&layer) {
     const TracedAction action(context.device().trace(), 'F', place_.micro);
-    enter_unit(context_->engine, *place_.unit, false);
+    enter_unit(context_->engine, place_.unit(), false);
     auto result = weft::forward(layer, *context_, x);
     output_ = std::move(result.output);
     saved_ = std::make_unique<typename Outcome::saved_type>(std::move(result.saved));
-    leave_unit(context_->engine, *place_.unit, false);
+    leave_unit(context_->engine, place_.unit(), false);
   }
 
   /// A placed tensor, or a std::tuple of them.
@@ -80,16 +80,16 @@ class ModelCall {
           {"backward of one forward twice: its saved values are gone; call forward again, or add up the gradients of "
            "its output first"});
     const TracedAction action(context_->device().trace(), 'B', place_.micro);
-    enter_unit(context_->engine, *place_.unit, true);
+    enter_unit(context_->engine, place_.unit(), true);
     ChildCalls* calls = context_->engine.calls;
     if (calls) calls->reduce_early(*place_.accumulator, false);
-    place_.accumulator->open(*place_.unit, place_.micro);
+    place_.accumulator->open(place_.unit(), place_.micro);
     auto split = weft::backward_input(*layer_, *context_, std::move(*saved_), gradient);
     saved_.reset();
     weft::backward_weight(*layer_, *context_, std::move(split.deferred));
-    place_.accumulator->leave(*place_.unit, place_.micro);
-    leave_unit(context_->engine, *place_.unit, true);
-    ready_for_now(context_->engine, *place_.accumulator, *place_.trained);
+    place_.accumulator->leave(place_.unit(), place_.micro);
+    leave_unit(context_->engine, place_.unit(), true);
+    place_.chunk->ready(0, *place_.accumulator, context_->engine.hooks, false);
     return input_gradient_of<X>(std::move(split.input_gradient));
   }
 
@@ -121,8 +121,9 @@ class LossCall {
     auto result = weft::forward(*layer_, *context_, x);
     device_ = &result.output.sum().device();
     double sum = copy_to_host(result.output.sum())[0];
-    LossAxes<Loss>::require_same(*context_, std::span<const double>(&sum, 1));
-    LossAxes<Loss>::all_reduce(*context_, std::span<double>(&sum, 1));
+    const LossAxes axes = loss_axes<Loss>(*context_);
+    axes.require_same(std::span<const double>(&sum, 1));
+    axes.all_reduce(std::span<double>(&sum, 1));
     value_ = sum / count_;
     saved_ = std::make_unique<typename Outcome::saved_type>(std::move(result.saved));
   }

@@ -5,8 +5,6 @@
 //
 //   const Prediction scores = model.predict(batch, Gather::whole);   // scores.shape {samples, classes}
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -18,9 +16,10 @@
 #include <weft/core/text.hpp>
 #include <weft/mesh/zigzag.hpp>
 #include <weft/pipeline/logits.hpp>
-#include <weft/pipeline/model_aside.hpp>
+#include <weft/pipeline/model_batch.hpp>
 #include <weft/pipeline/own_loop.hpp>
 #include <weft/pipeline/stages.hpp>
+#include <weft/pipeline/typed_unit.hpp>
 #include <weft/pipeline/unit_outputs.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -74,20 +73,8 @@ auto predict_of_module(const Model& model, const Context& context, const Fields&
 }
 
 /// A shape of these extents.
-inline Shape shape_of_extents(std::span<const std::uint64_t> of) {
-  switch (of.size()) {
-    case 0: return {};
-    case 1: return {of[0]};
-    case 2: return {of[0], of[1]};
-    case 3: return {of[0], of[1], of[2]};
-    default: return {of[0], of[1], of[2], of[3]};
-  }
-}
-inline std::vector<std::uint64_t> extents_of(const Shape& shape) {
-  std::vector<std::uint64_t> all;
-  for (std::size_t dim = 0; dim < shape.rank(); ++dim) all.push_back(shape[dim]);
-  return all;
-}
+Shape shape_of_extents(std::span<const std::uint64_t> of);
+std::vector<std::uint64_t> extents_of(const Shape& shape);
 
 // Gathers the parts that the ranks of one share hold. Samples of other shares and rows that cp cuts are not gathered here. The
 // last argument lists the placements that remain to be handled.
@@ -149,137 +136,43 @@ void append_outputs(const Context& context, const Y& given, Prediction& all) {
   }
 }
 
-/// Gathers the predictions of all shares in the order of the global batch.
-WEFT_COLD inline void gather_shares(const Communicator& ranks, std::size_t& first, Prediction& mine) {
-  if (ranks.size() == 1) return;
-  const std::size_t count = std::size_t(ranks.size());
-  const std::vector<std::uint64_t> size{first, mine.shape.rank() == 0 ? 0 : mine.shape[0], mine.values.size()};
-  std::vector<std::uint64_t> sizes(size.size() * count);
-  ranks.all_gather(size, sizes);
-  std::uint64_t most = 0;
-  for (std::size_t rank = 0; rank < count; ++rank) most = std::max(most, sizes[rank * 3 + 2]);
-  std::vector<double> padded = mine.values, all(most * count);
-  padded.resize(most);
-  ranks.all_gather(padded, all);
-  std::vector<std::size_t> order(count);
-  for (std::size_t rank = 0; rank < count; ++rank) order[rank] = rank;
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return sizes[a * 3] < sizes[b * 3]; });
-  mine.values.clear();
-  std::size_t samples = 0;
-  for (const std::size_t rank : order) {
-    const auto begin = all.begin() + std::ptrdiff_t(rank * most);
-    mine.values.insert(mine.values.end(), begin, begin + std::ptrdiff_t(sizes[rank * 3 + 2]));
-    samples += sizes[rank * 3 + 1];
-  }
-  first = sizes[order[0] * 3];
-  if (mine.shape.rank() != 0) mine.shape[0] = samples;
-}
+/// Appends the outputs of the model's last unit for one micro-batch, given its hidden input, to a prediction.
+using PredictUnit = void (*)(StackUnit<StepBatch::Exec>& unit, const UnitCall& call, AnyValue& hidden, Prediction& all);
 
-/// Drops the columns from `columns` on: the padding of a vocabulary.
-WEFT_COLD inline void cut_columns(Prediction& all, std::size_t columns) {
-  if (all.shape.rank() < 2) return;
-  const std::size_t dim = all.shape.rank() - 1, width = all.shape[dim];
-  if (width <= columns) return;
-  for (std::size_t row = 0; row < all.values.size() / width; ++row)
-    for (std::size_t i = 0; i < columns; ++i) all.values[row * columns + i] = all.values[row * width + i];
-  all.values.resize(all.values.size() / width * columns);
-  all.shape[dim] = columns;
-}
-
-/// In a rehearsal of a stage before the last: appends zeros of the last stage's output shape.
-template <class Stages, class Context>
-WEFT_COLD void rehearse_outputs(Stages& stages, const Context& context, const typename Stages::Batch& part, Prediction& all) {
-  using Model = typename Stages::model_type;
-  using Last = typename ModelTypes<Model, Context>::Last;
-  ModelAside<Model, Context> aside(context, stages.config(), part, stages.schedule(), *stages.accumulator());
-  const auto& layer = static_cast<const StackUnitOf<Last, Context>&>(*aside.whole().units.back().layer).layer;
-  for (std::size_t micro = 0; micro < share_of(part).micro_batches; ++micro) {
-    AnyValue hidden = aside.forward(micro, [](std::size_t, AnyValue&) {});
-    append_outputs(aside.context(),
-                   predict_of<Last>(layer, aside.context(), hidden.template as<typename Last::Input>(),
-                                    [&] { return aside.inputs().last(micro); }),
-                   all);
-  }
-}
-
-template <class Stages, class Context>
-void predict_share(Stages& stages, const Context& context, const typename Stages::Batch& whole, Prediction& all) {
-  using Model = typename Stages::model_type;
+template <class Model, class Context>
+void predict_unit(StackUnit<StepBatch::Exec>& unit, const UnitCall& call, [[maybe_unused]] AnyValue& hidden, Prediction& all) {
+  const Context& context = *static_cast<const Context*>(call.context);
+  const auto& inputs = *static_cast<const inputs_of_t<Model, Context>*>(call.inputs);
   if constexpr (ModuleModel<Model>) {
-    BatchShare share = share_of(whole);
-    share.micro_batches = 1;
-    Context own = context_of_call(context, share);
-    own.env.training = false;
-    own.engine.records = false;
-    own.engine.calls = stages.chunks().front()->calls.get();
-    Unit& unit = stages.chunks().front()->units.front();
-    const auto& part = stages.part_of(context, whole);
-    const inputs_of_t<Model, Context> inputs(own, part);
-    for (Hooks* hooks : own.engine.hooks) hooks->begin(false);
-    const BatchShare micro = share_of(whole);
-    for (std::size_t i = 0; i < micro.micro_batches; ++i) {
-      own.env.first_row = (micro.first + micro.samples_before(i)) * micro.length;
-      static_cast<Environment&>(own.env).length = micro.micro_batch(i).length;
-      own.env.rows = micro.micro_batch(i).sequences * micro.micro_batch(i).length;
-      enter_unit(own.engine, unit, false);
-      append_outputs(own, predict_of_module(module_of<Context>(stages), own, inputs.first(i)), all);
-      leave_unit(own.engine, unit, false);
-    }
+    append_outputs(context, predict_of_module(module_of<Model, Context>(unit), context, inputs.first(call.micro)), all);
   } else {
-    const schedule::Table table = stages.forward_table(context, whole, BatchUse::inputs);
-    const auto& part = stages.part_of(context, whole);
-    ModelRun<Model, Context> run(context, stages.chunks(), table, part, *stages.accumulator());
-    stages.rehearse_stages(context, part, run);
-    run.executor.run({.forward_only = true, .stop_before_last = true});
-    for (const auto& chunk : stages.chunks()) {
-      if (!chunk->last) continue;
-      using Last = typename ModelTypes<Model, Context>::Last;
-      const auto& layer = static_cast<const StackUnitOf<Last, Context>&>(*chunk->layers.back()).layer;
-      run.executor.with_unit(chunk->units.back(), [&] {
-        for (std::size_t micro = 0; micro < std::size_t(table.micro_batches); ++micro) {
-          run.executor.enter(micro);
-          append_outputs(run.context,
-                         predict_of<Last>(layer, run.context, run.executor.last_hidden(micro).template as<typename Last::Input>(),
-                                          [&] { return run.inputs.last(micro); }),
-                         all);
-        }
-      });
-    }
-    if constexpr (Context::has(pp{}))
-      if (context.device().rehearsal() != nullptr && all.shape.rank() == 0) rehearse_outputs(stages, context, part, all);
+    using Last = typename ModelTypes<Model, Context>::Last;
+    const auto last = [&] { return inputs.last(call.micro); };
+    append_outputs(
+        context, predict_of<Last>(layer_of<Last, Context>(unit), context, hidden.template as<typename Last::Input>(), last), all);
   }
 }
 
-template <class Stages, class Context>
-Prediction predict(Stages& stages, const Context& context, const typename Stages::Batch& batch, Gather gather) {
-  using Model = typename Stages::model_type;
-  Prediction all;
+/// The predictions for a batch. `columns`: of a vocabulary without its padding; 0: all.
+Prediction predict_batch(Stages& stages, StepBatch& batch, PredictUnit unit, std::size_t columns, Gather gather);
+
+template <class S, class Context>
+Prediction predict(S& stages, const Context& context, const typename S::Batch& given, Gather gather) {
+  using Model = typename S::model_type;
   if constexpr (is_usable<Model, Context>() || is_open<Model, Context>) {
-    stages.require_no_open_step("predict");
-    stages.check(batch, BatchUse::inputs);
-    predict_share(stages, context, batch, all);
-    stages.finish(context);
-    if constexpr (Context::has(pp{})) {
-      const int ranks = int(context.size(pp{})),
-                root = stages.schedule().stage_rank(ranks * stages.schedule().chunks() - 1, ranks);
-      std::vector<std::uint64_t> extents = extents_of(all.shape);
-      extents.resize(Shape::max_rank + 1);
-      extents[Shape::max_rank] = all.shape.rank();
-      context.comm(pp{}).broadcast(extents, root);
-      all.shape = shape_of_extents(std::span<const std::uint64_t>(extents).first(extents[Shape::max_rank]));
-      all.values.resize(all.shape.size());
-      context.comm(pp{}).broadcast(all.values, root);
-    }
-    if constexpr (Stages::has_tokens && requires { Model::vocabulary(stages.config()); })
-      cut_columns(all, Model::vocabulary(stages.config()));
-    if (gather == Gather::whole) {
-      std::size_t first = share_of(batch).first;
-      for_each_data_axis(context, [&](const Communicator& ranks) { gather_shares(ranks, first, all); });
-    }
+    ModelBatch<Model, Context> batch(context, stages.config(), given);
+    std::size_t columns = 0;
+    if constexpr (S::has_tokens && requires { Model::vocabulary(stages.config()); }) columns = Model::vocabulary(stages.config());
+    return predict_batch(stages, batch, &predict_unit<Model, Context>, columns, gather);
+  } else {
+    return {};
   }
-  return all;
 }
 
 }  // namespace detail
 
 }  // namespace weft
+
+#ifndef WEFT_COMPILED
+#include <weft/pipeline/predictions_impl.hpp>
+#endif

@@ -4,8 +4,8 @@
 // whole model, so the ranks of a pipeline agree on the senders and receivers of gradients.
 //
 //   TrainableParameters trainable(options.freeze, options.lora);
-//   trainable.begin(context, whole_model);
-//   for (const UnitBackward& backward : trainable.backwards(context)) ...
+//   trainable.begin(whole_model);
+//   for (const UnitBackward& backward : trainable.backwards(axes)) ...
 
 #include <algorithm>
 #include <cstddef>
@@ -20,6 +20,7 @@
 #include <weft/engine/lora_options.hpp>
 #include <weft/engine/name_pattern.hpp>
 #include <weft/engine/parameter_state.hpp>
+#include <weft/pipeline/axes_in_force.hpp>
 #include <weft/pipeline/chunk.hpp>
 
 namespace weft::detail {
@@ -70,13 +71,11 @@ class TrainableParameters {
   }
 
   /// The backward of each unit of the model. Collective if experts are cut.
-  template <class Context>
-  WEFT_COLD std::vector<UnitBackward> backwards([[maybe_unused]] const Context& context) const {
+  WEFT_COLD std::vector<UnitBackward> backwards(const AxesInForce& axes) const {
     std::vector<std::int32_t> trained(uses_.size());
     for (std::size_t unit = 0; unit < uses_.size(); ++unit)
       trained[unit] = std::any_of(uses_[unit].begin(), uses_[unit].end(), [&](std::size_t i) { return !frozen_[i]; });
-    if constexpr (Context::has(ep{}))
-      Context::for_each_axis([&](auto axis) { context.comm(axis).all_reduce(trained, Reduction::max); });
+    if (axes.has(ep{})) axes.for_each([&](const AxesInForce::One& axis) { axis.ranks.all_reduce(trained, Reduction::max); });
     std::vector<UnitBackward> all;
     bool before = false;
     for (const std::int32_t here : trained) {

@@ -8,28 +8,23 @@
 
 #include <cstddef>
 #include <memory>
-#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include <weft/core/text.hpp>
 #include <weft/device/rehearsal_trace.hpp>
 #include <weft/engine/gradient_accumulator.hpp>
 #include <weft/pipeline/chunk.hpp>
 #include <weft/pipeline/loss_axes.hpp>
+#include <weft/pipeline/loss_check.hpp>
 #include <weft/pipeline/model_types.hpp>
 #include <weft/pipeline/stack_unit.hpp>
+#include <weft/pipeline/step_batch.hpp>
+#include <weft/pipeline/typed_unit.hpp>
 #include <weft/pipeline/unit_outputs.hpp>
 #include <weft/tensor/transfer.hpp>
 
 namespace weft::detail {
-
-/// Marks gradients ready after one backward. Further backwards may add to the same micro-batch until the step completes.
-inline void ready_for_now(EngineState& engine, GradientAccumulator& accumulator, Unit& trained) {
-  if (engine.calls != nullptr && engine.calls->splits()) engine.calls->ready(accumulator, engine.hooks, false);
-  else accumulator.ready(trained, engine.hooks, false);
-}
 
 /// One run of a model's units, all of which are on this rank.
 template <class Exec>
@@ -39,8 +34,6 @@ class UnitRun {
       : chunk_(&chunk), accumulator_(&accumulator), engine_(&engine), call_(call), saved_(chunk.layers.size()) {}
 
   const UnitCall& call() const { return call_; }
-  /// Sets the batch's inputs for forward.
-  void take(const auto& inputs) { call_.inputs = &inputs; }
   std::size_t units() const { return saved_.size(); }
   Chunk<Exec>& chunk() { return *chunk_; }
 
@@ -69,7 +62,7 @@ class UnitRun {
     f();
     accumulator_->leave(chunk_->units[unit], call_.micro);
     leave_unit(*engine_, chunk_->units[unit], true);
-    ready_for_now(*engine_, *accumulator_, chunk_->trained[unit]);
+    chunk_->ready(unit, *accumulator_, engine_->hooks, false);  // further backwards may add to the same micro-batch
   }
   void backward(std::size_t unit, AnyValue& gradient) {
     backward(unit, [&] { chunk_->layers[unit]->backward(call_, gradient, saved_[unit], nullptr); });
@@ -83,18 +76,18 @@ class UnitRun {
   std::vector<AnyValue> saved_;
 };
 
-/// The context of a call, which its tapes point to, and the run of its units.
-template <class Context>
+/// The batch of a call, whose context tapes point to, and the run of its units.
 struct OpenCall {
-  using Exec = typename Context::execution_space;
-  OpenCall(Context of, Chunk<Exec>& chunk, GradientAccumulator& accumulator, std::size_t micro, std::size_t samples)
-      : context(std::move(of)), run(chunk, accumulator, context.engine, {&context, nullptr, &context.env, micro, samples}) {}
+  OpenCall(std::unique_ptr<StepBatch> of, Chunk<StepBatch::Exec>& chunk, GradientAccumulator& accumulator, std::size_t micro)
+      : batch(std::move(of)),
+        run(chunk, accumulator, batch->engine(),
+            {batch->context(), batch->inputs(), &batch->env(), micro, batch->share().micro_batch(micro).sequences}) {}
   OpenCall(const OpenCall&) = delete;
   OpenCall& operator=(const OpenCall&) = delete;
   /// Traces a forward or backward in a rehearsal.
-  TracedAction action(char operation) const { return {context.device().trace(), operation, run.call().micro}; }
-  Context context;
-  UnitRun<Exec> run;
+  TracedAction action(char operation) const { return {batch->device().trace(), operation, run.call().micro}; }
+  std::unique_ptr<StepBatch> batch;
+  UnitRun<StepBatch::Exec> run;
 };
 
 /// A forward of a model of several units, waiting for its backward.
@@ -117,22 +110,19 @@ class StackCall {
  public:
   using Output = typename Outcome::output_type;
 
-  template <class Inputs>
-  StackCall(std::unique_ptr<OpenCall<Context>> open, const Inputs& inputs) : open_(std::move(open)) {
+  explicit StackCall(std::unique_ptr<OpenCall> open) : open_(std::move(open)) {
     const TracedAction action = open_->action('F');
     AnyValue hidden;
     const std::size_t last = open_->run.units() - 1;
     for (std::size_t unit = 0; unit < last; ++unit) open_->run.forward(unit, hidden, hidden);
     if constexpr (predicts) {
-      const auto& unit = static_cast<const StackUnitOf<Last, Context>&>(*open_->run.chunk().layers[last]);
-      layer_ = std::make_unique<Layer>(unit.layer);
+      layer_ = std::make_unique<Layer>(layer_of<Last, Context>(*open_->run.chunk().layers[last]));
       open_->run.forward(last, [&] {
         auto result = [&] {
           const bool wanted = open_->run.call().input_gradient;
           if constexpr (Outputs::with_inputs)
-            return as_module(*layer_).recorded_call(wanted, open_->context, hidden.template as<Hidden>(),
-                                                    inputs.last(open_->run.call().micro));
-          else return as_module(*layer_).recorded_call(wanted, open_->context, hidden.template as<Hidden>());
+            return as_module(*layer_).recorded_call(wanted, context(), hidden.template as<Hidden>(), inputs().last(micro()));
+          else return as_module(*layer_).recorded_call(wanted, context(), hidden.template as<Hidden>());
         }();
         output_ = std::move(result.output);
         saved_ = std::make_unique<typename Outcome::saved_type>(std::move(result.saved));
@@ -158,9 +148,9 @@ class StackCall {
     std::size_t unit = open_->run.units() - 1;
     if constexpr (predicts) {
       open_->run.backward(unit, [&] {
-        auto split = weft::backward_input(*layer_, open_->context, std::move(*saved_), gradient);
+        auto split = weft::backward_input(*layer_, context(), std::move(*saved_), gradient);
         saved_.reset();
-        weft::backward_weight(*layer_, open_->context, std::move(split.deferred));
+        weft::backward_weight(*layer_, context(), std::move(split.deferred));
         g = AnyValue(input_gradient_of<Hidden>(std::move(split.input_gradient)));
       });
     } else {
@@ -170,7 +160,11 @@ class StackCall {
   }
 
  private:
-  std::unique_ptr<OpenCall<Context>> open_;
+  const Context& context() const { return *static_cast<const Context*>(open_->run.call().context); }
+  const auto& inputs() const { return *static_cast<const typename Types::Inputs*>(open_->run.call().inputs); }
+  std::size_t micro() const { return open_->run.call().micro; }
+
+  std::unique_ptr<OpenCall> open_;
   std::unique_ptr<std::conditional_t<predicts, Layer, int>> layer_;
   Output output_;
   std::unique_ptr<typename Outcome::saved_type> saved_;
@@ -178,50 +172,26 @@ class StackCall {
 };
 
 /// The model's own loss of some samples, waiting for its backward.
-template <class Model, class Context>
 class ModelLossCall {
-  using Exec = typename Context::execution_space;
-  using Sum = Tensor<double, Exec>;
+  using Sum = Tensor<double, StepBatch::Exec>;
 
  public:
   /// `count`: of the global batch. `checks`: whether the loss is still to be shown to be a sum; null: not here.
-  ModelLossCall(std::unique_ptr<OpenCall<Context>> open, double count, LossChecks* checks)
-      : open_(std::move(open)), count_(count) {
-    const TracedAction action = open_->action('F');
-    AnyValue hidden, loss;
-    const std::size_t last = open_->run.units() - 1;
-    for (std::size_t unit = 0; unit < last; ++unit) open_->run.forward(unit, hidden, hidden);
-    if (checks != nullptr && checks->due())
-      open_->run.forward(last, [&] {
-        if (open_->run.chunk().layers[last]->require_sum(open_->run.call(), hidden)) checks->settle();
-      });
-    open_->run.forward(last, hidden, loss);
-    double sum = copy_to_host(loss.template as<Sum>())[0];
-    using Axes = LossAxes<typename ModelTypes<Model, Context>::Loss>;
-    Axes::require_same(open_->context, std::span<const double>(&sum, 1));
-    Axes::all_reduce(open_->context, std::span<double>(&sum, 1));
-    value_ = sum / count_;
-    waits_ = true;
-  }
+  ModelLossCall(std::unique_ptr<OpenCall> open, const LossAxes& axes, double count, LossChecks* checks);
   /// The sum over the ranks that cut the batch, divided by the count of the global batch: over all micro-batches these add up to
   /// train_step's result. The same on every rank.
   double value() const { return value_; }
   /// Adds `weight` times the gradients of the parameters. Once.
-  void backward(double weight = 1) {
-    if (!std::exchange(waits_, false))
-      throw_error<UsageError>({"backward of one loss twice: its saved values are gone; compute the loss again"});
-    const TracedAction action = open_->action('B');
-    const double factor = weight * open_->context.engine.loss_scale / count_;
-    Sum seed(open_->context.device(), {1});
-    detail::send_from_host(seed, std::span<const double>(&factor, 1));
-    AnyValue g(std::move(seed));
-    for (std::size_t unit = open_->run.units(); unit-- > 0;) open_->run.backward(unit, g);
-  }
+  void backward(double weight = 1);
 
  private:
-  std::unique_ptr<OpenCall<Context>> open_;
+  std::unique_ptr<OpenCall> open_;
   double count_, value_ = 0;
   bool waits_ = false;
 };
 
 }  // namespace weft::detail
+
+#ifndef WEFT_COMPILED
+#include <weft/pipeline/unit_calls_impl.hpp>
+#endif

@@ -97,7 +97,8 @@ class GraphedStep {
   using Ctx = decltype(std::declval<Model&>().enter(std::declval<Model&>().here(), ContextOf{}));
   static_assert(weft::detail::ModelRecipe<M> && std::is_same_v<weft::detail::batch_of_t<M>, TokenBatch>,
                 "weft: GraphedStep: only a recipe (Front, Block, Back) on tokens can be recorded; use model.train_step");
-  using Run = weft::detail::ModelRun<M, Ctx>;
+  using Run = weft::detail::ModelBatch<M, Ctx>;
+  using Executor = weft::detail::Executor<DefaultDevice::execution_space>;
   using Memory = weft::detail::Arena<DefaultDevice::memory_space>;
 
  public:
@@ -135,9 +136,11 @@ class GraphedStep {
 
  private:
   double step(const Ctx& context, auto& stages, const Batch& batch) {
-    const schedule::Table& table = stages.table(context, batch);
-    stages.require_gradients_used(batch);
-    const double count = stages.count_targets(context, batch).counted;
+    stages.require_trainable();
+    const Run given(context, stages.config(), batch);
+    const schedule::Table& table = stages.table(given);
+    stages.require_gradients_used(batch.step);
+    const double count = stages.count_targets(given).counted;
     stages.gradients()->begin(context.env.step, batch.step.is_set());
     std::vector<std::uint64_t> key{batch.sequences, batch.length, batch.micro_batches, batch.first_sequence,
                                    stages.trainable_changes()};
@@ -153,12 +156,12 @@ class GraphedStep {
     recorder_.run(model_->device().exec(), key_, [&] {
       const Lent lent{model_->device().arena(), memory_};
       stages.for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
-      run_->executor.run({});
-      stages.finish_gradients(context);
+      executor_->run({});
+      stages.finish_gradients(context.engine.hooks);
     });
     model_->communicator().watch(model_->device().exec());
-    stages.agree_on_gradients(context);
-    const double loss = stages.template total_loss<Ctx>(context, run_->executor.losses()) / count;
+    stages.agree_on_gradients();
+    const double loss = stages.total_loss(executor_->losses()) / count;
     stages.gradients()->applied = !std::isfinite(loss);
     return loss;
   }
@@ -172,6 +175,7 @@ class GraphedStep {
 
   void begin(const Ctx& context, const schedule::Table& table, const Batch& batch, std::vector<std::uint64_t> key) {
     recorder_.forget();
+    executor_.reset();
     run_.reset();
     key_.clear();
     shape_ = batch;
@@ -182,10 +186,11 @@ class GraphedStep {
     if (!batch.documents.empty()) inputs_.documents = decltype(inputs_.documents)(context.device(), {batch.documents.size()});
     // A layer that read a number of this step from the environment would repeat it in all later steps.
     constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
-    run_ = std::make_unique<Run>(context, model_->stages().chunks(), table, shape_, *model_->stages().accumulator(),
-                                 weft::detail::TrainingInputs{.loss_gradient = unknown, .auxiliary_gradient = unknown});
-    run_->inputs.take(inputs_.held);
-    run_->executor.take(inputs_.seed, inputs_.documents);
+    auto& stages = model_->stages();
+    run_ = std::make_unique<Run>(context, stages.config(), shape_);
+    run_->typed_inputs().take(inputs_.held);
+    executor_.reset(new Executor(stages.executor(*run_, table, {.loss_gradient = unknown, .auxiliary_gradient = unknown})));
+    executor_->take(inputs_.seed, inputs_.documents);
     key_ = std::move(key);
   }
 
@@ -200,6 +205,7 @@ class GraphedStep {
   Inputs inputs_;
   std::vector<std::uint64_t> key_;
   std::unique_ptr<Run> run_;
+  std::unique_ptr<Executor> executor_;
   detail::Recorder<DefaultDevice::execution_space> recorder_;
 };
 

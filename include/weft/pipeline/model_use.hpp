@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One run of a model over a batch: the context, the inputs and the executor, which sees both without their types. Stages makes
-// one run for each step.
+// The uses that a model's type allows under a context: it can be built, called in user-written loops, and trained. Each answer
+// is known at compile time; for a model that does not allow a use the compiler prints one error.
 //
-//   ModelRun<Model, Context> run(context, chunks, table, part, share, accumulator, training);
-//   run.executor.run({});
+//   if constexpr (is_usable<Model, Context>()) ...   // else the compiler has reported why
 
-#include <memory>
-#include <vector>
+#include <type_traits>
 
-#include <weft/core/text.hpp>
-#include <weft/pipeline/executor.hpp>
+#include <weft/autograd/model_check.hpp>
 #include <weft/pipeline/model_types.hpp>
+#include <weft/pipeline/sequence_field.hpp>
 
 namespace weft::detail {
 
@@ -91,33 +89,14 @@ constexpr bool is_usable() {
   }
 }
 
+/// True if the model has one unit, so that its loss is checked in forwards of the whole model.
 template <class Model, class Context>
-struct ModelRun {
-  using Exec = typename Context::execution_space;
-  using Inputs = typename ModelTypes<Model, Context>::Inputs;
-
-  WEFT_COLD ModelRun(const Context& of, std::vector<std::unique_ptr<Chunk<Exec>>>& chunks, const schedule::Table& table,
-                     const typename Inputs::batch_type& part, GradientAccumulator& accumulator,
-                     const TrainingInputs& training = {})
-      : context(of),
-        inputs(context, part),
-        executor({&context.device(), &context.env, &context.engine, &context, &inputs, pipeline_of(of)}, chunks, table,
-                 share_of(part), accumulator, training) {
-    context.engine.calls = chunks.front()->calls.get();
-  }
-  ModelRun(const ModelRun&) = delete;
-  ModelRun& operator=(const ModelRun&) = delete;
-
-  Context context;
-  Inputs inputs;
-  Executor<Exec> executor;
-
- private:
-  static Communicator pipeline_of(const Context& context) {
-    if constexpr (Context::has(pp{})) return context.comm(pp{});
-    else return Communicator();
-  }
-};
+constexpr bool is_of_one_unit() {
+  if constexpr (is_open<Model, Context>) return false;
+  else return ModelTypes<Model, Context>::Last::place == UnitPlace::only;
+}
+template <class Model, class Context>
+inline constexpr bool has_whole_loss = is_of_one_unit<Model, Context>();
 
 }  // namespace detail
 

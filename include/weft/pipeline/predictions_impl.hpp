@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Definitions for pipeline/predictions.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+
+#include <algorithm>
+#include <utility>
+
+#include <weft/core/inline.hpp>
+#include <weft/pipeline/model_aside.hpp>
+#include <weft/pipeline/predictions.hpp>
+
+namespace weft::detail {
+
+WEFT_COLD WEFT_INLINE Shape shape_of_extents(std::span<const std::uint64_t> of) {
+  switch (of.size()) {
+    case 0: return {};
+    case 1: return {of[0]};
+    case 2: return {of[0], of[1]};
+    case 3: return {of[0], of[1], of[2]};
+    default: return {of[0], of[1], of[2], of[3]};
+  }
+}
+
+WEFT_COLD WEFT_INLINE std::vector<std::uint64_t> extents_of(const Shape& shape) {
+  std::vector<std::uint64_t> all;
+  for (std::size_t dim = 0; dim < shape.rank(); ++dim) all.push_back(shape[dim]);
+  return all;
+}
+
+// Gathers the predictions of all shares in the order of the global batch.
+WEFT_COLD WEFT_INLINE void gather_shares(const Communicator& ranks, std::size_t& first, Prediction& mine) {
+  if (ranks.size() == 1) return;
+  const std::size_t count = std::size_t(ranks.size());
+  const std::vector<std::uint64_t> size{first, mine.shape.rank() == 0 ? 0 : mine.shape[0], mine.values.size()};
+  std::vector<std::uint64_t> sizes(size.size() * count);
+  ranks.all_gather(size, sizes);
+  std::uint64_t most = 0;
+  for (std::size_t rank = 0; rank < count; ++rank) most = std::max(most, sizes[rank * 3 + 2]);
+  std::vector<double> padded = mine.values, all(most * count);
+  padded.resize(most);
+  ranks.all_gather(padded, all);
+  std::vector<std::size_t> order(count);
+  for (std::size_t rank = 0; rank < count; ++rank) order[rank] = rank;
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return sizes[a * 3] < sizes[b * 3]; });
+  mine.values.clear();
+  std::size_t samples = 0;
+  for (const std::size_t rank : order) {
+    const auto begin = all.begin() + std::ptrdiff_t(rank * most);
+    mine.values.insert(mine.values.end(), begin, begin + std::ptrdiff_t(sizes[rank * 3 + 2]));
+    samples += sizes[rank * 3 + 1];
+  }
+  first = sizes[order[0] * 3];
+  if (mine.shape.rank() != 0) mine.shape[0] = samples;
+}
+
+// Drops the columns from `columns` on: the padding of a vocabulary.
+WEFT_COLD WEFT_INLINE void cut_columns(Prediction& all, std::size_t columns) {
+  if (all.shape.rank() < 2) return;
+  const std::size_t dim = all.shape.rank() - 1, width = all.shape[dim];
+  if (width <= columns) return;
+  for (std::size_t row = 0; row < all.values.size() / width; ++row)
+    for (std::size_t i = 0; i < columns; ++i) all.values[row * columns + i] = all.values[row * width + i];
+  all.values.resize(all.values.size() / width * columns);
+  all.shape[dim] = columns;
+}
+
+// In a rehearsal of a stage before the last: appends zeros of the last stage's output shape.
+WEFT_COLD WEFT_INLINE void rehearse_outputs(Stages& stages, const StepBatch& batch, PredictUnit unit, Prediction& all) {
+  ModelAside aside(batch, stages.schedule(), int(stages.axes().size(pp{})), *stages.accumulator());
+  for (std::size_t micro = 0; micro < batch.share().micro_batches; ++micro) {
+    AnyValue hidden = aside.forward(micro, [](std::size_t, AnyValue&) {});
+    unit(*aside.whole().units.back().layer, aside.call_of(micro), hidden, all);
+  }
+}
+
+WEFT_INLINE Prediction predict_batch(Stages& stages, StepBatch& batch, PredictUnit unit, std::size_t columns, Gather gather) {
+  stages.require_no_open_step("predict");
+  Prediction all;
+  const schedule::Table table = stages.forward_table(batch, BatchUse::inputs);
+  auto run = stages.executor(batch, table);
+  stages.rehearse_stages(batch, run);
+  run.run({.forward_only = true, .stop_before_last = true});
+  for (const auto& chunk : stages.chunks()) {
+    if (!chunk->last) continue;
+    run.with_unit(chunk->units.back(), [&] {
+      for (std::size_t micro = 0; micro < std::size_t(table.micro_batches); ++micro) {
+        run.enter(micro);
+        unit(*chunk->layers.back(), run.call_of(micro), run.last_hidden(micro), all);
+      }
+    });
+  }
+  const AxesInForce& axes = stages.axes();
+  if (batch.device().rehearsal() != nullptr && axes.has(pp{}) && all.shape.rank() == 0)
+    rehearse_outputs(stages, batch, unit, all);
+  stages.finish(batch.engine().hooks);
+  if (axes.has(pp{})) {
+    const Communicator stages_of_model = axes.comm(pp{});
+    const int root = stages.last_rank();
+    std::vector<std::uint64_t> extents = extents_of(all.shape);
+    extents.resize(Shape::max_rank + 1);
+    extents[Shape::max_rank] = all.shape.rank();
+    stages_of_model.broadcast(extents, root);
+    all.shape = shape_of_extents(std::span<const std::uint64_t>(extents).first(extents[Shape::max_rank]));
+    all.values.resize(all.shape.size());
+    stages_of_model.broadcast(all.values, root);
+  }
+  if (columns != 0) cut_columns(all, columns);
+  if (gather == Gather::whole) {
+    std::size_t first = batch.share().first;
+    axes.for_each_data_axis([&](const Communicator& ranks) { gather_shares(ranks, first, all); });
+  }
+  return all;
+}
+
+}  // namespace weft::detail

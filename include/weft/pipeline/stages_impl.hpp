@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Definitions for pipeline/stages.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <weft/comm/reduction_tree.hpp>
+#include <weft/core/inline.hpp>
+#include <weft/engine/name_pattern.hpp>
+#include <weft/pipeline/forward_table.hpp>
+#include <weft/pipeline/learn_shapes.hpp>
+#include <weft/pipeline/stages.hpp>
+#include <weft/pipeline/unreduced_gradients.hpp>
+
+namespace weft::detail {
+
+WEFT_COLD WEFT_INLINE void Stages::require_blocks(std::size_t blocks) const {
+  const std::size_t ranks = axes_.size(pp{}), chunks = std::size_t(schedule().chunks());
+  if (units_.settings().layers.empty() && blocks < ranks * chunks)
+    throw_error<LayoutError>(
+        {"layers(", blocks, ") < pp(", ranks, ") * chunks(", chunks, "): every stage holds at least one layer"});
+}
+
+WEFT_COLD WEFT_INLINE void Stages::build(AllHooks hooks, ModelFacts facts, WholeModel<Exec> whole,
+                                         const std::function<void(ParameterState&)>& make) {
+  facts_ = std::move(facts);
+  units_.build(axes_, hooks, facts_, std::move(whole), make);
+}
+
+WEFT_INLINE double Stages::train_step(StepBatch& batch) {
+  const schedule::Table& table = this->table(batch);
+  batch.inputs();  // refuses sequences that cp cannot cut
+  const AllHooks hooks = batch.engine().hooks;
+  require_gradients_used(batch.step());
+  const auto [count, tokens] = count_targets(batch);
+  discard_open_step();
+  gradients_->begin(batch.env().step, batch.step().is_set());
+  if (facts_.one_unit) check_whole_loss(batch);
+  for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
+  accumulator()->begin(batch.share(), hooks, axes_.rank(dp{}), axes_.size(dp{}));
+  const double scale = batch.engine().loss_scale;
+  Executor<Exec> run =
+      executor(batch, table,
+               {.loss_gradient = scale / count, .auxiliary_gradient = scale / tokens, .timeline = units_.settings().timeline});
+  rehearse_stages(batch, run);
+  const bool has_last = std::ranges::any_of(chunks(), [](const auto&chunk) { return chunk->last; }),
+             check = !facts_.one_unit && has_last && loss_checks_.due();
+  run.run({.check_loss = check ? &loss_checks_ : nullptr,
+           .checked = check ? smallest_on_any_rank(axes_, batch.share().micro_batches) : 0});
+  complete_step(hooks);
+  const double loss = total_loss(run.losses()) / count;
+  gradients_->applied = !std::isfinite(loss);  // a step without a finite loss has no gradients to lose
+  return loss;
+}
+
+WEFT_INLINE double Stages::evaluate(StepBatch& batch) {
+  require_no_open_step("evaluate");
+  const schedule::Table table = forward_table(batch);
+  batch.check_length();
+  batch.inputs();
+  const double count = count_targets(batch).counted;
+  Executor<Exec> run = executor(batch, table);
+  rehearse_stages(batch, run);
+  run.run({.forward_only = true});
+  finish(batch.engine().hooks);
+  return total_loss(run.losses()) / count;
+}
+
+WEFT_COLD WEFT_INLINE void Stages::set_trainable(AllHooks hooks, const Communicator& everyone,
+                                                 std::span<const std::string_view> patterns, bool trainable) {
+  require_matches(everyone, parameter_names(), patterns, trainable ? "unfreeze" : "freeze");
+  if (gradients_->pending())
+    throw_error<UsageError>({trainable ? "unfreeze" : "freeze",
+                             " between train_step and the optimizer's step: the gradients would be lost. Call it after the "
+                             "step, or call model.discard_gradients() first"});
+  units_.set_trainable(axes_, hooks, patterns, trainable);
+  ++changes_;
+}
+
+WEFT_COLD WEFT_INLINE void Stages::check_whole_loss(const StepBatch& batch) {
+  if (!loss_checks_.due()) return;
+  if (facts_.says_sum) return loss_checks_.settle();
+  const double tolerance = facts_.scalar_bytes < 4 ? 5e-2 : 1e-3;  // products round by their number of rows
+  const schedule::Table table = detail::forward_table(schedule(), 1, 1);
+  const bool tokens = batch.has_tokens();
+  std::size_t micro = 0;
+  const LossOfSamples loss = [&](std::size_t first, std::size_t count, std::size_t times) {
+    const std::unique_ptr<StepBatch> few = batch.some_samples(micro, first, count, times);
+    Executor<Exec> run = executor(*few, table);
+    run.run({.forward_only = true});
+    finish(few->engine().hooks);
+    return run.losses().front();
+  };
+  try {
+    const std::size_t micro_batches = smallest_on_any_rank(axes_, batch.share().micro_batches);
+    for (; micro < micro_batches; ++micro) {
+      const MicroBatch size = batch.share().micro_batch(micro);
+      const RefuseSum refuse = [&](std::size_t count, double once, double twice) {
+        refuse_sum("model", tokens, tokens ? count * size.length : count, once, twice);
+      };
+      const CheckedSamples some{
+          .samples = size.sequences, .unit = axes_.size(tp{}), .rehearsed = batch.device().rehearsal() != nullptr};
+      if (check_some_samples(axes_, some, tolerance, loss, refuse)) return loss_checks_.settle();
+    }
+  } catch (const ShapeError&) {
+    loss_checks_.settle();
+  }
+}
+
+WEFT_INLINE const schedule::Table& Stages::table(const StepBatch& batch) {
+  batch.check(BatchUse::all);
+  batch.check_length();
+  const int ranks = int(axes_.size(pp{})), micro = int(batch.share().micro_batches);
+  if (!table_ || table_->micro_batches != micro) table_ = schedule().table(ranks, micro);
+  return *table_;
+}
+
+WEFT_INLINE Executor<Stages::Exec> Stages::executor(StepBatch& batch, const schedule::Table& table,
+                                                    const TrainingInputs& training) {
+  batch.engine().calls = chunks().front()->calls.get();
+  return Executor<Exec>(batch.place(axes_.comm(pp{})), chunks(), table, batch.share(), *accumulator(), training);
+}
+
+WEFT_INLINE void Stages::agree_on_gradients() {
+  axes_.for_each_data_axis([&](const Communicator& ranks) { agree_on_touched(ranks, *this); });
+  // Buffers are summed over all ranks with different tokens, in one message for each axis.
+  std::vector<double> sums;
+  for (const auto& buffer : buffers()) sums.insert(sums.end(), buffer->sum.begin(), buffer->sum.end());
+  axes_.for_each([&](const AxesInForce::One& axis) {
+    if (axis.id != pp::id && !sums.empty()) axis.ranks.all_reduce(sums);
+  });
+  std::size_t at = 0;
+  for (const auto& buffer : buffers()) {
+    for (double& sum : buffer->sum) sum = sums[at++];
+    buffer->update(*buffer);
+    std::fill(buffer->sum.begin(), buffer->sum.end(), 0.0);
+  }
+  for_each_state([](ParameterState& state) {
+    require_reduced(state);
+    require_added(state);
+  });
+}
+
+WEFT_INLINE void Stages::require_gradients_used(const BatchStep& step) const {
+  if (gradients_->pending())
+    throw_error<UsageError>(
+        {"train_step twice without an optimizer's step between them: the gradients of the first would be lost. To accumulate, "
+         "give one Batch with more micro_batches; to go on without them, call model.discard_gradients()"});
+  gradients_->require_counted(step);
+}
+
+WEFT_INLINE double Stages::total_loss(std::vector<double> losses) const {
+  losses = accumulator()->loss_terms(std::move(losses), axes_.rank(dp{}), axes_.size(dp{}));
+  if (axes_.has(tp{})) axes_.comm(tp{}).check();  // these messages go between devices, so a failure raises no error on the host
+  if (axes_.has(pp{})) axes_.comm(pp{}).all_reduce(losses);
+  facts_.loss.require_same(losses);
+  facts_.loss.all_reduce(losses);
+  return tree_sum(losses);
+}
+
+WEFT_COLD WEFT_INLINE void Stages::require_no_open_step(std::string_view what) const {
+  if (gradients_->open)
+    throw_error<UsageError>({what,
+                             " between a forward of a custom training loop and the optimizer's step: call it before forward or "
+                             "after the step, or model.discard_gradients() first"});
+}
+
+WEFT_INLINE schedule::Table Stages::forward_table(const StepBatch& batch, BatchUse use) const {
+  batch.check(use);
+  return detail::forward_table(schedule(), int(axes_.size(pp{})), int(batch.share().micro_batches));
+}
+
+WEFT_INLINE void Stages::rehearse_stages(const StepBatch& batch, Executor<Exec>& run) {
+  if (batch.device().rehearsal() == nullptr || axes_.size(pp{}) == 1) return;
+  if (!shapes_) shapes_ = std::make_unique<StageShapes>();
+  learn_shapes(batch, schedule(), int(axes_.size(pp{})), *accumulator(), units_.stage_of(), *shapes_);
+  run.rehearse(*shapes_);
+}
+
+WEFT_INLINE int Stages::last_rank() const {
+  const int ranks = int(axes_.size(pp{}));
+  return schedule().stage_rank(ranks * schedule().chunks() - 1, ranks);
+}
+
+}  // namespace weft::detail
