@@ -3,7 +3,9 @@
 // A child's place in the tape of the Module that calls it: steps at its borders, so that backward also sees where the child
 // begins and ends, and computes the child's weight gradients before it goes on to the one before.
 //
-//   return as_child<Child>(tape, [&] { return child.forward(x); });
+//   ChildCall<Context> call(tape, &layer_kind<Child>);
+//   auto y = child.forward(x);
+//   call.end();
 
 #include <cstddef>
 
@@ -30,20 +32,31 @@ struct ChildEnds : TapeStep<Context> {
   ChildCalls* calls;
 };
 
-/// f(), the forward of a layer of type L. Only children of a model that is a Module are noted, not theirs.
-template <class L, class Context, class F>
-auto as_child(Tape<Context>& tape, const F& f) {
-  ChildCalls* calls = tape.context().engine.calls;
-  if (calls == nullptr || !calls->splits() || calls->inside() || calls->is_root(&layer_kind<L>)) return f();
-  ChildBegins<Context>* begins = tape.records() ? &tape.template record<ChildBegins<Context>>(*calls) : nullptr;
-  calls->begin();
-  auto y = f();
-  const std::size_t call = calls->end(tape.records());
-  if (begins != nullptr) {
-    begins->call = call;
-    tape.template record<ChildEnds<Context>>(*calls);
+/// The call of a layer in a Module's forward. Only children of a model that is a Module are noted, not theirs.
+template <class Context>
+class ChildCall {
+ public:
+  /// `kind`: layer_kind of the layer's type.
+  ChildCall(Tape<Context>& tape, const void* kind) : tape_(&tape) {
+    ChildCalls* const calls = tape.context().engine.calls;
+    if (calls == nullptr || !calls->splits() || calls->inside() || calls->is_root(kind)) return;
+    calls_ = calls;
+    if (tape.records()) begins_ = &tape.template record<ChildBegins<Context>>(*calls);
+    calls->begin();
   }
-  return y;
-}
+  /// The layer's forward has ended, and its backward is recorded.
+  void end() {
+    if (calls_ == nullptr) return;
+    const std::size_t call = calls_->end(tape_->records());
+    if (begins_ == nullptr) return;
+    begins_->call = call;
+    tape_->template record<ChildEnds<Context>>(*calls_);
+  }
+
+ private:
+  Tape<Context>* tape_;
+  ChildCalls* calls_ = nullptr;  // null: the call is not noted
+  ChildBegins<Context>* begins_ = nullptr;
+};
 
 }  // namespace weft::detail

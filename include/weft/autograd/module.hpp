@@ -241,14 +241,20 @@ class Module {
   /// In another Module's forward: the same call, recorded in its tape.
   template <class... V>
   requires((AnyVariable<V> || detail::StructOfVariables<V>)&&...) auto operator()(const V&... x) const {
-    if constexpr (sizeof...(V) == 0) return self().forward();
-    else
-      return detail::as_child<Self>(detail::first_variable(std::get<0>(std::tie(x...))).tape(), [&] {
-        detail::refuse_call<Self, V...>();
-        if constexpr (detail::ForwardsVariables<Self, V...>)
-          return forward_in(detail::first_variable(std::get<0>(std::tie(x...))).tape(), x...);
-        else return detail::AlreadyRefused();
-      });
+    if constexpr (sizeof...(V) == 0) {
+      return self().forward();
+    } else {
+      detail::refuse_call<Self, V...>();
+      if constexpr (detail::ForwardsVariables<Self, V...>) {
+        auto& tape = detail::first_variable(std::get<0>(std::tie(x...))).tape();
+        detail::ChildCall call(tape, &detail::layer_kind<Self>);
+        auto y = forward_in(tape, x...);
+        call.end();
+        return y;
+      } else {
+        return detail::AlreadyRefused();
+      }
+    }
   }
   template <class... V>
   detail::AlreadyRefused operator()(const V&...) const {

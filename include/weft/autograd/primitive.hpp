@@ -108,8 +108,9 @@ requires(!detail::IsOperation<L> && detail::is_call_input<V> &&
     if constexpr (!detail::Forwards<L, Context, X, typename Others::tensor_type...>) {
       return detail::refuse_forward<L, Context, X, typename Others::tensor_type...>().output;
     } else {
-      const auto forward = [&] { return weft::forward(layer, tape.context(), detail::values_of(x), others.value()...); };
-      return detail::as_child<L>(tape, [&] { return detail::call_layer(layer, tape, detail::nodes_of(x), forward); });
+      detail::LayerCall<Context> recording(tape, &detail::layer_kind<L>);
+      return recording.record(layer, detail::nodes_of(x),
+                              weft::forward(layer, tape.context(), detail::values_of(x), others.value()...));
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/autograd/child_tape.hpp>
 #include <weft/autograd/layer.hpp>
 #include <weft/autograd/struct_value.hpp>
 #include <weft/autograd/variable.hpp>
@@ -272,25 +273,47 @@ struct RecordedLayer : TapeStep<Context> {
   AskedParameters asked;
 };
 
-// The call of a layer that is no Module: `forward` gives its result, `inputs` are the nodes of its first input.
-template <class L, class Context, class Nodes, class F>
-auto call_layer(const L& layer, Tape<Context>& tape, [[maybe_unused]] Nodes inputs, const F& forward) {
-  const ChildCalls* calls = tape.context().engine.calls;
-  const std::size_t asked = calls ? calls->asked_trainable() : 0, kept = calls ? calls->kept_counts() : 0;
-  AskedParameters parameters(tape.context().engine);
-  auto step = forward();
-  parameters.find();
-  using Y = decltype(step.output);
-  if constexpr (is_refused<Y> || is_refused<typename decltype(hidden_of<L, Y>())::type>) {
-    return AlreadyRefused();
-  } else {
-    if (!tape.records() || (!any_node(inputs) && !needs_backward(layer, tape.context(), asked, kept, step.saved)))
-      return constants(tape, std::move(step.output));
-    auto& node = tape.template record<RecordedLayer<Context, L, Nodes, Y, decltype(step.saved)>>(
-        layer, std::move(inputs), step.output, std::move(step.saved));
-    node.asked = std::move(parameters);
-    return node.outputs.variable(tape, std::move(step.output));
+// The call of a layer that is no Module: made before the layer's forward, whose result it records.
+template <class Context>
+class LayerCall {
+ public:
+  LayerCall(Tape<Context>& tape, const void* kind)
+      : tape_(&tape),
+        child_(tape, kind),
+        asked_(calls() ? calls()->asked_trainable() : 0),
+        kept_(calls() ? calls()->kept_counts() : 0),
+        parameters_(tape.context().engine) {}
+
+  /// The outputs of `layer` as Variables, given the Result of its forward. `inputs`: the nodes of its first input.
+  template <class L, class Nodes, class R>
+  auto record(const L& layer, Nodes inputs, R result) {
+    using Y = decltype(result.output);
+    parameters_.find();
+    if constexpr (is_refused<Y> || is_refused<typename decltype(hidden_of<L, Y>())::type>) {
+      return AlreadyRefused();
+    } else {
+      auto outputs = outputs_of(layer, std::move(inputs), std::move(result));
+      child_.end();
+      return outputs;
+    }
   }
-}
+
+ private:
+  const ChildCalls* calls() const { return tape_->context().engine.calls; }
+  template <class L, class Nodes, class R>
+  auto outputs_of(const L& layer, [[maybe_unused]] Nodes inputs, R result) {
+    if (!tape_->records() || (!any_node(inputs) && !needs_backward(layer, tape_->context(), asked_, kept_, result.saved)))
+      return constants(*tape_, std::move(result.output));
+    auto& node = tape_->template record<RecordedLayer<Context, L, Nodes, decltype(result.output), decltype(result.saved)>>(
+        layer, std::move(inputs), result.output, std::move(result.saved));
+    node.asked = std::move(parameters_);
+    return node.outputs.variable(*tape_, std::move(result.output));
+  }
+
+  Tape<Context>* tape_;
+  ChildCall<Context> child_;
+  std::size_t asked_, kept_;
+  AskedParameters parameters_;
+};
 
 }  // namespace weft::detail

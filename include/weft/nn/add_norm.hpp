@@ -46,6 +46,7 @@ auto add_norm(const Norm& norm, const Variable<Context, X>& x, const Variable<Co
       node = &tape.template record<detail::Recorded<Context, X, decltype(from_x), decltype(from_branch)>>(std::move(from_x),
                                                                                                           std::move(from_branch));
     X sum;
+    detail::LayerCall<Context> recording(tape, &detail::layer_kind<Norm>);
     const auto forward = [&] {
       try {
         auto [of, result] = norm.forward_on_sum(tape.context(), x.value(), branch.value());
@@ -56,7 +57,7 @@ auto add_norm(const Norm& norm, const Variable<Context, X>& x, const Variable<Co
         throw;
       }
     };
-    auto y = detail::as_child<Norm>(tape, [&] { return detail::call_layer(norm, tape, node, forward); });
+    auto y = recording.record(norm, node, forward());
     return std::pair(Variable<Context, X>(std::move(sum), node, tape), std::move(y));
   }
 }

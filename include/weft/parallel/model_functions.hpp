@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The member functions of every model, with and without wrappers: training steps, predictions, decoding, custom training loops,
-// and access to parameters by name. Self provides the model: enter(here(), f) calls f(context with all axes bound, stages).
+// and access to parameters by name. Self provides the model: stages(), and context(), in which all its axes are in force.
 //
 //   class SingleDevice : public detail::ModelFunctions<SingleDevice<M>, M> { ... };
 
@@ -40,18 +40,16 @@ class ModelFunctions {
   /// throw UsageError. Also throws UsageError if ranks of one share (over tp, cp, pp) have different batches, or if the data
   /// ranks' shares are not contiguous in one step's global batch.
   double train_step(const Batch& batch) {
+    const comm::InFunction mark(self().communicator(), comm::ProgramFunction::train_step);
     if (self().loss_scale()) self().loss_scale()->apply();
-    return call(comm::ProgramFunction::train_step, [&](const auto& context, auto& stages) {
-      return stages.train_step(in_training_step(context, stages, batch), batch);
-    });
+    return self().stages().train_step(in_training_step(batch), batch);
   }
   /// The mean loss, without dropout and gradients. Ranks of one share have the same batch; dp ranks may have any.
   double evaluate(const Batch& batch) {
-    return call(comm::ProgramFunction::evaluate, [&](const auto& context, auto& stages) {
-      const auto here = in_step(context, stages, batch);
-      require_batches(here, batch, false);
-      return stages.evaluate(here, batch);
-    });
+    const comm::InFunction mark(self().communicator(), comm::ProgramFunction::evaluate);
+    const auto context = in_step(batch);
+    require_batches(context, batch, false);
+    return self().stages().evaluate(context, batch);
   }
   /// The model's predictions for this batch, without dropout. A Module returns `predict(batch)` if it has one, else its forward
   /// on the first fields. Other models return `predict(x)` of the last unit (with the context first if it is no Module), or a
@@ -59,11 +57,10 @@ class ModelFunctions {
   /// field that they read has none. The result has the samples of this rank's share, equal on all ranks of the share (also under
   /// pp and tp). With Gather::whole it has the global batch on every rank.
   Prediction predict(const Batch& batch, Gather gather = Gather::share) {
-    return call(comm::ProgramFunction::predict, [&](const auto& context, auto& stages) {
-      const auto here = in_step(context, stages, batch);
-      require_batches(here, batch, gather == Gather::whole, BatchUse::inputs);
-      return detail::predict(stages, here, batch, gather);
-    });
+    const comm::InFunction mark(self().communicator(), comm::ProgramFunction::predict);
+    const auto context = in_step(batch);
+    require_batches(context, batch, gather == Gather::whole, BatchUse::inputs);
+    return detail::predict(self().stages(), context, batch, gather);
   }
   // Refuses a batch of another type.
   double train_step(const OtherBatch<model_type> auto& batch) { return refuse_batch<model_type>(batch); }
@@ -73,17 +70,17 @@ class ModelFunctions {
   }
   /// The logits [vocabulary] that follow these tokens, the same on all ranks of one share, which pass the same tokens.
   std::vector<float> next_logits(std::span<const std::int32_t> tokens) {
-    return call(comm::ProgramFunction::next_logits, [&](const auto& context, auto& stages) {
-      require_prompt(context, tokens);
-      return detail::next_logits(stages, context, tokens);
-    });
+    const comm::InFunction mark(self().communicator(), comm::ProgramFunction::next_logits);
+    const auto context = self().context();
+    require_prompt(context, tokens);
+    return detail::next_logits(self().stages(), context, tokens);
   }
   /// The logits [tokens, vocabulary] of one sequence, the same on all ranks of one share.
   std::vector<double> logits(std::span<const std::int32_t> tokens) {
-    return call(comm::ProgramFunction::logits, [&](const auto& context, auto& stages) {
-      require_prompt(context, tokens);
-      return all_logits(stages, context, tokens);
-    });
+    const comm::InFunction mark(self().communicator(), comm::ProgramFunction::logits);
+    const auto context = self().context();
+    require_prompt(context, tokens);
+    return all_logits(self().stages(), context, tokens);
   }
 
   // ---- one token after the other (generation/generate.hpp)
@@ -95,21 +92,21 @@ class ModelFunctions {
   /// ShapeError if a sequence would be longer than the cache or the model has room for, UsageError for other tokens on other
   /// ranks, under cp, for a mask that is not causal, and for experts that drop tokens; the cache is then as before.
   std::vector<double> decode(KeyValueCache& cache, std::span<const std::vector<std::int32_t>> tokens) {
-    return call(comm::ProgramFunction::decode, [&](const auto& context, auto& stages) {
-      require_prompts(context, tokens);
-      return detail::decode<double>(stages, context, cache, tokens, tokens.size() * vocabulary(),
-                                    [](const std::vector<double>& logits) { return logits; });
-    });
+    const comm::InFunction mark(self().communicator(), comm::ProgramFunction::decode);
+    const auto context = self().context();
+    require_prompts(context, tokens);
+    return detail::decode<double>(self().stages(), context, cache, tokens, tokens.size() * vocabulary(),
+                                  [](const std::vector<double>& logits) { return logits; });
   }
   /// The same, but returns the tokens that choose(logits) has made of the logits, one for each sequence. It is called where the
   /// logits are, so they do not go through the pipeline; ranks that call it must choose alike.
   template <class Choose>
   requires std::is_invocable_r_v<std::vector<std::int32_t>, Choose&, const std::vector<double>&> std::vector<std::int32_t> decode(
       KeyValueCache& cache, std::span<const std::vector<std::int32_t>> tokens, Choose choose) {
-    return call(comm::ProgramFunction::decode, [&](const auto& context, auto& stages) {
-      require_prompts(context, tokens);
-      return detail::decode<std::int32_t>(stages, context, cache, tokens, tokens.size(), choose);
-    });
+    const comm::InFunction mark(self().communicator(), comm::ProgramFunction::decode);
+    const auto context = self().context();
+    require_prompts(context, tokens);
+    return detail::decode<std::int32_t>(self().stages(), context, cache, tokens, tokens.size(), choose);
   }
   /// The size of the model's vocabulary; 0 if its type has none.
   std::size_t vocabulary() {
@@ -130,13 +127,15 @@ class ModelFunctions {
   }
   template <class... X>
   auto forward(const Batch& batch, MicroBatchIndex micro, const X&... x) {
-    return in_own_loop(comm::ProgramFunction::forward, batch, use_of_forward<Batch>,
-                       [&](const auto& context, auto& stages) { return forward_call(stages, context, batch, micro, x...); });
+    const comm::InFunction mark(self().communicator(), comm::ProgramFunction::forward);
+    const auto context = in_own_loop(batch, use_of_forward<Batch>);
+    return forward_call(self().stages(), context, batch, micro, x...);
   }
   /// The model's own loss of these samples: value() as train_step's, and backward(weight) adds the gradients of the parameters.
   auto loss(const Batch& batch, MicroBatchIndex micro = whole_batch) {
-    return in_own_loop(comm::ProgramFunction::loss, batch, BatchUse::all,
-                       [&](const auto& context, auto& stages) { return model_loss_call(stages, context, batch, micro); });
+    const comm::InFunction mark(self().communicator(), comm::ProgramFunction::loss);
+    const auto context = in_own_loop(batch, BatchUse::all);
+    return model_loss_call(self().stages(), context, batch, micro);
   }
   /// The loss f(Variables of x...) of these samples, which returns sum_losses(...): its value() is divided by the count of the
   /// global batch, and backward() gives the gradients of x.
@@ -146,15 +145,15 @@ class ModelFunctions {
   }
   template <class F, class... X>
   auto loss(const Batch& batch, MicroBatchIndex micro, F f, const X&... x) {
-    return call(comm::ProgramFunction::loss,
-                [&](const auto& context, auto& stages) { return loss_call(stages, context, batch, micro, std::move(f), x...); });
+    const comm::InFunction mark(self().communicator(), comm::ProgramFunction::loss);
+    return loss_call(self().stages(), self().context(), batch, micro, std::move(f), x...);
   }
   /// The fields of the batch as placed tensors, inputs[image], for forward and loss.
   auto inputs(const Batch& batch, MicroBatchIndex micro = whole_batch) {
-    return call(comm::ProgramFunction::inputs, [&](const auto& context, auto&) {
-      return inputs_of_t<model_type, std::remove_cvref_t<decltype(context)>>(context, batch)
-          .first(micro_of(share_of(batch), micro));
-    });
+    const comm::InFunction mark(self().communicator(), comm::ProgramFunction::inputs);
+    const auto context = self().context();
+    return inputs_of_t<model_type, std::remove_const_t<decltype(context)>>(context, batch)
+        .first(micro_of(share_of(batch), micro));
   }
 
   /// Declares that the gradients of the last train_step will not be used, so that another may follow without an optimizer's step.
@@ -206,38 +205,27 @@ class ModelFunctions {
 
  private:
   Self& self() { return static_cast<Self&>(*this); }
-  template <class F>
-  auto call(comm::ProgramFunction function, F&& f) {
-    const comm::InFunction mark(self().communicator(), function);
-    return self().enter(self().here(), std::forward<F>(f));
-  }
   // The context of the step to which a batch belongs.
-  template <class Context, class Stages>
-  static Context in_step(const Context& context, const Stages& stages, const Batch& batch) {
-    Context here = context;
-    here.env.step = stages.gradients()->number_of(batch.step);
-    return here;
+  auto in_step(const Batch& batch) {
+    auto context = self().context();
+    context.env.step = self().stages().gradients()->number_of(batch.step);
+    return context;
   }
   // The same of a training step, whose ranks have been compared.
-  template <class Context, class Stages>
-  static Context in_training_step(const Context& context, const Stages& stages, const Batch& batch,
-                                  BatchUse use = BatchUse::all) {
-    Context here = in_step(context, stages, batch);
-    here.engine.longest = require_batches(here, batch, true, use);
-    here.engine.first_step = stages.gradients()->is_first();
-    return here;
+  auto in_training_step(const Batch& batch, BatchUse use = BatchUse::all) {
+    auto context = in_step(batch);
+    context.engine.longest = require_batches(context, batch, true, use);
+    context.engine.first_step = self().stages().gradients()->is_first();
+    return context;
   }
-  template <class F>
-  auto in_own_loop(comm::ProgramFunction function, const Batch& batch, BatchUse use, F&& f) {
+  auto in_own_loop(const Batch& batch, BatchUse use) {
     static_assert(!Self::uses(pp{}),
                   "weft: a custom training loop calls the whole model, and a rank of a pipeline has only a part of it: leave "
                   "PipelineParallel out, or use train_step");
     if (self().loss_scale()) self().loss_scale()->apply();
-    return call(function, [&](const auto& context, auto& stages) {
-      const auto here = in_training_step(context, stages, batch, use);
-      batch.check(use);
-      return f(here, stages);
-    });
+    auto context = in_training_step(batch, use);
+    batch.check(use);
+    return context;
   }
   template <class T>
   void set_values(std::string_view name, std::span<const T> values) {
@@ -248,9 +236,8 @@ class ModelFunctions {
   template <class... Pattern>
   WEFT_COLD void set_trainable(bool trainable, const Pattern&... patterns) {
     const std::vector<std::string_view> all{std::string_view(patterns)...};
-    call(comm::ProgramFunction::set_trainable, [&](const auto& context, auto& stages) {
-      stages.set_trainable(context.engine.hooks, self().communicator(), all, trainable);
-    });
+    const comm::InFunction mark(self().communicator(), comm::ProgramFunction::set_trainable);
+    self().stages().set_trainable(self().context().engine.hooks, self().communicator(), all, trainable);
   }
 };
 

@@ -48,16 +48,11 @@ class SingleDevice : public detail::ModelFunctions<SingleDevice<M>, M> {
       : device_(&device),
         options_(detail::with_store(options, 0, device.rehearsal() != nullptr)),
         loss_scale_(detail::make_loss_scale<typename M::scalar>(options)),
-        stages_(here(), config, detail::stage_settings(device, PlainPolicy::schedule(options), options)) {}
+        stages_(context(), config, detail::stage_settings(device, PlainPolicy::schedule(options), options)) {}
 
   /// No axis is in force.
   static constexpr bool uses(auto) { return false; }
   auto& stages() { return stages_; }
-  /// Calls f(context, stages), as Wrapper's.
-  template <class Context, class F>
-  auto enter(const Context& context, F&& f) {
-    return f(context, stages_);
-  }
   /// Does nothing: one rank has nothing to compare.
   void require_equal_parameters() {}
   Communicator communicator() const { return Communicator(); }
@@ -70,7 +65,7 @@ class SingleDevice : public detail::ModelFunctions<SingleDevice<M>, M> {
   template <class>
   friend class gpu::GraphedStep;
   friend class detail::ModelFunctions<SingleDevice, M>;
-  auto here() const {
+  auto context() const {
     detail::Environment environment;
     environment.seed = options_.seed;
     environment.lora = &options_.lora;

@@ -143,9 +143,7 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
   /// optimizer's step calls it every ModelOptions::numerics.compare_every steps.
   void require_equal_parameters() {
     const comm::InFunction mark(communicator(), comm::ProgramFunction::equal_parameters);
-    enter(here(), [&](const auto& context, auto& stages) {
-      detail::require_equal_parameters(context, stages, options().shard.replicate);
-    });
+    detail::require_equal_parameters(context(), stages(), options().shard.replicate);
   }
   /// Makes the next train_step compare the communication hook's sums with plain ones, as the first one does. All ranks call it.
   void check_hook() {
@@ -160,9 +158,8 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
   /// Calls f(name, degree) for each axis.
   template <class F>
   void for_each_axis(F&& f) {
-    enter(here(), [&](const auto& context, auto&) {
-      std::remove_cvref_t<decltype(context)>::for_each_axis([&](auto axis) { f(axis.name, context.size(axis)); });
-    });
+    const auto all = context();
+    decltype(context())::for_each_axis([&](auto axis) { f(axis.name, all.size(axis)); });
   }
   /// All ranks of the mesh.
   const Communicator& communicator() const { return outermost_->everyone; }
@@ -177,11 +174,11 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
     else return inner_;
   }
 
-  /// Calls f(context with all axes bound, stages).
-  template <class Context, class F>
-  auto enter(const Context& context, F&& f) {
-    if constexpr (is_wrapper<M>) return inner_.enter(bind(context), std::forward<F>(f));
-    else return f(bind(context), inner_);
+  /// This context with the axes of this wrapper, and of those inside it, in force.
+  template <class Context>
+  auto bound(const Context& context) {
+    if constexpr (is_wrapper<M>) return inner_.bound(bind(context));
+    else return bind(context);
   }
 
  private:
@@ -212,10 +209,11 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
     detail::EngineState engine;
     return Context<Compute<Exec, typename model_type::scalar>>(device, std::move(environment), std::move(engine));
   }
-  auto here() const {
+  // The context of a call, with all axes in force.
+  auto context() {
     auto context = root(*outermost_->device, outermost_->options);
     if (outermost_->loss_scale) context.engine.loss_scale = outermost_->loss_scale->value();
-    return context;
+    return bound(context);
   }
   // A policy over several axes is given the mesh.
   template <class Context>

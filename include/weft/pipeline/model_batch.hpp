@@ -68,8 +68,8 @@ class ModelBatch final : public StepBatch {
   using Inputs = inputs_of_t<Model, Context>;
 
   /// The config and the batch must outlive this object.
-  ModelBatch(const Context& context, const Config& config, const Batch& batch)
-      : context_(context), config_(&config), batch_(&batch) {}
+  ModelBatch(Context context, const Config& config, const Batch& batch)
+      : context_(std::move(context)), config_(&config), batch_(&batch) {}
 
   void check(BatchUse use) const override { check_batch<Model>(*config_, *batch_, use); }
   void check_length() const override { require_length<Model>(*config_, longest_of(share())); }
@@ -112,8 +112,8 @@ class ModelBatch final : public StepBatch {
   WholeModel<Exec> build() const override { return ModelBuilder<Model, Context>(context_, *config_).take(); }
 
  private:
-  ModelBatch(const Context& context, const Config& config, std::unique_ptr<Batch> batch)
-      : context_(context), config_(&config), batch_(batch.get()), own_(std::move(batch)) {}
+  ModelBatch(Context context, const Config& config, std::unique_ptr<Batch> batch)
+      : context_(std::move(context)), config_(&config), batch_(batch.get()), own_(std::move(batch)) {}
 
   Context context_;
   const Config* config_;

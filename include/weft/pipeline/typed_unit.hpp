@@ -48,12 +48,7 @@ class StackUnitOf final : public StackUnit<typename Context::execution_space> {
   void forward(const UnitCall& call, AnyValue& inputs, AnyValue& hidden, AnyValue& output, AnyValue* saved) const override {
     AskedParameters asked;
     if constexpr (!IsModule<Layer>) asked = AskedParameters(context_of(call).engine);
-    auto result = [&] {
-      if constexpr (U::place == UnitPlace::middle) return forward_of(call, hidden.as<typename U::Input>());
-      else if constexpr (U::place == UnitPlace::last)
-        return forward_of(call, hidden.as<typename U::Input>(), inputs.as<typename Inputs::Last>());
-      else return weft::forward(layer, context_of(call), inputs.as<typename Inputs::First>());
-    }();
+    auto result = forward_of(call, inputs, hidden);
     if constexpr (returns_loss) output = AnyValue(raw(result.output.sum()));
     else if constexpr (std::is_same_v<Output, typename U::Input>) replace(output, std::move(result.output), &output == &hidden);
     else output = AnyValue(std::move(result.output));
@@ -116,10 +111,19 @@ class StackUnitOf final : public StackUnit<typename Context::execution_space> {
   mutable AskedParameters asked_;  // by a layer that is no Module, in the first step
 
   // A layer with a hand-written backward computes its input's gradient, whether or not it is used.
-  template <class... X>
-  auto forward_of(const UnitCall& call, const X&... x) const {
-    if constexpr (IsModule<Layer>) return as_module(layer).recorded_call(call.input_gradient, context_of(call), x...);
-    else return weft::forward(layer, context_of(call), x...);
+  auto forward_of(const UnitCall& call, [[maybe_unused]] AnyValue& inputs, [[maybe_unused]] AnyValue& hidden) const {
+    const Context& context = context_of(call);
+    if constexpr (!takes_hidden) return weft::forward(layer, context, inputs.as<typename Inputs::First>());
+    else if constexpr (U::place == UnitPlace::middle) {
+      auto& x = hidden.as<typename U::Input>();
+      if constexpr (IsModule<Layer>) return as_module(layer).recorded_call(call.input_gradient, context, x);
+      else return weft::forward(layer, context, x);
+    } else {
+      auto& x = hidden.as<typename U::Input>();
+      auto& given = inputs.as<typename Inputs::Last>();
+      if constexpr (IsModule<Layer>) return as_module(layer).recorded_call(call.input_gradient, context, x, given);
+      else return weft::forward(layer, context, x, given);
+    }
   }
   static const Context& context_of(const UnitCall& call) { return *static_cast<const Context*>(call.context); }
   static const Inputs& inputs_of(const UnitCall& call) { return *static_cast<const Inputs*>(call.inputs); }

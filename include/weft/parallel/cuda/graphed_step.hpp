@@ -91,10 +91,7 @@ class GraphedStep {
       detail::recordable<Model>,
       "weft: GraphedStep: only DataParallel and TensorParallel of a model, or SingleDevice, can be recorded: messages of "
       "pipelines and rings, and parameters that are gathered ahead, are ordered by the host; use model.train_step");
-  struct ContextOf {
-    auto operator()(const auto& context, auto&) const { return context; }
-  };
-  using Ctx = decltype(std::declval<Model&>().enter(std::declval<Model&>().here(), ContextOf{}));
+  using Ctx = decltype(std::declval<Model&>().context());
   static_assert(weft::detail::ModelRecipe<M> && std::is_same_v<weft::detail::batch_of_t<M>, TokenBatch>,
                 "weft: GraphedStep: only a recipe (Front, Block, Back) on tokens can be recorded; use model.train_step");
   using Run = weft::detail::ModelBatch<M, Ctx>;
@@ -126,12 +123,10 @@ class GraphedStep {
   /// Runs a step as the model's train_step does. A batch of another shape starts anew, with two steps without a graph.
   double operator()(const Batch& batch) {
     if (model_->loss_scale()) model_->loss_scale()->apply();
-    return model_->enter(model_->here(), [&](const auto& bound, auto& stages) {
-      auto context = bound;
-      context.env.step = stages.gradients()->number_of(batch.step);
-      if constexpr (wrapped) context.engine.longest = weft::detail::require_batches(context, batch, true);
-      return step(context, stages, batch);
-    });
+    Ctx context = model_->context();
+    context.env.step = model_->stages().gradients()->number_of(batch.step);
+    if constexpr (wrapped) context.engine.longest = weft::detail::require_batches(context, batch, true);
+    return step(context, model_->stages(), batch);
   }
 
  private:
