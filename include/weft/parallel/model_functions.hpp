@@ -48,7 +48,7 @@ class ModelFunctions {
   double evaluate(const Batch& batch) {
     const comm::InFunction mark(self().communicator(), comm::ProgramFunction::evaluate);
     const auto context = in_step(batch);
-    require_batches(context, batch, false);
+    require_batches(batch_axes(context), context.env.step, batch, false);
     return self().stages().evaluate(context, batch);
   }
   /// The model's predictions for this batch, without dropout. A Module returns `predict(batch)` if it has one, else its forward
@@ -59,7 +59,7 @@ class ModelFunctions {
   Prediction predict(const Batch& batch, Gather gather = Gather::share) {
     const comm::InFunction mark(self().communicator(), comm::ProgramFunction::predict);
     const auto context = in_step(batch);
-    require_batches(context, batch, gather == Gather::whole, BatchUse::inputs);
+    require_batches(batch_axes(context), context.env.step, batch, gather == Gather::whole, BatchUse::inputs);
     return detail::predict(self().stages(), context, batch, gather);
   }
   // Refuses a batch of another type.
@@ -72,14 +72,14 @@ class ModelFunctions {
   std::vector<float> next_logits(std::span<const std::int32_t> tokens) {
     const comm::InFunction mark(self().communicator(), comm::ProgramFunction::next_logits);
     const auto context = self().context();
-    require_prompt(context, tokens);
+    require_prompt(batch_axes(context), tokens);
     return detail::next_logits(self().stages(), context, tokens);
   }
   /// The logits [tokens, vocabulary] of one sequence, the same on all ranks of one share.
   std::vector<double> logits(std::span<const std::int32_t> tokens) {
     const comm::InFunction mark(self().communicator(), comm::ProgramFunction::logits);
     const auto context = self().context();
-    require_prompt(context, tokens);
+    require_prompt(batch_axes(context), tokens);
     return all_logits(self().stages(), context, tokens);
   }
 
@@ -94,7 +94,7 @@ class ModelFunctions {
   std::vector<double> decode(KeyValueCache& cache, std::span<const std::vector<std::int32_t>> tokens) {
     const comm::InFunction mark(self().communicator(), comm::ProgramFunction::decode);
     const auto context = self().context();
-    require_prompts(context, tokens);
+    require_prompts(batch_axes(context), tokens);
     return detail::decode<double>(self().stages(), context, cache, tokens, tokens.size() * vocabulary(),
                                   [](const std::vector<double>& logits) { return logits; });
   }
@@ -105,7 +105,7 @@ class ModelFunctions {
       KeyValueCache& cache, std::span<const std::vector<std::int32_t>> tokens, Choose choose) {
     const comm::InFunction mark(self().communicator(), comm::ProgramFunction::decode);
     const auto context = self().context();
-    require_prompts(context, tokens);
+    require_prompts(batch_axes(context), tokens);
     return detail::decode<std::int32_t>(self().stages(), context, cache, tokens, tokens.size(), choose);
   }
   /// The size of the model's vocabulary; 0 if its type has none.
@@ -205,6 +205,7 @@ class ModelFunctions {
 
  private:
   Self& self() { return static_cast<Self&>(*this); }
+  BatchAxes batch_axes(const auto& context) { return detail::batch_axes(self().stages().axes(), context.engine.hooks); }
   // The context of the step to which a batch belongs.
   auto in_step(const Batch& batch) {
     auto context = self().context();
@@ -214,7 +215,7 @@ class ModelFunctions {
   // The same of a training step, whose ranks have been compared.
   auto in_training_step(const Batch& batch, BatchUse use = BatchUse::all) {
     auto context = in_step(batch);
-    context.engine.longest = require_batches(context, batch, true, use);
+    context.engine.longest = require_batches(batch_axes(context), context.env.step, batch, true, use);
     context.engine.first_step = self().stages().gradients()->is_first();
     return context;
   }

@@ -6,7 +6,6 @@
 //
 //   require_same_construction(mesh.communicator(), options, config);   // UsageError on all ranks
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -21,8 +20,10 @@
 #include <weft/core/fields.hpp>
 #include <weft/core/hash.hpp>
 #include <weft/data/fields.hpp>
+#include <weft/engine/hooks.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/parallel/model_options.hpp>
+#include <weft/pipeline/axes_in_force.hpp>
 #include <weft/pipeline/batch_inputs.hpp>
 
 namespace weft::detail {
@@ -139,56 +140,30 @@ std::size_t require_shares(std::span<const BatchAxis> axes, const BatchShare& ba
 /// Throws UsageError on all data ranks if they have different numbers of micro-batches.
 void require_micro_batches(std::span<const BatchAxis> axes, std::size_t micro_batches);
 
-/// Whether the ranks of data axes communicate in each micro-batch: they gather parameters, sum gradients or exchange tokens.
-template <class Context>
-bool communicates_in_micro_batches(const Context& context) {
-  if constexpr (Context::has(ep{}))
-    if (context.size(ep{}) > 1) return true;
-  return std::any_of(context.engine.hooks.begin(), context.engine.hooks.end(),
-                     [](const Hooks* hooks) { return hooks->meets_each_micro_batch(); });
-}
-
-/// Compares the inputs of all ranks for the step of context.env; `shares`: those over data axes, too; `use`: the fields that
-/// must be there. Returns the length of the longest sequence of the global batch, as far as this rank has it.
-template <class Context, class B>
-std::size_t require_batches(const Context& context, const B& batch, bool shares, BatchUse use = BatchUse::all) {
+/// The axes over which a call's batches are compared.
+struct BatchAxes {
   std::vector<BatchAxis> same, data;
-  const auto add = [&]<class A>(A axis) {
-    if constexpr (Context::has(A{}))
-      if (context.size(axis) > 1) (is_data_axis<A> ? data : same).push_back({A::name, &context.comm(axis)});
-  };
-  add(tp{});
-  add(cp{});
-  add(pp{});
-  add(dp{});
-  Context::for_each_axis([&]<class A>(A axis) {
-    if constexpr (A::id >= axis_count) add(axis);
-  });
-  if (!same.empty()) require_same_batch(same, words_of(batch, context.env.step));
+  bool meets = false;  ///< ranks of data axes communicate in each micro-batch: they gather parameters, sum or exchange tokens
+};
+BatchAxes batch_axes(const AxesInForce& axes, std::span<Hooks* const> hooks);
+
+/// Compares the inputs of all ranks for a step; `shares`: those over data axes, too; `use`: the fields that must be there.
+/// Returns the length of the longest sequence of the global batch, as far as this rank has it.
+template <class B>
+std::size_t require_batches(const BatchAxes& axes, std::uint64_t step, const B& batch, bool shares,
+                            BatchUse use = BatchUse::all) {
+  if (!axes.same.empty()) require_same_batch(axes.same, words_of(batch, step));
   const BatchShare share = share_of(batch);
-  if (!data.empty() && communicates_in_micro_batches(context)) require_micro_batches(data, share.micro_batches);
-  if (!shares || data.empty()) return share.length;
+  if (!axes.data.empty() && axes.meets) require_micro_batches(axes.data, share.micro_batches);
+  if (!shares || axes.data.empty()) return share.length;
   batch.check(use);  // the batch's own sizes first
-  return require_shares(data, share, context.env.step, std::is_same_v<B, TokenBatch>);
+  return require_shares(axes.data, share, step, std::is_same_v<B, TokenBatch>);
 }
 
 /// Compares the tokens that logits follow: the same on ranks that work on them together; those of each dp rank may differ.
-template <class Context>
-void require_prompt(const Context& context, std::span<const std::int32_t> tokens) {
-  require_batches(context, TokenBatch{.tokens = {tokens.begin(), tokens.end()}, .sequences = 1, .length = tokens.size()}, false);
-}
-
+void require_prompt(const BatchAxes& axes, std::span<const std::int32_t> tokens);
 /// The same for new tokens of several sequences.
-template <class Context>
-void require_prompts(const Context& context, std::span<const std::vector<std::int32_t>> tokens) {
-  TokenBatch all{.sequences = tokens.size(), .length = 0};
-  for (const auto& one : tokens) {
-    all.tokens.insert(all.tokens.end(), one.begin(), one.end());
-    all.targets.push_back(std::int32_t(one.size()));
-  }
-  all.length = all.tokens.size();
-  require_batches(context, all, false);
-}
+void require_prompts(const BatchAxes& axes, std::span<const std::vector<std::int32_t>> tokens);
 
 }  // namespace weft::detail
 

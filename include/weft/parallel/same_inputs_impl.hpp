@@ -2,6 +2,8 @@
 #pragma once
 // Definitions for parallel/same_inputs.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
+#include <algorithm>
+
 #include <weft/core/inline.hpp>
 #include <weft/parallel/same_inputs.hpp>
 
@@ -135,6 +137,37 @@ WEFT_OUT_OF_LINE WEFT_INLINE std::size_t require_shares(std::span<const BatchAxi
   if (in_order) return longest;
   require_contiguous(all, axis, tokens);
   return longest;
+}
+
+WEFT_INLINE BatchAxes batch_axes(const AxesInForce& axes, std::span<Hooks* const> hooks) {
+  BatchAxes all;
+  const auto add = [&](const AxesInForce::One* axis) {
+    if (axis != nullptr && axis->ranks.size() > 1) (axis->data ? all.data : all.same).push_back({axis->name, &axis->ranks});
+  };
+  add(axes.one(tp{}));
+  add(axes.one(cp{}));
+  add(axes.one(pp{}));
+  add(axes.one(dp{}));
+  axes.for_each([&](const AxesInForce::One& axis) {
+    if (axis.id >= axis_count) add(&axis);
+  });
+  all.meets = axes.size(ep{}) > 1 ||
+              std::any_of(hooks.begin(), hooks.end(), [](const Hooks* one) { return one->meets_each_micro_batch(); });
+  return all;
+}
+
+WEFT_INLINE void require_prompt(const BatchAxes& axes, std::span<const std::int32_t> tokens) {
+  require_batches(axes, 0, TokenBatch{.tokens = {tokens.begin(), tokens.end()}, .sequences = 1, .length = tokens.size()}, false);
+}
+
+WEFT_INLINE void require_prompts(const BatchAxes& axes, std::span<const std::vector<std::int32_t>> tokens) {
+  TokenBatch all{.sequences = tokens.size(), .length = 0};
+  for (const auto& one : tokens) {
+    all.tokens.insert(all.tokens.end(), one.begin(), one.end());
+    all.targets.push_back(std::int32_t(one.size()));
+  }
+  all.length = all.tokens.size();
+  require_batches(axes, 0, all, false);
 }
 
 }  // namespace weft::detail

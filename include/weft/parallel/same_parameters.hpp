@@ -23,6 +23,7 @@
 #include <weft/device/parallel_for.hpp>
 #include <weft/engine/hooks.hpp>
 #include <weft/mesh/axis.hpp>
+#include <weft/pipeline/axes_in_force.hpp>
 #include <weft/tensor/transfer.hpp>
 
 namespace weft::detail {
@@ -175,25 +176,9 @@ WEFT_COLD void require_equal_copies(Device<Exec>& device, const std::vector<Para
   }
 }
 
-/// The same for the axes of a context and the parameters of its stages.
-template <class Context, class Stages>
-WEFT_COLD void require_equal_parameters(const Context& context, Stages& stages, std::size_t replicate) {
-  std::vector<CopyAxis> axes;
-  const auto add = [&]<class A>(A axis) {
-    if (context.size(axis) > 1) axes.push_back({A::name, axis_bit<A>, context.comm(axis)});
-  };
-  Context::for_each_axis([&]<class A>(A axis) {
-    if constexpr (!std::is_same_v<A, pp>) add(axis);  // each stage has its own parameters
-  });
-  if constexpr (Context::has(edp{})) {
-    add(edp{});
-    add(etp{});
-  }
-  if (axes.empty()) return;
-  std::vector<ParameterState*> states;
-  stages.for_each_state([&](ParameterState& state) { states.push_back(&state); });
-  require_equal_copies(context.device(), states, axes, replicate);
-}
+/// The same for the axes in force.
+void require_equal_parameters(DefaultDevice& device, const AxesInForce& axes, const std::vector<ParameterState*>& states,
+                              std::size_t replicate);
 
 }  // namespace weft::detail
 

@@ -66,4 +66,18 @@ WEFT_COLD WEFT_INLINE void refuse_copies(const CopyAxis& axis, const std::string
        ", or a write to parameters on some ranks alone"});
 }
 
+WEFT_COLD WEFT_INLINE void require_equal_parameters(DefaultDevice& device, const AxesInForce& axes,
+                                                    const std::vector<ParameterState*>& states, std::size_t replicate) {
+  std::vector<CopyAxis> compared;
+  const auto add = [&](const AxesInForce::One* axis) {
+    if (axis != nullptr && axis->ranks.size() > 1) compared.push_back({axis->name, 1u << axis->id, axis->ranks});
+  };
+  axes.for_each([&](const AxesInForce::One& axis) {
+    if (axis.id != pp::id) add(&axis);  // each stage has its own parameters
+  });
+  add(axes.one(edp{}));
+  add(axes.one(etp{}));
+  if (!compared.empty()) require_equal_copies(device, states, compared, replicate);
+}
+
 }  // namespace weft::detail

@@ -143,7 +143,9 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
   /// optimizer's step calls it every ModelOptions::numerics.compare_every steps.
   void require_equal_parameters() {
     const comm::InFunction mark(communicator(), comm::ProgramFunction::equal_parameters);
-    detail::require_equal_parameters(context(), stages(), options().shard.replicate);
+    std::vector<ParameterState*> states;
+    stages().for_each_state([&](ParameterState& state) { states.push_back(&state); });
+    detail::require_equal_parameters(device(), stages().axes(), states, options().shard.replicate);
   }
   /// Makes the next train_step compare the communication hook's sums with plain ones, as the first one does. All ranks call it.
   void check_hook() {

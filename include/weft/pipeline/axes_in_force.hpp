@@ -63,6 +63,11 @@ class AxesInForce {
     return axis ? axis->ranks : Communicator();
   }
 
+  /// The axis; null if it is not in force.
+  template <Axis A>
+  const One* one(A) const {
+    return find(A::id);
+  }
   /// Calls f(axis) for each axis that places tensors, outermost wrapper first.
   template <class F>
   void for_each(F&& f) const {

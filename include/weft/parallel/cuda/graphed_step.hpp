@@ -82,7 +82,6 @@ inline constexpr bool recordable = can_be_recorded<Model>();
 template <class Model>
 class GraphedStep {
   using M = typename Model::model_type;
-  static constexpr bool wrapped = weft::is_wrapper<Model>;
   static_assert(
       !requires(const typename M::Config& config) { M::experts(config); },
       "weft: GraphedStep: a mixture of experts cannot be recorded: how many rows each expert gets is known in the step only; use "
@@ -125,7 +124,8 @@ class GraphedStep {
     if (model_->loss_scale()) model_->loss_scale()->apply();
     Ctx context = model_->context();
     context.env.step = model_->stages().gradients()->number_of(batch.step);
-    if constexpr (wrapped) context.engine.longest = weft::detail::require_batches(context, batch, true);
+    context.engine.longest = weft::detail::require_batches(
+        weft::detail::batch_axes(model_->stages().axes(), context.engine.hooks), context.env.step, batch, true);
     return step(context, model_->stages(), batch);
   }
 
