@@ -7,6 +7,7 @@
 #include <weft/parallel/nonfinite_trace_impl.hpp>
 #include <weft/parallel/same_inputs_impl.hpp>
 #include <weft/parallel/same_parameters_impl.hpp>
+#include <weft/parallel/wrapper_impl.hpp>
 #include <weft/pipeline/schedule/csv_impl.hpp>
 #include <weft/pipeline/schedule/named_impl.hpp>
 #include <weft/pipeline/schedule/table_impl.hpp>

@@ -28,6 +28,7 @@
 #include <weft/tensor/transfer.hpp>
 #include <weft/weft.hpp>
 
+template class std::vector<weft::detail::AxesInForce::One>;
 template class std::vector<weft::detail::Registered>;
 template class std::vector<weft::detail::Tie>;
 template class std::vector<weft::optim::Slot>;

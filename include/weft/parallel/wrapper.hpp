@@ -35,14 +35,9 @@ namespace weft {
 
 namespace detail {
 
-// The options, checked, and with a store for offloaded state.
-WEFT_COLD inline ModelOptions with_store(const ModelOptions& given, int rank, bool rehearsed) {
-  given.check();
-  ModelOptions options = given;
-  if (rehearsed && options.shard.offload.make) options.shard.offload.store = std::make_shared<RehearsedStore>();
-  if (!options.shard.offload.store) options.shard.offload.store = make_store(options.shard.offload, rank);
-  return options;
-}
+/// The options, checked, and with a store for offloaded state.
+ModelOptions with_store(const ModelOptions& given, int rank, bool rehearsed);
+StageSettings stage_settings(DefaultDevice& device, schedule::AnySchedule schedule, const ModelOptions& options);
 
 struct Inside {};  // constructed by another wrapper
 
@@ -52,20 +47,6 @@ inline constexpr bool policy_uses = std::is_same_v<X, typename Policy::axis>;
 template <class Policy, class X>
 requires requires { typename Policy::axes; }
 inline constexpr bool policy_uses<Policy, X> = Policy::axes::template has<X>;
-
-template <class Exec>
-WEFT_COLD StageSettings stage_settings(Device<Exec>& device, schedule::AnySchedule schedule, const ModelOptions& options) {
-  const auto reproducible = options.numerics.reproducible.accumulator();
-  std::shared_ptr<GradientAccumulator> accumulator =
-      reproducible ? reproducible(device) : std::make_shared<PlainAccumulator<Exec>>(device);
-  if (options.numerics.trace_nonfinite) accumulator = std::make_shared<NonfiniteTrace<Exec>>(device, std::move(accumulator));
-  return {.schedule = std::move(schedule),
-          .accumulator = std::move(accumulator),
-          .layers = options.pipeline.layers,
-          .timeline = options.pipeline.timeline.get(),
-          .freeze = options.freeze,
-          .lora = options.lora};
-}
 
 // The loss scale if the options ask for one or the element type needs one, else null.
 template <class S>
@@ -250,3 +231,7 @@ requires(!detail::WrapperPolicy<Policy>) class Wrapper<Policy, M> : public detai
 };
 
 }  // namespace weft
+
+#ifndef WEFT_COMPILED
+#include <weft/parallel/wrapper_impl.hpp>
+#endif

@@ -97,3 +97,7 @@ class AxesInForce {
 };
 
 }  // namespace weft::detail
+
+#ifdef WEFT_COMPILED
+extern template class std::vector<weft::detail::AxesInForce::One>;
+#endif

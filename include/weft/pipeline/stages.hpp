@@ -35,7 +35,10 @@ class Stages {
   using Exec = StepBatch::Exec;
   using AllHooks = std::span<Hooks* const>;
 
-  Stages(AxesInForce axes, StageSettings settings) : axes_(std::move(axes)), units_(std::move(settings)) {}
+  Stages(AxesInForce axes, StageSettings settings);
+  Stages(const Stages&) = delete;
+  Stages& operator=(const Stages&) = delete;
+  ~Stages();
 
   /// Throws LayoutError if a recipe has too few blocks for its stages.
   void require_blocks(std::size_t blocks) const;

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Definitions for parallel/wrapper.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
+
+#include <memory>
+#include <utility>
+
+#include <weft/core/inline.hpp>
+#include <weft/engine/plain_accumulator.hpp>
+#include <weft/optim/offloaded.hpp>
+#include <weft/parallel/nonfinite_trace.hpp>
+#include <weft/parallel/wrapper.hpp>
+
+namespace weft::detail {
+
+WEFT_COLD WEFT_INLINE ModelOptions with_store(const ModelOptions& given, int rank, bool rehearsed) {
+  given.check();
+  ModelOptions options = given;
+  if (rehearsed && options.shard.offload.make) options.shard.offload.store = std::make_shared<RehearsedStore>();
+  if (!options.shard.offload.store) options.shard.offload.store = make_store(options.shard.offload, rank);
+  return options;
+}
+
+WEFT_COLD WEFT_INLINE StageSettings stage_settings(DefaultDevice& device, schedule::AnySchedule schedule,
+                                                   const ModelOptions& options) {
+  const auto reproducible = options.numerics.reproducible.accumulator();
+  std::shared_ptr<GradientAccumulator> accumulator =
+      reproducible ? reproducible(device) : std::make_shared<PlainAccumulator<Stages::Exec>>(device);
+  if (options.numerics.trace_nonfinite)
+    accumulator = std::make_shared<NonfiniteTrace<Stages::Exec>>(device, std::move(accumulator));
+  return {.schedule = std::move(schedule),
+          .accumulator = std::move(accumulator),
+          .layers = options.pipeline.layers,
+          .timeline = options.pipeline.timeline.get(),
+          .freeze = options.freeze,
+          .lora = options.lora};
+}
+
+}  // namespace weft::detail
