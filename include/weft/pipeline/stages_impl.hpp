@@ -16,9 +16,9 @@
 
 namespace weft::detail {
 
-WEFT_COLD WEFT_INLINE Stages::Stages(AxesInForce axes, StageSettings settings)
+WEFT_INLINE Stages::Stages(AxesInForce axes, StageSettings settings)
     : axes_(std::move(axes)), units_(std::move(settings)) {}
-WEFT_COLD WEFT_INLINE Stages::~Stages() = default;
+WEFT_INLINE Stages::~Stages() = default;
 
 WEFT_COLD WEFT_INLINE void Stages::require_blocks(std::size_t blocks) const {
   const std::size_t ranks = axes_.size(pp{}), chunks = std::size_t(schedule().chunks());
