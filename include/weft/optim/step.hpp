@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <weft/device/number_to_host.hpp>
+#include <weft/device/region.hpp>
 #include <weft/optim/optimizer.hpp>
 #include <weft/tensor/tensor.hpp>
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <weft/core/text.hpp>
+#include <weft/device/region.hpp>
 #include <weft/data/batch_share.hpp>
 #include <weft/engine/gradient_accumulator.hpp>
 #include <weft/pipeline/any_value.hpp>

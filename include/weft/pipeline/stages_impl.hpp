@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <utility>
 
 #include <weft/comm/reduction_tree.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/device/region.hpp>
 #include <weft/engine/name_pattern.hpp>
 #include <weft/pipeline/forward_table.hpp>
 #include <weft/pipeline/learn_shapes.hpp>
@@ -34,6 +36,7 @@ WEFT_COLD WEFT_INLINE void Stages::build(AllHooks hooks, ModelFacts facts, Whole
 }
 
 WEFT_INLINE double Stages::train_step(StepBatch& batch) {
+  const trace::Region region([&] { return "step " + std::to_string(batch.env().step); });
   const schedule::Table& table = this->table(batch);
   batch.inputs();  // refuses sequences that cp cannot cut
   const AllHooks hooks = batch.engine().hooks;

@@ -235,7 +235,8 @@ ShardRanks FullyShardedHooks<Exec>::split(Communicator all, const char* axis) co
   const std::size_t ranks = std::size_t(all.size()), rank = std::size_t(all.rank());
   require_divides("replicate", replicate_, axis, ranks);
   const std::size_t sharers = ranks / replicate_;
-  ShardRanks made{.all = all, .sharing = all};
+  ShardRanks made;
+  made.all = made.sharing = all;
   if (replicate_ > 1) {
     made.sharing = all.split(int(rank / sharers), int(rank), axis, {int(rank % sharers), int(sharers)});
     made.copies =
