@@ -14,8 +14,8 @@
 #include <vector>
 
 #include <weft/core/text.hpp>
-#include <weft/device/region.hpp>
 #include <weft/data/batch_share.hpp>
+#include <weft/device/region.hpp>
 #include <weft/engine/gradient_accumulator.hpp>
 #include <weft/pipeline/any_value.hpp>
 #include <weft/pipeline/chunk.hpp>

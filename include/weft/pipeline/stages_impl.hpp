@@ -18,8 +18,7 @@
 
 namespace weft::detail {
 
-WEFT_INLINE Stages::Stages(AxesInForce axes, StageSettings settings)
-    : axes_(std::move(axes)), units_(std::move(settings)) {}
+WEFT_INLINE Stages::Stages(AxesInForce axes, StageSettings settings) : axes_(std::move(axes)), units_(std::move(settings)) {}
 WEFT_INLINE Stages::~Stages() = default;
 
 WEFT_COLD WEFT_INLINE void Stages::require_blocks(std::size_t blocks) const {

@@ -218,7 +218,9 @@ WEFT_COLD WEFT_INLINE StepTrace::StepTrace(const TraceOptions& options, const Co
 }
 
 /// The bytes of a text, for messages.
-inline std::span<std::uint8_t> message_bytes(std::string& text) { return {reinterpret_cast<std::uint8_t*>(text.data()), text.size()}; }
+inline std::span<std::uint8_t> message_bytes(std::string& text) {
+  return {reinterpret_cast<std::uint8_t*>(text.data()), text.size()};
+}
 
 WEFT_COLD WEFT_INLINE void StepTrace::finish() {
   rank_recorder = nullptr;
