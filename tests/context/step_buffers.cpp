@@ -10,6 +10,8 @@
 
 #include <doctest/doctest.h>
 
+#include <weft/pipeline/axes_in_force.hpp>
+#include <weft/pipeline/stages.hpp>
 #include <weft/runtime/run.hpp>
 
 using namespace weft;
@@ -48,7 +50,7 @@ TEST_CASE("renewed from the sums over data, context and tensor ranks; stages of 
             buffers[0]->value = {100};
             buffers[0]->sum = {double(1 + world.rank())};
             buffers[1]->sum = {2, double(10 * world.rank())};
-            detail::renew(context, buffers);
+            detail::renew(detail::AxesInForce(context), buffers);
             CHECK(buffers[0]->sum == std::vector<double>{0});
             return std::vector{buffers[0]->value[0], buffers[1]->value[0], buffers[1]->value[1]};
           };
@@ -56,7 +58,7 @@ TEST_CASE("renewed from the sums over data, context and tensor ranks; stages of 
           const auto over_data = renewed(root.with<Shard<dp, 0>>(dp{}, world.communicator()));
           const auto over_stages = renewed(root.with<Invariant<pp>>(pp{}, world.communicator()));
           std::vector<std::shared_ptr<detail::StepBuffer>> none;
-          detail::renew(root, none);
+          detail::renew(detail::AxesInForce(root), none);
           std::lock_guard lock(mutex);
           CHECK(over_data == std::vector<double>{103, 2, 5});
           CHECK(over_stages == std::vector<double>{double(101 + world.rank()), 1, double(5 * world.rank())});

@@ -3,6 +3,7 @@
 // Stages with different numbers of layers: loss, gradients, norm, evaluation and logits are those of one rank under every
 // schedule, also where the first stage has the embedding alone and the last the head alone; reproducible runs have the same bits.
 
+#include <weft/mesh/stage_layers.hpp>
 #include <weft/pipeline/learn_shapes.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
 #include <weft/pipeline/stage_cut.hpp>

@@ -30,6 +30,9 @@
 
 namespace weft::detail {
 
+/// Sums the step buffers over all ranks with different tokens, in one message for each axis, and updates them. Collective.
+void renew(const AxesInForce& axes, std::span<const std::shared_ptr<StepBuffer>> buffers);
+
 class Stages {
  public:
   using Exec = StepBatch::Exec;

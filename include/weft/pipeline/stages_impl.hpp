@@ -129,20 +129,24 @@ WEFT_INLINE Executor<Stages::Exec> Stages::executor(StepBatch& batch, const sche
   return Executor<Exec>(batch.place(axes_.comm(pp{})), chunks(), table, batch.share(), *accumulator(), training);
 }
 
-WEFT_INLINE void Stages::agree_on_gradients() {
-  axes_.for_each_data_axis([&](const Communicator& ranks) { agree_on_touched(ranks, *this); });
-  // Buffers are summed over all ranks with different tokens, in one message for each axis.
+WEFT_INLINE void renew(const AxesInForce& axes, std::span<const std::shared_ptr<StepBuffer>> buffers) {
+  if (buffers.empty()) return;
   std::vector<double> sums;
-  for (const auto& buffer : buffers()) sums.insert(sums.end(), buffer->sum.begin(), buffer->sum.end());
-  axes_.for_each([&](const AxesInForce::One& axis) {
+  for (const auto& buffer : buffers) sums.insert(sums.end(), buffer->sum.begin(), buffer->sum.end());
+  axes.for_each([&](const AxesInForce::One& axis) {
     if (axis.id != pp::id && !sums.empty()) axis.ranks.all_reduce(sums);
   });
   std::size_t at = 0;
-  for (const auto& buffer : buffers()) {
+  for (const auto& buffer : buffers) {
     for (double& sum : buffer->sum) sum = sums[at++];
     buffer->update(*buffer);
     std::fill(buffer->sum.begin(), buffer->sum.end(), 0.0);
   }
+}
+
+WEFT_INLINE void Stages::agree_on_gradients() {
+  axes_.for_each_data_axis([&](const Communicator& ranks) { agree_on_touched(ranks, *this); });
+  renew(axes_, buffers());
   for_each_state([](ParameterState& state) {
     require_reduced(state);
     require_added(state);
