@@ -4,6 +4,7 @@
 //   ./examples/run imagenet --train imagenet/train --validation imagenet/val                 ResNet-50, two thread ranks of dp
 //   ./examples/run imagenet --train T --validation V --model resnet18 --schedule cosine --label-smoothing 0.1 --ema 0.9999
 //   ./examples/run imagenet --validation V --load resnet50.safetensors --evaluate            torchvision's parameters
+//   ./examples/run imagenet --train T --export mine.safetensors                              for torchvision
 //   mpirun -np 4 ./examples/run imagenet --train T --checkpoint runs/a --resume              the launcher's ranks
 //
 // Pictures lie in one sub-folder for each class (image_folder.hpp). A picture's crop, flip and colours are a function of the
@@ -66,6 +67,7 @@ int rank_main(World& world, const Options& o, const Folders& folders) {
                                {"--label-smoothing", o.label_smoothing},
                                {"--ema", o.ema},
                                {"--load", o.load},
+                               {"--export", o.export_file},
                                {"--convert-cmyk", o.decode.convert_cmyk},
                                {"--evaluate", o.evaluate},
                                {"--checkpoint", o.checkpoint},

@@ -25,7 +25,7 @@
 namespace imagenet {
 
 struct Options {
-  std::string train, validation, model = "resnet50", load, output = "runs/imagenet", checkpoint, schedule = "step";
+  std::string train, validation, model = "resnet50", load, export_file, output = "runs/imagenet", checkpoint, schedule = "step";
   std::optional<std::size_t> dp, batch, resize, warmup_epochs, loader_threads;
   std::size_t pp = 1, micro_batches = 1, every = 0, keep = 2;
   std::uint64_t epochs = 90, steps = 0, seed = 1, print_every = 10;
@@ -147,6 +147,10 @@ inline std::optional<Options> parse(int argc, char** argv) {
       ->type_name("FOLDER")
       ->capture_default_str()
       ->group(report);
+  app.add_option("--export", o.export_file,
+                 "At the end: the model as a safetensors file of torchvision's state_dict(), with --ema the averages")
+      ->type_name("FILE")
+      ->group(report);
   app.add_option("--checkpoint", o.checkpoint,
                  "Folder for the training state, which any layout can load; also written at the end")
       ->type_name("FOLDER")
@@ -171,11 +175,15 @@ inline std::optional<Options> parse(int argc, char** argv) {
         "options)");
   for (const auto& [name, value] :
        {std::pair("--train", &o.train), std::pair("--validation", &o.validation), std::pair("--load", &o.load),
-        std::pair("--output", &o.output), std::pair("--checkpoint", &o.checkpoint)})
+        std::pair("--export", &o.export_file), std::pair("--output", &o.output), std::pair("--checkpoint", &o.checkpoint)})
     if (app.count(name) > 0 && value->empty()) refuse(std::string(name) + " is empty: it needs a name");
   for (const char* name : {"--every", "--keep", "--resume"})
     if (o.checkpoint.empty() && app.count(name) > 0)
       refuse(std::string(name) + " is of checkpoints: it needs --checkpoint FOLDER");
+  if (!o.export_file.empty()) {
+    if (o.evaluate) refuse("--export beside --evaluate: nothing is trained; leave one out");
+    weft::detail::require_output("imagenet: --export", o.export_file);
+  }
   if (!o.load.empty() && o.resume) refuse("--load beside --resume: the checkpoint has the parameters; leave one out");
   o.transform.resize = o.resize.value_or(o.transform.size * 8 / 7);
   if (o.transform.resize < o.transform.size)

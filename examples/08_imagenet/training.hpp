@@ -107,10 +107,22 @@ int train(World& world, auto& model, const auto& mesh, const Folders& folders, c
                            .threads = o.threads_for(std::size_t(world.size()))};
   const std::uint64_t steps_per_epoch = data::Loader(mesh, pictures, plan).steps_per_epoch(),
                       steps = o.steps != 0 ? o.steps : o.epochs * steps_per_epoch;
+  const auto with_averages = [&](const auto& f) {  // which are what is evaluated and exported
+    if constexpr (std::is_same_v<Optimizer, optim::AveragedSgd>) {
+      const optim::UseAverage average(model, optimizer);
+      return f();
+    } else return f();
+  };
+  const auto finish = [&] {
+    if (o.export_file.empty()) return 0;
+    with_averages([&] { save_torchvision(o.export_file, model, std::max(done, steps)); });
+    say(world, "exported to %s\n", o.export_file.c_str());
+    return 0;
+  };
   if (done >= steps) {
     say(world, "the checkpoint in %s has step %llu of %llu: there is nothing left to train\n", o.checkpoint.c_str(),
         (unsigned long long)done, (unsigned long long)steps);
-    return 0;
+    return finish();
   }
   plan.first_step = done;
   plan.steps = steps - done;
@@ -172,14 +184,8 @@ int train(World& world, auto& model, const auto& mesh, const Folders& folders, c
     std::optional<double> validation_loss;
     if (epoch_ends) {
       const double speed = epoch_images / seconds_since(epoch_start);
-      std::optional<EvaluationRecord> found;
       if (folders.validation) {
-        if constexpr (std::is_same_v<Optimizer, optim::AveragedSgd>) {
-          const optim::UseAverage average(model, optimizer);
-          found = evaluate(world, model, mesh, folders, o, global_batch);
-        } else {
-          found = evaluate(world, model, mesh, folders, o, global_batch);
-        }
+        auto found = with_averages([&] { return evaluate(world, model, mesh, folders, o, global_batch); });
         if (!found) return interrupted(next);
         found->step = at.step, found->epoch = at.epoch;
         validation_loss = found->loss;
@@ -198,7 +204,7 @@ int train(World& world, auto& model, const auto& mesh, const Folders& folders, c
   }
   if (saver) saver->finish();
   if (records) records->draw();
-  return 0;
+  return finish();
 }
 
 template <class Block>

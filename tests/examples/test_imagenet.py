@@ -145,9 +145,31 @@ def write_safetensors(path, of):
     path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(at))
 
 
+def read_safetensors(path):
+    data = path.read_bytes()
+    length, = struct.unpack("<Q", data[:8])
+    return {name: entry for name, entry in json.loads(data[8 : 8 + length]).items() if name != "__metadata__"}
+
+
 write_safetensors(scratch / "zero.safetensors", shapes())
 found = run(f"--load {scratch}/zero.safetensors --evaluate --dp 2")
 check(found.returncode == 0 and f"validation loss {math.log(3):.4f}" in found.stdout, f"--load: {found.stdout} {found.stderr}")
+
+# --export writes torchvision's names, shapes and types from every layout; what was evaluated last is what the file has.
+for number, layout in enumerate(["--dp 1", "--dp 2 --zero 3 --ema 0.5", "--dp 2 --pp 2 --zero 1"]):
+    exported = scratch / f"exported{number}.safetensors"
+    printed, of = trained(f"exporting{number}", f"{layout} --steps 3 --learning-rate 0.01 --export {exported}")
+    check(f"exported to {exported}" in printed and not list(scratch.glob("*.tmp")), f"{layout}: {printed}")
+    if not exported.exists():
+        continue
+    stored = read_safetensors(exported)
+    check({name: entry["shape"] for name, entry in stored.items()} == shapes(), f"{layout}: {stored}")
+    check(all(entry["dtype"] == ("I64" if name.endswith("tracked") else "F32") for name, entry in stored.items()), f"{layout}: {stored}")
+    at = stored["bn1.num_batches_tracked"]["data_offsets"][0]
+    tracked = exported.read_bytes()[-sum(entry["data_offsets"][1] - entry["data_offsets"][0] for entry in stored.values()):][at : at + 8]
+    check(tracked == struct.pack("<q", 3), f"{layout}: num_batches_tracked {tracked}")
+    found = run(f"--load {exported} --evaluate --dp 1")
+    check(found.returncode == 0 and f"validation loss {of[-1]['validation_loss']:.4f}" in found.stdout, f"{layout}: {of[-1]}, not {found.stdout} {found.stderr}")
 lacking = shapes()
 del lacking["layer2.0.bn1.running_var"]
 write_safetensors(scratch / "lacking.safetensors", lacking)
@@ -177,6 +199,8 @@ for arguments, parts in [
     (f"{start} --dp 5", ["global batch(12)", "dp(5)"]),
     (f"{start} --ema 1", ["--ema"]),
     (f"{start} --resume", ["it needs --checkpoint"]),
+    (f"--validation {scratch}/val --evaluate --export {scratch}/x", ["--export beside --evaluate"]),
+    (f"{start} --export {scratch}", ["imagenet: --export", "it is a folder, a regular file is needed"]),
     (f"{start} --load {scratch}/lacking.safetensors", ["'layer2.0.bn1.running_var' of 128 numbers"]),
     (f"{start} --load {scratch}/classes.safetensors", ["fc.bias"]),
     (f"--train {scratch}/cmyk --model resnet10 --size 32 --batch 12 --output {scratch}/bad", [" cannot read '", "rank ", "CMYK", "--convert-cmyk"]),
