@@ -55,6 +55,7 @@ int rank_main(World& world, const Options& o, const Folders& folders) {
                                {"--epochs", o.epochs},
                                {"--steps", o.steps},
                                {"--seed", o.seed},
+                               {"--reproducible", o.reproducible},
                                {"--size", o.transform.size},
                                {"--resize", o.transform.resize},
                                {"--colour-jitter", o.transform.colour_jitter},

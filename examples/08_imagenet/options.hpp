@@ -31,7 +31,7 @@ struct Options {
   std::uint64_t epochs = 90, steps = 0, seed = 1, print_every = 10;
   int zero = 0;
   double learning_rate = 0.1, momentum = 0.9, weight_decay = 1e-4, label_smoothing = 0, ema = 0;
-  bool resume = false, evaluate = false;
+  bool resume = false, evaluate = false, reproducible = false;
   TransformOptions transform;
   DecodeOptions decode;
 
@@ -137,6 +137,9 @@ inline std::optional<Options> parse(int argc, char** argv) {
       ->capture_default_str()
       ->group(training);
   app.add_option("--seed", o.seed)->check(whole(0))->capture_default_str()->group(training);
+  app.add_flag("--reproducible", o.reproducible,
+               "The same bits for every --zero and --pp; another --dp divides the sums otherwise")
+      ->group(training);
 
   const char* report = "Report and checkpoints";
   app.add_option("--print-every", o.print_every, "Steps between two printed losses")

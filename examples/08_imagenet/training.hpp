@@ -212,7 +212,7 @@ int run_model(World& world, const Folders& folders, const Options& o) {
   Mesh<dp, pp> mesh(world, {.dp = o.dp.value_or(0), .pp = o.pp});
   FullyShardedDataParallel<PipelineParallel<ResNet<float, Block>>> model(
       mesh, Config{.classes = folders.classes(), .depth = o.depth(), .label_smoothing = o.label_smoothing},
-      {.seed = o.seed, .shard = {.stage = o.zero}});
+      {.seed = o.seed, .shard = {.stage = o.zero}, .numerics = {.reproducible = o.reproducible}});
   if (!o.load.empty()) load_torchvision(o.load, model);
   const std::size_t unit = mesh.size(dp{}) * o.micro_batches, global_batch = o.batch.value_or((256 + unit - 1) / unit * unit);
   say(world, "%s, %zu classes, %zu training and %zu validation pictures, batch %zu on %d rank%s (dp %zu, pp %zu)\n",
