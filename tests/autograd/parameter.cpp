@@ -194,7 +194,7 @@ TEST_CASE("a parameter made while a step runs is refused; a hook may take its ro
   CHECK(refusal<Error>([&] {
           mine.for_operand(Tensor<float, Exec>(device, {2, 3}));
         }) ==
-        "weft: parameter mine is used while it is released, or by a unit that holds no handle of it: copy a layer that "
+        "weft: parameter mine is used while it is released, or by a unit that has no copy of it: copy a layer that "
         "units share into each of them, not a pointer to it");
 }
 

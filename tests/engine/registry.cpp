@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters that a unit of a model uses: those of which it holds a handle when it is built, wherever it stores them and
+// The parameters that a unit of a model uses: those that are made or copied while it is built, wherever it stores them and
 // whichever unit made them. Layers have no list of them.
 #include <weft/engine/registry.hpp>
 
@@ -91,18 +91,67 @@ TEST_CASE("wherever a unit keeps a handle: moved there, in containers, behind a 
   }) == Names{"a.moved", "b.assigned", "c.0.first", "c.0.second", "d.mapped", "e.first", "e.second", "f.function"});
 }
 
-TEST_CASE("what is made or copied and discarded is no unit's, and its name is free again") {
+TEST_CASE("what is made and discarded is no unit's, and its name is free again") {
   Building model;
   CHECK(model.unit([](const auto& context) {
     parameter(context, "discarded");
     return Pair{parameter(context, "table"), parameter(context, "gain")};
   }) == Names{"gain", "table"});
-  const Parameter<>& table = static_cast<const Pair*>(model.units[0].get())->first;
-  CHECK(model.unit([&](const auto& context) {
-    const std::vector<Parameter<>> copies(7, table);
-    return parameter(context, "discarded");
-  }) == Names{"discarded"});
+  CHECK(model.unit([&](const auto& context) { return parameter(context, "discarded"); }) == Names{"discarded"});
   CHECK(model.uses() == std::map<std::string, std::vector<std::size_t>>{{"discarded", {1}}, {"gain", {0}}, {"table", {0}}});
+}
+
+TEST_CASE("every copy in a unit is a use, by construction or assignment, kept or not; a move and a reference are none") {
+  Building model;
+  model.unit([](const auto& context) {
+    return std::tuple{parameter(context, "a"), parameter(context, "b"), parameter(context, "c"), parameter(context, "d")};
+  });
+  auto& [a, b, c, d] = *static_cast<std::tuple<Parameter<>, Parameter<>, Parameter<>, Parameter<>>*>(model.units[0].get());
+  const Parameter<> between = d;  // no unit is under construction
+  CHECK(model.unit([&](const auto& context) {
+    const std::vector<Parameter<>> discarded(7, a);
+    Parameter<> assigned = parameter(context, "own");
+    assigned = b;
+    const Parameter<>* reached = &c;
+    Parameter<> moved = std::move(d);
+    d = std::move(moved);
+    return std::pair{assigned, reached};
+  }) == Names{"a", "b"});
+  CHECK(model.unit([&](const auto&) { return 0; }) == Names{});
+  CHECK(model.uses() == std::map<std::string, std::vector<std::size_t>>{{"a", {0, 1}}, {"b", {0, 1}}, {"c", {0}}, {"d", {0}}});
+}
+
+TEST_CASE("a parameter made outside of a unit belongs to the units that copy it, and to no other") {
+  Building model;
+  const Parameter<> both = parameter(model.context, "both"), none = parameter(model.context, "none");
+  CHECK(model.unit([](const auto& context) { return parameter(context, "gain"); }) == Names{"gain"});
+  CHECK(model.unit([&](const auto&) { return both; }) == Names{"both"});
+  CHECK(model.unit([&](const auto&) { return both; }) == Names{"both"});
+  CHECK(model.uses() == std::map<std::string, std::vector<std::size_t>>{{"both", {1, 2}}, {"gain", {0}}});
+}
+
+TEST_CASE("copies of a complete model's parameters, and of those of an abandoned one, reach no registry") {
+  std::vector<Parameter<>> made;
+  {
+    Building abandoned;
+    abandoned.unit([&](const auto& context) {
+      made.push_back(parameter(context, "first"));
+      return made.back();
+    });
+    abandoned.registry.begin_unit("the last");
+    made.push_back(parameter(abandoned.context, "second"));
+    CHECK(made[0].state().registry() == &abandoned.registry);
+    CHECK(made[1].state().registry() == &abandoned.registry);
+  }
+  CHECK(made[0].state().registry() == nullptr);
+  CHECK(made[1].state().registry() == nullptr);
+  Building complete;
+  complete.unit([&](const auto& context) {
+    made.push_back(parameter(context, "third"));
+    return made.back();
+  });
+  complete.uses();
+  CHECK(made[2].state().registry() == nullptr);
 }
 
 TEST_CASE("shared by both ends and by some units between them: each of them uses it, earlier units' parameters first") {
@@ -134,21 +183,20 @@ TEST_CASE("shared by both ends and by some units between them: each of them uses
                                                                         {"tokens.weight", {0, 5}}});
 }
 
-TEST_CASE("the registry's own copy of a shared layer makes no unit its user") {
+TEST_CASE("each unit that asks for a shared layer uses all of it") {
   Building model;
   const auto make = [](const auto& here) { return Pair{parameter(here, "first"), parameter(here, "second")}; };
-  CHECK(model.unit([&](const auto& context) {
-    shared_layer(context / "shared", make);
-    return parameter(context, "own");
-  }) == Names{"own"});
-  CHECK(model.unit([&](const auto& context) { return shared_layer(context / "shared", make).second; }) == Names{"shared.second"});
+  CHECK(model.unit([&](const auto& context) { return parameter(context, "own"); }) == Names{"own"});
+  CHECK(model.unit([&](const auto& context) { return shared_layer(context / "shared", make).second; }) ==
+        Names{"shared.first", "shared.second"});
+  CHECK(model.unit([&](const auto&) { return 0; }) == Names{});
   CHECK(model.unit([&](const auto& context) { return shared_layer(context / "shared", make); }) ==
         Names{"shared.first", "shared.second"});
   CHECK(model.uses() ==
-        std::map<std::string, std::vector<std::size_t>>{{"own", {0}}, {"shared.first", {2}}, {"shared.second", {1, 2}}});
+        std::map<std::string, std::vector<std::size_t>>{{"own", {0}}, {"shared.first", {1, 3}}, {"shared.second", {1, 3}}});
 }
 
-TEST_CASE("a layer that two units reach through one pointer belongs to the first: the second holds no handle") {
+TEST_CASE("a layer that two units reach through one pointer belongs to the first: the second has no copy") {
   Building model;
   std::shared_ptr<Pair> both;
   CHECK(model.unit([&](const auto& context) {

@@ -283,9 +283,9 @@ TEST_CASE(
               throw;
             }
           }) != 0);
-    CHECK(said.starts_with("weft: block."));  // the first that this rank has and that holds no handle
+    CHECK(said.starts_with("weft: block."));  // the first that this rank has and that has no copy
     CHECK(said.substr(said.find(": parameter")) ==
-          ": parameter adapter.weight is used while it is released, or by a unit that holds no handle of it: copy a layer "
+          ": parameter adapter.weight is used while it is released, or by a unit that has no copy of it: copy a layer "
           "that units share into each of them, not a pointer to it");
   }
 }

@@ -100,12 +100,12 @@ WEFT_COLD void make_parameter(const Context& context, ParameterState& state) {
 std::string names_of_axes(const ParameterInfo& info, unsigned axes);
 [[noreturn]] void refuse_axes(const ParameterState& state, unsigned axes);
 
-// The base of all parameters, whatever their rules. Its copies and destructor are out of line, since each copy of a model part
-// has a dozen of them.
+// The base of all parameters, whatever their rules. A copy that is made while a model is built registers itself: the unit under
+// construction uses the parameter. Copies and destructor are out of line, since each copy of a model part has a dozen of them.
 class ParameterHandle {
  public:
   ParameterHandle();
-  ParameterHandle(const ParameterHandle& other) noexcept;
+  ParameterHandle(const ParameterHandle& other);
   ParameterHandle(ParameterHandle&& other) noexcept;
   ParameterHandle& operator=(ParameterHandle other) noexcept;
   ~ParameterHandle();

@@ -28,7 +28,9 @@ WEFT_COLD WEFT_INLINE void refuse_axes(const ParameterState& state, unsigned axe
 
 WEFT_OUT_OF_LINE WEFT_INLINE ParameterHandle::ParameterHandle() {}
 
-WEFT_OUT_OF_LINE WEFT_INLINE ParameterHandle::ParameterHandle(const ParameterHandle& other) noexcept : state_(other.state_) {}
+WEFT_OUT_OF_LINE WEFT_INLINE ParameterHandle::ParameterHandle(const ParameterHandle& other) : state_(other.state_) {
+  if (state_ != nullptr && state_->registry() != nullptr) state_->registry()->add_use(*state_);
+}
 
 WEFT_OUT_OF_LINE WEFT_INLINE ParameterHandle::ParameterHandle(ParameterHandle&& other) noexcept
     : state_(std::move(other.state_)) {}
@@ -47,8 +49,8 @@ WEFT_OUT_OF_LINE WEFT_INLINE void ParameterHandle::require_usable(DataType besid
   state_->ask();
   if (!state_->storage().layer_value())
     throw_error<Error>({"parameter ", state_->name(),
-                        " is used while it is released, or by a unit that holds no handle of it: copy a layer that units share "
-                        "into each of them, not a pointer to it"});
+                        " is used while it is released, or by a unit that has no copy of it: copy a layer that units share into "
+                        "each of them, not a pointer to it"});
 }
 
 WEFT_OUT_OF_LINE WEFT_INLINE void ParameterHandle::require_gradient(const Shape& shape, DataType type) const {

@@ -7,7 +7,6 @@
 
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include <weft/context/context.hpp>
 #include <weft/core/text.hpp>
@@ -31,12 +30,8 @@ WEFT_COLD auto shared_layer(const Context& context, Make&& make) {
         {"shared_layer ", context.env.path, ": there is no model that is being built; share a layer by copying it"});
   detail::Registry& registry = *context.engine.registry;
   std::shared_ptr<void>& layer = registry.shared(context.env.path, &detail::kind_of_layer<L>);
-  if (layer) return L(*static_cast<const L*>(layer.get()));
-  L made = make(context);
-  const std::vector<long> before = registry.handles();
-  layer = std::make_shared<L>(made);
-  registry.keep_handles(before);
-  return made;
+  if (!layer) layer = std::make_shared<L>(make(context));
+  return L(*static_cast<const L*>(layer.get()));
 }
 
 }  // namespace weft

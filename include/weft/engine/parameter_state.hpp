@@ -33,6 +33,8 @@ class ParameterWatch {
 
   virtual void asked(ParameterState& state) = 0;
 };
+
+class Registry;
 }  // namespace detail
 
 /// One parameter of a rank, shared by all handles (Parameter) of it.
@@ -93,6 +95,9 @@ class ParameterState {
   }
 
   // ---- for the engine
+  /// The registry of the model under construction; null: the model is complete.
+  detail::Registry* registry() const { return registry_; }
+  void set_registry(detail::Registry* registry) { registry_ = registry; }
   /// From now on `watch` is notified when layers ask for the values; `part` is its number for the parameter.
   void watch(detail::ParameterWatch& watch, std::size_t part) {
     watch_ = &watch;
@@ -136,6 +141,7 @@ class ParameterState {
   detail::GradientState gradients_;
   std::weak_ptr<const char> optimizer_;
   detail::ParameterWatch* watch_ = nullptr;
+  detail::Registry* registry_ = nullptr;
   std::size_t part_ = 0;
   bool trainable_ = true, asked_ = false;
   detail::LiveParameter live_{*this};

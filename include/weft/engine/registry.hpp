@@ -2,12 +2,13 @@
 #pragma once
 // The parameters and dropout sites of a model under construction. Every rank builds the whole model without memory for its
 // values, so all ranks detect alike a name that is used twice and the units that share a parameter; only then does each rank
-// allocate the parameters of its stages. A unit uses the parameters of which it holds a handle when it is built: no layer lists
-// its own.
+// allocate the parameters of its stages. A unit uses the parameters that are made or copied while it is built: both register
+// themselves, so no layer lists its own.
 //
 //   Registry registry;
 //   registry.begin_unit("block 0");
-//   std::vector<ParameterState*> used = registry.end_unit(unit);
+//   ... Parameter weight(context, "weight", ...); Parameter shared = front->table; ...
+//   std::vector<ParameterState*> used = registry.end_unit(unit);   // both
 
 #include <bit>
 #include <cstdint>
@@ -29,7 +30,6 @@ struct Registered {
   std::shared_ptr<ParameterState> state;
   std::string unit;  // the unit that made it
   std::vector<std::size_t> uses;
-  long handles = 1;        // those that are not the present unit's: the registry's and those of earlier units
   bool elsewhere = false;  // made by other ranks of ep
 };
 
@@ -37,9 +37,14 @@ class Registry {
  public:
   /// `defers`: parameters are allocated later. Else, for a layer alone, only sites and shared layers are recorded.
   explicit Registry(bool defers = true) : defers_(defers) {}
+  Registry(const Registry&) = delete;
+  Registry& operator=(const Registry&) = delete;
+  ~Registry();
 
-  /// A parameter was made. True: its maker leaves it unallocated.
+  /// A parameter was made, and the unit under construction uses it unless it is discarded. True: its maker leaves it unallocated.
   bool add(const std::shared_ptr<ParameterState>& state);
+  /// A parameter was copied: the unit under construction uses it.
+  void add_use(ParameterState& state) { copied_.push_back(&state); }
   /// Other ranks make a parameter of this name in the unit (an expert): every rank has the names of the whole model.
   void add_elsewhere(std::string name, const Shape& global);
   /// A site that draws random numbers by its path.
@@ -47,13 +52,9 @@ class Registry {
 
   /// The layer first made under a path (shared_layer); null: none yet. `kind` identifies its type.
   std::shared_ptr<void>& shared(const std::string& path, const void* kind);
-  /// The number of handles of each parameter so far.
-  std::vector<long> handles() const;
-  /// The handles made since handles() returned `before` are the registry's own (its copy of a shared layer): no unit's.
-  void keep_handles(const std::vector<long>& before);
 
   void begin_unit(std::string unit);
-  /// The unit with this index is built: returns the parameters that it holds, units before it first, those of one unit by
+  /// The unit with this index is built: returns the parameters that it uses, units before it first, those of one unit by
   /// name. Throws UsageError for two parameters of one name.
   std::vector<ParameterState*> end_unit(std::size_t unit);
   /// A hash of the model so far, equal on all ranks if they make the same model. Experts, which differ between ranks of ep, are
@@ -64,6 +65,8 @@ class Registry {
 
  private:
   void note(const ParameterState& state);
+  // Takes the parameters made since the last call, by name and without the discarded ones.
+  void take_made();
   WEFT_COLD static std::string both(const std::string& first, const std::string& second) {
     return first == second ? joined({first, ", twice"}) : joined({first, " and ", second});
   }
@@ -76,8 +79,10 @@ class Registry {
   std::uint64_t print_ = 0;
   std::string unit_ = "the layer";
   std::map<std::string, Shared> shared_;
-  std::vector<Registered> made_;
-  std::size_t checked_ = 0;
+  std::vector<std::weak_ptr<ParameterState>> made_;  // since take_made
+  std::vector<std::shared_ptr<ParameterState>> elsewhere_;
+  std::vector<ParameterState*> copied_;  // since begin_unit
+  std::vector<Registered> parameters_;
   std::map<std::string, std::size_t> by_name_;
   std::map<std::string, std::string> sites_;
 };

@@ -2,6 +2,7 @@
 #pragma once
 // Definitions for engine/registry.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -10,9 +11,17 @@
 
 namespace weft::detail {
 
+WEFT_COLD WEFT_INLINE Registry::~Registry() {
+  for (const auto& made : made_)
+    if (const auto state = made.lock()) state->set_registry(nullptr);
+  for (const Registered& one : parameters_) one.state->set_registry(nullptr);
+}
+
 WEFT_COLD WEFT_INLINE bool Registry::add(const std::shared_ptr<ParameterState>& state) {
-  if (defers_) made_.push_back({state, unit_, {}, 1});
-  return defers_;
+  if (!defers_) return false;
+  made_.push_back(state);
+  state->set_registry(this);
+  return true;
 }
 
 WEFT_COLD WEFT_INLINE void Registry::add_elsewhere(std::string name, const Shape& global) {
@@ -20,7 +29,7 @@ WEFT_COLD WEFT_INLINE void Registry::add_elsewhere(std::string name, const Shape
   ParameterInfo info;
   info.name = std::move(name);
   info.global = global;
-  made_.push_back({std::make_shared<ParameterState>(std::move(info)), unit_, {}, 1, true});
+  elsewhere_.push_back(std::make_shared<ParameterState>(std::move(info)));
 }
 
 WEFT_COLD WEFT_INLINE void Registry::add_site(const std::string& path, const char* what, double number) {
@@ -40,51 +49,54 @@ WEFT_COLD WEFT_INLINE std::shared_ptr<void>& Registry::shared(const std::string&
   return shared.layer;
 }
 
-WEFT_COLD WEFT_INLINE std::vector<long> Registry::handles() const {
-  std::vector<long> counts;
-  for (const Registered& entry : made_) counts.push_back(entry.state.use_count());
-  return counts;
-}
-
-WEFT_COLD WEFT_INLINE void Registry::keep_handles(const std::vector<long>& before) {
-  for (std::size_t i = 0; i < before.size(); ++i) made_[i].handles += made_[i].state.use_count() - before[i];
-}
-
 WEFT_COLD WEFT_INLINE void Registry::begin_unit(std::string unit) {
+  take_made();
   unit_ = std::move(unit);
-  for (Registered& entry : made_) entry.handles = entry.state.use_count();
+  copied_.clear();
+}
+
+WEFT_COLD WEFT_INLINE void Registry::take_made() {
+  std::vector<Registered> all;
+  for (const auto& made : made_)
+    if (auto state = made.lock()) all.push_back({std::move(state), unit_, {}});
+  for (auto& state : elsewhere_) all.push_back({std::move(state), unit_, {}, true});
+  made_.clear();
+  elsewhere_.clear();
+  // By name, since compilers differ in the order in which they make the arguments of a constructor.
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Registered& a, const Registered& b) { return a.state->name() < b.state->name(); });
+  for (Registered& one : all) {
+    if (!one.elsewhere) {
+      const auto [at, added] = by_name_.try_emplace(one.state->name(), parameters_.size());
+      note(*one.state);
+      if (!added)
+        throw_error<UsageError>({"two parameters named ", one.state->name(), ", made by ",
+                                 both(parameters_[at->second].unit, one.unit),
+                                 ": a name is one parameter. Give each its own path (context / \"blocks\" / "
+                                 "std::to_string(index)), or share the first one by handing on a copy of its Parameter"});
+    }
+    parameters_.push_back(std::move(one));
+  }
 }
 
 WEFT_COLD WEFT_INLINE std::vector<ParameterState*> Registry::end_unit(std::size_t unit) {
-  // By name, since compilers differ in the order in which they make the arguments of a constructor.
-  for (std::size_t i = checked_; i < made_.size(); ++i)
-    for (std::size_t j = i; j > checked_ && made_[j].state->name() < made_[j - 1].state->name(); --j)
-      std::swap(made_[j], made_[j - 1]);
-  for (; checked_ < made_.size(); ++checked_) {
-    Registered& entry = made_[checked_];
-    if (entry.state.use_count() == 1) continue;  // made and discarded, or elsewhere
-    const auto [at, added] = by_name_.try_emplace(entry.state->name(), checked_);
-    note(*entry.state);
-    if (!added)
-      throw_error<UsageError>({"two parameters named ", entry.state->name(), ", made by ",
-                               both(made_[at->second].unit, entry.unit),
-                               ": a name is one parameter. Give each its own path (context / \"blocks\" / "
-                               "std::to_string(index)), or share the first one by handing on a copy of its Parameter"});
-  }
+  const std::size_t before = parameters_.size();
+  take_made();
+  std::sort(copied_.begin(), copied_.end());
   std::vector<ParameterState*> used;
-  for (Registered& entry : made_) {
-    if (entry.state.use_count() <= entry.handles) continue;  // no handle more than before this unit
-    entry.uses.push_back(unit);
-    used.push_back(entry.state.get());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    Registered& one = parameters_[i];
+    if (one.elsewhere || (i < before && !std::binary_search(copied_.begin(), copied_.end(), one.state.get()))) continue;
+    one.uses.push_back(unit);
+    used.push_back(one.state.get());
   }
   return used;
 }
 
 WEFT_COLD WEFT_INLINE std::vector<Registered> Registry::used_parameters() {
-  std::vector<Registered> all;
-  for (Registered& entry : made_)
-    if (entry.elsewhere || !entry.uses.empty()) all.push_back(std::move(entry));
-  made_.clear();
+  for (const Registered& one : parameters_) one.state->set_registry(nullptr);
+  std::vector<Registered> all = std::exchange(parameters_, {});
+  std::erase_if(all, [](const Registered& one) { return !one.elsewhere && one.uses.empty(); });
   shared_.clear();
   return all;
 }
