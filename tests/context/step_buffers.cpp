@@ -24,10 +24,10 @@ using Root = Context<Compute<Exec, float>>;
 TEST_CASE("the model that is being built gets the buffer, zeros under its path") {
   DefaultDevice device;
   std::vector<std::shared_ptr<detail::StepBuffer>> buffers;
-  detail::EngineState engine;
-  engine.buffers = &buffers;
+  Root context(device, {});
+  context.construction.buffers = &buffers;
   const auto buffer = detail::make_step_buffer(
-      Root(device, {}, engine) / "router", "load", 2, 3, [](detail::StepBuffer&) {}, 0.5);
+      context / "router", "load", 2, 3, [](detail::StepBuffer&) {}, 0.5);
   REQUIRE(buffers.size() == 1);
   CHECK(buffers[0] == buffer);
   CHECK(buffer->name == "router.load");

@@ -32,7 +32,7 @@ struct Building {
   Context<Compute<Exec, float>> context{device, {}};
   std::vector<std::shared_ptr<void>> units;
 
-  Building() { context.engine.registry = &registry; }
+  Building() { context.construction.registry = &registry; }
   /// Builds the unit that make(context) returns; returns the names of the parameters that it uses.
   template <class Make>
   Names unit(const Make& make) {

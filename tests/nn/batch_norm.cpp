@@ -43,7 +43,7 @@ template <class T, class X, class Context>
 Outcome step(const Context& root, std::size_t first, std::size_t count) {
   std::vector<std::shared_ptr<detail::StepBuffer>> buffers;
   Context context = root;
-  context.engine.buffers = &buffers;
+  context.construction.buffers = &buffers;
   BatchNorm<> norm(context, 3, {.momentum = 0.25});
   const auto part = [&](double phase) {
     const auto all = weft_test::waves(8 * 15, phase, 3);
@@ -129,7 +129,7 @@ TEST_CASE("running statistics take their share of a step, and evaluation uses th
   DefaultDevice device;
   std::vector<std::shared_ptr<detail::StepBuffer>> buffers;
   Context<Compute<Exec, double>> context(device, detail::Environment());
-  context.engine.buffers = &buffers;
+  context.construction.buffers = &buffers;
   BatchNorm<> norm(context, 2, {.epsilon = 0, .momentum = 0.5});
   CHECK(norm.running() == std::vector<double>{0, 0, 1, 1});
   const auto x = weft_test::tensor_of<double>(device, {2, 2}, {1, 10, 5, 30});

@@ -168,9 +168,8 @@ struct Fixture {
     const std::size_t experts = options.experts, tokens = logits.size() / experts;
     environment.length = tokens;
     buffers.clear();
-    detail::EngineState engine;
-    engine.buffers = &buffers;
-    const Root context(device, environment, engine);
+    Root context(device, environment);
+    context.construction.buffers = &buffers;
     detail::Router router(context / "gate", experts, options);
     std::vector<double> identity(experts * experts);
     for (std::size_t e = 0; e < experts; ++e) identity[e * experts + e] = 1;
@@ -293,9 +292,8 @@ TEST_CASE("a router counts a micro-batch once, in its backward: forward alone ch
   detail::Environment environment;
   std::vector<std::shared_ptr<detail::StepBuffer>> buffers;
   environment.length = 4;
-  detail::EngineState engine;
-  engine.buffers = &buffers;
-  Root context(device, environment, engine);
+  Root context(device, environment);
+  context.construction.buffers = &buffers;
   detail::Router router(context / "gate", 3,
                         {.experts = 3, .top_k = 2, .auxiliary_loss = 0.01, .z_loss = 0.1, .bias_rate = 0.05});
   const detail::Router& const_router = router;

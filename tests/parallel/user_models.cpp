@@ -96,21 +96,11 @@ struct SquareHead {
 struct UserConfig {
   std::size_t layers = 8, width = 16;
   double off = 0;  // added to each token's loss, times the rank in tp
-  bool mean = false, late = false;
-};
-
-// Creates its scale in forward.
-struct Late {
-  bool late;
-  auto forward(const auto& context, const auto& x) const {
-    if (late) return Result{times_row(x, Parameter<>(context, "late", {x.columns()}, ones).for_operand(x)), Nothing{}};
-    return Result{x, Nothing{}};
-  }
-  auto backward(const auto&, Nothing, const auto& g) { return g; }
+  bool mean = false;
 };
 
 struct Block {
-  Sequential<Late, Halves, Residual<Sequential<LayerNorm, Linear<Column>, Gelu, Linear<Row>>>> layers;
+  Sequential<Halves, Residual<Sequential<LayerNorm, Linear<Column>, Gelu, Linear<Row>>>> layers;
   Parameter<> unused;  // read by no forward
   auto forward(const auto& context, const auto& x) const { return weft::forward(layers, context, x); }
   auto backward_input(const auto& context, auto saved, const auto& g) {
@@ -134,7 +124,7 @@ struct User {
   static Block make_block(const auto& context, const Config& config, std::size_t index) {
     const auto here = context / "block" / std::to_string(index);
     const std::size_t width = config.width;
-    return {Sequential(Late{config.late}, Halves(here / "halves", width),
+    return {Sequential(Halves(here / "halves", width),
                        Residual(Sequential(LayerNorm(here / "norm", width),
                                            Linear<Column>(here / "up", width, 2 * width, {.standard_deviation = 0.3}), Gelu{},
                                            Linear<Row>(here / "down", 2 * width, width, {.standard_deviation = 0.3})))),
@@ -243,16 +233,6 @@ TEST_CASE("a member that no forward reads is a parameter of the model all the sa
     CHECK(std::count(names.begin(), names.end(), name) == 1);
     CHECK(model.parameter(name) == std::vector<double>(UserConfig().width, 1.0));
   }
-}
-
-TEST_CASE("a parameter that is made in a step is refused") {
-  DefaultDevice device;
-  SingleDevice<User> model(device, UserConfig{.layers = 1, .late = true});
-  CHECK_THROWS_WITH_AS(
-      model.train_step(make_batch(0, 0, 1, 1)),
-      "weft: block.0: parameter late is made while a step runs, so it would be drawn anew each time and never trained: "
-      "make it in the layer's constructor",
-      UsageError);
 }
 
 TEST_CASE("a loss that is not the same where its type says so is refused") {

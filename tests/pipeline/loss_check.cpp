@@ -179,18 +179,6 @@ struct Hidden : Module<Hidden> {
   }
 };
 
-/// A weight that a forward makes.
-struct InForward : Module<InForward> {
-  using scalar = double;
-  struct Config {};
-  using Batch = Mlp::Batch;
-  InForward(const auto&, const Config&) {}
-  auto loss(const auto& batch) const {
-    auto x = batch[input_field];
-    return LossWeight(x.context(), 1 / double(x.shape()[0])) * mse(x, x);
-  }
-};
-
 /// The same in the back of a model of several units.
 struct HiddenBack : Module<HiddenBack> {
   Parameter<> w;
@@ -264,13 +252,6 @@ TEST_CASE("the check goes on until samples have a loss, in all micro-batches and
           CHECK(steps_with_zeros<Hidden>(world, Kind::sum, 1, 2, 2) == "0 1 2 ");
           CHECK(steps_with_zeros<HiddenStack>(world, Kind::sum, 1, 2, 2) == "0 1 2 ");
         }) == 0);
-}
-
-TEST_CASE("a weight of losses is made in a constructor") {
-  DefaultDevice device;
-  SingleDevice<InForward> model(device, {});
-  CHECK_THROWS_WITH_AS(model.train_step(Checked<double, false>::make_batch(0, 1, 1)),
-                       doctest::Contains("is made while a step runs, so it may depend on the batch"), UsageError);
 }
 
 TEST_CASE("samples of a micro-batch, repeated") {

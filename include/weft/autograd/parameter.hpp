@@ -177,11 +177,7 @@ class Parameter : public detail::ParameterHandle,
                   "weft: a Parameter has rules for two axes that are in force here: it is cut along one; keep the rule of the "
                   "axis that is larger");
     ParameterInfo info;
-    info.name = (context / name).env.path;
-    if (context.engine.running)
-      throw_error<UsageError>({"parameter ", info.name,
-                               " is made while a step runs, so it would be drawn anew each time and never trained: make it in "
-                               "the layer's constructor"});
+    info.name = detail::construction_of(context / name).path;
     info.axes = Context::placed;
     info.global = info.local = shape;
     info.type = data_type_of<T>;
@@ -208,7 +204,8 @@ class Parameter : public detail::ParameterHandle,
       if (A::id >= axis_count) info.user_axes.push_back({axis_bit<A>, A::name});
     });
     state_ = std::make_shared<ParameterState>(std::move(info));
-    if (!context.engine.registry || !context.engine.registry->add(state_)) detail::make_parameter<T>(context, *state_);
+    detail::Registry* const registry = detail::construction_of(context).registry;
+    if (registry == nullptr || !registry->add(state_)) detail::make_parameter<T>(context, *state_);
   }
   // Every other call.
   template <bool Refused = true>
@@ -330,7 +327,7 @@ namespace detail {
 /// In place of Parameter(context, name, shape) on a rank without the parameter: registers its name and shape only.
 template <class Context>
 void parameter_elsewhere(const Context& context, std::string_view name, const Shape& shape) {
-  if (context.engine.registry) context.engine.registry->add_elsewhere((context / name).env.path, shape);
+  if (context.construction.registry) context.construction.registry->add_elsewhere((context / name).construction.path, shape);
 }
 
 }  // namespace detail

@@ -25,11 +25,10 @@ inline constexpr char kind_of_layer = 0;
 template <class Context, class Make>
 WEFT_COLD auto shared_layer(const Context& context, Make&& make) {
   using L = decltype(make(context));
-  if (!context.engine.registry)
-    throw_error<UsageError>(
-        {"shared_layer ", context.env.path, ": there is no model that is being built; share a layer by copying it"});
-  detail::Registry& registry = *context.engine.registry;
-  std::shared_ptr<void>& layer = registry.shared(context.env.path, &detail::kind_of_layer<L>);
+  const detail::Construction& here = detail::construction_of(context);
+  if (here.registry == nullptr)
+    throw_error<UsageError>({"shared_layer ", here.path, ": there is no model that is being built; share a layer by copying it"});
+  std::shared_ptr<void>& layer = here.registry->shared(here.path, &detail::kind_of_layer<L>);
   if (!layer) layer = std::make_shared<L>(make(context));
   return L(*static_cast<const L*>(layer.get()));
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The context that every layer function receives. Its type names the axes in force, the execution space and the scalar;
-// everything else is in a plain struct, so that layers stay plain types with templated members.
+// The contexts that layers receive: their forward a StepContext, their constructor a Context, which is a StepContext that also
+// has the model under construction. So a layer makes parameters in its constructor only. Types name the axes in force, the
+// execution space and the scalar; everything else is in plain structs, so that layers stay plain types with templated members.
 //
-//   if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(x);
+//   Norm(const auto& context, std::size_t width) : gain(context, "gain", {width}, ones) {}
+//   if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(x);   // in a forward
 
 #include <cstdint>
 #include <memory>
@@ -20,8 +22,6 @@
 #include <weft/tensor/placement.hpp>
 
 namespace weft {
-
-struct LoraOptions;
 
 /// The execution space and the scalar in which a model computes.
 template <class Exec, detail::Real S>
@@ -67,8 +67,6 @@ struct Environment {
   double loss_gradient = 1;  ///< of each token's loss: the loss scale over the tokens that count in the global batch
   /// The gradient of each token's part of an auxiliary loss: the loss scale over the tokens of the global batch, masked or not.
   double auxiliary_gradient = 1;
-  std::string path;                   ///< of the layer being built
-  const LoraOptions* lora = nullptr;  ///< ModelOptions::lora, while the model is built; null: no adapters
 };
 
 /// Tokens of a sequence, for weft's own layers, which take into account the rows of it that a rank holds.
@@ -106,9 +104,31 @@ auto find_bind() {
 
 }  // namespace detail
 
-/// The context: C is a Compute, B are the Binds of the axes in force, outermost wrapper first.
 template <class C, class... B>
-class Context : B... {
+class StepContext;
+template <class C, class... B>
+class Context;
+
+namespace detail {
+
+template <class C, class... B>
+const Construction& construction_of(const Context<C, B...>& context) {
+  return context.construction;
+}
+/// Refuses to make a layer or a parameter in a step.
+template <class C, class... B>
+Construction construction_of(const StepContext<C, B...>&) {
+  static_assert(sizeof...(B) > 99,
+                "weft: a layer or a Parameter is made while a step runs, so it would be drawn anew each time and never trained: "
+                "make it in the constructor of the layer that uses it");
+  return {};
+}
+
+}  // namespace detail
+
+/// The context of a layer's forward and backward: C is a Compute, B are the Binds of the axes in force, outermost wrapper first.
+template <class C, class... B>
+class StepContext : B... {
  public:
   using execution_space = typename C::execution_space;
   using scalar = typename C::scalar;
@@ -124,9 +144,7 @@ class Context : B... {
   /// State of the wrappers and the executor; no layer needs it.
   detail::EngineState engine;
 
-  Context(device_type& device, detail::Environment environment, B... binds)
-      : B(std::move(binds))..., env(std::move(environment)), device_(&device) {}
-  Context(device_type& device, detail::Environment environment, detail::EngineState state, B... binds)
+  StepContext(device_type& device, detail::Environment environment, detail::EngineState state, B... binds)
       : B(std::move(binds))..., env(std::move(environment)), engine(std::move(state)), device_(&device) {}
 
   device_type& device() const { return *device_; }
@@ -154,23 +172,6 @@ class Context : B... {
     else return 1;
   }
 
-  /// This context with one more axis in force.
-  template <class HiddenPlacement, detail::Axis A>
-  auto with(A, Communicator comm, detail::Hooks* hooks = nullptr) const {
-    static_assert(!has(A{}), "weft: this axis is bound twice: two wrappers over the same axis");
-    detail::EngineState state = engine;
-    if (hooks) state.add(hooks);
-    return Context<C, B..., Bind<A, HiddenPlacement>>(*device_, env, std::move(state), static_cast<const B&>(*this)...,
-                                                      Bind<A, HiddenPlacement>{std::move(comm)});
-  }
-
-  /// The context of a part of the layer: `context / "query"` extends the path of names.
-  WEFT_OUT_OF_LINE Context operator/(std::string_view name) const {
-    Context inner = *this;
-    detail::append_to(inner.env.path, {env.path.empty() ? "" : ".", name});
-    return inner;
-  }
-
   /// Whether this axis is in force and places tensors of this context.
   template <detail::Axis A>
   static constexpr bool places(A) {
@@ -192,18 +193,112 @@ class Context : B... {
     (each(std::type_identity<B>{}), ...);
   }
 
+  /// Refused: only a constructor makes the parts of a layer.
+  const StepContext& operator/(std::string_view) const {
+    static_cast<void>(detail::construction_of(*this));
+    return *this;
+  }
+
   /// The context of the expert mesh over the same ranks, for parameters and tensors of experts: edp and etp place them; ep only
   /// selects the experts of this rank, as pp selects layers.
   auto expert_mesh() const {
-    return Context<C, Bind<edp>, Bind<etp>, Bind<ep, detail::ExpertMeshAxis>>(*device_, env, engine, {comm(edp{})}, {comm(etp{})},
-                                                                              {comm(ep{})});
+    return StepContext<C, Bind<edp>, Bind<etp>, Bind<ep, detail::ExpertMeshAxis>>(*device_, env, engine, {comm(edp{})},
+                                                                                  {comm(etp{})}, {comm(ep{})});
   }
 
  private:
   device_type* device_;
 };
 
+/// The context of a layer's constructor, in which it makes its parameters. Wrappers bind their axes in one.
+template <class C, class... B>
+class Context : public StepContext<C, B...> {
+  using Step = StepContext<C, B...>;
+
+ public:
+  using typename Step::device_type;
+
+  detail::Construction construction;
+
+  Context(device_type& device, detail::Environment environment, B... binds)
+      : Context(device, std::move(environment), {}, {}, std::move(binds)...) {}
+  Context(device_type& device, detail::Environment environment, detail::EngineState state, B... binds)
+      : Context(device, std::move(environment), std::move(state), {}, std::move(binds)...) {}
+  Context(device_type& device, detail::Environment environment, detail::EngineState state, detail::Construction model, B... binds)
+      : Step(device, std::move(environment), std::move(state), std::move(binds)...), construction(std::move(model)) {}
+
+  /// This context with one more axis in force.
+  template <class HiddenPlacement, detail::Axis A>
+  auto with(A, Communicator comm, detail::Hooks* hooks = nullptr) const {
+    static_assert(!Step::has(A{}), "weft: this axis is bound twice: two wrappers over the same axis");
+    detail::EngineState state = this->engine;
+    if (hooks) state.add(hooks);
+    return Context<C, B..., Bind<A, HiddenPlacement>>(this->device(), this->env, std::move(state), construction,
+                                                      B{this->comm(typename B::axis{})}...,
+                                                      Bind<A, HiddenPlacement>{std::move(comm)});
+  }
+
+  /// The context of a part of the layer: `context / "query"` extends the path of names.
+  WEFT_OUT_OF_LINE Context operator/(std::string_view name) const {
+    Context inner = *this;
+    detail::append_to(inner.construction.path, {construction.path.empty() ? "" : ".", name});
+    return inner;
+  }
+
+  /// The same over the expert mesh (StepContext::expert_mesh).
+  auto expert_mesh() const {
+    return Context<C, Bind<edp>, Bind<etp>, Bind<ep, detail::ExpertMeshAxis>>(
+        this->device(), this->env, this->engine, construction, {this->comm(edp{})}, {this->comm(etp{})}, {this->comm(ep{})});
+  }
+};
+
 namespace detail {
+
+// To<C, B...> without pp, whose stages share no tensors: layers are compiled once for models with and without a pipeline.
+template <template <class, class...> class To, class Done, class... B>
+struct WithoutPipeline;
+template <template <class, class...> class To, class C, class... Kept>
+struct WithoutPipeline<To, To<C, Kept...>> {
+  using type = To<C, Kept...>;
+  template <class Context, class... More>
+  static type of(const Context& context, More... more) {
+    return type(context.device(), context.env, context.engine, std::move(more)..., Kept{context.comm(typename Kept::axis{})}...);
+  }
+};
+template <template <class, class...> class To, class C, class... Kept, class First, class... B>
+struct WithoutPipeline<To, To<C, Kept...>, First, B...>
+    : WithoutPipeline<To, std::conditional_t<std::is_same_v<typename First::axis, pp>, To<C, Kept...>, To<C, Kept..., First>>,
+                      B...> {};
+
+template <class Context>
+struct LayerContexts;
+template <class C, class... B>
+struct LayerContexts<StepContext<C, B...>> {
+  using Step = WithoutPipeline<StepContext, StepContext<C>, B...>;
+  using Constructor = WithoutPipeline<Context, Context<C>, B...>;
+};
+template <class C, class... B>
+struct LayerContexts<Context<C, B...>> : LayerContexts<StepContext<C, B...>> {};
+
+/// The types of the contexts that layers get in a model's step and in its construction, from any context of the model.
+template <class Context>
+using step_context_t = typename LayerContexts<Context>::Step::type;
+template <class Context>
+using constructor_context_t = typename LayerContexts<Context>::Constructor::type;
+
+template <class Context>
+step_context_t<Context> step_context(const Context& context) {
+  return LayerContexts<Context>::Step::of(context);
+}
+template <class Context>
+constructor_context_t<Context> constructor_context(const Context& context) {
+  return LayerContexts<Context>::Constructor::of(context, context.construction);
+}
+/// The same from the context of a step of the model.
+template <class Context>
+constructor_context_t<Context> constructor_context(const step_context_t<Context>& step, const Construction& construction) {
+  return LayerContexts<Context>::Constructor::of(step, construction);
+}
 
 /// Calls f(communicator) for each axis in force whose ranks have different sequences.
 template <class Context, class F>

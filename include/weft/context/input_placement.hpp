@@ -50,10 +50,12 @@ struct InputTensor<T, E, Axes<A, R...>, P...> {
 template <class Context>
 struct InputOf;
 template <class C, class... B>
-struct InputOf<Context<C, B...>> {
+struct InputOf<StepContext<C, B...>> {
   template <class T>
   using type = typename InputTensor<T, typename C::execution_space, Axes<typename B::axis...>>::type;
 };
+template <class C, class... B>
+struct InputOf<Context<C, B...>> : InputOf<StepContext<C, B...>> {};
 
 /// The type of a model's input with elements of T under Context.
 template <class T, class Context>

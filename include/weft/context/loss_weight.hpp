@@ -27,16 +27,18 @@ class LossWeight {
   template <class T>
   requires std::is_arithmetic_v<T>
   consteval LossWeight(T constant) : value_(double(constant)) {}
-  /// A number of the program, such as one of the model's config, with the context of the Module that keeps the weight. Throws
-  /// UsageError while a step runs, and for a number that is not finite.
-  template <class Context>
-  requires requires(const Context& context) { context.engine.running; }
-  WEFT_COLD LossWeight(const Context& context, double value) : value_(value) {
-    if (context.engine.running)
-      throw_error<UsageError>({"a LossWeight of ", std::to_string(value), " at ", context.env.path,
-                               " is made while a step runs, so it may depend on the batch, by whose count weft divides the loss "
-                               "once: make it in the Module's constructor, of a number of the config"});
-    if (!std::isfinite(value)) throw_error<UsageError>({"a LossWeight at ", context.env.path, " is ", std::to_string(value)});
+  /// A number of the program, such as one of the model's config, with the context of the constructor of the Module that keeps the
+  /// weight. Throws UsageError for a number that is not finite.
+  template <class C, class... B>
+  WEFT_COLD LossWeight(const Context<C, B...>& context, double value) : value_(value) {
+    if (!std::isfinite(value))
+      throw_error<UsageError>({"a LossWeight at ", context.construction.path, " is ", std::to_string(value)});
+  }
+  template <class C, class... B>
+  LossWeight(const StepContext<C, B...>&, double) : value_(0) {
+    static_assert(sizeof...(B) > 99,
+                  "weft: a LossWeight is made while a step runs, so it may depend on the batch, by whose count weft divides the "
+                  "loss once: make it in the Module's constructor, of a number of the config");
   }
 
   double value() const { return value_; }

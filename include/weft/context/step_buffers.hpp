@@ -22,8 +22,8 @@ template <class Context>
 std::shared_ptr<StepBuffer> make_step_buffer(const Context& context, const std::string& name, std::size_t values,
                                              std::size_t sums, void (*update)(StepBuffer&), double rate = 0) {
   auto buffer = std::make_shared<StepBuffer>(
-      StepBuffer{(context / name).env.path, std::vector<double>(values), std::vector<double>(sums), update, rate});
-  if (context.engine.buffers) context.engine.buffers->push_back(buffer);
+      StepBuffer{construction_of(context / name).path, std::vector<double>(values), std::vector<double>(sums), update, rate});
+  if (auto* const buffers = construction_of(context).buffers) buffers->push_back(buffer);
   return buffer;
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The engine's part of a context: the wrappers' hooks, the model under construction and buffers that last beyond a step. Layers
-// read Context::env instead.
+// The engine's part of a context: the wrappers' hooks and the state of a step. Layers read StepContext::env instead. In the
+// context of a layer's constructor it also has the model under construction.
 //
 //   for (Hooks* hooks : context.engine.hooks) hooks->finish();
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,11 +16,23 @@
 
 namespace weft {
 
+struct LoraOptions;
+
 namespace detail {
 
 class ChildCalls;
 struct StepBuffer;
 class Registry;
+
+/// The model under construction and a layer's place in it.
+struct Construction {
+  std::string path;                   ///< of the layer being built
+  const LoraOptions* lora = nullptr;  ///< ModelOptions::lora; null: no adapters
+  /// Parameters get memory once the ranks that hold them are known; null: at once.
+  Registry* registry = nullptr;
+  /// The buffers that the layers keep from step to step.
+  std::vector<std::shared_ptr<StepBuffer>>* buffers = nullptr;
+};
 
 struct EngineState {
   EngineState() = default;
@@ -30,7 +43,6 @@ struct EngineState {
   WEFT_OUT_OF_LINE void add(Hooks* more) { hooks.push_back(more); }
 
   std::vector<Hooks*> hooks;  ///< outermost wrapper first
-  bool running = false;       ///< a step or a forward runs: layers are used and none is constructed
   bool records = true;        ///< backward follows forward: Modules record tapes
   double loss_scale = 1;      ///< factor in every gradient (LossScale)
   /// The length of the longest sequence of the global batch, in steps of which its rows are counted; 0: that of this rank's
@@ -39,10 +51,6 @@ struct EngineState {
   ChildCalls* calls = nullptr;  ///< of a model that is a Module
   bool first_step = false;      ///< the model's first training step, after which gradients that are missing are named
   Unit* unit = nullptr;         ///< the one that runs, in the first training step
-  /// The registry of the model under construction: parameters get memory once the ranks that hold them are known.
-  Registry* registry = nullptr;
-  /// The buffers that the layers of the model under construction keep from step to step.
-  std::vector<std::shared_ptr<StepBuffer>>* buffers = nullptr;
 };
 
 }  // namespace detail

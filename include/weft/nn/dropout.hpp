@@ -34,11 +34,7 @@ class Dropout : public Primitive<Dropout> {
   }
   /// Elements become 0 with this probability; the others are scaled by 1 / (1 - probability). The site is the context's path.
   template <class Context>
-  Dropout(const Context& context, double probability) : probability_(probability), site_(site_of(context.env.path)) {
-    if (!(probability >= 0 && probability < 1))
-      throw_error<UsageError>({"dropout ", std::to_string(probability), " at ", context.env.path, " is not in [0, 1)"});
-    if (probability > 0 && context.engine.registry) context.engine.registry->add_site(context.env.path, "Dropouts", probability);
-  }
+  Dropout(const Context& context, double probability) : Dropout(detail::construction_of(context), probability) {}
 
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
@@ -50,6 +46,11 @@ class Dropout : public Primitive<Dropout> {
   }
 
  private:
+  Dropout(const detail::Construction& here, double probability) : probability_(probability), site_(site_of(here.path)) {
+    if (!(probability >= 0 && probability < 1))
+      throw_error<UsageError>({"dropout ", std::to_string(probability), " at ", here.path, " is not in [0, 1)"});
+    if (probability > 0 && here.registry) here.registry->add_site(here.path, "Dropouts", probability);
+  }
   template <class Context, class X>
   X apply(const Context& context, const X& x) const {
     if (probability_ == 0 || !context.env.training) return x;

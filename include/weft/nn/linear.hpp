@@ -107,7 +107,7 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   }
   template <class Context>
   Linear(const Context& context, std::size_t in, std::size_t out, const LinearOptions& options = {})
-      : Linear(context, in, out, options, detail::linear_values(options, context.env.path, in, out)) {
+      : Linear(context, in, out, options, detail::linear_values(options, detail::construction_of(context).path, in, out)) {
     if constexpr (row) detail::require_inputs_once(weight.state(), cut_dim);
   }
 

@@ -62,13 +62,13 @@ class LoraLinear : public Primitive<LoraLinear<Base>> {
   /// With an adapter if the options of the model ask for one at this path.
   template <class Context>
   WEFT_COLD LoraLinear(const Context& context, std::size_t in, std::size_t out, const LinearOptions& options = {})
-      : LoraLinear(context, in, out, options, context.env.lora) {}
+      : LoraLinear(context, in, out, options, detail::construction_of(context).lora) {}
   /// With an adapter by these options, independent of the model's.
   template <class Context>
   WEFT_COLD LoraLinear(const Context& context, std::size_t in, std::size_t out, const LinearOptions& options,
                        const LoraOptions* lora)
       : base(context, in, out, options) {
-    if (!detail::takes_adapter(lora, context.env.path)) return;
+    if (!detail::takes_adapter(lora, detail::construction_of(context).path)) return;
     lora->check();  // the layer is used without a model
     adapter_.emplace(
         Adapter{Down(context / "lora_A", "weight", {lora->rank, in}, uniform(1 / std::sqrt(double(in))),

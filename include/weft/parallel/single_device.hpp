@@ -68,11 +68,10 @@ class SingleDevice : public detail::ModelFunctions<SingleDevice<M>, M> {
   auto context() const {
     detail::Environment environment;
     environment.seed = options_.seed;
-    environment.lora = &options_.lora;
-    detail::EngineState engine;
-    if (loss_scale_) engine.loss_scale = loss_scale_->value();
-    return Context<Compute<DefaultDevice::execution_space, typename M::scalar>>(*device_, std::move(environment),
-                                                                                std::move(engine));
+    Context<Compute<DefaultDevice::execution_space, typename M::scalar>> context(*device_, std::move(environment));
+    context.construction.lora = &options_.lora;
+    if (loss_scale_) context.engine.loss_scale = loss_scale_->value();
+    return context;
   }
   DefaultDevice* device_;
   ModelOptions options_;

@@ -188,9 +188,9 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
     detail::Environment environment;
     environment.seed = options.seed;
     environment.ulysses = options.context == ContextMethod::ulysses;
-    environment.lora = &options.lora;
-    detail::EngineState engine;
-    return Context<Compute<Exec, typename model_type::scalar>>(device, std::move(environment), std::move(engine));
+    Context<Compute<Exec, typename model_type::scalar>> context(device, std::move(environment));
+    context.construction.lora = &options.lora;
+    return context;
   }
   // The context of a call, with all axes in force.
   auto context() {

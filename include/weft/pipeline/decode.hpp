@@ -88,12 +88,13 @@ std::vector<T> decode(S& stages, const Context& context, KeyValueCache& cache, N
   std::vector<T> made(size);
   if constexpr (!is_usable<Model, Context>()) {
     return made;  // the compiler has reported why
-  } else if constexpr (S::has_tokens && HasLogits<Model, Context, typename ModelTypes<Model, Context>::Last>) {
+  } else if constexpr (S::has_tokens && HasLogits<Model, step_context_t<Context>, typename ModelTypes<Model, Context>::Last>) {
     const DecodeRows rows = begin_decode(stages, cache, tokens, cuts_tokens_over_tp<Model, Context>());
     require_length<Model>(stages.config(), rows.longest);
     ModelBatch<Model, Context> batch(context, stages.config(), rows.batch);
     forward_to_decode(stages, batch, {&cache, tokens, &rows, Model::vocabulary(stages.config())},
-                      &logits_of_chosen_rows<Model, Context>, [&](const std::vector<double>& logits) { made = use(logits); });
+                      &logits_of_chosen_rows<Model, step_context_t<Context>>,
+                      [&](const std::vector<double>& logits) { made = use(logits); });
     if (stages.axes().has(pp{})) stages.axes().comm(pp{}).broadcast(made, stages.last_rank());
     return made;
   } else {

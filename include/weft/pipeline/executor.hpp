@@ -213,7 +213,6 @@ void Executor<Exec>::run(const RunMode& mode) {
   if (place_.engine->calls) place_.engine->calls->begin_step();
   place_.env->training = !forward_only;
   place_.engine->records = !forward_only;
-  place_.engine->running = true;
   if (recording_) recording_->reset(table_);
   const schedule::Order& order = table_.orders[std::size_t(rank())];
   const bool traced = place_.device->trace() != nullptr && !forward_only;

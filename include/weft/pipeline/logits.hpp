@@ -90,11 +90,12 @@ std::vector<double> all_logits(S& stages, const Context& context, std::span<cons
   using Model = typename S::model_type;
   if constexpr (!is_usable<Model, Context>()) {
     return {};  // the compiler has reported why
-  } else if constexpr (S::has_tokens && HasLogits<Model, Context, typename ModelTypes<Model, Context>::Last>) {
+  } else if constexpr (S::has_tokens && HasLogits<Model, step_context_t<Context>, typename ModelTypes<Model, Context>::Last>) {
     const TokenBatch whole = batch_of_sequence(stages.axes(), tokens, cuts_tokens_over_tp<Model, Context>());
     require_length<Model>(stages.config(), tokens.size());
     ModelBatch<Model, Context> batch(context, stages.config(), whole);
-    return logits_of_sequence(stages, batch, &logits_of_unit<Model, Context>, tokens.size(), Model::vocabulary(stages.config()));
+    return logits_of_sequence(stages, batch, &logits_of_unit<Model, step_context_t<Context>>, tokens.size(),
+                              Model::vocabulary(stages.config()));
   } else {
     return refuse_logits<Model>(), std::vector<double>();
   }

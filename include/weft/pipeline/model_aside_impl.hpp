@@ -17,7 +17,6 @@ WEFT_COLD WEFT_INLINE ModelAside::ModelAside(const StepBatch& batch, const sched
       if (!state->value()) state->storage().set_value(batch_->device().allocate(state->bytes()));
   table_ = forward_table(schedule, ranks, int(share.micro_batches));
   none_.emplace_back(new Chunk<Exec>());
-  batch_->engine().running = true;
   batch_->engine().records = false;
   batch_->engine().calls = nullptr;
   run_ = std::make_unique<Executor<Exec>>(batch_->place(Communicator()), none_, table_, share, accumulator);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A batch of a model's type with a context's type, given to the engine as a StepBatch. One is made for each call of a model: it
-// holds the call's own copy of the context, which the executor changes, and the inputs of the model's units.
+// holds the call's own StepContext, which the executor changes, and the inputs of the model's units.
 //
 //   ModelBatch<Model, Context> batch(context, config, given);
 //   stages.train_step(batch);
@@ -65,11 +65,12 @@ class ModelBatch final : public StepBatch {
  public:
   using Config = typename Model::Config;
   using Batch = batch_of_t<Model>;
+  using Step = step_context_t<Context>;
   using Inputs = inputs_of_t<Model, Context>;
 
   /// The config and the batch must outlive this object.
-  ModelBatch(Context context, const Config& config, const Batch& batch)
-      : context_(std::move(context)), config_(&config), batch_(&batch) {}
+  ModelBatch(const Context& context, const Config& config, const Batch& batch)
+      : ModelBatch(step_context(context), context.construction, config, &batch) {}
 
   void check(BatchUse use) const override { check_batch<Model>(*config_, *batch_, use); }
   void check_length() const override { require_length<Model>(*config_, longest_of(share())); }
@@ -84,7 +85,7 @@ class ModelBatch final : public StepBatch {
   const void* context() const override { return &context_; }
   const void* inputs() override { return &typed_inputs(); }
 
-  const Context& typed_context() const { return context_; }
+  const Step& typed_context() const { return context_; }
   Inputs& typed_inputs() {
     if (inputs_) return *inputs_;
     if constexpr (Context::has(cp{}) && std::is_same_v<Batch, TokenBatch>) {
@@ -98,24 +99,30 @@ class ModelBatch final : public StepBatch {
   std::unique_ptr<StepBatch> some_samples([[maybe_unused]] std::size_t micro, [[maybe_unused]] std::size_t first,
                                           [[maybe_unused]] std::size_t count, [[maybe_unused]] std::size_t times) const override {
     if constexpr (has_whole_loss<Model, Context>)
-      return std::unique_ptr<StepBatch>(
-          new ModelBatch(context_, *config_, std::make_unique<Batch>(detail::some_samples(*batch_, micro, first, count, times))));
+      return std::unique_ptr<StepBatch>(new ModelBatch(
+          context_, construction_, *config_, std::make_unique<Batch>(detail::some_samples(*batch_, micro, first, count, times))));
     else return nullptr;
   }
   WEFT_COLD std::unique_ptr<StepBatch> without_hooks() const override {
-    auto batch = std::make_unique<ModelBatch>(context_, *config_, *batch_);
+    std::unique_ptr<ModelBatch> batch(new ModelBatch(context_, construction_, *config_, batch_));
     batch->context_.engine.hooks.clear();
-    batch->context_.engine.running = false;  // its units are to be built
-    batch->context_.env.cached = nullptr;    // on whose contents no shape depends
+    batch->context_.env.cached = nullptr;  // on whose contents no shape depends
     return batch;
   }
-  WholeModel<Exec> build() const override { return ModelBuilder<Model, Context>(context_, *config_).take(); }
+  WholeModel<Exec> build() const override {
+    return ModelBuilder<Model, Context>(constructor_context<Context>(context_, construction_), *config_).take();
+  }
 
  private:
-  ModelBatch(Context context, const Config& config, std::unique_ptr<Batch> batch)
-      : context_(std::move(context)), config_(&config), batch_(batch.get()), own_(std::move(batch)) {}
+  ModelBatch(Step context, Construction construction, const Config& config, const Batch* batch)
+      : context_(std::move(context)), construction_(std::move(construction)), config_(&config), batch_(batch) {}
+  ModelBatch(Step context, Construction construction, const Config& config, std::unique_ptr<Batch> batch)
+      : ModelBatch(std::move(context), std::move(construction), config, batch.get()) {
+    own_ = std::move(batch);
+  }
 
-  Context context_;
+  Step context_;
+  Construction construction_;  // for units that are built aside
   const Config* config_;
   const Batch* batch_;
   std::unique_ptr<Batch> own_;  // some samples of another batch

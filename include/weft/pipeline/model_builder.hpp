@@ -2,7 +2,7 @@
 #pragma once
 // The construction of a model's units: a recipe's front, blocks and back, the units of a stack, or one Module.
 //
-//   WholeModel<Exec> whole = ModelBuilder<Model, Context>(context, config).take();
+//   WholeModel<Exec> whole = ModelBuilder<Model, Context>(constructor_context(context), config).take();
 
 #include <memory>
 #include <string>
@@ -21,33 +21,35 @@
 
 namespace weft::detail {
 
-/// Builds the units of Model under Context.
+/// Builds the units of Model under Context, any context of the model.
 template <class Model, class Context>
 class ModelBuilder {
   using Exec = typename Context::execution_space;
   using Config = typename Model::Config;
+  // The same unit without a pipeline, with transports in one.
+  template <class U>
+  using Unit =
+      std::conditional_t<Context::has(pp{}), PipelineUnit<U, step_context_t<Context>>, StackUnitOf<U, step_context_t<Context>>>;
 
  public:
-  WEFT_COLD ModelBuilder(const Context& context, const Config& config) : building_(context) {
-    building_.engine.registry = &registry_;
-    building_.engine.buffers = &buffers_;
+  WEFT_COLD ModelBuilder(constructor_context_t<Context> context, const Config& config) : building_(std::move(context)) {
+    building_.construction.registry = &registry_;
+    building_.construction.buffers = &buffers_;
     if constexpr (LossModule<Model>) {
       using Units = typename ModelTypes<Model, Context>::Units;
-      add<StackUnitOf<std::tuple_element_t<0, Units>, Context>>("model", [&] { return LossOfModule<Model>(building_, config); });
+      add<Unit<std::tuple_element_t<0, Units>>>("model", [&] { return LossOfModule<Model>(building_, config); });
     } else if constexpr (ModuleModel<Model>) {
       add<HeldUnit<Model, Exec>>("model", [&] { return Model(building_, config); });
     } else if constexpr (ModelRecipe<Model>) {
       using Units = typename ModelTypes<Model, Context>::Units;
-      auto& front = add<StackUnitOf<std::tuple_element_t<0, Units>, Context>>(
-          "front", [&] { return Model::make_front(building_, config); });
+      auto& front = add<Unit<std::tuple_element_t<0, Units>>>("front", [&] { return Model::make_front(building_, config); });
       const std::size_t count = Model::blocks(config);
       for (std::size_t block = 0; block < count; ++block)
-        add<StackUnitOf<std::tuple_element_t<1, Units>, Context>>(joined({"block ", block}),
-                                                                  [&] { return Model::make_block(building_, config, block); });
-      add<StackUnitOf<std::tuple_element_t<2, Units>, Context>>(
-          "back", [&] { return Model::make_back(building_, config, &front.layer); });
+        add<Unit<std::tuple_element_t<1, Units>>>(joined({"block ", block}),
+                                                  [&] { return Model::make_block(building_, config, block); });
+      add<Unit<std::tuple_element_t<2, Units>>>("back", [&] { return Model::make_back(building_, config, &front.layer); });
     } else {
-      auto stack = Model::stack(static_cast<const Context&>(building_), config);
+      auto stack = Model::stack(std::as_const(building_), config);
       add_all(stack, std::make_index_sequence<std::tuple_size_v<typename ModelTypes<Model, Context>::Units>>());
     }
     whole_.print = registry_.print();
@@ -58,9 +60,7 @@ class ModelBuilder {
  private:
   template <class... Make, std::size_t... I>
   void add_all(Stack<Make...>& stack, std::index_sequence<I...>) {
-    (add_segment<StackUnitOf<std::tuple_element_t<I, typename ModelTypes<Model, Context>::Units>, Context>>(
-         std::get<I>(stack.makes)),
-     ...);
+    (add_segment<Unit<std::tuple_element_t<I, typename ModelTypes<Model, Context>::Units>>>(std::get<I>(stack.makes)), ...);
   }
   template <class U, class Make>
   void add_segment(Make& make) {
@@ -84,7 +84,7 @@ class ModelBuilder {
     return made;
   }
 
-  Context building_;
+  constructor_context_t<Context> building_;
   Registry registry_;
   std::vector<std::shared_ptr<StepBuffer>> buffers_;
   WholeModel<Exec> whole_;

@@ -143,8 +143,8 @@ struct SegmentsOfStack<Stack<Make...>> {
 };
 template <class Model, class Context>
 requires StackModel<Model>
-struct SegmentsOf<Model, Context>
-    : SegmentsOfStack<decltype(Model::stack(std::declval<const Context&>(), std::declval<const typename Model::Config&>()))> {
+struct SegmentsOf<Model, Context> : SegmentsOfStack<decltype(Model::stack(std::declval<const constructor_context_t<Context>&>(),
+                                                                          std::declval<const typename Model::Config&>()))> {
 };
 
 // As BesideForward (autograd/module.hpp), for losses.
@@ -253,12 +253,12 @@ struct TypesOfSegments;
 template <class Context, class Inputs, class... S>
 struct TypesOfSegments<Context, Inputs, Segments<S...>> : TypesOf<Context, Inputs, void, void, S...> {};
 
-/// The inputs of a model's layers under Context.
+/// The inputs of a model's layers under Context, any context of the model.
 template <class Model, class Context>
-using inputs_of_t = typename InputsOf<batch_of_t<Model>, Context, ModelRecipe<Model>>::type;
+using inputs_of_t = typename InputsOf<batch_of_t<Model>, step_context_t<Context>, ModelRecipe<Model>>::type;
 
 template <class Model, class Context>
-struct ModelTypes : TypesOfSegments<Context, inputs_of_t<Model, Context>, typename SegmentsOf<Model, Context>::type> {
+struct TypesOfModel : TypesOfSegments<Context, inputs_of_t<Model, Context>, typename SegmentsOf<Model, Context>::type> {
   using Base = TypesOfSegments<Context, inputs_of_t<Model, Context>, typename SegmentsOf<Model, Context>::type>;
   using Inputs = inputs_of_t<Model, Context>;
   using LastOutput = typename Base::LastResult::output_type;
@@ -267,6 +267,10 @@ struct ModelTypes : TypesOfSegments<Context, inputs_of_t<Model, Context>, typena
   static constexpr bool sound = Base::forwards && closes && returns_loss;
   using Loss = std::conditional_t<returns_loss, LastOutput, LossSum<typename Context::execution_space>>;
 };
+
+/// The types of a model under Context, any context of the model.
+template <class Model, class Context>
+using ModelTypes = TypesOfModel<Model, step_context_t<Context>>;
 
 /// A unit's output.
 template <class U, class Context>

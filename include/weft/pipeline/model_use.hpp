@@ -50,7 +50,7 @@ namespace detail {
 // M, not Model: nvcc's host pass takes a parameter for the concept of its name.
 template <class M, class Context>
 constexpr bool builds() {
-  if constexpr (!detail::Model<M, Context>) return false;
+  if constexpr (!detail::Model<M, constructor_context_t<Context>>) return false;
   else return has_sequences<Context, batch_of_t<M>>;
 }
 template <class M, class Context>
@@ -58,8 +58,9 @@ inline constexpr bool can_be_built = builds<M, Context>();
 /// Prints why M cannot be built under Context.
 template <class M, class Context>
 constexpr void refuse_model() {
-  if constexpr (detail::Model<M, Context>) refuse_without_sequences<batch_of_t<M>>();
-  else refuse_functions_of_model<M, Context>();
+  using Constructor = constructor_context_t<Context>;
+  if constexpr (detail::Model<M, Constructor>) refuse_without_sequences<batch_of_t<M>>();
+  else refuse_functions_of_model<M, Constructor>();
 }
 /// True if M can be built under Context and called in user-written loops, though it has no loss.
 template <class M, class Context>

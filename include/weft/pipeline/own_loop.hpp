@@ -90,21 +90,22 @@ auto forward_call(S& stages, const Context& context, const B& given, MicroBatchI
   if constexpr (ModuleModel<Model>) {
     const std::size_t micro = micro_of(share_of(given), which);
     const LossCounts counts = sum_counts(stages.axes(), counts_of<Model>(given), S::has_tokens);
-    Context own = context;
+    using Step = step_context_t<Context>;
+    Step own = step_context(context);
     enter_call_in_step(stages, own.device(), own.env, own.engine, share_of(given), given.step, micro, counts);
     const CallPlace place{stages.chunks().front().get(), stages.accumulator().get(), micro};
     Model& layer = module_of<Model, Context>(*place.chunk->layers.front());
     if constexpr (sizeof...(X) > 0) {
       const auto input = as_one_input(x...);
-      return ModelCall<Model, Context, std::remove_const_t<decltype(input)>>(own, place, layer, input);
+      return ModelCall<Model, Step, std::remove_const_t<decltype(input)>>(own, place, layer, input);
     } else {
       inputs_of_t<Model, Context> inputs(own, given);
-      const auto input = first_fields<Model, Context>(inputs.first(micro));
-      return ModelCall<Model, Context, std::remove_const_t<decltype(input)>>(own, place, layer, input);
+      const auto input = first_fields<Model, Step>(inputs.first(micro));
+      return ModelCall<Model, Step, std::remove_const_t<decltype(input)>>(own, place, layer, input);
     }
   } else if constexpr (is_usable<Model, Context>()) {
     auto batch = std::make_unique<ModelBatch<Model, Context>>(context, stages.config(), given);
-    return StackCall<Model, Context>(open_forward(stages, std::move(batch), use_of_forward<B>, which));
+    return StackCall<Model, step_context_t<Context>>(open_forward(stages, std::move(batch), use_of_forward<B>, which));
   }
 }
 
@@ -123,13 +124,13 @@ template <class S, class Context, class B, class F, class... X>
 auto loss_call(S& stages, const Context& context, const B& batch, MicroBatchIndex which, F f, const X&... x) {
   const BatchShare share = share_of(batch);
   const std::size_t micro = micro_of(share, which);
-  Context own = context;
+  step_context_t<Context> own = step_context(context);
   enter_call(own.device(), own.env, own.engine, share, micro);
   own.env.step = stages.gradients()->number_of(batch.step);
   if (stages.gradients()->open) stages.gradients()->open->has_loss = true;
   const auto input = as_one_input(x...);
   const double count = sum_counts(stages.axes(), counts_of<typename S::model_type>(batch), S::has_tokens).counted;
-  using Call = LossCall<F, Context, std::remove_const_t<decltype(input)>>;
+  using Call = LossCall<F, step_context_t<Context>, std::remove_const_t<decltype(input)>>;
   return Call(own, std::move(f), count, input, share.micro_batch(micro).sequences, stages.loss_checks());
 }
 

@@ -120,7 +120,6 @@ WEFT_INLINE void enter_call(DefaultDevice& device, Environment& env, EngineState
     env.documents = {documents.buffer(), static_cast<const std::int32_t*>(documents.data())};
   }
   env.training = true;
-  engine.running = true;
   engine.records = true;
 }
 

@@ -163,7 +163,7 @@ Prediction predict(S& stages, const Context& context, const typename S::Batch& g
     ModelBatch<Model, Context> batch(context, stages.config(), given);
     std::size_t columns = 0;
     if constexpr (S::has_tokens && requires { Model::vocabulary(stages.config()); }) columns = Model::vocabulary(stages.config());
-    return predict_batch(stages, batch, &predict_unit<Model, Context>, columns, gather);
+    return predict_batch(stages, batch, &predict_unit<Model, step_context_t<Context>>, columns, gather);
   } else {
     return {};
   }

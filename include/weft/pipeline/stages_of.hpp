@@ -40,20 +40,20 @@ class StagesOf : public Stages {
 
   /// See Stages::train_step. Throws UsageError if the model can only be evaluated.
   template <class Context>
-  double train_step(Context context, const Batch& whole) {
+  double train_step(const Context& context, const Batch& whole) {
     if constexpr (is_open<Model, Context>) return refuse_training<Model>(), 0;
     else if constexpr (is_usable<Model, Context>()) {
       require_trainable();
-      ModelBatch<Model, Context> batch(std::move(context), config_, whole);
+      ModelBatch<Model, Context> batch(context, config_, whole);
       return Stages::train_step(batch);
     } else return 0;
   }
   /// See Stages::evaluate.
   template <class Context>
-  double evaluate(Context context, const Batch& whole) {
+  double evaluate(const Context& context, const Batch& whole) {
     if constexpr (is_open<Model, Context>) return refuse_training<Model>(), 0;
     else if constexpr (is_usable<Model, Context>()) {
-      ModelBatch<Model, Context> batch(std::move(context), config_, whole);
+      ModelBatch<Model, Context> batch(context, config_, whole);
       return Stages::evaluate(batch);
     } else return 0;
   }
@@ -83,7 +83,8 @@ class StagesOf : public Stages {
                              .ep = context.size(ep{}),
                              .etp = context.size(etp{})});
     if constexpr (ModelRecipe<Model>) require_blocks(Model::blocks(config_));
-    build(context.engine.hooks, facts_of<Model>(context), ModelBuilder<Model, Context>(context, config_).take(),
+    build(context.engine.hooks, facts_of<Model>(context),
+          ModelBuilder<Model, Context>(constructor_context(context), config_).take(),
           [&](ParameterState& state) { make_parameter<typename Context::scalar>(context, state); });
   }
 

@@ -20,9 +20,9 @@
 
 namespace weft::detail {
 
-/// The unit of a layer of type U::Layer (UnitTypes) under Context.
+/// The unit of a layer of type U::Layer (UnitTypes) under Context, a StepContext.
 template <class U, class Context>
-class StackUnitOf final : public StackUnit<typename Context::execution_space> {
+class StackUnitOf : public StackUnit<typename Context::execution_space> {
   using Exec = typename Context::execution_space;
   using Layer = typename U::Layer;
   using Inputs = typename U::BatchInputs;
@@ -83,20 +83,7 @@ class StackUnitOf final : public StackUnit<typename Context::execution_space> {
     deferred.reset();
   }
 
-  UnitTransports<Exec> transports() const override {
-    UnitTransports<Exec> all;
-    if constexpr (Context::has(pp{})) {
-      if constexpr (takes_hidden) {
-        all.input = &transport_of<Exec, typename U::Input>;
-        all.input_gradient = &transport_of<Exec, gradient_t<typename U::Input>>;
-      }
-      if constexpr (!returns_loss) {
-        all.output = &transport_of<Exec, Output>;
-        all.output_gradient = &transport_of<Exec, OutputGradient>;
-      }
-    }
-    return all;
-  }
+  UnitTransports<Exec> transports() const override { return {}; }
 
   bool require_sum(const UnitCall& call, AnyValue& hidden) const override {
     if constexpr (U::place == UnitPlace::last && !says_loss_is_a_sum<Layer>)
@@ -106,6 +93,20 @@ class StackUnitOf final : public StackUnit<typename Context::execution_space> {
   }
 
   Layer layer;
+
+ protected:
+  static UnitTransports<Exec> transports_of_types() {
+    UnitTransports<Exec> all;
+    if constexpr (takes_hidden) {
+      all.input = &transport_of<Exec, typename U::Input>;
+      all.input_gradient = &transport_of<Exec, gradient_t<typename U::Input>>;
+    }
+    if constexpr (!returns_loss) {
+      all.output = &transport_of<Exec, Output>;
+      all.output_gradient = &transport_of<Exec, OutputGradient>;
+    }
+    return all;
+  }
 
  private:
   mutable AskedParameters asked_;  // by a layer that is no Module, in the first step
@@ -135,6 +136,14 @@ class StackUnitOf final : public StackUnit<typename Context::execution_space> {
   }
 };
 
+/// The same in a pipeline, whose stages send the values between units.
+template <class U, class Context>
+class PipelineUnit final : public StackUnitOf<U, Context> {
+ public:
+  using StackUnitOf<U, Context>::StackUnitOf;
+  UnitTransports<typename Context::execution_space> transports() const override { return this->transports_of_types(); }
+};
+
 /// A layer that the executor never calls: a Module without a loss, for user-written loops.
 template <class L, class Exec>
 class HeldUnit final : public StackUnit<Exec> {
@@ -155,7 +164,7 @@ class HeldUnit final : public StackUnit<Exec> {
 /// user-written loops.
 template <class U, class Context>
 auto& layer_of(StackUnit<typename Context::execution_space>& unit) {
-  return static_cast<StackUnitOf<U, Context>&>(unit).layer;
+  return static_cast<StackUnitOf<U, step_context_t<Context>>&>(unit).layer;
 }
 /// The Module of a model that is one Module.
 template <class Model, class Context>

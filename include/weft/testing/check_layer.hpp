@@ -34,6 +34,7 @@ struct EveryPlacement {};
 namespace detail {
 
 using Root = Context<Compute<Exec, double>>;
+using StepRoot = weft::detail::step_context_t<Root>;
 using Whole = Tensor<double, Exec>;
 
 inline weft::detail::Environment environment(const CheckOptions& options, const Shape& shape) {
@@ -46,8 +47,12 @@ inline weft::detail::Environment environment(const CheckOptions& options, const 
 inline weft::detail::EngineState engine(Made& made) {
   weft::detail::EngineState engine;
   engine.add(&made);
-  engine.registry = &made.registry;
   return engine;
+}
+inline weft::detail::Construction construction(Made& made) {
+  weft::detail::Construction construction;
+  construction.registry = &made.registry;
+  return construction;
 }
 
 inline void require(const CheckReport& report, const CheckOptions& options, const std::string& what) {
@@ -127,12 +132,13 @@ struct OnAxis {
       return root.template with<Shard<dp, 0>>(dp{}, Communicator(std::make_shared<comm::SelfGroup>("dp", "threads")))
           .template with<HiddenPlacement>(A{}, comm);
   }
-  using Context = decltype(context(std::declval<const Root&>(), std::declval<const Communicator&>()));
+  using Constructor = decltype(context(std::declval<const Root&>(), std::declval<const Communicator&>()));
+  using Context = weft::detail::step_context_t<Constructor>;
   using X = std::conditional_t<std::is_same_v<A, dp>, Tensor<double, Exec, HiddenPlacement>,
                                Tensor<double, Exec, Shard<dp, 0>, HiddenPlacement>>;
   template <class Make>
   static constexpr bool takes() {
-    return is_layer_under<std::remove_cvref_t<decltype(std::declval<Make&>()(std::declval<const Context&>()))>, Context, X>();
+    return is_layer_under<std::remove_cvref_t<decltype(std::declval<Make&>()(std::declval<const Constructor&>()))>, Context, X>();
   }
 };
 
@@ -152,9 +158,10 @@ void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape&
     if constexpr (std::is_same_v<A, dp>) here.first_row = (here.rows = shape[0] / ranks) * rank;
     if constexpr (std::is_same_v<A, cp>) rows.cut = {here.length, ranks, rank};
     using On = OnAxis<A, HiddenPlacement>;
-    const auto context = On::context(Root(device, std::move(here), engine(made)), comm);
+    const auto context = On::context(Root(device, std::move(here), engine(made), construction(made)), comm);
     auto layer = make(context);
-    Trial<A, typename On::X, decltype(layer), typename On::Context> trial(layer, context, made, shape, rows, options.seed);
+    const auto step = weft::detail::step_context(context);
+    Trial<A, typename On::X, decltype(layer), typename On::Context> trial(layer, step, made, shape, rows, options.seed);
     share = share_of(trial);
   });
   compare(report, shares, alone, axis_bit<A>, where);
@@ -167,7 +174,7 @@ using layer_of_t = std::remove_cvref_t<decltype(std::declval<Make&>()(std::declv
 // Checks that the layer is valid on one rank and under each placement. Only the first failure is reported.
 template <class Make, weft::detail::Axis A, class First, bool every>
 constexpr bool takes_all() {
-  if constexpr (!is_layer_under<layer_of_t<Make>, Root, Whole>()) return false;
+  if constexpr (!is_layer_under<layer_of_t<Make>, StepRoot, Whole>()) return false;
   else if constexpr (!OnAxis<A, First>::template takes<Make>()) return false;
   else if constexpr (every && std::is_same_v<A, tp>) return OnAxis<tp, Shard<tp, 0>>::template takes<Make>();
   else return true;
@@ -177,9 +184,10 @@ CheckReport check_alone(Make& make, const Shape& shape, const CheckOptions& opti
   require_input(shape, options);
   Device device;
   Made made(device);
-  const Root context(device, environment(options, shape), engine(made));
+  const Root context(device, environment(options, shape), engine(made), construction(made));
   auto layer = make(context);
-  Trial<tp, Whole, decltype(layer), Root> trial(layer, context, made, shape, {}, options.seed);
+  const StepRoot step = weft::detail::step_context(context);
+  Trial<tp, Whole, decltype(layer), StepRoot> trial(layer, step, made, shape, {}, options.seed);
   const auto base = trial.prove();
   CheckReport report;
   const auto compare = [&](const std::string& name, const Numbers& gradient, bool touched, auto&& nudge) {
@@ -229,9 +237,10 @@ CheckReport check_on(int ranks, Make& make, const Shape& shape, CheckOptions opt
   {
     Device device;
     Made made(device);
-    const Root context(device, environment(options, shape), engine(made));
+    const Root context(device, environment(options, shape), engine(made), construction(made));
     auto layer = make(context);
-    Trial<tp, Whole, decltype(layer), Root> trial(layer, context, made, shape, {}, options.seed);
+    const StepRoot step = weft::detail::step_context(context);
+    Trial<tp, Whole, decltype(layer), StepRoot> trial(layer, step, made, shape, {}, options.seed);
     alone = share_of(trial);
   }
   CheckReport report;
@@ -260,7 +269,7 @@ CheckReport check_on(int ranks, Make& make, const Shape& shape, CheckOptions opt
 ///   - two dropouts under one path, which would draw the same mask.
 template <class Make>
 CheckReport check_layer(Make&& make, const Shape& shape, const CheckOptions& options = {}) {
-  if constexpr (detail::is_layer_under<detail::layer_of_t<Make>, detail::Root, detail::Whole>())
+  if constexpr (detail::is_layer_under<detail::layer_of_t<Make>, detail::StepRoot, detail::Whole>())
     return detail::check_alone(make, shape, options);
   else return CheckReport();
 }
