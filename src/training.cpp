@@ -42,6 +42,7 @@
 #include <weft/operations/reductions_impl.hpp>
 #include <weft/operations/rows_impl.hpp>
 #include <weft/autograd/parameter_impl.hpp>
+#include <weft/autograd/tape_impl.hpp>
 #include <weft/engine/parameter_pieces_impl.hpp>
 #include <weft/engine/parameter_sharding_impl.hpp>
 #include <weft/comm/reduction_tree_impl.hpp>

@@ -34,10 +34,10 @@ namespace weft {
 namespace detail {
 
 /// An input of a Module's call that has a gradient.
-template <class Context, class X>
-struct TapeInput : TapeStep<Context>, ValueNode<X> {
+template <class X>
+struct TapeInput : TapeStep, ValueNode<X> {
   explicit TapeInput(const X& x) : device(&x.device()), shape(x.shape()) {}
-  void apply(Tape<Context>&) {
+  void apply(Tape&) {
     if (!destination) return;
     if (*this) *destination = this->take();
     else *destination = zero_gradient<X>(*device, shape);  // the forward does not use this input
@@ -55,19 +55,18 @@ struct NoTapeInput {};
 template <class Context, class X>
 struct ModuleInput {
   static constexpr bool real = !std::is_same_v<gradient_t<X>, Nothing>;
-  using node_type = std::conditional_t<real, TapeInput<Context, X>*, NoTapeInput<X>>;
+  using node_type = std::conditional_t<real, TapeInput<X>*, NoTapeInput<X>>;
   using gradient_type = gradient_t<X>;
 
   // `wanted`: whether a Real input has a gradient.
-  static auto make(Tape<Context>& tape, const X& x, bool wanted = true) {
+  static auto make(Tape& tape, const X& x, bool wanted = true) {
     if constexpr (real) {
-      if (tape.records() && wanted)
-        return std::tuple(Variable<Context, X>(x, &tape.template record<TapeInput<Context, X>>(x), tape));
+      if (tape.records() && wanted) return std::tuple(Variable<Context, X>(x, &tape.record<TapeInput<X>>(x), tape));
     }
     return std::tuple(Variable<Context, X>(x, tape));
   }
   static node_type node([[maybe_unused]] const auto& variable) {
-    if constexpr (real) return static_cast<TapeInput<Context, X>*>(variable.node());
+    if constexpr (real) return static_cast<TapeInput<X>*>(variable.node());
     else return {};
   }
   static void receive(node_type node, gradient_type& gradient) {
@@ -81,7 +80,7 @@ struct ModuleInput<Context, std::tuple<X...>> {
   using node_type = std::tuple<typename ModuleInput<Context, X>::node_type...>;
   using gradient_type = std::tuple<typename ModuleInput<Context, X>::gradient_type...>;
 
-  static auto make(Tape<Context>& tape, const std::tuple<X...>& x, bool wanted = true) {
+  static auto make(Tape& tape, const std::tuple<X...>& x, bool wanted = true) {
     return std::apply([&](const X&... one) { return std::tuple_cat(ModuleInput<Context, X>::make(tape, one, wanted)...); }, x);
   }
   template <class... V>
@@ -116,7 +115,7 @@ struct ModuleInput<Context, X> {
   using node_type = typename Parts::node_type;
   using gradient_type = gradient_t<X>;
 
-  static auto make(Tape<Context>& tape, const X& x, bool& input_gradient) {
+  static auto make(Tape& tape, const X& x, bool& input_gradient) {
     auto parts = with_parts(x, [&](const auto&... part) { return Parts::make(tape, std::tuple(part...), input_gradient); });
     return std::tuple(std::apply([](auto&... part) { return variable_of_t<Context, X>{std::move(part)...}; }, parts));
   }
@@ -131,13 +130,13 @@ struct ModuleInput<Context, X> {
 // The saved state of a Module's call, and the deferred state between the two halves of its backward.
 template <class Context, class Input, class Output>
 struct ModuleSaved {
-  TapePointer<Context> tape;
+  TapePointer tape;
   typename Input::node_type input;
   Output output;
 };
 template <class Context>
 struct ModuleDeferred {
-  TapePointer<Context> tape;
+  TapePointer tape;
 };
 
 template <class Y>
@@ -289,7 +288,7 @@ class Module {
     auto tape = detail::make_tape(context, context.engine.records);
     const auto variables = std::tuple_cat(detail::ModuleInput<Context, X>::make(*tape, x, input_gradient),
                                           std::tuple(Variable<Context, Others>(others, *tape)...));
-    return run<X>(std::move(tape), variables, std::make_index_sequence<std::tuple_size_v<decltype(variables)>>());
+    return run<X, Context>(std::move(tape), variables, std::make_index_sequence<std::tuple_size_v<decltype(variables)>>());
   }
   template <class Context, class Input, class Output, class G>
   auto backward_input(const Context& context, detail::ModuleSaved<Context, Input, Output> saved, const G& g) {
@@ -308,8 +307,8 @@ class Module {
   const Self& self() const { return static_cast<const Self&>(*this); }
 
   // The forward, whose errors and whose steps of the tape have this layer's path.
-  template <class Context, class... V>
-  auto forward_in(detail::Tape<Context>& tape, const V&... x) const {
+  template <class... V>
+  auto forward_in(detail::Tape& tape, const V&... x) const {
     constexpr bool returns = !std::is_void_v<decltype(self().forward(x...))>;
     static_assert(
         returns,
@@ -318,7 +317,7 @@ class Module {
     if constexpr (!returns) {
       return detail::AlreadyRefused();
     } else {
-      const detail::InLayer<Context> in(tape, tape.records() ? path_.of(self()) : std::string_view());
+      const detail::InLayer in(tape, tape.records() ? path_.of(self()) : std::string_view());
       try {
         return self().forward(x...);
       } catch (...) {
@@ -330,7 +329,7 @@ class Module {
 
   // The first of the Variables, one or several, are of the first input, an X.
   template <class X, class Context, class... V, std::size_t... I>
-  auto run(detail::TapePointer<Context> tape, const std::tuple<V...>& variables, std::index_sequence<I...>) const {
+  auto run(detail::TapePointer tape, const std::tuple<V...>& variables, std::index_sequence<I...>) const {
     static_assert(detail::takes_variables<Self, V...>(),
                   "weft: this Module's forward cannot be called with its inputs: write `auto forward(const auto& x) const`, "
                   "public, with as many arguments as there are inputs (those of a tuple one by one), and without a context, "

@@ -31,9 +31,9 @@ inline constexpr bool is_gradient_tuple<std::tuple<G...>, n> = sizeof...(G) == n
 
 // The call of an operation with forward(x...) and gradient(g, x...).
 template <class Context, class F, class Y, class... X>
-struct RecordedOperation : TapeStep<Context>, ValueNode<Y> {
+struct RecordedOperation : TapeStep, ValueNode<Y> {
   RecordedOperation(const F& of, const Variable<Context, X>&... x) : f(of), nodes(x.node()...), values(x.value()...) {}
-  void apply(Tape<Context>& tape) {
+  void apply(Tape& tape) {
     if (!*this) return;
     const auto g = this->take();
     auto gradients = std::apply([&](const X&... x) { return f.gradient(g, x...); }, values);
@@ -42,8 +42,9 @@ struct RecordedOperation : TapeStep<Context>, ValueNode<Y> {
                   "weft: this Primitive's gradient(g, x...) of several operands returns something else than a std::tuple of as "
                   "many gradients: `return std::tuple{dx, dy};`, Nothing{} for an operand without one; see F in this class's "
                   "template arguments");
-    if constexpr (one) detail::give(tape.context(), std::get<0>(nodes), std::move(gradients));
-    else if constexpr (several) detail::give(tape.context(), nodes, std::move(gradients));
+    const Context& context = tape.context().as<Context>();
+    if constexpr (one) detail::give(context, std::get<0>(nodes), std::move(gradients));
+    else if constexpr (several) detail::give(context, nodes, std::move(gradients));
   }
   F f;
   std::tuple<ValueNode<X>*...> nodes;
@@ -82,11 +83,11 @@ inline constexpr bool is_call_input<std::tuple<V...>> = (is_call_input<V> && ...
 /// or of several operands a std::tuple, Nothing{} for one without.
 template <class F, class Context, class... X>
 requires(detail::IsOperation<F>) auto call(const F& f, const Variable<Context, X>&... x) {
-  auto& tape = std::get<0>(std::tie(x...)).tape();
+  detail::Tape& tape = std::get<0>(std::tie(x...)).tape();
   auto y = f.forward(x.value()...);
   using Y = decltype(y);
   if (!tape.records() || !(x.has_gradient() || ...)) return Variable<Context, Y>(std::move(y), tape);
-  auto& node = tape.template record<detail::RecordedOperation<Context, F, Y, X...>>(f, x...);
+  auto& node = tape.record<detail::RecordedOperation<Context, F, Y, X...>>(f, x...);
   return Variable<Context, Y>(std::move(y), &node, tape);
 }
 
@@ -102,7 +103,7 @@ requires(!detail::IsOperation<L> && detail::is_call_input<V> &&
   } else if constexpr (!detail::require_constants<Others...>()) {
     return detail::AlreadyRefused();
   } else {
-    auto& tape = detail::first_variable(x).tape();
+    detail::Tape& tape = detail::first_variable(x).tape();
     using Context = typename std::remove_cvref_t<decltype(detail::first_variable(x))>::context_type;
     using X = decltype(detail::values_of(x));
     if constexpr (!detail::Forwards<L, Context, X, typename Others::tensor_type...>) {
@@ -110,7 +111,7 @@ requires(!detail::IsOperation<L> && detail::is_call_input<V> &&
     } else {
       detail::LayerCall<Context> recording(tape, &detail::layer_kind<L>);
       return recording.record(layer, detail::nodes_of(x),
-                              weft::forward(layer, tape.context(), detail::values_of(x), others.value()...));
+                              weft::forward(layer, tape.context().as<Context>(), detail::values_of(x), others.value()...));
     }
   }
 }

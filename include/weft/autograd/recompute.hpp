@@ -28,11 +28,10 @@ enum class Recomputation { none, selective, full };
 namespace detail {
 
 // The second half of a recomputed part's backward.
-template <class Context>
-struct DeferredTape : TapeStep<Context> {
-  explicit DeferredTape(TapePointer<Context> of) : part(std::move(of)) {}
-  void apply(Tape<Context>& tape) { part->weights(tape.context()); }
-  TapePointer<Context> part;
+struct DeferredTape : TapeStep {
+  explicit DeferredTape(TapePointer of) : part(std::move(of)) {}
+  void apply(Tape& tape) { part->weights(tape.context()); }
+  TapePointer part;
 };
 
 struct NoSource {};
@@ -40,8 +39,8 @@ struct NoSource {};
 // A part f of a forward on x.... It runs again when backward reaches it, or earlier when a layer asks for the value that it
 // dropped. The gradients of x are added where those of their other uses are.
 template <class Context, class F, class Y, class... X>
-struct RecordedRecompute : TapeStep<Context>, std::conditional_t<AnyTensor<Y>, ValueSource<Y>, NoSource> {
-  RecordedRecompute(Tape<Context>& of, const F& function, const Y& y, const Variable<Context, X>&... x)
+struct RecordedRecompute : TapeStep, std::conditional_t<AnyTensor<Y>, ValueSource<Y>, NoSource> {
+  RecordedRecompute(Tape& of, const F& function, const Y& y, const Variable<Context, X>&... x)
       : f(function), outputs(y), whole(&of), inputs(std::in_place, x...) {
     if constexpr (AnyTensor<Y>) {
       outputs.source = this;
@@ -53,7 +52,7 @@ struct RecordedRecompute : TapeStep<Context>, std::conditional_t<AnyTensor<Y>, V
     }
   }
   void compute() {
-    part = make_tape(whole->context(), true);
+    part = make_tape(whole->context().as<Context>(), true);
     part->set_layer(this->layer_path);
     const auto y = std::apply(
         [&](const Variable<Context, X>&... x) { return f(Variable<Context, X>(x.value(), x.node(), *part)...); }, *inputs);
@@ -61,19 +60,19 @@ struct RecordedRecompute : TapeStep<Context>, std::conditional_t<AnyTensor<Y>, V
     if constexpr (AnyTensor<Y>) value = values_of(y);
     inputs.reset();
   }
-  void apply(Tape<Context>& tape) {
+  void apply(Tape& tape) {
     if (!outputs.any()) return;
     if (!part) compute();
     value = {};
-    give(tape.context(), results, outputs.gradient());
+    give(tape.context().as<Context>(), results, outputs.gradient());
     part->backward(tape.context());
-    tape.template defer<DeferredTape<Context>>(std::move(part));
+    tape.defer<DeferredTape>(std::move(part));
   }
   F f;
   OutputNodes<Y> outputs;
-  Tape<Context>* whole;
+  Tape* whole;
   std::optional<std::tuple<Variable<Context, X>...>> inputs;
-  TapePointer<Context> part;
+  TapePointer part;
   decltype(nodes_of(std::declval<const variable_of_t<Context, Y>&>())) results{};  // they live in `part`
   std::conditional_t<AnyTensor<Y>, Y, Nothing> value;
 };
@@ -84,13 +83,13 @@ struct RecordedRecompute : TapeStep<Context>, std::conditional_t<AnyTensor<Y>, V
 /// captures `this`, or its values by copy. A layer that saves its input (Linear, GeluMlp) does not keep f's result either.
 template <class F, class Context, class... X>
 auto recompute(const F& f, const Variable<Context, X>&... x) {
-  auto& tape = std::get<0>(std::tie(x...)).tape();
+  detail::Tape& tape = std::get<0>(std::tie(x...)).tape();
   if (!tape.records()) return f(x...);
-  auto unrecorded = detail::make_tape(tape.context(), false);
+  auto unrecorded = detail::make_tape(tape.context().as<Context>(), false);
   auto y = detail::values_of(f(Variable<Context, X>(x.value(), *unrecorded)...));
   using Y = decltype(y);
-  auto& node = tape.template record<detail::RecordedRecompute<Context, F, Y, X...>>(tape, f, y, x...);
-  return node.outputs.variable(tape, std::move(y));
+  auto& node = tape.record<detail::RecordedRecompute<Context, F, Y, X...>>(tape, f, y, x...);
+  return node.outputs.template variable<Context>(tape, std::move(y));
 }
 
 }  // namespace weft

@@ -55,14 +55,15 @@ auto nodes_of(const V& x) {
   return with_parts(x, [](const auto&... one) { return std::tuple(nodes_of(one)...); });
 }
 template <class Context, class Y>
-variable_of_t<Context, Y> constants(Tape<Context>& tape, Y&& y) {
+variable_of_t<Context, Y> constants(Tape& tape, Y&& y) {
   if constexpr (StructOfTensors<Y>)
-    return with_parts(y, [&](auto&... one) { return variable_of_t<Context, Y>{constants(tape, std::move(one))...}; });
+    return with_parts(y, [&](auto&... one) { return variable_of_t<Context, Y>{constants<Context>(tape, std::move(one))...}; });
   else return {std::move(y), tape};
 }
 template <class Context, class... Y>
-std::tuple<variable_of_t<Context, Y>...> constants(Tape<Context>& tape, std::tuple<Y...>&& y) {
-  return std::apply([&](Y&... one) { return std::tuple<variable_of_t<Context, Y>...>(constants(tape, std::move(one))...); }, y);
+std::tuple<variable_of_t<Context, Y>...> constants(Tape& tape, std::tuple<Y...>&& y) {
+  return std::apply(
+      [&](Y&... one) { return std::tuple<variable_of_t<Context, Y>...>(constants<Context>(tape, std::move(one))...); }, y);
 }
 template <class V>
 const auto& first_variable(const V& x) {
@@ -121,7 +122,7 @@ struct OutputNodes : ValueNode<Y> {
   bool any() const { return bool(*this); }
   auto gradient() { return this->take(); }
   template <class Context>
-  Variable<Context, Y> variable(Tape<Context>& tape, Y&& y) {
+  Variable<Context, Y> variable(Tape& tape, Y&& y) {
     return {std::move(y), this, tape};
   }
 };
@@ -139,7 +140,7 @@ struct PartNode : ValueNode<Y> {
     else return *this ? this->take() : zero_gradient<Y>(*device, shape);
   }
   template <class Context>
-  Variable<Context, Y> variable(Tape<Context>& tape, Y&& y) {
+  Variable<Context, Y> variable(Tape& tape, Y&& y) {
     return {std::move(y), this, tape};
   }
   typename Y::device_type* device;
@@ -163,10 +164,10 @@ G gradients_of(Nodes& nodes) {
   return std::apply([](auto&... node) { return G{node.gradient()...}; }, nodes);
 }
 // The parts as Variables, as a V.
-template <class V, class Context, class Nodes, class Y>
-V variables_of(Nodes& nodes, Tape<Context>& tape, Y& y) {
+template <class Context, class V, class Nodes, class Y>
+V variables_of(Nodes& nodes, Tape& tape, Y& y) {
   return with_parts(y, [&](auto&... part) {
-    return std::apply([&](auto&... node) { return V{node.variable(tape, std::move(part))...}; }, nodes);
+    return std::apply([&](auto&... node) { return V{node.template variable<Context>(tape, std::move(part))...}; }, nodes);
   });
 }
 template <class Nodes>
@@ -179,8 +180,8 @@ struct OutputNodes<std::tuple<Y...>> {
   bool any() const { return any_of(nodes); }
   auto gradient() { return gradients_of<std::tuple<gradient_t<Y>...>>(nodes); }
   template <class Context>
-  auto variable(Tape<Context>& tape, std::tuple<Y...>&& y) {
-    return variables_of<std::tuple<variable_of_t<Context, Y>...>>(nodes, tape, y);
+  auto variable(Tape& tape, std::tuple<Y...>&& y) {
+    return variables_of<Context, std::tuple<variable_of_t<Context, Y>...>>(nodes, tape, y);
   }
   std::tuple<PartNode<Y>...> nodes;
 };
@@ -190,8 +191,8 @@ struct OutputNodes<Y> {
   bool any() const { return any_of(nodes); }
   auto gradient() { return gradients_of<gradient_t<Y>>(nodes); }
   template <class Context>
-  auto variable(Tape<Context>& tape, Y&& y) {
-    return variables_of<variable_of_t<Context, Y>>(nodes, tape, y);
+  auto variable(Tape& tape, Y&& y) {
+    return variables_of<Context, variable_of_t<Context, Y>>(nodes, tape, y);
   }
   part_nodes_t<Y> nodes;
 };
@@ -215,9 +216,9 @@ class CalledLayer {
 };
 
 template <class Context, class L, class D>
-struct DeferredLayer : TapeStep<Context> {
+struct DeferredLayer : TapeStep {
   DeferredLayer(const CalledLayer<L>& of, D&& state) : layer(of), deferred(std::move(state)) {}
-  void apply(Tape<Context>& tape) { weft::backward_weight(*layer, tape.context(), std::move(deferred)); }
+  void apply(Tape& tape) { weft::backward_weight(*layer, tape.context().as<Context>(), std::move(deferred)); }
   CalledLayer<L> layer;
   D deferred;
 };
@@ -236,22 +237,22 @@ concept FusesAddition = requires {
 
 // A layer's call: runs the layer's backward with its saved state.
 template <class Context, class L, class Nodes, class Y, class Saved>
-struct RecordedLayer : TapeStep<Context> {
+struct RecordedLayer : TapeStep {
   RecordedLayer(const L& of, Nodes to, const Y& y, Saved&& state)
       : layer(of), inputs(std::move(to)), outputs(y), saved(std::move(state)) {
     if constexpr (drops_input)
       if (inputs != nullptr && inputs->source != nullptr) saved_input() = {};
   }
-  void apply(Tape<Context>& tape) {
+  void apply(Tape& tape) {
     if (!outputs.any()) return;
     asked.expect();
     if constexpr (drops_input)
       if (inputs != nullptr && inputs->source != nullptr) saved_input() = inputs->source->again(*inputs->source);
-    auto split = backward_input(tape.context());
+    const Context& context = tape.context().as<Context>();
+    auto split = backward_input(context);
     using D = typename decltype(split)::deferred_type;
-    detail::give(tape.context(), inputs, std::move(split.input_gradient));
-    if constexpr (!std::is_same_v<D, Nothing>)
-      tape.template defer<DeferredLayer<Context, L, D>>(layer, std::move(split.deferred));
+    detail::give(context, inputs, std::move(split.input_gradient));
+    if constexpr (!std::is_same_v<D, Nothing>) tape.defer<DeferredLayer<Context, L, D>>(layer, std::move(split.deferred));
   }
   auto backward_input(const Context& context) {
     if constexpr (FusesAddition<L> && std::is_pointer_v<Nodes>) {  // the layer adds to the input's gradient from its other uses
@@ -277,12 +278,12 @@ struct RecordedLayer : TapeStep<Context> {
 template <class Context>
 class LayerCall {
  public:
-  LayerCall(Tape<Context>& tape, const void* kind)
+  LayerCall(Tape& tape, const void* kind)
       : tape_(&tape),
         child_(tape, kind),
         asked_(calls() ? calls()->asked_trainable() : 0),
         kept_(calls() ? calls()->kept_counts() : 0),
-        parameters_(tape.context().engine) {}
+        parameters_(tape.context().engine()) {}
 
   /// The outputs of `layer` as Variables, given the Result of its forward. `inputs`: the nodes of its first input.
   template <class L, class Nodes, class R>
@@ -299,19 +300,20 @@ class LayerCall {
   }
 
  private:
-  const ChildCalls* calls() const { return tape_->context().engine.calls; }
+  const ChildCalls* calls() const { return tape_->context().engine().calls; }
   template <class L, class Nodes, class R>
   auto outputs_of(const L& layer, [[maybe_unused]] Nodes inputs, R result) {
-    if (!tape_->records() || (!any_node(inputs) && !needs_backward(layer, tape_->context(), asked_, kept_, result.saved)))
-      return constants(*tape_, std::move(result.output));
-    auto& node = tape_->template record<RecordedLayer<Context, L, Nodes, decltype(result.output), decltype(result.saved)>>(
+    if (!tape_->records() ||
+        (!any_node(inputs) && !needs_backward(layer, tape_->context().as<Context>(), asked_, kept_, result.saved)))
+      return constants<Context>(*tape_, std::move(result.output));
+    auto& node = tape_->record<RecordedLayer<Context, L, Nodes, decltype(result.output), decltype(result.saved)>>(
         layer, std::move(inputs), result.output, std::move(result.saved));
     node.asked = std::move(parameters_);
-    return node.outputs.variable(*tape_, std::move(result.output));
+    return node.outputs.template variable<Context>(*tape_, std::move(result.output));
   }
 
-  Tape<Context>* tape_;
-  ChildCall<Context> child_;
+  Tape* tape_;
+  ChildCall child_;
   std::size_t asked_, kept_;
   AskedParameters parameters_;
 };

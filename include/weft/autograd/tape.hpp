@@ -5,7 +5,7 @@
 // each of its operands. There is one tape for each call, and it is the call's saved state: a pipeline keeps as many in flight as
 // its schedule wants. Nodes lie in blocks of memory that the device keeps, so a step allocates nothing once it is warm.
 //
-//   TapePointer<Context> tape = make_tape(context, true);   // forward records in it; backward(context), then weights(context)
+//   TapePointer tape = make_tape(context, true);   // forward records in it; backward(context), then weights(context)
 
 #include <algorithm>
 #include <cstddef>
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <weft/core/text.hpp>
+#include <weft/engine/engine_state.hpp>
 #include <weft/engine/layer_error.hpp>
 #include <weft/tensor/add.hpp>
 #include <weft/tensor/tensor.hpp>
@@ -92,7 +93,22 @@ class TapeArena {
   std::size_t at_ = 0;
 };
 
-template <class Context>
+/// A context without its type. The steps of a tape ask for it with the type that they were recorded with.
+class AnyContext {
+ public:
+  template <class Context>
+  AnyContext(const Context& context) : context_(&context), engine_(&context.engine) {}
+  template <class Context>
+  const Context& as() const {
+    return *static_cast<const Context*>(context_);
+  }
+  const EngineState& engine() const { return *engine_; }
+
+ private:
+  const void* context_;
+  const EngineState* engine_;
+};
+
 class Tape;
 
 /// Computes a value again that is not kept until backward (autograd/recompute.hpp).
@@ -134,29 +150,24 @@ class ValueNode {
 };
 
 /// A step of a tape: run once, then ended. Its function is given by the derived class, without a table of virtual functions.
-template <class Context>
 struct TapeStep {
   TapeStep* next = nullptr;
-  std::string_view layer_path;                       ///< of the Module that made it, for errors
-  void (*run)(TapeStep&, Tape<Context>&) = nullptr;  ///< runs the step, then destroys its content
+  std::string_view layer_path;              ///< of the Module that made it, for errors
+  void (*run)(TapeStep&, Tape&) = nullptr;  ///< runs the step, then destroys its content
   void (*end)(TapeStep&) = nullptr;
 };
 
 /// Steps of backward, newest first, and the weight gradients that they put aside, oldest first.
-template <class Context>
 class Tape {
  public:
-  Tape(const Context& context, TapeMemory& memory, bool records)
-      : context_(&context), memory_(&memory), records_(records), arena_(memory) {}
+  Tape(const AnyContext& context, TapeMemory& memory, bool records)
+      : context_(context), memory_(&memory), records_(records), arena_(memory) {}
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
-  WEFT_OUT_OF_LINE ~Tape() {
-    for (; steps_ != nullptr; steps_ = steps_->next) steps_->end(*steps_);
-    for (; deferred_ != nullptr; deferred_ = deferred_->next) deferred_->end(*deferred_);
-  }
+  ~Tape();
 
   /// The context of the call that is running: forward, backward or the weight gradients.
-  const Context& context() const { return *context_; }
+  const AnyContext& context() const { return context_; }
   /// Whether a backward follows. Otherwise nothing is recorded, and values of the forward are freed at their last use.
   bool records() const { return records_; }
   TapeMemory& memory() { return *memory_; }
@@ -169,7 +180,7 @@ class Tape {
 
   template <class T, class... A>
   T& make(A&&... arguments) {
-    return arena_.template make<T>(std::forward<A>(arguments)...);
+    return arena_.make<T>(std::forward<A>(arguments)...);
   }
   /// Makes a step of backward, Step(arguments...), which runs before all that were made earlier.
   template <class Step, class... A>
@@ -191,39 +202,16 @@ class Tape {
   }
 
   /// Runs all steps of backward. Each step and its saved values are destroyed as soon as it has run.
-  WEFT_OUT_OF_LINE void backward(const Context& context) {
-    context_ = &context;
-    while (steps_ != nullptr) {
-      TapeStep<Context>& step = *steps_;
-      steps_ = step.next;
-      run(step);
-    }
-  }
-  WEFT_OUT_OF_LINE void weights(const Context& context) {
-    context_ = &context;
-    while (deferred_ != nullptr) {
-      TapeStep<Context>& step = *deferred_;
-      deferred_ = step.next;
-      run(step);
-    }
-    last_deferred_ = &deferred_;
-  }
+  void backward(const AnyContext& context);
+  /// Runs the steps of the weight gradients.
+  void weights(const AnyContext& context);
 
  private:
-  // Work that the step defers belongs to the layer that made the step.
-  void run(TapeStep<Context>& step) {
-    layer_ = step.layer_path;
-    try {
-      step.run(step, *this);
-    } catch (...) {
-      add_path(layer_, Pass::backward);
-      throw;
-    }
-  }
+  void run(TapeStep& step);
   template <class Step>
   static void set_functions(Step& step) {
-    step.end = [](TapeStep<Context>& base) { static_cast<Step&>(base).~Step(); };
-    step.run = [](TapeStep<Context>& base, Tape& tape) {
+    step.end = [](TapeStep& base) { static_cast<Step&>(base).~Step(); };
+    step.run = [](TapeStep& base, Tape& tape) {
       struct Ended {
         Step& step;
         ~Ended() { step.~Step(); }  // also if a collective throws: the tape no longer has the step
@@ -232,21 +220,20 @@ class Tape {
     };
   }
 
-  const Context* context_;
+  AnyContext context_;
   TapeMemory* memory_;
   bool records_;
   TapeArena arena_;
   std::string_view layer_;
-  TapeStep<Context>* steps_ = nullptr;
-  TapeStep<Context>* deferred_ = nullptr;
-  TapeStep<Context>** last_deferred_ = &deferred_;
+  TapeStep* steps_ = nullptr;
+  TapeStep* deferred_ = nullptr;
+  TapeStep** last_deferred_ = &deferred_;
 };
 
 /// While it lives, steps are made by the Module with this path; by the Module around it if the path is empty.
-template <class Context>
 class InLayer {
  public:
-  InLayer(Tape<Context>& tape, std::string_view path) : tape_(tape), around_(tape.layer()) {
+  InLayer(Tape& tape, std::string_view path) : tape_(tape), around_(tape.layer()) {
     if (!path.empty() && path != around_) tape.set_layer(tape.keep(path));
   }
   InLayer(const InLayer&) = delete;
@@ -254,27 +241,24 @@ class InLayer {
   ~InLayer() { tape_.set_layer(around_); }
 
  private:
-  Tape<Context>& tape_;
+  Tape& tape_;
   std::string_view around_;
 };
 
 /// The owner of a tape, which lies in a block of its own memory.
-template <class Context>
 struct EndTape {
-  void operator()(Tape<Context>* tape) const {
-    TapeMemory& memory = tape->memory();
-    tape->~Tape();
-    memory.give(::new (static_cast<void*>(tape)) TapeMemory::Block{nullptr});
-  }
+  void operator()(Tape* tape) const;
 };
-template <class Context>
-using TapePointer = std::unique_ptr<Tape<Context>, EndTape<Context>>;
+using TapePointer = std::unique_ptr<Tape, EndTape>;
 
+TapePointer make_tape(const AnyContext& context, TapeMemory& memory, bool records);
 template <class Context>
-TapePointer<Context> make_tape(const Context& context, bool records) {
-  TapeMemory& memory = context.device().template cache<TapeMemory>();
-  static_assert(sizeof(Tape<Context>) <= TapeMemory::block_size);
-  return TapePointer<Context>(::new (static_cast<void*>(memory.take())) Tape<Context>(context, memory, records));
+TapePointer make_tape(const Context& context, bool records) {
+  return make_tape(context, context.device().template cache<TapeMemory>(), records);
 }
 
 }  // namespace weft::detail
+
+#ifndef WEFT_COMPILED
+#include <weft/autograd/tape_impl.hpp>
+#endif

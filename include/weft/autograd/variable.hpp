@@ -35,9 +35,8 @@ class Variable : operations::OnTape, public detail::MembersElsewhere<Variable<Co
   using context_type = Context;
   using tensor_type = X;
 
-  Variable(X value, detail::ValueNode<X>* node, detail::Tape<Context>& tape)
-      : value_(std::move(value)), node_(node), tape_(&tape) {}
-  Variable(X value, detail::Tape<Context>& tape) : value_(std::move(value)), tape_(&tape) {}
+  Variable(X value, detail::ValueNode<X>* node, detail::Tape& tape) : value_(std::move(value)), node_(node), tape_(&tape) {}
+  Variable(X value, detail::Tape& tape) : value_(std::move(value)), tape_(&tape) {}
   /// From an operation that was refused, so that `h = sin(h)` is one error.
   Variable(const detail::AlreadyRefused&) : tape_(nullptr) {}
   /// Refuses a value of another type.
@@ -52,7 +51,7 @@ class Variable : operations::OnTape, public detail::MembersElsewhere<Variable<Co
 
   /// The tensor, whose placements are in its type. Backward treats values computed from the tensor as constants.
   const X& value() const { return value_; }
-  const Context& context() const { return tape_->context(); }
+  const Context& context() const { return tape_->context().template as<Context>(); }
   const Shape& shape() const { return value_.shape(); }
   std::size_t rows() const { return value_.rows(); }
   std::size_t columns() const { return value_.columns(); }
@@ -62,12 +61,12 @@ class Variable : operations::OnTape, public detail::MembersElsewhere<Variable<Co
   detail::Constant<Context, X> detach() const { return detail::Constant<Context, X>(value_, *tape_); }
 
   detail::ValueNode<X>* node() const { return node_; }
-  detail::Tape<Context>& tape() const { return *tape_; }
+  detail::Tape& tape() const { return *tape_; }
 
  private:
   X value_;
   detail::ValueNode<X>* node_ = nullptr;
-  detail::Tape<Context>* tape_;
+  detail::Tape* tape_;
 };
 
 namespace detail {
@@ -76,7 +75,7 @@ namespace detail {
 template <class Context, class X>
 class Constant : public Variable<Context, X> {
  public:
-  Constant(X value, Tape<Context>& tape) : Variable<Context, X>(std::move(value), tape) {}
+  Constant(X value, Tape& tape) : Variable<Context, X>(std::move(value), tape) {}
 };
 
 template <class V>
@@ -110,9 +109,9 @@ class FromVariable {
     if (node_ != nullptr) gradient_.emplace(std::move(gradient));
   }
   bool wanted() const { return node_ != nullptr; }
-  template <class Tape, class G>
-  void give(Tape& tape, const G& g) {
-    if (node_ != nullptr) node_->add(tape.context(), (*gradient_)(tape.context(), g));
+  template <class Context, class G>
+  void give(Tape&, const Context& context, const G& g) {
+    if (node_ != nullptr) node_->add(context, (*gradient_)(context, g));
   }
 
  private:
@@ -126,9 +125,9 @@ FromVariable<X, F> from(const Variable<C, X>& x, F gradient) {
 
 /// A deferred weight gradient: add(context, parameter, g).
 template <class Context, class P, class F, class G>
-struct DeferredWeight : TapeStep<Context> {
+struct DeferredWeight : TapeStep {
   DeferredWeight(P&& to, F&& function, const G& gradient) : parameter(std::move(to)), add(std::move(function)), g(gradient) {}
-  void apply(Tape<Context>& tape) { add(tape.context(), parameter, g); }
+  void apply(Tape& tape) { add(tape.context().as<Context>(), parameter, g); }
   P parameter;
   F add;
   G g;
@@ -141,8 +140,8 @@ class FromParameter {
   FromParameter(const P& parameter, F&& add) : parameter_(parameter), add_(std::move(add)) {}
   bool wanted() const { return parameter_.trainable(); }
   template <class Context, class G>
-  void give(Tape<Context>& tape, const G& g) {
-    if (wanted()) tape.template defer<DeferredWeight<Context, P, F, G>>(std::move(parameter_), std::move(add_), g);
+  void give(Tape& tape, const Context&, const G& g) {
+    if (wanted()) tape.defer<DeferredWeight<Context, P, F, G>>(std::move(parameter_), std::move(add_), g);
   }
 
  private:
@@ -156,24 +155,25 @@ FromParameter<Parameter<R...>, F> from(const Parameter<R...>& parameter, F add) 
 
 /// The result of an operation, Y, and its operands.
 template <class Context, class Y, class... From>
-struct Recorded : TapeStep<Context>, ValueNode<Y> {
+struct Recorded : TapeStep, ValueNode<Y> {
   explicit Recorded(From&&... operands) : from(std::move(operands)...) {}
-  void apply(Tape<Context>& tape) {
+  void apply(Tape& tape) {
     if (!*this) return;  // nothing was computed from the result
     const auto g = this->take();
-    std::apply([&](auto&... operand) { (operand.give(tape, g), ...); }, from);
+    std::apply([&](auto&... operand) { (operand.give(tape, tape.context().as<Context>(), g), ...); }, from);
   }
   std::tuple<From...> from;
 };
 
-/// The result y of an operation as a Variable: `from` its operands. A constant if all operands are.
-template <class Context, class Y, class... From>
-Variable<Context, Y> record(Tape<Context>& tape, Y y, From... from) {
+/// The result y of an operation as a Variable beside x: `from` its operands. A constant if all operands are.
+template <class Context, class X, class Y, class... From>
+Variable<Context, Y> record(const Variable<Context, X>& x, Y y, From... from) {
+  Tape& tape = x.tape();
   if constexpr (std::is_same_v<gradient_t<Y>, Nothing>) {
     return {std::move(y), tape};  // ids and labels have no gradient
   } else {
     if (!tape.records() || !(from.wanted() || ...)) return {std::move(y), tape};
-    auto& node = tape.template record<Recorded<Context, Y, From...>>(std::move(from)...);
+    auto& node = tape.record<Recorded<Context, Y, From...>>(std::move(from)...);
     return {std::move(y), &node, tape};
   }
 }
@@ -195,13 +195,12 @@ AlreadyRefused refused_whole_numbers() {
 
 /// A parameter's values as a Variable beside x, for operations that have no form of their own for parameters.
 template <class Context, class P, class W>
-struct ParameterLeaf : TapeStep<Context>, ValueNode<W> {
+struct ParameterLeaf : TapeStep, ValueNode<W> {
   explicit ParameterLeaf(const P& of) : parameter(of) {}
-  void apply(Tape<Context>& tape) {
+  void apply(Tape& tape) {
     if (!*this) return;
     const auto add = [](const Context& context, P& to, const gradient_t<W>& g) { to.accumulate(context, g); };
-    tape.template defer<DeferredWeight<Context, P, decltype(add), gradient_t<W>>>(std::move(parameter), std::move(add),
-                                                                                  this->take());
+    tape.defer<DeferredWeight<Context, P, decltype(add), gradient_t<W>>>(std::move(parameter), std::move(add), this->take());
   }
   P parameter;
 };

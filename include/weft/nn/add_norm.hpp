@@ -37,19 +37,19 @@ auto add_norm(const Norm& norm, const Variable<Context, X>& x, const Variable<Co
       auto y = recompute([&norm](const auto& of) { return norm(of); }, sum);
       return std::pair(std::move(sum), std::move(y));
     }
-    auto& tape = x.tape();
+    detail::Tape& tape = x.tape();
     const auto same = [](const auto&, const auto& g) { return g; };
     auto from_x = detail::from(x, same);
     auto from_branch = detail::from(branch, same);
     detail::ValueNode<X>* node = nullptr;  // in front of the norm's, whose gradient is a part of the sum's
     if (tape.records() && (from_x.wanted() || from_branch.wanted()))
-      node = &tape.template record<detail::Recorded<Context, X, decltype(from_x), decltype(from_branch)>>(std::move(from_x),
-                                                                                                          std::move(from_branch));
+      node = &tape.record<detail::Recorded<Context, X, decltype(from_x), decltype(from_branch)>>(std::move(from_x),
+                                                                                                 std::move(from_branch));
     X sum;
     detail::LayerCall<Context> recording(tape, &detail::layer_kind<Norm>);
     const auto forward = [&] {
       try {
-        auto [of, result] = norm.forward_on_sum(tape.context(), x.value(), branch.value());
+        auto [of, result] = norm.forward_on_sum(x.context(), x.value(), branch.value());
         sum = std::move(of);
         return std::move(result);
       } catch (...) {

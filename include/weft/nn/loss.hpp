@@ -98,7 +98,7 @@ auto cross_entropy(const Context& context, const Z& logits, const Ids& targets, 
 template <class C, class Z, class Ids>
 auto cross_entropy(const Variable<C, Z>& logits, const Variable<C, Ids>& targets, std::size_t vocabulary) {
   auto result = detail::cross_entropy_of(logits.context(), logits.value(), targets.value(), vocabulary, logits.value().columns());
-  return detail::record(logits.tape(), std::move(result.output),
+  return detail::record(logits, std::move(result.output),
                         detail::from(logits, [state = std::move(result.saved)](const auto&, const auto& g) {
                           gradient_t<Z> dz(state.logits.device(), state.logits.shape());
                           state.write_gradient(g.data(), dz.data());

@@ -70,18 +70,16 @@ using number_t = accumulate_t<typename X::value_type>;
 template <class C, class X, class Y, class F>
 auto record_by_result(const Variable<C, X>& x, Y y, F gradient) {
   if constexpr (any_partial<X>) return AlreadyRefused();  // a nonlinear function
-  else return record(x.tape(), y, from(x, [y, gradient](const auto&, const auto& g) { return gradient(y, g); }));
+  else return record(x, y, from(x, [y, gradient](const auto&, const auto& g) { return gradient(y, g); }));
 }
 template <class C, class X, class Y, class F>
 auto record_by_operand(const Variable<C, X>& x, Y y, F gradient) {
   if constexpr (any_partial<X>) return AlreadyRefused();
-  else
-    return record(x.tape(), std::move(y),
-                  from(x, [x = x.value(), gradient](const auto&, const auto& g) { return gradient(x, g); }));
+  else return record(x, std::move(y), from(x, [x = x.value(), gradient](const auto&, const auto& g) { return gradient(x, g); }));
 }
 template <class C, class X, class Y, class F>
 auto record_by_gradient(const Variable<C, X>& x, Y y, F gradient) {
-  return record(x.tape(), std::move(y), from(x, [gradient](const auto&, const auto& g) { return gradient(g); }));
+  return record(x, std::move(y), from(x, [gradient](const auto&, const auto& g) { return gradient(g); }));
 }
 
 }  // namespace detail
@@ -189,7 +187,7 @@ auto operator-(double number, const Variable<C, X>& x) {
 template <class C, class X>
 auto operator/(double number, const Variable<C, X>& x) {
   const auto y = divide_number(number, x.value());
-  return detail::record(x.tape(), y,
+  return detail::record(x, y,
                         detail::from(x, [y, x = x.value()](const auto&, const auto& g) { return divisor_gradient(x, y, g); }));
 }
 

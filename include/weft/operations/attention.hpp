@@ -243,7 +243,7 @@ struct GivenMask {
 
 /// Attention in a Module's forward; the gradients of q, k and v are made together.
 template <class Context, class X, class R, class Mask>
-struct RecordedAttention : TapeStep<Context>, ValueNode<X> {
+struct RecordedAttention : TapeStep, ValueNode<X> {
   RecordedAttention(const Variable<Context, X>& of_q, const Variable<Context, X>& of_k, const Variable<Context, X>& of_v,
                     R&& done, const AttentionMask& of, const Mask& given)
       : nodes{of_q.node(), of_k.node(), of_v.node()},
@@ -253,17 +253,18 @@ struct RecordedAttention : TapeStep<Context>, ValueNode<X> {
         result(std::move(done)),
         pattern(of),
         mask(given) {}
-  void apply(Tape<Context>& tape) {
+  void apply(Tape& tape) {
     if (!*this) return;
+    const Context& context = tape.context().as<Context>();
     const auto g = this->take();
     if constexpr (Mask::real)
-      if (mask.wanted()) mask.node->add(tape.context(), attention_mask_gradient(q, k, v, result, g, pattern, mask.values));
+      if (mask.wanted()) mask.node->add(context, attention_mask_gradient(q, k, v, result, g, pattern, mask.values));
     if (nodes[0] == nullptr && nodes[1] == nullptr && nodes[2] == nullptr) return;
     auto [dq, dk, dv] = std::apply(
         [&](const auto&... given) { return attention_gradient(q, k, v, result, g, pattern, given...); }, mask.operands());
-    if (nodes[0] != nullptr) nodes[0]->add(tape.context(), std::move(dq));
-    if (nodes[1] != nullptr) nodes[1]->add(tape.context(), std::move(dk));
-    if (nodes[2] != nullptr) nodes[2]->add(tape.context(), std::move(dv));
+    if (nodes[0] != nullptr) nodes[0]->add(context, std::move(dq));
+    if (nodes[1] != nullptr) nodes[1]->add(context, std::move(dk));
+    if (nodes[2] != nullptr) nodes[2]->add(context, std::move(dv));
   }
   ValueNode<X>* nodes[3];
   X q, k, v;

@@ -123,7 +123,7 @@ auto batched_matmul(const Variable<C, X>& x, const Variable<C, Y>& y) {
   if constexpr (detail::batched_fault<X, Y, 0, 1> != detail::ContractFault::none)
     return detail::refused_batched_product<X, Y, 0, 1>();
   else
-    return detail::record(x.tape(), batched_matmul(x.value(), y.value()),
+    return detail::record(x, batched_matmul(x.value(), y.value()),
                           detail::from(x, [b = y.value()](const auto&, const auto& g) { return batched_contract<0, 0>(g, b); }),
                           detail::from(y, [a = x.value()](const auto&, const auto& g) { return batched_contract<1, 1>(a, g); }));
 }
@@ -132,7 +132,7 @@ auto batched_matmul_transposed(const Variable<C, X>& x, const Variable<C, Y>& y)
   if constexpr (detail::batched_fault<X, Y, 0, 0> != detail::ContractFault::none)
     return detail::refused_batched_product<X, Y, 0, 0>();
   else
-    return detail::record(x.tape(), batched_matmul_transposed(x.value(), y.value()),
+    return detail::record(x, batched_matmul_transposed(x.value(), y.value()),
                           detail::from(x, [b = y.value()](const auto&, const auto& g) { return batched_contract<0, 1>(g, b); }),
                           detail::from(y, [a = x.value()](const auto&, const auto& g) { return batched_contract<1, 1>(g, a); }));
 }
@@ -141,7 +141,7 @@ auto batched_transposed_matmul(const Variable<C, X>& x, const Variable<C, Y>& y)
   if constexpr (detail::batched_fault<X, Y, 1, 1> != detail::ContractFault::none)
     return detail::refused_batched_product<X, Y, 1, 1>();
   else
-    return detail::record(x.tape(), batched_transposed_matmul(x.value(), y.value()),
+    return detail::record(x, batched_transposed_matmul(x.value(), y.value()),
                           detail::from(x, [b = y.value()](const auto&, const auto& g) { return batched_contract<0, 0>(b, g); }),
                           detail::from(y, [a = x.value()](const auto&, const auto& g) { return batched_contract<0, 1>(a, g); }));
 }

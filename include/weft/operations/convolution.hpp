@@ -138,7 +138,7 @@ auto convolve_weight_gradient(const X& x, const Shape& w, const G& g, const Conv
 template <bool Depthwise, class Y, class C, class X, Placement... R, class... More>
 auto record_convolution(Y y, const Variable<C, X>& x, const Parameter<R...>& w, const Shape& weights,
                         const ConvolutionOptions& options, More... more) {
-  return record(x.tape(), std::move(y),
+  return record(x, std::move(y),
                 from(x,
                      [w, shape = x.shape(), options](const auto&, const auto& g) {
                        return convolve_input_gradient<Depthwise, X>(shape, w.template for_operand_type<X>(g.device()), g,
@@ -216,7 +216,7 @@ template <class C, class X, class W>
 auto conv2d(const Variable<C, X>& x, const Variable<C, W>& w, const ConvolutionOptions& options = {}) {
   if constexpr (!detail::convolution_fits<false, X, W>) return detail::refused_convolution<false, X, W>();
   else
-    return detail::record(x.tape(), conv2d(x.value(), w.value(), options),
+    return detail::record(x, conv2d(x.value(), w.value(), options),
                           detail::from(x,
                                        [shape = x.shape(), w = w.value(), options](const auto&, const auto& g) {
                                          return detail::convolve_input_gradient<false, X>(shape, w, g, options);

@@ -286,7 +286,7 @@ auto maximum(const Variable<C, X>& x, const Variable<C, Y>& y) {
   auto z = maximum(a, b);
   if constexpr (!std::is_same_v<X, Y> || detail::any_partial<X>) return detail::AlreadyRefused();
   else
-    return detail::record(x.tape(), std::move(z),
+    return detail::record(x, std::move(z),
                           detail::from(x, [a, b](const auto&, const auto& g) { return maximum_gradient(a, b, g); }),
                           detail::from(y, [a, b](const auto&, const auto& g) { return maximum_gradient(b, a, g); }));
 }
@@ -297,7 +297,7 @@ auto minimum(const Variable<C, X>& x, const Variable<C, Y>& y) {
   auto z = minimum(a, b);
   if constexpr (!std::is_same_v<X, Y> || detail::any_partial<X>) return detail::AlreadyRefused();
   else
-    return detail::record(x.tape(), std::move(z),
+    return detail::record(x, std::move(z),
                           detail::from(x, [a, b](const auto&, const auto& g) { return minimum_gradient(a, b, g); }),
                           detail::from(y, [a, b](const auto&, const auto& g) { return minimum_gradient(b, a, g); }));
 }
@@ -321,7 +321,7 @@ auto where(const N& condition, const Variable<C, X>& x, const Variable<C, Y>& y)
     auto z = where(c, x.value(), y.value());
     if constexpr (!std::is_same_v<X, Y> || !detail::lie_alike<X, Tensor>) return detail::AlreadyRefused();
     else
-      return detail::record(x.tape(), std::move(z),
+      return detail::record(x, std::move(z),
                             detail::from(x, [c](const auto&, const auto& g) { return where_gradient(c, g, true); }),
                             detail::from(y, [c](const auto&, const auto& g) { return where_gradient(c, g, false); }));
   }

@@ -212,10 +212,9 @@ auto mse(const Variable<C, X>& x, const Variable<C, Y>& y) {
   } else {
     const auto difference = std::move(found.saved);
     auto from_x = detail::from(x, [difference](const auto&, const auto& g) { return detail::scaled_by_loss(difference, g); });
-    if constexpr (!detail::Real<typename Y::value_type>)
-      return detail::record(x.tape(), std::move(found.output), std::move(from_x));
+    if constexpr (!detail::Real<typename Y::value_type>) return detail::record(x, std::move(found.output), std::move(from_x));
     else
-      return detail::record(x.tape(), std::move(found.output), std::move(from_x),
+      return detail::record(x, std::move(found.output), std::move(from_x),
                             detail::from(y, [difference](const auto&, const auto& g) {
                               return cast<typename Y::value_type>(scale(detail::scaled_by_loss(difference, g), -1));
                             }));
@@ -230,10 +229,9 @@ auto bce_with_logits(const Variable<C, Z>& z, const Variable<C, Y>& y) {
   } else {
     auto from_z = detail::from(
         z, [difference = std::move(found.saved)](const auto&, const auto& g) { return detail::scaled_by_loss(difference, g); });
-    if constexpr (!detail::Real<typename Y::value_type>)
-      return detail::record(z.tape(), std::move(found.output), std::move(from_z));
+    if constexpr (!detail::Real<typename Y::value_type>) return detail::record(z, std::move(found.output), std::move(from_z));
     else
-      return detail::record(z.tape(), std::move(found.output), std::move(from_z),
+      return detail::record(z, std::move(found.output), std::move(from_z),
                             detail::from(y, [z = z.value()](const auto&, const auto& g) {
                               const double share = -1 / detail::elements_of_sample("bce_with_logits", z, z);
                               return cast<typename Y::value_type>(scale(detail::scaled_by_loss(z, g), share));
@@ -245,7 +243,7 @@ auto cross_entropy(const Variable<C, Z>& logits, const Variable<C, N>& labels) {
   auto found = cross_entropy(logits.context(), logits.value(), labels.value());
   if constexpr (std::is_same_v<decltype(found.output), detail::AlreadyRefused>) return detail::AlreadyRefused();
   else
-    return detail::record(logits.tape(), std::move(found.output),
+    return detail::record(logits, std::move(found.output),
                           detail::from(logits, [difference = std::move(found.saved)](const auto&, const auto& g) {
                             return detail::scaled_by_loss(difference, g);
                           }));

@@ -42,7 +42,7 @@ auto sum_losses(const Variable<C, X>& losses) {
   auto sum = sum_losses(losses.context(), losses.value());
   if constexpr (detail::is_refused<decltype(sum)>) return sum;
   else
-    return detail::record(losses.tape(), std::move(sum), detail::from(losses, [x = losses.value()](const auto&, const auto& g) {
+    return detail::record(losses, std::move(sum), detail::from(losses, [x = losses.value()](const auto&, const auto& g) {
                             return detail::gradient_of_losses(x, g, static_cast<const std::int32_t*>(nullptr));
                           }));
 }
@@ -52,7 +52,7 @@ auto sum_losses(const Variable<C, X>& losses, const Variable<C, Ids>& targets) {
   auto sum = sum_losses(losses.context(), losses.value(), targets.value());
   if constexpr (detail::is_refused<decltype(sum)>) return sum;
   else
-    return detail::record(losses.tape(), std::move(sum),
+    return detail::record(losses, std::move(sum),
                           detail::from(losses, [x = losses.value(), of = targets.value()](const auto&, const auto& g) {
                             return detail::gradient_of_losses(x, g, of.data());
                           }));
@@ -65,13 +65,13 @@ detail::AlreadyRefused sum_losses(detail::AlreadyRefused refused, const Targets&
 template <class C, class E, class... P>
 auto operator+(const Variable<C, LossSum<E, P...>>& a, const Variable<C, LossSum<E, P...>>& b) {
   const auto same = [](const auto&, const auto& g) { return g; };
-  return detail::record(a.tape(), a.value() + b.value(), detail::from(a, same), detail::from(b, same));
+  return detail::record(a, a.value() + b.value(), detail::from(a, same), detail::from(b, same));
 }
 /// A loss times its weight beside another one, `cross_entropy(z, labels) + 0.1 * mse(x, y)`: a constant expression, or a
 /// LossWeight that the Module keeps.
 template <class C, class E, class... P>
 auto operator*(LossWeight weight, const Variable<C, LossSum<E, P...>>& loss) {
-  return detail::record(loss.tape(), detail::MakesLosses::make<LossSum<E, P...>>(scale(loss.value().sum(), weight.value())),
+  return detail::record(loss, detail::MakesLosses::make<LossSum<E, P...>>(scale(loss.value().sum(), weight.value())),
                         detail::from(loss, [factor = weight.value()](const auto&, const auto& g) { return scale(g, factor); }));
 }
 template <class C, class E, class... P>

@@ -55,13 +55,14 @@ G slice_gradient(int dim, const Shape& shape, std::size_t first, const G& g) {
 
 // Equal parts of a Variable, in one step of backward: their gradients go side by side into that of the whole.
 template <class Context, int Dim, class X, std::size_t Parts>
-struct RecordedChunks : TapeStep<Context> {
+struct RecordedChunks : TapeStep {
   RecordedChunks(ValueNode<X>* to, const Shape& of) : operand(to), shape(of) {}
-  void apply(Tape<Context>& tape) {
+  void apply(Tape& tape) {
     bool any = false;
     for (const ValueNode<X>& part : parts) any = any || bool(part);
     if (!any) return;
-    gradient_t<X> g(tape.context().device(), shape);
+    const Context& context = tape.context().as<Context>();
+    gradient_t<X> g(context.device(), shape);
     const Around whole(shape, std::size_t(Dim));
     const std::size_t width = whole.extent / Parts * whole.inner, all = whole.extent * whole.inner;
     for (std::size_t i = 0; i < Parts; ++i) {
@@ -72,7 +73,7 @@ struct RecordedChunks : TapeStep<Context> {
       copy_rows(g.device(), whole.outer, width, static_cast<const typename X::value_type*>(part.data()), width,
                 g.data() + i * width, all);
     }
-    operand->add(tape.context(), std::move(g));
+    operand->add(context, std::move(g));
   }
   ValueNode<X>* operand;
   Shape shape;
@@ -182,7 +183,7 @@ auto concat(const Variable<C, X>& x, const Variable<C, More>&... more) {
   auto y = concat<Dim>(x.value(), more.value()...);
   if constexpr (!(std::is_same_v<X, More> && ...)) return detail::AlreadyRefused();
   else
-    return std::apply([&](auto... from) { return detail::record(x.tape(), std::move(y), std::move(from)...); },
+    return std::apply([&](auto... from) { return detail::record(x, std::move(y), std::move(from)...); },
                       std::tuple{part(x), part(more)...});
 }
 

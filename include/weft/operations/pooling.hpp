@@ -132,14 +132,14 @@ G global_avg_pool2d_gradient(const Shape& x, const G& g) {
 template <class C, class X>
 auto max_pool2d(const Variable<C, X>& x, const PoolingOptions& options = {}) {
   auto found = max_pool2d_and_place(x.value(), options);
-  return detail::record(x.tape(), std::move(found.first),
+  return detail::record(x, std::move(found.first),
                         detail::from(x, [shape = x.shape(), places = found.second, options](const auto&, const auto& g) {
                           return max_pool2d_gradient(shape, places, g, options);
                         }));
 }
 template <class C, class X>
 auto avg_pool2d(const Variable<C, X>& x, const PoolingOptions& options = {}) {
-  return detail::record(x.tape(), avg_pool2d(x.value(), options),
+  return detail::record(x, avg_pool2d(x.value(), options),
                         detail::from(x, [shape = x.shape(), options](const auto&, const auto& g) {
                           return avg_pool2d_gradient(shape, g, options);
                         }));
@@ -149,7 +149,7 @@ auto global_avg_pool2d(const Variable<C, X>& x) {
   auto means = global_avg_pool2d(x.value());
   if constexpr (detail::cut_between<X, 2, 3>) return means;
   else
-    return detail::record(x.tape(), std::move(means), detail::from(x, [shape = x.shape()](const auto&, const auto& g) {
+    return detail::record(x, std::move(means), detail::from(x, [shape = x.shape()](const auto&, const auto& g) {
                             return global_avg_pool2d_gradient(shape, g);
                           }));
 }

@@ -59,13 +59,13 @@ auto sum_all(const Variable<C, X>& x) {
 template <class C, class X, class S>
 auto times_scalar(const Variable<C, X>& x, const Variable<C, S>& s) {
   return detail::record(
-      x.tape(), times_scalar(x.value(), s.value()),
+      x, times_scalar(x.value(), s.value()),
       detail::from(x, [s = s.value()](const auto&, const auto& g) { return times_scalar(g, s); }),
       detail::from(s, [x = x.value()](const auto&, const auto& g) { return dot<typename S::value_type>(x, g, Of::gradients); }));
 }
 template <class C, class X, class V>
 auto times_column(const Variable<C, X>& x, const Variable<C, V>& v) {
-  return detail::record(x.tape(), times_column(x.value(), v.value()),
+  return detail::record(x, times_column(x.value(), v.value()),
                         detail::from(x, [v = v.value()](const auto&, const auto& g) { return times_column(g, v); }),
                         detail::from(v, [x = x.value()](const auto&, const auto& g) {
                           return detail::in_type_of<V>(sum_columns(detail::matrix_of(times(x, g)), Of::gradients));
@@ -81,7 +81,7 @@ auto divide_column(const Variable<C, X>& x, const Variable<C, V>& v) {
 template <class C, class X, Placement... R>
 auto times_heads(const Variable<C, X>& x, const Parameter<R...>& gain) {
   return detail::record(
-      x.tape(), times_heads(x.value(), gain.for_operand(x.value())),
+      x, times_heads(x.value(), gain.for_operand(x.value())),
       detail::from(x,
                    [gain](const auto&, const auto& g) { return times_heads(g, gain.template for_operand_type<X>(g.device())); }),
       detail::from(gain, [x = x.value()](const auto& context, auto& to, const auto& g) {
@@ -95,7 +95,7 @@ detail::AlreadyRefused times_heads(const Variable<C, X>&, const Parameter<R...>&
 template <class C, class X, class V>
 auto times_each_head(const Variable<C, X>& x, const Variable<C, V>& v) {
   return detail::record(
-      x.tape(), times_each_head(x.value(), v.value()),
+      x, times_each_head(x.value(), v.value()),
       detail::from(x, [v = v.value()](const auto&, const auto& g) { return times_each_head(g, v); }),
       detail::from(v, [x = x.value()](const auto&, const auto& g) { return detail::in_type_of<V>(sum_each_head(times(x, g))); }));
 }
@@ -115,12 +115,12 @@ template <class C, class X>
 auto log_sum_exp(const Variable<C, X>& x) {
   auto y = log_sum_exp(x.value());
   return detail::record(
-      x.tape(), y, detail::from(x, [x = x.value(), y](const auto&, const auto& g) { return log_sum_exp_gradient(x, y, g); }));
+      x, y, detail::from(x, [x = x.value(), y](const auto&, const auto& g) { return log_sum_exp_gradient(x, y, g); }));
 }
 template <class C, class X>
 auto log_sum_exp(const Variable<C, X>& x, std::size_t columns) {
   auto y = log_sum_exp(x.context(), x.value(), columns);
-  return detail::record(x.tape(), y, detail::from(x, [x = x.value(), y, columns](const auto& context, const auto& g) {
+  return detail::record(x, y, detail::from(x, [x = x.value(), y, columns](const auto& context, const auto& g) {
                           return log_sum_exp_gradient(context, x, columns, y, g);
                         }));
 }
@@ -128,7 +128,7 @@ auto log_sum_exp(const Variable<C, X>& x, std::size_t columns) {
 /// f of every element, with its derivative by the element; both take and return accumulate_t.
 template <class C, class X, class F, class D>
 auto map(const Variable<C, X>& x, F f, D derivative) {
-  return detail::record(x.tape(), map(x.value(), f), detail::from(x, [x = x.value(), derivative](const auto&, const auto& g) {
+  return detail::record(x, map(x.value(), f), detail::from(x, [x = x.value(), derivative](const auto&, const auto& g) {
                           return chain(x, g, derivative);
                         }));
 }

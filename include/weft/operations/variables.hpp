@@ -23,12 +23,12 @@ namespace weft {
 /// x with the placement To on To's axis; the backward is the dual collective (tensor/to.hpp).
 template <Placement To, class C, class X>
 auto to(const Variable<C, X>& x) {
-  return detail::record(x.tape(), to<To>(x.context(), x.value()), detail::from(x, [](const auto&, const auto& g) { return g; }));
+  return detail::record(x, to<To>(x.context(), x.value()), detail::from(x, [](const auto&, const auto& g) { return g; }));
 }
 /// y with x's placement on every axis: `x + to_layout_of(x, y)` adds a Partial y after its all-reduce (or reduce-scatter).
 template <class C, class X, class Y>
 auto to_layout_of(const Variable<C, X>&, const Variable<C, Y>& y) {
-  return detail::record(y.tape(), to_layout_of<X>(y.context(), y.value()),
+  return detail::record(y, to_layout_of<X>(y.context(), y.value()),
                         detail::from(y, [](const auto&, const auto& g) { return g; }));
 }
 
@@ -67,7 +67,7 @@ template <class C, class X, class W>
 auto matmul(const Variable<C, X>& x, const Variable<C, W>& w) {
   if constexpr (!detail::contract_fits<X, W, 0, 0>) return detail::refused_product<X, W, 0, 0>();
   else
-    return detail::record(x.tape(), matmul(x.value(), w.value()),
+    return detail::record(x, matmul(x.value(), w.value()),
                           detail::from(x, [w = w.value()](const auto&, const auto& g) { return matmul_input_gradient(g, w); }),
                           detail::from(w, [x = x.value()](const auto&, const auto& g) { return matmul_weight_gradient(g, x); }));
 }
@@ -77,7 +77,7 @@ auto matmul(const Variable<C, X>& x, const Parameter<R...>& w) {
   if constexpr (!detail::contract_fits<X, W, 0, 0>) return detail::refused_product<X, W, 0, 0>();
   else
     return detail::record(
-        x.tape(), matmul(x.value(), w.for_operand(x.value())),
+        x, matmul(x.value(), w.for_operand(x.value())),
         detail::from(
             x, [w](const auto&, const auto& g) { return matmul_input_gradient(g, w.template for_operand_type<X>(g.device())); }),
         detail::from(w, [x = x.value()](const auto&, auto& weight, const auto& g) { accumulate_product(weight, g, x); }));
@@ -96,7 +96,7 @@ auto operator+(const Variable<C, X>& x, const Variable<C, Y>& y) {
     return detail::AlreadyRefused();
   } else {
     const auto same = [](const auto&, const auto& g) { return g; };
-    return detail::record(x.tape(), add(x.value(), y.value()), detail::from(x, same), detail::from(y, same));
+    return detail::record(x, add(x.value(), y.value()), detail::from(x, same), detail::from(y, same));
   }
 }
 template <class C, class X, Placement... R>
@@ -105,7 +105,7 @@ auto operator+(const Variable<C, X>& x, const Parameter<R...>& bias) {
   if constexpr (!detail::RowRules<X, decltype(bias.for_operand(x.value()))>::bias) return detail::AlreadyRefused();
   else
     return detail::record(
-        x.tape(), std::move(sum), detail::from(x, [](const auto&, const auto& g) { return g; }),
+        x, std::move(sum), detail::from(x, [](const auto&, const auto& g) { return g; }),
         detail::from(bias, [](const auto& context, auto& b, const auto& g) { b.accumulate(context, sum_rows(g)); }));
 }
 template <class C, class X, Placement... R>
@@ -127,13 +127,13 @@ auto operator-(const Variable<C, X>& x, const Variable<C, Y>& y) {
     subtract(x.value(), y.value());
     return detail::AlreadyRefused();
   } else
-    return detail::record(x.tape(), subtract(x.value(), y.value()), detail::from(x, [](const auto&, const auto& g) { return g; }),
+    return detail::record(x, subtract(x.value(), y.value()), detail::from(x, [](const auto&, const auto& g) { return g; }),
                           detail::from(y, [](const auto&, const auto& g) { return scale(g, -1); }));
 }
 template <class C, class X, Placement... R>
 auto operator-(const Variable<C, X>& x, const Parameter<R...>& bias) {
   return detail::record(
-      x.tape(), add_row(x.value(), scale(bias.for_operand(x.value()), -1)),
+      x, add_row(x.value(), scale(bias.for_operand(x.value()), -1)),
       detail::from(x, [](const auto&, const auto& g) { return g; }),
       detail::from(bias, [](const auto& context, auto& b, const auto& g) { b.accumulate(context, scale(sum_rows(g), -1)); }));
 }
@@ -146,7 +146,7 @@ template <class C, class X, class Y>
 auto operator*(const Variable<C, X>& x, const Variable<C, Y>& y) {
   if constexpr (!detail::Times<X, Y>::fits) return detail::AlreadyRefused();
   else
-    return detail::record(x.tape(), times(x.value(), y.value()),
+    return detail::record(x, times(x.value(), y.value()),
                           detail::from(x, [y = y.value()](const auto&, const auto& g) { return times(g, y); }),
                           detail::from(y, [x = x.value()](const auto&, const auto& g) { return times(g, x); }));
 }
@@ -157,7 +157,7 @@ auto operator*(const Variable<C, X>& x, const Parameter<R...>& gain) {
 template <class C, class X, Placement... R>
 auto times_row(const Variable<C, X>& x, const Parameter<R...>& gain) {
   return detail::record(
-      x.tape(), times_row(x.value(), gain.for_operand(x.value())),
+      x, times_row(x.value(), gain.for_operand(x.value())),
       detail::from(x, [gain](const auto&, const auto& g) { return times_row(g, gain.template for_operand_type<X>(g.device())); }),
       detail::from(gain, [x = x.value()](const auto& context, auto& to, const auto& g) {
         to.accumulate(context, sum_rows(times(g, x)));
@@ -183,7 +183,7 @@ detail::AlreadyRefused operator*(const Parameter<R...>&&, const Variable<C, X>&)
 template <class C, class X, class Y>
 auto operator/(const Variable<C, X>& x, const Variable<C, Y>& y) {
   auto quotient = divide(x.value(), y.value());
-  return detail::record(x.tape(), quotient, detail::from(x, [y = y.value()](const auto&, const auto& g) { return divide(g, y); }),
+  return detail::record(x, quotient, detail::from(x, [y = y.value()](const auto&, const auto& g) { return divide(g, y); }),
                         detail::from(y, [quotient, y = y.value()](const auto&, const auto& g) {
                           return scale(divide(times(g, quotient), y), -1);
                         }));
@@ -193,7 +193,7 @@ template <class C, AnyTensor X>
 auto scale(const Variable<C, X>& x, double factor) {
   if constexpr (!detail::Real<typename X::value_type>) return detail::refused_whole_numbers<X>();
   else
-    return detail::record(x.tape(), scale(x.value(), factor),
+    return detail::record(x, scale(x.value(), factor),
                           detail::from(x, [factor](const auto&, const auto& g) { return scale(g, factor); }));
 }
 template <class C, AnyTensor X>

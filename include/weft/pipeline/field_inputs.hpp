@@ -157,7 +157,7 @@ class Variable<Context, detail::FieldInputs<Of, F...>> : operations::OnTape {
   using context_type = Context;
   using tensor_type = detail::FieldInputs<Of, F...>;
 
-  Variable(tensor_type fields, detail::Tape<Context>& tape) : fields_(std::move(fields)), tape_(&tape) {}
+  Variable(tensor_type fields, detail::Tape& tape) : fields_(std::move(fields)), tape_(&tape) {}
   template <class Wanted>
   auto operator[](Wanted field) const {
     using X = std::remove_cvref_t<decltype(fields_[field])>;
@@ -167,12 +167,12 @@ class Variable<Context, detail::FieldInputs<Of, F...>> : operations::OnTape {
   /// The samples of the micro-batch on this rank.
   std::size_t samples() const { return fields_.samples(); }
   const tensor_type& value() const { return fields_; }
-  const Context& context() const { return tape_->context(); }
-  detail::Tape<Context>& tape() const { return *tape_; }
+  const Context& context() const { return tape_->context().as<Context>(); }
+  detail::Tape& tape() const { return *tape_; }
 
  private:
   tensor_type fields_;
-  detail::Tape<Context>* tape_;
+  detail::Tape* tape_;
 };
 
 namespace detail {
