@@ -12,6 +12,7 @@
 #include <weft/engine/child_calls.hpp>
 #include <weft/engine/registry.hpp>
 #include <weft/engine/step_buffer.hpp>
+#include <weft/pipeline/agreed_shapes.hpp>
 #include <weft/pipeline/stack_unit.hpp>
 
 namespace weft::detail {
@@ -34,6 +35,7 @@ struct Chunk {
   std::vector<UnitBackward> backwards;  ///< by unit
   /// Set if the model is a Module. `owned` and `trained` are then its parts, if a wrapper gathers them one by one.
   std::unique_ptr<ChildCalls> calls;
+  AgreedShapes agreed;  ///< in the rank's first chunk: the shapes of the messages of all its chunks
 
   /// A micro-batch has passed a unit backward, `last`: the step's last one. The accumulator sums the gradients that are complete.
   void ready(std::size_t unit, GradientAccumulator& accumulator, std::span<Hooks* const> hooks, bool last) {

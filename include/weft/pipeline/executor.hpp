@@ -108,9 +108,16 @@ class Executor {
   void begin_rehearsal(const RunMode& mode);
   WEFT_COLD void trace(const Action& action, bool begins) const;
 
-  // Posts the receive for the next action, from `at` on, that needs an input from another rank; returns the place after that
-  // action.
-  std::size_t expect_next(const schedule::Order& order, std::size_t at);
+  // The receives of one direction, which the proof shows to arrive in the order of use.
+  struct Expected {
+    bool forward;
+    std::size_t next = 0;         // place from which to look for an action whose receive is not posted
+    std::vector<std::size_t> of;  // places of the actions whose receives are posted and not yet taken
+  };
+  // Posts receives of a direction for the actions from `at` on, several messages ahead.
+  void expect(const schedule::Order& order, std::size_t at, Expected& expected);
+  // Posts the receive of an action's input; false if it needs none from another rank.
+  bool expect(const Action& action);
 
   void forward(const Action& action);
   void backward(const Action& action, bool whole);
@@ -152,7 +159,7 @@ Executor<Exec>::Executor(RunPlace<Exec> place, Chunks& chunks, const schedule::T
       share_(share),
       accumulator_(accumulator),
       recording_(training.timeline),
-      channel_(*place_.device, place_.pipeline),
+      channel_(*place_.device, place_.pipeline, share_, chunks.front()->agreed),
       done_(chunks.size(), 0) {
   for (const auto& chunk : chunks) units_ = std::max(units_, chunk->units.size());
   const std::size_t micro_batches = static_cast<std::size_t>(table.micro_batches),
@@ -189,7 +196,7 @@ WEFT_COLD void Executor<Exec>::begin_rehearsal(const RunMode& mode) {
   if (!mode.forward_only) notes.before_step(&accumulator_, share_.rows_before(share_.micro_batches));
   if (shapes_ == nullptr) return;
   if (!notes.early) peers_ = std::make_unique<PeerProgress>(table_, mode.forward_only);
-  channel_.rehearse(*shapes_, share_, peers_.get());
+  channel_.rehearse(*shapes_, peers_.get());
 }
 
 template <class Exec>
@@ -216,11 +223,13 @@ void Executor<Exec>::run(const RunMode& mode) {
   if (recording_) recording_->reset(table_);
   const schedule::Order& order = table_.orders[std::size_t(rank())];
   const bool traced = place_.device->trace() != nullptr && !forward_only;
-  std::size_t expected = 0;
+  AgreedShapes& agreed = chunks_.front()->agreed;
+  agreed.begin(place_.pipeline);
+  Expected forwards{true}, gradients{false};
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Action action = order[i];
-    while (expected <= i + 1 && expected < order.size())
-      expected = expect_next(order, expected);  // its own input and the next action's
+    expect(order, i, forwards);
+    if (!forward_only) expect(order, i, gradients);
     const trace::Region region([&] {
       const char* const what = action.what == Op::F ? "forward " : action.what == Op::W ? "weight " : "backward ";
       return joined(
@@ -239,6 +248,7 @@ void Executor<Exec>::run(const RunMode& mode) {
     channel_.progress();
   }
   channel_.wait_for_sends();
+  agreed.agree();
 }
 
 template <class Exec>
@@ -250,20 +260,28 @@ std::vector<double> Executor<Exec>::losses() const {
 }
 
 template <class Exec>
-std::size_t Executor<Exec>::expect_next(const schedule::Order& order, std::size_t at) {
-  for (; at < order.size(); ++at) {
-    if (mode_.forward_only && order[at].what != Op::F) continue;
-    const schedule::Message wanted = schedule::wanted_by(table_, rank(), order[at]);
-    if (wanted.from < 0) continue;
-    const Chunk<Exec>& chunk = *chunks_[std::size_t(order[at].chunk)];
-    if (!wanted.forward && !chunk.receives_gradients()) continue;
-    const auto& layers = chunk.layers;
-    const Transport<Exec>& transport =
-        wanted.forward ? *layers.front()->transports().input : *layers.back()->transports().output_gradient;
-    transport.expect(channel_, wanted.from, {wanted.stage, wanted.micro, wanted.forward});
-    return at + 1;
+void Executor<Exec>::expect(const schedule::Order& order, std::size_t at, Expected& expected) {
+  // A message of the length of two forwards is hidden if its receive is posted three messages before it is used.
+  constexpr std::size_t most = 3;
+  std::erase_if(expected.of, [&](std::size_t place) { return place < at; });
+  for (; expected.next < order.size() && expected.of.size() < most; ++expected.next) {
+    const Action& action = order[expected.next];
+    if (action.what != Op::W && (action.what == Op::F) == expected.forward && expect(action))
+      expected.of.push_back(expected.next);
   }
-  return order.size();
+}
+
+template <class Exec>
+bool Executor<Exec>::expect(const Action& action) {
+  const schedule::Message wanted = schedule::wanted_by(table_, rank(), action);
+  if (wanted.from < 0) return false;
+  const Chunk<Exec>& chunk = *chunks_[std::size_t(action.chunk)];
+  if (!wanted.forward && !chunk.receives_gradients()) return false;
+  const auto& layers = chunk.layers;
+  const Transport<Exec>& transport =
+      wanted.forward ? *layers.front()->transports().input : *layers.back()->transports().output_gradient;
+  transport.expect(channel_, wanted.from, {wanted.stage, wanted.micro, wanted.forward});
+  return true;
 }
 
 template <class Exec>
@@ -296,6 +314,7 @@ void Executor<Exec>::forward(const Action& action) {
     layer.forward(call, inputs, hidden, last ? losses_[call.micro] : hidden,
                   records ? &saved_[place_of(action) + unit] : nullptr);
     leave_unit(*place_.engine, chunk.units[unit], false);
+    channel_.progress();
   }
   place_.engine->records = !mode_.forward_only;  // a backward that computes a forward again records it
   if (!chunk.last)
@@ -328,6 +347,7 @@ void Executor<Exec>::backward(const Action& action, bool whole) {
       leave_unit(*place_.engine, chunk.units[unit], true);
     }
     if (whole) chunk.ready(unit, accumulator_, place_.engine->hooks, last(action.chunk));
+    channel_.progress();
   }
   if (!chunk.first && chunk.sends_gradients())
     chunk.layers.front()->transports().input_gradient->send(channel_, gradient, rank_of(chunk.stage - 1),

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The channel for tensors between the stages of a pipeline. Sends do not block: buffers live until the peer has received them.
-// The receive of the next tensor is posted before a rank computes, so that the tensor arrives meanwhile. Each tensor is sent with
-// its shape, so stages and micro-batches may differ in shape.
+// Receives are posted before a rank computes, so that tensors arrive meanwhile. Each tensor is sent with its shape, so stages and
+// micro-batches may differ in shape. If both sides agree on its shape (pipeline/agreed_shapes.hpp), the receive of its elements
+// is posted with that of its shape; if the tensor has another shape nevertheless, elements without meaning fill that receive, and
+// the tensor follows.
 //
 //   channel.send(hidden, next_rank, {stage + 1, micro, true});
 //   Hidden hidden = channel.receive<Hidden>(previous_rank, {stage, micro, true});
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -17,6 +18,7 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/core/text.hpp>
 #include <weft/data/batch_share.hpp>
+#include <weft/pipeline/agreed_shapes.hpp>
 #include <weft/pipeline/peer_progress.hpp>
 #include <weft/pipeline/stage_shapes.hpp>
 #include <weft/tensor/tensor.hpp>
@@ -27,6 +29,9 @@ template <class Exec>
 class StageChannel {
  public:
   StageChannel(Device<Exec>& device, Communicator comm) : device_(&device), comm_(std::move(comm)) {}
+  /// `agreed`: kept from run to run. Both arguments outlive the channel.
+  StageChannel(Device<Exec>& device, Communicator comm, const BatchShare& share, AgreedShapes& agreed)
+      : device_(&device), comm_(std::move(comm)), share_(&share), agreed_(&agreed) {}
 
   template <AnyTensor X>
   void send(const X& x, int to, const StageMessage& message) {
@@ -34,13 +39,21 @@ class StageChannel {
       kept_.push_back({message, x.shape(), x.buffer()});
       return;
     }
-    auto header = std::unique_ptr<Header>(new Header());
-    header->at(0) = static_cast<std::int64_t>(x.shape().rank());
-    for (std::size_t dim = 0; dim < x.shape().rank(); ++dim) header->at(dim + 1) = static_cast<std::int64_t>(x.shape()[dim]);
+    auto header = std::unique_ptr<MessageHeader>(new MessageHeader(header_of(x.shape())));
+    const MessageHeader* const agreed = agreed_on(message);
     // In separate statements: the header is sent before the elements, and both before the buffer is stored.
-    Request first = comm_.send_async(*header, to, tag(message, 0));
-    Request second = comm_.send_async(raw(x), to, tag(message, 1));
-    sending_.push_back({std::move(header), x.buffer(), std::move(first), std::move(second), message});
+    Request first = comm_.send_async(*header, to, tag(message, Content::shape));
+    if (agreed != nullptr && *agreed != *header) [[unlikely]] {
+      const X unused(*device_, shape_of(*agreed));
+      Request fill = comm_.send_async(raw(unused), to, tag(message, Content::elements));
+      sending_.push_back({nullptr, unused.buffer(), Request(), std::move(fill), message});
+      Request second = comm_.send_async(raw(x), to, tag(message, Content::other_elements));
+      sending_.push_back({std::move(header), x.buffer(), std::move(first), std::move(second), message});
+    } else {
+      Request second = comm_.send_async(raw(x), to, tag(message, Content::elements));
+      sending_.push_back({std::move(header), x.buffer(), std::move(first), std::move(second), message});
+    }
+    note(message, *sending_.back().header);
     progress();
   }
 
@@ -57,8 +70,14 @@ class StageChannel {
     coming_.erase(coming_.begin() + (place - coming_.data()));
     Coming& coming = *owned;
     coming.header_request.wait();
-    if (!coming.buffer) coming.open(*this, coming);
+    if (!coming.buffer) coming.open(*this, coming, coming.header);
     coming.request.wait();
+    if (coming.agreed && coming.expected != coming.header) [[unlikely]] {
+      coming.body_tag = tag(message, Content::other_elements);
+      coming.open(*this, coming, coming.header);
+      coming.request.wait();
+    }
+    note(message, coming.header);
     if (peers_ != nullptr) [[unlikely]]
       peers_->received(message);
     return Y(*device_, shape_of(coming.header), std::move(coming.buffer));
@@ -72,18 +91,24 @@ class StageChannel {
     Coming& coming = *coming_.back();
     coming.message = message;
     coming.from = from;
-    coming.body_tag = tag(message, 1);
+    coming.body_tag = tag(message, Content::elements);
     coming.open = &open<T>;
-    coming.header_request = comm_.recv_async(coming.header, from, tag(message, 0));
-    if (shapes_ != nullptr) [[unlikely]]
-      foresee(coming);
+    coming.header_request = comm_.recv_async(coming.header, from, tag(message, Content::shape));
+    if (shapes_ != nullptr) [[unlikely]] {
+      coming.header = header_of(shapes_->of(share_->micro_batch(std::size_t(message.micro)), message));
+      return coming.open(*this, coming, coming.header);
+    }
+    const MessageHeader* const agreed = agreed_on(message);
+    if (agreed == nullptr) return;
+    coming.agreed = true;
+    coming.expected = *agreed;
+    coming.open(*this, coming, coming.expected);
   }
 
   /// Starts a rehearsal: from now on no stage announces its messages. `peers`, if not null, determines when a message has been
-  /// received. All arguments outlive the channel.
-  void rehearse(const StageShapes& shapes, const BatchShare& share, PeerProgress* peers) {
+  /// received. Both arguments outlive the channel.
+  void rehearse(const StageShapes& shapes, PeerProgress* peers) {
     shapes_ = &shapes;
-    share_ = &share;
     peers_ = peers;
   }
   /// Adds the shapes of messages that this rank sent to itself and has not received, for micro-batches of this size.
@@ -95,31 +120,32 @@ class StageChannel {
   void wait_for_sends();
 
  private:
-  using Header = std::array<std::int64_t, Shape::max_rank + 1>;
+  enum class Content { shape, elements, other_elements };
   struct WaitingTensor {
     StageMessage message;
     Shape shape;
     Buffer buffer;
   };
   struct Sending {
-    std::unique_ptr<Header> header;
+    std::unique_ptr<MessageHeader> header;  // null: of elements without meaning
     Buffer buffer;
     Request header_request, request;
     StageMessage message;
   };
 
-  // A tensor on its way: announced by its header, then received into a buffer of its shape.
+  // A tensor on its way: announced by its header, and received into a buffer of its shape.
   struct Coming {
     StageMessage message;
     int from = 0, body_tag = 0;
-    void (*open)(StageChannel&, Coming&) = nullptr;
-    Header header{};
+    void (*open)(StageChannel&, Coming&, const MessageHeader&) = nullptr;
+    MessageHeader header{}, expected{};
+    bool agreed = false;  // the elements are received in the shape `expected`
     Buffer buffer;
     Request header_request, request;
   };
   template <class T>
-  static void open(StageChannel& link, Coming& coming) {
-    Tensor<T, Exec> body(*link.device_, shape_of(coming.header));
+  static void open(StageChannel& link, Coming& coming, const MessageHeader& header) {
+    Tensor<T, Exec> body(*link.device_, shape_of(header));
     coming.request = link.comm_.recv_async(body, coming.from, coming.body_tag);
     coming.buffer = body.buffer();
   }
@@ -127,17 +153,25 @@ class StageChannel {
   // The parts of one value have one tag, so the receive of a part is posted after those of the parts before it.
   bool follows_opened(const Coming& coming);
 
-  void foresee(Coming& coming) const;
+  const MessageHeader* agreed_on(const StageMessage& message) const {
+    return agreed_ == nullptr || shapes_ != nullptr ? nullptr
+                                                    : agreed_->find(share_->micro_batch(std::size_t(message.micro)), message);
+  }
+  void note(const StageMessage& message, const MessageHeader& header) {
+    if (agreed_ != nullptr) agreed_->note(share_->micro_batch(std::size_t(message.micro)), message, header);
+  }
   WEFT_OUT_OF_LINE WaitingTensor take_waiting(const StageMessage& message);
-  static Shape shape_of(const Header& header);
+  static MessageHeader header_of(const Shape& shape);
+  static Shape shape_of(const MessageHeader& header);
   // MPI guarantees only tags below 32768. Messages of one tag arrive in order, and a stage takes its micro-batches in order, so
   // tags may repeat.
-  static int tag(const StageMessage& message, int part);
+  static int tag(const StageMessage& message, Content content);
 
   Device<Exec>* device_;
   Communicator comm_;
   const StageShapes* shapes_ = nullptr;
   const BatchShare* share_ = nullptr;
+  AgreedShapes* agreed_ = nullptr;
   PeerProgress* peers_ = nullptr;
   std::vector<WaitingTensor> kept_;  // for another stage of this rank
   std::vector<Sending> sending_;
@@ -152,7 +186,7 @@ void StageChannel<Exec>::progress() {
     return sending.header_request.test() && sending.request.test();
   });
   for (const auto& coming : coming_) {
-    if (!coming->buffer && follows_opened(*coming) && coming->header_request.test()) coming->open(*this, *coming);
+    if (!coming->buffer && follows_opened(*coming) && coming->header_request.test()) coming->open(*this, *coming, coming->header);
     if (coming->buffer) coming->request.test();
   }
 }
@@ -169,13 +203,6 @@ void StageChannel<Exec>::wait_for_sends() {
 template <class Exec>
 WEFT_COLD void StageChannel<Exec>::add_shapes(const MicroBatch& size, StageShapes& shapes) const {
   for (const WaitingTensor& kept : kept_) shapes.add(size, kept.message, kept.shape);
-}
-
-template <class Exec>
-WEFT_COLD void StageChannel<Exec>::foresee(Coming& coming) const {
-  const Shape& shape = shapes_->of(share_->micro_batch(std::size_t(coming.message.micro)), coming.message);
-  coming.header[0] = std::int64_t(shape.rank());
-  for (std::size_t dim = 0; dim < shape.rank(); ++dim) coming.header[dim + 1] = std::int64_t(shape[dim]);
 }
 
 template <class Exec>
@@ -205,7 +232,14 @@ typename StageChannel<Exec>::WaitingTensor StageChannel<Exec>::take_waiting(cons
 }
 
 template <class Exec>
-Shape StageChannel<Exec>::shape_of(const Header& header) {
+MessageHeader StageChannel<Exec>::header_of(const Shape& shape) {
+  MessageHeader header{std::int64_t(shape.rank())};
+  for (std::size_t dim = 0; dim < shape.rank(); ++dim) header[dim + 1] = std::int64_t(shape[dim]);
+  return header;
+}
+
+template <class Exec>
+Shape StageChannel<Exec>::shape_of(const MessageHeader& header) {
   switch (header[0]) {
     case 1: return {std::size_t(header[1])};
     case 2: return {std::size_t(header[1]), std::size_t(header[2])};
@@ -215,8 +249,8 @@ Shape StageChannel<Exec>::shape_of(const Header& header) {
 }
 
 template <class Exec>
-int StageChannel<Exec>::tag(const StageMessage& message, int part) {
-  return ((message.micro % 16 * 512 + message.stage % 512) * 2 + (message.forward ? 0 : 1)) * 2 + part;
+int StageChannel<Exec>::tag(const StageMessage& message, Content content) {
+  return ((message.micro % 8 * 512 + message.stage % 512) * 2 + (message.forward ? 0 : 1)) * 4 + int(content);
 }
 
 }  // namespace weft::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The simulation of a schedule: the start and the end of each action if communication takes no time. The checker measures bubbles
-// with it, and pictures show it.
+// The simulation of a schedule: the start and the end of each action if communication takes no time, or the same time for each
+// message. The checker measures bubbles with it, and pictures show it.
 //
 //   schedule::Timeline timeline = schedule::simulate(table, {.forward = 1, .input = 1, .weight = 1});
 
@@ -24,9 +24,10 @@ struct Timeline {
 /// Runs a complete table: each rank takes its actions in order and starts each one when its input has arrived. `cost(stage,
 /// what)` is the time of an action, so stages may differ in cost. An overlapped pair is one unit of work: it starts when both
 /// inputs have arrived, takes the sum of both times (no unmeasured gain is assumed), and produces both results at its end.
+/// `message` is the time from the end of an action until another rank has its result.
 template <class Cost>
 requires requires(Cost cost) { double(cost(0, Op::F)); }
-constexpr Timeline simulate(const Table& table, Cost cost) {
+constexpr Timeline simulate(const Table& table, Cost cost, double message = 0) {
   const std::size_t ranks = std::size_t(table.ranks), M = std::size_t(table.micro_batches);
   const int stages = table.stages();
   Timeline timeline;
@@ -39,10 +40,15 @@ constexpr Timeline simulate(const Table& table, Cost cost) {
   const auto cell = [&](int stage, const Action& a) { return std::size_t(stage) * M + std::size_t(a.micro); };
   const auto ready = [&](std::size_t rank, const Action& a) -> double {  // the time at which the input is there
     const int stage = table.stage(int(rank), a.chunk);
-    if (a.what == Op::F) return stage > 0 ? forward[cell(stage - 1, a)] : 0;
+    const auto arrival = [&](int from, double made) {
+      for (const int held : table.stage_of[rank])
+        if (held == from) return made;
+      return made == never ? never : made + message;
+    };
+    if (a.what == Op::F) return stage > 0 ? arrival(stage - 1, forward[cell(stage - 1, a)]) : 0;
     if (a.what == Op::W) return input[cell(stage, a)];
     if (forward[cell(stage, a)] == never) return never;
-    return stage + 1 < stages ? input[cell(stage + 1, a)] : 0;
+    return stage + 1 < stages ? arrival(stage + 1, input[cell(stage + 1, a)]) : 0;
   };
   for (bool moved = true; moved;) {
     moved = false;
@@ -83,8 +89,9 @@ constexpr Timeline simulate(const Table& table, Cost cost) {
 }
 
 /// The same for stages of equal cost.
-constexpr Timeline simulate(const Table& table, Costs costs = {}) {
-  return simulate(table, [costs](int, Op what) { return costs.of(what); });
+constexpr Timeline simulate(const Table& table, Costs costs = {}, double message = 0) {
+  return simulate(
+      table, [costs](int, Op what) { return costs.of(what); }, message);
 }
 
 }  // namespace weft::schedule
