@@ -122,6 +122,16 @@ inline constexpr DataType data_type_of = static_cast<DataType>(detail::data_type
 
 namespace detail {
 
+/// The type in which a model of scalar T computes: T. In a build with WEFT_PROVE_IN_DOUBLE, for proofs (runtime/prove.hpp), it is
+/// double, so that layouts differ by roundings of 1e-16 and bounds are close.
+#ifdef WEFT_PROVE_IN_DOUBLE
+template <class T>
+using computed_t = double;
+#else
+template <class T>
+using computed_t = T;
+#endif
+
 /// Types in which a layer can compute.
 template <class T>
 concept Real = std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>;

@@ -19,6 +19,10 @@
 
 namespace weft {
 
+namespace detail {
+class Proof;  // device/proof.hpp
+}
+
 template <class Exec>
 class Device {
  public:
@@ -54,6 +58,11 @@ class Device {
   /// The order of a rehearsal's kernels if it is recorded, otherwise null.
   RehearsedTrace* trace() const { return rehearsal_ == nullptr ? nullptr : rehearsal_->trace.get(); }
 
+  /// From now on the tensors of training steps are noted in `proof`.
+  void prove(detail::Proof& proof) { proof_ = &proof; }
+  /// The recorder of a proof, otherwise null.
+  detail::Proof* proof() const { return proof_; }
+
   /// True if loops of any length are divided among the device's threads. This is slower; it is for tests that results do not
   /// depend on the number of threads.
   bool shares_short_loops() const { return shares_short_loops_; }
@@ -75,6 +84,7 @@ class Device {
   };
   Exec exec_;
   Rehearsal *rehearsal_ = nullptr, *notes_ = nullptr;
+  detail::Proof* proof_ = nullptr;
   detail::Arena<memory_space> arena_;
   bool shares_short_loops_ = false;
   std::vector<Cache> caches_;  // only a few

@@ -121,6 +121,7 @@ struct UserDegree {
     static_assert(A::id >= axis_count,
                   "weft: Degrees::user is for axes of a user's own: weft's axes have fields of their names, {.tp = 2}");
   }
+  UserDegree(unsigned bit, std::string_view name, std::size_t degree) : bit(bit), name(name), degree(degree) {}
   unsigned bit;
   std::string_view name;
   std::size_t degree;

@@ -7,13 +7,31 @@
 #include <weft/comm/agree.hpp>
 #include <weft/comm/in_function.hpp>
 #include <weft/core/inline.hpp>
+#include <weft/device/proof.hpp>
 #include <weft/mesh/mesh.hpp>
 
 namespace weft::detail {
 
-WEFT_COLD WEFT_INLINE MeshState::MeshState(World& world, const std::vector<Line>& lines, const Degrees& degrees,
+WEFT_COLD WEFT_INLINE Degrees proven_degrees(Proof& proof, const std::vector<MeshState::Line>& lines) {
+  const ProofLayout& layout = proof.layout();
+  Degrees degrees{.tp = layout.degree("tp"),
+                  .cp = layout.degree("cp"),
+                  .ep = layout.degree("ep"),
+                  .etp = layout.degree("etp"),
+                  .pp = layout.degree("pp")};
+  for (const MeshState::Line& line : lines) {
+    proof.note_axis(line.name, (line.bit & expert_axes) != 0);
+    if ((line.bit & user_axes) != 0) degrees.user.emplace_back(line.bit, line.name, layout.degree(line.name));
+  }
+  return degrees;
+}
+
+WEFT_COLD WEFT_INLINE MeshState::MeshState(World& world, const std::vector<Line>& lines, const Degrees& given_degrees,
                                            const mesh_layout::RankOrder& order)
     : world_(&world), order_(order), lines_(lines) {
+  Proof* const proof = world.device().proof();
+  const bool proven = proof != nullptr && proof->layout().ranks == world.size();
+  const Degrees degrees = proven ? proven_degrees(*proof, lines) : given_degrees;
   const comm::InFunction mark(world.communicator(), comm::ProgramFunction::mesh);
   for (const Line& line : lines) set_ |= line.bit;
   const std::size_t ranks = narrow<std::size_t>(world.size(), "the world");

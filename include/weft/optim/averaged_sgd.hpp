@@ -93,7 +93,7 @@ using AveragedSgd = Optimizer<AveragedSgdRule>;
 /// UsageError if the optimizer's state is offloaded.
 template <class Model>
 class UseAverage {
-  using A = typename Model::model_type::scalar;
+  using A = weft::detail::computed_t<typename Model::model_type::scalar>;
   static_assert(std::is_same_v<A, accumulate_t<A>>,
                 "weft: UseAverage is for models in float or double: a model of 16 bits has a master copy beside its parameters");
 

@@ -98,7 +98,7 @@ class Optimizer {
     if (!std::isfinite(options.clip))
       throw_error<UsageError>({"clip ", std::to_string(options.clip), " is not a finite number; 0 turns clipping off"});
     if (options.clip < 0) throw_error<UsageError>({"clip ", std::to_string(options.clip), " is negative; 0 turns clipping off"});
-    using P = typename Model::model_type::scalar;
+    using P = weft::detail::computed_t<typename Model::model_type::scalar>;
     if constexpr (detail::is_served<Rule>) {
       if constexpr (Transforms<Rule, P, Exec>) parts_ = detail::parts_of<Rule, P, Exec>();
       else detail::refuse_parts<Rule, P, Exec>();

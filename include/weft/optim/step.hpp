@@ -12,6 +12,7 @@
 
 #include <weft/device/number_to_host.hpp>
 #include <weft/device/region.hpp>
+#include <weft/engine/proof_parameters.hpp>
 #include <weft/optim/optimizer.hpp>
 #include <weft/tensor/tensor.hpp>
 
@@ -28,6 +29,14 @@ StepReport Optimizer<Rule>::step(double learning_rate) {
     follow_trainable();
   require_gradients(own_loop);
   require_same_step(learning_rate);
+  using weft::detail::ProofPhase;
+  weft::detail::Proof* const proof = device_->proof();
+  const auto note = [&](ProofPhase phase) {
+    weft::detail::prove_slots(*device_, *proof, phase, this, slots_,
+                              phase == ProofPhase::gradient && loss_scale_ ? loss_scale_->applied() : 1);
+  };
+  if (proof != nullptr) [[unlikely]]
+    note(ProofPhase::gradient);
   StepReport report;
   const std::optional<double> known = update_behind_norm(learning_rate);
   report.gradient_norm = known ? *known : gradient_norm();
@@ -35,6 +44,8 @@ StepReport Optimizer<Rule>::step(double learning_rate) {
   if (gradients_ && report.skipped) used_ = gradients_->use(true);
   if (report.skipped) {
     if (loss_scale_) loss_scale_->update(true);
+    if (proof != nullptr) [[unlikely]]
+      note(ProofPhase::updated);
     return report;
   }
   if (!known) {
@@ -52,6 +63,8 @@ StepReport Optimizer<Rule>::step(double learning_rate) {
     }
   }
   ++steps_;
+  if (proof != nullptr) [[unlikely]]
+    note(ProofPhase::updated);
   if (gradients_) used_ = gradients_->use(false);
   if (loss_scale_) loss_scale_->update(false);
   if (compare_every_ != 0 && (steps_ == 1 || steps_ % compare_every_ == 0)) compare_(model_);

@@ -22,7 +22,7 @@ template <bool in_type>
 struct ShardedDataPolicy : PlainPolicy {
   using axis = dp;
   using hidden_placement = Invariant<dp>;
-  static constexpr bool shards_parameters = in_type;
+  static constexpr bool shards_parameters = in_type, shards_by_stage = true;
   using Exec = DefaultDevice::execution_space;
 
   ShardedDataPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions& options) {

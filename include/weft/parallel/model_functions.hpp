@@ -18,6 +18,7 @@
 #include <weft/autograd/model_check.hpp>
 #include <weft/comm/in_function.hpp>
 #include <weft/data/batch.hpp>
+#include <weft/parallel/proof_step.hpp>
 #include <weft/parallel/same_inputs.hpp>
 #include <weft/parallel/set_parameter.hpp>
 #include <weft/parallel/whole_parameter.hpp>
@@ -40,9 +41,9 @@ class ModelFunctions {
   /// throw UsageError. Also throws UsageError if ranks of one share (over tp, cp, pp) have different batches, or if the data
   /// ranks' shares are not contiguous in one step's global batch.
   double train_step(const Batch& batch) {
-    const comm::InFunction mark(self().communicator(), comm::ProgramFunction::train_step);
-    if (self().loss_scale()) self().loss_scale()->apply();
-    return self().stages().train_step(in_training_step(batch), batch);
+    if (Proof* const proof = self().device().proof(); proof != nullptr) [[unlikely]]
+      return proven_step(*proof, self().stages(), batch, [this](const Batch& given) { return train(given); });
+    return train(batch);
   }
   /// The mean loss, without dropout and gradients. Ranks of one share have the same batch; dp ranks may have any.
   double evaluate(const Batch& batch) {
@@ -205,6 +206,11 @@ class ModelFunctions {
 
  private:
   Self& self() { return static_cast<Self&>(*this); }
+  double train(const Batch& batch) {
+    const comm::InFunction mark(self().communicator(), comm::ProgramFunction::train_step);
+    if (self().loss_scale()) self().loss_scale()->apply();
+    return self().stages().train_step(in_training_step(batch), batch);
+  }
   BatchAxes batch_axes(const auto& context) { return detail::batch_axes(self().stages().axes(), context.engine.hooks); }
   // The context of the step to which a batch belongs.
   auto in_step(const Batch& batch) {
@@ -214,6 +220,8 @@ class ModelFunctions {
   }
   // The same of a training step, whose ranks have been compared.
   auto in_training_step(const Batch& batch, BatchUse use = BatchUse::all) {
+    if (Proof* const proof = self().device().proof(); proof != nullptr) [[unlikely]]
+      begin_proven_step(*proof, self().device(), self().stages(), batch);
     auto context = in_step(batch);
     context.engine.longest = require_batches(batch_axes(context), context.env.step, batch, true, use);
     context.engine.first_step = self().stages().gradients()->is_first();

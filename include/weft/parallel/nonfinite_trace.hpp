@@ -22,6 +22,7 @@
 #include <weft/core/error.hpp>
 #include <weft/core/text.hpp>
 #include <weft/engine/gradient_accumulator.hpp>
+#include <weft/engine/proof_parameters.hpp>
 #include <weft/kernels/squared_norm.hpp>
 #include <weft/tensor/tensor.hpp>
 #include <weft/tensor/transfer.hpp>
@@ -75,6 +76,8 @@ class NonfiniteTrace final : public GradientAccumulator {
     of_->close(unit, micro, hooks);
   }
   void ready(Unit& owned, AllHooks hooks, bool last) override {
+    if (Proof* const proof = device_->proof(); proof != nullptr) [[unlikely]]
+      note(*proof, owned, hooks, last);
     look(owned, micro_);  // custom loops and a Module's children are not closed
     of_->ready(owned, hooks, last);
   }
@@ -93,6 +96,10 @@ class NonfiniteTrace final : public GradientAccumulator {
   }
 
  private:
+  WEFT_COLD void note(Proof& proof, const Unit& unit, AllHooks hooks, bool last) {
+    for (const Hooks* const one : hooks) last = last || one->reduces_each_micro_batch();
+    if (last && !of_->separates_terms()) prove_local_gradients(proof, unit);
+  }
   WEFT_COLD void look(const Unit& unit, std::size_t micro) {
     std::vector<ParameterState*> added;
     for (ParameterState* state : unit.parameters)

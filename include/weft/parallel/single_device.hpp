@@ -47,7 +47,7 @@ class SingleDevice : public detail::ModelFunctions<SingleDevice<M>, M> {
                const Config& config = detail::no_config<M>(), const ModelOptions& options = {})
       : device_(&device),
         options_(detail::with_store(options, 0, device.rehearsal() != nullptr)),
-        loss_scale_(detail::make_loss_scale<typename M::scalar>(options)),
+        loss_scale_(detail::make_loss_scale<detail::computed_t<typename M::scalar>>(options)),
         stages_(context(), config, detail::stage_settings(device, PlainPolicy::schedule(options), options)) {}
 
   /// No axis is in force.
@@ -68,7 +68,8 @@ class SingleDevice : public detail::ModelFunctions<SingleDevice<M>, M> {
   auto context() const {
     detail::Environment environment;
     environment.seed = options_.seed;
-    Context<Compute<DefaultDevice::execution_space, typename M::scalar>> context(*device_, std::move(environment));
+    Context<Compute<DefaultDevice::execution_space, detail::computed_t<typename M::scalar>>> context(*device_,
+                                                                                                     std::move(environment));
     context.construction.lora = &options_.lora;
     if (loss_scale_) context.engine.loss_scale = loss_scale_->value();
     return context;

@@ -25,6 +25,7 @@
 #include <weft/parallel/nesting.hpp>
 #include <weft/parallel/nonfinite_trace.hpp>
 #include <weft/parallel/policy_check.hpp>
+#include <weft/parallel/proof_step.hpp>
 #include <weft/parallel/reproducible/parts.hpp>
 #include <weft/parallel/same_inputs.hpp>
 #include <weft/parallel/same_parameters.hpp>
@@ -106,8 +107,8 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
       : Wrapper((static_cast<void>(comm::InFunction(mesh.communicator(), comm::ProgramFunction::model)), detail::Inside{}),
                 root(mesh.world().device(), options = agreed(options, mesh, config)), mesh, config, options) {
     outermost_.reset(new detail::Outermost{&mesh.world().device(), options,
-                                           detail::make_loss_scale<typename model_type::scalar>(options), mesh.communicator(),
-                                           mesh.grids()});
+                                           detail::make_loss_scale<detail::computed_t<typename model_type::scalar>>(options),
+                                           mesh.communicator(), mesh.grids()});
     static_assert((uses(X{}) && ...),
                   "weft: this Mesh has an axis that no wrapper of the model uses, so its ranks would all do the same work: add "
                   "the wrapper, or leave the axis out of axes<...>");
@@ -171,8 +172,17 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
   template <detail::Axis... X>
   static ModelOptions agreed(ModelOptions options, const Mesh<X...>& mesh, const Config& config) {
     adjust(options);
+    if (detail::Proof* const proof = mesh.world().device().proof(); proof != nullptr) [[unlikely]]
+      prove_options(*proof, options);
     detail::require_same_construction(mesh.communicator(), options, config);
     return detail::with_store(options, mesh.world().rank(), mesh.world().communicator().rehearsed());
+  }
+  WEFT_COLD static void prove_options(detail::Proof& proof, ModelOptions& options) {
+    ModelOptions fixed;
+    fixed.shard.stage = detail::open_stage;
+    adjust(fixed);
+    detail::choose_proven(
+        proof, options, fixed, requires { Policy::shards_by_stage; }, uses(pp{}));
   }
   template <detail::Axis... X>
   static Communicator comm_of(const Mesh<X...>& mesh) {
@@ -188,7 +198,7 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
     detail::Environment environment;
     environment.seed = options.seed;
     environment.ulysses = options.context == ContextMethod::ulysses;
-    Context<Compute<Exec, typename model_type::scalar>> context(device, std::move(environment));
+    Context<Compute<Exec, detail::computed_t<typename model_type::scalar>>> context(device, std::move(environment));
     context.construction.lora = &options.lora;
     return context;
   }

@@ -26,7 +26,7 @@ WEFT_COLD WEFT_INLINE StageSettings stage_settings(DefaultDevice& device, schedu
   const auto reproducible = options.numerics.reproducible.accumulator();
   std::shared_ptr<GradientAccumulator> accumulator =
       reproducible ? reproducible(device) : std::make_shared<PlainAccumulator<Stages::Exec>>(device);
-  if (options.numerics.trace_nonfinite)
+  if (options.numerics.trace_nonfinite || device.proof() != nullptr)
     accumulator = std::make_shared<NonfiniteTrace<Stages::Exec>>(device, std::move(accumulator));
   return {.schedule = std::move(schedule),
           .accumulator = std::move(accumulator),

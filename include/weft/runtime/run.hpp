@@ -26,6 +26,7 @@
 #include <weft/mesh/world.hpp>
 #include <weft/runtime/ending.hpp>
 #include <weft/runtime/guard.hpp>
+#include <weft/runtime/prover.hpp>
 #include <weft/runtime/rehearser.hpp>
 #include <weft/runtime/signals.hpp>
 #include <weft/runtime/step_trace.hpp>
@@ -95,15 +96,17 @@ int run_on(RunOptions options, F& f) {
   return session.fail(report.code, [&] { report.print(); });
 }
 
-/// The exit code of the program's rehearsal; nothing if none is asked for.
+/// The exit code of the program's proof or rehearsal; nothing if none is asked for.
 template <class F>
 WEFT_COLD std::optional<int> rehearsed(const RunOptions& options, F& f) {
-  if (rehearser == nullptr) return refuse_rehearsal(options), std::nullopt;
+  const bool proves = asks_for_proof();
+  if (!proves && rehearser == nullptr) return refuse_rehearsal(options), std::nullopt;
   const bool lost_before = std::ferror(stdout) != 0;
-  const auto code = rehearser(options, [&f](World& world) -> int {
+  const auto program = [&f](World& world) -> int {
     if constexpr (std::is_void_v<std::invoke_result_t<F&, World&>>) return f(world), 0;
     else return f(world);
-  });
+  };
+  const auto code = proves ? prover(program) : rehearser(options, program);
   return code ? std::optional<int>(written(*code, lost_before)) : std::nullopt;
 }
 
@@ -145,7 +148,7 @@ constexpr bool runs_on_ranks() {
 /// for its launcher the program is refused, since each process would be a world of its own; WEFT_IGNORE_LAUNCHER=1 runs them so
 /// (a sweep of parameters). A failed
 /// write to standard output (a full disk) is an error, too. With --rehearse N[:rank] among the arguments, or WEFT_REHEARSE, the
-/// program is rehearsed instead (runtime/rehearse.hpp).
+/// program is rehearsed instead (runtime/rehearse.hpp); with WEFT_PROVE it is proven (runtime/prove.hpp).
 ///
 /// `f` handles the first Ctrl-C or SIGTERM: it checks `world.interrupted()` or `world.stop_requested()`. A wait that lasts too
 /// long after the signal throws InterruptedError (exit code 130). The second signal ends the process. Handlers that the program

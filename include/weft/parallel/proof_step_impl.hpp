@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The options and batches of a proof. Definitions for parallel/proof_step.hpp.
+
+#include <weft/parallel/proof_step.hpp>
+#include <weft/pipeline/schedule/any_schedule.hpp>
+#include <weft/pipeline/schedule/gpipe.hpp>
+#include <weft/pipeline/schedule/zbv.hpp>
+#include <weft/pipeline/schedule/zero_bubble.hpp>
+
+namespace weft::detail {
+
+WEFT_COLD WEFT_INLINE void choose_proven(Proof& proof, ModelOptions& options, const ModelOptions& fixed, bool sharded,
+                                         bool pipelined) {
+  const bool stage = sharded && fixed.shard.stage == open_stage,
+             schedule = pipelined && fixed.pipeline.schedule == nullptr && options.pipeline.schedule == nullptr;
+  {
+    const std::lock_guard lock(proof.notes().mutex);
+    proof.notes().stage_is_open = proof.notes().stage_is_open || stage;
+    proof.notes().schedule_is_open = proof.notes().schedule_is_open || schedule;
+  }
+  using Schedule = ProofLayout::Schedule;
+  const ProofLayout& layout = proof.layout();
+  if (stage && layout.stage >= 0) options.shard.stage = layout.stage;
+  if (!schedule) return;
+  if (layout.schedule == Schedule::gpipe) options.pipeline.schedule = schedule::gpipe;
+  if (layout.schedule == Schedule::zero_bubble_h1) options.pipeline.schedule = schedule::zero_bubble_h1;
+  if (layout.schedule == Schedule::zbv) options.pipeline.schedule = schedule::zbv;
+}
+
+WEFT_COLD WEFT_INLINE void prove_field(Proof& proof, const std::string& name, std::size_t first, std::size_t samples,
+                                       std::span<const double> values) {
+  const std::size_t each = samples == 0 ? 0 : values.size() / samples;
+  for (std::size_t sample = 0; sample < samples && each != 0; ++sample) {
+    const auto part = values.subspan(sample * each, each);
+    proof.note_part(ProofPhase::batch, name, first + sample, {part.begin(), part.end()});
+  }
+}
+
+WEFT_COLD WEFT_INLINE std::vector<double> given_field(const Proof& proof, const std::string& name, std::size_t& samples) {
+  std::vector<double> all;
+  const auto at = proof.batches->tensors.find({proof.step(), ProofPhase::batch, 0, name});
+  if (at == proof.batches->tensors.end()) return all;
+  samples = at->second.parts.size();
+  for (const auto& [sample, values] : at->second.parts) all.insert(all.end(), values.begin(), values.end());
+  return all;
+}
+
+}  // namespace weft::detail

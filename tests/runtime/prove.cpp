@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+// Proofs of right and of wrong programs: right ones agree in every layout, and each wrong one is found at the tensor that is
+// wrong. All of them compile.
+// covers: weft/runtime/prover.hpp
+// covers: weft/runtime/proof/compare.hpp
+// covers: weft/runtime/proof/layout_processes.hpp
+// covers: weft/runtime/proof/layouts.hpp
+// covers: weft/runtime/proof/report.hpp
+// covers: weft/device/proof.hpp
+// covers: weft/engine/proof_parameters.hpp
+// covers: weft/parallel/proof_step.hpp
+#define WEFT_PROVE_IN_DOUBLE
+#include <doctest/doctest.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include <weft/device/proof.hpp>
+#include <weft/engine/proof_parameters.hpp>
+#include <weft/parallel/proof_step.hpp>
+#include <weft/runtime/proof/compare.hpp>
+#include <weft/runtime/proof/layout_processes.hpp>
+#include <weft/runtime/proof/layouts.hpp>
+#include <weft/runtime/proof/report.hpp>
+#include <weft/runtime/prove.hpp>
+#include <weft/runtime/prover.hpp>
+#include <weft/weft.hpp>
+
+using namespace weft;
+using runtime::ProofReport;
+using runtime::ProvenLayout;
+using Verdict = ProvenLayout::Verdict;
+
+namespace {
+
+enum class Mistake {
+  none,
+  mean_of_local_rows,
+  mask_by_local_row,
+  overwritten_gradient,
+  sum_made_twice,
+  same_samples,
+  local_divisor,
+  mask_by_local_column,
+  data_by_world_rank,
+  norm_of_a_piece,
+  random_data,
+  share_off,
+  forgotten_sum,
+  null_pointer,
+  endless_loop,
+  lonely_rank,
+  ends_early,
+};
+Mistake mistake = Mistake::none;  // child processes inherit it
+bool is(Mistake one) { return mistake == one; }
+
+inline constexpr data::Field<"input", float> input;
+inline constexpr data::Field<"wanted", float> wanted;
+
+struct Extra : Primitive<Extra> {
+  template <class X>
+  X change(const X& x) const {
+    X y(x.device(), x.shape());
+    const std::size_t rows = x.rows(), columns = x.columns();
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const std::size_t row = i / columns, column = i % columns;
+      double mean = 0;
+      for (std::size_t k = 0; k < rows; ++k) mean += double(x.data()[k * columns + column]) / double(rows);
+      const bool hidden =
+          (is(Mistake::mask_by_local_row) && row % 8 == 5) || (is(Mistake::mask_by_local_column) && column % 5 == 0);
+      const double factor = is(Mistake::share_off) && columns < 16 ? 1 + 1e-10 : 1;
+      y.data()[i] =
+          typename X::value_type((hidden ? 0 : double(x.data()[i])) * factor - (is(Mistake::mean_of_local_rows) ? mean : 0));
+    }
+    return y;
+  }
+  auto forward(const auto& context, const auto& x) const {
+    auto y = change(x);
+    if constexpr (std::remove_cvref_t<decltype(context)>::has(tp{}))
+      if (is(Mistake::sum_made_twice)) context.comm(tp{}).all_reduce(raw(y));
+    return Result{y, Nothing{}};
+  }
+  auto backward(const auto&, Nothing, const auto& g) const { return change(g); }
+};
+
+struct Scale : Primitive<Scale> {
+  Parameter<> gain;
+  Scale(const auto& context, std::size_t width) : gain(context, "gain", {width}, ones) {}
+  auto forward(const auto&, const auto& x) const { return Result{times_row(x, gain.for_operand(x)), x}; }
+  auto backward(const auto& context, auto x, const auto& g) {
+    const auto sum = sum_rows(times(g, x));
+    if (is(Mistake::overwritten_gradient)) {
+      const auto open = gain.template open_gradient<std::remove_cvref_t<decltype(sum)>>(g.device());
+      if (open.first || sum.size() != 0) std::copy_n(sum.data(), sum.size(), open.data);
+    } else {
+      gain.accumulate(context, sum);
+    }
+    return times_row(g, gain.for_operand(x));
+  }
+};
+
+struct Net : Module<Net> {
+  using scalar = float;
+  using Batch = FieldBatch<input, wanted>;
+  struct Config {
+    std::size_t inputs = 8, hidden = 16, outputs = 4;
+  };
+  Parameter<Shard<tp, 0>> up;
+  Parameter<Shard<tp, 1>> down;
+  Extra inner, outer;
+  Scale scale;
+  Parameter<> table;
+  Net(const auto& context, const Config& c)
+      : up(context, "up", {c.hidden, c.inputs}, normal(0.4)),
+        down(context, "down", {c.inputs, c.hidden}, normal(0.4)),
+        scale(context / "scale", c.inputs),
+        table(context, "table", {c.outputs, c.inputs}, normal(0.5)) {}
+  auto forward(const auto& x) const {
+    auto inside = inner(silu(matmul(to<Replicated<tp>>(x), up)));
+    auto branch = outer(matmul(inside, down));  // Partial over tp
+    return matmul(scale(to<Invariant<tp>>(x) + to<Invariant<tp>>(branch)), table);
+  }
+  auto loss(const auto& batch) const {
+    auto y = to<Invariant<tp>>(batch[wanted]);
+    auto each = sum<1>(sqrt(1.0 + square(forward(batch[input]) - y)) - 1.0);  // of each sample
+    double divisor = 1;
+    if (is(Mistake::local_divisor))
+      divisor = double(1 + std::count_if(y.value().data(), y.value().data() + y.value().size(), [](auto v) { return v > 0; }));
+    return sum_losses(each * (1.0 / divisor));
+  }
+
+ private:
+  // `inner` acts on columns that tp cuts, only for the mistakes that need them.
+  auto inner_or(const auto& x) const { return inner(x); }
+};
+
+struct Step {  // plain gradient descent, which is elementwise
+  struct Options {
+    double learning_rate = 1e-2, clip = 0;
+  };
+  static constexpr bool elementwise = true;
+  static constexpr int buffers = 0;
+  template <class P, class Exec>
+  static void update(Device<Exec>&, optim::Slot& slot, const Options&, double rate, double scale, std::uint64_t) {
+    const auto* g = static_cast<const accumulate_t<P>*>(slot.state->gradient().get());
+    double norm = 1e-12;
+    for (std::size_t i = 0; i < slot.state->kept(); ++i) norm += double(g[i]) * double(g[i]);
+    if (!is(Mistake::norm_of_a_piece)) norm = 1;
+    for (std::size_t i = 0; i < slot.state->kept(); ++i)
+      static_cast<P*>(slot.state->value().get())[i] -= P(rate * scale / std::sqrt(norm) * double(g[i]));
+  }
+};
+
+struct Sums {  // a communication hook
+  std::shared_ptr<int> calls = std::make_shared<int>(0);
+  Request start(hook::Bucket& bucket, const Communicator& ranks) {
+    return is(Mistake::forgotten_sum) && (*calls)++ != 0 ? Request() : ranks.all_reduce_async(bucket.all());
+  }
+};
+
+std::size_t global_batch = 16;
+
+template <class Model>
+int train(World& world, int steps = 5) {
+  Mesh<dp, tp> mesh(world);
+  Model model(mesh, {}, {.seed = 3});
+  optim::Optimizer<Step> optimizer(model, {.learning_rate = 1e-2});
+  for (int step = 0; step < steps; ++step) {
+    const std::size_t ranks = std::size_t(mesh.size(dp{})), rank = std::size_t(mesh.rank(dp{})), mine = global_batch / ranks;
+    if (is(Mistake::null_pointer) && mesh.size(tp{}) == 2) *static_cast<volatile int*>(nullptr) = 1;
+    if (is(Mistake::endless_loop) && mesh.size(tp{}) == 2 && rank == 0)
+      while (is(Mistake::endless_loop)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (is(Mistake::lonely_rank) && mesh.size(dp{}) == 2 && rank == 1) return 0;
+    if (is(Mistake::ends_early) && mesh.size(dp{}) == 2 && step == 1) return 0;
+    Net::Batch batch{.samples = mine, .micro_batches = std::size_t(mine % 2 == 0 ? 2 : 1), .first_sample = rank * mine};
+    auto x = batch[input].resize(mine, {8}), y = batch[wanted].resize(mine, {4});
+    const std::size_t first = is(Mistake::same_samples)         ? 0
+                              : is(Mistake::data_by_world_rank) ? std::size_t(world.rank()) * mine
+                                                                : batch.first_sample;
+    const std::uint64_t seed = is(Mistake::random_data) ? std::random_device()() : 5;
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = float(Philox::uniform(key_of(seed, step, 1), first * 8 + i) - 0.5);
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] = float(Philox::uniform(key_of(seed, step, 2), first * 4 + i) - 0.4);
+    model.train_step(batch);
+    optimizer.step();
+  }
+  return 0;
+}
+
+using Sharded = FullyShardedDataParallel<TensorParallel<Net>>;
+using Hooked = DataParallel<TensorParallel<Net>, Sums>;
+
+template <class Model = Sharded>
+ProofReport proof_with(Mistake one, int ranks = 4, int layout_seconds = 60) {
+  mistake = one;
+  const ProofReport report =
+      runtime::prove({.ranks = ranks, .layout_seconds = layout_seconds}, [](World& world) { return train<Model>(world); });
+  mistake = Mistake::none;
+  return report;
+}
+
+// The text of the first layout with that verdict; empty if there is none.
+std::string first(const ProofReport& report, Verdict verdict) {
+  for (const ProvenLayout& one : report.layouts)
+    if (one.verdict == verdict) return one.layout.text() + ": " + one.text;
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("a right program agrees in every layout, also with another global batch, and layouts that are not possible are named") {
+  const ProofReport report = proof_with(Mistake::none, 8);
+  INFO(report.text());
+  CHECK(report.proven());
+  CHECK(report.count(Verdict::agrees) == 47);  // dp 3, 5, 6 and 7 have 15, 12 or 14 samples in place of 16
+  CHECK(report.count(Verdict::refused) == 8);
+  CHECK(first(report, Verdict::refused) == "tp 3: weft: parameter up [16, 8]: 16 elements cannot be cut by tp(3)");
+  CHECK(report.in_double);
+  CHECK(report.largest[std::size_t(runtime::ProofPhase::loss)] < 1e-14);
+  CHECK(report.largest[std::size_t(runtime::ProofPhase::gradient)] < 1e-13);
+  CHECK(report.largest[std::size_t(runtime::ProofPhase::updated)] == 0);  // one rank's gradients give one rank's bits
+  CHECK(report.text().find("prove: proven: 47 of 47 possible layouts of up to 8 ranks agree") != std::string::npos);
+  CHECK(report.text().find("prove: refused: tp 3 and 4 more: weft: parameter up") != std::string::npos);
+  const std::string json = report.certificate("net");
+  CHECK(json.find(R"("proven": true, "ranks": 8, "steps": 2, "in_double": true)") != std::string::npos);
+  CHECK(json.find(R"({"layout": "dp 2 tp 2, stage 1 of ZeRO", "ranks": 4, "verdict": "agrees"})") != std::string::npos);
+  CHECK(report.certificate("net") == json);
+  CHECK(report.certificate("other") != json);
+}
+
+TEST_CASE("a wrong program is found at its first wrong tensor") {
+  struct Case {
+    Mistake mistake;
+    std::size_t wrong;  // layouts of up to 4 ranks
+    const char* text;
+  };
+  const Case cases[] = {
+      {Mistake::mean_of_local_rows, 16, "step 1, loss"},
+      {Mistake::mask_by_local_row, 17, "step 1, loss"},
+      {Mistake::overwritten_gradient, 6, "gradient before the sums over ranks, scale.gain"},
+      {Mistake::sum_made_twice, 6, "step 1, loss"},
+      {Mistake::same_samples, 12, "step 1, batch, input, sample"},
+      {Mistake::local_divisor, 18, "is not a sum over samples"},
+      {Mistake::mask_by_local_column, 6, "step 1, loss"},
+      {Mistake::data_by_world_rank, 6, "field"},
+      {Mistake::norm_of_a_piece, 10, "step 1, updated parameter, "},
+      {Mistake::share_off, 6, "step 1, loss"},
+  };
+  for (const Case& one : cases) {
+    const ProofReport report = proof_with(one.mistake);
+    const std::string found = first(report, Verdict::differs) + first(report, Verdict::fails);
+    INFO("mistake " << int(one.mistake) << ": " << report.text());
+    CHECK(!report.proven());
+    CHECK(report.count(Verdict::differs) + report.count(Verdict::fails) == one.wrong);
+    CHECK_MESSAGE(found.find(one.text) != std::string::npos, found);
+  }
+}
+
+TEST_CASE("sums that are forgotten from the second step on differ after local gradients that agree") {
+  CHECK(proof_with<Hooked>(Mistake::none).proven());
+  const ProofReport report = proof_with<Hooked>(Mistake::forgotten_sum);
+  INFO(report.text());
+  CHECK(first(report, Verdict::differs).find("step 2, gradient, ") != std::string::npos);
+  CHECK(report.count(Verdict::agrees) == 2);  // tp 2 and tp 4 have no sum over dp
+}
+
+TEST_CASE("a crash, a hang and a rank that leaves are findings of their layouts, and the others are proven") {
+  const ProofReport crashed = proof_with(Mistake::null_pointer, 2);
+  INFO(crashed.text());
+  CHECK(first(crashed, Verdict::fails).find("tp 2: its process was killed by signal 11 (SIGSEGV)") == 0);
+  CHECK(crashed.count(Verdict::agrees) == 4);
+  const ProofReport hung = proof_with(Mistake::endless_loop, 2, 7);
+  INFO(hung.text());
+  CHECK(first(hung, Verdict::fails).find("tp 2: ") == 0);
+  CHECK(hung.count(Verdict::agrees) == 4);
+  const ProofReport lonely = proof_with(Mistake::lonely_rank, 2);
+  INFO(lonely.text());
+  CHECK(lonely.count(Verdict::fails) == 4);
+  CHECK(lonely.count(Verdict::agrees) == 1);
+  const ProofReport early = proof_with(Mistake::ends_early, 2);
+  INFO(early.text());
+  CHECK(first(early, Verdict::fails) == "dp 2, stage 0 of ZeRO: it ends after 1 steps, one rank takes 2");
+}
+
+TEST_CASE("a program that cannot be proven is refused in one line with a remedy") {
+  const auto refuses = [](const char* text, auto program, Mistake one = Mistake::none) {
+    mistake = one;
+    std::string found = "nothing";
+    try {
+      (void)runtime::prove({.ranks = 2}, program);
+    } catch (const UsageError& error) {
+      found = error.what();
+    }
+    mistake = Mistake::none;
+    CHECK_MESSAGE(found.find(text) != std::string::npos, found);
+  };
+  refuses("the program ended before an optimizer's first step: give it arguments",
+          [](World& world) { return train<Sharded>(world, 0); });
+  refuses("the program makes no mesh, so it has one layout: lay its model over a Mesh<dp>", [](World& world) {
+    SingleDevice<Net> model(world.device(), {});
+    optim::Optimizer<Step> optimizer(model, {});
+    Net::Batch batch{.samples = 2};
+    batch[input].resize(2, {8}), batch[wanted].resize(2, {4});
+    model.train_step(batch);
+    optimizer.step();
+    return 0;
+  });
+  refuses(
+      "two runs on one rank differ, so the program is no function of its inputs: step 1, batch, input, sample ",
+      [](World& world) { return train<Sharded>(world); }, Mistake::random_data);
+  refuses("the program fails on one rank, so there is nothing to compare with: no data",
+          [](World&) -> int { throw std::runtime_error("no data"); });
+}
