@@ -6,7 +6,11 @@
 // covers: weft/runtime/proof/layout_processes.hpp
 // covers: weft/runtime/proof/layouts.hpp
 // covers: weft/runtime/proof/report.hpp
+// covers: weft/testing/prove.hpp
+// covers: weft/autograd/proof_note.hpp
 // covers: weft/device/proof.hpp
+// covers: weft/device/proof_assembly.hpp
+// covers: weft/device/proof_piece.hpp
 // covers: weft/engine/proof_parameters.hpp
 // covers: weft/parallel/proof_step.hpp
 #define WEFT_PROVE_IN_DOUBLE
@@ -16,13 +20,17 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
 
+#include <weft/autograd/proof_note.hpp>
 #include <weft/device/proof.hpp>
+#include <weft/device/proof_assembly.hpp>
+#include <weft/device/proof_piece.hpp>
 #include <weft/engine/proof_parameters.hpp>
 #include <weft/parallel/proof_step.hpp>
 #include <weft/runtime/proof/compare.hpp>
@@ -31,7 +39,10 @@
 #include <weft/runtime/proof/report.hpp>
 #include <weft/runtime/prove.hpp>
 #include <weft/runtime/prover.hpp>
+#include <weft/testing/prove.hpp>
 #include <weft/weft.hpp>
+
+#include "support/temporary_folder.hpp"
 
 using namespace weft;
 using runtime::ProofReport;
@@ -242,16 +253,16 @@ TEST_CASE("a wrong program is found at its first wrong tensor") {
     const char* text;
   };
   const Case cases[] = {
-      {Mistake::mean_of_local_rows, 16, "step 1, loss"},
-      {Mistake::mask_by_local_row, 17, "step 1, loss"},
+      {Mistake::mean_of_local_rows, 16, "step 1, forward, model, Extra #1"},
+      {Mistake::mask_by_local_row, 17, "step 1, forward, model, Extra #1"},
       {Mistake::overwritten_gradient, 6, "gradient before the sums over ranks, scale.gain"},
-      {Mistake::sum_made_twice, 6, "step 1, loss"},
+      {Mistake::sum_made_twice, 6, "step 1, forward, model, Extra #"},
       {Mistake::same_samples, 12, "step 1, batch, input, sample"},
       {Mistake::local_divisor, 18, "is not a sum over samples"},
-      {Mistake::mask_by_local_column, 6, "step 1, loss"},
-      {Mistake::data_by_world_rank, 6, "field"},
-      {Mistake::norm_of_a_piece, 10, "step 1, updated parameter, "},
-      {Mistake::share_off, 6, "step 1, loss"},
+      {Mistake::mask_by_local_column, 6, "step 1, forward, model, Extra #1"},
+      {Mistake::data_by_world_rank, 6, "input"},
+      {Mistake::norm_of_a_piece, 15, "step 1, updated parameter, "},
+      {Mistake::share_off, 6, "step 1, forward, model, Extra #1"},
   };
   for (const Case& one : cases) {
     const ProofReport report = proof_with(one.mistake);
@@ -276,7 +287,7 @@ TEST_CASE("a crash, a hang and a rank that leaves are findings of their layouts,
   INFO(crashed.text());
   CHECK(first(crashed, Verdict::fails).find("tp 2: its process was killed by signal 11 (SIGSEGV)") == 0);
   CHECK(crashed.count(Verdict::agrees) == 4);
-  const ProofReport hung = proof_with(Mistake::endless_loop, 2, 7);
+  const ProofReport hung = proof_with(Mistake::endless_loop, 2, 15);
   INFO(hung.text());
   CHECK(first(hung, Verdict::fails).find("tp 2: ") == 0);
   CHECK(hung.count(Verdict::agrees) == 4);
@@ -317,4 +328,59 @@ TEST_CASE("a program that cannot be proven is refused in one line with a remedy"
       [](World& world) { return train<Sharded>(world); }, Mistake::random_data);
   refuses("the program fails on one rank, so there is nothing to compare with: no data",
           [](World&) -> int { throw std::runtime_error("no data"); });
+}
+
+TEST_CASE("testing::prove throws the report of a wrong program") {
+  const runtime::ProofOptions small{.ranks = 2};
+  CHECK(testing::prove([](World& world) { train<Sharded>(world); }, small).count(Verdict::agrees) == 5);
+  mistake = Mistake::same_samples;
+  std::string found;
+  try {
+    (void)testing::prove([](World& world) { train<Sharded>(world); }, small);
+  } catch (const Error& error) {
+    found = error.what();
+  }
+  mistake = Mistake::none;
+  CHECK(found.find("testing::prove:") != std::string::npos);
+  CHECK(found.find("differs: dp 2, stage 0 of ZeRO and 3 more: step 1, batch, input, sample ") != std::string::npos);
+}
+
+namespace {
+
+struct SetVariable {  // of the environment, while it exists
+  SetVariable(const char* name, const char* value) : name(name) { ::setenv(name, value, 1); }
+  ~SetVariable() { ::unsetenv(name); }
+  const char* name;
+};
+
+}  // namespace
+
+TEST_CASE("run proves the program if WEFT_PROVE is set, and writes a certificate") {
+  const weft_test::TemporaryFolder folder;
+  const std::string file = (folder.path / "proof.json").string();
+  const SetVariable wanted_ranks("WEFT_PROVE", "2"), certificate("WEFT_PROVE_CERTIFICATE", file.c_str());
+  CHECK(run<comm::Threads>(RunOptions{}, [](World& world) { train<Sharded>(world); }) == 0);
+  std::string text;
+  std::ifstream in(file);
+  std::getline(in, text);
+  CHECK(text.find(R"("proven": true, "ranks": 2, "steps": 2)") != std::string::npos);
+  mistake = Mistake::same_samples;
+  CHECK(run<comm::Threads>(RunOptions{}, [](World& world) { return train<Sharded>(world); }) == 1);
+  mistake = Mistake::none;
+  const SetVariable launcher("OMPI_COMM_WORLD_SIZE", "4");
+  CHECK_THROWS_WITH_AS(runtime::detail::prove_if_asked([](World& world) { return train<Sharded>(world); }),
+                       "weft: WEFT_PROVE starts its ranks itself, and mpirun has started this process: start the program without "
+                       "it: WEFT_PROVE=2 ./program",
+                       UsageError);
+}
+
+TEST_CASE("layouts that do not begin in the time are counted, and nothing is proven then") {
+  runtime::ProofReport report;
+  report.ranks = 8, report.steps = 2;
+  report.layouts = {{.layout = {.ranks = 2, .degrees = {{"dp", 2}}}, .verdict = Verdict::agrees}};
+  CHECK(report.proven());
+  report.layouts.push_back({.layout = {.ranks = 4, .degrees = {{"dp", 4}}}});
+  CHECK(!report.proven());
+  CHECK(report.text().find(
+            "prove: 1 layouts were not begun in the time: a larger WEFT_PROVE_SECONDS, or a smaller WEFT_PROVE than 8") == 0);
 }

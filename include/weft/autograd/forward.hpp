@@ -9,6 +9,7 @@
 #include <tuple>
 #include <type_traits>
 
+#include <weft/autograd/proof_note.hpp>
 #include <weft/autograd/result.hpp>
 #include <weft/core/has_member.hpp>
 #include <weft/engine/layer_error.hpp>
@@ -45,7 +46,13 @@ requires(!detail::IsModule<L> && !detail::IsOperation<L> && requires(const L& la
   layer.forward(context, x...);
 }) auto forward(const L& layer, const Context& context, const X&... x) {
   try {
-    return layer.forward(context, x...);
+    if constexpr (detail::proves_results) {
+      auto result = layer.forward(context, x...);
+      if constexpr (requires { result.output; }) detail::note_result<L>(context, result.output);
+      return result;
+    } else {
+      return layer.forward(context, x...);
+    }
   } catch (...) {
     detail::add_layer(layer, detail::Pass::forward);
     throw;

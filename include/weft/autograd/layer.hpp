@@ -44,14 +44,18 @@ auto backward_input(Layer& layer, const Context& context, Saved&& saved, const G
                   typename decltype(layer.backward_input(context, std::forward<Saved>(saved), gradient))::deferred_type;
                 }) {
     try {
-      return layer.backward_input(context, std::forward<Saved>(saved), gradient);
+      auto split = layer.backward_input(context, std::forward<Saved>(saved), gradient);
+      detail::note_result<Layer>(context, split.input_gradient);
+      return split;
     } catch (...) {
       detail::add_layer(layer, detail::Pass::backward);
       throw;
     }
   } else if constexpr (detail::WholeBackward<Layer, Context, Saved, Gradient>) {
     try {
-      return InputGradient{layer.backward(context, std::forward<Saved>(saved), gradient), Nothing{}};
+      auto split = InputGradient{layer.backward(context, std::forward<Saved>(saved), gradient), Nothing{}};
+      detail::note_result<Layer>(context, split.input_gradient);
+      return split;
     } catch (...) {
       detail::add_layer(layer, detail::Pass::backward);
       throw;

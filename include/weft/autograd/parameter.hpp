@@ -221,6 +221,8 @@ class Parameter : public detail::ParameterHandle,
   /// The parameter as an operand beside x, placed according to x's placements and the rules.
   template <AnyTensor X>
   auto for_operand(const X& x) const {
+    if constexpr (detail::proves_results)
+      if (detail::Proof* const proof = x.device().proof(); proof != nullptr) proof->use_parameter(state().name());
     return for_operand_type<X>(x.device());
   }
   /// The same for a tensor of type X that does not exist yet.

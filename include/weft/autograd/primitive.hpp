@@ -37,6 +37,7 @@ struct RecordedOperation : TapeStep, ValueNode<Y> {
     if (!*this) return;
     const auto g = this->take();
     auto gradients = std::apply([&](const X&... x) { return f.gradient(g, x...); }, values);
+    note_result<F>(tape.context().as<Context>(), gradients);
     constexpr bool one = sizeof...(X) == 1, several = is_gradient_tuple<decltype(gradients), sizeof...(X)>;
     static_assert(one || several,
                   "weft: this Primitive's gradient(g, x...) of several operands returns something else than a std::tuple of as "
@@ -85,6 +86,7 @@ template <class F, class Context, class... X>
 requires(detail::IsOperation<F>) auto call(const F& f, const Variable<Context, X>&... x) {
   detail::Tape& tape = std::get<0>(std::tie(x...)).tape();
   auto y = f.forward(x.value()...);
+  detail::note_result<F>(tape.context().as<Context>(), y);
   using Y = decltype(y);
   if (!tape.records() || !(x.has_gradient() || ...)) return Variable<Context, Y>(std::move(y), tape);
   auto& node = tape.record<detail::RecordedOperation<Context, F, Y, X...>>(f, x...);

@@ -160,6 +160,7 @@ struct Recorded : TapeStep, ValueNode<Y> {
   void apply(Tape& tape) {
     if (!*this) return;  // nothing was computed from the result
     const auto g = this->take();
+    note_result<From...>(tape.context().as<Context>(), g);
     std::apply([&](auto&... operand) { (operand.give(tape, tape.context().as<Context>(), g), ...); }, from);
   }
   std::tuple<From...> from;
@@ -169,6 +170,7 @@ struct Recorded : TapeStep, ValueNode<Y> {
 template <class Context, class X, class Y, class... From>
 Variable<Context, Y> record(const Variable<Context, X>& x, Y y, From... from) {
   Tape& tape = x.tape();
+  note_result<From...>(x.context(), y);
   if constexpr (std::is_same_v<gradient_t<Y>, Nothing>) {
     return {std::move(y), tape};  // ids and labels have no gradient
   } else {

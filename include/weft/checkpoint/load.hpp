@@ -304,7 +304,7 @@ std::uint64_t load(const std::string& folder, const Communicator& ranks, const S
 template <class Model, class Optimizer, class Expect>
 std::uint64_t load_with_optimizer(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options,
                                   Expect&& expect) {
-  if (has_no_values(model)) return 0;
+  if (leaves_files_alone(model)) return 0;
   const auto hooks = [&](const Index& index) { return hook_items(model, &index); };
   const auto check = [&](const std::string& path, const Index& index) {
     expect(path, index);
@@ -330,7 +330,7 @@ std::uint64_t load_with_optimizer(const std::string& folder, Model& model, Optim
 /// save, whose newest complete checkpoint is read, or a single checkpoint in it. In the same layout training continues bit for
 /// bit; in another layout it starts from the same numbers. Collective over the model's ranks. Throws Error on every rank if a
 /// file is damaged or missing, or belongs to another model (LoadOptions::same_config) or other data (LoadOptions::data); nothing
-/// changes in that case. Accumulated gradients are discarded. In a rehearsal nothing is read, and the step is 0.
+/// changes in that case. Accumulated gradients are discarded. In a rehearsal or a proof nothing is read, and the step is 0.
 template <StoredModel Model, StoredOptimizer Optimizer>
 std::uint64_t load(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_load);
@@ -342,7 +342,7 @@ std::uint64_t load(const std::string& folder, Model& model, Optimizer& optimizer
 template <StoredModel Model, StoredOptimizer Optimizer>
 std::uint64_t resume(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options = {}) {
   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_resume);
-  if (detail::has_no_values(model)) return 0;
+  if (detail::leaves_files_alone(model)) return 0;
   const Communicator& ranks = model.communicator();
   detail::require_same_call(ranks, "resume", folder, 0);
   detail::Packed message;
@@ -359,7 +359,7 @@ std::uint64_t resume(const std::string& folder, Model& model, Optimizer& optimiz
 template <StoredModel Model>
 std::uint64_t load(const std::string& folder, Model& model, const LoadOptions& options = {}) {
   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_load);
-  if (detail::has_no_values(model)) return 0;
+  if (detail::leaves_files_alone(model)) return 0;
   const auto hooks = [](const Index&) { return std::vector<detail::Item>(); };
   const auto check = [](const std::string&, const Index&) {};
   return detail::load(folder, model.communicator(), detail::state_of(model), false, options, hooks, check,

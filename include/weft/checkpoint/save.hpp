@@ -278,19 +278,19 @@ void require_applied(Model& model) {
 /// Writes the state after `step` steps into folder/step-NNNNNNNN, which becomes visible to other ranks and programs when it is
 /// complete. Creates the folder if necessary, and replaces an existing checkpoint of that step. Collective over the model's
 /// ranks, which must share a file system. Throws Error on every rank if one of them cannot write; earlier checkpoints are
-/// untouched. Throws UsageError between train_step and the optimizer's step. Writes nothing in a rehearsal.
+/// untouched. Throws UsageError between train_step and the optimizer's step. Writes nothing in a rehearsal or a proof.
 template <StoredModel Model, StoredOptimizer Optimizer>
 void save(const std::string& folder, Model& model, Optimizer& optimizer, std::uint64_t step, const SaveOptions& options = {}) {
   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_save);
   detail::require_applied(model);
-  if (detail::has_no_values(model)) return;
+  if (detail::leaves_files_alone(model)) return;
   detail::save(folder, model.communicator(), detail::whole_state(model, optimizer), step, options);
 }
 /// Saves the model without an optimizer.
 template <StoredModel Model>
 void save(const std::string& folder, Model& model, std::uint64_t step, const SaveOptions& options = {}) {
   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::checkpoint_save);
-  if (detail::has_no_values(model)) return;
+  if (detail::leaves_files_alone(model)) return;
   detail::save(folder, model.communicator(), detail::state_of(model), step, options);
 }
 // Every other call.

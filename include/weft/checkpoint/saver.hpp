@@ -44,7 +44,7 @@ class Saver {
   /// collides, the error is thrown before training.
   template <class Model>
   void take_folder(Model& model) {
-    if (detail::has_no_values(model)) return;  // a rehearsal
+    if (detail::leaves_files_alone(model)) return;  // a rehearsal or proof
     const Communicator& ranks = model.communicator();
     detail::require_same_call(ranks, "Saver", folder_, 0);
     detail::together(ranks, [&] {
@@ -60,7 +60,7 @@ class Saver {
     options_.validation_loss = validation_loss;
     const auto started = std::chrono::steady_clock::now();
     detail::require_applied(model);
-    if (detail::has_no_values(model)) return;  // a rehearsal
+    if (detail::leaves_files_alone(model)) return;  // a rehearsal or proof
     begin(model.communicator(), detail::whole_state(model, optimizer), step);
     stall_s_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   }

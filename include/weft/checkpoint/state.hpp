@@ -342,10 +342,10 @@ std::vector<Item> hook_items([[maybe_unused]] Model& model, [[maybe_unused]] con
   return items;
 }
 
-/// True if the model is rehearsed: it has no values, so nothing is saved or loaded.
+/// True if the model is rehearsed, and so has no values, or proven, in many layouts at once: nothing is saved or loaded.
 template <class Model>
-bool has_no_values(Model& model) {
-  return model.device().rehearsal() != nullptr;
+bool leaves_files_alone(Model& model) {
+  return model.device().rehearsal() != nullptr || model.device().proof() != nullptr;
 }
 
 /// The state of a model without an optimizer.

@@ -23,6 +23,7 @@
 
 #include <weft/core/inline.hpp>
 #include <weft/core/scalar.hpp>
+#include <weft/device/proof_piece.hpp>
 
 namespace weft::detail {
 
@@ -61,7 +62,8 @@ struct ProofNotes {
     std::map<std::size_t, std::vector<double>> parts = {};
     /// Ranks of tp hold pieces of a row whose order may depend on the layout: compared in the order of their values.
     bool sorted = false;
-    double replicas = 0;  ///< the largest relative difference between ranks that must hold the same elements
+    std::vector<ProofPiece> pieces = {};  ///< of results, until `assemble`
+    double replicas = 0;                  ///< the largest relative difference between ranks that must hold the same elements
   };
   struct Axis {
     std::string name;
@@ -128,13 +130,32 @@ class Proof {
 
   bool in_train_step = false;
 
+  // ---- results, in a build with WEFT_PROVE_IN_DOUBLE
+  bool results = false;  ///< they are noted
+  /// The rank computes a unit of the model for the samples first, first + 1, ... of the global batch.
+  void enter_unit(bool forward, const std::string& name, int number, std::size_t first, std::size_t samples);
+  void leave_unit() { unit_.inside = false; }
+  bool in_unit() const { return unit_.inside; }
+  /// The next result is computed from this parameter.
+  void use_parameter(std::string_view name) { unit_.parameter = name; }
+  /// Notes a result of the unit under its type, its number among results of this type, and the parameter that it used.
+  void note_result(const std::string& type, ProofPiece piece);
+
  private:
+  struct CurrentUnit {
+    bool inside = false, forward = true;
+    std::string name, parameter;
+    int number = 0, place = 0;
+    std::size_t first = 0, samples = 1;
+    std::map<std::string, int> seen;
+  };
   int number(std::vector<std::pair<const void*, int>>& list, const void* one);
 
   ProofNotes* notes_;
   const ProofLayout* layout_;
   int rank_;
   std::vector<std::pair<const void*, int>> optimizers_, models_;  // with their steps
+  CurrentUnit unit_;
 };
 
 /// Thrown through the program after the wanted steps. Not a std::exception, so programs do not catch it.

@@ -181,6 +181,28 @@ WEFT_COLD WEFT_INLINE void Proof::note_loss(const std::string& model, double los
   if (rank_ == 0) note_part(ProofPhase::loss, model + "train_step", 0, {loss});
 }
 
+WEFT_COLD WEFT_INLINE void Proof::enter_unit(bool forward, const std::string& name, int number, std::size_t first,
+                                             std::size_t samples) {
+  if (!results || !in_train_step) return;
+  unit_ = {.inside = true,
+           .forward = forward,
+           .name = name,
+           .number = number,
+           .first = first,
+           .samples = std::max<std::size_t>(1, samples)};
+}
+
+WEFT_COLD WEFT_INLINE void Proof::note_result(const std::string& type, ProofPiece piece) {
+  std::string name = joined({unit_.name, ", ", type, " #", ++unit_.seen[type]});
+  if (unit_.forward && !unit_.parameter.empty()) append_to(name, {" of ", std::exchange(unit_.parameter, "")});
+  piece.first = unit_.first, piece.samples = unit_.samples;
+  const std::lock_guard lock(notes_->mutex);
+  ProofNotes::Tensor& tensor = notes_->tensors[{step(), unit_.forward ? ProofPhase::forward : ProofPhase::backward,
+                                                unit_.forward ? unit_.number : -unit_.number, std::move(name)}];
+  tensor.place = unit_.place++;
+  tensor.pieces.push_back(std::move(piece));
+}
+
 WEFT_COLD WEFT_INLINE void Proof::add_elements(int step, ProofPhase phase, const std::string& name, int place, std::size_t size,
                                                std::size_t global, std::span<const double> values) {
   const std::lock_guard lock(notes_->mutex);

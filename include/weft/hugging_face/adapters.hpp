@@ -155,7 +155,7 @@ template <class Model>
 void save_adapters(const std::string& folder, Model& model, const SaveAdaptersOptions& options = {}) {
   if constexpr (detail::require_adapters<Model>()) {
     const comm::InFunction mark(model.communicator(), comm::ProgramFunction::save_adapters);
-    if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
+    if (checkpoint::detail::leaves_files_alone(model)) return;  // a rehearsal or proof
     const LoraOptions& lora = model.options().lora;
     detail::require_rank(lora, "save_adapters");
     checkpoint::detail::State state = checkpoint::detail::state_of(model);
@@ -195,7 +195,7 @@ template <class Model, class... Optimizer>
 void load_adapters(const std::string& folder, const LoadOptions& options, Model& model, Optimizer&... optimizer) {
   if constexpr (require_adapters<Model>()) {
     const comm::InFunction mark(model.communicator(), comm::ProgramFunction::load_adapters);
-    if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
+    if (checkpoint::detail::leaves_files_alone(model)) return;  // a rehearsal or proof
     read_adapters(folder, model.communicator(), checkpoint::detail::state_of(model, optimizer...), model.options().lora,
                   *options.system);
     model.discard_gradients();

@@ -294,7 +294,7 @@ template <class Model, class... Optimizer>
 void load_into(const std::string& folder, const LoadOptions& options, Model& model, Optimizer&... optimizer) {
   if constexpr (require_known<Model>()) {
     const comm::InFunction mark(model.communicator(), comm::ProgramFunction::hugging_face_load);
-    if (checkpoint::detail::has_no_values(model)) return;  // a rehearsal
+    if (checkpoint::detail::leaves_files_alone(model)) return;  // a rehearsal or proof
     model.stages().set_files(
         load(folder, model.communicator(), checkpoint::detail::state_of(model, optimizer...), model.stages().config(), options));
     model.discard_gradients();

@@ -136,7 +136,7 @@ template <class Model>
 MergedAdapters merge_adapters(Model& model) {
   MergedAdapters merged;
   const LoraOptions& lora = model.options().lora;
-  if (lora.rank == 0 || checkpoint::detail::has_no_values(model)) return merged;
+  if (lora.rank == 0 || checkpoint::detail::leaves_files_alone(model)) return merged;
   constexpr bool stored_in_out = std::is_same_v<typename std::remove_reference_t<Model>::Config, models::GptConfig>;
   checkpoint::detail::State state = checkpoint::detail::state_of(model);
   std::map<std::string, checkpoint::detail::Item*> items;

@@ -77,6 +77,9 @@ class ModelBuilder {
     registry_.begin_unit(name);
     auto unit = std::make_unique<U>(make);
     U& made = *unit;
+#ifdef WEFT_PROVE_IN_DOUBLE
+    if constexpr (requires { made.proof_name; }) made.proof_name = name, made.proof_number = int(whole_.units.size()) + 1;
+#endif
     std::vector<ParameterState*> used = registry_.end_unit(whole_.units.size());
     double cost = 0;
     if constexpr (requires { double(made.layer.cost()); }) cost = double(made.layer.cost());

@@ -5,11 +5,14 @@
 //
 //   StackUnitOf<UnitTypes<Inputs, Hidden, Layer, UnitPlace::middle>, Context> unit(make);
 
+#include <algorithm>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <utility>
 
 #include <weft/autograd/layer.hpp>
+#include <weft/autograd/proof_note.hpp>
 #include <weft/context/context.hpp>
 #include <weft/engine/asked_parameters.hpp>
 #include <weft/pipeline/any_value.hpp>
@@ -46,6 +49,7 @@ class StackUnitOf : public StackUnit<typename Context::execution_space> {
   }
 
   void forward(const UnitCall& call, AnyValue& inputs, AnyValue& hidden, AnyValue& output, AnyValue* saved) const override {
+    [[maybe_unused]] const auto scope = proof_scope(call, true);
     AskedParameters asked;
     if constexpr (!IsModule<Layer>) asked = AskedParameters(context_of(call).engine);
     auto result = forward_of(call, inputs, hidden);
@@ -59,6 +63,7 @@ class StackUnitOf : public StackUnit<typename Context::execution_space> {
   }
 
   void backward(const UnitCall& call, AnyValue& gradient, AnyValue& saved, AnyValue* deferred) override {
+    [[maybe_unused]] const auto scope = proof_scope(call, false);
     asked_.expect();
     auto split = [&] {
       if constexpr (returns_loss)
@@ -93,6 +98,10 @@ class StackUnitOf : public StackUnit<typename Context::execution_space> {
   }
 
   Layer layer;
+#ifdef WEFT_PROVE_IN_DOUBLE
+  std::string proof_name;
+  int proof_number = 0;
+#endif
 
  protected:
   static UnitTransports<Exec> transports_of_types() {
@@ -126,6 +135,16 @@ class StackUnitOf : public StackUnit<typename Context::execution_space> {
       else return weft::forward(layer, context, x, given);
     }
   }
+#ifdef WEFT_PROVE_IN_DOUBLE
+  ProofUnitScope proof_scope(const UnitCall& call, bool forward) const {
+    return {context_of(call),    forward,
+            proof_name,          proof_number,
+            call.env->first_row, std::max(call.env->length, context_of(call).engine.longest),
+            call.samples};
+  }
+#else
+  static constexpr Nothing proof_scope(const UnitCall&, bool) { return {}; }
+#endif
   static const Context& context_of(const UnitCall& call) { return *static_cast<const Context*>(call.context); }
   static const Inputs& inputs_of(const UnitCall& call) { return *static_cast<const Inputs*>(call.inputs); }
   // In place if `value` holds an X already, so that a chain of equal units allocates nothing for its hidden value.

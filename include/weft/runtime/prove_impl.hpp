@@ -46,7 +46,7 @@ class ProofRunner {
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
     std::map<std::size_t, std::vector<std::size_t>> others;  // layouts by the samples of their global batch
     std::map<std::size_t, std::unique_ptr<ProofNotes>> batches;
-    run_all(all, *usual, [&](std::size_t i, std::unique_ptr<ProofNotes> notes) {
+    run_all(all, *usual, false, [&](std::size_t i, std::unique_ptr<ProofNotes> notes) {
       const std::size_t samples = notes->samples();
       if (notes->ending != 0 || samples == 0 || samples == usual->run->samples()) return judge(i, *usual, *notes);
       if (!notes->replaceable) {
@@ -59,7 +59,9 @@ class ProofRunner {
       others[samples].push_back(i);
       if (!batches.contains(samples)) batches[samples] = std::move(notes);
     });
-    for (const auto& [samples, layouts] : others) {
+    std::erase_if(all, [&](std::size_t i) { return report_.layouts[i].verdict != ProvenLayout::Verdict::differs; });
+    explain(all, *usual);
+    for (auto& [samples, layouts] : others) {
       Reference reference;
       reference.batches = std::move(batches[samples]);
       reference.run = children_.run({}, settings(nullptr, reference.batches.get()));
@@ -72,7 +74,8 @@ class ProofRunner {
         continue;
       }
       measure(reference);
-      run_all(layouts, reference, [&](std::size_t i, std::unique_ptr<ProofNotes> notes) { judge(i, reference, *notes); });
+      run_all(layouts, reference, false, [&](std::size_t i, std::unique_ptr<ProofNotes> notes) { judge(i, reference, *notes); });
+      explain(layouts, reference);
     }
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
     return std::move(report_);
@@ -138,7 +141,7 @@ class ProofRunner {
 
   /// Runs these layouts side by side and calls f(index, notes) for each.
   template <class F>
-  void run_all(const std::vector<std::size_t>& layouts, const Reference& reference, F&& f) {
+  void run_all(const std::vector<std::size_t>& layouts, const Reference& reference, bool results, F&& f) {
     const std::size_t most = std::size_t(std::max(1, options_.processes > 0 ? options_.processes : cores()));
     std::size_t next = 0;
     while (next < layouts.size() || children_.running() != 0) {
@@ -146,10 +149,43 @@ class ProofRunner {
       if (late) next = layouts.size();
       while (next < layouts.size() && children_.running() < most) {
         const std::size_t i = layouts[next++];
-        children_.start(i, report_.layouts[i].layout, settings(reference.run.get()));
+        ProofRun run = settings(reference.run.get());
+        run.results = results;
+        children_.start(i, report_.layouts[i].layout, run);
       }
       for (auto& [i, notes] : children_.ended()) f(i, std::move(notes));
     }
+  }
+
+  /// Looks for the first difference of layouts that differ among the results of all layers and operations, which a second run
+  /// notes in a build with WEFT_PROVE_IN_DOUBLE.
+  void explain(std::vector<std::size_t> layouts, const Reference& reference) {
+    std::erase_if(layouts, [&](std::size_t i) {
+      const ProvenLayout& layout = report_.layouts[i];
+      return layout.verdict != ProvenLayout::Verdict::differs || layout.text.find(", batch, ") != std::string::npos;
+    });
+    if (layouts.empty()) return;
+    ProofRun run = settings(reference.run.get(), reference.batches.get());
+    run.results = true;
+    const auto one = children_.run({}, run);
+    const bool noted = std::any_of(one->tensors.begin(), one->tensors.end(),
+                                   [](const auto& tensor) { return tensor.first.phase == ProofPhase::forward; });
+    if (!noted) return;
+    run_all(layouts, reference, true, [&](std::size_t i, std::unique_ptr<ProofNotes> notes) {
+      bool found_first = false;
+      compare(*one, *notes, [&](const ProofDifference& found) {
+        const double allowed = bound(reference, *found.key);
+        if (found_first || !(found.size > allowed) || found.text.ends_with("is missing")) return;
+        found_first = true;
+        report_.layouts[i].text = difference_text(found, allowed);
+      });
+    });
+  }
+
+  static std::string difference_text(const ProofDifference& found, double allowed) {
+    char numbers[64];
+    std::snprintf(numbers, sizeof numbers, " (off by %.1e, bound %.1e)", found.size, allowed);
+    return found.text + numbers;
   }
 
   void judge(std::size_t i, const Reference& reference, const ProofNotes& notes) {
@@ -163,10 +199,8 @@ class ProofRunner {
       largest[phase] = std::max(largest[phase], found.size);
       const bool missing = notes.ending != 0 && found.text.ends_with("is missing");
       if (layout.verdict == V::differs || missing || !(found.size > allowed)) return;
-      char numbers[64];
-      std::snprintf(numbers, sizeof numbers, " (off by %.1e, bound %.1e)", found.size, allowed);
       layout.verdict = V::differs;
-      layout.text = found.text + numbers;
+      layout.text = difference_text(found, allowed);
     });
     if (layout.verdict == V::differs) return;
     if (notes.ending != 0) {

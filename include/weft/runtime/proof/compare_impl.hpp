@@ -43,7 +43,7 @@ WEFT_COLD WEFT_INLINE std::pair<double, std::string> difference_of(const ProofNo
       if (std::isnan(off)) off = std::numeric_limits<double>::infinity();
       if (!(off > size)) continue;
       char numbers[80];
-      std::snprintf(numbers, sizeof numbers, "%.9g instead of %.9g", found[i], wanted[i]);
+      std::snprintf(numbers, sizeof numbers, off < 1e-6 ? "%.17g instead of %.17g" : "%.9g instead of %.9g", found[i], wanted[i]);
       size = off;
       const bool scalar = wanted.size() == 1 && !samples;
       text = scalar ? std::string(numbers)

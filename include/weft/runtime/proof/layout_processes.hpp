@@ -32,6 +32,7 @@ struct ProofRun {
   const ProofNotes *gradients = nullptr, *batches = nullptr;
   double noise = 0;
   std::uint64_t noise_seed = 0;
+  bool results = false;
 };
 
 class LayoutProcesses {

@@ -19,6 +19,7 @@
 
 #include <weft/comm/threads.hpp>
 #include <weft/core/error.hpp>
+#include <weft/device/proof_assembly.hpp>
 #include <weft/runtime/child_processes.hpp>
 #include <weft/runtime/ending.hpp>
 #include <weft/runtime/guard.hpp>
@@ -58,7 +59,7 @@ WEFT_COLD WEFT_INLINE void run_layout(const LayoutProcesses::Program& program, c
           DefaultDevice device(instance.exec);
           Proof proof(notes, layout, group->rank());
           proof.gradients = run.gradients, proof.batches = run.batches, proof.wanted_steps = run.steps;
-          proof.noise = run.noise, proof.noise_seed = run.noise_seed;
+          proof.noise = run.noise, proof.noise_seed = run.noise_seed, proof.results = run.results;
           device.prove(proof);
           World world(Communicator(std::move(group), order_on(device.exec())), device);
           try {
@@ -114,6 +115,7 @@ WEFT_COLD WEFT_INLINE void LayoutProcesses::start(std::size_t number, const Proo
   auto* const notes = new ProofNotes;  // a rank that computes on may still write
   run_layout(*program_, layout, run, seconds_, *notes);
   const std::lock_guard lock(notes->mutex);
+  assemble(*notes);
   const std::string bytes = notes->bytes();
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t written = ::write(child.notes, bytes.data() + done, bytes.size() - done);
