@@ -77,10 +77,12 @@ WEFT_COLD WEFT_INLINE void prove_local_gradients(Proof& proof, const Unit& unit)
   for (ParameterState* const state : unit.parameters) {
     if (!state->trainable() || state->gradients().fresh() || !state->gradients().layer_buffer() || state->size() == 0) continue;
     const bool term = (state->gradients().unreduced() & axis_bit<tp>) != 0;
-    const bool copy = (state->info().later & axis_bit<tp> & ~state->info().sharded) != 0;
+    // Ranks of other axes than these compute the same gradient, unless it is a term there.
+    constexpr unsigned own_rows = axis_bit<dp> | axis_bit<cp> | axis_bit<ep> | axis_bit<edp>;
+    const bool copy = (state->info().later & ~own_rows & ~state->info().sharded & ~state->gradients().unreduced()) != 0;
     state->gradient_span([&](auto gradient) {
       for (const Run& run : state->info().runs) {
-        if (!term && (!run.owned || copy)) continue;  // another rank of tp counts the same gradient
+        if (copy || (!term && !run.owned)) continue;  // another rank counts the same gradient
         proof.add_elements(proof.step(), ProofPhase::local_gradient, state->name(), 0, state->global().size(), run.global,
                            std::vector<double>(gradient.begin() + std::ptrdiff_t(run.local),
                                                gradient.begin() + std::ptrdiff_t(run.local + run.length)));
