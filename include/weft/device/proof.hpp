@@ -144,10 +144,10 @@ class Proof {
  private:
   struct CurrentUnit {
     bool inside = false, forward = true;
-    std::string name, parameter;
+    std::string name, parameter = {};
     int number = 0, place = 0;
     std::size_t first = 0, samples = 1;
-    std::map<std::string, int> seen;
+    std::map<std::string, int> seen = {};
   };
   int number(std::vector<std::pair<const void*, int>>& list, const void* one);
 

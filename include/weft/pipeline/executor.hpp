@@ -112,7 +112,7 @@ class Executor {
   struct Expected {
     bool forward;
     std::size_t next = 0;         // place from which to look for an action whose receive is not posted
-    std::vector<std::size_t> of;  // places of the actions whose receives are posted and not yet taken
+    std::vector<std::size_t> of = {};  // places of the actions whose receives are posted and not yet taken
   };
   // Posts receives of a direction for the actions from `at` on, several messages ahead.
   void expect(const schedule::Order& order, std::size_t at, Expected& expected);
