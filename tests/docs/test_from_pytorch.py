@@ -27,6 +27,7 @@ PRELUDE = """
 #include <weft/data/npy.hpp>
 #include <weft/dtensor/operations.hpp>
 #include <weft/dtensor/parameters.hpp>
+#include <weft/elastic/run.hpp>
 #include <weft/generation/generate.hpp>
 #include <weft/hugging_face/hugging_face.hpp>
 #include <weft/nn/batch_norm.hpp>
@@ -53,6 +54,7 @@ const models::GptConfig gpt;
 const models::LlamaConfig llama;
 const models::MixtralConfig mixtral;
 void train(World&) {}
+void train_on(World&, elastic::Member&) {}
 """
 PROGRAM = """int row_{number}([[maybe_unused]] int argc, [[maybe_unused]] char** argv, [[maybe_unused]] World& world) {{
   [[maybe_unused]] const Communicator& comm = world.communicator();

@@ -32,7 +32,7 @@ def is_here(header):
 
 # What a header of a backend needs of others; where that is not installed, the backend's headers are left out.
 NEEDS = {"weft/comm/nccl": "nccl.h", r"weft/(\w+/)?cuda": "cuda_runtime.h", "weft/kernels/cudnn": "cudnn.h", "weft/comm/mpi": "mpi.h",
-         "weft/(checkpoint|hugging_face)": "xxhash.h", "weft/hugging_face/tokenizer": "utf8proc.h"}
+         "weft/(checkpoint|elastic|hugging_face)": "xxhash.h", "weft/hugging_face/tokenizer": "utf8proc.h"}
 
 
 @functools.cache

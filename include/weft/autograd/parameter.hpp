@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include <weft/autograd/proof_note.hpp>
 #include <weft/context/context.hpp>
 #include <weft/core/text.hpp>
 #include <weft/engine/initialise_parameter.hpp>

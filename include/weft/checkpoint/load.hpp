@@ -6,26 +6,21 @@
 //
 //   const std::uint64_t step = checkpoint::load("run", model, optimizer);
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <map>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <weft/checkpoint/blocks.hpp>
-#include <weft/checkpoint/checksum.hpp>
 #include <weft/checkpoint/error.hpp>
 #include <weft/checkpoint/file_system.hpp>
 #include <weft/checkpoint/folder.hpp>
 #include <weft/checkpoint/index.hpp>
 #include <weft/checkpoint/match.hpp>
 #include <weft/checkpoint/pages.hpp>
+#include <weft/checkpoint/read.hpp>
 #include <weft/checkpoint/save.hpp>
 #include <weft/checkpoint/state.hpp>
 #include <weft/checkpoint/together.hpp>
@@ -47,130 +42,6 @@ struct LoadOptions {
 };
 
 namespace detail {
-
-/// The files of a checkpoint, opened when they are needed.
-class OpenFiles {
- public:
-  OpenFiles(FileSystem& system, std::string folder, const Index& index)
-      : system_(&system), folder_(std::move(folder)), index_(&index) {}
-
-  const File& operator[](std::size_t i) {
-    auto at = open_.find(i);
-    if (at == open_.end()) {
-      if (open_.size() == most) open_.erase(open_.begin());
-      const StoredFile& stored = index_->files[i];
-      File file = File::open(*system_, in_folder(folder_, stored.name));
-      if (file.length() != stored.bytes)
-        refuse({file.path(), {}, std::min(file.length(), stored.bytes)},
-               {"has ", file.length(), " bytes, and the index has ", stored.bytes});
-      at = open_.emplace(i, std::move(file)).first;
-    }
-    return at->second;
-  }
-  /// Verifies the bytes before the tensors.
-  void check_header(std::size_t i) {
-    const File& file = (*this)[i];
-    const StoredFile& stored = index_->files[i];
-    if (stored.header_bytes > largest_header + 8)
-      refuse({file.path()}, {"has a header of ", stored.header_bytes, " bytes, more than ", largest_header});
-    std::string header(stored.header_bytes, '\0');
-    file.read(header.data(), header.size(), 0);
-    if (const std::uint64_t found = checksum_of(header.data(), header.size()); found != stored.header_checksum)
-      refuse({file.path(), {}, 0},
-             {"its header is damaged: checksum ", hex(found), ", and the index has ", hex(stored.header_checksum)});
-  }
-  /// Reads and verifies one chunk of a piece.
-  void read_chunk(const LogicalTensor& tensor, const StoredPiece& piece, std::size_t chunk, std::byte* to, std::size_t bytes) {
-    const std::uint64_t offset = piece.offset + chunk * index_->chunk_bytes;
-    const File& file = (*this)[piece.file];
-    file.read(to, bytes, offset, tensor.name);
-    if (const std::uint64_t found = checksum_of(to, bytes); found != piece.checksums[chunk])
-      refuse({file.path(), tensor.name, offset},
-             {"its ", bytes, " bytes are damaged: checksum ", hex(found), ", and the index has ", hex(piece.checksums[chunk])});
-  }
-
- private:
-  static constexpr std::size_t most = 64;
-  FileSystem* system_;
-  std::string folder_;
-  const Index* index_;
-  std::map<std::size_t, File> open_;
-};
-
-/// This rank's elements of one piece, in the order of the file.
-struct Overlap {
-  std::uint64_t from, count;  ///< elements of the piece
-  std::size_t local;          ///< position of the first one on this rank
-};
-
-/// A piece that holds elements of this rank, and their destination.
-struct PieceRead {
-  const LogicalTensor* tensor;
-  const StoredPiece* piece;
-  const std::vector<Run>* runs;  ///< this rank's elements of the tensor, by their positions in it
-  std::byte* out;                ///< memory for all of them
-};
-
-/// Reads this rank's elements of a piece, in the chunks that hold some of them.
-inline void read_piece(OpenFiles& files, const Index& index, const PieceRead& read, std::vector<Overlap>& overlaps,
-                       std::vector<std::byte>& buffer) {
-  const LogicalTensor& tensor = *read.tensor;
-  const StoredPiece& piece = *read.piece;
-  const std::uint64_t size = size_of(tensor.type), chunk_elements = index.chunk_bytes / size;
-  overlaps.clear();
-  for_each_overlap(piece.block, *read.runs, [&](std::uint64_t from, std::size_t local, std::uint64_t count) {
-    if (!overlaps.empty() && overlaps.back().from + overlaps.back().count == from &&
-        overlaps.back().local + overlaps.back().count == local)
-      overlaps.back().count += count;
-    else overlaps.push_back({from, count, local});
-  });
-  for (std::size_t at = 0; at < overlaps.size();) {
-    const std::size_t chunk = std::size_t(overlaps[at].from / chunk_elements);
-    const std::uint64_t begin = chunk * chunk_elements, end = std::min(piece.block.elements(), begin + chunk_elements);
-    const std::size_t bytes = std::size_t((end - begin) * size);
-    if (overlaps[at].from <= begin && overlaps[at].from + overlaps[at].count >= end) {
-      // The whole chunk is contiguous here, as in the file.
-      std::byte* to = read.out + (overlaps[at].local + std::size_t(begin - overlaps[at].from)) * size;
-      files.read_chunk(tensor, piece, chunk, to, bytes);
-    } else {
-      buffer.resize(bytes);
-      files.read_chunk(tensor, piece, chunk, buffer.data(), bytes);
-      for (std::size_t i = at; i < overlaps.size() && end > overlaps[i].from; ++i) {
-        const std::uint64_t from = std::max(begin, overlaps[i].from), to = std::min(end, overlaps[i].from + overlaps[i].count);
-        std::memcpy(read.out + (overlaps[i].local + std::size_t(from - overlaps[i].from)) * size,
-                    buffer.data() + (from - begin) * size, std::size_t(to - from) * size);
-      }
-    }
-    // Skip to the elements of later chunks; one overlap may continue there.
-    while (at < overlaps.size() && overlaps[at].from + overlaps[at].count <= end) ++at;
-    if (at < overlaps.size() && overlaps[at].from < end) {
-      overlaps[at].local += std::size_t(end - overlaps[at].from);
-      overlaps[at].count -= end - overlaps[at].from;
-      overlaps[at].from = end;
-    }
-  }
-}
-
-/// Reads the pieces in the order of their bytes, so that the system reads ahead, which it would not in the order of names. Ranks
-/// begin with different files, so they do not wait for the same bytes of a disk.
-inline void read_pieces(OpenFiles& files, const Index& index, std::vector<PieceRead>& reads, int rank) {
-  const std::size_t all = index.files.size();
-  const auto place = [&](const PieceRead& read) {
-    return std::pair((read.piece->file + all - std::size_t(rank) % all) % all, read.piece->offset);
-  };
-  std::sort(reads.begin(), reads.end(), [&](const PieceRead& a, const PieceRead& b) { return place(a) < place(b); });
-  std::vector<Overlap> overlaps;
-  std::vector<std::byte> buffer;
-  for (const PieceRead& read : reads) read_piece(files, index, read, overlaps, buffer);
-}
-
-/// Reads this rank's elements of one tensor into `out`, which has room for all of them.
-inline void read_tensor(OpenFiles& files, const Index& index, const LogicalTensor& tensor, const Item& item, std::byte* out,
-                        std::vector<std::byte>& buffer) {
-  const std::vector<Run> runs = item.runs.sorted();
-  std::vector<Overlap> overlaps;
-  for (const StoredPiece& piece : tensor.pieces) read_piece(files, index, {&tensor, &piece, &runs, out}, overlaps, buffer);
-}
 
 /// Reads the index on rank 0 and sends it to all. Collective.
 inline Index shared_index(const Communicator& ranks, const std::string& folder, FileSystem& system, std::string& path,
@@ -217,14 +88,12 @@ void restore_files(Model& model, const Index& index) {
   }
 }
 
-/// Reads everything, then changes everything. `check(path, index)` throws if the state cannot be restored; `finish(index)` then
-/// restores the parts that are not tensors.
-template <class Hooks, class Check, class Finish>
-std::uint64_t load_once(const std::string& folder, const Communicator& ranks, State state, bool with_optimizer,
-                        const LoadOptions& options, Hooks&& hooks, Check&& check, Finish&& finish, std::string& read_path) {
-  FileSystem& system = *options.system;
-  std::string path;
-  const Index index = shared_index(ranks, folder, system, path, read_path);
+/// Reads everything, then changes everything. `fetch(tensors, items, out)` copies this rank's elements of each item to out[i];
+/// it is collective and fails on all ranks or on none. `check(path, index)` throws if the state cannot be restored;
+/// `finish(index)` then restores the parts that are not tensors.
+template <class Hooks, class Check, class Finish, class Fetch>
+void restore(const std::string& path, const Index& index, const Communicator& ranks, State state, bool with_optimizer,
+             const LoadOptions& options, Hooks&& hooks, Check&& check, Finish&& finish, Fetch&& fetch) {
   std::vector<const LogicalTensor*> tensors = match(ranks, path, index, state, with_optimizer);
   together(ranks, [&] {
     if (options.same_config) require_config(path, index, state);
@@ -242,16 +111,8 @@ std::uint64_t load_once(const std::string& folder, const Communicator& ranks, St
     pages = Pages(bytes);
     std::byte* at = pages.data();
     for (std::size_t i = 0; i < state.items.size(); at += room(i++)) read[i] = at;
-    OpenFiles files(system, path, index);
-    for (std::size_t i = std::size_t(ranks.rank()); i < index.files.size(); i += std::size_t(ranks.size())) files.check_header(i);
-    std::vector<PieceRead> reads;
-    std::vector<std::vector<Run>> runs(state.items.size());
-    for (std::size_t i = 0; i < state.items.size(); ++i) {
-      runs[i] = state.items[i].runs.sorted();
-      for (const StoredPiece& piece : tensors[i]->pieces) reads.push_back({tensors[i], &piece, &runs[i], read[i]});
-    }
-    read_pieces(files, index, reads, ranks.rank());
   });
+  fetch(tensors, state.items, read);
   const auto write = [&](bool undone) {
     for (std::size_t i = 0; i < state.items.size(); ++i)
       if (state.items[i].size != 0) state.items[i].write(read[i], tensors[i]->type, undone);
@@ -268,6 +129,18 @@ std::uint64_t load_once(const std::string& folder, const Communicator& ranks, St
   if (state.store != nullptr) state.store->commit();
   write(false);
   finish(index);
+}
+
+template <class Hooks, class Check, class Finish>
+std::uint64_t load_once(const std::string& folder, const Communicator& ranks, State state, bool with_optimizer,
+                        const LoadOptions& options, Hooks&& hooks, Check&& check, Finish&& finish, std::string& read_path) {
+  FileSystem& system = *options.system;
+  std::string path;
+  const Index index = shared_index(ranks, folder, system, path, read_path);
+  restore(path, index, ranks, std::move(state), with_optimizer, options, hooks, check, finish,
+          [&](const auto& tensors, const std::vector<Item>& items, const std::vector<std::byte*>& out) {
+            read_items(system, path, index, ranks, tensors, items, out);
+          });
   return index.step;
 }
 
@@ -300,18 +173,17 @@ std::uint64_t load(const std::string& folder, const Communicator& ranks, const S
   }
 }
 
-/// load of a model and its optimizer. `expect(path, index)` throws if this call refuses the checkpoint.
-template <class Model, class Optimizer, class Expect>
-std::uint64_t load_with_optimizer(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options,
-                                  Expect&& expect) {
-  if (leaves_files_alone(model)) return 0;
+/// Calls `load(state, hooks, check, finish)` for a model and its optimizer. `expect(path, index)` throws if this call refuses the
+/// checkpoint.
+template <class Model, class Optimizer, class Expect, class Load>
+void restore_both(Model& model, Optimizer& optimizer, Expect&& expect, Load&& load) {
   const auto hooks = [&](const Index& index) { return hook_items(model, &index); };
   const auto check = [&](const std::string& path, const Index& index) {
     expect(path, index);
     const auto& scale = model.loss_scale();
     if (scale && index.loss_scale) LossScale(*scale).restore(index.loss_scale->value, index.loss_scale->good_steps);  // a copy
   };
-  return load(folder, model.communicator(), state_of(model, optimizer), true, options, hooks, check, [&](const Index& index) {
+  load(state_of(model, optimizer), hooks, check, [&](const Index& index) {
     restore_steps(model, index);
     restore_files(model, index);
     optimizer.restore(*index.optimizer_steps);
@@ -322,6 +194,18 @@ std::uint64_t load_with_optimizer(const std::string& folder, Model& model, Optim
     if (const auto& scale = model.loss_scale(); scale && index.loss_scale)
       scale->restore(index.loss_scale->value, index.loss_scale->good_steps);
   });
+}
+
+/// load of a model and its optimizer.
+template <class Model, class Optimizer, class Expect>
+std::uint64_t load_with_optimizer(const std::string& folder, Model& model, Optimizer& optimizer, const LoadOptions& options,
+                                  Expect&& expect) {
+  if (leaves_files_alone(model)) return 0;
+  std::uint64_t step = 0;
+  restore_both(model, optimizer, expect, [&](const State& state, const auto& hooks, const auto& check, const auto& finish) {
+    step = load(folder, model.communicator(), state, true, options, hooks, check, finish);
+  });
+  return step;
 }
 
 }  // namespace detail

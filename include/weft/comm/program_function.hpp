@@ -44,7 +44,9 @@ enum class ProgramFunction : std::uint8_t {
   load_parameters,
   save_adapters,
   load_adapters,
-  agree
+  agree,
+  elastic_restore,
+  elastic_keep
 };
 
 constexpr std::string_view name_of(ProgramFunction function) {
@@ -77,7 +79,9 @@ constexpr std::string_view name_of(ProgramFunction function) {
                                         "hugging_face::load_parameters",
                                         "hugging_face::save_adapters",
                                         "hugging_face::load_adapters",
-                                        "agree"};
+                                        "agree",
+                                        "elastic::Member::restore",
+                                        "elastic::Member::keep"};
   const auto number = static_cast<std::size_t>(function);  // may come from another rank
   return number < sizeof names / sizeof names[0] ? names[number] : "an unknown function";
 }

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The place where the processes of an elastic run meet before each generation of the world. It is a process of its own, which
+// the first rank 0 starts, so that it outlives every rank. It serves the port after that of the store (comm/store/server.hpp),
+// with the same handshake and the same frames. A seat is a RANK of the launcher: a lost rank's seat is free for a process that is
+// started with the same environment.
+//
+//   rank: "ready CONFIRMED STEP [GENERATION:PART ...]"    waits for the next generation
+//         "returned ..."                                  the same, after its function has returned
+//         "fatal"                                         its error would recur
+//   here: "begin GENERATION RANK WORLD CONTINUES"         the ranks of the next generation
+//         "available N"                                   the ranks that run or wait
+//         "over CODE REPORTS TEXT"                        the end of the run
+
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/launcher.hpp>
+#include <weft/comm/store/listener.hpp>
+#include <weft/comm/store/sealed.hpp>
+#include <weft/comm/store/secret.hpp>
+#include <weft/comm/store/server.hpp>
+#include <weft/core/text.hpp>
+#include <weft/elastic/options.hpp>
+#include <weft/elastic/seats.hpp>
+
+namespace weft::elastic::detail {
+
+namespace store = comm::store;
+
+inline int meeting_port(const runtime::Launch& launch) { return launch.port + 1; }
+inline store::Identity meeting_identity(const runtime::Launch& launch) {
+  return {std::uint32_t(launch.rank), std::uint32_t(launch.world), launch.job + ", elastic"};
+}
+
+/// A connection of a rank with the meeting, on either side. Messages are whole texts.
+class Line {
+ public:
+  Line(store::Link link, store::Sealed::Side side) : socket_(std::move(link.socket)), messages_(link.key, side) {}
+
+  int descriptor() const { return socket_.get(); }
+  bool wants_to_send() const { return !outgoing_.empty(); }
+  void send(std::string_view text) {
+    messages_.seal(text, outgoing_);
+    flush();
+  }
+  /// False if the connection is broken.
+  bool flush() {
+    while (!outgoing_.empty()) {
+      const ssize_t sent = ::send(socket_.get(), outgoing_.data(), outgoing_.size(), MSG_NOSIGNAL);
+      if (sent < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+      outgoing_.erase(0, std::size_t(sent));
+    }
+    return true;
+  }
+  /// Appends the messages that have come. False if the connection is broken. Throws comm::store::InvalidFrame.
+  bool receive(std::vector<std::string>& texts) {
+    char bytes[16384];
+    for (;;) {
+      const ssize_t got = ::recv(socket_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+      if (got == 0) return false;
+      if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+      messages_.add({bytes, std::size_t(got)});
+      while (auto text = messages_.open()) texts.push_back(std::move(*text));
+    }
+  }
+
+ private:
+  store::Socket socket_;
+  store::Sealed messages_;
+  std::string outgoing_;
+};
+
+class Meeting {
+ public:
+  /// Throws StoreError if the port is taken.
+  Meeting(const Options& options, const runtime::Launch& launch, std::chrono::duration<double> patience)
+      : options_(options),
+        patience_(patience),
+        seats_(std::size_t(launch.world)),
+        listener_(launch.host, meeting_port(launch), meeting_identity(launch), store::secret_of(launch.host, launch.secret),
+                  store::the_store) {}
+
+  /// Returns once the run is over, or once no rank has come for a while.
+  void serve() {
+    const store::Listener::Admit admit = [this](store::Greeting& greeting) -> std::string {
+      if (!seats_[greeting.who.rank].line) return {};
+      greeting.ours = false;  // the other one may end soon
+      return weft::detail::joined({"rank ", greeting.who.rank, " is there already"});
+    };
+    const store::Listener::Refused ignore = [](const store::Greeting&) {};
+    std::vector<pollfd> entries;
+    std::vector<std::size_t> of_entry;
+    for (auto last = Clock::now(); !over_ || pending();) {
+      entries.clear();
+      of_entry.clear();
+      for (std::size_t i = 0; i < seats_.size(); ++i)
+        if (seats_[i].line) {
+          entries.push_back({seats_[i].line->descriptor(), short(POLLIN | (seats_[i].line->wants_to_send() ? POLLOUT : 0)), 0});
+          of_entry.push_back(i);
+        }
+      const std::size_t known = entries.size();
+      listener_.watch(entries);
+      (void)::poll(entries.data(), nfds_t(entries.size()), 20);
+      for (std::size_t k = 0; k < known; ++k)
+        if (entries[k].revents != 0) listen(of_entry[k]);
+      for (auto& arrival : listener_.step(std::span(entries).subspan(known), admit, ignore))
+        seats_[arrival.greeting.who.rank].line = std::make_unique<Line>(std::move(arrival.link), store::Sealed::Side::store);
+      if (known > 0) last = Clock::now();
+      else if (Clock::now() - last > (generation_ == 0 ? patience_ : std::chrono::duration<double>(5))) return;
+      if (!over_) proceed();
+    }
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  enum class State { absent, waiting, returned, running };
+  struct Seat {
+    std::unique_ptr<Line> line;
+    State state = State::absent;
+    bool member = false;  // of the present generation
+    bool confirmed = false;
+    std::uint64_t newest = 0;
+    std::set<std::pair<std::uint64_t, std::size_t>> parts;
+  };
+
+  static void say(weft::detail::Words words) {
+    std::fprintf(stderr, "weft: elastic: %s\n", weft::detail::joined(words).c_str());
+    std::fflush(stderr);
+  }
+  bool pending() const {
+    for (const Seat& seat : seats_)
+      if (seat.line && seat.line->wants_to_send()) return true;
+    return false;
+  }
+
+  void listen(std::size_t number) {
+    Seat& seat = seats_[number];
+    std::vector<std::string> texts;
+    bool alive = seat.line->flush();
+    try {
+      alive = seat.line->receive(texts) && alive;
+    } catch (const std::exception&) {
+      alive = false;
+    }
+    for (const std::string& text : texts) take(seat, text);
+    if (!alive) lose(number, "its process ended or its connection broke");
+  }
+
+  void take(Seat& seat, const std::string& text) {
+    std::istringstream words(text);
+    std::string kind, part;
+    words >> kind;
+    if (kind == "fatal") return finish(1, {});
+    seat.state = kind == "returned" ? State::returned : State::waiting;
+    words >> seat.confirmed >> seat.newest;
+    seat.parts.clear();
+    while (words >> part)
+      if (const auto colon = part.find(':'); colon != std::string::npos)
+        seat.parts.emplace(std::strtoull(part.c_str(), nullptr, 10), std::strtoull(part.c_str() + colon + 1, nullptr, 10));
+    reached_ = std::max(reached_, seat.newest);
+    if (seat.member && !since_) since_ = Clock::now();
+  }
+
+  void lose(std::size_t number, std::string_view why) {
+    Seat& seat = seats_[number];
+    if (seat.member && !over_) {
+      weft::detail::append_to(lost_, {lost_.empty() ? "" : "; ", "rank ", number, " was lost (", why, ")"});
+      if (!since_) since_ = Clock::now();
+    }
+    seat = Seat{};
+  }
+
+  int available() const {
+    int count = 0;
+    for (const Seat& seat : seats_) count += seat.line && seat.state != State::absent;
+    return count;
+  }
+
+  // Begins the next generation if no rank of the present one runs any more.
+  void proceed() {
+    bool running = false, unfinished = false;
+    for (std::size_t i = 0; i < seats_.size(); ++i) {
+      if (seats_[i].member && seats_[i].state == State::running && since_ && Clock::now() - *since_ > store::heartbeat_patience())
+        lose(i, "it stands still");
+      running = running || (seats_[i].member && seats_[i].state == State::running);
+      unfinished = unfinished || (seats_[i].member && seats_[i].state == State::waiting);
+    }
+    const int count = available();
+    if (running) return announce(count);
+    const bool first = generation_ == 0;
+    if (first && count < int(seats_.size()) && Clock::now() - began_ < patience_) return;
+    if (!first && lost_.empty() && !unfinished) return finish(0, {});
+    const int size = served(options_, count);
+    const auto now = Clock::now();
+    if (size == 0) {
+      const std::chrono::duration<double> wait(std::max(0.0, options_.replace_after_s));
+      if (!first && now - since_.value_or(now) < wait) return;
+      return finish(1, weft::detail::joined(
+                           {"elastic ", options_.least, ":", options_.most > 0 ? options_.most : int(seats_.size()), ": ", count,
+                            " of ", seats_.size(), " ranks are left, too few to go on", lost_.empty() ? "" : "; ", lost_}));
+    }
+    stalled_ = reached_ > newest_ ? 0 : stalled_ + 1;
+    newest_ = reached_;
+    if (stalled_ > seats_.size() + 8) return finish(1, "elastic: ranks are lost faster than a step ends; " + lost_);
+    begin(size);
+  }
+
+  void begin(int size) {
+    std::map<int, std::set<std::pair<std::uint64_t, std::size_t>>> candidates;
+    bool continues = false;
+    for (std::size_t i = 0; i < seats_.size(); ++i) {
+      seats_[i].member = false;
+      if (seats_[i].line && seats_[i].state != State::absent) candidates[int(i)] = seats_[i].parts;
+    }
+    const std::vector<int> taken = chosen(candidates, size);
+    for (const int seat : taken) continues = continues || seats_[std::size_t(seat)].confirmed;
+    if (generation_ > 0)
+      say({lost_.empty() ? "ranks join" : lost_, " after step ", reached_, ": ", size,
+           size == 1 ? " rank goes on" : " ranks go on"});
+    for (std::size_t rank = 0; rank < taken.size(); ++rank) {
+      Seat& seat = seats_[std::size_t(taken[rank])];
+      seat.member = true;
+      seat.state = State::running;
+      seat.line->send(weft::detail::joined({"begin ", generation_, " ", rank, " ", size, " ", continues ? 1 : 0}));
+    }
+    ++generation_;
+    lost_.clear();
+    since_.reset();
+    announced_ = -1;
+  }
+
+  void announce(int count) {
+    if (count == announced_) return;
+    announced_ = count;
+    for (Seat& seat : seats_)
+      if (seat.line && seat.state == State::running) seat.line->send(weft::detail::joined({"available ", count}));
+  }
+
+  void finish(int code, const std::string& text) {
+    over_ = true;
+    int reports = 1;
+    for (Seat& seat : seats_)
+      if (seat.line) seat.line->send(weft::detail::joined({"over ", code, " ", std::exchange(reports, 0), " ", text}));
+  }
+
+  Options options_;
+  std::chrono::duration<double> patience_;
+  std::vector<Seat> seats_;
+  store::Listener listener_;
+  std::uint64_t generation_ = 0, reached_ = 0, newest_ = 0, stalled_ = 0;
+  int announced_ = -1;
+  bool over_ = false;
+  std::string lost_;                        // since the present generation began
+  std::optional<Clock::time_point> since_;  // the first rank of the present generation is back, or lost
+  Clock::time_point began_ = Clock::now();
+};
+
+/// Starts the meeting in a process of its own, unless it is there. Call it before the process has threads. Signals to a
+/// terminal's programs do not end it: it ends with the run.
+inline void start_meeting(const Options& options, const runtime::Launch& launch, std::chrono::duration<double> patience) {
+  std::fflush(nullptr);
+  if (::fork() != 0) return;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(signal, SIG_IGN);
+  try {
+    Meeting(options, launch, patience).serve();
+  } catch (const std::exception&) {  // the port is taken, by the meeting of this run if rank 0 has been replaced
+  }
+  ::_exit(0);
+}
+
+}  // namespace weft::elastic::detail

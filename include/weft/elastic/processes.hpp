@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The ranks of an elastic run that are processes connected by TCP. A process keeps its copies and runs the program once in each
+// generation that the meeting (elastic/meeting.hpp) begins, with new connections and a new store each time.
+//
+//   Processes processes(options, launch);
+//   const comm::RunResult ending = processes.run(deadline, body);
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/flight_file.hpp>
+#include <weft/comm/launcher.hpp>
+#include <weft/comm/run_result.hpp>
+#include <weft/comm/stop.hpp>
+#include <weft/comm/store/connector.hpp>
+#include <weft/comm/tcp.hpp>
+#include <weft/elastic/meeting.hpp>
+#include <weft/elastic/member.hpp>
+#include <weft/elastic/options.hpp>
+#include <weft/elastic/seats.hpp>
+
+namespace weft::elastic::detail {
+
+inline std::chrono::duration<double> rendezvous_patience() {
+  return std::chrono::duration<double>(runtime::detail::number_from_environment("WEFT_RENDEZVOUS_S", 0.001, 1e6).value_or(120));
+}
+
+class Processes {
+ public:
+  using Body = std::function<void(std::shared_ptr<comm::Group>)>;
+
+  Processes(const Options& options, const runtime::Launch& launch)
+      : options_(options),
+        launch_(launch),
+        line_(store::Connector(launch.host, meeting_port(launch), meeting_identity(launch),
+                               store::secret_of(launch.host, launch.secret), store::the_store)
+                  .connect(Clock::now() + std::chrono::duration_cast<Clock::duration>(rendezvous_patience())),
+              store::Sealed::Side::rank) {}
+
+  comm::RunResult run(std::chrono::duration<double> deadline, const Body& body) {
+    std::exception_ptr error;
+    for (bool returned = false;;) {
+      send_state(returned);
+      const Order order = next_order();
+      if (order.over) {
+        if (order.code == 0) return {};
+        reports_ = order.reports;
+        if (!order.text.empty()) error = std::make_exception_ptr(Error(order.text));
+        if (!error) error = std::make_exception_ptr(Error("elastic: another rank ended the run"));
+        return {error, launch_.rank, true};
+      }
+      returned = false;
+      try {
+        returned = run_generation(order, deadline, body);
+      } catch (const comm::StoreError&) {  // a rank was lost while the new world met
+        error = std::current_exception();
+      } catch (...) {
+        error = std::current_exception();
+        const Ending ending = ending_of_current();
+        if (ending == Ending::fatal) line_.send("fatal");
+        if (ending != Ending::aborted) return {error, launch_.rank, true};
+      }
+    }
+  }
+
+  Member& member() { return member_; }
+  bool reports() const { return reports_; }
+
+ private:
+  using Clock = store::Clock;
+  struct Order {
+    bool over = false, reports = true;
+    std::uint64_t generation = 0;
+    int rank = 0, world = 0, continues = 0, code = 0;
+    std::string text;
+  };
+
+  void send_state(bool returned) {
+    std::string text =
+        weft::detail::joined({returned ? "returned " : "ready ", member_.confirmed() ? 1 : 0, " ", member_.newest()});
+    for (const auto& [generation, part] : member_.parts()) weft::detail::append_to(text, {" ", generation, ":", part});
+    line_.send(text);
+  }
+
+  // Takes the messages that have come; the last order among them is kept.
+  void take_messages() {
+    std::vector<std::string> texts;
+    const bool alive = line_.receive(texts);  // what came before the end still counts
+    for (const std::string& text : texts) {
+      std::istringstream words(text);
+      std::string kind;
+      words >> kind;
+      if (kind == "available") {
+        words >> available_;
+      } else if (kind == "begin") {
+        Order order;
+        words >> order.generation >> order.rank >> order.world >> order.continues;
+        order_ = order;
+      } else {
+        Order order{.over = true};
+        words >> order.code >> order.reports;
+        std::getline(words >> std::ws, order.text);
+        order_ = order;
+      }
+    }
+    if (!alive && !order_) throw Error("elastic: the meeting of the ranks is lost: its process ended");
+  }
+
+  Order next_order() {
+    for (const auto start = Clock::now(); !order_;) {
+      (void)store::wait_for(line_.descriptor(), POLLIN, Clock::now() + std::chrono::milliseconds(100), start);
+      line_.flush();
+      take_messages();
+    }
+    return *std::exchange(order_, std::nullopt);
+  }
+
+  // True if the function has returned, false if ranks join.
+  bool run_generation(const Order& order, std::chrono::duration<double> deadline, const Body& body) {
+    runtime::Launch launch = launch_;
+    launch.rank = order.rank;
+    launch.world = order.world;
+    weft::detail::append_to(launch.job, {", generation ", order.generation});
+    available_ = order.world;
+    const bool check = runtime::detail::switch_from_environment("WEFT_FINGERPRINTS", false);
+    const auto process =
+        std::make_shared<comm::tcp::Process>(comm::tcp::rendezvous(launch, rendezvous_patience()), deadline, check);
+    process->listen();
+    member_.begin(options_, order.generation, order.continues != 0, [this] {
+      take_messages();
+      return available_;
+    });
+    bool changed = false;
+    try {
+      std::vector<int> members(std::size_t(order.world));
+      std::iota(members.begin(), members.end(), 0);
+      // The name shows the change in errors and in the files of the flight recorder.
+      const std::shared_ptr<comm::Group> world =
+          comm::tcp::TcpGroup::over(process, 0, std::move(members),
+                                    order.generation == 0 ? "world" : weft::detail::joined({"world ", order.generation + 1}));
+      comm::with_flight_record(launch.rank, [&] {
+        try {
+          body(world);
+        } catch (const WorldChange&) {
+          changed = true;
+        }
+        world->end();
+      });
+      process->tell(0, false, std::chrono::seconds(2));
+    } catch (const AbortedError&) {
+      throw;  // the others notice that the connections close, or are out already
+    } catch (...) {
+      process->tell(1, true, std::chrono::milliseconds(400));
+      throw;
+    }
+    return !changed;
+  }
+
+  Options options_;
+  runtime::Launch launch_;
+  Line line_;
+  Member member_;
+  std::optional<Order> order_;
+  int available_ = 0;
+  bool reports_ = true;
+};
+
+}  // namespace weft::elastic::detail

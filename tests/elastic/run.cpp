@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// covers: weft/elastic/run.hpp weft/elastic/options.hpp weft/elastic/seats.hpp weft/elastic/member.hpp
+// covers: weft/elastic/copies.hpp weft/elastic/fetch.hpp weft/checkpoint/read.hpp
+// Ranks that are killed and join: the run goes on with the ranks that are left, and its losses and its state are bitwise those of
+// an undisturbed run. WEFT_TEST_RUNS: number of kills; the long form has 1,000.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include <weft/checkpoint/read.hpp>
+#include <weft/elastic/copies.hpp>
+#include <weft/elastic/fetch.hpp>
+#include <weft/elastic/member.hpp>
+#include <weft/elastic/options.hpp>
+#include <weft/elastic/run.hpp>
+#include <weft/elastic/seats.hpp>
+
+#include "support/elastic_training.hpp"
+#include "support/figure.hpp"
+
+using namespace weft_test;
+
+namespace {
+
+constexpr std::size_t micro_batches = 12;  // 1, 2, 3, 4, 6 or 12 data ranks
+constexpr std::uint64_t steps = 8;
+
+Batch share_of_step(std::uint64_t step, std::size_t rank, std::size_t ranks) {
+  Batch batch;
+  batch.sequences = batch.micro_batches = micro_batches / ranks;
+  batch.length = 4;
+  batch.first_sequence = batch.sequences * rank;
+  batch.step = step;
+  for (std::size_t i = 0; i < batch.sequences * batch.length; ++i) {
+    const std::size_t index = batch.first_sequence * batch.length + i;
+    batch.tokens.push_back(std::int32_t(key_of(step, index) % 19));
+    batch.targets.push_back(index % 5 == 0 ? -1 : std::int32_t(key_of(step, index, 7) % 19));
+  }
+  return batch;
+}
+
+struct Plan {
+  int ranks = 4, least = 2;
+  std::size_t tensor = 1, pipeline = 1;
+  int stage = 0;
+  std::uint64_t seed = 0;  ///< 0: no rank is killed
+  int kills = 0;
+  double replace_after_s = -1;
+  std::function<void(World&, elastic::Member&, std::uint64_t step)> after_step;  ///< called once `step` steps are kept
+};
+
+using Model = FullyShardedDataParallel<TensorParallel<PipelineParallel<models::BasicGpt<float>>>, Reproducible>;
+
+/// The exit code of the run.
+int train(const Plan& plan, Trained& trained, Events& events) {
+  std::mutex mutex;
+  return elastic::run<comm::Threads>(
+      RunOptions{.ranks = plan.ranks, .deadline_s = 60, .threads_per_rank = 1},
+      elastic::Options{.least = plan.least,
+                       .shares = micro_batches,
+                       .ranks_per_data_rank = int(plan.tensor * plan.pipeline),
+                       .replace_after_s = plan.replace_after_s},
+      [&](World& real, elastic::Member& member) {
+        const std::uint64_t generation = member.generation();
+        auto left = std::make_shared<long>(0);
+        // Half of the kills are late in the run's life, so that the ranks that join make steps, too.
+        const std::uint64_t key = key_of(plan.seed, generation);
+        const bool armed = plan.seed != 0 && events.kills < plan.kills && int(key % std::uint64_t(real.size())) == real.rank();
+        World world(Communicator(std::make_shared<DoomedGroup>(real.communicator().group(), left, key / 64 % 2 == 0),
+                                 real.communicator().order()),
+                    real.device());
+        Mesh<dp, tp, pp> mesh(world, {.tp = plan.tensor, .pp = plan.pipeline});
+        const std::size_t data = std::size_t(mesh.size(dp{}));
+        ModelOptions options;
+        options.shard.stage = plan.stage;
+        Model model(mesh, {.vocabulary = 19, .layers = 2, .width = 8, .heads = 2, .kv_heads = 1, .sequence = 4, .dropout = 0.1},
+                    options);
+        optim::AdamW optimizer(model, {.learning_rate = 0.01, .clip = 0.5});
+        if (real.rank() == 0) {
+          events.fewest = std::min<int>(events.fewest, real.size());
+          events.most = std::max<int>(events.most, real.size());
+        }
+        try {
+          std::uint64_t step = member.restore(model, optimizer);
+          if (armed) *left = 1 + long(key / 128 % (40 * steps));
+          while (step < steps) {
+            const double loss = model.train_step(share_of_step(step, std::size_t(mesh.rank(dp{})), data));
+            optimizer.step();
+            if (real.rank() == 0) {
+              const std::lock_guard lock(mutex);
+              const auto [at, added] = trained.losses.emplace(step, loss);
+              events.repeated += !added;
+              if (at->second != loss) throw UsageError("a step that was done again has another loss");
+            }
+            member.keep(model, optimizer, ++step);
+            if (plan.after_step) plan.after_step(real, member, step);
+          }
+        } catch (const testing::InjectedError&) {
+          ++events.kills;
+          throw;
+        } catch (const elastic::detail::WorldChange&) {
+          events.others += real.rank() == 0;
+          throw;
+        }
+        take_whole_state(trained, mutex, model, optimizer);
+      });
+}
+
+Trained undisturbed(Plan plan) {
+  plan.seed = 0;
+  plan.after_step = {};
+  Trained trained;
+  Events events;
+  CHECK(train(plan, trained, events) == 0);
+  CHECK(trained.losses.size() == steps);
+  CHECK(trained.optimizer_steps == steps);
+  CHECK(events.kills == 0);
+  return trained;
+}
+
+}  // namespace
+
+TEST_CASE("ranks are killed and join, and the run has the bits of an undisturbed one") {
+  const long wanted = weft_test::rounds(weft_test::long_form() ? 1000 : 30);
+  unsigned long long kills = 0, joins = 0, apart = 0, runs = 0;
+  std::map<int, Trained> expected;
+  for (std::uint64_t seed = 1; long(kills + joins) < wanted; ++seed, ++runs) {
+    Plan plan{.ranks = 4, .least = 2, .stage = int(seed % 4), .seed = seed, .kills = 3, .replace_after_s = 0.002};
+    if (!expected.contains(plan.stage)) expected[plan.stage] = undisturbed(plan);
+    Trained trained;
+    Events events;
+    CHECK(train(plan, trained, events) == 0);
+    const bool same = trained == expected[plan.stage];
+    CHECK(same);
+    apart += !same;
+    kills += (unsigned long long)events.kills;
+    joins += (unsigned long long)events.others;
+  }
+  if (wanted >= 30) CHECK(std::min(kills, joins) > 5);
+  weft_test::figure(23, kills + joins, "kills and joins", apart, "runs with other bits");
+  std::printf("figure 23: %llu kills and %llu joins in %llu runs\n", kills, joins, runs);
+}
+
+TEST_CASE("data ranks leave as a whole, and return when their members are there again") {
+  for (const bool pipeline : {false, true}) {
+    Plan plan{.ranks = 4, .least = 2, .tensor = pipeline ? 1u : 2u, .pipeline = pipeline ? 2u : 1u, .stage = pipeline ? 2 : 3};
+    plan.replace_after_s = 0.01;
+    const Trained expected = undisturbed(plan);
+    for (const int victim : {0, 1, 2, 3}) {
+      plan.after_step = [&](World& world, elastic::Member& member, std::uint64_t step) {
+        if (member.generation() == 0 && step == 3 && world.rank() == victim) throw Error("lost");
+      };
+      Trained trained;
+      Events events;
+      CHECK(train(plan, trained, events) == 0);
+      CHECK(trained == expected);
+      CHECK(events.most == 4);
+    }
+  }
+}
+
+TEST_CASE("ranks are lost one by one until too few are left") {
+  Plan plan{.ranks = 4, .least = 2, .stage = 3};
+  const Trained expected = undisturbed(plan);
+  plan.after_step = [](World& world, elastic::Member& member, std::uint64_t step) {
+    if (step == 2 + 2 * member.generation() && world.rank() == 1 && member.generation() < 2) throw Error("lost");
+  };
+  Trained trained;
+  Events events;
+  CHECK(train(plan, trained, events) == 0);
+  CHECK(trained == expected);
+  CHECK(events.fewest == 2);
+  plan.after_step = [](World& world, elastic::Member&, std::uint64_t) {
+    if (world.rank() == 1) throw Error("lost again");
+  };
+  CHECK(train(plan, trained, events) == 1);
+}
+
+TEST_CASE("spare ranks take the places of lost ones at once") {
+  Plan plan{.ranks = 5, .least = 4, .stage = 2};
+  const Trained expected = undisturbed(plan);
+  plan.after_step = [](World& world, elastic::Member& member, std::uint64_t step) {
+    if (step == 2 && member.generation() == 0 && world.rank() == 3) throw Error("lost");
+  };
+  Trained trained;
+  Events events;
+  CHECK(train(plan, trained, events) == 0);
+  CHECK(trained == expected);
+  CHECK(events.fewest == 4);
+  CHECK(events.most == 4);
+}
+
+TEST_CASE("a rank that is lost after others have returned") {
+  Plan plan{.ranks = 3, .least = 2, .stage = 1};
+  const Trained expected = undisturbed(plan);
+  plan.after_step = [](World& world, elastic::Member& member, std::uint64_t step) {
+    if (step == steps && member.generation() == 0 && world.rank() == 0) throw Error("lost at the end");
+  };
+  Trained trained;
+  Events events;
+  CHECK(train(plan, trained, events) == 0);
+  CHECK(trained == expected);
+}
+
+TEST_CASE("both holders of a part are lost: the run ends and names the remedy") {
+  Plan plan{.ranks = 4, .least = 2, .stage = 3};
+  std::atomic<int> lost{0};
+  plan.after_step = [&](World& world, elastic::Member& member, std::uint64_t step) {
+    if (step != 2 || member.generation() != 0 || world.rank() % 2 == 0) return;
+    for (++lost; lost < 2;) std::this_thread::yield();  // both, before one of them can end the other
+    throw Error("a node is lost");
+  };
+  Trained trained;
+  Events events;
+  CHECK(train(plan, trained, events) == 1);
+  CHECK(events.repeated == 0);
+}
+
+TEST_CASE("errors that would recur end the run") {
+  Plan plan{.ranks = 4, .least = 1};
+  int calls = 0;
+  plan.after_step = [&](World& world, elastic::Member&, std::uint64_t step) {
+    if (step != 2 || world.rank() != 2) return;
+    ++calls;
+    throw UsageError("an option that no rank can serve");
+  };
+  Trained trained;
+  Events events;
+  CHECK(train(plan, trained, events) == 2);
+  CHECK(calls == 1);
+}
+
+TEST_CASE("ranges that the batch or the ranks cannot serve") {
+  using elastic::Options;
+  const auto refused = [](const Options& options, int ranks) -> std::string {
+    try {
+      elastic::require_served(options, ranks);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(refused({.least = 1, .most = 4, .shares = 12}, 4) == "");
+  CHECK(refused({.least = 3, .most = 2}, 4) ==
+        "weft: elastic 3:2: the least number of ranks is above the most: write the smaller one first");
+  CHECK(refused({.least = 1, .most = 8}, 4) ==
+        "weft: elastic 1:8: the run has only 4 ranks: start more, or give a smaller range");
+  CHECK(refused({.least = 0, .most = 4}, 4) == "weft: elastic 0:4: a range begins with at least 1 rank");
+  CHECK(
+      refused({.least = 5, .most = 5, .shares = 12}, 5) ==
+      "weft: elastic 5:5: no number of ranks in the range serves the batch: it is a multiple of 1, and its data ranks divide the "
+      "step's 12 shares (micro-batches if reproducible, else sequences)");
+  CHECK(refused({.least = 2, .ranks_per_data_rank = 0}, 4) ==
+        "weft: elastic 2:4: a data rank has 0 ranks, and at least 1 is meant");
+
+  CHECK(elastic::served({.least = 2, .shares = 12}, 5) == 4);
+  CHECK(elastic::served({.least = 2, .shares = 12}, 1) == 0);
+  CHECK(elastic::served({.least = 2, .most = 4, .ranks_per_data_rank = 2}, 7) == 4);
+  CHECK(elastic::served({.least = 2, .ranks_per_data_rank = 2}, 7) == 6);
+  // Seats 1 and 3 hold the parts of each other, so two of the three seats are not any two.
+  CHECK(elastic::detail::chosen({{0, {{0, 0}, {0, 2}}}, {2, {{0, 2}, {0, 0}}}, {3, {{0, 3}, {0, 1}}}}, 2) ==
+        std::vector<int>{0, 3});
+  CHECK(elastic::detail::chosen({{1, {}}, {2, {{0, 0}}}}, 2) == std::vector<int>{1, 2});
+}
