@@ -37,6 +37,8 @@ ROWS = [
     (19, "comm/hostile_store", "program_meeting", ["--connections", "10000"], {}, "10,000 connections; 0 believed; the job at most 1 % slower"),
     (21, "comm/thread_sanitizer", "program_sanitized_comm", ["1000"], {}, "1,000 iterations; 0 reports"),
     (22, "comm/misuse", "program_meeting", [], {}, "all cases end with a typed error"),
+    (23, "elastic/run", "test_elastic_run", [], {RUNS: "1000"}, "1,000 kills and joins of thread ranks; the bits of an undisturbed run"),
+    (23, "elastic/processes", "program_elastic", ["--kills", "1000"], {}, "1,000 processes killed and started again; the bits of an undisturbed run; the next step within 2 s"),
     (0, "comm/deadlock", "test_comm_deadlock", [], {RUNS: "10000"}, "1,000 runs of right programs; 0 accused"),
 ]
 

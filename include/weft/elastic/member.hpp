@@ -107,7 +107,8 @@ class Member {
   /// Call it after each optimizer step with the number of finished steps. Copies this rank's part of the state, and a partner's,
   /// which takes 4 * state / ranks bytes of host memory (state: parameters, master copies and the optimizer's buffers). If ranks
   /// wait to join, the call ends the program's function on all ranks, which then runs anew with them. Collective over the model's
-  /// ranks. Throws UsageError between train_step and the optimizer's step. Does nothing in a run that is not elastic.
+  /// ranks. Throws UsageError between train_step and the optimizer's step. Does nothing in a run that is not elastic, or in
+  /// a rehearsal.
   template <checkpoint::StoredModel Model, checkpoint::StoredOptimizer Optimizer>
   void keep(Model& model, Optimizer& optimizer, std::uint64_t step) {
     if (!available_ || checkpoint::detail::leaves_files_alone(model)) return;

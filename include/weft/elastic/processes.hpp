@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -51,7 +52,7 @@ class Processes {
     std::exception_ptr error;
     for (bool returned = false;;) {
       send_state(returned);
-      const Order order = next_order();
+      const Order order = next_order(returned);
       if (order.over) {
         if (order.code == 0) return {};
         reports_ = order.reports;
@@ -92,10 +93,10 @@ class Processes {
     line_.send(text);
   }
 
-  // Takes the messages that have come; the last order among them is kept.
+  // Takes the messages that have come; the last order among them is kept. Without the meeting the ranks stay as they are.
   void take_messages() {
     std::vector<std::string> texts;
-    const bool alive = line_.receive(texts);  // what came before the end still counts
+    alive_ = line_.receive(texts) && alive_;  // what came before the end still counts
     for (const std::string& text : texts) {
       std::istringstream words(text);
       std::string kind;
@@ -113,11 +114,13 @@ class Processes {
         order_ = order;
       }
     }
-    if (!alive && !order_) throw Error("elastic: the meeting of the ranks is lost: its process ended");
   }
 
-  Order next_order() {
+  // `returned`: the function of this rank has returned, so it needs the meeting no more.
+  Order next_order(bool returned) {
     for (const auto start = Clock::now(); !order_;) {
+      if (!alive_ && returned) return {.over = true};
+      if (!alive_) throw Error("elastic: the meeting of the ranks is lost: its process ended");
       (void)store::wait_for(line_.descriptor(), POLLIN, Clock::now() + std::chrono::milliseconds(100), start);
       line_.flush();
       take_messages();
@@ -172,7 +175,7 @@ class Processes {
   Member member_;
   std::optional<Order> order_;
   int available_ = 0;
-  bool reports_ = true;
+  bool alive_ = true, reports_ = true;
 };
 
 }  // namespace weft::elastic::detail

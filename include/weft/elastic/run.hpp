@@ -138,10 +138,11 @@ int run(const RunOptions& options, const Options& elastic, F&& f) {
     return runtime::report(std::current_exception());
   }
   detail::Starting::current = &starting;
-  Member alone;
   const int code = [&] {
     const auto program = [&](World& world) {
-      return f(world, starting.member_of ? starting.member_of(world.communicator().group().get()) : alone);
+      if (starting.member_of) return f(world, starting.member_of(world.communicator().group().get()));
+      Member alone;
+      return f(world, alone);
     };
     if constexpr (sizeof...(Backends) == 0) return runtime::run<detail::ElasticBackend<comm::Threads>>(options, program);
     else return runtime::run<detail::ElasticBackend<Backends>...>(options, program);
