@@ -83,7 +83,7 @@ class Processes {
     bool over = false, reports = true;
     std::uint64_t generation = 0;
     int rank = 0, world = 0, continues = 0, code = 0;
-    std::string text;
+    std::string text = {};
   };
 
   void send_state(bool returned) {

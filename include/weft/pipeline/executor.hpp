@@ -111,7 +111,7 @@ class Executor {
   // The receives of one direction, which the proof shows to arrive in the order of use.
   struct Expected {
     bool forward;
-    std::size_t next = 0;         // place from which to look for an action whose receive is not posted
+    std::size_t next = 0;              // place from which to look for an action whose receive is not posted
     std::vector<std::size_t> of = {};  // places of the actions whose receives are posted and not yet taken
   };
   // Posts receives of a direction for the actions from `at` on, several messages ahead.
