@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TensorBoard's event files, byte by byte. test_tensorboard.py reads those of a run with TensorBoard itself.
+// TensorBoard's event files, byte by byte. test_read_by_tensorboard.py reads those of a run with TensorBoard itself.
 
 #include <doctest/doctest.h>
 
