@@ -124,7 +124,7 @@ void prepare(const Options& options) {
 /// A rank is lost if its function throws an error of its own. Errors that would recur end the run as in `weft::run`: exit codes
 /// 2, 3 and 130, MismatchError and TimeoutError. So does the loss of more ranks than `elastic` permits. Each change prints one
 /// line to standard error. Thread ranks (comm::Threads) and processes over TCP (comm::Tcp) are elastic. On other backends a
-/// line says that a lost rank ends the run.
+/// line warns that a lost rank ends the run.
 ///
 /// Throws nothing; a range that the ranks or the batch cannot serve is reported with exit code 2.
 template <comm::Backend... Backends, class F>
