@@ -16,6 +16,7 @@
 #include <thread>
 #include <utility>
 
+#include <weft/core/output_file.hpp>
 #include <weft/optim/trainable.hpp>
 
 #include "../command_line.hpp"

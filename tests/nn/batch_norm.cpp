@@ -12,6 +12,8 @@
 #include <weft/kernels/batch_norm.hpp>
 #include <weft/nn/batch_norm.hpp>
 #include <weft/operations/functions.hpp>
+#include <weft/pipeline/axes_in_force.hpp>
+#include <weft/pipeline/stages.hpp>
 
 #include "support/formula.hpp"
 
@@ -53,7 +55,7 @@ Outcome step(const Context& root, std::size_t first, std::size_t count) {
   const X x = relabel<X>(part(0.5)), g = relabel<X>(part(2));
   auto made = norm.forward(context, x);
   auto split = norm.backward_input(context, std::move(made.saved), g);
-  detail::renew(context, buffers);
+  detail::renew(detail::AxesInForce(context), buffers);
   using S = Tensor<double, Exec, Invariant<dp>>;
   const auto home = [&](const auto& sum) {
     if constexpr (Context::has(dp{})) return weft_test::numbers_of(to_layout_of<S>(context, sum));
@@ -135,17 +137,17 @@ TEST_CASE("running statistics take their share of a step, and evaluation uses th
   const auto x = weft_test::tensor_of<double>(device, {2, 2}, {1, 10, 5, 30});
   auto made = norm.forward(context, x);
   CHECK(weft_test::numbers_of(made.output) == std::vector<double>{-1, -1, 1, 1});
-  detail::renew(context, buffers);
+  detail::renew(detail::AxesInForce(context), buffers);
   CHECK(norm.running() == std::vector<double>{0, 0, 1, 1});  // a forward without backward leaves them
   (void)norm.backward_input(context, std::move(made.saved), x);
-  detail::renew(context, buffers);
+  detail::renew(detail::AxesInForce(context), buffers);
   CHECK(norm.running() == std::vector<double>{1.5, 10, 4.5, 100.5});  // means 3 and 20, unbiased variances 8 and 200
   context.env.training = false;
   auto evaluated = norm.forward(context, x);
   CHECK(weft_test::numbers_of(evaluated.output)[0] == doctest::Approx((1 - 1.5) / std::sqrt(4.5)));
   const auto dx = weft_test::numbers_of(norm.backward_input(context, std::move(evaluated.saved), x).input_gradient);
   CHECK(dx[1] == doctest::Approx(10 / std::sqrt(100.5)));  // the statistics are constants
-  detail::renew(context, buffers);
+  detail::renew(detail::AxesInForce(context), buffers);
   CHECK(norm.running() == std::vector<double>{1.5, 10, 4.5, 100.5});
 }
 

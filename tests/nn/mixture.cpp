@@ -15,6 +15,8 @@
 #include <weft/nn/mixture.hpp>
 #include <weft/nn/router.hpp>
 #include <weft/nn/sequential.hpp>
+#include <weft/pipeline/axes_in_force.hpp>
+#include <weft/pipeline/stages.hpp>
 #include <weft/testing/check_layer.hpp>
 
 #include "support/made_parameters.hpp"
@@ -182,11 +184,11 @@ struct Fixture {
     copy_from_host(d_weights, std::vector<double>(d_weights.size()));
     for (int step = 1; step < steps; ++step) {
       router.backward_input(context, x, routed, d_weights);
-      detail::renew(context, buffers);
+      detail::renew(detail::AxesInForce(context), buffers);
       routed = router.forward(context, x);
     }
     router.backward_input(context, x, routed, d_weights);
-    detail::renew(context, buffers);
+    detail::renew(detail::AxesInForce(context), buffers);
     return routed;
   }
 };
