@@ -330,7 +330,8 @@ namespace detail {
 /// In place of Parameter(context, name, shape) on a rank without the parameter: registers its name and shape only.
 template <class Context>
 void parameter_elsewhere(const Context& context, std::string_view name, const Shape& shape) {
-  if (context.construction.registry) context.construction.registry->add_elsewhere((context / name).construction.path, shape);
+  if (auto* const registry = construction_of(context).registry)
+    registry->add_elsewhere(construction_of(context / name).path, shape);
 }
 
 }  // namespace detail

@@ -93,7 +93,7 @@ class TapeArena {
   std::size_t at_ = 0;
 };
 
-/// A context without its type. The steps of a tape ask for it with the type that they were recorded with.
+/// A context without its type. Each step of a tape casts it back to the type with which the step was recorded.
 class AnyContext {
  public:
   template <class Context>

@@ -166,7 +166,7 @@ struct Recorded : TapeStep, ValueNode<Y> {
   std::tuple<From...> from;
 };
 
-/// The result y of an operation as a Variable beside x: `from` its operands. A constant if all operands are.
+/// The result y of an operation as a Variable on the tape of x: `from` are its operands. A constant if all operands are.
 template <class Context, class X, class Y, class... From>
 Variable<Context, Y> record(const Variable<Context, X>& x, Y y, From... from) {
   Tape& tape = x.tape();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The contexts that layers receive: their forward a StepContext, their constructor a Context, which is a StepContext that also
-// has the model under construction. So a layer makes parameters in its constructor only. Types name the axes in force, the
-// execution space and the scalar; everything else is in plain structs, so that layers stay plain types with templated members.
+// A layer's forward receives a StepContext. Its constructor receives a Context: a StepContext with the model under construction.
+// So a layer makes parameters in its constructor only. Types name the axes in force, the execution space and the scalar;
+// everything else is in plain structs, so that layers stay plain types with templated members.
 //
 //   Norm(const auto& context, std::size_t width) : gain(context, "gain", {width}, ones) {}
 //   if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(x);   // in a forward

@@ -86,7 +86,7 @@ struct ProofNotes {
 
   /// Samples of the first step's global batch; 0 if there was no step.
   std::size_t samples() const;
-  /// The notes as bytes, and back; what `read` returns is false if the bytes end early.
+  /// The notes as bytes, and back; `read` returns false if the bytes end early.
   std::string bytes() const;
   bool read(std::string_view bytes);
 };

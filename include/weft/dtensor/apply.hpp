@@ -87,7 +87,7 @@ bool is_cut(const D& x, int dim) {
     if (x.placements()[axis] == shard(dim) && x.mesh().comm(axis).size() > 1) return true;
   return false;
 }
-/// The all-reduces inside an operation: of `numbers`, `each` of them for each row of x along `dim`, over the axes that cut it.
+/// All-reduces `numbers`, of which each row of x along `dim` has `each`, over the axes that cut `dim`: inside of an operation.
 template <class D, class Numbers>
 void reduce_inside(std::string_view name, const D& x, int dim, const Numbers& numbers, std::size_t each, Reduction reduction) {
   std::vector<AxisPlace> places = x.mesh().places();

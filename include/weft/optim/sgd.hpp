@@ -25,7 +25,7 @@ struct SgdOptions {
 
 namespace detail {
 
-// Of the options of this rule, or of one that adds to it (averaged_sgd.hpp).
+// Checks the options of this rule, or of one that extends it (averaged_sgd.hpp).
 void check_sgd(const auto& options) {
   require_option("momentum", options.momentum, 1);
   require_option("weight decay", options.weight_decay, largest_decay);

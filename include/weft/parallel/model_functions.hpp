@@ -152,7 +152,7 @@ class ModelFunctions {
   /// The fields of the batch as placed tensors, inputs[image], for forward and loss.
   auto inputs(const Batch& batch, MicroBatchIndex micro = whole_batch) {
     const comm::InFunction mark(self().communicator(), comm::ProgramFunction::inputs);
-    const auto context = self().context();
+    const auto context = step_context(self().context());
     return inputs_of_t<model_type, std::remove_const_t<decltype(context)>>(context, batch)
         .first(micro_of(share_of(batch), micro));
   }

@@ -4,7 +4,7 @@
 // batches of another layout. Also the options of a model that a proof chooses.
 //
 //   if (Proof* const proof = device.proof(); proof != nullptr) [[unlikely]]
-//     return proven_step(*proof, &stages, batch, [&](const Batch& batch) { return train(batch); });
+//     return proven_step(*proof, stages, batch, [&](const Batch& given) { return train(given); });
 
 #include <cstddef>
 #include <string>
@@ -76,7 +76,8 @@ WEFT_COLD void begin_proven_step(Proof& proof, DefaultDevice& device, Stages& st
     const std::lock_guard lock(proof.notes().mutex);
     proof.notes().replaceable = false;
   }
-  if (proof.noise != 0) stages.for_each_state([&](ParameterState& state) { prove_with_noise(device, proof, state); });
+  if (proof.noise != 0 && !stages.gradients()->open)
+    stages.for_each_state([&](ParameterState& state) { prove_with_noise(device, proof, state); });
 }
 
 /// Calls train(batch), with the batch that the run is given in place of the program's if there is one, and notes the loss.

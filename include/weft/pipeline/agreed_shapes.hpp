@@ -34,7 +34,8 @@ class AgreedShapes {
     ranks_ = comm.group();
     crossings_.clear();
   }
-  /// Null if no run had a micro-batch of this size, or if its shape was not a function of the size.
+  /// Null if no earlier run had a micro-batch of this size, or if two micro-batches of one size, whichever it was, had different
+  /// shapes at this stage in this direction.
   WEFT_OUT_OF_LINE const MessageHeader* find(const MicroBatch& size, const StageMessage& message) const {
     for (const Crossing& crossing : crossings_)
       if (crossing.stage == message.stage && crossing.forward == message.forward && !crossing.varies)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The axes of a context without their types: name, ranks, and whether ranks have different sequences. The engine asks for a
-// degree or runs a collective over some axes with it, so it is compiled once for all contexts.
+// The axes of a context without their types: name, ranks, and whether ranks have different sequences. The engine
+// reads degrees and runs collectives through it, so the engine is compiled once for all contexts.
 //
 //   const AxesInForce axes(context);
 //   axes.size(pp{}), axes.comm(tp{}), axes.for_each_data_axis([](const Communicator& ranks) { ... });

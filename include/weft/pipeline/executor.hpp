@@ -108,7 +108,7 @@ class Executor {
   void begin_rehearsal(const RunMode& mode);
   WEFT_COLD void trace(const Action& action, bool begins) const;
 
-  // The receives of one direction, which the proof shows to arrive in the order of use.
+  // The receives of one direction. Its messages arrive in the order of use (schedule::Proof::pairwise).
   struct Expected {
     bool forward;
     std::size_t next = 0;              // place from which to look for an action whose receive is not posted

@@ -2,8 +2,8 @@
 #pragma once
 // The check that a model's loss is a sum over samples, as weft assumes: samples taken twice must have twice the loss. A model
 // that divides by a count itself fails this check. A loss of 0 proves nothing, so each training step checks samples of its first
-// micro-batch until some have a nonzero loss. For a model of several units only the last one is computed; for a model of one unit
-// (a Module) see pipeline/whole_loss_check.hpp.
+// micro-batch until some have a nonzero loss. For a model of several units only the last one is computed. A model of one unit (a
+// Module) runs whole: Stages::check_whole_loss (pipeline/stages.hpp).
 //
 //   if (require_loss_is_a_sum(context, last, inputs, hidden, {.env = &env, .micro = 0, .samples = 8})) checks.settle();
 

@@ -32,7 +32,7 @@ template <class Model, class Context>
 WEFT_COLD ModelFacts facts_of(const Context& context) {
   ModelFacts facts;
   facts.recipe = ModelRecipe<Model>;
-  facts.scalar_bytes = sizeof(typename Model::scalar);
+  facts.scalar_bytes = sizeof(typename Context::scalar);
   if constexpr (ModuleModel<Model>) facts.module = &layer_kind<Model>;
   if constexpr (is_open<Model, Context>) return facts;
   else {
@@ -106,7 +106,7 @@ class ModelBatch final : public StepBatch {
   WEFT_COLD std::unique_ptr<StepBatch> without_hooks() const override {
     std::unique_ptr<ModelBatch> batch(new ModelBatch(context_, construction_, *config_, batch_));
     batch->context_.engine.hooks.clear();
-    batch->context_.env.cached = nullptr;  // on whose contents no shape depends
+    batch->context_.env.cached = nullptr;  // no shape depends on its contents
     return batch;
   }
   WholeModel<Exec> build() const override {

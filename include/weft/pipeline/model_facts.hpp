@@ -13,7 +13,7 @@ namespace weft::detail {
 struct ModelFacts {
   bool recipe = false;           ///< a front, equal blocks and a back
   const void* module = nullptr;  ///< of a model that is one Module: layer_kind of its type
-  bool one_unit = false;         ///< its loss is checked in forwards of the whole model (pipeline/whole_loss_check.hpp)
+  bool one_unit = false;         ///< its loss is checked in forwards of the whole model (Stages::check_whole_loss)
   bool says_sum = false;         ///< it declares its loss a sum, which is then not checked
   std::size_t scalar_bytes = 4;  ///< of the type in which the model computes
   LossAxes loss;

@@ -29,7 +29,7 @@ template <class Exec>
 class StageChannel {
  public:
   StageChannel(Device<Exec>& device, Communicator comm) : device_(&device), comm_(std::move(comm)) {}
-  /// `agreed`: kept from run to run. Both arguments outlive the channel.
+  /// `share` and `agreed` outlive the channel; `agreed` is kept from run to run.
   StageChannel(Device<Exec>& device, Communicator comm, const BatchShare& share, AgreedShapes& agreed)
       : device_(&device), comm_(std::move(comm)), share_(&share), agreed_(&agreed) {}
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A batch and a context of a model without their types: the form in which a model is given to the engine (pipeline/stages.hpp).
-// The typed half is pipeline/model_batch.hpp, the only place besides StackUnit (pipeline/stack_unit.hpp) that depends on the
-// type of a model or of a context.
+// The typed half is pipeline/model_batch.hpp. Types come back in units (pipeline/typed_unit.hpp), in calls of user-written loops,
+// and in predictions and logits.
 //
 //   batch.check(BatchUse::all);
 //   Executor<Exec> executor(batch.place(axes.comm(pp{})), chunks, table, batch.share(), accumulator);

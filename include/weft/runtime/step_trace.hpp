@@ -3,7 +3,7 @@
 // A trace of a program's steps: WEFT_TRACE=FOLDER, or FOLDER:FIRST-LAST for some steps, on any program that `run` starts. Each
 // rank keeps the regions and kernels of its own thread (device/region.hpp) and its memory by category. At the end rank 0 writes
 // FOLDER/trace.json, in Chrome's trace format, which https://ui.perfetto.dev and chrome://tracing draw. If the program fails,
-// each rank writes FOLDER/rank-N.json.
+// each rank writes FOLDER/rank-N.json, which a later attempt replaces.
 //
 //   WEFT_TRACE=traces:2-4 ./program          // steps 2, 3 and 4: from the begin of train_step to the begin of the next one
 //
@@ -27,17 +27,17 @@ struct TraceOptions {
   std::string folder;
   std::uint64_t first = 0, last = ~std::uint64_t{0};  ///< steps
 
-  /// FOLDER, FOLDER:STEP or FOLDER:FIRST-LAST. Throws UsageError if FIRST is above LAST, if the folder cannot be made, or if it
-  /// holds a trace already.
+  /// FOLDER, FOLDER:STEP or FOLDER:FIRST-LAST. Throws UsageError if the text after the last colon has only digits and hyphens and
+  /// is neither STEP nor FIRST-LAST, if FIRST is above LAST, if the folder cannot be made, or if it holds a trace.json.
   static TraceOptions parse(std::string_view text);
-  /// Those of the environment; nothing without WEFT_TRACE. Throws as parse does.
+  /// Those of the environment; nothing without WEFT_TRACE, or if it is empty. Throws as parse does.
   static std::optional<TraceOptions> from_environment();
 };
 
 namespace detail {
 
 /// Gives Kokkos weft's callbacks for regions, kernels, fences and copies. Called after Kokkos has started and before a Device is
-/// made. Throws UsageError beside another tool (KOKKOS_TOOLS_LIBS).
+/// made. Throws UsageError if a Kokkos tool is loaded (KOKKOS_TOOLS_LIBS).
 void observe_for_traces();
 
 /// The trace of one rank, on that rank's thread.

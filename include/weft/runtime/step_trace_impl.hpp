@@ -28,36 +28,33 @@ namespace weft::runtime {
 
 WEFT_COLD WEFT_INLINE TraceOptions TraceOptions::parse(std::string_view text) {
   TraceOptions options{.folder = std::string(text)};
-  if (const std::size_t colon = text.rfind(':'); colon != std::string_view::npos) {
-    const char *at = text.data() + colon + 1, *const end = text.data() + text.size();
-    auto first = std::from_chars(at, end, options.first);
-    auto last = first;
-    options.last = options.first;
-    if (first.ec == std::errc{} && first.ptr != end && *first.ptr == '-')
-      last = std::from_chars(first.ptr + 1, end, options.last);
-    if (first.ec == std::errc{} && last.ec == std::errc{} && last.ptr == end) options.folder = text.substr(0, colon);
-    else options = {.folder = std::string(text)};  // a folder with a colon in its name
-  }
   const auto refuse = [&](std::string_view why) {
     throw_error<UsageError>({"environment variable WEFT_TRACE is '", text.substr(0, 80), "': ", why});
   };
-  if (options.folder.empty()) refuse("FOLDER, FOLDER:STEP or FOLDER:FIRST-LAST is expected");
+  constexpr std::string_view form = "FOLDER, FOLDER:STEP or FOLDER:FIRST-LAST is expected";
+  const std::size_t colon = text.rfind(':');
+  const std::string_view steps = colon == std::string_view::npos ? std::string_view() : text.substr(colon + 1);
+  if (colon != std::string_view::npos && steps.find_first_not_of("0123456789-") == std::string_view::npos) {
+    const char* const end = steps.data() + steps.size();
+    auto read = std::from_chars(steps.data(), end, options.first);
+    options.last = options.first;
+    if (read.ec == std::errc{} && read.ptr != end && *read.ptr == '-') read = std::from_chars(read.ptr + 1, end, options.last);
+    if (read.ec != std::errc{} || read.ptr != end) refuse(form);
+    options.folder = text.substr(0, colon);
+  }
+  if (options.folder.empty()) refuse(form);
   if (options.first > options.last) refuse("the first step is above the last");
   std::error_code error;
   std::filesystem::create_directories(options.folder, error);
   if (error) refuse("the folder cannot be made: " + error.message());
-  for (const auto& entry : std::filesystem::directory_iterator(options.folder, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name == "trace.json" || (name.starts_with("rank-") && name.ends_with(".json")))
-      refuse("the folder holds a trace (" + name + "): name another folder, or remove it");
-  }
-  if (error) refuse("the folder cannot be read: " + error.message());
+  if (std::filesystem::exists(options.folder + "/trace.json", error))
+    refuse("the folder holds a trace (trace.json): name another folder, or remove it");
   return options;
 }
 
 WEFT_COLD WEFT_INLINE std::optional<TraceOptions> TraceOptions::from_environment() {
   const char* const text = std::getenv("WEFT_TRACE");
-  return text == nullptr ? std::nullopt : std::optional(parse(text));
+  return text == nullptr || *text == '\0' ? std::nullopt : std::optional(parse(text));
 }
 
 namespace detail {
@@ -162,8 +159,10 @@ inline thread_local StepTrace::Recorder* rank_recorder = nullptr;
 
 WEFT_COLD WEFT_INLINE void observe_for_traces() {
   namespace tools = Kokkos::Tools::Experimental;
-  if (Kokkos::Tools::profileLibraryLoaded() && tools::get_callbacks().push_region == nullptr)
+  static bool ours = false;  // in an earlier run of this process
+  if (!ours && Kokkos::Tools::profileLibraryLoaded())
     throw UsageError("WEFT_TRACE beside a Kokkos tool (KOKKOS_TOOLS_LIBS): Kokkos serves one of them; unset the other");
+  ours = true;
   using Kind = StepTrace::Recorder::Kind;
   const auto end = [] {
     if (rank_recorder != nullptr) rank_recorder->end();
