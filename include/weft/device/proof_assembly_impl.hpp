@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -33,6 +34,13 @@ WEFT_COLD WEFT_INLINE std::vector<double> joined_pieces(const ProofPieces& piece
   return all;
 }
 
+/// The difference of an element of two ranks over the scale; infinite if only one is no number.
+WEFT_COLD WEFT_INLINE double replica_difference(double one, double other, double scale) {
+  if (one == other || (std::isnan(one) && std::isnan(other))) return 0;
+  const double difference = std::abs(one - other) / scale;
+  return std::isnan(difference) ? std::numeric_limits<double>::infinity() : difference;
+}
+
 /// The sum of the pieces, or the first one and the largest relative difference from it.
 WEFT_COLD WEFT_INLINE std::vector<double> added_pieces(const ProofPieces& pieces, double& replicas) {
   const ProofPiece& one = *pieces.begin()->second;
@@ -42,7 +50,7 @@ WEFT_COLD WEFT_INLINE std::vector<double> added_pieces(const ProofPieces& pieces
   for (auto at = std::next(pieces.begin()); at != pieces.end(); ++at)
     for (std::size_t i = 0; i < std::min(all.size(), at->second->values.size()); ++i)
       if (one.over_tp.kind == ProofPiece::partial) all[i] += at->second->values[i];
-      else replicas = std::max(replicas, std::abs(all[i] - at->second->values[i]) / most);
+      else replicas = std::max(replicas, replica_difference(all[i], at->second->values[i], most));
   return all;
 }
 
