@@ -8,6 +8,7 @@
 //   while (children.running() != 0)
 //     for (auto& [number, notes] : children.ended()) ...
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <chrono>
@@ -40,7 +41,7 @@ class LayoutProcesses {
   using Program = std::function<int(World&)>;
   using Ended = std::pair<std::size_t, std::unique_ptr<ProofNotes>>;
 
-  LayoutProcesses(const Program& program, int layout_seconds) : program_(&program), seconds_(layout_seconds) {}
+  LayoutProcesses(const Program& program, int layout_seconds);
   LayoutProcesses(const LayoutProcesses&) = delete;
   LayoutProcesses& operator=(const LayoutProcesses&) = delete;
   /// Kills those that still run.
@@ -66,6 +67,7 @@ class LayoutProcesses {
 
   const Program* program_;
   int seconds_;
+  struct sigaction of_children_;  // of the program, for SIGCHLD
   std::vector<Child> children_;
 };
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <iostream>
@@ -86,12 +87,20 @@ WEFT_COLD WEFT_INLINE std::string contents_of(int descriptor) {
   return text;
 }
 
+WEFT_COLD WEFT_INLINE LayoutProcesses::LayoutProcesses(const Program& program, int layout_seconds)
+    : program_(&program), seconds_(layout_seconds), of_children_() {
+  struct sigaction usual {};
+  usual.sa_handler = SIG_DFL;
+  ::sigaction(SIGCHLD, &usual, &of_children_);  // with SIGCHLD ignored, waitpid would return no status
+}
+
 WEFT_COLD WEFT_INLINE LayoutProcesses::~LayoutProcesses() {
   for (const Child& child : children_) {
     ::kill(child.pid, SIGKILL);
     ::waitpid(child.pid, nullptr, 0);
     ::close(child.notes), ::close(child.errors);
   }
+  ::sigaction(SIGCHLD, &of_children_, nullptr);
 }
 
 WEFT_COLD WEFT_INLINE void LayoutProcesses::start(std::size_t number, const ProofLayout& layout, const ProofRun& run) {
@@ -102,6 +111,8 @@ WEFT_COLD WEFT_INLINE void LayoutProcesses::start(std::size_t number, const Proo
   if (child.notes >= 0 && child.errors >= 0) child.pid = ::fork();
   if (child.pid < 0) {
     const int error = errno;
+    for (const int descriptor : {child.notes, child.errors})
+      if (descriptor >= 0) ::close(descriptor);
     throw_error<Error>(
         {"a proof cannot start another process: ", std::strerror(error), "; WEFT_PROVE_PROCESSES=1 runs one at a time"});
   }
@@ -109,6 +120,7 @@ WEFT_COLD WEFT_INLINE void LayoutProcesses::start(std::size_t number, const Proo
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);
   for (const int signal : {SIGINT, SIGTERM, SIGSEGV, SIGABRT}) ::signal(signal, SIG_DFL);
+  for (const char* const files : {"WEFT_FLIGHT_DIR", "WEFT_TRACE"}) ::unsetenv(files);  // layouts would overwrite each other's
   if (const int nothing = ::open("/dev/null", O_RDWR); nothing >= 0)
     ::dup2(nothing, STDIN_FILENO), ::dup2(nothing, STDOUT_FILENO);
   ::dup2(child.errors, STDERR_FILENO);
