@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <weft/checkpoint/safetensors.hpp>
+#include <weft/checkpoint/state.hpp>
 #include <weft/checkpoint/together.hpp>
 #include <weft/comm/gather_lists.hpp>
 #include <weft/core/error.hpp>
@@ -82,7 +83,7 @@ inline std::map<std::string, std::vector<double>> all_buffers(auto& model) {
 inline void save_torchvision(const std::string& file, auto& model, std::uint64_t steps) {
   using namespace weft;
   namespace files = checkpoint::detail;
-  if (model.device().rehearsal() != nullptr) return;
+  if (files::leaves_files_alone(model)) return;  // a rehearsal or proof
   std::vector<checkpoint::StoredTensor> tensors;
   const auto add = [&](const std::string& name, checkpoint::StoredType type, const std::vector<std::size_t>& shape) {
     tensors.push_back({name, type, shape, 0, 0});
