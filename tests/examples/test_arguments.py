@@ -180,11 +180,13 @@ VARIABLES = {"WEFT_STORE_PORT": ["abc", "0", "65536"], "WEFT_SECRET": ["short"],
              "WEFT_RENDEZVOUS_S": ["abc", "0"], "WEFT_REHEARSE": ["abc", "0", "2:2", "2:x", "4:1:late"], "WEFT_REHEARSE_STEPS": ["abc", "0", "1.5"],
              "WEFT_REHEARSE_EXPERT_SKEW": ["abc", "0.5"], "WEFT_RANKS_PER_NODE": ["abc", "0"], "WEFT_REHEARSE_MEMORY": ["much", "-1"], "WEFT_FLIGHT_DIR": ["/no/such/folder", str(text)],
              "WEFT_TRACE": [str(text), ":2", "traces:5-2"],
+             "WEFT_PROVE": ["abc", "1", "65", "2.5"], "WEFT_PROVE_STEPS": ["abc", "0"], "WEFT_PROVE_PROCESSES": ["0"], "WEFT_PROVE_SECONDS": ["abc", "0"],
+             "WEFT_PROVE_LAYOUT_SECONDS": ["abc", "-1"],
              "WEFT_SHARED_MEMORY": ["abc", "2"], "WEFT_FINGERPRINTS": ["yes"], "WEFT_SHARE_GPUS": ["-1"],
              "WEFT_IGNORE_LAUNCHER": ["yes"]}
 listed = set(re.findall(r"WEFT_\w+", "".join(line for line in (SOURCE / "docs/building.md").read_text().splitlines(keepends=True) if line.startswith("| `"))))
 listed -= {name for name in listed if (SOURCE / "CMakeLists.txt").read_text().count(name)}  # options of CMake
-unread = {"WEFT_JOB", "WEFT_REHEARSE_JSON", "WEFT_ESTIMATE_SVG", "WEFT_MACHINE", "WEFT_RANKS", "WEFT_TIMEOUT_S", "WEFT_STOP_S"}  # the last three are below
+unread = {"WEFT_JOB", "WEFT_REHEARSE_JSON", "WEFT_PROVE_CERTIFICATE", "WEFT_ESTIMATE_SVG", "WEFT_MACHINE", "WEFT_RANKS", "WEFT_TIMEOUT_S", "WEFT_STOP_S"}  # the last three are below
 check(listed == set(VARIABLES) | unread, f"docs/building.md lists {listed ^ (set(VARIABLES) | unread)}, this test does not, or the reverse")
 bases = {"04_train_gpt": base, "gpt_60": ["--data", str(text), "--steps", "1"], "01_hello_mesh": [], "02_collectives": []}
 for name, arguments in bases.items():

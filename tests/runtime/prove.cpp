@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
@@ -26,6 +27,8 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <weft/autograd/proof_note.hpp>
 #include <weft/device/proof.hpp>
@@ -147,10 +150,6 @@ struct Net : Module<Net> {
       divisor = double(1 + std::count_if(y.value().data(), y.value().data() + y.value().size(), [](auto v) { return v > 0; }));
     return sum_losses(each * (1.0 / divisor));
   }
-
- private:
-  // `inner` acts on columns that tp cuts, only for the mistakes that need them.
-  auto inner_or(const auto& x) const { return inner(x); }
 };
 
 struct Step {  // plain gradient descent, which is elementwise
@@ -297,7 +296,7 @@ TEST_CASE("a crash, a hang and a rank that leaves are findings of their layouts,
   CHECK(lonely.count(Verdict::agrees) == 1);
   const ProofReport early = proof_with(Mistake::ends_early, 2);
   INFO(early.text());
-  CHECK(first(early, Verdict::fails) == "dp 2, stage 0 of ZeRO: it ends after 1 steps, one rank takes 2");
+  CHECK(first(early, Verdict::fails) == "dp 2, stage 0 of ZeRO: it ends after 1 step, one rank takes 2");
 }
 
 TEST_CASE("a program that cannot be proven is refused in one line with a remedy") {
@@ -326,6 +325,17 @@ TEST_CASE("a program that cannot be proven is refused in one line with a remedy"
   refuses(
       "two runs on one rank differ, so the program is no function of its inputs: step 1, batch, input, sample ",
       [](World& world) { return train<Sharded>(world); }, Mistake::random_data);
+  const auto refused = [](const runtime::ProofOptions& options) {
+    try {
+      (void)runtime::prove(options, [](World&) { return 0; });
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing");
+  };
+  CHECK(refused({.ranks = 1}) == "weft: prove: 1 ranks and 2 steps: it takes at least 2 ranks and 1 step");
+  CHECK(refused({.layout_seconds = 0, .processes = -1}) ==
+        "weft: prove: seconds(600) and layout_seconds(0) must be at least 1, processes(-1) at least 0");
   refuses("the program fails on one rank, so there is nothing to compare with: no data",
           [](World&) -> int { throw std::runtime_error("no data"); });
 }
@@ -367,6 +377,18 @@ TEST_CASE("run proves the program if WEFT_PROVE is set, and writes a certificate
   mistake = Mistake::same_samples;
   CHECK(run<comm::Threads>(RunOptions{}, [](World& world) { return train<Sharded>(world); }) == 1);
   mistake = Mistake::none;
+  const auto asked = [] { return runtime::detail::prove_if_asked([](World&) -> int { throw std::runtime_error("began"); }); };
+  {
+    const SetVariable no_file("WEFT_PROVE_CERTIFICATE", "/dev/null");  // refused before the proof begins
+    CHECK_THROWS_WITH_AS(
+        asked(), "weft: WEFT_PROVE_CERTIFICATE: cannot write '/dev/null': it is a device, a regular file is needed", UsageError);
+  }
+  for (const char* name : {"WEFT_PROVE_STEPS", "WEFT_PROVE_SECONDS", "WEFT_PROVE_LAYOUT_SECONDS", "WEFT_PROVE_PROCESSES"}) {
+    const SetVariable none(name, "0");
+    const std::string expected =
+        std::string("weft: environment variable ") + name + " is '0', expected a number from 1 to 1.04858e+06";
+    CHECK_THROWS_WITH_AS(asked(), expected.c_str(), UsageError);
+  }
   const SetVariable launcher("OMPI_COMM_WORLD_SIZE", "4");
   CHECK_THROWS_WITH_AS(runtime::detail::prove_if_asked([](World& world) { return train<Sharded>(world); }),
                        "weft: WEFT_PROVE starts its ranks itself, and mpirun has started this process: start the program without "
@@ -382,5 +404,74 @@ TEST_CASE("layouts that do not begin in the time are counted, and nothing is pro
   report.layouts.push_back({.layout = {.ranks = 4, .degrees = {{"dp", 4}}}});
   CHECK(!report.proven());
   CHECK(report.text().find(
-            "prove: 1 layouts were not begun in the time: a larger WEFT_PROVE_SECONDS, or a smaller WEFT_PROVE than 8") == 0);
+            "prove: 1 layout was not begun in the time: a larger WEFT_PROVE_SECONDS, or a smaller WEFT_PROVE than 8") == 0);
+}
+
+TEST_CASE("tensors of other sizes: gradients and parameters differ, batches are left out with a reason") {
+  using runtime::ProofPhase;
+  weft::detail::ProofNotes one, other;
+  const auto note = [](weft::detail::ProofNotes& notes, ProofPhase phase, const char* name, std::vector<double> values) {
+    notes.tensors[{1, phase, 0, name}].parts[0] = std::move(values);
+  };
+  one.steps = other.steps = 1;
+  note(one, ProofPhase::batch, "documents", {1, 2}), note(other, ProofPhase::batch, "documents", {1});
+  note(one, ProofPhase::local_gradient, "up", {1, 2});
+  note(one, ProofPhase::gradient, "up", {1, 2}), note(other, ProofPhase::gradient, "up", {1});
+  note(one, ProofPhase::updated, "up", {1, 2}), note(other, ProofPhase::updated, "up", {1, 2, 3});
+  std::vector<std::string> differences, left_out;
+  runtime::detail::compare(
+      one, other,
+      [&](const runtime::detail::ProofDifference& found) {
+        if (found.size > 0) differences.push_back(found.text);
+      },
+      [&](const weft::detail::ProofNotes::Key& key, const char* reason) { left_out.push_back(key.name + ": " + reason); });
+  CHECK(differences == std::vector<std::string>{"step 1, gradient, up, has 1 element instead of 2",
+                                                "step 1, updated parameter, up, has 3 elements instead of 2"});
+  CHECK(left_out ==
+        std::vector<std::string>{"documents: samples are missing or have other sizes", "up: this layout does not note it"});
+}
+
+TEST_CASE("values that a custom training loop leaves out are named, and a layout that cannot be compared is not proven") {
+  std::size_t more = 0;  // samples for each rank beyond the first
+  const auto loop = [&](World& world) {
+    Mesh<dp, tp> mesh(world);
+    Sharded model(mesh, {}, {.seed = 3});
+    optim::Optimizer<Step> optimizer(model, {.learning_rate = 1e-2});
+    for (int step = 0; step < 3; ++step) {
+      const std::size_t ranks = std::size_t(mesh.size(dp{})), mine = (12 + more * (ranks - 1)) / ranks;
+      Net::Batch batch{.samples = mine, .first_sample = std::size_t(mesh.rank(dp{})) * mine};
+      auto x = batch[input].resize(mine, {8}), y = batch[wanted].resize(mine, {4});
+      const std::size_t first = batch.first_sample;
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] = float(Philox::uniform(key_of(5, step, 1), first * 8 + i) - 0.5);
+      for (std::size_t i = 0; i < y.size(); ++i) y[i] = float(Philox::uniform(key_of(5, step, 2), first * 4 + i) - 0.4);
+      model.loss(batch).backward();
+      optimizer.step();
+    }
+    return 0;
+  };
+  const ProofReport same = runtime::prove({.ranks = 2}, loop);
+  INFO(same.text());
+  CHECK(same.proven());
+  CHECK(same.count(Verdict::agrees) == 5);
+  CHECK(same.text().find("prove: not compared: losses, results of layers and gradients before the sums over ranks: the program "
+                         "has a custom training loop\n") != std::string::npos);
+  CHECK(same.certificate("net").find("a custom training loop") != std::string::npos);
+  more = 4;
+  const ProofReport other = runtime::prove({.ranks = 2}, loop);
+  INFO(other.text());
+  CHECK(!other.proven());
+  CHECK(other.count(Verdict::not_compared) == 4);
+  CHECK(other.text().find("prove: NOT proven: 1 of 5 possible layouts of up to 2 ranks agree") != std::string::npos);
+}
+
+TEST_CASE("an element that is no number on one rank of tp only is a difference") {
+  weft::detail::ProofNotes notes;
+  auto& pieces = notes.tensors[{1, runtime::ProofPhase::forward, 0, "up"}].pieces;
+  for (const std::size_t rank : {std::size_t(0), std::size_t(1)})
+    pieces.push_back({.over_dp = {weft::detail::ProofPiece::shard, 0},
+                      .tp_rank = rank,
+                      .shape = {1, 2},
+                      .values = {1, rank == 0 ? 2 : std::nan("")}});
+  assemble(notes);
+  CHECK(std::isinf(notes.tensors.begin()->second.replicas));
 }

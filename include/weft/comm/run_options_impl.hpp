@@ -118,6 +118,10 @@ WEFT_COLD WEFT_INLINE void require_weft_variables() {
   (void)number_from_environment("WEFT_HEARTBEAT_S", 0, 1e6);
   (void)number_from_environment("WEFT_RENDEZVOUS_S", 0.001, 1e6);
   (void)whole_number_from_environment("WEFT_STORE_PORT", 1, 65535);
+  constexpr int most_ranks_of_a_proof = 64, most_of_a_proof = 1 << 20;
+  (void)whole_number_from_environment("WEFT_PROVE", 2, most_ranks_of_a_proof);
+  for (const char* name : {"WEFT_PROVE_STEPS", "WEFT_PROVE_SECONDS", "WEFT_PROVE_LAYOUT_SECONDS", "WEFT_PROVE_PROCESSES"})
+    (void)whole_number_from_environment(name, 1, most_of_a_proof);
 }
 
 WEFT_COLD WEFT_INLINE void require_thread_variables() {

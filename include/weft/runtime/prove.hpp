@@ -27,17 +27,11 @@ struct ProofOptions {
 };
 
 /// Proves `f`. Kokkos may run or not. Throws UsageError for a program that cannot be proven: one rank fails, no training step, no
-/// mesh, other values in a second run. Only for programs that compute on the host. `f` runs in child processes, so that its
-/// changes of variables and its lines on standard output are lost.
+/// mesh, other values in a second run. Also for options out of their range. Only for programs that compute on the host. `f` runs
+/// in child processes, so that its changes of variables and its lines on standard output are lost.
 ProofReport prove(const ProofOptions& options, const std::function<int(World&)>& f);
 
 }  // namespace weft::runtime
-
-#ifndef WEFT_COMPILED
-namespace weft::runtime::detail {
-inline const bool proves = (prover = &prove_if_asked) != nullptr;
-}
-#endif
 
 #ifndef WEFT_COMPILED
 #include <weft/runtime/prove_impl.hpp>

@@ -9,8 +9,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <weft/comm/launcher.hpp>
 #include <weft/core/error.hpp>
@@ -77,6 +79,7 @@ class ProofRunner {
       run_all(layouts, reference, false, [&](std::size_t i, std::unique_ptr<ProofNotes> notes) { judge(i, reference, *notes); });
       explain(layouts, reference);
     }
+    report_left_out(*usual->run);
     report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
     return std::move(report_);
   }
@@ -106,13 +109,13 @@ class ProofRunner {
           {"prove: the program makes no mesh, so it has one layout: lay its model over a Mesh<dp> mesh(world), say with "
            "DataParallel in place of SingleDevice"});
     const auto again = children_.run({}, settings(nullptr));
+    if (again->ending != 0) throw_error<UsageError>({"prove: a second run on one rank fails: ", again->error});
     compare(one, *again, [&](const ProofDifference& found) {
       if (found.size > 0)
         throw_error<UsageError>(
             {"prove: two runs on one rank differ, so the program is no function of its inputs: ", found.text,
              "; seed random numbers from the options, and keep no state outside of the function that run calls"});
     });
-    if (again->ending != 0) throw_error<UsageError>({"prove: a second run on one rank fails: ", again->error});
   }
 
   /// The bounds of a program that does not compute in double: noise in its parameters.
@@ -171,6 +174,10 @@ class ProofRunner {
     const bool noted = std::any_of(one->tensors.begin(), one->tensors.end(),
                                    [](const auto& tensor) { return tensor.first.phase == ProofPhase::forward; });
     if (!noted) return;
+    results_left_out_ = results_left_out_ || std::any_of(layouts.begin(), layouts.end(), [&](std::size_t i) {
+                          const ProofLayout& layout = report_.layouts[i].layout;
+                          return layout.degree("cp") > 1 || layout.degree("ep") > 1;
+                        });
     run_all(layouts, reference, true, [&](std::size_t i, std::unique_ptr<ProofNotes> notes) {
       bool found_first = false;
       compare(*one, *notes, [&](const ProofDifference& found) {
@@ -193,7 +200,9 @@ class ProofRunner {
     ProvenLayout& layout = report_.layouts[i];
     layout.verdict = V::agrees;
     std::array<double, 7> largest = {};
-    compare(*reference.run, notes, [&](const ProofDifference& found) {
+    std::vector<std::pair<const ProofNotes::Key*, const char*>> left_out;
+    const auto leave_out = [&](const ProofNotes::Key& key, const char* reason) { left_out.push_back({&key, reason}); };
+    const auto look_at = [&](const ProofDifference& found) {
       const double allowed = bound(reference, *found.key);
       const std::size_t phase = std::size_t(found.key->phase);
       largest[phase] = std::max(largest[phase], found.size);
@@ -201,7 +210,8 @@ class ProofRunner {
       if (layout.verdict == V::differs || missing || !(found.size > allowed)) return;
       layout.verdict = V::differs;
       layout.text = difference_text(found, allowed);
-    });
+    };
+    compare(*reference.run, notes, look_at, leave_out);
     if (layout.verdict == V::differs) return;
     if (notes.ending != 0) {
       const bool impossible = notes.ending != 2;
@@ -211,16 +221,46 @@ class ProofRunner {
     }
     if (notes.steps < reference.run->steps) {
       layout.verdict = V::fails;
-      layout.text = weft::detail::joined({"it ends after ", notes.steps, " steps, one rank takes ", reference.run->steps});
+      layout.text = weft::detail::joined(
+          {"it ends after ", notes.steps, notes.steps == 1 ? " step" : " steps", ", one rank takes ", reference.run->steps});
+    }
+    for (const auto& [key, reason] : left_out) {
+      LeftOut& one = left_out_[reason];
+      one.tensors.insert(weft::detail::joined({name_of(key->phase), ", ", key->name}));
+      one.layouts.insert(i);
     }
     for (std::size_t phase = 0; phase < largest.size(); ++phase)
       report_.largest[phase] = std::max(report_.largest[phase], largest[phase]);
   }
 
+  /// A text for each reason for which tensors were not compared: "batch, documents and 2 more, in dp 2 and 4 more layouts: ...".
+  void report_left_out(const ProofNotes& one) {
+    const auto more = [](std::size_t count, const char* of) {
+      return count < 2 ? std::string() : weft::detail::joined({" and ", count - 1, " more", of});
+    };
+    for (const auto& [reason, out] : left_out_)
+      report_.not_compared.push_back(weft::detail::joined({*out.tensors.begin(), more(out.tensors.size(), ""), ", in ",
+                                                           report_.layouts[*out.layouts.begin()].layout.text(),
+                                                           more(out.layouts.size(), ""), ": ", reason}));
+    if (!one.replaceable)
+      report_.not_compared.push_back(
+          "losses, results of layers and gradients before the sums over ranks: the program has a custom training loop");
+    if (results_left_out_)
+      report_.not_compared.push_back(
+          "results of layers in layouts with cp or ep, where a rank computes pieces of sequences or tokens of other ranks");
+  }
+
+  struct LeftOut {
+    std::set<std::string> tensors;
+    std::set<std::size_t> layouts;
+  };
+
   ProofOptions options_;
   LayoutProcesses children_;
   std::chrono::steady_clock::time_point begin_;
   ProofReport report_;
+  std::map<std::string, LeftOut> left_out_;  // by the reason
+  bool results_left_out_ = false;
 };
 
 WEFT_COLD WEFT_INLINE std::string program_text() {
@@ -237,7 +277,7 @@ WEFT_COLD WEFT_INLINE std::string program_text() {
 }
 
 WEFT_COLD WEFT_INLINE std::optional<int> prove_if_asked(const std::function<int(World&)>& f) {
-  constexpr int most_ranks = 64, most_seconds = 1 << 20;
+  constexpr int most_ranks = 64, most = 1 << 20;  // as in require_weft_variables
   const std::optional<int> ranks = whole_number_from_environment("WEFT_PROVE", 2, most_ranks);
   if (!ranks) return std::nullopt;
   for (const Starter& starter : starters)
@@ -245,17 +285,22 @@ WEFT_COLD WEFT_INLINE std::optional<int> prove_if_asked(const std::function<int(
       throw_error<UsageError>({"WEFT_PROVE starts its ranks itself, and ", starter.name,
                                " has started this process: start the program without it: WEFT_PROVE=", *ranks, " ./program"});
   ProofOptions options{.ranks = *ranks};
-  options.steps = whole_number_from_environment("WEFT_PROVE_STEPS", 1, 1000).value_or(options.steps);
-  options.seconds = whole_number_from_environment("WEFT_PROVE_SECONDS", 1, most_seconds).value_or(options.seconds);
-  options.layout_seconds =
-      whole_number_from_environment("WEFT_PROVE_LAYOUT_SECONDS", 1, most_seconds).value_or(options.layout_seconds);
-  options.processes = whole_number_from_environment("WEFT_PROVE_PROCESSES", 1, 4096).value_or(0);
+  options.steps = whole_number_from_environment("WEFT_PROVE_STEPS", 1, most).value_or(options.steps);
+  options.seconds = whole_number_from_environment("WEFT_PROVE_SECONDS", 1, most).value_or(options.seconds);
+  options.layout_seconds = whole_number_from_environment("WEFT_PROVE_LAYOUT_SECONDS", 1, most).value_or(options.layout_seconds);
+  options.processes = whole_number_from_environment("WEFT_PROVE_PROCESSES", 1, most).value_or(0);
+  const char* const named = std::getenv("WEFT_PROVE_CERTIFICATE");
+  const std::string file = named == nullptr ? "" : named;
+  if (!file.empty()) weft::detail::require_output("WEFT_PROVE_CERTIFICATE", file);  // before the time of a proof
   const ProofReport report = prove(options, f);
   std::fputs(report.text().c_str(), stdout);
-  if (const char* const file = std::getenv("WEFT_PROVE_CERTIFICATE"); file != nullptr && *file != '\0')
-    weft::detail::write_output("WEFT_PROVE_CERTIFICATE", file, report.certificate(program_text()));
+  if (!file.empty()) weft::detail::write_output("WEFT_PROVE_CERTIFICATE", file, report.certificate(program_text()));
   return report.proven() ? 0 : 1;
 }
+
+#ifndef WEFT_COMPILED
+inline const bool proves = (prover = &prove_if_asked) != nullptr;
+#endif
 
 }  // namespace detail
 
@@ -265,6 +310,9 @@ WEFT_COLD WEFT_INLINE ProofReport prove(const ProofOptions& options, const std::
   if (options.ranks < 2 || options.steps < 1)
     throw_error<UsageError>(
         {"prove: ", options.ranks, " ranks and ", options.steps, " steps: it takes at least 2 ranks and 1 step"});
+  if (options.seconds < 1 || options.layout_seconds < 1 || options.processes < 0)
+    throw_error<UsageError>({"prove: seconds(", options.seconds, ") and layout_seconds(", options.layout_seconds,
+                             ") must be at least 1, processes(", options.processes, ") at least 0"});
   return detail::ProofRunner(options, f).run();
 }
 

@@ -25,16 +25,28 @@ WEFT_COLD WEFT_INLINE double largest_element(const ProofNotes::Tensor& tensor) {
   return most;
 }
 
-/// The largest difference of two tensors with that scale, and its place as text.
+/// Whether every layout must note this tensor, in full size. Others may be cut in another way: batches that are padded, results
+/// of a micro-batch.
+WEFT_COLD WEFT_INLINE bool must_be_there(ProofPhase phase) {
+  return phase == ProofPhase::loss || phase == ProofPhase::gradient || phase == ProofPhase::updated;
+}
+
+/// The largest difference of two tensors with that scale, and its place as text. `all`: false if a part was left out.
 WEFT_COLD WEFT_INLINE std::pair<double, std::string> difference_of(const ProofNotes::Key& key, const ProofNotes::Tensor& one,
-                                                                   const ProofNotes::Tensor& other, double scale) {
+                                                                   const ProofNotes::Tensor& other, double scale, bool& all) {
   double size = other.replicas;
   std::string text = "ranks that must hold the same elements differ";
   const bool samples = one.parts.size() > 1 || key.phase == ProofPhase::batch || key.phase == ProofPhase::forward ||
                        key.phase == ProofPhase::backward;
   for (const auto& [part, mine] : one.parts) {
     const auto at = other.parts.find(part);
-    if (at == other.parts.end() || at->second.size() != mine.size()) continue;  // padded, or not cut by samples
+    const std::size_t elements = at == other.parts.end() ? 0 : at->second.size();
+    if (at == other.parts.end() || elements != mine.size()) {
+      all = false;
+      if (!must_be_there(key.phase)) continue;
+      return {std::numeric_limits<double>::infinity(),
+              weft::detail::joined({"has ", elements, elements == 1 ? " element" : " elements", " instead of ", mine.size()})};
+    }
     std::vector<double> wanted = mine, found = at->second;
     if (one.sorted || other.sorted) std::sort(wanted.begin(), wanted.end()), std::sort(found.begin(), found.end());
     for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -55,7 +67,8 @@ WEFT_COLD WEFT_INLINE std::pair<double, std::string> difference_of(const ProofNo
 }
 
 WEFT_COLD WEFT_INLINE void compare(const ProofNotes& one, const ProofNotes& other,
-                                   const std::function<void(const ProofDifference&)>& f) {
+                                   const std::function<void(const ProofDifference&)>& f,
+                                   const std::function<void(const ProofNotes::Key&, const char* reason)>& left_out) {
   std::map<std::pair<int, ProofPhase>, double> most;
   std::vector<std::tuple<const ProofNotes::Key*, const ProofNotes::Tensor*, double>> all;
   for (const auto& [key, tensor] : one.tensors) {
@@ -74,13 +87,17 @@ WEFT_COLD WEFT_INLINE void compare(const ProofNotes& one, const ProofNotes& othe
   for (const auto& [key, tensor, size] : all) {
     const auto at = other.tensors.find(*key);
     const bool there = at != other.tensors.end();
-    const bool may_lack = key->phase == ProofPhase::forward || key->phase == ProofPhase::backward ||
-                          key->phase == ProofPhase::local_gradient || key->phase == ProofPhase::batch;
-    if (key->step > other.steps || (!there && may_lack)) continue;
+    if (key->step > other.steps) continue;
+    if (!there && !must_be_there(key->phase)) {
+      if (left_out) left_out(*key, "this layout does not note it");
+      continue;
+    }
     ProofDifference difference{key, std::numeric_limits<double>::infinity(), "is missing"};
     if (there) {
       const double scale = std::max({size, 1e-3 * most[{key->step, key->phase}], 1e-300});
-      std::tie(difference.size, difference.text) = difference_of(*key, *tensor, at->second, scale);
+      bool all = true;
+      std::tie(difference.size, difference.text) = difference_of(*key, *tensor, at->second, scale, all);
+      if (!all && left_out && !must_be_there(key->phase)) left_out(*key, "samples are missing or have other sizes");
     }
     difference.text =
         weft::detail::joined({"step ", key->step, ", ", name_of(key->phase), ", ", key->name, ", ", difference.text});

@@ -31,11 +31,11 @@ struct ProofReport {
   bool in_double = false;  ///< the program computed in double: bounds are 1e-11
   /// The largest difference that was allowed, by phase, over the tensor's largest element.
   std::array<double, 7> largest = {};
-  std::vector<std::string> not_compared = {};  ///< values that were left out, with the reason
+  std::vector<std::string> not_compared = {};  ///< tensors that were left out, a text for each reason
   double seconds = 0;
 
   std::size_t count(ProvenLayout::Verdict verdict) const;
-  /// At least one layout agrees, none differs or fails, and all were begun.
+  /// At least one layout agrees, and all others were refused: none differs or fails, and all were begun and compared.
   bool proven() const;
   /// Lines for people.
   std::string text() const;

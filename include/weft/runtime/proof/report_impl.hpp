@@ -43,7 +43,8 @@ WEFT_COLD WEFT_INLINE std::size_t ProofReport::count(ProvenLayout::Verdict verdi
 
 WEFT_COLD WEFT_INLINE bool ProofReport::proven() const {
   using V = ProvenLayout::Verdict;
-  return count(V::agrees) != 0 && count(V::differs) == 0 && count(V::fails) == 0 && count(V::not_begun) == 0;
+  return count(V::agrees) != 0 && count(V::differs) == 0 && count(V::fails) == 0 && count(V::not_begun) == 0 &&
+         count(V::not_compared) == 0;
 }
 
 WEFT_COLD WEFT_INLINE std::string ProofReport::text() const {
@@ -65,17 +66,17 @@ WEFT_COLD WEFT_INLINE std::string ProofReport::text() const {
   }
   for (const std::string& left_out : not_compared) weft::detail::append_to(all, {"prove: not compared: ", left_out, "\n"});
   if (const std::size_t left = count(V::not_begun); left != 0)
-    weft::detail::append_to(all,
-                            {"prove: ", left, " layouts were not begun in the time: a larger WEFT_PROVE_SECONDS, or a smaller ",
-                             "WEFT_PROVE than ", ranks, "\n"});
+    weft::detail::append_to(
+        all, {"prove: ", left, left == 1 ? " layout was" : " layouts were",
+              " not begun in the time: a larger WEFT_PROVE_SECONDS, or a smaller ", "WEFT_PROVE than ", ranks, "\n"});
   char time[32];
   std::snprintf(time, sizeof time, "%.1f", seconds);
-  const std::size_t wrong = count(V::differs) + count(V::fails), right = count(V::agrees);
-  weft::detail::append_to(
-      all, {"prove: ", proven() ? "proven" : "NOT proven", ": ", right, " of ", right + wrong + count(V::not_begun),
-            " possible layouts of up to ", ranks, " ranks agree with one rank, ", steps, steps == 1 ? " step" : " steps", ", ",
-            in_double ? "computed in double" : "in the program's own types, within measured rounding",
-            "; largest differences: ", detail::largest_text(largest), "; ", time, " s\n"});
+  const std::size_t right = count(V::agrees), possible = layouts.size() - count(V::refused);
+  weft::detail::append_to(all, {"prove: ", proven() ? "proven" : "NOT proven", ": ", right, " of ", possible,
+                                possible == 1 ? " possible layout of up to " : " possible layouts of up to ", ranks,
+                                " ranks agree with one rank, ", steps, steps == 1 ? " step" : " steps", ", ",
+                                in_double ? "computed in double" : "in the program's own types, within measured rounding",
+                                "; largest differences: ", detail::largest_text(largest), "; ", time, " s\n"});
   return all;
 }
 
