@@ -259,8 +259,19 @@ TEST_CASE("ranges that the batch or the ranks cannot serve") {
   CHECK(elastic::served({.least = 2, .shares = 12}, 1) == 0);
   CHECK(elastic::served({.least = 2, .most = 4, .ranks_per_data_rank = 2}, 7) == 4);
   CHECK(elastic::served({.least = 2, .ranks_per_data_rank = 2}, 7) == 6);
-  // Seats 1 and 3 hold the parts of each other, so two of the three seats are not any two.
-  CHECK(elastic::detail::chosen({{0, {{0, 0}, {0, 2}}}, {2, {{0, 2}, {0, 0}}}, {3, {{0, 3}, {0, 1}}}}, 2) ==
+}
+
+TEST_CASE("ranks that go on are chosen by the parts that they hold") {
+  using elastic::detail::chosen;
+  // Seats 0 and 2 hold the parts of each other, so two of the three seats are not any two.
+  CHECK(chosen({{0, {{0, 0, 4}, {0, 2, 4}}}, {2, {{0, 2, 4}, {0, 0, 4}}}, {3, {{0, 3, 4}, {0, 1, 4}}}}, 2) ==
         std::vector<int>{0, 3});
-  CHECK(elastic::detail::chosen({{1, {}}, {2, {{0, 0}}}}, 2) == std::vector<int>{1, 2});
+  CHECK(chosen({{1, {}}, {2, {{0, 0, 1}}}}, 2) == std::vector<int>{1, 2});
+  // Seat 0 holds parts of an old generation only; seats 1 and 2 hold all of the newest one.
+  CHECK(chosen({{0, {{0, 0, 4}, {0, 2, 4}}}, {1, {{1, 0, 4}, {1, 2, 4}}}, {2, {{1, 1, 4}, {1, 3, 4}}}}, 2) ==
+        std::vector<int>{1, 2});
+  CHECK(chosen({{0, {{0, 0, 2}, {0, 1, 2}}}, {1, {{1, 0, 2}}}, {2, {{1, 1, 2}}}}, 2) == std::vector<int>{1, 2});
+  // Generation 1 ended within its first copies, so that no rank has its part 2: only generation 0 restores the state.
+  CHECK(chosen({{0, {{0, 0, 4}, {0, 2, 4}, {1, 0, 3}}}, {1, {{0, 0, 4}, {0, 2, 4}, {1, 1, 3}}}, {2, {{0, 1, 4}, {0, 3, 4}}}},
+               2) == std::vector<int>{0, 2});
 }

@@ -8,10 +8,12 @@
 //   copies.keep(ranks, state, step, generation);   // after each step: 2 steps x 2 parts x state / ranks bytes of host memory
 
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -34,6 +36,14 @@ struct PartCopy {
   bool whole = false;
   stored::Pages bytes;
 };
+
+/// The name of a part that some rank holds: the `number`th of the `of` parts of a generation of the world.
+struct HeldPart {
+  std::uint64_t generation = 0;
+  std::size_t number = 0, of = 0;
+  friend auto operator<=>(const HeldPart&, const HeldPart&) = default;
+};
+using HeldParts = std::set<HeldPart>;
 
 /// The parts of one step that a rank holds.
 struct Snapshot {

@@ -5,7 +5,7 @@
 // with the same handshake and the same frames. A seat is a RANK of the launcher: a lost rank's seat is free for a process that is
 // started with the same environment.
 //
-//   rank: "ready CONFIRMED STEP [GENERATION:PART ...]"    waits for the next generation
+//   rank: "ready CONFIRMED STEP [GENERATION:PART:OF ...]"    waits for the next generation
 //         "returned ..."                                  the same, after its function has returned
 //         "fatal"                                         its error would recur
 //   here: "begin GENERATION RANK WORLD CONTINUES"         the ranks of the next generation
@@ -23,7 +23,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -37,6 +36,7 @@
 #include <weft/comm/store/server.hpp>
 #include <weft/core/text.hpp>
 #include <weft/elastic/options.hpp>
+#include <weft/elastic/copies.hpp>
 #include <weft/elastic/seats.hpp>
 
 namespace weft::elastic::detail {
@@ -136,7 +136,7 @@ class Meeting {
     bool member = false;  // of the present generation
     bool confirmed = false;
     std::uint64_t newest = 0;
-    std::set<std::pair<std::uint64_t, std::size_t>> parts;
+    HeldParts parts;
   };
 
   static void say(weft::detail::Words words) {
@@ -164,15 +164,14 @@ class Meeting {
 
   void take(Seat& seat, const std::string& text) {
     std::istringstream words(text);
-    std::string kind, part;
+    std::string kind;
     words >> kind;
     if (kind == "fatal") return finish(1, {});
     seat.state = kind == "returned" ? State::returned : State::waiting;
     words >> seat.confirmed >> seat.newest;
     seat.parts.clear();
-    while (words >> part)
-      if (const auto colon = part.find(':'); colon != std::string::npos)
-        seat.parts.emplace(std::strtoull(part.c_str(), nullptr, 10), std::strtoull(part.c_str() + colon + 1, nullptr, 10));
+    char colon;
+    for (HeldPart part; words >> part.generation >> colon >> part.number >> colon >> part.of;) seat.parts.insert(part);
     reached_ = std::max(reached_, seat.newest);
     if (seat.member && !since_) since_ = Clock::now();
   }
@@ -222,7 +221,7 @@ class Meeting {
   }
 
   void begin(int size) {
-    std::map<int, std::set<std::pair<std::uint64_t, std::size_t>>> candidates;
+    std::map<int, HeldParts> candidates;
     bool continues = false;
     for (std::size_t i = 0; i < seats_.size(); ++i) {
       seats_[i].member = false;

@@ -16,7 +16,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -138,12 +137,12 @@ class Member {
   }
   bool confirmed() const { return confirmed_; }  ///< a step was finished while this rank took part
   std::uint64_t newest() const { return newest_; }
-  /// The parts of its newest whole generation that this rank holds: ranks that take over are chosen by them.
-  std::set<std::pair<std::uint64_t, std::size_t>> parts() const {
-    std::set<std::pair<std::uint64_t, std::size_t>> held;
+  /// The parts that this rank holds, of one or two generations: ranks that take over are chosen by them.
+  detail::HeldParts parts() const {
+    detail::HeldParts held;
     for (const detail::Snapshot& snapshot : copies_.snapshots())
       for (const detail::PartCopy& part : snapshot.parts)
-        if (part.whole) held.emplace(snapshot.generation, part.number);
+        if (part.whole) held.insert({snapshot.generation, part.number, snapshot.index->files.size()});
     return held;
   }
 

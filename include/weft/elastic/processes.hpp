@@ -26,6 +26,7 @@
 #include <weft/comm/store/connector.hpp>
 #include <weft/comm/tcp.hpp>
 #include <weft/elastic/meeting.hpp>
+#include <weft/elastic/copies.hpp>
 #include <weft/elastic/member.hpp>
 #include <weft/elastic/options.hpp>
 #include <weft/elastic/seats.hpp>
@@ -89,7 +90,8 @@ class Processes {
   void send_state(bool returned) {
     std::string text =
         weft::detail::joined({returned ? "returned " : "ready ", member_.confirmed() ? 1 : 0, " ", member_.newest()});
-    for (const auto& [generation, part] : member_.parts()) weft::detail::append_to(text, {" ", generation, ":", part});
+    for (const HeldPart& part : member_.parts())
+      weft::detail::append_to(text, {" ", part.generation, ":", part.number, ":", part.of});
     line_.send(text);
   }
 

@@ -18,7 +18,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -28,6 +27,7 @@
 #include <weft/comm/run_result.hpp>
 #include <weft/comm/threads.hpp>
 #include <weft/core/error.hpp>
+#include <weft/elastic/copies.hpp>
 #include <weft/elastic/member.hpp>
 #include <weft/elastic/options.hpp>
 
@@ -64,24 +64,31 @@ inline Ending ending_of_current() {
   }
 }
 
-/// `count` of the candidates, such that together they hold as many parts of the state as possible. Each has the parts that it
-/// holds; the result is sorted.
-inline std::vector<int> chosen(const std::map<int, std::set<std::pair<std::uint64_t, std::size_t>>>& candidates, int count) {
+/// `count` of the candidates, such that together they hold as many parts of the state as possible: first of the newest generation
+/// whose parts are all there, then of older ones. A generation without all its parts restores nothing, so it does not count. Each
+/// candidate has the parts that it holds; the result is sorted.
+inline std::vector<int> chosen(const std::map<int, HeldParts>& candidates, int count) {
+  std::map<std::uint64_t, HeldParts, std::greater<>> missing;  // by generation, the newest first
+  for (const auto& [seat, parts] : candidates)
+    for (const HeldPart& part : parts) missing[part.generation].insert(part);
+  std::erase_if(missing, [](const auto& generation) { return generation.second.size() < generation.second.begin()->of; });
   std::vector<int> taken;
-  std::set<std::pair<std::uint64_t, std::size_t>> held;
   while (int(taken.size()) < count) {
     int best = -1;
-    std::size_t most = 0;
+    std::vector<std::ptrdiff_t> most;
     for (const auto& [seat, parts] : candidates) {
       if (std::find(taken.begin(), taken.end(), seat) != taken.end()) continue;
-      const std::size_t added =
-          std::size_t(std::count_if(parts.begin(), parts.end(), [&](const auto& part) { return !held.contains(part); }));
+      std::vector<std::ptrdiff_t> added;  // parts of each generation; compared lexicographically
+      for (const auto& generation : missing)
+        added.push_back(
+            std::count_if(parts.begin(), parts.end(), [&](const HeldPart& part) { return generation.second.contains(part); }));
       if (best >= 0 && added <= most) continue;
       best = seat;
-      most = added;
+      most = std::move(added);
     }
     taken.push_back(best);
-    held.insert(candidates.at(best).begin(), candidates.at(best).end());
+    for (auto& generation : missing)
+      for (const HeldPart& part : candidates.at(best)) generation.second.erase(part);
   }
   std::sort(taken.begin(), taken.end());
   return taken;
@@ -163,7 +170,7 @@ class Seats {
       {
         const std::lock_guard lock(mutex_);
         const auto now = Clock::now();
-        std::map<int, std::set<std::pair<std::uint64_t, std::size_t>>> candidates;
+        std::map<int, HeldParts> candidates;
         for (std::size_t i = 0; i < seats_.size(); ++i) {
           Seat& seat = seats_[i];
           if (seat.back && *seat.back <= now) {
