@@ -16,10 +16,12 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,8 +37,8 @@
 #include <weft/comm/store/secret.hpp>
 #include <weft/comm/store/server.hpp>
 #include <weft/core/text.hpp>
-#include <weft/elastic/options.hpp>
 #include <weft/elastic/copies.hpp>
+#include <weft/elastic/options.hpp>
 #include <weft/elastic/seats.hpp>
 
 namespace weft::elastic::detail {
@@ -92,6 +94,7 @@ class Meeting {
   Meeting(const Options& options, const runtime::Launch& launch, std::chrono::duration<double> patience)
       : options_(options),
         patience_(patience),
+        call_patience_(std::max(patience, store::heartbeat_patience())),
         seats_(std::size_t(launch.world)),
         listener_(launch.host, meeting_port(launch), meeting_identity(launch), store::secret_of(launch.host, launch.secret),
                   store::the_store) {}
@@ -185,6 +188,14 @@ class Meeting {
     seat = Seat{};
   }
 
+  // Its process lives, but makes no call.
+  void drop(std::size_t number) {
+    seats_[number].line->send(weft::detail::joined(
+        {"over 1 1 elastic: rank ", number, " stands still: it made no call for ", std::llround(call_patience_.count()),
+         " s after another rank was lost or had returned, so the others go on without it"}));
+    lose(number, "it stands still");
+  }
+
   int available() const {
     int count = 0;
     for (const Seat& seat : seats_) count += seat.line && seat.state != State::absent;
@@ -195,8 +206,7 @@ class Meeting {
   void proceed() {
     bool running = false, unfinished = false;
     for (std::size_t i = 0; i < seats_.size(); ++i) {
-      if (seats_[i].member && seats_[i].state == State::running && since_ && Clock::now() - *since_ > store::heartbeat_patience())
-        lose(i, "it stands still");
+      if (seats_[i].member && seats_[i].state == State::running && since_ && Clock::now() - *since_ > call_patience_) drop(i);
       running = running || (seats_[i].member && seats_[i].state == State::running);
       unfinished = unfinished || (seats_[i].member && seats_[i].state == State::waiting);
     }
@@ -259,7 +269,7 @@ class Meeting {
   }
 
   Options options_;
-  std::chrono::duration<double> patience_;
+  std::chrono::duration<double> patience_, call_patience_;
   std::vector<Seat> seats_;
   store::Listener listener_;
   std::uint64_t generation_ = 0, reached_ = 0, newest_ = 0, stalled_ = 0;

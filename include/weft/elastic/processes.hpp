@@ -6,6 +6,7 @@
 //   Processes processes(options, launch);
 //   const comm::RunResult ending = processes.run(deadline, body);
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -25,8 +26,8 @@
 #include <weft/comm/stop.hpp>
 #include <weft/comm/store/connector.hpp>
 #include <weft/comm/tcp.hpp>
-#include <weft/elastic/meeting.hpp>
 #include <weft/elastic/copies.hpp>
+#include <weft/elastic/meeting.hpp>
 #include <weft/elastic/member.hpp>
 #include <weft/elastic/options.hpp>
 #include <weft/elastic/seats.hpp>
@@ -137,9 +138,11 @@ class Processes {
     launch.world = order.world;
     weft::detail::append_to(launch.job, {", generation ", order.generation});
     available_ = order.world;
+    // A rank that is killed while a later world meets does not come. The others must return before they count as lost themselves.
+    std::chrono::duration<double> patience = rendezvous_patience();
+    if (order.generation > 0) patience = std::min(patience, store::heartbeat_patience() / 3);
     const bool check = runtime::detail::switch_from_environment("WEFT_FINGERPRINTS", false);
-    const auto process =
-        std::make_shared<comm::tcp::Process>(comm::tcp::rendezvous(launch, rendezvous_patience()), deadline, check);
+    const auto process = std::make_shared<comm::tcp::Process>(comm::tcp::rendezvous(launch, patience), deadline, check);
     process->listen();
     member_.begin(options_, order.generation, order.continues != 0, [this] {
       take_messages();
