@@ -5,8 +5,16 @@
 // an undisturbed run. WEFT_TEST_RUNS: number of kills; the long form has 1,000.
 #include <doctest/doctest.h>
 
+#include <unistd.h>
+
 #include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
 #include <functional>
+#include <sstream>
+#include <string>
+#include <string_view>
 #include <thread>
 
 #include <weft/checkpoint/read.hpp>
@@ -19,6 +27,7 @@
 
 #include "support/elastic_training.hpp"
 #include "support/figure.hpp"
+#include "support/temporary_folder.hpp"
 
 using namespace weft_test;
 
@@ -27,19 +36,7 @@ namespace {
 constexpr std::size_t micro_batches = 12;  // 1, 2, 3, 4, 6 or 12 data ranks
 constexpr std::uint64_t steps = 8;
 
-Batch share_of_step(std::uint64_t step, std::size_t rank, std::size_t ranks) {
-  Batch batch;
-  batch.sequences = batch.micro_batches = micro_batches / ranks;
-  batch.length = 4;
-  batch.first_sequence = batch.sequences * rank;
-  batch.step = step;
-  for (std::size_t i = 0; i < batch.sequences * batch.length; ++i) {
-    const std::size_t index = batch.first_sequence * batch.length + i;
-    batch.tokens.push_back(std::int32_t(key_of(step, index) % 19));
-    batch.targets.push_back(index % 5 == 0 ? -1 : std::int32_t(key_of(step, index, 7) % 19));
-  }
-  return batch;
-}
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 struct Plan {
   int ranks = 4, least = 2;
@@ -86,7 +83,7 @@ int train(const Plan& plan, Trained& trained, Events& events) {
           std::uint64_t step = member.restore(model, optimizer);
           if (armed) *left = 1 + long(key / 128 % (40 * steps));
           while (step < steps) {
-            const double loss = model.train_step(share_of_step(step, std::size_t(mesh.rank(dp{})), data));
+            const double loss = model.train_step(share_of_step(micro_batches, step, std::size_t(mesh.rank(dp{})), data));
             optimizer.step();
             if (real.rank() == 0) {
               const std::lock_guard lock(mutex);
@@ -106,6 +103,23 @@ int train(const Plan& plan, Trained& trained, Events& events) {
         }
         take_whole_state(trained, mutex, model, optimizer);
       });
+}
+
+/// The text that a call writes to standard error.
+template <class F>
+std::string errors_of(const F& call) {
+  const TemporaryFolder folder;
+  const std::string path = (folder.path / "errors").string();
+  std::fflush(stderr);
+  const int before = ::dup(STDERR_FILENO);
+  REQUIRE(std::freopen(path.c_str(), "w", stderr) != nullptr);
+  call();
+  std::fflush(stderr);
+  ::dup2(before, STDERR_FILENO);
+  ::close(before);
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
 }
 
 Trained undisturbed(Plan plan) {
@@ -154,9 +168,11 @@ TEST_CASE("data ranks leave as a whole, and return when their members are there 
       };
       Trained trained;
       Events events;
-      CHECK(train(plan, trained, events) == 0);
+      const std::string errors = errors_of([&] { CHECK(train(plan, trained, events) == 0); });
       CHECK(trained == expected);
       CHECK(events.most == 4);
+      CHECK(
+          contains(errors, weft::detail::joined({"weft: elastic: rank ", victim, " of 4 was lost after step 3 (weft: lost): "})));
     }
   }
 }
@@ -169,13 +185,42 @@ TEST_CASE("ranks are lost one by one until too few are left") {
   };
   Trained trained;
   Events events;
-  CHECK(train(plan, trained, events) == 0);
+  const std::string errors = errors_of([&] { CHECK(train(plan, trained, events) == 0); });
   CHECK(trained == expected);
   CHECK(events.fewest == 2);
+  CHECK(errors ==
+        "weft: elastic: rank 1 of 4 was lost after step 2 (weft: lost): 3 ranks go on\n"
+        "weft: elastic: rank 1 of 3 was lost after step 4 (weft: lost): 2 ranks go on\n");
   plan.after_step = [](World& world, elastic::Member&, std::uint64_t) {
     if (world.rank() == 1) throw Error("lost again");
   };
-  CHECK(train(plan, trained, events) == 1);
+  const std::string end = errors_of([&] { CHECK(train(plan, trained, events) == 1); });
+  CHECK(contains(end, "elastic 2:4: 1 of 4 ranks are left, too few to go on; the last one was lost by: weft: lost again"));
+}
+
+TEST_CASE("ranks that are lost again and again without a step end the run with their error") {
+  const std::string errors = errors_of([] {
+    const int code = elastic::run<comm::Threads>(RunOptions{.ranks = 2, .deadline_s = 60, .threads_per_rank = 1},
+                                                 elastic::Options{.replace_after_s = 0},
+                                                 [](World&, elastic::Member&) { throw Error("its cause"); });
+    CHECK(code == 1);
+  });
+  CHECK(contains(errors, "elastic: ranks are lost faster than a step ends; the last one was lost by: weft: its cause"));
+}
+
+TEST_CASE("a new rank takes the seat of a lost one after replace_after_s") {
+  Plan plan{.ranks = 2, .least = 1, .replace_after_s = 1};
+  const Trained expected = undisturbed(plan);
+  plan.after_step = [](World& world, elastic::Member& member, std::uint64_t step) {
+    if (step == 2 && member.generation() == 0 && world.rank() == 1) throw Error("lost");
+    if (step == 4 && member.generation() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  };
+  Trained trained;
+  Events events;
+  CHECK(errors_of([&] { CHECK(train(plan, trained, events) == 0); }) ==
+        "weft: elastic: rank 1 of 2 was lost after step 2 (weft: lost): 1 rank goes on\n"
+        "weft: elastic: ranks join after step 5: 2 ranks go on\n");
+  CHECK(trained == expected);
 }
 
 TEST_CASE("spare ranks take the places of lost ones at once") {
@@ -214,7 +259,8 @@ TEST_CASE("both holders of a part are lost: the run ends and names the remedy") 
   };
   Trained trained;
   Events events;
-  CHECK(train(plan, trained, events) == 1);
+  const std::string errors = errors_of([&] { CHECK(train(plan, trained, events) == 1); });
+  CHECK(contains(errors, "the ranks that were lost held all copies of a part of the state: restart from a checkpoint"));
   CHECK(events.repeated == 0);
 }
 

@@ -23,6 +23,21 @@ namespace weft_test {
 
 using namespace weft;
 
+/// A data rank's part of a step of `micro_batches` sequences of 4 tokens.
+inline Batch share_of_step(std::size_t micro_batches, std::uint64_t step, std::size_t rank, std::size_t ranks) {
+  Batch batch;
+  batch.sequences = batch.micro_batches = micro_batches / ranks;
+  batch.length = 4;
+  batch.first_sequence = batch.sequences * rank;
+  batch.step = step;
+  for (std::size_t i = 0; i < batch.sequences * batch.length; ++i) {
+    const std::size_t index = batch.first_sequence * batch.length + i;
+    batch.tokens.push_back(std::int32_t(key_of(step, index) % 19));
+    batch.targets.push_back(index % 5 == 0 ? -1 : std::int32_t(key_of(step, index, 7) % 19));
+  }
+  return batch;
+}
+
 /// A communicator whose rank throws at a chosen call: before it, or after it.
 class DoomedGroup final : public comm::Group {
  public:

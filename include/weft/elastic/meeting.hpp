@@ -12,19 +12,25 @@
 //         "available N"                                   the ranks that run or wait
 //         "over CODE REPORTS TEXT"                        the end of the run
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cmath>
+#include <cstring>
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -36,6 +42,7 @@
 #include <weft/comm/store/sealed.hpp>
 #include <weft/comm/store/secret.hpp>
 #include <weft/comm/store/server.hpp>
+#include <weft/core/error.hpp>
 #include <weft/core/text.hpp>
 #include <weft/elastic/copies.hpp>
 #include <weft/elastic/options.hpp>
@@ -142,10 +149,6 @@ class Meeting {
     HeldParts parts;
   };
 
-  static void say(weft::detail::Words words) {
-    std::fprintf(stderr, "weft: elastic: %s\n", weft::detail::joined(words).c_str());
-    std::fflush(stderr);
-  }
   bool pending() const {
     for (const Seat& seat : seats_)
       if (seat.line && seat.line->wants_to_send()) return true;
@@ -220,13 +223,11 @@ class Meeting {
     if (size == 0) {
       const std::chrono::duration<double> wait(std::max(0.0, options_.replace_after_s));
       if (!first && now - since_.value_or(now) < wait) return;
-      return finish(1, weft::detail::joined(
-                           {"elastic ", options_.least, ":", options_.most > 0 ? options_.most : int(seats_.size()), ": ", count,
-                            " of ", seats_.size(), " ranks are left, too few to go on", lost_.empty() ? "" : "; ", lost_}));
+      return finish(1, too_few(options_, count, seats_.size()) + (lost_.empty() ? "" : "; ") + lost_);
     }
     stalled_ = reached_ > newest_ ? 0 : stalled_ + 1;
     newest_ = reached_;
-    if (stalled_ > seats_.size() + 8) return finish(1, "elastic: ranks are lost faster than a step ends; " + lost_);
+    if (stalled_ > seats_.size() + 8) return finish(1, std::string(too_fast) + lost_);
     begin(size);
   }
 
@@ -280,15 +281,29 @@ class Meeting {
   Clock::time_point began_ = Clock::now();
 };
 
-/// Starts the meeting in a process of its own, unless it is there. Call it before the process has threads. Signals to a
-/// terminal's programs do not end it: it ends with the run.
-inline void start_meeting(const Options& options, const runtime::Launch& launch, std::chrono::duration<double> patience) {
-  std::fflush(nullptr);
-  if (::fork() != 0) return;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(signal, SIG_IGN);
+/// Starts the meeting in a process of its own, which writes only to standard error. Call it before the process has threads.
+/// Signals to a terminal's programs do not end it: it ends with the run. Returns the reason if its port cannot be served: the
+/// meeting of this run is there if rank 0 has been replaced, else another program. Throws Error if no process can be started.
+inline std::string start_meeting(const Options& options, const runtime::Launch& launch, std::chrono::duration<double> patience) {
+  std::optional<Meeting> meeting;
   try {
-    Meeting(options, launch, patience).serve();
-  } catch (const std::exception&) {  // the port is taken, by the meeting of this run if rank 0 has been replaced
+    meeting.emplace(options, launch, patience);
+  } catch (const comm::StoreError& error) {
+    return std::string(error.text());
+  }
+  std::fflush(nullptr);
+  const pid_t process = ::fork();
+  if (process < 0)
+    throw_error<Error>({"elastic: rank 0 cannot start the process in which the ranks meet: ", std::strerror(errno),
+                        " (limits of processes and memory: ulimit -u, ulimit -v)"});
+  if (process > 0) return {};  // only the new process keeps the port
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(signal, SIG_IGN);
+  if (const int nowhere = ::open("/dev/null", O_RDWR); nowhere >= 0)
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO}) ::dup2(nowhere, stream);
+  try {
+    meeting->serve();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "weft: elastic: the process in which the ranks meet has failed: %s\n", error.what());
   }
   ::_exit(0);
 }

@@ -42,13 +42,9 @@ class Processes {
  public:
   using Body = std::function<void(std::shared_ptr<comm::Group>)>;
 
-  Processes(const Options& options, const runtime::Launch& launch)
-      : options_(options),
-        launch_(launch),
-        line_(store::Connector(launch.host, meeting_port(launch), meeting_identity(launch),
-                               store::secret_of(launch.host, launch.secret), store::the_store)
-                  .connect(Clock::now() + std::chrono::duration_cast<Clock::duration>(rendezvous_patience())),
-              store::Sealed::Side::rank) {}
+  /// `not_served`: the result of start_meeting, which explains why no meeting answers. Throws StoreError then.
+  Processes(const Options& options, const runtime::Launch& launch, const std::string& not_served)
+      : options_(options), launch_(launch), line_(link_to_meeting(launch, not_served), store::Sealed::Side::rank) {}
 
   comm::RunResult run(std::chrono::duration<double> deadline, const Body& body) {
     std::exception_ptr error;
@@ -87,6 +83,17 @@ class Processes {
     int rank = 0, world = 0, continues = 0, code = 0;
     std::string text = {};
   };
+
+  static store::Link link_to_meeting(const runtime::Launch& launch, const std::string& not_served) {
+    store::Connector connector(launch.host, meeting_port(launch), meeting_identity(launch),
+                               store::secret_of(launch.host, launch.secret), store::the_store);
+    try {
+      return connector.connect(Clock::now() + std::chrono::duration_cast<Clock::duration>(rendezvous_patience()));
+    } catch (const comm::StoreError& error) {
+      if (not_served.empty()) throw;
+      throw comm::StoreError(weft::detail::joined({"elastic: ", not_served, "; ", error.text()}));
+    }
+  }
 
   void send_state(bool returned) {
     std::string text =

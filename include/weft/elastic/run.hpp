@@ -14,6 +14,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -36,6 +37,7 @@ namespace detail {
 struct Starting {
   Options options;
   std::function<Member&(const comm::Group*)> member_of = {};  ///< empty: the backend's ranks are not elastic
+  std::string not_served = {};                                ///< the result of start_meeting
 
   inline static thread_local Starting* current = nullptr;
 };
@@ -86,7 +88,9 @@ struct ElasticBackend<comm::Tcp> : comm::Tcp {
   class Session {
    public:
     static constexpr bool owns_ranks = false;
-    Session(int&, char**&) : launch_(runtime::launch_from_environment()), processes_(Starting::current->options, launch_) {}
+    Session(int&, char**&)
+        : launch_(runtime::launch_from_environment()),
+          processes_(Starting::current->options, launch_, Starting::current->not_served) {}
     int started() const { return launch_.world; }
     int here() const { return launch_.local_world; }
     comm::RunResult run(int, std::chrono::duration<double> deadline, const Processes::Body& body) {
@@ -106,12 +110,12 @@ struct ElasticBackend<comm::Tcp> : comm::Tcp {
 
 /// For processes over TCP: checks the range, and starts the meeting if this is the first rank.
 template <class B>
-void prepare(const Options& options) {
+void prepare(Starting& starting) {
   if constexpr (std::is_same_v<B, comm::Tcp>) {
     if (!comm::Tcp::detected()) return;
     const runtime::Launch launch = runtime::launch_from_environment();
-    require_served(options, launch.world);
-    if (launch.rank == 0) start_meeting(options, launch, rendezvous_patience());
+    require_served(starting.options, launch.world);
+    if (launch.rank == 0) starting.not_served = start_meeting(starting.options, launch, rendezvous_patience());
   }
 }
 
@@ -133,7 +137,7 @@ int run(const RunOptions& options, const Options& elastic, F&& f) {
                 "weft: elastic::run calls f(world, member) on every rank: f takes a World& and an elastic::Member&");
   detail::Starting starting{elastic};
   try {
-    (detail::prepare<Backends>(elastic), ...);
+    (detail::prepare<Backends>(starting), ...);
   } catch (...) {
     return runtime::report(std::current_exception());
   }

@@ -19,6 +19,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -27,6 +28,7 @@
 #include <weft/comm/run_result.hpp>
 #include <weft/comm/threads.hpp>
 #include <weft/core/error.hpp>
+#include <weft/core/text.hpp>
 #include <weft/elastic/copies.hpp>
 #include <weft/elastic/member.hpp>
 #include <weft/elastic/options.hpp>
@@ -94,6 +96,21 @@ inline std::vector<int> chosen(const std::map<int, HeldParts>& candidates, int c
   return taken;
 }
 
+/// Prints a line about a change of the ranks.
+inline void say(weft::detail::Words words) {
+  std::fprintf(stderr, "weft: elastic: %s\n", weft::detail::joined(words).c_str());
+  std::fflush(stderr);
+}
+
+/// The reason why a run ends with `left` of its `ranks`.
+inline std::string too_few(const Options& options, int left, std::size_t ranks) {
+  return weft::detail::joined({"elastic ", options.least, ":", options.most > 0 ? options.most : int(ranks), ": ", left, " of ",
+                               ranks, " ranks are left, too few to go on"});
+}
+
+/// The beginning of the reason why a run ends that makes no progress.
+inline constexpr std::string_view too_fast = "elastic: ranks are lost faster than a step ends; ";
+
 class Seats {
  public:
   using Body = std::function<void(std::shared_ptr<comm::Group>)>;
@@ -107,7 +124,7 @@ class Seats {
     std::string news;
     for (std::uint64_t generation = 0, stalled = 0, newest = 0;; ++generation) {
       const std::vector<int> taken = take_seats();
-      if (taken.empty()) return too_few();
+      if (taken.empty()) return ended_by_loss(too_few(options_, available(), seats_.size()) + "; the last one was lost by: ");
       const bool continues = begin(taken, generation);
       if (!news.empty()) say({news, ": ", taken.size(), taken.size() == 1 ? " rank goes on" : " ranks go on"});
       const comm::RunResult ending = comm::threads::run(
@@ -129,7 +146,7 @@ class Seats {
       if (news.empty()) return ending;  // an error that no rank has thrown, such as a message that was never received
       stalled = continues && reached > newest ? 0 : stalled + 1;
       newest = std::max(newest, reached);
-      if (stalled > seats_.size() + 8) return {last_lost_, ending.rank, true};  // ranks are lost faster than a step ends
+      if (stalled > seats_.size() + 8) return ended_by_loss(std::string(too_fast) + "the last one was lost by: ");
     }
   }
 
@@ -149,11 +166,6 @@ class Seats {
     Ending ending = Ending::returned;
     std::exception_ptr error;
   };
-
-  static void say(weft::detail::Words words) {
-    std::fprintf(stderr, "weft: elastic: %s\n", weft::detail::joined(words).c_str());
-    std::fflush(stderr);
-  }
 
   int available() {
     const std::lock_guard lock(mutex_);
@@ -255,14 +267,12 @@ class Seats {
     return text;
   }
 
-  comm::RunResult too_few() {
+  // An error with the reason, which ends in the text of the last error that has lost a rank.
+  comm::RunResult ended_by_loss(const std::string& reason) {
     try {
       std::rethrow_exception(last_lost_);
     } catch (const std::exception& error) {
-      return {std::make_exception_ptr(Error(weft::detail::joined(
-                  {"elastic ", options_.least, ":", options_.most > 0 ? options_.most : int(seats_.size()), ": ", available(),
-                   " of ", seats_.size(), " ranks are left, too few to go on; the last one was lost by: ", error.what()}))),
-              -1, true};
+      return {std::make_exception_ptr(Error(reason + error.what())), -1, true};
     } catch (...) {
       return {last_lost_, -1, true};
     }

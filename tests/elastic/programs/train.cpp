@@ -3,10 +3,21 @@
 // of its loss and the time, and at the end a digest of the whole state.
 #include <chrono>
 #include <cinttypes>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <mutex>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <string>
 #include <thread>
+
+#include <weft/checkpoint/save.hpp>
+#include <weft/comm/tcp.hpp>
+#include <weft/comm/threads.hpp>
+#include <weft/elastic/run.hpp>
+#include <weft/weft.hpp>
 
 #include "support/elastic_training.hpp"
 
@@ -16,20 +27,6 @@ namespace {
 
 constexpr std::size_t micro_batches = 24;
 
-Batch share_of_step(std::uint64_t step, std::size_t rank, std::size_t ranks) {
-  Batch batch;
-  batch.sequences = batch.micro_batches = micro_batches / ranks;
-  batch.length = 4;
-  batch.first_sequence = batch.sequences * rank;
-  batch.step = step;
-  for (std::size_t i = 0; i < batch.sequences * batch.length; ++i) {
-    const std::size_t index = batch.first_sequence * batch.length + i;
-    batch.tokens.push_back(std::int32_t(key_of(step, index) % 19));
-    batch.targets.push_back(std::int32_t(key_of(step, index, 7) % 19));
-  }
-  return batch;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -37,7 +34,6 @@ int main(int argc, char** argv) {
   const std::uint64_t steps = std::strtoull(argv[1], nullptr, 10);
   const int least = std::atoi(argv[2]), stage = std::atoi(argv[4]), pause_ms = std::atoi(argv[5]);
   const std::size_t width = std::size_t(std::atoi(argv[3]));
-  std::mutex mutex;
   return elastic::run<comm::Threads, comm::Tcp>(
       RunOptions{.deadline_s = 60, .threads_per_rank = 1, .argc = argc, .argv = argv},
       elastic::Options{.least = least, .shares = micro_batches, .replace_after_s = 20},
@@ -51,7 +47,8 @@ int main(int argc, char** argv) {
         optim::AdamW optimizer(model, {.learning_rate = 0.01, .clip = 0.5});
         std::uint64_t step = member.restore(model, optimizer);
         while (step < steps) {
-          const double loss = model.train_step(share_of_step(step, std::size_t(world.rank()), std::size_t(world.size())));
+          const double loss =
+              model.train_step(share_of_step(micro_batches, step, std::size_t(world.rank()), std::size_t(world.size())));
           optimizer.step();
           const double now = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
           if (world.rank() == 0) {
