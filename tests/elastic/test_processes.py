@@ -8,6 +8,7 @@ import queue
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -44,24 +45,35 @@ def check(good, what, detail=""):
 
 
 class Run:
-    """The processes of one run and the lines that they print."""
+    """The processes of one run and the lines that they print. They are killed at the end of a `with` block."""
 
-    def __init__(self, stage, steps):
-        self.port, self.stage, self.steps = free_port(), stage, steps
+    def __init__(self, stage, steps, ranks, least, pause_ms, changes=None):
+        self.port = free_port(2)  # the store's, and the one at which the ranks of an elastic run meet
+        self.ranks, self.changes = ranks, changes or {}
+        self.command = [program, *map(str, (steps, least, arguments.width, stage, pause_ms))]
         self.job = f"elastic {os.getpid()} {self.port}"
-        self.lines, self.errors, self.processes = queue.Queue(), [], {}
-        for rank in range(arguments.ranks):
+        self.lines, self.errors, self.processes, self.all = queue.Queue(), [], {}, []
+
+    def __enter__(self):
+        for rank in range(self.ranks):
             self.start(rank)
+        return self
+
+    def __exit__(self, *_):
+        for process in self.all:
+            process.kill()
+            process.wait()
 
     def start(self, rank):
-        world = str(arguments.ranks)
+        world = str(self.ranks)
         environment = clean | {"RANK": str(rank), "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1",
-                               "MASTER_PORT": str(self.port), "WEFT_RENDEZVOUS_S": "30", "WEFT_JOB": self.job}
-        command = [program, *map(str, (self.steps, arguments.least, arguments.width, self.stage, arguments.pause_ms))]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+                               "MASTER_PORT": str(self.port), "WEFT_RENDEZVOUS_S": "30", "WEFT_JOB": self.job} | self.changes
+        process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
         self.processes[rank] = process
+        self.all.append(process)
         for pipe, to in ((process.stdout, self.lines.put), (process.stderr, self.errors.append)):
             threading.Thread(target=lambda pipe=pipe, to=to: [to(line.rstrip()) for line in pipe], daemon=True).start()
+        return process
 
     def next_line(self, limit=60):
         try:
@@ -69,13 +81,21 @@ class Run:
         except queue.Empty:
             return None
 
+    def has_error(self, pattern, limit=10):
+        """True once a line of standard error matches."""
+        end = time.monotonic() + limit
+        while not any(re.search(pattern, line) for line in list(self.errors)):
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.005)
+        return True
+
     def end(self):
         codes = []
         for process in self.processes.values():
             try:
                 codes.append(process.wait(60))
             except subprocess.TimeoutExpired:
-                process.kill()
                 codes.append(None)
         return codes
 
@@ -84,16 +104,20 @@ step_line = re.compile(r"step (\d+) loss (\S+) ranks (\d+) at (\S+) copies (\d+)
 
 
 def train(stage, seed, kills):
+    with Run(stage, arguments.steps, arguments.ranks, arguments.least, arguments.pause_ms) as run:
+        return train_in(run, stage, seed, kills)
+
+
+def train_in(run, stage, seed, kills):
     """The losses and the digest of a run with so many kills, the times from each kill to the next step, and the numbers of ranks."""
     generator = random.Random(seed)
-    run, losses, times, sizes, digest, killed, join_at = Run(stage, arguments.steps), {}, [], set(), None, None, None
+    losses, times, sizes, digest, killed, join_at = {}, [], set(), None, None, None
+    all_kills = kills
     next_kill = generator.randrange(2, 6)
     while digest is None:
         line = run.next_line()
         if line is None:
             check(False, f"stage {stage}, seed {seed}: no line for 60 s", run.errors[-20:])
-            for process in run.processes.values():
-                process.kill()
             return None
         if line.startswith("digest"):
             digest = line
@@ -120,8 +144,64 @@ def train(stage, seed, kills):
             run.processes[victim].send_signal(signal.SIGKILL)
             run.processes[victim].wait()
     codes = run.end()
+    if all_kills > kills:
+        check(run.has_error(r"^weft: elastic: rank \d was lost \(its process ended or its connection broke\) after step \d+: \d ranks go on$"),
+              "the line about a lost rank", run.errors[-20:])
     check(all(code in (0, -signal.SIGKILL) for code in codes), f"stage {stage}, seed {seed}: exit codes", (codes, run.errors[-20:]))
     return losses, digest, times, sizes
+
+
+def connected(process, port):
+    """True if a connection of the process to the port exists."""
+    try:
+        sockets = {os.readlink(f"/proc/{process.pid}/fd/{name}") for name in os.listdir(f"/proc/{process.pid}/fd")}
+    except OSError:
+        return False
+    with open("/proc/net/tcp") as table:
+        rows = [line.split() for line in table.readlines()[1:]]
+    return any(row[3] == "01" and int(row[2].split(":")[1], 16) == port and f"socket:[{row[9]}]" in sockets for row in rows)
+
+
+def lose_one_in_a_rendezvous(expected):
+    """A process that joins is stopped before the new world meets, and killed while the others wait for it: they go on without it
+    after a third of WEFT_HEARTBEAT_S, and not after WEFT_RENDEZVOUS_S."""
+    losses, joining, times = {}, None, []
+    with Run(0, 8, 3, 2, 1000, {"WEFT_HEARTBEAT_S": "9"}) as run:
+        while (line := run.next_line()) and not line.startswith("digest"):
+            found = step_line.match(line)
+            step, loss, ranks, at = int(found[1]), found[2], int(found[3]), float(found[4])
+            check(losses.setdefault(step, loss) == loss, f"rendezvous: step {step} was done again with another loss")
+            if ranks == 3 and run.processes[2].poll() is None and joining is None:
+                run.processes[2].kill()
+            elif joining is None and ranks == 2:
+                joining = run.start(2)
+                while not connected(joining, run.port + 1) and joining.poll() is None:
+                    time.sleep(0.002)
+                time.sleep(0.1)  # it waits for the next generation
+                joining.send_signal(signal.SIGSTOP)
+                check(run.has_error(r"^weft: elastic: ranks join after step \d+: 3 ranks go on$"), "rendezvous: ranks join", run.errors[-20:])
+                time.sleep(0.5)
+                killed = time.monotonic()
+                joining.kill()
+            elif joining and at > killed:
+                times.append(at - killed)
+        codes = [run.processes[rank].wait(60) for rank in (0, 1)] if line else None
+        check(codes == [0, 0], "rendezvous: exit codes", (codes, run.errors[-20:]))
+        print(f"from a kill in a rendezvous to the next step {times[0] if times else float('nan'):.2f} s")
+        check(times and times[0] < 15, "rendezvous: from the kill to the next step", times[:1])
+        check(all(expected[0].get(step) == loss for step, loss in losses.items()) and len(losses) == 8, "rendezvous: other losses", losses)
+        check(run.has_error(r"rank 2 was lost .* after step \d+: 2 ranks go on$"), "rendezvous: the line about the lost rank", run.errors[-20:])
+
+
+def meet_at_a_held_port():
+    with socket.socket() as other:
+        run = Run(0, 1, 1, 1, 0, {"WEFT_RENDEZVOUS_S": "1"})
+        other.bind(("127.0.0.1", run.port + 1))
+        other.listen()
+        with run:
+            check(run.processes[0].wait(30) == 1, "a held port: exit code", run.errors[-20:])
+            check(run.has_error(f"elastic: rank 0 cannot serve the store at 127.0.0.1:{run.port + 1}: Address already in use"), "a held port",
+                  run.errors[-20:])
 
 
 expected, times, runs, joined = {}, [], 0, 0
@@ -138,6 +218,9 @@ while len(times) < arguments.kills and bad == 0:
         check(False, "no rank was killed")
     times += found[2]
     joined += len(found[3]) > 1
+meet_at_a_held_port()
+if expected.get(0) and bad == 0:
+    lose_one_in_a_rendezvous(expected[0])
 if times:
     seconds = sorted(one for one, _ in times)
     check(seconds[-1] < arguments.limit_s, "from a kill to the next step", f"{seconds[-1]:.2f} s")
