@@ -57,7 +57,7 @@ inline std::vector<Needs> needs_of_all(const Communicator& ranks, const checkpoi
 }
 
 /// Copies this rank's elements of each item to out[i]. `snapshot`: this rank's copies of the step, or null; holders[p]: the rank
-/// that sends part p. Messages of one round hold at most some tensors of `round_bytes` together, so memory is bounded.
+/// that sends part p. A round sends the tensors of about `round_bytes`, at least one, so memory is bounded.
 /// Collective.
 inline void fetch(const Communicator& ranks, const checkpoint::Index& index, const Snapshot* snapshot,
                   const std::vector<int>& holders, const std::vector<const checkpoint::LogicalTensor*>& tensors,

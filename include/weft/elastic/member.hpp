@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A rank's membership in an elastic run: what the program's function gets beside its World. Its two calls are all that a training
+// A rank's membership in an elastic run: the second argument of the program's function. Its two calls are all that a training
 // loop needs. The function runs once for each set of ranks, so model and optimizer are made anew when ranks are lost or join.
 //
 //   std::uint64_t step = member.restore(model, optimizer);

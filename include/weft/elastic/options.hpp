@@ -18,7 +18,8 @@ struct Options {
   /// number of data ranks is possible.
   std::size_t shares = 0;
   int ranks_per_data_rank = 1;  ///< the product of the other degrees: tp * pp * cp. A data rank leaves as a whole
-  /// Thread ranks only: seconds after which a new rank takes the place of a lost one. Below 0: never.
+  /// Thread ranks: seconds after which a new rank takes the seat of a lost one. Below 0: never. Processes: seconds that the run
+  /// waits for processes started anew when too few ranks are left. 0 or below: it ends at once.
   double replace_after_s = -1;
 };
 
