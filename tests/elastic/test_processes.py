@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# covers: weft/elastic/processes.hpp weft/elastic/meeting.hpp
+# covers: weft/elastic/processes.hpp weft/elastic/rendezvous.hpp
 """Processes over TCP are killed by SIGKILL and started again while a run goes on: its losses and its whole state are bitwise those of an undisturbed run.
 The time from a kill to the next step is printed. `--kills 1000` is the long form; `--ranks 8 --width 900` has 100 MB of state."""
 import argparse

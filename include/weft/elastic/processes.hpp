@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The ranks of an elastic run that are processes connected by TCP. A process keeps its copies and runs the program once in each
-// generation that the meeting (elastic/meeting.hpp) begins, with new connections and a new store each time.
+// generation that the rendezvous (elastic/rendezvous.hpp) begins, with new connections and a new store each time.
 //
 //   Processes processes(options, launch);
 //   const comm::RunResult ending = processes.run(deadline, body);
@@ -27,9 +27,9 @@
 #include <weft/comm/store/connector.hpp>
 #include <weft/comm/tcp.hpp>
 #include <weft/elastic/copies.hpp>
-#include <weft/elastic/meeting.hpp>
 #include <weft/elastic/member.hpp>
 #include <weft/elastic/options.hpp>
+#include <weft/elastic/rendezvous.hpp>
 #include <weft/elastic/seats.hpp>
 
 namespace weft::elastic::detail {
@@ -42,9 +42,9 @@ class Processes {
  public:
   using Body = std::function<void(std::shared_ptr<comm::Group>)>;
 
-  /// `not_served`: the result of start_meeting, which explains why no meeting answers. Throws StoreError then.
+  /// `not_served`: the result of start_rendezvous, which explains why no rendezvous answers. Throws StoreError then.
   Processes(const Options& options, const runtime::Launch& launch, const std::string& not_served)
-      : options_(options), launch_(launch), line_(link_to_meeting(launch, not_served), store::Sealed::Side::rank) {}
+      : options_(options), launch_(launch), line_(link_to_rendezvous(launch, not_served), store::Sealed::Side::rank) {}
 
   comm::RunResult run(std::chrono::duration<double> deadline, const Body& body) {
     std::exception_ptr error;
@@ -84,8 +84,8 @@ class Processes {
     std::string text = {};
   };
 
-  static store::Link link_to_meeting(const runtime::Launch& launch, const std::string& not_served) {
-    store::Connector connector(launch.host, meeting_port(launch), meeting_identity(launch),
+  static store::Link link_to_rendezvous(const runtime::Launch& launch, const std::string& not_served) {
+    store::Connector connector(launch.host, rendezvous_port(launch), rendezvous_identity(launch),
                                store::secret_of(launch.host, launch.secret), store::the_store);
     try {
       return connector.connect(Clock::now() + std::chrono::duration_cast<Clock::duration>(rendezvous_patience()));
@@ -103,7 +103,7 @@ class Processes {
     line_.send(text);
   }
 
-  // Takes the messages that have come; the last order among them is kept. Without the meeting the ranks stay as they are.
+  // Takes the messages that have come; the last order among them is kept. Without the rendezvous the ranks stay as they are.
   void take_messages() {
     std::vector<std::string> texts;
     alive_ = line_.receive(texts) && alive_;  // what came before the end still counts
@@ -126,11 +126,11 @@ class Processes {
     }
   }
 
-  // `returned`: the function of this rank has returned, so it needs the meeting no more.
+  // `returned`: the function of this rank has returned, so it needs the rendezvous no more.
   Order next_order(bool returned) {
     for (const auto start = Clock::now(); !order_;) {
       if (!alive_ && returned) return {.over = true};
-      if (!alive_) throw Error("elastic: the meeting of the ranks is lost: its process ended");
+      if (!alive_) throw Error("elastic: the rendezvous of the ranks is lost: its process ended");
       (void)store::wait_for(line_.descriptor(), POLLIN, Clock::now() + std::chrono::milliseconds(100), start);
       line_.flush();
       take_messages();

@@ -37,7 +37,7 @@ namespace detail {
 struct Starting {
   Options options;
   std::function<Member&(const comm::Group*)> member_of = {};  ///< empty: the backend's ranks are not elastic
-  std::string not_served = {};                                ///< the result of start_meeting
+  std::string not_served = {};                                ///< the result of start_rendezvous
 
   inline static thread_local Starting* current = nullptr;
 };
@@ -108,14 +108,14 @@ struct ElasticBackend<comm::Tcp> : comm::Tcp {
   };
 };
 
-/// For processes over TCP: checks the range, and starts the meeting if this is the first rank.
+/// For processes over TCP: checks the range, and starts the rendezvous if this is the first rank.
 template <class B>
 void prepare(Starting& starting) {
   if constexpr (std::is_same_v<B, comm::Tcp>) {
     if (!comm::Tcp::detected()) return;
     const runtime::Launch launch = runtime::launch_from_environment();
     require_served(starting.options, launch.world);
-    if (launch.rank == 0) starting.not_served = start_meeting(starting.options, launch, rendezvous_patience());
+    if (launch.rank == 0) starting.not_served = start_rendezvous(starting.options, launch, rendezvous_patience());
   }
 }
 

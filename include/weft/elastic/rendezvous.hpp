@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The place where the processes of an elastic run meet before each generation of the world. It is a process of its own, which
+// The rendezvous of the processes of an elastic run before each generation of the world. It is a process of its own, which
 // the first rank 0 starts, so that it outlives every rank. It serves the port after that of the store (comm/store/server.hpp),
 // with the same handshake and the same frames. A seat is a RANK of the launcher: a lost rank's seat is free for a process that is
 // started with the same environment.
@@ -52,12 +52,12 @@ namespace weft::elastic::detail {
 
 namespace store = comm::store;
 
-inline int meeting_port(const runtime::Launch& launch) { return launch.port + 1; }
-inline store::Identity meeting_identity(const runtime::Launch& launch) {
+inline int rendezvous_port(const runtime::Launch& launch) { return launch.port + 1; }
+inline store::Identity rendezvous_identity(const runtime::Launch& launch) {
   return {std::uint32_t(launch.rank), std::uint32_t(launch.world), launch.job + ", elastic"};
 }
 
-/// A connection of a rank with the meeting, on either side. Messages are whole texts.
+/// A connection of a rank with the rendezvous, on either side. Messages are whole texts.
 class Line {
  public:
   Line(store::Link link, store::Sealed::Side side) : socket_(std::move(link.socket)), messages_(link.key, side) {}
@@ -95,15 +95,15 @@ class Line {
   std::string outgoing_;
 };
 
-class Meeting {
+class Rendezvous {
  public:
   /// Throws StoreError if the port is taken.
-  Meeting(const Options& options, const runtime::Launch& launch, std::chrono::duration<double> patience)
+  Rendezvous(const Options& options, const runtime::Launch& launch, std::chrono::duration<double> patience)
       : options_(options),
         patience_(patience),
         call_patience_(std::max(patience, store::heartbeat_patience())),
         seats_(std::size_t(launch.world)),
-        listener_(launch.host, meeting_port(launch), meeting_identity(launch), store::secret_of(launch.host, launch.secret),
+        listener_(launch.host, rendezvous_port(launch), rendezvous_identity(launch), store::secret_of(launch.host, launch.secret),
                   store::the_store) {}
 
   /// Returns once the run is over, or once no rank has come for a while.
@@ -281,29 +281,30 @@ class Meeting {
   Clock::time_point began_ = Clock::now();
 };
 
-/// Starts the meeting in a process of its own, which writes only to standard error. Call it before the process has threads.
+/// Starts the rendezvous in a process of its own, which writes only to standard error. Call it before the process has threads.
 /// Signals to a terminal's programs do not end it: it ends with the run. Returns the reason if its port cannot be served: the
-/// meeting of this run is there if rank 0 has been replaced, else another program. Throws Error if no process can be started.
-inline std::string start_meeting(const Options& options, const runtime::Launch& launch, std::chrono::duration<double> patience) {
-  std::optional<Meeting> meeting;
+/// rendezvous of this run is there if rank 0 has been replaced, else another program. Throws Error if no process can be started.
+inline std::string start_rendezvous(const Options& options, const runtime::Launch& launch,
+                                    std::chrono::duration<double> patience) {
+  std::optional<Rendezvous> rendezvous;
   try {
-    meeting.emplace(options, launch, patience);
+    rendezvous.emplace(options, launch, patience);
   } catch (const comm::StoreError& error) {
     return std::string(error.text());
   }
   std::fflush(nullptr);
   const pid_t process = ::fork();
   if (process < 0)
-    throw_error<Error>({"elastic: rank 0 cannot start the process in which the ranks meet: ", std::strerror(errno),
+    throw_error<Error>({"elastic: rank 0 cannot start the process of the rendezvous: ", std::strerror(errno),
                         " (limits of processes and memory: ulimit -u, ulimit -v)"});
   if (process > 0) return {};  // only the new process keeps the port
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(signal, SIG_IGN);
   if (const int nowhere = ::open("/dev/null", O_RDWR); nowhere >= 0)
     for (const int stream : {STDIN_FILENO, STDOUT_FILENO}) ::dup2(nowhere, stream);
   try {
-    meeting->serve();
+    rendezvous->serve();
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "weft: elastic: the process in which the ranks meet has failed: %s\n", error.what());
+    std::fprintf(stderr, "weft: elastic: the process of the rendezvous has failed: %s\n", error.what());
   }
   ::_exit(0);
 }
