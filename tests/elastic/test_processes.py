@@ -193,6 +193,19 @@ def lose_one_in_a_rendezvous(expected):
         check(run.has_error(r"rank 2 was lost .* after step \d+: 2 ranks go on$"), "rendezvous: the line about the lost rank", run.errors[-20:])
 
 
+def drop_one_that_stands_still():
+    """A process is stopped and another one killed: the run goes on without both, and the stopped one ends with the reason."""
+    with Run(0, 12, 3, 1, 200, {"WEFT_HEARTBEAT_S": "2", "WEFT_RENDEZVOUS_S": "3"}) as run:
+        check(run.next_line() is not None, "stands still: no first step", run.errors[-20:])
+        run.processes[1].send_signal(signal.SIGSTOP)
+        run.processes[2].kill()
+        check(run.has_error(r"rank 1 was lost \(it stands still\).* after step \d+: 1 rank goes on$", 20), "stands still: the line", run.errors[-20:])
+        run.processes[1].send_signal(signal.SIGCONT)
+        text = "elastic: rank 1 stands still: it made no call for 3 s after another rank was lost or had returned, so the others go on without it"
+        check(run.processes[1].wait(30) == 1 and run.has_error(text), "stands still: the reason", run.errors[-20:])
+        check(run.processes[0].wait(30) == 0, "stands still: the end", run.errors[-20:])
+
+
 def meet_at_a_held_port():
     with socket.socket() as other:
         run = Run(0, 1, 1, 1, 0, {"WEFT_RENDEZVOUS_S": "1"})
@@ -219,6 +232,7 @@ while len(times) < arguments.kills and bad == 0:
     times += found[2]
     joined += len(found[3]) > 1
 meet_at_a_held_port()
+drop_one_that_stands_still()
 if expected.get(0) and bad == 0:
     lose_one_in_a_rendezvous(expected[0])
 if times:
