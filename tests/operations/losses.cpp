@@ -100,7 +100,7 @@ TEST_CASE("a loss in a forward: its gradient is scaled by what backward is given
   const auto slope = weft_test::numbers_of(cross_entropy(c.context, x, labels).saved);
   const auto seen = gradient_of(
       [&](const auto& in) {
-        const Variable ids(labels, in.tape());
+        const auto ids = weft_test::constant_beside(in, labels);
         return cross_entropy(in, ids);
       },
       x, 0.25);
@@ -121,7 +121,7 @@ TEST_CASE("a loss in a forward: its gradient is scaled by what backward is given
   // Targets of 64 bits; negative ones are ignored.
   const auto counted = gradient_of(
       [&](const auto& in) {
-        const Variable ids(weft_test::tensor_of<std::int64_t>(c.device, {3}, {4, -1, 0}), in.tape());
+        const auto ids = weft_test::constant_beside(in, weft_test::tensor_of<std::int64_t>(c.device, {3}, {4, -1, 0}));
         return sum_losses(sum<1>(in * in), ids);
       },
       x, 1);
@@ -133,7 +133,7 @@ TEST_CASE("losses with weights beside each other") {
   const auto x = weft_test::tensor_of<double>(c.device, {3, 4}, weft_test::waves(12, 0.2, 3));
   const auto y = weft_test::tensor_of<double>(c.device, {3, 4}, weft_test::waves(12, 2));
   const auto two = [&](const auto& in) {
-    const Variable other(y, in.tape());
+    const auto other = weft_test::constant_beside(in, y);
     return 0.5 * mse(in, other) + sum_losses(sum<1>(square(in))) * 3 - mse(in * 2, other) + -mse(in, in * 3);
   };
   double want = 0;

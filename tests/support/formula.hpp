@@ -38,8 +38,15 @@ struct PlacedFormula : Module<PlacedFormula<C, X, Y>> {
   explicit PlacedFormula(function_type formula) : f(formula) {}
   Variable<C, Y> forward(const Variable<C, X>& x) const { return f(x); }
 };
-template <class F, class C, class X>
-using formula_t = PlacedFormula<C, X, typename std::invoke_result_t<F, const Variable<C, X>&>::tensor_type>;
+/// The same of F, whose forward gets the context of a step.
+template <class F, class C, class X, class Step = weft::detail::step_context_t<C>>
+using formula_t = PlacedFormula<Step, X, typename std::invoke_result_t<F, const Variable<Step, X>&>::tensor_type>;
+
+/// A tensor as a constant beside a Variable of a forward.
+template <class V, class X>
+Variable<typename V::context_type, X> constant_beside(const V& variable, X x) {
+  return {std::move(x), variable.tape()};
+}
 
 /// The context and the input of testing::check_layer, and of testing::check_layer_on<tp, Hidden> and <dp, Hidden>.
 struct Alone {
