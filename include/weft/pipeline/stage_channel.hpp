@@ -95,8 +95,11 @@ class StageChannel {
     coming.open = &open<T>;
     coming.header_request = comm_.recv_async(coming.header, from, tag(message, Content::shape));
     if (shapes_ != nullptr) [[unlikely]] {
-      coming.header = header_of(shapes_->of(share_->micro_batch(std::size_t(message.micro)), message));
-      return coming.open(*this, coming, coming.header);
+      const MicroBatch size = share_->micro_batch(std::size_t(message.micro));
+      coming.header = header_of(shapes_->of(size, message));
+      // In the first run no shape is agreed, so elements are received no sooner than they are waited for, if that is rehearsed.
+      if (!device_->rehearsal()->early || agreed_->find(size, message) != nullptr) coming.open(*this, coming, coming.header);
+      return;
     }
     const MessageHeader* const agreed = agreed_on(message);
     if (agreed == nullptr) return;
@@ -186,7 +189,8 @@ void StageChannel<Exec>::progress() {
     return sending.header_request.test() && sending.request.test();
   });
   for (const auto& coming : coming_) {
-    if (!coming->buffer && follows_opened(*coming) && coming->header_request.test()) coming->open(*this, *coming, coming->header);
+    if (shapes_ == nullptr && !coming->buffer && follows_opened(*coming) && coming->header_request.test())
+      coming->open(*this, *coming, coming->header);
     if (coming->buffer) coming->request.test();
   }
 }
