@@ -11,26 +11,22 @@
 #include <thread>
 #include <vector>
 
-#include <Kokkos_Core.hpp>
-
 #include <weft/device/device.hpp>
 #include <weft/device/parallel_for.hpp>
+#include <weft/device/thread_team.hpp>
 #include <weft/runtime/guard.hpp>
 
 using namespace weft;
 
 namespace {
 
-std::atomic<int> shared{0};
-
-/// The number of loops that f() divides among threads, by Kokkos' callback.
+/// The number of loops that f() divides among the device's threads.
 template <class F>
-int loops_shared(const F& f) {
-  shared = 0;
-  Kokkos::Tools::Experimental::set_begin_parallel_for_callback([](const char*, std::uint32_t, std::uint64_t*) { ++shared; });
+int loops_shared(DefaultDevice& device, const F& f) {
+  const weft::detail::ThreadTeam& team = device.cache<weft::detail::ThreadTeam>();
+  const std::uint64_t before = team.loops();
   f();
-  Kokkos::Tools::Experimental::set_begin_parallel_for_callback(nullptr);
-  return shared;
+  return int(team.loops() - before);
 }
 
 DefaultDevice::execution_space threads(int count) {
@@ -70,7 +66,7 @@ TEST_CASE("a short loop stays on the calling thread") {
   std::vector<double> x(64);
   const auto caller = std::this_thread::get_id();
   std::atomic<int> elsewhere{0};
-  const int count = loops_shared([&] {
+  const int count = loops_shared(device, [&] {
     for (int loop = 0; loop < loops; ++loop)
       weft::detail::for_each_index(device, {}, x.size(), [&](std::size_t i) {
         x[i] += 1;
@@ -84,12 +80,12 @@ TEST_CASE("a short loop stays on the calling thread") {
 TEST_CASE("a long loop is shared out, and so is one that the caller has cut into pieces") {
   DefaultDevice device(threads(2));
   const auto body = [](std::size_t) { compute_for(std::chrono::microseconds(20)); };
-  CHECK(loops_shared([&] { weft::detail::for_each_index(device, {}, 32, body); }) == 1);
+  CHECK(loops_shared(device, [&] { weft::detail::for_each_index(device, {}, 32, body); }) == 1);
   const auto call = [](const void*, std::size_t, std::size_t) {};
-  CHECK(loops_shared([&] { weft::detail::share_on_host(device, {call, nullptr, 2}); }) == 1);
-  CHECK(loops_shared([&] { weft::detail::share_on_host(device, {call, nullptr, 1}); }) == 0);
+  CHECK(loops_shared(device, [&] { weft::detail::share_on_host(device, {call, nullptr, 2}); }) == 1);
+  CHECK(loops_shared(device, [&] { weft::detail::share_on_host(device, {call, nullptr, 1}); }) == 0);
   DefaultDevice eager(threads(2)), alone(threads(1));
   eager.share_short_loops();
-  CHECK(loops_shared([&] { weft::detail::for_each_index(eager, {}, 2, [](std::size_t) {}); }) == 1);
-  CHECK(loops_shared([&] { weft::detail::for_each_index(alone, {}, 32, body); }) == 0);
+  CHECK(loops_shared(eager, [&] { weft::detail::for_each_index(eager, {}, 2, [](std::size_t) {}); }) == 1);
+  CHECK(loops_shared(alone, [&] { weft::detail::for_each_index(alone, {}, 32, body); }) == 0);
 }

@@ -25,7 +25,7 @@ namespace detail {
 /// The description of a kernel launch: its kind, the bytes that it reads and writes if it touches each element of its operands
 /// once, and the number of exponential functions, which take cores as much time as the bytes do.
 struct Traffic {
-  const char* kind;
+  const char* kind = "other";
   std::size_t bytes;
   std::size_t exponentials = 0;
 };

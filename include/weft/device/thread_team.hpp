@@ -51,6 +51,8 @@ class ThreadTeam {
   /// call that needs the workers starts them. All calls must use the same number of threads and come from one thread at a time.
   /// Throws the first exception of a body, if any; pieces may then be skipped. A body must not run another loop of the team.
   void run(std::size_t threads, const TeamLoop& loop);
+  /// The number of loops that workers could enter.
+  std::uint64_t loops() const { return gate_ / one_loop; }
 
  private:
   // The pieces with which one thread starts; other threads take some when they have none.

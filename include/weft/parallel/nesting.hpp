@@ -5,6 +5,7 @@
 //
 //   nesting_level<DataParallel<models::Gpt>> < nesting_level<TensorParallel<models::Gpt>>
 
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,8 +16,10 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/context/context.hpp>
 #include <weft/engine/hook/keeper.hpp>
+#include <weft/engine/step_gradients.hpp>
 #include <weft/mesh/mesh.hpp>
 #include <weft/parallel/model_options.hpp>
+#include <weft/pipeline/axes_in_force.hpp>
 
 namespace weft {
 
@@ -137,14 +140,7 @@ struct Refused {
   DefaultDevice& device() const;
 };
 
-// Answers every question that the wrappers around a refused wrapper ask, and does nothing.
-struct Anything {
-  template <class T>
-  operator T() const {
-    return T();
-  }
-};
-// Stands in for a wrapper whose policy is not one: the wrappers around it are sound, and construct it and enter it.
+// Stands in for a wrapper whose policy is not one: the wrappers around it are sound, construct it and bind their axes through it.
 template <class M>
 struct RefusedInner : Refused<M> {
   using Refused<M>::Refused;
@@ -156,9 +152,11 @@ struct RefusedInner : Refused<M> {
     return true;
   }
   auto& stages() { return *this; }
-  template <class... T>
-  Anything enter(T&&...) {
-    return {};
+  AxesInForce axes() const { return {}; }
+  const std::shared_ptr<StepGradients>& gradients() const;  // never called, as in a program that does not compile
+  template <class Context>
+  Context bound(const Context& context) {
+    return context;
   }
   void check_hook() {}
   void keep_hooks(hook::Keeper&) {}
