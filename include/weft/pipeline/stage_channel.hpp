@@ -39,7 +39,7 @@ class StageChannel {
       kept_.push_back({message, x.shape(), x.buffer()});
       return;
     }
-    auto header = std::unique_ptr<MessageHeader>(new MessageHeader(header_of(x.shape())));
+    auto header = std::make_unique<MessageHeader>(header_of(x.shape()));
     const MessageHeader* const agreed = agreed_on(message);
     // In separate statements: the header is sent before the elements, and both before the buffer is stored.
     Request first = comm_.send_async(*header, to, tag(message, Content::shape));

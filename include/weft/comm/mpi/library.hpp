@@ -5,6 +5,8 @@
 // WEFT_MPI_INLINE marks the definitions in comm/mpi_impl.hpp, as WEFT_INLINE does elsewhere (core/inline.hpp): they are in the
 // library weft::compiled_mpi, whose programs have WEFT_COMPILED_MPI set, or else in each program.
 
+#include <weft/core/standard.hpp>
+
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
 #endif
