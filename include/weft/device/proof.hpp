@@ -10,7 +10,6 @@
 //   ...
 //   if (Proof* const proof = device.proof(); proof != nullptr) [[unlikely]] proof->note_loss("", loss);
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -18,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -54,7 +54,10 @@ struct ProofNotes {
     ProofPhase phase = ProofPhase::batch;
     int unit = 0;  ///< of the model; negative in backward, so that keys are in the order of computation
     std::string name = {};
-    auto operator<=>(const Key&) const = default;
+    friend bool operator==(const Key&, const Key&) = default;
+    friend bool operator<(const Key& a, const Key& b) {
+      return std::tie(a.step, a.phase, a.unit, a.name) < std::tie(b.step, b.phase, b.unit, b.name);
+    }
   };
   struct Tensor {
     int place = 0;  ///< in its unit, in the order of computation

@@ -8,13 +8,13 @@
 //   copies.keep(ranks, state, step, generation);   // after each step: 2 steps x 2 parts x state / ranks bytes of host memory
 
 #include <array>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <set>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -41,7 +41,10 @@ struct PartCopy {
 struct HeldPart {
   std::uint64_t generation = 0;
   std::size_t number = 0, of = 0;
-  friend auto operator<=>(const HeldPart&, const HeldPart&) = default;
+  friend bool operator==(const HeldPart&, const HeldPart&) = default;
+  friend bool operator<(const HeldPart& a, const HeldPart& b) {
+    return std::tie(a.generation, a.number, a.of) < std::tie(b.generation, b.number, b.of);
+  }
 };
 using HeldParts = std::set<HeldPart>;
 
