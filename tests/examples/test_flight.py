@@ -49,7 +49,7 @@ def begun(process):
     time.sleep(0.5)
 
 
-def finish(process, limit=20):
+def output_of(process, limit=20):
     try:
         return process.communicate(timeout=limit)[0]
     except subprocess.TimeoutExpired:
@@ -89,7 +89,7 @@ for backend in launchers:
             while len(list(folder.glob("*.json"))) < 2 and time.monotonic() - begin < 15:
                 time.sleep(0.05)
             os.killpg(process.pid, signal.SIGKILL)
-        out = finish(process)
+        out = output_of(process)
         code, lines, err = flight(folder)
         check(code == 1 and any(re.match(expected, line) for line in lines) and err == "", f"{backend}, {how}: {code} {lines} {err}\n{out}")
         check(lines and lines[0].startswith(f"3 ranks over {backend}, files of "), f"{backend}, {how}: {lines}")
@@ -102,7 +102,7 @@ for backend in launchers:
         begun(process)
         for pid in ranks_of(folder).values():
             os.kill(pid, signal.SIGTERM)
-        out = finish(process)
+        out = output_of(process)
         code, lines, err = flight(folder)
         check(lines[:1] == [f"3 ranks over {backend}, files of 3 of them"], f"SIGTERM, {backend}, {how}: {code} {lines} {err}\n{out}")
         if how == "absent":
@@ -118,7 +118,7 @@ for backend in launchers:
         ranks = ranks_of(folder)
         if 2 in ranks:
             os.kill(ranks[2], signal.SIGKILL)
-        out = finish(process)
+        out = output_of(process)
         code, lines, err = flight(folder)
         check(code == 1 and any(line.startswith("rank 2 has no file: it was lost, or stands still and was not told to end; ranks 0, 1 wait for it in barrier()")
                                 for line in lines), f"SIGKILL, {backend}: {code} {lines} {err}\n{out}")
