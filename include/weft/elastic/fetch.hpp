@@ -25,7 +25,7 @@ namespace weft::elastic::detail {
 /// The runs of one rank by the position of their tensor in the index.
 using Needs = std::map<std::size_t, std::vector<stored::Run>>;
 
-/// What each rank needs: [ranks.size()]. `tensors[i]` points into `index.tensors`. Collective.
+/// The parts that each rank needs: [ranks.size()]. `tensors[i]` points into `index.tensors`. Collective.
 inline std::vector<Needs> needs_of_all(const Communicator& ranks, const checkpoint::Index& index,
                                        const std::vector<const checkpoint::LogicalTensor*>& tensors,
                                        const std::vector<stored::Item>& items) {

@@ -75,7 +75,7 @@ WEFT_COLD WEFT_INLINE std::string ProofReport::text() const {
   weft::detail::append_to(all, {"prove: ", proven() ? "proven" : "NOT proven", ": ", right, " of ", possible,
                                 possible == 1 ? " possible layout of up to " : " possible layouts of up to ", ranks,
                                 " ranks agree with one rank, ", steps, steps == 1 ? " step" : " steps", ", ",
-                                in_double ? "computed in double" : "in the program's own types, within measured rounding",
+                                in_double ? "computed in double" : "in the types of the program, within measured rounding",
                                 "; largest differences: ", detail::largest_text(largest), "; ", time, " s\n"});
   return all;
 }
