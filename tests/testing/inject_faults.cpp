@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/testing/forwarding_group.hpp
 // The communicator that fails, delays and reorders. Its faults depend only on seed, rank and call; its operations give the same
 // results; and it never makes a correct program hang.
 #include <doctest/doctest.h>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include <weft/comm/threads.hpp>
+#include <weft/testing/forwarding_group.hpp>
 #include <weft/testing/inject_faults.hpp>
 
 #include "comm/conformance.hpp"

@@ -28,6 +28,7 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/comm/group.hpp>
+#include <weft/testing/forwarding_group.hpp>
 
 namespace weft::testing {
 
@@ -156,23 +157,10 @@ class DelayedRequest final : public comm::Pending {
   double time_ = -1;
 };
 
-class DelayedGroup final : public comm::Group {
+class DelayedGroup final : public ForwardingGroup {
  public:
   DelayedGroup(std::shared_ptr<comm::Group> inner, std::shared_ptr<DelayedRank> rank, std::uint64_t identity)
-      : inner_(std::move(inner)), rank_(std::move(rank)), identity_(identity) {}
-
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  std::string_view axis() const override { return inner_->axis(); }
-  std::string_view backend() const override { return inner_->backend(); }
-  bool rehearsed() const override { return inner_->rehearsed(); }
-  bool supports(comm::Operation operation, DataType type, comm::MemoryKind memory) const override {
-    return inner_->supports(operation, type, memory);
-  }
-  comm::Flight flight() override { return inner_->flight(); }
-  void end() override { inner_->end(); }
-  void check() override { inner_->check(); }
-  void watch(const comm::StreamOrder& order) override { inner_->watch(order); }
+      : ForwardingGroup(std::move(inner)), rank_(std::move(rank)), identity_(identity) {}
 
   void execute(const comm::Call& call) override {
     if (call.operation == comm::Operation::send) {
@@ -226,7 +214,6 @@ class DelayedGroup final : public comm::Group {
     return identity;
   }
 
-  std::shared_ptr<comm::Group> inner_;
   std::shared_ptr<DelayedRank> rank_;
   std::uint64_t identity_, splits_ = 0;
   std::size_t number_ = 0;  // of the next collective

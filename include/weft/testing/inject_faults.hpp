@@ -22,6 +22,7 @@
 #include <weft/comm/errors.hpp>
 #include <weft/comm/group.hpp>
 #include <weft/core/philox.hpp>
+#include <weft/testing/forwarding_group.hpp>
 
 namespace weft::testing {
 
@@ -238,23 +239,10 @@ inline void Injector::advance_others(const LateRequest& but, std::uint64_t numbe
   }
 }
 
-class FaultyGroup final : public comm::Group {
+class FaultyGroup final : public ForwardingGroup {
  public:
   FaultyGroup(std::shared_ptr<comm::Group> inner, std::shared_ptr<Injector> injector)
-      : inner_(std::move(inner)), injector_(std::move(injector)) {}
-
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  std::string_view axis() const override { return inner_->axis(); }
-  std::string_view backend() const override { return inner_->backend(); }
-  bool rehearsed() const override { return inner_->rehearsed(); }
-  bool supports(comm::Operation operation, DataType type, comm::MemoryKind memory) const override {
-    return inner_->supports(operation, type, memory);
-  }
-  comm::Flight flight() override { return inner_->flight(); }
-  void end() override { inner_->end(); }
-  void check() override { inner_->check(); }
-  void watch(const comm::StreamOrder& order) override { inner_->watch(order); }
+      : ForwardingGroup(std::move(inner)), injector_(std::move(injector)) {}
 
   void execute(const comm::Call& call) override {
     const Attempt attempt = begin(call);
@@ -333,7 +321,6 @@ class FaultyGroup final : public comm::Group {
     return injector_->uniform(Injector::begins_late, number) < injector_->faults().late;
   }
 
-  std::shared_ptr<comm::Group> inner_;
   std::shared_ptr<Injector> injector_;
 };
 
