@@ -148,8 +148,49 @@ const models::GptConfig gpt{.vocabulary = batch_vocabulary,
                             .dropout = 0.1};
 using Gpt = models::BasicGpt<double>;
 
+/// A language model that is one Module: embeddings of tokens and positions, and the logits of each.
+struct TokenModule : Module<TokenModule> {
+  using scalar = double;
+  struct Config {
+    std::size_t width = 6;
+  };
+  Embedding table;
+  LearnedPositions positions;
+  Linear<> head;
+  TokenModule(const auto& context, const Config& config)
+      : table(context / "table", batch_vocabulary, config.width, 0.5),
+        positions(context / "positions", batch_length, config.width, 0.5),
+        head(context / "head", config.width, batch_vocabulary) {}
+  auto forward(const auto& tokens) const { return head(positions(table(tokens))); }
+  auto loss(const auto& batch) const {
+    return cross_entropy(forward(batch[fields::tokens]), batch[fields::targets], batch_vocabulary);
+  }
+};
+/// Cross-entropy of a Module's logits, with the targets of model.inputs.
+const auto module_logits = [](auto& model, const auto& batch) {
+  double sum = 0;
+  for (std::size_t i = 0; i < batch.micro_batches; ++i) {
+    const auto fields = model.inputs(batch, MicroBatchIndex{i});
+    auto call = model.forward(batch, MicroBatchIndex{i});
+    auto loss = model.loss(
+        batch, MicroBatchIndex{i}, [](const auto& x, const auto& y) { return cross_entropy(x, y, batch_vocabulary); },
+        call.output(), fields[fields::targets]);
+    sum += loss.value();
+    call.backward(std::get<0>(loss.backward()));
+  }
+  return sum;
+};
+
 }  // namespace
 
+TEST_CASE("a Module on tokens in custom training loops, with sequences that cp cuts") {
+  check_loop<DataParallel<TokenModule>, Mesh<dp>>({}, gpt_batch, module_logits, {{1, {}, 4}, {2, {}, 2}});
+  using Layout = FullyShardedDataParallel<ContextParallel<TokenModule>>;
+  const std::vector<MatrixEntry> cut{{2, {.cp = 2}, 1}, {2, {.cp = 2}, 4}, {4, {.cp = 2}, 2, "", 2}};
+  check_loop<Layout, Mesh<dp, cp>>({}, gpt_batch, trained, cut);
+  check_loop<Layout, Mesh<dp, cp>>({}, gpt_batch, own_loss, cut);
+  check_loop<Layout, Mesh<dp, cp>>({}, gpt_batch, module_logits, cut);
+}
 TEST_CASE("a stack in custom training loops: losses, gradients and parameters of train_step on one rank") {
   using Layout = FullyShardedDataParallel<TensorParallel<Mlp>>;
   check_loop<Layout, Mesh<dp, tp>>({}, mlp_batch, own_loss, layouts);

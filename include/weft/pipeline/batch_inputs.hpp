@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -36,7 +37,18 @@ TokenBatch cut_over_cp(const Context& context, const TokenBatch& batch) {
   return part;
 }
 
-/// The tokens and targets of a model with a front and a back. `part` is the rank's part of a batch: cp cuts its sequences.
+/// The batch itself, which must outlive the result, or this rank's part of it if cp cuts its sequences.
+template <class Context>
+std::shared_ptr<const TokenBatch> part_over_cp([[maybe_unused]] const Context& context, const TokenBatch& batch) {
+  if constexpr (Context::has(cp{})) return std::make_shared<const TokenBatch>(cut_over_cp(context, batch));
+  else return {std::shared_ptr<const TokenBatch>(), &batch};
+}
+/// The number of ranks that hold parts of each sequence, for a rank's part of a batch.
+inline std::size_t sharers_of(const TokenBatch& part) {
+  return part.tokens.empty() ? 1 : part.tokens_before(part.micro_batches) / part.tokens.size();
+}
+
+/// The tokens and targets of a model with a front and a back: this rank's part of a batch, which must outlive this object.
 template <class Context>
 class TokenInputs {
  public:
@@ -51,11 +63,8 @@ class TokenInputs {
     Tokens tokens, targets;
   };
 
-  TokenInputs(device_type& device, const TokenBatch& part)
-      : device_(&device),
-        part_(&part),
-        sharers_(part.tokens.empty() ? 1 : part.tokens_before(part.micro_batches) / part.tokens.size()) {}
-  TokenInputs(const Context& context, const TokenBatch& part) : TokenInputs(context.device(), part) {}
+  TokenInputs(const Context& context, const TokenBatch& batch)
+      : device_(&context.device()), part_(part_over_cp(context, batch)), sharers_(sharers_of(*part_)) {}
 
   First first(std::size_t micro) const { return tokens_of(part_->tokens, micro); }
   Last last(std::size_t micro) const { return tokens_of(part_->targets, micro); }
@@ -86,7 +95,7 @@ class TokenInputs {
   }
 
   device_type* device_;
-  const TokenBatch* part_;
+  std::shared_ptr<const TokenBatch> part_;
   std::size_t sharers_;  // ranks of cp: each has 1/sharers_ of every sequence
   const Held* held_ = nullptr;
 };

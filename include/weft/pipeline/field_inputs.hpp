@@ -84,9 +84,10 @@ class FieldInputs {
   using Sources = std::tuple<Source<F>...>;
 
   FieldInputs() = default;
-  /// `part`: this rank's positions in fields that are whole here.
-  FieldInputs(typename Context::device_type& device, std::size_t samples, Sources sources, const SequencePart& part = {})
-      : state_(std::make_shared<State>(State{&device, samples, std::move(sources), {}, part})) {}
+  /// `part`: this rank's positions in fields that are whole here. `owner`: keeps the values; null if the caller's batch does.
+  FieldInputs(typename Context::device_type& device, std::size_t samples, Sources sources, const SequencePart& part = {},
+              std::shared_ptr<const void> owner = nullptr)
+      : state_(std::make_shared<State>(State{&device, samples, std::move(sources), {}, part, std::move(owner)})) {}
 
   /// The field of the micro-batch, [samples, shape...].
   template <class Wanted>
@@ -138,6 +139,7 @@ class FieldInputs {
     Sources sources;
     std::tuple<Held<F>...> tensors;
     SequencePart part;
+    std::shared_ptr<const void> owner;
   };
   std::shared_ptr<State> state_;
 };
@@ -250,16 +252,16 @@ class TokenFieldInputs {
   using First = Fields;
   using Last = Fields;
 
-  TokenFieldInputs(const Context& context, const TokenBatch& part)
-      : device_(&context.device()),
-        part_(&part),
-        sharers_(part.tokens.empty() ? 1 : part.tokens_before(part.micro_batches) / part.tokens.size()) {}
+  /// The batch must outlive this object, and the fields that it gives.
+  TokenFieldInputs(const Context& context, const TokenBatch& batch)
+      : device_(&context.device()), part_(part_over_cp(context, batch)), sharers_(sharers_of(*part_)) {}
   First first(std::size_t micro) const {
     const std::size_t first = part_->tokens_before(micro) / sharers_, end = part_->tokens_before(micro + 1) / sharers_;
     const bool absent = part_->targets.empty() && !part_->tokens.empty();
     const auto piece = [&](const std::vector<std::int32_t>& all) { return std::span(all).subspan(first, end - first); };
     return Fields(*device_, end - first,
-                  {{piece(part_->tokens), {}}, {absent ? std::span<const std::int32_t>() : piece(part_->targets), {}, absent}});
+                  {{piece(part_->tokens), {}}, {absent ? std::span<const std::int32_t>() : piece(part_->targets), {}, absent}},
+                  {}, part_);
   }
   Last last(std::size_t micro) const { return first(micro); }
   std::size_t sharers() const { return sharers_; }
@@ -281,7 +283,7 @@ class TokenFieldInputs {
 
  private:
   device_type* device_;
-  const TokenBatch* part_;
+  std::shared_ptr<const TokenBatch> part_;
   std::size_t sharers_;
   std::vector<std::int32_t> tokens_, targets_;  // for the check of the loss
 };

@@ -87,13 +87,8 @@ class ModelBatch final : public StepBatch {
 
   const Step& typed_context() const { return context_; }
   Inputs& typed_inputs() {
-    if (inputs_) return *inputs_;
-    if constexpr (Context::has(cp{}) && std::is_same_v<Batch, TokenBatch>) {
-      part_ = cut_over_cp(context_, *batch_);
-      return inputs_.emplace(context_, part_);
-    } else {
-      return inputs_.emplace(context_, *batch_);
-    }
+    if (!inputs_) inputs_.emplace(context_, *batch_);
+    return *inputs_;
   }
 
   std::unique_ptr<StepBatch> some_samples([[maybe_unused]] std::size_t micro, [[maybe_unused]] std::size_t first,
@@ -126,7 +121,6 @@ class ModelBatch final : public StepBatch {
   const Config* config_;
   const Batch* batch_;
   std::unique_ptr<Batch> own_;  // some samples of another batch
-  Batch part_;                  // this rank's part of sequences that cp cuts
   std::optional<Inputs> inputs_;
 };
 
