@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/elastic/run.hpp weft/elastic/options.hpp weft/elastic/seats.hpp weft/elastic/member.hpp
-// covers: weft/elastic/copies.hpp weft/elastic/fetch.hpp weft/checkpoint/read.hpp
+// covers: weft/elastic/copies.hpp weft/elastic/fetch.hpp weft/elastic/world_record.hpp weft/checkpoint/read.hpp
 // Ranks that are killed and join: the run goes on with the ranks that are left, and its losses and its state are bitwise those of
 // an undisturbed run. WEFT_TEST_RUNS: number of kills; the long form has 1,000.
 #include <doctest/doctest.h>
 
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <sstream>
@@ -24,6 +26,8 @@
 #include <weft/elastic/options.hpp>
 #include <weft/elastic/run.hpp>
 #include <weft/elastic/seats.hpp>
+#include <weft/elastic/world_record.hpp>
+#include <weft/runtime/rehearse.hpp>
 
 #include "support/elastic_training.hpp"
 #include "support/figure.hpp"
@@ -45,10 +49,23 @@ struct Plan {
   std::uint64_t seed = 0;  ///< 0: no rank is killed
   int kills = 0;
   double replace_after_s = -1;
+  int most = 0;
+  std::size_t width = 8;
+  std::string checkpoint = {};
   std::function<void(World&, elastic::Member&, std::uint64_t step)> after_step;  ///< called once `step` steps are kept
 };
 
 using Model = FullyShardedDataParallel<TensorParallel<PipelineParallel<models::BasicGpt<float>>>, Reproducible>;
+
+models::GptConfig config_of(const Plan& plan) {
+  return {.vocabulary = 19, .layers = 2, .width = plan.width, .heads = 2, .kv_heads = 1, .sequence = 4, .dropout = 0.1};
+}
+
+ModelOptions options_of(const Plan& plan) {
+  ModelOptions options;
+  options.shard.stage = plan.stage;
+  return options;
+}
 
 /// The exit code of the run.
 int train(const Plan& plan, Trained& trained, Events& events) {
@@ -56,9 +73,11 @@ int train(const Plan& plan, Trained& trained, Events& events) {
   return elastic::run<comm::Threads>(
       RunOptions{.ranks = plan.ranks, .deadline_s = 60, .threads_per_rank = 1},
       elastic::Options{.least = plan.least,
+                       .most = plan.most,
                        .shares = micro_batches,
                        .ranks_per_data_rank = int(plan.tensor * plan.pipeline),
-                       .replace_after_s = plan.replace_after_s},
+                       .replace_after_s = plan.replace_after_s,
+                       .checkpoint = plan.checkpoint},
       [&](World& real, elastic::Member& member) {
         const std::uint64_t generation = member.generation();
         auto left = std::make_shared<long>(0);
@@ -70,10 +89,7 @@ int train(const Plan& plan, Trained& trained, Events& events) {
                     real.device());
         Mesh<dp, tp, pp> mesh(world, {.tp = plan.tensor, .pp = plan.pipeline});
         const std::size_t data = std::size_t(mesh.size(dp{}));
-        ModelOptions options;
-        options.shard.stage = plan.stage;
-        Model model(mesh, {.vocabulary = 19, .layers = 2, .width = 8, .heads = 2, .kv_heads = 1, .sequence = 4, .dropout = 0.1},
-                    options);
+        Model model(mesh, config_of(plan), options_of(plan));
         optim::AdamW optimizer(model, {.learning_rate = 0.01, .clip = 0.5});
         if (real.rank() == 0) {
           events.fewest = std::min<int>(events.fewest, real.size());
@@ -264,6 +280,79 @@ TEST_CASE("both holders of a part are lost: the run ends and names the remedy") 
   CHECK(events.repeated == 0);
 }
 
+TEST_CASE("all ranks that have finished a step are lost: spares do not begin the run again") {
+  Plan plan{.ranks = 3, .least = 1, .most = 2, .checkpoint = "runs/a"};
+  std::atomic<int> lost{0};
+  plan.after_step = [&](World&, elastic::Member& member, std::uint64_t step) {
+    if (step != 3 || member.generation() != 0) return;
+    for (++lost; lost < 2;) std::this_thread::yield();
+    throw Error("a node is lost");
+  };
+  Trained trained;
+  Events events;
+  const std::string errors = errors_of([&] { CHECK(train(plan, trained, events) == 1); });
+  CHECK(contains(errors, "held all copies of a part of the state: restart from the newest checkpoint in runs/a"));
+  CHECK(trained.losses.size() == 3);
+  CHECK(events.repeated == 0);
+}
+
+TEST_CASE("changes of the ranks are in the flight recorder's folder, with the records of the world before") {
+  const TemporaryFolder folder;
+  REQUIRE(::setenv("WEFT_FLIGHT_DIR", folder.path.c_str(), 1) == 0);
+  Plan plan{.ranks = 3, .least = 2};
+  plan.after_step = [](World& world, elastic::Member& member, std::uint64_t step) {
+    if (step == 2 && member.generation() == 0 && world.rank() == 1) throw Error("its \"cause\"");
+  };
+  Trained trained;
+  Events events;
+  const std::string errors = errors_of([&] { CHECK(train(plan, trained, events) == 0); });
+  ::unsetenv("WEFT_FLIGHT_DIR");
+  std::ostringstream text;
+  text << std::ifstream(folder.path / "weft_worlds.jsonl").rdbuf();
+  CHECK(
+      text.str().starts_with("{\"world\": 2, \"ranks\": 2, \"step\": 2, \"lost\": [1], \"text\": \"rank 1 of 3 was lost after "
+                             "step 2 (weft: its \\\"cause\\\"): 2 ranks go on\", \"time_ns\": "));
+  for (const int rank : {0, 1, 2})
+    CHECK(std::filesystem::exists(folder.path / "world_1" / weft::detail::joined({"weft_flight_", rank, ".json"})));
+  CHECK(!std::filesystem::exists(folder.path / "weft_flight_0.json"));
+}
+
+TEST_CASE("a rehearsal notes the bytes of the copies that a run holds") {
+  for (Plan plan : {Plan{.ranks = 1, .least = 1}, Plan{.stage = 0}, Plan{.stage = 1}, Plan{.stage = 2}, Plan{.stage = 3},
+                    Plan{.tensor = 2, .stage = 3}, Plan{.pipeline = 2, .stage = 2}}) {
+    CAPTURE(plan.stage);
+    CAPTURE(plan.tensor);
+    CAPTURE(plan.pipeline);
+    plan.width = 64;
+    std::atomic<std::size_t> held{0};
+    plan.after_step = [&](World&, elastic::Member& member, std::uint64_t step) {
+      if (step == steps) held += member.copy_bytes();
+    };
+    Trained trained;
+    Events events;
+    CHECK(train(plan, trained, events) == 0);
+    std::size_t noted = 0, tensors = 0;
+    for (const RehearsedStage& stage : rehearse_stages({.ranks = plan.ranks}, [&](World& world) {
+           Mesh<dp, tp, pp> mesh(world, {.tp = plan.tensor, .pp = plan.pipeline});
+           Model model(mesh, config_of(plan), options_of(plan));
+           optim::AdamW optimizer(model, {.learning_rate = 0.01, .clip = 0.5});
+           elastic::Member member;
+           CHECK(member.restore(model, optimizer, 5) == 5);
+           const std::size_t data = std::size_t(mesh.size(dp{}));
+           model.train_step(share_of_step(micro_batches, 0, std::size_t(mesh.rank(dp{})), data));
+           optimizer.step();
+           member.keep(model, optimizer, 6);
+           tensors += checkpoint::detail::whole_state(model, optimizer).items.size();
+         }))
+      noted += stage.notes.elastic_bytes * std::size_t(plan.ranks) / plan.pipeline;
+    CHECK(noted > 0);
+    const std::size_t tied = plan.pipeline > 1 ? 4 * 12 * 19 * plan.width : 0;  // the embedding and its moments count twice
+    CHECK(noted <= held + tied);
+    CHECK(held <= noted + 4 * 64 * tensors * std::size_t(plan.ranks));  // pieces begin at multiples of 64 bytes
+    CHECK(double(held) < 1.03 * double(noted));
+  }
+}
+
 TEST_CASE("errors that would recur end the run") {
   Plan plan{.ranks = 4, .least = 1};
   int calls = 0;
@@ -305,6 +394,8 @@ TEST_CASE("ranges that the batch or the ranks cannot serve") {
   CHECK(elastic::served({.least = 2, .shares = 12}, 1) == 0);
   CHECK(elastic::served({.least = 2, .most = 4, .ranks_per_data_rank = 2}, 7) == 4);
   CHECK(elastic::served({.least = 2, .ranks_per_data_rank = 2}, 7) == 6);
+  CHECK(elastic::served({.least = 1, .shares = 12, .layouts = {4, 2}}, 3) == 2);
+  CHECK(elastic::served({.least = 1, .shares = 12, .layouts = {4, 2}}, 1) == 0);
 }
 
 TEST_CASE("ranks that go on are chosen by the parts that they hold") {

@@ -101,6 +101,7 @@ struct Rehearsal : RehearsedWork {
   RehearsedWork last_step;
   MemoryUse kept;                      ///< after the last optimizer's step; without one, before the last forward
   std::size_t peak = 0, reserved = 0;  ///< at the end of the program
+  std::size_t elastic_bytes = 0;       ///< host memory of the copies of an elastic run (elastic/copies.hpp)
   /// The communicators' axes, in the order of their creation; with several meshes, the distinct ones.
   std::vector<Axis> axes;
   /// The rank of this stage that needs the most memory for its work on whole matrices (Muon); -1: all ranks need the same.

@@ -7,6 +7,7 @@
 //
 //   copies.keep(ranks, state, step, generation);   // after each step: 2 steps x 2 parts x state / ranks bytes of host memory
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -75,6 +76,24 @@ struct Snapshot {
   }
 };
 
+/// Bytes of host memory that the copies take on a rank, for a rehearsal: the mean over the `ranks` ranks that share the tensors
+/// of `state`, without padding. A run's copies are those of all its tensors, each divided evenly.
+inline std::size_t mean_copy_bytes(const stored::State& state, std::size_t ranks) {
+  // A rank without elements of a parameter has no buffers of the optimizer for it, but other ranks have.
+  double bytes = 0, buffers = 0, elements = 0, elements_here = 0;
+  for (const stored::Item& item : state.items) {
+    const double whole = double(stored::bytes_of(item.shape, item.type).value_or(0));
+    const bool parameter = item.kind == "parameter";
+    (parameter || item.kind == "buffer" || item.kind == "hook" ? bytes : buffers) += whole;
+    if (!parameter || std::find(state.frozen.begin(), state.frozen.end(), item.name) != state.frozen.end()) continue;
+    elements += whole / double(size_of(item.type));
+    if (item.size > 0) elements_here += whole / double(size_of(item.type));
+  }
+  if (elements_here > 0) bytes += buffers * elements / elements_here;
+  const double copies = ranks > 1 ? 4 : 2;  // of 2 steps, its own part and a partner's
+  return std::size_t(bytes * copies / double(ranks));
+}
+
 /// The distance in ranks of the partner that holds a rank's second copy: on another node, if there are several of equal size.
 inline int partner_distance(int ranks) { return ranks / 2; }
 
@@ -105,11 +124,12 @@ class Copies {
   void protect(const Snapshot& snapshot) { newest_ = &snapshot == &snapshots_[0] ? 0 : 1; }
   const std::array<Snapshot, 2>& snapshots() const { return snapshots_; }
 
-  /// Bytes of host memory that the copies take on this rank.
+  /// Bytes of the copies that this rank holds.
   std::size_t bytes() const {
     std::size_t sum = 0;
     for (const Snapshot& snapshot : snapshots_)
-      for (const PartCopy& part : snapshot.parts) sum += part.bytes.bytes();
+      for (const PartCopy& part : snapshot.parts)
+        if (part.whole) sum += std::size_t(snapshot.index->files[part.number].bytes);
     return sum;
   }
 

@@ -10,7 +10,10 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <memory>
+#include <numeric>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <weft/checkpoint/blocks.hpp>
@@ -56,9 +59,9 @@ inline std::vector<Needs> needs_of_all(const Communicator& ranks, const checkpoi
   return all;
 }
 
-/// Copies this rank's elements of each item to out[i]. `snapshot`: this rank's copies of the step, or null; holders[p]: the rank
-/// that sends part p. A round sends the tensors of about `round_bytes`, at least one, so memory is bounded.
-/// Collective.
+/// Copies this rank's elements of each item to out[i], those of its own copies without a message. `snapshot`: this rank's copies
+/// of the step, or null; holders[p]: the rank that sends part p. A round sends the tensors of about `round_bytes`, at least one,
+/// so memory is bounded. Collective.
 inline void fetch(const Communicator& ranks, const checkpoint::Index& index, const Snapshot* snapshot,
                   const std::vector<int>& holders, const std::vector<const checkpoint::LogicalTensor*>& tensors,
                   const std::vector<stored::Item>& items, const std::vector<std::byte*>& out,
@@ -66,56 +69,71 @@ inline void fetch(const Communicator& ranks, const checkpoint::Index& index, con
   const std::vector<Needs> needs = needs_of_all(ranks, index, tensors, items);
   std::map<std::size_t, std::size_t> item_of;
   for (std::size_t i = 0; i < items.size(); ++i) item_of[std::size_t(tensors[i] - index.tensors.data())] = i;
-  struct Arrival {
+  struct Source {
+    const std::byte* from;
+    std::size_t bytes;
+  };
+  struct Target {
     std::byte* to;
     std::size_t bytes;
   };
   const std::size_t size = std::size_t(ranks.size());
   for (std::size_t begin = 0, end = 0; begin < index.tensors.size(); begin = end) {
-    std::vector<std::vector<std::uint8_t>> to_rank(size);
-    std::vector<std::vector<Arrival>> from_rank(size);
+    std::vector<std::vector<Source>> to_rank(size);
+    std::vector<std::vector<Target>> from_rank(size);
     for (std::uint64_t bytes = 0; end < index.tensors.size() && (end == begin || bytes < round_bytes); ++end) {
       const checkpoint::LogicalTensor& tensor = index.tensors[end];
       const std::size_t element = size_of(tensor.type);
       for (const checkpoint::StoredPiece& piece : tensor.pieces) {
         bytes += piece.block.elements() * element;
         const int holder = holders[piece.file];
-        if (holder == ranks.rank())
-          for (std::size_t rank = 0; rank < size; ++rank) {
-            const auto at = needs[rank].find(end);
-            if (at == needs[rank].end()) continue;
-            const auto* const data = reinterpret_cast<const std::uint8_t*>(snapshot->part(piece.file) + piece.offset);
-            stored::for_each_overlap(piece.block, at->second, [&](std::uint64_t from, std::size_t, std::uint64_t count) {
-              to_rank[rank].insert(to_rank[rank].end(), data + from * element, data + (from + count) * element);
-            });
-          }
+        const std::byte* const data = holder == ranks.rank() ? snapshot->part(piece.file) + piece.offset : nullptr;
+        for (std::size_t rank = 0; data != nullptr && rank < size; ++rank) {
+          const auto at = needs[rank].find(end);
+          if (at == needs[rank].end() || int(rank) == holder) continue;
+          stored::for_each_overlap(piece.block, at->second, [&](std::uint64_t from, std::size_t, std::uint64_t count) {
+            to_rank[rank].push_back({data + from * element, std::size_t(count) * element});
+          });
+        }
         if (const auto at = item_of.find(end); at != item_of.end())
-          stored::for_each_overlap(
-              piece.block, items[at->second].runs.sorted(), [&](std::uint64_t, std::size_t local, std::uint64_t count) {
-                from_rank[std::size_t(holder)].push_back({out[at->second] + local * element, std::size_t(count) * element});
-              });
+          stored::for_each_overlap(piece.block, items[at->second].runs.sorted(),
+                                   [&](std::uint64_t from, std::size_t local, std::uint64_t count) {
+                                     std::byte* const to = out[at->second] + local * element;
+                                     const std::size_t length = std::size_t(count) * element;
+                                     if (data != nullptr) std::memcpy(to, data + from * element, length);
+                                     else from_rank[std::size_t(holder)].push_back({to, length});
+                                   });
       }
     }
-    std::vector<std::uint8_t> sent;
-    std::vector<std::size_t> send_counts, receive_counts;
-    std::size_t expected = 0;
-    for (std::size_t rank = 0; rank < size; ++rank) {
-      sent.insert(sent.end(), to_rank[rank].begin(), to_rank[rank].end());
-      send_counts.push_back(to_rank[rank].size());
-      std::vector<std::uint8_t>().swap(to_rank[rank]);
-      std::size_t bytes = 0;
-      for (const Arrival& arrival : from_rank[rank]) bytes += arrival.bytes;
-      receive_counts.push_back(bytes);
-      expected += bytes;
-    }
-    std::vector<std::uint8_t> received(expected);
-    if (size == 1) received = std::move(sent);
-    else ranks.all_to_all_v(std::span<const std::uint8_t>(sent), send_counts, std::span(received), receive_counts);
-    const std::uint8_t* at = received.data();
-    for (const std::vector<Arrival>& arrivals : from_rank)
-      for (const Arrival& arrival : arrivals) {
-        std::memcpy(arrival.to, at, arrival.bytes);
-        at += arrival.bytes;
+    if (size == 1) continue;
+    const auto counts_of = [](const auto& lists) {
+      std::vector<std::size_t> counts;
+      for (const auto& list : lists) {
+        counts.push_back(0);
+        for (const auto& one : list) counts.back() += one.bytes;
+      }
+      return counts;
+    };
+    const std::vector<std::size_t> send_counts = counts_of(to_rank), receive_counts = counts_of(from_rank);
+    const auto room_for = [](const std::vector<std::size_t>& counts) {
+      const std::size_t bytes = std::accumulate(counts.begin(), counts.end(), std::size_t(0));
+      return std::pair(std::unique_ptr<std::uint8_t[]>(new std::uint8_t[bytes]), bytes);  // not set to 0 first
+    };
+    const auto [sent, sent_bytes] = room_for(send_counts);
+    const auto [received, received_bytes] = room_for(receive_counts);
+    std::uint8_t* to = sent.get();
+    for (const std::vector<Source>& sources : to_rank)
+      for (const Source& source : sources) {
+        std::memcpy(to, source.from, source.bytes);
+        to += source.bytes;
+      }
+    ranks.all_to_all_v(std::span<const std::uint8_t>(sent.get(), sent_bytes), send_counts,
+                       std::span(received.get(), received_bytes), receive_counts);
+    const std::uint8_t* from = received.get();
+    for (const std::vector<Target>& targets : from_rank)
+      for (const Target& target : targets) {
+        std::memcpy(target.to, from, target.bytes);
+        from += target.bytes;
       }
   }
 }

@@ -24,6 +24,7 @@
 #include <weft/checkpoint/save.hpp>
 #include <weft/comm/in_function.hpp>
 #include <weft/core/error.hpp>
+#include <weft/device/rehearsal.hpp>
 #include <weft/elastic/copies.hpp>
 #include <weft/elastic/fetch.hpp>
 #include <weft/elastic/options.hpp>
@@ -106,10 +107,15 @@ class Member {
   /// Call it after each optimizer step with the number of finished steps. Copies this rank's part of the state, and a partner's,
   /// which takes 4 * state / ranks bytes of host memory (state: parameters, master copies and the optimizer's buffers). If ranks
   /// wait to join, the call ends the program's function on all ranks, which then runs anew with them. Collective over the model's
-  /// ranks. Throws UsageError between train_step and the optimizer's step. Does nothing in a run that is not elastic, or in
-  /// a rehearsal.
+  /// ranks. Throws UsageError between train_step and the optimizer's step. Does nothing in a run that is not elastic. A
+  /// rehearsal notes the bytes of the copies.
   template <checkpoint::StoredModel Model, checkpoint::StoredOptimizer Optimizer>
   void keep(Model& model, Optimizer& optimizer, std::uint64_t step) {
+    if (Rehearsal* const notes = model.device().rehearsal(); notes != nullptr && notes->elastic_bytes == 0) {
+      const Rehearsal::Axis* const pipeline = notes->axis("pp");
+      notes->elastic_bytes = detail::mean_copy_bytes(checkpoint::detail::whole_state(model, optimizer),
+                                                     std::size_t(notes->ranks) / (pipeline != nullptr ? pipeline->size : 1));
+    }
     if (!available_ || checkpoint::detail::leaves_files_alone(model)) return;
     const comm::InFunction mark(model.communicator(), comm::ProgramFunction::elastic_keep);
     checkpoint::detail::require_applied(model);
@@ -121,7 +127,7 @@ class Member {
     if (changes) throw detail::WorldChange{};
   }
 
-  /// Bytes of host memory of the copies on this rank.
+  /// Bytes of the copies on this rank, in host memory.
   std::size_t copy_bytes() const { return copies_.bytes(); }
   /// The number of times that the ranks of the run have changed.
   std::uint64_t generation() const { return generation_; }
@@ -154,7 +160,7 @@ class Member {
     const auto choice = detail::choose_step(ranks, copies_);
     if (!choice)
       throw_error<StateLostError>(
-          {"elastic: the ranks that were lost held all copies of a part of the state: restart from a checkpoint"});
+          {"elastic: the ranks that were lost held all copies of a part of the state: ", restart_advice(options_)});
     const detail::Snapshot* mine = nullptr;
     for (const detail::Snapshot& snapshot : copies_.snapshots())
       if (snapshot.step == choice->step && snapshot.generation == choice->generation &&

@@ -4,8 +4,10 @@
 //
 //   elastic::Options{.least = 2, .most = 4, .shares = 12}   // 2, 3 or 4 data ranks
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include <weft/core/error.hpp>
 
@@ -18,16 +20,27 @@ struct Options {
   /// number of data ranks is possible.
   std::size_t shares = 0;
   int ranks_per_data_rank = 1;  ///< the product of the other degrees: tp * pp * cp. A data rank leaves as a whole
+  /// The numbers of ranks that the layout permits, if it has further conditions (experts, schedules). Empty: any number.
+  std::vector<int> layouts = {};
   /// Thread ranks: seconds after which a new rank takes the seat of a lost one. Below 0: never. Processes: seconds that the run
   /// waits for processes started anew when too few ranks are left. 0 or below: it ends at once.
   double replace_after_s = -1;
+  std::string checkpoint = {};  ///< the folder that errors name if the ranks cannot go on; empty: none
 };
+
+/// The advice of an error that ends the run.
+inline std::string restart_advice(const Options& options) {
+  return options.checkpoint.empty() ? "restart from a checkpoint" : "restart from the newest checkpoint in " + options.checkpoint;
+}
 
 /// The largest number of ranks, at most `available`, that the range and the batch permit; 0 if there is none.
 inline int served(const Options& options, int available) {
   const int unit = options.ranks_per_data_rank, most = options.most > 0 && options.most < available ? options.most : available;
   for (int data = most / unit; data * unit >= options.least && data > 0; --data)
-    if (options.shares == 0 || options.shares % std::size_t(data) == 0) return data * unit;
+    if ((options.shares == 0 || options.shares % std::size_t(data) == 0) &&
+        (options.layouts.empty() ||
+         std::find(options.layouts.begin(), options.layouts.end(), data * unit) != options.layouts.end()))
+      return data * unit;
   return 0;
 }
 

@@ -66,7 +66,7 @@ class Processes {
       } catch (...) {
         error = std::current_exception();
         const Ending ending = ending_of_current();
-        if (ending == Ending::fatal) line_.send("fatal");
+        if (ending == Ending::fatal) report_fatal(error);
         if (ending != Ending::aborted) return {error, launch_.rank, true};
       }
     }
@@ -120,7 +120,7 @@ class Processes {
       } else {
         Order order{.over = true};
         words >> order.code >> order.reports;
-        std::getline(words >> std::ws, order.text);
+        order.text = rest_of(words);
         order_ = order;
       }
     }
@@ -138,6 +138,30 @@ class Processes {
     return *std::exchange(order_, std::nullopt);
   }
 
+  // All ranks may have the same error, and one of them prints it.
+  void report_fatal(const std::exception_ptr& error) {
+    std::string text;
+    try {
+      std::rethrow_exception(error);
+    } catch (const std::exception& reason) {
+      text = reason.what();
+    }
+    line_.send("fatal " + (text.starts_with("weft: ") ? text.substr(6) : text));
+    try {
+      reports_ = next_order(false).reports;
+    } catch (const Error&) {}  // without the rendezvous, each rank prints its own
+  }
+
+  // The number of ranks that run or wait. Without the rendezvous none can join.
+  int available(const Order& order) {
+    if (member_.confirmed() && !std::exchange(confirmed_, true)) line_.send("confirmed");
+    take_messages();
+    if (alive_) return available_;
+    if (order.rank == 0 && !std::exchange(warned_, true))
+      say({"the process of the rendezvous has ended: the run goes on, but the next lost rank ends it"});
+    return order.world;
+  }
+
   // True if the function has returned, false if ranks join.
   bool run_generation(const Order& order, std::chrono::duration<double> deadline, const Body& body) {
     runtime::Launch launch = launch_;
@@ -151,10 +175,7 @@ class Processes {
     const bool check = runtime::detail::switch_from_environment("WEFT_FINGERPRINTS", false);
     const auto process = std::make_shared<comm::tcp::Process>(comm::tcp::rendezvous(launch, patience), deadline, check);
     process->listen();
-    member_.begin(options_, order.generation, order.continues != 0, [this] {
-      take_messages();
-      return available_;
-    });
+    member_.begin(options_, order.generation, order.continues != 0, [this, order] { return available(order); });
     bool changed = false;
     try {
       std::vector<int> members(std::size_t(order.world));
@@ -187,7 +208,7 @@ class Processes {
   Member member_;
   std::optional<Order> order_;
   int available_ = 0;
-  bool alive_ = true, reports_ = true;
+  bool alive_ = true, reports_ = true, warned_ = false, confirmed_ = false;
 };
 
 }  // namespace weft::elastic::detail

@@ -7,7 +7,8 @@
 //
 //   rank: "ready CONFIRMED STEP [GENERATION:PART:OF ...]"    waits for the next generation
 //         "returned ..."                                  the same, after its function has returned
-//         "fatal"                                         its error would recur
+//         "confirmed"                                     a step is finished; sent once
+//         "fatal TEXT"                                    its error would recur
 //   here: "begin GENERATION RANK WORLD CONTINUES"         the ranks of the next generation
 //         "available N"                                   the ranks that run or wait
 //         "over CODE REPORTS TEXT"                        the end of the run
@@ -27,6 +28,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -95,6 +97,12 @@ class Line {
   std::string outgoing_;
 };
 
+/// The words that are left, with their spaces and lines.
+inline std::string rest_of(std::istringstream& words) {
+  words >> std::ws;
+  return {std::istreambuf_iterator<char>(words), {}};
+}
+
 class Rendezvous {
  public:
   /// Throws StoreError if the port is taken.
@@ -116,7 +124,7 @@ class Rendezvous {
     const store::Listener::Refused ignore = [](const store::Greeting&) {};
     std::vector<pollfd> entries;
     std::vector<std::size_t> of_entry;
-    for (auto last = Clock::now(); !over_ || pending();) {
+    for (auto last = Clock::now(); !over_ || pending() || ends();) {
       entries.clear();
       of_entry.clear();
       for (std::size_t i = 0; i < seats_.size(); ++i)
@@ -144,7 +152,6 @@ class Rendezvous {
     std::unique_ptr<Line> line;
     State state = State::absent;
     bool member = false;  // of the present generation
-    bool confirmed = false;
     std::uint64_t newest = 0;
     HeldParts parts;
   };
@@ -153,6 +160,12 @@ class Rendezvous {
     for (const Seat& seat : seats_)
       if (seat.line && seat.line->wants_to_send()) return true;
     return false;
+  }
+
+  // True while ranks may still read the end of the run: a connection closed before could discard it.
+  bool ends() const {
+    return Clock::now() - over_since_ < std::chrono::seconds(2) &&
+           std::any_of(seats_.begin(), seats_.end(), [](const Seat& seat) { return seat.line != nullptr; });
   }
 
   void listen(std::size_t number) {
@@ -172,9 +185,18 @@ class Rendezvous {
     std::istringstream words(text);
     std::string kind;
     words >> kind;
-    if (kind == "fatal") return finish(1, {});
+    if (kind == "confirmed") {
+      confirmed_ = true;
+      return;
+    }
+    if (kind == "fatal") {
+      if (!over_) finish(1, rest_of(words));
+      return;
+    }
     seat.state = kind == "returned" ? State::returned : State::waiting;
-    words >> seat.confirmed >> seat.newest;
+    bool confirmed = false;
+    words >> confirmed >> seat.newest;
+    confirmed_ = confirmed_ || confirmed;
     seat.parts.clear();
     char colon;
     for (HeldPart part; words >> part.generation >> colon >> part.number >> colon >> part.of;) seat.parts.insert(part);
@@ -186,6 +208,7 @@ class Rendezvous {
     Seat& seat = seats_[number];
     if (seat.member && !over_) {
       weft::detail::append_to(lost_, {lost_.empty() ? "" : "; ", "rank ", number, " was lost (", why, ")"});
+      lost_ranks_.push_back(int(number));
       if (!since_) since_ = Clock::now();
     }
     seat = Seat{};
@@ -233,21 +256,22 @@ class Rendezvous {
 
   void begin(int size) {
     std::map<int, HeldParts> candidates;
-    bool continues = false;
     for (std::size_t i = 0; i < seats_.size(); ++i) {
       seats_[i].member = false;
       if (seats_[i].line && seats_[i].state != State::absent) candidates[int(i)] = seats_[i].parts;
     }
     const std::vector<int> taken = chosen(candidates, size);
-    for (const int seat : taken) continues = continues || seats_[std::size_t(seat)].confirmed;
     if (generation_ > 0)
-      say({lost_.empty() ? "ranks join" : lost_, " after step ", reached_, ": ", size,
-           size == 1 ? " rank goes on" : " ranks go on"});
+      elastic::detail::announce({.generation = generation_,
+                                 .step = reached_,
+                                 .lost = std::exchange(lost_ranks_, {}),
+                                 .text = weft::detail::joined({lost_.empty() ? "ranks join" : lost_, " after step ", reached_})},
+                                size);
     for (std::size_t rank = 0; rank < taken.size(); ++rank) {
       Seat& seat = seats_[std::size_t(taken[rank])];
       seat.member = true;
       seat.state = State::running;
-      seat.line->send(weft::detail::joined({"begin ", generation_, " ", rank, " ", size, " ", continues ? 1 : 0}));
+      seat.line->send(weft::detail::joined({"begin ", generation_, " ", rank, " ", size, " ", confirmed_ ? 1 : 0}));
     }
     ++generation_;
     lost_.clear();
@@ -264,6 +288,7 @@ class Rendezvous {
 
   void finish(int code, const std::string& text) {
     over_ = true;
+    over_since_ = Clock::now();
     int reports = 1;
     for (Seat& seat : seats_)
       if (seat.line) seat.line->send(weft::detail::joined({"over ", code, " ", std::exchange(reports, 0), " ", text}));
@@ -276,7 +301,10 @@ class Rendezvous {
   std::uint64_t generation_ = 0, reached_ = 0, newest_ = 0, stalled_ = 0;
   int announced_ = -1;
   bool over_ = false;
-  std::string lost_;                        // since the present generation began
+  bool confirmed_ = false;       // a rank has finished a step
+  std::string lost_;             // since the present generation began
+  std::vector<int> lost_ranks_;  // the same, as numbers
+  Clock::time_point over_since_ = {};
   std::optional<Clock::time_point> since_;  // the first rank of the present generation is back, or lost
   Clock::time_point began_ = Clock::now();
 };

@@ -32,6 +32,7 @@
 #include <weft/elastic/copies.hpp>
 #include <weft/elastic/member.hpp>
 #include <weft/elastic/options.hpp>
+#include <weft/elastic/world_record.hpp>
 
 namespace weft::elastic::detail {
 
@@ -96,16 +97,25 @@ inline std::vector<int> chosen(const std::map<int, HeldParts>& candidates, int c
   return taken;
 }
 
-/// Prints a line about a change of the ranks.
+/// Prints a line about the ranks.
 inline void say(weft::detail::Words words) {
   std::fprintf(stderr, "weft: elastic: %s\n", weft::detail::joined(words).c_str());
   std::fflush(stderr);
 }
 
+/// Prints and records a change of the ranks, `change.text` so far, after which `ranks` go on.
+inline void announce(Change change, int ranks) {
+  change.ranks = ranks;
+  weft::detail::append_to(change.text, {": ", ranks, ranks == 1 ? " rank goes on" : " ranks go on"});
+  say({change.text});
+  record_change(change);
+}
+
 /// The reason why a run ends with `left` of its `ranks`.
 inline std::string too_few(const Options& options, int left, std::size_t ranks) {
   return weft::detail::joined({"elastic ", options.least, ":", options.most > 0 ? options.most : int(ranks), ": ", left, " of ",
-                               ranks, " ranks are left, too few to go on"});
+                               ranks, " ranks are left, too few to go on",
+                               options.checkpoint.empty() ? "" : ": " + restart_advice(options)});
 }
 
 /// The beginning of the reason why a run ends that makes no progress.
@@ -121,12 +131,15 @@ class Seats {
   }
 
   comm::RunResult run(std::chrono::duration<double> deadline, const Body& body) {
-    std::string news;
+    Change news;  // of the ranks since the generation before
     for (std::uint64_t generation = 0, stalled = 0, newest = 0;; ++generation) {
       const std::vector<int> taken = take_seats();
       if (taken.empty()) return ended_by_loss(too_few(options_, available(), seats_.size()) + "; the last one was lost by: ");
       const bool continues = begin(taken, generation);
-      if (!news.empty()) say({news, ": ", taken.size(), taken.size() == 1 ? " rank goes on" : " ranks go on"});
+      if (!news.text.empty()) {
+        news.generation = generation;
+        announce(news, int(taken.size()));
+      }
       const comm::RunResult ending = comm::threads::run(
           int(taken.size()), deadline,
           [&](const std::shared_ptr<comm::Group>& group) { run_one(taken[std::size_t(group->rank())], generation, group, body); },
@@ -136,14 +149,17 @@ class Seats {
       };
       if (!ending.complete || (all(Ending::returned) && !ending.error)) return ending;
       std::uint64_t reached = 0;
-      for (const int seat : taken) reached = std::max(reached, seats_[std::size_t(seat)].member->newest());
+      for (const int seat : taken) {
+        reached = std::max(reached, seats_[std::size_t(seat)].member->newest());
+        confirmed_ = confirmed_ || seats_[std::size_t(seat)].member->confirmed();
+      }
       if (all(Ending::changed) && !ending.error) {
-        news = weft::detail::joined({"ranks join after step ", reached});
+        news = {.step = reached, .text = weft::detail::joined({"ranks join after step ", reached})};
         continue;
       }
       if (auto fatal = fatal_error(taken)) return {*fatal, ending.rank, true};
       news = lose(taken, reached);
-      if (news.empty()) return ending;  // an error that no rank has thrown, such as a message that was never received
+      if (news.text.empty()) return ending;  // an error that no rank has thrown, such as a message that was never received
       stalled = continues && reached > newest ? 0 : stalled + 1;
       newest = std::max(newest, reached);
       if (stalled > seats_.size() + 8) return ended_by_loss(std::string(too_fast) + "the last one was lost by: ");
@@ -199,10 +215,10 @@ class Seats {
     }
   }
 
-  // Returns whether the generation continues from copies.
+  // Returns whether the generation continues from copies. If all ranks that have finished a step were lost, it does, too: spares
+  // do not begin the run again, but find that the state is lost.
   bool begin(const std::vector<int>& taken, std::uint64_t generation) {
-    const bool continues =
-        std::any_of(taken.begin(), taken.end(), [&](int seat) { return seats_[std::size_t(seat)].member->confirmed(); });
+    const bool continues = confirmed_;
     for (const int seat : taken) {
       seats_[std::size_t(seat)].ending = Ending::aborted;
       seats_[std::size_t(seat)].error = nullptr;
@@ -242,14 +258,16 @@ class Seats {
     return std::nullopt;
   }
 
-  // Takes the seats of lost ranks out; the text that names them, or nothing if none was lost.
-  std::string lose(const std::vector<int>& taken, std::uint64_t reached) {
-    std::string text;
+  // Takes the seats of lost ranks out; the change that names them, without a text if none was lost.
+  Change lose(const std::vector<int>& taken, std::uint64_t reached) {
+    Change change{.step = reached};
+    std::string& text = change.text;
     const std::lock_guard lock(mutex_);
     for (std::size_t rank = 0; rank < taken.size(); ++rank) {
       Seat& seat = seats_[std::size_t(taken[rank])];
       if (seat.ending != Ending::lost) continue;
       last_lost_ = seat.error;
+      change.lost.push_back(int(rank));
       std::string reason = "an exception that is no std::exception";
       try {
         std::rethrow_exception(seat.error);
@@ -264,7 +282,7 @@ class Seats {
         seat.back =
             Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.replace_after_s));
     }
-    return text;
+    return change;
   }
 
   // An error with the reason, which ends in the text of the last error that has lost a rank.
@@ -284,6 +302,7 @@ class Seats {
   std::map<const comm::Group*, Member*> running_;
   Member nobody_;
   std::exception_ptr last_lost_;
+  bool confirmed_ = false;  // a rank has finished a step
 };
 
 }  // namespace weft::elastic::detail
