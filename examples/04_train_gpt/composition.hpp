@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@
 
 #if __has_include(<xxhash.h>) && __has_include(<nlohmann/json.hpp>) && __has_include(<weft/checkpoint/checkpoint.hpp>)
 #include <weft/checkpoint/checkpoint.hpp>
+#include <weft/elastic/member.hpp>
 #include <weft/hugging_face/hugging_face.hpp>
 #define TRAIN_GPT_CHECKPOINTS
 #endif
@@ -285,6 +287,12 @@ class Composition final : public TrainedModel {
         refuse(difference, "; --allow-other-data takes them");
     return with_optimizer([&](auto& optimizer) { return weft::checkpoint::load(path, model_, optimizer); });
   }
+  std::uint64_t restore(weft::elastic::Member& member, const std::function<std::uint64_t()>& first) override {
+    return with_optimizer([&](auto& optimizer) { return member.restore(model_, optimizer, first); });
+  }
+  void keep(weft::elastic::Member& member, std::uint64_t steps) override {
+    with_optimizer([&](auto& optimizer) { member.keep(model_, optimizer, steps); });
+  }
   void load_folder() override {
     with_optimizer([&](auto& optimizer) {
       weft::hugging_face::load(options_.load, model_, optimizer);
@@ -305,6 +313,8 @@ class Composition final : public TrainedModel {
   void save(std::uint64_t, std::optional<double>) override {}  // unsupported options are refused
   void complete_save(bool) override {}
   std::uint64_t load() override { return 0; }
+  std::uint64_t restore(weft::elastic::Member&, const std::function<std::uint64_t()>& first) override { return first(); }
+  void keep(weft::elastic::Member&, std::uint64_t) override {}
 #endif
 
   void write_timeline(const std::filesystem::path& folder, bool writes) const override {

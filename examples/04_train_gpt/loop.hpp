@@ -87,9 +87,10 @@ inline std::optional<double> validate(const weft::World& world, TrainedModel& mo
 }
 
 /// Trains and returns the program's exit code. Throws DivergedError after ten steps in a row without a finite gradient, and at
-/// the end if the last loss is not finite. `done`: the number of steps of an earlier run that is resumed.
-inline int train(weft::World& world, const Options& o, TrainedModel& model, RankData& batches, Report& report,
-                 std::uint64_t done) {
+/// the end if the last loss is not finite. `done`: the number of steps of an earlier run that is resumed. `member`: of an elastic
+/// run, or null.
+inline int train(weft::World& world, const Options& o, TrainedModel& model, RankData& batches, Report& report, std::uint64_t done,
+                 weft::elastic::Member* member) {
   using Clock = std::chrono::steady_clock;
   constexpr int most_skipped = 10;
   const auto interrupted = [&](std::uint64_t steps_done, bool saved) {
@@ -148,6 +149,7 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, Rank
       report.curve();
     }
     if (saves) model.save(step + 1, validates ? loss : std::nullopt);
+    if (member != nullptr) model.keep(*member, step + 1);  // last: ranks that join begin a new world here
   }
   if (done >= std::uint64_t(o.steps)) loss = validate(world, model, batches);  // no step was left
   if (!o.checkpoint.empty()) model.complete_save(true);

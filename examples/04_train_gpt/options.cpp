@@ -56,6 +56,23 @@ std::vector<std::size_t> Options::stage_layers() const {
   }
 }
 
+Options::Range Options::elastic_range() const {
+  Range range{0, 0};
+  const char* const end = elastic.data() + elastic.size();
+  const auto first = std::from_chars(elastic.data(), end, range.least);
+  const bool parted = first.ec == std::errc() && first.ptr != end && *first.ptr == ':';
+  const auto second = parted ? std::from_chars(first.ptr + 1, end, range.most) : first;
+  constexpr std::int64_t most_ranks = 1 << 20;
+  if (!parted || second.ec != std::errc() || second.ptr != end || range.least < 1 || range.most < 1 || range.most > most_ranks)
+    throw weft::UsageError(program + ": --elastic '" + elastic +
+                           "': write MIN:MAX, the least and the most ranks that train, as 2:4");
+  if (range.least > range.most)
+    throw weft::UsageError(program + ": --elastic " + elastic +
+                           ": the least number of ranks is above the most: write --elastic " + std::to_string(range.most) + ":" +
+                           std::to_string(range.least));
+  return range;
+}
+
 std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
   Options o = defaults;
   using command_line::number;
@@ -143,6 +160,11 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
   app.add_flag("--sequence-parallel", o.sequence_parallel, "Shard the hidden state between blocks over tp")->group(mesh);
   app.add_flag("--reproducible", o.reproducible,
                "The same bits for every --dp, --zero, --schedule and --pp; micro-batches are then 1 sequence unless given")
+      ->group(mesh);
+  app.add_option("--elastic", o.elastic,
+                 "Ranks that train: when one is lost, the others go on from copies of the state in their memory, as long as MIN "
+                 "are left; at most MAX, with processes over TCP that join again")
+      ->type_name("MIN:MAX")
       ->group(mesh);
   app.add_option("--micro-batch", o.micro_batch,
                  "Sequences of a micro-batch on a rank (default: its share; pp > 1: a part of it)")
@@ -419,6 +441,15 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
         who +
         "--precision fp16 is compiled for --model gpt without --sequence-parallel; --precision bf16 is for every "
         "model and layout");
+  if (app.count("--elastic") > 0) {
+    (void)o.elastic_range();
+    if (o.dp)
+      throw weft::UsageError(who + "--elastic beside --dp: the data parallel degree follows from the ranks that are left");
+    if (o.restarts) throw weft::UsageError(who + "--elastic beside --restarts: the ranks go on by themselves; leave one out");
+#if !__has_include(<xxhash.h>) || !__has_include(<nlohmann/json.hpp>)
+    throw weft::UsageError(who + "--elastic: this program was built without xxhash.h (Debian: libxxhash-dev)");
+#endif
+  }
   if (app.count("--pp-layers") > 0 && o.pp_layers.empty()) throw weft::UsageError(who + "--pp-layers is empty");
   (void)o.stage_layers();
   if (o.replicate > 1 && o.zero == 0)

@@ -57,11 +57,12 @@ struct Options {
   std::string load, export_folder;                  ///< folders of `transformers`; empty: none
   std::int64_t lora = 0;                            ///< rank of adapters; 0: all parameters are trained
   double lora_alpha = 16, lora_dropout = 0;
-  std::vector<std::string> lora_layers;        ///< names of layers, or their ends; empty: all linear layers of the blocks
-  std::string adapters, export_adapters;       ///< folders for PEFT; empty: none
-  std::optional<std::int64_t> restarts;        ///< this process starts the ranks, and restarts them if one is lost
-  std::string launch;                          ///< command that starts them; empty: threads of one process, tcp: processes
-  std::string rehearse;                        ///< N or N:rank; empty: the program runs
+  std::vector<std::string> lora_layers;   ///< names of layers, or their ends; empty: all linear layers of the blocks
+  std::string adapters, export_adapters;  ///< folders for PEFT; empty: none
+  std::optional<std::int64_t> restarts;   ///< this process starts the ranks, and restarts them if one is lost
+  std::string launch;                     ///< command that starts them; empty: threads of one process, tcp: processes
+  std::string elastic;                    ///< "MIN:MAX" ranks that go on when others are lost; empty: a lost rank ends the run
+  std::string rehearse;                   ///< N or N:rank; empty: the program runs
   std::optional<std::int64_t> ranks_per_node;  ///< in a rehearsal
   std::string machine;                         ///< in a rehearsal; empty: no time is estimated
   // For models and layouts in `plan memory`; the command line has no options for them.
@@ -69,10 +70,16 @@ struct Options {
   bool query_key_value_bias = false, output_bias = false, query_key_norm = false, tied = false;
   bool quantised_gather = false, float_gradients = false;
 
-  /// The number of ranks to start without a launcher: the product of the degrees, or two.
+  /// The range of --elastic. Throws UsageError if it is none.
+  struct Range {
+    std::int64_t least, most;
+  };
+  Range elastic_range() const;
+  /// The number of ranks to start without a launcher: the most of --elastic, the product of the degrees, or two.
   std::int64_t ranks_to_start() const {
     constexpr std::int64_t most_ranks = 1 << 30;  // the layout rules report larger numbers
     if (ranks) return *ranks;
+    if (!elastic.empty()) return elastic_range().most;
     const auto product = [most_ranks](std::initializer_list<std::int64_t> factors) {
       std::int64_t all = 1;
       for (const std::int64_t factor : factors) all = std::min(most_ranks, std::min(most_ranks, factor) * all);

@@ -25,6 +25,7 @@
 #include <weft/trace/peak.hpp>
 
 #include "data.hpp"
+#include "elastic.hpp"
 #include "loop.hpp"
 #include "options.hpp"
 #include "program.hpp"
@@ -56,6 +57,12 @@ struct Started {
   static int start(const weft::RunOptions& options, F&& f) {
     return weft::run<Backends...>(options, f);
   }
+#ifdef TRAIN_GPT_CHECKPOINTS
+  template <class F>
+  static int start_elastic(const weft::RunOptions& options, const weft::elastic::Options& elastic, F&& f) {
+    return weft::elastic::run<Backends...>(options, elastic, f);
+  }
+#endif
 };
 using Ranks = Started<On<weft::comm::Threads>,
 #ifdef TRAIN_GPT_MPI
@@ -63,7 +70,8 @@ using Ranks = Started<On<weft::comm::Threads>,
 #endif
                       On<weft::comm::Tcp>>;
 
-int rank_main(weft::World& world, Options options, const Data& data) {
+/// `member`: of an elastic run, or null.
+int rank_main(weft::World& world, Options options, const Data& data, weft::elastic::Member* member) {
   if (world.communicator().rehearsed()) {
     choose_stage_layers(world, options);
     rehearse_steps(world, options);
@@ -76,24 +84,32 @@ int rank_main(weft::World& world, Options options, const Data& data) {
   require_same_run(world.communicator(), options);
   choose_stage_layers(world, options);
   const weft::mesh_layout::ResolvedLayout layout = resolve_layout(options, std::size_t(world.size()));
-  require_vocabulary(world.communicator(), data);
+  const bool again = continues(member);  // earlier ranks have checked the data and measured the peak
+  if (!again) require_vocabulary(world.communicator(), data);
   const std::unique_ptr<TrainedModel> model = make_model(world, options);
-  const std::uint64_t done = options.resume && has_checkpoint(world, options) ? model->load() : 0;
-  if (done == 0 && !options.load.empty()) model->load_folder();
+  const auto first = [&] {
+    const std::uint64_t loaded = options.resume && has_checkpoint(world, options) ? model->load() : 0;
+    if (loaded == 0 && !options.load.empty()) model->load_folder();
+    return loaded;
+  };
+  const std::uint64_t done = member != nullptr ? model->restore(*member, first) : first();
   RankData batches(model->share(), data, options, done);
   Report report(world.rank() == 0, options);
   if (world.rank() == 0) make_folders(options);  // first: if one of them is refused, --output is not made
   if (!options.checkpoint.empty()) model->take_checkpoints();
   report.open(done);
-  const double peak = options.precision == "bf16" ? weft::trace::matmul_peak<weft::bfloat16>(world.device(), world.communicator())
-                                                  : weft::trace::matmul_peak<float>(world.device(), world.communicator());
+  const double peak = again ? 0
+                      : options.precision == "bf16"
+                          ? weft::trace::matmul_peak<weft::bfloat16>(world.device(), world.communicator())
+                          : weft::trace::matmul_peak<float>(world.device(), world.communicator());
   report.start({.layout = layout,
                 .backend = std::string(world.backend()),
                 .parameters = model->parameters(),
                 .flops_per_token = model->flops_per_token(),
-                .peak_flops = peak},
+                .peak_flops = peak,
+                .continues = again},
                data);
-  return train(world, options, *model, batches, report, done);
+  return train(world, options, *model, batches, report, done, member);
 }
 
 }  // namespace
@@ -119,7 +135,21 @@ int run_program(const Options& defaults, int argc, char** argv) {
   if (options && options->ranks) how.ranks = int(*options->ranks);
   else if (options && !Ranks::launched() && !by_environment)
     how.ranks = int(std::min<std::int64_t>(options->ranks_to_start(), 1 << 30));
-  return Ranks::start(how, [&](weft::World& world) { return rank_main(world, *options, data); });
+#ifdef TRAIN_GPT_CHECKPOINTS
+  if (options && !options->elastic.empty()) {
+    weft::elastic::Options elastic;
+    try {
+      elastic = elastic_options(*options);
+    } catch (...) {
+      how.refused = std::current_exception();
+    }
+    if (!how.refused)
+      return Ranks::start_elastic(how, elastic, [&](weft::World& world, weft::elastic::Member& member) {
+        return rank_main(world, *options, data, &member);
+      });
+  }
+#endif
+  return Ranks::start(how, [&](weft::World& world) { return rank_main(world, *options, data, nullptr); });
 }
 
 }  // namespace train_gpt

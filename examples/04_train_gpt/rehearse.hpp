@@ -8,6 +8,11 @@
 
 #include <weft/mesh/world.hpp>
 
+#if __has_include(<xxhash.h>) && __has_include(<nlohmann/json.hpp>) && __has_include(<weft/elastic/member.hpp>)
+#include <weft/elastic/member.hpp>
+#define TRAIN_GPT_COPIES
+#endif
+
 #include "options.hpp"
 #include "setup.hpp"
 #include "trained_model.hpp"
@@ -28,6 +33,12 @@ inline void rehearse_steps(weft::World& world, Options o, bool evaluates = true)
     model->train_step(batch);
     model->optimize(o.learning_rate);
   }
+#ifdef TRAIN_GPT_COPIES
+  if (!o.elastic.empty()) {
+    weft::elastic::Member member;
+    model->keep(member, 2);  // notes the bytes of the copies
+  }
+#endif
   if (evaluates) model->evaluate(batch);
 }
 

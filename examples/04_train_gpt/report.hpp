@@ -43,7 +43,8 @@ struct Facts {
   std::string backend;
   std::size_t parameters = 0;
   double flops_per_token = 0;
-  double peak_flops = 0;  ///< per second, of all ranks together
+  double peak_flops = 0;   ///< per second, of all ranks together; 0: not measured
+  bool continues = false;  ///< the steps before are those of an elastic run's earlier ranks, not of a checkpoint
 };
 
 namespace detail {
@@ -90,14 +91,18 @@ class Report {
     if (!talks()) return;
     std::cout << options_.model << ", " << detail::counted(std::size_t(options_.layers), "layer") << ", width " << options_.width
               << ", " << weft::trace::grouped(double(facts.parameters)) << " parameters, " << options_.precision << ", on "
-              << detail::counted(facts.layout.world, "rank") << " (" << facts.backend << "), "
-              << detail::text(facts.peak_flops / 1e9, "%.0f") << " GFLOP/s measured in matrix products\n"
+              << detail::counted(facts.layout.world, "rank") << " (" << facts.backend << ")";
+    if (facts.peak_flops > 0)
+      std::cout << ", " << detail::text(facts.peak_flops / 1e9, "%.0f") << " GFLOP/s measured in matrix products";
+    std::cout << '\n'
               << detail::counted(data.files(), "file") << ", "
               << detail::counted(data.training_size(), options_.of_tokens() ? "token" : "byte") << " for training, "
               << weft::trace::grouped(double(data.validation_size())) << " for validation\n";
     for (const std::string& type : data.token_types()) std::cout << "tokens are read as " << type << '\n';
     std::cout << '\n' << layout_table(facts) << '\n';
-    if (done_ > 0) std::cout << "goes on after step " << done_ << " of the checkpoint in " << options_.checkpoint << '\n';
+    if (done_ > 0)
+      std::cout << "goes on after step " << done_
+                << (facts.continues ? " of the ranks' copies" : " of the checkpoint in " + options_.checkpoint) << '\n';
     progress_ =
         std::make_unique<weft::trace::Progress>(weft::trace::for_standard_output({.steps = std::uint64_t(options_.steps),
                                                                                   .flops_per_token = facts.flops_per_token,

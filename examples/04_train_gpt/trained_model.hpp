@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -18,6 +19,10 @@
 #include <weft/pipeline/schedule/timeline.hpp>
 
 #include "options.hpp"
+
+namespace weft::elastic {
+class Member;
+}
 
 namespace train_gpt {
 
@@ -45,6 +50,11 @@ class TrainedModel {
   virtual void complete_save(bool waits) = 0;
   /// Loads the newest checkpoint, and returns its number of steps.
   virtual std::uint64_t load() = 0;
+  // ---- the copies of --elastic
+  /// Takes the state from the ranks' copies, or calls `first`. Returns the number of finished steps.
+  virtual std::uint64_t restore(weft::elastic::Member& member, const std::function<std::uint64_t()>& first) = 0;
+  /// Copies the state after `steps` steps.
+  virtual void keep(weft::elastic::Member& member, std::uint64_t steps) = 0;
   // ---- folders of `transformers`, --load and --export
   virtual void load_folder() = 0;
   virtual void export_folder() = 0;

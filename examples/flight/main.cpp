@@ -301,6 +301,12 @@ bool report_circle(const std::vector<Wait>& waits) {
 }
 
 int report(const std::string& folder) {
+  const std::vector<std::string> changes = changes_of(folder);
+  for (const std::string& change : changes) std::printf("%s\n", change.c_str());
+  if (!changes.empty() && rank_files(folder).empty()) {
+    std::printf("no rank of the last world has a file: none has failed\n");
+    return 0;
+  }
   const Run run = read_all(folder);
   const Flight& first = run.flights.begin()->second;
   std::printf("%llu ranks over %s, files of %zu of them\n", (unsigned long long)run.world(), first.backend.c_str(),

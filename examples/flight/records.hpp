@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -271,7 +272,29 @@ inline void refuse_older_jobs(const Run& run) {
   }
 }
 
-inline Run read_all(const std::string& folder) {
+/// The lines of an elastic run about changes of its ranks; none of another run.
+inline std::vector<std::string> changes_of(const std::string& folder) {
+  std::vector<std::string> texts;
+  const std::string path = (std::filesystem::path(folder) / "weft_worlds.jsonl").string();
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return texts;
+  const InputFile file("flight", path, "record of an elastic run's ranks", most_bytes);
+  std::istringstream lines(file.read());
+  const Fields fields{file, ""};
+  for (std::string line; std::getline(lines, line);) {
+    const json change = json::parse(line, nullptr, false);
+    if (!change.is_object()) file.refuse({"line ", texts.size() + 1, " is no JSON object"});
+    const std::int64_t world = fields.number(change, "world", 2, most);
+    std::string text = joined({"world ", world, ": ", fields.text(change, "text")});
+    const std::filesystem::path former = std::filesystem::path(folder) / joined({"world_", world - 1});
+    if (std::filesystem::exists(former, error)) text += joined({" (files of the ranks before: ", former.string(), ")"});
+    texts.push_back(std::move(text));
+  }
+  return texts;
+}
+
+/// The files of the ranks in a folder, by rank.
+inline std::map<int, std::string> rank_files(const std::string& folder) {
   std::error_code error;
   std::map<int, std::string> files;
   std::filesystem::directory_iterator at(folder, error);
@@ -282,6 +305,11 @@ inline Run read_all(const std::string& folder) {
       weft::throw_error<UsageError>({"flight: '", folder, "' holds files of more than ", most_ranks, " ranks"});
   }
   if (error) weft::throw_error<UsageError>({"flight: cannot read the folder '", folder, "': ", error.message()});
+  return files;
+}
+
+inline Run read_all(const std::string& folder) {
+  const std::map<int, std::string> files = rank_files(folder);
   if (files.empty())
     weft::throw_error<UsageError>({"flight: '", folder,
                                    "' holds no weft_flight_RANK.json: a run writes them when it fails, if WEFT_FLIGHT_DIR names "

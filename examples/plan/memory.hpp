@@ -141,6 +141,7 @@ inline void memory_of_model(const MemoryOptions& o) {
   const auto with_least = [](const weft::RehearsedStage& stage) {
     nlohmann::ordered_json json = as_json(bytes_of(stage));
     json["least_total"] = stage.least_peak;
+    if (o.elastic) json["elastic_copies"] = stage.notes.elastic_bytes;
     return json;
   };
   if (o.json) {
@@ -187,6 +188,12 @@ inline void memory_of_model(const MemoryOptions& o) {
   }
   if (stages.size() > 1) add("the largest", largest);
   print(rows);
+  if (o.elastic) {
+    const auto most = std::max_element(
+        stages.begin(), stages.end(), [](const auto& a, const auto& b) { return a.notes.elastic_bytes < b.notes.elastic_bytes; });
+    std::printf("\nelastic: the copies of two steps take %s of host memory on a rank\n",
+                in_units(double(most->notes.elastic_bytes)).c_str());
+  }
 }
 
 inline void add_memory(CLI::App& app) {
@@ -205,6 +212,7 @@ inline void add_memory(CLI::App& app) {
   add_count(command, "--threads", o->threads, "Threads of a rank: attention has a workspace for each")->capture_default_str();
   command->add_option("--memory", o->memory, "Memory of a device, as 80GB: refuse a layout that does not fit, and name changes");
   add_count(command, "--ranks-per-node", o->ranks_per_node, "Show the axes that leave a node");
+  command->add_flag("--elastic", o->elastic, "Show the host memory of the copies of train_gpt --elastic");
   command->add_flag("--json", o->json, "JSON instead of a table");
   command->callback([o, command] {
     require_zero(*o);

@@ -29,7 +29,7 @@ struct MemoryOptions {
   std::optional<std::int64_t> kv_heads, intermediate, head_width;
   std::optional<std::int64_t> ranks_per_node;
   std::string attention_bias = "none", memory;
-  bool query_key_norm = false;
+  bool query_key_norm = false, elastic = false;
   bool sequence_parallel = false, tied = false, dropout = false, quantised_gather = false, float_gradients = false,
        reproducible = false, json = false;
 };
@@ -189,6 +189,7 @@ inline PlannedRun run_of(MemoryOptions o) {
   run.intermediate = o.intermediate.value_or(0), run.head_width = o.head_width.value_or(0);
   run.query_key_value_bias = o.attention_bias != "none", run.output_bias = o.attention_bias == "all";
   run.query_key_norm = o.query_key_norm, run.tied = o.tied;
+  if (o.elastic) run.elastic = "1:" + std::to_string(*l.world);
   run.quantised_gather = o.quantised_gather, run.float_gradients = o.float_gradients;
   return {std::move(run), table, resolved};
 }

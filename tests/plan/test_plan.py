@@ -132,6 +132,10 @@ check(as_json("memory --model llama --sequence 4096 --cp 4")["activations"] < 0.
 check(as_json("memory --model gpt --dp 8 --zero 3 --replicate 2")["optimizer"] > 1.9 * as_json("memory --model gpt --dp 8 --zero 3")["optimizer"], "hybrid sharding")
 memory = as_json("memory --model gpt --dp 8 --zero 3 --offload host")
 check(memory["optimizer"] == memory["parameters"] == 0 < memory["gradients"], "offload")
+memory = as_json("memory --model gpt --dp 4 --zero 2 --elastic")
+check(memory["elastic_copies"] > 0 and abs(memory["elastic_copies"] - 3 * memory["parameters"]) < 0.01 * memory["elastic_copies"],
+      "copies of an elastic run: two steps of two parts of four, of values and two moments")
+check("elastic: the copies of two steps take" in run("memory --model gpt --dp 4 --elastic").stdout, "the line about copies")
 refused("memory --model gpt --precision fp64", "no composition in fp64")
 refused("memory --model llama --precision fp16", "gpt without --sequence-parallel")
 check(as_json("memory --model gpt --precision bf16 --dp 2 --zero 1 --float-gradients")["gradients"] == 2 * as_json("memory --model gpt --precision bf16 --dp 2 --zero 1")["gradients"], "gradients in float")
