@@ -15,6 +15,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "support"))
+from connected import connected
 from free_port import free_port
 
 arguments = argparse.ArgumentParser()
@@ -149,17 +150,6 @@ def train_in(run, stage, seed, kills):
               "the line about a lost rank", run.errors[-20:])
     check(all(code in (0, -signal.SIGKILL) for code in codes), f"stage {stage}, seed {seed}: exit codes", (codes, run.errors[-20:]))
     return losses, digest, times, sizes
-
-
-def connected(process, port):
-    """True if a connection of the process to the port exists."""
-    try:
-        sockets = {os.readlink(f"/proc/{process.pid}/fd/{name}") for name in os.listdir(f"/proc/{process.pid}/fd")}
-    except OSError:
-        return False
-    with open("/proc/net/tcp") as table:
-        rows = [line.split() for line in table.readlines()[1:]]
-    return any(row[3] == "01" and int(row[2].split(":")[1], 16) == port and f"socket:[{row[9]}]" in sockets for row in rows)
 
 
 def lose_one_in_a_rendezvous(expected):
