@@ -196,6 +196,24 @@ def drop_one_that_stands_still():
         check(run.processes[0].wait(30) == 0, "stands still: the end", run.errors[-20:])
 
 
+def lose_the_rendezvous():
+    """The process of the rendezvous is killed: the run goes on and says so, and the next lost rank ends it."""
+    with Run(0, 1000, 3, 1, 100) as run:
+        check(run.next_line() is not None, "no rendezvous: no first step", run.errors[-20:])
+        with open(f"/proc/{run.processes[0].pid}/task/{run.processes[0].pid}/children") as children:
+            rendezvous = [int(child) for child in children.read().split()]
+        check(len(rendezvous) == 1, "no rendezvous: rank 0 has one process", rendezvous)
+        os.kill(rendezvous[0], signal.SIGKILL)
+        check(run.has_error("elastic: the process of the rendezvous has ended: the run goes on, but the next lost rank ends it$", 20), "no rendezvous: the warning",
+              run.errors[-20:])
+        while run.lines.qsize():
+            run.next_line()
+        check(run.next_line(20) is not None, "no rendezvous: the run goes on", run.errors[-20:])
+        run.processes[1].kill()
+        codes = [run.processes[rank].wait(60) for rank in (0, 2)]
+        check(codes == [1, 1] and run.has_error("elastic: the rendezvous of the ranks is lost: its process ended"), "no rendezvous: the end", (codes, run.errors[-20:]))
+
+
 def meet_at_a_held_port():
     with socket.socket() as other:
         run = Run(0, 1, 1, 1, 0, {"WEFT_RENDEZVOUS_S": "1"})
@@ -222,6 +240,7 @@ while len(times) < arguments.kills and bad == 0:
     times += found[2]
     joined += len(found[3]) > 1
 meet_at_a_held_port()
+lose_the_rendezvous()
 drop_one_that_stands_still()
 if expected.get(0) and bad == 0:
     lose_one_in_a_rendezvous(expected[0])
