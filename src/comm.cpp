@@ -27,6 +27,7 @@
 #include <weft/comm/store/server_impl.hpp>
 #include <weft/comm/store/sha256_impl.hpp>
 #include <weft/comm/store/socket_impl.hpp>
+#include <weft/comm/stragglers_impl.hpp>
 #include <weft/comm/tcp/connection_impl.hpp>
 #include <weft/comm/tcp/full_mesh_impl.hpp>
 #include <weft/comm/threads/exchange_impl.hpp>

@@ -20,6 +20,7 @@
 #define TRAIN_GPT_CHECKPOINTS
 #endif
 #include <weft/comm/communicator.hpp>
+#include <weft/comm/step_use.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/output_file.hpp>
 #include <weft/mesh/world.hpp>
@@ -127,6 +128,12 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, Rank
     const double seconds = std::chrono::duration<double>(Clock::now() - started).count();
     record.ms = 1e3 * seconds;
     record.tokens_per_s = tokens / seconds;
+    const weft::comm::StepUse use = weft::comm::use_of(world.communicator());
+    record.computing_ms = 1e3 * use.computing_s;
+    for (const auto& axis : use.axes) record.axes.push_back({axis.axis, 1e3 * axis.waiting_s, axis.bytes});
+    record.memory_bytes = world.device().arena().use().current;
+    record.memory_peak_bytes = world.device().arena().use().peak;
+    for (const weft::comm::Straggler& slow : applied.slow) record.slow.push_back({slow.rank, slow.slower});
     report.step(record);
 
     in_a_row = record.skipped ? in_a_row + 1 : 0;

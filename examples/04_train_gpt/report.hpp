@@ -83,6 +83,7 @@ class Report {
     if (!speaks_) return;
     const nlohmann::ordered_json layout = layout_json(facts);
     weft::trace::write_text(folder_ / "layout.json", layout.dump(2) + "\n");
+    if (facts.peak_flops > 0) peak_share_ = facts.flops_per_token / facts.peak_flops;
     if (options_.json) {
       nlohmann::ordered_json event = {{"event", "layout"}};
       event.update(layout);
@@ -112,8 +113,9 @@ class Report {
     require_written();
   }
 
-  void step(const weft::trace::StepRecord& record) {
+  void step(weft::trace::StepRecord record) {
     if (!speaks_) return;
+    record.share_of_peak = record.tokens_per_s * peak_share_;
     metrics_->write(record);
     if (csv_) csv_->write(record);
     if (board_)
@@ -330,6 +332,7 @@ class Report {
   std::unique_ptr<weft::trace::Progress> progress_;
   weft::trace::LossCurve curve_;
   std::uint64_t done_ = 0;  // number of steps of an earlier run
+  double peak_share_ = 0;   // of a token per second
 };
 
 }  // namespace train_gpt

@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include <weft/comm/stragglers.hpp>
 #include <weft/data/batch.hpp>
 #include <weft/data/batches.hpp>
 #include <weft/mesh/layout.hpp>
@@ -30,6 +31,7 @@ struct Optimized {
   double gradient_norm = 0;                             ///< before clipping
   bool skipped = false;                                 ///< the gradients are not finite, and the parameters are unchanged
   std::vector<weft::NonfiniteGradient> nonfinite = {};  ///< in a skipped step under --trace-nonfinite
+  std::vector<weft::comm::Straggler> slow = {};         ///< ranks that compute slower than others of their stage
 };
 
 /// All ranks call every function together, and each gets the same result.

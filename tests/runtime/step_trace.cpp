@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/device/region.hpp
+// covers: weft/device/region.hpp weft/comm/rank_times.hpp weft/comm/step_use.hpp
 // WEFT_TRACE: which steps are recorded, how events nest, and the files of a run that ends and of one that fails.
 #include <doctest/doctest.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -18,9 +20,13 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <weft/comm/rank_times.hpp>
+#include <weft/comm/step_use.hpp>
 #include <weft/data/batches.hpp>
 #include <weft/device/region.hpp>
 #include <weft/models/gpt.hpp>
+#include <weft/nn/embedding.hpp>
+#include <weft/nn/norm.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/data_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>
@@ -28,6 +34,7 @@
 #include <weft/runtime/run.hpp>
 #include <weft/runtime/step_trace.hpp>
 
+#include "support/batches.hpp"
 #include "support/temporary_folder.hpp"
 
 using namespace weft;
@@ -80,6 +87,39 @@ int train(const std::string& text, int ranks, int tp_degree, int pp_degree, int 
     }
   });
 }
+
+// A block that computes for a given time of its thread's clock, which other programs on the machine do not change.
+thread_local double block_s = 0;
+double processor_s() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
+}
+struct TimedBlock : Module<TimedBlock> {
+  explicit TimedBlock(const auto& context) : norm(context / "norm", 4) {}
+  auto forward(const auto& x) const {
+    for (const double end = processor_s() + block_s; processor_s() < end;) continue;
+    return norm(x);
+  }
+  LayerNorm norm;
+};
+struct TimedModel {
+  struct Config {};
+  using scalar = float;
+  using Front = Embedding;
+  using Block = TimedBlock;
+  using Back = LanguageHead<LayerNorm>;
+  static std::size_t blocks(const Config&) { return 1; }
+  static std::size_t vocabulary(const Config&) { return weft_test::batch_vocabulary; }
+  static void check(const Config&, const ModelDegrees&) {}
+  static Front make_front(const auto& context, const Config& config) {
+    return Embedding(context / "tokens", vocabulary(config), 4);
+  }
+  static Block make_block(const auto& context, const Config&, std::size_t) { return Block(context / "block"); }
+  static Back make_back(const auto& context, const Config&, Front* front) {
+    return Back(LayerNorm(context / "norm", 4), front->table);
+  }
+};
 
 }  // namespace
 
@@ -181,6 +221,31 @@ TEST_CASE("a program that fails leaves a file of each rank") {
   }
   CHECK_FALSE(std::filesystem::exists(folder.path / "trace.json"));
   CHECK(train(corpus(folder), 2, 1, 1, 9, true) == 1);  // as under a supervisor: the next attempt replaces them
+}
+
+TEST_CASE("a rank that computes half as long again is named within 20 steps, on every rank, and no other is") {
+  std::atomic<int> named{0}, wrong{0};
+  CHECK(run<comm::Threads>(RunOptions{.ranks = 4, .threads_per_rank = 1}, [&](World& world) {
+          block_s = world.rank() == 1 ? 0.15 : 0.1;
+          Mesh<dp> mesh(world);
+          DataParallel<TimedModel> model(mesh, {});
+          optim::AdamW optimizer(model, {.learning_rate = 1e-3});
+          bool found = false;
+          for (std::uint64_t step = 0; step < 20; ++step) {
+            model.train_step(weft_test::make_batch(step, std::size_t(world.rank()), 4, 1));
+            for (const comm::Straggler& slow : optimizer.step().slow) {
+              found |= slow.rank == 1;
+              if (slow.rank != 1 || slow.slower < 0.3 || slow.slower > 0.7 || slow.others != 3) ++wrong;
+            }
+          }
+          named += found;
+          const comm::StepUse use = comm::use_of(world.communicator());
+          if (use.computing_s < 0.09 || use.computing_s > 10) ++wrong;
+          const auto dp_use = std::find_if(use.axes.begin(), use.axes.end(), [](const auto& axis) { return axis.axis == "dp"; });
+          if (dp_use == use.axes.end() || dp_use->calls == 0 || dp_use->bytes == 0) ++wrong;
+        }) == 0);
+  CHECK(named == 4);
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("a region of the program itself") {

@@ -83,6 +83,20 @@ TEST_CASE("a record is one line of JSON, with null for what is not finite") {
   CHECK(bad["loss"].is_null());
   CHECK(bad["gradient_norm"].is_null());
   CHECK(bad["skipped"] == true);
+  const auto full = nlohmann::json::parse(trace::to_json({.step = 4,
+                                                          .share_of_peak = 0.5,
+                                                          .computing_ms = 12,
+                                                          .axes = {{"dp", 1.5, 4096}, {"tp", 0.25, 64}},
+                                                          .memory_bytes = 100,
+                                                          .memory_peak_bytes = 300,
+                                                          .slow = {{3, 0.21}}}));
+  CHECK(full["share_of_peak"] == 0.5);
+  CHECK(full["computing_ms"] == 12);
+  CHECK(full["waiting_ms"] == nlohmann::json({{"dp", 1.5}, {"tp", 0.25}}));
+  CHECK(full["message_bytes"] == nlohmann::json({{"dp", 4096}, {"tp", 64}}));
+  CHECK(full["memory_bytes"] == 100);
+  CHECK(full["memory_peak_bytes"] == 300);
+  CHECK(full["slow_ranks"] == nlohmann::json::array({{{"rank", 3}, {"slower", 0.21}}}));
 }
 
 TEST_CASE("the metrics file") {

@@ -61,8 +61,10 @@ struct Difference {
   std::size_t word;
   std::uint64_t on_first, on_rank;
 };
-/// None if every rank gives the same words. Collective: one all-reduce of two words if they are the same.
-std::optional<Difference> difference(const Communicator& ranks, std::span<const std::uint64_t> words);
+/// None if every rank gives the same words. Collective: one all-reduce of two words if they are the same. `shared`: another word
+/// of each rank, for all of them, in the same all-reduce: this rank gives its own at its number, and 0 at the others.
+std::optional<Difference> difference(const Communicator& ranks, std::span<const std::uint64_t> words,
+                                     std::span<std::uint64_t> shared = {});
 
 std::string digest_of(const void* data, std::size_t bytes);
 /// The version of weft, byte order and scalar types, which all processes of a run must have in common. `run` compares them.

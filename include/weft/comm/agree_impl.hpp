@@ -2,6 +2,7 @@
 #pragma once
 // Definitions for comm/agree.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdio>
@@ -58,12 +59,20 @@ WEFT_COLD WEFT_INLINE void agree(const Communicator& ranks, std::span<const Name
 
 namespace detail {
 
-WEFT_OUT_OF_LINE WEFT_INLINE std::optional<Difference> difference(const Communicator& ranks,
-                                                                  std::span<const std::uint64_t> words) {
+WEFT_OUT_OF_LINE WEFT_INLINE std::optional<Difference> difference(const Communicator& ranks, std::span<const std::uint64_t> words,
+                                                                  std::span<std::uint64_t> shared) {
   if (ranks.size() == 1) return std::nullopt;
   const std::uint64_t hash = hash_bytes(words.data(), words.size_bytes());
   std::array<std::uint64_t, 2> extremes{hash, ~hash};  // the largest one, and the smallest one's complement
-  ranks.all_reduce(extremes, Reduction::max);
+  if (shared.empty()) {
+    ranks.all_reduce(extremes, Reduction::max);
+  } else {
+    std::vector<std::uint64_t> all(extremes.begin(), extremes.end());
+    all.insert(all.end(), shared.begin(), shared.end());
+    ranks.all_reduce(all, Reduction::max);
+    std::copy(all.begin(), all.begin() + 2, extremes.begin());
+    std::copy(all.begin() + 2, all.end(), shared.begin());
+  }
   if (extremes[0] == ~extremes[1]) return std::nullopt;
   std::vector<std::uint64_t> all(words.size() * std::size_t(ranks.size()));
   ranks.all_gather(words, all);

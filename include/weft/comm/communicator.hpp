@@ -363,7 +363,7 @@ class Communicator {
     order.device = order_.device;
     return {group_, order};
   }
-  comm::Call checked(comm::Call call) const;
+  comm::Call checked(comm::Call call, const comm::Flight& flight) const;
   void execute(const comm::Call& call) const;
   Request start(const comm::Call& call) const;
 

@@ -28,7 +28,7 @@ WEFT_OUT_OF_LINE WEFT_INLINE Communicator Communicator::split(int color, int key
   return Communicator(group_->split_placed(color, key, std::move(axis), place), order_);
 }
 
-WEFT_OUT_OF_LINE WEFT_INLINE comm::Call Communicator::checked(comm::Call call) const {
+WEFT_OUT_OF_LINE WEFT_INLINE comm::Call Communicator::checked(comm::Call call, const comm::Flight& flight) const {
   // A span's type does not show its memory space.
   if (order_.device != nullptr && call.memory == comm::MemoryKind::host)
     if (const void* address = call.output != nullptr ? call.output : call.input;
@@ -38,18 +38,29 @@ WEFT_OUT_OF_LINE WEFT_INLINE comm::Call Communicator::checked(comm::Call call) c
     throw_error<UsageError>(
         {"the backend ", backend(), " does not do ", describe(call), " in ", name_of(call.memory), " memory"});
   call.order = order_;
-  if (const comm::FlightRecorder* const recorder = group_->flight().recorder) call.function = recorder->function();
+  if (flight.recorder != nullptr) {
+    call.function = flight.recorder->function();
+    comm::RankTimes::Axis& times = *flight.line->times;
+    ++times.calls;
+    times.bytes += comm::message_bytes(call, size());
+  }
   return call;
 }
 
 WEFT_OUT_OF_LINE WEFT_INLINE void Communicator::execute(const comm::Call& call) const {
   const trace::Region region([&] { return weft::detail::joined({name_of(call.operation), " ", axis()}); });
-  group_->execute(checked(call));
+  const comm::Flight flight = group_->flight();
+  const comm::Call ready = checked(call, flight);
+  const comm::Waiting waiting(flight.times());
+  group_->execute(ready);
 }
 
 WEFT_OUT_OF_LINE WEFT_INLINE Request Communicator::start(const comm::Call& call) const {
   const trace::Region region([&] { return weft::detail::joined({"start ", name_of(call.operation), " ", axis()}); });
-  return Request(group_->start(checked(call)));
+  const comm::Flight flight = group_->flight();
+  const comm::Call ready = checked(call, flight);
+  const comm::Waiting waiting(flight.times());
+  return Request(group_->start(ready), flight.times());
 }
 
 }  // namespace weft

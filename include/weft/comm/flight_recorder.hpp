@@ -20,6 +20,7 @@
 
 #include <weft/comm/flight_clock.hpp>
 #include <weft/comm/operation.hpp>
+#include <weft/comm/rank_times.hpp>
 
 namespace weft::comm {
 
@@ -36,6 +37,7 @@ class FlightRecorder {
     std::uint64_t index = 0;                              ///< among all that the recorder has opened
     std::uint64_t newest = 0;                             ///< one more than the number of its newest call
     mutable std::uint64_t collectives = 0, messages = 0;  ///< begun: written by the recorder, atomically
+    RankTimes::Axis* times = nullptr;                     ///< of its axis, for the rank's own thread
   };
 
   /// A call that was begun.
@@ -72,6 +74,9 @@ class FlightRecorder {
   /// The function of the program in which the rank is (comm/in_function.hpp).
   ProgramFunction function() const { return function_.load(std::memory_order_relaxed); }
   void in(ProgramFunction function) { function_.store(function, std::memory_order_relaxed); }
+  /// Thread: the rank's own.
+  RankTimes& times() { return times_; }
+  const RankTimes& times() const { return times_; }
 
   /// The newest `most` operations, newest first: "all_reduce(sum) of 16 float32 on tp #3 (not complete), ...".
   std::string text(std::size_t most = shown) const;
@@ -106,6 +111,7 @@ class FlightRecorder {
   std::array<Entry, capacity> entries_;
   std::atomic<std::uint64_t> next_{0};
   FlightClock clock_;
+  RankTimes times_;
   const bool timed_;
   mutable std::mutex mutex_;                  // over lines_; a call does not take it
   std::vector<std::shared_ptr<Line>> lines_;  // by index

@@ -34,6 +34,7 @@ WEFT_COLD WEFT_INLINE std::shared_ptr<FlightRecorder::Line> FlightRecorder::open
   line->ranks.assign(ranks.begin(), ranks.end());
   line->number = number;
   line->index = opened_++;
+  line->times = &times_.axis(axis);
   lines_.push_back(line);
   return line;
 }

@@ -21,6 +21,8 @@ namespace weft::comm {
 struct Flight {
   FlightRecorder* recorder = nullptr;
   FlightRecorder::Line* line = nullptr;
+
+  TimesPlace times() const { return recorder == nullptr ? TimesPlace() : TimesPlace{&recorder->times(), line->times}; }
 };
 
 /// A rank's place in the group that a split makes.

@@ -20,11 +20,15 @@ class InFunction {
     if (recorder == nullptr || recorder->function() != ProgramFunction::none) return;
     group_ = ranks.group();
     recorder->in(function);
+    if (function == ProgramFunction::train_step) recorder->times().begin_step();
   }
   InFunction(const InFunction&) = delete;
   InFunction& operator=(const InFunction&) = delete;
   ~InFunction() {
-    if (group_) group_->flight().recorder->in(ProgramFunction::none);
+    if (!group_) return;
+    FlightRecorder& recorder = *group_->flight().recorder;
+    if (recorder.function() == ProgramFunction::train_step) recorder.times().end_step();
+    recorder.in(ProgramFunction::none);
   }
 
  private:

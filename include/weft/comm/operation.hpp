@@ -137,6 +137,9 @@ struct Call {
   std::size_t bytes() const { return count * size_of(type); }
 };
 
+/// The bytes of the buffer that a call is about, for `size` ranks; see RehearsedWork::Messages.
+double message_bytes(const Call& call, int size);
+
 /// Copies the counts of a `_v` operation, for an operation that outlives the caller's memory. The call's counts are then those of
 /// the result, which is null if there are none.
 std::unique_ptr<std::size_t[]> keep_counts(Call& call);

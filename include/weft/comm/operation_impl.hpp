@@ -2,10 +2,31 @@
 #pragma once
 // Definitions for comm/operation.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
+#include <numeric>
+
 #include <weft/comm/operation.hpp>
 #include <weft/core/inline.hpp>
 
 namespace weft::comm {
+
+WEFT_INLINE double message_bytes(const Call& call, int size) {
+  const auto total = [](std::span<const std::size_t> counts) {
+    return std::accumulate(counts.begin(), counts.end(), std::size_t(0));
+  };
+  std::size_t elements = call.count;
+  switch (call.operation) {
+    case Operation::all_gather:
+    case Operation::reduce_scatter:
+    case Operation::gather:
+    case Operation::scatter:
+    case Operation::all_to_all: elements *= std::size_t(size); break;
+    case Operation::all_gather_v:
+    case Operation::reduce_scatter_v: elements = total(call.receive_counts); break;
+    case Operation::all_to_all_v: elements = total(call.send_counts); break;
+    default: break;
+  }
+  return double(elements) * double(size_of(call.type));
+}
 
 WEFT_INLINE std::unique_ptr<std::size_t[]> keep_counts(Call& call) {
   const std::size_t receives = call.receive_counts.size(), sends = call.send_counts.size();

@@ -18,9 +18,6 @@
 
 namespace weft::comm {
 
-/// The bytes of the buffer that a call is about, for `size` ranks; see Rehearsal::Messages.
-double message_bytes(const Call& call, int size);
-
 /// The number of other ranks with which `rank` exchanges elements in an all_to_all_v.
 std::size_t exchange_peers(const Call& call, int rank);
 

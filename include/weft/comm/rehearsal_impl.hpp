@@ -18,25 +18,6 @@
 
 namespace weft::comm {
 
-WEFT_COLD WEFT_INLINE double message_bytes(const Call& call, int size) {
-  const auto total = [](std::span<const std::size_t> counts) {
-    return std::accumulate(counts.begin(), counts.end(), std::size_t(0));
-  };
-  std::size_t elements = call.count;
-  switch (call.operation) {
-    case Operation::all_gather:
-    case Operation::reduce_scatter:
-    case Operation::gather:
-    case Operation::scatter:
-    case Operation::all_to_all: elements *= std::size_t(size); break;
-    case Operation::all_gather_v:
-    case Operation::reduce_scatter_v: elements = total(call.receive_counts); break;
-    case Operation::all_to_all_v: elements = total(call.send_counts); break;
-    default: break;
-  }
-  return double(elements) * double(size_of(call.type));
-}
-
 WEFT_COLD WEFT_INLINE std::size_t exchange_peers(const Call& call, int rank) {
   std::size_t peers = 0;
   for (std::size_t r = 0; r < call.send_counts.size(); ++r)

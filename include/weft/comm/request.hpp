@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include <weft/comm/rank_times.hpp>
 #include <weft/core/text.hpp>
 #include <weft/device/region.hpp>
 
@@ -37,13 +38,16 @@ class Pending {
 class [[nodiscard]] Request {
  public:
   Request() = default;  ///< a complete operation
-  explicit Request(std::unique_ptr<comm::Pending> pending) : pending_(std::move(pending)) {}
+  /// `times`: of the operation's communicator, as long as it is pending.
+  explicit Request(std::unique_ptr<comm::Pending> pending, const comm::TimesPlace& times = {})
+      : pending_(std::move(pending)), times_(times) {}
   Request(Request&& other) noexcept = default;
   // void, because nvcc takes a returned reference to a [[nodiscard]] class for one more discarded request.
   WEFT_OUT_OF_LINE void operator=(Request&& other) noexcept {
     if (this == &other) return;
     if (pending_) pending_->abandon();
     pending_ = std::move(other.pending_);
+    times_ = other.times_;
   }
   WEFT_OUT_OF_LINE ~Request() {
     if (pending_) pending_->abandon();
@@ -57,13 +61,17 @@ class [[nodiscard]] Request {
   void wait() {
     if (!pending_) return;
     const trace::Region region([] { return std::string("wait"); });
-    pending_->wait();
+    {
+      const comm::Waiting waiting(times_);
+      pending_->wait();
+    }
     pending_.reset();
   }
   bool complete() const { return pending_ == nullptr; }
 
  private:
   std::unique_ptr<comm::Pending> pending_;
+  comm::TimesPlace times_;
 };
 
 }  // namespace weft

@@ -19,6 +19,7 @@
 
 #include <weft/autograd/model_kind.hpp>
 #include <weft/comm/in_function.hpp>
+#include <weft/comm/stragglers.hpp>
 #include <weft/core/fields.hpp>
 #include <weft/core/text.hpp>
 #include <weft/engine/hooks.hpp>
@@ -45,6 +46,8 @@ struct StepReport {
   double gradient_norm = 0;  ///< before clipping, over all elements of the model
   /// A gradient was not finite: parameters and optimizer state are bitwise unchanged, and a loss scale is reduced.
   bool skipped = false;
+  /// The ranks whose part of train_step takes longer than that of other ranks of their stage (comm/stragglers.hpp), on hosts.
+  std::vector<comm::Straggler> slow;
 };
 
 /// An optimizer with the update of Rule (an UpdateRule). The rule has `Options` with learning_rate and clip, and groups if
@@ -129,6 +132,7 @@ class Optimizer {
       used_ = gradients_->used();
       gradients_->applied = true;  // losing earlier gradients is allowed
     }
+    if constexpr (requires { model.stages().axes(); }) stage_ = std::uint32_t(model.stages().axes().rank(pp{}));
     if constexpr (requires { model.loss_scale(); }) loss_scale_ = model.loss_scale();
     if constexpr (requires { model.stages().accumulator(); }) accumulator_ = model.stages().accumulator();
     else accumulator_ = std::make_shared<weft::detail::PlainAccumulator<Exec>>(*device_);
@@ -353,6 +357,8 @@ class Optimizer {
   const OffloadParts* offload_ = nullptr;
   std::vector<Slot> slots_;
   std::uint64_t steps_ = 0;
+  comm::Stragglers stragglers_;                                       // among the ranks of each stage
+  std::uint32_t stage_ = 0;                                           // this rank's
   std::uint64_t used_ = 0;                                            // the step whose gradients the last step() applied
   std::shared_ptr<const char> token_ = std::make_shared<char>('\0');  // identifies this optimizer to its parameters
   std::uint64_t compare_every_ = 0;                                   // ModelOptions::numerics.compare_every

@@ -69,6 +69,9 @@ int run_on(RunOptions options, F& f) {
             if constexpr (!B::Session::owns_ranks)
               agree(world.communicator(), weft::detail::of_this_build(), weft::detail::build_remedy);
             if (options.refused) std::rethrow_exception(options.refused);
+            if (comm::FlightRecorder* const recorder = world.communicator().group()->flight().recorder)
+              recorder->times().cores(
+                  (B::Session::owns_ranks ? options.ranks : std::max(1, session.here())) * options.threads_per_rank > cores());
             std::optional<StepTrace> tracing;
             if (trace) tracing.emplace(*trace, world.communicator(), [&] { return device.arena().use(); });
             if constexpr (std::is_void_v<std::invoke_result_t<F&, World&>>) {

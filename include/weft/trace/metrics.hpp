@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <weft/core/json_writer.hpp>
 #include <weft/core/output_file.hpp>
@@ -27,15 +28,50 @@ struct StepRecord {
   double tokens_per_s = 0;  ///< on all ranks
   double ms = 0;            ///< wall time of the step
   bool skipped = false;     ///< parameters not updated: the loss or the gradient is not finite
+
+  /// Messages of the writing rank in the step, by axis (comm/step_use.hpp).
+  struct Axis {
+    std::string axis;
+    double waiting_ms = 0, bytes = 0;
+  };
+  struct Slow {
+    int rank = 0;
+    double slower = 0;  ///< 0.2: its computing takes 20 % longer than that of the other ranks of its stage
+  };
+  // Measurements that a program may leave out: those of 0 and empty lists are not written.
+  double share_of_peak = 0;      ///< of all ranks: model FLOPs over the FLOPs that matrix products could do in this time
+  double computing_ms = 0;       ///< of the writing rank
+  std::vector<Axis> axes = {};   ///< of the writing rank
+  std::size_t memory_bytes = 0;  ///< of the writing rank, in use at the end of the step
+  std::size_t memory_peak_bytes = 0;
+  std::vector<Slow> slow = {};  ///< ranks that compute slower than others
 };
 
 /// The record as one line of JSON, without line end: step, loss, gradient_norm, learning_rate, tokens_per_s, ms, and `"skipped":
-/// true` if the step was skipped. Numbers have 9 significant digits; a number that is not finite is `null`.
+/// true` if the step was skipped; then the measurements that there are, `waiting_ms` and `message_bytes` as objects by axis, and
+/// `slow_ranks` as a list of objects with rank and slower. Numbers have 9 significant digits; a number that is not finite is
+/// `null`.
 inline std::string to_json(const StepRecord& record) {
   weft::detail::JsonWriter json(9);
   json.object().member("step", record.step).member("loss", record.loss).member("gradient_norm", record.gradient_norm);
   json.member("learning_rate", record.learning_rate).member("tokens_per_s", record.tokens_per_s).member("ms", record.ms);
   if (record.skipped) json.member("skipped", true);
+  if (record.share_of_peak > 0) json.member("share_of_peak", record.share_of_peak);
+  if (record.computing_ms > 0) json.member("computing_ms", record.computing_ms);
+  if (!record.axes.empty()) {
+    json.key("waiting_ms").object();
+    for (const StepRecord::Axis& axis : record.axes) json.member(axis.axis, axis.waiting_ms);
+    json.end().key("message_bytes").object();
+    for (const StepRecord::Axis& axis : record.axes) json.member(axis.axis, axis.bytes);
+    json.end();
+  }
+  if (record.memory_peak_bytes > 0)
+    json.member("memory_bytes", record.memory_bytes).member("memory_peak_bytes", record.memory_peak_bytes);
+  if (!record.slow.empty()) {
+    json.key("slow_ranks").array();
+    for (const StepRecord::Slow& one : record.slow) json.object().member("rank", one.rank).member("slower", one.slower).end();
+    json.end();
+  }
   return json.end().text();
 }
 
