@@ -15,6 +15,8 @@ set(weft_long_tests
   parallel/attention_options_experts parallel/reproducible_experts parallel/expert_zero
   # comm, data and device have their programs under ThreadSanitizer in every run
   checkpoint/thread_sanitizer parallel/thread_sanitizer
+  # what a proof finds if weft itself is wrong, which runtime/prove shows of wrong programs: a compilation each
+  runtime/test_mutations.py
   # package/test_install.sh and package/test_subdirectory.sh build what Conan builds
   package/test_conan.sh)
 

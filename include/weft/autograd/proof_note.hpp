@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The notes of results in a proof (device/proof.hpp): each result of a layer or an operation, with its placements over dp and tp,
-// by which the pieces of all ranks are put together. Only in a build with WEFT_PROVE_IN_DOUBLE; in others all of this is empty.
+// The notes of results in a proof (device/proof.hpp): each result of a layer or an operation, with its placements over dp, cp and
+// tp, by which the pieces of all ranks are put together. Only in a build with WEFT_PROVE_IN_DOUBLE; in others all of this is
+// empty.
 //
 //   detail::note_result<F>(context, y);
 
@@ -51,6 +52,12 @@ inline constexpr ProofPiece::Cut proof_cut{kind_of<P> == Kind::shard     ? Proof
                                                                          : ProofPiece::whole,
                                            shard_dim<P>};
 
+/// Whether experts compute this tensor: its rows are tokens of any rank, in an order that depends on the layout.
+template <class Y>
+inline constexpr bool of_expert_mesh =
+    kind_of<placement_t<Y, edp>> != Kind::absent || kind_of<placement_t<Y, ep>> != Kind::absent ||
+    kind_of<placement_t<Y, etp>> != Kind::absent;
+
 /// Notes y, a tensor or a tuple of tensors, as a result of the first type of Named, if the rank computes a unit's training step.
 template <class... Named, class Context, class Y>
 void note_result([[maybe_unused]] const Context& context, [[maybe_unused]] const Y& y) {
@@ -59,13 +66,14 @@ void note_result([[maybe_unused]] const Context& context, [[maybe_unused]] const
   } else if constexpr (requires { std::tuple_size<Y>::value; }) {
     std::apply([&](const auto&... part) { (note_result<Named...>(context, part), ...); }, y);
   } else if constexpr (AnyTensor<Y>) {
-    if constexpr (std::is_floating_point_v<typename Y::value_type>) {
+    if constexpr (std::is_floating_point_v<typename Y::value_type> && !of_expert_mesh<Y>) {
       Proof* const proof = context.device().proof();
       if (proof == nullptr || !proof->in_unit() || !y) return;
-      if (context.size(cp{}) > 1 || context.size(ep{}) > 1) return;  // pieces of sequences, and tokens of other ranks
       ProofPiece piece{.over_dp = Context::has(dp{}) ? proof_cut<placement_t<Y, dp>> : ProofPiece::Cut{ProofPiece::shard, 0},
+                       .over_cp = proof_cut<placement_t<Y, cp>>,
                        .over_tp = proof_cut<placement_t<Y, tp>>,
                        .dp_rank = context.rank(dp{}),
+                       .cp_rank = context.rank(cp{}),
                        .tp_rank = context.rank(tp{})};
       for (std::size_t dim = 0; dim < y.shape().rank(); ++dim) piece.shape.push_back(y.shape()[dim]);
       const auto host = copy_to_host(y);

@@ -141,13 +141,14 @@ class Proof {
   bool in_unit() const { return unit_.inside; }
   /// The next result is computed from this parameter.
   void use_parameter(std::string_view name) { unit_.parameter = name; }
-  /// Notes a result of the unit under its type, its number among results of this type, and the parameter that it used.
+  /// Notes a result of the unit under its type, its number among results of this type, and the parameter that it used: "Linear #1
+  /// of mlp.up.weight"; or, without one, the parameter of the result before it: "Gelu #1 after mlp.up.weight".
   void note_result(const std::string& type, ProofPiece piece);
 
  private:
   struct CurrentUnit {
     bool inside = false, forward = true;
-    std::string name, parameter = {};
+    std::string name, parameter = {}, last = {};  // last: the parameter of an earlier result
     int number = 0, place = 0;
     std::size_t first = 0, samples = 1;
     std::map<std::string, int> seen = {};

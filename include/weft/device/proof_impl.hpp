@@ -194,7 +194,8 @@ WEFT_COLD WEFT_INLINE void Proof::enter_unit(bool forward, const std::string& na
 
 WEFT_COLD WEFT_INLINE void Proof::note_result(const std::string& type, ProofPiece piece) {
   std::string name = joined({unit_.name, ", ", type, " #", ++unit_.seen[type]});
-  if (unit_.forward && !unit_.parameter.empty()) append_to(name, {" of ", std::exchange(unit_.parameter, "")});
+  if (unit_.forward && !unit_.parameter.empty()) append_to(name, {" of ", unit_.last = std::exchange(unit_.parameter, "")});
+  else if (unit_.forward && !unit_.last.empty()) append_to(name, {" after ", unit_.last});
   piece.first = unit_.first, piece.samples = unit_.samples;
   const std::lock_guard lock(notes_->mutex);
   ProofNotes::Tensor& tensor = notes_->tensors[{step(), unit_.forward ? ProofPhase::forward : ProofPhase::backward,

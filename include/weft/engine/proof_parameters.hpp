@@ -23,6 +23,8 @@ void prove_parameters(DefaultDevice& device, Proof& proof, ProofPhase phase, con
 /// Notes the gradients that this rank's layers have added, before the sums over ranks. Call it whenever these gradients are
 /// about to be reduced.
 void prove_local_gradients(Proof& proof, const Unit& unit);
+/// The path that all of a unit's parameters share, "transformer.h.0", as its name in a proof; `name` if they share none.
+std::string common_path(const std::string& name, std::span<ParameterState* const> parameters);
 /// Changes each element by a relative amount of at most Proof::noise.
 void prove_with_noise(DefaultDevice& device, Proof& proof, ParameterState& state);
 

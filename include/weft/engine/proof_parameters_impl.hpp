@@ -91,6 +91,15 @@ WEFT_COLD WEFT_INLINE void prove_local_gradients(Proof& proof, const Unit& unit)
   }
 }
 
+WEFT_COLD WEFT_INLINE std::string common_path(const std::string& name, std::span<ParameterState* const> parameters) {
+  std::string path = parameters.empty() ? "" : parameters.front()->name();
+  path.resize(path.rfind('.') == path.npos ? 0 : path.rfind('.'));
+  for (const ParameterState* const one : parameters)
+    while (!path.empty() && one->name().compare(0, path.size() + 1, path + ".") != 0)
+      path.resize(path.rfind('.') == path.npos ? 0 : path.rfind('.'));
+  return path.empty() ? name : path;
+}
+
 WEFT_COLD WEFT_INLINE void prove_with_noise(DefaultDevice& device, Proof& proof, ParameterState& state) {
   if (!state.value() || state.kept() == 0) return;
   std::vector<double> kept = proof_elements(device, state.value(), state.kept(), state.kept_type());

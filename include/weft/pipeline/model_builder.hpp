@@ -15,6 +15,7 @@
 #include <weft/autograd/stack.hpp>
 #include <weft/context/context.hpp>
 #include <weft/core/text.hpp>
+#include <weft/engine/proof_parameters.hpp>
 #include <weft/engine/registry.hpp>
 #include <weft/pipeline/chunk.hpp>
 #include <weft/pipeline/typed_unit.hpp>
@@ -77,10 +78,11 @@ class ModelBuilder {
     registry_.begin_unit(name);
     auto unit = std::make_unique<U>(make);
     U& made = *unit;
-#ifdef WEFT_PROVE_IN_DOUBLE
-    if constexpr (requires { made.proof_name; }) made.proof_name = name, made.proof_number = int(whole_.units.size()) + 1;
-#endif
     std::vector<ParameterState*> used = registry_.end_unit(whole_.units.size());
+#ifdef WEFT_PROVE_IN_DOUBLE
+    if constexpr (requires { made.proof_name; })
+      made.proof_name = common_path(name, used), made.proof_number = int(whole_.units.size()) + 1;
+#endif
     double cost = 0;
     if constexpr (requires { double(made.layer.cost()); }) cost = double(made.layer.cost());
     whole_.units.push_back({std::move(name), std::move(unit), std::move(used), std::exchange(buffers_, {}), cost});

@@ -176,7 +176,7 @@ class ProofRunner {
     if (!noted) return;
     results_left_out_ = results_left_out_ || std::any_of(layouts.begin(), layouts.end(), [&](std::size_t i) {
                           const ProofLayout& layout = report_.layouts[i].layout;
-                          return layout.degree("cp") > 1 || layout.degree("ep") > 1;
+                          return layout.degree("ep") > 1 || layout.degree("etp") > 1;
                         });
     run_all(layouts, reference, true, [&](std::size_t i, std::unique_ptr<ProofNotes> notes) {
       bool found_first = false;
@@ -246,8 +246,7 @@ class ProofRunner {
       report_.not_compared.push_back(
           "losses, results of layers and gradients before the sums over ranks: the program has a custom training loop");
     if (results_left_out_)
-      report_.not_compared.push_back(
-          "results of layers in layouts with cp or ep, where a rank computes pieces of sequences or tokens of other ranks");
+      report_.not_compared.push_back("results of experts in layouts with ep or etp, where a rank computes tokens of other ranks");
   }
 
   struct LeftOut {

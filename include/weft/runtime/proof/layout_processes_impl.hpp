@@ -20,10 +20,10 @@
 
 #include <weft/comm/threads.hpp>
 #include <weft/core/error.hpp>
-#include <weft/device/proof_assembly.hpp>
 #include <weft/runtime/child_processes.hpp>
 #include <weft/runtime/ending.hpp>
 #include <weft/runtime/guard.hpp>
+#include <weft/runtime/proof/assembly.hpp>
 #include <weft/runtime/proof/layout_processes.hpp>
 
 namespace weft::runtime::detail {

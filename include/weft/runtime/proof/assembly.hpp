@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The tensors that the pieces of all ranks make in a proof: those of tp are joined or added, and those of dp cut into samples, so
-// that layouts with other micro-batches have the same parts.
+// The tensors that the pieces of all ranks make in a proof: those of tp are joined or added, those of cp put at their positions
+// of a sequence, and those of dp cut into samples, so that layouts with other micro-batches have the same parts.
 //
 //   assemble(notes);   // after the run
 
@@ -16,5 +16,5 @@ void assemble(ProofNotes& notes);
 }  // namespace weft::detail
 
 #ifndef WEFT_COMPILED
-#include <weft/device/proof_assembly_impl.hpp>
+#include <weft/runtime/proof/assembly_impl.hpp>
 #endif
