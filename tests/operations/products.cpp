@@ -6,7 +6,12 @@
 #include <weft/operations/products.hpp>
 #include <weft/operations/rows.hpp>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
 #include <mutex>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -136,6 +141,53 @@ TEST_CASE("rows that come round from other ranks give the product of all rows") 
           CHECK(once == gradient);
           for (std::size_t i = 0; i < twice.size(); ++i) CHECK(twice[i] == 2 * gradient[i]);
         }) == 0);
+}
+
+namespace {
+
+// Bits of products of random numbers: of rows that come round, of each rank's rows alone, and of all rows at once.
+template <class T>
+void compare_gathered_bits(std::size_t rows, std::size_t in, std::size_t out, double tolerance) {
+  using X = Tensor<T, DefaultDevice::execution_space, Shard<tp, 0>>;
+  using Y = Tensor<T, DefaultDevice::execution_space, Replicated<tp>>;
+  const std::size_t ranks = 4;
+  const auto random = [](std::size_t size, std::uint64_t seed) {
+    std::vector<T> values;
+    for (std::size_t i = 0; i < size; ++i) values.push_back(T(float(double(key_of(seed, i) % 20011) / 10000 - 1)));
+    return values;
+  };
+  const std::vector<T> xs = random(ranks * rows * in, 1), ws = random(out * in, 2);
+  INFO(rows, " rows of a rank, ", in, " to ", out);
+  CHECK(run(RunOptions{.ranks = int(ranks), .threads_per_rank = 1}, [&](World& world) {
+          auto& device = world.device();
+          X x(device, {rows, in});
+          Y w(device, {out, in}), y(device, {ranks * rows, out}), alone(device, y.shape()), whole(device, y.shape());
+          std::copy_n(xs.data() + std::size_t(world.rank()) * rows * in, rows * in, x.data());
+          std::copy(ws.begin(), ws.end(), w.data());
+          detail::gathered_product<0>(world.communicator(), x, w, y, nullptr);
+          const auto multiply = [&](std::size_t first, std::size_t count, T* to) {
+            kernels::matmul<T, T>(device, kernels::Transpose::no, kernels::Transpose::yes, count, out, in, xs.data() + first * in,
+                                  in, w.data(), in, to + first * out, out);
+          };
+          for (std::size_t rank = 0; rank < ranks; ++rank) multiply(rank * rows, rows, alone.data());
+          multiply(0, ranks * rows, whole.data());
+          device.exec().fence();
+          if (std::memcmp(y.data(), alone.data(), y.size() * sizeof(T)) != 0) throw Error("not the product of its rows alone");
+          for (std::size_t i = 0; i < y.size(); ++i)
+            if (!(std::abs(double(y.data()[i]) - double(whole.data()[i])) <= tolerance * double(in)))
+              throw Error("not the product of all rows: " + std::to_string(double(y.data()[i])));
+        }) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("rows that come round have the bits of a product of one rank's rows") {
+  for (const std::size_t rows : {3, 4, 5, 16, 33})
+    for (const auto& [in, out] : {std::pair<std::size_t, std::size_t>(7, 5), {64, 48}, {96, 100}}) {
+      compare_gathered_bits<float>(rows, in, out, 1e-7);
+      compare_gathered_bits<bfloat16>(rows, in, out, 4e-3);
+      compare_gathered_bits<double>(rows, in, out, rows > 4 ? 0 : 2e-16);  // of more than 4 rows the bits are those of all rows
+    }
 }
 
 TEST_CASE("a layer's backward in one piece or two is called as the layer wrote it") {

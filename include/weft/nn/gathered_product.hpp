@@ -6,7 +6,10 @@
 //
 //   gathered_product<0>(context.comm(tp{}), x, w, y, bias);
 //
-// Numerics: each row's product equals that of gathered rows. Sums over rows are added piece by piece, this rank's first.
+// Numerics: the rows of each rank have the bits of a product of that rank's rows alone, a function of the shapes and of tp, so a
+// reproducible run keeps its bits for every dp and pp. They differ from the product of all gathered rows by rounding: libraries
+// sum in an order that depends on the number of rows (oneDNN in float and bfloat16, cuBLAS; in double only for 4 rows or fewer of
+// a rank). Sums over rows are added piece by piece, this rank's first.
 
 #include <cstddef>
 #include <span>
