@@ -41,7 +41,10 @@ Run20 one_rank(std::size_t micro_batches, bool reproducible = true) {
 }
 
 using Sharded = FullyShardedDataParallel<ContextParallel<TensorParallel<PipelineParallel<Model>>>, Reproducible>;
+// Products of rows that come round, whose bits depend on the number of rows in a piece.
+using RowsCut = FullyShardedDataParallel<ContextParallel<SequenceParallel<PipelineParallel<Model>>>, Reproducible>;
 
+template <class Composition = Sharded>
 Run20 run_of(std::size_t data, std::size_t pipeline, int stage, const std::string& schedule, std::size_t micro_batches,
              std::size_t tensor = 1, std::size_t context = 1) {
   Run20 run;
@@ -52,7 +55,7 @@ Run20 run_of(std::size_t data, std::size_t pipeline, int stage, const std::strin
                                   ModelOptions options;
                                   options.shard.stage = stage;
                                   options.pipeline.schedule = schedule::choose(schedule);
-                                  Sharded model(mesh, config(), options);
+                                  Composition model(mesh, config(), options);
                                   train_20(model, mesh.comm(dp{}).rank(), data, micro_batches, run, mutex, world.rank() == 0);
                                 });
   CHECK(code == 0);
@@ -104,6 +107,13 @@ TEST_CASE("beside tensor parallelism of one degree, some key-value heads on two 
   CHECK(run_of(2, 1, 3, "1f1b", 8, 2) == expected);
   CHECK(run_of(2, 2, 2, "zb-h1", 8, 2) == expected);
   CHECK(run_of(4, 1, 0, "gpipe", 8, 2) == expected);
+}
+
+TEST_CASE("beside sequence parallelism of one degree") {
+  const Run20 expected = run_of<RowsCut>(1, 1, 0, "1f1b", 8, 2);
+  CHECK(run_of<RowsCut>(2, 1, 3, "1f1b", 8, 2) == expected);
+  CHECK(run_of<RowsCut>(2, 2, 2, "zb-h1", 8, 2) == expected);
+  CHECK(run_of<RowsCut>(4, 1, 0, "gpipe", 8, 2) == expected);
 }
 
 TEST_CASE("beside context parallelism of one degree") {
