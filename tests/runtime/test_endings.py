@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # covers: weft/runtime/ending.hpp
-"""How programs end: exit code, one line on standard error, and soon; as threads and under mpirun."""
+"""How programs end: exit code, one line on standard error, and soon; as threads and under mpirun.
+
+The programs mostly wait, for each other or for a limit, so several run at a time."""
+import concurrent.futures
 import os
 import resource
 import signal
@@ -19,14 +22,28 @@ torchrun = os.environ["WEFT_TORCHRUN"]
 with_mpi = bool(os.environ.get("WEFT_MPIRUN_EXECUTABLE")) and "NOTFOUND" not in os.environ["WEFT_MPIRUN_EXECUTABLE"]
 launchers = ("WEFT_RANKS", "WEFT_TIMEOUT_S", "WEFT_STOP_S", "RANK", "WORLD_SIZE", "MASTER_", "OMPI_COMM", "PMI", "SLURM_", "TORCHELASTIC")
 clean = {k: v for k, v in os.environ.items() if not k.startswith(launchers)}
+AT_ONCE = 4
 bad = 0
+pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
+begun = []
 
 
 def check(good, what, detail="", word="failed"):
     global bad
     if not good:
         bad += 1
-        print(f"{word}: {what} {detail}")
+        print(f"{word}: {what} {detail}", flush=True)
+
+
+def begin(case, *arguments, **named):
+    """Runs a case beside others; `ended` waits for all of them."""
+    begun.append(pool.submit(case, *arguments, **named))
+
+
+def ended():
+    for case in begun:
+        case.result()  # an exception of a case ends the script
+    begun.clear()
 
 
 def start(command, environment=None):
@@ -107,31 +124,13 @@ def expect(arguments, code, text, ranks=0, environment=None, usual=0.0):
     return out
 
 
-for ranks in ((0, 2, 4) if os.environ.get("WEFT_TEST_LONG") == "1" else (0, 3)) if with_mpi else (0,):
-    count = [] if ranks else ["3"]
-    code, out, err, usual = run(["well", *count], ranks)
-    what = f"a good end with {ranks or 3} ranks"
-    check(code == 0, what, f"exit code {code}: {err}")
-    check(f"{ranks or 3} ranks as {'mpi' if ranks else 'threads'}" in out, what, out)
-    check(not lines(err), what, f"nothing should be on standard error:\n{err}")
-    expect(["throw", *count], 1, "boom in two lines", ranks, usual=usual)
-    expect(["throw-first", *count], 3, "weft: ten steps in a row", ranks, usual=usual)
-    expect(["full", *count], 1, "weft: out of memory: the host could not allocate the requested memory", ranks, usual=usual)
-    expect(["usage", *count], 2, "weft: heads(6) % tp(4) != 0", ranks, usual=usual)
-    expect(["busy", *count], 1, "weft: boom", ranks, usual=usual)
-    for environment in ({}, {"WEFT_SHARED_MEMORY": "0"}) if ranks else ({},):
-        expect(["mismatch", *count], 1, "ranks disagree: rank 0", ranks, environment, usual=usual)
-        expect(["circle", *count], 1, "ranks wait for each other and none can go on: ", ranks, environment, usual=usual)
-        expect(["short-of-one", *count], 1, "all_reduce(sum) of 20000 float32", ranks, environment, usual=usual)
-        expect(["lost", *count], 1, f"rank 0 called send of 3 int32 with tag 7 to rank {(ranks or 3) - 1} on world, which never received it", ranks,
-               environment, usual=usual)
-        expect(["seeds", *count], 2, f"ranks disagree about --seed: rank 0 has 1, rank {(ranks or 3) - 1} has 2", ranks, environment, usual=usual)
-        expect(["degrees", *count], 2, "ranks disagree about the mesh: rank 0 has axes dp-tp, tp(", ranks, environment, usual=usual)
-    expect(["deadline", *count], 1, "waited longer than the deadline of 0.3", ranks, {"WEFT_TIMEOUT_S": "0.3"}, usual=usual + 2)
-    code, out, err, _ = run(["return", *count], ranks)
+def returned(ranks):
+    code, out, err, _ = run(["return", *([] if ranks else ["3"])], ranks)
     check(code == 7, "the code that one rank returns", f"is {code}: {err}")
 
-    process = start(([mpirun, str(ranks)] if ranks else []) + [program, "interrupt", *count])
+
+def interrupted(ranks):
+    process = start(([mpirun, str(ranks)] if ranks else []) + [program, "interrupt", *([] if ranks else ["3"])])
     process.stdout.readline()
     process.send_signal(signal.SIGINT if not ranks else signal.SIGTERM)
     try:
@@ -141,6 +140,32 @@ for ranks in ((0, 2, 4) if os.environ.get("WEFT_TEST_LONG") == "1" else (0, 3)) 
     except subprocess.TimeoutExpired:
         process.kill()
         check(False, "an interrupt does not end the program")
+
+
+for ranks in ((0, 2, 4) if os.environ.get("WEFT_TEST_LONG") == "1" else (0, 3)) if with_mpi else (0,):
+    count = [] if ranks else ["3"]
+    code, out, err, usual = run(["well", *count], ranks)
+    what = f"a good end with {ranks or 3} ranks"
+    check(code == 0, what, f"exit code {code}: {err}")
+    check(f"{ranks or 3} ranks as {'mpi' if ranks else 'threads'}" in out, what, out)
+    check(not lines(err), what, f"nothing should be on standard error:\n{err}")
+    begin(expect, ["throw", *count], 1, "boom in two lines", ranks, usual=usual)
+    begin(expect, ["throw-first", *count], 3, "weft: ten steps in a row", ranks, usual=usual)
+    begin(expect, ["full", *count], 1, "weft: out of memory: the host could not allocate the requested memory", ranks, usual=usual)
+    begin(expect, ["usage", *count], 2, "weft: heads(6) % tp(4) != 0", ranks, usual=usual)
+    begin(expect, ["busy", *count], 1, "weft: boom", ranks, usual=usual)
+    for environment in ({}, {"WEFT_SHARED_MEMORY": "0"}) if ranks else ({},):
+        begin(expect, ["mismatch", *count], 1, "ranks disagree: rank 0", ranks, environment, usual=usual)
+        begin(expect, ["circle", *count], 1, "ranks wait for each other and none can go on: ", ranks, environment, usual=usual)
+        begin(expect, ["short-of-one", *count], 1, "all_reduce(sum) of 20000 float32", ranks, environment, usual=usual)
+        begin(expect, ["lost", *count], 1, f"rank 0 called send of 3 int32 with tag 7 to rank {(ranks or 3) - 1} on world, which never received it", ranks,
+               environment, usual=usual)
+        begin(expect, ["seeds", *count], 2, f"ranks disagree about --seed: rank 0 has 1, rank {(ranks or 3) - 1} has 2", ranks, environment, usual=usual)
+        begin(expect, ["degrees", *count], 2, "ranks disagree about the mesh: rank 0 has axes dp-tp, tp(", ranks, environment, usual=usual)
+    begin(expect, ["deadline", *count], 1, "waited longer than the deadline of 0.3", ranks, {"WEFT_TIMEOUT_S": "0.3"}, usual=usual + 2)
+    begin(returned, ranks)
+    begin(interrupted, ranks)
+    ended()  # before the next good end is measured
 
 
 def stopped(how, launcher, number, environment, texts, limit_s):
@@ -174,26 +199,33 @@ for launcher in kinds:
     ways = [{}] + ([{"WEFT_SHARED_MEMORY": "0"}] if launcher else [])
     for environment in ways:
         by_mpi = launcher and launcher[0] == mpirun and environment
-        stopped("absent", launcher, signal.SIGTERM, environment, ["axis world, barrier() #", "interrupted by SIGTERM", "the other ranks" if by_mpi else "rank 2"], waits)
-        stopped("absent-message", launcher, signal.SIGTERM, environment, ["recv of 20000 float32 with tag 3 from rank 2", "more for rank 2"], waits)
-        stopped("absent-split", launcher, signal.SIGTERM, environment, ["interrupted by SIGTERM", "the other ranks" if by_mpi else "rank 2"], waits)
-    stopped("unheeded", launcher, signal.SIGTERM, {}, ["interrupted by SIGTERM, and the program does not ask world.interrupted()"], 3)
-    stopped("deaf", launcher, signal.SIGTERM, {}, ["interrupted by SIGTERM, and the program neither ended nor asked"], 8)
-    stopped("stop", launcher, signal.SIGTERM, {}, [], 2)
-stopped("absent", [], signal.SIGINT, {}, ["interrupted by SIGINT (Ctrl-C)", "rank 2"], 3.5)
-stopped("stop", [], signal.SIGINT, {}, [], 2)
-stopped("absent-heeded", [], signal.SIGTERM, {"WEFT_STOP_S": "2.5"}, ["interrupted by SIGTERM and waited 2500 ms more for rank 2, in vain"], 5)
+        begin(stopped, "absent", launcher, signal.SIGTERM, environment, ["axis world, barrier() #", "interrupted by SIGTERM", "the other ranks" if by_mpi else "rank 2"], waits)
+        begin(stopped, "absent-message", launcher, signal.SIGTERM, environment, ["recv of 20000 float32 with tag 3 from rank 2", "more for rank 2"], waits)
+        begin(stopped, "absent-split", launcher, signal.SIGTERM, environment, ["interrupted by SIGTERM", "the other ranks" if by_mpi else "rank 2"], waits)
+    begin(stopped, "unheeded", launcher, signal.SIGTERM, {}, ["interrupted by SIGTERM, and the program does not ask world.interrupted()"], 3)
+    begin(stopped, "deaf", launcher, signal.SIGTERM, {}, ["interrupted by SIGTERM, and the program neither ended nor asked"], 8)
+    begin(stopped, "stop", launcher, signal.SIGTERM, {}, [], 2)
+begin(stopped, "absent", [], signal.SIGINT, {}, ["interrupted by SIGINT (Ctrl-C)", "rank 2"], 3.5)
+begin(stopped, "stop", [], signal.SIGINT, {}, [], 2)
+begin(stopped, "absent-heeded", [], signal.SIGTERM, {"WEFT_STOP_S": "2.5"}, ["interrupted by SIGTERM and waited 2500 ms more for rank 2, in vain"], 5)
+
+
+def alone(rank, part):
+    process = subprocess.Popen([program, "well"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=clean | {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())})
+    time.sleep(0.7)
+    process.send_signal(signal.SIGTERM)
+    begin = time.monotonic()
+    out, err = process.communicate(timeout=30)
+    check(process.returncode == 130 and part in err and "interrupted by SIGTERM" in err and time.monotonic() - begin < 2.5, f"rank {rank} of 2, alone:", f"{process.returncode} {err}")
+
 
 # Ranks that meet.
 if with_tcp:
     for rank, part in (("0", "of rank 1"), ("1", "rank 0 did not come")):
-        process = subprocess.Popen([program, "well"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   env=clean | {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())})
-        time.sleep(0.7)
-        process.send_signal(signal.SIGTERM)
-        begin = time.monotonic()
-        out, err = process.communicate(timeout=30)
-        check(process.returncode == 130 and part in err and "interrupted by SIGTERM" in err and time.monotonic() - begin < 2.5, f"rank {rank} of 2, alone:", f"{process.returncode} {err}")
+        begin(alone, rank, part)
+ended()
+pool.shutdown()
 
 # What standard output did not take, a file beyond its limit, and a program's exit code.
 with open("/dev/full", "w") as full:
