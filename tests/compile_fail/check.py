@@ -20,7 +20,8 @@ typo. The wrong one must print exactly one error, and that one must match.
 Most of a compiler's time goes into what weft's headers themselves instantiate, whatever the case. So cases are compiled several at
 a time, each in a namespace of its own, against the headers as weft::compiled gives them. Twins that do not pass together are compiled
 again one by one. Of wrong programs each error must name the file of exactly one of them, and a program that does not show one error, the
-right one, is compiled again alone; after an error that names none or several they are compiled in halves, and at last alone. Cases that are named are always compiled alone.
+right one, is compiled again alone. Errors that name no file must be those of the programs that showed none, which are compiled alone; where they
+are not, and after an error that names several files, all are compiled in halves, and at last alone. Cases that are named are always compiled alone.
 
 Of a whole list each case is compiled by one of the two compilers, the other one's turn comes with another commit; WEFT_TEST_LONG=1: by both.
 
@@ -165,16 +166,34 @@ def errors_apart(printed):
     return ["".join(part) for part in parts]
 
 
+def error_lines(printed):
+    return sorted(error.group() for error in ERROR.finditer(printed))
+
+
 def wrong_together(cases, command, folder):
     """The cases whose wrong programs show their one error also beside each other."""
     printed = NAMESPACE.sub("", compile_together(cases, [*command, "-DWEFT_FAIL"], folder).stderr)
     said = {case: "" for case in cases}
+    unnamed, of_several = [], False
     for part in errors_apart(printed):
         named = [case for case in cases if f"{case}:" in part]
-        if len(named) != 1:  # whose is it? In halves fewer are in doubt
-            half = len(cases) // 2
-            return wrong_together(cases[:half], command, folder) + wrong_together(cases[half:], command, folder) if half > 1 else []
-        said[named[0]] += part
+        if len(named) == 1:
+            said[named[0]] += part
+        elif named:
+            of_several = True
+        else:
+            unnamed.append(part)
+    if unnamed and not of_several:
+        # They must be, one for one, those of the cases that showed none: each is compiled alone.
+        silent = [case for case in cases if not said[case]]
+        if len(silent) <= len(unnamed):
+            alone = {case: subprocess.run([*command, "-DWEFT_FAIL", str(case)], capture_output=True, text=True).stderr for case in silent}
+            if error_lines("".join(unnamed)) == error_lines("".join(alone.values())):
+                said |= alone
+                unnamed = []
+    if unnamed or of_several:  # whose are they? In halves fewer are in doubt
+        half = len(cases) // 2
+        return wrong_together(cases[:half], command, folder) + wrong_together(cases[half:], command, folder) if half > 1 else []
     return [case for case in cases if judge(case, said[case]) is None]
 
 

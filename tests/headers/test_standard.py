@@ -33,7 +33,7 @@ with tempfile.TemporaryDirectory(prefix="weft_standard_") as folder:
     for compiler in filter(None, (os.environ.get("WEFT_CXX", "g++"), shutil.which("clang++-14"))):
         for header in ENTRIES:
             source.write_text(f"#include <{header}>\nint main() {{}}\n")
-            command = [compiler, "-std=c++17", "-fopenmp", "-fsyntax-only", "-w", "-I", str(INCLUDE), *paths, "-idirafter", folder, str(source)]
+            command = [compiler, "-std=c++17", "-fopenmp", "-fsyntax-only", "-w", "-Wfatal-errors", "-I", str(INCLUDE), *paths, "-idirafter", folder, str(source)]
             done = subprocess.run(command, capture_output=True, text=True)
             errors = re.findall(r"(?:error|warning): (.*)", done.stderr)
             if done.returncode == 0 or not errors or EXPECTED not in errors[0]:
