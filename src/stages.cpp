@@ -7,6 +7,7 @@
 #include <weft/pipeline/model_aside_impl.hpp>
 #include <weft/pipeline/own_loop_impl.hpp>
 #include <weft/pipeline/predictions_impl.hpp>
+#include <weft/pipeline/recheck_impl.hpp>
 #include <weft/pipeline/stage_units_impl.hpp>
 #include <weft/pipeline/stages_impl.hpp>
 #include <weft/pipeline/tied_parameters_impl.hpp>

@@ -22,8 +22,10 @@
 #include <weft/parallel/same_parameters.hpp>
 #include <weft/parallel/tensor_parallel.hpp>
 #include <weft/pipeline/executor.hpp>
+#include <weft/pipeline/gradient_bits.hpp>
 #include <weft/pipeline/stage_channel.hpp>
 #include <weft/pipeline/unreduced_gradients.hpp>
+#include <weft/tensor/hash_elements.hpp>
 #include <weft/tensor/tensor.hpp>
 #include <weft/tensor/transfer.hpp>
 #include <weft/weft.hpp>
@@ -59,6 +61,9 @@ template class StageChannel<Kokkos::DefaultHostExecutionSpace>;
 template class Executor<Kokkos::DefaultHostExecutionSpace>;
 template class FlatParameterGroup<Kokkos::DefaultHostExecutionSpace>;
 template class FlatGradients<Kokkos::DefaultHostExecutionSpace>;
+template class GradientBits<Kokkos::DefaultHostExecutionSpace>;
+template class RecordedGradients<Kokkos::DefaultHostExecutionSpace>;
+template class RecomputedGradients<Kokkos::DefaultHostExecutionSpace>;
 template class NonfiniteTrace<Kokkos::DefaultHostExecutionSpace>;
 template class FlatValues<Kokkos::DefaultHostExecutionSpace>;
 template class FullyShardedHooks<Kokkos::DefaultHostExecutionSpace>;

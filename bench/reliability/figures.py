@@ -39,6 +39,7 @@ ROWS = [
     (22, "comm/misuse", "program_meeting", [], {}, "all cases end with a typed error"),
     (23, "elastic/run", "test_elastic_run", [], {RUNS: "1000"}, "1,000 kills and joins of thread ranks; the bits of an undisturbed run"),
     (23, "elastic/processes", "program_elastic", ["--kills", "1000"], {}, "1,000 processes killed and started again; the bits of an undisturbed run; the next step within 2 s"),
+    (25, "parallel/recheck", "test_parallel_recheck", [], {"WEFT_TEST_LONG": "1"}, "1,000 flipped bits in one product of one rank; all found, the rank named"),
     (0, "comm/deadlock", "test_comm_deadlock", [], {RUNS: "10000"}, "1,000 runs of right programs; 0 accused"),
 ]
 

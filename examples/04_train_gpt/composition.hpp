@@ -226,7 +226,10 @@ class Composition final : public TrainedModel {
                           .offload = offload_of(o)},
                 .context = o.context == "ulysses" ? weft::ContextMethod::ulysses : weft::ContextMethod::ring,
                 .pipeline = {.schedule = schedule_of(o), .layers = o.stage_layers(), .timeline = recording_},
-                .numerics = {.reproducible = o.reproducible, .gradient = gradient_of(o), .trace_nonfinite = o.trace_nonfinite},
+                .numerics = {.reproducible = o.reproducible,
+                             .gradient = gradient_of(o),
+                             .recheck_every = std::uint64_t(o.recheck),
+                             .trace_nonfinite = o.trace_nonfinite},
                 .lora = lora_of(o)})
 #ifdef TRAIN_GPT_CHECKPOINTS
         ,

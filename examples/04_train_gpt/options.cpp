@@ -259,6 +259,11 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
   app.add_flag("--trace-nonfinite", o.trace_nonfinite,
                "For each skipped step, print the rank and the gradient in which the NaN or infinity arose")
       ->group(report);
+  app.add_option("--recheck", o.recheck,
+                 "Steps between checks in which another data rank computes a micro-batch again and compares the bits; 0: none")
+      ->check(whole(0, most))
+      ->capture_default_str()
+      ->group(report);
   app.add_option("--rehearse", o.rehearse,
                  "Memory and messages of one rank of N: two steps and an evaluation without ranks, data and arithmetic; "
                  "without a rank all ranks that differ")

@@ -47,7 +47,7 @@ struct Options {
   std::optional<std::int64_t> warmup;
   double beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1, clip = 1.0, dropout = 0.0;
   double validation_fraction = 0.1;
-  std::int64_t validate_every = 100, sample = 400;
+  std::int64_t validate_every = 100, sample = 400, recheck = 0;
   std::string prompt = "/// ";  ///< for token files: token numbers
   bool quiet = false, json = false, csv = false, tensorboard = false;
   std::string checkpoint;  ///< folder of checkpoints; empty: none

@@ -266,6 +266,7 @@ class Report {
             {"sequence_parallel", o.sequence_parallel},
             {"reproducible", o.reproducible},
             {"trace_nonfinite", o.trace_nonfinite},
+            {"recheck", o.recheck},
             {"global_batch", *o.global_batch},
             {"micro_batch", *o.micro_batch},
             {"micro_batches", facts.layout.micro_batches},

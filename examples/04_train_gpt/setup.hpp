@@ -45,6 +45,7 @@ inline void require_same_run(const weft::Communicator& ranks, const Options& o) 
                       {"--sequence-parallel", o.sequence_parallel},
                       {"--reproducible", o.reproducible},
                       {"--trace-nonfinite", o.trace_nonfinite},
+                      {"--recheck", o.recheck},
                       {"--schedule", o.schedule},
                       {"--pp-layers", o.pp_layers},
                       {"--context", o.context},

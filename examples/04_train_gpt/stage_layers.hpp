@@ -28,7 +28,8 @@ inline std::string numbers(const std::vector<std::size_t>& counts) {
 /// that resumes has the same stages.
 inline weft::plan::StageCosts rehearsed_costs(Options o) {
   o.pp = 3, o.layers = 3, o.schedule = "1f1b", o.vpp.reset(), o.pp_layers.clear();
-  o.zero = 0, o.replicate = 1, o.offload = "none", o.reproducible = o.trace_nonfinite = false, o.checkpoint.clear();
+  o.zero = 0, o.replicate = 1, o.offload = "none", o.reproducible = o.trace_nonfinite = false, o.recheck = 0,
+  o.checkpoint.clear();
   std::int64_t dp = 1;
   while (dp * o.tp * o.cp % (o.ep * o.etp.value_or(o.model == "mixtral" ? o.tp : 1)) != 0) ++dp;
   o.dp = dp, o.ranks = 3 * dp * o.tp * o.cp;

@@ -159,6 +159,11 @@ class StepContext : B... {
     static_assert(has(A{}), "weft: this axis is not in force here: wrap the model in the wrapper that binds it");
     if constexpr (has(A{})) return static_cast<const bind_t<A>&>(*this).comm;
   }
+  /// Gives the ranks of an axis that is in force another order.
+  template <detail::Axis A>
+  void reorder(A, Communicator ranks) {
+    static_cast<bind_t<A>&>(*this).comm = std::move(ranks);
+  }
   /// This rank's coordinate on the axis; 0 if the axis is not in force.
   template <detail::Axis A>
   std::size_t rank(A axis) const {

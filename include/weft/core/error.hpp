@@ -10,6 +10,8 @@
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <weft/core/text.hpp>
 
@@ -85,6 +87,22 @@ class InterruptedError : public Error {
 class DivergedError : public Error {
  public:
   explicit DivergedError(const std::string& what) : Error(what, 3) {}
+};
+
+/// Ranks that computed different bits of one micro-batch (ModelOptions::numerics.recheck_every): exit code 4. The step is not
+/// applied.
+class CorruptionError : public Error {
+ public:
+  CorruptionError(const std::string& what, std::vector<int> ranks, bool decided)
+      : Error(what, 4), ranks_(std::move(ranks)), decided_(decided) {}
+  /// The ranks of the mesh that are wrong, or if that is not decided, those of which at least one is.
+  const std::vector<int>& ranks() const noexcept { return ranks_; }
+  /// Whether all of ranks() are known to be wrong.
+  bool decided() const noexcept { return decided_; }
+
+ private:
+  std::vector<int> ranks_;
+  bool decided_;
 };
 
 /// Throws an E with these words as its message: one call at the place of the error.

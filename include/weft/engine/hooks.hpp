@@ -66,6 +66,9 @@ class Hooks {
   virtual void after_backward(Unit&) {}
   /// A layer is about to add to a gradient of this wrapper that is not allocated yet.
   virtual void open_gradient(ParameterState&) {}
+  /// The gradients that were added to this unit are not used, and are not summed: a micro-batch was computed again to be
+  /// compared.
+  virtual void discard_gradients(Unit&) {}
   /// The last micro-batch's weight gradients of this unit are complete.
   virtual void gradients_ready(Unit&) {}
   /// Compares the next step's sums over data ranks with plain ones, if a user's hook computes them.

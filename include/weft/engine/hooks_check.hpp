@@ -70,6 +70,7 @@ constexpr Found find() {
   WEFT_LOOK(open_gradient)
   WEFT_LOOK(lay_out_gradients)
   WEFT_LOOK(gradients_ready)
+  WEFT_LOOK(discard_gradients)
   WEFT_LOOK(check_sums)
   WEFT_LOOK(finish)
   return found;

@@ -102,6 +102,12 @@ struct NumericsOptions {
   /// (require_equal_parameters). A communication hook's sums are compared with plain ones as often. 0: parameters are never
   /// compared, and a hook's sums only in the first step.
   std::uint64_t compare_every = 100;
+  /// In step 0 and every recheck_every-th one each data rank first computes the first micro-batch of the data rank before it, and
+  /// train_step compares the bits of its gradients and its loss: a processor that computes wrong numbers without an error is
+  /// found. A third data rank decides which one it is. Throws CorruptionError on every rank; the step is not applied then. Needs
+  /// dp of 2, and processors of one model with as many threads a rank. The training keeps its bits. Cost: a micro-batch's
+  /// computation and messages in each of these steps. Custom training loops are not checked. 0: off.
+  std::uint64_t recheck_every = 0;
   /// find_nonfinite(model) names the ranks and parameters whose gradients were not finite, before any sum over ranks. Costs a
   /// pass over the gradients for each micro-batch, and on a GPU a wait for each unit.
   bool trace_nonfinite = false;

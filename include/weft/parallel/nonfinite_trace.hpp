@@ -21,7 +21,7 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/text.hpp>
-#include <weft/engine/gradient_accumulator.hpp>
+#include <weft/engine/forwarding_accumulator.hpp>
 #include <weft/engine/proof_parameters.hpp>
 #include <weft/kernels/squared_norm.hpp>
 #include <weft/tensor/tensor.hpp>
@@ -41,64 +41,47 @@ namespace detail {
 
 /// Checks each unit's gradients, then passes them to another accumulator.
 template <class Exec>
-class NonfiniteTrace final : public GradientAccumulator {
+class NonfiniteTrace final : public ForwardingAccumulator {
  public:
   struct Found {
     const ParameterState* state;
     std::size_t micro;
   };
 
-  NonfiniteTrace(Device<Exec>& device, std::shared_ptr<GradientAccumulator> of) : device_(&device), of_(std::move(of)) {}
+  NonfiniteTrace(Device<Exec>& device, std::shared_ptr<GradientAccumulator> of)
+      : ForwardingAccumulator(std::move(of)), device_(&device) {}
 
   /// The findings of the last step, in the order of this rank's backward.
   const std::vector<Found>& found() const { return found_; }
 
-  bool separates_terms() const override { return of_->separates_terms(); }
-  void find_uses(std::span<Unit* const> units, AllHooks hooks, std::size_t data_ranks) override {
-    of_->find_uses(units, hooks, data_ranks);
-  }
-  std::span<Unit> second_uses() override { return of_->second_uses(); }
   void begin(const BatchShare& batch, AllHooks hooks, std::size_t data_rank, std::size_t data_ranks) override {
     found_.clear();
     known_.clear();
-    of_->begin(batch, hooks, data_rank, data_ranks);
+    inner().begin(batch, hooks, data_rank, data_ranks);
   }
   void open(const Unit& unit, std::size_t micro) override {
     micro_ = micro;
-    of_->open(unit, micro);
+    inner().open(unit, micro);
   }
   void leave(const Unit& unit, std::size_t micro) override {
     look(unit, micro);
-    of_->leave(unit, micro);
+    inner().leave(unit, micro);
   }
   void close(Unit& unit, std::size_t micro, AllHooks hooks) override {
     look(unit, micro);
-    of_->close(unit, micro, hooks);
+    inner().close(unit, micro, hooks);
   }
   void ready(Unit& owned, AllHooks hooks, bool last) override {
     if (Proof* const proof = device_->proof(); proof != nullptr) [[unlikely]]
       note(*proof, owned, hooks, last);
     look(owned, micro_);  // custom loops and a Module's children are not closed
-    of_->ready(owned, hooks, last);
-  }
-  void finish(std::span<const Tie> ties, std::span<Unit> tied, AllHooks hooks) override { of_->finish(ties, tied, hooks); }
-  hook::AnyHook* bucket_hook(std::size_t ranks, hook::AnyHook* own) override { return of_->bucket_hook(ranks, own); }
-  const ReductionTree* order_over(std::size_t ranks, bool copies) override { return of_->order_over(ranks, copies); }
-  std::vector<double> loss_terms(std::vector<double> losses, std::size_t data_rank, std::size_t data_ranks) const override {
-    return of_->loss_terms(std::move(losses), data_rank, data_ranks);
-  }
-  double norm(const Communicator& communicator, const std::vector<GradientPart>& parts, const SquaredNorm& square) override {
-    return of_->norm(communicator, parts, square);
-  }
-  bool squares_on_device(const Communicator& communicator, std::vector<GradientPart> parts, const SquaredNorm& square,
-                         double* sum) override {
-    return of_->squares_on_device(communicator, std::move(parts), square, sum);
+    inner().ready(owned, hooks, last);
   }
 
  private:
   WEFT_COLD void note(Proof& proof, const Unit& unit, AllHooks hooks, bool last) {
     for (const Hooks* const one : hooks) last = last || one->reduces_each_micro_batch();
-    if (last && !of_->separates_terms()) prove_local_gradients(proof, unit);
+    if (last && !inner().separates_terms()) prove_local_gradients(proof, unit);
   }
   WEFT_COLD void look(const Unit& unit, std::size_t micro) {
     std::vector<ParameterState*> added;
@@ -120,7 +103,6 @@ class NonfiniteTrace final : public GradientAccumulator {
   }
 
   Device<Exec>* device_;
-  std::shared_ptr<GradientAccumulator> of_;
   std::size_t micro_ = 0;  // of the last unit that was opened
   std::vector<Found> found_;
   std::unordered_set<const ParameterState*> known_;

@@ -12,6 +12,7 @@ namespace weft::detail {
 
 WEFT_COLD WEFT_INLINE void choose_proven(Proof& proof, ModelOptions& options, const ModelOptions& fixed, bool sharded,
                                          bool pipelined) {
+  options.numerics.recheck_every = 0;  // one rank is among the layouts, and all of them are compared anyway
   const bool stage = sharded && fixed.shard.stage == open_stage,
              schedule = pipelined && fixed.pipeline.schedule == nullptr && options.pipeline.schedule == nullptr;
   {

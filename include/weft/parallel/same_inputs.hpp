@@ -66,6 +66,7 @@ WEFT_COLD inline auto words_of(const ModelOptions& options) {
       OptionWord{"pipeline.layers", layers, false},
       OptionWord{"numerics.loss_scale", scale, false},
       OptionWord{"numerics.compare_every", options.numerics.compare_every, true},
+      OptionWord{"numerics.recheck_every", options.numerics.recheck_every, true},
       OptionWord{"numerics.trace_nonfinite", options.numerics.trace_nonfinite, true},
       OptionWord{"freeze", frozen, false},
       OptionWord{"lora", lora, false},

@@ -109,6 +109,7 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
     outermost_.reset(new detail::Outermost{&mesh.world().device(), options,
                                            detail::make_loss_scale<detail::computed_t<typename model_type::scalar>>(options),
                                            mesh.communicator(), mesh.grids()});
+    stages().set_everyone(mesh.communicator());
     static_assert((uses(X{}) && ...),
                   "weft: this Mesh has an axis that no wrapper of the model uses, so its ranks would all do the same work: add "
                   "the wrapper, or leave the axis out of axes<...>");

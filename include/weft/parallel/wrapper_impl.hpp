@@ -10,6 +10,7 @@
 #include <weft/optim/offloaded.hpp>
 #include <weft/parallel/nonfinite_trace.hpp>
 #include <weft/parallel/wrapper.hpp>
+#include <weft/pipeline/recheck.hpp>
 
 namespace weft::detail {
 
@@ -26,6 +27,12 @@ WEFT_COLD WEFT_INLINE StageSettings stage_settings(DefaultDevice& device, schedu
   const auto reproducible = options.numerics.reproducible.accumulator();
   std::shared_ptr<GradientAccumulator> accumulator =
       reproducible ? reproducible(device) : std::make_shared<PlainAccumulator<Stages::Exec>>(device);
+  std::shared_ptr<Recheck> recheck;
+  if (options.numerics.recheck_every != 0) {
+    auto recorded = std::make_shared<RecordedGradients<Stages::Exec>>(device, std::move(accumulator));
+    recheck = std::make_shared<Recheck>(options.numerics.recheck_every, recorded);
+    accumulator = std::move(recorded);
+  }
   if (options.numerics.trace_nonfinite || device.proof() != nullptr)
     accumulator = std::make_shared<NonfiniteTrace<Stages::Exec>>(device, std::move(accumulator));
   return {.schedule = std::move(schedule),
@@ -33,6 +40,7 @@ WEFT_COLD WEFT_INLINE StageSettings stage_settings(DefaultDevice& device, schedu
           .layers = options.pipeline.layers,
           .timeline = options.pipeline.timeline.get(),
           .freeze = options.freeze,
+          .recheck = std::move(recheck),
           .lora = options.lora};
 }
 

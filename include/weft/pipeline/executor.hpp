@@ -42,6 +42,7 @@ struct RunMode {
   bool stop_before_last = false;     ///< stops before the last unit; its input is then `last_hidden`
   LossChecks* check_loss = nullptr;  ///< checks that the loss is a sum over samples, until it is settled,
   std::size_t checked = 0;           ///< in the first micro-batches, as many as every rank has
+  bool rechecks = false;             ///< not a step of the training: hooks do not count it
 };
 
 /// The context of a run and its units' inputs, both type-erased. They outlive the executor.
@@ -216,7 +217,7 @@ void Executor<Exec>::run(const RunMode& mode) {
   const bool forward_only = mode.forward_only;
   std::fill(done_.begin(), done_.end(), 0);
   if (mode.stop_before_last) last_hidden_.resize(std::size_t(table_.micro_batches));
-  for (Hooks* hooks : place_.engine->hooks) hooks->begin(!forward_only);
+  for (Hooks* hooks : place_.engine->hooks) hooks->begin(!forward_only && !mode.rechecks);
   if (place_.engine->calls) place_.engine->calls->begin_step();
   place_.env->training = !forward_only;
   place_.engine->records = !forward_only;

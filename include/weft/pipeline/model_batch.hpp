@@ -22,6 +22,7 @@
 #include <weft/pipeline/model_facts.hpp>
 #include <weft/pipeline/model_types.hpp>
 #include <weft/pipeline/model_use.hpp>
+#include <weft/pipeline/peer_samples.hpp>
 #include <weft/pipeline/some_samples.hpp>
 #include <weft/pipeline/step_batch.hpp>
 
@@ -97,6 +98,13 @@ class ModelBatch final : public StepBatch {
       return std::unique_ptr<StepBatch>(new ModelBatch(
           context_, construction_, *config_, std::make_unique<Batch>(detail::some_samples(*batch_, micro, first, count, times))));
     else return nullptr;
+  }
+  WEFT_COLD std::unique_ptr<StepBatch> first_of_peer(const Communicator& data, const Communicator& roles, int to,
+                                                     int from) const override {
+    std::unique_ptr<ModelBatch> batch(new ModelBatch(context_, construction_, *config_,
+                                                     std::make_unique<Batch>(detail::first_of_peer(data, to, from, *batch_))));
+    if constexpr (Context::has(dp{})) batch->context_.reorder(dp{}, roles);
+    return batch;
   }
   WEFT_COLD std::unique_ptr<StepBatch> without_hooks() const override {
     std::unique_ptr<ModelBatch> batch(new ModelBatch(context_, construction_, *config_, batch_));

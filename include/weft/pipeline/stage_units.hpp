@@ -31,6 +31,8 @@
 
 namespace weft::detail {
 
+class Recheck;  // pipeline/recheck.hpp
+
 /// The settings of a rank's stages other than the model's config.
 struct StageSettings {
   schedule::AnySchedule schedule;
@@ -38,6 +40,7 @@ struct StageSettings {
   std::vector<std::size_t> layers = {};            ///< of each stage: PipelineOptions::layers
   schedule::TimelineRecorder* timeline = nullptr;  ///< records the times of this rank's actions in each training step
   std::vector<std::string> freeze = {};            ///< patterns of parameters that are frozen from the start
+  std::shared_ptr<Recheck> recheck = nullptr;      ///< null: no micro-batch is computed again
   LoraOptions lora = {};  ///< if a rank is set, all parameters but the adapters are frozen from the start
 };
 

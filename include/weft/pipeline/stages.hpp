@@ -45,6 +45,8 @@ class Stages {
 
   /// Throws LayoutError if a recipe has too few blocks for its stages.
   void require_blocks(std::size_t blocks) const;
+  /// Names all ranks of the mesh, which compare micro-batches that are computed again. Throws LayoutError if no data rank could.
+  void set_everyone(const Communicator& everyone);
   /// Takes this rank's units from the model, once. See StageUnits::build.
   void build(AllHooks hooks, ModelFacts facts, WholeModel<Exec> whole, const std::function<void(ParameterState&)>& make);
 
@@ -98,7 +100,11 @@ class Stages {
   /// The counts of the global batch. Collective over the axes that cut the batch.
   LossCounts count_targets(const StepBatch& batch) const { return sum_counts(axes_, batch.counts(), batch.has_tokens()); }
   /// An executor of this rank's stages.
-  Executor<Exec> executor(StepBatch& batch, const schedule::Table& table, const TrainingInputs& training = {});
+  Executor<Exec> executor(StepBatch& batch, const schedule::Table& table, const TrainingInputs& training = {}) {
+    return executor(batch, table, training, *accumulator());
+  }
+  Executor<Exec> executor(StepBatch& batch, const schedule::Table& table, const TrainingInputs& training,
+                          GradientAccumulator& accumulator);
   /// Call after all micro-batches. Adds the gradients of shared parameters and completes the sums over data ranks.
   void finish_gradients(AllHooks hooks) { accumulator()->finish(units_.ties().all(), units_.ties().units(), hooks); }
   /// The host's part of complete_step; it does not read the device.
@@ -134,6 +140,8 @@ class Stages {
   }
 
  private:
+  // Null unless this step's first micro-batch is computed again.
+  Recheck* recheck_of(StepBatch& batch) const;
   void discard_open_step() {
     if (std::exchange(gradients_->open, nullptr)) for_each_state([](ParameterState& state) { state.gradients().discard(); });
   }

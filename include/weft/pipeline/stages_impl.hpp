@@ -13,6 +13,7 @@
 #include <weft/engine/name_pattern.hpp>
 #include <weft/pipeline/forward_table.hpp>
 #include <weft/pipeline/learn_shapes.hpp>
+#include <weft/pipeline/recheck.hpp>
 #include <weft/pipeline/stages.hpp>
 #include <weft/pipeline/unreduced_gradients.hpp>
 
@@ -44,21 +45,44 @@ WEFT_INLINE double Stages::train_step(StepBatch& batch) {
   discard_open_step();
   gradients_->begin(batch.env().step, batch.step().is_set());
   if (facts_.one_unit) check_whole_loss(batch);
+  const double scale = batch.engine().loss_scale;
+  TrainingInputs inputs{.loss_gradient = scale / count, .auxiliary_gradient = scale / tokens};
+  Recheck* const recheck = recheck_of(batch);
+  if (recheck != nullptr) recheck->before_step(*this, batch, inputs);
   for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
   accumulator()->begin(batch.share(), hooks, axes_.rank(dp{}), axes_.size(dp{}));
-  const double scale = batch.engine().loss_scale;
-  Executor<Exec> run =
-      executor(batch, table,
-               {.loss_gradient = scale / count, .auxiliary_gradient = scale / tokens, .timeline = units_.settings().timeline});
+  inputs.timeline = units_.settings().timeline;
+  Executor<Exec> run = executor(batch, table, inputs);
   rehearse_stages(batch, run);
   const bool has_last = std::ranges::any_of(chunks(), [](const auto&chunk) { return chunk->last; }),
              check = !facts_.one_unit && has_last && loss_checks_.due();
   run.run({.check_loss = check ? &loss_checks_ : nullptr,
            .checked = check ? smallest_on_any_rank(axes_, batch.share().micro_batches) : 0});
   complete_step(hooks);
+  // Before the ranks' losses are compared: a wrong one is then traced to its rank.
+  if (recheck != nullptr) recheck->after_step(*this, batch, inputs, run.losses());
   const double loss = total_loss(run.losses()) / count;
   gradients_->applied = !std::isfinite(loss);  // a step without a finite loss has no gradients to lose
   return loss;
+}
+
+WEFT_COLD WEFT_INLINE void Stages::set_everyone(const Communicator& everyone) {
+  const auto& recheck = units_.settings().recheck;
+  if (!recheck) return;
+  if (axes_.size(dp{}) == 1)
+    throw_error<LayoutError>(
+        {"numerics.recheck_every: another data rank computes a micro-batch again, and dp is 1; use dp of 2 "
+         "(3 to decide which rank is wrong), or leave the option out"});
+  if (axes_.size(ep{}) > 1)
+    throw_error<LayoutError>({"numerics.recheck_every: experts over ep(", axes_.size(ep{}),
+                              ") see the tokens of several data ranks at once, which no rank can compute again alone; use ep 1, "
+                              "or leave the option out"});
+  recheck->over(everyone, axes_.comm(dp{}));
+}
+
+WEFT_INLINE Recheck* Stages::recheck_of(StepBatch& batch) const {
+  Recheck* const recheck = units_.settings().recheck.get();
+  return recheck != nullptr && batch.device().rehearsal() == nullptr && recheck->due(batch.env().step) ? recheck : nullptr;
 }
 
 WEFT_INLINE double Stages::evaluate(StepBatch& batch) {
@@ -124,9 +148,9 @@ WEFT_INLINE const schedule::Table& Stages::table(const StepBatch& batch) {
 }
 
 WEFT_INLINE Executor<Stages::Exec> Stages::executor(StepBatch& batch, const schedule::Table& table,
-                                                    const TrainingInputs& training) {
+                                                    const TrainingInputs& training, GradientAccumulator& accumulator) {
   batch.engine().calls = chunks().front()->calls.get();
-  return Executor<Exec>(batch.place(axes_.comm(pp{})), chunks(), table, batch.share(), *accumulator(), training);
+  return Executor<Exec>(batch.place(axes_.comm(pp{})), chunks(), table, batch.share(), accumulator, training);
 }
 
 WEFT_INLINE void renew(const AxesInForce& axes, std::span<const std::shared_ptr<StepBuffer>> buffers) {

@@ -49,6 +49,10 @@ class StepBatch {
   /// `count` samples of a micro-batch from the `first` on, `times` times, as one micro-batch; null for a model of several units.
   virtual std::unique_ptr<StepBatch> some_samples(std::size_t micro, std::size_t first, std::size_t count,
                                                   std::size_t times) const = 0;
+  /// Sends the first micro-batch to rank `to` of the data ranks, and returns that of rank `from`, to be computed by the data
+  /// ranks in the order of `roles`, in which this rank is `from`.
+  virtual std::unique_ptr<StepBatch> first_of_peer(const Communicator& data, const Communicator& roles, int to,
+                                                   int from) const = 0;
   /// This batch without hooks, for a forward outside the wrappers.
   virtual std::unique_ptr<StepBatch> without_hooks() const = 0;
   /// All units of the model, without memory for their parameters.

@@ -107,6 +107,9 @@ class GraphedStep {
       refuse("a reproducible run (ModelOptions::numerics.reproducible) adds up micro-batches on the host's word");
     if (model.options().numerics.trace_nonfinite)
       refuse("a step that looks for values that are not finite (ModelOptions::numerics.trace_nonfinite) waits for the device");
+    if (model.options().numerics.recheck_every != 0)
+      refuse(
+          "a micro-batch that another rank computes again (ModelOptions::numerics.recheck_every) is no part of a recorded step");
     if (!model.stages().buffers().empty())
       refuse(
           "a layer keeps numbers of each step on the host (make_step_buffer), as routers of experts do, and a recorded step has "

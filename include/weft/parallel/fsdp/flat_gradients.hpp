@@ -38,6 +38,11 @@ class FlatGradients {
   // True if a reduction needs no memory for whole gradients: in stage 1 they are its input where they are.
   bool stay() const { return settings_->rules.keeps_gradients && !rounds() && !settings_->narrow; }
 
+  // Releases whole gradients that are only there while layers add to them.
+  void discard() {
+    if (!settings_->rules.keeps_gradients || rounds()) close();
+  }
+
   void begin() { reduced_ = folded_ = false; }
 
   /// The order in which the ranks' sums are added in this step; null: rank order.

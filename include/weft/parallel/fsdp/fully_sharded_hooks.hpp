@@ -50,6 +50,7 @@ class FullyShardedHooks : public Hooks {
   void open_gradient(ParameterState& state) override;
 
   void gradients_ready(Unit& unit) override;
+  void discard_gradients(Unit& unit) override;
 
   void finish() override;
 
@@ -206,6 +207,12 @@ void FullyShardedHooks<Exec>::gradients_ready(Unit& unit) {
     group->gradients.reduce();
     reducing_.push_back(group);
   }
+}
+
+template <class Exec>
+WEFT_COLD void FullyShardedHooks<Exec>::discard_gradients(Unit& unit) {
+  for (ParameterState* state : unit.parameters) state->gradients().discard();
+  for (Group* group : groups_of(unit)) group->gradients.discard();
 }
 
 template <class Exec>
