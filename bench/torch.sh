@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by benchmarks that compare with PyTorch. It goes into .deps/torch, an environment of its own. Where the CUDA toolkit that its
-# wheel wants is on the machine, only the few libraries that the toolkit lacks are fetched beside it.
+# Sourced by benchmarks that compare with PyTorch. It goes into .deps/torch, an environment of its own. If the machine has the
+# CUDA toolkit of its wheel, only the few libraries that the toolkit lacks are fetched.
 torch_version=2.11.0
 torch_venv=$weft_deps/torch
 torch_libraries=
@@ -25,8 +25,8 @@ torch_environment() {
   torch_libraries=$(find "$torch_venv"/lib/python3*/site-packages/nvidia -maxdepth 2 -name lib -type d 2>/dev/null | tr '\n' ':')${CUDA_HOME:-/usr/local/cuda}/lib64
 }
 
-# switch_for_mkl: builds $unlock_mkl. Intel's MKL takes a slow path on other makers' processors; these two functions tell it that this is
-# one of Intel's.
+# switch_for_mkl: builds $unlock_mkl. Intel's MKL takes a slow path on other makers' processors; these two functions make it
+# take the fast one.
 unlock_mkl=$torch_venv/unlock_mkl.so
 switch_for_mkl() {
   [ -e "$unlock_mkl" ] && return 0

@@ -3,7 +3,7 @@
 
     result = torch_ranks.run("pytorch_training.py", ["--mode", "dp"], libraries=..., unlock=...)
 
-Intel's MKL takes a slow path on other makers' processors; `unlock` names the library that tells it that this is one of Intel's, and
+Intel's MKL takes a slow path on other makers' processors; `unlock` names the library that makes it take Intel's path, and
 None leaves PyTorch as it comes.
 """
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# What only `./tests/run --long` builds and runs (WEFT_LONG_TESTS). Every commit has to pass within a time that leaves a slow and busy machine room, and each
-# of these shows on other ranks, for another model or in another mode what a test of every commit shows too; docs/decisions/0045-tests-of-every-commit.md has the figures.
+# The tests that only `./tests/run --long` builds and runs (WEFT_LONG_TESTS). Every commit has to pass within a time that leaves
+# a slow and busy machine room, and each of these shows on other ranks, for another model or in another mode what a test of
+# every commit shows too; docs/decisions/0045-tests-of-every-commit.md has the figures.
 option(WEFT_LONG_TESTS "Also the tests that ./tests/run runs only with --long" OFF)
 set(weft_long_tests
   # between processes what parallel/parity_mpi and parallel/parity_tcp show of other layouts, and threads of these
@@ -15,9 +16,9 @@ set(weft_long_tests
   parallel/attention_options_experts parallel/reproducible_experts parallel/expert_zero
   # comm, data and device have their programs under ThreadSanitizer in every run
   checkpoint/thread_sanitizer parallel/thread_sanitizer
-  # what a proof finds if weft itself is wrong, which runtime/prove shows of wrong programs: a compilation each
+  # a proof of weft with a mistake in it, which runtime/prove covers for wrong programs: one compilation for each mistake
   runtime/test_mutations.py
-  # package/test_install.sh and package/test_subdirectory.sh build what Conan builds
+  # package/test_install.sh and package/test_subdirectory.sh build the same as Conan
   package/test_conan.sh)
 
 # weft_left_out(VARIABLE TEST): whether this run is without a test.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forward and backward of -DLAYER on a context without any axis: Linear<Column> and Linear<Row>, which know how to be cut over
-// tp, and Linear<Whole>, which does not. What the compiler makes of the three must be the same.
+// Forward and backward of -DLAYER on a context without any axis: Linear<Column> and Linear<Row>, which can be cut over tp, and
+// Linear<Whole>, which cannot. The compiler's output for the three must be the same.
 #include <weft/nn/activation.hpp>
 #include <weft/nn/linear.hpp>
 #include <weft/nn/sequential.hpp>

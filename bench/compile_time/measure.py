@@ -4,8 +4,8 @@
 weft::compiled, with weft::compiled and a precompiled header, and in turns with them, with --beside DIR, of another checkout, header-only, and, with
 --libtorch, of a program of two layers in libtorch; then the object code of layers that know an axis, compiled without it, beside that of a layer that does not know it.
 
-Time is the compiler's processor time (user and system): it differs from wall time only where other programs run. Instructions, where
-perf counts them, do not depend on what else runs.
+Time is the compiler's processor time (user and system): it differs from wall time only where other programs run. Instructions,
+where perf counts them, do not depend on other programs.
 """
 import argparse
 import collections

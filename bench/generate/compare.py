@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Greedy generation with key-value caches beside `transformers`, in float on one core: Llamas of random weights, in runs that alternate.
-Started by ./bench/run generate. The best time of all rounds is shown, which is what a busy machine leaves to compare."""
+Started by ./bench/run generate. The table shows the best time of all rounds, the fair comparison on a busy machine."""
 import argparse
 import datetime
 import json

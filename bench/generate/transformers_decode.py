@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What decode.cpp measures, by `transformers` on one thread: generate(), and a loop over the model's forward without its extras.
-Started by compare.py; also makes the folders, with random weights."""
+"""The measurements of decode.cpp, by `transformers` on one thread: generate(), and a loop over the model's forward without its
+extras. Started by compare.py; also makes the folders, with random weights."""
 import json
 import sys
 import time

@@ -2,10 +2,10 @@
 """weft beside PyTorch's DistributedDataParallel: the classifiers of examples/06_classify, the same batch, optimizer and number of ranks, in
 runs that alternate. Started by ./bench/run images.
 
-Both get 100 images of 28 x 28 a step, made before the clock starts, on 2 ranks of one thread. PyTorch runs with MKL told to use the
-processor's full instruction set, as it comes and with images in channels-last order; ratios are to the faster of the two. A run's speed
-is that of its median step; what is shown is the median over the runs. The processor time of a step is that of both ranks; it says more
-than the speed where other programs keep the machine busy.
+Both get 100 images of 28 x 28 a step, made before the clock starts, on 2 ranks of one thread. In PyTorch's runs MKL uses the
+processor's full instruction set, as it comes and with images in channels-last order; ratios are to the faster of the two. A run's
+speed is that of its median step; the table shows the median over the runs. The processor time of a step is that of both ranks; it
+is more reliable than the speed on a busy machine.
 """
 
 import argparse

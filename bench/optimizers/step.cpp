@@ -45,8 +45,8 @@ int main(int argc, char** argv) {
   std::string output;
   CLI::App app("The time of an optimizer's step");
   app.add_option("--ranks", ranks, "Thread ranks")->capture_default_str();
-  app.add_option("--width", width, "Of the GPT")->capture_default_str();
-  app.add_option("--layers", layers, "Of the GPT")->capture_default_str();
+  app.add_option("--width", width, "Width of the GPT")->capture_default_str();
+  app.add_option("--layers", layers, "Layers of the GPT")->capture_default_str();
   app.add_option("--steps", steps, "Timed steps; the best counts")->capture_default_str();
   app.add_option("--output", output, "A file for the numbers, JSON");
   CLI11_PARSE(app, argc, argv);

@@ -3,7 +3,8 @@
 
     ./bench/run reliability [--short] [--json FILE] [FIGURE...]        --short: as long as in the tests
 
-Each row is a test that CTest knows; its environment is CTest's, its time limit is not. What it prints as "figure N: ..." is what was reached."""
+Each row is a test of CTest; its environment is CTest's, its time limit is not. A line "figure N: ..." of its output is the
+figure that it reached."""
 import argparse
 import json
 import os
@@ -60,7 +61,7 @@ def known_tests():
 
 
 def build(targets):
-    """Those of the targets that exist, built; what does not compile is not measured."""
+    """Builds the targets that exist; those that do not compile are not measured."""
     for target in sorted(targets):
         done = subprocess.run(["cmake", "--build", options.build, "--parallel", os.environ.get("WEFT_JOBS", str(os.cpu_count())), "--target", target],
                               capture_output=True, text=True)
@@ -69,7 +70,7 @@ def build(targets):
 
 
 def run(test, arguments, environment):
-    """What the test printed about figures, whether it passed, and its seconds."""
+    """The figures that the test printed, whether it passed, and its seconds."""
     properties = {p["name"]: p["value"] for p in test.get("properties", [])}
     own = dict(entry.split("=", 1) for entry in properties.get("ENVIRONMENT", []))
     started = time.monotonic()

@@ -2,8 +2,8 @@
 """The MLP of mlp.cpp beside PyTorch, eager and compiled, on one rank and on two data-parallel ranks of one thread, in runs that alternate.
 Started by ./bench/run small.
 
-PyTorch runs with MKL told to use the processor's full instruction set. A run's time is that of its median window of steps; what is
-shown is the median over the runs, and the best window of all, which is what a busy machine leaves to compare.
+In PyTorch's runs MKL uses the processor's full instruction set. A run's time is that of its median window of steps; the table shows
+the median over the runs, and the best window of all, the fair comparison on a busy machine.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 """weft beside PyTorch: the same GPT, batch, optimizer and number of ranks, in runs that alternate. Started by ./bench/run training.
 
 The GPT has 6 layers, width 384, 6 heads, sequence 256, vocabulary 256; a step has 16 sequences on 2 ranks of one thread, AdamW and
-clipping at 1.0. weft is the trainer itself, with its loader, metrics and checks. PyTorch runs as it comes ("stock") and with MKL told
-to use the processor's full instruction set ("unlocked"); ratios are to the faster of the two. A run's speed is that of its median
-step; what is shown is the median over the runs.
+clipping at 1.0. weft is the trainer itself, with its loader, metrics and checks. PyTorch runs as it comes ("stock") and with MKL
+using the processor's full instruction set ("unlocked"); ratios are to the faster of the two. A run's speed is that of its median
+step; the table shows the median over the runs.
 """
 
 import argparse

@@ -177,7 +177,7 @@ class Report {
     if (!speaks_) return;
     if (options_.json) emit({{"event", "interrupted"}, {"steps", steps_done}});
     else
-      std::cerr << "interrupted after step " << steps_done << " of " << options_.steps << "; what was done is in "
+      std::cerr << "interrupted after step " << steps_done << " of " << options_.steps << "; its results are in "
                 << folder_.string() << std::endl;
   }
 
@@ -292,7 +292,7 @@ class Report {
   std::string layout_table(const Facts& facts) const {
     const Options& o = options_;
     const auto share = std::size_t(*o.global_batch) / facts.layout.dp;
-    weft::trace::Table table({"axis", "degree", "what it shares out"});
+    weft::trace::Table table({"axis", "degree", "it divides"});
     table.row({"dp", std::to_string(facts.layout.dp),
                "the " + detail::counted(std::size_t(*o.global_batch), "sequence") + " of a step: " + std::to_string(share) +
                    " a rank, in " + detail::counted(facts.layout.micro_batches, "micro-batch") + " of " +

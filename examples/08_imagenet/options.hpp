@@ -116,7 +116,7 @@ inline std::optional<Options> parse(int argc, char** argv) {
       ->check(number(0, weft::optim::largest_rate, true))
       ->capture_default_str()
       ->group(training);
-  app.add_option("--schedule", o.schedule, "Of the learning rate: a tenth after every 30 epochs, or half a cosine to 0")
+  app.add_option("--schedule", o.schedule, "Learning rate: step (a tenth after every 30 epochs) or cosine (half a cosine to 0)")
       ->check(CLI::IsMember({"step", "cosine"}))
       ->capture_default_str()
       ->group(training);
@@ -133,7 +133,7 @@ inline std::optional<Options> parse(int argc, char** argv) {
       ->check(number(0, 1, true))
       ->capture_default_str()
       ->group(training);
-  app.add_option("--ema", o.ema, "Decay of a moving average of the parameters, which is then what is evaluated; 0: none")
+  app.add_option("--ema", o.ema, "Decay of a moving average of the parameters, which is then evaluated; 0: none")
       ->check(number(0, 1, true))
       ->capture_default_str()
       ->group(training);

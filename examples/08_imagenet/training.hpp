@@ -107,7 +107,7 @@ int train(World& world, auto& model, const auto& mesh, const Folders& folders, c
                            .threads = o.threads_for(std::size_t(world.size()))};
   const std::uint64_t steps_per_epoch = data::Loader(mesh, pictures, plan).steps_per_epoch(),
                       steps = o.steps != 0 ? o.steps : o.epochs * steps_per_epoch;
-  const auto with_averages = [&](const auto& f) {  // which are what is evaluated and exported
+  const auto with_averages = [&](const auto& f) {  // which are evaluated and exported
     if constexpr (std::is_same_v<Optimizer, optim::AveragedSgd>) {
       const optim::UseAverage average(model, optimizer);
       return f();

@@ -235,11 +235,11 @@ std::size_t report_still(const Run& run, const std::vector<Wait>& waits) {
     if (const auto by = wanted.find(q); by == wanted.end()) unwanted.push_back(q);
     else
       findings.add(
-          joined({"rank ", q, " has no file: it was lost, or stands still and was not told to end; ", who_waits(by->second)}));
+          joined({"rank ", q, " has no file: it was lost, or stands still and got no notice to end; ", who_waits(by->second)}));
   }
   if (!unwanted.empty())
     findings.add(ranks_text(unwanted) + (unwanted.size() == 1 ? " has" : " have") +
-                 " no file: lost, or ended without an error, or not told to end");
+                 " no file: lost, or ended without an error, or without a notice to end");
   for (const auto& [q, by] : wanted) {
     const auto found = run.flights.find(q);
     if (found == run.flights.end() || waiting.contains(q)) continue;

@@ -154,7 +154,7 @@ inline void read_lines(const json& root, const InputFile& file, Flight& flight, 
     std::vector<int> members;
     for (const json& rank : ranks) {
       if (!rank.is_number_unsigned() || rank.get<std::uint64_t>() >= flight.world)
-        file.refuse({"pg_config.", number, ".ranks holds what is no rank of ", flight.world});
+        file.refuse({"pg_config.", number, ".ranks holds a number that is no rank of ", flight.world});
       members.push_back(rank.get<int>());
     }
     std::sort(members.begin(), members.end());

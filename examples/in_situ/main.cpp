@@ -3,7 +3,7 @@
 //
 //   ./examples/run in_situ
 //   mpirun -np 2 ./examples/run in_situ --steps 3000
-//   WEFT_REHEARSE=1024 ./examples/run in_situ --steps 3   # what each of 1024 ranks would need
+//   WEFT_REHEARSE=1024 ./examples/run in_situ --steps 3   # the needs of each of 1024 ranks
 //
 // The solver computes an ensemble of plates with random temperatures inside and at the four walls. A network learns to predict
 // the temperatures of a plate at any time. Each state is used for training once, before the solver continues, so the printed

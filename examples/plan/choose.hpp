@@ -180,7 +180,7 @@ inline void add_choose(CLI::App& app) {
   add_count(command, "--global-batch", o->layout.global_batch, "Sequences a step");
   command->add_option("--memory", o->memory, "Memory of a device, as 80GB (default: enough for any layout)");
   command->add_option("--precision", o->precision, "fp32, bf16 or fp16")->capture_default_str();
-  add_count(command, "--ranks-per-node", o->ranks_per_node, "Of the machine, in place of its own");
+  add_count(command, "--ranks-per-node", o->ranks_per_node, "Ranks per node, in place of the machine's");
   command->add_option("--limit", o->limit_s, "Seconds that the search may take")->capture_default_str();
   add_count(command, "--listed", o->listed, "Layouts that are listed")->capture_default_str();
   command->add_flag("--json", o->json, "JSON instead of a table");

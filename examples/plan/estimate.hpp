@@ -50,7 +50,7 @@ inline void add_estimate(CLI::App& app) {
   add_run_options(command, *o);
   command->add_option("--precision", o->precision, "fp32, bf16 or fp16")->capture_default_str();
   add_count(command, "--threads", o->threads, "Threads of a rank")->capture_default_str();
-  add_count(command, "--ranks-per-node", o->ranks_per_node, "Of the machine, in place of its own");
+  add_count(command, "--ranks-per-node", o->ranks_per_node, "Ranks per node, in place of the machine's");
   command->add_option("--svg", o->svg, "Draw the schedule with these durations into this file");
   command->add_flag("--json", o->json, "JSON instead of a table");
   o->precision = "bf16";

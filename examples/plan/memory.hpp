@@ -68,7 +68,7 @@ inline void memory_of_parameters(const MemoryOptions& o) {
     throw weft::LayoutError("plan: --parameters must be a number of at least 1 and below 1e18");
   if (o.layout.tp != 1 || o.layout.pp != 1 || o.layout.cp != 1 || o.layout.ep != 1)
     throw weft::LayoutError(
-        "plan: --parameters does not tell which parts tp, pp, cp and ep cut: give --model and its sizes, or the parameters that "
+        "plan: --parameters does not show which parts tp, pp, cp and ep cut: give --model and its sizes, or the parameters that "
         "one "
         "of their ranks holds");
   const std::size_t dp = weft::mesh_layout::positive("dp", o.layout.dp.value_or(o.layout.world.value_or(1)));

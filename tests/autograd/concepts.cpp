@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The concepts of what weft takes from users, met by weft's own types and not by others: Layer, Model, WrapperPolicy, StepHooks,
+// The concepts of user-defined types, met by weft's types and not by others: Layer, Model, WrapperPolicy, StepHooks,
 // UpdateRule, and a communication hook. Each way to get one of them wrong, with its message, is a case in tests/compile_fail.
 // covers: weft/autograd/model_check.hpp
 #include <doctest/doctest.h>
@@ -46,7 +46,7 @@ struct Saves {
 };
 static_assert(detail::Layer<Saves<Nothing>, Here, X> && detail::Layer<Saves<X>, Here, X> &&
               detail::Layer<Saves<std::tuple<X, int>>, Here, X>);
-static_assert(detail::Layer<Saves<std::unique_ptr<X>>, Here, X>, "what is saved is moved, and never copied");
+static_assert(detail::Layer<Saves<std::unique_ptr<X>>, Here, X>, "saved values are moved, and never copied");
 static_assert(!detail::Layer<Saves<std::mutex>, Here, X> && !detail::Layer<Saves<std::tuple<const X&>>, Here, X> &&
               !detail::Layer<Saves<std::pair<int, X&>>, Here, X>);
 
@@ -160,6 +160,6 @@ static_assert(optim::UpdateRule<WithoutUpdate> && !optim::Updates<WithoutUpdate,
 
 }  // namespace
 
-TEST_CASE("the concepts of what users write hold for weft's own types and refuse wrong ones") {
+TEST_CASE("the concepts of user-defined types hold for weft's types and refuse wrong ones") {
   CHECK(detail::Layer<Linear<>, Here, X>);  // the compiler did the rest
 }

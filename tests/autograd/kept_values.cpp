@@ -28,7 +28,7 @@ struct CountingMlp : Mlp {
 
 }  // namespace
 
-TEST_CASE("kept values are the model's, zero at first, and changed by nobody but their owner") {
+TEST_CASE("kept values are the model's, zero at first, and changed only by their owner") {
   DefaultDevice device;
   SingleDevice<CountingMlp> model(device, MlpConfig{});
   optim::AdamW optimizer(model);

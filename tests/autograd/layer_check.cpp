@@ -84,7 +84,7 @@ static_assert(forward_of<ReturnsNothing> == Forward::returns_nothing && forward_
 static_assert(forward_of<SavedStays> == Forward::saved_stays);
 static_assert(forward_of<SavedRefers> == Forward::saved_refers && forward_of<SavedPair> == Forward::saved_refers);
 static_assert(Forwards<Right, int, int> && !Forwards<NoResult, int, int> && !Forwards<SavedRefers, int, int>);
-static_assert(!Forwards<Right, int, AlreadyRefused>, "what was refused is the input of no layer");
+static_assert(!Forwards<Right, int, AlreadyRefused>, "a refused value is the input of no layer");
 
 struct Whole {
   int backward(int, double, int);
@@ -118,7 +118,7 @@ static_assert(backward_of<Whole> == Backward::split && backward_of<Halves> == Ba
 
 }  // namespace
 
-TEST_CASE("what follows a refused layer is silent") {
+TEST_CASE("layers after a refused one give no error") {
   static_assert(is_refused<AlreadyRefused> && is_refused<const AlreadyRefused&> && !is_refused<int>);
   static_assert(std::is_same_v<decltype(refuse_forward<Right, int, AlreadyRefused>()), RefusedResult>);
   refuse_backward<Missing, int, AlreadyRefused, int>();

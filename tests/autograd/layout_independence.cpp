@@ -256,7 +256,7 @@ const auto recomputed_mlp = [](const auto& context) { return weft_test::Recomput
 
 }  // namespace
 
-TEST_CASE("Recompute is bitwise what it wraps, dropout included") {
+TEST_CASE("Recompute has the bits of the layer that it wraps, dropout included") {
   {
     DefaultDevice device;
     const auto context = root(device);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/operations/heads.hpp weft/autograd/recorded_layer.hpp
-// Layers of one's own written with typed operations alone, backward by hand: an RMS norm, a norm of each head with one gain for
-// all (Qwen3's of query and key), a head with a z-loss. Checked alone, and in a model over dp, tp, sp, cp and pp against one
-// rank.
+// User-defined layers of typed operations only, backward by hand: an RMS norm, a norm of each head with one gain for
+// all (Qwen3's of query and key), a head with a z-loss. Checked by themselves, and in a model over dp, tp, sp, cp and pp
+// against one rank.
 
 #include <doctest/doctest.h>
 

@@ -112,7 +112,7 @@ TEST_CASE("a padded dim leaves room on the last ranks that belongs to no run") {
   CHECK(held_by_all({3, 2}, 0, padded, 4).held == std::vector<int>(6, 1));
 }
 
-TEST_CASE("what cannot be cut is refused with the numbers") {
+TEST_CASE("a parameter that cannot be cut is refused with the numbers") {
   CHECK(refusal<LayoutError>([] {
           info_of({6, 2}, 0, {}, 4, 0);
         }) == "weft: parameter weight [6, 2]: 6 elements cannot be cut by tp(4)");

@@ -141,7 +141,7 @@ TEST_CASE("a sum over samples of one's own is no loss") {
                        ShapeError);
 }
 
-TEST_CASE("ranks that have different fields are told which") {
+TEST_CASE("ranks that have different fields get an error with the fields") {
   std::mutex mutex;
   std::vector<std::string> said;
   CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {

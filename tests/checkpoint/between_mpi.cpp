@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints between backends: MPI processes load what thread ranks have saved, and the reverse, in other layouts, and training
-// continues with the same bits on both.
+// Checkpoints between backends: MPI processes load the checkpoints of thread ranks, and the reverse, in other layouts, and
+// training continues with the same bits on both.
 
 #include <weft/comm/mpi.hpp>
 

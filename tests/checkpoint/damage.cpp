@@ -218,7 +218,7 @@ TEST_CASE("damages of many bytes") {
   CHECK(trial.state() == trial.before);
 }
 
-TEST_CASE("`latest` is a hint: whatever it says, a whole checkpoint is loaded") {
+TEST_CASE("`latest` is a hint: whatever it contains, a whole checkpoint is loaded") {
   Trial trial;
   for (const std::string hint : {"", "step-00000009", "../run/step-00000001", "step-00000001\n\n", "\xff", "/etc/passwd"}) {
     write_file(fs::path(trial.place) / "latest", hint);
@@ -228,7 +228,7 @@ TEST_CASE("`latest` is a hint: whatever it says, a whole checkpoint is loaded") 
   CHECK(trial.load() == "loaded");
 }
 
-TEST_CASE("indexes with a right checksum that say what cannot be") {
+TEST_CASE("indexes with a right checksum and impossible contents") {
   Trial trial;
   const fs::path file = trial.step / "index.json";
   const std::string whole = bytes_of_file(file);

@@ -62,7 +62,7 @@ void write_file(const fs::path& path) { std::ofstream(path) << "mine"; }
 
 }  // namespace
 
-TEST_CASE("a link in the place of a checkpoint: a save touches nothing behind it, a load follows it or says that it cannot") {
+TEST_CASE("a link in the place of a checkpoint: a save touches nothing behind it, a load follows it or fails with the reason") {
   Trial trial;
   const fs::path other = trial.folder.path / "other", link = trial.place / "step-00000002";
   fs::create_directories(other);
@@ -198,7 +198,7 @@ TEST_CASE("the exit code is 1 for a full disk and 2 for a place that cannot be")
   }
 }
 
-TEST_CASE("merge refuses what is no regular file") {
+TEST_CASE("merge refuses anything but regular files") {
   Trial trial;
   REQUIRE(trial.save(1) == "");
   const std::string fifo = (trial.folder.path / "fifo").string(), path = checkpoint::find(trial.place.string());

@@ -73,7 +73,7 @@ TEST_CASE("gpt: a resumed run has the bits of an uninterrupted one") {
 }
 
 // 24 pairs; with WEFT_TEST_LONG=1 all 552.
-TEST_CASE("gpt: what one layout has written another one loads, bit by bit") {
+TEST_CASE("gpt: every layout loads the checkpoint of another one, bit by bit") {
   std::vector<std::size_t> offsets{7};
   if (long_form())
     for (std::size_t offset = 1; offset < dense.size(); ++offset)

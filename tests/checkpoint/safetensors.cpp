@@ -83,7 +83,7 @@ TEST_CASE("a file of several types is written and read back") {
                        doctest::Contains("3 bytes are asked for from byte 22 on, and it has 24"), checkpoint::Error);
 }
 
-TEST_CASE("what the reference accepts") {
+TEST_CASE("files that the reference accepts") {
   Folder folder;
   CHECK(folder.open(file_of("{}", 0)).tensors().empty());
   CHECK(folder.open(file_of("{}      ", 0)).tensors().empty());
@@ -100,7 +100,7 @@ TEST_CASE("what the reference accepts") {
   CHECK(folder.open(file_of("{\"__metadata__\":{\"framework\":\"pt\"}}", 0)).metadata().at("framework") == "pt");
 }
 
-TEST_CASE("what the reference refuses, and what weft refuses beside it") {
+TEST_CASE("files that the reference refuses, and those that only weft refuses") {
   Folder folder;
   const std::string good = "\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]";
   const std::vector<std::pair<std::string, std::string>> cases = {
@@ -182,7 +182,7 @@ TEST_CASE("a fault names its tensor and its byte") {
   }
 }
 
-TEST_CASE("links are followed if that is asked for, other kinds of files never") {
+TEST_CASE("links are followed on request, other kinds of files never") {
   Folder folder;
   folder.open(file_of("{}", 0));
   const std::string link = (folder.folder.path / "link").string();

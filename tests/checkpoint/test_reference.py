@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # covers: weft/checkpoint/safetensors.hpp weft/checkpoint/json.hpp
 """weft's reader of safetensors files beside the reference's, the package `safetensors` of PyPI: no file that the reference refuses is
-accepted, what both accept holds the same tensors, and what weft alone refuses is refused for a reason that is listed here. The files are
-the vectors of the reference's unit tests, and mutations of small files.
+accepted, files that both accept hold the same tensors, and files that only weft refuses are refused for a reason that is listed
+here. The files are the vectors of the reference's unit tests, and mutations of small files.
 
     test_reference.py            4,000 mutated files
     test_reference.py 100000     as many
@@ -73,7 +73,7 @@ def one(*fields):
     return f'{{"test":{tensor(*fields)}}}'
 
 
-# (bytes, whether the reference accepts them). The first ones are those of its tests, by what they are called there.
+# (bytes, whether the reference accepts them). The first ones are those of its tests, by their names there.
 four, many = "[2,2]", 2**63 - 1
 VECTORS = {
     "deserialization": (with_length(one("I32", four, "[0,16]"), bytes(16)), True),

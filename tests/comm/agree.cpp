@@ -81,7 +81,7 @@ TEST_CASE("another version of weft is no option: the remedy is one program") {
                     ", rank 1 has 9.9.9: all ranks of a run start the same program, built with one version of weft");
 }
 
-TEST_CASE("ranks that compare other names are told so") {
+TEST_CASE("ranks that compare other names get an error with the names") {
   CHECK(error_of(2, [](int rank) {
           std::vector<NamedValue> values{{"--seed", 1}};
           if (rank == 1) values.push_back({"--steps", 2});

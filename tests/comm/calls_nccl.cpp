@@ -119,7 +119,7 @@ TEST_CASE("a connection that no other rank makes ends at the deadline, and nothi
   CHECK(fake_nccl::alive() == 0);
 }
 
-TEST_CASE("a communicator that nobody holds ends after its last operation, and is asked for errors until then") {
+TEST_CASE("a communicator without owners ends after its last operation, and its errors are polled until then") {
   const fake_nccl::Schedule usual = fake_nccl::schedule();
   for (unsigned seed = 1; seed <= 6; ++seed) {
     CAPTURE(seed);

@@ -55,7 +55,7 @@ TEST_CASE("MPI's ranks of one machine: every operation, type and count, through 
   CHECK_NOTHROW(weft_test::check_everything(c));
 }
 
-TEST_CASE("ranks of one machine share memory, unless told not to") {
+TEST_CASE("ranks of one machine share memory, unless an option forbids it") {
   const auto shares = [](const weft::Communicator& c) {
     return dynamic_cast<weft::comm::shared_memory::SharedMemoryGroup*>(c.group().get()) != nullptr;
   };
@@ -79,7 +79,7 @@ TEST_CASE("through shared memory: random calls") {
   CHECK_NOTHROW(weft_test::check_random_calls<std::uint8_t>(shared, 2027, 60));
 }
 
-TEST_CASE("through shared memory: who waits sleeps, and gives up at the deadline") {
+TEST_CASE("through shared memory: a rank that waits sleeps, and gives up at the deadline") {
   const auto c = weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(3));
   if (c.size() < 2) return;
   std::vector<float> x(100000, 1.0f);
@@ -123,7 +123,7 @@ TEST_CASE("MPI with fingerprints: ranks that disagree are named") {
   }
 }
 
-TEST_CASE("MPI: a world made after one whose ranks disagreed, with what they told each other unread") {
+TEST_CASE("MPI: a world made after one whose ranks disagreed, with their notices unread") {
   for (int round = 0; round < 6; ++round) {
     const auto world = weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(40));
     if (world.size() < 2) return;

@@ -104,7 +104,7 @@ TEST_CASE("NCCL: ranks connected by TCP") {
   CHECK(fake_nccl::alive() == 0);
 }
 
-TEST_CASE("NCCL: the table of what it does") {
+TEST_CASE("NCCL: the table of its operations") {
   using enum comm::Operation;
   using B = comm::NcclOver<comm::Threads>;
   static_assert(B::supports(all_reduce, DataType::bfloat16, comm::MemoryKind::device) &&

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/comm/threads/census.hpp
 // The proof of a deadlock (comm/threads/census.hpp) with threads that lose their core at the worst places: programs that are
-// right are never accused, ranks that do wait for each other are always found. How many runs of right programs: WEFT_TEST_RUNS.
+// right are never accused, ranks that do wait for each other are always found. Runs of correct programs: WEFT_TEST_RUNS.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -136,7 +136,7 @@ TEST_CASE("ranks that wait for each other are found, wherever their threads lose
          std::vector<int> x(3);
          c.recv(x, next(c));
        }},
-      {"everybody sends what is too long to be kept",
+      {"every rank sends a message that is too long to be kept",
        [&](C c) {
          std::vector<int> x(5000);
          c.send(x, next(c));
@@ -170,7 +170,7 @@ TEST_CASE("ranks that wait for each other are found, wherever their threads lose
          if (c.rank() == 0) return c.recv(x, 1);
          for (int k = 0; k < 20; ++k) requests.push_back(c.all_reduce_async(x));
        }},
-      {"a message that nobody receives while all wait for it to be received",
+      {"a message that no rank receives while all wait for its receipt",
        [&](C c) {
          std::vector<int> x(5000), y(5000);
          const Request kept = c.send_async(x, next(c), 7);
@@ -188,7 +188,7 @@ TEST_CASE("ranks that wait for each other are found, wherever their threads lose
     }
 }
 
-TEST_CASE("what is no proof: one wave, a poll from before the wave, a step or an end in between") {
+TEST_CASE("no proof is given by one wave, a poll from before the wave, a step or an end in between") {
   comm::threads::Census census(2);
   const auto all_report = [&](std::uint64_t steps0, std::uint64_t steps1) {
     const auto wave = census.wave();

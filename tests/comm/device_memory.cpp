@@ -54,7 +54,7 @@ TEST_CASE("a group of one rank copies device memory in its stream") {
                        "weft: the backend self does not do send of 4 float32 with tag 0 to rank 0 in device memory", UsageError);
 }
 
-TEST_CASE("threads refuse device memory, and take what is beside it") {
+TEST_CASE("threads refuse device memory, and accept the host memory beside it") {
   comm::run_threads(2, [](const Communicator& host) {
     const Communicator comm(host.group(), order);
     bool refused = false;

@@ -108,7 +108,7 @@ TEST_CASE("errors carry rank, axis, operation and sequence number") {
         "weft: rank 0, axis tp, all_reduce(sum) of 3 float64 #1: rank 1 has failed: weft: ten steps without a finite gradient");
 }
 
-TEST_CASE("a wait ends at its deadline and says where every rank was") {
+TEST_CASE("a wait ends at its deadline, and the error names the place of every rank") {
   const double seconds = seconds_of([] {
     CHECK_THROWS_WITH_AS(comm::run_threads(
                              3,

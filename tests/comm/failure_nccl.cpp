@@ -119,7 +119,7 @@ TEST_CASE("machines that cannot run it are refused by all ranks with one line") 
   CHECK(fake_nccl::alive() == 0);
 }
 
-TEST_CASE("GPUs are given out by machine and by what each process sees") {
+TEST_CASE("GPUs are assigned by machine and by the GPUs that each process sees") {
   using comm::nccl::assign_gpu;
   using comm::nccl::RankInfo;
   const auto info = [](std::uint64_t host, int gpus, int process, char first, bool shares = false) {
@@ -156,7 +156,7 @@ TEST_CASE("ranks that share a GPU are hosts of their own to NCCL, each in its pr
   unsetenv("NCCL_HOSTID");
 }
 
-TEST_CASE("what a stream still waits for is done before a rank's communicators end") {
+TEST_CASE("operations that a stream waits for are complete before a rank's communicators end") {
   const fake_nccl::Schedule usual = fake_nccl::schedule();
   const int aborted = fake_nccl::aborted();
   for (unsigned seed = 1; seed <= 8; ++seed) {
@@ -237,7 +237,7 @@ TEST_CASE("a collective that a rank never calls: aborted at the deadline, with r
   CHECK(fake_nccl::alive() == 0);
 }
 
-TEST_CASE("after an abort no result is used: what flew, what the host reduces, and what a test finds") {
+TEST_CASE("after an abort no result is used: of operations in flight, of the host's reductions, of a test") {
   comm::run_threads(2, [&](const Communicator& host) {
     const Communicator world = comm::nccl::over(host, {.deadline = Seconds(0.3)});
     const Communicator dp = world.split(0, 0, "dp"), alone = world.split(host.rank(), 0, "alone");
@@ -273,7 +273,7 @@ TEST_CASE("after an abort no result is used: what flew, what the host reduces, a
   CHECK(fake_nccl::alive() == 0);
 }
 
-TEST_CASE("an abort while the host's ranks reduce: what they return is not used, however it was waited for") {
+TEST_CASE("an abort while the host's ranks reduce: their result is not used, whatever waits for it") {
   enum class How { executed, waited, tested };
   for (const How how : {How::executed, How::waited, How::tested}) {
     CAPTURE(int(how));
@@ -349,7 +349,7 @@ TEST_CASE("a test for progress makes no stream wait") {
   CHECK(fake_nccl::alive() == 0);
 }
 
-TEST_CASE("a message that nobody sends: the deadline says that the other side is missing") {
+TEST_CASE("a message that no rank sends: at the deadline the error names the missing side") {
   comm::run_threads(2, [&](const Communicator& host) {
     const Communicator c = on_device(comm::nccl::over(host, {.deadline = Seconds(0.2)}));
     std::vector<float> x(4, 1.0f);
@@ -362,7 +362,7 @@ TEST_CASE("a message that nobody sends: the deadline says that the other side is
   CHECK(fake_nccl::alive() == 0);
 }
 
-TEST_CASE("a process that was asked to stop does not wait until NCCL has connected its ranks") {
+TEST_CASE("a process that must stop does not wait until NCCL has connected its ranks") {
   std::vector<std::string> texts;
   comm::detail::stop_state.patience_ms = 300;
   comm::request_stop(SIGTERM);
@@ -375,7 +375,7 @@ TEST_CASE("a process that was asked to stop does not wait until NCCL has connect
   CHECK(fake_nccl::alive() == 0);
 }
 
-TEST_CASE("a process that was asked to stop does not wait for a rank that never comes, on the host or on a stream") {
+TEST_CASE("a process that must stop does not wait for a rank that never comes, on the host or on a stream") {
   for (const bool on_stream : {false, true}) {
     INFO(on_stream);
     std::string text;
@@ -521,7 +521,7 @@ TEST_CASE("messages of another type or length are refused on both sides before t
   }
 }
 
-TEST_CASE("with a stream: an operation begins after what the stream holds, and wait() returns before it is done") {
+TEST_CASE("with a stream: an operation begins after the stream's earlier work, and wait() returns before it is done") {
   comm::run_threads(2, [](const Communicator& host) {
     const Communicator c = comm::nccl::over(host, {.deadline = Seconds(20)});
     const CudaStream mine;

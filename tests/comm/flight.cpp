@@ -227,7 +227,7 @@ TEST_CASE("a name of a rank's file that is no regular file is refused before the
   CHECK(folder.of(0) == "{}");
 }
 
-TEST_CASE("a folder that cannot be takes nothing from the error") {
+TEST_CASE("an unusable folder leaves the error unchanged") {
   const weft_test::TemporaryFolder folder;
   const std::string file = (folder.path / "file").string();
   std::ofstream(file) << "here";

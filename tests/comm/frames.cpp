@@ -165,7 +165,7 @@ TEST_CASE("bytes that are no frame of the peer's end in an error that names it, 
   }
 }
 
-TEST_CASE("a peer that knows the key and sends frames for which there is no room is named") {
+TEST_CASE("a peer with the key whose frames do not fit is named") {
   const auto told = [](const std::string& data, const std::vector<Frame>& frames, std::size_t sends) {
     auto [a, b] = socket_pair();
     auto mesh = mesh_over(0, std::move(a));
@@ -198,7 +198,7 @@ TEST_CASE("a peer that knows the key and sends frames for which there is no room
         "bytes from rank 1 are no valid frame: it has room for less than the message that this rank sends");
 }
 
-TEST_CASE("a peer that closes is told apart from one that closes inside of a frame") {
+TEST_CASE("a peer that closes between frames differs from one that closes inside of a frame") {
   for (const std::size_t sent : {std::size_t(0), std::size_t(10), FrameSeal::head_bytes, FrameSeal::head_bytes + 3}) {
     auto [a, b] = socket_pair();
     auto mesh = mesh_over(0, std::move(a));
@@ -230,7 +230,7 @@ TEST_CASE("fewer bytes than a head are refused at once if they do not begin as o
   }
 }
 
-TEST_CASE("what the peer sent before it closed is received") {
+TEST_CASE("bytes that the peer sent before it closed are received") {
   for (int round = 0; round < 50; ++round) {
     auto [a, b] = socket_pair();
     auto zero = mesh_over(0, std::move(a)), one = mesh_over(1, std::move(b));

@@ -109,7 +109,7 @@ TEST_CASE("page-locked memory is returned while a collective's other ranks wait 
   for (const bool connected : {false, true}) while_the_other_rank_waits([] { gpu::PinnedMemory memory(64); }, connected);
 }
 
-TEST_CASE("blocks that cannot be returned because a rank does not come: the error says so, in time") {
+TEST_CASE("blocks that cannot be returned because a rank does not come: an error with that reason, in time") {
   const Machine small({.memory = room, .patience = 1});
   std::string text;
   comm::run_threads(2, [&](const Communicator& host) {
@@ -138,7 +138,7 @@ TEST_CASE("blocks that cannot be returned because a rank does not come: the erro
   CHECK(fake_nccl::alive() == 0);
 }
 
-TEST_CASE("a full GPU without idle blocks is said at once, whatever communicates") {
+TEST_CASE("a full GPU without idle blocks is an error at once, whatever communicates") {
   const Machine small({.memory = room});
   comm::run_threads(2, [&](const Communicator& host) {
     const Communicator c = on_device(comm::nccl::over(host, {.deadline = Seconds(20)}));

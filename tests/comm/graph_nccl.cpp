@@ -169,7 +169,7 @@ TEST_CASE("a communicator whose operations a graph holds ends after the graph") 
   CHECK(fake_nccl::alive() == 0);
 }
 
-TEST_CASE("what cannot be recorded is refused in words, on every rank, and harms nothing") {
+TEST_CASE("an operation that cannot be recorded is an error on every rank, and has no other effect") {
   with_ranks(2, 20, [](const Communicator& c) {
     Rank rank(c);
     rank.x.fill(1.0f);

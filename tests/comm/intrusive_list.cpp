@@ -29,7 +29,7 @@ TEST_CASE("objects stay in the order in which they were added, until they are re
       list.append(*item);
       expected.push_back(item);
     } else {
-      list.remove(*item);  // does nothing for an item that is not there
+      list.remove(*item);  // has no effect for an item outside of the list
       if (at != expected.end()) expected.erase(at);
     }
     std::vector<Item*> found;

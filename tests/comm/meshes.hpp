@@ -45,7 +45,7 @@ inline void wait_until(tcp::Buffer& buffer, std::size_t sends, std::size_t recei
   }
 }
 
-/// How one direction of the connection is disturbed, once.
+/// A single disturbance of one direction of the connection.
 enum class Disturbance { before, in_head, inside, after, cut, replayed, flipped, huge, miscounted, other_kind, garbage };
 inline constexpr int disturbances = 11;
 

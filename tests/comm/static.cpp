@@ -51,13 +51,13 @@ static_assert(!std::is_copy_constructible_v<Request> && std::is_nothrow_move_con
 static_assert(name_of(comm::Operation(200)) == "an unknown operation" && name_of(Reduction(4)) == "an unknown reduction" &&
               name_of(DataType(12)) == "elements of an unknown type");
 
-TEST_CASE("what another process claims to call has a description, whatever it is") {
+TEST_CASE("every call that another process claims has a description") {
   CHECK(comm::describe(0x280207c8, 3).find("an unknown operation of 3 uint64") == 0);
   CHECK(comm::describe(0x0000ff00, 3) == "all_reduce(sum) of 3 elements of an unknown type");
   CHECK(comm::describe(0x00090a00, 3) == "all_reduce(an unknown reduction) of 3 float32");
 }
 
-TEST_CASE("what a communicator supports can be asked") {
+TEST_CASE("a communicator lists the operations that it supports") {
   comm::run_threads(2, [](const Communicator& c) {
     if (!c.supports(comm::Operation::all_to_all_v, DataType::int8)) throw Error("host memory");
     if (c.supports(comm::Operation::all_reduce, DataType::float32, comm::MemoryKind::device)) throw Error("device memory");

@@ -53,7 +53,7 @@ def run(world, arguments, launcher=None, shared=True):
 
 
 def naps(world, programs, launcher, shared):
-    """Correct programs whose ranks are late: nobody is accused."""
+    """Correct programs whose ranks are late: no rank is named."""
     with tempfile.TemporaryDirectory() as folder:
         more = {"WEFT_TEST_BOARD": os.path.join(folder, "board"), **({} if shared else {"WEFT_SHARED_MEMORY": "0"})}
         ended = subprocess.run([launcher, str(world), program, "--naps", str(programs)], env=clean | more, capture_output=True, text=True, timeout=1500)

@@ -35,7 +35,7 @@ recorded = []
 
 
 def attack(port, kind, held):
-    """One stranger. Whatever it is told after the challenge must be a refusal that proves nothing."""
+    """One stranger. Every answer after the challenge must be a refusal that proves nothing."""
     global leaked
     try:
         s = connect(port)

@@ -28,7 +28,7 @@ def wait_for_met(processes):
 
 
 def end(processes, victim, sent, what, named, most_s, kind, never_came=False):
-    """What the survivors say and when they end. TCP lets one rank report; what each was told is on its standard output."""
+    """The survivors' output and the time of their ends. TCP lets one rank report; the error of each is on its standard output."""
     global hangs
     survivors = [p for rank, p in enumerate(processes) if rank != victim]
     results = finish(survivors, most_s + 15)
@@ -67,7 +67,8 @@ def one_run(seed):
         took = time.monotonic() - sent
         processes[victim].communicate()
         text = "".join(out + err for _, out, err in results)
-        # Before it has said who it is, nobody can miss it: then the others wait for it as long as for one that was never started.
+        # Before it has sent its rank, no rank can miss it: then the others wait for it as long as for one that was never
+        # started.
         never_came = "did not come" in text
         named = ("rank 0 is lost", "is gone with rank 0", "no store at", "rank 0 of a world") if victim == 0 else (
             f"rank {victim} is lost", f"rank {victim} of a world")
@@ -123,8 +124,8 @@ def reached(process, port):
     check(False, "did not reach the store", process.args)
 
 
-# One that was slow to come hears of a rank that was lost before, instead of waiting for a store that ended with the meeting; and who waits in vain
-# names the rank that did not come, not rank 0 that said so first.
+# One that was slow to come learns of a rank that was lost before, instead of waiting for a store that ended with the meeting;
+# and a rank that waits in vain names the rank that did not come, not rank 0, the first with this error.
 for name, changes in backends:
     port = free_port()
     changes = changes | {"WEFT_RENDEZVOUS_S": "20"}
@@ -147,7 +148,7 @@ for name, changes in backends:
     results = finish(processes, 10)
     check(all(code == 1 and "rank 1 of a world of 3 did not come" in out + err for code, out, err in results), f"{name} {changes}: rank 1 never came", results)
 
-# Stopped: nothing closes, and only heartbeats tell. Rank 0 with the store, and another.
+# Stopped: no connection closes, so only heartbeats show it. Rank 0 with the store, and another.
 stops = 0
 for name, changes in backends:
     for world, victim in ((2, 1), (3, 0)):
@@ -187,7 +188,7 @@ if ranks.has("Mpi") and os.environ.get("WEFT_MPIRUN"):
         os.kill(victims[0], sig)
         said = ""
         if sig == signal.SIGSTOP:
-            # The error is said at once; MPI_Abort then takes a second or two of mpirun's.
+            # The error is printed at once; MPI_Abort then takes a second or two of mpirun's.
             while "is lost" not in said and ranks.readable([job.stdout], 10):
                 said += job.stdout.readline() or "is lost, it ended without a word"
             longest["mpi"] = max(longest["mpi"], time.monotonic() - begin)

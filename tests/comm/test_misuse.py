@@ -25,7 +25,7 @@ def wait_for_met(process):
 
 
 def expect(what, processes, expected, limit=12):
-    """Each process ends with its exit code and, if given, says this text."""
+    """Each process ends with its exit code and, if given, prints this text."""
     global cases
     cases += 1
     results = finish(processes, limit)
@@ -80,7 +80,7 @@ port = free_port()
 expect("worlds disagree", [start(0, 2, ["slow"], port, few), start(1, 3, ["slow"], port, few)],
        [(1, "WORLD_SIZE is 3 on rank 1 and 2 on rank 0"), (1, "WORLD_SIZE is 3 on rank 1 and 2 on rank 0")])
 
-# Who gives up at its deadline is not the one that is missing.
+# The rank that gives up at its deadline is not the missing one.
 for patience in ((3, 4), (4, 3)):
     port = free_port()
     expect("a rank that never comes", [start(rank, 3, ["slow"], port, {"WEFT_RENDEZVOUS_S": str(patience[rank])}) for rank in (0, 1)],

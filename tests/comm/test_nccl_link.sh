@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# A program on comm::NcclOver compiles with nvcc and links with the real NCCL and CUDA runtime. Without a GPU it ends with exit code 2 and
-# one line that says so, and so it does where ranks cannot meet; with some it runs the conformance suite on them.
+# A program on comm::NcclOver compiles with nvcc and links with the real NCCL and CUDA runtime. Without a GPU it ends with exit
+# code 2 and a line with this reason, and likewise where ranks cannot meet; with GPUs it runs the conformance suite on them.
 . "$WEFT_SOURCE/tests/support/environment.sh"
 
 nvcc=$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")
@@ -32,7 +32,7 @@ fi
 WEFT_RANKS=1 timeout 120 "$scratch/program" >"$scratch/output" 2>&1
 status=$?
 
-# told CODE TEXT [FILE...]: the last program returned this, and said it in one line of all the files together.
+# told CODE TEXT [FILE...]: the last program returned this code, and one line in all of the files has the text.
 told() {
   local code=$1 text=$2
   shift 2

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # covers: weft/comm/store/links.hpp weft/comm/store/server.hpp
-"""How processes under torchrun's environment meet and end: one clear line and an exit code, within the deadline."""
+"""Processes under torchrun's environment meet and end: one clear line and an exit code, within the deadline."""
 import os
 import signal
 import socket
@@ -46,7 +46,7 @@ def finish(processes, limit=15):
 
 
 def expect(what, processes, code, text, lines=None, limit=15):
-    """Every process ends with `code`; `text` is said, on `lines` lines in all if given, and nothing else is."""
+    """Every process ends with `code`; The program prints `text`, on `lines` lines in all if given, and nothing else."""
     results = finish(processes, limit)
     errors = [line for _, _, err in results for line in err.splitlines() if line.strip()]
     check(all(c == code for c, _, _ in results), what, f"exit codes {[c for c, _, _ in results]}, expected {code}: {errors}")

@@ -32,7 +32,7 @@ secret = "0123456789abcdef0123456789abcdef"
 
 
 def start(ranks, world, host, command, changes=None):
-    """Processes of these ranks on that host; they say their exit codes on standard output."""
+    """Processes of these ranks on that host; they print their exit codes on standard output."""
     environment = clean | {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(len(ranks)), "MASTER_ADDR": addresses[0], "MASTER_PORT": "29511",
                            "WEFT_SECRET": secret, "WEFT_RENDEZVOUS_S": "3", "WEFT_TIMEOUT_S": "20"} | (changes or {})
     environment = {k: v for k, v in environment.items() if v is not None}

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong programs must not compile, and the compiler must say why in one error.
+"""Wrong programs must not compile, and one error must give the reason.
 
 A case is a file beside this one:
 
     // expect: a regular expression that the text of the error matches
-    // mention: one that matches anywhere in what the compiler prints (optional, as often as you like)
+    // mention: one that matches anywhere in the compiler's output (optional, as often as you like)
     // needs: a header without which the case is left out (optional)
     #include <weft/weft.hpp>
     #ifdef WEFT_FAIL
@@ -17,13 +17,15 @@ A case is a file beside this one:
 Both are compiled with -fsyntax-only. The twin must pass: so the wrong one fails for the reason that it shows and not for a
 typo. The wrong one must print exactly one error, and that one must match.
 
-Most of a compiler's time goes into what weft's headers themselves instantiate, whatever the case. So cases are compiled several at
-a time, each in a namespace of its own, against the headers as weft::compiled gives them. Twins that do not pass together are compiled
-again one by one. Of wrong programs each error must name the file of exactly one of them, and a program that does not show one error, the
-right one, is compiled again alone. Errors that name no file must be those of the programs that showed none, which are compiled alone; where they
-are not, and after an error that names several files, all are compiled in halves, and at last alone. Cases that are named are always compiled alone.
+Most of a compiler's time goes into instantiations of weft's headers themselves, whatever the case. So cases are compiled several at
+a time, each in a namespace of its own, against the headers as weft::compiled gives them. Twins that do not pass together are
+compiled again one by one. Each error of wrong programs must name the file of exactly one of them. A program without exactly the
+expected error is compiled again by itself. Errors that name no file must be those of the programs that showed none, which are
+compiled by themselves. Where they are not, and after an error that names several files, all are compiled in halves, and at last
+one by one. Cases that are named are always compiled by themselves.
 
-Of a whole list each case is compiled by one of the two compilers, the other one's turn comes with another commit; WEFT_TEST_LONG=1: by both.
+Each case of a whole list is compiled by one of the two compilers, and by the other one with another commit; WEFT_TEST_LONG=1: by
+both.
 
     check.py --compiler g++ [--show] [NAME...]       --show prints each error, to be read as a user would read it
 """
@@ -55,7 +57,7 @@ def find_compiler(name):
 
 
 def folders():
-    """Where the headers of others are, those of optional libraries last."""
+    """The folders of other libraries' headers, those of optional libraries last."""
     return [path for name in ("WEFT_INCLUDES", "WEFT_NCCL_INCLUDES") for path in os.environ.get(name, "").split(":") if path]
 
 
@@ -82,8 +84,8 @@ def base_flags(compiler, is_clang, folder):
 
 
 def precompile(compiler, is_clang, flags, folder):
-    """Kokkos and weft parsed once: a case then costs a fraction of a second instead of several. clang also instantiates once what
-    the headers' own functions use; g++ has no such option and does so in every case."""
+    """Kokkos and weft parsed once: a case then costs a fraction of a second instead of several. clang also instantiates the
+    templates that the headers use only once; g++ has no such option and does so in every case."""
     prefix = folder / "prefix.hpp"
     headers = [h for h in ("weft/weft.hpp",) if (HERE.parent.parent / "include" / h).exists()]
     prefix.write_text("".join(f"#include <{h}>\n" for h in ["Kokkos_Core.hpp", *headers]))
@@ -102,13 +104,13 @@ def well_formed(case):
 
 
 def check_twin(case, command):
-    """Returns what is wrong with the twin of a case, or nothing."""
+    """Returns the fault of a case's twin, or nothing."""
     twin = subprocess.run([*command, str(case)], capture_output=True, text=True)
     return f"the right twin does not compile:\n{twin.stderr}" if twin.returncode != 0 else None
 
 
 def compile_together(cases, command, folder):
-    """What a compiler says of some cases in one translation unit, each in a namespace of its own and with its own file's name."""
+    """The compiler's output for some cases in one translation unit, each in its own namespace and with its file's name."""
     includes, bodies = [], []
     for number, case in enumerate(cases):
         text = case.read_text()
@@ -121,14 +123,14 @@ def compile_together(cases, command, folder):
 
 
 def check_twins(cases, command, folder):
-    """Returns what is wrong with the twins of some cases, by case; the twins that pass are not in it."""
+    """Returns the faults of the twins of some cases, by case; twins that pass are not in it."""
     if len(cases) > 1 and compile_together(cases, command, folder).returncode == 0:
         return {}
     return {case: wrong for case in cases if (wrong := check_twin(case, command))}
 
 
 def judge(case, printed):
-    """Returns what is wrong with what a compiler printed of the wrong program of a case, or nothing."""
+    """Returns the fault of the compiler's output for a case's wrong program, or nothing."""
     text = case.read_text()
     expected = re.findall(r"^// expect: (.*\S)", text, re.MULTILINE)
     mentions = re.findall(r"^// mention: (.*\S)", text, re.MULTILINE)
@@ -144,7 +146,7 @@ def judge(case, printed):
 
 
 def check_wrong(case, command, show):
-    """Returns what is wrong with the wrong program of a case, or nothing."""
+    """Returns the fault of a case's wrong program, or nothing."""
     wrong = subprocess.run([*command, "-DWEFT_FAIL", str(case)], capture_output=True, text=True)
     if show:
         print(wrong.stderr)
@@ -152,7 +154,7 @@ def check_wrong(case, command, show):
 
 
 def errors_apart(printed):
-    """What a compiler printed, cut at its errors. clang says where an error comes from after it, g++ before it."""
+    """A compiler's output, cut at its errors. clang prints the origin of an error after it, g++ before it."""
     parts = [[]]
     for line in printed.splitlines(keepends=True):
         part = parts[-1]

@@ -183,7 +183,7 @@ TEST_CASE("a mask over columns that are cut by segments, held alike or padded is
   });
 }
 
-TEST_CASE("what is cut by segments, held alike or padded is not gathered as if it lay evenly") {
+TEST_CASE("rows that are cut by segments, replicated or padded are not gathered as if cut evenly") {
   on_tensor_ranks(4, [](World& world, const auto& context) {
     const Tensor<float, Exec, Replicated<tp>> x(world.device(), {tokens, 16});
     kernels::fill(x.device(), x.size(), x.data(), 1.0f);

@@ -16,7 +16,7 @@ TEST_CASE("each error has its exit code, and its text names weft once") {
   CHECK(std::string(weft::LayoutError("heads(6) % tp(4) != 0").what()) == "weft: heads(6) % tp(4) != 0");
 }
 
-TEST_CASE("narrow passes what fits and names what does not") {
+TEST_CASE("narrow returns a number that fits and names one that does not") {
   CHECK(weft::detail::narrow<int>(std::size_t{2147483647}) == 2147483647);
   CHECK_THROWS_WITH_AS(weft::detail::narrow<int>(std::size_t{2147483648}, "the count of all_reduce"),
                        "weft: the count of all_reduce 2147483648 does not fit into 4 bytes", weft::Error);

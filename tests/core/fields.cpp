@@ -90,7 +90,7 @@ TEST_CASE("a change of any field changes the hash, and the same values give it a
   }
 }
 
-TEST_CASE("what has no hash is left out") {
+TEST_CASE("fields without a hash are left out") {
   std::uint64_t state = 5;
   CHECK_FALSE(hash_value(state, Pointer{}));
   CHECK_FALSE(hash_value(state, Private(1)));

@@ -63,7 +63,7 @@ TEST_CASE("a regular file is read whole, up to its limit") {
   CHECK(open_files() == before);
 }
 
-TEST_CASE("what is no regular file is refused at once") {
+TEST_CASE("anything but a regular file is refused at once") {
   const Folder folder;
   const std::string begin = "weft: data: cannot read '", missing = folder.path + "/missing", fifo = folder.path + "/fifo";
   CHECK(refusal(missing) == begin + missing + "': there is no such file");

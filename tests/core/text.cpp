@@ -28,13 +28,13 @@ TEST_CASE("letters of every kind, none at all, and zeros among them") {
   CHECK(joined({}).empty());
 }
 
-TEST_CASE("append_to adds to what is there") {
+TEST_CASE("append_to adds to the text") {
   std::string text = "rank";
   append_to(text, {" ", 3, ": ", "lost"});
   CHECK(text == "rank 3: lost");
 }
 
-TEST_CASE("shown: characters of UTF-8 stay, what a terminal acts on does not") {
+TEST_CASE("shown: characters of UTF-8 stay, control characters of a terminal do not") {
   CHECK(shown("runs/\u00fcml\u00e4uts \u6f22\u5b57 \U0001f600/a~") == "runs/\u00fcml\u00e4uts \u6f22\u5b57 \U0001f600/a~");
   CHECK(shown(std::string_view("a\nb\x1b[31m\x7f\0c", 11)) == "a?b?[31m??c");
   CHECK(shown("\u009b31m\u200b\u202ex\u2066\ufeff") == "??31m??????x??????");  // C1 controls, no width, other directions

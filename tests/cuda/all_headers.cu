@@ -2,7 +2,7 @@
 // Compiled by test_all_headers.sh. The list of headers is written by CMake.
 #include "all_headers.hpp"
 
-// A whole training program in three wrappers: it instantiates what the headers only declare.
+// A whole training program in three wrappers: it instantiates the templates of the headers.
 #define DEPTH 3
 #include "bench/compile_time/program.cpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/kernels/cudnn/use.hpp
-// The path from a device's attention to cuDNN's, over a test double of cudnn::Attention that computes with plain loops what its
-// doc comments promise: the calls that it receives, and the uses of its results. The surrounding kernels run on the host.
+// The path from a device's attention to cuDNN's, over a test double of cudnn::Attention that follows its doc comments with
+// plain loops: the calls that it receives, and the uses of its results. The surrounding kernels run on the host.
 #include <Kokkos_Core.hpp>
 
 #include <fcntl.h>
@@ -212,7 +212,7 @@ TEST_CASE_TEMPLATE("steps of a ring with grouped heads are the library's, forwar
     }
 }
 
-TEST_CASE("what cuDNN cannot take is not given to it, and said once") {
+TEST_CASE("calls that cuDNN does not support go elsewhere, with one notice") {
   const weft_test::TemporaryFolder folder;
   // The standard error output of f.
   const auto said = [&](const auto& f) {

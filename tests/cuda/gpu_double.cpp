@@ -284,7 +284,7 @@ TEST_CASE("an abort waits for the kernels of communicators that are not aborted 
   }
 }
 
-TEST_CASE("neither an ended communicator nor what its operations left may be used") {
+TEST_CASE("neither an ended communicator nor the results of its operations may be used") {
   TwoRanks ranks;
   ranks.start_and_launch(0);
   const ncclComm_t gone = ranks.comm[0];
@@ -409,7 +409,7 @@ TEST_CASE("independent tasks of two streams run in orders that the seed chooses"
   CHECK(first[1] > 0);
 }
 
-TEST_CASE("a program whose reports nobody took fails") {
+TEST_CASE("a program with unread reports fails") {
   CHECK(WEXITSTATUS(status_of([] {
           fake_nccl::report("not a fault: this report is expected");
           std::exit(0);

@@ -138,7 +138,7 @@ TEST_CASE_TEMPLATE("a weight's gradient is added to, its bias' written beside it
     }
 }
 
-TEST_CASE("what the library has no kernel for is said before anything is done") {
+TEST_CASE("a product without a kernel in the library is refused before any work") {
   Streamed on;
   const std::size_t m = 3, k = 4;
   std::vector<float> a(m * k), c(64, 5.f), bias(16), aux(64);
@@ -217,7 +217,7 @@ TEST_CASE("the library's first algorithm is taken, and none that adds with atomi
   CHECK(fours.c == std::vector<float>(32, 4.f));
 }
 
-TEST_CASE("the fastest of the first 8 algorithms, timed once a shape, if the program says so") {
+TEST_CASE("the fastest of the first 8 algorithms, timed once a shape, if the program opts in") {
   std::vector<fake_cublaslt::Algorithm> all{
       {.ms = 5}, {.ms = 4, .workspace = gpu::Blas::workspace_bytes}, {.ms = 1, .atomics = true}};
   all.insert(all.end(), {{.ms = 2, .workspace = 64}, {.ms = 3}, {.ms = 6}, {.ms = 7}, {.ms = 8}, {.ms = 9}, {.ms = 1}});
@@ -291,7 +291,7 @@ TEST_CASE("operands at other alignments are other products") {
 }
 
 TEST_CASE(
-    "the double reports operands that are less aligned than was said, a small workspace and an algorithm of another product") {
+    "the double reports operands that are less aligned than declared, a small workspace and an algorithm of another product") {
   fake_cublaslt::algorithms() = {{.ms = 1, .workspace = 1000}};
   fake_cublaslt::violations().clear();
   Streamed on;

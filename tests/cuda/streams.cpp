@@ -38,7 +38,7 @@ std::string refusal(F&& f) {
 
 }  // namespace
 
-TEST_CASE("a copy beside the computation comes after what it copies and before what needs it") {
+TEST_CASE("a copy beside the computation comes after the writes of its source and before the uses of its result") {
   CudaStream stream;
   gpu::SideCopy in, out;
   gpu::PinnedMemory pinned(sizeof(int));
@@ -69,7 +69,7 @@ TEST_CASE("a copy beside the computation comes after what it copies and before w
   }
 }
 
-TEST_CASE("what is copied is held as long as its copy is on its way, however many there are") {
+TEST_CASE("memory is held as long as its copy is in flight, however many there are") {
   CudaStream stream;
   gpu::SideCopy out;
   std::vector<int> host(20);
@@ -133,7 +133,7 @@ TEST_CASE("the third small array waits for the first one's memory, however large
   }
 }
 
-TEST_CASE("what was on its way when its copies end arrives") {
+TEST_CASE("copies in flight when their owner ends still arrive") {
   CudaStream stream;
   int there = 0;
   auto busy = std::make_unique<fake_nccl::Block>(stream.get());
@@ -177,7 +177,7 @@ TEST_CASE("a step is run twice, recorded, and launched from then on") {
   CHECK(steps_on_the_host == gpu::StepGraph::warm_up + 2);
 }
 
-TEST_CASE("what cannot be recorded says why, and leaves the stream as it was") {
+TEST_CASE("work that cannot be recorded is an error with the reason, and leaves the stream as it was") {
   CudaStream stream, side;
   CudaEvent fork;
   gpu::StepGraph graph;

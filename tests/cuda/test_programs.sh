@@ -15,8 +15,8 @@ root=${Kokkos_CUDA_ROOT:-$WEFT_SOURCE/.deps/kokkos-cuda}
 unset Kokkos_DIR  # the host's
 export Kokkos_ROOT=$root PATH=$PATH:$weft_toolkit/bin
 
-# nvcc's own option for device code that nobody runs; older toolkits spend the time. nvcc_wrapper takes it for the one -O that there
-# may be, so the host's compiler has none.
+# nvcc's option for device code that is never run; older toolkits spend the time. nvcc_wrapper takes it for the one -O that
+# there may be, so the host's compiler has none.
 fast=-O0
 "$weft_toolkit/bin/nvcc" --help | grep -q -e --Ofast-compile && fast=-Ofc=max
 

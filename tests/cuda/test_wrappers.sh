@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What needs only the toolkit (cuBLASLt, cuDNN, CUB, graphs, pinned memory) compiles with nvcc, links with the real libraries, and
-# does without a GPU what needs none.
+# Code that needs only the toolkit (cuBLASLt, cuDNN, CUB, graphs, pinned memory) compiles with nvcc, links with the real
+# libraries, and runs without a GPU as far as it needs none.
 . "$WEFT_SOURCE/tests/support/environment.sh"
 
 nvcc=$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")
@@ -14,7 +14,7 @@ must "$nvcc" -std=c++20 -O0 -arch="sm_${architecture%%[;-]*}" -Werror all-warnin
   -o "$scratch/wrappers" -lcublasLt -lcudnn -Xlinker -rpath="$root/lib64"
 must "$scratch/wrappers"
 
-# cuDNN asks for a driver's library before it says what it could do: the toolkit's stand-in will do.
+# cuDNN loads a driver's library before it lists its engines: the toolkit's stub is enough.
 stub=$root/lib64/stubs/libcuda.so
 [ -e "$stub" ] || skip "the toolkit has no stand-in for the driver's library"
 ln -s "$stub" "$scratch/libcuda.so.1"

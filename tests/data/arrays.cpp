@@ -79,7 +79,7 @@ TEST_CASE("memory of the program's own") {
   CHECK(kept.batch(0)[field].sample(3)[0] == 0);  // a View lives as long as the dataset
 }
 
-TEST_CASE("what does not fit") {
+TEST_CASE("arrays that do not fit") {
   CHECK(message<ShapeError>([] {
           data::Arrays(data::array<image, std::uint8_t>(images), data::array<label>(std::vector<std::int32_t>(2), {}));
         }) == "weft: data: field label has 2 samples, field image has 3");

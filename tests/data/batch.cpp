@@ -48,7 +48,7 @@ TEST_CASE("equal micro-batches share the sequences out") {
   CHECK(refusal<Error>(batch).empty());
 }
 
-TEST_CASE("differing micro-batches say themselves what they hold") {
+TEST_CASE("differing micro-batches describe their contents themselves") {
   const Batch batch = differing();
   CHECK(batch.micro_batch(0).length == 3);
   CHECK(batch.micro_batch(1).sequences == 1);

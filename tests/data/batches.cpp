@@ -115,7 +115,7 @@ TEST_CASE("a range of steps") {
   CHECK(steps == std::vector<std::uint64_t>{5, 6, 7});
 }
 
-TEST_CASE("what cannot be shared out") {
+TEST_CASE("batches that cannot be divided among ranks") {
   const auto corpus = text(500);
   CHECK(message<LayoutError>([&] {
           data::Batches(data::Share{0, 3}, corpus, {.sequence = 8, .global_batch = 16});

@@ -95,7 +95,7 @@ TEST_CASE("a batch looks at memory of the program's own without a copy") {
   CHECK(message<ShapeError>([&] { batch[image].view(Kokkos::subview(view, Kokkos::ALL, 0, Kokkos::ALL)); }) != "");
 }
 
-TEST_CASE("what does not fit is refused with the field's name and the numbers") {
+TEST_CASE("values that do not fit are refused with the field's name and the numbers") {
   Images batch{.samples = 4};
   batch[image].resize(3, {1, 2});
   batch[label].resize(4, {});

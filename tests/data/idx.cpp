@@ -73,7 +73,7 @@ TEST_CASE("files, mapped or with gzip") {
         "weft: data: cannot read '" + zipped + "': it is no IDX file: it begins with the bytes 112, 108, not 0, 0");
 }
 
-TEST_CASE("what is no file that can be mapped") {
+TEST_CASE("paths that are no file that can be mapped") {
   const TemporaryFolder folder;
   const auto refused = [&](const std::string& name) {
     const std::string file = (folder.path / name).string(), text = message<UsageError>([&] { data::Idx::open(file); });
@@ -88,7 +88,7 @@ TEST_CASE("what is no file that can be mapped") {
   CHECK(refused("fifo") == "it is a FIFO, a socket or a device, a regular file is needed");  // without waiting for a writer
 }
 
-TEST_CASE("what is no IDX file, or less or more than one") {
+TEST_CASE("files that are no IDX file, or less or more than one") {
   const Bytes whole = idx_file<std::uint8_t>(8, {2, 3}, {1, 2, 3, 4, 5, 6});
   for (std::size_t length = 1; length < whole.size(); ++length) {
     const std::string text = refusal(Bytes(whole.begin(), whole.begin() + std::ptrdiff_t(length)));

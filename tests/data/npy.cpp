@@ -67,7 +67,7 @@ TEST_CASE("headers in other words") {
         std::vector<std::size_t>{1, 2, 3, 1});  // elements that are not aligned
 }
 
-TEST_CASE("what is refused") {
+TEST_CASE("refused files") {
   CHECK(refusal(npy_dictionary("<f4", "(2, 3)", "True")) ==
         "it is in Fortran order: save it in C order, np.save(file, np.ascontiguousarray(array))");
   for (const char* type : {"|O", "O"})
@@ -101,7 +101,7 @@ TEST_CASE("what is refused") {
   CHECK(refusal(npy_dictionary("<f4", "(6,)") + " rest").ends_with("something follows its dictionary"));
 }
 
-TEST_CASE("what is no .npy file, or less than one") {
+TEST_CASE("files that are no .npy file, or less than one") {
   const Bytes whole = npy_file<float>(npy_dictionary("<f4", "(2, 3)"), {1, 2, 3, 4, 5, 6});
   for (std::size_t length = 1; length < whole.size(); ++length)
     CHECK(refusal(Bytes(whole.begin(), whole.begin() + std::ptrdiff_t(length))).starts_with("it is cut off: "));

@@ -53,7 +53,7 @@ TEST_CASE("every order of three and four samples comes about equally often") {
   }
 }
 
-TEST_CASE("where a sample lies, and what follows it, is about uniform over epochs") {
+TEST_CASE("a sample's position, and the one after it, are about uniform over epochs") {
   const std::uint64_t size = 37;
   std::vector<double> place_of_0(size, 0), behind_0(size, 0);
   const int epochs = 20'000;

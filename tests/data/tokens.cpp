@@ -113,7 +113,7 @@ TEST_CASE("a whole file is checked before it is used") {
   CHECK_NOTHROW(data::Tokens::of_text("ab\xff").check());
 }
 
-TEST_CASE("what is refused") {
+TEST_CASE("refused files") {
   CHECK(refusal({1, 0, 2}) == "its 3 bytes of tokens are no whole tokens of uint16");
   CHECK(refusal(token_file(Narrow{1, 2, 3}), {.type = TokenType::uint32}) ==
         "its 6 bytes of tokens are no whole tokens of uint32");
@@ -205,7 +205,7 @@ TEST_CASE("an identity is of bytes and their reading, not of a name") {
   CHECK(both.settings[3].second == "0.1");
 }
 
-TEST_CASE("of a file above 64 MiB 1,024 blocks stand for all, the first and the last among them") {
+TEST_CASE("of a file above 64 MiB 1,024 blocks are compared, the first and the last among them") {
   const std::size_t mib = 1 << 20, size = 65 * mib + 5;
   std::size_t blocks = 0, bytes = 0, end = 0;
   weft::detail::for_each_sampled_block(size, [&](std::size_t place, std::size_t some) {

@@ -61,7 +61,7 @@ TEST_CASE("a buffer may outlive its arena") {
   CHECK(static_cast<char*>(buffer.get())[4095] == 1);
 }
 
-TEST_CASE("blocks that nobody uses are returned before memory is called full, and the error says how much was asked for") {
+TEST_CASE("unused blocks are returned before memory counts as full, and the error has the requested size") {
   Arena arena;
   const auto kept = arena.allocate(1 << 16);
   { const auto unused = arena.allocate(1 << 20); }

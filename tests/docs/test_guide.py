@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The code of docs/guide.md compiles as one program, and each of its functions of a World runs on four ranks, and is rehearsed. What is marked
-as a program, one that owns MPI, is compiled by itself, runs under mpirun, and is rehearsed."""
+"""The code of docs/guide.md compiles as one program, and each of its functions of a World runs on four ranks, and is rehearsed. A
+block that is marked as a program, one that owns MPI, is compiled by itself, runs under mpirun, and is rehearsed."""
 import os
 import pathlib
 import re

@@ -109,7 +109,7 @@ TEST_CASE("sub-meshes, parts and local handles") {
   });
 }
 
-TEST_CASE("what cannot be is refused with the numbers, on every rank and before anything moves") {
+TEST_CASE("impossible placements are refused with the numbers, on every rank and before anything moves") {
   on(2, [](World& world) {
     const Mesh<dp> mesh(world);
     const dtensor::DeviceMesh grid(mesh, dp{});

@@ -29,7 +29,7 @@ TEST_CASE("the first addition of a step overwrites, later ones add") {
   CHECK(state.take_fresh());
 }
 
-TEST_CASE("what is unreduced is taken once, axis by axis") {
+TEST_CASE("unreduced gradients are taken once, axis by axis") {
   GradientState state;
   state.begin_step();
   state.add(0, tp_bit | cp_bit, 0, 0);

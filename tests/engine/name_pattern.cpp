@@ -13,7 +13,7 @@
 
 using namespace weft;
 
-TEST_CASE("a pattern matches whole names; * stands for any characters, ? for one") {
+TEST_CASE("a pattern matches whole names; * matches any characters, ? one") {
   using weft::detail::matches;
   CHECK(matches("a.b", "a.b"));
   CHECK(!matches("a.b", "a.b.c"));

@@ -42,7 +42,7 @@ TEST_CASE("the description does not change, and gives the sizes") {
   CHECK(state.info().data_bit() == axis_bit<dp>);
 }
 
-TEST_CASE("what is kept and what layers use are one, until data ranks shard") {
+TEST_CASE("the kept values and those that layers use are one array, until data ranks shard") {
   ParameterState state(info());
   const detail::Buffer value = buffer(12), gradient = buffer(12);
   state.storage().set_value(value);

@@ -91,7 +91,7 @@ TEST_CASE("wherever a unit keeps a handle: moved there, in containers, behind a 
   }) == Names{"a.moved", "b.assigned", "c.0.first", "c.0.second", "d.mapped", "e.first", "e.second", "f.function"});
 }
 
-TEST_CASE("what is made and discarded is no unit's, and its name is free again") {
+TEST_CASE("a discarded parameter belongs to no unit, and its name is free again") {
   Building model;
   CHECK(model.unit([](const auto& context) {
     parameter(context, "discarded");
@@ -183,7 +183,7 @@ TEST_CASE("shared by both ends and by some units between them: each of them uses
                                                                         {"tokens.weight", {0, 5}}});
 }
 
-TEST_CASE("each unit that asks for a shared layer uses all of it") {
+TEST_CASE("each unit that uses a shared layer uses all of it") {
   Building model;
   const auto make = [](const auto& here) { return Pair{parameter(here, "first"), parameter(here, "second")}; };
   CHECK(model.unit([&](const auto& context) { return parameter(context, "own"); }) == Names{"own"});
@@ -238,7 +238,7 @@ TEST_CASE("the print of a model depends on names, shapes and initial values, and
   CHECK(print("gain", 3, zeros, false) != expected);
 }
 
-TEST_CASE("what other ranks make in a unit is a parameter of the model, by name, and of no unit here") {
+TEST_CASE("a parameter that only other ranks make in a unit is the model's, by name, and belongs to no unit here") {
   Building model;
   CHECK(model.unit([](const auto& context) {
     detail::parameter_elsewhere(context, "b", {3, 5});

@@ -67,7 +67,7 @@ std::vector<Run> cut(const std::vector<Run>& list, std::size_t begin, std::size_
 
 }  // namespace
 
-TEST_CASE("runs are what was put in, and so are their cuts") {
+TEST_CASE("runs hold the elements that were put in, and so do their cuts") {
   std::mt19937 engine(1);
   const auto draw = [&](std::size_t below) { return std::size_t(engine() % below); };
   for (int round = 0; round < 300; ++round) {

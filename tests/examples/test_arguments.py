@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random command lines of all examples. Every run ends in bounded time with 0, 1, 2, 3 or 130, never by a signal, and says at most
-one line on standard error if it was refused. Also what is no random value: environment, special files, full disks, signals.
+"""Random command lines of all examples. Every run ends in bounded time with 0, 1, 2, 3 or 130, never by a signal, and a refused one
+prints at most one line on standard error. Also causes beyond random values: environment, special files, full disks, signals.
 
     tests/examples/test_arguments.py [--seed N] [--runs N]       both are printed with every failure; the test runs a short form
 """
@@ -31,7 +31,7 @@ options = options.parse_args()
 EXAMPLES, SOURCE = os.environ["WEFT_EXAMPLES"], pathlib.Path(os.environ["WEFT_SOURCE"])
 LIMIT_S = 60
 scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-arguments-"))
-# What no example may see of the machine that runs the test.
+# Variables of the test's machine that no example may see.
 FOREIGN = ("WEFT_", "OMP_NUM", "KOKKOS_", "RANK", "WORLD_SIZE", "MASTER_", "OMPI_COMM", "PMI", "SLURM_", "TORCHELASTIC")
 clean = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
 
@@ -51,7 +51,7 @@ def run(name, arguments, environment=None, limits=None, stdout=subprocess.PIPE):
         process.kill()
         out, err = process.communicate()
         code = None
-    # libgomp says by itself that it does not understand a variable, and goes on.
+    # libgomp itself prints a warning about a variable that it cannot parse, and goes on.
     return code, out or "", [line for line in err.split("\n") if line.strip() and "libgomp: Invalid value" not in line]
 
 

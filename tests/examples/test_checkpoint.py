@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tool for checkpoints: what is in one, whether it is whole, and one file for other programs, read here without weft."""
+"""The tool for checkpoints: its contents, whether it is whole, and one file for other programs, read here without weft."""
 import json
 import os
 import pathlib

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scripts of examples/clusters on two nodes: network namespaces with an address, a host name and processes of their own, joined by a
 virtual cable. The launchers are those of tests/support/fake_launchers.py, mpirun is the real one. A rank of the second node is killed, ranks are
-preempted, the cable is cut: each run ends with the losses of one that nobody disturbed. Needs root and iproute2, and is skipped without them."""
+preempted, the cable is cut: each run ends with the losses of an undisturbed one. Needs root and iproute2, and is skipped without
+them."""
 import json
 import os
 import pathlib
@@ -193,7 +194,7 @@ try:
     began = time.monotonic()
     whole = subprocess.run([program, "--ranks", "4", *training, "--output", scratch / "whole"], env=user, capture_output=True, text=True, timeout=60)
     expected = losses(scratch / "whole")
-    check(whole.returncode == 0 and len(expected) == STEPS, f"the run that nobody disturbs: {whole}")
+    check(whole.returncode == 0 and len(expected) == STEPS, f"the undisturbed run: {whole}")
 
     # Slurm: a rank of the second node is killed, then the job is preempted (SIGTERM to all ranks): two requeues.
     run = Run("slurm", ["sbatch", str(scripts / "slurm.sh"), *training])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """finetune: a folder that train_gpt wrote is tuned, whole or by adapters in two layouts; adapters alone come back, merged ones are a folder
-that train_gpt loads; a run goes on from its checkpoint with the same losses; what does not fit is refused."""
+that train_gpt loads; a run goes on from its checkpoint with the same losses; folders and options that do not fit are refused."""
 import json
 import os
 import pathlib

@@ -120,7 +120,7 @@ for backend in launchers:
             os.kill(ranks[2], signal.SIGKILL)
         out = output_of(process)
         code, lines, err = flight(folder)
-        check(code == 1 and any(line.startswith("rank 2 has no file: it was lost, or stands still and was not told to end; ranks 0, 1 wait for it in barrier()")
+        check(code == 1 and any(line.startswith("rank 2 has no file: it was lost, or stands still and got no notice to end; ranks 0, 1 wait for it in barrier()")
                                 for line in lines), f"SIGKILL, {backend}: {code} {lines} {err}\n{out}")
 
 
@@ -164,22 +164,22 @@ def says(name, records, code, *parts):
 reduce, pair = ("world", "all_reduce(sum) of 4 float32"), {"world": [0, 1, 2], "pp[0,1]": [0, 1], "pp[1,2]": [1, 2]}
 says("done", [record(r, calls=[reduce] * 3) for r in range(3)], 0, "nothing suspicious")
 says("all there", [record(r, calls=[reduce] * 3, started=[2]) for r in range(3)], 0, "nothing suspicious", "oldest open call: rank 0 in all_reduce(sum) of 4 float32 on world, collective 3, for 3.000 s")
-# Who stood still, and went on before its file was written, is in the call by then: its beginning tells.
+# A rank that stood still, and went on before its file was written, is in the call by then: its beginning shows it.
 for late, reason, code in [(2.5, "weft: an error", 1), (1.4, "weft: an error", 0), (2.5, "interrupted by SIGTERM", 0)]:
     released = [record(r, calls=[reduce] * 3, started=[2], reason=reason) for r in range(3)]
     released[1]["entries"][2]["time_created_ns"] += int(late * 10**9)
     says(f"released {late} {code}", released, code, "rank 1 stood still and went on: ranks 0, 2 waited for it in all_reduce(sum) of 4 float32 on world, collective 3, "
          "for 2.500 s until it came" if code else "nothing suspicious")
-# Behind is who has begun fewer, also if the ring has none of its calls any more; and who has not split yet.
+# A rank is behind if it has begun fewer calls, also if the ring has none of them any more, or has not split yet.
 says("behind", [record(0, calls=[reduce] * 3, started=[2]), record(1, calls=[], begun={"world": 2}), record(2, calls=[reduce] * 3, started=[2])], 1,
      "rank 1 stands still: ranks 0, 2 wait for it in all_reduce(sum) of 4 float32 on world, collective 3, for 3.000 s; it has begun nothing")
 says("not split", [record(0, 2, calls=[("tp[0,1]", "barrier()")], started=[0], groups={"world": [0, 1], "tp[0,1]": [0, 1]}), record(1, 2)], 1, "rank 1 stands still: rank 0 waits")
-# Of a run that was interrupted, waits shorter than 0.1 s before a rank's file are its normal ones.
+# In an interrupted run, waits shorter than 0.1 s before a rank's file are normal.
 for wait, reasons, code in [(50, ("SIGTERM", "SIGTERM"), 0), (50, ("", "SIGINT"), 0), (50, ("", ""), 1), (150, ("SIGTERM", "SIGTERM"), 1)]:
     moving = [record(0, 2, calls=[reduce] * 3, started=[2], reason="weft: rank 0: interrupted by " + reasons[0]), record(1, 2, calls=[reduce] * 2, reason="interrupted by " + reasons[1])]
     moving[0]["entries"][2]["time_created_ns"] = 10**18 - wait * 10**6
     says(f"moving {wait} {reasons}", moving, code, "rank 1 stands still: rank 0 waits" if code else "nothing suspicious")
-# A chain of messages: who waits itself does not stand still.
+# A chain of messages: a rank that itself waits does not stand still.
 chain = [record(0, calls=[("pp[0,1]", "send of 4 float32 with tag 1", 1, 1)] * 2, groups=pair),
          record(1, calls=[("pp[0,1]", "recv of 4 float32 with tag 1", 0, 1)] * 3, started=[2], groups=pair),
          record(2, calls=[("pp[1,2]", "recv of 4 float32 with tag 1", 1, 1)], started=[0], groups=pair)]
@@ -226,7 +226,7 @@ refused("rank", [record(3)], "rank is no whole number from 0 to 2")
 refused("two worlds", [record(0, 3), record(1, 4)], "weft_flight_1.json': it is of a job of 4 ranks over threads")
 refused("other members", [record(0, 3), record(1, 3, groups={"world": [1, 2]})], "its communicator world has other ranks than another file's")
 refused("members", [record(0, 3, groups={"world": [0, 0, 1]})], "holds a rank twice, or not its own")
-refused("no member", [record(0, 3, groups={"world": [0, 3]})], "holds what is no rank of 3")
+refused("no member", [record(0, 3, groups={"world": [0, 3]})], "holds a number that is no rank of 3")
 refused("older", [record(0, 2, calls=[reduce] * 2), record(1, 2, calls=[reduce], written=10**18 - 86400 * 10**9)], "weft_flight_1.json': it was written 86398.000 s before rank 0 completed")
 minute = 60 * 10**9
 refused("a minute older", [record(0, 2, calls=[reduce] * 2), record(1, 2, calls=[reduce], written=10**18 - minute)], "weft_flight_1.json': it was written 58.000 s before rank 0 completed")

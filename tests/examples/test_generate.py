@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example generate: each token is the largest logit of the whole forward, every layout and seed says the same, and texts come back."""
+"""The example generate: each token is the largest logit of the whole forward, every layout and seed gives the same, and texts come
+back."""
 import json
 import os
 import pathlib

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""train_gpt --export and --load: a model comes back from its folder with the same bits, in another layout and in bf16; what does not fit
-is refused."""
+"""train_gpt --export and --load: a model comes back from its folder with the same bits, in another layout and in bf16; folders and
+options that do not fit are refused."""
 import json
 import math
 import os

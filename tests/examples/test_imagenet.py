@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """imagenet from its command line, on pictures that are drawn here: it learns, in every layout with the losses of one rank; a resumed
-run has the bits of one that nothing happened to; torchvision's parameters load; and what it cannot read it refuses in one line."""
+run has the bits of one that nothing happened to; torchvision's parameters load; and it refuses unreadable files in one line."""
 
 import json
 import math
@@ -162,7 +162,7 @@ write_safetensors(scratch / "zero.safetensors", shapes())
 found = run(f"--load {scratch}/zero.safetensors --evaluate --dp 2")
 check(found.returncode == 0 and f"validation loss {math.log(3):.4f}" in found.stdout, f"--load: {found.stdout} {found.stderr}")
 
-# --export writes torchvision's names, shapes and types from every layout; what was evaluated last is what the file has.
+# --export writes torchvision's names, shapes and types from every layout; the file has the parameters that were evaluated last.
 for number, layout in enumerate(["--dp 1", "--dp 2 --zero 3 --ema 0.5", "--dp 2 --pp 2 --zero 1"]):
     exported = scratch / f"exported{number}.safetensors"
     printed, of = trained(f"exporting{number}", f"{layout} --steps 3 --learning-rate 0.01 --export {exported}")

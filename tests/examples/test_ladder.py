@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gpt_60 and in_situ in a short form: they learn, on one rank as on several, and say in a line what they do not take."""
+"""gpt_60 and in_situ in a short form: they learn, on one rank as on several, and refuse wrong options in one line."""
 import os
 import pathlib
 import re
@@ -25,7 +25,7 @@ def close(a, b, tolerance):
     return len(a) == len(b) and all(abs(x - y) <= tolerance for x, y in zip(a, b))
 
 
-# --- gpt_60: as many lines as its name says, the same losses in every layout
+# --- gpt_60: as many lines as in its name, the same losses in every layout
 gpt = os.path.join(EXAMPLES, "gpt_60")
 check(len(pathlib.Path(SOURCE, "examples/gpt_60/main.cpp").read_text().splitlines()) <= 60, "gpt_60 has more than 60 lines")
 short = [gpt, "--steps", "30", "--data", os.path.join(SOURCE, "LICENSE")]

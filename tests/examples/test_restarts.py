@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """train_gpt --restarts: ranks killed at random moments are started again from the last checkpoint, and the run ends with the losses and with the
-parameters and optimizer state of one that nobody disturbed, bit for bit. As threads, as processes over TCP, under mpirun, and under torchrun's
+parameters and optimizer state of an undisturbed one, bit for bit. As threads, as processes over TCP, under mpirun, and under torchrun's
 own restart. `--runs N`: how often; `--seed S`."""
 import argparse
 import hashlib
@@ -73,7 +73,7 @@ def losses(folder):
 
 
 def digest(folder):
-    """Of the whole training state at the end, parameters and optimizer, as one file."""
+    """Digest of the whole training state at the end, parameters and optimizer, as one file."""
     verified = subprocess.run([TOOL, "verify", str(folder / "saved")], capture_output=True, text=True, timeout=60)
     merged = folder / "all.safetensors"
     made = subprocess.run([TOOL, "merge", str(folder / "saved"), str(merged), "--all"], capture_output=True, text=True, timeout=60)
@@ -87,7 +87,7 @@ def words_of(folder):
 
 
 class Run:
-    """A run of two ranks, what it says and when: both streams in one, as a terminal has them."""
+    """A run of two ranks, its output and its times: both streams in one, as a terminal has them."""
 
     def __init__(self, folder, words, more=()):
         self.process = subprocess.Popen([*words_of(folder), *words], env=environment | dict(more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -160,7 +160,7 @@ whole.finish()
 duration = time.monotonic() - begin
 expected = losses(scratch / "whole")
 if whole.code != 0 or len(expected) != STEPS:
-    sys.exit(f"the run that nobody disturbs: {whole.code} {whole.text}")
+    sys.exit(f"the undisturbed run: {whole.code} {whole.text}")
 state = digest(scratch / "whole")
 
 
@@ -224,7 +224,7 @@ for number in range(options.runs):
 check(mended > 0, "no kill came before a run's end")
 check(max(recoveries, default=(0, ""))[0] <= 5, f"recoveries: {recoveries}")
 print(f"figure 2: {options.runs} runs over {', '.join(kinds)}, {kills} kills and {mended} restarts: "
-      f"{options.runs - apart} with the losses, parameters and optimizer state of one that nobody disturbed, bit for bit")
+      f"{options.runs - apart} with the losses, parameters and optimizer state of an undisturbed one, bit for bit")
 for name in kinds:
     times = [seconds for seconds, kind in recoveries if kind == name]
     if times:
@@ -241,7 +241,7 @@ def after_first_checkpoint(run, folder):
 
 
 def killed_at_once(name, words, restarts_expected):
-    """Kills each attempt after the second one as soon as it is there; what the parent said, and its exit code."""
+    """Kills each attempt after the second one as soon as it is there; returns the parent's output and exit code."""
     folder, before = scratch / name, shared_memory()
     run = Run(folder, words)
     first = after_first_checkpoint(run, folder)
@@ -299,7 +299,7 @@ for count in range(3):
     check((codes == [0, 0]) if count == 2 else (codes[count] == -9 and codes[1 - count] not in (0, 2)), f"torchrun, {count} restarts: {codes}")
 check_same("torchrun", folder)
 
-# What cannot be.
+# Impossible options.
 for words, more, expected_text in [
         (["--restarts", "3"], {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())},
          "--restarts beside a launcher"),

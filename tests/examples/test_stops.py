@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""train_gpt asked to stop, or killed, at random moments: one whole checkpoint that all ranks agree on, a documented exit code, and a resumed
-run with the losses of one that nobody stopped, to the last digit. `--runs N`: how often; `--seed S`."""
+"""train_gpt stopped or killed at random moments: one whole checkpoint that all ranks agree on, a documented exit code, and a
+resumed run with the losses of an uninterrupted one, to the last digit. `--runs N`: how often; `--seed S`."""
 import argparse
 import json
 import os
@@ -94,7 +94,7 @@ for run in range(options.runs):
         if verified.returncode != 0:
             sys.exit(f"{where}: {verified}")
     if number == signal.SIGTERM and 130 in codes:
-        # All ranks end with the step that the checkpoint has, whoever was asked; those who had not met yet have none.
+        # All ranks end with the step of the checkpoint, whichever was signalled; ranks that had not met yet have none.
         if set(codes) != {130} or (done and (not steps or steps[-1] != max(done) + 1)):
             sys.exit(f"{where}: checkpoints {steps}, steps done {len(done)}")
         stopped += 1

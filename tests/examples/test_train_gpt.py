@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The trainer from its command line: what it writes, the same losses in every layout, threads and MPI, and how it ends where it
+# The trainer from its command line: its files, the same losses in every layout, threads and MPI, and how it ends where it
 # cannot go on.
 
 import json
@@ -57,7 +57,7 @@ def trained(name, arguments, launcher=()):
     return float(last.split()[-1]), records(folder)
 
 
-# --- what it writes
+# --- its files
 loss, one = trained("one", "--ranks 1")
 check([r["step"] for r in one] == list(range(6)), "a line a step")
 MEASURED = {"share_of_peak", "computing_ms", "waiting_ms", "message_bytes", "memory_bytes", "memory_peak_bytes", "slow_ranks"}
@@ -73,7 +73,7 @@ if one:
     sample = (scratch / "one/sample.txt").read_bytes()
     check(len(sample) == 4 + 8 and sample.startswith(b"/// "), f"sample.txt: {sample!r}")
 
-# --- what an untrained model writes may be any bytes: the terminal gets UTF-8, the file the bytes
+# --- an untrained model may write any bytes: the terminal gets UTF-8, the file the bytes
 odd = ["é€😀", b"\xf4\x90\x80\x80", b"\xed\xa0\x80", b"\xe0\x80\x80", b"\xf0\x80\x80\x80", b"\xc0\x80", b"\xf5\x80\x80\x80", b"\xc2\x9b", b"\x1b[31m", b"\xe2\x82"]
 prompt = b"<".join(piece.encode() if isinstance(piece, str) else piece for piece in odd) + b">"
 result = subprocess.run([TRAIN, *f"{SMALL} --ranks 1 --output {scratch}/odd".split(), "--prompt", prompt], capture_output=True, timeout=120, cwd=scratch)
@@ -301,7 +301,7 @@ for option in ["--offload", "--output", "--prompt"]:
     result = subprocess.run([TRAIN, *SMALL.split(), option, ""], capture_output=True, text=True, timeout=30, cwd=scratch)
     check(result.returncode == 2 and result.stderr.startswith(f"weft: train_gpt: {option} is empty") and result.stdout == "", f"{option} '': {result}")
 
-# --- what is not finite
+# --- numbers that are not finite
 result = run(f"{SMALL} --steps 40 --learning-rate 1e30 --warmup 0 --clip 0 --tp 2 --output {scratch}/diverged".replace("--steps 6 ", "").replace("--learning-rate 3e-3 ", ""))
 check(result.returncode == 3, f"diverged: exit code {result.returncode}: {result.stderr}")
 check("every rank skips it, 10 in a row" in result.stdout + result.stderr and "training diverged" in result.stderr, f"diverged: {result.stderr!r}")
@@ -360,7 +360,7 @@ for layout in ("--dp 2 --zero 3", "--tp 2 --pp 2"):
         other = run(f"{CHECKPOINTS} {elsewhere} --output {cut} --checkpoint {kept} --resume --quiet")
         check(close([float(result.stdout.split()[-1])], [float(other.stdout.split()[-1])], 1e-5),
               f"{layout}: {elsewhere} loads another model: {result.stdout} {other.stdout}")
-# A checkpoint knows the data of its run: another text, another order of files, another split, other token files.
+# A checkpoint identifies the data of its run: another text, another order of files, another split, other token files.
 other, longer, moved = scratch / "other.txt", scratch / "longer.txt", scratch / "moved.txt"
 other.write_bytes(text.read_bytes().replace(b"3 times 3 is 9", b"3 times 3 is 8"))
 longer.write_bytes(text.read_bytes() + b"more\n")

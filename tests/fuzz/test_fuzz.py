@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What reads bytes of others, under libFuzzer with AddressSanitizer and UBSan: each program of tests/fuzz/programs for 30 s, two at
-a time. It starts from the inputs that the program makes itself; what it finds is printed in Base64, to become one of them.
+"""Readers of foreign bytes, under libFuzzer with AddressSanitizer and UBSan: each program of tests/fuzz/programs for 30 s, two at a
+time. It starts from the inputs that the program makes itself; an input that fails is printed in Base64, to become one of them.
 
     python3 tests/fuzz/test_fuzz.py [--seconds N | --runs N] [--corpus FOLDER] [NAME...]
 
@@ -33,7 +33,7 @@ scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft_fuzz_"))
 includes = []
 for folder in filter(None, os.environ.get("WEFT_INCLUDES", "").split(":")):
     includes += ["-isystem", folder] if pathlib.Path(folder) != ROOT / "include" else []
-# clang comes without omp.h; gcc's declares what Kokkos' header calls. Nothing here starts OpenMP.
+# clang comes without omp.h; gcc's declares what Kokkos' header calls. No program here starts OpenMP.
 omp = subprocess.run(["g++", "-print-file-name=include/omp.h"], capture_output=True, text=True).stdout.strip()
 if os.path.isfile(omp):
     (scratch / "omp.h").write_text(re.sub(r"__malloc__ \([^()]*\)", "__malloc__", pathlib.Path(omp).read_text()))
@@ -41,7 +41,7 @@ flags = ["-std=c++20", "-D_OPENMP=201511", "-Wall", "-Wextra", "-O1", "-g1", "-f
          "-I", str(ROOT / "include"), "-I", str(ROOT / "tests"), *includes, "-idirafter", str(scratch)]
 
 
-# What reads into weft's models has Kokkos in its headers.
+# Programs that read into weft's models include Kokkos.
 kokkos = pathlib.Path(os.environ.get("Kokkos_DIR", "/nowhere")).parent.parent
 libraries = ["-Wl,--as-needed", f"-Wl,-rpath,{kokkos}", *map(str, sorted(kokkos.glob("libkokkoscore.*"))), "-lpthread"]
 

@@ -34,7 +34,7 @@ TEST_CASE("GPT decodes with a cache as its whole forward does") {
       1e-12);
 }
 
-TEST_CASE("what a cache or a model has no room for is refused, and the cache is as before") {
+TEST_CASE("tokens beyond the room of a cache or model are refused, and the cache is unchanged") {
   DefaultDevice device;
   models::GptConfig config = config_of();
   config.layers = 1;
@@ -81,7 +81,7 @@ TEST_CASE("what a cache or a model has no room for is refused, and the cache is 
   CHECK_THROWS_AS(generate(model, Sequences{}), UsageError);
 }
 
-TEST_CASE("generate ends at stop tokens, when it is told to, and at its limit") {
+TEST_CASE("generate ends at stop tokens, at a callback's request, and at its limit") {
   DefaultDevice device;
   models::GptConfig config = config_of();
   config.sequence = 16;

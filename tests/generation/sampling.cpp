@@ -128,7 +128,7 @@ TEST_CASE("greedy is the first of the largest, and numbers depend on seed, seque
   CHECK(sample_token(std::vector<double>{none, 0, none}, {.temperature = 1, .top_k = 2}, 0, 0) == 1);
 }
 
-TEST_CASE("what is no sampling is refused") {
+TEST_CASE("invalid options of sampling are refused") {
   CHECK_THROWS_AS(Sampling{.temperature = -1}.check(), UsageError);
   CHECK_THROWS_AS(Sampling{.top_p = 0}.check(), UsageError);
   CHECK_THROWS_AS(Sampling{.top_p = 1.5}.check(), UsageError);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What needs a GPU says so in one line and ends with 2 where there is none, whatever else is missing.
+# Without a GPU, programs that need one print one line with this reason and end with 2, whatever else is missing.
 . "$WEFT_SOURCE/tests/support/environment.sh"
 
 if nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then skip "this machine has a GPU"; fi

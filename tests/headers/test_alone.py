@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each header compiles alone: as the first and only header of a program, one after another.
 
-Kokkos is most of what such a program costs the compiler, and the same in each, so headers that come to Kokkos get it precompiled. That
+Most of the compile time of such a program is Kokkos, the same in each, so headers that come to Kokkos get it precompiled. That
 hides nothing but its place among a header's includes; the headers that do not come to Kokkos are compiled with nothing before them.
 They are taken as weft::compiled takes them: foo_impl.hpp, which only it leaves out, lends foo.hpp no include.
 
-All of them cost twelve minutes of a slow core. So a run takes a sixth, which sixth the commit says; WEFT_TEST_LONG=1 takes all.
+All of them cost twelve minutes of a slow core. So a run takes a sixth, which the commit selects; WEFT_TEST_LONG=1 takes all.
 
     python3 tests/headers/test_alone.py [HEADER...]       by hand, with WEFT_INCLUDES as support/environment.sh has it
 """
@@ -30,7 +30,7 @@ def is_here(header):
     return any((pathlib.Path(folder) / header).exists() for folder in [*folders, "/usr/include"])
 
 
-# What a header of a backend needs of others; where that is not installed, the backend's headers are left out.
+# The foreign headers that a backend needs; if they are not installed, the backend's headers are left out.
 NEEDS = {"weft/comm/nccl": "nccl.h", r"weft/(\w+/)?cuda": "cuda_runtime.h", "weft/kernels/cudnn": "cudnn.h", "weft/comm/mpi": "mpi.h",
          "weft/(checkpoint|elastic|hugging_face)": "xxhash.h", "weft/hugging_face/tokenizer": "utf8proc.h"}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# clang takes the headers and a whole training program in three wrappers, which instantiates what headers only declare.
+# clang takes the headers and a whole training program in three wrappers, which instantiates the templates of the headers.
 . "$WEFT_SOURCE/tests/support/environment.sh"
 
 clang=$(command -v clang++-14 || command -v clang++) || skip "clang is not installed"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kokkos' loops and copies are called in a few places, which return in a rehearsal before they touch memory: elsewhere a loop or a copy would
-run on addresses without memory behind them. New code takes for_each_index, kernels::..., copy_rows, copy_from_host or copy_to_host. Each
-launch says its kind and its bytes: the compiler asks for them, and this test that they are not left empty.
+run on addresses without memory behind them. New code takes for_each_index, kernels::..., copy_rows, copy_from_host or copy_to_host.
+Each launch gives its kind and its bytes: the compiler requires them, and this test that they are not empty.
 
     python3 tests/headers/test_entries.py
 """

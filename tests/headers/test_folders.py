@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The floor plan of docs/architecture.md is the house: its folders, lowest last, are those of include/weft, each includes only from the
-folders that its line names, and these stand below it. What a header only declares is defined in its folder or below. Files that the
+folders that its line names, and these stand below it. Declarations of a header are defined in its folder or below. Files that the
 page names exist.
 
     python3 tests/headers/test_folders.py
@@ -16,7 +16,7 @@ SILENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 
 
 def floor_plan(page):
-    """Folder -> the folders that its line of the picture says it uses, in the order of the page."""
+    """Folder -> the folders in its line of the picture, in the order of the page."""
     picture = re.search(r"```floor-plan\n(.*?)```", page, re.DOTALL)
     rows = [re.split(r"\s{2,}|\s*\|\s*", line.strip()) for line in picture.group(1).splitlines() if line.strip()]
     return {row[0]: set() if row[-1] == "-" else set(row[-1].split()) for row in rows}
@@ -31,7 +31,7 @@ def includes(text):
 
 
 def statements(text):
-    """What stands at namespace scope, each as one line up to its `;` or `{`: in this tree that is what begins in column 0."""
+    """The declarations at namespace scope, each as one line up to its `;` or `{`: in this tree they begin in column 0."""
     text = SILENT.sub("", text)
     text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", "", text, flags=re.MULTILINE)
     for match in re.finditer(r"^(?=[\w\[:~])[^;{}]*(?:\{\}[^;{}]*)*[;{]", text, re.MULTILINE):

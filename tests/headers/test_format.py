@@ -34,8 +34,8 @@ def formatted(text):
 
 
 def long_lines(path):
-    """Lines that clang-format leaves too long: a word of a comment or a literal that it cannot break. What check.py reads, raw strings and
-    what is laid out by hand (clang-format off) may be."""
+    """Lines that clang-format leaves too long: a word of a comment or a literal that it cannot break. Lines that check.py reads,
+    raw strings and text laid out by hand (clang-format off) may be."""
     by_hand = False
     for number, line in enumerate(path.read_text().splitlines(), 1):
         by_hand = (by_hand or "clang-format off" in line) and "clang-format on" not in line

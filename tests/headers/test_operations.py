@@ -10,7 +10,7 @@ import sys
 FOLDER = pathlib.Path(__file__).resolve().parent.parent.parent / "include/weft/operations"
 FUNCTION = re.compile(r"^(?:[\w:<>., ]+ |    )(\w+)\((?:const )?Variable<C", re.MULTILINE)
 LINE = re.compile(r"WEFT_(?:OPERATION|UNARY|OPERATION_OF|REFUSED_AS)\((?:(?:int|class), )?(?:as_)?(\w+)")
-# Refused by overloads of their own, or no function of a forward.
+# Refused by separate overloads, or no function of a forward.
 OTHERS = {"to", "to_layout_of", "sum_losses", "record_attention", "record_by_gradient", "record_by_operand", "record_by_result", "refuse_cache", "RecordedAttention"}
 
 found = {name: path.name for path in FOLDER.glob("*.hpp") if path.name != "refused.hpp" for name in FUNCTION.findall(path.read_text())}

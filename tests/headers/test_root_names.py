@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What namespace weft itself declares, its nested namespaces too, is what root_names.txt lists: every name there is one that a program `using namespace weft` must not
-use for something of its own at global scope, so a new one is a decision. What a program does not name belongs into weft::detail or the
-namespace of its topic.
+"""The declarations of namespace weft itself, its nested namespaces too, are those of root_names.txt: a program `using namespace
+weft` must not use any of these names at global scope, so a new one is a decision. Names that programs do not use belong into
+weft::detail or the namespace of their topic.
 
     python3 tests/headers/test_root_names.py [--write]
 """
@@ -33,7 +33,7 @@ def behind(tokens, at):
 
 
 def declarations(tokens):
-    """Cuts what stands in a namespace into declarations."""
+    """Cuts the text of a namespace into declarations."""
     start = at = 0
     while at < len(tokens):
         block = tokens[at] == "{"

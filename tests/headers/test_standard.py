@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # covers: weft/core/standard.hpp
-"""A compiler that is told an older standard than C++20 says so in its first error, whichever header of weft is included first: every
-header comes to core/standard.hpp before any text of weft's own, since those that include no other header of weft include that one."""
+"""With an older standard than C++20 the compiler's first error gives this reason, whichever header of weft is included first: every
+header comes to core/standard.hpp before any other text of weft, since those that include no other header of weft include that
+one."""
 import os
 import pathlib
 import re

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks of .clang-tidy hold: on every header as it stands, and on what a training program in three wrappers makes of them. Tests,
-examples and programs of one's own: clang-tidy-14 FILE -- FLAGS.
+"""The checks of .clang-tidy hold: on every header as it stands, and on the templates that a training program in three wrappers
+instantiates. For tests, examples and your own programs: clang-tidy-14 FILE -- FLAGS.
 
     ctest --test-dir build/release -R headers/tidy -V
 """

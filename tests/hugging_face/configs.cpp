@@ -302,7 +302,7 @@ TEST_CASE("Qwen3-MoE: its defaults, and layers without a mixture") {
   refused<MixtralConfig>(moe, "lacks moe_intermediate_size");
 }
 
-TEST_CASE("what is written reads back, as the architecture that has what the model has") {
+TEST_CASE("a written config reads back, as the architecture with the model's features") {
   const Scaling llama3{.type = Scaling::Type::llama3, .factor = 8, .original_sequence = 64};
   const Scaling linear{.type = Scaling::Type::linear, .factor = 2.5};
   LlamaConfig c{.kv_heads = 2, .intermediate = 12};

@@ -164,7 +164,7 @@ ByHand gpt_by_hand(const std::string& prefix) {
 }
 }  // namespace
 
-TEST_CASE("GPT: every layout reads what another one wrote, with the same bits") {
+TEST_CASE("GPT: every layout reads the folder of another one, with the same bits") {
   check_layouts<Dense<models::Gpt>, Grid>(dense, gpt());
 }
 TEST_CASE("Llama, tied and not") {
@@ -394,7 +394,7 @@ struct Failing : checkpoint::FileSystem {
   }
 };
 
-TEST_CASE("a disk that fails: nothing has changed, or the error says that some has") {
+TEST_CASE("a disk that fails: nothing has changed, or the error reports a partial change") {
   TemporaryFolder place;
   const std::string folder = place.path.string();
   write(folder + "/config.json", gpt_json().dump());

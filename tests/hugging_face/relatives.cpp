@@ -107,7 +107,7 @@ TEST_CASE("Qwen3-MoE over experts, under its own names") {
   for (const std::string& name : names) CHECK(name.find("block_sparse_moe") == std::string::npos);
 }
 
-TEST_CASE("a folder of one is refused by a model of another, by what differs") {
+TEST_CASE("a folder of one is refused by a model of another, with the difference") {
   TemporaryFolder place;
   const std::string folder = place.path.string() + "/one";
   on<Dense, Mesh<dp, tp, pp>>({1, {}}, small(qwen3), 7, [&](auto& model) { hugging_face::save(folder, model); });

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """20 steps of fine-tuning by weft, over 2 x 2 ranks, equal PyTorch's: the loss of each step and the weights at the end, of all parameters and
-of low-rank adapters alone. What weft writes, adapters alone (with `peft`, where it is there) or merged, gives `transformers` the same logits.
-Needs PyTorch and `transformers` in .deps, where test_transformers.py installs them; ends with 77, and says why, where they cannot be had.
+of low-rank adapters alone. weft's files, with only adapters (read with `peft`, if installed) or merged, give `transformers` the
+same logits. Needs PyTorch and `transformers` in .deps, where test_transformers.py installs them; ends with 77 and the reason if
+they cannot be installed.
 
     ctest --test-dir build/release -R hugging_face/test_finetune -V
 """
@@ -51,7 +52,8 @@ def adapt(torch, model, first):
 
 
 def difference(key, ours, theirs):
-    """Beside the largest number of the tensor. Scores do not depend on a bias of keys, so AdamW makes steps of its gradient's rounding."""
+    """Relative to the largest number of the tensor. Scores do not depend on a bias of keys, so AdamW makes steps of its gradient's
+    rounding."""
     apart = (ours - theirs).abs()
     if key.endswith("c_attn.bias"):
         apart[len(apart) // 3:2 * len(apart) // 3] = 0

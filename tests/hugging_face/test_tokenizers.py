@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tokenizers as GPT-2, Llama 3 and Qwen have them, trained by the package `tokenizers` on text that is made here: weft encodes 10,000 texts of
 all scripts, and every code point that Unicode has given out, to the same ids and decodes them to the same text. The package goes into .deps;
-ends with 77, and says why, where it cannot be installed.
+ends with 77 and the reason if it cannot be installed.
 
     ctest --test-dir build/release -R hugging_face/tokenizers -V     # with WEFT_TEST_LONG=1 all code points with every tokenizer
     python3 test_tokenizers.py --write FOLDER     # in an environment with the package: tests/hugging_face/tokenizers
@@ -27,7 +27,7 @@ SPECIAL = {"gpt2": ["<|endoftext|>"],
            "qwen2": ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|vision_pad|>"]}
 SPECIAL["qwen3"] = SPECIAL["qwen2"]
 SPECIAL["flags"] = SPECIAL["gpt2"]
-# First and last code point of scripts, old and new; letters and what stands between them.
+# First and last code point of scripts, old and new; letters and the characters between them.
 SCRIPTS = [(0x20, 0x7e), (0xa0, 0x24f), (0x250, 0x36f), (0x370, 0x3ff), (0x400, 0x52f), (0x530, 0x58f), (0x590, 0x5ff), (0x600, 0x6ff), (0x700, 0x7bf),
            (0x7c0, 0x8ff), (0x900, 0x97f), (0x980, 0xa7f), (0xa80, 0xb7f), (0xb80, 0xc7f), (0xc80, 0xd7f), (0xd80, 0xe7f), (0xe80, 0xfff),
            (0x1000, 0x10ff), (0x1100, 0x11ff), (0x1200, 0x139f), (0x13a0, 0x167f), (0x1680, 0x18af), (0x18b0, 0x1aff), (0x1b00, 0x1cff), (0x1d00, 0x1fff),
@@ -131,7 +131,7 @@ def trained(kind, size=1500):
         begin = "<|begin_of_text|>"
         template = processors.TemplateProcessing(single=f"{begin} $A", pair=f"{begin} $A {begin}:1 $B:1", special_tokens=[(begin, tokenizer.token_to_id(begin))])
         tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
-        # Whole words whose merges are not there: this is what ignore_merges is for.
+        # Whole words without merges: the purpose of ignore_merges.
         model = json.loads(tokenizer.to_str())
         model["model"]["merges"] = [m for i, m in enumerate(model["model"]["merges"]) if i % 3 or i < 300]
         names = {a + b for a, b in model["model"]["merges"]}
@@ -151,7 +151,7 @@ def trained(kind, size=1500):
 
 
 def spelled_as_text(tokenizer_json):
-    """The older spelling of merges, and a file without what files of 2020 do not have."""
+    """The older spelling of merges, and a file without the parts that files of 2020 lack."""
     parsed = json.loads(tokenizer_json)
     parsed["model"]["merges"] = [" ".join(pair) for pair in parsed["model"]["merges"]]
     for field in ("type", "byte_fallback", "ignore_merges"):
@@ -218,7 +218,7 @@ GOLDEN = ["", "Hello, world! It's 2024, we'LL see.", " leading and  two   three 
 
 
 def write(folder):
-    """Small tokenizers, and what the package makes of a few texts."""
+    """Small tokenizers, and the package's ids of a few texts."""
     for kind in ("gpt2", "llama3", "qwen3", "flags"):
         tokenizer = trained(kind, 330)
         text = spelled_as_text(tokenizer.to_str()) if kind == "gpt2" else tokenizer.to_str()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random small models of `transformers`: weft, over 2 x 2 ranks, gives the same logits, and so does `transformers` of the folder that weft
-writes. Needs PyTorch and `transformers`, which go into .deps; ends with 77, and says why, where they cannot be installed.
+writes. Needs PyTorch and `transformers`, which go into .deps; ends with 77 and the reason if they cannot be installed.
 
     ctest --test-dir build/release -R hugging_face/test_transformers -V
 """

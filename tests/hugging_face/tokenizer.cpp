@@ -93,7 +93,7 @@ TEST_CASE("ids and texts are those of the package") {
   }
 }
 
-TEST_CASE("a template stands around a text when it is asked for") {
+TEST_CASE("a template is put around a text on request") {
   const Tokenizer tokenizer = Tokenizer::load(path_of("llama3"));
   const std::int32_t begin = tokenizer.id("<|begin_of_text|>").value();
   CHECK(tokenizer.encode("") == std::vector<std::int32_t>{begin});
@@ -202,7 +202,7 @@ TEST_CASE("a long word and long white space end") {
   }
 }
 
-TEST_CASE("what weft does not support is refused by its name") {
+TEST_CASE("unsupported parts are refused by name") {
   CHECK(has(with("gpt2", "/new_field", 1, "new_field"), "is not supported by this version of weft"));
   CHECK(has(with("gpt2", "/version", "2.0", "version"), "\"1.0\" is meant"));
   CHECK(has(with("gpt2", "/truncation", {{"max_length", 3}}, "truncation"), "this weft has no truncation"));

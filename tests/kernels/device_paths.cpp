@@ -267,7 +267,7 @@ TEST_CASE("a launch has a thread for every few elements, however few rows there 
   CHECK(least([&] { weft::detail::copy_rows(device, 1, width, sums, rows * width, sums, width); }) == width);
 }
 
-TEST_CASE_TEMPLATE("rows by teams of lanes give what rows by threads give", T, float, bfloat16, double) {
+TEST_CASE_TEMPLATE("rows by teams of lanes equal rows by threads", T, float, bfloat16, double) {
   DefaultDevice device;
   weft::Device<HostLoops> host;
   using A = accumulate_t<T>;
@@ -373,7 +373,7 @@ TEST_CASE_TEMPLATE("exact sums of squares of many arrays at once, the same bits 
   CHECK(std::isnan(value_of(sums_of({32}), 1)));
 }
 
-TEST_CASE("attention that a library does not take says so once") {
+TEST_CASE("attention that a library does not support gives one notice") {
   struct Refuses final : kernels::detail::AttentionLibrary {
     int asked = 0;
     bool forward(const kernels::detail::AttentionCall&) override { return ++asked, false; }
@@ -605,7 +605,7 @@ TEST_CASE_TEMPLATE("the gradient of numbers added to the scores", T, float, bflo
   CHECK(difference(d_added, want) <= 4 * tolerance<T>);  // the output is rounded to T
 }
 
-TEST_CASE("a device's library of attention is asked first, for 16-bit types alone") {
+TEST_CASE("a device's library of attention comes first, and only for 16-bit types") {
   DefaultDevice device;
   const auto library = std::make_shared<Recorder>();
   device.cache<kernels::detail::FusedAttention>().library = library;

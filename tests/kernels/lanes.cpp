@@ -74,8 +74,8 @@ TEST_CASE_TEMPLATE("a product and a sum in one kernel have the bits of two", V, 
   CHECK(fused > 0);  // a single rounding would be detected
 }
 
-TEST_CASE_TEMPLATE("a register rounded to the type of the memory holds what is read from there", T, weft::bfloat16, weft::float16,
-                   float) {
+TEST_CASE_TEMPLATE("a register rounded to the type of the memory has the values that a read gives", T, weft::bfloat16,
+                   weft::float16, float) {
   using V = Lanes<float, register_bytes / sizeof(float)>;
   using P = Lanes<float, 4, false>;
   float x[V::size];

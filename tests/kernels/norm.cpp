@@ -70,7 +70,7 @@ TEST_CASE("gradients of both norms are those of finite differences") {
   }
 }
 
-TEST_CASE_TEMPLATE("norms of all types follow the reference, add where told to, and do not depend on threads", T, float, double,
+TEST_CASE_TEMPLATE("norms of all types follow the reference, add on request, and do not depend on threads", T, float, double,
                    bfloat16) {
   Devices devices;
   for (const bool root_mean_square : {false, true})

@@ -12,8 +12,9 @@
 using namespace kernels_test;
 namespace kernels = weft::kernels;
 
-TEST_CASE_TEMPLATE("the sum of squares is that of double, the same for any number of threads, and shows what is not finite", T,
-                   float, double, bfloat16) {
+TEST_CASE_TEMPLATE(
+    "the sum of squares is that of double, the same for any number of threads, and reports elements that are not finite", T,
+    float, double, bfloat16) {
   Devices devices;
   for (const std::size_t n : {1, 1000, 100003}) {
     auto g = normal<T>(n, 1);

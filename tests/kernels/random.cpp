@@ -9,7 +9,7 @@
 using namespace kernels_test;
 namespace kernels = weft::kernels;
 
-TEST_CASE_TEMPLATE("a shard draws what the whole tensor has there, bit for bit", T, float, double, bfloat16) {
+TEST_CASE_TEMPLATE("a shard draws its part of the whole tensor's numbers, bit for bit", T, float, double, bfloat16) {
   DefaultDevice device;
   const std::size_t rows = 20, columns = 51;
   for (const int kind : {0, 1, 2}) {

@@ -53,7 +53,7 @@ TEST_CASE("lanes share loops out among them, agree on sums, and one of them lead
   CHECK(Warp::errors().empty());
 }
 
-TEST_CASE("what one lane writes and others read without meeting is wrong in some row") {
+TEST_CASE("values that one lane writes and others read without a barrier are wrong in some row") {
   Warp::forget_errors();
   std::vector<double> statistic(200);
   const auto body = [&](bool meets) {
@@ -78,7 +78,7 @@ TEST_CASE("what every lane adds to in place is wrong") {
   CHECK(sums == std::vector<double>(10, 1.0 + 32 * 63 * 32));
 }
 
-TEST_CASE("what the last of the lanes writes depends on their order") {
+TEST_CASE("the value written by the last lane depends on their order") {
   std::vector<std::size_t> last(100);
   wrong_rows(last.size(), [&](std::size_t row, Team team, auto) {
     std::size_t mine = 0;
@@ -89,7 +89,7 @@ TEST_CASE("what the last of the lanes writes depends on their order") {
   CHECK(std::unique(last.begin(), last.end()) - last.begin() > 20);
 }
 
-TEST_CASE("a lane that does not come where the others wait is said") {
+TEST_CASE("a lane that misses a barrier is reported") {
   Warp::forget_errors();
   wrong_rows(1, [](std::size_t, Team team, auto) {
     if (team.leads()) team.each(3, [](std::size_t) {});

@@ -31,7 +31,7 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 
 }  // namespace
 
-TEST_CASE("what follows from a layout") {
+TEST_CASE("numbers that follow from a layout") {
   const mesh_layout::ResolvedLayout r = mesh_layout::resolve({.nodes = 2,
                                                               .ranks_per_node = 8,
                                                               .tp = 2,
@@ -126,7 +126,7 @@ TEST_CASE("each broken rule has its own text") {
   }
 }
 
-TEST_CASE("every layout of up to 64 ranks: what divides is accepted, what does not is refused and names the axis") {
+TEST_CASE("every layout of up to 64 ranks: degrees that divide are accepted, others are refused with the axis") {
   std::size_t accepted = 0, refused = 0, wrong = 0;
   // By hand, WEFT_TEST_RUNS=N tests all degrees up to N.
   const std::int64_t all = weft_test::rounds(0);

@@ -144,7 +144,7 @@ TEST_CASE("grids place the ranks of a mesh's communicator along its axes") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("what cannot be is refused before any communication, with the whole product, the same on every rank") {
+TEST_CASE("impossible degrees are refused before any communication, with the whole product, the same on every rank") {
   CHECK(refusal(8, [](World& w) { Mesh<dp, tp>(w, {.tp = 3}); }) ==
         "weft: world(8) % (tp(3)) != 0: dp is what they leave of the world; tp can be 1, 2, 4 or 8");
   CHECK(refusal(8, [](World& w) { Mesh<dp, tp>(w, {.tp = 3, .dp = 2}); }) ==

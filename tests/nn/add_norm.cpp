@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t rows = 8, width = 12;
 
-/// A layer whose additions are kernels of their own.
+/// A layer whose additions are separate kernels.
 template <class L>
 class Apart : public Primitive<Apart<L>> {
  public:
@@ -148,7 +148,7 @@ TEST_CASE_TEMPLATE("the bits of sums and norms apart, outputs and all gradients"
 }
 
 TEST_CASE("it is the derivative of its forward, on one rank, over tp, dp and under sequence parallelism") {
-  // Of x and of each matrix 24 elements are compared, of each vector of 12 all.
+  // Compares 24 elements of x and of each matrix, and all of each vector of 12.
   const auto check = [](const auto& make, std::size_t compared) {
     for (const bool again : {false, true}) CHECK(check_layer(block_of(make, again), {rows, width}).compared == compared);
     CHECK_NOTHROW(check_layer_on<tp>(2, block_of(make), {rows, width}));

@@ -96,7 +96,7 @@ using ByRows = DataParallel<SequenceParallel<PipelineParallel<Model<Front>>>>;
 
 }  // namespace
 
-TEST_CASE("a front made of layers gives what its backward written out gives, on one rank bit by bit") {
+TEST_CASE("a front made of layers equals its backward written out, on one rank bit by bit") {
   const auto expected = weft_test::reference_of<Model<ByHand>>({});
   const auto composed = weft_test::reference_of<Model<Composed>>({}), recomputed = weft_test::reference_of<Model<Recomputed>>({});
   CHECK(expected.losses == composed.losses);

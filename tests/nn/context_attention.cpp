@@ -172,7 +172,7 @@ TEST_CASE("full attention, windows and documents, by a ring and by Ulysses") {
   sequences = 3, mask = {}, documents = nullptr;
 }
 
-TEST_CASE("what Ulysses cannot divide is refused when the layer is made") {
+TEST_CASE("heads that Ulysses cannot divide are refused when the layer is made") {
   std::string text;
   CHECK(run(RunOptions{.ranks = 4}, [&](World& world) {
           auto context = root<float>(world.device()).with<Shard<cp, 0>>(cp{}, world.communicator());

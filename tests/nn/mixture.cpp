@@ -143,7 +143,7 @@ TEST_CASE("gradients are those of the whole objective") {
   CHECK_NOTHROW(check_layer(mixture_of({.experts = 40, .top_k = 1, .auxiliary_loss = 0.5}), shape, two_sequences));
 }
 
-TEST_CASE("over tp: rows are routed once, whoever holds them") {
+TEST_CASE("over tp: rows are routed once, whichever rank holds them") {
   const auto block = [](const RouterOptions& options) {
     return
         [=](const auto& context) { return Residual(Sequential(RmsNorm(context / "norm", width), mixture_of(options)(context))); };
@@ -342,7 +342,7 @@ TEST_CASE("capacity: rounded up, and the worked examples") {
   CHECK(detail::expert_capacity(8, 2, 4, 1.3) == 6);
 }
 
-TEST_CASE("what cannot be is refused with the numbers") {
+TEST_CASE("impossible configs are refused with the numbers") {
   DefaultDevice device;
   const Root context(device, detail::Environment{});
   CHECK_THROWS_WITH_AS(detail::Router(context, width, {.experts = 4, .top_k = 5}), "weft: top-k(5) of experts(4): can be 1 to 4",

@@ -122,7 +122,7 @@ TEST_CASE("placements of formulas") {
       std::is_same_v<decltype(where(std::declval<with_scalar_t<R, std::uint8_t>>(), std::declval<P>(), std::declval<P>())), P>);
 }
 
-TEST_CASE("what formulas refuse") {
+TEST_CASE("formulas that are refused") {
   DefaultDevice device;
   const Tensor<float, Exec> x(device, {2, 3}), y(device, {3, 2});
   CHECK(weft_test::refusal_of<ShapeError>([&] { maximum(x, y); }) == "weft: maximum([2, 3], [3, 2]): the shapes differ");

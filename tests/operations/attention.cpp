@@ -281,7 +281,7 @@ TEST_CASE("masks of one's own, by finite differences") {
   }
 }
 
-TEST_CASE("an extent of 1 stands for all heads, or all queries") {
+TEST_CASE("an extent of 1 is broadcast over all heads, or all queries") {
   DefaultDevice device;
   const std::size_t heads = 3, tokens = 10, keys = 7, width = 4;
   const auto q = tensor<float>(device, {heads, tokens, width}, drawn<float>(heads * tokens * width, 3));

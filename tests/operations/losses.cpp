@@ -93,7 +93,7 @@ TEST_CASE("the losses and their slopes") {
   CHECK(value(cross_entropy(c.context, large, weft_test::tensor_of<std::int32_t>(c.device, {1}, {1})).output) == 2000);
 }
 
-TEST_CASE("a loss in a forward: its gradient is scaled by what backward is given") {
+TEST_CASE("a loss in a forward: its gradient is scaled by the one that backward receives") {
   Case c;
   const auto x = weft_test::tensor_of<double>(c.device, {3, 4}, weft_test::waves(12, 0.2, 3));
   const auto labels = weft_test::tensor_of<std::int32_t>(c.device, {3}, {3, 0, 2});

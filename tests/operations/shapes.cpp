@@ -252,7 +252,7 @@ TEST_CASE("rows by ids of each rank's own samples") {
         }) == "weft: index_select: id 4 at 1 is not one of 3 rows, 0 to 2");
 }
 
-TEST_CASE("the sum over rows of what is cut along dim 2 is Partial") {
+TEST_CASE("the sum over rows of a tensor cut along dim 2 is Partial") {
   using Four = F<Shard<dp, 0>, Shard<tp, 2>>;
   static_assert(std::is_same_v<decltype(sum_rows(std::declval<Four>())), F<Partial<dp>, Partial<tp>>> &&
                 std::is_same_v<decltype(sum_rows(std::declval<F<Shard<tp, 3>>>())), F<Shard<tp, 0>>>);

@@ -71,14 +71,14 @@ void check_writes(World& world, const ModelOptions& options) {
   });
   const auto written = values_of(model);
   step(model, optimizer, batch, 0, nothing);  // changes nothing by itself
-  if (values_of(model) != written) throw Error("a step undid what was written");
+  if (values_of(model) != written) throw Error("a step undid the write");
   step(model, optimizer, batch, 1e-3, nothing);
   const auto after = values_of(model);
   if (after == written) throw Error("a step changed nothing");
   for (std::size_t k = 0; k < after.size(); ++k)
     for (std::size_t i = 0; i < after[k].size(); ++i)
       if (std::abs(after[k][i] - written[k][i]) > 0.01 * (1 + std::abs(written[k][i])))
-        throw Error("a step did not start from what was written");
+        throw Error("a step did not start from the written values");
 }
 
 template <class M>
@@ -127,7 +127,7 @@ using Model = FullyShardedDataParallel<models::BasicGpt<S>>;
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("what is written to a parameter of 16 bits is what the next step starts from", S, bfloat16, float16) {
+TEST_CASE_TEMPLATE("the next step starts from values written to a parameter of 16 bits", S, bfloat16, float16) {
   with_every_stage([](World& world, const ModelOptions& options) {
     check_writes<Model<S>, optim::AdamW>(world, options);
     check_writes<Model<S>, optim::Sgd>(world, options);

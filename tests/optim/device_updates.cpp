@@ -278,7 +278,7 @@ TEST_CASE("ranks clip by the norm of all") {
   CHECK(norms[0] == norms[1]);
 }
 
-TEST_CASE("what ranks keep of sharded parameters: master copies alone, some with gradients in 16 bits") {
+TEST_CASE("parts of sharded parameters on a rank: only master copies, some with gradients in 16 bits") {
   CountLaunches counted;
   detail::Hooks sharder;
   const auto course_of = [&](auto rule, std::uint64_t* updates) {

@@ -249,7 +249,8 @@ TEST_CASE("a frozen parameter has no gradient, no place in a sum, no optimizer s
             }
             // At least the moments of this rank's frozen elements are freed.
             if (before - arena.use().current < 2 * 4 * kept) throw Error("the memory is not given back");
-            if (stage == 0 && world.rank() == 0 && summed != trained) throw Error("other sums than those of what is trained");
+            if (stage == 0 && world.rank() == 0 && summed != trained)
+              throw Error("other sums than those of the trained parameters");
           }) == 0);
   }
 }
@@ -277,7 +278,7 @@ TEST_CASE("a parameter beside frozen ones gets the bits of a run in which all ar
   }
 }
 
-TEST_CASE("what is refused") {
+TEST_CASE("refused patterns") {
   DefaultDevice device;
   SingleDevice<models::BasicGpt<float>> model(device, config);
   const auto text_of = [](auto&& f) {

@@ -130,7 +130,7 @@ TEST_CASE("a group of Muon may have AdamW's rule, and one of AdamW's Muon's") {
   }
 }
 
-TEST_CASE("what is refused") {
+TEST_CASE("refused groups") {
   DefaultDevice device;
   SingleDevice<models::BasicGpt<float>> model(device, config);
   CHECK(text_of([&] {

@@ -303,7 +303,7 @@ TEST_CASE("bfloat16 models and bfloat16 products train, in every stage alike") {
   }
 }
 
-TEST_CASE("what is refused") {
+TEST_CASE("refused groups and options") {
   DefaultDevice device;
   const auto text_of = [](auto&& f) {
     try {

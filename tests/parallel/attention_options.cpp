@@ -73,7 +73,7 @@ TEST_CASE("sizes that cannot be") {
   refused({.attention = {.rope_scaling = {.type = RopeScaling::Type::linear, .factor = -1}}},
           "the factor of their scaling must be a finite number above 0");
 }
-TEST_CASE("parameters of options are there only if they are asked for") {
+TEST_CASE("parameters of options exist only if the options are set") {
   const auto names = [](const models::AttentionOptions& attention) {
     DefaultDevice device;
     SingleDevice<models::Llama> model(device, {.layers = 1, .width = 12, .heads = 2, .attention = attention});

@@ -382,7 +382,7 @@ TEST_CASE("a hook that forgets the sum, or averages, is refused in the first ste
     CHECK(said_of(*wrong, 2, zero) == "");  // zeros cannot reveal the mistake
 }
 
-TEST_CASE("the check is of the first step, and of one that is asked for") {
+TEST_CASE("the check runs in the first step, and in a requested one") {
   const int code = runtime::run(runtime::RunOptions{.ranks = 2}, [](World& world) {
     Mesh<dp> mesh(world);
     std::size_t steps = 0;

@@ -98,7 +98,7 @@ TEST_CASE("logits of a few tokens, which cp does not divide") {
   }
 }
 
-TEST_CASE("what cp cannot divide is refused on every rank, with what would work") {
+TEST_CASE("sequences that cp cannot divide are refused on every rank, with the numbers that would work") {
   models::GptConfig config = gpt_config();
   config.sequence = 12;
   CHECK(refusal<Plain<Gpt, Ring>>(config, {.cp = 4}, 12) ==

@@ -81,7 +81,7 @@ TEST_CASE("every stage of ZeRO skips the steps that one rank skips") {
           }) == 0);
 }
 
-TEST_CASE("a loss scale says what it needs") {
+TEST_CASE("an invalid loss scale is refused with its requirements") {
   CHECK_THROWS_AS(LossScale({.initial = 0}), UsageError);
   CHECK_THROWS_AS(LossScale({.backoff = 2}), UsageError);
   CHECK_THROWS_AS(LossScale({.initial = 0x1p30}), UsageError);

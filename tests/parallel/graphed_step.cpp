@@ -96,7 +96,7 @@ TEST_CASE("over several ranks: a hook beside the sums is refused") {
   CHECK(code == 0);
 }
 
-TEST_CASE("a step takes its memory once, and nobody else is given it") {
+TEST_CASE("a step takes its memory once, and it is given to no other owner") {
   DefaultDevice device;
   SingleDevice<models::Gpt> model(device, without_dropout());
   gpu::GraphedStep step(model);
@@ -114,7 +114,7 @@ TEST_CASE("a step takes its memory once, and nobody else is given it") {
   for (const detail::Buffer& other : others) CHECK(*static_cast<unsigned char*>(other.get()) == 0xff);
 }
 
-TEST_CASE("what a recorded step would repeat is refused") {
+TEST_CASE("host work that a recorded step would repeat is refused") {
   DefaultDevice device;
   const std::string end = "; use model.train_step";
   models::GptConfig config = without_dropout();
@@ -134,7 +134,8 @@ TEST_CASE("what a recorded step would repeat is refused") {
   {
     SingleDevice<models::Gpt> model(device, config, ModelOptions{.numerics = {.reproducible = true}});
     CHECK(refusal([&] { gpu::GraphedStep step(model); }) ==
-          "weft: GraphedStep: a reproducible run (ModelOptions::numerics.reproducible) adds up micro-batches on the host's word" +
+          "weft: GraphedStep: a reproducible run (ModelOptions::numerics.reproducible) accumulates micro-batches under the "
+          "host's control" +
               end);
   }
   config.dropout = 0.1;

@@ -82,7 +82,7 @@ struct Net {
   }
 };
 
-/// Runs the program on two ranks; returns what it prints on standard error.
+/// Runs the program on two ranks; returns its standard error.
 template <class F>
 std::string printed(const F& program) {
   const weft_test::TemporaryFolder folder;

@@ -179,7 +179,7 @@ TEST_CASE("a step holds a few children, not the Module") {
   }
 }
 
-TEST_CASE("what is frozen in front of a Module's trained layers has no backward") {
+TEST_CASE("frozen layers in front of a Module's trained ones have no backward") {
   const auto gradients = [](std::vector<std::string> freeze, std::size_t count) {
     DefaultDevice device;
     SingleDevice<Deep> model(device, {}, ModelOptions{.freeze = std::move(freeze)});

@@ -192,7 +192,7 @@ TEST_CASE("a NaN of one rank's forward names every parameter of that rank and of
         }) == 0);
 }
 
-TEST_CASE("a model that does not look at its gradients says so") {
+TEST_CASE("find_nonfinite refuses a model that does not trace its gradients") {
   DefaultDevice device;
   SingleDevice<GainMlp> model(device, MlpConfig{});
   model.train_step(GainMlp::make_batch({}, 0, 0, 1, 1));

@@ -176,7 +176,7 @@ TEST_CASE("a custom training loop gives the gradients of train_step, also in a r
   }
 }
 
-TEST_CASE("what a custom training loop cannot do is refused") {
+TEST_CASE("calls that a custom training loop does not support are refused") {
   DefaultDevice device;
   const MlpConfig config;
   SingleDevice<MlpModule> model(device, config);

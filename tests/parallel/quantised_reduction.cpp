@@ -166,7 +166,7 @@ TEST_CASE("at most a quarter of the bytes between nodes") {
           }) == 0);
     return bytes;
   };
-  // Calls count whole arrays. Of a ring over 8 ranks, one link leaves a node and carries 7 of the 8 pieces; of an all-to-all
+  // Calls count whole arrays. In a ring over 8 ranks, one link leaves a node and carries 7 of the 8 pieces; in an all-to-all
   // between 4 nodes, each of the node's 2 ranks sends 3 of its 4 blocks.
   const double plain = bytes_of(0, "dp", "reduce_scatter") * 7 / 8, small = 2 * bytes_of(2, "dp copies", "all_to_all") * 3 / 4;
   MESSAGE("bytes that leave a node: " << plain << " in float, " << small << " as integers");
@@ -190,7 +190,7 @@ TEST_CASE("a gradient that is not finite stays so") {
   for (const double norm : norms) CHECK(!std::isfinite(norm));
 }
 
-TEST_CASE("refusals, with what works instead") {
+TEST_CASE("refusals, with the alternatives") {
   const auto refused = [](const ModelOptions& options) {
     std::string text;
     std::mutex mutex;

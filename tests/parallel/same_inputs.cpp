@@ -212,7 +212,7 @@ struct DerivedModel : models::BasicGpt<double> {
   };
 };
 
-TEST_CASE("a config whose fields are not known: what is made of it is compared") {
+TEST_CASE("a config whose fields cannot be listed: the model made of it is compared") {
   const auto made = [](auto change) {
     return said(2, {}, [=](World& world, const AllMesh& mesh) {
       DerivedModel::Config config;

@@ -269,7 +269,7 @@ TEST_CASE(
   CHECK(small.losses.back() == doctest::Approx(plain.losses.back()).epsilon(0.05));
 }
 
-TEST_CASE("refusals, with what works instead") {
+TEST_CASE("refusals, with the alternatives") {
   const auto refused = [](int ranks, const ModelOptions& options) {
     std::string text;
     std::mutex mutex;

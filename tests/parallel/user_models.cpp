@@ -235,7 +235,7 @@ TEST_CASE("a member that no forward reads is a parameter of the model all the sa
   }
 }
 
-TEST_CASE("a loss that is not the same where its type says so is refused") {
+TEST_CASE("a loss that differs between ranks of an Invariant axis is refused") {
   std::mutex mutex;
   std::vector<std::string> texts;
   CHECK(runtime::run(runtime::RunOptions{.ranks = 4}, [&](World& world) {

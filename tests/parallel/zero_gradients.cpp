@@ -142,7 +142,7 @@ TEST_CASE("training stays within 0.1 % of DataParallel's losses and 1 % of its n
   }
 }
 
-TEST_CASE("a step starts anew: what earlier steps left rounded is not added") {
+TEST_CASE("a step starts anew: rounded gradients of earlier steps are not added") {
   const Trained once = train<Chosen<Half>>({.shard = {.stage = 1}}, 2);
   Trained again;
   const int code = runtime::run(runtime::RunOptions{.ranks = 2, .threads_per_rank = 1}, [&](World& world) {
@@ -165,7 +165,7 @@ TEST_CASE("the policy is the option") {
         option.first);
 }
 
-TEST_CASE("what is kept is read in the types of layers") {
+TEST_CASE("kept gradients are read in the types of layers") {
   const int code = runtime::run(runtime::RunOptions{.ranks = 2, .threads_per_rank = 1}, [&](World& world) {
     Mesh<dp> mesh(world);
     Chosen<Half> model(mesh, config, {.shard = {.stage = 3}, .numerics = {.gradient = DataType::bfloat16}});

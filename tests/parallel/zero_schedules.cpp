@@ -87,7 +87,7 @@ TEST_CASE("beside sequence parallelism") {
 TEST_CASE("bits of DataParallel in float") { check_bits<models::BasicGpt<float>>(); }
 TEST_CASE("bits of DataParallel in bfloat16") { check_bits<models::BasicGpt<bfloat16>>(); }
 
-TEST_CASE("bits of DataParallel over several steps of a pipeline: gathers ahead have what the optimizer wrote") {
+TEST_CASE("bits of DataParallel over several steps of a pipeline: gathers ahead have the optimizer's results") {
   using M = models::BasicGpt<float>;
   for (const char* name : {"1f1b", "interleaved", "zb-h1"}) {
     INFO(name);

@@ -179,7 +179,7 @@ TEST_CASE("units in front of the first trained one have no backward, in any layo
   }
 }
 
-TEST_CASE("what is trained has the bits of a run in which everything is") {
+TEST_CASE("trained parameters have the bits of a run in which all are trained") {
   const auto gradients = [](std::vector<std::string> freeze) {
     DefaultDevice device;
     SingleDevice<Net> model(device, {}, ModelOptions{.freeze = std::move(freeze)});
@@ -196,7 +196,7 @@ TEST_CASE("what is trained has the bits of a run in which everything is") {
   }
 }
 
-TEST_CASE("what is frozen from the start has no gradient and no optimizer state, not even at first") {
+TEST_CASE("parameters frozen from the start have no gradient and no optimizer state, not even at first") {
   for (const int stage : {0, 1, 2, 3}) {
     CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
             Mesh<dp> mesh(world);

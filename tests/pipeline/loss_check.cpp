@@ -23,7 +23,7 @@ struct CheckedConfig {
   Kind kind = Kind::sum;
   std::size_t blocks = 2;
 };
-/// `says`: the layer declares that the loss is a sum, so nothing is checked.
+/// `says`: the layer declares the loss as a sum, so nothing is checked.
 template <class T, bool says>
 struct Checked : Module<Checked<T, says>> {
   static constexpr bool loss_is_a_sum = says;

@@ -81,7 +81,7 @@ TEST_CASE("chosen by name, by table and by file") {
   std::remove(file.c_str());
 }
 
-TEST_CASE("what cannot run is refused before any communication") {
+TEST_CASE("tables that cannot run are refused before any communication") {
   const auto run = [](std::shared_ptr<const schedule::AnySchedule> schedule, int pp, std::size_t micro_batches) {
     std::string text;
     runtime::run<comm::Threads>(runtime::RunOptions{.ranks = pp}, [&](World& world) {

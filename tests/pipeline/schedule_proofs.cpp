@@ -94,7 +94,7 @@ TEST_CASE("zbv and dualpipev of unequal times") {
 
 TEST_CASE("figures of the literature") {
   CHECK(prove<OneForwardOneBackward>(4, 8).makespan == 33);  // 8 · 3 + 3 · 3
-  CHECK(prove<ZeroBubbleH1>(4, 8, {2, 2, 3}).bubble == 6);   // longer weight steps: the formula says 3
+  CHECK(prove<ZeroBubbleH1>(4, 8, {2, 2, 3}).bubble == 6);   // longer weight steps: the formula gives 3
   CHECK(prove<DualPipeV>(4, 8).bubble == 6);                 // 2 (P − 1)
   CHECK(prove<DualPipeV>(4, 8, {2, 3, 2}).bubble == 16);     // stated as 18
   const Timeline zbv = simulate(table<Zbv>(4, 8)), unequal = simulate(table<Zbv>(4, 8), Costs{2, 3, 2});
@@ -131,7 +131,7 @@ TEST_CASE("a number of micro-batches that a schedule has no order for is refused
   CHECK_NOTHROW(require<Interleaved<2>>(4, 1));
 }
 
-TEST_CASE("one mistake in a table is found for what it is") {
+TEST_CASE("each single mistake in a table is found and named") {
   CHECK(prove(two_ranks()).ok());
   Table table = two_ranks();
   table.orders[1].pop_back();  // an action is missing

@@ -318,7 +318,7 @@ TEST_CASE("every schedule has a step of many micro-batches, on any number of sta
     }
 }
 
-TEST_CASE("the choice: all fit, the fastest first, and a smaller memory leaves out what does not fit") {
+TEST_CASE("the choice: all fit, the fastest first, and a smaller memory excludes layouts that do not fit") {
   const plan::Machine machine = plan::known_machine("h100");
   Search s = search_of(16, 32);
   s.memory = 4e9;
@@ -439,7 +439,7 @@ TEST_CASE("rehearsals may follow each other without end: their addresses start a
   for (int i = 0; i < 4; ++i) CHECK(address() == first);
 }
 
-TEST_CASE("what a formula tells of a layout does not depend on those that were asked before") {
+TEST_CASE("a formula's result for a layout does not depend on earlier layouts") {
   const plan::Machine machine = plan::known_machine("h100");
   const Search s = search_of(16, 64);
   plan::CandidateCosts all(s, machine, training());

@@ -189,7 +189,7 @@ TEST_CASE("a machine is read from JSON; a file that is none is refused in one li
   }
 }
 
-TEST_CASE("Megatron-LM's GPT of 7.5 and 18 billion parameters on A100: within 15 % of what was published in 2021") {
+TEST_CASE("Megatron-LM's GPT of 7.5 and 18 billion parameters on A100: within 15 % of the figures published in 2021") {
   struct Row {
     std::size_t heads, width, layers, tp;
     int ranks;
@@ -277,7 +277,7 @@ TEST_CASE("a custom training loop is estimated as train_step is") {
   CHECK(schedule::to_svg(own.replayed.table, own.replayed.timeline, " s").find("<svg") != std::string::npos);
 }
 
-TEST_CASE("a program is asked by WEFT_MACHINE for its time, and refuses what cannot be in one line") {
+TEST_CASE("WEFT_MACHINE makes a program report its time; impossible values are refused in one line") {
   const std::string picture = std::string(std::getenv("TMPDIR") != nullptr ? std::getenv("TMPDIR") : "/tmp") + "/weft_estimate_" +
                               std::to_string(::getpid()) + ".svg";
   ::setenv("WEFT_ESTIMATE_SVG", picture.c_str(), 1);

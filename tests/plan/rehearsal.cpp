@@ -49,21 +49,21 @@ const models::LlamaConfig llama{
 
 }  // namespace
 
-TEST_CASE("gpt: a rehearsed rank keeps and sends what the real one does") {
+TEST_CASE("gpt: a rehearsed rank keeps and sends the same bytes as the real one") {
   for (const Case& c : cases) check<Parallel<models::BasicGpt<float>>>(gpt, c);
 }
-TEST_CASE("llama in bfloat16: a rehearsed rank keeps and sends what the real one does") {
+TEST_CASE("llama in bfloat16: a rehearsed rank keeps and sends the same bytes as the real one") {
   for (const Case& c : cases) check<Parallel<models::BasicLlama<bfloat16>>>(llama, c);
 }
 
-TEST_CASE("models of a user's own, forward-only: a rehearsed rank keeps and sends what the real one does") {
+TEST_CASE("user-defined models, forward-only: a rehearsed rank keeps and sends the same bytes as the real one") {
   for (const Case& c : {Case{.micro_batches = 2}, Case{.dp = 2, .zero = 3}, Case{.dp = 2, .tp = 2, .zero = 1},
                         Case{.pp = 2, .micro_batches = 4}, Case{.dp = 2, .pp = 4, .zero = 2, .micro_batches = 2}}) {
     check<Composed<Mlp>>(Mlp::Config{}, c);
     check<Composed<Towers>>(Towers::Config{}, c);
   }
 }
-TEST_CASE("all ranks that differ are the stages of the pipeline, and each is what it is alone") {
+TEST_CASE("all ranks that differ are the stages of the pipeline, and each is as in a rehearsal of its own") {
   const Case c{.dp = 2, .tp = 2, .pp = 4, .zero = 1, .micro_batches = 6};
   const auto program = [&](World& world) { (void)train<Parallel<models::BasicGpt<float>>>(world, gpt, c); };
   const std::vector<RehearsedStage> stages = rehearse_stages({.ranks = 16, .both = true}, program);
@@ -174,7 +174,7 @@ TEST_CASE("405B parameters on 16,384 ranks: seconds, and a hundred megabytes") {
   CHECK(first.of("pp", "send").bytes == doctest::Approx(32.0 * 8192 * 16384 * 2).epsilon(1e-4));
 }
 
-TEST_CASE("what a rehearsal cannot know is refused in one line that says what to do") {
+TEST_CASE("programs that a rehearsal cannot follow are refused in one line with the remedy") {
   const auto refused = [](const std::function<void(World&)>& f) {
     try {
       rehearse({.rank = 1, .ranks = 4}, f);
@@ -197,7 +197,7 @@ TEST_CASE("what a rehearsal cannot know is refused in one line that says what to
   CHECK_THROWS_AS(rehearse({.rank = 4, .ranks = 4}, [](World&) {}), UsageError);
 }
 
-TEST_CASE("a rank that does not fit is refused with what it needs, as the real run would be") {
+TEST_CASE("a rank that does not fit is refused with the memory that it needs, as the real run would be") {
   using runtime::bytes_of;
   CHECK(bytes_of("size", "80GB") == 80e9);
   CHECK(bytes_of("size", "1.5 TiB") == 1.5 * 1024 * 1024 * 1024 * 1024);
@@ -254,7 +254,7 @@ TEST_CASE("kernels, copies and memory on a rehearsed device") {
   CHECK(notes.peak >= (64 * 32 + 16 * 32 + 64 * 16) * sizeof(float));
 }
 
-TEST_CASE("run rehearses the rank that it is asked for, and refuses what is none with exit code 2") {
+TEST_CASE("run rehearses the requested rank, and refuses a number that is no rank with exit code 2") {
   int rank = -1, ranks = 0;
   const auto program = [&](World& world) {
     rank = world.rank();

@@ -105,7 +105,7 @@ TEST_CASE("predictions have their shape on every stage of a pipeline, with the m
   });
 }
 
-TEST_CASE("every rank knows the names of all experts: it reads those of others, and freezes them") {
+TEST_CASE("every rank has the names of all experts: it reads those of others, and freezes them") {
   const std::vector<std::string> names = [] {
     DefaultDevice device;
     return SingleDevice<models::BasicMixtral<float>>(device, mixtral).parameter_names();

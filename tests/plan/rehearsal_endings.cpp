@@ -102,7 +102,7 @@ std::size_t times(const std::string& text, std::string_view word) {
 
 }  // namespace
 
-TEST_CASE("a program that asks for a request until it is done goes on") {
+TEST_CASE("a program that tests a request until it is done goes on") {
   for (const bool early : {false, true})
     for (const bool trace : {false, true}) {
       int asked = 0;
@@ -214,7 +214,7 @@ TEST_CASE("messages without end are refused in one line that names the call") {
   CHECK(times(ended.error, "\n") == 1);
 }
 
-TEST_CASE("a loop that ends by what it reads of the device is refused in one line") {
+TEST_CASE("a loop whose end depends on values read from the device is refused in one line") {
   const Ending ended = rehearsed("8", [](World& world) {
     const Tensor<float, DefaultDevice::execution_space> x(world.device(), {4});
     while (copy_to_host(x)[0] < 1) kernels::scale<float>(world.device(), 4, 2.f, x.data(), x.data());
@@ -224,7 +224,7 @@ TEST_CASE("a loop that ends by what it reads of the device is refused in one lin
   CHECK(times(ended.error, "\n") == 1);
 }
 
-TEST_CASE("a thread of the program's own that would have to end says so in one line") {
+TEST_CASE("a user's thread that would have to end is refused in one line") {
   const EnvironmentVariable three("WEFT_REHEARSE_STEPS", "3");
   const auto in_a_thread = [](World& world) { std::thread([&] { training([](int) { return true; })(world); }).join(); };
   const Ending ended = ending_of([&] {
@@ -375,7 +375,7 @@ TEST_CASE("ranges of weft's own batches end after three steps, or after those th
   }
 }
 
-TEST_CASE("errors of the program's own say that this was a rehearsal, those that say what cannot be are left as they are") {
+TEST_CASE("a program's errors mention the rehearsal; errors of layouts are unchanged") {
   const Ending own = rehearsed("4", [](World&) { throw Error("the table has changed"); });
   CHECK(own.code == 1);
   CHECK(own.error ==
@@ -407,7 +407,7 @@ TEST_CASE("a program that makes its World itself is refused if a rehearsal is wa
   CHECK(World(ranks).size() == 1);
 }
 
-TEST_CASE("what the program prints is printed once, however many ranks and peaks are rehearsed") {
+TEST_CASE("the program's output is printed once, however many ranks and peaks are rehearsed") {
   const auto twice = training([](int step) { return step < 2; });
   const auto talking = [&](World& world) {
     std::printf("a line of the program\n");

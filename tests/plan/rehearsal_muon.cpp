@@ -27,7 +27,7 @@ const models::LlamaConfig llama{
 
 }  // namespace
 
-TEST_CASE("gpt with Muon: a rehearsed rank keeps, computes and sends what the real one does") {
+TEST_CASE("gpt with Muon: a rehearsed rank keeps, computes and sends the same as the real one") {
   for (const optim::Work work : {optim::Work::home, optim::Work::everywhere})
     for (const Case& c :
          {Case{.micro_batches = 2}, Case{.dp = 2, .zero = 0, .work = work}, Case{.dp = 2, .zero = 1, .micro_batches = 2},
@@ -40,13 +40,13 @@ TEST_CASE("gpt with Muon: a rehearsed rank keeps, computes and sends what the re
           Case{.dp = 2, .zero = 2, .micro_batches = 2, .reproducible = true}})
       if (c.work == work) check_muon<Parallel<models::BasicGpt<float>>>(gpt, c);
 }
-TEST_CASE("llama in bfloat16 with Muon: a rehearsed rank keeps, computes and sends what the real one does") {
+TEST_CASE("llama in bfloat16 with Muon: a rehearsed rank keeps, computes and sends the same as the real one") {
   for (const Case& c : {Case{.dp = 2, .zero = 0}, Case{.dp = 2, .zero = 1, .micro_batches = 2}, Case{.dp = 4, .zero = 3},
                         Case{.dp = 2, .tp = 2, .zero = 2}, Case{.cp = 2}, Case{.dp = 2, .cp = 2, .zero = 3},
                         Case{.tp = 2, .pp = 2, .micro_batches = 4}})
     check_muon<Parallel<models::BasicLlama<bfloat16>>>(llama, c);
 }
-TEST_CASE("mixtral with Muon: a rehearsed rank keeps, computes and sends what the real one does") {
+TEST_CASE("mixtral with Muon: a rehearsed rank keeps, computes and sends the same as the real one") {
   for (const Case& c :
        {Case{.dp = 2, .ep = 2}, Case{.dp = 4, .ep = 2, .zero = 1}, Case{.dp = 2, .ep = 2, .zero = 3},
         Case{.dp = 2, .tp = 2, .ep = 2, .etp = 2, .zero = 1}, Case{.dp = 2, .pp = 2, .ep = 2, .micro_batches = 4}})

@@ -113,7 +113,7 @@ TEST_CASE("compute alone: kernels one after the other, by kind") {
   CHECK(by_kind.at("rope") == 3);
 }
 
-TEST_CASE("a collective is hidden by what is computed beside it, and exposed beyond that") {
+TEST_CASE("a collective is hidden by concurrent computation, and exposed beyond it") {
   for (const double beside : {0.0, 3.0, 4.0, 9.0}) {
     Made trace;
     const int dp = trace.ranks("dp", 1, 0, 8);
@@ -210,7 +210,7 @@ TEST_CASE("a ring along an axis of one trace: its neighbours send when it does")
   CHECK(step.stages[0].exposed.at("cp") == 1);
 }
 
-TEST_CASE("where cores move messages, nothing is hidden: who waits or receives moves them, once all is there") {
+TEST_CASE("where cores move messages, nothing is hidden: the rank that waits or receives moves them, once all ranks are there") {
   EventCosts cores = as_told;
   cores.hides_messages = false;
   Made trace;
@@ -239,7 +239,7 @@ TEST_CASE("where cores move messages, nothing is hidden: who waits or receives m
   CHECK(step.stages[0].exposed.at("pp") == 1);
 }
 
-TEST_CASE("ranks that share cores compute in turns: the step takes at least what all of them do by the cores") {
+TEST_CASE("ranks that share cores compute in turns: the step takes at least their whole work divided by the cores") {
   Made first, second;
   const int a = first.ranks("pp", 7, 0, 2), b = second.ranks("pp", 7, 1, 2);
   first.kernel(6).send(a, 1, 0).end_part(true);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The plan tool from its command line: JSON, tables, and one line with exit code 2 for what cannot be.
+# The plan tool from its command line: JSON, tables, and one line with exit code 2 for impossible options.
 
 import json
 import os
@@ -146,7 +146,7 @@ check(len(kept) == 32 and len({kept[rank] - kept[rank + 1] for rank in range(1, 
 check(all(stage["least_total"] <= stage["total"] for stage in memory["stages"]), "both peaks")
 memory = as_json("memory --model llama --layers 8 --heads 8 --world 16 --tp 2 --pp 4 --ranks-per-node 4")
 check(memory["nodes"]["tp"] == 1 and memory["nodes"]["pp"] == 4 and [stage["rank"] for stage in memory["stages"]] == [0, 4, 8, 12], "nodes, and the ranks of the stages")
-# The trainer's own rehearsal says the same.
+# The trainer's rehearsal gives the same.
 TRAIN = os.path.join(os.environ["WEFT_EXAMPLES"], "04_train_gpt")
 with tempfile.TemporaryDirectory() as folder:
     notes = os.path.join(folder, "notes.json")
@@ -230,7 +230,7 @@ refused("memory --model gpt --schedule dualpipev --pp 2 --global-batch 2", "micr
 refused("memory --model gpt --recompute some", "none, selective or full")
 refused("memory --model gpt --micro-batch 2 --global-batch 3", "global batch(3) % micro-batch(2) != 0")
 
-# Seconds of a step: what is twice the work takes twice as long, a slower link is seen, and the parts are the whole.
+# Seconds of a step: twice the work takes twice as long, a slower link is seen, and the parts are the whole.
 small = "estimate --model gpt --layers 8 --width 512 --heads 8 --sequence 512 --vocabulary 1024 --machine h100"
 one = as_json(small + " --micro-batch 8")
 check(one["ranks"] == 1 and 0 < one["share_of_peak"] < 1 and one["tokens"] == 8 * 512, f"estimate of one rank: {one}")
@@ -258,7 +258,7 @@ refused("estimate --model gpt --machine h100 --ranks-per-node 0", "ranks-per-nod
 refused("estimate --model gpt --machine h100 --svg /nonexistent/x.svg", "cannot write '/nonexistent/x.svg'")
 refused("estimate --model gpt --machine h100 --zero 4", "zero(4)")
 
-# The choice of a layout: the fastest first, all fit, and what is to be pasted is that layout.
+# The choice of a layout: the fastest first, all fit, and the printed type is that layout.
 model = "--model llama --layers 4 --width 256 --heads 8 --kv-heads 4 --intermediate 768 --sequence 256"
 chosen = as_json(f"choose {model} --machine h100 --world 16 --global-batch 32 --memory 2GB --limit 30")
 check(len(chosen["best"]) == 10 and chosen["legal"] > 1000 and chosen["fitting"] > 100, f"choose: {chosen['legal']}, {chosen['fitting']}")
@@ -277,7 +277,7 @@ for one in [chosen["tree"], *chosen["best"][:3]]:
         check(result.returncode == 0, f"{one['command']}: {result.stderr}")
         axes = {axis["axis"]: axis["size"] for axis in json.load(open(notes))["axes"]}
         check(all(axes.get(axis, 1) == one[axis] for axis in ("dp", "tp", "cp", "pp")), f"{one['command']}: {axes}")
-# Each choice can be pasted, and the type says it: a layout of each schedule, one with copies of its shards, one with offload.
+# Each choice can be pasted, and is in the type: a layout of each schedule, one with copies of its shards, one with offload.
 few = model.replace("--layers 4", "--layers 8")
 many = [one for options in ("--world 8 --global-batch 64 --memory 60MB --ranks-per-node 1", "--world 8 --global-batch 16 --memory 20MB", "--world 64 --global-batch 64 --memory 12MB")
         for one in as_json(f"choose {few} --machine h100 {options} --limit 40 --listed 500")["best"]]
@@ -298,7 +298,7 @@ for name, is_asked in asked.items():
     check(result.returncode == 0, f"{one['command']}: {result.stderr}")
     if os.environ.get("WEFT_TEST_LONG"):
         print(name, one["type"], one["command"], sep="\n  ")
-# A vocabulary of its own asks for a file of tokens, which a rehearsal does not read.
+# Another vocabulary requires a file of tokens, which a rehearsal does not read.
 asked = as_json(f"choose {model} --vocabulary 512 --machine h100 --world 4 --global-batch 8 --limit 1")["best"][0]["command"]
 result = subprocess.run([PLAN.replace("plan", "04_train_gpt"), *asked.split()[2:], "--rehearse", "4"], capture_output=True, text=True, timeout=60)
 check("--data tokens.bin --vocabulary 512" in asked and result.returncode == 0, f"{asked}: {result.stderr}")

@@ -103,7 +103,7 @@ TEST_CASE("two parts of a job train on their own, beside the job's own messages"
   }
 }
 
-TEST_CASE("a rank that is not in the communicator says so") {
+TEST_CASE("a rank that is not in the communicator gets an error") {
   const auto found = weft_test::message<UsageError>([] { comm::mpi::over(MPI_COMM_NULL); });
   CHECK(found ==
         "weft: mpi::over: the communicator is MPI_COMM_NULL: this rank is not one of the group (a colour of MPI_UNDEFINED in "

@@ -24,7 +24,7 @@ std::string refusal(const RunOptions& options) {
 
 }  // namespace
 
-TEST_CASE("a rehearsal is asked for by an option, an argument or a variable") {
+TEST_CASE("a rehearsal is requested by an option, an argument or a variable") {
   CHECK(refusal({}) == "");
   const std::string text =
       "weft: --rehearse, WEFT_REHEARSE: this program was compiled without rehearsals: include weft/runtime/rehearse.hpp in it, "

@@ -67,7 +67,7 @@ TEST_CASE("ranks compute on their devices and reduce views, ordered on the insta
   CHECK(code == 5);
 }
 
-TEST_CASE("exit codes are those of the first error, or what the function returns") {
+TEST_CASE("the exit code is that of the first error, or the function's result") {
   CHECK(run(RunOptions{.ranks = 2}, [](World&) { throw UsageError("test: said once on standard error, code 2"); }) == 2);
   CHECK(run(RunOptions{.ranks = 2}, [](World& world) {
           if (world.rank() == 1) throw DivergedError("test: said once on standard error, code 3");
@@ -149,7 +149,7 @@ volatile std::sig_atomic_t own_signals = 0;
 void own_handler(int) { own_signals = own_signals + 1; }
 }  // namespace
 
-TEST_CASE("a program that handles signals itself asks for a stop, before a run or in it, also in a run inside of a run") {
+TEST_CASE("a program that handles signals itself requests a stop, before a run or in it, also in a run inside of a run") {
   comm::request_stop(SIGTERM);
   CHECK(run(RunOptions{.ranks = 2, .signals = Signals::never}, [](World& world) { return world.stop_requested() ? 5 : 0; }) == 5);
   comm::detail::stop_state.signal = 0;

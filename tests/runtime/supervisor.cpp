@@ -36,7 +36,7 @@ std::vector<std::string> lines_of(const std::string& file) {
 
 }  // namespace
 
-TEST_CASE("a restart mends a lost process and an unknown error, and not what a program decided") {
+TEST_CASE("a restart follows a lost process and an unknown error, and not a program's decision") {
   const weft_test::TemporaryFolder folder;
   const std::string file = (folder.path / "starts").string();
   for (const auto& [end, starts, code] : {std::tuple("exit 0", 1u, 0),
@@ -60,7 +60,7 @@ TEST_CASE("a restart mends a lost process and an unknown error, and not what a p
   }
 }
 
-TEST_CASE("without a new checkpoint it asks for fewer ranks, and ends if there are none") {
+TEST_CASE("without a new checkpoint it tries fewer ranks, and ends if there are none") {
   const weft_test::TemporaryFolder folder;
   const std::string file = (folder.path / "starts").string();
   runtime::Supervision what = shell("echo of $WORLD_SIZE >> " + file + "; exit 1");
@@ -115,7 +115,7 @@ TEST_CASE("processes over TCP have a place, one port and one job, another for ea
   CHECK((ports[0] == ports[1] && ports[1] == ports[2] && ports[3] == ports[5]));
 }
 
-TEST_CASE("what is left of a start is killed, also what has left its process group or ignores signals") {
+TEST_CASE("remaining processes of a start are killed, also those outside its process group and those that ignore signals") {
   const weft_test::TemporaryFolder folder;
   const std::string file = (folder.path / "left").string();
   runtime::Supervision what =

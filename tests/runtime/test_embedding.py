@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""weft in a program that owns MPI and Kokkos: between their starts and their ends it works, elsewhere it says so."""
+"""weft in a program that owns MPI and Kokkos: it works between their starts and their ends; elsewhere it is an error."""
 import os
 import subprocess
 import sys

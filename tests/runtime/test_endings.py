@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # covers: weft/runtime/ending.hpp
-"""How programs end: exit code, one line on standard error, and soon; as threads and under mpirun.
+"""The ends of programs: exit code, one line on standard error, and soon; as threads and under mpirun.
 
 The programs mostly wait, for each other or for a limit, so several run at a time."""
 import concurrent.futures
@@ -227,7 +227,7 @@ if with_tcp:
 ended()
 pool.shutdown()
 
-# What standard output did not take, a file beyond its limit, and a program's exit code.
+# Output that standard output did not accept, a file beyond its limit, and a program's exit code.
 with open("/dev/full", "w") as full:
     result = subprocess.run([program, "lines", "2"], stdout=full, stderr=subprocess.PIPE, text=True, env=clean)
     check(result.returncode == 1 and result.stderr == "weft: standard output was not written: No space left on device\n", "a full disk", str(result))
@@ -241,7 +241,7 @@ with tempfile.TemporaryFile() as file:
                             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)))
     check(result.returncode == 1 and result.stderr == "weft: standard output was not written: File too large\n", "a limit of the file's size", str(result))
 
-# Threads that cannot be started, and more of them than Kokkos knows.
+# Threads that cannot be started, and more of them than Kokkos supports.
 result = subprocess.run([program, "well", "300"], capture_output=True, text=True, env=clean,
                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)))
 check(result.returncode == 2 and len(lines(result.stderr)) == 1 and "weft: ranks(300) of 1 thread: this process can start " in result.stderr, "300 ranks in 1 GiB", str(result))

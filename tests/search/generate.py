@@ -9,9 +9,9 @@ import sys
 
 WIDTH, HEADS, HEAD = 16, 4, 4
 
-# Where a chain's tensor may lie: "stream" is what goes from block to block (whole columns), "entered" the same as Replicated<tp>, "cut" the
-# columns between a Column and a Row layer.
-# name: (places, parameters, forward of v, backward of g with v and the result y). P0 is the parameter, N its number of columns.
+# The placements of a chain's tensor: "stream" goes from block to block (whole columns), "entered" the same as Replicated<tp>,
+# "cut" the columns between a Column and a Row layer. name: (places, parameters, forward of v, backward of g with v and the
+# result y). P0 is the parameter, N its number of columns.
 OPERATIONS = {
     "tanh": ("stream entered cut", None, "tanh(v)", "subtract(g, times(g, square(y)))"),
     "sigmoid": ("stream entered cut", None, "sigmoid(v)", "times(subtract(g, times(g, y)), y)"),
@@ -262,7 +262,7 @@ class Program:
         return f'Linear<{kind}{bias}>(here / "{kind.lower()}{self.number()}", {inputs}, {outputs}, {options})'
 
     def cut_layers(self, columns):
-        """What may stand between a Column and a Row layer."""
+        """Operations that are valid between a Column and a Row layer."""
         chosen = []
         for _ in range(self.random.randint(0, 2)):
             chosen.append(self.random.choice([lambda: "Gelu{}", self.dropout, lambda: self.made_up("cut", columns), lambda: f'search::HeadNorm(here / "heads{self.number()}", 4)']))

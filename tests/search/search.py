@@ -6,8 +6,8 @@
   search.py --seeds 7 --mistakes to_dropped_backward
 
 Each program is compiled once and run on the layouts of harness.hpp. A program without a mistake must compile, and equal one rank wherever it
-runs; one with a mistake may be refused by the compiler or when it runs, or be right after all. Findings are what differs, and right programs
-that are refused: exit code 1. Results are kept in FOLDER/results.csv, from which a search goes on; --table prints what is there.
+runs; one with a mistake may be refused by the compiler or when it runs, or be right after all. Findings are differences, and right
+programs that are refused: exit code 1. Results are kept in FOLDER/results.csv, from which a search goes on; --table prints them.
 WEFT_SOURCE, WEFT_CXX, WEFT_INCLUDES and Kokkos_DIR are as in the tests (tests/CMakeLists.txt)."""
 import argparse
 import collections

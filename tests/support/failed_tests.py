@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""failed_tests.py BUILD_FOLDER: the last lines of each test that failed in ctest's last run, once more, where nobody has to look for them among hundreds.
-Ends with 3 where all of them were only late: lines that begin with "late: ", of limits in seconds, and none of another failure."""
+"""failed_tests.py BUILD_FOLDER: the last lines of each test that failed in ctest's last run, once more, so that they need not be
+found among hundreds. Ends with 3 where all of them were only late: lines that begin with "late: ", of limits in seconds, and none
+of another failure."""
 import os
 import re
 import sys

@@ -124,7 +124,7 @@ def flux():
 
 
 def ssh():
-    """What sshd does: the command in a shell of the other node, without the caller's variables but those of the nodes themselves."""
+    """As sshd: the command in a shell of the other node, without the caller's variables except those of the nodes themselves."""
     while words[0].startswith("-"):
         words.pop(0)
     kept = {key: value for key, value in environment.items() if key in ("PATH", "HOME", "USER") or key.startswith(("FAKE_", "OMPI_"))}

@@ -33,7 +33,7 @@ def check(good, what, detail="", word="failed"):
 
 
 def check_in_time(good, what, detail):
-    """Of a limit in seconds alone: what is only late has a second chance (failed_tests.py)."""
+    """For limits in seconds only: a test that is only late runs a second time (failed_tests.py)."""
     return check(good, what, detail, "late")
 
 

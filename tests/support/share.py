@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run checks of a list that costs too much for each: the commit says which share, so that some runs together check all.
+"""The share of an expensive list that a run checks: the commit selects it, so that several runs together check all.
 
     python3 tests/support/share.py PARTS ITEM...       prints the share, for scripts of the shell
 """

@@ -120,7 +120,7 @@ TEST_CASE("a norm of heads, whose gain all heads share, also of heads that sever
                        doctest::Contains("the columns are not whole heads of width 5"), ShapeError);
 }
 
-TEST_CASE("a Linear that may have a bias has none unless it is asked for") {
+TEST_CASE("a Linear that may have a bias has none by default") {
   const auto pair = [](bool bias) {
     return [bias](const auto& context) {
       return Sequential(Linear<Column>(context / "up", width, 16, {.bias = bias}), Gelu{},

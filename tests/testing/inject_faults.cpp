@@ -64,7 +64,7 @@ std::string error_of(int ranks, const Faults& faults, int* code_of_others = null
 
 }  // namespace
 
-TEST_CASE("every operation gives what it gives without faults, however it is delayed and reordered") {
+TEST_CASE("every operation gives its result without faults, however it is delayed and reordered") {
   for (const int ranks : {1, 2, 3, 4}) {
     CAPTURE(ranks);
     FaultCounts counts;
@@ -98,7 +98,7 @@ TEST_CASE("without faults nothing is injected") {
   });
 }
 
-TEST_CASE("a rank throws at the call that was asked for, again and again the same") {
+TEST_CASE("a rank throws at the requested call, the same each time") {
   std::set<std::string> places;
   for (std::uint64_t at = 1; at <= 31; ++at) {
     CAPTURE(at);
@@ -157,7 +157,7 @@ TEST_CASE("messages of one order arrive in it, and a late one arrives before any
       std::chrono::seconds(60));
 }
 
-TEST_CASE("what is under way when a rank throws is given up, whoever catches it") {
+TEST_CASE("operations in progress when a rank throws are given up, wherever the error is caught") {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     bool thrown = false;
     try {

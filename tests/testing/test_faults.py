@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""testing::inject_faults over every backend: delayed, late and reordered operations give what they give otherwise, the same is injected again by
-the same seed, and a rank that throws ends all ranks with its error, without a touch of the memory that it has given back."""
+"""testing::inject_faults over every backend: delayed, late and reordered operations give the same results, the same is injected
+again by the same seed, and a rank that throws ends all ranks with its error, without a touch of the memory that it has given
+back."""
 import os
 import re
 import subprocess
@@ -51,7 +52,7 @@ for name in backends:
             told = [text for text in done.stderr.splitlines() if f" the rank's call {call} (seed {seed})" in text]
             check(done.returncode == 1 and told, name, seed, call, rank, done)
             check(took < 20, name, f"took {took:.1f} s")
-            # Others say that a rank has failed, and may say it first.
+            # Other ranks report that a rank has failed, perhaps before it.
             texts.update(re.findall(rf"weft: rank {rank}, axis world, .*seed {seed}\)", "\n".join(told)))
         check(len(texts) <= 1, f"{name}: the same seed has thrown {texts}")
 if "MPI" in backends:  # which may touch the buffers as long as it runs

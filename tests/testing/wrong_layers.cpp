@@ -220,7 +220,7 @@ const std::pair<Mistake, const char*> everywhere[] = {
 };
 }  // namespace
 
-TEST_CASE("each mistake is refused by what it is, and without it the layer passes") {
+TEST_CASE("each mistake is refused by name, and without it the layer passes") {
   CHECK(on_one(Mistake::none) == "");
   CHECK(on_one<Both>(Mistake::none) == "");
   for (const auto& one : everywhere) {
@@ -243,7 +243,7 @@ TEST_CASE("each mistake is refused by what it is, and without it the layer passe
         std::string::npos);
 }
 
-TEST_CASE("what goes wrong on ranks is one error with the text of the first") {
+TEST_CASE("errors on several ranks are one error with the text of the first") {
   for (const int ranks : {2, 4}) {
     CAPTURE(ranks);
     const std::string where = "weft: check_layer_on: tp(" + std::to_string(ranks) + ") as Invariant<tp>, rank ";

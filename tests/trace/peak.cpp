@@ -34,7 +34,7 @@ void measure(Measured& measured, int ranks, int threads) {
 
 }  // namespace
 
-TEST_CASE("256 ranks start with as many measurements as there are cores, and all know the result") {
+TEST_CASE("256 ranks start with as many measurements as there are cores, and all have the result") {
   const int cores = runtime::detail::cores();
   Measured measured;
   measure(measured, 256, 1);

@@ -69,7 +69,7 @@ TEST_CASE("a file whose name ends in .csv has a header, a line per step and per 
         "2,,,,,,,\n");
 }
 
-TEST_CASE("a record is one line of JSON, with null for what is not finite") {
+TEST_CASE("a record is one line of JSON, with null for numbers that are not finite") {
   const auto json = nlohmann::json::parse(
       trace::to_json({.step = 3, .loss = 2.5, .gradient_norm = 0.1, .learning_rate = 1e-3, .tokens_per_s = 21000, .ms = 190}));
   CHECK(json.size() == 6);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads of a device under ThreadSanitizer: loops that read what other threads wrote in the previous loop, with pauses in
+// The threads of a device under ThreadSanitizer: loops that read other threads' writes of the previous loop, with pauses in
 // which workers fall asleep, on more threads than cores, and teams of several ranks at once. Argument: number of seeds (default
 // 20; by hand 1000).
 #include <chrono>

@@ -25,7 +25,7 @@ TEST_CASE("arrays and numbers have the place of their bucket before their name")
   CHECK(keeper.kept()[1].elements == 3);
 }
 
-TEST_CASE("a hook learns what the checkpoint has") {
+TEST_CASE("a hook gets the checkpoint's values") {
   hook::Keeper keeper([](const std::string& name) { return name == "bucket-1.error"; });
   keeper.within("bucket-0.");
   CHECK_FALSE(keeper.loads("error"));

@@ -18,7 +18,7 @@ void weft_test::target(Input input) {
   Sealed sealed(sha256("key"), Sealed::Side::store);
   try {
     sealed.add(Input(input).rest());
-    expect(!sealed.open());  // nobody without the key writes a frame
+    expect(!sealed.open());  // a peer without the key writes no frame
   } catch (const InvalidFrame& error) {
     expect_message(error.what());
   }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the pictures that examples/08_imagenet decodes and transforms in the tests, and what Pillow makes of them.
+"""Writes the pictures that examples/08_imagenet decodes and transforms in the tests, and Pillow's results.
 
     python make_pictures.py         # needs numpy, Pillow and torchvision; the files were made with Pillow 13.0 and torchvision 0.26
 

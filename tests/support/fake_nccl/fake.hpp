@@ -29,7 +29,7 @@ namespace fake_nccl {
 struct Machine {
   int gpus = 8;
   int driver = 13000, runtime = 13000;
-  cudaError_t count = cudaSuccess;            ///< what cudaGetDeviceCount returns
+  cudaError_t count = cudaSuccess;            ///< the result of cudaGetDeviceCount
   std::size_t memory = std::size_t(1) << 40;  ///< bytes of each GPU
   int kernels = 8;                            ///< number of NCCL kernels that fit on a GPU; others wait until one ends
   double patience = 3;                        ///< seconds after which a wait for a whole GPU is called a deadlock

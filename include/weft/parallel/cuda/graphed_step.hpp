@@ -104,7 +104,7 @@ class GraphedStep {
       if (model.stages().config().dropout > 0)
         refuse("dropout draws another mask in each step, and a recorded step would repeat its own");
     if (model.options().numerics.reproducible)
-      refuse("a reproducible run (ModelOptions::numerics.reproducible) adds up micro-batches on the host's word");
+      refuse("a reproducible run (ModelOptions::numerics.reproducible) accumulates micro-batches under the host's control");
     if (model.options().numerics.trace_nonfinite)
       refuse("a step that looks for values that are not finite (ModelOptions::numerics.trace_nonfinite) waits for the device");
     if (model.options().numerics.recheck_every != 0)
