@@ -35,7 +35,7 @@ void redistribute_a_table(World& world, const dtensor::DeviceMesh& grid) {
               show("columns", columns).c_str());
 }
 
-// Products whose operands lie well need no message; otherwise the cheaper operand moves.
+// Products whose operands are placed well need no message; otherwise the cheaper operand moves.
 void explain_products(World& world, const dtensor::DeviceMesh& grid) {
   auto& device = world.device();
   const auto x = dtensor::normal<float>(device, grid, {64, 16}, {shard(0), replicate()}, 1);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A folder of pictures in one sub-folder for each class, as torchvision's ImageFolder: classes are numbered in the order of their
-// names, and pictures lie in the sub-folder at any depth. Datasets for training and for evaluation decode them for data::Loader.
+// names, and pictures are in the sub-folder at any depth. Datasets for training and for evaluation decode them for
+// data::Loader.
 //
 //   const ImageFolder folder("imagenet/train", "--train");
 //   for (auto&& batch : data::Loader(mesh, TrainingImages{folder, {.size = 224}, seed}, {.global_batch = 256, .threads = 4})) ...

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A layer's or a model's own numbers that checkpoints hold beside its parameters: a counter, a running mean, the state of a
+// Numbers of a layer or a model that checkpoints hold in addition to its parameters: a counter, a running mean, the state of a
 // schedule. One function declares them where the layer is built.
 //
 //   auto seen = kept_values(context, "seen", 1);   // in a constructor

@@ -177,8 +177,8 @@ constexpr bool require_targets() {
 /// The sum of the losses [tokens] of this rank's tokens that count (targets [tokens] >= 0); those of other tokens are left out
 /// (their gradient: mask_rows). It is never a mean: weft divides by the number of targets that count in the global batch. On each
 /// axis the losses may be Shard<axis, 0> (the targets are then cut too, and the sum is Partial) or Invariant (every rank has all
-/// of them). Throws ShapeError unless there is one number for each token. Numerics: added in double, in an order that depends on
-/// the number of tokens alone.
+/// of them). Throws ShapeError unless there is one number for each token. Numerics: added in double, in an order that depends
+/// only on the number of tokens.
 template <class Context, AnyTensor X, AnyTensor Ids>
 auto sum_losses(const Context& context, const X& losses, const Ids& targets) {
   using L = detail::LossOf<X>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The kinds of models, by their definition: a recipe of a front, equal blocks and a back; a stack of units of any types;
-// a module with a loss. Every wrapper takes all of them, a pipeline the first two. The engine has the stack alone: a recipe is
+// a module with a loss. Every wrapper takes all of them, a pipeline the first two. The engine has only the stack: a recipe is
 // a stack of three kinds of unit, a module a stack of one.
 //
 //   static_assert(detail::StackModel<Net>);

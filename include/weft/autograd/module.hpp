@@ -90,7 +90,7 @@ struct ModuleInput<Context, std::tuple<X...>> {
   static void receive(const node_type& nodes, gradient_type& gradients) {
     each(nodes, gradients, std::index_sequence_for<X...>());
   }
-  // Where the gradients are, one by one.
+  // The places of the gradients, one by one.
   template <class... G>
   static void receive(const node_type& nodes, const std::tuple<G&...>& gradients) {
     each(nodes, gradients, std::index_sequence_for<X...>());

@@ -20,8 +20,8 @@ namespace weft {
 /// The activations that backward of a model of weft's computes again. `full` keeps one input for each block and computes the
 /// block twice (a third more work). `selective` recomputes cheap outputs: those of norms and of activation functions, each from
 /// its input, which is kept anyway. Scores and probabilities of attention are never kept (arXiv:2205.05198 calls their
-/// recomputation selective), nor are dropout masks. Of a GPT block's 16 units of [tokens, width] `selective` saves 6; of a Llama
-/// block's 8 units and 3 [tokens, intermediate] (with as many key-value heads as heads), 2 and 1. On GPUs, GPT's MLP under
+/// recomputation selective), nor are dropout masks. `selective` saves 6 of a GPT block's 16 units of [tokens, width], and 2 and
+/// 1 of a Llama block's 8 units and 3 [tokens, intermediate] (with as many key-value heads as heads). On GPUs, GPT's MLP under
 /// `selective` differs from the others by the rounding of an activation (nn/gelu_mlp.hpp).
 enum class Recomputation { none, selective, full };
 
@@ -79,7 +79,7 @@ struct RecordedRecompute : TapeStep, std::conditional_t<AnyTensor<Y>, ValueSourc
 
 }  // namespace detail
 
-/// f(x...), a part of a Module's forward, of which backward keeps the inputs alone and calls f again. f is kept until then: it
+/// f(x...), a part of a Module's forward, of which backward keeps only the inputs and calls f again. f is kept until then: it
 /// captures `this`, or its values by copy. A layer that saves its input (Linear, GeluMlp) does not keep f's result either.
 template <class F, class Context, class... X>
 auto recompute(const F& f, const Variable<Context, X>&... x) {

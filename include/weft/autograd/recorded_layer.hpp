@@ -223,7 +223,7 @@ struct DeferredLayer : TapeStep {
   D deferred;
 };
 
-/// A layer whose saved state is its input alone, or has it as the member `input`: it drops an input that is computed again in
+/// A layer whose saved state is only its input, or has it as the member `input`: it drops an input that is computed again in
 /// backward (autograd/recompute.hpp).
 template <class L>
 concept SavesInput = requires {

@@ -52,7 +52,7 @@ class TapeMemory {
   Block* free_ = nullptr;
 };
 
-/// Objects of any type in blocks of a TapeMemory, one after the other. Whoever makes an object ends it.
+/// Objects of any type in blocks of a TapeMemory, one after the other. The maker of an object destroys it.
 class TapeArena {
  public:
   explicit TapeArena(TapeMemory& memory) : memory_(&memory) {}

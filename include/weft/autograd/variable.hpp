@@ -27,8 +27,8 @@ template <class Context, class X>
 class Constant;
 }  // namespace detail
 
-/// A value X of a Module's call under Context. Copies are handles of one value. A constant has no gradient: values of the batch,
-/// and results of constants alone.
+/// A value X of a Module's call under Context. Copies are handles of one value. A constant has no gradient: values of the
+/// batch, and results of constants only.
 template <class Context, class X>
 class Variable : operations::OnTape, public detail::MembersElsewhere<Variable<Context, X>> {
  public:
@@ -195,7 +195,7 @@ AlreadyRefused refused_whole_numbers() {
   return {};
 }
 
-/// A parameter's values as a Variable beside x, for operations that have no form of their own for parameters.
+/// A parameter's values as a Variable beside x, for operations without a form for parameters.
 template <class Context, class P, class W>
 struct ParameterLeaf : TapeStep, ValueNode<W> {
   explicit ParameterLeaf(const P& of) : parameter(of) {}

@@ -108,8 +108,8 @@ WEFT_COLD WEFT_INLINE std::vector<FlightRecorders::File> FlightRecorders::files(
   return all;
 }
 
-/// "dp[0,2].3", by the communicator's axis, ranks and number, which is left out if it is 0: the same on all of its ranks. Of many
-/// ranks the first ones and a digest, for each entry has the name.
+/// "dp[0,2].3", by the communicator's axis, ranks and number, which is left out if it is 0: the same on all of its ranks. The
+/// first ranks of many and a digest, since each entry has the name.
 WEFT_COLD inline std::string name_of_line(const FlightRecorder::Line& line) {
   std::string name = line.axis + "[";
   const std::size_t ranks = line.ranks.size(), most = ranks > 16 ? 4 : ranks;

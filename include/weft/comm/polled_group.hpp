@@ -47,7 +47,7 @@ class PolledGroup : public ProcessGroup, public std::enable_shared_from_this<Pol
   virtual void take_back(std::shared_ptr<Running> running) = 0;
   /// Throws the error of an operation that has completed and received something else than expected.
   virtual void expect_whole(const Running&) {}
-  /// How often a wait polls before it pauses.
+  /// Polls of a wait before it pauses.
   virtual int spins() const { return 1; }
 
   /// Adds an operation whose begin is recorded.

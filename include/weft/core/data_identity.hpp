@@ -27,7 +27,7 @@ struct DataIdentity {
   std::vector<std::pair<std::string, std::string>> settings;  ///< how samples are made: {"validation-fraction", "0.1"}
 
   DataIdentity() = default;
-  /// Hashes all bytes up to 64 MiB. Of larger files it hashes the first, the last and 1,022 evenly spaced blocks of 4 KiB, so
+  /// Hashes all bytes up to 64 MiB. From larger files it hashes the first, the last and 1,022 evenly spaced blocks of 4 KiB, so
   /// that a file larger than memory takes milliseconds. A change between these blocks that keeps the size is not detected.
   DataIdentity(std::string name, const void* data, std::size_t bytes);
 

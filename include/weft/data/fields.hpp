@@ -10,7 +10,7 @@
 //
 //   Images batch{.samples = 2};
 //   std::ranges::fill(batch[image].resize(2, {1, 28, 28}), 0.5f);   // memory of the batch
-//   batch[label].view(labels, {});                                  // memory of the program's own: no copy
+//   batch[label].view(labels, {});                                  // the program's memory: no copy
 //   batch.check();
 
 #include <algorithm>
@@ -164,8 +164,8 @@ auto values_of_view(std::string_view name, const V& view) {
 
 }  // namespace detail
 
-/// The values of one field of a batch, [samples, shape...], row-major: owned, in memory that is used again for the next batch, or
-/// viewed, in memory of the program's own, which must outlive the batch's use.
+/// The values of one field of a batch, [samples, shape...], row-major: owned, in memory that is used again for the next batch,
+/// or viewed, in the program's memory, which must outlive the batch's use.
 template <class F>
 class FieldValues {
  public:
@@ -184,7 +184,7 @@ class FieldValues {
     if (first > samples_ || count > samples_ - first) detail::refuse_field_part(name, first, count, samples_);
     return values().subspan(first * sample_size_, count * sample_size_);
   }
-  /// All values, to be written. Throws UsageError if they are viewed: that memory is the program's own.
+  /// All values, to be written. Throws UsageError if they are viewed: that memory is the program's.
   std::span<scalar> writable() {
     if (viewed_) detail::refuse_view_to_write(name);
     return owned_;

@@ -88,8 +88,8 @@ struct Shifted {
   D x;
   DimShift shift;
 };
-/// The operands' elements in a tensor of `shape`, with zeros in places that get none; its placements are theirs. Nothing if they
-/// lie differently, or if it costs no less to move the operands as `rule` wants them.
+/// The operands' elements in a tensor of `shape`, with zeros in places that get none; its placements are theirs. Nothing if
+/// they are placed differently, or if it costs no less to move the operands as `rule` wants them.
 template <class D, std::size_t N>
 std::optional<D> shifted(std::string_view name, int dim, const Shape& shape, const OperationRule& rule,
                          const std::array<Shifted<D>, N>& operands) {

@@ -49,7 +49,7 @@ class ChildCalls final : public ParameterWatch {
   bool splits() const { return !parts_.empty(); }
   bool is_root(const void* kind) const { return kind == root_; }
 
-  /// How often layers have asked for the values of trainable parameters.
+  /// The number of requests by layers for the values of trainable parameters.
   std::size_t asked_trainable() const { return asked_trainable_; }
   /// A layer keeps numbers that its backward counts.
   void keeps_counts() { ++kept_counts_; }

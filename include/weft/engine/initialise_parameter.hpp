@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The elements of a parameter that a rank keeps, set to their initial values (engine/initial_values.hpp). Where ranks hold
-// pieces, no rank has the whole parameter; only an orthogonal matrix is computed whole, on the host of each rank.
+// The elements of a parameter that a rank keeps, set to their initial values (engine/initial_values.hpp). If ranks hold pieces,
+// no rank has the whole parameter; only an orthogonal matrix is computed whole, on the host of each rank.
 //
 //   detail::initialise_parameter<float>(device, state, seed);
 

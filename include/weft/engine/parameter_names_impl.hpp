@@ -28,7 +28,7 @@ WEFT_COLD WEFT_INLINE std::string name_of_values(const void* data) {
   return {};
 }
 
-// How many characters of both are the same components of a path.
+// The length of the path components that both begin with.
 WEFT_INLINE std::size_t common_path(std::string_view a, std::string_view b) {
   std::size_t common = 0, at = 0;
   for (; at < a.size() && at < b.size() && a[at] == b[at]; ++at)

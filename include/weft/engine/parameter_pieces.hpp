@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The pieces of a parameter that all ranks keep between steps, as one rank can compute them alone: they follow from the
-// parameter's cuts and the order of ranks. No communication is needed, so a rehearsal has them too.
+// The pieces of a parameter that all ranks keep between steps, as one rank can compute them without communication: they follow
+// from the parameter's cuts and the order of ranks. No communication is needed, so a rehearsal has them too.
 //
 //   const ParameterPieces pieces = pieces_of(state, mesh.grids(), std::size_t(mesh.communicator().rank()));
 //   pieces.of(pieces.holders[0])   // the runs of the first rank that keeps something

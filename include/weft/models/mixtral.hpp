@@ -123,7 +123,7 @@ struct BasicMixtral {
     detail::require_llama(llama, degrees);
     weft::detail::require_experts(config.experts, llama.intermediate_width(), degrees.ep, degrees.etp);
   }
-  /// Throws UsageError if a training step would not compute what this config means.
+  /// Throws UsageError if training would ignore a value of this config.
   static void require_trainable(const Config& config) {
     if (config.router_jitter != 0)
       throw_error<UsageError>({"router_jitter_noise is ", std::to_string(config.router_jitter),

@@ -169,7 +169,7 @@ auto attention(const X& q, const X& k, const X& v, const AttentionMask& mask = {
   return detail::attended(q, k, v, mask, kernels::MaskArrays<accumulate_t<typename X::value_type>>{});
 }
 /// The same, with a mask beside the pattern: `hidden` [heads or 1, tokens or 1, keys] holds std::uint8_t, 0 for a key that is not
-/// seen, or numbers in accumulate_t that are added to the scaled scores. It is whole, or cut along dim 0 as the heads are. Where
+/// seen, or numbers in accumulate_t that are added to the scaled scores. It is whole, or cut along dim 0 as the heads are. If
 /// q's dim 0 is samples * heads, it may be [samples or 1, heads or 1, tokens or 1, keys].
 template <AnyTensor X, AnyTensor M>
 auto attention(const X& q, const X& k, const X& v, const AttentionMask& mask, const M& hidden) {
@@ -291,7 +291,7 @@ Variable<C, X> record_attention(const Variable<C, X>& q, const Variable<C, X>& k
 
 namespace operations {
 
-/// The same on Variables: the output alone, [heads, tokens, width]. A mask of numbers that are added to the scores, in x's
+/// The same on Variables: only the output, [heads, tokens, width]. A mask of numbers that are added to the scores, in x's
 /// element type or accumulate_t of it, has a gradient, a Parameter's too.
 template <class C, class X>
 auto attention(const Variable<C, X>& q, const Variable<C, X>& k, const Variable<C, X>& v, const AttentionMask& mask = {}) {

@@ -258,7 +258,7 @@ class Optimizer {
          ": another one updates it already, and both would apply the same gradients; end that one first "
          "(std::optional<optim::AdamW>::emplace), or freeze what the other one trains while you make this one"});
   }
-  // Throws UsageError if there is no new gradient. `own_loop`: the program's own training loop has just completed one.
+  // Throws UsageError if there is no new gradient. `own_loop`: a user-written training loop has just completed one.
   WEFT_COLD void require_gradients(bool own_loop) const;
   WEFT_COLD void make_state(Slot& slot) {
     slot.state->claim(token_);

@@ -35,7 +35,7 @@ struct OptionWord {
   std::uint64_t value;
   bool shown;  // a number with a meaning; else a hash
 };
-/// The options that must be the same on all ranks. Of a hook, a schedule and an offload only their presence is compared.
+/// The options that must be the same on all ranks. A hook, a schedule and an offload are compared only by their presence.
 WEFT_COLD inline auto words_of(const ModelOptions& options) {
   std::uint64_t scale = 0;
   if (options.numerics.loss_scale) hash_value(scale, *options.numerics.loss_scale);

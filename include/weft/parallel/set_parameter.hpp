@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One whole parameter set by name, wherever the ranks of a model keep its pieces: for weights of a program's own, an average of
-// weights, or weights of another framework.
+// One whole parameter set by name, wherever the ranks of a model keep its pieces: for weights that a program computes, an
+// average of weights, or weights of another framework.
 //
 //   model.set_parameter("blocks.0.norm.weight", gain);   // all ranks, the same values
 

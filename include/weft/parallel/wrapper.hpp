@@ -56,7 +56,7 @@ std::shared_ptr<LossScale> make_loss_scale(const ModelOptions& options) {
   return std::is_same_v<S, float16> ? std::make_shared<LossScale>() : nullptr;
 }
 
-// The state of the model as a whole, kept by the outermost wrapper alone.
+// The state of the model as a whole, kept only by the outermost wrapper.
 struct Outermost {
   DefaultDevice* device;
   ModelOptions options;

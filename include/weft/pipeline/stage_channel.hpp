@@ -136,7 +136,7 @@ class StageChannel {
     StageMessage message;
   };
 
-  // A tensor on its way: announced by its header, and received into a buffer of its shape.
+  // A tensor in flight: announced by its header, and received into a buffer of its shape.
   struct Coming {
     StageMessage message;
     int from = 0, body_tag = 0;

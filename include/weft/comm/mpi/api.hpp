@@ -117,7 +117,7 @@ bool soon(F&& f) {
   return false;
 }
 
-/// Takes back receives that nothing has come for yet; a message that is on its way has a moment to come. True if MPI writes to
+/// Takes back receives that nothing has come for yet; a message in flight has a moment to arrive. True if MPI writes to
 /// none of their buffers any more.
 inline bool take_back(std::span<MPI_Request> receives) {
   for (MPI_Request& request : receives)
@@ -177,8 +177,8 @@ class Handle {
       std::fprintf(stderr, "weft: MPI_Comm_free failed with code %d\n", code);
   }
   MPI_Comm get() const { return comm_; }
-  /// Leaves the communicator to the end of the program. One that is freed while messages to it are on their way may take those of
-  /// other communicators with it (seen with Open MPI 4.1.4: a later barrier of all ranks never ended).
+  /// Leaves the communicator to the end of the program. One that is freed while messages to it are in flight may lose those of
+  /// other communicators, too (seen with Open MPI 4.1.4: a later barrier of all ranks never ended).
   void leave() { comm_ = MPI_COMM_NULL; }
 
  private:

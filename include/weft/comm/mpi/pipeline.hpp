@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Long reductions over MPI's messages, in chunks: while one chunk is added up in rank order (comm/reduce.hpp), the next ones are
-// on their way, and in an all_reduce the results of earlier chunks go back. Each rank adds its own piece of the whole.
+// Long reductions over MPI's messages, in chunks: while one chunk is added up in rank order (comm/reduce.hpp), the next ones
+// are in flight, and in an all_reduce the results of earlier chunks go back. Each rank adds its own piece of the whole.
 
 #include <algorithm>
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace weft::comm::mpi {
 
 class Pipeline {
  public:
-  /// Chunks of one kind, to or from one rank, that may be on their way at a time.
+  /// Chunks of one kind, to or from one rank, that may be in flight at a time.
   static constexpr std::size_t chunk_bytes = 262144, window = 4;
   struct Bytes {
     std::size_t begin, length;
@@ -147,7 +147,7 @@ class Pipeline {
     }
     return reduced_ != before;
   }
-  /// Starts every message that may be on its way.
+  /// Starts every message that may be in flight.
   void post() {
     for (std::size_t k = 1; k < pieces_.size(); ++k) {
       const std::size_t q = (rank_ + k) % pieces_.size();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One operation in progress over MPI: some requests, then for some operations arithmetic of weft's own and more requests. Sums of
-// floating-point numbers are formed here, in rank order, so that they have the same bits on every rank and on every backend; MPI
-// adds only if the order cannot matter.
+// One operation in progress over MPI: some requests, then for some operations weft's arithmetic and more requests. Sums of
+// floating-point numbers are formed here, in rank order, so that they have the same bits on every rank and on every backend;
+// MPI adds only if the order cannot matter.
 
 #include <cstddef>
 #include <cstring>

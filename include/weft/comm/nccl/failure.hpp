@@ -36,7 +36,7 @@ WEFT_COLD inline std::string broken_text(const Running& running, ncclResult_t st
   return weft::detail::joined(
       {"NCCL failed: ", ncclGetErrorString(state), last == nullptr || *last == '\0' ? "" : ": ", last == nullptr ? "" : last});
 }
-/// How far an operation came within the deadline. `frees`: the rank waits because it gives memory back.
+/// The state that an operation reached within the deadline. `frees`: the rank waits because it gives memory back.
 WEFT_COLD inline std::string late_text(const Running& running, std::chrono::duration<double> deadline, bool frees) {
   using enum Running::Stage;
   const char* stage = running.stage == flying     ? "launched, and other ranks did not come"

@@ -90,7 +90,7 @@ WEFT_INLINE void Collective::begin(std::uint64_t first) {
     for (const std::size_t count : call_.receive_counts) most = std::max(most, count * element());
     detail_ = digest_of_counts(call_);
   }
-  if (op == all_to_all_v) {  // the first round carries counts alone; how many follow is known after it
+  if (op == all_to_all_v) {  // the first round carries only counts; how many follow is known after it
     std::size_t all = 0;
     for (int q = 0; q < size(); ++q) {
       if (q == me()) continue;

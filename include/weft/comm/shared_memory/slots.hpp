@@ -40,8 +40,8 @@ class Slots {
     return *reinterpret_cast<Header*>(memory_ + std::size_t(rank) * of_rank(bytes_) + line + round % depth * (line + bytes_));
   }
   std::byte* data(int rank, std::uint64_t round) const { return reinterpret_cast<std::byte*>(&header(rank, round)) + line; }
-  // Whoever waits for a post or for a slot to be free looks once more after it has shown that it lies down (doorbell.hpp), and
-  // whoever posts looks at the doorbells after it has posted: all of it is seq_cst, or both could miss each other.
+  // A rank that waits for a post or for a free slot looks once more after it has announced its sleep (doorbell.hpp), and a rank
+  // that posts looks at the doorbells after it has posted: all of it is seq_cst, or both could miss each other.
   bool posted(int rank, std::uint64_t round) const { return header(rank, round).posted.load(std::memory_order_seq_cst) == round; }
   void post(std::uint64_t round) { header(rank_, round).posted.exchange(round, std::memory_order_seq_cst); }
 

@@ -28,7 +28,7 @@ class Heartbeat {
 
   /// The lost rank, or -1.
   int lost() const { return lost_.load(std::memory_order_acquire); }
-  /// How it was lost: "rank 2 is lost, ...".
+  /// The cause of the loss: "rank 2 is lost, ...".
   std::string fate() const {
     const std::lock_guard lock(mutex_);
     return fate_;
@@ -60,7 +60,7 @@ class Heartbeat {
   bool found_ = false;  // written before disturbed_
   mutable std::mutex mutex_;
   std::string fate_;
-  std::mutex sending_;  // of the bytes on their way, and of the counter of messages_
+  std::mutex sending_;  // of the bytes in flight, and of the counter of messages_
   std::string outgoing_;
   std::thread thread_;
 };

@@ -8,7 +8,7 @@
 //   client: operation, number, key and value lengths, key, value        any number of times, each in a frame (sealed.hpp)
 //   server: status, number, length, value                               the same
 //
-// Every port of a job begins with the first three lines; the rest is the store's alone. Nonces are new for each connection, so
+// Every port of a job begins with the first three lines; only the store has the rest. Nonces are new for each connection, so
 // that a recorded handshake opens none; `to` names the wanted listener, so that a proof for one listener is none for another.
 //
 // Every length is checked against its limit before memory is allocated for it, and memory grows only with the received bytes.

@@ -83,7 +83,7 @@ class Server {
 
   /// Informs all ranks, in the rendezvous and by their heartbeats, of a lost rank.
   void lose(const Connection& c, const std::string& why, std::uint32_t kind = 0);
-  /// Ends the connection for what its rank sent.
+  /// Ends the connection because of the bytes that its rank sent.
   void drop(Connection& c, const std::string& why);
   void look_for_the_silent();
 

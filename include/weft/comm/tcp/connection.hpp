@@ -112,7 +112,7 @@ class Connection {
     std::byte* data;
     std::size_t length;
   };
-  /// A frame on its way out.
+  /// A frame that is being sent.
   struct Leaving {
     FrameSeal::Head head;
     FrameSeal::Code code;

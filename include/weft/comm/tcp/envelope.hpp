@@ -27,8 +27,7 @@ inline Head read_head(const char* message) {
   return head;
 }
 
-/// True if the sender made the call that this rank expects. How many bytes are copied is the receiver's own number, never the
-/// sender's.
+/// True if the sender made the call that this rank expects. The number of copied bytes is the receiver's, never the sender's.
 constexpr bool fits(const Head& found, const Head& expected) {
   return same_call(found.signature, expected.signature) && found.count == expected.count && found.bytes == expected.bytes;
 }

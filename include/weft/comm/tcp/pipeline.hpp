@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Long reductions over the connections of a mesh, in chunks: while one chunk is added up, the next ones are on their way, and in
+// Long reductions over the connections of a mesh, in chunks: while one chunk is added up, the next ones are in flight, and in
 // an all_reduce the results of earlier chunks go back. Each rank adds its own piece, in rank order (comm/reduce.hpp). The
 // receives of the results are posted at the beginning, so that no chunk waits for its receiver.
 

@@ -16,8 +16,8 @@
 //   between. Suppose that some rank takes a step after T, and look at the first such step (each depends only on steps that
 //   happened before it). Its rank took it after its second report, hence inside the same wait: by a poll that saw no step but
 //   those before T. But its poll of the second wave saw all of those, since the wave's number was written under the mutex after
-//   them and read before the poll, and was in vain; and the effect of a poll follows from what it sees. So no rank takes another
-//   step: a rank that has ended takes none, and nothing else changes the waits.
+//   them and read before the poll, and was in vain; and the effect of a poll follows from the messages that it sees. So no rank
+//   takes another step: a rank that has ended takes none, and nothing else changes the waits.
 //
 // One wave alone proves nothing: a rank may be woken after its report by one that reports later.
 

@@ -32,7 +32,7 @@ struct Message {
 
 class Receive;
 
-/// The messages on their way to one rank of a group.
+/// The messages in flight to one rank of a group.
 class Mailbox {
  public:
   Mailbox() = default;

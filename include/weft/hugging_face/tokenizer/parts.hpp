@@ -29,7 +29,7 @@
 
 namespace weft::hugging_face::detail {
 
-/// A cache of words with their ids. Of two words with the same slot, the later one stays.
+/// A cache of words with their ids. If two words have the same slot, the later one stays.
 class WordCache {
  public:
   static constexpr std::size_t most_bytes = 24, most_ids = 7;

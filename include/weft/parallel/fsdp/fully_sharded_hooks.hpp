@@ -171,7 +171,7 @@ void FullyShardedHooks<Exec>::begin(bool training) {
   gather_ahead();
 }
 
-// A later stage of a pipeline waits for its first micro-batch: its gathers are on their way meanwhile. Below stage 3 whole values
+// A later stage of a pipeline waits for its first micro-batch: its gathers are in flight meanwhile. Below stage 3 whole values
 // have memory of their own, so all are started; in stage 3 the first.
 template <class Exec>
 void FullyShardedHooks<Exec>::gather_ahead() {
@@ -198,7 +198,7 @@ void FullyShardedHooks<Exec>::gradients_ready(Unit& unit) {
     return;
   }
   if (settings_.quantised_bits != 0) advance(unit);
-  // Where a reduction holds a whole unit, only one runs at a time.
+  // If a reduction holds a whole unit, only one runs at a time.
   const bool room = settings_.quantised_bits != 0 || std::all_of(reducing_.begin(), reducing_.end(), [&](Group* group) {
                       return group->gradients.stay() && !uses(unit, *group);
                     });
