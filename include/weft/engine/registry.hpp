@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The parameters and dropout sites of a model under construction. Every rank builds the whole model without memory for its
-// values, so all ranks detect alike a name that is used twice and the units that share a parameter; only then does each rank
+// values, so all ranks detect a name that is used twice and the units that share a parameter; only then does each rank
 // allocate the parameters of its stages. A unit uses the parameters that are made or copied while it is built: both register
 // themselves, so no layer lists its own.
 //
