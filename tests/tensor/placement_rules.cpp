@@ -45,7 +45,6 @@ TEST_CASE("typed rules of one operand give the table's placements") {
     const auto cut = [&](int to) { return dim < 0 ? as_is : AxisLayout{Kind::shard, to}; };
     CHECK(is(SumOver<0>(), dim == 0 ? terms : cut(after_sum(dim, 0))));
     CHECK(is(SumOver<2>(), dim == 2 ? terms : cut(after_sum(dim, 2))));
-    CHECK(is(SumOverAll(), dim >= 0 ? terms : as_is));
     const int places[] = {1, 3, 2, 0};  // of dims 0 to 3 in permute<3, 0, 2, 1>
     CHECK(is(Permuted<3, 0, 2, 1>(), dim < 0 ? as_is : cut(places[dim])));
     if (dim != 2) CHECK(is(Flattened<1, 2>(), dim > 2 ? cut(dim - 1) : as_is));

@@ -55,7 +55,5 @@ constexpr StoredType stored_type(DataType type) {
     if (info.in_weft == type) return info.type;
   return StoredType::u8;  // not reached: every DataType is in the table
 }
-/// Null for BOOL: weft has no tensors of it.
-constexpr std::optional<DataType> data_type(StoredType type) { return detail::stored_types[std::size_t(type)].in_weft; }
 
 }  // namespace weft::checkpoint

@@ -54,7 +54,6 @@ class Watch {
   /// A new account, for a communicator of this process: channels go up. It is kept as long as the caller keeps it, and a while
   /// after.
   std::shared_ptr<Ledger> open(std::uint64_t channel, const std::string& axis);
-  const std::vector<std::shared_ptr<Ledger>>& ledgers() const { return ledgers_; }
 
   /// A turn of a long wait. Empty, or the reason why the wait can never end.
   std::string look(Wait& wait);

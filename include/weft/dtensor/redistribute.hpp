@@ -56,9 +56,6 @@ inline std::vector<std::size_t> counts_of(const std::vector<Chunk>& chunks, cons
 }
 
 template <class X>
-using scalar_of = typename X::value_type;
-
-template <class X>
 X slice(const Communicator& comm, const X& x, std::size_t dim) {
   const Chunk chunk = chunk_of(x.shape()[dim], std::size_t(comm.size()), std::size_t(comm.rank()));
   X y(x.device(), with_extent(x.shape(), dim, chunk.length));

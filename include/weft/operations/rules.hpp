@@ -87,12 +87,6 @@ struct SumOver {
   template <class P>
   using of = result_t<rule, P>;
 };
-/// Every dim is summed.
-struct SumOverAll {
-  static constexpr OperationRule rule = reduction_rule(spare_rank, ~0u, false, Reduction::sum);
-  template <class P>
-  using of = result_t<rule, P>;
-};
 /// Dim d of the result is dim Dims[d] of the operand.
 template <int... Dims>
 struct Permuted {

@@ -86,7 +86,6 @@ class ModelBatch final : public StepBatch {
   const void* context() const override { return &context_; }
   const void* inputs() override { return &typed_inputs(); }
 
-  const Step& typed_context() const { return context_; }
   Inputs& typed_inputs() {
     if (!inputs_) inputs_.emplace(context_, *batch_);
     return *inputs_;

@@ -272,8 +272,4 @@ struct TypesOfModel : TypesOfSegments<Context, inputs_of_t<Model, Context>, type
 template <class Model, class Context>
 using ModelTypes = TypesOfModel<Model, step_context_t<Context>>;
 
-/// A unit's output.
-template <class U, class Context>
-using output_of_t = typename ResultOf<U, Context>::type::output_type;
-
 }  // namespace weft::detail

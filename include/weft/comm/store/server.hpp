@@ -30,8 +30,6 @@ std::chrono::duration<double> heartbeat_patience();
 
 class Server {
  public:
-  static constexpr std::size_t least_secret = least_secret_bytes;
-
   /// Listens on `host`:`port` (0: any free port). Throws StoreError if the port is taken, UsageError if the address is not
   /// loopback and the secret is missing.
   Server(const std::string& host, int port, Identity identity, std::string secret);
