@@ -349,9 +349,9 @@ inline Index parse_index(const std::string& path, std::string_view text) {
   std::uint64_t sum = 0;
   if (text.size() < tail || !text.starts_with("{\"weft_checkpoint\":"))
     refuse({path, {}, 0}, {"is no index of a checkpoint (", text.size(), " bytes)"});
-  const std::string_view said = text.substr(text.size() - tail), body = text.substr(0, text.size() - tail);
-  if (!said.starts_with(detail::checksum_key) || !said.ends_with(detail::checksum_end) ||
-      !detail::from_hex(said.substr(detail::checksum_key.size(), 16), sum))
+  const std::string_view last = text.substr(text.size() - tail), body = text.substr(0, text.size() - tail);
+  if (!last.starts_with(detail::checksum_key) || !last.ends_with(detail::checksum_end) ||
+      !detail::from_hex(last.substr(detail::checksum_key.size(), 16), sum))
     refuse({path, {}, body.size()}, {"does not end with its checksum: it is cut off or damaged"});
   if (const std::uint64_t found = detail::checksum_of(body.data(), body.size()); found != sum)
     refuse({path}, {"its checksum is ", detail::hex(found), ", and it says ", detail::hex(sum), ": it is damaged"});

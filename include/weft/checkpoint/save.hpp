@@ -154,18 +154,18 @@ inline Index collect(const Communicator& ranks, WritePlan plan, const Written& w
   if (ranks.rank() != 0) return index;
   index.tensors = std::move(plan.tensors);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    Packed& said = all[rank];
+    Packed& received = all[rank];
     StoredFile file;
-    file.name = said.text();
-    file.bytes = said.word();
-    file.header_bytes = said.word();
-    file.header_checksum = said.word();
-    file.checksum = said.word();
+    file.name = received.text();
+    file.bytes = received.word();
+    file.header_bytes = received.word();
+    file.header_checksum = received.word();
+    file.checksum = received.word();
     if (plan.parts[rank].empty()) continue;
     std::uint64_t offset = file.header_bytes;
     for (const WritePlan::Part& part : plan.parts[rank]) {
-      StoredPiece piece{index.files.size(), part.block, offset, std::vector<std::uint64_t>(said.word())};
-      for (std::uint64_t& sum : piece.checksums) sum = said.word();
+      StoredPiece piece{index.files.size(), part.block, offset, std::vector<std::uint64_t>(received.word())};
+      for (std::uint64_t& sum : piece.checksums) sum = received.word();
       offset += part.block.elements() * size_of(index.tensors[part.tensor].type);
       index.tensors[part.tensor].pieces.push_back(std::move(piece));
     }
@@ -198,10 +198,10 @@ inline Index index_of(const Communicator& ranks, const State& state, std::uint64
     mine.put(name);
     mine.put(steps);
   }
-  for (Packed& said : from_all(ranks, std::move(mine)))
-    while (!said.done()) {
-      const std::string name = said.text();
-      index.begun[name] = said.word();
+  for (Packed& received : from_all(ranks, std::move(mine)))
+    while (!received.done()) {
+      const std::string name = received.text();
+      index.begun[name] = received.word();
     }
   return index;
 }

@@ -13,9 +13,8 @@ namespace weft::data {
 WEFT_INLINE void Corpus::require(std::size_t length) const {
   const auto check = [&](const char* part, std::size_t size) {
     if (size > length) return;
-    throw UsageError(std::string("data: too short: the ") + part + " part has " + std::to_string(size) + " of " +
-                     std::to_string(bytes()) + " bytes (validation fraction " + shown(fraction_) + "), a sequence of " +
-                     std::to_string(length) + " needs " + std::to_string(length + 1));
+    throw_error<UsageError>({"data: too short: the ", part, " part has ", size, " of ", bytes(), " bytes (validation fraction ",
+                             shown(fraction_), "), a sequence of ", length, " needs ", length + 1});
   };
   check("training", training_.size());
   if (fraction_ > 0) check("validation", validation_.size());

@@ -28,7 +28,7 @@ struct TeamLoop {
 
 /// A condition on which threads wait: they spin if allowed, then sleep. The condition and the operations that make it true must
 /// be sequentially consistent operations on atomics.
-class WaitingRoom {
+class SpinningCondition {
  public:
   template <class Condition>
   void wait(bool spin, const Condition& condition);
@@ -75,7 +75,7 @@ class ThreadTeam {
   std::unique_ptr<Share[]> shares_;
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;  // of the thread that set failed_
-  WaitingRoom workers_room_, callers_room_;
+  SpinningCondition work_to_do_, work_done_;
   std::vector<std::thread> workers_;
   long process_ = 0;  // the process that started the workers; a fork has none of them
 };

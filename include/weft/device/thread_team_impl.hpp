@@ -47,7 +47,7 @@ WEFT_INLINE void take_place([[maybe_unused]] std::size_t thread, [[maybe_unused]
 }
 
 template <class Condition>
-void WaitingRoom::wait(bool spin, const Condition& condition) {
+void SpinningCondition::wait(bool spin, const Condition& condition) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::microseconds longest(50);
   if (condition()) return;
@@ -65,7 +65,7 @@ void WaitingRoom::wait(bool spin, const Condition& condition) {
   --asleep_;
 }
 
-WEFT_INLINE void WaitingRoom::wake() {
+WEFT_INLINE void SpinningCondition::wake() {
   if (asleep_ == 0) return;  // a thread that goes to sleep later sees the condition as true
   ++calls_;
   calls_.notify_all();
@@ -90,7 +90,7 @@ WEFT_INLINE ThreadTeam::~ThreadTeam() {
   }
   threads_of_teams -= threads_;
   ended_ = true;
-  workers_room_.wake();
+  work_to_do_.wake();
   for (std::thread& worker : workers_) worker.join();
 }
 
@@ -106,10 +106,10 @@ WEFT_INLINE void ThreadTeam::run(std::size_t threads, const TeamLoop& loop) {
     shares_[thread].end = loop.pieces * (thread + 1) / threads;
   }
   gate_ += open + one_loop;
-  workers_room_.wake();
+  work_to_do_.wake();
   work(0);
   gate_ -= open;
-  callers_room_.wait(cores_for_all_teams(), [&] { return (gate_ & inside) == 0; });
+  work_done_.wait(cores_for_all_teams(), [&] { return (gate_ & inside) == 0; });
   if (failed_.exchange(false)) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
@@ -129,14 +129,14 @@ WEFT_INLINE void ThreadTeam::serve(std::size_t thread) {
   take_place(thread, threads_);
   for (std::uint64_t served = 0; !ended_;) {
     const auto has_loop = [&](std::uint64_t gate) { return (gate & open) != 0 && gate / one_loop != served; };
-    workers_room_.wait(cores_for_all_teams(), [&] { return has_loop(gate_) || ended_; });
+    work_to_do_.wait(cores_for_all_teams(), [&] { return has_loop(gate_) || ended_; });
     std::uint64_t gate = gate_;
     while (has_loop(gate) && !gate_.compare_exchange_weak(gate, gate + one_inside)) {}
     if (!has_loop(gate)) continue;
     served = gate / one_loop;
     work(thread);
     gate_ -= one_inside;
-    callers_room_.wake();
+    work_done_.wake();
   }
 }
 

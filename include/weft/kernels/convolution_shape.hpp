@@ -12,8 +12,12 @@
 namespace weft::kernels {
 
 struct ConvolutionShape {
-  std::size_t samples = 0, in = 0, height = 0, width = 0, out = 0, kernel_height = 1, kernel_width = 1, stride = 1, padding = 0,
-              groups = 1;
+  std::size_t samples = 0;
+  std::size_t in = 0;                 ///< channels of the input
+  std::size_t height = 0, width = 0;  ///< of the input
+  std::size_t out = 0;                ///< channels of the output
+  std::size_t kernel_height = 1, kernel_width = 1;
+  std::size_t stride = 1, padding = 0, groups = 1;
 
   std::size_t out_height() const { return (height + 2 * padding - kernel_height) / stride + 1; }
   std::size_t out_width() const { return (width + 2 * padding - kernel_width) / stride + 1; }

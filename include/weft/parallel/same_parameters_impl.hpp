@@ -38,32 +38,14 @@ WEFT_COLD WEFT_INLINE void refuse_copies(const CopyAxis& axis, const std::string
   char ours[20], theirs[20];
   std::snprintf(ours, sizeof ours, "%016llx", static_cast<unsigned long long>(all[2 * first + 1]));
   std::snprintf(theirs, sizeof theirs, "%016llx", static_cast<unsigned long long>(all[2 * other + 1]));
+  const auto rank_text = [&](std::size_t rank, const char* bits) {
+    return joined({axis.name, " rank ", rank, " (hash ", bits, ")"});
+  };
   throw_error<Error>(
-      {"parameters differ: ",
-       name,
-       " on ",
-       axis.name,
-       " rank ",
-       other,
-       " (hash ",
-       theirs,
-       ") is not that on ",
-       axis.name,
-       " rank ",
-       first,
-       " (hash ",
-       ours,
-       "), and so are ",
-       differ,
-       " of ",
-       compared,
-       " compared over ",
-       axis.name,
-       "(",
-       axis.ranks.size(),
-       "), which must be equal: a communication hook that leaves ranks different sums, a gradient that misses its sum over ",
-       axis.name,
-       ", or a write to parameters on some ranks alone"});
+      {"parameters differ: ", name, " on ", rank_text(other, theirs), " is not that on ", rank_text(first, ours), ", and so are ",
+       differ, " of ", compared, " compared over ", joined({axis.name, "(", axis.ranks.size(), ")"}),
+       ", which must be equal: a communication hook that leaves ranks different sums, a gradient that misses its sum over ",
+       axis.name, ", or a write to parameters on some ranks only"});
 }
 
 WEFT_COLD WEFT_INLINE void require_equal_parameters(DefaultDevice& device, const AxesInForce& axes,

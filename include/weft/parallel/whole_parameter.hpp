@@ -32,6 +32,7 @@ std::vector<double> whole_parameter(Device<Exec>& device, const Communicator& ev
   const std::uint64_t site = site_of(name);
   const bool frozen = mine != nullptr && gradient && !mine->trainable();
   const bool missing = mine != nullptr && gradient && !frozen && !mine->gradient() && mine->kept() != 0;
+  // ~facts[3] becomes the smallest site: it is the largest one only if all ranks read the same parameter.
   std::uint64_t facts[] = {stages.parameter_size(name), missing, site, ~site};
   everyone.all_reduce(std::span(facts), Reduction::max);
   if (facts[2] != ~facts[3])

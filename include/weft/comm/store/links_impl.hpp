@@ -88,7 +88,7 @@ WEFT_INLINE std::vector<Link> link_all(Client& client, const Rendezvous& rendezv
       if (now > deadline) throw_missing(client, rendezvous, "linked/");
     }
     entries.clear();
-    listener.watch(entries);
+    listener.append_pollfds(entries);
     (void)::poll(entries.data(), nfds_t(entries.size()), told ? 2 : 50);
     for (auto& arrival : listener.step(entries, admit, ignore)) {
       Link& place = links[arrival.greeting.who.rank];

@@ -5,7 +5,7 @@
 // more than a few hundred bytes: of the connections without a proof the oldest are closed first.
 //
 //   Listener listener("127.0.0.1", 0, {rank, world, job}, secret, the_store);
-//   listener.watch(entries);  poll(...);
+//   listener.append_pollfds(entries);  poll(...);
 //   for (auto& arrival : listener.step(entries, admit)) use(arrival.socket, arrival.greeting.who.rank);
 
 #include <poll.h>
@@ -47,8 +47,8 @@ class Listener {
   std::size_t refused() const { return refused_; }  ///< strangers so far
 
   /// Appends the entries to poll.
-  void watch(std::vector<pollfd>& entries) const;
-  /// Handles poll's results for the entries that watch appended; returns the admitted ranks.
+  void append_pollfds(std::vector<pollfd>& entries) const;
+  /// Handles poll's results for the entries that append_pollfds added; returns the admitted ranks.
   std::vector<Arrival> step(std::span<const pollfd> entries, const Admit& admit, const Refused& refused);
   /// Reports a stranger: the first at once, later ones on a line a minute.
   void complain(const std::string& text);

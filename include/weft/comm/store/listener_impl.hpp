@@ -33,7 +33,7 @@ WEFT_INLINE Listener::Listener(const std::string& host, int port, Identity mine,
   port_ = local_address(socket_).port();
 }
 
-WEFT_INLINE void Listener::watch(std::vector<pollfd>& entries) const {
+WEFT_INLINE void Listener::append_pollfds(std::vector<pollfd>& entries) const {
   entries.push_back({socket_.get(), POLLIN, 0});
   for (const Pending& pending : pending_) entries.push_back({pending.socket.get(), POLLIN, 0});
 }

@@ -64,7 +64,7 @@ WEFT_INLINE void Server::serve() {
     entries.clear();
     for (const auto& c : connections_)
       entries.push_back({c->socket.get(), short(POLLIN | (c->outgoing.empty() ? 0 : POLLOUT)), 0});
-    listener_->watch(entries);
+    listener_->append_pollfds(entries);
     if (::poll(entries.data(), nfds_t(entries.size()), 20) < 0 && errno != EINTR) return;
     const std::size_t known = connections_.size();
     try {

@@ -15,14 +15,14 @@ namespace weft::gpu {
 
 namespace detail {
 /// A CUDA event with its time.
-class Moment {
+class TimedEvent {
  public:
-  Moment() { cuda_check(cudaEventCreateWithFlags(&event_, cudaEventDefault), "cudaEventCreateWithFlags"); }
-  Moment(const Moment&) = delete;
-  Moment& operator=(const Moment&) = delete;
-  ~Moment() { cuda_report(cudaEventDestroy(event_), "cudaEventDestroy"); }
+  TimedEvent() { cuda_check(cudaEventCreateWithFlags(&event_, cudaEventDefault), "cudaEventCreateWithFlags"); }
+  TimedEvent(const TimedEvent&) = delete;
+  TimedEvent& operator=(const TimedEvent&) = delete;
+  ~TimedEvent() { cuda_report(cudaEventDestroy(event_), "cudaEventDestroy"); }
   void record(cudaStream_t stream) { cuda_check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
-  float ms_since(const Moment& earlier) const {
+  float ms_since(const TimedEvent& earlier) const {
     cuda_check(cudaEventSynchronize(event_), "cudaEventSynchronize");
     float ms = 0;
     cuda_check(cudaEventElapsedTime(&ms, earlier.event_, event_), "cudaEventElapsedTime");
@@ -40,7 +40,7 @@ class Moment {
 template <class Run>
 std::size_t fastest(std::size_t count, cudaStream_t stream, const Run& run) {
   if (count < 2) return 0;
-  detail::Moment begin, end;
+  detail::TimedEvent begin, end;
   std::size_t best = 0;
   float shortest = std::numeric_limits<float>::infinity();
   for (std::size_t i = 0; i < count; ++i) {
@@ -50,7 +50,10 @@ std::size_t fastest(std::size_t count, cudaStream_t stream, const Run& run) {
     for (int repeat = 0; repeat < 3; ++repeat) done = run(i) && done;
     end.record(stream);
     const float ms = end.ms_since(begin);
-    if (done && ms < shortest) best = i, shortest = ms;
+    if (done && ms < shortest) {
+      best = i;
+      shortest = ms;
+    }
   }
   return best;
 }
