@@ -5,7 +5,8 @@
     test_disagree.py            all pairs once among three threads and three processes that share memory, samples elsewhere
     test_disagree.py --long     all pairs of worlds of 2, 3 and 5, with either odd rank, short and long messages: an hour
 
-A program mostly waits for its pairs to be found, so several run at a time. Prints a line of figures for each world, and one for all: "disagree: 2456 pairs, 2456 found, 0 silent, 0 late, 0 others".
+A program mostly waits for its pairs to be found, so several run at a time. Prints a line of figures for each world, and one for all:
+"disagree: 2456 pairs, 2456 found, 0 silent, 0 late, 0 others".
 """
 import concurrent.futures
 import os
