@@ -13,7 +13,6 @@
 #include <memory>
 #include <numeric>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include <weft/checkpoint/blocks.hpp>
@@ -65,7 +64,7 @@ inline std::vector<Needs> needs_of_all(const Communicator& ranks, const checkpoi
 inline void fetch(const Communicator& ranks, const checkpoint::Index& index, const Snapshot* snapshot,
                   const std::vector<int>& holders, const std::vector<const checkpoint::LogicalTensor*>& tensors,
                   const std::vector<stored::Item>& items, const std::vector<std::byte*>& out,
-                  std::uint64_t round_bytes = 64u << 20) {
+                  std::uint64_t round_bytes = 8u << 20) {
   const std::vector<Needs> needs = needs_of_all(ranks, index, tensors, items);
   std::map<std::size_t, std::size_t> item_of;
   for (std::size_t i = 0; i < items.size(); ++i) item_of[std::size_t(tensors[i] - index.tensors.data())] = i;
@@ -77,6 +76,16 @@ inline void fetch(const Communicator& ranks, const checkpoint::Index& index, con
     std::byte* to;
     std::size_t bytes;
   };
+  // Memory that all rounds use, and that is not set to 0 first.
+  struct Room {
+    std::unique_ptr<std::uint8_t[]> memory;
+    std::size_t size = 0;
+    std::span<std::uint8_t> of(const std::vector<std::size_t>& counts) {
+      const std::size_t bytes = std::accumulate(counts.begin(), counts.end(), std::size_t(0));
+      if (bytes > size) memory.reset(new std::uint8_t[size = bytes]);
+      return {memory.get(), bytes};
+    }
+  } room_to_send, room_to_receive;
   const std::size_t size = std::size_t(ranks.size());
   for (std::size_t begin = 0, end = 0; begin < index.tensors.size(); begin = end) {
     std::vector<std::vector<Source>> to_rank(size);
@@ -115,21 +124,15 @@ inline void fetch(const Communicator& ranks, const checkpoint::Index& index, con
       return counts;
     };
     const std::vector<std::size_t> send_counts = counts_of(to_rank), receive_counts = counts_of(from_rank);
-    const auto room_for = [](const std::vector<std::size_t>& counts) {
-      const std::size_t bytes = std::accumulate(counts.begin(), counts.end(), std::size_t(0));
-      return std::pair(std::unique_ptr<std::uint8_t[]>(new std::uint8_t[bytes]), bytes);  // not set to 0 first
-    };
-    const auto [sent, sent_bytes] = room_for(send_counts);
-    const auto [received, received_bytes] = room_for(receive_counts);
-    std::uint8_t* to = sent.get();
+    const std::span<std::uint8_t> sent = room_to_send.of(send_counts), received = room_to_receive.of(receive_counts);
+    std::uint8_t* to = sent.data();
     for (const std::vector<Source>& sources : to_rank)
       for (const Source& source : sources) {
         std::memcpy(to, source.from, source.bytes);
         to += source.bytes;
       }
-    ranks.all_to_all_v(std::span<const std::uint8_t>(sent.get(), sent_bytes), send_counts,
-                       std::span(received.get(), received_bytes), receive_counts);
-    const std::uint8_t* from = received.get();
+    ranks.all_to_all_v(std::span<const std::uint8_t>(sent), send_counts, received, receive_counts);
+    const std::uint8_t* from = received.data();
     for (const std::vector<Target>& targets : from_rank)
       for (const Target& target : targets) {
         std::memcpy(target.to, from, target.bytes);
