@@ -138,7 +138,7 @@ inline void memory_of_model(const MemoryOptions& o) {
   if (!o.memory.empty()) require_room(stages, o);
   const weft::RehearsedStage& largest = largest_of(stages);
   const weft::Rehearsal& notes = stages.front().notes;
-  const auto with_least = [](const weft::RehearsedStage& stage) {
+  const auto with_least = [&](const weft::RehearsedStage& stage) {
     nlohmann::ordered_json json = as_json(bytes_of(stage));
     json["least_total"] = stage.least_peak;
     if (o.elastic) json["elastic_copies"] = stage.notes.elastic_bytes;
