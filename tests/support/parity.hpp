@@ -21,11 +21,12 @@ namespace weft_test {
 
 using namespace weft;
 
-/// Calls f(i, global index, value) for each element that this rank holds.
+/// Calls f(global index, value) for each element that this rank holds. Throws for a parameter without a gradient: a frozen one.
 template <class F>
 void for_each_gradient(ParameterState& state, F&& f) {
   detail::dispatch_real(state.kept_gradient_type(), [&](auto zero) {
     const auto* gradient = static_cast<const decltype(zero)*>(state.gradient().get());
+    if (gradient == nullptr && !state.runs().empty()) throw Error("no gradient of " + std::string(state.name()));
     for (const auto& run : state.runs())
       for (std::size_t i = 0; i < run.length; ++i)
         f(run.global + i, double(accumulate_t<decltype(zero)>(gradient[run.local + i])));
