@@ -3,7 +3,7 @@
 // The tape of one call of a Module: the operations of its forward, in order, which backward runs in reverse. Each value has a
 // node, typed by the value, which holds the sum of its gradient's contributions; an operation's node also holds a function for
 // each of its operands. There is one tape for each call, and it is the call's saved state: a pipeline keeps as many in flight as
-// its schedule wants. Nodes lie in blocks of memory that the device keeps, so a step allocates nothing once it is warm.
+// its schedule wants. Nodes are in blocks of memory that the device keeps, so a step allocates nothing once it is warm.
 //
 //   TapePointer tape = make_tape(context, true);   // forward records in it; backward(context), then weights(context)
 
@@ -245,7 +245,7 @@ class InLayer {
   std::string_view around_;
 };
 
-/// The owner of a tape, which lies in a block of its own memory.
+/// The owner of a tape, which is in a block of that tape's memory.
 struct EndTape {
   void operator()(Tape* tape) const;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The mark of a function of weft that a program has called: while it lives, the rank's calls carry the function's name, for
-// errors between ranks. The mark lies in the rank's flight recorder, which all communicators of the rank share.
+// errors between ranks. The mark is in the rank's flight recorder, which all communicators of the rank share.
 //
 //   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::train_step);
 

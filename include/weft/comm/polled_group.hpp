@@ -45,7 +45,7 @@ class PolledGroup : public ProcessGroup, public std::enable_shared_from_this<Pol
   /// Takes the caller's buffers back from an operation that ends early. It is kept until the transport no longer needs its
   /// memory.
   virtual void take_back(std::shared_ptr<Running> running) = 0;
-  /// Throws the error of an operation that has completed and received something else than expected.
+  /// Throws the error of a completed operation that received something else than expected.
   virtual void expect_whole(const Running&) {}
   /// Polls of a wait before it pauses.
   virtual int spins() const { return 1; }

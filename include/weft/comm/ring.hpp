@@ -61,7 +61,7 @@ void ring_exchange(const Communicator& comm, std::span<T> piece, std::span<T> sp
 
 /// A ring exchange with a sum that travels with each piece. After work(step, piece, progress), add(step, sum) adds this rank's
 /// part to the piece's `sum`; at step 0 it overwrites the old content. In the end each rank has the sum of its own piece, added
-/// in rank order starting with itself; it lies in the returned span, `sum` or `arriving`. size messages of sums each way.
+/// in rank order starting with itself; it is in the returned span, `sum` or `arriving`. size messages of sums each way.
 /// Collective.
 template <class T, class S, class Work, class Add>
 std::span<S> ring_exchange(const Communicator& comm, std::span<T> piece, std::span<T> spare, std::span<S> sum,

@@ -39,7 +39,7 @@ struct ParameterInfo {
   unsigned axes = 0;     ///< axis bits on which the parameter's gradient must have a placement
   unsigned sharded = 0;  ///< axis bits over which the rules of the parameter cut its elements
   unsigned later = 0;    ///< axis bits on which this rank is not the first, which counts the elements that both hold
-  /// The extents along `segment_dim` of matrices that lie fused in one (query, key and value); empty: it is one.
+  /// The extents along `segment_dim` of matrices fused in one (query, key and value); empty: it is one.
   std::vector<std::size_t> segments = {};
   std::size_t segment_dim = 0;
   int replicas = 1;  ///< ranks of tp that hold the same elements of a sharded parameter (key-value heads < tp)

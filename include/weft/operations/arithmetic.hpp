@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Tensors in formulas: + - * / of tensors and numbers. They are add, subtract, times, divide and scale under other names, with
-// the same rules (rules.hpp), so a formula whose terms lie differently does not compile.
+// the same rules (rules.hpp), so a formula whose terms have placements that do not fit does not compile.
 //
 //   auto y = (2 * x + 1) / (x * x + 3);
 

@@ -45,7 +45,7 @@ constexpr bool require_condition() {
   return is_constant<V>;
 }
 
-/// f(x, y) of each pair of elements of two tensors that lie alike.
+/// f(x, y) of each pair of elements of two tensors with equal placements.
 template <class X, class Y, class F>
 X mapped_pairs(const char* operation, const X& x, const Y& y, F f) {
   if constexpr (!require_alike_values<X, Y>()) {
@@ -153,8 +153,8 @@ G clamp_gradient(const X& x, double lowest, double highest, const G& g) {
   return detail::mapped_gradient("clamp_gradient", x, g, kernels::ClampGradient<A>{A(lowest), A(highest)});
 }
 
-/// The larger or smaller element of two tensors that lie alike. Gradients: maximum_gradient(x, y, g) for x, (y, x, g) for y;
-/// equal elements have half each.
+/// The larger or smaller element of two tensors with equal placements. Gradients: maximum_gradient(x, y, g) for x, (y, x, g)
+/// for y; equal elements have half each.
 template <AnyTensor X, AnyTensor Y>
 X maximum(const X& x, const Y& y) {
   return detail::mapped_pairs("maximum", x, y, kernels::Maximum());
@@ -190,8 +190,8 @@ with_scalar_t<X, std::uint8_t> greater(const X& x, double number) {
   return out;
 }
 
-/// x where the condition is not 0, else y. x and y lie alike, the condition on the same ranks (whole where they are whole or
-/// Partial, cut where they are cut). Gradients: where_gradient(condition, g, true) for x, with false for y.
+/// x where the condition is not 0, else y. x and y have equal placements, the condition is on the same ranks (whole where they
+/// are whole or Partial, cut where they are cut). Gradients: where_gradient(condition, g, true) for x, with false for y.
 template <AnyTensor C, AnyTensor X, AnyTensor Y>
 X where(const C& condition, const X& x, const Y& y) {
   static_assert(std::is_same_v<X, Y>,

@@ -179,8 +179,8 @@ auto cross_entropy_of_classes(const Context& context, const Z& logits, const N& 
 
 namespace operations {
 
-/// The sum over samples of the mean over a sample's elements of (x - y)², as Result{LossSum, derivative by x}. x and y [samples,
-/// ...] lie alike: Invariant, or cut along the samples, where the sum is Partial. Added in double.
+/// The sum over samples of the mean over a sample's elements of (x - y)², as Result{LossSum, derivative by x}. x and y
+/// [samples, ...] have equal placements: Invariant, or cut along the samples, where the sum is Partial. Added in double.
 template <AnyTensor X, AnyTensor Y>
 auto mse(const X& x, const Y& y) {
   if constexpr (detail::require_samples<X, Y>()) return detail::elementwise_loss<detail::SquaredError>("mse", x, y);

@@ -109,7 +109,7 @@ G slice_gradient(const X& x, std::size_t first, const G& g) {
   return detail::slice_gradient(Dim, x.shape(), first, g);
 }
 
-/// Tensors that lie alike one after the other along dim `Dim`, which no axis may cut. Gradients: slices of g.
+/// Tensors with equal placements, one after the other along dim `Dim`, which no axis may cut. Gradients: slices of g.
 template <int Dim, AnyTensor X, AnyTensor... More>
 X concat(const X& x, const More&... more) {
   constexpr bool alike = (std::is_same_v<X, More> && ...);

@@ -15,9 +15,9 @@
 namespace weft::plan {
 
 /// For each axis, the seconds that a rank needs for a byte that it receives in a long all-gather over the axis, by
-/// Machine::collective_s; 0 for an axis of one rank. Ranks r of the world with equal r / machine.ranks_per_node share a node; if
-/// the groups of an axis lie differently on the nodes, the slowest one counts. Collective over the ranks of `grid`; the same on
-/// all of them.
+/// Machine::collective_s; 0 for an axis of one rank. Ranks r of the world with equal r / machine.ranks_per_node share a node;
+/// if the groups of an axis are placed differently on the nodes, the slowest one counts. Collective over the ranks of `grid`;
+/// the same on all of them.
 std::vector<double> byte_costs(const Machine& machine, const World& world, const dtensor::DeviceMesh& grid);
 
 }  // namespace weft::plan
