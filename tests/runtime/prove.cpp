@@ -711,3 +711,25 @@ TEST_CASE("a unit is named by the path that its parameters share") {
   CHECK(named({"table"}) == "unit 2");
   CHECK(named({}) == "unit 2");
 }
+
+TEST_CASE("a stage of ZeRO that other options of the program do not allow is no possible layout") {
+  const auto refused = [](int stage, const ModelOptions& given) {
+    weft::detail::ProofNotes notes;
+    const runtime::ProofLayout layout{.ranks = 2, .degrees = {{"dp", 2}}, .stage = stage};
+    weft::detail::Proof proof(notes, layout, 0);
+    ModelOptions options = given, fixed;
+    fixed.shard.stage = weft::detail::open_stage;
+    try {
+      weft::detail::choose_proven(proof, options, fixed, true, false);
+    } catch (const LayoutError& error) {
+      return std::string(error.what());
+    }
+    return "stage " + std::to_string(options.shard.stage);
+  };
+  CHECK(refused(0, {}) == "stage 0");
+  CHECK(refused(2, {.shard = {.replicate = 2}}) == "stage 2");
+  CHECK(refused(0, {.shard = {.replicate = 2}}) ==
+        "weft: stage 0 of ZeRO: the program's options (shard, data.hook, numerics.gradient) are for stages 1 to 3");
+  CHECK(refused(2, {.shard = {.secondary = 2}}) ==
+        "weft: stage 2 of ZeRO: the program's options (shard, data.hook, numerics.gradient) are for stage 3");
+}

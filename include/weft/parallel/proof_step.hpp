@@ -23,7 +23,8 @@
 namespace weft::detail {
 
 /// The proof's stage of ZeRO and schedule. `fixed`: options after the types of the wrappers have set theirs, beginning with stage
-/// `open_stage` and no schedule; `pipelined`: the model has a pipeline.
+/// `open_stage` and no schedule; `pipelined`: the model has a pipeline. Throws LayoutError for a stage that other options of the
+/// program do not allow.
 void choose_proven(Proof& proof, ModelOptions& options, const ModelOptions& fixed, bool sharded, bool pipelined);
 inline constexpr int open_stage = -1;
 

@@ -2,6 +2,7 @@
 #pragma once
 // The options and batches of a proof. Definitions for parallel/proof_step.hpp.
 
+#include <weft/core/text.hpp>
 #include <weft/parallel/proof_step.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
 #include <weft/pipeline/schedule/gpipe.hpp>
@@ -9,6 +10,19 @@
 #include <weft/pipeline/schedule/zero_bubble.hpp>
 
 namespace weft::detail {
+
+/// Refuses a stage of ZeRO that other options of the program do not allow.
+WEFT_COLD WEFT_INLINE void require_proven_stage(int stage, const ModelOptions& options) {
+  const ShardOptions& shard = options.shard;
+  const bool short_gradient = options.numerics.gradient && size_of(*options.numerics.gradient) == 2;
+  const int least = shard.quantised_gather || shard.secondary != 0                          ? 3
+                    : shard.replicate != 1 || shard.quantised_reduce != 0 || short_gradient ? 1
+                                                                                            : 0,
+            most = options.data.hook ? 0 : 3;
+  if (stage < least || stage > most)
+    throw_error<LayoutError>({"stage ", stage, " of ZeRO: the program's options (shard, data.hook, numerics.gradient) are for ",
+                              least == most ? "stage " : "stages ", least, least == most ? "" : joined({" to ", most})});
+}
 
 WEFT_COLD WEFT_INLINE void choose_proven(Proof& proof, ModelOptions& options, const ModelOptions& fixed, bool sharded,
                                          bool pipelined) {
@@ -22,7 +36,10 @@ WEFT_COLD WEFT_INLINE void choose_proven(Proof& proof, ModelOptions& options, co
   }
   using Schedule = ProofLayout::Schedule;
   const ProofLayout& layout = proof.layout();
-  if (stage && layout.stage >= 0) options.shard.stage = layout.stage;
+  if (stage && layout.stage >= 0) {
+    require_proven_stage(layout.stage, options);
+    options.shard.stage = layout.stage;
+  }
   if (!schedule) return;
   if (layout.schedule == Schedule::gpipe) options.pipeline.schedule = schedule::gpipe;
   if (layout.schedule == Schedule::zero_bubble_h1) options.pipeline.schedule = schedule::zero_bubble_h1;
