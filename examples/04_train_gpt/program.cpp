@@ -24,6 +24,7 @@
 #include <weft/runtime/run.hpp>
 #include <weft/trace/peak.hpp>
 
+#include "../hardware.hpp"
 #include "data.hpp"
 #include "elastic.hpp"
 #include "loop.hpp"
@@ -107,7 +108,8 @@ int rank_main(weft::World& world, Options options, const Data& data, weft::elast
                 .parameters = model->parameters(),
                 .flops_per_token = model->flops_per_token(),
                 .peak_flops = peak,
-                .continues = again},
+                .continues = again,
+                .hardware = hardware_of(world)},
                data);
   return train(world, options, *model, batches, report, done, member);
 }

@@ -43,8 +43,9 @@ struct Facts {
   std::string backend;
   std::size_t parameters = 0;
   double flops_per_token = 0;
-  double peak_flops = 0;   ///< per second, of all ranks together; 0: not measured
-  bool continues = false;  ///< the steps before are those of an elastic run's earlier ranks, not of a checkpoint
+  double peak_flops = 0;            ///< per second, of all ranks together; 0: not measured
+  bool continues = false;           ///< the steps before are those of an elastic run's earlier ranks, not of a checkpoint
+  nlohmann::ordered_json hardware;  ///< of hardware_of
 };
 
 namespace detail {
@@ -104,11 +105,11 @@ class Report {
     if (done_ > 0)
       std::cout << "goes on after step " << done_
                 << (facts.continues ? " of the ranks' copies" : " of the checkpoint in " + options_.checkpoint) << '\n';
-    progress_ =
-        std::make_unique<weft::trace::Progress>(weft::trace::for_standard_output({.steps = std::uint64_t(options_.steps),
-                                                                                  .flops_per_token = facts.flops_per_token,
-                                                                                  .peak_flops = facts.peak_flops,
-                                                                                  .first_step = done_}));
+    progress_ = std::make_unique<weft::trace::Progress>(weft::trace::for_terminal({.steps = std::uint64_t(options_.steps),
+                                                                                   .flops_per_token = facts.flops_per_token,
+                                                                                   .peak_flops = facts.peak_flops,
+                                                                                   .lines = true,
+                                                                                   .first_step = done_}));
     progress_->start();
     require_written();
   }
@@ -272,7 +273,8 @@ class Report {
             {"micro_batches", facts.layout.micro_batches},
             {"stage_layers", facts.layout.stage_layers},
             {"flops_per_token", facts.flops_per_token},
-            {"peak_flops", facts.peak_flops}};
+            {"peak_flops", facts.peak_flops},
+            {"hardware", facts.hardware}};
   }
 
   // The first gradient of each rank that was not finite before any sum, and the number of others.

@@ -28,6 +28,7 @@
 #include <weft/data/arrays.hpp>
 #include <weft/data/idx.hpp>
 #include <weft/data/loader.hpp>
+#include <weft/trace/progress.hpp>
 #include <weft/weft.hpp>
 
 #include "../command_line.hpp"
@@ -87,9 +88,8 @@ void train(World& world, const Options& options, const Dataset& training, const 
                        .seed = options.seed,
                        .epochs = options.epochs,
                        .steps = options.steps});
-  const auto show = [&](const auto&... what) {
-    if (world.rank() == 0) std::printf(what...), std::fflush(stdout);
-  };
+  const std::uint64_t steps = options.steps != 0 ? options.steps : options.epochs * loader.steps_per_epoch();
+  trace::Progress progress(trace::for_terminal(world.communicator(), {.steps = steps, .unit = "images"}));
   const auto now = std::chrono::steady_clock::now;
   auto start = now();
   std::size_t images = 0;  // since `start`
@@ -99,11 +99,12 @@ void train(World& world, const Options& options, const Dataset& training, const 
     const double loss = model.train_step(batch);
     optimizer.step(rate.at(at.step));
     images += global_batch;
-    if ((at.step + 1) % options.print_every == 0) show("step %llu: loss %.6f\n", (unsigned long long)(at.step + 1), loss);
+    progress.step(at.step, loss, double(global_batch));
+    if ((at.step + 1) % options.print_every == 0) progress.print("step %llu: loss %.6f", (unsigned long long)(at.step + 1), loss);
     if (at.step + 1 < at.end_step && at.step_of_epoch + 1 < at.steps_per_epoch) continue;
     const double seconds = std::chrono::duration<double>(now() - start).count();
-    show("epoch %llu: test accuracy %.2f %%, %.0f images/s\n", (unsigned long long)(at.epoch + 1),
-         accuracy(model, mesh, test, global_batch), double(images) / seconds);
+    progress.print("epoch %llu: test accuracy %.2f %%, %.0f images/s", (unsigned long long)(at.epoch + 1),
+                   accuracy(model, mesh, test, global_batch), double(images) / seconds);
     start = now(), images = 0;
   }
 }

@@ -147,7 +147,7 @@ inline std::optional<Options> parse(int argc, char** argv) {
       ->check(whole(1))
       ->capture_default_str()
       ->group(report);
-  app.add_option("--output", o.output, "Folder for metrics.jsonl, loss.svg and accuracy.svg")
+  app.add_option("--output", o.output, "Folder for layout.json, metrics.jsonl, loss.svg and accuracy.svg")
       ->type_name("FOLDER")
       ->capture_default_str()
       ->group(report);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The records of a run, on rank 0: metrics.jsonl, with one line of JSON for each step and each evaluation, and pictures of the
-// loss and of the accuracy. A resumed run keeps the records of the steps before its checkpoint.
+// The records of a run, on rank 0: layout.json, metrics.jsonl, with one line of JSON for each step and each evaluation, and
+// pictures of the loss and of the accuracy. A resumed run keeps the records of the steps before its checkpoint.
 //
-//   Records records("runs/imagenet", 0);
+//   Records records("runs/imagenet", 0, {{"world", 2}, {"dp", 2}});
 //   records.step({.step = 0, .loss = 6.9});
 //   records.evaluation({.step = 5003, .loss = 4.1, .top1 = 21.3, .top5 = 44.0});
 
@@ -37,8 +37,9 @@ struct EvaluationRecord {
 class Records {
  public:
   /// Makes the folder. `done`: the steps of an earlier run, whose records stay. Throws UsageError if it cannot be written.
-  Records(const std::string& folder, std::uint64_t done) : folder_(folder) {
+  Records(const std::string& folder, std::uint64_t done, const nlohmann::ordered_json& layout) : folder_(folder) {
     output_folder::make("imagenet", folder_);
+    weft::trace::write_text(folder_ / "layout.json", layout.dump(2) + "\n");
     loss_.unit = "cross-entropy";
     top1_.unit = "top-1, %";
     const std::filesystem::path file = folder_ / "metrics.jsonl";

@@ -18,9 +18,11 @@
 #include <weft/optim/averaged_sgd.hpp>
 #include <weft/optim/sgd.hpp>
 #include <weft/optim/step_decay.hpp>
+#include <weft/trace/progress.hpp>
 #include <weft/trace/table.hpp>
 #include <weft/weft.hpp>
 
+#include "../hardware.hpp"
 #include "image_folder.hpp"
 #include "options.hpp"
 #include "records.hpp"
@@ -134,14 +136,27 @@ int train(World& world, auto& model, const auto& mesh, const Folders& folders, c
     saver->take_folder(model);
   }
   std::optional<Records> records;
-  if (world.rank() == 0 && !world.communicator().rehearsed()) records.emplace(o.output, done);
+  if (!world.communicator().rehearsed()) {
+    const nlohmann::ordered_json layout = {{"model", o.model},
+                                           {"world", world.size()},
+                                           {"dp", mesh.size(dp{})},
+                                           {"pp", mesh.size(pp{})},
+                                           {"zero", o.zero},
+                                           {"global_batch", global_batch},
+                                           {"micro_batches", o.micro_batches},
+                                           {"seed", o.seed},
+                                           {"backend", world.backend()},
+                                           {"hardware", hardware_of(world)}};
+    if (world.rank() == 0) records.emplace(o.output, done, layout);
+  }
   if (done > 0) say(world, "goes on after step %llu of the checkpoint in %s\n", (unsigned long long)done, o.checkpoint.c_str());
 
+  trace::Progress progress(trace::for_terminal(world.communicator(), {.steps = steps, .unit = "images", .first_step = done}));
   const auto interrupted = [&](std::uint64_t next) {
     if (saver) saver->save(model, optimizer, next), saver->finish();
     if (records) records->draw();
-    say(world, "stopped after step %llu%s\n", (unsigned long long)next,
-        saver ? "; --resume goes on from here" : ", without a checkpoint (--checkpoint FOLDER keeps one)");
+    progress.print("stopped after step %llu%s", (unsigned long long)next,
+                   saver ? "; --resume goes on from here" : ", without a checkpoint (--checkpoint FOLDER keeps one)");
     return InterruptedError::code;
   };
   auto epoch_start = Clock::now(), shown = epoch_start, last = epoch_start;
@@ -159,6 +174,7 @@ int train(World& world, auto& model, const auto& mesh, const Folders& folders, c
                           trace::detail::plain(o.learning_rate));
     }
     const std::uint64_t next = at.step + 1;
+    progress.step(at.step, loss, double(global_batch));
     loss_sum += loss, ++epoch_losses, shown_images += double(global_batch), epoch_images += double(global_batch);
     if (records) {
       records->step({.step = at.step,
@@ -172,9 +188,10 @@ int train(World& world, auto& model, const auto& mesh, const Folders& folders, c
       const double pause = seconds_since(shown);
       if (next == done + 1 || next % o.print_every == 0 || pause > 10) {
         const double speed = shown_images / pause;
-        say(world, "epoch %llu/%llu  step %llu/%llu  loss %.4f  %.1f images/s  %s left\n", (unsigned long long)(at.epoch + 1),
-            (unsigned long long)((steps + steps_per_epoch - 1) / steps_per_epoch), (unsigned long long)next,
-            (unsigned long long)steps, loss, speed, trace::duration(double(steps - next) * double(global_batch) / speed).c_str());
+        progress.print("epoch %llu/%llu  step %llu/%llu  loss %.4f  %.1f images/s  %s left", (unsigned long long)(at.epoch + 1),
+                       (unsigned long long)((steps + steps_per_epoch - 1) / steps_per_epoch), (unsigned long long)next,
+                       (unsigned long long)steps, loss, speed,
+                       trace::duration(double(steps - next) * double(global_batch) / speed).c_str());
         shown = Clock::now(), shown_images = 0;
       }
     }
@@ -190,11 +207,11 @@ int train(World& world, auto& model, const auto& mesh, const Folders& folders, c
         found->step = at.step, found->epoch = at.epoch;
         validation_loss = found->loss;
         if (records) records->evaluation(*found);
-        say(world, "epoch %llu: training loss %.4f, validation loss %.4f, top-1 %.2f %%, top-5 %.2f %%, %.1f images/s\n",
-            (unsigned long long)(at.epoch + 1), loss_sum / epoch_losses, found->loss, found->top1, found->top5, speed);
+        progress.print("epoch %llu: training loss %.4f, validation loss %.4f, top-1 %.2f %%, top-5 %.2f %%, %.1f images/s",
+                       (unsigned long long)(at.epoch + 1), loss_sum / epoch_losses, found->loss, found->top1, found->top5, speed);
       } else {
-        say(world, "epoch %llu: training loss %.4f, %.1f images/s\n", (unsigned long long)(at.epoch + 1), loss_sum / epoch_losses,
-            speed);
+        progress.print("epoch %llu: training loss %.4f, %.1f images/s", (unsigned long long)(at.epoch + 1),
+                       loss_sum / epoch_losses, speed);
       }
       loss_sum = epoch_losses = epoch_images = shown_images = 0;
       epoch_start = shown = last = Clock::now();

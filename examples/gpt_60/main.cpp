@@ -4,10 +4,10 @@
 //   WEFT_RANKS=4 ./examples/run gpt_60 --tp 2 --pp 2 --steps 300 --data novel.txt
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <map>
 #include <string>
 #include <vector>
+#include <weft/trace/progress.hpp>
 #include <weft/weft.hpp>
 using namespace weft;
 
@@ -32,18 +32,18 @@ int main(int argc, char** argv) {
     const auto validate = [&] {
       double sum = 0, targets = 0;
       for (std::size_t i = 0; i < batches.validation_batches(); ++i) {
-        sum += model.evaluate(batches.validation(i)) * double(batches.validation_targets(i));
-        targets += double(batches.validation_targets(i));
+        const double count = double(batches.validation_targets(i));
+        sum += count * model.evaluate(batches.validation(i)), targets += count;
       }
       return sum / targets;
     };
+    trace::Progress progress(trace::for_terminal(world.communicator(), {.steps = steps}));
     for (std::size_t step = 0; step < steps; ++step) {
       const double loss = model.train_step(batches.training(step));
       const optim::StepReport report = optimizer.step(rate.at(step));
-      if (step % 50 != 0 && step + 1 != steps) continue;
-      const double validation = validate();  // on all ranks: only printing is for one rank
-      if (world.rank() == 0)
-        std::printf("step %3zu  loss %.3f  validation %.3f  gradient norm %.2f\n", step, loss, validation, report.gradient_norm);
+      progress.step(step, loss, double(all * config.sequence));
+      if (step % 50 != 0 && step + 1 != steps) continue;  // all ranks validate, and rank 0 prints
+      progress.print("step %3zu  loss %.3f  validation %.3f  gradient norm %.2f", step, loss, validate(), report.gradient_norm);
     }
 
     std::vector<std::int32_t> text{'T', 'h', 'e', ' '};
@@ -55,6 +55,6 @@ int main(int argc, char** argv) {
       const double at = sum * Philox::uniform(key_of(1, site_of("sample")), text.size());
       text.push_back(std::int32_t(std::upper_bound(up_to.begin(), up_to.end() - 1, at) - up_to.begin()));
     }
-    if (world.rank() == 0) std::printf("%s\n", std::string(text.begin(), text.end()).c_str());
+    progress.print("%s", std::string(text.begin(), text.end()).c_str());
   });
 }

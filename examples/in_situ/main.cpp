@@ -21,6 +21,7 @@
 #include <Kokkos_Core.hpp>
 
 #include <weft/comm/mpi.hpp>
+#include <weft/trace/progress.hpp>
 #include <weft/weft.hpp>
 
 using HostSpace = Kokkos::DefaultHostExecutionSpace;
@@ -105,6 +106,7 @@ void simulate(weft::World& world, MPI_Comm simulation, int steps) {
   weft::optim::AdamW optimizer(model, {.clip = 1.0});
   const weft::optim::WarmupCosine rate{.peak = 3e-3, .warmup = 50, .steps = std::uint64_t(steps)};
 
+  weft::trace::Progress progress(weft::trace::for_terminal(world.communicator(), {.steps = rate.steps, .unit = "plates"}));
   Surrogate::Batch batch{.samples = std::size_t(mine), .first_sample = std::size_t(first)};
   for (; batch.step < rate.steps; ++batch.step) {
     heat.step();
@@ -112,14 +114,14 @@ void simulate(weft::World& world, MPI_Comm simulation, int steps) {
     batch[temperature].view(heat.u);
     const double loss = model.train_step(batch);
     optimizer.step(rate.at(batch.step));
+    progress.step(batch.step, loss, plates);
 
     if (batch.step % 100 != 0 && batch.step + 1 != rate.steps) continue;
     float hottest = 0;  // the program's own MPI calls run concurrently with weft's
     for (int plate = 0; plate < mine; ++plate)
       for (int cell = 0; cell < heat.side * heat.side; ++cell) hottest = std::max(hottest, heat.u(plate, cell));
     MPI_Allreduce(MPI_IN_PLACE, &hottest, 1, MPI_FLOAT, MPI_MAX, simulation);
-    if (rank == 0)
-      std::printf("step %4d: hottest cell %.3f, error of the surrogate %.4f\n", int(batch.step), hottest, std::sqrt(loss));
+    progress.print("step %4d: hottest cell %.3f, error of the surrogate %.4f", int(batch.step), hottest, std::sqrt(loss));
   }
 }
 

@@ -9,6 +9,7 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -184,7 +185,9 @@ unit = [e for e in events if e["ph"] == "X" and e["name"] == "block 0"]
 check(abs(float(units["block 0"][2]) + float(units["block 0"][3]) - sum(e["dur"] for e in unit) / 3000 / 2) <= 2e-3, f"block 0: {units}")
 peaks = {rank: max((e["args"] for e in events if e["ph"] == "C" and e["pid"] == rank), key=lambda use: sum(use.values())) for rank in range(4)}
 for rank, row in enumerate(tables["run0", "memory"][1:]):
-    check([int(cell) for cell in row[1:-1]] == [peaks[rank][name] for name in tables["run0", "memory"][0][1:-1]], f"memory: {row}, not {peaks[rank]}")
+    head = tables["run0", "memory"][0][1:-1]
+    check(set(head) == {name for peak in peaks.values() for name, value in peak.items() if value > 0} and [int(cell) for cell in row[1:-1]] == [peaks[rank][name] for name in head],
+          f"memory: {row}, not {peaks[rank]}")
 
 # The picture of the pipeline: its boxes, length and idle share.
 browser.open(both)
@@ -199,6 +202,10 @@ check(near(list(map(float, shown)), [length / 1000, 100 * (1 - sum(e["dur"] for 
 # The layout, the certificate, and one line for each part that is missing.
 layout = {row[0]: row[1] for row in tables["run0", "layout"][1:]}
 check((layout["tp"], layout["pp"], layout["schedule"], layout["stage layers"]) == ("2", "2", "1f1b", "1, 1"), f"layout: {layout}")
+hardware = json.loads((full / "layout.json").read_text())["hardware"]
+rows = {row[0]: row[1] for row in tables["run0", "hardware"][1:]}
+check((hardware["machines"], hardware["cores"], hardware["host"]) == (1, len(os.sched_getaffinity(0)), socket.gethostname()) and hardware["memory_bytes"] > 1 << 28
+      and rows["cores"] == str(hardware["cores"]) and rows["host"] == hardware["host"] and rows["compiler"] == hardware["compiler"] and len(rows) == len(hardware), f"hardware: {rows}, {hardware}")
 check(tables["run0", "verdicts"][1:] == [["agrees", "2"], ["differs", "1"]] and tables["run0", "largest differences"][1:] == [["loss", "1.5e-16"], ["gradient", "0"]], "certificate: verdicts")
 proof = browser.evaluate("document.querySelector('#run0 [data-part=certificate]').textContent")
 check("✗ NOT proven" in proof and "computed in double" in proof and "16c8ab8362739198" in proof and "blocks.1.mlp" in proof, f"certificate: {proof}")
@@ -260,6 +267,7 @@ check(len(fills) == 2 and all(len({fill for fill, _ in of}) == len(of) == len({m
 
 # By keyboard: each link, each summary and each region that scrolls is reached, and Enter opens.
 browser.open(both, width=360)
+check(browser.evaluate("[...document.querySelectorAll('.scroll')].every(s => s.tabIndex === 0 && s.getAttribute('aria-label'))"), "a region that scrolls is not in the order of Tab")
 focusable = browser.evaluate("document.querySelectorAll('a, summary, [tabindex]').length - document.querySelectorAll('details:not([open]) [tabindex]').length")
 reached = 0
 for _ in range(focusable):

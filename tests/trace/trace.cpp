@@ -5,12 +5,14 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include <nlohmann/json.hpp>
 
@@ -124,33 +126,57 @@ TEST_CASE("the metrics file") {
                        UsageError);
 }
 
-TEST_CASE("progress on a terminal is one line, drawn over itself") {
-  std::ostringstream out;
-  trace::Progress progress({.steps = 4, .flops_per_token = 1e7, .peak_flops = 1e11, .terminal = true, .width = 100}, out);
-  progress.start();
-  CHECK(out.str().find("step 0/4") != std::string::npos);
-  out.str("");
-  progress.update({.step = 0, .loss = 5.5, .tokens_per_s = 5000, .ms = 500});
-  CHECK(out.str() == "\rstep 1/4  [======..................]  loss 5.5000  5,000 tokens/s  50 % of peak  2 s left\033[K");
-  out.str("");
-  progress.note("hello");
-  CHECK(out.str().substr(0, 10) == "\r\033[Khello\n");
-  progress.update({.step = 3, .loss = 2.0, .tokens_per_s = 5000, .ms = 500, .skipped = true});
-  CHECK(out.str().find("(skipped)") != std::string::npos);
-  progress.finish();
-  CHECK(out.str().back() == '\n');
+TEST_CASE("progress on a terminal is one line, drawn over itself, and the program's lines are on the other stream") {
+  std::ostringstream out, terminal;
+  {
+    trace::Progress progress({.steps = 4, .flops_per_token = 1e7, .peak_flops = 1e11, .bar = true, .width = 100}, out, terminal);
+    progress.start();
+    CHECK(terminal.str().find("step 0/4") != std::string::npos);
+    terminal.str("");
+    progress.update({.step = 0, .loss = 5.5, .tokens_per_s = 5000, .ms = 500});
+    CHECK(terminal.str() == "\rstep 1/4  [======..................]  loss 5.5000  5,000 tokens/s  50 % of peak  2 s left\033[K");
+    terminal.str("");
+    progress.print("hello %d %s", 7, "worlds");
+    CHECK(terminal.str().substr(0, 13) == "\r\033[Kstep 1/4 ");
+    CHECK(out.str() == "hello 7 worlds\n");
+    progress.update({.step = 3, .loss = 2.0, .tokens_per_s = 5000, .ms = 500, .skipped = true});
+    CHECK(terminal.str().find("(skipped)") != std::string::npos);
+  }
+  const std::string drawn = terminal.str();
+  CHECK(drawn.back() == '\n');
+  CHECK(std::count(drawn.begin(), drawn.end(), '\n') == 1);
+  CHECK(out.str() == "hello 7 worlds\n");
 }
 
-TEST_CASE("progress off a terminal is plain lines, few of them") {
-  std::ostringstream out;
-  trace::Progress progress({.steps = 100, .line_every_s = 1000}, out);
-  progress.start();
-  for (std::uint64_t step = 0; step < 100; ++step) progress.update({.step = step, .loss = 1, .tokens_per_s = 10, .ms = 1});
-  progress.finish();
+TEST_CASE("progress off a terminal is plain lines, few of them, or nothing") {
+  for (const bool lines : {true, false}) {
+    std::ostringstream out, terminal;
+    trace::Progress progress({.steps = 100, .unit = "images", .lines = lines, .line_every_s = 1000}, out, terminal);
+    progress.start();
+    for (std::uint64_t step = 0; step < 100; ++step) progress.update({.step = step, .loss = 1, .tokens_per_s = 10, .ms = 1});
+    progress.finish();
+    const std::string text = out.str();
+    CHECK(std::count(text.begin(), text.end(), '\n') == (lines ? 3 : 0));  // the start, the first step, the last
+    CHECK(text.find('\r') == std::string::npos);
+    CHECK((text.find("step 100/100  loss 1.0000  10 images/s") != std::string::npos) == lines);
+    CHECK(terminal.str().empty());
+  }
+}
+
+TEST_CASE("progress of another rank prints nothing, and a step takes its time from the clock") {
+  std::ostringstream out, terminal;
+  trace::Progress silent({.steps = 2, .notes = false}, out, terminal);
+  silent.print("%s", "nothing");
+  silent.step(0, 1, 100);
+  CHECK(out.str().empty());
+  CHECK(terminal.str().empty());
+  trace::Progress timed({.steps = 2, .lines = true}, out, terminal);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  timed.step(0, 1.5, 1);  // a token in at least 20 ms
   const std::string text = out.str();
-  CHECK(std::count(text.begin(), text.end(), '\n') == 3);  // the start, the first step, the last
-  CHECK(text.find('\r') == std::string::npos);
-  CHECK(text.find("step 100/100  loss 1.0000  10 tokens/s") != std::string::npos);
+  const double rate = std::stod(text.substr(text.find("1.5000") + 6));
+  CHECK(text.find("step 1/2  loss 1.5000") == 0);
+  CHECK(rate <= 50);
 }
 
 TEST_CASE("ticks are round") {

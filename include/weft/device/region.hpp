@@ -31,7 +31,7 @@ class Region {
   /// `name` returns the region's name, as text of Kokkos' interface: no longer than 512 bytes.
   template <class F>
   explicit Region(const F& name) {
-    if (detail::is_observed()) [[unlikely]]
+    if (weft::detail::is_observed()) [[unlikely]]
       push(name());
   }
   Region(const Region&) = delete;

@@ -7,16 +7,25 @@
 
 namespace weft::trace {
 
-WEFT_INLINE ProgressOptions for_standard_output(ProgressOptions options) {
-  options.terminal = ::isatty(STDOUT_FILENO) != 0;
+WEFT_INLINE ProgressOptions for_terminal(ProgressOptions options) {
+  options.bar = ::isatty(STDERR_FILENO) != 0;
+  options.lines = options.lines && !(options.bar && ::isatty(STDOUT_FILENO) != 0);
   winsize size{};
-  if (options.terminal && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) options.width = size.ws_col;
+  if (options.bar && ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) options.width = size.ws_col;
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"})
     if (const char* value = std::getenv(name); value != nullptr && *value != '\0') {
       const std::string text = value;
       options.unicode = text.find("UTF-8") != std::string::npos || text.find("utf8") != std::string::npos;
       break;
     }
+  return options;
+}
+
+WEFT_INLINE ProgressOptions for_terminal(const Communicator& ranks, ProgressOptions options) {
+  options = for_terminal(options);
+  options.notes = ranks.rank() == 0;
+  options.bar = options.bar && options.notes && !ranks.rehearsed();
+  options.lines = options.lines && options.notes;
   return options;
 }
 
@@ -27,26 +36,34 @@ WEFT_INLINE void Progress::update(const StepRecord& record) {
   else if (done_ == options_.first_step + 2) smoothed_tokens_ = record.tokens_per_s, smoothed_ms_ = record.ms;
   else smoothed_tokens_ += 0.1 * (record.tokens_per_s - smoothed_tokens_), smoothed_ms_ += 0.1 * (record.ms - smoothed_ms_);
   const auto now = Clock::now();
-  const double pause = std::chrono::duration<double>(now - shown_).count();
-  const bool last = done_ >= options_.steps;
-  if (!first && !last && pause < (options_.terminal ? 0.1 : options_.line_every_s)) return;
-  shown_ = now;
-  const std::string text = line(facts(record));
-  if (options_.terminal) draw(text);
-  else *out_ << text << '\n' << std::flush;
+  const auto due = [&](Clock::time_point& shown, double pause_s) {
+    if (!first && done_ < options_.steps && std::chrono::duration<double>(now - shown).count() < pause_s) return false;
+    shown = now;
+    return true;
+  };
+  if (options_.bar && due(drawn_at_, 0.1)) draw(line(facts(record), options_.width));
+  if (options_.lines && due(printed_at_, options_.line_every_s)) *out_ << line(facts(record), 0) << '\n' << std::flush;
+}
+
+WEFT_INLINE void Progress::step(std::uint64_t step, double loss, double amount) {
+  const auto now = Clock::now();
+  const double seconds = std::max(1e-9, std::chrono::duration<double>(now - last_).count());
+  last_ = now;
+  update({.step = step, .loss = loss, .tokens_per_s = amount / seconds, .ms = 1e3 * seconds});
 }
 
 WEFT_INLINE void Progress::note(const std::string& text) {
-  if (options_.terminal) *out_ << "\r\033[K";
-  *out_ << text << '\n';
-  if (options_.terminal && !drawn_.empty()) *out_ << drawn_;
-  *out_ << std::flush;
+  if (!options_.notes) return;
+  if (!drawn_.empty()) *terminal_ << "\r\033[K" << std::flush;
+  *out_ << text << '\n' << std::flush;
+  if (!drawn_.empty()) *terminal_ << drawn_ << std::flush;
+  last_ = Clock::now();
 }
 
 WEFT_INLINE std::string Progress::facts(const StepRecord& record) const {
   char loss[32];
   std::snprintf(loss, sizeof loss, "loss %.4f", record.loss);
-  std::string text = std::string(loss) + "  " + grouped(smoothed_tokens_) + " tokens/s";
+  std::string text = std::string(loss) + "  " + grouped(smoothed_tokens_) + " " + std::string(options_.unit) + "/s";
   if (options_.peak_flops > 0 && options_.flops_per_token > 0) {
     char share[32];
     std::snprintf(share, sizeof share, "  %.0f %% of peak",
@@ -58,13 +75,12 @@ WEFT_INLINE std::string Progress::facts(const StepRecord& record) const {
   return record.skipped ? text + "  (skipped)" : text;
 }
 
-WEFT_INLINE std::string Progress::line(const std::string& facts) const {
+WEFT_INLINE std::string Progress::line(const std::string& facts, std::size_t width) const {
   const std::string total = std::to_string(options_.steps), done = std::to_string(done_);
   std::string text = "step " + std::string(total.size() > done.size() ? total.size() - done.size() : 0, ' ') + done + "/" + total;
-  if (!options_.terminal) return text + "  " + facts;
   const std::size_t used = text.size() + facts.size() + 6;  // the bar has one of two widths, so its length is stable
-  if (options_.width > used + 24) text += "  " + bar(24);
-  else if (options_.width > used + 10) text += "  " + bar(10);
+  if (width > used + 24) text += "  " + bar(24);
+  else if (width > used + 10) text += "  " + bar(10);
   return text + "  " + facts;
 }
 
