@@ -14,6 +14,7 @@ import pathlib
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -115,3 +116,10 @@ class Browser:
         os.close(self.to)
         os.close(self.back)
         shutil.rmtree(self.profile, ignore_errors=True)
+
+
+if __name__ == "__main__":  # python3 tests/support/browser.py PAGE FILE.png WIDTH HEIGHT: a picture of the page's begin
+    browser = Browser()
+    browser.open(sys.argv[1], width=int(sys.argv[3]))
+    browser.picture(sys.argv[2], height=int(sys.argv[4]))
+    browser.close()
