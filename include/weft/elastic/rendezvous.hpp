@@ -133,7 +133,7 @@ class Rendezvous {
           of_entry.push_back(i);
         }
       const std::size_t known = entries.size();
-      listener_.watch(entries);
+      listener_.append_pollfds(entries);
       (void)::poll(entries.data(), nfds_t(entries.size()), 20);
       for (std::size_t k = 0; k < known; ++k)
         if (entries[k].revents != 0) listen(of_entry[k]);
