@@ -76,6 +76,26 @@ TEST_CASE("parameters and gradients of any stage have their sizes, and are read 
   CHECK(text.starts_with("weft: the model has no parameter transformer.h.4.ln_1.weight; near it are transformer.h."));
 }
 
+TEST_CASE("sums over tp in pieces have the messages of a real run") {
+  const auto train = [](World& world, std::size_t piece_bytes) {
+    const Mesh<dp, tp, pp> mesh(world, {.tp = 2});
+    Composition model(mesh, config, {.tensor = {.piece_bytes = piece_bytes}});
+    Batch batch{.sequences = 4, .length = sequence, .micro_batches = 1};  // 256 rows: 4 pieces
+    batch.tokens.assign(4 * sequence, 1);
+    batch.targets.assign(4 * sequence, 2);
+    model.train_step(batch);
+    return seen_of(world);
+  };
+  compare(2, "pieces", [&](World& world) { return train(world, 1024); });
+  const auto calls = [&](std::size_t piece_bytes) {
+    const Rehearsal notes = rehearse({.ranks = 2}, [&](World& world) { (void)train(world, piece_bytes); });
+    std::uint64_t all = 0;
+    for (const Rehearsal::Messages& messages : notes.messages) all += messages.calls;
+    return all;
+  };
+  CHECK(calls(1024) == calls(0) + 3 * 4 * 4);  // 4 blocks have 4 sums, two forward and two backward, each in 4 pieces
+}
+
 TEST_CASE("tokens are generated on the stages of a pipeline with the messages of a real run") {
   const std::vector<std::vector<std::int32_t>> prompts{{3, 1, 4, 1, 5}, {9}, {2, 6, 5}};
   check_calls([&](Composition& model, const Mesh<dp, tp, pp>&) {

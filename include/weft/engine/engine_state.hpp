@@ -48,6 +48,7 @@ struct EngineState {
   /// The length of the longest sequence of the global batch, in steps of which its rows are counted; 0: that of this rank's
   /// batch.
   std::size_t longest = 0;
+  std::size_t piece_bytes = 0;  ///< TensorOptions::piece_bytes
   ChildCalls* calls = nullptr;  ///< of a model that is a Module
   bool first_step = false;      ///< the model's first training step, after which gradients that are missing are named
   Unit* unit = nullptr;         ///< the one that runs, in the first training step

@@ -18,6 +18,7 @@
 #include <weft/autograd/primitive.hpp>
 #include <weft/core/text.hpp>
 #include <weft/nn/gathered_product.hpp>
+#include <weft/nn/summed_product.hpp>
 #include <weft/operations/products.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -80,7 +81,8 @@ WEFT_OUT_OF_LINE inline void require_inputs_of(const Shape& x, const ParameterSt
 /// Row takes [tokens, in / tp]. Parameters: "weight" and, unless Bias or LinearOptions::bias is false, "bias" [out], both uniform
 /// in ±1/√in unless LinearOptions has other initial values. Throws LayoutError if tp does not divide the sharded dim. A Row layer
 /// also throws it if its inputs are sharded differently from its weight, or if several ranks hold the same inputs. Numerics: Row
-/// sums tp terms in rank order; equal to one rank up to rounding of that sum.
+/// sums tp terms in rank order; equal to one rank up to rounding of that sum. With TensorOptions::piece_bytes a sum over tp
+/// follows its product in pieces (nn/summed_product.hpp).
 template <class Mode = Whole, StoredAs Stored = StoredAs::out_in, bool Bias = true>
 class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   static constexpr bool column = std::is_same_v<Mode, Column>, row = std::is_same_v<Mode, Row>,
@@ -121,14 +123,17 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
     auto w = weight.for_operand(inside);
     if constexpr (Bias) {
       using Y = contract_t<decltype(inside), decltype(w), 0, stored_in_out ? 1 : 0>;
-      if (bias) return Result{linear < stored_in_out ? 1 : 0 > (inside, w, bias_for<Y>(context, inside)), x};
+      if (bias)
+        return Result{detail::summed_product < stored_in_out ? 1 : 0 > (context, inside, w, bias_for<Y>(context, inside)), x};
     }
-    return Result{contract < 0, stored_in_out ? 1 : 0 > (inside, w), x};
+    return Result{detail::summed_product < stored_in_out ? 1 : 0 > (context, inside, w, Nothing{}), x};
   }
   template <class Context, class X, class G>
   auto backward_input(const Context& context, X x, const G& g) {
     auto dx = to_layout_of<gradient_t<X>>(
-        context, contract < 0, stored_in_out ? 0 : 1 > (g, weight.template for_operand_type<entered_t<Context, X>>(g.device())));
+        context, detail::summed_product < stored_in_out
+                     ? 0
+                     : 1 > (context, g, weight.template for_operand_type<entered_t<Context, X>>(g.device()), Nothing{}));
     return InputGradient<decltype(dx), Deferred<X, G>>{std::move(dx), {std::move(x), g}};
   }
   template <class Context, class D>

@@ -69,6 +69,20 @@ struct ShardOptions {
   Offload offload = {};
 };
 
+/// The sums of activations and of their gradients over tensor ranks.
+struct TensorOptions {
+  /// Above 0, a sum follows its product in up to 8 pieces of at least this many bytes, such as 1 << 20: while a piece is
+  /// multiplied, the pieces before it are summed. Worth it where messages move while ranks compute (GPUs, a network). 0: the
+  /// whole sum follows the whole product; right for ranks that share a host's cores. A product whose terms are used before they
+  /// are summed, by a dropout above 0 or by an adapter, is not cut.
+  ///
+  /// The pieces are a function of this number, of the shapes and of tp, so a reproducible run keeps its bits for every dp and pp.
+  /// Numerics: in double on hosts the bits are those of 0. In other types, and on GPUs, results differ from those of 0 by
+  /// rounding, since the order in which a library's product sums depends on the number of rows; NCCL's order over more than two
+  /// ranks depends on the size of a sum.
+  std::size_t piece_bytes = 0;
+};
+
 struct PipelineOptions {
   /// The schedule that PipelineParallel runs, such as schedule::zbv, schedule::custom<table>() or schedule::choose("zbv"); null:
   /// one forward, one backward.
@@ -126,6 +140,7 @@ struct ModelOptions {
   DataOptions data = {};
   ShardOptions shard = {};
   ContextMethod context = ContextMethod::ring;  ///< ContextParallel: how attention spans its ranks
+  TensorOptions tensor = {};
   PipelineOptions pipeline = {};
   NumericsOptions numerics = {};
   /// Patterns of the parameters that are frozen from the start, as model.freeze takes them, and so never have memory for

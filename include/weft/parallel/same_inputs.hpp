@@ -62,6 +62,7 @@ WEFT_COLD inline auto words_of(const ModelOptions& options) {
       OptionWord{"shard.offload", options.shard.offload.make != nullptr, false},
       OptionWord{"numerics.reproducible", options.numerics.reproducible ? 1u : 0u, true},
       OptionWord{"context", std::uint64_t(options.context), false},
+      OptionWord{"tensor.piece_bytes", options.tensor.piece_bytes, true},
       OptionWord{"pipeline.schedule", options.pipeline.schedule != nullptr, false},
       OptionWord{"pipeline.layers", layers, false},
       OptionWord{"numerics.loss_scale", scale, false},

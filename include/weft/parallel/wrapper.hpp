@@ -201,6 +201,7 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
     environment.ulysses = options.context == ContextMethod::ulysses;
     Context<Compute<Exec, detail::computed_t<typename model_type::scalar>>> context(device, std::move(environment));
     context.construction.lora = &options.lora;
+    context.engine.piece_bytes = options.tensor.piece_bytes;
     return context;
   }
   // The context of a call, with all axes in force.

@@ -9,6 +9,7 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <memory>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -18,6 +19,7 @@
 #include <weft/core/text.hpp>
 #include <weft/device/device.hpp>
 #include <weft/tensor/members_elsewhere.hpp>
+#include <weft/tensor/pending_rows.hpp>
 #include <weft/tensor/placement.hpp>
 #include <weft/tensor/shape.hpp>
 
@@ -97,20 +99,29 @@ class Elements {
   Elements() = default;
   Elements(void* device, const Shape& shape, detail::Buffer buffer, void* data)
       : device_(device), shape_(shape), size_(shape.size()), buffer_(std::move(buffer)), data_(data) {}
+  Elements(void* device, const Shape& shape, std::shared_ptr<detail::PendingRows> pending)
+      : device_(device), shape_(shape), size_(shape.size()), pending_(std::move(pending)) {}
   WEFT_OUT_OF_LINE Elements(const Elements& other) noexcept
-      : device_(other.device_), shape_(other.shape_), size_(other.size_), buffer_(other.buffer_), data_(other.data_) {}
+      : device_(other.device_),
+        shape_(other.shape_),
+        size_(other.size_),
+        buffer_(other.buffer_),
+        data_(other.data_),
+        pending_(other.pending_) {}
   WEFT_OUT_OF_LINE Elements(Elements&& other) noexcept
       : device_(other.device_),
         shape_(other.shape_),
         size_(other.size_),
         buffer_(std::move(other.buffer_)),
-        data_(std::exchange(other.data_, nullptr)) {}
+        data_(std::exchange(other.data_, nullptr)),
+        pending_(std::move(other.pending_)) {}
   WEFT_OUT_OF_LINE Elements& operator=(Elements other) noexcept {
     device_ = other.device_;
     shape_ = other.shape_;
     size_ = other.size_;
     data_ = other.data_;
     buffer_.swap(other.buffer_);
+    pending_.swap(other.pending_);
     return *this;
   }
   WEFT_OUT_OF_LINE ~Elements() {}
@@ -121,6 +132,7 @@ class Elements {
   std::size_t size_ = 0;
   detail::Buffer buffer_;
   void* data_ = nullptr;
+  std::shared_ptr<detail::PendingRows> pending_;  // holds the elements if it is not null
 };
 
 }  // namespace operations
@@ -153,16 +165,22 @@ class Tensor : operations::Elements {
     data_ = static_cast<T*>(buffer_.get()) + first;
   }
 
-  T* data() const { return static_cast<T*>(data_); }
+  /// Elements whose rows are computed when they are first needed.
+  Tensor(device_type& device, const Shape& shape, std::shared_ptr<detail::PendingRows> rows)
+      : Elements(&device, shape, std::move(rows)) {}
+
+  T* data() const { return static_cast<T*>(pending_ ? pending_->buffer().get() : data_); }
   std::size_t size() const { return size_; }
   const Shape& shape() const { return shape_; }
   std::size_t rows() const { return shape_.rows(); }
   std::size_t columns() const { return shape_.columns(); }
   device_type& device() const { return *static_cast<device_type*>(device_); }
-  const detail::Buffer& buffer() const { return buffer_; }
-  explicit operator bool() const { return data_ != nullptr; }
+  const detail::Buffer& buffer() const { return pending_ ? pending_->buffer() : buffer_; }
+  explicit operator bool() const { return data_ != nullptr || pending_ != nullptr; }
   /// True if no other tensor shares the elements, so that an operation may overwrite them with its result.
-  bool unique() const { return buffer_.use_count() == 1; }
+  bool unique() const { return pending_ ? pending_.use_count() == 1 && buffer().use_count() == 1 : buffer_.use_count() == 1; }
+  /// The rows that are not computed yet; null if the elements are there.
+  const detail::PendingRows* pending() const { return pending_ && !pending_->computed() ? pending_.get() : nullptr; }
 
   /// The elements as a matrix of rows() times columns(), for user kernels.
   auto view() const {

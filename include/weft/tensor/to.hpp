@@ -23,6 +23,7 @@
 
 #include <weft/core/text.hpp>
 #include <weft/device/parallel_for.hpp>
+#include <weft/tensor/sum_in_pieces.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
@@ -102,7 +103,8 @@ Y scatter_sum(std::string_view axis, const auto& comm, const X& x, std::size_t d
   Y y(x.device(), with_extent(x.shape(), dim, piece_of(axis, x.shape(), dim, ranks)));
   const Around whole(x.shape(), dim);
   if (whole.outer == 1) {
-    comm.reduce_scatter(raw(x), raw(y));
+    if (const PendingRows* const rows = x.pending(); rows != nullptr && dim == 0) reduce_scatter_in_pieces(comm, *rows, raw(y));
+    else comm.reduce_scatter(raw(x), raw(y));
   } else {
     X pieces(x.device(), x.shape());
     interleave(x.device(), whole, ranks, x.data(), pieces.data(), true);
@@ -115,7 +117,8 @@ Y scatter_sum(std::string_view axis, const auto& comm, const X& x, std::size_t d
 
 /// x with the placement `To` on To's axis. Shapes are this rank's; a sharded dim must be divisible by the degree (ShapeError). A
 /// gathered dim must be divided evenly: throws LayoutError if a ParameterSharding divides it by segments, repeats or pads it.
-/// Numerics: sums are in rank order, so every rank has the same bits.
+/// A Partial product whose rows are pending is computed and summed in pieces (tensor/sum_in_pieces.hpp). Numerics: sums are in
+/// rank order, so every rank has the same bits.
 template <Placement To, class Context, AnyTensor X>
 auto to(const Context& context, const X& x) {
   using A = typename To::axis;
@@ -137,8 +140,12 @@ auto to(const Context& context, const X& x) {
       return relabel<Y>(x);
     } else if constexpr (from == detail::Kind::partial && is_whole<To>) {
       Y y(x.device(), x.shape());
-      detail::copy_rows(x.device(), 1, x.size(), x.data(), x.size(), y.data(), x.size());
-      comm.all_reduce(raw(y));
+      if (const detail::PendingRows* const rows = x.pending(); rows != nullptr) {
+        detail::all_reduce_in_pieces(comm, *rows, raw(y));
+      } else {
+        detail::copy_rows(x.device(), 1, x.size(), x.data(), x.size(), y.data(), x.size());
+        comm.all_reduce(raw(y));
+      }
       return y;
     } else if constexpr (is_whole<From> && target == detail::Kind::partial) {
       if (comm.rank() == 0) return relabel<Y>(x);
@@ -175,7 +182,7 @@ auto to(const Context& context, X&& x) requires(!std::is_lvalue_reference_v<X>) 
     return X(std::move(x));  // a copy would share the elements and prevent the next axis from working in place
   } else {
     if constexpr (detail::kind_of<placement_t<X, A>> == detail::Kind::partial && is_whole<To>) {
-      if (x.unique()) {
+      if (x.pending() == nullptr && x.unique()) {
         context.comm(A{}).all_reduce(raw(x));
         return relabel<replace_t<X, To>>(x);
       }

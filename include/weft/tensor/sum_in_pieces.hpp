@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Sums over ranks of a matrix whose rows are pending: while a piece of rows is summed, the next piece is computed.
+//
+//   all_reduce_in_pieces(comm, *x.pending(), y);        // y [rows, columns]
+//   reduce_scatter_in_pieces(comm, *x.pending(), y);    // y [rows / ranks, columns]
+//
+// Numerics: those of one sum of the same terms, since each element is summed in rank order. The order of NCCL's sums over more
+// than two ranks depends on an element's place in the buffer, so their bits may differ.
+
+#include <cstddef>
+#include <vector>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/tensor/pending_rows.hpp>
+#include <weft/tensor/tensor.hpp>
+
+namespace weft::detail {
+
+/// Sums that are under way. They end before the memory that they use.
+class SumsUnderWay {
+ public:
+  void add(Request sum) {
+    sums_.push_back(std::move(sum));
+    for (Request& other : sums_) other.test();
+  }
+  void wait() {
+    for (Request& sum : sums_) sum.wait();
+  }
+
+ private:
+  std::vector<Request> sums_;
+};
+
+/// `rows` elements of y from row `first` on.
+template <class T, class Exec>
+Tensor<T, Exec> rows_of(const Tensor<T, Exec>& y, std::size_t first, std::size_t rows) {
+  const std::size_t before = std::size_t(y.data() - static_cast<T*>(y.buffer().get()));
+  return Tensor<T, Exec>(y.device(), {rows, y.columns()}, y.buffer(), before + first * y.columns());
+}
+
+/// y [rows, columns] = the sum of all ranks' rows. Collective.
+template <class T, class Exec>
+void all_reduce_in_pieces(const Communicator& comm, const PendingRows& rows, const Tensor<T, Exec>& y) {
+  SumsUnderWay sums;
+  const std::size_t pieces = rows.pieces();
+  for (std::size_t piece = 0; piece < pieces; ++piece) {
+    const std::size_t first = y.rows() * piece / pieces, count = y.rows() * (piece + 1) / pieces - first;
+    const Tensor<T, Exec> part = rows_of(y, first, count);
+    rows.compute(first, count, part.data());
+    sums.add(comm.all_reduce_async(part));
+  }
+  sums.wait();
+}
+
+/// y [rows / ranks, columns] = this rank's part of the sum. Collective.
+template <class T, class Exec>
+void reduce_scatter_in_pieces(const Communicator& comm, const PendingRows& rows, const Tensor<T, Exec>& y) {
+  const std::size_t ranks = std::size_t(comm.size()), pieces = rows.pieces();
+  const Tensor<T, Exec> terms(y.device(), {ranks * y.rows(), y.columns()});  // by piece, then by rank
+  SumsUnderWay sums;
+  for (std::size_t piece = 0; piece < pieces; ++piece) {
+    const std::size_t first = y.rows() * piece / pieces, count = y.rows() * (piece + 1) / pieces - first;
+    const Tensor<T, Exec> part = rows_of(terms, first * ranks, count * ranks);
+    for (std::size_t rank = 0; rank < ranks; ++rank)
+      rows.compute(rank * y.rows() + first, count, part.data() + rank * count * y.columns());
+    sums.add(comm.reduce_scatter_async(part, rows_of(y, first, count)));
+  }
+  sums.wait();
+}
+
+}  // namespace weft::detail
