@@ -16,8 +16,10 @@
 #include <cstring>
 #include <mutex>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <weft/comm/operation.hpp>
