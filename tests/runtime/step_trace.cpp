@@ -31,6 +31,7 @@
 #include <weft/parallel/data_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>
 #include <weft/parallel/tensor_parallel.hpp>
+#include <weft/runtime/rehearse.hpp>
 #include <weft/runtime/run.hpp>
 #include <weft/runtime/step_trace.hpp>
 
@@ -72,20 +73,23 @@ std::string corpus(const weft_test::TemporaryFolder& folder) {
   return path;
 }
 
+int train_on(World& world, const std::string& text, int tp_degree, int pp_degree, int steps, bool fails = false) {
+  Mesh<dp, tp, pp> mesh(world, {.tp = std::size_t(tp_degree), .pp = std::size_t(pp_degree)});
+  DataParallel<TensorParallel<PipelineParallel<models::Gpt>>> model(mesh, {.layers = 2, .width = 16, .heads = 2, .sequence = 8});
+  optim::AdamW optimizer(model, {.learning_rate = 1e-3});
+  int step = 0;
+  for (auto&& batch : data::Batches(mesh, text, {.sequence = 8, .global_batch = 8, .micro_batch = 2})) {
+    model.train_step(batch);
+    if (fails && step == 2) throw std::runtime_error("on purpose");
+    optimizer.step();
+    if (++step == steps) break;
+  }
+  return step;
+}
+
 int train(const std::string& text, int ranks, int tp_degree, int pp_degree, int steps, bool fails = false) {
-  return run<comm::Threads>(RunOptions{.ranks = ranks}, [=](World& world) {
-    Mesh<dp, tp, pp> mesh(world, {.tp = std::size_t(tp_degree), .pp = std::size_t(pp_degree)});
-    DataParallel<TensorParallel<PipelineParallel<models::Gpt>>> model(mesh,
-                                                                      {.layers = 2, .width = 16, .heads = 2, .sequence = 8});
-    optim::AdamW optimizer(model, {.learning_rate = 1e-3});
-    int step = 0;
-    for (auto&& batch : data::Batches(mesh, text, {.sequence = 8, .global_batch = 8, .micro_batch = 2})) {
-      model.train_step(batch);
-      if (fails && step == 2) throw std::runtime_error("on purpose");
-      optimizer.step();
-      if (++step == steps) break;
-    }
-  });
+  return run<comm::Threads>(RunOptions{.ranks = ranks},
+                            [=](World& world) { train_on(world, text, tp_degree, pp_degree, steps, fails); });
 }
 
 // A block that computes for a given time of its thread's clock, which other programs on the machine do not change.
@@ -206,6 +210,66 @@ TEST_CASE("the trace of all ranks: steps in the range, events that nest, memory 
       CHECK(double(e["args"]["parameters"]) > 0);
     }
   CHECK(counted.size() == 4);
+}
+
+TEST_CASE("messages have the bytes of a rehearsal, and each arrow has two ends, inside of events of two ranks") {
+  const weft_test::TemporaryFolder folder;
+  const std::string text = corpus(folder);
+  {
+    const Environment variable((folder.path / "t").string() + ":2");
+    REQUIRE(train(text, 4, 2, 2, 4) == 0);
+  }
+  const auto all = events_of(folder.path / "t/trace.json");
+  for (int rank = 0; rank < 4; rank += 2) {  // a rank of each stage
+    double last = 0;                         // a rehearsed step ends with the optimizer's, a traced one where the next one begins
+    for (const Event& e : of_rank(all, rank))
+      if (e.name == "optimizer step") last = e.end;
+    std::map<std::pair<std::string, std::string>, std::pair<double, int>> found;  // bytes and calls by axis and operation
+    for (const auto& e : all)
+      if (e["ph"] == "X" && e["pid"] == rank && e.contains("args") && double(e["ts"]) < last) {
+        std::string name = e["name"];
+        if (name.starts_with("start ")) name.erase(0, 6);
+        auto& [bytes, calls] = found[{name.substr(name.find(' ') + 1), name.substr(0, name.find(' '))}];
+        bytes += double(e["args"]["bytes"]);
+        ++calls;
+      }
+    const Rehearsal notes = rehearse({.rank = rank, .ranks = 4}, [&](World& world) { train_on(world, text, 2, 2, 4); });
+    int compared = 0;
+    for (const auto& messages : notes.last_step.messages)
+      if (messages.axis == "tp" || messages.axis == "pp") {
+        CAPTURE(messages.axis);
+        CAPTURE(std::string(messages.operation));
+        const auto& [bytes, calls] = found[{messages.axis, std::string(messages.operation)}];
+        CHECK(bytes == messages.bytes);
+        CHECK(calls == int(messages.calls));
+        ++compared;
+      }
+    CHECK(compared >= 3);
+  }
+  std::map<int, std::vector<const nlohmann::json*>> begins, ends;
+  int sends = 0, flows = 0;
+  for (const auto& e : all) {
+    if (e["ph"] == "s") begins[e["id"]].push_back(&e);
+    if (e["ph"] == "f") ends[e["id"]].push_back(&e);
+    if (e["ph"] == "X") sends += std::string(e["name"]).ends_with("send pp");
+  }
+  CHECK(begins.size() == ends.size());
+  CHECK(sends > 0);
+  for (const auto& [id, from] : begins) {
+    REQUIRE(from.size() == 1);
+    REQUIRE(ends[id].size() == 1);
+    const nlohmann::json &begin = *from[0], &end = *ends[id][0];
+    CHECK(begin["pid"] != end["pid"]);
+    CHECK(double(begin["ts"]) <= double(end["ts"]));
+    flows += begin["name"] == "message";
+    for (const auto* point : {&begin, &end}) {
+      const auto events = of_rank(all, (*point)["pid"]);
+      CHECK(std::any_of(events.begin(), events.end(), [&](const Event& e) {
+        return e.begin <= double((*point)["ts"]) && double((*point)["ts"]) <= e.end && e.category == "region";
+      }));
+    }
+  }
+  CHECK(flows == sends);
 }
 
 TEST_CASE("a program that fails leaves a file of each rank") {

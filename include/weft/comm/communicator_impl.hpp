@@ -2,6 +2,9 @@
 #pragma once
 // Definitions for comm/communicator.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
+#include <algorithm>
+#include <cstdio>
+
 #include <weft/comm/communicator.hpp>
 #include <weft/core/inline.hpp>
 #include <weft/device/region.hpp>
@@ -47,20 +50,54 @@ WEFT_OUT_OF_LINE WEFT_INLINE comm::Call Communicator::checked(comm::Call call, c
   return call;
 }
 
+namespace comm::detail {
+/// Marks the begin of a call for tools, inside of its region, and returns its number: bytes, communicator, number among its
+/// collectives (or -1), and the world's ranks and the tag of a message; the first rank of a collective's communicator, since
+/// those of one split have one number.
+WEFT_COLD WEFT_INLINE std::uint64_t mark_call(const Call& call, int rank, int size, const Flight& flight) {
+  const bool message = is_point_to_point(call.operation), sends = call.operation == Operation::send;
+  const auto world = [&](int one) { return flight.line->ranks[std::size_t(one)]; };
+  const bool known = message && std::size_t(std::max(rank, call.root)) < flight.line->ranks.size();
+  char text[200];
+  std::snprintf(text, sizeof text, "weft call %llu: %.0f bytes, communicator %llu, %lld, from %d to %d, tag %d",
+                static_cast<unsigned long long>(++flight.recorder->times().observed), message_bytes(call, size),
+                static_cast<unsigned long long>(flight.line->number),
+                message ? -1LL : static_cast<long long>(flight.line->collectives),
+                known     ? world(sends ? rank : call.root)
+                : message ? -1
+                          : world(0),
+                known ? world(sends ? call.root : rank) : -1, message ? call.tag : -1);
+  Kokkos::Profiling::markEvent(text);
+  return flight.recorder->times().observed;
+}
+}  // namespace comm::detail
+
 WEFT_OUT_OF_LINE WEFT_INLINE void Communicator::execute(const comm::Call& call) const {
   const trace::Region region([&] { return weft::detail::joined({name_of(call.operation), " ", axis()}); });
   const comm::Flight flight = group_->flight();
   const comm::Call ready = checked(call, flight);
-  const comm::Waiting waiting(flight.times());
-  group_->execute(ready);
+  const bool observed = weft::detail::is_observed() && flight.line != nullptr;
+  const std::uint64_t number = observed ? comm::detail::mark_call(ready, rank(), size(), flight) : 0;
+  {
+    const comm::Waiting waiting(flight.times());
+    group_->execute(ready);
+  }
+  if (observed) [[unlikely]]
+    comm::detail::mark_done(number);
 }
 
 WEFT_OUT_OF_LINE WEFT_INLINE Request Communicator::start(const comm::Call& call) const {
   const trace::Region region([&] { return weft::detail::joined({"start ", name_of(call.operation), " ", axis()}); });
   const comm::Flight flight = group_->flight();
   const comm::Call ready = checked(call, flight);
-  const comm::Waiting waiting(flight.times());
-  return Request(group_->start(ready), flight.times());
+  comm::TimesPlace times = flight.times();
+  if (weft::detail::is_observed() && flight.line != nullptr) [[unlikely]]
+    times.observed = comm::detail::mark_call(ready, rank(), size(), flight);
+  const comm::Waiting waiting(times);
+  std::unique_ptr<comm::Pending> pending = group_->start(ready);
+  if (pending == nullptr && times.observed != 0) [[unlikely]]
+    comm::detail::mark_done(times.observed);
+  return Request(std::move(pending), times);
 }
 
 }  // namespace weft

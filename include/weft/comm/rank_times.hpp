@@ -68,7 +68,8 @@ class RankTimes {
   /// Ticks that the last training step computed: all its time outside of messages. 0 before the first one.
   std::uint64_t computed() const { return computed_; }
 
-  bool waiting = false;  ///< inside of a Waiting
+  bool waiting = false;        ///< inside of a Waiting
+  std::uint64_t observed = 0;  ///< calls of which a tool was told (runtime/step_trace.hpp)
 
  private:
   static std::uint64_t processor_ns() {
@@ -87,6 +88,7 @@ class RankTimes {
 struct TimesPlace {
   RankTimes* times = nullptr;
   RankTimes::Axis* axis = nullptr;
+  std::uint64_t observed = 0;  ///< the number of a call that is under way, for tools; 0: none listens
 };
 
 /// Counts its life as a wait, unless it is inside of another one.

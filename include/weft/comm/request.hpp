@@ -6,6 +6,7 @@
 //   ...                                     // other work; request.test() now and then lets the operation advance
 //   request.wait();                         // only now may `gradients` be read, written or freed
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,6 +18,11 @@
 namespace weft {
 
 namespace comm {
+
+namespace detail {
+/// Marks the end of an observed call for tools.
+WEFT_COLD inline void mark_done(std::uint64_t call) { Kokkos::Profiling::markEvent("weft done " + std::to_string(call)); }
+}  // namespace detail
 
 /// A backend's handle of a started operation.
 class Pending {
@@ -55,7 +61,7 @@ class [[nodiscard]] Request {
 
   /// True once the operation is complete. Throws the operation's error.
   bool test() {
-    if (pending_ && pending_->test()) pending_.reset();
+    if (pending_ && pending_->test()) end();
     return pending_ == nullptr;
   }
   void wait() {
@@ -65,11 +71,17 @@ class [[nodiscard]] Request {
       const comm::Waiting waiting(times_);
       pending_->wait();
     }
-    pending_.reset();
+    end();
   }
   bool complete() const { return pending_ == nullptr; }
 
  private:
+  void end() {
+    pending_.reset();
+    if (times_.observed != 0) [[unlikely]]
+      comm::detail::mark_done(times_.observed);
+  }
+
   std::unique_ptr<comm::Pending> pending_;
   comm::TimesPlace times_;
 };

@@ -67,6 +67,7 @@ struct StepTrace::Recorder {
     std::uint32_t name;
     Kind kind;
     TraceClock::time_point begin, end;
+    double bytes;  // of a message; below 0: it is none
   };
   struct Memory {
     TraceClock::time_point at;
@@ -77,7 +78,16 @@ struct StepTrace::Recorder {
     Kind kind;
     bool recorded;
     TraceClock::time_point begin;
+    double bytes = -1;
   };
+  /// The begin or the end of a message or a collective on this rank.
+  struct Point {
+    enum Kind : std::uint64_t { sent, received, called, returned };
+    std::uint64_t key;  // the same on all ranks of a call, and no other's
+    std::uint64_t kind, rank;
+    double at;  // microseconds
+  };
+  static_assert(sizeof(Point) == 32);
 
   TraceOptions options;
   std::function<MemoryUse()> use;
@@ -87,6 +97,10 @@ struct StepTrace::Recorder {
   std::vector<Open> open;
   std::vector<Event> events;
   std::vector<Memory> memory;
+  std::vector<Point> points;
+  std::unordered_map<std::uint64_t, std::pair<std::uint64_t, bool>> under_way;  // calls by number: key, whether it is a message
+  std::unordered_map<std::uint64_t, std::uint64_t> messages;                    // of a channel so far
+  int rank = 0;
   std::size_t dropped = 0;
   bool active = false;
 
@@ -113,8 +127,72 @@ struct StepTrace::Recorder {
       return;
     }
     const auto now = TraceClock::now();
-    events.push_back({one.name, one.kind, one.begin, now});
+    events.push_back({one.name, one.kind, one.begin, now, one.bytes});
     if (one.kind == Kind::region) memory.push_back({now, use()});
+  }
+
+  static std::uint64_t mixed(std::initializer_list<std::uint64_t> words) {
+    std::uint64_t hash = 0;
+    for (const std::uint64_t word : words) {
+      hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+      hash ^= hash >> 29;
+    }
+    return hash;
+  }
+
+  // A mark of Communicator. Messages of a channel are counted in steps that are not recorded, too: both ranks count them.
+  void mark(const char* text) {
+    unsigned long long call = 0, communicator = 0;
+    long long number = 0;
+    double bytes = 0;
+    int from = 0, to = 0, tag = 0;
+    if (std::sscanf(text, "weft done %llu", &call) == 1) {
+      const auto at = under_way.find(call);
+      if (at == under_way.end()) return;
+      if (active) point(at->second.first, at->second.second ? Point::received : Point::returned);
+      under_way.erase(at);
+    } else if (std::sscanf(text, "weft call %llu: %lf bytes, communicator %llu, %lld, from %d to %d, tag %d", &call, &bytes,
+                           &communicator, &number, &from, &to, &tag) == 7) {
+      if (!open.empty()) open.back().bytes = bytes;
+      const bool message = number < 0, sends = message && from == rank;
+      std::uint64_t key =
+          mixed({communicator, std::uint64_t(number), std::uint64_t(from), std::uint64_t(to), std::uint64_t(tag)});
+      if (message) key = mixed({key, ++messages[mixed({key, std::uint64_t(sends)})]});
+      if (active && (sends || !message)) point(key, sends ? Point::sent : Point::called);
+      if (!sends) under_way[call] = {key, message};
+    }
+  }
+  void point(std::uint64_t key, std::uint64_t kind) {
+    if (points.size() < most_events) points.push_back({key, kind, std::uint64_t(rank), microseconds(TraceClock::now())});
+  }
+
+  /// Arrows between ranks, as elements with a comma before each: from a send to the end of its receive, and from the last rank
+  /// that called a collective to its end on all others.
+  static std::string flows(std::vector<Point> all) {
+    std::stable_sort(all.begin(), all.end(), [](const Point& a, const Point& b) { return a.key < b.key; });
+    std::string text;
+    std::uint64_t number = 0;
+    const auto end = [&](const Point& one, const char* phase) {
+      weft::detail::JsonWriter json(15);
+      json.object().member("name", one.kind <= Point::received ? "message" : "collective").member("cat", "flow");
+      json.member("ph", phase).member("id", number).member("pid", one.rank).member("tid", 0).member("ts", one.at);
+      if (*phase == 'f') json.member("bp", "e");
+      text += ",\n" + json.end().text();
+    };
+    for (std::size_t first = 0, next = 0; first < all.size(); first = next) {
+      const Point* from = nullptr;
+      for (next = first; next < all.size() && all[next].key == all[first].key; ++next)
+        if ((all[next].kind == Point::sent || all[next].kind == Point::called) && (from == nullptr || all[next].at > from->at))
+          from = &all[next];
+      for (std::size_t i = first; from != nullptr && i < next; ++i)
+        if ((all[i].kind == Point::received || all[i].kind == Point::returned) && all[i].rank != from->rank &&
+            from->at <= all[i].at) {
+          ++number;
+          end(*from, "s");
+          end(all[i], "f");
+        }
+    }
+    return text;
   }
 
   double microseconds(TraceClock::time_point at) const { return std::chrono::duration<double, std::micro>(at - origin).count(); }
@@ -141,6 +219,7 @@ struct StepTrace::Recorder {
         json.member("name", names[event.name]).member("cat", categories[int(event.kind)]).member("ph", "X").member("pid", rank);
         json.member("tid", 0).member("ts", microseconds(event.begin));
         json.member("dur", std::chrono::duration<double, std::micro>(event.end - event.begin).count());
+        if (event.bytes >= 0) json.key("args").object().member("bytes", event.bytes).end();
       });
     for (const Memory& one : memory)
       element([&](auto& json) {
@@ -177,6 +256,9 @@ WEFT_COLD WEFT_INLINE void observe_for_traces() {
     if (rank_recorder != nullptr) rank_recorder->begin(name, Kind::region);
   });
   tools::set_pop_region_callback(end);
+  tools::set_profile_event_callback([](const char* text) {
+    if (rank_recorder != nullptr) rank_recorder->mark(text);
+  });
   tools::set_begin_parallel_for_callback(begin_kernel);
   tools::set_end_parallel_for_callback(end_kernel);
   tools::set_begin_parallel_reduce_callback(begin_kernel);
@@ -202,6 +284,7 @@ WEFT_COLD WEFT_INLINE StepTrace::StepTrace(const TraceOptions& options, const Co
     : options_(options), world_(world), recorder_(std::make_unique<Recorder>()) {
   recorder_->options = options;
   recorder_->use = std::move(use);
+  recorder_->rank = world_.rank();
   // Ranks of one machine have one clock. Others take the end of a barrier as the common moment.
   world_.barrier();
   recorder_->origin = TraceClock::now();
@@ -225,10 +308,15 @@ WEFT_COLD WEFT_INLINE void StepTrace::finish() {
   rank_recorder = nullptr;
   const std::unique_ptr<Recorder> recorder = std::move(recorder_);
   std::string mine = recorder->json(world_.rank());
-  std::uint64_t facts[] = {mine.size(), recorder->dropped};
+  std::vector<Recorder::Point>& points = recorder->points;
+  std::uint64_t facts[] = {mine.size(), recorder->dropped, points.size()};
+  const auto bytes_of = [](std::vector<Recorder::Point>& some) {
+    return std::span(reinterpret_cast<std::uint8_t*>(some.data()), some.size() * sizeof(Recorder::Point));
+  };
   if (world_.rank() != 0) {
     world_.send(std::span(facts), 0);
     world_.send(message_bytes(mine), 0);
+    world_.send(bytes_of(points), 0);
     return;
   }
   const std::string path = options_.folder + "/trace.json";
@@ -242,8 +330,12 @@ WEFT_COLD WEFT_INLINE void StepTrace::finish() {
     std::string other(facts[0], '\0');
     world_.recv(message_bytes(other), rank);
     out.write(other);
+    std::vector<Recorder::Point> others(facts[2]);
+    world_.recv(bytes_of(others), rank);
+    points.insert(points.end(), others.begin(), others.end());
     dropped += facts[1];
   }
+  out.write(Recorder::flows(std::move(points)));
   out.write("\n]}\n");
   out.finish();
   std::fprintf(stderr, "weft: %s is the trace of all ranks: open it at https://ui.perfetto.dev\n", path.c_str());
