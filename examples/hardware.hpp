@@ -25,7 +25,7 @@
 inline std::string processor_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+    if (const std::size_t at = line.find(": "); line.starts_with("model name") && at != line.npos) return line.substr(at + 2);
   return {};
 }
 

@@ -16,7 +16,7 @@ set(weft_long_tests
   parallel/attention_options_experts parallel/reproducible_experts parallel/expert_zero
   # comm, data and device have their programs under ThreadSanitizer in every run
   checkpoint/thread_sanitizer parallel/thread_sanitizer
-  # a proof of weft with a mistake in it, which runtime/prove covers for wrong programs: one compilation for each mistake
+  # a proof of weft with a mistake in it, which runtime/prove covers for wrong programs: one compilation for each program
   runtime/test_mutations.py
   # package/test_install.sh and package/test_subdirectory.sh build the same as Conan
   package/test_conan.sh)

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
+#include <string>
 
 #include <weft/core/error.hpp>
 
@@ -32,6 +32,10 @@ inline weft::elastic::Options elastic_options(Options& o) {
   const auto [least, most] = o.elastic_range();
   std::int64_t unit = 1;
   for (const std::int64_t degree : {o.tp, o.cp, o.pp}) unit = std::min<std::int64_t>(unit * degree, 1 << 30);
+  if (o.recheck > 0 && least < 2 * unit)
+    throw weft::UsageError(o.program + ": --elastic " + std::to_string(least) + ":" + std::to_string(most) + " with --recheck: " +
+                           std::to_string(least) + " ranks may be one data rank, and another one computes a micro-batch again; " +
+                           "use MIN of at least " + std::to_string(2 * unit) + ", or leave --recheck out");
   o.global_batch = global_batch_of(o, std::max<std::int64_t>(most / unit, 1));
   const std::int64_t micro_batch = o.micro_batch.value_or(1);
   weft::elastic::Options elastic{.least = int(least),

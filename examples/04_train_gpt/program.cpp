@@ -2,6 +2,7 @@
 // The trainer without its main: options, data, ranks, the model, the loop. finetune is another main for it.
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
@@ -71,6 +72,14 @@ using Ranks = Started<On<weft::comm::Threads>,
 #endif
                       On<weft::comm::Tcp>>;
 
+/// Operations per second of one rank; 0 in a process that joined an elastic run, whose ranks do not measure again.
+std::atomic<double> peak_of_rank = 0;
+
+double measured_peak(weft::World& world, const Options& options) {
+  if (options.precision == "bf16") return weft::trace::matmul_peak<weft::bfloat16>(world.device(), world.communicator());
+  return weft::trace::matmul_peak<float>(world.device(), world.communicator());
+}
+
 /// `member`: of an elastic run, or null.
 int rank_main(weft::World& world, Options options, const Data& data, weft::elastic::Member* member) {
   if (world.communicator().rehearsed()) {
@@ -80,7 +89,9 @@ int rank_main(weft::World& world, Options options, const Data& data, weft::elast
   }
   (void)world.interrupted();  // from now on this program stops by itself after a step
 #ifdef KOKKOS_ENABLE_CUDA
-  weft::cudnn::use_for_attention(world.device(), options.reproducible ? weft::cudnn::Bits::same : weft::cudnn::Bits::vary);
+  // A micro-batch that is computed again must have the same bits.
+  const bool same_bits = options.reproducible || options.recheck > 0;
+  weft::cudnn::use_for_attention(world.device(), same_bits ? weft::cudnn::Bits::same : weft::cudnn::Bits::vary);
 #endif
   require_same_run(world.communicator(), options);
   choose_stage_layers(world, options);
@@ -99,15 +110,12 @@ int rank_main(weft::World& world, Options options, const Data& data, weft::elast
   if (world.rank() == 0) make_folders(options);  // first: if one of them is refused, --output is not made
   if (!options.checkpoint.empty()) model->take_checkpoints();
   report.open(done);
-  const double peak = again ? 0
-                      : options.precision == "bf16"
-                          ? weft::trace::matmul_peak<weft::bfloat16>(world.device(), world.communicator())
-                          : weft::trace::matmul_peak<float>(world.device(), world.communicator());
+  if (!again) peak_of_rank = measured_peak(world, options) / world.size();
   report.start({.layout = layout,
                 .backend = std::string(world.backend()),
                 .parameters = model->parameters(),
                 .flops_per_token = model->flops_per_token(),
-                .peak_flops = peak,
+                .peak_flops = peak_of_rank * world.size(),
                 .continues = again,
                 .hardware = hardware_of(world)},
                data);

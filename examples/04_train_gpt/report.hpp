@@ -83,7 +83,8 @@ class Report {
   void start(const Facts& facts, const Data& data) {
     if (!speaks_) return;
     const nlohmann::ordered_json layout = layout_json(facts);
-    weft::trace::write_text(folder_ / "layout.json", layout.dump(2) + "\n");
+    weft::trace::write_text(folder_ / "layout.json",
+                            layout.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
     if (facts.peak_flops > 0) peak_share_ = facts.flops_per_token / facts.peak_flops;
     if (options_.json) {
       nlohmann::ordered_json event = {{"event", "layout"}};

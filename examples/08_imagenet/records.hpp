@@ -39,7 +39,8 @@ class Records {
   /// Makes the folder. `done`: the steps of an earlier run, whose records stay. Throws UsageError if it cannot be written.
   Records(const std::string& folder, std::uint64_t done, const nlohmann::ordered_json& layout) : folder_(folder) {
     output_folder::make("imagenet", folder_);
-    weft::trace::write_text(folder_ / "layout.json", layout.dump(2) + "\n");
+    weft::trace::write_text(folder_ / "layout.json",
+                            layout.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
     loss_.unit = "cross-entropy";
     top1_.unit = "top-1, %";
     const std::filesystem::path file = folder_ / "metrics.jsonl";

@@ -89,17 +89,17 @@ TEST_CASE("a write on one rank is found") {
        1,
        "wte.weight",
        1,
-       {"parameters differ: ", " on dp rank 1 (hash ", ") is not that on dp rank 0 (hash ",
+       {"parameters differ: ", " on dp rank 1 (hash ", ") differs from that on dp rank 0 (hash ",
         " compared over dp(2), which must be equal"}},
-      {4, {}, 0, 1, "", 2, {" on dp rank 2 (hash ", "is not that on dp rank 0"}},
-      {2, {.tp = 2}, 0, 1, "", 1, {" on tp rank 1 (hash ", "and so are 1 of ", "compared over tp(2)"}},
+      {4, {}, 0, 1, "", 2, {" on dp rank 2 (hash ", "differs from that on dp rank 0"}},
+      {2, {.tp = 2}, 0, 1, "", 1, {" on tp rank 1 (hash ", "; 1 of ", "parameters compared over tp(2) differ"}},
       {4, {.tp = 4}, 0, 1, "", 3, {" on tp rank 3 (hash "}},
       {4, {.tp = 2}, 3, 1, "", 1, {"on tp rank 1 (hash "}},
       {2, {}, 3, 1, "wte.weight", 1, {}},  // its own piece, without copies on other ranks
       {2, {}, 1, 1, "wte.weight", 1, {}},
-      {4, {}, 1, 2, "", 3, {" on dp rank 3 (hash ", "is not that on dp rank 1"}},
-      {4, {}, 2, 2, "", 0, {" on dp rank 2 (hash ", "is not that on dp rank 0"}},
-      {4, {}, 3, 2, "", 2, {" on dp rank 2 (hash ", "is not that on dp rank 0"}},
+      {4, {}, 1, 2, "", 3, {" on dp rank 3 (hash ", "differs from that on dp rank 1"}},
+      {4, {}, 2, 2, "", 0, {" on dp rank 2 (hash ", "differs from that on dp rank 0"}},
+      {4, {}, 3, 2, "", 2, {" on dp rank 2 (hash ", "differs from that on dp rank 0"}},
   };
   for (const Case& one : cases) {
     run_case<Everything<float>>(one, config, true);

@@ -39,7 +39,7 @@ def compiler(folder, source, program):
 
 
 def prove(program, name, ranks, mutation="", reached=""):
-    """(outcome, text): "agrees", "found" or "refused"."""
+    """(outcome, text): "agrees", "found", "refused" by an error of weft, or "crashed"."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("WEFT_PROVE")}
     environment |= {"WEFT_PROVE": str(ranks), "WEFT_PROVE_PROCESSES": "1", "WEFT_PROVE_LAYOUT_SECONDS": "60", "OMP_PROC_BIND": "false", "OMP_WAIT_POLICY": "passive"}
     environment |= {key: value for key, value in (("WEFT_MUTATION", mutation), ("WEFT_MUTATIONS_REACHED", reached)) if value}
@@ -47,7 +47,7 @@ def prove(program, name, ranks, mutation="", reached=""):
     lines = [line for line in done.stdout.splitlines() if line.startswith(("prove: differs", "prove: fails", "prove: NOT"))]
     if done.returncode == 0 and "prove: proven" in done.stdout:
         return "agrees", ""
-    return ("found" if lines else "refused"), (lines or [done.stderr.strip() or f"ended with {done.returncode}"])[0]
+    return ("found" if lines else "refused" if "weft:" in done.stderr else "crashed"), (lines or [done.stderr.strip() or f"ended with {done.returncode}"])[0]
 
 
 def reason_of(mutation):
@@ -90,9 +90,9 @@ def main():
                     for mutation, (outcome, text) in zip(found, pool.map(lambda one: outcome_of(program, name, one), found)):
                         rows.append((f"{source}/{name}", mutation, outcome, text))
                         print(f"{source}/{name} | {mutation} | {outcome} | {reason_of(mutation) if outcome == 'agrees' else text[:200]}", flush=True)
-        missed = [row for row in rows if row[2] == "agrees" and not reason_of(row[1])]
+        missed = [row for row in rows if row[2] == "crashed" or (row[2] == "agrees" and not reason_of(row[1]))]
         wrong = [row for row in rows if row[2] != "agrees" and reason_of(row[1])]
-        found = sum(row[2] != "agrees" for row in rows)
+        found = sum(row[2] not in ("agrees", "crashed") for row in rows)
         print(f"{found} of {found + len(missed)} mutations found, {len(rows) - found - len(missed)} change nothing, after {time.time() - start:.0f} s")
         for row in missed + wrong:
             print("failed:", " | ".join(row))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The times of one rank: how long its last training step computed, and how long it was inside of messages, by axis. A rank keeps
-// them beside its flight recorder, which all its communicators share; a call costs two readings of a clock.
+// them beside its flight recorder, which all its communicators share; a call costs two readings of the clock below.
 //
 //   for (const RankTimes::Axis& axis : times.axes()) axis.name, times.seconds(axis.ticks), axis.bytes
 //
@@ -14,6 +14,7 @@
 #include <deque>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <weft/comm/flight_clock.hpp>
 #include <weft/core/text.hpp>
@@ -60,13 +61,15 @@ class RankTimes {
     waited_before_ = waited_;
     for (Axis& axis : axes_) axis.at_step = {axis.ticks, axis.calls, axis.bytes};
   }
-  void end_step() { computed_ = now() - step_begin_ - (waited_ - waited_before_); }
+  void end_step() { computed_ = untaken_ = now() - step_begin_ - (waited_ - waited_before_); }
   void waited(Axis& axis, std::uint64_t ticks) {
     axis.ticks += ticks;
     waited_ += ticks;
   }
   /// Ticks that the last training step computed: all its time outside of messages. 0 before the first one.
   std::uint64_t computed() const { return computed_; }
+  /// The same once for each training step, then 0.
+  std::uint64_t take_computed() { return std::exchange(untaken_, 0); }
 
   bool waiting = false;        ///< inside of a Waiting
   std::uint64_t observed = 0;  ///< calls of which a tool was told (runtime/step_trace.hpp)
@@ -80,7 +83,7 @@ class RankTimes {
 
   std::deque<Axis> axes_;
   FlightClock clock_;
-  std::uint64_t step_begin_ = 0, waited_ = 0, waited_before_ = 0, computed_ = 0;
+  std::uint64_t step_begin_ = 0, waited_ = 0, waited_before_ = 0, computed_ = 0, untaken_ = 0;
   bool processor_time_ = false;
 };
 

@@ -16,7 +16,7 @@ namespace weft::comm {
 struct StepUse {
   struct Axis {
     std::string axis;
-    double waiting_s = 0;  ///< inside of calls and waits: for other ranks, and for bytes that move
+    double waiting_s = 0;  ///< inside of calls and waits, of the same clock as computing_s: processor time leaves out sleep
     double bytes = 0;      ///< of messages, as in RehearsedWork::Messages
     std::uint64_t calls = 0;
   };

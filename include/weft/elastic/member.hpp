@@ -124,6 +124,7 @@ class Member {
     const bool changes = copies_.keep(ranks, checkpoint::detail::whole_state(model, optimizer), step, generation_, wanted);
     confirmed_ = true;
     newest_ = step;
+    if (kept_) kept_();
     if (changes) throw detail::WorldChange{};
   }
 
@@ -134,12 +135,15 @@ class Member {
 
   // For the runner of an elastic run.
 
-  /// Prepares the next call of the program's function. `available()` returns the number of ranks that run or wait.
-  void begin(const Options& options, std::uint64_t generation, bool continues, std::function<int()> available) {
+  /// Prepares the next call of the program's function. `available()` returns the number of ranks that run or wait. `kept()` is
+  /// called after each `keep`.
+  void begin(const Options& options, std::uint64_t generation, bool continues, std::function<int()> available,
+             std::function<void()> kept = nullptr) {
     options_ = options;
     generation_ = generation;
     continues_ = continues;
     available_ = std::move(available);
+    kept_ = std::move(kept);
   }
   bool confirmed() const { return confirmed_; }  ///< a step was finished while this rank took part
   std::uint64_t newest() const { return newest_; }
@@ -185,6 +189,7 @@ class Member {
 
   Options options_;
   std::function<int()> available_;  // empty: the run is not elastic
+  std::function<void()> kept_;
   std::uint64_t generation_ = 0, newest_ = 0;
   bool continues_ = false, confirmed_ = false;
   detail::Copies copies_;

@@ -154,7 +154,6 @@ class Processes {
 
   // The number of ranks that run or wait. Without the rendezvous none can join.
   int available(const Order& order) {
-    if (member_.confirmed() && !std::exchange(confirmed_, true)) line_.send("confirmed");
     take_messages();
     if (alive_) return available_;
     if (order.rank == 0 && !std::exchange(warned_, true))
@@ -175,7 +174,11 @@ class Processes {
     const bool check = runtime::detail::switch_from_environment("WEFT_FINGERPRINTS", false);
     const auto process = std::make_shared<comm::tcp::Process>(comm::tcp::rendezvous(launch, patience), deadline, check);
     process->listen();
-    member_.begin(options_, order.generation, order.continues != 0, [this, order] { return available(order); });
+    member_.begin(
+        options_, order.generation, order.continues != 0, [this, order] { return available(order); },
+        [this] {
+          if (!std::exchange(confirmed_, true)) line_.send("confirmed");
+        });
     bool changed = false;
     try {
       std::vector<int> members(std::size_t(order.world));

@@ -190,7 +190,7 @@ class Rendezvous {
       return;
     }
     if (kind == "fatal") {
-      if (!over_) finish(1, rest_of(words));
+      if (!over_) finish(1, rest_of(words), &seat);  // this rank waits for the answer, so it prints the error
       return;
     }
     seat.state = kind == "returned" ? State::returned : State::waiting;
@@ -286,12 +286,14 @@ class Rendezvous {
       if (seat.line && seat.state == State::running) seat.line->send(weft::detail::joined({"available ", count}));
   }
 
-  void finish(int code, const std::string& text) {
+  // One rank prints the error: `reporter`, or else the first that waits for the next order.
+  void finish(int code, const std::string& text, const Seat* reporter = nullptr) {
     over_ = true;
     over_since_ = Clock::now();
-    int reports = 1;
+    for (const Seat& seat : seats_)
+      if (reporter == nullptr && seat.line && (seat.state == State::waiting || seat.state == State::returned)) reporter = &seat;
     for (Seat& seat : seats_)
-      if (seat.line) seat.line->send(weft::detail::joined({"over ", code, " ", std::exchange(reports, 0), " ", text}));
+      if (seat.line) seat.line->send(weft::detail::joined({"over ", code, " ", &seat == reporter ? 1 : 0, " ", text}));
   }
 
   Options options_;

@@ -126,7 +126,7 @@ void prepare(Starting& starting) {
 /// A rank that had returned runs f again, too, if another is lost before all have returned.
 ///
 /// A rank is lost if its function throws an error of its own. Errors that would recur end the run as in `weft::run`: exit codes
-/// 2, 3 and 130, MismatchError and TimeoutError. So does the loss of more ranks than `elastic` permits. Each change prints one
+/// 2, 3, 4 and 130, MismatchError and TimeoutError. So does the loss of more ranks than `elastic` permits. Each change prints one
 /// line to standard error. Thread ranks (comm::Threads) and processes over TCP (comm::Tcp) are elastic. On other backends a
 /// line warns that a lost rank ends the run.
 ///

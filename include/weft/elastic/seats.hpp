@@ -61,7 +61,7 @@ inline Ending ending_of_current() {
     return Ending::fatal;
   } catch (const Error& error) {
     const int code = error.exit_code();
-    return code == 2 || code == 3 || code == InterruptedError::code ? Ending::fatal : Ending::lost;
+    return code == 2 || code == 3 || code == 4 || code == InterruptedError::code ? Ending::fatal : Ending::lost;
   } catch (...) {
     return Ending::lost;
   }

@@ -30,7 +30,19 @@ struct Change {
   std::string text = {};         ///< as printed
 };
 
-/// Does nothing without WEFT_FLIGHT_DIR. A folder that cannot be written does not end the run: the record is then missing.
+/// The recorders' files in a folder; none if it cannot be read.
+inline std::vector<std::filesystem::path> flight_files(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::vector<std::filesystem::path> files;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (name.starts_with("weft_flight_") && name.ends_with(".json")) files.push_back(at->path());
+  }
+  return files;
+}
+
+/// The first change of a run removes the records of earlier runs. Does nothing without WEFT_FLIGHT_DIR. A folder that cannot be
+/// written does not end the run: the record is then missing.
 inline void record_change(const Change& change) noexcept try {
   const char* const folder = comm::detail::flight_folder();
   if (folder == nullptr) return;
@@ -38,11 +50,12 @@ inline void record_change(const Change& change) noexcept try {
   std::error_code error;
   const fs::path place = folder, former = place / weft::detail::joined({"world_", change.generation});
   fs::create_directory(place, error);
-  std::vector<fs::path> files;
-  for (fs::directory_iterator at(place, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    if (name.starts_with("weft_flight_") && name.ends_with(".json")) files.push_back(at->path());
+  if (change.generation == 1) {  // what follows is of this run
+    fs::remove(place / "weft_worlds.jsonl", error);
+    for (int world = 1; fs::is_directory(place / weft::detail::joined({"world_", world}), error); ++world)
+      for (const fs::path& file : flight_files(place / weft::detail::joined({"world_", world}))) fs::remove(file, error);
   }
+  const std::vector<fs::path> files = flight_files(place);
   if (!files.empty()) fs::create_directory(former, error);
   for (const fs::path& file : files) fs::rename(file, former / file.filename(), error);
   weft::detail::JsonWriter json;

@@ -54,7 +54,7 @@ WEFT_COLD inline LinearValues linear_values(const LinearOptions& options, std::s
   if (options.standard_deviation && (options.initial_weight || options.initial_bias))
     throw_error<UsageError>({"layer ", path,
                              ": LinearOptions::standard_deviation is given beside initial_weight or initial_bias, ",
-                             "which it replaces: give  normal(deviation) and zeros there, or leave them out"});
+                             "which it replaces: give normal(deviation) and zeros there, or leave them out"});
   if (options.standard_deviation) return {normal(*options.standard_deviation), zeros};
   return {options.initial_weight.value_or(uniform(Fan::in)).with_fans(in, out),
           options.initial_bias.value_or(uniform(Fan::in)).with_fans(in, out)};

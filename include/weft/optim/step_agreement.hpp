@@ -50,11 +50,11 @@ template <class Rule>
 void Optimizer<Rule>::require_same_step(double learning_rate) {
   const std::uint64_t words[] = {options_hash_, std::bit_cast<std::uint64_t>(learning_rate), steps_};
   const std::size_t ranks = std::size_t(communicator_.size());
-  std::vector<std::uint64_t> times(ranks > 1 ? ranks : 0);  // of train_step, by rank
-  if (comm::FlightRecorder* const recorder = communicator_.group()->flight().recorder; recorder != nullptr && ranks > 1)
-    if constexpr (weft::detail::on_host<Exec>)  // a device computes while the host does something else
-      times[std::size_t(communicator_.rank())] =
-          comm::Stragglers::word(recorder->times().seconds(recorder->times().computed()), stage_);
+  // The time of each rank's train_step; not of devices, which compute while the host does something else.
+  std::vector<std::uint64_t> times(weft::detail::on_host<Exec> && ranks > 1 ? ranks : 0);
+  if (comm::FlightRecorder* const recorder = communicator_.group()->flight().recorder; recorder != nullptr && !times.empty())
+    times[std::size_t(communicator_.rank())] =
+        comm::Stragglers::word(recorder->times().seconds(recorder->times().take_computed()), stage_);
   const auto found = weft::detail::difference(communicator_, words, times);
   for (const comm::Straggler& slow : stragglers_.add(times))
     if (slow.rank == communicator_.rank()) comm::report(slow);

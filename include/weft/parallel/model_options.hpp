@@ -74,7 +74,8 @@ struct TensorOptions {
   /// Above 0, a sum follows its product in up to 8 pieces of at least this many bytes, such as 1 << 20: while a piece is
   /// multiplied, the pieces before it are summed. Worth it where messages move while ranks compute (GPUs, a network). 0: the
   /// whole sum follows the whole product; right for ranks that share a host's cores. A product whose terms are used before they
-  /// are summed, by a dropout above 0 or by an adapter, is not cut.
+  /// are summed is not cut: by a dropout above 0, by an adapter, or in backward by the sum of several input gradients (of Llama's
+  /// query, key and value, and of its gate and up).
   ///
   /// The pieces are a function of this number, of the shapes and of tp, so a reproducible run keeps its bits for every dp and pp.
   /// Numerics: in double on hosts the bits are those of 0. In other types, and on GPUs, results differ from those of 0 by
@@ -119,7 +120,8 @@ struct NumericsOptions {
   /// In step 0 and every recheck_every-th one each data rank first computes the first micro-batch of the data rank before it, and
   /// train_step compares the bits of its gradients and its loss: a processor that computes wrong numbers without an error is
   /// found. A third data rank decides which one it is. Throws CorruptionError on every rank; the step is not applied then. Needs
-  /// dp of 2, and processors of one model with as many threads a rank. The training keeps its bits. Cost: a micro-batch's
+  /// dp of at least 2, processors of one model and the same number of threads on all ranks, and on GPUs neither
+  /// cudnn::Bits::vary nor kernels::time_products. The training keeps its bits. Cost: a micro-batch's
   /// computation and messages in each of these steps. Custom training loops are not checked. 0: off.
   std::uint64_t recheck_every = 0;
   /// find_nonfinite(model) names the ranks and parameters whose gradients were not finite, before any sum over ranks. Costs a

@@ -41,11 +41,12 @@ WEFT_COLD WEFT_INLINE void refuse_copies(const CopyAxis& axis, const std::string
   const auto rank_text = [&](std::size_t rank, const char* bits) {
     return joined({axis.name, " rank ", rank, " (hash ", bits, ")"});
   };
-  throw_error<Error>(
-      {"parameters differ: ", name, " on ", rank_text(other, theirs), " is not that on ", rank_text(first, ours), ", and so are ",
-       differ, " of ", compared, " compared over ", joined({axis.name, "(", axis.ranks.size(), ")"}),
-       ", which must be equal: a communication hook that leaves ranks different sums, a gradient that misses its sum over ",
-       axis.name, ", or a write to parameters on some ranks only"});
+  throw_error<Error>({"parameters differ: ", name, " on ", rank_text(other, theirs), " differs from that on ",
+                      rank_text(first, ours), "; ", differ, " of ", compared, " parameters compared over ",
+                      joined({axis.name, "(", axis.ranks.size(), ")"}),
+                      " differ, which must be equal: a communication hook that leaves ranks different sums, a gradient that "
+                      "misses its sum over ",
+                      axis.name, ", or a write to parameters on some ranks only"});
 }
 
 WEFT_COLD WEFT_INLINE void require_equal_parameters(DefaultDevice& device, const AxesInForce& axes,

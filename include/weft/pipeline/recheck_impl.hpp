@@ -175,7 +175,7 @@ WEFT_COLD WEFT_INLINE void Recheck::judge(Stages& stages, StepBatch& batch, cons
     throw CorruptionError(
         joined({"recheck in step ", step, ": ", who, " computed wrong bits of a micro-batch (first: ", at, "), on which two ",
                 ranks == 2 ? "computations" : "other data ranks", " agree; the step is not applied: replace the processor of ",
-                one ? "this rank" : "the one that errs of these ranks, which computed it together",
+                one ? "this rank" : "the one of these ranks that errs (they computed it together: test each)",
                 ", and continue from the last checkpoint"}),
         std::move(wrong), true);
   }

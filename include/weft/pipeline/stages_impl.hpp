@@ -46,13 +46,14 @@ WEFT_INLINE double Stages::train_step(StepBatch& batch) {
   gradients_->begin(batch.env().step, batch.step().is_set());
   if (facts_.one_unit) check_whole_loss(batch);
   const double scale = batch.engine().loss_scale;
-  TrainingInputs inputs{.loss_gradient = scale / count, .auxiliary_gradient = scale / tokens};
+  const TrainingInputs inputs{.loss_gradient = scale / count, .auxiliary_gradient = scale / tokens};
   Recheck* const recheck = recheck_of(batch);
   if (recheck != nullptr) recheck->before_step(*this, batch, inputs);
   for_each_state([](ParameterState& state) { state.gradients().begin_step(); });
   accumulator()->begin(batch.share(), hooks, axes_.rank(dp{}), axes_.size(dp{}));
-  inputs.timeline = units_.settings().timeline;
-  Executor<Exec> run = executor(batch, table, inputs);
+  TrainingInputs recorded = inputs;
+  recorded.timeline = units_.settings().timeline;
+  Executor<Exec> run = executor(batch, table, recorded);
   rehearse_stages(batch, run);
   const bool has_last = std::ranges::any_of(chunks(), [](const auto&chunk) { return chunk->last; }),
              check = !facts_.one_unit && has_last && loss_checks_.due();

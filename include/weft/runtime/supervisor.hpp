@@ -118,11 +118,11 @@ class PassedOnSignals {
 struct Outcome {
   std::size_t rank = 0;
   Ending ending;
-  /// A restart repairs lost ranks. It does not help with impossible options (2) or diverged training (3), which would recur, and
-  /// is not wanted after a stop request (130).
+  /// A restart repairs lost ranks. It does not help with impossible options (2), diverged training (3) or a processor that
+  /// computes wrong bits (4), which would recur, and is not wanted after a stop request (130).
   bool mendable() const {
     const int code = ending.code();
-    return ending.was_signalled() || (code != 0 && code != 2 && code != 3 && code != InterruptedError::code);
+    return ending.was_signalled() || (code != 0 && code != 2 && code != 3 && code != 4 && code != InterruptedError::code);
   }
   /// The process that caused the others' end ranks first: a killed process, then one that ended with an error that no restart
   /// mends.
@@ -223,10 +223,10 @@ class Supervisor {
 
 }  // namespace detail
 
-/// Starts the program and restarts it if it is lost: a process was killed, or ended with an exit code other than 0, 2, 3 and 130.
-/// Each restart prints one line to standard error with its reason and the step from which it resumes. SIGINT, SIGTERM and SIGHUP
-/// are forwarded to the processes and disable restarts; the third signal kills. No process is left when this returns, nor if this
-/// process is killed.
+/// Starts the program and restarts it if it is lost: a process was killed, or ended with an exit code other than 0, 2, 3, 4 and
+/// 130. Each restart prints one line to standard error with its reason and the step from which it resumes. SIGINT, SIGTERM and
+/// SIGHUP are forwarded to the processes and disable restarts; the third signal kills. No process is left when this returns, nor
+/// if this process is killed.
 ///
 /// Returns the exit code of the last attempt, 128 + the signal's number if one ended it; 2 if the program cannot be started, 130
 /// if a signal arrived between two attempts. Unsuitable for a process with other children: it kills all of them.

@@ -26,7 +26,8 @@ class PendingRows {
   /// The number of pieces in which a sum of all rows is to be made.
   std::size_t pieces() const { return pieces_; }
   bool computed() const { return bool(buffer_); }
-  /// May be called several times for the same rows, until all are computed.
+  /// May be called until all rows are computed, also several times for the same rows: a product that is summed twice is computed
+  /// twice.
   void compute(std::size_t first, std::size_t count, void* out) const { compute_(first, count, out); }
   /// All rows.
   WEFT_OUT_OF_LINE const Buffer& buffer() {

@@ -2,8 +2,8 @@
 #pragma once
 // Sums over ranks of a matrix whose rows are pending: while a piece of rows is summed, the next piece is computed.
 //
-//   all_reduce_in_pieces(comm, *x.pending(), y);        // y [rows, columns]
-//   reduce_scatter_in_pieces(comm, *x.pending(), y);    // y [rows / ranks, columns]
+//   all_reduce_in_pieces(comm, raw(x), y);        // y [rows, columns]
+//   reduce_scatter_in_pieces(comm, raw(x), y);    // y [rows / ranks, columns]
 //
 // Numerics: those of one sum of the same terms, since each element is summed in rank order. The order of NCCL's sums over more
 // than two ranks depends on an element's place in the buffer, so their bits may differ.
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
+#include <weft/device/parallel_for.hpp>
 #include <weft/tensor/pending_rows.hpp>
 #include <weft/tensor/tensor.hpp>
 
@@ -39,15 +40,25 @@ Tensor<T, Exec> rows_of(const Tensor<T, Exec>& y, std::size_t first, std::size_t
   return Tensor<T, Exec>(y.device(), {rows, y.columns()}, y.buffer(), before + first * y.columns());
 }
 
-/// y [rows, columns] = the sum of all ranks' rows. Collective.
+/// Writes `count` rows of x from row `first` on to `out`, which are computed now unless they are there.
 template <class T, class Exec>
-void all_reduce_in_pieces(const Communicator& comm, const PendingRows& rows, const Tensor<T, Exec>& y) {
+void write_rows(const Tensor<T, Exec>& x, std::size_t first, std::size_t count, T* out) {
+  if (!x.pending()->computed()) return x.pending()->compute(first, count, out);
+  const T* const from = x.data() + first * x.columns();
+  for_each_index(
+      x.device(), {"copy", 2 * count * x.columns() * sizeof(T)}, count * x.columns(),
+      KOKKOS_LAMBDA(const std::size_t i) { out[i] = from[i]; });
+}
+
+/// y [rows, columns] = the sum of all ranks' x, whose rows are pending. Collective.
+template <class T, class Exec>
+void all_reduce_in_pieces(const Communicator& comm, const Tensor<T, Exec>& x, const Tensor<T, Exec>& y) {
   SumsUnderWay sums;
-  const std::size_t pieces = rows.pieces();
+  const std::size_t pieces = x.pending()->pieces();
   for (std::size_t piece = 0; piece < pieces; ++piece) {
     const std::size_t first = y.rows() * piece / pieces, count = y.rows() * (piece + 1) / pieces - first;
     const Tensor<T, Exec> part = rows_of(y, first, count);
-    rows.compute(first, count, part.data());
+    write_rows(x, first, count, part.data());
     sums.add(comm.all_reduce_async(part));
   }
   sums.wait();
@@ -55,15 +66,15 @@ void all_reduce_in_pieces(const Communicator& comm, const PendingRows& rows, con
 
 /// y [rows / ranks, columns] = this rank's part of the sum. Collective.
 template <class T, class Exec>
-void reduce_scatter_in_pieces(const Communicator& comm, const PendingRows& rows, const Tensor<T, Exec>& y) {
-  const std::size_t ranks = std::size_t(comm.size()), pieces = rows.pieces();
+void reduce_scatter_in_pieces(const Communicator& comm, const Tensor<T, Exec>& x, const Tensor<T, Exec>& y) {
+  const std::size_t ranks = std::size_t(comm.size()), pieces = x.pending()->pieces();
   const Tensor<T, Exec> terms(y.device(), {ranks * y.rows(), y.columns()});  // by piece, then by rank
   SumsUnderWay sums;
   for (std::size_t piece = 0; piece < pieces; ++piece) {
     const std::size_t first = y.rows() * piece / pieces, count = y.rows() * (piece + 1) / pieces - first;
     const Tensor<T, Exec> part = rows_of(terms, first * ranks, count * ranks);
     for (std::size_t rank = 0; rank < ranks; ++rank)
-      rows.compute(rank * y.rows() + first, count, part.data() + rank * count * y.columns());
+      write_rows(x, rank * y.rows() + first, count, part.data() + rank * count * y.columns());
     sums.add(comm.reduce_scatter_async(part, rows_of(y, first, count)));
   }
   sums.wait();

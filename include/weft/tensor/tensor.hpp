@@ -179,8 +179,9 @@ class Tensor : operations::Elements {
   explicit operator bool() const { return data_ != nullptr || pending_ != nullptr; }
   /// True if no other tensor shares the elements, so that an operation may overwrite them with its result.
   bool unique() const { return pending_ ? pending_.use_count() == 1 && buffer().use_count() == 1 : buffer_.use_count() == 1; }
-  /// The rows that are not computed yet; null if the elements are there.
-  const detail::PendingRows* pending() const { return pending_ && !pending_->computed() ? pending_.get() : nullptr; }
+  /// The rows of a tensor that was made with them, computed or not; else null. A sum over ranks is made in their pieces either
+  /// way, so a rank that reads its elements before makes the same messages.
+  const detail::PendingRows* pending() const { return pending_.get(); }
 
   /// The elements as a matrix of rows() times columns(), for user kernels.
   auto view() const {

@@ -103,7 +103,7 @@ Y scatter_sum(std::string_view axis, const auto& comm, const X& x, std::size_t d
   Y y(x.device(), with_extent(x.shape(), dim, piece_of(axis, x.shape(), dim, ranks)));
   const Around whole(x.shape(), dim);
   if (whole.outer == 1) {
-    if (const PendingRows* const rows = x.pending(); rows != nullptr && dim == 0) reduce_scatter_in_pieces(comm, *rows, raw(y));
+    if (x.pending() != nullptr && dim == 0) reduce_scatter_in_pieces(comm, raw(x), raw(y));
     else comm.reduce_scatter(raw(x), raw(y));
   } else {
     X pieces(x.device(), x.shape());
@@ -140,8 +140,8 @@ auto to(const Context& context, const X& x) {
       return relabel<Y>(x);
     } else if constexpr (from == detail::Kind::partial && is_whole<To>) {
       Y y(x.device(), x.shape());
-      if (const detail::PendingRows* const rows = x.pending(); rows != nullptr) {
-        detail::all_reduce_in_pieces(comm, *rows, raw(y));
+      if (x.pending() != nullptr) {
+        detail::all_reduce_in_pieces(comm, raw(x), raw(y));
       } else {
         detail::copy_rows(x.device(), 1, x.size(), x.data(), x.size(), y.data(), x.size());
         comm.all_reduce(raw(y));

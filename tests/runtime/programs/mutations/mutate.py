@@ -81,7 +81,7 @@ def mutate(include, folder):
     for head in ("void Communicator::execute(const comm::Call& call) const {", "Request Communicator::start(const comm::Call& call) const {"):
         done = "return;" if head.startswith("void") else "return Request();"
         text = replaced(text, head, head.replace("comm::Call& call", "comm::Call& of") + "\n  comm::Call call = of;\n"
-                        "  if (mutation::done_without(call, axis(), std::size_t(rank()), std::size_t(size()), [&](const comm::Call& one) { group_->execute(checked(one)); }))\n"
+                        "  if (mutation::done_without(call, axis(), std::size_t(rank()), std::size_t(size()), [&](const comm::Call& one) { group_->execute(checked(one, group_->flight())); }))\n"
                         f"    {done}", path)
     path.write_text(text)
     return places
