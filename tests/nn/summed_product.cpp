@@ -242,8 +242,8 @@ TEST_CASE("a pending tensor is computed when its elements are needed, once") {
 
 TEST_CASE("a rank that reads its terms before the sum makes the same messages") {
   const int code = run<comm::Threads>(RunOptions{.ranks = 2}, [&](World& world) {
-    const Mesh<tp> mesh(world, {.tp = 2});
-    const Context<Compute<Exec, float>, Bind<tp>> context(world.device(), mesh);
+    const auto context =
+        Context<Compute<Exec, float>>(world.device(), detail::Environment{}).with<Invariant<tp>>(tp{}, world.communicator());
     const auto make = [&] {
       return Tensor<float, Exec, Partial<tp>>(world.device(), {10, 2},
                                               std::make_shared<detail::PendingRows>(
