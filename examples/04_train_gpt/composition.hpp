@@ -259,7 +259,7 @@ class Composition final : public TrainedModel {
     const auto by = [&](auto& optimizer) -> Optimized {
       if (!std::isfinite(loss_) && !model_.loss_scale()) return {optimizer.gradient_norm(), true};
       const auto report = optimizer.step(learning_rate);
-      return {report.gradient_norm, report.skipped, {}, report.slow};
+      return {report.gradient_norm, report.skipped, {}, optimizer.slow_ranks()};
     };
     Optimized done = muon_ ? by(*muon_) : by(*adamw_);
     if (done.skipped && options_.trace_nonfinite) done.nonfinite = weft::find_nonfinite(model_);

@@ -34,7 +34,7 @@ if missing:
 
 # A command's options are in the help of its program, or in the text of one that has none.
 examples = pathlib.Path(os.environ["WEFT_EXAMPLES"])
-commands = re.findall(r"\./examples/run (?:prove )?(\w+)([^\n`#]*)", text + (ROOT / "docs/guide.md").read_text())
+commands = re.findall(r"\./examples/run (?:prove )?(\w+)(?: --certificate \S+)?([^\n`#]*)", text + (ROOT / "docs/guide.md").read_text())
 texts, unknown = {}, []
 for name, words in commands:
     folders = [path for path in (ROOT / "examples").iterdir() if re.fullmatch(rf"(\d+_)?{name}(\.cpp)?", path.name)]

@@ -90,7 +90,7 @@ TEST_CASE("a write on one rank is found") {
        "wte.weight",
        1,
        {"parameters differ: ", " on dp rank 1 (hash ", ") differs from that on dp rank 0 (hash ",
-        " compared over dp(2), which must be equal"}},
+        " parameters compared over dp(2) differ, which must be equal"}},
       {4, {}, 0, 1, "", 2, {" on dp rank 2 (hash ", "differs from that on dp rank 0"}},
       {2, {.tp = 2}, 0, 1, "", 1, {" on tp rank 1 (hash ", "; 1 of ", "parameters compared over tp(2) differ"}},
       {4, {.tp = 4}, 0, 1, "", 3, {" on tp rank 3 (hash "}},

@@ -99,7 +99,8 @@ WEFT_COLD WEFT_INLINE void Stragglers::observe(std::span<const std::uint32_t> gr
     for (std::size_t k = 0; k < group.size(); ++k) {
       // 1.4826: a normal distribution's deviation over its median one; 1.2: the error of a mean of the four middle values of 16.
       const double error = 1.2 * 1.4826 * std::max(usual, deviations[k]) / std::sqrt(double(window));
-      const bool known = std::any_of(slow_.begin(), slow_.end(), [&](const Straggler& one) { return one.rank == group[k]; });
+      const auto is_this = [rank = group[k]](const Straggler& one) { return one.rank == rank; };
+      const bool known = std::any_of(slow_.begin(), slow_.end(), is_this);
       if (means[k] > (known ? 0.5 : 1.0) * std::log1p(threshold) && means[k] > (known ? 2.5 : 5.0) * error)
         slow.push_back(
             {group[k], std::expm1(newest[k]), sums_[std::size_t(group[k])] / double(together_), int(group.size()) - 1});

@@ -52,7 +52,8 @@ auto summed_product(const Context& context, const X& x, const W& w, const B& bia
                    pieces, e.m, [&device, bytes = e.m * e.n * sizeof(T)] { return device.allocate(bytes); },
                    [e, x, w, bias](std::size_t first, std::size_t count, void* out) {
                      const T* added = nullptr;
-                     if constexpr (!plain) added = bias.data();
+                     if constexpr (plain) (void)bias;
+                     else added = bias.data();
                      kernels::matmul<T, T>(x.device(), kernels::Transpose::no,
                                            RJ ? kernels::Transpose::no : kernels::Transpose::yes, count, e.n, e.k,
                                            x.data() + first * x.columns(), x.columns(), w.data(), w.columns(),

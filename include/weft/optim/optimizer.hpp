@@ -46,8 +46,6 @@ struct StepReport {
   double gradient_norm = 0;  ///< before clipping, over all elements of the model
   /// A gradient was not finite: parameters and optimizer state are bitwise unchanged, and a loss scale is reduced.
   bool skipped = false;
-  /// The ranks whose part of train_step takes longer than that of other ranks of their stage (comm/stragglers.hpp), on hosts.
-  std::vector<comm::Straggler> slow;
 };
 
 /// An optimizer with the update of Rule (an UpdateRule). The rule has `Options` with learning_rate and clip, and groups if
@@ -209,6 +207,9 @@ class Optimizer {
   /// file (ModelOptions::shard.offload) fails; parameters and state are then unchanged. Throws Error if
   /// ModelOptions::numerics.compare_every finds different parameters on ranks that must have equal ones.
   StepReport step(double learning_rate);
+  /// The ranks whose part of train_step takes longer than that of other ranks of their stage (comm/stragglers.hpp), on hosts, as
+  /// of the last step; the same on every rank.
+  const std::vector<comm::Straggler>& slow_ranks() const { return stragglers_.slow(); }
 
   /// The 2-norm over all elements of the model, each logical element once, summed in double (NaN or infinity if any gradient of
   /// any rank is). The loss scale is divided out. Collective over the whole mesh. Returns the same bits on every rank, and under
@@ -384,6 +385,7 @@ requires(!UpdateRule<Rule>) class Optimizer<Rule> {
   }
   StepReport step() { return {}; }
   StepReport step(double) { return {}; }
+  std::vector<comm::Straggler> slow_ranks() const { return {}; }
   double gradient_norm() { return 0; }
   void refresh() {}
   std::uint64_t steps() const { return 0; }

@@ -37,7 +37,7 @@ StepReport Optimizer<Rule>::step(double learning_rate) {
   };
   if (proof != nullptr) [[unlikely]]
     note(ProofPhase::gradient);
-  StepReport report{.slow = stragglers_.slow()};
+  StepReport report;
   const std::optional<double> known = update_behind_norm(learning_rate);
   report.gradient_norm = known ? *known : gradient_norm();
   report.skipped = !std::isfinite(report.gradient_norm);
