@@ -153,6 +153,7 @@ struct RefusedInner : Refused<M> {
   }
   auto& stages() { return *this; }
   AxesInForce axes() const { return {}; }
+  void set_everyone(const Communicator&) {}
   const std::shared_ptr<StepGradients>& gradients() const;  // never called, as in a program that does not compile
   template <class Context>
   Context bound(const Context& context) {
