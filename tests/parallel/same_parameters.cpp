@@ -111,10 +111,10 @@ TEST_CASE("key-value heads that several ranks hold") {
   models::GptConfig config = gpt_config();
   config.layers = 2;
   config.kv_heads = 2;
-  run_case<Everything<float>>({4, {.tp = 4}, 0, 1, "c_attn.bias", 3, {"on tp rank 3 (hash ", "is not that on tp rank 2"}}, config,
-                              true);
-  run_case<Everything<float>>({4, {.tp = 4}, 3, 1, "c_attn.bias", 1, {"on tp rank 1 (hash ", "is not that on tp rank 0"}}, config,
-                              false);
+  run_case<Everything<float>>({4, {.tp = 4}, 0, 1, "c_attn.bias", 3, {"on tp rank 3 (hash ", "differs from that on tp rank 2"}},
+                              config, true);
+  run_case<Everything<float>>({4, {.tp = 4}, 3, 1, "c_attn.bias", 1, {"on tp rank 1 (hash ", "differs from that on tp rank 0"}},
+                              config, false);
 }
 
 TEST_CASE("ranks that summed nothing") {
