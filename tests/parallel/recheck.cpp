@@ -113,10 +113,7 @@ struct Flippable {
   }
   static Batch make_batch(const Config& config, std::uint64_t step, std::size_t rank, std::size_t ranks,
                           std::size_t micro_batches) {
-    auto batch = share_of_samples<Batch>(step, rank, ranks, micro_batches);
-    fill_field(batch, input_field, 1, {config.in});
-    fill_field(batch, wanted_field, 2, {config.out});
-    return batch;
+    return Mlp::make_batch(config, step, rank, ranks, micro_batches);
   }
 };
 

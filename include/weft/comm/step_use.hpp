@@ -32,7 +32,8 @@ struct StepUse {
   }
 };
 
-/// Of this rank, since the last train_step began. `ranks`: any communicator of the rank; a rank that is alone has no times.
+/// Returns the measurements of this rank since its last train_step began. `ranks`: any communicator of the rank. A world of one
+/// rank has no times.
 inline StepUse use_of(const Communicator& ranks) {
   StepUse use;
   const FlightRecorder* const recorder = ranks.group()->flight().recorder;

@@ -2,7 +2,7 @@
 #pragma once
 // Iteration over the fields of an aggregate, without its author's help. Ranks use it to compare a model's Config field by field.
 // The number of fields is found by initialising them with empty braces, which count an array or a nested aggregate once.
-// Aggregates that cannot be counted (more than 24 fields, base classes, fields without a default) have no fields here.
+// Aggregates that cannot be counted (more than 32 fields, base classes, fields without a default) have no fields here.
 //
 //   struct Config { std::size_t width = 32; double dropout = 0; };
 //   detail::for_each_field(config, [](std::size_t i, const auto& field) { ... });
@@ -39,14 +39,21 @@ struct AnyBase {
 #define WEFT_FIELDS(n, ...) else if constexpr (requires { T{__VA_ARGS__}; }) return requires { T{__VA_ARGS__, AnyField()}; } ? -1 : n;
 template <class T>
 consteval int count_fields() {
-  if constexpr (!std::is_class_v<T> || !std::is_aggregate_v<T> || std::is_empty_v<T> || !std::is_default_constructible_v<T>) return -1;
+  if constexpr (!std::is_class_v<T> || !std::is_aggregate_v<T> || std::is_empty_v<T> || !std::is_default_constructible_v<T>)
+      return -1;
   else if constexpr (requires { T{AnyBase<T>()}; }) return -1;
-  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return -1;
-  WEFT_FIELDS(32, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
-  WEFT_FIELDS(31, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
-  WEFT_FIELDS(30, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
-  WEFT_FIELDS(29, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
-  WEFT_FIELDS(28, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+  else if constexpr (requires { T{{}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {},
+      {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}; }) return -1;
+  WEFT_FIELDS(32, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {},
+      {}, {}, {}, {}, {}, {})
+  WEFT_FIELDS(31, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {},
+      {}, {}, {}, {}, {})
+  WEFT_FIELDS(30, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {},
+      {}, {}, {}, {})
+  WEFT_FIELDS(29, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {},
+      {}, {}, {})
+  WEFT_FIELDS(28, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {},
+      {}, {})
   WEFT_FIELDS(27, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
   WEFT_FIELDS(26, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
   WEFT_FIELDS(25, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
@@ -99,30 +106,67 @@ constexpr decltype(auto) with_fields(T& object, F&& f) {
   else if constexpr (n == 6) { auto& [a0, a1, a2, a3, a4, a5] = object; return f(a0, a1, a2, a3, a4, a5); }
   else if constexpr (n == 7) { auto& [a0, a1, a2, a3, a4, a5, a6] = object; return f(a0, a1, a2, a3, a4, a5, a6); }
   else if constexpr (n == 8) { auto& [a0, a1, a2, a3, a4, a5, a6, a7] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7); }
-  else if constexpr (n == 9) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8); }
-  else if constexpr (n == 10) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9); }
-  else if constexpr (n == 11) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10); }
-  else if constexpr (n == 12) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11); }
-  else if constexpr (n == 13) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12); }
-  else if constexpr (n == 14) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13); }
-  else if constexpr (n == 15) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14); }
-  else if constexpr (n == 16) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15); }
-  else if constexpr (n == 17) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16); }
-  else if constexpr (n == 18) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17); }
-  else if constexpr (n == 19) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18); }
-  else if constexpr (n == 20) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19); }
-  else if constexpr (n == 21) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20); }
-  else if constexpr (n == 22) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21); }
-  else if constexpr (n == 23) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22); }
-  else if constexpr (n == 24) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23); }
-  else if constexpr (n == 25) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24); }
-  else if constexpr (n == 26) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, a25] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, a25); }
-  else if constexpr (n == 27) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, a25, a26] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, a25, a26); }
-  else if constexpr (n == 28) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, a25, a26, a27] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, a25, a26, a27); }
-  else if constexpr (n == 29) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, a25, a26, a27, a28] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, a25, a26, a27, a28); }
-  else if constexpr (n == 30) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, a25, a26, a27, a28, a29] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, a25, a26, a27, a28, a29); }
-  else if constexpr (n == 31) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, a25, a26, a27, a28, a29, a30] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, a25, a26, a27, a28, a29, a30); }
-  else if constexpr (n == 32) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, a25, a26, a27, a28, a29, a30, a31] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, a25, a26, a27, a28, a29, a30, a31); }
+  else if constexpr (n == 9) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7,
+      a8); }
+  else if constexpr (n == 10) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9] = object; return f(a0, a1, a2, a3, a4, a5,
+      a6, a7, a8, a9); }
+  else if constexpr (n == 11) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10] = object; return f(a0, a1, a2, a3, a4,
+      a5, a6, a7, a8, a9, a10); }
+  else if constexpr (n == 12) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11] = object; return f(a0, a1, a2, a3,
+      a4, a5, a6, a7, a8, a9, a10, a11); }
+  else if constexpr (n == 13) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12] = object; return f(a0, a1, a2,
+      a3, a4, a5, a6, a7, a8, a9, a10, a11, a12); }
+  else if constexpr (n == 14) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13] = object; return f(a0,
+      a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13); }
+  else if constexpr (n == 15) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14] = object; return
+      f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14); }
+  else if constexpr (n == 16) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15] = object;
+      return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15); }
+  else if constexpr (n == 17) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16] = object;
+      return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16); }
+  else if constexpr (n == 18) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17] =
+      object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17); }
+  else if constexpr (n == 19) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18]
+      = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18); }
+  else if constexpr (n == 20) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18,
+      a19] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19); }
+  else if constexpr (n == 21) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18,
+      a19, a20] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19,
+      a20); }
+  else if constexpr (n == 22) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18,
+      a19, a20, a21] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18,
+      a19, a20, a21); }
+  else if constexpr (n == 23) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18,
+      a19, a20, a21, a22] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17,
+      a18, a19, a20, a21, a22); }
+  else if constexpr (n == 24) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18,
+      a19, a20, a21, a22, a23] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16,
+      a17, a18, a19, a20, a21, a22, a23); }
+  else if constexpr (n == 25) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18,
+      a19, a20, a21, a22, a23, a24] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15,
+      a16, a17, a18, a19, a20, a21, a22, a23, a24); }
+  else if constexpr (n == 26) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18,
+      a19, a20, a21, a22, a23, a24, a25] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14,
+      a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, a25); }
+  else if constexpr (n == 27) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18,
+      a19, a20, a21, a22, a23, a24, a25, a26] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13,
+      a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, a25, a26); }
+  else if constexpr (n == 28) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18,
+      a19, a20, a21, a22, a23, a24, a25, a26, a27] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12,
+      a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, a25, a26, a27); }
+  else if constexpr (n == 29) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18,
+      a19, a20, a21, a22, a23, a24, a25, a26, a27, a28] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11,
+      a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, a25, a26, a27, a28); }
+  else if constexpr (n == 30) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18,
+      a19, a20, a21, a22, a23, a24, a25, a26, a27, a28, a29] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10,
+      a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, a25, a26, a27, a28, a29); }
+  else if constexpr (n == 31) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18,
+      a19, a20, a21, a22, a23, a24, a25, a26, a27, a28, a29, a30] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7, a8, a9,
+      a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, a25, a26, a27, a28, a29, a30); }
+  else if constexpr (n == 32) { auto& [a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18,
+      a19, a20, a21, a22, a23, a24, a25, a26, a27, a28, a29, a30, a31] = object; return f(a0, a1, a2, a3, a4, a5, a6, a7,
+      a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, a25, a26, a27, a28, a29, a30, a31);
+      }
   // clang-format on
 }
 

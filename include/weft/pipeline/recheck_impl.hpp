@@ -53,7 +53,7 @@ WEFT_COLD inline std::vector<BitWords> gather(const Communicator& ranks, const B
   return gather_lists(ranks, std::span<const std::uint64_t>(mine));
 }
 
-/// What is found about a rank, the worst last.
+/// The result of a check for one rank. The worst is last.
 enum class Finding : std::uint64_t { none, either, wrong };
 
 /// The names of ranks: "rank 3", "ranks 4 and 5", "ranks 1, 2 and 7".

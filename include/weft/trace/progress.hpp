@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The progress of a run: a bar on standard error, if that is a terminal, which is redrawn in place; and, if wanted, an occasional
-// plain line on standard output. A program's own lines on standard output stay as they are without a terminal.
+// plain line on standard output. Without a terminal a program's lines on standard output are unchanged.
 //
 //   trace::Progress progress(trace::for_terminal(world.communicator(), {.steps = 500}));   // draws on rank 0 only
 //   progress.step(step, loss, tokens);                  // step 120/500  [=====....]  loss 3.2100  1,204 tokens/s  3:20 left
@@ -34,7 +34,7 @@ struct ProgressOptions {
   bool bar = false;                  ///< redraw a bar in place
   bool lines = false;                ///< print a plain line at the start, after the first and the last step, and between them
   double line_every_s = 10;          ///< seconds between two of these lines
-  bool notes = true;                 ///< print the program's own lines
+  bool notes = true;                 ///< print the program's lines
   std::size_t width = 100;           ///< columns of the terminal
   bool unicode = false;              ///< the terminal shows UTF-8
   std::uint64_t first_step = 0;      ///< start of a resumed run
