@@ -113,6 +113,29 @@ TEST_CASE("RefuseMoves throws before anything moves, and names the redistributio
   });
 }
 
+TEST_CASE("backward explains the move of a leaf's gradient, and RefuseMoves refuses it") {
+  on(2, [](World& world) {
+    const dtensor::DeviceMesh grid(Mesh<dp>(world), dp{});
+    const D x = tensor(world, grid, {8, 4}, {shard(0)});
+    D w = tensor(world, grid, {4, 6}, {replicate()}), rows = tensor(world, grid, {8, 4}, {shard(0)});
+    w.requires_grad();
+    rows.requires_grad();
+    const D y = sum(matmul(x, w));
+    const double before = grid.bytes_moved();
+    const std::string lines = dtensor::explain(grid, [&] { y.backward(); });
+    CHECK(lines.find("gradient [4, 6] [partial(sum)] -> [replicate], 192 bytes\n") != std::string::npos);
+    CHECK(grid.bytes_moved() - before >= 192);
+
+    const dtensor::RefuseMoves strict(grid);
+    CHECK_THROWS_WITH_AS(sum(matmul(x, w)).backward(),
+                         "weft: dtensor: backward moves the gradient of a tensor [4, 6] on dp(2) from [partial(sum)] to the "
+                         "tensor's [replicate] (192 bytes), and RefuseMoves is in force: call backward outside of its scope",
+                         UsageError);
+    sum(rows * 2.0).backward();  // its gradient has the leaf's placements
+    CHECK(rows.grad().placements() == Placements{shard(0)});
+  });
+}
+
 TEST_CASE("wrong operands: one error with the operation, shapes, placements and the remedy") {
   on(2, [](World& world) {
     const Mesh<dp> mesh(world);

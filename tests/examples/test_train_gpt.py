@@ -234,7 +234,7 @@ for arguments, part in [
     ("--precision fp16 --model llama", "--precision fp16 is compiled for --model gpt"),
     ("--vpp 2 --pp 2", "schedule 1f1b: chunks(2) != 1"),
     ("--pp 2 --schedule interleaved --vpp 3", "layers(4) < pp(2) * vpp(3): a stage holds at least one layer"),
-    ("--pp 2 --pp-layers 1,2", "layers of the stages (1, 2): their sum is 3, but the model has 4 layers"),
+    ("--pp 2 --pp-layers 1,2", "layers of the stages (1, 2): their sum is 3, but the model has 4 layers: give numbers that sum to 4"),
     ("--pp 2 --pp-layers 4", "layers of the stages (4): 1 numbers, but the pipeline has 2 stages"),
     ("--pp 4 --pp-layers 2,0,1,1", "stage 1 holds no layer"),
     ("--pp 2 --pp-layers 1,x", "--pp-layers '1,x': whole numbers with commas between them, or auto"),

@@ -131,7 +131,7 @@ TEST_CASE("numbers that do not fit are one error on every rank") {
   const auto same = [](Counts layers) { return [layers](int) { return layers; }; };
   CHECK(refusal<models::Gpt>(2, config, same({1, 3})) == "nothing");
   CHECK(refusal<models::Gpt>(2, config, same({1, 2})) ==
-        "weft: layers of the stages (1, 2): their sum is 3, but the model has 4 layers");
+        "weft: layers of the stages (1, 2): their sum is 3, but the model has 4 layers: give numbers that sum to 4");
   CHECK(refusal<models::Gpt>(2, config, same({4})) ==
         "weft: layers of the stages (4): 1 numbers, but the pipeline has 2 stages (pp * stages per rank)");
   CHECK(refusal<Mlp>(2, {.layers = 1}, same({0, 3})).starts_with("weft: units of the stages (0, 3): "));

@@ -27,6 +27,8 @@ std::string call_text(std::string_view operation, std::span<const OperandInfo> o
 void note_operation(const DeviceMesh& mesh, std::string_view operation, std::span<const OperandInfo> operands,
                     const Choice& choice, const Shape& result);
 void note_redistribution(const DeviceMesh& mesh, const OperandInfo& x, const Placements& to);
+/// Explains the move of a leaf's gradient to the leaf's placements. Throws UsageError if it moves within RefuseMoves.
+void note_gradient(const DeviceMesh& mesh, const OperandInfo& gradient, const Placements& to);
 /// An operation's own communication.
 void note_inside(const DeviceMesh& mesh, std::string_view operation, std::string_view axis, double bytes);
 
@@ -60,7 +62,8 @@ std::string explain(const DeviceMesh& mesh, F&& f) {
 }
 
 /// While it exists, an operation on tensors of `mesh`, its copies and its sub-meshes throws UsageError instead of redistributing
-/// an operand, before anything moves. Steps that only drop or label elements are refused as well.
+/// an operand, before anything moves, and backward instead of redistributing a leaf's gradient to the leaf's placements. Steps
+/// that only drop or label elements are refused as well.
 class RefuseMoves {
  public:
   explicit RefuseMoves(const DeviceMesh& mesh) : mesh_(mesh), before_(std::exchange(mesh_.state().refusing, true)) {}

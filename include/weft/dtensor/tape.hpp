@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <weft/dtensor/device_mesh.hpp>
+#include <weft/dtensor/explain.hpp>
 
 namespace weft::dtensor::detail {
 
@@ -52,6 +53,7 @@ class GradientEntry final : public Entry {
     const D gradient = std::move(*gradient_);
     gradient_.reset();
     if (leaf) {
+      note_gradient(gradient.mesh(), {gradient.shape(), sizeof(typename D::value_type), gradient.placements()}, leaf_placements);
       const D placed = gradient.moved(leaf_placements);
       total = total ? sum_of(*total, placed) : placed;
     } else if (backward) {

@@ -13,9 +13,10 @@ namespace mutations {
 
 using namespace weft;
 
-inline TokenBatch tokens_of(std::size_t rank, std::size_t ranks, std::uint64_t step) {
+/// At most `most` micro-batches.
+inline TokenBatch tokens_of(std::size_t rank, std::size_t ranks, std::uint64_t step, std::size_t most = 2) {
   const std::size_t mine = 8 / ranks;
-  TokenBatch batch{.sequences = mine, .length = 8, .micro_batches = mine % 2 == 0 ? 2u : 1u, .first_sequence = rank * mine};
+  TokenBatch batch{.sequences = mine, .length = 8, .micro_batches = mine % most == 0 ? most : 1, .first_sequence = rank * mine};
   for (std::size_t i = 0; i < mine * 8; ++i) {
     const std::size_t at = batch.first_sequence * 8 + i;
     batch.tokens.push_back(std::int32_t(Philox::uniform(key_of(3, step), at) * 16));
@@ -25,11 +26,11 @@ inline TokenBatch tokens_of(std::size_t rank, std::size_t ranks, std::uint64_t s
 }
 
 template <class Model, class Optimizer = optim::AdamW, class M>
-void train(M& mesh, const typename Model::Config& config, const ModelOptions& options = {.seed = 2}) {
+void train(M& mesh, const typename Model::Config& config, const ModelOptions& options = {.seed = 2}, std::size_t micro_batches = 2) {
   Model model(mesh, config, options);
   Optimizer optimizer(model, {.learning_rate = 1e-2, .clip = 0.1});
   for (std::uint64_t step = 0; step < 2; ++step) {
-    model.train_step(tokens_of(std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), step));
+    model.train_step(tokens_of(std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), step, micro_batches));
     optimizer.step();
   }
 }
