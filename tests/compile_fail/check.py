@@ -2,34 +2,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wrong programs must not compile, and one error must give the reason.
 
-A case is a file beside this one:
+A file beside this one holds the cases of one topic, a section each:
 
+    #include <weft/weft.hpp>
+    ... lines that begin each section (optional) ...
+
+    // section: name
     // expect: a regular expression that the text of the error matches
     // mention: one that matches anywhere in the compiler's output (optional, as often as you like)
     // needs: a header without which the case is left out (optional)
-    #include <weft/weft.hpp>
     #ifdef WEFT_FAIL
     ... the wrong program ...
     #else
     ... its twin, the same program put right ...
     #endif
 
-Both are compiled with -fsyntax-only. The twin must pass: so the wrong one fails for the reason that it shows and not for a
+    // after each section
+    ... lines that end each section (optional) ...
+
+The case is called file/name. A file without sections is one case. Sections do not see each other. Both programs are compiled with -fsyntax-only. The twin must pass: so the wrong one fails for the reason that it shows and not for a
 typo. The wrong one must print exactly one error, and that one must match.
 
 Most of a compiler's time goes into instantiations of weft's headers themselves, whatever the case. So cases are compiled several at
 a time, each in a namespace of its own, against the headers as weft::compiled gives them. Twins that do not pass together are
-compiled again one by one. Each error of wrong programs must name the file of exactly one of them. A program without exactly the
-expected error is compiled again by itself. Errors that name no file must be those of the programs that showed none, which are
-compiled by themselves. Where they are not, and after an error that names several files, all are compiled in halves, and at last
+compiled again one by one. Each error of wrong programs must name a line or the namespace of exactly one of them. A program without exactly the
+expected error is compiled again by itself. Errors that name no case must be those of the programs that showed none, which are
+compiled by themselves. Where they are not, and after an error that names several cases, all are compiled in halves, and at last
 one by one. Cases that are named are always compiled by themselves.
 
 Each case of a whole list is compiled by one of the two compilers, and by the other one with another commit; WEFT_TEST_LONG=1: by
 both.
 
     check.py --compiler g++ [--show] [NAME...]       --show prints each error, to be read as a user would read it
+
+NAME is a file (all of its sections) or file/name.
 """
 import argparse
+import dataclasses
 import os
 import pathlib
 import re
@@ -45,10 +54,50 @@ from share import share_of
 HERE = pathlib.Path(__file__).resolve().parent
 SKIPPED = 77
 AT_ONCE = 16  # a compiler that took all at once would want gigabytes
-SPECIALISES = re.compile(r"^inline constexpr \w+ weft::\w+<.*> =", re.MULTILINE)  # not allowed within a namespace of its own
+SPECIALISATION = re.compile(r"^(template <.*>\ninline constexpr \w+ weft::\w+<)(.*> = .*;)$", re.MULTILINE)
 ERROR = re.compile(r"^(?P<where>.*?): (?:fatal )?error: (?P<text>.*)$", re.MULTILINE)
-NAMESPACE = re.compile(r"\bcase_\d+::")
+NAMESPACE = re.compile(r"\bcase_(\d+)::")
+SECTION = re.compile(r"// section: (\S+)$")
+AFTER_EACH = "// after each section"
 BEFORE_AN_ERROR = re.compile(r"^In file included from |^ +from |^[^ ].*: In |^[^ ].*:   +(required|recursively required|in ) ?|^[^ ].*:   +\[ skipping ")  # where g++ says it
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A wrong program and its twin: one section of a file with what the file has before and after all sections."""
+    name: str
+    path: pathlib.Path
+    first: int  # its lines in the file, from 1
+    last: int
+    source: str  # with #line directives, so that a compiler prints places in the file
+
+    def lines(self, key):
+        return re.findall(rf"^// {key}: (.*\S)", self.source, re.MULTILINE)
+
+    def is_at(self, printed):
+        return any(self.first <= int(line) <= self.last for line in re.findall(rf"{re.escape(str(self.path))}:(\d+)", printed))
+
+    def compile(self, command, folder):
+        """The compiler's output for this case by itself."""
+        alone = folder / "alone.cpp"
+        alone.write_text(self.source)
+        return subprocess.run([*command, str(alone)], capture_output=True, text=True)
+
+
+def cases_of(path):
+    """The sections of a file, or the whole file as one case."""
+    lines = path.read_text().splitlines()
+    end = lines.index(AFTER_EACH) if AFTER_EACH in lines else len(lines)
+    starts = [number for number, line in enumerate(lines[:end]) if SECTION.match(line)]
+
+    def source(*spans):
+        return "".join(f'#line {first + 1} "{path}"\n' + "".join(line + "\n" for line in lines[first:last]) for first, last in spans)
+
+    if not starts:
+        return [Case(path.stem, path, 1, len(lines), source((0, len(lines))))]
+    spans = zip(starts, [*starts[1:], end])
+    return [Case(f"{path.stem}/{SECTION.match(lines[first])[1]}", path, first + 1, last,
+                 source((0, starts[0]), (first, last), (end, len(lines)))) for first, last in spans]
 
 
 def find_compiler(name):
@@ -63,9 +112,8 @@ def folders():
 
 def left_out(case):
     """The header that a case needs and that is not here."""
-    needs = re.findall(r"^// needs: (\S+)", case.read_text(), re.MULTILINE)
     places = [pathlib.Path(path) for path in [*folders(), "/usr/include", "/usr/local/include"]]
-    return next((header for header in needs if not any((place / header).exists() for place in places)), None)
+    return next((header for header in case.lines("needs") if not any((place / header).exists() for place in places)), None)
 
 
 def base_flags(compiler, is_clang, folder):
@@ -99,24 +147,23 @@ def precompile(compiler, is_clang, flags, folder):
 
 
 def well_formed(case):
-    text = case.read_text()
-    return len(re.findall(r"^// expect: (.*\S)", text, re.MULTILINE)) == 1 and "WEFT_FAIL" in text
+    return len(case.lines("expect")) == 1 and "WEFT_FAIL" in case.source
 
 
-def check_twin(case, command):
+def check_twin(case, command, folder):
     """Returns the fault of a case's twin, or nothing."""
-    twin = subprocess.run([*command, str(case)], capture_output=True, text=True)
+    twin = case.compile(command, folder)
     return f"the right twin does not compile:\n{twin.stderr}" if twin.returncode != 0 else None
 
 
 def compile_together(cases, command, folder):
-    """The compiler's output for some cases in one translation unit, each in its own namespace and with its file's name."""
+    """The compiler's output for some cases in one translation unit, each in its own namespace."""
     includes, bodies = [], []
     for number, case in enumerate(cases):
-        text = case.read_text()
-        includes += re.findall(r"^#include .*$", text, re.MULTILINE)
-        body = re.sub(r"^#include .*$", "", text, flags=re.MULTILINE)
-        bodies.append(f'namespace case_{number} {{\n#line 1 "{case}"\n{body}\n}}')
+        includes += re.findall(r"^#include .*$", case.source, re.MULTILINE)
+        body = re.sub(r"^#include .*$", "", case.source, flags=re.MULTILINE)
+        body = SPECIALISATION.sub(rf"}} \1case_{number}::\2 namespace case_{number} {{", body)  # not allowed within that namespace
+        bodies.append(f"namespace case_{number} {{\n{body}\n}}")
     together = folder / "together.cpp"
     together.write_text("\n".join([*includes, *bodies]) + "\n")
     return subprocess.run([*command, str(together)], capture_output=True, text=True)
@@ -126,28 +173,26 @@ def check_twins(cases, command, folder):
     """Returns the faults of the twins of some cases, by case; twins that pass are not in it."""
     if len(cases) > 1 and compile_together(cases, command, folder).returncode == 0:
         return {}
-    return {case: wrong for case in cases if (wrong := check_twin(case, command))}
+    return {case: wrong for case in cases if (wrong := check_twin(case, command, folder))}
 
 
 def judge(case, printed):
     """Returns the fault of the compiler's output for a case's wrong program, or nothing."""
-    text = case.read_text()
-    expected = re.findall(r"^// expect: (.*\S)", text, re.MULTILINE)
-    mentions = re.findall(r"^// mention: (.*\S)", text, re.MULTILINE)
+    expected = case.lines("expect")[0]
     errors = list(ERROR.finditer(printed))
     if len(errors) != 1:
         return f"{len(errors)} errors instead of one:\n{printed}"
-    if not re.search(expected[0], errors[0]["text"]):
-        return f"the error does not match '{expected[0]}':\n{printed}"
-    for mention in mentions:
+    if not re.search(expected, errors[0]["text"]):
+        return f"the error does not match '{expected}':\n{printed}"
+    for mention in case.lines("mention"):
         if not re.search(mention, printed):
             return f"nothing that the compiler prints matches '{mention}':\n{printed}"
     return None
 
 
-def check_wrong(case, command, show):
+def check_wrong(case, command, folder, show):
     """Returns the fault of a case's wrong program, or nothing."""
-    wrong = subprocess.run([*command, "-DWEFT_FAIL", str(case)], capture_output=True, text=True)
+    wrong = case.compile([*command, "-DWEFT_FAIL"], folder)
     if show:
         print(wrong.stderr)
     return "the wrong program compiles" if wrong.returncode == 0 else judge(case, wrong.stderr)
@@ -174,11 +219,13 @@ def error_lines(printed):
 
 def wrong_together(cases, command, folder):
     """The cases whose wrong programs show their one error also beside each other."""
-    printed = NAMESPACE.sub("", compile_together(cases, [*command, "-DWEFT_FAIL"], folder).stderr)
+    printed = compile_together(cases, [*command, "-DWEFT_FAIL"], folder).stderr
     said = {case: "" for case in cases}
     unnamed, of_several = [], False
     for part in errors_apart(printed):
-        named = [case for case in cases if f"{case}:" in part]
+        numbers = {int(number) for number in NAMESPACE.findall(part)}
+        named = [case for number, case in enumerate(cases) if number in numbers or case.is_at(part)]
+        part = NAMESPACE.sub("", part)
         if len(named) == 1:
             said[named[0]] += part
         elif named:
@@ -189,7 +236,7 @@ def wrong_together(cases, command, folder):
         # They must be, one for one, those of the cases that showed none: each is compiled alone.
         silent = [case for case in cases if not said[case]]
         if len(silent) <= len(unnamed):
-            alone = {case: subprocess.run([*command, "-DWEFT_FAIL", str(case)], capture_output=True, text=True).stderr for case in silent}
+            alone = {case: case.compile([*command, "-DWEFT_FAIL"], folder).stderr for case in silent}
             if error_lines("".join(unnamed)) == error_lines("".join(alone.values())):
                 said |= alone
                 unnamed = []
@@ -209,7 +256,8 @@ def main():
     if compiler is None:
         print(f"{options.compiler} is not installed")
         return SKIPPED
-    cases = sorted(path for path in HERE.glob("*.cpp") if not options.names or path.stem in options.names)
+    cases = [case for path in sorted(HERE.glob("*.cpp")) for case in cases_of(path)]
+    cases = [case for case in cases if not options.names or case.name in options.names or case.path.stem in options.names]
     if not cases:
         print("no such case")
         return 1
@@ -224,26 +272,23 @@ def main():
         here = []
         for case in cases:
             if missing := left_out(case):
-                print(f"left out {case.stem}: no {missing}")
+                print(f"left out {case.name}: no {missing}")
             elif not well_formed(case):
                 failures += 1
-                print(f"FAILED {case.stem}\n  a case needs one line '// expect: regular expression' and an '#ifdef WEFT_FAIL'")
+                print(f"FAILED {case.name}\n  a case needs one line '// expect: regular expression' and an '#ifdef WEFT_FAIL'")
             else:
                 here.append(case)
-        together = [case for case in here if not SPECIALISES.search(case.read_text())]
-        groups = [together[first : first + AT_ONCE] for first in range(0, len(together), AT_ONCE)]
-        if options.names:
-            groups, together = [], []
-        for some in [*groups, *([case] for case in here if case not in together)]:
+        at_once = 1 if options.names else AT_ONCE
+        for some in [here[first : first + at_once] for first in range(0, len(here), at_once)]:
             started = time.monotonic()
             wrong_twins = check_twins(some, command, folder)
             right = wrong_together(some, command, folder) if len(some) > 1 else []
             if len(some) > 1:
-                print(f"{some[0].stem} to {some[-1].stem} together ({time.monotonic() - started:.1f} s)")
+                print(f"{some[0].name} to {some[-1].name} together ({time.monotonic() - started:.1f} s)")
                 started = time.monotonic()
             for case in some:
-                wrong = wrong_twins.get(case) or (None if case in right else check_wrong(case, command, options.show))
-                print(f"{'FAILED' if wrong else 'passed'} {case.stem} ({time.monotonic() - started:.1f} s)")
+                wrong = wrong_twins.get(case) or (None if case in right else check_wrong(case, command, folder, options.show))
+                print(f"{'FAILED' if wrong else 'passed'} {case.name} ({time.monotonic() - started:.1f} s)")
                 if wrong:
                     failures += 1
                     print(f"  {wrong}")
