@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/core/has_member.hpp
 // The errors found in a class that is not a layer: one class for each mistake, and one for each valid form. The texts of the
-// errors are in compile_fail/layer_*.
+// errors are in compile_fail/layer.cpp.
 #include <weft/autograd/layer_check.hpp>
 
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Types that declare the placement of their elements: tensors with placements, and no others. Collectives on memory refuse these
-// (compile_fail/raw_all_reduce).
+// (compile_fail/gradient.cpp).
 #include <weft/core/placed.hpp>
 
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Classes that are hooks: those with an event that is called. The texts of the errors are in compile_fail/hooks_*.
+// Classes that are hooks: those with an event that is called. The texts of the errors are in compile_fail/hooks.cpp.
 #include <weft/engine/hooks_check.hpp>
 
 #include <doctest/doctest.h>

@@ -98,7 +98,7 @@ struct WholeRule : optim::SgdRule {
 };
 }  // namespace
 
-// The compiler refuses a stage that is in the type (compile_fail/sharded_data_optimizer_of_matrices.cpp).
+// The compiler refuses a stage that is in the type (compile_fail/data_parallel.cpp).
 TEST_CASE("a rule that needs whole parameters is refused at every stage of the run but 0") {
   for (const int stage : {0, 1, 2, 3}) {
     std::string text;
