@@ -10,7 +10,7 @@
 
 #include <doctest/doctest.h>
 
-#include <weft/pipeline/axes_in_force.hpp>
+#include <weft/context/axes_in_force.hpp>
 #include <weft/pipeline/stages.hpp>
 #include <weft/runtime/run.hpp>
 

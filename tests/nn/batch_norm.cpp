@@ -9,10 +9,10 @@
 #include <memory>
 #include <vector>
 
+#include <weft/context/axes_in_force.hpp>
 #include <weft/kernels/batch_norm.hpp>
 #include <weft/nn/batch_norm.hpp>
 #include <weft/operations/functions.hpp>
-#include <weft/pipeline/axes_in_force.hpp>
 #include <weft/pipeline/stages.hpp>
 
 #include "support/formula.hpp"

@@ -10,12 +10,12 @@
 #include <numeric>
 #include <vector>
 
+#include <weft/context/axes_in_force.hpp>
 #include <weft/kernels/routing.hpp>
 #include <weft/nn/experts.hpp>
 #include <weft/nn/mixture.hpp>
 #include <weft/nn/router.hpp>
 #include <weft/nn/sequential.hpp>
-#include <weft/pipeline/axes_in_force.hpp>
 #include <weft/pipeline/stages.hpp>
 #include <weft/testing/check_layer.hpp>
 

@@ -14,12 +14,12 @@
 
 #include <weft/autograd/model_check.hpp>
 #include <weft/comm/communicator.hpp>
+#include <weft/context/axes_in_force.hpp>
 #include <weft/context/context.hpp>
 #include <weft/engine/hook/keeper.hpp>
 #include <weft/engine/step_gradients.hpp>
 #include <weft/mesh/mesh.hpp>
 #include <weft/parallel/model_options.hpp>
-#include <weft/pipeline/axes_in_force.hpp>
 
 namespace weft {
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <weft/comm/agree.hpp>
+#include <weft/context/axes_in_force.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/fields.hpp>
 #include <weft/core/hash.hpp>
@@ -23,7 +24,6 @@
 #include <weft/engine/hooks.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/parallel/model_options.hpp>
-#include <weft/pipeline/axes_in_force.hpp>
 #include <weft/pipeline/batch_inputs.hpp>
 
 namespace weft::detail {

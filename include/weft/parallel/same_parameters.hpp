@@ -16,12 +16,12 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
+#include <weft/context/axes_in_force.hpp>
 #include <weft/core/error.hpp>
 #include <weft/core/hash.hpp>
 #include <weft/device/offload_store.hpp>
 #include <weft/engine/hooks.hpp>
 #include <weft/mesh/axis.hpp>
-#include <weft/pipeline/axes_in_force.hpp>
 #include <weft/tensor/hash_elements.hpp>
 #include <weft/tensor/transfer.hpp>
 

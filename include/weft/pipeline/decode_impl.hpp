@@ -86,19 +86,13 @@ WEFT_INLINE void forward_to_decode(Stages& stages, StepBatch& batch, const Decod
                       .longest = rows.longest,
                       .first = rows.first};
   batch.env().cached = &cached;
-  auto run = stages.executor(batch, table);
-  stages.rehearse_stages(batch, run);
-  run.run({.forward_only = true, .stop_before_last = true});
   const LogitRows wanted{of.vocabulary, {rows.row_of.size(), 1, 0}, &rows.row_of};
-  for (const auto& chunk : stages.chunks()) {
-    if (!chunk->last) continue;
-    run.with_unit(chunk->units.back(), [&] {
-      std::vector<double> logits(rows.row_of.size() * of.vocabulary);
-      unit(*chunk->layers.back(), run.call_of(0), run.last_hidden(0), wanted, logits);
-      if (rows.last.size() != of.tokens.size()) logits = spread(logits, of.vocabulary, rows.last, of.tokens.size());
-      use(logits);
-    });
-  }
+  stages.forward_to_last_unit(batch, table, [&](auto& run, auto& layer) {
+    std::vector<double> logits(rows.row_of.size() * of.vocabulary);
+    unit(layer, run.call_of(0), run.last_hidden(0), wanted, logits);
+    if (rows.last.size() != of.tokens.size()) logits = spread(logits, of.vocabulary, rows.last, of.tokens.size());
+    use(logits);
+  });
   stages.finish(batch.engine().hooks);
   for (const std::size_t sequence : rows.last) cached.commit(sequence, of.tokens[sequence].size());
 }

@@ -31,15 +31,10 @@ WEFT_INLINE std::vector<double> logits_of_sequence(Stages& stages, StepBatch& ba
   const AxesInForce& axes = stages.axes();
   const std::size_t length = batch.share().length;
   const schedule::Table table = stages.forward_table(batch);
-  auto run = stages.executor(batch, table);
-  stages.rehearse_stages(batch, run);
-  run.run({.forward_only = true, .stop_before_last = true});
   std::vector<double> logits(length * vocabulary);
   const LogitRows rows{vocabulary, {length, axes.size(cp{}), axes.rank(cp{})}};
-  for (const auto& chunk : stages.chunks()) {
-    if (!chunk->last) continue;
-    run.with_unit(chunk->units.back(), [&] { unit(*chunk->layers.back(), run.call_of(0), run.last_hidden(0), rows, logits); });
-  }
+  stages.forward_to_last_unit(batch, table,
+                              [&](auto& run, auto& layer) { unit(layer, run.call_of(0), run.last_hidden(0), rows, logits); });
   stages.finish(batch.engine().hooks);
   if (axes.has(pp{})) axes.comm(pp{}).broadcast(logits, stages.last_rank());
   logits.resize(tokens * vocabulary);

@@ -17,9 +17,9 @@
 #include <utility>
 
 #include <weft/autograd/layer.hpp>
+#include <weft/context/axes_in_force.hpp>
 #include <weft/context/context.hpp>
 #include <weft/core/text.hpp>
-#include <weft/pipeline/axes_in_force.hpp>
 #include <weft/tensor/to.hpp>
 
 namespace weft::detail {

@@ -13,9 +13,9 @@
 
 #include <weft/autograd/model_kind.hpp>
 #include <weft/comm/communicator.hpp>
+#include <weft/context/axes_in_force.hpp>
 #include <weft/core/text.hpp>
 #include <weft/data/batch.hpp>
-#include <weft/pipeline/axes_in_force.hpp>
 #include <weft/pipeline/batch_inputs.hpp>
 
 namespace weft::detail {

@@ -77,18 +77,12 @@ WEFT_INLINE Prediction predict_batch(Stages& stages, StepBatch& batch, PredictUn
   stages.require_no_open_step("predict");
   Prediction all;
   const schedule::Table table = stages.forward_table(batch, BatchUse::inputs);
-  auto run = stages.executor(batch, table);
-  stages.rehearse_stages(batch, run);
-  run.run({.forward_only = true, .stop_before_last = true});
-  for (const auto& chunk : stages.chunks()) {
-    if (!chunk->last) continue;
-    run.with_unit(chunk->units.back(), [&] {
-      for (std::size_t micro = 0; micro < std::size_t(table.micro_batches); ++micro) {
-        run.enter(micro);
-        unit(*chunk->layers.back(), run.call_of(micro), run.last_hidden(micro), all);
-      }
-    });
-  }
+  stages.forward_to_last_unit(batch, table, [&](auto& run, auto& layer) {
+    for (std::size_t micro = 0; micro < std::size_t(table.micro_batches); ++micro) {
+      run.enter(micro);
+      unit(layer, run.call_of(micro), run.last_hidden(micro), all);
+    }
+  });
   const AxesInForce& axes = stages.axes();
   if (batch.device().rehearsal() != nullptr && axes.has(pp{}) && all.shape.rank() == 0)
     rehearse_outputs(stages, batch, unit, all);

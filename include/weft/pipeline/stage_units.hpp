@@ -16,12 +16,12 @@
 #include <utility>
 #include <vector>
 
+#include <weft/context/axes_in_force.hpp>
 #include <weft/core/text.hpp>
 #include <weft/engine/gradient_accumulator.hpp>
 #include <weft/engine/hooks.hpp>
 #include <weft/engine/lora_options.hpp>
 #include <weft/engine/step_buffer.hpp>
-#include <weft/pipeline/axes_in_force.hpp>
 #include <weft/pipeline/chunk.hpp>
 #include <weft/pipeline/model_facts.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>

@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
+#include <weft/context/axes_in_force.hpp>
 #include <weft/data/batch_share.hpp>
 #include <weft/engine/step_gradients.hpp>
-#include <weft/pipeline/axes_in_force.hpp>
 #include <weft/pipeline/executor.hpp>
 #include <weft/pipeline/loss_check.hpp>
 #include <weft/pipeline/loss_count.hpp>
@@ -131,6 +131,16 @@ class Stages {
   void require_no_open_step(std::string_view what) const;
   /// The table of a forward. Throws for a batch that the model cannot take.
   schedule::Table forward_table(const StepBatch& batch, BatchUse use = BatchUse::all) const;
+  /// Runs the table's forwards up to the model's last unit. On the rank that holds it, calls f(run, layer) for its layer, while
+  /// the values of its parameters are gathered; run.last_hidden(micro) is its input.
+  template <class F>
+  void forward_to_last_unit(StepBatch& batch, const schedule::Table& table, F&& f) {
+    Executor<Exec> run = executor(batch, table);
+    rehearse_stages(batch, run);
+    run.run({.forward_only = true, .stop_before_last = true});
+    for (const auto& chunk : chunks())
+      if (chunk->last) run.with_unit(chunk->units.back(), [&] { f(run, *chunk->layers.back()); });
+  }
   /// In a rehearsal, gives the run the shapes of the messages from other stages.
   void rehearse_stages(const StepBatch& batch, Executor<Exec>& run);
   /// The pipeline rank that holds the model's last unit.

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
+#include <weft/context/axes_in_force.hpp>
 #include <weft/engine/gradient_accumulator.hpp>
 #include <weft/engine/registry.hpp>
-#include <weft/pipeline/axes_in_force.hpp>
 
 namespace weft::detail {
 

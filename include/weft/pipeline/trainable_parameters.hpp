@@ -17,10 +17,10 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
+#include <weft/context/axes_in_force.hpp>
 #include <weft/engine/lora_options.hpp>
 #include <weft/engine/name_pattern.hpp>
 #include <weft/engine/parameter_state.hpp>
-#include <weft/pipeline/axes_in_force.hpp>
 #include <weft/pipeline/chunk.hpp>
 
 namespace weft::detail {

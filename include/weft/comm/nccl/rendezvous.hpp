@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -118,6 +117,16 @@ WEFT_COLD inline int assign_gpu(const std::vector<RankInfo>& infos, int rank) {
   return device;
 }
 
+/// Sets what NCCL can only be given in environment variables, which it reads when it is first used. Variables that are set
+/// already stay.
+inline void set_environment(const Options& options, const RankInfo& info, int rank) {
+  // NCCL refuses a GPU that two ranks of one host use, so each rank gets a host name of its own.
+  if (options.share_gpus)
+    ::setenv("NCCL_HOSTID", weft::detail::joined({"weft-", long(info.host & 0xffffff), "-", rank}).c_str(), 0);
+  // A call that is recorded into a graph would exchange its buffers' addresses with other ranks, and so wait for them.
+  ::setenv("NCCL_GRAPH_REGISTER", "0", 0);
+}
+
 /// A communicator over the ranks of `host`, one GPU each; host memory still goes over `host`. Collective. Sets the calling
 /// thread's current device to the rank's GPU. Throws UsageError if the machines lack something and TimeoutError if a rank does
 /// not come.
@@ -129,15 +138,8 @@ inline Communicator over(const Communicator& host, const Options& options = {}) 
   mine.all_gather(std::span(reinterpret_cast<const std::uint8_t*>(&info), sizeof info),
                   std::span(reinterpret_cast<std::uint8_t*>(infos.data()), size * sizeof info));
   const int device = assign_gpu(infos, host.rank());
-  if (options.share_gpus) {
-    // NCCL refuses a GPU that two ranks of one host use; to it these are hosts of their own. Read when NCCL is first used.
-    if (std::getenv("NCCL_HOSTID") == nullptr)
-      ::setenv("NCCL_HOSTID", weft::detail::joined({"weft-", long(info.host & 0xffffff), "-", host.rank()}).c_str(), 0);
-  }
   cuda_check(cudaSetDevice(device), "cudaSetDevice");
-  // A call that is recorded into a graph would exchange its buffers' addresses with other ranks, and so wait for them.
-  static std::once_flag once;
-  std::call_once(once, [] { ::setenv("NCCL_GRAPH_REGISTER", "0", 0); });
+  set_environment(options, info, host.rank());
 
   // Before NCCL waits for anyone.
   const ncclUniqueId id = size > 1 ? shared_id(mine) : ncclUniqueId{};

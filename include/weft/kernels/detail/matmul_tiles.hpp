@@ -23,17 +23,19 @@ void matmul_tiles(Device<Exec>& device, const MatmulShape& s, const T* a, const 
   const weft::detail::Buffer buffer = device.allocate((panels * columns + tile_rows) * s.k * sizeof(T));
   T* const packed = static_cast<T*>(buffer.get());       // [panels, k, columns]
   T* const edge_rows = packed + panels * columns * s.k;  // [tile_rows, k]: the rows of a last, partial tile
-  for_each(device, {"packing", (s.n + panels * columns) * s.k * sizeof(T)}, panels, [=](std::size_t panel) {
+  const auto pack_edge_rows = [=] {
+    for (std::size_t row = 0; row < tile_rows; ++row)
+      for (std::size_t i = 0; i < s.k; ++i)
+        edge_rows[row * s.k + i] = row >= edge ? T(0) : s.transpose_a ? a[i * s.lda + whole + row] : a[(whole + row) * s.lda + i];
+  };
+  for_each(device, {"packing", (s.n + panels * columns) * s.k * sizeof(T)}, panels + (edge != 0), [=](std::size_t panel) {
+    if (panel == panels) return pack_edge_rows();
     const std::size_t first = panel * columns, here = std::min(columns, s.n - first);
     T* const to = packed + panel * columns * s.k;
     for (std::size_t i = 0; i < s.k; ++i)
       for (std::size_t j = 0; j < columns; ++j)
         to[i * columns + j] = j >= here ? T(0) : s.transpose_b ? b[(first + j) * s.ldb + i] : b[i * s.ldb + first + j];
   });
-  const bool rehearsed = device.rehearsal() != nullptr;
-  for (std::size_t row = 0; row < tile_rows && edge != 0 && !rehearsed; ++row)
-    for (std::size_t i = 0; i < s.k; ++i)
-      edge_rows[row * s.k + i] = row >= edge ? T(0) : s.transpose_a ? a[i * s.lda + whole + row] : a[(whole + row) * s.lda + i];
   for_each(device, {"product", matmul_bytes<T, T>(s)}, (s.m + row_block - 1) / row_block, [=](std::size_t block) {
     T tile[tile_rows * columns];
     for (std::size_t panel = 0; panel < panels; ++panel) {

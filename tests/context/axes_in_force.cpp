@@ -3,7 +3,7 @@
 // covers: weft/pipeline/model_builder.hpp weft/pipeline/typed_unit.hpp
 // The engine's view of a context and of a model: the axes of each without their types, and the facts of each kind of model.
 
-#include <weft/pipeline/axes_in_force.hpp>
+#include <weft/context/axes_in_force.hpp>
 #include <weft/pipeline/model_batch.hpp>
 #include <weft/pipeline/model_builder.hpp>
 #include <weft/pipeline/model_facts.hpp>
