@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <weft/core/inline.hpp>
 #include <weft/engine/registry.hpp>
@@ -62,10 +64,12 @@ WEFT_COLD WEFT_INLINE void Registry::take_made() {
   for (auto& state : elsewhere_) all.push_back({std::move(state), unit_, {}, true});
   made_.clear();
   elsewhere_.clear();
-  // By name, since compilers differ in the order in which they make the arguments of a constructor.
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Registered& a, const Registered& b) { return a.state->name() < b.state->name(); });
-  for (Registered& one : all) {
+  // By name, since compilers differ in the order in which they make the arguments of a constructor; equal names as made.
+  std::vector<std::pair<std::string_view, std::size_t>> order;
+  for (const Registered& one : all) order.emplace_back(one.state->name(), order.size());
+  std::sort(order.begin(), order.end());
+  for (const auto& [name, place] : order) {
+    Registered& one = all[place];
     if (!one.elsewhere) {
       const auto [at, added] = by_name_.try_emplace(one.state->name(), parameters_.size());
       note(*one.state);
