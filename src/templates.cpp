@@ -58,6 +58,10 @@ template class Buckets<Kokkos::DefaultHostExecutionSpace>;
 template class TensorGradientReducer<Kokkos::DefaultHostExecutionSpace>;
 template class ContextGradientReducer<Kokkos::DefaultHostExecutionSpace>;
 template class StageChannel<Kokkos::DefaultHostExecutionSpace>;
+template void StageChannel<Kokkos::DefaultHostExecutionSpace>::send_elements(
+    const Tensor<float, Kokkos::DefaultHostExecutionSpace>&, int, const StageMessage&);
+template void StageChannel<Kokkos::DefaultHostExecutionSpace>::send_elements(
+    const Tensor<bfloat16, Kokkos::DefaultHostExecutionSpace>&, int, const StageMessage&);
 template class Executor<Kokkos::DefaultHostExecutionSpace>;
 template class FlatParameterGroup<Kokkos::DefaultHostExecutionSpace>;
 template class FlatGradients<Kokkos::DefaultHostExecutionSpace>;
@@ -73,6 +77,14 @@ template void require_equal_copies(Device<Kokkos::DefaultHostExecutionSpace>&, c
                                    const std::vector<CopyAxis>&, std::size_t);
 template void agree_on_unreduced(const Communicator&, Device<Kokkos::DefaultHostExecutionSpace>&, const Unit&, unsigned);
 template class PlainAccumulator<Kokkos::DefaultHostExecutionSpace>;
+template void all_reduce_in_pieces(const Communicator&, const Tensor<float, Kokkos::DefaultHostExecutionSpace>&,
+ const Tensor<float, Kokkos::DefaultHostExecutionSpace>&);
+template void all_reduce_in_pieces(const Communicator&, const Tensor<bfloat16, Kokkos::DefaultHostExecutionSpace>&,
+ const Tensor<bfloat16, Kokkos::DefaultHostExecutionSpace>&);
+template void reduce_scatter_in_pieces(const Communicator&, const Tensor<float, Kokkos::DefaultHostExecutionSpace>&,
+ const Tensor<float, Kokkos::DefaultHostExecutionSpace>&);
+template void reduce_scatter_in_pieces(const Communicator&, const Tensor<bfloat16, Kokkos::DefaultHostExecutionSpace>&,
+ const Tensor<bfloat16, Kokkos::DefaultHostExecutionSpace>&);
 template void open_layer_gradient(Device<Kokkos::DefaultHostExecutionSpace>&, ParameterState&);
 template void next_term(Device<Kokkos::DefaultHostExecutionSpace>&, ParameterState&);
 template void zero_gradient(Device<Kokkos::DefaultHostExecutionSpace>&, ParameterState&);

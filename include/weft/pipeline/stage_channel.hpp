@@ -35,77 +35,20 @@ class StageChannel {
 
   template <AnyTensor X>
   void send(const X& x, int to, const StageMessage& message) {
-    if (to == comm_.rank()) {
-      kept_.push_back({message, x.shape(), x.buffer()});
-      return;
-    }
-    auto header = std::make_unique<MessageHeader>(header_of(x.shape()));
-    const MessageHeader* const agreed = agreed_on(message);
-    // In separate statements: the header is sent before the elements, and both before the buffer is stored.
-    Request first = comm_.send_async(*header, to, tag(message, Content::shape));
-    if (agreed != nullptr && *agreed != *header) [[unlikely]] {
-      const X unused(*device_, shape_of(*agreed));
-      Request fill = comm_.send_async(raw(unused), to, tag(message, Content::elements));
-      sending_.push_back({nullptr, unused.buffer(), Request(), std::move(fill), message});
-      Request second = comm_.send_async(raw(x), to, tag(message, Content::other_elements));
-      sending_.push_back({std::move(header), x.buffer(), std::move(first), std::move(second), message});
-    } else {
-      Request second = comm_.send_async(raw(x), to, tag(message, Content::elements));
-      sending_.push_back({std::move(header), x.buffer(), std::move(first), std::move(second), message});
-    }
-    note(message, *sending_.back().header);
-    progress();
+    send_elements(raw(x), to, message);
   }
 
   template <AnyTensor Y>
   Y receive(int from, const StageMessage& message) {
-    if (from == comm_.rank()) {
-      WaitingTensor kept = take_waiting(message);
-      return Y(*device_, kept.shape, std::move(kept.buffer));
-    }
-    expect<typename Y::value_type>(from, message);
-    progress();
-    std::unique_ptr<Coming>* place = find_coming(message);
-    const std::unique_ptr<Coming> owned = std::move(*place);  // its address is kept: the header is being written
-    coming_.erase(coming_.begin() + (place - coming_.data()));
-    Coming& coming = *owned;
-    coming.header_request.wait();
-    if (!coming.buffer) coming.open(*this, coming, coming.header);
-    coming.request.wait();
-    if (coming.agreed && coming.expected != coming.header) [[unlikely]] {
-      coming.body_tag = tag(message, Content::other_elements);
-      coming.open(*this, coming, coming.header);
-      coming.request.wait();
-    }
-    note(message, coming.header);
-    if (peers_ != nullptr) [[unlikely]]
-      peers_->received(message);
-    return Y(*device_, shape_of(coming.header), std::move(coming.buffer));
+    WaitingTensor received =
+        from == comm_.rank() ? take_waiting(message) : wait_for(from, message, &open<typename Y::value_type>);
+    return Y(*device_, received.shape, std::move(received.buffer));
   }
 
   /// Posts the receive of a tensor with elements of T, for a later `receive`.
   template <class T>
   void expect(int from, const StageMessage& message) {
-    if (from == comm_.rank() || find_coming(message) != nullptr) return;
-    coming_.push_back(std::unique_ptr<Coming>(new Coming()));
-    Coming& coming = *coming_.back();
-    coming.message = message;
-    coming.from = from;
-    coming.body_tag = tag(message, Content::elements);
-    coming.open = &open<T>;
-    coming.header_request = comm_.recv_async(coming.header, from, tag(message, Content::shape));
-    if (shapes_ != nullptr) [[unlikely]] {
-      const MicroBatch size = share_->micro_batch(std::size_t(message.micro));
-      coming.header = header_of(shapes_->of(size, message));
-      // In the first run no shape is agreed, so elements are received no sooner than they are waited for, if that is rehearsed.
-      if (!device_->rehearsal()->early || agreed_->find(size, message) != nullptr) coming.open(*this, coming, coming.header);
-      return;
-    }
-    const MessageHeader* const agreed = agreed_on(message);
-    if (agreed == nullptr) return;
-    coming.agreed = true;
-    coming.expected = *agreed;
-    coming.open(*this, coming, coming.expected);
+    if (from != comm_.rank()) post(from, message, &open<T>);
   }
 
   /// Starts a rehearsal: from now on no stage announces its messages. `peers`, if not null, determines when a message has been
@@ -136,11 +79,14 @@ class StageChannel {
     StageMessage message;
   };
 
+  struct Coming;
+  using Open = void (*)(StageChannel&, Coming&, const MessageHeader&);  // posts the receive of the elements
+
   // A tensor in flight: announced by its header, and received into a buffer of its shape.
   struct Coming {
     StageMessage message;
     int from = 0, body_tag = 0;
-    void (*open)(StageChannel&, Coming&, const MessageHeader&) = nullptr;
+    Open open = nullptr;
     MessageHeader header{}, expected{};
     bool agreed = false;  // the elements are received in the shape `expected`
     Buffer buffer;
@@ -152,6 +98,12 @@ class StageChannel {
     coming.request = link.comm_.recv_async(body, coming.from, coming.body_tag);
     coming.buffer = body.buffer();
   }
+  // All that placements do not change: a program compiles it once for each type of elements.
+  template <class T>
+  void send_elements(const Tensor<T, Exec>& x, int to, const StageMessage& message);
+  // Receives from another rank. No step depends on the elements' type but `open`.
+  WaitingTensor wait_for(int from, const StageMessage& message, Open open);
+  void post(int from, const StageMessage& message, Open open);
   std::unique_ptr<Coming>* find_coming(const StageMessage& message);
   // The parts of one value have one tag, so the receive of a part is posted after those of the parts before it.
   bool follows_opened(const Coming& coming);
@@ -180,6 +132,77 @@ class StageChannel {
   std::vector<Sending> sending_;
   std::vector<std::unique_ptr<Coming>> coming_;
 };
+
+template <class Exec>
+template <class T>
+void StageChannel<Exec>::send_elements(const Tensor<T, Exec>& x, int to, const StageMessage& message) {
+  if (to == comm_.rank()) {
+    kept_.push_back({message, x.shape(), x.buffer()});
+    return;
+  }
+  auto header = std::make_unique<MessageHeader>(header_of(x.shape()));
+  const MessageHeader* const agreed = agreed_on(message);
+  // In separate statements: the header is sent before the elements, and both before the buffer is stored.
+  Request first = comm_.send_async(*header, to, tag(message, Content::shape));
+  if (agreed != nullptr && *agreed != *header) [[unlikely]] {
+    const Tensor<T, Exec> unused(*device_, shape_of(*agreed));
+    Request fill = comm_.send_async(unused, to, tag(message, Content::elements));
+    sending_.push_back({nullptr, unused.buffer(), Request(), std::move(fill), message});
+    Request second = comm_.send_async(x, to, tag(message, Content::other_elements));
+    sending_.push_back({std::move(header), x.buffer(), std::move(first), std::move(second), message});
+  } else {
+    Request second = comm_.send_async(x, to, tag(message, Content::elements));
+    sending_.push_back({std::move(header), x.buffer(), std::move(first), std::move(second), message});
+  }
+  note(message, *sending_.back().header);
+  progress();
+}
+
+template <class Exec>
+typename StageChannel<Exec>::WaitingTensor StageChannel<Exec>::wait_for(int from, const StageMessage& message, Open open) {
+  post(from, message, open);
+  progress();
+  std::unique_ptr<Coming>* place = find_coming(message);
+  const std::unique_ptr<Coming> owned = std::move(*place);  // its address is kept: the header is being written
+  coming_.erase(coming_.begin() + (place - coming_.data()));
+  Coming& coming = *owned;
+  coming.header_request.wait();
+  if (!coming.buffer) coming.open(*this, coming, coming.header);
+  coming.request.wait();
+  if (coming.agreed && coming.expected != coming.header) [[unlikely]] {
+    coming.body_tag = tag(message, Content::other_elements);
+    coming.open(*this, coming, coming.header);
+    coming.request.wait();
+  }
+  note(message, coming.header);
+  if (peers_ != nullptr) [[unlikely]]
+    peers_->received(message);
+  return {message, shape_of(coming.header), std::move(coming.buffer)};
+}
+
+template <class Exec>
+void StageChannel<Exec>::post(int from, const StageMessage& message, Open open) {
+  if (find_coming(message) != nullptr) return;
+  coming_.push_back(std::unique_ptr<Coming>(new Coming()));
+  Coming& coming = *coming_.back();
+  coming.message = message;
+  coming.from = from;
+  coming.body_tag = tag(message, Content::elements);
+  coming.open = open;
+  coming.header_request = comm_.recv_async(coming.header, from, tag(message, Content::shape));
+  if (shapes_ != nullptr) [[unlikely]] {
+    const MicroBatch size = share_->micro_batch(std::size_t(message.micro));
+    coming.header = header_of(shapes_->of(size, message));
+    // In the first run no shape is agreed, so elements are received no sooner than they are waited for, if that is rehearsed.
+    if (!device_->rehearsal()->early || agreed_->find(size, message) != nullptr) coming.open(*this, coming, coming.header);
+    return;
+  }
+  const MessageHeader* const agreed = agreed_on(message);
+  if (agreed == nullptr) return;
+  coming.agreed = true;
+  coming.expected = *agreed;
+  coming.open(*this, coming, coming.expected);
+}
 
 template <class Exec>
 void StageChannel<Exec>::progress() {
@@ -262,5 +285,9 @@ int StageChannel<Exec>::tag(const StageMessage& message, Content content) {
 #ifdef WEFT_COMPILED
 namespace weft::detail {
 extern template class StageChannel<Kokkos::DefaultHostExecutionSpace>;
+extern template void StageChannel<Kokkos::DefaultHostExecutionSpace>::send_elements(
+    const Tensor<float, Kokkos::DefaultHostExecutionSpace>&, int, const StageMessage&);
+extern template void StageChannel<Kokkos::DefaultHostExecutionSpace>::send_elements(
+    const Tensor<bfloat16, Kokkos::DefaultHostExecutionSpace>&, int, const StageMessage&);
 }  // namespace weft::detail
 #endif

@@ -81,3 +81,16 @@ void reduce_scatter_in_pieces(const Communicator& comm, const Tensor<T, Exec>& x
 }
 
 }  // namespace weft::detail
+
+#ifdef WEFT_COMPILED
+namespace weft::detail {
+extern template void all_reduce_in_pieces(const Communicator&, const Tensor<float, Kokkos::DefaultHostExecutionSpace>&,
+                                          const Tensor<float, Kokkos::DefaultHostExecutionSpace>&);
+extern template void all_reduce_in_pieces(const Communicator&, const Tensor<bfloat16, Kokkos::DefaultHostExecutionSpace>&,
+                                          const Tensor<bfloat16, Kokkos::DefaultHostExecutionSpace>&);
+extern template void reduce_scatter_in_pieces(const Communicator&, const Tensor<float, Kokkos::DefaultHostExecutionSpace>&,
+                                              const Tensor<float, Kokkos::DefaultHostExecutionSpace>&);
+extern template void reduce_scatter_in_pieces(const Communicator&, const Tensor<bfloat16, Kokkos::DefaultHostExecutionSpace>&,
+                                              const Tensor<bfloat16, Kokkos::DefaultHostExecutionSpace>&);
+}  // namespace weft::detail
+#endif
