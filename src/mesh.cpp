@@ -12,4 +12,5 @@
 #include <weft/mesh/stage_layers_impl.hpp>
 #include <weft/runtime/rehearsal_report_impl.hpp>
 #include <weft/runtime/rehearse_impl.hpp>
+#include <weft/runtime/signals_impl.hpp>
 #include <weft/runtime/step_trace_impl.hpp>

@@ -16,6 +16,7 @@
 #include <weft/data/tokens_impl.hpp>
 #include <weft/device/offload_store_impl.hpp>
 #include <weft/device/rehearsal_impl.hpp>
+#include <weft/device/rehearsal_trace_impl.hpp>
 #include <weft/device/thread_team_impl.hpp>
 #include <weft/dtensor/choose_impl.hpp>
 #include <weft/dtensor/device_mesh_impl.hpp>

@@ -119,6 +119,7 @@ class ParameterHandle {
  protected:
   void require_usable(DataType beside) const;
   void require_gradient(const Shape& shape, DataType type) const;
+  void make_state(ParameterInfo&& info);
 
   std::shared_ptr<ParameterState> state_;
 };
@@ -204,7 +205,7 @@ class Parameter : public detail::ParameterHandle,
       if (!std::is_same_v<A, pp> && context.rank(axis) != 0) info.later |= axis_bit<A>;
       if (A::id >= axis_count) info.user_axes.push_back({axis_bit<A>, A::name});
     });
-    state_ = std::make_shared<ParameterState>(std::move(info));
+    make_state(std::move(info));
     detail::Registry* const registry = detail::construction_of(context).registry;
     if (registry == nullptr || !registry->add(state_)) detail::make_parameter<T>(context, *state_);
   }

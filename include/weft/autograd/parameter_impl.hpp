@@ -28,6 +28,10 @@ WEFT_COLD WEFT_INLINE void refuse_axes(const ParameterState& state, unsigned axe
 
 WEFT_OUT_OF_LINE WEFT_INLINE ParameterHandle::ParameterHandle() {}
 
+WEFT_COLD WEFT_INLINE void ParameterHandle::make_state(ParameterInfo&& info) {
+  state_ = std::make_shared<ParameterState>(std::move(info));
+}
+
 WEFT_OUT_OF_LINE WEFT_INLINE ParameterHandle::ParameterHandle(const ParameterHandle& other) : state_(other.state_) {
   if (state_ != nullptr && state_->registry() != nullptr) state_->registry()->add_use(*state_);
 }

@@ -93,12 +93,7 @@ class RehearsedTrace {
   /// product).
   void mute(bool muted) { muted_ += muted ? 1 : -1; }
 
-  WEFT_COLD void add(const Event& event) {
-    if (!open_ || muted_ > 0) return;
-    const auto found = numbers_.try_emplace(event, std::uint32_t(events_.size()));
-    if (found.second) events_.push_back(event);
-    order_.push_back(found.first->second);
-  }
+  void add(const Event& event);
   /// Starts a collective. Returns its number, which identifies it in its wait.
   std::uint64_t start(const Event& event) {
     add(event);
@@ -111,19 +106,9 @@ class RehearsedTrace {
     if (found != starts_.end() && *found == number) add({.kind = Kind::wait, .a = starts_.end() - found});
   }
 
-  WEFT_COLD std::int32_t group_of(const Group& group) {
-    for (std::size_t i = 0; i < groups.size(); ++i)
-      if (groups[i].identity == group.identity) return std::int32_t(i);
-    groups.push_back(group);
-    return std::int32_t(groups.size() - 1);
-  }
+  std::int32_t group_of(const Group& group);
 
-  WEFT_COLD std::int64_t kind_of(std::string_view kind) {
-    for (std::size_t i = 0; i < kinds.size(); ++i)
-      if (kinds[i] == kind) return std::int64_t(i);
-    kinds.push_back(kind);
-    return std::int64_t(kinds.size() - 1);
-  }
+  std::int64_t kind_of(std::string_view kind);
 
   std::size_t size() const { return whole_; }
   const Event& operator[](std::size_t i) const { return events_[order_[i]]; }
@@ -145,18 +130,7 @@ class RehearsedTrace {
     }
   };
   // Drops the parts before the last one, and its waits for collectives that they started.
-  WEFT_COLD void keep_part() {
-    std::vector<std::uint32_t> part;
-    std::int64_t starts = 0;
-    for (std::size_t i = whole_; i < order_.size(); ++i) {
-      const Event& event = events_[order_[i]];
-      starts += event.kind == Kind::start;
-      if (event.kind != Kind::wait || event.a <= starts) part.push_back(order_[i]);
-    }
-    order_ = std::move(part);
-    starts_.erase(starts_.begin(), starts_.begin() + std::ptrdiff_t(part_starts_));
-    rows = part_rows_;
-  }
+  void keep_part();
 
   std::vector<Event> events_;
   std::vector<std::uint32_t> order_;  // of the step, then of the unfinished part
@@ -212,3 +186,7 @@ class TracedAction {
 }  // namespace detail
 
 }  // namespace weft
+
+#ifndef WEFT_COMPILED
+#include <weft/device/rehearsal_trace_impl.hpp>
+#endif
