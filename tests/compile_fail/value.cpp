@@ -42,7 +42,7 @@ double go(World& world, const Autoencoder::Batch& batch) {
 
 // section: assignment_of_a_refused_value
 // A refused operation whose result is assigned.
-// expect: there is no operation sin: map
+// expect: there is no operation tan: map
 struct Net : Module<Net> {
   using scalar = float;
   using Batch = FieldBatch<input>;
@@ -54,7 +54,7 @@ struct Net : Module<Net> {
 #ifdef WEFT_FAIL
   auto forward(const auto& x) const {
     auto h = layer(x);
-    h = sin(h);
+    h = tan(h);
     return h;
   }
 #else
@@ -294,7 +294,7 @@ double go(World& world, const Net::Batch& batch) {
 
 // section: operation_of_another_framework
 // An operation that weft lacks gives one error, independent of later uses of its result.
-// expect: there is no operation sin
+// expect: there is no operation tan
 struct Net : Module<Net> {
   using scalar = float;
   using Batch = FieldBatch<input>;
@@ -306,7 +306,7 @@ struct Net : Module<Net> {
   Net(const auto& context, const Config& config)
       : layer(context / "layer", config.width, config.width), table(context, "table", {4, 1, 3, 3}, normal(1)) {}
 #ifdef WEFT_FAIL
-  auto forward(const auto& x) const { return silu(sin(layer(x))); }
+  auto forward(const auto& x) const { return silu(tan(layer(x))); }
 #else
   auto forward(const auto& x) const { return silu(layer(x)); }
 #endif
