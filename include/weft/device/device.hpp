@@ -68,6 +68,11 @@ class Device {
   bool shares_short_loops() const { return shares_short_loops_; }
   void share_short_loops() { shares_short_loops_ = true; }
 
+  /// True if the numbers of a row in a product or in attention do not depend on the other rows of the call, nor on their count
+  /// (NumericsOptions::batch_invariant).
+  bool batch_invariant() const { return batch_invariant_; }
+  void make_batch_invariant() { batch_invariant_ = true; }
+
   /// The device's single object of type T, default-constructed at its first use.
   template <class T>
   T& cache() {
@@ -86,7 +91,7 @@ class Device {
   Rehearsal *rehearsal_ = nullptr, *notes_ = nullptr;
   detail::Proof* proof_ = nullptr;
   detail::Arena<memory_space> arena_;
-  bool shares_short_loops_ = false;
+  bool shares_short_loops_ = false, batch_invariant_ = false;
   std::vector<Cache> caches_;  // only a few
 };
 

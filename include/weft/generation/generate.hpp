@@ -28,9 +28,20 @@ struct GenerateOptions {
   std::optional<std::size_t> max_new_tokens = std::nullopt;
   Sampling sampling = {};
   std::vector<std::int32_t> stop = {};  ///< a sequence ends with the first of these tokens
+  /// The result has log-probabilities: those of the model, whatever the sampling.
+  bool log_probabilities = false;
   /// Called with each new token and its sequence, on every rank; may be empty. Returns true to continue, with the same result on
   /// all ranks.
   std::function<bool(std::size_t sequence, std::int32_t token)> each = {};
+};
+
+/// The new tokens of each prompt.
+struct Generated : std::vector<std::vector<std::int32_t>> {
+  using std::vector<std::vector<std::int32_t>>::vector;
+  /// If GenerateOptions asks for them, the natural logarithm of each token's probability after those before it, by the softmax of
+  /// the logits at temperature 1; else empty. In accumulate_t of the model's scalar (float, or double of models in double). In a
+  /// batch-invariant run (NumericsOptions) they have the bits of log_probability in a training forward over the same tokens.
+  std::vector<std::vector<double>> log_probabilities = {};
 };
 
 namespace detail {
@@ -64,8 +75,7 @@ WEFT_COLD inline void require_room(std::span<const std::vector<std::int32_t>> pr
 /// prompt, for invalid options, and for everything that Wrapper::decode refuses. Under FSDP and ep all data-parallel ranks must
 /// call it together with the same number of steps, so without stop tokens.
 template <class Model>
-std::vector<std::vector<std::int32_t>> generate(Model& model, std::span<const std::vector<std::int32_t>> prompts,
-                                                const GenerateOptions& options = {}) {
+Generated generate(Model& model, std::span<const std::vector<std::int32_t>> prompts, const GenerateOptions& options = {}) {
   using Type = typename Model::model_type;
   const comm::InFunction mark(model.communicator(), comm::ProgramFunction::generate);
   options.sampling.check();
@@ -73,7 +83,9 @@ std::vector<std::vector<std::int32_t>> generate(Model& model, std::span<const st
   if constexpr (requires { Type::sequence(model.stages().config()); }) most = Type::sequence(model.stages().config());
   const std::size_t most_new = options.max_new_tokens.value_or(detail::usual_new_tokens(prompts, most));
   detail::require_room(prompts, most_new, most);
-  std::vector<std::vector<std::int32_t>> made(prompts.size()), next(prompts.begin(), prompts.end());
+  Generated made(prompts.size());
+  std::vector<std::vector<std::int32_t>> next(prompts.begin(), prompts.end());
+  if (options.log_probabilities) made.log_probabilities.resize(prompts.size());
   if (most_new == 0) return made;
   std::size_t longest = 0;
   for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
@@ -88,12 +100,15 @@ std::vector<std::vector<std::int32_t>> generate(Model& model, std::span<const st
     return tokens;
   };
   for (bool more = true; more;) {
-    const std::vector<std::int32_t> tokens = model.decode(cache, next, choose);
+    std::vector<double> scores;
+    const std::vector<std::int32_t> tokens =
+        options.log_probabilities ? model.decode(cache, next, choose, scores) : model.decode(cache, next, choose);
     more = false;
     bool go_on = true;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       if (next[i].empty()) continue;
       made[i].push_back(tokens[i]);
+      if (options.log_probabilities) made.log_probabilities[i].push_back(scores[i]);
       if (options.each) go_on = options.each(i, tokens[i]) && go_on;
       const bool ends =
           made[i].size() == most_new || std::find(options.stop.begin(), options.stop.end(), tokens[i]) != options.stop.end();

@@ -18,6 +18,7 @@
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/attention_arguments.hpp>
 #include <weft/kernels/attention_mask.hpp>
+#include <weft/kernels/detail/attention_by_rows.hpp>
 #include <weft/kernels/detail/attention_fused.hpp>
 #include <weft/kernels/detail/attention_host.hpp>
 #include <weft/kernels/detail/loops.hpp>
@@ -67,7 +68,8 @@ void note_attention(Device<Exec>& device, const AttentionShape& s, int products)
 
 /// out[r, h] = softmax(q k^T / sqrt(head_width)) v over the keys that `mask` and `arrays` allow; lse [sequences, heads, length]
 /// receives log(sum(exp(scores))) in accumulate_t<T>. A query without keys gets 0 and -infinity. Throws ShapeError if kv_heads
-/// does not divide heads. The same bits for any number of threads, and for masks that allow the same keys.
+/// does not divide heads. The same bits for any number of threads, and for masks that allow the same keys. On a batch-invariant
+/// device (NumericsOptions) each row has the bits of cached_attention; throws UsageError there for masks in arrays.
 template <class T, class Exec>
 void attention_forward(Device<Exec>& device, const AttentionExtents& extents, const AttentionOperands<const T>& in,
                        StridedRows<T> out, accumulate_t<T>* lse, const AttentionMask& mask = {},
@@ -76,8 +78,12 @@ void attention_forward(Device<Exec>& device, const AttentionExtents& extents, co
   const auto shape = detail::masked_shape(device, detail::AttentionShape(extents, mask.causal), mask, arrays, ranges);
   detail::note_attention<T>(device, shape, 2);
   const weft::detail::TracedWhole whole(device.trace());
-  if constexpr (detail::on_host<Exec>) detail::attention_host_forward(device, shape, in, out, lse);
-  else detail::attention_device_forward(device, shape, in, out, lse);
+  if constexpr (detail::on_host<Exec>) {
+    if (device.batch_invariant()) detail::attention_by_rows(device, shape, in, out, lse);
+    else detail::attention_host_forward(device, shape, in, out, lse);
+  } else {
+    detail::attention_device_forward(device, shape, in, out, lse);
+  }
 }
 
 /// Computes `d` (dq, dk and dv) from d_out and the forward's out, lse and mask. The gradients are overwritten, not added to; they

@@ -54,42 +54,54 @@ void append_to_cache(Device<Exec>& device, const CacheExtents& e, const CachePla
 
 namespace detail {
 
+/// The keys, or the values, of one head: `count` rows of `width` numbers, `stride` apart.
+template <class T>
+struct HeadRows {
+  const T* first;
+  std::size_t stride, count, width;
+  KOKKOS_FORCEINLINE_FUNCTION const T* operator[](std::size_t i) const { return first + i * stride; }
+};
+
 /// Weighs the values of one head: out[d] = sum_i p[i] values[i, d], in registers.
 template <class V, class A, class T>
-KOKKOS_FORCEINLINE_FUNCTION void weigh_values(std::size_t keys, std::size_t width, const A* p, A scale, const T* values, T* out) {
+KOKKOS_FORCEINLINE_FUNCTION void weigh_values(const A* p, A scale, const HeadRows<T>& values, T* out) {
   constexpr std::size_t side = 4;
+  const std::size_t count = values.count, width = values.width;
   std::size_t d = 0;
   for (; d + side * V::size <= width; d += side * V::size) {
     V sums[side] = {V(A(0)), V(A(0)), V(A(0)), V(A(0))};
-    for (std::size_t i = 0; i < keys; ++i) {
+    for (std::size_t i = 0; i < count; ++i) {
       const V weight = V(p[i]);
-      for (std::size_t j = 0; j < side; ++j) sums[j] = sums[j] + weight * V::load(values + i * width + d + j * V::size);
+      for (std::size_t j = 0; j < side; ++j) sums[j] = sums[j] + weight * V::load(values[i] + d + j * V::size);
     }
     for (std::size_t j = 0; j < side; ++j) (V(scale) * sums[j]).store(out + d + j * V::size);
   }
-  sweep<V>(width - d, [&](std::size_t j, std::size_t count) {
+  sweep<V>(width - d, [&](std::size_t j, std::size_t lanes) {
     V total = V(A(0));
-    for (std::size_t i = 0; i < keys; ++i) total = total + V(p[i]) * V::load(values + i * width + d + j, count);
-    (V(scale) * total).store(out + d + j, count);
+    for (std::size_t i = 0; i < count; ++i) total = total + V(p[i]) * V::load(values[i] + d + j, lanes);
+    (V(scale) * total).store(out + d + j, lanes);
   });
 }
 
-/// One query head with the keys [first, end); `p` is scratch, [end - first].
+/// One query head with at least one key; `p` is scratch, [keys]. Returns log(sum(exp(scores))). The bits depend only on the
+/// numbers of the query, of the keys and of the values, and on their order.
 template <class V, class A, class T>
-KOKKOS_FORCEINLINE_FUNCTION void attend_to_cache(std::size_t count, std::size_t width, A scale, const T* q, const T* keys,
-                                                 const T* values, A* p, T* out) {
+KOKKOS_FORCEINLINE_FUNCTION A attend_one_row(A scale, const T* q, const HeadRows<T>& keys, const HeadRows<T>& values, A* p,
+                                             T* out) {
   A top = A(0);
-  for (std::size_t i = 0; i < count; ++i) {
-    const T* key = keys + i * width;
-    p[i] = scale * sum(add_up<V>(width, [&](std::size_t d, std::size_t n) { return V::load(q + d, n) * V::load(key + d, n); }));
+  for (std::size_t i = 0; i < keys.count; ++i) {
+    const T* key = keys[i];
+    p[i] =
+        scale * sum(add_up<V>(keys.width, [&](std::size_t d, std::size_t n) { return V::load(q + d, n) * V::load(key + d, n); }));
     top = i == 0 || p[i] > top ? p[i] : top;
   }
-  const A total = sum(add_up<V>(count, [&](std::size_t i, std::size_t n) {
+  const A total = sum(add_up<V>(keys.count, [&](std::size_t i, std::size_t n) {
     const V power = V::first(exp(V::load(p + i, n) - V(top)), n, A(0));
     power.store(p + i, n);
     return power;
   }));
-  weigh_values<V>(count, width, p, A(1) / total, values, out);
+  weigh_values<V>(p, A(1) / total, values, out);
+  return top + Kokkos::log(total);
 }
 
 }  // namespace detail
@@ -119,8 +131,9 @@ void cached_attention(Device<Exec>& device, const CacheExtents& e, const CachePl
                           first = all.window != 0 && all.window < end ? end - all.window : 0,
                           kv_head = head / (all.heads / all.kv_heads),
                           from = ((std::size_t(place.sequences[row]) * all.kv_heads + kv_head) * all.capacity + first) * width;
-        detail::attend_to_cache<V>(end - first, width, scale, q + row * q_stride + head * width, keys + from, values + from,
-                                   scores + i * all.longest, to);
+        const std::size_t count = end - first;
+        detail::attend_one_row<V>(scale, q + row * q_stride + head * width, detail::HeadRows<T>{keys + from, width, count, width},
+                                  detail::HeadRows<T>{values + from, width, count, width}, scores + i * all.longest, to);
       });
 }
 

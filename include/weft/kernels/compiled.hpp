@@ -45,7 +45,7 @@
                                                        std::size_t, const T*, const T*, T*);                                     \
   KIND template void cross_entropy_gradient<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t,       \
                                                              const T*, const accumulate_t<T>*, const accumulate_t<T>*,           \
-                                                             const std::int32_t*, std::int64_t, const double*, T*);              \
+                                                             const std::int32_t*, std::int64_t, const double*, T*, std::size_t); \
   KIND template void row_max<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const T*,            \
                                               accumulate_t<T>*);                                                                 \
   KIND template void softmax_sums<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const T*,       \

@@ -56,9 +56,13 @@ void sum_channels(Device<Exec>& device, std::size_t samples, std::size_t channel
 }
 
 /// y = the convolution of x with w, plus bias [out] unless it is null. The same bits in every run with the same shapes and number
-/// of threads.
+/// of threads. Throws UsageError on a batch-invariant device.
 template <class T, class Exec>
 void convolution_forward(Device<Exec>& device, const ConvolutionShape& s, const T* x, const T* w, const T* bias, T* y) {
+  if (device.batch_invariant())
+    throw_error<UsageError>(
+        {"convolution: numerics.batch_invariant is for products, attention and norms; the order of a "
+         "convolution's sums may depend on the number of samples: leave the option out"});
   if constexpr (detail::convolution_by_onednn<T, Exec>)
     if (detail::convolution_onednn(device, s, detail::ConvolutionPass::forward, x, w, static_cast<const T*>(y), bias)) return;
   detail::convolution_forward_columns(device, s, x, w, y);

@@ -93,13 +93,13 @@ requires(!detail::on_host<Exec>) void softmax_statistics(Device<Exec>& device, s
       });
 }
 
-/// gradient[r, c] = (exp(logits - max) / sum_exp - (c is the target's column)) * *factor (null: 1), rounded once: [rows,
-/// columns], 0 in padding columns and in rows without a target. `gradient` may be `logits`. sum_exp is that of the whole row over
-/// all ranks; the factor is in device memory.
+/// gradient[r, c] = (exp(logits - max) / sum_exp - (c is the target's column)) * factor[r * factor_step] (null: 1), rounded once:
+/// [rows, columns], 0 in padding columns and in rows without a target. `gradient` may be `logits`. sum_exp is that of the whole
+/// row over all ranks; the factors are in device memory, one (factor_step 0) or one for each row (1).
 template <class T, class Exec>
 void cross_entropy_gradient(Device<Exec>& device, std::size_t rows, std::size_t columns, std::size_t valid, const T* logits,
                             const accumulate_t<T>* max, const accumulate_t<T>* sum_exp, const std::int32_t* targets,
-                            std::int64_t first, const double* factor, T* gradient) {
+                            std::int64_t first, const double* factor, T* gradient, std::size_t factor_step = 0) {
   using V = detail::lanes_for<Exec, T>;
   using A = accumulate_t<T>;
   using Team = detail::row_team<Exec>;
@@ -111,7 +111,7 @@ void cross_entropy_gradient(Device<Exec>& device, std::size_t rows, std::size_t 
         T* out = gradient + row * columns;
         if (targets[row] < 0)
           return team.template sweep<V>(columns, [&](std::size_t i, std::size_t count) { V(A(0)).store(out + i, count); });
-        const A by = factor == nullptr ? A(1) : A(*factor);
+        const A by = factor == nullptr ? A(1) : A(factor[row * factor_step]);
         const V top = V(max[row]), inverse = V(A(1) / sum_exp[row]), times = V(by);
         const std::int64_t column = std::int64_t(targets[row]) - first;
         const bool here = column >= 0 && column < std::int64_t(valid);

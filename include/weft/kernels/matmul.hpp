@@ -2,7 +2,8 @@
 #pragma once
 // Matrix products. On hosts, float and bfloat16 use oneDNN, float16 does so after widening to float (also bfloat16 on a processor
 // without products of it), and double uses weft's blocked kernel. Products of few rows, except by oneDNN's products of bfloat16,
-// read the right matrix once in memory order. Kokkos::Cuda uses cuBLASLt; other spaces use a plain loop.
+// read the right matrix once in memory order. On a batch-invariant device (NumericsOptions) rows always take the blocked kernel,
+// which adds the terms of a number in the order of k. Kokkos::Cuda uses cuBLASLt; other spaces use a plain loop.
 //
 //   kernels::matmul(device, Transpose::no, Transpose::yes, rows, outputs, inputs, x, inputs, weight, inputs, y, outputs, false,
 //                   bias);
@@ -23,10 +24,24 @@ namespace weft::kernels {
 
 enum class Transpose { no, yes };
 
+namespace detail {
+/// matmul of rows that are not transposed. Each number is a sum in the order of k, whatever the number of rows.
+template <class T, class C, class Exec>
+void matmul_by_rows(Device<Exec>& device, const MatmulShape& shape, const T* a, const T* b, C* c, const T* bias) {
+  if constexpr (sizeof(T) == 2)
+    matmul_half(device, shape, a, b, c, bias,
+                [&](const MatmulShape& wide, const float* wide_a, const float* wide_b, float* wide_c, const float* wide_bias) {
+                  matmul_tiles(device, wide, wide_a, wide_b, wide_c, wide_bias);
+                });
+  else matmul_tiles(device, shape, a, b, c, bias);
+}
+}  // namespace detail
+
 /// c (+)= op(a) op(b) (+ bias): op(a) is [m, k], op(b) [k, n], c [m, n], bias [n] or null. All are row-major. The leading dims
 /// lda, ldb, ldc are the distances in values between rows of the stored arrays; a transposed `a` is stored as [k, m]. C is T or
 /// accumulate_t<T>; sums are in accumulate_t<T> and are rounded once. `accumulate` adds to c. An empty k gives zeros (or the
-/// bias). The same bits in every run with the same shapes and number of threads.
+/// bias). The same bits in every run with the same shapes and number of threads; on a batch-invariant device a row's bits do not
+/// depend on m either, unless `a` is transposed.
 template <class T, class C, class Exec>
 void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, std::size_t m, std::size_t n, std::size_t k,
             const T* a, std::size_t lda, const T* b, std::size_t ldb, C* c, std::size_t ldc, bool accumulate = false,
@@ -51,6 +66,10 @@ void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, 
   if constexpr (detail::on_host<Exec> && std::is_same_v<T, bfloat16>)
     pairs = device.rehearsal() != nullptr || detail::OneDnn::multiplies_bfloat16();
   if constexpr (detail::on_host<Exec>) {
+    // A rehearsal counts no memory for products of bfloat16, whose operands the device's arena does not hold.
+    const bool counted = std::is_same_v<T, bfloat16> && device.rehearsal() != nullptr;
+    if (device.batch_invariant() && !shape.transpose_a && k != 0 && !counted)
+      return detail::matmul_by_rows(device, shape, a, b, c, bias);
     if (m <= detail::few_rows && !shape.transpose_a && k != 0 && !pairs)
       return detail::matmul_few_rows(device, shape, a, b, c, bias);
   }

@@ -16,6 +16,7 @@
 #include <weft/nn/norm.hpp>
 #include <weft/nn/padded_logits.hpp>
 #include <weft/operations/products.hpp>
+#include <weft/tensor/softmax_statistics.hpp>
 
 namespace weft {
 
@@ -38,47 +39,72 @@ struct CrossEntropy {
   Statistics<Z> maximum, sums;  // sums [2, rows]: of powers, and the targets' logits
   std::size_t first, valid;     // this rank's columns, without padding
 
-  // (softmax − onehot) times *factor (null: 1), into the memory of `gradient`.
-  void write_gradient(const double* factor, typename Z::value_type* gradient) const {
+  // (softmax − onehot) times *factor (null: 1), or times each row's factor (step 1), into the memory of `gradient`.
+  void write_gradient(const double* factor, typename Z::value_type* gradient, std::size_t step = 0) const {
     kernels::cross_entropy_gradient(logits.device(), logits.rows(), logits.columns(), valid, logits.data(), maximum.data(),
-                                    sums.data(), targets.data(), std::int64_t(first), factor, gradient);
+                                    sums.data(), targets.data(), std::int64_t(first), factor, gradient, step);
   }
 };
 
-// The loss, and the inputs of its gradient. The first `own` columns are this rank's part of the vocabulary. Communication under
-// tp: the row maxima, then sums and target logits together.
+// The log-probabilities of the rows of Z: a number a row, on every rank that has columns of it.
+template <class Z>
+struct LogProbabilityOf;
+template <class T, class E, class... P>
+struct LogProbabilityOf<Tensor<T, E, P...>> {
+  using type = Tensor<accumulate_t<T>, E, std::conditional_t<shard_dim<P> == 1, Invariant<typename P::axis>, P>...>;
+};
+
+// The statistics of the rows of logits. The first `own` columns are this rank's part of the vocabulary.
 template <class Context, class Z, class Ids>
-auto cross_entropy_of(const Context& context, Z logits, const Ids& targets, std::size_t vocabulary, std::size_t own) {
+auto row_statistics(const Context& context, Z logits, const Ids& targets, std::size_t vocabulary, std::size_t own) {
+  const std::size_t first = context.rank(tp{}) * own, valid = first >= vocabulary ? 0 : std::min(own, vocabulary - first);
+  const Communicator* ranks = nullptr;
+  if constexpr (Context::has(tp{})) ranks = &context.comm(tp{});
+  auto of = softmax_statistics(ranks, logits, valid, first, targets.data());
+  return CrossEntropy<Z, Ids>{std::move(logits), targets, std::move(of.maximum), std::move(of.sums), first, valid};
+}
+
+template <class Z, class Ids>
+void require_targets_of_rows(const char* name, const Z& logits, const Ids& targets) {
   require_not_partial<Z>();
   static_assert(cut_by_vocabulary<Z>,
                 "weft: cross_entropy under tp needs logits sharded along the vocabulary (Shard<tp, 1>); Replicated logits would "
                 "count each term of the softmax tp times, and no other axis may cut the vocabulary: to<Invariant<axis>>(logits)");
-  require_matrix("cross_entropy", logits);
+  require_matrix(name, logits);
   if (targets.size() != logits.rows())
-    throw_error<ShapeError>(
-        {call_text("cross_entropy", {logits, targets}), ": expected logits [tokens, vocabulary] and targets [tokens]"});
+    throw_error<ShapeError>({call_text(name, {logits, targets}), ": expected logits [tokens, vocabulary] and targets [tokens]"});
+}
+
+// The loss, and the inputs of its gradient.
+template <class Context, class Z, class Ids>
+auto cross_entropy_of(const Context& context, Z logits, const Ids& targets, std::size_t vocabulary, std::size_t own) {
+  require_targets_of_rows("cross_entropy", logits, targets);
   using State = CrossEntropy<Z, Ids>;
   using T = typename Z::value_type;
-  using S = Statistics<Z>;
-  const std::size_t rows = logits.rows(), columns = logits.columns(), first = context.rank(tp{}) * own;
-  const std::size_t valid = first >= vocabulary ? 0 : std::min(own, vocabulary - first);
-  auto& device = logits.device();
-  S maximum(device, {rows}), sums(device, {2, rows});
-  auto *sum = sums.data(), *target = sums.data() + rows;
-  if constexpr (Context::has(tp{})) {
-    kernels::row_max<T>(device, rows, columns, valid, logits.data(), maximum.data());
-    context.comm(tp{}).all_reduce(raw(maximum), Reduction::max);
-    kernels::softmax_sums<T>(device, rows, columns, valid, logits.data(), maximum.data(), targets.data(), std::int64_t(first),
-                             sum, target);
-    context.comm(tp{}).all_reduce(raw(sums));
-  } else {
-    kernels::softmax_statistics<T>(device, rows, columns, valid, logits.data(), targets.data(), maximum.data(), sum, target);
-  }
-  typename State::Loss::sum_type loss(device, {1});
-  kernels::cross_entropy_finish<T>(device, rows, columns, valid, logits.data(), maximum.data(), sum, target, targets.data(),
-                                   std::int64_t(first), loss.data(), nullptr);
-  return Result{MakesLosses::make<typename State::Loss>(std::move(loss)),
-                State{std::move(logits), targets, std::move(maximum), std::move(sums), first, valid}};
+  State state = row_statistics(context, std::move(logits), targets, vocabulary, own);
+  const Z& z = state.logits;
+  typename State::Loss::sum_type loss(z.device(), {1});
+  kernels::cross_entropy_finish<T>(z.device(), z.rows(), z.columns(), state.valid, z.data(), state.maximum.data(),
+                                   state.sums.data(), state.sums.data() + z.rows(), targets.data(), std::int64_t(state.first),
+                                   loss.data(), nullptr);
+  return Result{MakesLosses::make<typename State::Loss>(std::move(loss)), std::move(state)};
+}
+
+// The log-probability of each row's target, 0 without one.
+template <class Z, class Ids>
+auto target_log_probabilities(const CrossEntropy<Z, Ids>& state) {
+  typename LogProbabilityOf<Z>::type y(state.logits.device(), {state.logits.rows()});
+  write_log_probabilities(y.device(), y.size(), state.sums.data(), state.targets.data(), y.data());
+  return y;
+}
+
+// (onehot - softmax) times each row's g.
+template <class Z, class Ids, class G>
+auto log_probability_gradient(const CrossEntropy<Z, Ids>& state, const G& g) {
+  const auto factors = scale(cast<double>(g), -1);
+  gradient_t<Z> dz(state.logits.device(), state.logits.shape());
+  state.write_gradient(factors.data(), dz.data(), 1);
+  return dz;
 }
 }  // namespace detail
 
@@ -103,6 +129,28 @@ auto cross_entropy(const Variable<C, Z>& logits, const Variable<C, Ids>& targets
                           gradient_t<Z> dz(state.logits.device(), state.logits.shape());
                           state.write_gradient(g.data(), dz.data());
                           return dz;
+                        }));
+}
+
+/// The log-probability of each row's target, z[target] − log Σ exp(z): [tokens] in accumulate_t, 0 for a negative target. logits
+/// [tokens, vocabulary / tp] and targets [tokens]; columns from `vocabulary` on are padding. For losses of policies, whose
+/// weights are factors: sum_losses(-weights * log_probability(...), targets). A log-probability has the bits that generate gives
+/// in a batch-invariant run (NumericsOptions). Placements: as the rows; every rank of tp has all. Communication under tp: the row
+/// maxima, then sums and target logits together. Throws ShapeError unless there is one target per row. The derivative by the
+/// logits is onehot − softmax.
+template <class Context, AnyTensor Z, AnyTensor Ids>
+auto log_probability(const Context& context, const Z& logits, const Ids& targets, std::size_t vocabulary) {
+  detail::require_targets_of_rows("log_probability", logits, targets);
+  return detail::target_log_probabilities(detail::row_statistics(context, logits, targets, vocabulary, logits.columns()));
+}
+/// The same in a Module's forward or in a loss of your own, of Variables.
+template <class C, class Z, class Ids>
+auto log_probability(const Variable<C, Z>& logits, const Variable<C, Ids>& targets, std::size_t vocabulary) {
+  detail::require_targets_of_rows("log_probability", logits.value(), targets.value());
+  auto state = detail::row_statistics(logits.context(), logits.value(), targets.value(), vocabulary, logits.value().columns());
+  auto y = detail::target_log_probabilities(state);
+  return detail::record(logits, std::move(y), detail::from(logits, [state = std::move(state)](const auto&, const auto& g) {
+                          return detail::log_probability_gradient(state, g);
                         }));
 }
 

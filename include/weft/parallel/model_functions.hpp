@@ -109,6 +109,31 @@ class ModelFunctions {
     require_prompts(batch_axes(context), tokens);
     return detail::decode<std::int32_t>(self().stages(), context, cache, tokens, tokens.size(), choose);
   }
+  /// The same; also writes the log-probability of each token, [sequences], 0 for a sequence without a new one. It is rounded to
+  /// accumulate_t of the model's scalar, and has the bits of log_probability in a training forward if the run is batch-invariant
+  /// (NumericsOptions).
+  template <class Choose>
+  requires std::is_invocable_r_v<std::vector<std::int32_t>, Choose&, const std::vector<double>&> std::vector<std::int32_t> decode(
+      KeyValueCache& cache, std::span<const std::vector<std::int32_t>> tokens, Choose choose,
+      std::vector<double>& log_probabilities) {
+    const comm::InFunction mark(self().communicator(), comm::ProgramFunction::decode);
+    const auto context = self().context();
+    require_prompts(batch_axes(context), tokens);
+    const std::size_t count = tokens.size(), columns = vocabulary();
+    const std::vector<double> both =
+        detail::decode<double>(self().stages(), context, cache, tokens, 2 * count,
+                               [&](const std::vector<double>& logits, const std::vector<double>& all) {
+                                 const std::vector<std::int32_t> chosen = choose(logits);
+                                 std::vector<double> made(2 * count);
+                                 for (std::size_t i = 0; i < count; ++i) {
+                                   made[i] = chosen[i];
+                                   if (chosen[i] >= 0) made[count + i] = all[i * columns + std::size_t(chosen[i])];
+                                 }
+                                 return made;
+                               });
+    log_probabilities.assign(both.begin() + std::ptrdiff_t(count), both.end());
+    return std::vector<std::int32_t>(both.begin(), both.begin() + std::ptrdiff_t(count));
+  }
   /// The size of the model's vocabulary; 0 if its type has none.
   std::size_t vocabulary() {
     if constexpr (requires { model_type::vocabulary(self().stages().config()); })

@@ -104,6 +104,14 @@ struct NumericsOptions {
   /// micro-batches: log2(k) - 1 more copies of the gradients (at least 0); stages 2 and 3 of ZeRO keep whole gradients until the
   /// last micro-batch; a tied embedding has a second gradient.
   ReproducibleOption reproducible = {};
+  /// The numbers of a token do not depend on the other tokens that are computed with it: a forward of training, of a prompt and
+  /// of one token with a KeyValueCache give a token the same bits, as does every batch size. So the log-probabilities of
+  /// generate (GenerateOptions::log_probabilities) are those of a training forward without dropout (log_probability), bit by bit,
+  /// in every layout of dp, ZeRO and pp, and of cp by Ulysses, for each tp degree (degrees of tp differ by rounding). Every model
+  /// on the device computes so from then on. Gradients need no such order and keep only the reproducibility of other runs. Hosts
+  /// only: Device::make_batch_invariant. Throws UsageError on GPUs, LayoutError for cp by a ring, and in a forward UsageError for
+  /// convolutions and for attention with a mask in arrays. Cost: decision 71.
+  bool batch_invariant = false;
   /// The type in which gradients are sent and added over data ranks: bfloat16, or float32 (or unset) for the gradients' own type,
   /// which is float for layers in 16 bits and in float, and double for layers in double.
   ReduceOption reduce = {};

@@ -24,6 +24,13 @@ WEFT_COLD WEFT_INLINE ModelOptions with_store(const ModelOptions& given, int ran
 
 WEFT_COLD WEFT_INLINE StageSettings stage_settings(DefaultDevice& device, schedule::AnySchedule schedule,
                                                    const ModelOptions& options) {
+  if (options.numerics.batch_invariant) {
+    if constexpr (!kernels::detail::on_host<DefaultDevice::execution_space>)
+      throw_error<UsageError>(
+          {"numerics.batch_invariant: libraries of GPUs choose a kernel by the number of rows, so its results "
+           "are for hosts: build weft for hosts, or leave the option out"});
+    device.make_batch_invariant();
+  }
   const auto reproducible = options.numerics.reproducible.accumulator();
   std::shared_ptr<GradientAccumulator> accumulator =
       reproducible ? reproducible(device) : std::make_shared<PlainAccumulator<Stages::Exec>>(device);
@@ -41,6 +48,7 @@ WEFT_COLD WEFT_INLINE StageSettings stage_settings(DefaultDevice& device, schedu
           .timeline = options.pipeline.timeline.get(),
           .freeze = options.freeze,
           .recheck = std::move(recheck),
+          .whole_rows = options.numerics.batch_invariant && options.context == ContextMethod::ring,
           .lora = options.lora};
 }
 

@@ -86,12 +86,16 @@ WEFT_INLINE void forward_to_decode(Stages& stages, StepBatch& batch, const Decod
                       .longest = rows.longest,
                       .first = rows.first};
   batch.env().cached = &cached;
-  const LogitRows wanted{of.vocabulary, {rows.row_of.size(), 1, 0}, &rows.row_of};
+  std::vector<double> log_probabilities;
+  const LogitRows wanted{
+      of.vocabulary, {rows.row_of.size(), 1, 0}, &rows.row_of, of.log_probabilities ? &log_probabilities : nullptr};
   stages.forward_to_last_unit(batch, table, [&](auto& run, auto& layer) {
     std::vector<double> logits(rows.row_of.size() * of.vocabulary);
     unit(layer, run.call_of(0), run.last_hidden(0), wanted, logits);
-    if (rows.last.size() != of.tokens.size()) logits = spread(logits, of.vocabulary, rows.last, of.tokens.size());
-    use(logits);
+    if (rows.last.size() != of.tokens.size())
+      for (std::vector<double>* const all : {&logits, &log_probabilities})
+        if (!all->empty()) *all = spread(*all, of.vocabulary, rows.last, of.tokens.size());
+    use(logits, log_probabilities);
   });
   stages.finish(batch.engine().hooks);
   for (const std::size_t sequence : rows.last) cached.commit(sequence, of.tokens[sequence].size());

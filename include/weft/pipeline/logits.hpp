@@ -44,6 +44,7 @@ struct LogitRows {
   std::size_t vocabulary;
   Zigzag order;                                      ///< the place of each row among all rows
   const std::vector<std::size_t>* chosen = nullptr;  ///< the rows to take (pipeline/decode.hpp); null: all
+  std::vector<double>* log_probabilities = nullptr;  ///< of chosen rows: filled like the logits; null: not wanted
 };
 /// Writes the logits of the model's last unit, given its hidden input, at their places in `logits`.
 using LogitsOfUnit = void (*)(StackUnit<StepBatch::Exec>& unit, const UnitCall& call, AnyValue& hidden, const LogitRows& rows,

@@ -68,6 +68,9 @@ WEFT_INLINE double Stages::train_step(StepBatch& batch) {
 }
 
 WEFT_COLD WEFT_INLINE void Stages::set_everyone(const Communicator& everyone) {
+  if (units_.settings().whole_rows && axes_.size(cp{}) > 1)
+    throw_error<LayoutError>({"numerics.batch_invariant: a ring over cp(", axes_.size(cp{}),
+                              ") adds a token's keys in another order than a decode does; use ContextMethod::ulysses, or cp 1"});
   const auto& recheck = units_.settings().recheck;
   if (!recheck) return;
   if (axes_.size(dp{}) == 1)
