@@ -37,6 +37,7 @@
 #include <weft/operations/own_loss.hpp>
 #include <weft/operations/parts.hpp>
 #include <weft/operations/samples.hpp>
+#include <weft/operations/segments.hpp>
 #include <weft/operations/shapes.hpp>
 #include <weft/operations/softmax.hpp>
 #include <weft/operations/variable_rows.hpp>

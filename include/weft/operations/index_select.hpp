@@ -2,9 +2,10 @@
 #pragma once
 // Rows of a tensor by integer ids, in the order of the ids. An axis may cut the ids (each rank gathers its own) or inner dims of
 // the tensor. An axis of samples, such as dp, may cut rows and ids: each sample has its own graph, and a rank's ids count its
-// own rows.
+// own rows. Any axis may do so if the program states that the ids are local.
 //
-//   auto chosen = index_select(x, ids);   // [ids, ...] of x [rows, ...]
+//   auto chosen = index_select(x, ids);              // [ids, ...] of x [rows, ...]
+//   auto near = index_select(x, ids, local_ids);     // ids of the rows of this rank
 
 #include <cstdint>
 #include <limits>
@@ -19,27 +20,44 @@
 
 namespace weft {
 
+/// The rows that ids count. CommonIds: all rows, and along an axis of samples, such as dp, the rows of this rank's samples.
+/// LocalIds: the rows of this rank along every axis that cuts them, such as a part of a graph that has no edges to other parts.
+struct CommonIds {
+  static constexpr bool local = false;
+};
+struct LocalIds {
+  static constexpr bool local = true;
+};
+inline constexpr LocalIds local_ids;
+
 namespace detail {
 
-template <class PX, class PI>
+template <class L>
+concept IdScope = std::is_same_v<L, CommonIds> || std::is_same_v<L, LocalIds>;
+
+/// Whether ids on this axis count the rows of one rank.
+template <class PX, class PI, class L>
+inline constexpr bool counts_local_rows = (L::local || is_data_axis<typename PX::axis>)&&shard_dim<PX> == 0 && shard_dim<PI> == 0;
+
+template <class PX, class PI, class L>
 struct SelectRule {
   static constexpr bool entered = !(kind_of<PX> == Kind::invariant && shard_dim<PI> == 0),
-                        samples = is_data_axis<typename PX::axis> && shard_dim<PX> == 0 && shard_dim<PI> == 0,
-                        fits = samples || (shard_dim<PX> != 0 && kind_of<PI> != Kind::partial &&
-                                           (is_whole<PI> || (shard_dim<PI> == 0 && kind_of<PX> == Kind::replicated)));
+                        fits = counts_local_rows<PX, PI, L> ||
+                               (shard_dim<PX> != 0 && kind_of<PI> != Kind::partial &&
+                                (is_whole<PI> || (shard_dim<PI> == 0 && kind_of<PX> == Kind::replicated)));
   using type = std::conditional_t<shard_dim<PI> == 0, PI, PX>;
 };
-template <class X, class I>
+template <class X, class I, class L = CommonIds>
 struct Selected {
   static constexpr bool axes = false, entered = true, fits = true;
   using type = X;
 };
-template <class T, class I, class E, class... PX, class... PI>
+template <class T, class I, class E, class... PX, class... PI, class L>
 requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PI::axis...>>) struct Selected<Tensor<T, E, PX...>,
-                                                                                                 Tensor<I, E, PI...>> {
-  static constexpr bool axes = true, entered = (SelectRule<PX, PI>::entered && ...),
-                        fits = !entered || (SelectRule<PX, PI>::fits && ...);
-  using type = Tensor<T, E, typename SelectRule<PX, PI>::type...>;
+                                                                                                 Tensor<I, E, PI...>, L> {
+  static constexpr bool axes = true, entered = (SelectRule<PX, PI, L>::entered && ...),
+                        fits = !entered || (SelectRule<PX, PI, L>::fits && ...);
+  using type = Tensor<T, E, typename SelectRule<PX, PI, L>::type...>;
 };
 
 template <class N, class Exec>
@@ -80,24 +98,39 @@ auto ids_of(const I& ids, std::size_t rows, const IdWords& words) {
 
 inline constexpr IdWords select_words = {"index_select", "id", " at ", " rows"};
 
-// Rows of g added to the rows that the ids name, in a tensor of this shape.
-template <class X, class I, class G>
-gradient_t<X> select_gradient(const Shape& x, const I& ids, const G& g) {
+// The elements of a row.
+inline std::size_t row_width(const Shape& x) {
+  std::size_t width = 1;
+  for (std::size_t dim = 1; dim < x.rank(); ++dim) width *= x[dim];
+  return width;
+}
+// Row i of x added to row ids[i] of a Y of this shape, in the order of the ids, in accumulate_t.
+template <class Y, class I, class X>
+with_scalar_t<Y, accumulate_t<typename X::value_type>> sums_by_id(const Shape& y, const I& ids, const X& x) {
   using T = typename X::value_type;
-  using A = accumulate_t<T>;
-  require_gradient_of<typename Selected<X, I>::type, G>();
-  const std::size_t rows = x[0], width = rows == 0 ? 0 : x.size() / rows;
-  const auto wanted = ids_of(ids, rows, select_words);
-  with_scalar_t<gradient_t<X>, A> sums(g.device(), x);
-  fill_zero(g.device(), sums.data(), sums.size());
-  kernels::embedding_backward<T>(g.device(), wanted.size(), width, wanted.data(), g.data(), 0, rows, sums.data());
-  if constexpr (std::is_same_v<T, A>) {
+  with_scalar_t<Y, accumulate_t<T>> sums(x.device(), y);
+  fill_zero(x.device(), sums.data(), sums.size());
+  kernels::embedding_backward<T>(x.device(), ids.size(), row_width(y), ids.data(), static_cast<const T*>(x.data()), 0, y[0],
+                                 sums.data());
+  return sums;
+}
+// Sums in the element type of Y.
+template <class Y, class S>
+Y rounded_sums(const S& sums) {
+  if constexpr (std::is_same_v<Y, S>) {
     return sums;
   } else {
-    gradient_t<X> out(g.device(), x);
-    kernels::cast<A, T>(g.device(), sums.size(), sums.data(), out.data());
+    Y out(sums.device(), sums.shape());
+    kernels::cast<typename S::value_type, typename Y::value_type>(sums.device(), sums.size(), sums.data(), out.data());
     return out;
   }
+}
+
+// Rows of g added to the rows that the ids name, in a tensor of this shape.
+template <class X, class L = CommonIds, class I, class G>
+gradient_t<X> select_gradient(const Shape& x, const I& ids, const G& g) {
+  require_gradient_of<typename Selected<X, I, L>::type, G>();
+  return rounded_sums<gradient_t<X>>(sums_by_id<gradient_t<X>>(x, ids_of(ids, x[0], select_words), g));
 }
 
 }  // namespace detail
@@ -107,10 +140,11 @@ namespace operations {
 /// Row ids[i] of x [rows, ...] as row i of the result [ids, ...]; ids [ids] are whole numbers of any type. On each axis x's rows
 /// are whole and so are the ids, or x is Replicated and the ids are cut (then the result is). An axis of samples, such as dp, may
 /// cut both: ids then count the rows of this rank's samples, of its micro-batch. Throws UsageError with the first id that is no
-/// row of x. The gradient is index_select_gradient(x, ids, g).
-template <AnyTensor X, AnyTensor I>
-auto index_select(const X& x, const I& ids) {
-  using S = detail::Selected<X, I>;
+/// row of x. With local_ids any axis may cut both: the program states that no id counts a row of another rank, which weft sees
+/// only if the id is beyond the rows of this rank. The gradient is index_select_gradient(x, ids, g).
+template <AnyTensor X, AnyTensor I, detail::IdScope L = CommonIds>
+auto index_select(const X& x, const I& ids, L = {}) {
+  using S = detail::Selected<X, I, L>;
   static_assert(S::axes, "weft: index_select: the tensor and the ids name different axes, or lie on different devices");
   static_assert(S::entered,
                 "weft: index_select: an axis cuts the ids, and the tensor is Invariant on it: enter the parallel region first, "
@@ -119,7 +153,8 @@ auto index_select(const X& x, const I& ids) {
       S::fits,
       "weft: index_select: an axis cuts the tensor's rows, so a rank lacks those that its ids name, or the ids lie in no "
       "way that gathers: gather the rows, to<Replicated<axis>>(x), on tensors (context, x), or use Embedding, which sums over "
-      "the ranks; where dp cuts the samples, cut the ids too, to<Shard<dp, 0>>(ids), each rank's ids for its own rows");
+      "the ranks; where dp cuts the samples, cut the ids too, to<Shard<dp, 0>>(ids), each rank's ids for its own rows; on other "
+      "axes ids that are cut as the rows and count those of this rank are index_select(x, ids, local_ids)");
   if constexpr (!S::axes || !S::entered || !S::fits) {
     return x;
   } else {
@@ -132,27 +167,26 @@ auto index_select(const X& x, const I& ids) {
     shape.set_sharding(0, ids.shape().sharding(0));
     typename S::type out(x.device(), shape);
     using T = typename X::value_type;
-    const std::size_t width = rows == 0 ? 0 : x.size() / rows;
-    kernels::embedding_forward<T>(x.device(), count, width, wanted.data(), x.data(), 0, rows, out.data());
+    kernels::embedding_forward<T>(x.device(), count, detail::row_width(x.shape()), wanted.data(), x.data(), 0, rows, out.data());
     return out;
   }
 }
 /// The gradient of x: row i of g [ids, ...] is added to row ids[i], in the order of the ids, in accumulate_t: the same bits in
 /// every run and for any number of threads.
-template <AnyTensor X, AnyTensor I, AnyTensor G>
-gradient_t<X> index_select_gradient(const X& x, const I& ids, const G& g) {
-  return detail::select_gradient<X>(x.shape(), ids, g);
+template <AnyTensor X, AnyTensor I, AnyTensor G, detail::IdScope L = CommonIds>
+gradient_t<X> index_select_gradient(const X& x, const I& ids, const G& g, L = {}) {
+  return detail::select_gradient<X, L>(x.shape(), ids, g);
 }
 
 /// The same on Variables; the ids are a constant.
-template <class C, class X, class I>
-auto index_select(const Variable<C, X>& x, const Variable<C, I>& ids) {
-  using S = detail::Selected<X, I>;
-  auto y = index_select(x.value(), ids.value());
+template <class C, class X, class I, detail::IdScope L = CommonIds>
+auto index_select(const Variable<C, X>& x, const Variable<C, I>& ids, L scope = {}) {
+  using S = detail::Selected<X, I, L>;
+  auto y = index_select(x.value(), ids.value(), scope);
   if constexpr (!S::axes || !S::entered || !S::fits) return detail::AlreadyRefused();
   else
     return detail::record_by_gradient(x, std::move(y), [shape = x.shape(), ids = ids.value()](const auto& g) {
-      return detail::select_gradient<X>(shape, ids, g);
+      return detail::select_gradient<X, L>(shape, ids, g);
     });
 }
 

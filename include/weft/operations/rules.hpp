@@ -33,6 +33,12 @@
 //   slice<d>, chunk<d>, concat<d>   I, R, P, S(k != d)                       as x                    S(d): counted in the whole
 //   index_select(x, ids)            I, R, P, S(k > 0), ids whole             as x                    x S(0): ranks lack rows
 //                                   x R, ids S(0); over dp both S(0)         S(0)                    x I, ids S(0): not entered
+//                                   both S(0), local_ids on any axis         S(0)
+//   scatter_add(x, ids, segments)   I, R, P, S(k > 0), ids whole             as x                    x S(0), ids whole
+//                                   both S(0): terms of each segment         P
+//                                   over dp, or with local_ids, both S(0)    S(0)
+//   segment_mean                    as scatter_add                           as it                   both S(0): not P
+//   segment_max, segment_softmax    as segment_mean, not P                   as it; softmax as x     P
 //   batched_matmul(x, y)            both S(0), the batch                     S(0)                    the batch of one
 //                                   as matmul along dims 1 and 2             as matmul               as matmul
 //   conv2d(x, w)                    I and I; R and R                         the same                I by R or S: not entered
