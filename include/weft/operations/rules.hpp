@@ -7,6 +7,7 @@
 //
 //   operation                       operands on one axis                     result                  refused, with the reason
 //   exp(x), relu(x), clamp(x, ...)  I, R, S(d)                               as x                    P: f of a sum is no sum of f
+//   sin, abs, pow, softplus, ...    as exp
 //   -x, x * 2, x / 2                any                                      as x
 //   x + 2, 2 - x, 2 / x             I, R, S(d)                               as x                    P: each rank would add it
 //   x + y, x - y                    alike                                    alike                   others: to_layout_of<X>
