@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time from a lost rank to the next step of an elastic run: 8 thread ranks train a GPT of about 95 MB of parameters and moments,
-// rank 1 throws after a step, and six ranks go on. Prints JSON, one line for each ZeRO stage and trial: the seconds of a step before,
-// and from the kill until all ranks are in the program's function again, the model and the optimizer are made, the state is
-// restored, and the next step and its copies are done.
+// The time from a lost rank to the next step of an elastic run: 8 thread ranks train a GPT of about 95 MB of parameters and
+// moments, rank 1 throws after a step, and six ranks go on. Prints JSON, one line for each ZeRO stage and trial: the seconds of a
+// step before, and from the kill until all ranks are in the program's function again, the model and the optimizer are made, the
+// state is restored, and the next step and its copies are done.
 //
 //   bench_elastic_recovery [trials]
 
@@ -70,10 +70,11 @@ void measure(int stage) {
           member.keep(model, optimizer, ++step);
           if (!again && world.rank() == 0) before = seconds_between(start, Clock::now());
           if (again && world.rank() == 0)
-            std::printf("{\"zero\": %d, \"step_before\": %.3f, \"in_function\": %.3f, \"made\": %.3f, \"restored\": %.3f, "
-                        "\"stepped\": %.3f, \"kept\": %.3f}\n",
-                        stage, before, seconds_between(kill, entered), seconds_between(kill, made), seconds_between(kill, restored),
-                        seconds_between(kill, stepped), seconds_between(kill, Clock::now()));
+            std::printf(
+                "{\"zero\": %d, \"step_before\": %.3f, \"in_function\": %.3f, \"made\": %.3f, \"restored\": %.3f, "
+                "\"stepped\": %.3f, \"kept\": %.3f}\n",
+                stage, before, seconds_between(kill, entered), seconds_between(kill, made), seconds_between(kill, restored),
+                seconds_between(kill, stepped), seconds_between(kill, Clock::now()));
           if (!again && world.rank() == 1 && step == kill_at) {
             kill = Clock::now();
             killed = true;

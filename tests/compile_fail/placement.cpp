@@ -71,6 +71,18 @@ auto go(const Over&, X<Partial<tp>> x) { return exp(x); }
 auto go(const Over& context, X<Partial<tp>> x) { return exp(to<Invariant<tp>>(context, x)); }
 #endif
 
+// section: sin_of_partial
+// The sine of a sum is no sum of sines.
+// expect: this operation is not linear, but its input is Partial
+template <class... P>
+using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
+
+#ifdef WEFT_FAIL
+auto go(X<Partial<tp>> x) { return sin(x); }
+#else
+auto go(X<Invariant<tp>> x) { return sin(x); }
+#endif
+
 // section: number_beside_shard
 // A number that each rank applies to its own part, without a sum of its gradient.
 // expect: times_scalar: the number lies as the tensor

@@ -114,7 +114,8 @@ TEST_CASE("numbers that do not divide the layers") {
   CHECK(refusal({4}, 4, 1).empty());
   CHECK(refusal({7, 8, 8}, 30, 4) ==
         "weft: layers of the stages (7, 8, 8): 3 numbers, but the pipeline has 4 stages (pp * stages per rank)");
-  CHECK(refusal({7, 8, 8, 6}, 30, 4) == "weft: layers of the stages (7, 8, 8, 6): their sum is 29, but the model has 30 layers: give numbers that sum to 30");
+  CHECK(refusal({7, 8, 8, 6}, 30, 4) ==
+        "weft: layers of the stages (7, 8, 8, 6): their sum is 29, but the model has 30 layers: give numbers that sum to 30");
   CHECK(refusal({7, 8, 8, std::numeric_limits<std::size_t>::max()}, 30, 4).find("up to stage 3 they are more than") !=
         std::string::npos);
   CHECK(refusal({4, 0, 2, 2}, 8, 4) ==

@@ -48,10 +48,11 @@ WEFT_INLINE void note_redistribution(const DeviceMesh& mesh, const OperandInfo& 
 WEFT_INLINE void note_gradient(const DeviceMesh& mesh, const OperandInfo& gradient, const Placements& to) {
   if (gradient.placements == to) return;
   if (!mesh.state().refusing && mesh.state().lines == nullptr) return;
-  const std::string bytes = bytes_text(moved_bytes(gradient.shape, gradient.element_bytes, mesh.places(), gradient.placements, to));
+  const std::string bytes =
+      bytes_text(moved_bytes(gradient.shape, gradient.element_bytes, mesh.places(), gradient.placements, to));
   if (mesh.state().refusing)
-    throw_error<UsageError>({"dtensor: backward moves the gradient of a tensor ", gradient.shape.text(), " on ", mesh.text(), " from ",
-                             text(gradient.placements), " to the tensor's ", text(to), " (", bytes,
+    throw_error<UsageError>({"dtensor: backward moves the gradient of a tensor ", gradient.shape.text(), " on ", mesh.text(),
+                             " from ", text(gradient.placements), " to the tensor's ", text(to), " (", bytes,
                              "), and RefuseMoves is in force: call backward outside of its scope"});
   mesh.state().lines->push_back("gradient" + moves_text(std::span(&gradient, 1), {to}) + ", " + bytes);
 }

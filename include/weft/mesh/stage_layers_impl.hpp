@@ -73,7 +73,9 @@ WEFT_COLD WEFT_INLINE void require_stage_layers(std::span<const std::size_t> cou
                                        "can do without"
                                      : ""});
   }
-  if (sum != layers) throw_error<LayoutError>({given, "their sum is ", sum, ", but the model has ", layers, " ", noun, "s: give numbers that sum to ", layers});
+  if (sum != layers)
+    throw_error<LayoutError>(
+        {given, "their sum is ", sum, ", but the model has ", layers, " ", noun, "s: give numbers that sum to ", layers});
 }
 
 }  // namespace weft::mesh_layout

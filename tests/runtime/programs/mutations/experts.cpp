@@ -28,7 +28,8 @@ int main(int argc, char** argv) {
     else if (name != "experts") return false;
     Mesh<dp, cp, tp, pp, ep, etp, edp> mesh(world);
     const std::size_t micro_batches = name == "data" ? 1 : 2;  // statistics of a micro-batch depend on their number
-    train<Model>(mesh, config, {.seed = 2, .shard = {.stage = 2}, .pipeline = {.schedule = schedule::one_forward_one_backward}}, micro_batches);
+    train<Model>(mesh, config, {.seed = 2, .shard = {.stage = 2}, .pipeline = {.schedule = schedule::one_forward_one_backward}},
+                 micro_batches);
     return true;
   });
 }

@@ -26,7 +26,8 @@ inline TokenBatch tokens_of(std::size_t rank, std::size_t ranks, std::uint64_t s
 }
 
 template <class Model, class Optimizer = optim::AdamW, class M>
-void train(M& mesh, const typename Model::Config& config, const ModelOptions& options = {.seed = 2}, std::size_t micro_batches = 2) {
+void train(M& mesh, const typename Model::Config& config, const ModelOptions& options = {.seed = 2},
+           std::size_t micro_batches = 2) {
   Model model(mesh, config, options);
   Optimizer optimizer(model, {.learning_rate = 1e-2, .clip = 0.1});
   for (std::uint64_t step = 0; step < 2; ++step) {
