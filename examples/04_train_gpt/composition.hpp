@@ -227,6 +227,7 @@ class Composition final : public TrainedModel {
                 .context = o.context == "ulysses" ? weft::ContextMethod::ulysses : weft::ContextMethod::ring,
                 .pipeline = {.schedule = schedule_of(o), .layers = o.stage_layers(), .timeline = recording_},
                 .numerics = {.reproducible = o.reproducible,
+                             .batch_invariant = o.batch_invariant,
                              .gradient = gradient_of(o),
                              .recheck_every = std::uint64_t(o.recheck),
                              .trace_nonfinite = o.trace_nonfinite},

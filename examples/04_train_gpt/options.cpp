@@ -158,6 +158,9 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
       ->capture_default_str()
       ->group(mesh);
   app.add_flag("--sequence-parallel", o.sequence_parallel, "Shard the hidden state between blocks over tp")->group(mesh);
+  app.add_flag("--batch-invariant", o.batch_invariant,
+               "A token's numbers do not depend on the other tokens in the batch, and are those of generate with this option")
+      ->group(mesh);
   app.add_flag("--reproducible", o.reproducible,
                "The same bits for every --dp, --zero, --schedule and --pp; micro-batches are then 1 sequence unless given")
       ->group(mesh);

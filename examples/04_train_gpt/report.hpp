@@ -267,6 +267,7 @@ class Report {
             {"offload", o.offload},
             {"sequence_parallel", o.sequence_parallel},
             {"reproducible", o.reproducible},
+            {"batch_invariant", o.batch_invariant},
             {"trace_nonfinite", o.trace_nonfinite},
             {"recheck", o.recheck},
             {"global_batch", *o.global_batch},

@@ -12,8 +12,7 @@ namespace generate_text {
 std::unique_ptr<LoadedModel> load_llama(weft::World& world, const std::string& folder, const Layout& layout) {
   using Model = weft::TensorParallel<weft::PipelineParallel<weft::models::Llama>>;
   return std::make_unique<Loaded<Model, weft::Mesh<weft::tp, weft::pp>>>(
-      world, folder, weft::hugging_face::read_config<weft::models::LlamaConfig>(folder),
-      weft::Degrees{.tp = layout.tp, .pp = layout.pp});
+      world, folder, weft::hugging_face::read_config<weft::models::LlamaConfig>(folder), layout);
 }
 
 }  // namespace generate_text

@@ -54,7 +54,7 @@ struct Options {
   generate_text::Layout layout;
   std::optional<std::size_t> max_new_tokens;
   Sampling sampling;
-  bool quiet = false;
+  bool log_probabilities = false, quiet = false;
 };
 
 std::vector<std::int32_t> numbers_of(const std::string& text, const std::string& option) {
@@ -140,11 +140,13 @@ int rank_main(World& world, const Options& o) {
                                {"--top-p", o.sampling.top_p},
                                {"--seed", o.sampling.seed},
                                {"--stop", o.stop.value_or("as the folder says")},
-                               {"--logits", o.logits}});
+                               {"--logits", o.logits},
+                               {"--log-probabilities", o.log_probabilities},
+                               {"--batch-invariant", o.layout.batch_invariant}});
   const std::unique_ptr<LoadedModel> model = generate_text::load(world, o.load, o.layout);
   const bool first = world.rank() == 0;
   if (!o.logits.empty()) return write_logits(*model, prompts, o.logits, first), 0;
-  GenerateOptions options{.max_new_tokens = o.max_new_tokens, .sampling = o.sampling};
+  GenerateOptions options{.max_new_tokens = o.max_new_tokens, .sampling = o.sampling, .log_probabilities = o.log_probabilities};
   options.stop = o.stop ? numbers_of(*o.stop, "--stop") : hugging_face::stop_tokens(o.load);
   using Clock = std::chrono::steady_clock;
   const auto started = Clock::now();
@@ -160,7 +162,7 @@ int rank_main(World& world, const Options& o) {
     if (stream && !ends.contains(token)) std::printf("%s", stream->next(token).c_str()), std::fflush(stdout);
     return true;
   };
-  Prompts made = model->generate(prompts, options);
+  Generated made = model->generate(prompts, options);
   const std::chrono::duration<double> first_token = prefilled - started, others = Clock::now() - prefilled;
   if (!first) return 0;
   if (stream) std::printf("%s\n", stream->finish().c_str());
@@ -171,6 +173,10 @@ int rank_main(World& world, const Options& o) {
     } else {
       print(made[i], nullptr);
     }
+  }
+  for (const std::vector<double>& one : made.log_probabilities) {
+    for (std::size_t i = 0; i < one.size(); ++i) std::printf("%s%.17g", i == 0 ? "log-probabilities: " : ",", one[i]);
+    std::printf("\n");
   }
   if (!o.quiet)
     std::fprintf(stderr, "%zu tokens: the first after %.3f s, then %.1f a second\n", count, first_token.count(),
@@ -200,6 +206,10 @@ int main(int argc, char** argv) {
   app.add_option("--tp", o.layout.tp, "Tensor parallel degree")->check(CLI::Range(1, 4096))->capture_default_str();
   app.add_option("--pp", o.layout.pp, "Pipeline parallel degree")->check(CLI::Range(1, 4096))->capture_default_str();
   app.add_option("--logits", o.logits, "Write the logits of every prompt's tokens to this file, and generate nothing");
+  app.add_flag("--log-probabilities", o.log_probabilities,
+               "After the texts, print a line of each one's new tokens' log-probabilities");
+  app.add_flag("--batch-invariant", o.layout.batch_invariant,
+               "A token's numbers do not depend on the other tokens in the batch, and are those of training with this option");
   app.add_flag("--quiet", o.quiet, "Print no line of times");
   app.footer("--rehearse N[:rank] prints the memory and messages of a rank of N (docs/planning.md).");
   RunOptions how = take_run_options(argc, argv);

@@ -18,14 +18,14 @@ namespace generate_text {
 
 struct Layout {
   std::size_t tp = 1, pp = 1;
+  bool batch_invariant = false;
 };
 
 /// All ranks call every function together, and each gets the same result.
 class LoadedModel {
  public:
   virtual ~LoadedModel() = default;
-  virtual std::vector<std::vector<std::int32_t>> generate(std::span<const std::vector<std::int32_t>> prompts,
-                                                          const weft::GenerateOptions& options) = 0;
+  virtual weft::Generated generate(std::span<const std::vector<std::int32_t>> prompts, const weft::GenerateOptions& options) = 0;
   /// [tokens, vocabulary], by the ordinary forward.
   virtual std::vector<double> logits(std::span<const std::int32_t> tokens) = 0;
   virtual std::size_t vocabulary() = 0;
@@ -36,12 +36,12 @@ class LoadedModel {
 template <class Model, class Grid>
 class Loaded final : public LoadedModel {
  public:
-  Loaded(weft::World& world, const std::string& folder, const typename Model::Config& config, weft::Degrees degrees)
-      : mesh_(world, degrees), model_(mesh_, config) {
+  Loaded(weft::World& world, const std::string& folder, const typename Model::Config& config, const Layout& layout)
+      : mesh_(world, weft::Degrees{.tp = layout.tp, .pp = layout.pp}),
+        model_(mesh_, config, {.numerics = {.batch_invariant = layout.batch_invariant}}) {
     weft::hugging_face::load(folder, model_);
   }
-  std::vector<std::vector<std::int32_t>> generate(std::span<const std::vector<std::int32_t>> prompts,
-                                                  const weft::GenerateOptions& options) override {
+  weft::Generated generate(std::span<const std::vector<std::int32_t>> prompts, const weft::GenerateOptions& options) override {
     return weft::generate(model_, prompts, options);
   }
   std::vector<double> logits(std::span<const std::int32_t> tokens) override { return model_.logits(tokens); }
