@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <weft/operations/batched.hpp>
+#include <weft/operations/elementwise.hpp>
 #include <weft/operations/index_select.hpp>
 #include <weft/operations/products.hpp>
 #include <weft/operations/rules.hpp>
@@ -69,8 +70,11 @@ TEST_CASE("typed rules of products, quotients and lookups are those of the value
       if (batched) CHECK(layout_of<typename Batched::type> == *batched);
     }
     // Products and quotients, element by element.
-    const bool alike = a == b && a.kind != Kind::partial, whole_b = b.kind == Kind::replicated;
-    CHECK(result_on(elementwise_rule(4, 2, 0b01), {a, b}).has_value() == (alike || (a.kind == Kind::partial && whole_b)));
+    constexpr bool alike = a == b && a.kind != Kind::partial, whole_b = b.kind == Kind::replicated;
+    const auto quotient = result_on(elementwise_rule(4, 2, 0b01), {a, b});
+    CHECK(quotient.has_value() == (alike || (a.kind == Kind::partial && whole_b)));
+    if constexpr (alike || (a.kind == Kind::partial && whole_b))  // the typed rule refuses others
+      CHECK(*quotient == layout_of<typename QuotientRule<A, B>::type>);
     CHECK(result_on(elementwise_rule(4, 2, 0b11), {a, b}).has_value() == (a == b));
     CHECK(result_on(elementwise_rule(4, 2, 0), {a, b}).has_value() == alike);
     // Rows by number; over data axes a typed table of samples is cut beside its ids, which a DTensor's is not.
@@ -79,7 +83,7 @@ TEST_CASE("typed rules of products, quotients and lookups are those of the value
       const auto selected = result_on(rule, {a, b});
       if constexpr (a.dim < 2)
         CHECK(selected.has_value() ==
-              SelectRule<typename Placed<tp, a.kind, a.dim>::type, typename Placed<tp, b.kind, b.dim>::type>::fits);
+              SelectRule<typename Placed<tp, a.kind, a.dim>::type, typename Placed<tp, b.kind, b.dim>::type, CommonIds>::fits);
     }
     taken += value.has_value();
   });
