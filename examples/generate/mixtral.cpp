@@ -16,8 +16,7 @@ std::unique_ptr<LoadedModel> load_mixtral(weft::World& world, const std::string&
   using Model = DataParallel<TensorParallel<ExpertParallel<PipelineParallel<models::Mixtral>>>>;
   const auto config = hugging_face::read_config<models::MixtralConfig>(folder);
   const std::size_t parts = config.experts % layout.tp == 0 ? layout.tp : 1;
-  return std::make_unique<Loaded<Model, Mesh<dp, tp, pp, weft::ep, etp, edp>>>(
-      world, folder, config, Degrees{.tp = layout.tp, .ep = parts, .pp = layout.pp});
+  return std::make_unique<Loaded<Model, Mesh<dp, tp, pp, weft::ep, etp, edp>>>(world, folder, config, layout, parts);
 }
 
 }  // namespace generate_text

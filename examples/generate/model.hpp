@@ -36,8 +36,9 @@ class LoadedModel {
 template <class Model, class Grid>
 class Loaded final : public LoadedModel {
  public:
-  Loaded(weft::World& world, const std::string& folder, const typename Model::Config& config, const Layout& layout)
-      : mesh_(world, weft::Degrees{.tp = layout.tp, .pp = layout.pp}),
+  Loaded(weft::World& world, const std::string& folder, const typename Model::Config& config, const Layout& layout,
+         std::size_t ep = 1)
+      : mesh_(world, weft::Degrees{.tp = layout.tp, .ep = ep, .pp = layout.pp}),
         model_(mesh_, config, {.numerics = {.batch_invariant = layout.batch_invariant}}) {
     weft::hugging_face::load(folder, model_);
   }
