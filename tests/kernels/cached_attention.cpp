@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/kernels/detail/matmul_few_rows.hpp
+// covers: weft/kernels/detail/matmul_few_rows.hpp weft/kernels/detail/attention_one_row.hpp
 // Attention of single rows to a cache, and products of few rows, compared with plain loops in double.
 
 #include <doctest/doctest.h>
@@ -11,6 +11,7 @@
 
 #include <weft/core/philox.hpp>
 #include <weft/kernels/cached_attention.hpp>
+#include <weft/kernels/detail/attention_one_row.hpp>
 #include <weft/kernels/detail/matmul_few_rows.hpp>
 #include <weft/kernels/matmul.hpp>
 

@@ -10,8 +10,8 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/scalar.hpp>
-#include <weft/kernels/cached_attention.hpp>
 #include <weft/kernels/detail/attention_host.hpp>
+#include <weft/kernels/detail/attention_one_row.hpp>
 #include <weft/kernels/detail/attention_rows.hpp>
 
 namespace weft::kernels::detail {
