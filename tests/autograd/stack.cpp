@@ -107,8 +107,8 @@ TEST_CASE("batches that do not fit are refused") {
       "leave such a batch out",
       UsageError);
   auto deep = Mlp::make_batch({}, 0, 0, 1, 1);
-  deep[input_field].resize(deep.samples, {1, 1, 2, 3});
-  CHECK_THROWS_AS(model.train_step(deep), ShapeError);  // a tensor has four dims
+  deep[input_field].resize(deep.samples, {1, 1, 1, 1, 2, 3});
+  CHECK_THROWS_AS(model.train_step(deep), ShapeError);  // a tensor has six dims
 }
 
 namespace {

@@ -94,9 +94,9 @@ TEST_CASE("arrays that do not fit") {
   CHECK(message<ShapeError>([] {
           data::array<image>(std::vector<float>(5), {2});
         }).find("5 values, which are not whole samples of [2]") != std::string::npos);
-  const auto six = data::Idx::from_bytes("six", idx_file<std::uint8_t>(8, {1, 1, 1, 1, 1, 1}, {1}));
-  CHECK(message<ShapeError>([&] { data::array<image, std::uint8_t>(six); }) ==
-        "weft: data: field image: 'six' has 6 dims; samples, and up to 4 of a sample, are 1 to 5");
+  const auto eight = data::Idx::from_bytes("eight", idx_file<std::uint8_t>(8, {1, 1, 1, 1, 1, 1, 1, 1}, {1}));
+  CHECK(message<ShapeError>([&] { data::array<image, std::uint8_t>(eight); }) ==
+        "weft: data: field image: 'eight' has 8 dims; samples, and up to 6 of a sample, are 1 to 7");
 }
 
 TEST_CASE("the identity of a dataset is of its elements, shapes and scales") {

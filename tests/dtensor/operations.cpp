@@ -161,7 +161,7 @@ TEST_CASE("gradients are those of finite differences") {
 TEST_CASE("random numbers are functions of the seed and the index, in every layout") {
   on(4, [](World& world) {
     const dtensor::DeviceMesh grid(Mesh<dp, tp>(world, {.tp = 2}), dp{}, tp{});
-    for (const Shape& shape : {Shape{7}, Shape{5, 3}, Shape{3, 2, 5}, Shape{2, 3, 5, 3}}) {
+    for (const Shape& shape : {Shape{7}, Shape{5, 3}, Shape{3, 2, 5}, Shape{2, 3, 5, 3}, Shape{2, 3, 1, 2, 5, 3}}) {
       const auto index = [&](std::size_t i) { return Philox::normal(key_of(std::uint64_t(5), site_of("dtensor")), i); };
       std::vector<double> expected(shape.size());
       for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = index(i);

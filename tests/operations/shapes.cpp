@@ -263,6 +263,21 @@ TEST_CASE("the sum over rows of a tensor cut along dim 2 is Partial") {
   CHECK(weft_test::refusal_of<ShapeError>([&] {
           sum_rows(F<Shard<tp, 2>>(device, {2, 3, 4}));
         }) == "weft: sum_rows([2, 3, 4]): an axis cuts the columns, dim 2: name the summed dims, sum<0>(flatten<0, 1>(x))");
+  CHECK(weft_test::refusal_of<ShapeError>([&] {
+          sum_rows(F<Shard<tp, 3>>(device, {2, 3, 4, 5, 6}));
+        }) == "weft: sum_rows([2, 3, 4, 5, 6]): an axis cuts rows along dim 3: name the summed dims, sum<0>(flatten<0, 3>(x))");
+  static_assert(std::is_same_v<decltype(sum_rows(std::declval<F<Shard<tp, 4>>>())), F<Partial<tp>>>);
+}
+
+TEST_CASE("tensors of six dims") {
+  weft_test::check_formula([](const auto& x) { return transpose<0, 5>(permute<5, 3, 1, 0, 2, 4>(unflatten<3>(x * x, 2, 2))); },
+                           {2, 3, 2, 4});
+  weft_test::check_over<Invariant<tp>>(
+      [](const auto& x) {
+        const auto y = to<Shard<tp, 4>>(unflatten<1>(x, 2, 1, 2, 2));
+        return exp(to<Invariant<tp>>(sum<1>(transpose<4, 1>(flatten<2, 3>(y * y)))));
+      },
+      {3, 16});
 }
 
 TEST_CASE("batched products") {
@@ -304,7 +319,7 @@ TEST_CASE("shapes that these operations refuse") {
   CHECK(refusal([&] { permute<1, 0>(y); }) == "weft: permute([4, 3, 2]): 3 dims, not 2");
   CHECK(refusal([&] { transpose<1, 2>(x); }) == "weft: transpose([4, 6]): there is no dim 2");
   CHECK(refusal([&] { unflatten<1>(x, 4); }) == "weft: unflatten([4, 6]): dim 1 is not a multiple of 4");
-  CHECK(refusal([&] { unflatten<1>(y, 1, 3); }) == "weft: unflatten([4, 3, 2]): the result would have more than 4 dims");
+  CHECK(refusal([&] { unflatten<1>(y, 1, 1, 1, 3); }) == "weft: unflatten([4, 3, 2]): the result would have more than 6 dims");
   CHECK(refusal([&] { slice<1>(x, 4, 3); }) == "weft: slice([4, 6]): there is no 4 to 7 along dim 1");
   CHECK(refusal([&] { chunk<1, 4>(x); }) == "weft: chunk([4, 6]): dim 1 is not 4 equal parts");
   CHECK(refusal([&] { concat<0>(x, F<>(device, {4, 5})); }) == "weft: concat([4, 6], [4, 5]): the extents beside dim 0 differ");

@@ -46,6 +46,13 @@ TEST_CASE("a shape's extents, text and divisions") {
   CHECK((shape.sharding(0) == DimSharding::even && shape.sharding(1) == DimSharding::padded));
   CHECK(Shape{4, 3, 2}.with_cuts_of(shape).cuts() == shape.cuts());
   CHECK(Shape{4, 3, 2}.cuts() != shape.cuts());
+  Shape six{2, 3, 1, 2, 5, 4};
+  for (std::size_t dim = 0; dim < 6; ++dim) six.set_sharding(dim, static_cast<DimSharding>(dim % 4));
+  for (std::size_t dim = 0; dim < 6; ++dim) CHECK(six.sharding(dim) == static_cast<DimSharding>(dim % 4));
+  CHECK((six.rows() == 60 && six.columns() == 4));
+  const std::vector<int> extents{2, 3, 1, 2, 5, 4};
+  CHECK((Shape::of(std::span(extents)) == six && Shape::of(std::span(extents).first(0)) == Shape{}));
+  CHECK_THROWS_WITH_AS(Shape::of_rank(7), "weft: a Shape has at most 6 dims, not 7", ShapeError);
 }
 
 TEST_CASE("copies of a tensor share its elements, which come back from it") {

@@ -20,15 +20,9 @@ WEFT_COLD WEFT_INLINE void refuse_array_samples(std::string_view name, std::size
 
 WEFT_INLINE Shape sample_shape(std::string_view name, std::string_view file, const std::vector<std::size_t>& shape) {
   if (shape.empty() || shape.size() > Shape::max_rank + 1)
-    throw_error<ShapeError>(
-        {"data: field ", name, ": '", file, "' has ", shape.size(), " dims; samples, and up to 4 of a sample, are 1 to 5"});
-  switch (shape.size()) {
-    case 1: return {};
-    case 2: return {shape[1]};
-    case 3: return {shape[1], shape[2]};
-    case 4: return {shape[1], shape[2], shape[3]};
-    default: return {shape[1], shape[2], shape[3], shape[4]};
-  }
+    throw_error<ShapeError>({"data: field ", name, ": '", file, "' has ", shape.size(), " dims; samples, and up to ",
+                             Shape::max_rank, " of a sample, are 1 to ", Shape::max_rank + 1});
+  return Shape::of(std::span(shape).subspan(1));
 }
 
 }  // namespace weft::data::detail

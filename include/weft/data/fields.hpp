@@ -137,7 +137,7 @@ template <KokkosView V>
 auto values_of_view(std::string_view name, const V& view) {
   static_assert(V::rank() >= 1, "weft: a field's View has [samples, ...] extents, at least one");
   static_assert(V::rank() <= Shape::max_rank + 1,
-                "weft: a field's View has at most five extents: [samples, and four of a sample]");
+                "weft: a field's View has at most seven extents: [samples, and six of a sample]");
   static_assert(std::is_same_v<typename V::memory_space, typename V::host_mirror_space::memory_space>,
                 "weft: a batch's fields lie in host memory: give a View of it (Kokkos::create_mirror_view_and_copy)");
   struct Parts {
@@ -153,12 +153,8 @@ auto values_of_view(std::string_view name, const V& view) {
     throw_error<ShapeError>({"field ", name,
                              ": the View is not contiguous in row-major order, [samples, ...] with the last index fastest: ",
                              "use Kokkos::LayoutRight, and no part of a larger View"});
-  std::size_t extents[Shape::max_rank]{};
-  for (std::size_t dim = 1; dim < V::rank(); ++dim) extents[dim - 1] = view.extent(dim);
-  if constexpr (V::rank() == 2) parts.shape = {extents[0]};
-  if constexpr (V::rank() == 3) parts.shape = {extents[0], extents[1]};
-  if constexpr (V::rank() == 4) parts.shape = {extents[0], extents[1], extents[2]};
-  if constexpr (V::rank() == 5) parts.shape = {extents[0], extents[1], extents[2], extents[3]};
+  parts.shape = Shape::of_rank(V::rank() - 1);
+  for (std::size_t dim = 1; dim < V::rank(); ++dim) parts.shape[dim - 1] = view.extent(dim);
   return parts;
 }
 

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <initializer_list>
 #include <numeric>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,19 +28,18 @@ namespace weft::dtensor {
 
 namespace detail {
 
-inline std::array<std::size_t, 4> four_extents(const Shape& shape) {
-  std::array<std::size_t, 4> extents{1, 1, 1, 1};
-  for (std::size_t dim = 0; dim < shape.rank(); ++dim) extents[4 - shape.rank() + dim] = shape[dim];
+/// The extents as the last of as many as a Shape may have, behind ones.
+inline std::array<std::size_t, Shape::max_rank> aligned_extents(const Shape& shape) {
+  std::array<std::size_t, Shape::max_rank> extents;
+  extents.fill(1);
+  for (std::size_t dim = 0; dim < shape.rank(); ++dim) extents[extents.size() - shape.rank() + dim] = shape[dim];
   return extents;
-}
-inline Shape shape_of_rank(std::size_t rank) {
-  return rank == 4 ? Shape{1, 1, 1, 1} : rank == 3 ? Shape{1, 1, 1} : rank == 2 ? Shape{1, 1} : rank == 1 ? Shape{1} : Shape{};
 }
 
 /// The shape to which all operands are expanded. Throws ShapeError if there is none.
 template <class... X>
 Shape broadcast_shape(std::string_view name, const X&... x) {
-  Shape shape = shape_of_rank(std::max({x.shape().rank()...}));
+  Shape shape = Shape::of_rank(std::max({x.shape().rank()...}));
   for (std::size_t dim = 0; dim < shape.rank(); ++dim) shape[dim] = 1;
   for (const Shape& own : {x.shape()...}) {
     const std::size_t added = shape.rank() - own.rank();
@@ -80,9 +80,7 @@ inline Shape reduced_shape(const Shape& x, unsigned dims, bool kept) {
   for (std::size_t dim = 0; dim < x.rank(); ++dim)
     if (!(dims >> dim & 1u)) extents.push_back(x[dim]);
     else if (kept) extents.push_back(1);
-  Shape shape = shape_of_rank(extents.size());
-  for (std::size_t dim = 0; dim < extents.size(); ++dim) shape[dim] = extents[dim];
-  return shape;
+  return Shape::of(std::span(extents));
 }
 
 /// The dims of an array around one of them.
@@ -132,10 +130,10 @@ D sum_kept(const D& x, unsigned dims) {
 template <class D>
 D sum_to(const D& g, const Shape& to) {
   if (g.shape() == to) return g;
-  const auto from = four_extents(g.shape()), kept = four_extents(to);
+  const auto from = aligned_extents(g.shape()), kept = aligned_extents(to);
   unsigned dims = 0;
   for (std::size_t dim = 0; dim < g.shape().rank(); ++dim) {
-    const std::size_t at = 4 - g.shape().rank() + dim;
+    const std::size_t at = Shape::max_rank - g.shape().rank() + dim;
     if (from[at] != kept[at]) dims |= 1u << dim;
   }
   return reshape(sum_kept(g, dims), to);
@@ -170,8 +168,8 @@ template <class D>
 requires(detail::is_dtensor<D>) D expand(const D& x, const Shape& shape, const Placements& wanted) {
   using T = typename D::value_type;
   if (x.shape() == shape) return x;
-  const auto from = detail::four_extents(x.shape()), to = detail::four_extents(shape);
-  for (std::size_t dim = 0; dim < 4; ++dim)
+  const auto from = detail::aligned_extents(x.shape()), to = detail::aligned_extents(shape);
+  for (std::size_t dim = 0; dim < Shape::max_rank; ++dim)
     if (x.shape().rank() > shape.rank() || (from[dim] != to[dim] && from[dim] != 1))
       detail::refuse_shapes("expand", "it cannot be repeated to " + shape.text() + ": only dims of one element are", x);
   const std::size_t added = shape.rank() - x.shape().rank();
@@ -190,8 +188,8 @@ requires(detail::is_dtensor<D>) D expand(const D& x, const Shape& shape, const P
       choice.result[axis] = wanted[axis];
   detail::note_operation(x.mesh(), "expand", operands, choice, shape);
   const D own = x.moved(choice.operands[0]), y = detail::unset_result<T>(x, shape, choice.result);
-  kernels::expand<T>(y.to_local().device(), detail::four_extents(own.to_local().shape()),
-                     detail::four_extents(y.to_local().shape()), own.to_local().data(), y.to_local().data());
+  kernels::expand<T>(y.to_local().device(), detail::aligned_extents(own.to_local().shape()),
+                     detail::aligned_extents(y.to_local().shape()), own.to_local().data(), y.to_local().data());
   if constexpr (weft::detail::Real<T>)
     return detail::recorded(y, detail::on(x, [before = x.shape()](const D& g) { return detail::sum_to(g, before); }));
   else return y;
@@ -204,7 +202,7 @@ template <class T, class Exec>
 Tensor<T, Exec> fitted(const Tensor<T, Exec>& x, const Shape& shape) {
   if (x.shape() == shape) return x;
   Tensor<T, Exec> y(x.device(), shape);
-  kernels::expand<T>(x.device(), four_extents(x.shape()), four_extents(shape), x.data(), y.data());
+  kernels::expand<T>(x.device(), aligned_extents(x.shape()), aligned_extents(shape), x.data(), y.data());
   return y;
 }
 

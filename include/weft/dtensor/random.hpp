@@ -4,9 +4,11 @@
 //
 //   auto w = dtensor::normal<float>(world.device(), grid, {512, 64}, {replicate(), shard(0)}, seed, 0, 0.02);
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include <weft/core/philox.hpp>
 #include <weft/dtensor/dtensor.hpp>
@@ -23,23 +25,29 @@ void for_each_block(const Shape& whole, const Part& part, T* data, const F& f) {
   struct Dim {
     std::size_t here = 1, first = 0, all = 1;
   };
-  std::array<Dim, 4> dims;  // the last `count` of them
+  std::array<Dim, Shape::max_rank> dims;  // the last `count` of them
   std::size_t count = 0;
   for (std::size_t dim = 0; dim < whole.rank(); ++dim) {
     const std::size_t all = whole[dim];
     if (count != 0 && part.shape[dim] == all) {  // the previous dim and this one are consecutive elements
-      Dim& last = dims[3];
+      Dim& last = dims.back();
       last = {last.here * all, last.first * all, last.all * all};
       continue;
     }
-    for (std::size_t d = 0; d < 3; ++d) dims[d] = dims[d + 1];
-    dims[3] = {part.shape[dim], part.first[dim], all};
+    std::shift_left(dims.begin(), dims.end(), 1);
+    dims.back() = {part.shape[dim], part.first[dim], all};
     ++count;
   }
-  for (std::size_t i = 0; i < dims[0].here; ++i)
-    for (std::size_t j = 0; j < dims[1].here; ++j, data += dims[2].here * dims[3].here)
-      f(dims[2].here, dims[3].here, data, ((dims[0].first + i) * dims[1].all + dims[1].first + j) * dims[2].all + dims[2].first,
-        dims[3].first, dims[3].all);
+  const Dim columns = dims.back(), rows = dims[dims.size() - 2];
+  const std::span<const Dim> outer = std::span(dims).first(dims.size() - 2);
+  std::size_t blocks = 1;
+  for (const Dim& dim : outer) blocks *= dim.here;
+  for (std::size_t block = 0; block < blocks; ++block, data += rows.here * columns.here) {
+    std::size_t row = 0, stride = rows.all, rest = block;  // the row in the whole where the block's outer dims begin
+    for (std::size_t d = outer.size(); d-- > 0; stride *= outer[d].all, rest /= outer[d].here)
+      row += (outer[d].first + rest % outer[d].here) * stride;
+    f(rows.here, columns.here, data, row + rows.first, columns.first, columns.all);
+  }
 }
 
 /// The DTensor whose blocks f(rows, columns, data, key, first_row, first_column, row_width) fills, as the kernels of

@@ -76,7 +76,7 @@ D scattered_rows(const integers_t<D>& ids, const D& g, const Shape& table, const
 
 }  // namespace detail
 
-/// table[ids, ...]: the rows with these numbers, [ids' dims..., table's other dims...]. Throws ShapeError for more than 4 dims,
+/// table[ids, ...]: the rows with these numbers, [ids' dims..., table's other dims...]. Throws ShapeError for more than 6 dims,
 /// and on hosts UsageError for a number that is no row.
 template <RealTensor D>
 D index_select(const D& table, const detail::integers_t<D>& ids) {
@@ -84,9 +84,9 @@ D index_select(const D& table, const detail::integers_t<D>& ids) {
   detail::require_one_mesh("index_select", table, ids);
   const int dims = int(table.shape().rank()), numbers = int(ids.shape().rank());
   if (dims == 0 || dims - 1 + numbers > int(Shape::max_rank))
-    detail::refuse_shapes("index_select", "the table needs a dim, and the result at most 4", table, ids);
+    detail::refuse_shapes("index_select", "the table needs a dim, and the result at most 6", table, ids);
   detail::require_numbers("index_select", "row", ids, table.shape()[0], false);
-  Shape shape = detail::shape_of_rank(std::size_t(dims - 1 + numbers));
+  Shape shape = Shape::of_rank(std::size_t(dims - 1 + numbers));
   detail::OperationRule rule{.count = 2, .result = detail::alphabet(dims - 1 + numbers), .linear = {0b01}};
   rule.operands[0].append('r');
   rule.operands[1] = detail::alphabet(numbers);

@@ -11,63 +11,99 @@
 
 namespace weft::kernels {
 
-/// The result's extents, and the operand's strides for its dims, slowest first. Dims that stay adjacent are merged.
+/// The result's extents, and the operand's strides for its dims, slowest first. Dims that stay adjacent are merged, and those of
+/// one element left out.
 struct Permutation {
-  std::size_t extents[4] = {1, 1, 1, 1}, strides[4] = {0, 0, 0, 0};
+  static constexpr std::size_t most_dims = 6;
+  std::size_t count = 0, extents[most_dims] = {}, strides[most_dims] = {};
 
-  /// `extents` are the operand's; dim d of the result is its dim dims[d].
+  /// `operand` are the operand's extents; dim d of the result is its dim dims[d].
   Permutation(std::size_t rank, const std::size_t* operand, const int* dims) {
-    std::size_t stride[4] = {1, 1, 1, 1}, count = 0, extent[4] = {}, step[4] = {};
+    std::size_t stride[most_dims] = {1, 1, 1, 1, 1, 1};
     for (std::size_t d = rank; d-- > 1;) stride[d - 1] = stride[d] * operand[d];
     for (std::size_t d = 0; d < rank; ++d) {
       const std::size_t from = std::size_t(dims[d]);
       if (operand[from] == 1) continue;
-      if (count != 0 && step[count - 1] == operand[from] * stride[from]) {
-        extent[count - 1] *= operand[from];
-        step[count - 1] = stride[from];
+      if (count != 0 && strides[count - 1] == operand[from] * stride[from]) {
+        extents[count - 1] *= operand[from];
+        strides[count - 1] = stride[from];
       } else {
-        extent[count] = operand[from];
-        step[count++] = stride[from];
+        extents[count] = operand[from];
+        strides[count++] = stride[from];
       }
     }
-    for (std::size_t d = 0; d < count; ++d) {
-      extents[4 - count + d] = extent[d];
-      strides[4 - count + d] = step[d];
-    }
-    if (count == 0) strides[3] = 1;
+    if (count == 0) extents[0] = strides[0] = count = 1;
   }
-  std::size_t rows() const { return extents[0] * extents[1] * extents[2]; }
+  std::size_t columns() const { return extents[count - 1]; }
+  std::size_t rows() const {
+    std::size_t product = 1;
+    for (std::size_t d = 0; d + 1 < count; ++d) product *= extents[d];
+    return product;
+  }
 };
+
+namespace detail {
+
+/// Some dims of two arrays: their extents, and both strides of each.
+struct StridedDims {
+  std::size_t count = 0, extents[Permutation::most_dims] = {}, from[Permutation::most_dims] = {}, to[Permutation::most_dims] = {};
+  std::size_t size() const {
+    std::size_t product = 1;
+    for (std::size_t d = 0; d < count; ++d) product *= extents[d];
+    return product;
+  }
+  void add(std::size_t extent, std::size_t from_stride, std::size_t to_stride) {
+    extents[count] = extent;
+    from[count] = from_stride;
+    to[count++] = to_stride;
+  }
+  /// The offsets of the item-th element, the last dim fastest.
+  KOKKOS_INLINE_FUNCTION void find(std::size_t item, std::size_t& from_offset, std::size_t& to_offset) const {
+    from_offset = to_offset = 0;
+    for (std::size_t d = count; d-- > 0; item /= extents[d]) {
+      from_offset += item % extents[d] * from[d];
+      to_offset += item % extents[d] * to[d];
+    }
+  }
+};
+
+}  // namespace detail
 
 /// y = x with its dims in another order.
 template <class T, class Exec>
 void permute(Device<Exec>& device, const Permutation& p, const T* x, T* y) {
-  if (p.rows() * p.extents[3] == 0) return;
-  if (p.strides[3] == 1)
+  const std::size_t columns = p.columns(), size = p.rows() * columns, last = p.count - 1;
+  if (size == 0) return;
+  // The operand's fastest dim is dim `fast` of the result. With the last dim it forms a matrix to transpose, for each of `outer`.
+  std::size_t fast = last;
+  for (std::size_t d = 0; d < last; ++d)
+    if (p.strides[d] == 1) fast = d;
+  detail::StridedDims outer;
+  std::size_t to_stride = size, to_row = 1;
+  for (std::size_t d = 0; d < last; ++d) {
+    to_stride /= p.extents[d];
+    if (d == fast) to_row = to_stride;
+    else outer.add(p.extents[d], p.strides[d], to_stride);
+  }
+  if (fast == last)
     return detail::for_each(
-        device, {"copy", 2 * p.rows() * p.extents[3] * sizeof(T)}, p.rows(), KOKKOS_LAMBDA(std::size_t row) {
-          const std::size_t c = row % p.extents[2], b = row / p.extents[2] % p.extents[1], a = row / p.extents[2] / p.extents[1];
-          const T* from = x + a * p.strides[0] + b * p.strides[1] + c * p.strides[2];
-          T* to = y + row * p.extents[3];
-          for (std::size_t i = 0; i < p.extents[3]; ++i) to[i] = from[i];
+        device, {"copy", 2 * size * sizeof(T)}, outer.size(), KOKKOS_LAMBDA(std::size_t row) {
+          std::size_t from_offset, to_offset;
+          outer.find(row, from_offset, to_offset);
+          for (std::size_t i = 0; i < columns; ++i) y[to_offset + i] = x[from_offset + i];
         });
-  // The operand's fastest dim is dim `fast` of the result. With the last dim it forms a matrix to transpose, for each u and v.
-  const int fast = p.strides[2] == 1 ? 2 : p.strides[1] == 1 ? 1 : 0, u = fast == 0 ? 1 : 0, v = fast == 2 ? 1 : 2;
   constexpr std::size_t square = 32;
-  std::size_t to_stride[4] = {1, 1, 1, 1};
-  for (int d = 3; d > 0; --d) to_stride[d - 1] = to_stride[d] * p.extents[d];
-  const std::size_t rows = p.extents[fast], columns = p.extents[3], blocks = (rows + square - 1) / square, us = p.extents[u],
-                    vs = p.extents[v], from_u = p.strides[u], from_v = p.strides[v], to_u = to_stride[u], to_v = to_stride[v],
-                    from_column = p.strides[3], to_row = to_stride[fast];
+  const std::size_t rows = p.extents[fast], blocks = (rows + square - 1) / square, from_column = p.strides[last];
   detail::for_each(
-      device, {"copy", 2 * p.rows() * p.extents[3] * sizeof(T)}, us * vs * blocks, KOKKOS_LAMBDA(std::size_t item) {
-        const std::size_t first = item % blocks * square, last = first + square < rows ? first + square : rows,
-                          matrix = item / blocks;
-        const T* from = x + matrix / vs * from_u + matrix % vs * from_v;
-        T* to = y + matrix / vs * to_u + matrix % vs * to_v;
+      device, {"copy", 2 * size * sizeof(T)}, outer.size() * blocks, KOKKOS_LAMBDA(std::size_t item) {
+        const std::size_t first = item % blocks * square, end_row = first + square < rows ? first + square : rows;
+        std::size_t from_offset, to_offset;
+        outer.find(item / blocks, from_offset, to_offset);
+        const T* from = x + from_offset;
+        T* to = y + to_offset;
         for (std::size_t c = 0; c < columns; c += square) {
           const std::size_t end = c + square < columns ? c + square : columns;
-          for (std::size_t r = first; r < last; ++r)
+          for (std::size_t r = first; r < end_row; ++r)
             for (std::size_t j = c; j < end; ++j) to[r * to_row + j] = from[r + j * from_column];
         }
       });

@@ -105,12 +105,17 @@ requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>>)
   using type = Tensor<T, E, std::conditional_t<times_gives_partial<PX, PY>, Partial<typename PX::axis>, PX>...>;
 };
 
-// The columns of a matrix are dim 1, those of four dims dim 3. Dim 2 is a dim of rows only in four dims, dim 1 in no more than
-// two: sum_rows checks the number of dims, which the type does not show.
+// Columns are the last dim, whose number the type does not show. An odd dim that an axis cuts is taken as the columns, an even
+// one as a dim of rows: sum_rows checks the number of dims.
 template <class P>
 using summed_rows_t =
-    std::conditional_t<shard_dim<P> == 1 || shard_dim<P> == 3, Shard<typename P::axis, 0>,
-                       std::conditional_t<shard_dim<P> == 0 || shard_dim<P> == 2, Partial<typename P::axis>, P>>;
+    std::conditional_t<(shard_dim<P> < 0), P,
+                       std::conditional_t<shard_dim<P> % 2 == 1, Shard<typename P::axis, 0>, Partial<typename P::axis>>>;
+void require_last_if_odd(NamedOperand x, std::size_t dim);
+template <AnyTensor X, std::size_t... Dim>
+void require_summed_rows(const X& x, std::index_sequence<Dim...>) {
+  ((sharded_along<X, int(Dim)> && Dim >= 2 ? require_last_if_odd(x, Dim) : void()), ...);
+}
 template <class X>
 struct SummedRows;
 template <class T, class E, class... P>
@@ -198,14 +203,12 @@ detail::AlreadyRefused add_row(detail::AlreadyRefused refused, const V&) {
   return refused;
 }
 
-/// The sum over all dims but the last, [columns], in accumulate_t; Partial on an axis that cuts rows, dim 0, or dim 2 of four.
+/// The sum over all dims but the last, [columns], in accumulate_t; Partial on an axis that cuts a dim of rows: 0, 2 of four or
+/// more dims, 4 of six.
 template <AnyTensor X>
 auto sum_rows(const X& x) {
   detail::require_matrix("sum_rows", x);
-  if constexpr (detail::sharded_along<X, 2>)
-    if (x.shape().rank() != 4)
-      throw_error<ShapeError>({detail::call_text("sum_rows", {x}),
-                               ": an axis cuts the columns, dim 2: name the summed dims, sum<0>(flatten<0, 1>(x))"});
+  detail::require_summed_rows(x, std::make_index_sequence<Shape::max_rank>());
   typename detail::SummedRows<X>::type out(x.device(),
                                            Shape{x.columns()}.set_sharding(0, x.shape().sharding(x.shape().rank() - 1)));
   kernels::column_sums<typename X::value_type>(x.device(), x.rows(), x.columns(), x.data(), x.columns(), out.data(), false);

@@ -22,4 +22,11 @@ WEFT_OUT_OF_LINE WEFT_INLINE void require_extents(const char* operation, NamedOp
     throw_error<ShapeError>({call_text(operation, {x, vector}), ": the extents differ, ", size, " and ", vector.shape().size()});
 }
 
+WEFT_OUT_OF_LINE WEFT_INLINE void require_last_if_odd(NamedOperand x, std::size_t dim) {
+  const bool last = dim + 1 == x.shape().rank();
+  if (last == (dim % 2 == 1)) return;
+  throw_error<ShapeError>({call_text("sum_rows", {x}), ": an axis cuts ", last ? "the columns, " : "rows along ", "dim ", dim,
+                           ": name the summed dims, sum<0>(flatten<0, ", x.shape().rank() - 2, ">(x))"});
+}
+
 }  // namespace weft::detail

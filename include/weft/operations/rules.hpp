@@ -154,8 +154,8 @@ requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>>)
 
 /// Shape without `dim`, [1] if there is no other; the others keep their DimSharding.
 inline Shape without_dim(const Shape& shape, std::size_t dim) {
-  Shape out = shape.rank() == 4 ? Shape{1, 1, 1} : shape.rank() == 3 ? Shape{1, 1} : Shape{1};
-  if (shape.rank() < 2) return out;
+  if (shape.rank() < 2) return {1};
+  Shape out = Shape::of_rank(shape.rank() - 1);
   for (std::size_t from = 0, to = 0; from < shape.rank(); ++from)
     if (from != dim) {
       out[to] = shape[from];

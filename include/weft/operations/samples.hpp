@@ -58,23 +58,27 @@ constexpr bool require_splits() {
 /// The shape of rows by samples, or back. `samples`: of the micro-batch on this rank.
 inline Shape shape_of_samples(NamedOperand x, std::size_t samples) {
   const Shape& rows = x.shape();
-  if (rows.rank() == 0 || rows.rank() > 3 || samples == 0 || rows[0] % samples != 0)
+  if (rows.rank() == 0 || rows.rank() == Shape::max_rank || samples == 0 || rows[0] % samples != 0)
     throw_error<ShapeError>({call_text("split_samples", {x}), ": expected [samples * positions, ...] of ", samples, " samples"});
   const std::size_t each = rows[0] / samples;
-  Shape shape = rows.rank() == 1   ? Shape{samples, each}
-                : rows.rank() == 2 ? Shape{samples, each, rows[1]}
-                                   : Shape{samples, each, rows[1], rows[2]};
-  for (std::size_t dim = 1; dim < rows.rank(); ++dim) shape.set_sharding(dim + 1, rows.sharding(dim));
+  Shape shape = Shape::of_rank(rows.rank() + 1);
+  shape[0] = samples;
+  shape[1] = each;
+  for (std::size_t dim = 1; dim < rows.rank(); ++dim) {
+    shape[dim + 1] = rows[dim];
+    shape.set_sharding(dim + 1, rows.sharding(dim));
+  }
   return shape;
 }
 inline Shape shape_of_rows(NamedOperand x) {
   const Shape& samples = x.shape();
   if (samples.rank() < 2) throw_error<ShapeError>({call_text("merge_samples", {x}), ": expected [samples, positions, ...]"});
-  const std::size_t rows = samples[0] * samples[1];
-  Shape shape = samples.rank() == 2   ? Shape{rows}
-                : samples.rank() == 3 ? Shape{rows, samples[2]}
-                                      : Shape{rows, samples[2], samples[3]};
-  for (std::size_t dim = 2; dim < samples.rank(); ++dim) shape.set_sharding(dim - 1, samples.sharding(dim));
+  Shape shape = Shape::of_rank(samples.rank() - 1);
+  shape[0] = samples[0] * samples[1];
+  for (std::size_t dim = 2; dim < samples.rank(); ++dim) {
+    shape[dim - 1] = samples[dim];
+    shape.set_sharding(dim - 1, samples.sharding(dim));
+  }
   return shape;
 }
 

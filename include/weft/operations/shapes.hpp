@@ -47,26 +47,18 @@ auto permuted(const char* operation, const X& x, Permuted<Dims...>) {
     }
   }
   ruled_t<Rule, X> out(x.device(), shape);
-  std::size_t extents[4] = {1, 1, 1, 1};
+  static_assert(Shape::max_rank == kernels::Permutation::most_dims);
+  std::size_t extents[Shape::max_rank] = {};
   for (std::size_t dim = 0; dim < rank; ++dim) extents[dim] = x.shape()[dim];
   if constexpr (Rule::valid)
     kernels::permute(x.device(), kernels::Permutation(rank, extents, Rule::dims.data()),
                      static_cast<const typename X::value_type*>(x.data()), out.data());
   return out;
 }
+constexpr int exchanged(int dim, int a, int b) { return dim == a ? b : dim == b ? a : dim; }
 template <int A, int B>
-using Exchanged = Permuted<A == 0   ? B
-                           : B == 0 ? A
-                                    : 0,
-                           A == 1   ? B
-                           : B == 1 ? A
-                                    : 1,
-                           A == 2   ? B
-                           : B == 2 ? A
-                                    : 2,
-                           A == 3   ? B
-                           : B == 3 ? A
-                                    : 3>;
+using Exchanged = Permuted<exchanged(0, A, B), exchanged(1, A, B), exchanged(2, A, B), exchanged(3, A, B), exchanged(4, A, B),
+                           exchanged(5, A, B)>;
 
 /// The permutation that undoes another.
 template <class Rule, class Indices>
@@ -97,7 +89,7 @@ auto permute_back(const G& g) {
 /// x with dims A and B exchanged. The gradient is transpose<A, B>(g).
 template <int A, int B, AnyTensor X>
 auto transpose(const X& x) {
-  static_assert(A >= 0 && B >= 0 && A < 4 && B < 4, "weft: transpose<a, b> exchanges two dims from 0 to 3");
+  static_assert(A >= 0 && B >= 0 && A < 6 && B < 6, "weft: transpose<a, b> exchanges two dims from 0 to 5");
   detail::require_dim("transpose", x, A < B ? B : A);
   return detail::permuted("transpose", x, detail::Exchanged<A, B>());
 }
@@ -138,16 +130,13 @@ auto unflatten(const X& x, N... inner) {
   std::size_t product = 1;
   for (std::size_t i = 0; i < more; ++i) product *= extents[i];
   if (x.shape().rank() + more > Shape::max_rank)
-    throw_error<ShapeError>({detail::call_text("unflatten", {x}), ": the result would have more than 4 dims"});
+    throw_error<ShapeError>(
+        {detail::call_text("unflatten", {x}), ": the result would have more than ", Shape::max_rank, " dims"});
   if (product == 0 || x.shape()[at] % product != 0)
     throw_error<ShapeError>({detail::call_text("unflatten", {x}), ": dim ", Dim, " is not a multiple of ", product});
   if (x.shape().sharding(at) == DimSharding::segments)
     throw_error<LayoutError>({"unflatten: dim ", Dim, " of ", x.shape().text(), " is cut by segments"});
-  constexpr std::size_t none = 0;
-  Shape shape = x.shape().rank() + more == 4   ? Shape{none, none, none, none}
-                : x.shape().rank() + more == 3 ? Shape{none, none, none}
-                : x.shape().rank() + more == 2 ? Shape{none, none}
-                                               : Shape{none};
+  Shape shape = Shape::of_rank(x.shape().rank() + more);
   for (std::size_t dim = 0; dim < x.shape().rank(); ++dim) {
     const std::size_t to = dim <= at ? dim : dim + more;
     shape[to] = dim == at ? x.shape()[dim] / product : x.shape()[dim];

@@ -39,16 +39,14 @@ template <class Context, class F>
 using field_tensor_t = sequence_tensor_t<input_t<device_scalar_t<typename F::scalar, typename Context::scalar>, Context>, F>;
 
 inline Shape with_samples(std::size_t samples, const Shape& sample, std::string_view name) {
-  switch (sample.rank()) {
-    case 0: return {samples};
-    case 1: return {samples, sample[0]};
-    case 2: return {samples, sample[0], sample[1]};
-    case 3: return {samples, sample[0], sample[1], sample[2]};
-    default:
-      throw_error<ShapeError>({"field ", name, ": a sample of ", sample.text(), " has ", sample.rank(),
-                               " dims, and with the samples a tensor has at most ", Shape::max_rank,
-                               ": give the batch a flatter shape"});
-  }
+  if (sample.rank() == Shape::max_rank)
+    throw_error<ShapeError>({"field ", name, ": a sample of ", sample.text(), " has ", sample.rank(),
+                             " dims, and with the samples a tensor has at most ", Shape::max_rank,
+                             ": give the batch a flatter shape"});
+  Shape all = Shape::of_rank(sample.rank() + 1);
+  all[0] = samples;
+  for (std::size_t dim = 0; dim < sample.rank(); ++dim) all[dim + 1] = sample[dim];
+  return all;
 }
 
 /// The values of `samples` samples on the device, in the scalar of X.

@@ -72,9 +72,9 @@ auto predict_of_module(const Model& model, const Context& context, const Fields&
   }
 }
 
-/// A shape of these extents.
-Shape shape_of_extents(std::span<const std::uint64_t> of);
 std::vector<std::uint64_t> extents_of(const Shape& shape);
+/// The same extents, each dim of which is even.
+Shape without_cuts(const Shape& shape);
 
 // Gathers the parts that the ranks of one share hold. Samples of other shares and rows that cp cuts are not gathered here. The
 // last argument lists the placements that remain to be handled.
@@ -111,7 +111,7 @@ void append_outputs(const Context& context, const Y& given, Prediction& all) {
     const std::size_t length = detail::sequence_length(context.env);
     if (length == 0 || given.shape().rank() == 0 || given.shape()[0] * length != context.env.rows)
       require_rows_in_order<Y>(context);  // whole samples have no order of positions
-    const Y plain(given.device(), shape_of_extents(extents_of(given.shape())), given.buffer(),
+    const Y plain(given.device(), without_cuts(given.shape()), given.buffer(),
                   std::size_t(given.data() - static_cast<const T*>(given.buffer().get())));
     const auto y = bring_all(context, plain, std::type_identity<Y>());
     const auto host = copy_to_host(y);

@@ -11,20 +11,14 @@
 
 namespace weft::detail {
 
-WEFT_COLD WEFT_INLINE Shape shape_of_extents(std::span<const std::uint64_t> of) {
-  switch (of.size()) {
-    case 0: return {};
-    case 1: return {of[0]};
-    case 2: return {of[0], of[1]};
-    case 3: return {of[0], of[1], of[2]};
-    default: return {of[0], of[1], of[2], of[3]};
-  }
-}
-
 WEFT_COLD WEFT_INLINE std::vector<std::uint64_t> extents_of(const Shape& shape) {
   std::vector<std::uint64_t> all;
   for (std::size_t dim = 0; dim < shape.rank(); ++dim) all.push_back(shape[dim]);
   return all;
+}
+WEFT_COLD WEFT_INLINE Shape without_cuts(const Shape& shape) {
+  const std::vector<std::uint64_t> all = extents_of(shape);
+  return Shape::of(std::span(all));
 }
 
 // Gathers the predictions of all shares in the order of the global batch.
@@ -94,7 +88,7 @@ WEFT_INLINE Prediction predict_batch(Stages& stages, StepBatch& batch, PredictUn
     extents.resize(Shape::max_rank + 1);
     extents[Shape::max_rank] = all.shape.rank();
     stages_of_model.broadcast(extents, root);
-    all.shape = shape_of_extents(std::span<const std::uint64_t>(extents).first(extents[Shape::max_rank]));
+    all.shape = Shape::of(std::span<const std::uint64_t>(extents).first(extents[Shape::max_rank]));
     all.values.resize(all.shape.size());
     stages_of_model.broadcast(all.values, root);
   }

@@ -267,12 +267,7 @@ MessageHeader StageChannel<Exec>::header_of(const Shape& shape) {
 
 template <class Exec>
 Shape StageChannel<Exec>::shape_of(const MessageHeader& header) {
-  switch (header[0]) {
-    case 1: return {std::size_t(header[1])};
-    case 2: return {std::size_t(header[1]), std::size_t(header[2])};
-    case 3: return {std::size_t(header[1]), std::size_t(header[2]), std::size_t(header[3])};
-    default: return {std::size_t(header[1]), std::size_t(header[2]), std::size_t(header[3]), std::size_t(header[4])};
-  }
+  return Shape::of(std::span(header).subspan(1, std::size_t(header[0])));
 }
 
 template <class Exec>

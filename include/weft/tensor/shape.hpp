@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The extents of a tensor: up to four dims, row-major, no allocation.
+// The extents of a tensor: up to six dims, row-major, no allocation.
 //
 //   const Shape shape{tokens, width};
 //   shape.rows() * shape.columns() == shape.size();
+//   const Shape same = Shape::of(std::span(extents));   // as many dims as there are extents
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 
 #include <weft/core/checked.hpp>
@@ -26,13 +28,23 @@ enum class DimSharding : std::uint8_t {
 
 class Shape {
  public:
-  static constexpr std::size_t max_rank = 4;
+  static constexpr std::size_t max_rank = 6;
 
   constexpr Shape() = default;
-  constexpr Shape(std::initializer_list<std::size_t> extents) : rank_(static_cast<std::uint32_t>(extents.size())) {
-    if (extents.size() > max_rank) throw_error<ShapeError>({"a Shape has at most 4 dims, not ", extents.size()});
-    std::size_t dim = 0;
-    for (const std::size_t extent : extents) extents_[dim++] = extent;
+  constexpr Shape(std::initializer_list<std::size_t> extents) : Shape(of(std::span(extents.begin(), extents.size()))) {}
+  /// The shape with these extents, slowest first. Throws ShapeError for more than max_rank.
+  template <class N, std::size_t Count>
+  static constexpr Shape of(std::span<N, Count> extents) {
+    Shape shape = of_rank(extents.size());
+    for (std::size_t dim = 0; dim < extents.size(); ++dim) shape[dim] = static_cast<std::size_t>(extents[dim]);
+    return shape;
+  }
+  /// The shape of this rank whose extents are 0. Throws ShapeError for a rank above max_rank.
+  static constexpr Shape of_rank(std::size_t rank) {
+    if (rank > max_rank) throw_error<ShapeError>({"a Shape has at most ", max_rank, " dims, not ", rank});
+    Shape shape;
+    shape.rank_ = static_cast<std::uint32_t>(rank);
+    return shape;
   }
 
   constexpr std::size_t rank() const { return rank_; }
@@ -64,11 +76,11 @@ class Shape {
   }
   constexpr Shape& set_sharding(std::size_t dim, DimSharding how) {
     if (dim < max_rank)
-      cuts_ = static_cast<std::uint8_t>((cuts_ & ~(3u << (2 * dim))) | (static_cast<unsigned>(how) << (2 * dim)));
+      cuts_ = static_cast<std::uint16_t>((cuts_ & ~(3u << (2 * dim))) | (static_cast<unsigned>(how) << (2 * dim)));
     return *this;
   }
   /// The divisions of all dims, to compare or to copy.
-  constexpr std::uint8_t cuts() const { return cuts_; }
+  constexpr std::uint16_t cuts() const { return cuts_; }
   /// This shape, with the less even division of both shapes in each dim.
   constexpr Shape with_cuts_of(const Shape& other) const {
     Shape both = *this;
@@ -87,7 +99,7 @@ class Shape {
  private:
   std::array<std::size_t, max_rank> extents_{};
   std::uint32_t rank_ = 0;
-  std::uint8_t cuts_ = 0;  // two bits per dim
+  std::uint16_t cuts_ = 0;  // two bits per dim
 };
 
 }  // namespace weft
