@@ -26,7 +26,7 @@ auto go(const Over& context, X<Shard<tp, 1>> x, BatchNorm<Shard<tp, 0>> norm) { 
 
 // section: conv2d_in_a_forward
 // A mistake in the middle of a forward gives one error, independent of later uses of its result.
-// expect: conv2d has no rule for these placements
+// expect: a convolution has no rule for these placements
 // mention: x is Replicated and w cut along its outputs
 struct Block : Module<Block> {
   Parameter<Shard<tp, 0>> w;
@@ -46,7 +46,7 @@ auto go(const Over& context, Tensor<float, Kokkos::DefaultExecutionSpace, Invari
 
 // section: conv2d_not_entered
 // Output channels that tp cuts, of an image that has not entered the parallel region.
-// expect: conv2d has no rule for these placements
+// expect: a convolution has no rule for these placements
 // mention: x is Replicated and w cut along its outputs
 #ifdef WEFT_FAIL
 auto go(const Over&, X<Invariant<tp>> x, X<Shard<tp, 0>> w) { return conv2d(x, w); }
@@ -54,8 +54,28 @@ auto go(const Over&, X<Invariant<tp>> x, X<Shard<tp, 0>> w) { return conv2d(x, w
 auto go(const Over& context, X<Invariant<tp>> x, X<Shard<tp, 0>> w) { return conv2d(to<Replicated<tp>>(context, x), w); }
 #endif
 
-// section: depthwise_conv2d_with_a_bias
-// depthwise_conv2d has no bias, with options or without.
+// section: conv3d_of_cut_rows
+// A kernel at the border of a rank's rows lacks its neighbour's.
+// expect: a convolution has no rule for these placements
+// mention: no axis cuts the dims of an image
+struct Volumes : Module<Volumes> {
+  Parameter<> w;
+  explicit Volumes(const auto& context) : w(context, "w", {4, 3, 3, 3, 3}, normal(1)) {}
+  auto forward(const auto& x) const {
+#ifdef WEFT_FAIL
+    return relu(conv3d(x, w, {.padding = 1}));
+#else
+    return relu(conv3d(to<Invariant<tp>>(x), w, {.padding = 1}));
+#endif
+  }
+};
+
+auto go(const Over& context, Tensor<float, Kokkos::DefaultExecutionSpace, Shard<tp, 3>> x) {
+  return weft::forward(Volumes(context), context, x).output;
+}
+
+// section: depthwise_conv2d_with_a_number
+// The bias of a convolution is a parameter, with options or without.
 // expect: depthwise_conv2d cannot be called with these arguments
 inline constexpr data::Field<"input", float> input;
 
@@ -71,7 +91,7 @@ struct Net : Module<Net> {
       : layer(context / "layer", config.width, config.width), table(context, "table", {4, 1, 3, 3}, normal(1)) {}
 #ifdef WEFT_FAIL
   auto forward(const auto& x) const {
-    auto h = depthwise_conv2d(reshape(layer(x), {1, 4, 2, 2}), table, table, {.padding = 1});
+    auto h = depthwise_conv2d(reshape(layer(x), {1, 4, 2, 2}), table, 2, {.padding = 1});
     return reshape(silu(h), {4, 4});
   }
 #else

@@ -8,12 +8,14 @@ import re
 import sys
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent.parent / "include/weft/operations"
-FUNCTION = re.compile(r"^(?:[\w:<>., ]+ |    )(\w+)\((?:const )?Variable<C", re.MULTILINE)
-LINE = re.compile(r"WEFT_(?:OPERATION|UNARY|OPERATION_OF|REFUSED_AS)\((?:(?:int|class), )?(?:as_)?(\w+)")
+# A function of a Variable by its type, or of a tensor or a Variable by a concept.
+FUNCTION = re.compile(r"^(?:[\w:<>., ()]+ |    )(\w+)\((?:(?:const )?Variable<C|const X& x, W&& w)"
+                      r"|detail::Pooled X>\nauto (\w+)\(const X& x", re.MULTILINE)
+LINE = re.compile(r"WEFT_(?:OPERATION|CONVOLUTION|UNARY|OPERATION_OF|REFUSED_AS)\((?:(?:int|class), )?(?:as_)?(\w+)")
 # Refused by separate overloads, or no function of a forward.
 OTHERS = {"to", "to_layout_of", "sum_losses", "record_attention", "record_by_gradient", "record_by_operand", "record_by_result", "refuse_cache", "RecordedAttention"}
 
-found = {name: path.name for path in FOLDER.glob("*.hpp") if path.name != "refused.hpp" for name in FUNCTION.findall(path.read_text())}
+found = {name: path.name for path in FOLDER.glob("*.hpp") if path.name != "refused.hpp" for names in FUNCTION.findall(path.read_text()) for name in names if name}
 listed = set(LINE.findall((FOLDER / "refused.hpp").read_text()))
 missing = [f"{file}: {name} has no line WEFT_OPERATION({name}, ...) in refused.hpp" for name, file in sorted(found.items())
            if name not in listed | OTHERS and not name.startswith("operator")]

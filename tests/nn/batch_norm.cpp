@@ -110,6 +110,7 @@ TEST_CASE("a norm in a forward is its derivative, and one rank over dp and tp") 
   const auto make = [](const auto& context) { return Normed(context); };
   CHECK(testing::check_layer(make, {4, 3, 2, 3}).compared > 20);
   CHECK(testing::check_layer(make, {6, 3}).compared > 20);
+  CHECK(testing::check_layer(make, {2, 3, 2, 1, 3}).compared > 20);
   for (const int ranks : {2, 4}) CHECK(testing::check_layer_on<dp, Shard<dp, 0>>(ranks, make, {4, 3, 2, 3}).compared > 20);
   CHECK(testing::check_layer_on<tp>(2, make, {4, 3, 2}).compared > 20);
   const auto cut = [](const auto& context) { return Cut(context); };

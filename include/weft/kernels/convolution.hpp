@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Two-dimensional convolutions of images [samples, channels, height, width] with weights [out, in / groups, kernel height, kernel
-// width], and their gradients. On hosts float and bfloat16 use oneDNN. Double, float16, other devices, and shapes that oneDNN
-// lacks use the product of patches (detail/convolution_columns.hpp), with equal results up to rounding.
+// Convolutions of images [samples, channels, ...] of one to three dims with weights [out, in / groups, kernel...], and their
+// gradients, which are transposed convolutions. On hosts float and bfloat16 use oneDNN. Double, float16, other devices, and
+// shapes that oneDNN lacks use the product of patches (detail/convolution_columns.hpp), with equal results up to rounding.
 //
 //   kernels::convolution_forward(device, shape, x, w, bias, y);   // bias [out] or null
 
@@ -15,13 +15,38 @@
 #include <weft/kernels/detail/convolution_onednn.hpp>
 #include <weft/kernels/detail/loops.hpp>
 #include <weft/kernels/elementwise.hpp>
+#include <weft/kernels/padding.hpp>
 
 namespace weft::kernels {
 
 namespace detail {
 template <class T, class Exec>
 inline constexpr bool convolution_by_onednn = on_host<Exec> && (std::is_same_v<T, float> || std::is_same_v<T, bfloat16>);
+
+template <class Exec>
+void refuse_batch_invariant(const Device<Exec>& device) {
+  if (device.batch_invariant())
+    throw_error<UsageError>(
+        {"convolution: numerics.batch_invariant is for products, attention and norms; the order of a "
+         "convolution's sums may depend on the number of samples: leave the option out"});
 }
+
+/// Whether the padding is of copies, which images get before they are convolved without padding.
+inline bool copies_padding(const ConvolutionShape& s) { return s.mode != PaddingMode::zeros && s.has_padding(); }
+/// The convolution of images that have their padding.
+inline ConvolutionShape without_padding(ConvolutionShape s) {
+  for (std::size_t dim = 0; dim < s.most_dims; ++dim) {
+    s.extents[dim] = s.padded(dim);
+    s.before[dim] = s.after[dim] = 0;
+  }
+  s.mode = PaddingMode::zeros;
+  return s;
+}
+template <class T, class Exec>
+weft::detail::Buffer allocate_padded(Device<Exec>& device, const ConvolutionShape& s) {
+  return device.allocate(s.samples * s.in * s.padded_pixels() * sizeof(T));
+}
+}  // namespace detail
 
 /// y[n, o, pixel] += bias[o].
 template <class T, class Exec>
@@ -59,10 +84,12 @@ void sum_channels(Device<Exec>& device, std::size_t samples, std::size_t channel
 /// of threads. Throws UsageError on a batch-invariant device.
 template <class T, class Exec>
 void convolution_forward(Device<Exec>& device, const ConvolutionShape& s, const T* x, const T* w, const T* bias, T* y) {
-  if (device.batch_invariant())
-    throw_error<UsageError>(
-        {"convolution: numerics.batch_invariant is for products, attention and norms; the order of a "
-         "convolution's sums may depend on the number of samples: leave the option out"});
+  detail::refuse_batch_invariant(device);
+  if (detail::copies_padding(s)) {
+    const weft::detail::Buffer padded = detail::allocate_padded<T>(device, s);
+    pad_images(device, s, x, static_cast<T*>(padded.get()));
+    return convolution_forward<T>(device, detail::without_padding(s), static_cast<const T*>(padded.get()), w, bias, y);
+  }
   if constexpr (detail::convolution_by_onednn<T, Exec>)
     if (detail::convolution_onednn(device, s, detail::ConvolutionPass::forward, x, w, static_cast<const T*>(y), bias)) return;
   detail::convolution_forward_columns(device, s, x, w, y);
@@ -71,15 +98,33 @@ void convolution_forward(Device<Exec>& device, const ConvolutionShape& s, const 
 /// dx, from dy and w.
 template <class T, class Exec>
 void convolution_backward_input(Device<Exec>& device, const ConvolutionShape& s, const T* dy, const T* w, T* dx) {
+  if (detail::copies_padding(s)) {
+    const weft::detail::Buffer padded = detail::allocate_padded<T>(device, s);
+    convolution_backward_input<T>(device, detail::without_padding(s), dy, w, static_cast<T*>(padded.get()));
+    return fold_images(device, s, static_cast<const T*>(padded.get()), dx);
+  }
   if constexpr (detail::convolution_by_onednn<T, Exec>)
     if (detail::convolution_onednn(device, s, detail::ConvolutionPass::input, static_cast<const T*>(dx), w, dy,
                                    static_cast<const T*>(nullptr)))
       return;
   detail::convolution_backward_input_columns(device, s, dy, w, dx);
 }
+/// The transposed convolution: y, images of s.extents, from x, images of its outputs, plus bias [in] unless it is null. Throws
+/// UsageError on a batch-invariant device.
+template <class T, class Exec>
+void convolution_transposed(Device<Exec>& device, const ConvolutionShape& s, const T* x, const T* w, const T* bias, T* y) {
+  detail::refuse_batch_invariant(device);
+  convolution_backward_input(device, s, x, w, y);
+  if (bias != nullptr) add_to_channels(device, s.samples, s.in, s.pixels(), bias, y);
+}
 /// dw in accumulate_t, from x and dy.
 template <class T, class Exec>
 void convolution_backward_weight(Device<Exec>& device, const ConvolutionShape& s, const T* x, const T* dy, accumulate_t<T>* dw) {
+  if (detail::copies_padding(s)) {
+    const weft::detail::Buffer padded = detail::allocate_padded<T>(device, s);
+    pad_images(device, s, x, static_cast<T*>(padded.get()));
+    return convolution_backward_weight<T>(device, detail::without_padding(s), static_cast<const T*>(padded.get()), dy, dw);
+  }
   if constexpr (detail::convolution_by_onednn<T, Exec>)
     if (detail::convolution_onednn(device, s, detail::ConvolutionPass::weight, x, static_cast<const accumulate_t<T>*>(dw), dy,
                                    static_cast<const T*>(nullptr)))

@@ -5,7 +5,7 @@
 // double). Under Reproducible they have the same bits for every sharding of the samples, because the ranks gather each sample's
 // sums and add them in the order of the samples. For evaluation, running means of the statistics are kept between steps.
 //
-//   BatchNorm norm(context / "norm", channels);   // x [samples, channels, height, width], or [samples, channels]
+//   BatchNorm norm(context / "norm", channels);   // x [samples, channels, height, width], or another number of dims
 
 #include <cstddef>
 #include <memory>
@@ -118,9 +118,9 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
   auto forward(const Context& context, const X& x) const {
     require_not_partial<X>();
     using Weight = decltype(weight.for_operand(x));
-    static_assert(
-        !detail::cut_between<X, 2, 3>,
-        "weft: BatchNorm needs whole images, but an axis cuts their height or width (dims 2 and 3): cut samples or channels");
+    static_assert(!detail::cut_between<X, 2, int(Shape::max_rank) - 1>,
+                  "weft: BatchNorm needs whole images, but an axis cuts their dims, which are from 2 (height and width): cut "
+                  "samples or channels");
     static_assert(
         detail::channels_fit<X, Weight>,
         "weft: BatchNorm: an axis cuts the channels of x and not the parameters, or the reverse: BatchNorm<Shard<tp, 0>> "

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Two-dimensional convolutions of placed images. dp cuts the samples; tp cuts the output channels (as a column-parallel product:
-// x Replicated, w Shard<tp, 0>) or the input channels (as a row-parallel one, whose result is Partial). A cut of the height or
-// width would need neighbours' pixels and is refused.
+// Convolutions of placed images of one to three dims. dp cuts the samples; tp cuts the output channels (as a column-parallel
+// product: x Replicated, w Shard<tp, 0>) or the input channels (as a row-parallel one, whose result is Partial). A cut of an
+// image's dims would need neighbours' elements and is refused.
 //
 //   auto y = conv2d(x, w, {.stride = 2, .padding = 1});   // [samples, in, h, w] by [out, in, kh, kw] -> [samples, out, h', w']
+//   auto z = conv3d(f, k, bias, {.padding = 1, .mode = PaddingMode::periodic});
 
 #include <cstddef>
 #include <type_traits>
@@ -13,190 +14,15 @@
 #include <weft/autograd/variable.hpp>
 #include <weft/kernels/convolution.hpp>
 #include <weft/operations/arithmetic.hpp>
+#include <weft/operations/convolution_options.hpp>
+#include <weft/operations/convolution_rules.hpp>
 #include <weft/operations/products.hpp>
 #include <weft/operations/rules.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
 
-/// The step between outputs and the zeros around the image, in pixels, in both directions.
-struct ConvolutionOptions {
-  std::size_t stride = 1, padding = 0;
-};
-
-namespace detail {
-
-// Both operands are cut along the channels, each of which is convolved alone; LI and RJ are as for a product.
-template <class L, class R>
-constexpr ContractRule channel_rule(bool weight_gradient) {
-  if (weight_gradient) {  // g and x
-    if (shard_dim<L> == 1 && shard_dim<R> == 1) return {Kind::shard, 0};
-    if (shard_dim<L> == 1 || shard_dim<R> == 1) return {Kind::partial, -1, ContractFault::no_rule};
-    return contract_rule(kind_of<L>, shard_dim<L>, kind_of<R>, shard_dim<R>, 1, 1);
-  }
-  if (shard_dim<L> == 1 && shard_dim<R> == 0) return {Kind::shard, 1};
-  if (shard_dim<L> == 1 || shard_dim<R> >= 0) return {Kind::partial, -1, ContractFault::no_rule};
-  return contract_rule(kind_of<L>, shard_dim<L>, kind_of<R>, shard_dim<R>, 0, 0);
-}
-template <bool depthwise, class L, class R, int LI, int RJ>
-constexpr ContractRule convolution_rule() {
-  if constexpr (depthwise) return channel_rule<L, R>(LI == 1);
-  else return contract_rule(kind_of<L>, shard_dim<L>, kind_of<R>, shard_dim<R>, LI, RJ);
-}
-// Whether there is a rule; without the error that Convolved prints.
-template <bool depthwise, class L, class R, int LI = 0, int RJ = 0>
-inline constexpr bool convolution_fits = false;
-template <bool depthwise, class T, class E, class... PL, class... PR, int LI, int RJ>
-requires(std::is_same_v<Axes<typename PL::axis...>, Axes<typename PR::axis...>>) inline constexpr bool convolution_fits<
-    depthwise, Tensor<T, E, PL...>, Tensor<T, E, PR...>, LI, RJ> = ((convolution_rule<depthwise, PL, PR, LI, RJ>().fault ==
-                                                                     ContractFault::none) &&
-                                                                    ...);
-template <bool depthwise, class L, class R, int LI, int RJ>
-struct Convolved : RefusedOperands<L, R> {
-  using type = L;
-};
-template <bool depthwise, class T, class E, class... PL, class... PR, int LI, int RJ>
-requires(std::is_same_v<Axes<typename PL::axis...>, Axes<typename PR::axis...>>) struct Convolved<depthwise, Tensor<T, E, PL...>,
-                                                                                                  Tensor<T, E, PR...>, LI, RJ> {
-  static constexpr bool fits = convolution_fits<depthwise, Tensor<T, E, PL...>, Tensor<T, E, PR...>, LI, RJ>;
-  static_assert((require_real<T>(), true));
-  static_assert(
-      fits,
-      "weft: conv2d has no rule for these placements: on each axis both operands are whole and alike, or the samples are "
-      "cut (Shard<axis, 0>) and the weights Replicated, or x is Replicated and w cut along its outputs (Shard<axis, 0>), or "
-      "both are cut along the input channels (Shard<axis, 1>), which gives a Partial result; a depthwise one is cut along "
-      "the channels of both; bring one there with to<...>(x), on tensors (context, x)");
-  using type = Tensor<T, E,
-                      typename Placed<typename PL::axis, convolution_rule<depthwise, PL, PR, LI, RJ>().kind,
-                                      convolution_rule<depthwise, PL, PR, LI, RJ>().dim>::type...>;
-};
-
-// Prints why a forward cannot convolve these.
-template <bool depthwise, class X, class W>
-AlreadyRefused refused_convolution() {
-  (void)sizeof(Convolved<depthwise, X, W, 0, 0>);
-  return {};
-}
-
-kernels::ConvolutionShape convolution_shape(const char* operation, NamedOperand image, NamedOperand weights,
-                                            const ConvolutionOptions& options, bool depthwise);
-
-template <bool depthwise, class X, class W, class B>
-auto convolve(const char* operation, const X& x, const W& w, const B* bias, const ConvolutionOptions& options) {
-  using Rule = Convolved<depthwise, X, W, 0, 0>;
-  const kernels::ConvolutionShape s = convolution_shape(operation, x, w, options, depthwise);
-  Shape shape{s.samples, s.out, s.out_height(), s.out_width()};
-  shape.set_sharding(0, x.shape().sharding(0)).set_sharding(1, w.shape().sharding(0));
-  typename Rule::type y(x.device(), shape);
-  if constexpr (Rule::fits) {
-    using T = typename X::value_type;
-    const T* added = nullptr;
-    if constexpr (!std::is_same_v<B, Nothing>) {
-      if constexpr (!RowRules<typename Rule::type, B>::bias) refuse_row<typename Rule::type, B, false>();
-      else {
-        if (bias->size() != s.out)
-          throw_error<ShapeError>(
-              {call_text(operation, {x, w, *bias}), ": ", s.out, " channels out and a bias of ", bias->size()});
-        added = bias->data();
-      }
-    }
-    kernels::convolution_forward<T>(x.device(), s, x.data(), w.data(), added, y.data());
-  }
-  return y;
-}
-template <bool depthwise, class X, class W, class G>
-auto convolve_input_gradient(const Shape& x, const W& w, const G& g, const ConvolutionOptions& options) {
-  using Rule = Convolved<depthwise, G, W, 0, 1>;
-  const kernels::ConvolutionShape s = convolution_shape("conv2d_input_gradient", x, w, options, depthwise);
-  gradient_t<X> dx(g.device(), x);
-  if constexpr (Rule::fits) {
-    static_assert(std::is_same_v<typename Rule::type, gradient_t<X>>);
-    kernels::convolution_backward_input<typename X::value_type>(g.device(), s, g.data(), w.data(), dx.data());
-  }
-  return dx;
-}
-// In elements of type S: that of x, or accumulate_t of it for a parameter, which adds it up so.
-template <bool depthwise, class S, class X, class G>
-auto convolve_weight_gradient(const X& x, const Shape& w, const G& g, const ConvolutionOptions& options) {
-  using T = typename X::value_type;
-  using Rule = Convolved<depthwise, G, X, 1, 1>;
-  const kernels::ConvolutionShape s = convolution_shape("conv2d_weight_gradient", x, w, options, depthwise);
-  with_scalar_t<typename Rule::type, S> dw(x.device(), w);
-  if constexpr (Rule::fits) {
-    if constexpr (std::is_same_v<S, accumulate_t<T>>) {
-      kernels::convolution_backward_weight<T>(x.device(), s, x.data(), g.data(), dw.data());
-    } else {
-      const Tensor<accumulate_t<T>, typename X::execution_space> sums(x.device(), w);
-      kernels::convolution_backward_weight<T>(x.device(), s, x.data(), g.data(), sums.data());
-      kernels::cast<accumulate_t<T>, T>(x.device(), sums.size(), sums.data(), dw.data());
-    }
-  }
-  return dw;
-}
-
-// Records a convolution by a parameter of the shape `weights`. `more`: the steps of backward of further operands.
-template <bool Depthwise, class Y, class C, class X, Placement... R, class... More>
-auto record_convolution(Y y, const Variable<C, X>& x, const Parameter<R...>& w, const Shape& weights,
-                        const ConvolutionOptions& options, More... more) {
-  return record(x, std::move(y),
-                from(x,
-                     [w, shape = x.shape(), options](const auto&, const auto& g) {
-                       return convolve_input_gradient<Depthwise, X>(shape, w.template for_operand_type<X>(g.device()), g,
-                                                                    options);
-                     }),
-                from(w,
-                     [x = x.value(), weights, options](const auto& context, auto& to, const auto& g) {
-                       to.accumulate(context, convolve_weight_gradient<Depthwise, number_t<X>>(x, weights, g, options));
-                     }),
-                std::move(more)...);
-}
-
-// The placement of sums over samples and pixels, one number for each channel.
-struct ChannelSums {
-  template <class P>
-  using of = std::conditional_t<shard_dim<P> == 0 || (shard_dim<P> > 1), Partial<typename P::axis>,
-                                std::conditional_t<shard_dim<P> == 1, Shard<typename P::axis, 0>, P>>;
-};
-
-}  // namespace detail
-
 namespace operations {
-
-/// x [samples, in, height, width] by w [out, in, kernel height, kernel width] -> [samples, out, height', width'], with height' =
-/// (height + 2 padding - kernel height) / stride + 1. Placements: rules.hpp. Throws ShapeError for extents that do not fit.
-/// Gradients: conv2d_input_gradient(x, w, g, options), conv2d_weight_gradient(x, w, g, options).
-template <AnyTensor X, AnyTensor W>
-auto conv2d(const X& x, const W& w, const ConvolutionOptions& options = {}) {
-  return detail::convolve<false>("conv2d", x, w, static_cast<const Nothing*>(nullptr), options);
-}
-/// The same plus bias [out], placed as the result's channels: Shard<tp, 0> beside w's. Its gradient: sum_channels(g).
-template <AnyTensor X, AnyTensor W, AnyTensor B>
-auto conv2d(const X& x, const W& w, const B& bias, const ConvolutionOptions& options = {}) {
-  return detail::convolve<false>("conv2d", x, w, &bias, options);
-}
-template <AnyTensor X, AnyTensor W, AnyTensor G>
-auto conv2d_input_gradient(const X& x, const W& w, const G& g, const ConvolutionOptions& options = {}) {
-  return detail::convolve_input_gradient<false, X>(x.shape(), w, g, options);
-}
-template <AnyTensor X, AnyTensor W, AnyTensor G>
-auto conv2d_weight_gradient(const X& x, const W& w, const G& g, const ConvolutionOptions& options = {}) {
-  return detail::convolve_weight_gradient<false, typename W::value_type>(x, w.shape(), g, options);
-}
-
-/// Each channel of x [samples, channels, height, width] by its own kernel, w [channels, 1, kernel height, kernel width]. tp may
-/// cut the channels of both.
-template <AnyTensor X, AnyTensor W>
-auto depthwise_conv2d(const X& x, const W& w, const ConvolutionOptions& options = {}) {
-  return detail::convolve<true>("depthwise_conv2d", x, w, static_cast<const Nothing*>(nullptr), options);
-}
-template <AnyTensor X, AnyTensor W, AnyTensor G>
-auto depthwise_conv2d_input_gradient(const X& x, const W& w, const G& g, const ConvolutionOptions& options = {}) {
-  return detail::convolve_input_gradient<true, X>(x.shape(), w, g, options);
-}
-template <AnyTensor X, AnyTensor W, AnyTensor G>
-auto depthwise_conv2d_weight_gradient(const X& x, const W& w, const G& g, const ConvolutionOptions& options = {}) {
-  return detail::convolve_weight_gradient<true, typename W::value_type>(x, w.shape(), g, options);
-}
 
 /// The sum over samples and pixels of x [samples, channels, ...], [channels] in accumulate_t: the gradient of a bias of channels.
 /// Partial on an axis that cuts samples.
@@ -211,81 +37,301 @@ auto sum_channels(const X& x) {
   return out;
 }
 
-/// The same on Variables and Parameters, for a weight or bias of the latter.
+}  // namespace operations
+
+namespace detail {
+
+template <ConvolutionKind kind>
+inline constexpr bool is_depthwise = kind == ConvolutionKind::depthwise;
+
+// Groups are counted over all channels, so a rank with some of them does not know which groups it has.
+template <class X, class W>
+void require_whole_groups(const ConvolutionCall& call, const X& x, const W& w, const ConvolutionOptions& options) {
+  if constexpr (cut_between<X, 1, 1> || cut_between<W, 0, 1>)
+    if (options.groups != 1)
+      throw_error<ShapeError>({call_text(call.name, {x, w}), ": groups(", options.groups,
+                               ") of channels that an axis cuts: gather them first; depthwise_conv1d to 3d take cut channels"});
+}
+
+template <ConvolutionKind kind, class X, class W, class B>
+auto convolve(const ConvolutionCall& call, const X& x, const W& w, const B* bias, const ConvolutionOptions& options) {
+  constexpr bool transposed = kind == ConvolutionKind::transposed;
+  using Rule = Convolved<is_depthwise<kind>, X, W, 0, transposed ? 1 : 0>;
+  require_whole_groups(call, x, w, options);
+  const kernels::ConvolutionShape s = convolution_shape(call, x, w, options);
+  typename Rule::type y(x.device(), convolved_shape(s, kind, x.shape(), w.shape()));
+  if constexpr (Rule::fits) {
+    using T = typename X::value_type;
+    const T* added = nullptr;
+    if constexpr (!std::is_same_v<B, Nothing>) {
+      if constexpr (!RowRules<typename Rule::type, B>::bias) refuse_row<typename Rule::type, B, false>();
+      else {
+        if (bias->size() != y.shape()[1])
+          throw_error<ShapeError>(
+              {call_text(call.name, {x, w, *bias}), ": ", y.shape()[1], " channels out and a bias of ", bias->size()});
+        added = bias->data();
+      }
+    }
+    if constexpr (transposed) kernels::convolution_transposed<T>(x.device(), s, x.data(), w.data(), added, y.data());
+    else kernels::convolution_forward<T>(x.device(), s, x.data(), w.data(), added, y.data());
+  }
+  return y;
+}
+template <ConvolutionKind kind, class X, class W, class G>
+auto convolve_input_gradient(const ConvolutionCall& call, const Shape& x, const W& w, const G& g,
+                             const ConvolutionOptions& options) {
+  constexpr bool transposed = kind == ConvolutionKind::transposed;
+  using Rule = Convolved<is_depthwise<kind>, G, W, 0, transposed ? 0 : 1>;
+  using T = typename X::value_type;
+  const kernels::ConvolutionShape s = convolution_shape(call, x, w, options);
+  gradient_t<X> dx(g.device(), x);
+  if constexpr (Rule::fits) {
+    static_assert(std::is_same_v<typename Rule::type, gradient_t<X>>);
+    if constexpr (transposed)
+      kernels::convolution_forward<T>(g.device(), s, g.data(), w.data(), static_cast<const T*>(nullptr), dx.data());
+    else kernels::convolution_backward_input<T>(g.device(), s, g.data(), w.data(), dx.data());
+  }
+  return dx;
+}
+// In elements of type S: that of x, or accumulate_t of it for a parameter, which adds it up so.
+template <ConvolutionKind kind, class S, class X, class G>
+auto convolve_weight_gradient(const ConvolutionCall& call, const X& x, const Shape& w, const G& g,
+                              const ConvolutionOptions& options) {
+  constexpr bool transposed = kind == ConvolutionKind::transposed;
+  using T = typename X::value_type;
+  // dw [out, in] of the channels of g and of x; of a transposed one, [in, out].
+  using First = std::conditional_t<transposed, X, G>;
+  using Rule = Convolved<is_depthwise<kind>, First, std::conditional_t<transposed, G, X>, 1, 1>;
+  const kernels::ConvolutionShape s = convolution_shape(call, x, w, options);
+  with_scalar_t<typename Rule::type, S> dw(x.device(), w);
+  if constexpr (Rule::fits) {
+    const T *images = transposed ? g.data() : x.data(), *results = transposed ? x.data() : g.data();
+    if constexpr (std::is_same_v<S, accumulate_t<T>>) {
+      kernels::convolution_backward_weight<T>(x.device(), s, images, results, dw.data());
+    } else {
+      const Tensor<accumulate_t<T>, typename X::execution_space> sums(x.device(), w);
+      kernels::convolution_backward_weight<T>(x.device(), s, images, results, sums.data());
+      kernels::cast<accumulate_t<T>, T>(x.device(), sums.size(), sums.data(), dw.data());
+    }
+  }
+  return dw;
+}
+
+// The operands of a convolution: tensors, or a Variable and its weights, and a bias beside a Parameter.
+template <class X, class... W>
+inline constexpr bool convolves = AnyTensor<X> && (AnyTensor<W> && ...);
 template <class C, class X, class W>
-auto conv2d(const Variable<C, X>& x, const Variable<C, W>& w, const ConvolutionOptions& options = {}) {
-  if constexpr (!detail::convolution_fits<false, X, W>) return detail::refused_convolution<false, X, W>();
+inline constexpr bool convolves<Variable<C, X>, Variable<C, W>> = true;
+template <class C, class X, class... R>
+inline constexpr bool convolves<Variable<C, X>, Parameter<R...>> = true;
+template <class C, class X, class... R, class... S>
+inline constexpr bool convolves<Variable<C, X>, Parameter<R...>, Parameter<S...>> = true;
+template <class X, class... W>
+concept Convolves = convolves<X, std::remove_cvref_t<W>...>;
+
+template <ConvolutionKind kind, class X, class W>
+inline constexpr bool kind_fits = convolution_fits<is_depthwise<kind>, X, W, 0, kind == ConvolutionKind::transposed ? 1 : 0>;
+template <ConvolutionKind kind, class X, class W>
+using kind_result_t = typename Convolved<is_depthwise<kind>, X, W, 0, kind == ConvolutionKind::transposed ? 1 : 0>::type;
+
+template <ConvolutionKind kind, AnyTensor X, AnyTensor W>
+auto convolution(const ConvolutionCall& call, const ConvolutionOptions& options, const X& x, const W& w) {
+  return convolve<kind>(call, x, w, static_cast<const Nothing*>(nullptr), options);
+}
+template <ConvolutionKind kind, AnyTensor X, AnyTensor W, AnyTensor B>
+auto convolution(const ConvolutionCall& call, const ConvolutionOptions& options, const X& x, const W& w, const B& bias) {
+  return convolve<kind>(call, x, w, &bias, options);
+}
+template <ConvolutionKind kind, class C, class X, class W>
+auto convolution(const ConvolutionCall& call, const ConvolutionOptions& options, const Variable<C, X>& x,
+                 const Variable<C, W>& w) {
+  if constexpr (!kind_fits<kind, X, W>) return refused_convolution<kind, X, W>();
   else
-    return detail::record(x, conv2d(x.value(), w.value(), options),
-                          detail::from(x,
-                                       [shape = x.shape(), w = w.value(), options](const auto&, const auto& g) {
-                                         return detail::convolve_input_gradient<false, X>(shape, w, g, options);
-                                       }),
-                          detail::from(w, [x = x.value(), shape = w.shape(), options](const auto&, const auto& g) {
-                            return detail::convolve_weight_gradient<false, typename W::value_type>(x, shape, g, options);
-                          }));
+    return record(
+        x, convolution<kind>(call, options, x.value(), w.value()),
+        from(x, [call, shape = x.shape(), w = w.value(), options](
+                    const auto&, const auto& g) { return convolve_input_gradient<kind, X>(call, shape, w, g, options); }),
+        from(w, [call, x = x.value(), shape = w.shape(), options](const auto&, const auto& g) {
+          return convolve_weight_gradient<kind, typename W::value_type>(call, x, shape, g, options);
+        }));
 }
-template <class C, class X, Placement... R>
-auto conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const ConvolutionOptions& options = {}) {
+// Records a convolution by a parameter of the shape `weights`. `more`: the steps of backward of further operands.
+template <ConvolutionKind kind, class Y, class C, class X, class... R, class... More>
+auto record_convolution(const ConvolutionCall& call, Y y, const Variable<C, X>& x, const Parameter<R...>& w, const Shape& weights,
+                        const ConvolutionOptions& options, More... more) {
+  return record(x, std::move(y),
+                from(x,
+                     [call, w, shape = x.shape(), options](const auto&, const auto& g) {
+                       return convolve_input_gradient<kind, X>(call, shape, w.template for_operand_type<X>(g.device()), g,
+                                                               options);
+                     }),
+                from(w,
+                     [call, x = x.value(), weights, options](const auto& context, auto& to, const auto& g) {
+                       to.accumulate(context, convolve_weight_gradient<kind, number_t<X>>(call, x, weights, g, options));
+                     }),
+                std::move(more)...);
+}
+template <ConvolutionKind kind, class C, class X, class... R>
+auto convolution(const ConvolutionCall& call, const ConvolutionOptions& options, const Variable<C, X>& x,
+                 const Parameter<R...>& w) {
   const auto weights = w.for_operand(x.value());
   using W = std::remove_const_t<decltype(weights)>;
-  if constexpr (!detail::convolution_fits<false, X, W>) return detail::refused_convolution<false, X, W>();
-  else return detail::record_convolution<false>(conv2d(x.value(), weights, options), x, w, weights.shape(), options);
+  if constexpr (!kind_fits<kind, X, W>) return refused_convolution<kind, X, W>();
+  else
+    return record_convolution<kind>(call, convolution<kind>(call, options, x.value(), weights), x, w, weights.shape(), options);
 }
-template <class C, class X, Placement... R, Placement... S>
-auto conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const Parameter<S...>& bias,
-            const ConvolutionOptions& options = {}) {
+template <ConvolutionKind kind, class C, class X, class... R, class... S>
+auto convolution(const ConvolutionCall& call, const ConvolutionOptions& options, const Variable<C, X>& x,
+                 const Parameter<R...>& w, const Parameter<S...>& bias) {
   const auto weights = w.for_operand(x.value());
   using W = std::remove_const_t<decltype(weights)>;
-  if constexpr (!detail::convolution_fits<false, X, W>) {
-    return detail::refused_convolution<false, X, W>();
+  if constexpr (!kind_fits<kind, X, W>) {
+    return refused_convolution<kind, X, W>();
   } else {
-    using Y = typename detail::Convolved<false, X, W, 0, 0>::type;
+    using Y = kind_result_t<kind, X, W>;
     const auto added = bias.template for_operand_type<Y>(x.value().device());
-    auto y = conv2d(x.value(), weights, added, options);
-    if constexpr (!detail::RowRules<Y, std::remove_const_t<decltype(added)>>::bias) return detail::AlreadyRefused();
+    auto y = convolution<kind>(call, options, x.value(), weights, added);
+    if constexpr (!RowRules<Y, std::remove_const_t<decltype(added)>>::bias) return AlreadyRefused();
     else
-      return detail::record_convolution<false>(
-          std::move(y), x, w, weights.shape(), options,
-          detail::from(bias, [](const auto& context, auto& to, const auto& g) { to.accumulate(context, sum_channels(g)); }));
+      return record_convolution<kind>(
+          call, std::move(y), x, w, weights.shape(), options,
+          from(bias, [](const auto& context, auto& to, const auto& g) { to.accumulate(context, operations::sum_channels(g)); }));
   }
 }
-// Refuses temporaries, which no longer exist in backward.
-template <class C, class X, Placement... R>
-detail::AlreadyRefused conv2d(const Variable<C, X>&, const Parameter<R...>&&, const ConvolutionOptions& = {}) {
-  return detail::refused_temporary<X>();
+
+template <class V>
+inline constexpr bool is_parameter_object = false;
+template <class... R>
+inline constexpr bool is_parameter_object<Parameter<R...>> = true;
+/// The convolution of these operands, tensors or Variables. Refuses temporary parameters, which no longer exist in backward.
+template <ConvolutionKind kind, class X, class... W>
+auto convolution_of(const char* name, std::size_t dims, const ConvolutionOptions& options, const X& x, W&&... w) {
+  if constexpr (((is_parameter_object<std::remove_cvref_t<W>> && !std::is_lvalue_reference_v<W>) || ...))
+    return refused_temporary<typename X::tensor_type>();
+  else return convolution<kind>({name, dims, kind}, options, x, w...);
 }
-template <class C, class X, Placement... R, Placement... S>
-detail::AlreadyRefused conv2d(const Variable<C, X>&, const Parameter<R...>&&, const Parameter<S...>&,
-                              const ConvolutionOptions& = {}) {
-  return detail::refused_temporary<X>();
+
+}  // namespace detail
+
+namespace operations {
+
+// Operands of all of these: tensors, Variables, or a Variable and Parameters. Placements: rules.hpp.
+
+/// x [samples, in, height, width] by w [out, in / groups, kernel height, kernel width] -> [samples, out, height', width'], plus
+/// bias [out], placed as the result's channels: Shard<tp, 0> beside w's. height' = (height + paddings - dilation (kernel height -
+/// 1) - 1) / stride + 1. Throws ShapeError for extents or options that do not fit, and for groups of channels that an axis cuts.
+/// Gradients: conv2d_input_gradient(x, w, g, options), conv2d_weight_gradient(x, w, g, options), sum_channels(g).
+template <class X, class W>
+requires(detail::Convolves<X, W>) auto conv2d(const X& x, W&& w, const ConvolutionOptions& options = {}) {
+  return detail::convolution_of<detail::ConvolutionKind::plain>("conv2d", 2, options, x, std::forward<W>(w));
 }
-template <class C, class X, Placement... R, Placement... S>
-detail::AlreadyRefused conv2d(const Variable<C, X>&, const Parameter<R...>&, const Parameter<S...>&&,
-                              const ConvolutionOptions& = {}) {
-  return detail::refused_temporary<X>();
+template <class X, class W, class B>
+requires(detail::Convolves<X, W, B>) auto conv2d(const X& x, W&& w, B&& bias, const ConvolutionOptions& options = {}) {
+  return detail::convolution_of<detail::ConvolutionKind::plain>("conv2d", 2, options, x, std::forward<W>(w),
+                                                                std::forward<B>(bias));
 }
-template <class C, class X, Placement... R, Placement... S>
-detail::AlreadyRefused conv2d(const Variable<C, X>&, const Parameter<R...>&&, const Parameter<S...>&&,
-                              const ConvolutionOptions& = {}) {
-  return detail::refused_temporary<X>();
+/// The same of x [samples, in, width] by w [out, in / groups, kernel width].
+template <class X, class W>
+requires(detail::Convolves<X, W>) auto conv1d(const X& x, W&& w, const ConvolutionOptions& options = {}) {
+  return detail::convolution_of<detail::ConvolutionKind::plain>("conv1d", 1, options, x, std::forward<W>(w));
 }
-template <class C, class X, Placement... R>
-auto depthwise_conv2d(const Variable<C, X>& x, const Parameter<R...>& w, const ConvolutionOptions& options = {}) {
-  const auto weights = w.for_operand(x.value());
-  using W = std::remove_const_t<decltype(weights)>;
-  if constexpr (!detail::convolution_fits<true, X, W>) return detail::refused_convolution<true, X, W>();
-  else return detail::record_convolution<true>(depthwise_conv2d(x.value(), weights, options), x, w, weights.shape(), options);
+template <class X, class W, class B>
+requires(detail::Convolves<X, W, B>) auto conv1d(const X& x, W&& w, B&& bias, const ConvolutionOptions& options = {}) {
+  return detail::convolution_of<detail::ConvolutionKind::plain>("conv1d", 1, options, x, std::forward<W>(w),
+                                                                std::forward<B>(bias));
 }
-template <class C, class X, Placement... R>
-detail::AlreadyRefused depthwise_conv2d(const Variable<C, X>&, const Parameter<R...>&&, const ConvolutionOptions& = {}) {
-  return detail::refused_temporary<X>();
+/// The same of x [samples, in, depth, height, width] by w [out, in / groups, kernel depth, kernel height, kernel width].
+template <class X, class W>
+requires(detail::Convolves<X, W>) auto conv3d(const X& x, W&& w, const ConvolutionOptions& options = {}) {
+  return detail::convolution_of<detail::ConvolutionKind::plain>("conv3d", 3, options, x, std::forward<W>(w));
+}
+template <class X, class W, class B>
+requires(detail::Convolves<X, W, B>) auto conv3d(const X& x, W&& w, B&& bias, const ConvolutionOptions& options = {}) {
+  return detail::convolution_of<detail::ConvolutionKind::plain>("conv3d", 3, options, x, std::forward<W>(w),
+                                                                std::forward<B>(bias));
+}
+/// Each channel of x by its own kernel, w [channels, 1, kernel...], plus bias [channels]. tp may cut the channels of all of them.
+template <class X, class W>
+requires(detail::Convolves<X, W>) auto depthwise_conv2d(const X& x, W&& w, const ConvolutionOptions& options = {}) {
+  return detail::convolution_of<detail::ConvolutionKind::depthwise>("depthwise_conv2d", 2, options, x, std::forward<W>(w));
+}
+template <class X, class W, class B>
+requires(detail::Convolves<X, W, B>) auto depthwise_conv2d(const X& x, W&& w, B&& bias, const ConvolutionOptions& options = {}) {
+  return detail::convolution_of<detail::ConvolutionKind::depthwise>("depthwise_conv2d", 2, options, x, std::forward<W>(w),
+                                                                    std::forward<B>(bias));
+}
+template <class X, class W>
+requires(detail::Convolves<X, W>) auto depthwise_conv1d(const X& x, W&& w, const ConvolutionOptions& options = {}) {
+  return detail::convolution_of<detail::ConvolutionKind::depthwise>("depthwise_conv1d", 1, options, x, std::forward<W>(w));
+}
+template <class X, class W, class B>
+requires(detail::Convolves<X, W, B>) auto depthwise_conv1d(const X& x, W&& w, B&& bias, const ConvolutionOptions& options = {}) {
+  return detail::convolution_of<detail::ConvolutionKind::depthwise>("depthwise_conv1d", 1, options, x, std::forward<W>(w),
+                                                                    std::forward<B>(bias));
+}
+template <class X, class W>
+requires(detail::Convolves<X, W>) auto depthwise_conv3d(const X& x, W&& w, const ConvolutionOptions& options = {}) {
+  return detail::convolution_of<detail::ConvolutionKind::depthwise>("depthwise_conv3d", 3, options, x, std::forward<W>(w));
+}
+template <class X, class W, class B>
+requires(detail::Convolves<X, W, B>) auto depthwise_conv3d(const X& x, W&& w, B&& bias, const ConvolutionOptions& options = {}) {
+  return detail::convolution_of<detail::ConvolutionKind::depthwise>("depthwise_conv3d", 3, options, x, std::forward<W>(w),
+                                                                    std::forward<B>(bias));
+}
+/// x [samples, in, height, width] by w [in, out / groups, kernel...] -> [samples, out, height', width'], plus bias [out]: the
+/// gradient of a convolution of the result, as torch.nn.functional.conv_transpose2d. height' = (height - 1) stride - paddings +
+/// dilation (kernel height - 1) + output_padding + 1. tp cuts the output channels, w Shard<tp, 1>, or the input channels, w
+/// Shard<tp, 0>.
+template <class X, class W>
+requires(detail::Convolves<X, W>) auto conv_transpose2d(const X& x, W&& w, const ConvolutionOptions& options = {}) {
+  return detail::convolution_of<detail::ConvolutionKind::transposed>("conv_transpose2d", 2, options, x, std::forward<W>(w));
+}
+template <class X, class W, class B>
+requires(detail::Convolves<X, W, B>) auto conv_transpose2d(const X& x, W&& w, B&& bias, const ConvolutionOptions& options = {}) {
+  return detail::convolution_of<detail::ConvolutionKind::transposed>("conv_transpose2d", 2, options, x, std::forward<W>(w),
+                                                                     std::forward<B>(bias));
+}
+template <class X, class W>
+requires(detail::Convolves<X, W>) auto conv_transpose1d(const X& x, W&& w, const ConvolutionOptions& options = {}) {
+  return detail::convolution_of<detail::ConvolutionKind::transposed>("conv_transpose1d", 1, options, x, std::forward<W>(w));
+}
+template <class X, class W, class B>
+requires(detail::Convolves<X, W, B>) auto conv_transpose1d(const X& x, W&& w, B&& bias, const ConvolutionOptions& options = {}) {
+  return detail::convolution_of<detail::ConvolutionKind::transposed>("conv_transpose1d", 1, options, x, std::forward<W>(w),
+                                                                     std::forward<B>(bias));
+}
+template <class X, class W>
+requires(detail::Convolves<X, W>) auto conv_transpose3d(const X& x, W&& w, const ConvolutionOptions& options = {}) {
+  return detail::convolution_of<detail::ConvolutionKind::transposed>("conv_transpose3d", 3, options, x, std::forward<W>(w));
+}
+template <class X, class W, class B>
+requires(detail::Convolves<X, W, B>) auto conv_transpose3d(const X& x, W&& w, B&& bias, const ConvolutionOptions& options = {}) {
+  return detail::convolution_of<detail::ConvolutionKind::transposed>("conv_transpose3d", 3, options, x, std::forward<W>(w),
+                                                                     std::forward<B>(bias));
+}
+template <AnyTensor X, AnyTensor W, AnyTensor G>
+auto conv2d_input_gradient(const X& x, const W& w, const G& g, const ConvolutionOptions& options = {}) {
+  constexpr auto kind = detail::ConvolutionKind::plain;
+  return detail::convolve_input_gradient<kind, X>({"conv2d_input_gradient", 2, kind}, x.shape(), w, g, options);
+}
+template <AnyTensor X, AnyTensor W, AnyTensor G>
+auto conv2d_weight_gradient(const X& x, const W& w, const G& g, const ConvolutionOptions& options = {}) {
+  constexpr auto kind = detail::ConvolutionKind::plain;
+  return detail::convolve_weight_gradient<kind, typename W::value_type>({"conv2d_weight_gradient", 2, kind}, x, w.shape(), g,
+                                                                        options);
+}
+template <AnyTensor X, AnyTensor W, AnyTensor G>
+auto depthwise_conv2d_input_gradient(const X& x, const W& w, const G& g, const ConvolutionOptions& options = {}) {
+  constexpr auto kind = detail::ConvolutionKind::depthwise;
+  return detail::convolve_input_gradient<kind, X>({"depthwise_conv2d_input_gradient", 2, kind}, x.shape(), w, g, options);
+}
+template <AnyTensor X, AnyTensor W, AnyTensor G>
+auto depthwise_conv2d_weight_gradient(const X& x, const W& w, const G& g, const ConvolutionOptions& options = {}) {
+  constexpr auto kind = detail::ConvolutionKind::depthwise;
+  return detail::convolve_weight_gradient<kind, typename W::value_type>({"depthwise_conv2d_weight_gradient", 2, kind}, x,
+                                                                        w.shape(), g, options);
 }
 
 }  // namespace operations
 
 }  // namespace weft
-
-#ifndef WEFT_COMPILED
-#include <weft/operations/convolution_impl.hpp>
-#endif

@@ -81,6 +81,12 @@ concept AnyRefused = (std::is_base_of_v<detail::AlreadyRefused, X> || ...);
   WEFT_OPERATION(name, usage)                                                                                   \
   template <dims> detail::AlreadyRefused name(as_##name, WEFT_REST) { return {}; }                              \
   template <dims, class... X> requires AnyRefused<X...> detail::AlreadyRefused name(const X&...) { return {}; }
+// Options in braces convert to no template argument, so each place of them has a function.
+#define WEFT_CONVOLUTION(name, usage)                                                                                               \
+  WEFT_OPERATION(name, usage)                                                                                                       \
+  inline detail::AlreadyRefused name(as_##name, detail::AnyArgument, const ConvolutionOptions&) { return {}; }                       \
+  inline detail::AlreadyRefused name(as_##name, detail::AnyArgument, detail::AnyArgument, const ConvolutionOptions&) { return {}; }  \
+  inline detail::AlreadyRefused name(as_##name, detail::AnyArgument, const ConvolutionOptions&, detail::AnyArgument) { return {}; }
 #define WEFT_NO_OPERATION(name, instead)                                                 \
   WEFT_REFUSED_AS(as_##name, Operand, "there is no operation " #name ": " instead) \
   WEFT_REFUSED_CALLS(name)
@@ -108,11 +114,24 @@ WEFT_OPERATION(clamp, "clamp(x, low, high)")
 WEFT_OPERATION(scale, "scale(x, factor)")
 WEFT_OPERATION(map, "map(x, f, derivative)")
 WEFT_OPERATION(reshape, "reshape(x, {rows, columns}), with the extents in braces")
-WEFT_OPERATION(conv2d, "conv2d(x, w, bias, {.stride = 2, .padding = 1}), the bias and the options optional")
-WEFT_OPERATION(depthwise_conv2d, "depthwise_conv2d(x, w, {.padding = 1}); it takes no bias: BatchNorm has one, or a 1x1 conv2d(x, w, bias) behind it")
+WEFT_CONVOLUTION(conv1d, "conv1d(x, w, bias, {.stride = 2, .padding = 1}), the bias and the options optional")
+WEFT_CONVOLUTION(depthwise_conv1d, "depthwise_conv1d(x, w, bias, {.padding = 1}), the bias and the options optional")
+WEFT_CONVOLUTION(conv_transpose1d, "conv_transpose1d(x, w, bias, {.stride = 2}), w [in, out, ...], the bias and the options optional")
+WEFT_OPERATION(max_pool1d, "max_pool1d(x, {.kernel = 3, .stride = 2})")
+WEFT_OPERATION(avg_pool1d, "avg_pool1d(x, {.kernel = 3, .stride = 2})")
+WEFT_OPERATION(global_avg_pool1d, "global_avg_pool1d(x)")
+WEFT_CONVOLUTION(conv2d, "conv2d(x, w, bias, {.stride = 2, .padding = 1}), the bias and the options optional")
+WEFT_CONVOLUTION(depthwise_conv2d, "depthwise_conv2d(x, w, bias, {.padding = 1}), the bias and the options optional")
+WEFT_CONVOLUTION(conv_transpose2d, "conv_transpose2d(x, w, bias, {.stride = 2}), w [in, out, ...], the bias and the options optional")
 WEFT_OPERATION(max_pool2d, "max_pool2d(x, {.kernel = 3, .stride = 2})")
 WEFT_OPERATION(avg_pool2d, "avg_pool2d(x, {.kernel = 3, .stride = 2})")
 WEFT_OPERATION(global_avg_pool2d, "global_avg_pool2d(x)")
+WEFT_CONVOLUTION(conv3d, "conv3d(x, w, bias, {.stride = 2, .padding = 1}), the bias and the options optional")
+WEFT_CONVOLUTION(depthwise_conv3d, "depthwise_conv3d(x, w, bias, {.padding = 1}), the bias and the options optional")
+WEFT_CONVOLUTION(conv_transpose3d, "conv_transpose3d(x, w, bias, {.stride = 2}), w [in, out, ...], the bias and the options optional")
+WEFT_OPERATION(max_pool3d, "max_pool3d(x, {.kernel = 3, .stride = 2})")
+WEFT_OPERATION(avg_pool3d, "avg_pool3d(x, {.kernel = 3, .stride = 2})")
+WEFT_OPERATION(global_avg_pool3d, "global_avg_pool3d(x)")
 WEFT_OPERATION(split_heads, "split_heads(x, width)")
 WEFT_OPERATION(merge_heads, "merge_heads(x)")
 WEFT_OPERATION(sum_rows, "sum_rows(x)")
@@ -164,8 +183,6 @@ WEFT_OPERATION_OF(int, slice, "slice<dim>(x, from, count): dims are template arg
 WEFT_OPERATION_OF(int, concat, "concat<dim>(x, y...), values of one type: dims are template arguments")
 WEFT_OPERATION_OF(class, cast, "cast<T>(x)")
 // Options in the wrong place: a braced list converts to no template argument, so the calls above do not take it.
-inline detail::AlreadyRefused conv2d(as_conv2d, detail::AnyArgument, const ConvolutionOptions&, detail::AnyArgument) { return {}; }
-inline detail::AlreadyRefused depthwise_conv2d(as_depthwise_conv2d, detail::AnyArgument, detail::AnyArgument, const ConvolutionOptions&) { return {}; }
 inline detail::AlreadyRefused attention(as_attention, detail::AnyArgument, const AttentionMask&) { return {}; }
 inline detail::AlreadyRefused attention(as_attention, detail::AnyArgument, detail::AnyArgument, detail::AnyArgument, const AttentionMask&) { return {}; }
 // Operations with two or more template arguments.
@@ -285,6 +302,7 @@ WEFT_NO_OPERATION(adaptive_avg_pool2d, "global_avg_pool2d(x)")
 #undef WEFT_OPERATION_OF
 #undef WEFT_UNARY
 #undef WEFT_NO_LOSS
+#undef WEFT_CONVOLUTION
 #undef WEFT_OPERATION
 #undef WEFT_REFUSED_CALLS
 

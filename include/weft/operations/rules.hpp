@@ -42,16 +42,17 @@
 //   segment_max, segment_softmax    as segment_mean, not P                   as it; softmax as x     P
 //   batched_matmul(x, y)            both S(0), the batch                     S(0)                    the batch of one
 //                                   as matmul along dims 1 and 2             as matmul               as matmul
-//   conv2d(x, w)                    I and I; R and R                         the same                I by R or S: not entered
-//                                   x S(0), w R: samples                     S(0)                    x S(2), S(3): neighbours
+//   conv1d, conv2d, conv3d(x, w)    I and I; R and R                         the same                I by R or S: not entered
+//                                   x S(0), w R: samples                     S(0)                    x S(k > 1): neighbours
 //                                   x R, w S(0): output channels             S(1)
 //                                   x S(1), w S(1): input channels           P
 //                                   x P, w I or R                            P                       P by P
-//   depthwise_conv2d(x, w)          x S(1), w S(0); else as conv2d           S(1)                    w S(1)
-//   bias of conv2d                  as add_row: S(0) beside S(1)                                     whole beside S(1)
-//   max_pool2d(x)                   I, R, S(0), S(1)                         as x                    S(2), S(3), P
-//   avg_pool2d, global_avg_pool2d   I, R, P, S(0), S(1)                      as x                    S(2), S(3)
-//   BatchNorm(x)                    I, R, S(0), S(1)                         as x                    S(2), S(3), P
+//   conv_transpose2d(x, w), ...     as conv2d, w's S(0) and S(1) exchanged
+//   depthwise_conv2d(x, w), ...     x S(1), w S(0); else as conv2d           S(1)                    w S(1)
+//   bias of conv2d, ...             as add_row: S(0) beside S(1)                                     whole beside S(1)
+//   max_pool2d(x), ...              I, R, S(0), S(1)                         as x                    S(k > 1), P
+//   avg_pool2d, global_avg_pool2d   I, R, P, S(0), S(1)                      as x                    S(k > 1)
+//   BatchNorm(x)                    I, R, S(0), S(1)                         as x                    S(k > 1), P
 //                                   S(0) all-reduces in forward and backward
 //   mse, bce_with_logits            both I; both S(0)                        I; P                    R: counted by all; S(1), P
 //   cross_entropy(z, labels)        I; S(0); over tp also S(1)               I; P; I                 R: counted by all; P

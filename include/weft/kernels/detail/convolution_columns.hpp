@@ -17,71 +17,85 @@
 
 namespace weft::kernels::detail {
 
-/// columns[(channel, ky, kx), (oy, ox)] = the pixel of the image x [in, height, width] under the kernel's (ky, kx) at that
-/// output.
+/// The outputs along one dim whose element of the kernel lies inside the image: [first, last), the same for all lines.
+struct InsideImage {
+  std::size_t first, last;
+  KOKKOS_INLINE_FUNCTION InsideImage(std::size_t offset, std::size_t before, std::size_t extent, std::size_t stride,
+                                     std::size_t outputs) {
+    const std::size_t end = extent + before <= offset ? 0 : (extent + before - offset - 1) / stride + 1;
+    last = end < outputs ? end : outputs;
+    first = offset >= before ? 0 : (before - offset + stride - 1) / stride;
+    if (first > last) first = last;
+  }
+};
+
+/// columns[(channel, kz, ky, kx), (oz, oy, ox)] = the element of the image x [in, depth, height, width] under the kernel's (kz,
+/// ky, kx) at that output.
 template <class T, class Exec>
 void image_to_columns(Device<Exec>& device, const ConvolutionShape& s, const T* x, T* columns) {
-  const std::size_t rows = s.in * s.kernel_pixels(), out_height = s.out_height(), out_width = s.out_width(), stride = s.stride,
-                    padding = s.padding, width = s.width, height = s.height, kernel_width = s.kernel_width,
-                    kernel_height = s.kernel_height;
+  const std::size_t rows = s.in * s.kernel_pixels(), out_depth = s.out_extent(0), out_height = s.out_extent(1),
+                    out_width = s.out_extent(2);
   for_each(
-      device, {"convolution", (s.in * s.pixels() + rows * s.out_pixels()) * sizeof(T)}, rows * out_height,
+      device, {"convolution", (s.in * s.pixels() + rows * s.out_pixels()) * sizeof(T)}, rows * out_depth * out_height,
       KOKKOS_LAMBDA(std::size_t item) {
-        const std::size_t row = item / out_height, oy = item % out_height, kx = row % kernel_width, above = row / kernel_width,
-                          ky = above % kernel_height, channel = above / kernel_height, place = oy * stride + ky;
+        const std::size_t oy = item % out_height, oz = item / out_height % out_depth, row = item / out_height / out_depth,
+                          kx = row % s.kernel[2], above = row / s.kernel[2], ky = above % s.kernel[1],
+                          front = above / s.kernel[1], kz = front % s.kernel[0], channel = front / s.kernel[0],
+                          y = oy * s.stride[1] + ky * s.dilation[1], z = oz * s.stride[0] + kz * s.dilation[0];
         T* to = columns + item * out_width;
         const T zero = T(accumulate_t<T>(0));
-        if (place < padding || place >= height + padding) {
+        if (y < s.before[1] || y >= s.extents[1] + s.before[1] || z < s.before[0] || z >= s.extents[0] + s.before[0]) {
           for (std::size_t ox = 0; ox < out_width; ++ox) to[ox] = zero;
           return;
         }
-        const T* from = x + (channel * height + place - padding) * width;
-        const std::size_t first = kx >= padding ? 0 : (padding - kx + stride - 1) / stride,
-                          end = width + padding <= kx ? 0 : (width + padding - kx - 1) / stride + 1,
-                          last = end < out_width ? end : out_width;
-        for (std::size_t ox = 0; ox < first && ox < out_width; ++ox) to[ox] = zero;
+        const T* from = x + ((channel * s.extents[0] + z - s.before[0]) * s.extents[1] + y - s.before[1]) * s.extents[2];
+        const std::size_t offset = kx * s.dilation[2], stride = s.stride[2], before = s.before[2];
+        const InsideImage inside(offset, before, s.extents[2], stride, out_width);
+        for (std::size_t ox = 0; ox < inside.first; ++ox) to[ox] = zero;
         if (stride == 1)
-          for (std::size_t ox = first; ox < last; ++ox) to[ox] = from[ox + kx - padding];
+          for (std::size_t ox = inside.first; ox < inside.last; ++ox) to[ox] = from[ox + offset - before];
         else
-          for (std::size_t ox = first; ox < last; ++ox) to[ox] = from[ox * stride + kx - padding];
-        for (std::size_t ox = last > first ? last : first; ox < out_width; ++ox) to[ox] = zero;
+          for (std::size_t ox = inside.first; ox < inside.last; ++ox) to[ox] = from[ox * stride + offset - before];
+        for (std::size_t ox = inside.last; ox < out_width; ++ox) to[ox] = zero;
       });
 }
 
-/// x[channel, iy, ix] = the sum of the columns' elements that image_to_columns copied from there.
+/// x[channel, iz, iy, ix] = the sum of the columns' elements that image_to_columns copied from there.
 template <class A, class T, class Exec>
 void columns_to_image(Device<Exec>& device, const ConvolutionShape& s, const A* columns, A* sums, T* x) {
-  const std::size_t out_height = s.out_height(), out_width = s.out_width(), stride = s.stride, padding = s.padding,
-                    width = s.width, height = s.height, kernel_width = s.kernel_width, kernel_height = s.kernel_height;
+  const std::size_t out_depth = s.out_extent(0), out_height = s.out_extent(1), out_width = s.out_extent(2), pixels = s.pixels(),
+                    kernel_pixels = s.kernel_pixels();
   for_each(
-      device, {"convolution", s.in * (s.kernel_pixels() * s.out_pixels() * sizeof(A) + s.pixels() * sizeof(T))}, s.in,
+      device, {"convolution", s.in * (kernel_pixels * s.out_pixels() * sizeof(A) + pixels * sizeof(T))}, s.in,
       KOKKOS_LAMBDA(std::size_t channel) {
-        A* to = sums + channel * height * width;
-        for (std::size_t i = 0; i < height * width; ++i) to[i] = A(0);
-        for (std::size_t ky = 0; ky < kernel_height; ++ky)
-          for (std::size_t kx = 0; kx < kernel_width; ++kx) {
-            const A* from = columns + ((channel * kernel_height + ky) * kernel_width + kx) * out_height * out_width;
-            const std::size_t first = kx >= padding ? 0 : (padding - kx + stride - 1) / stride,
-                              end = width + padding <= kx ? 0 : (width + padding - kx - 1) / stride + 1,
-                              last = end < out_width ? end : out_width;
-            for (std::size_t oy = 0; oy < out_height; ++oy) {
-              const std::size_t place = oy * stride + ky;
-              if (place < padding || place >= height + padding) continue;
-              A* row = to + (place - padding) * width;
-              const A* part = from + oy * out_width;
+        A* to = sums + channel * pixels;
+        for (std::size_t i = 0; i < pixels; ++i) to[i] = A(0);
+        const A* part = columns + channel * kernel_pixels * out_depth * out_height * out_width;
+        for (std::size_t k = 0; k < kernel_pixels; ++k) {
+          const std::size_t kx = k % s.kernel[2], ky = k / s.kernel[2] % s.kernel[1], kz = k / s.kernel[2] / s.kernel[1],
+                            offset = kx * s.dilation[2], stride = s.stride[2], before = s.before[2];
+          const InsideImage inside(offset, before, s.extents[2], stride, out_width);
+          for (std::size_t oz = 0; oz < out_depth; ++oz)
+            for (std::size_t oy = 0; oy < out_height; ++oy, part += out_width) {
+              const std::size_t y = oy * s.stride[1] + ky * s.dilation[1], z = oz * s.stride[0] + kz * s.dilation[0];
+              if (y < s.before[1] || y >= s.extents[1] + s.before[1] || z < s.before[0] || z >= s.extents[0] + s.before[0])
+                continue;
+              A* row = to + ((z - s.before[0]) * s.extents[1] + y - s.before[1]) * s.extents[2];
               if (stride == 1)
-                for (std::size_t ox = first; ox < last; ++ox) row[ox + kx - padding] += part[ox];
+                for (std::size_t ox = inside.first; ox < inside.last; ++ox) row[ox + offset - before] += part[ox];
               else
-                for (std::size_t ox = first; ox < last; ++ox) row[ox * stride + kx - padding] += part[ox];
+                for (std::size_t ox = inside.first; ox < inside.last; ++ox) row[ox * stride + offset - before] += part[ox];
             }
-          }
-        if (static_cast<const void*>(to) != static_cast<const void*>(x + channel * height * width))
-          for (std::size_t i = 0; i < height * width; ++i) x[channel * height * width + i] = T(to[i]);
+        }
+        if (static_cast<const void*>(to) != static_cast<const void*>(x + channel * pixels))
+          for (std::size_t i = 0; i < pixels; ++i) x[channel * pixels + i] = T(to[i]);
       });
 }
 
-/// True if the image equals its columns: a kernel of one pixel with stride 1 and without padding.
-inline bool is_product(const ConvolutionShape& s) { return s.kernel_pixels() == 1 && s.stride == 1 && s.padding == 0; }
+/// True if the image equals its columns: a kernel of one element with stride 1 and without padding.
+inline bool is_product(const ConvolutionShape& s) {
+  return s.kernel_pixels() == 1 && s.stride[0] * s.stride[1] * s.stride[2] == 1 && !s.has_padding();
+}
 
 template <class T, class Exec>
 void convolution_forward_columns(Device<Exec>& device, const ConvolutionShape& s, const T* x, const T* w, T* y) {
@@ -118,7 +132,7 @@ void convolution_backward_input_columns(Device<Exec>& device, const ConvolutionS
   }
 }
 
-/// dw [out, in / groups, kernel_height, kernel_width] in accumulate_t.
+/// dw [out, in / groups, kernel...] in accumulate_t.
 template <class T, class Exec>
 void convolution_backward_weight_columns(Device<Exec>& device, const ConvolutionShape& s, const T* x, const T* dy,
                                          accumulate_t<T>* dw) {

@@ -48,7 +48,8 @@ struct OneDnnConvolutions::Convolution {
                                 ": fewer ranks on this machine, a smaller model or micro-batch, or a higher limit (ulimit -v)"});
     if (status != dnnl_success)
       throw_error<Error>({"conv2d: oneDNN failed with status ", int(status), " for ", shape.samples, " samples, channels ",
-                          shape.in, " to ", shape.out, ", image ", shape.height, " x ", shape.width});
+                          shape.in, " to ", shape.out, ", image ", shape.extents[0], " x ", shape.extents[1], " x ",
+                          shape.extents[2]});
   }
   void make(dnnl_engine_t engine);
   void connect(dnnl_engine_t engine, OneDnnOperand& operand, OneDnnLayout::handle wanted);
@@ -78,12 +79,15 @@ WEFT_INLINE dnnl_status_t OneDnnConvolutions::Convolution::describe(dnnl_engine_
                                                                     const OneDnnLayout& any_w, const OneDnnLayout& any_y) const {
   constexpr auto dim = OneDnnMatrix::dim;
   const ConvolutionShape& s = shape;
-  // The padding that is read after the last pixel: less than `padding` if the stride leaves a remainder.
-  const auto after = [&](std::size_t extent, std::size_t kernel, std::size_t outputs) {
-    return dnnl_dim_t((outputs - 1) * s.stride + kernel) - dim(extent) - dim(s.padding);
-  };
-  const dnnl_dims_t strides = {dim(s.stride), dim(s.stride)}, before = {dim(s.padding), dim(s.padding)}, dilates = {0, 0},
-                    behind = {after(s.height, s.kernel_height, s.out_height()), after(s.width, s.kernel_width, s.out_width())};
+  dnnl_dims_t strides = {}, before = {}, dilates = {}, behind = {};
+  for (std::size_t i = 0; i < s.dims; ++i) {
+    const std::size_t d = s.most_dims - s.dims + i;
+    strides[i] = dim(s.stride[d]);
+    before[i] = dim(s.before[d]);
+    dilates[i] = dim(s.dilation[d] - 1);
+    // The padding that is read after the last element: less than s.after if the stride leaves a remainder.
+    behind[i] = dim((s.out_extent(d) - 1) * s.stride[d] + s.reach(d)) - dim(s.extents[d]) - dim(s.before[d]);
+  }
   const bool biased = with_bias && of == ConvolutionPass::forward;
   const OneDnnLayout::handle bias_of = biased ? bias_layout.get() : nullptr;
   const auto kind = pass == ConvolutionPass::forward ? dnnl_forward_inference : dnnl_forward_training;
@@ -153,20 +157,28 @@ WEFT_INLINE void OneDnnConvolutions::Convolution::make(dnnl_engine_t engine) {
   constexpr auto dim = OneDnnMatrix::dim;
   const OneDnnRoom room;
   const ConvolutionShape& s = shape;
-  const dnnl_dims_t images = {dim(s.samples), dim(s.in), dim(s.height), dim(s.width)},
-                    results = {dim(s.samples), dim(s.out), dim(s.out_height()), dim(s.out_width())}, channels = {dim(s.out)},
-                    weights = {dim(s.out), dim(s.in), dim(s.kernel_height), dim(s.kernel_width)},
-                    grouped = {dim(s.groups), dim(s.out / s.groups), dim(s.in / s.groups), dim(s.kernel_height),
-                               dim(s.kernel_width)};
   const bool groups = s.groups > 1;
+  const std::size_t first = groups ? 3 : 2;  // of the weights' spatial dims
+  dnnl_dims_t images = {dim(s.samples), dim(s.in)}, results = {dim(s.samples), dim(s.out)}, channels = {dim(s.out)},
+              weights = {dim(s.out), dim(s.in)};
+  if (groups) weights[0] = dim(s.groups), weights[1] = dim(s.out / s.groups), weights[2] = dim(s.in / s.groups);
+  for (std::size_t i = 0; i < s.dims; ++i) {
+    const std::size_t d = s.most_dims - s.dims + i;
+    images[2 + i] = dim(s.extents[d]);
+    results[2 + i] = dim(s.out_extent(d));
+    weights[first + i] = dim(s.kernel[d]);
+  }
+  constexpr dnnl_format_tag_t image_tags[] = {dnnl_ncw, dnnl_nchw, dnnl_ncdhw}, plain_tags[] = {dnnl_oiw, dnnl_oihw, dnnl_oidhw},
+                              group_tags[] = {dnnl_goiw, dnnl_goihw, dnnl_goidhw};
+  const auto image_tag = image_tags[s.dims - 1];
   OneDnnLayout any_x, any_w, any_y;
-  const int w_rank = groups ? 5 : 4;
-  check(any_x.describe(4, images, type, dnnl_format_tag_any));
-  check(any_w.describe(w_rank, groups ? grouped : weights, w_type, dnnl_format_tag_any));
-  check(any_y.describe(4, results, type, dnnl_format_tag_any));
-  check(x.plain.describe(4, images, type, dnnl_nchw));
-  check(w.plain.describe(w_rank, groups ? grouped : weights, w_type, groups ? dnnl_goihw : dnnl_oihw));
-  check(y.plain.describe(4, results, type, dnnl_nchw));
+  const int rank = int(s.dims) + 2, w_rank = int(first + s.dims);
+  check(any_x.describe(rank, images, type, dnnl_format_tag_any));
+  check(any_w.describe(w_rank, weights, w_type, dnnl_format_tag_any));
+  check(any_y.describe(rank, results, type, dnnl_format_tag_any));
+  check(x.plain.describe(rank, images, type, image_tag));
+  check(w.plain.describe(w_rank, weights, w_type, (groups ? group_tags : plain_tags)[s.dims - 1]));
+  check(y.plain.describe(rank, results, type, image_tag));
   if (with_bias) check(bias_layout.describe(1, channels, type, dnnl_x));
   struct Descriptions {
     dnnl_primitive_desc_t hint = nullptr, own = nullptr;
@@ -177,7 +189,7 @@ WEFT_INLINE void OneDnnConvolutions::Convolution::make(dnnl_engine_t engine) {
   } made;
   if (pass != ConvolutionPass::forward) {  // oneDNN requires forward's choice; its weights have the images' type
     OneDnnLayout forward_w;
-    check(forward_w.describe(w_rank, groups ? grouped : weights, type, dnnl_format_tag_any));
+    check(forward_w.describe(w_rank, weights, type, dnnl_format_tag_any));
     if (describe(engine, made.hint, nullptr, ConvolutionPass::forward, any_x, forward_w, any_y) != dnnl_success) return;
   }
   if (pass == ConvolutionPass::forward && type == dnnl_f32 && DNNL_VERSION_MAJOR < 3)
