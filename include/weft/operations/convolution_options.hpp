@@ -10,6 +10,7 @@
 #include <initializer_list>
 #include <string>
 
+#include <weft/engine/operand.hpp>
 #include <weft/kernels/convolution_shape.hpp>
 #include <weft/tensor/shape.hpp>
 #include <weft/tensor/tensor.hpp>
