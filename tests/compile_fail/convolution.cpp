@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions and pooling.
 #include <weft/nn/batch_norm.hpp>
+#include <weft/nn/group_norm.hpp>
 #include <weft/operations/convolution.hpp>
 #include <weft/operations/functions.hpp>
 #include <weft/operations/pooling.hpp>
@@ -127,6 +128,25 @@ struct Block : Module<Block> {
 auto go(const Over& context, Tensor<float, Kokkos::DefaultExecutionSpace, Shard<tp, 2>> x) {
   return weft::forward(Block(context), context, x).output;
 }
+
+// section: group_norm_of_cut_channels
+// Channels that tp shards, with a gain for all of them.
+// expect: GroupNorm: an axis cuts the channels of x and not the parameters
+// mention: GroupNorm<Shard<tp, 0>>
+#ifdef WEFT_FAIL
+auto go(const Over& context, X<Shard<tp, 1>> x, GroupNorm<> norm) { return norm.forward(context, x).output; }
+#else
+auto go(const Over& context, X<Shard<tp, 1>> x, GroupNorm<Shard<tp, 0>> norm) { return norm.forward(context, x).output; }
+#endif
+
+// section: instance_norm_of_cut_rows
+// The mean of an image needs all of it.
+// expect: GroupNorm needs whole images
+#ifdef WEFT_FAIL
+auto go(const Over& context, X<Shard<tp, 4>> x, InstanceNorm<> norm) { return norm.forward(context, x).output; }
+#else
+auto go(const Over& context, X<Invariant<tp>> x, InstanceNorm<> norm) { return norm.forward(context, x).output; }
+#endif
 
 // section: pooling_of_cut_images
 // A window at the border of a rank's rows lacks its neighbour's.

@@ -31,6 +31,8 @@ PRELUDE = """
 #include <weft/generation/generate.hpp>
 #include <weft/hugging_face/hugging_face.hpp>
 #include <weft/nn/batch_norm.hpp>
+#include <weft/nn/convolution.hpp>
+#include <weft/nn/group_norm.hpp>
 #include <weft/operations/convolution.hpp>
 #include <weft/operations/pooling.hpp>
 #include <weft/optim/averaged_sgd.hpp>

@@ -54,6 +54,7 @@
 //   avg_pool2d, global_avg_pool2d   I, R, P, S(0), S(1)                      as x                    S(k > 1)
 //   BatchNorm(x)                    I, R, S(0), S(1)                         as x                    S(k > 1), P
 //                                   S(0) all-reduces in forward and backward
+//   GroupNorm(x), InstanceNorm(x)   I, R, S(0), S(1) in whole groups         as x                    S(k > 1), P
 //   mse, bce_with_logits            both I; both S(0)                        I; P                    R: counted by all; S(1), P
 //   cross_entropy(z, labels)        I; S(0); over tp also S(1)               I; P; I                 R: counted by all; P
 
