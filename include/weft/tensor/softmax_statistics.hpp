@@ -15,8 +15,8 @@
 
 namespace weft::detail {
 
-/// Of each row: the largest logit, the sum of exp(logit - largest), and the target's logit minus the largest (0 without a
-/// target). In accumulate_t, the same on all ranks that share the row.
+/// The statistics of each row: the largest logit, the sum of exp(logit - largest), and the target's logit minus the largest (0
+/// without a target). In accumulate_t, the same on all ranks that share the row.
 template <class Z>
 struct SoftmaxStatistics {
   using Numbers = Tensor<accumulate_t<typename Z::value_type>, typename Z::execution_space>;

@@ -55,7 +55,7 @@ void matmul_tiles(Device<Exec>& device, const MatmulShape& s, const T* a, const 
     }
   };
   if (one_block) {
-    if (edge != 0) pack_edge_rows();
+    for_each(device, {"packing", 2 * edge * s.k * sizeof(T)}, edge != 0, [=](std::size_t) { pack_edge_rows(); });
     return for_each(device, {"product", matmul_bytes<T, T>(s)}, groups, [=](std::size_t group) {
       T* const right = packed + group * columns * s.k;
       for (std::size_t panel = group * panels / groups; panel < (group + 1) * panels / groups; ++panel) {
