@@ -43,6 +43,7 @@
 #include <weft/operations/products_impl.hpp>
 #include <weft/operations/reductions_impl.hpp>
 #include <weft/operations/rows_impl.hpp>
+#include <weft/operations/upsample_impl.hpp>
 #include <weft/autograd/parameter_impl.hpp>
 #include <weft/autograd/tape_impl.hpp>
 #include <weft/engine/parameter_pieces_impl.hpp>

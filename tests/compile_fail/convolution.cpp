@@ -5,6 +5,7 @@
 #include <weft/operations/convolution.hpp>
 #include <weft/operations/functions.hpp>
 #include <weft/operations/pooling.hpp>
+#include <weft/operations/upsample.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;
@@ -156,4 +157,14 @@ auto go(const Over& context, X<Invariant<tp>> x, InstanceNorm<> norm) { return n
 auto go(const Over&, X<Shard<tp, 2>> x) { return max_pool2d(x); }
 #else
 auto go(const Over&, X<Shard<tp, 1>> x) { return max_pool2d(x); }
+#endif
+
+// section: upsample_of_cut_rows
+// An element between two rows needs both.
+// expect: upsample needs whole images
+// mention: cut samples or channels
+#ifdef WEFT_FAIL
+auto go(const Over&, X<Shard<tp, 2>> x) { return upsample(x, {.mode = UpsampleMode::linear}); }
+#else
+auto go(const Over&, X<Shard<tp, 1>> x) { return upsample(x, {.mode = UpsampleMode::linear}); }
 #endif

@@ -35,6 +35,7 @@ PRELUDE = """
 #include <weft/nn/group_norm.hpp>
 #include <weft/operations/convolution.hpp>
 #include <weft/operations/pooling.hpp>
+#include <weft/operations/upsample.hpp>
 #include <weft/optim/averaged_sgd.hpp>
 #include <weft/optim/step_decay.hpp>
 #include <weft/parallel/hook/compress.hpp>

@@ -10,6 +10,7 @@
 #include <initializer_list>
 #include <string>
 
+#include <weft/autograd/variable.hpp>
 #include <weft/engine/operand.hpp>
 #include <weft/kernels/convolution_shape.hpp>
 #include <weft/tensor/shape.hpp>
@@ -54,6 +55,14 @@ struct ConvolutionOptions {
 };
 
 namespace detail {
+
+// A tensor, or a Variable of a forward.
+template <class X>
+inline constexpr bool is_image_operand = AnyTensor<X>;
+template <class C, class X>
+inline constexpr bool is_image_operand<Variable<C, X>> = AnyTensor<X>;
+template <class X>
+concept ImageOperand = is_image_operand<X>;
 
 enum class ConvolutionKind { plain, depthwise, transposed };
 

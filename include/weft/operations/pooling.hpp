@@ -131,31 +131,23 @@ auto global_average_pool(const char* operation, const Variable<C, X>& x) {
                   from(x, [shape = x.shape()](const auto&, const auto& g) { return global_average_pool_gradient(shape, g); }));
 }
 
-// A tensor, or a Variable of a forward.
-template <class X>
-inline constexpr bool is_pooled = AnyTensor<X>;
-template <class C, class X>
-inline constexpr bool is_pooled<Variable<C, X>> = AnyTensor<X>;
-template <class X>
-concept Pooled = is_pooled<X>;
-
 }  // namespace detail
 
 namespace operations {
 
 /// The largest element of each window of x [samples, channels, height, width]; a window's first of equal ones gets the gradient.
 /// Throws ShapeError for a window that does not fit.
-template <detail::Pooled X>
+template <detail::ImageOperand X>
 auto max_pool2d(const X& x, const PoolingOptions& options = {}) {
   return detail::max_pool("max_pool2d", 2, x, options);
 }
 /// The same of x [samples, channels, width].
-template <detail::Pooled X>
+template <detail::ImageOperand X>
 auto max_pool1d(const X& x, const PoolingOptions& options = {}) {
   return detail::max_pool("max_pool1d", 1, x, options);
 }
 /// The same of x [samples, channels, depth, height, width].
-template <detail::Pooled X>
+template <detail::ImageOperand X>
 auto max_pool3d(const X& x, const PoolingOptions& options = {}) {
   return detail::max_pool("max_pool3d", 3, x, options);
 }
@@ -172,17 +164,17 @@ G max_pool2d_gradient(const Shape& x, const N& places, const G& g, const Pooling
 
 /// The mean of each window of x [samples, channels, height, width], with zeros in the padding. Partial stays Partial. Gradient:
 /// avg_pool2d_gradient(x.shape(), g, options).
-template <detail::Pooled X>
+template <detail::ImageOperand X>
 auto avg_pool2d(const X& x, const PoolingOptions& options = {}) {
   return detail::average_pool("avg_pool2d", 2, x, options);
 }
 /// The same of x [samples, channels, width].
-template <detail::Pooled X>
+template <detail::ImageOperand X>
 auto avg_pool1d(const X& x, const PoolingOptions& options = {}) {
   return detail::average_pool("avg_pool1d", 1, x, options);
 }
 /// The same of x [samples, channels, depth, height, width].
-template <detail::Pooled X>
+template <detail::ImageOperand X>
 auto avg_pool3d(const X& x, const PoolingOptions& options = {}) {
   return detail::average_pool("avg_pool3d", 3, x, options);
 }
@@ -193,17 +185,17 @@ G avg_pool2d_gradient(const Shape& x, const G& g, const PoolingOptions& options 
 
 /// The mean of each image of x [samples, channels, height, width], [samples, channels], in x's element type, summed in
 /// accumulate_t. Partial stays Partial. Gradient: global_avg_pool2d_gradient(x.shape(), g).
-template <detail::Pooled X>
+template <detail::ImageOperand X>
 auto global_avg_pool2d(const X& x) {
   return detail::global_average_pool<2>("global_avg_pool2d", x);
 }
 /// The same of x [samples, channels, width].
-template <detail::Pooled X>
+template <detail::ImageOperand X>
 auto global_avg_pool1d(const X& x) {
   return detail::global_average_pool<1>("global_avg_pool1d", x);
 }
 /// The same of x [samples, channels, depth, height, width].
-template <detail::Pooled X>
+template <detail::ImageOperand X>
 auto global_avg_pool3d(const X& x) {
   return detail::global_average_pool<3>("global_avg_pool3d", x);
 }

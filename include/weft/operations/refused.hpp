@@ -132,6 +132,8 @@ WEFT_CONVOLUTION(conv_transpose3d, "conv_transpose3d(x, w, bias, {.stride = 2}),
 WEFT_OPERATION(max_pool3d, "max_pool3d(x, {.kernel = 3, .stride = 2})")
 WEFT_OPERATION(avg_pool3d, "avg_pool3d(x, {.kernel = 3, .stride = 2})")
 WEFT_OPERATION(global_avg_pool3d, "global_avg_pool3d(x)")
+WEFT_OPERATION(upsample, "upsample(x, {.factor = 2, .mode = UpsampleMode::linear})")
+WEFT_OPERATION(pixel_shuffle, "pixel_shuffle(x, factor)")
 WEFT_OPERATION(split_heads, "split_heads(x, width)")
 WEFT_OPERATION(merge_heads, "merge_heads(x)")
 WEFT_OPERATION(sum_rows, "sum_rows(x)")

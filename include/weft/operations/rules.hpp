@@ -52,6 +52,8 @@
 //   bias of conv2d, ...             as add_row: S(0) beside S(1)                                     whole beside S(1)
 //   max_pool2d(x), ...              I, R, S(0), S(1)                         as x                    S(k > 1), P
 //   avg_pool2d, global_avg_pool2d   I, R, P, S(0), S(1)                      as x                    S(k > 1)
+//   upsample(x)                     I, R, P, S(0), S(1)                      as x                    S(k > 1)
+//   pixel_shuffle(x)                as unflatten<1>, permute, flatten        as x
 //   BatchNorm(x)                    I, R, S(0), S(1)                         as x                    S(k > 1), P
 //                                   S(0) all-reduces in forward and backward
 //   GroupNorm(x), InstanceNorm(x)   I, R, S(0), S(1) in whole groups         as x                    S(k > 1), P

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Images [planes, depth, height, width] enlarged by whole factors along each dim, by the nearest element or linearly, and the
+// gradient.
+//
+//   kernels::upsample(device, {.planes = n, .extents = {1, 8, 8}, .factor = {1, 2, 2}}, x, y);
+
+#include <cstddef>
+
+#include <Kokkos_Core.hpp>
+
+#include <weft/core/scalar.hpp>
+#include <weft/kernels/detail/loops.hpp>
+
+namespace weft::kernels {
+
+enum class UpsampleMode {
+  nearest,
+  linear,  ///< between centres of elements, as torch's align_corners=False; at the border the nearest element
+};
+
+/// Images of one or two dims have a depth, and a height, of one element.
+struct UpsampleShape {
+  std::size_t planes = 0;
+  std::size_t extents[3] = {1, 1, 1}, factor[3] = {1, 1, 1};
+  UpsampleMode mode = UpsampleMode::nearest;
+  constexpr std::size_t pixels() const { return extents[0] * extents[1] * extents[2]; }
+  constexpr std::size_t out_pixels() const { return pixels() * factor[0] * factor[1] * factor[2]; }
+};
+
+namespace detail {
+
+/// The two elements along one dim between which a result lies, and the weight of the second.
+struct UpsampleSource {
+  std::size_t first, second;
+  double weight;
+  KOKKOS_INLINE_FUNCTION UpsampleSource(const UpsampleShape& s, std::size_t dim, std::size_t at)
+      : first(at / s.factor[dim]), second(first), weight(0) {
+    if (s.mode == UpsampleMode::nearest) return;
+    // The centre of the result, in elements of the image from the centre of the first one: (2 at + 1 - factor) / (2 factor).
+    const std::size_t twice = 2 * s.factor[dim], place = 2 * at + 1;
+    if (place < s.factor[dim]) return;
+    first = (place - s.factor[dim]) / twice;
+    weight = double((place - s.factor[dim]) % twice) / double(twice);
+    second = first + 1 < s.extents[dim] ? first + 1 : first;
+  }
+};
+
+}  // namespace detail
+
+/// y [planes, factor * extents...] from x.
+template <class T, class Exec>
+void upsample(Device<Exec>& device, const UpsampleShape& s, const T* x, T* y) {
+  using A = accumulate_t<T>;
+  const std::size_t depth = s.extents[0] * s.factor[0], height = s.extents[1] * s.factor[1], width = s.extents[2] * s.factor[2],
+                    pixels = s.pixels();
+  detail::for_each(
+      device, {"upsample", s.planes * (pixels + s.out_pixels()) * sizeof(T)}, s.planes * depth * height,
+      KOKKOS_LAMBDA(std::size_t row) {
+        const detail::UpsampleSource iy(s, 1, row % height), iz(s, 0, row / height % depth);
+        const T* image = x + row / height / depth * pixels;
+        const auto line = [&](std::size_t z, std::size_t line_y) { return image + (z * s.extents[1] + line_y) * s.extents[2]; };
+        const T *a = line(iz.first, iy.first), *b = line(iz.first, iy.second), *c = line(iz.second, iy.first),
+                *d = line(iz.second, iy.second);
+        const A wy = A(iy.weight), wz = A(iz.weight);
+        for (std::size_t i = 0; i < width; ++i) {
+          const detail::UpsampleSource ix(s, 2, i);
+          const A wx = A(ix.weight);
+          const auto along = [&](const T* from) { return (A(1) - wx) * A(from[ix.first]) + wx * A(from[ix.second]); };
+          if (s.mode == UpsampleMode::nearest) y[row * width + i] = a[ix.first];
+          else
+            y[row * width + i] =
+                T((A(1) - wz) * ((A(1) - wy) * along(a) + wy * along(b)) + wz * ((A(1) - wy) * along(c) + wy * along(d)));
+        }
+      });
+}
+
+/// dx = the sum of the results' gradients, each with the weight of its element; in accumulate_t, in the order of the results.
+template <class T, class Exec>
+void upsample_backward(Device<Exec>& device, const UpsampleShape& s, const T* dy, T* dx) {
+  using A = accumulate_t<T>;
+  const std::size_t depth = s.extents[0] * s.factor[0], height = s.extents[1] * s.factor[1], width = s.extents[2] * s.factor[2],
+                    pixels = s.pixels();
+  detail::for_each(
+      device, {"upsample", s.planes * (pixels + s.out_pixels()) * sizeof(T)}, s.planes * pixels, KOKKOS_LAMBDA(std::size_t item) {
+        const std::size_t at[] = {item / s.extents[2] / s.extents[1] % s.extents[0], item / s.extents[2] % s.extents[1],
+                                  item % s.extents[2]},
+                          outs[] = {depth, height, width};
+        // An element takes part in the results of its neighbours, too.
+        std::size_t begin[3], end[3];
+        for (std::size_t d = 0; d < 3; ++d) {
+          begin[d] = (at[d] == 0 ? 0 : at[d] - 1) * s.factor[d];
+          end[d] = (at[d] + 2) * s.factor[d] < outs[d] ? (at[d] + 2) * s.factor[d] : outs[d];
+        }
+        const auto share = [&](std::size_t d, std::size_t result) {
+          const detail::UpsampleSource source(s, d, result);
+          return (source.first == at[d] ? A(1 - source.weight) : A(0)) + (source.second == at[d] ? A(source.weight) : A(0));
+        };
+        const T* from = dy + item / pixels * depth * height * width;
+        A sum = 0;
+        for (std::size_t z = begin[0]; z < end[0]; ++z)
+          for (std::size_t y = begin[1]; y < end[1]; ++y) {
+            const A of_line = share(0, z) * share(1, y);
+            if (of_line == A(0)) continue;
+            for (std::size_t i = begin[2]; i < end[2]; ++i) sum += of_line * share(2, i) * A(from[(z * height + y) * width + i]);
+          }
+        dx[item] = T(sum);
+      });
+}
+
+}  // namespace weft::kernels
