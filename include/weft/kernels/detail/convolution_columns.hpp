@@ -17,6 +17,14 @@
 
 namespace weft::kernels::detail {
 
+/// The index along the fastest dim, which is removed from `rest`; without a division for a dim of one element.
+KOKKOS_INLINE_FUNCTION std::size_t take_index(std::size_t& rest, std::size_t extent) {
+  if (extent == 1) return 0;
+  const std::size_t index = rest % extent;
+  rest /= extent;
+  return index;
+}
+
 /// The outputs along one dim whose element of the kernel lies inside the image: [first, last), the same for all lines.
 struct InsideImage {
   std::size_t first, last;
@@ -38,9 +46,9 @@ void image_to_columns(Device<Exec>& device, const ConvolutionShape& s, const T* 
   for_each(
       device, {"convolution", (s.in * s.pixels() + rows * s.out_pixels()) * sizeof(T)}, rows * out_depth * out_height,
       KOKKOS_LAMBDA(std::size_t item) {
-        const std::size_t oy = item % out_height, oz = item / out_height % out_depth, row = item / out_height / out_depth,
-                          kx = row % s.kernel[2], above = row / s.kernel[2], ky = above % s.kernel[1],
-                          front = above / s.kernel[1], kz = front % s.kernel[0], channel = front / s.kernel[0],
+        std::size_t rest = item;
+        const std::size_t oy = take_index(rest, out_height), oz = take_index(rest, out_depth), kx = take_index(rest, s.kernel[2]),
+                          ky = take_index(rest, s.kernel[1]), kz = take_index(rest, s.kernel[0]), channel = rest,
                           y = oy * s.stride[1] + ky * s.dilation[1], z = oz * s.stride[0] + kz * s.dilation[0];
         T* to = columns + item * out_width;
         const T zero = T(accumulate_t<T>(0));
