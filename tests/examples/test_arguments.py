@@ -157,7 +157,8 @@ def some(draw, table, wild, always=None):
 
 
 draw = random.Random(options.seed)
-available = {name for name in os.listdir(EXAMPLES) if os.access(path_of(name), os.X_OK) and not os.path.isdir(path_of(name))}
+available = {name for name in os.listdir(EXAMPLES) if os.access(path_of(name), os.X_OK) and not os.path.isdir(path_of(name))
+             and not name.endswith("_proof")}  # built by ./examples/run prove, with the arguments of its program
 for number in range(options.runs):
     wild = draw.choice([1, 1, 1, 2, 5])
     candidates = [("04_train_gpt", lambda: some(draw, TRAIN, wild, SMALL_RUN)), ("04_train_gpt", lambda: some(draw, TRAIN, wild, SMALL_RUN)),
