@@ -56,7 +56,7 @@ class Process final : public gpu::SharedWork {
   bool frees = false;  ///< the rank waits in order to give memory back
 
   /// Waits for the operations that this rank has launched; answers other ranks meanwhile.
-  inline void finish() override;
+  void finish() override;  // group.hpp
 
   /// Listens to the host backend's ranks, so that a wait for NCCL notices a failed rank. `host` is used for nothing else.
   void listen(Communicator host) {
