@@ -124,3 +124,21 @@ TEST_CASE("what cannot be batch-invariant is refused") {
           kernels::convolution_forward<float>(device, shape, numbers.data(), numbers.data(), nullptr, out.data());
         }).starts_with("weft: convolution: numerics.batch_invariant is for products, attention and norms"));
 }
+
+TEST_CASE_TEMPLATE("a rehearsal counts the memory of products", T, float, bfloat16, float16, double) {
+  const auto peak = [](bool rehearsed, std::size_t rows) {
+    DefaultDevice device;
+    Rehearsal notes;
+    if (rehearsed) device.rehearse(notes);
+    device.make_batch_invariant();
+    constexpr std::size_t n = 96, k = 64;
+    const std::vector<T> a(rows * k), b(n * k);
+    std::vector<T> c(rows * n);
+    kernels::matmul(device, kernels::Transpose::no, kernels::Transpose::yes, rows, n, k, a.data(), k, b.data(), k, c.data(), n);
+    return device.arena().use().peak;
+  };
+  for (const std::size_t rows : {std::size_t(3), std::size_t(200)}) {
+    CHECK(peak(true, rows) > 0);
+    CHECK(peak(true, rows) == peak(false, rows));
+  }
+}

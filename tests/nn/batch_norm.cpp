@@ -163,3 +163,13 @@ TEST_CASE("shapes that a norm refuses") {
   CHECK(refusal({3}) == "weft: BatchNorm([3]): expected [samples, channels, ...] of 3 channels");
   CHECK(refusal({0, 3, 5}) == "weft: BatchNorm([0, 3, 5]): there are no elements");
 }
+
+TEST_CASE("a batch-invariant training has no statistics of batches") {
+  DefaultDevice device;
+  device.make_batch_invariant();
+  const detail::Environment environment;
+  const Context<Compute<Exec, float>> context(device, environment);
+  CHECK(weft_test::refusal_of<UsageError>([&] {
+          step<float, Tensor<float, Exec>>(context, 0, 8);
+        }).starts_with("weft: BatchNorm: numerics.batch_invariant: "));
+}

@@ -230,6 +230,11 @@ TEST_CASE("segments that are refused") {
         "weft: scatter_add: id 4 at 1 is not one of 4 segments, 0 to 3");
   CHECK(weft_test::refusal_of<UsageError>([&] { segment_softmax(x, ids, 2); }) ==
         "weft: segment_softmax: id 4 at 1 is not one of 2 segments, 0 to 1");
+  CHECK(weft_test::refusal_of<UsageError>([&] { scatter_add(x, ids, 0); }) ==
+        "weft: scatter_add: id 0 at 0 is not one of 0 segments");
+  CHECK(weft_test::refusal_of<ShapeError>([&] {
+          index_select(F<>(device, {3000000000, 0}), ids);
+        }) == "weft: index_select: 3000000000 rows, and ids name at most 2147483647");
   CHECK(weft_test::refusal_of<ShapeError>([&] {
           segment_mean(F<>(device, {4, 2}), ids, 5);
         }) == "weft: segment_mean([4, 2], [3]): expected one id for each row");

@@ -28,6 +28,9 @@ namespace detail {
 /// matmul of rows that are not transposed. Each number is a sum in the order of k, whatever the number of rows.
 template <class T, class C, class Exec>
 void matmul_by_rows(Device<Exec>& device, const MatmulShape& shape, const T* a, const T* b, C* c, const T* bias) {
+  // The widened operands of bfloat16 are not the device's memory (WideNumbers), so a rehearsal counts the packed panels only.
+  if constexpr (std::is_same_v<T, bfloat16>)
+    if (device.rehearsal() != nullptr) return matmul_tiles<float>(device, shape, nullptr, nullptr, nullptr, nullptr);
   if constexpr (sizeof(T) == 2)
     matmul_half(device, shape, a, b, c, bias,
                 [&](const MatmulShape& wide, const float* wide_a, const float* wide_b, float* wide_c, const float* wide_bias) {
@@ -66,10 +69,7 @@ void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, 
   if constexpr (detail::on_host<Exec> && std::is_same_v<T, bfloat16>)
     pairs = device.rehearsal() != nullptr || detail::OneDnn::multiplies_bfloat16();
   if constexpr (detail::on_host<Exec>) {
-    // A rehearsal counts no memory for products of bfloat16, whose operands the device's arena does not hold.
-    const bool counted = std::is_same_v<T, bfloat16> && device.rehearsal() != nullptr;
-    if (device.batch_invariant() && !shape.transpose_a && k != 0 && !counted)
-      return detail::matmul_by_rows(device, shape, a, b, c, bias);
+    if (device.batch_invariant() && !shape.transpose_a && k != 0) return detail::matmul_by_rows(device, shape, a, b, c, bias);
     if (m <= detail::few_rows && !shape.transpose_a && k != 0 && !pairs)
       return detail::matmul_few_rows(device, shape, a, b, c, bias);
   }

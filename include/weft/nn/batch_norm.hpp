@@ -131,6 +131,10 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
     double share = 0;
     std::vector<double> counted;
     if (context.env.training) {
+      if (x.device().batch_invariant())
+        throw_error<UsageError>(
+            {"BatchNorm: numerics.batch_invariant: in training a sample's numbers depend on the statistics of the batch: leave "
+             "batch_invariant out"});
       const double elements = detail::elements_of_channel(context, x, e.channels);
       if (elements == 0) throw_error<ShapeError>({detail::call_text("BatchNorm", {x}), ": there are no elements"});
       share = 1 / elements;

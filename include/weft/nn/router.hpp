@@ -162,6 +162,10 @@ class Router {
       throw_error<UsageError>(
           {"decode: experts that drop tokens (drop, capacity factor) would drop others than in a whole sequence: "
            "set drop to none, or use model.logits of the whole sequence"});
+    if (rows.device().batch_invariant() && options_.drop != nn::Drop::none)
+      throw_error<UsageError>(
+          {"numerics.batch_invariant: experts that drop tokens (drop, capacity factor) drop them by the other tokens of "
+           "the batch: set drop to none, or leave batch_invariant out"});
     using A = accumulate_t<typename Rows::value_type>;
     using Exec = typename Rows::execution_space;
     auto& device = rows.device();

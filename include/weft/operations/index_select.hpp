@@ -60,11 +60,15 @@ requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PI::axis...>>)
   using type = Tensor<T, E, typename SelectRule<PX, PI, L>::type...>;
 };
 
+inline constexpr std::int64_t most_rows = 2147483647;  // that ids can name: std::int32_t
+// An id that std::int32_t does not hold becomes -1, which is no row.
 template <class N, class Exec>
 void copy_ids(Device<Exec>& device, std::size_t n, const N* from, std::int32_t* to) {
   for_each_index(
-      device, {"copy", n * (sizeof(N) + sizeof(std::int32_t))}, n,
-      KOKKOS_LAMBDA(const std::size_t i) { to[i] = std::int32_t(from[i]); });
+      device, {"copy", n * (sizeof(N) + sizeof(std::int32_t))}, n, KOKKOS_LAMBDA(const std::size_t i) {
+        const std::int64_t id = std::int64_t(from[i]);
+        to[i] = id >= 0 && id <= most_rows ? std::int32_t(id) : -1;
+      });
 }
 
 /// The words of the message for an id that is no row.
@@ -72,18 +76,20 @@ struct IdWords {
   const char *operation, *id, *at, *rows;
 };
 /// The ids as std::int32_t. Throws UsageError unless each is in [0, rows), in the words of whoever asks; on a GPU, whose ids the
-/// host does not see, a wrong id gives a row of zeros.
+/// host does not see, a wrong id gives a row of zeros. Throws ShapeError for more rows than ids can name.
 template <class I>
 auto ids_of(const I& ids, std::size_t rows, const IdWords& words) {
   using N = typename I::value_type;
   static_assert(std::is_integral_v<N>, "weft: ids and labels are whole numbers, such as std::int32_t");
+  if (rows > std::size_t(most_rows))
+    throw_error<ShapeError>({words.operation, ": ", rows, words.rows, ", and ids name at most ", most_rows});
   if constexpr (std::is_integral_v<N> && on_host<typename I::execution_space>) {
     const N* data = ids.data();
     const std::size_t known = ids.device().rehearsal() == nullptr ? ids.size() : 0;
     for (std::size_t i = 0; i < known; ++i)
       if (std::cmp_less(data[i], 0) || std::cmp_greater_equal(data[i], rows))
         throw_error<UsageError>({words.operation, ": ", words.id, " ", data[i], words.at, i, " is not one of ", rows, words.rows,
-                                 ", 0 to ", rows - 1});
+                                 rows == 0 ? std::string() : weft::detail::joined({", 0 to ", rows - 1})});
   }
   if constexpr (std::is_same_v<N, std::int32_t>) {
     return ids;

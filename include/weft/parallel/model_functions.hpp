@@ -107,7 +107,8 @@ class ModelFunctions {
     const comm::InFunction mark(self().communicator(), comm::ProgramFunction::decode);
     const auto context = self().context();
     require_prompts(batch_axes(context), tokens);
-    return detail::decode<std::int32_t>(self().stages(), context, cache, tokens, tokens.size(), choose);
+    return detail::decode<std::int32_t>(self().stages(), context, cache, tokens, tokens.size(),
+                                        [&](const std::vector<double>& logits) { return choose(logits); });
   }
   /// The same; also writes the log-probability of each token, [sequences], 0 for a sequence without a new one. It is rounded to
   /// accumulate_t of the model's scalar, and has the bits of log_probability in a training forward if the run is batch-invariant

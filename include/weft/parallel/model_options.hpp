@@ -110,7 +110,8 @@ struct NumericsOptions {
   /// in every layout of dp, ZeRO and pp, and of cp by Ulysses, for each tp degree (degrees of tp differ by rounding). Every model
   /// on the device computes so from then on. Gradients need no such order and keep only the reproducibility of other runs. Hosts
   /// only: Device::make_batch_invariant. Throws UsageError on GPUs, LayoutError for cp by a ring, and in a forward UsageError for
-  /// convolutions and for attention with a mask in arrays.
+  /// convolutions, attention with a mask in arrays, BatchNorm in training and experts that drop tokens. Products whose left
+  /// operand is transposed, which sum over rows, keep their order.
   bool batch_invariant = false;
   /// The type in which gradients are sent and added over data ranks: bfloat16, or float32 (or unset) for the gradients' own type,
   /// which is float for layers in 16 bits and in float, and double for layers in double.

@@ -70,9 +70,10 @@ std::vector<double> log_probabilities_of(const Context& context, const Z& z, con
   const auto statistics = softmax_statistics(ranks, z, valid, first, none.data());
   const auto maximum = copy_to_host(statistics.maximum), sums = copy_to_host(statistics.sums);
   std::vector<double> all(logits.size());
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const std::size_t row = i / of.vocabulary;
-    all[i] = double(log_probability_of(A(A(logits[i]) - maximum[row]), sums[row]));
+  for (std::size_t row = 0; row < rows; ++row) {
+    const double log_sum = Kokkos::log(double(sums[row]));
+    for (std::size_t i = row * of.vocabulary; i < (row + 1) * of.vocabulary; ++i)
+      all[i] = double(log_probability_of(A(A(logits[i]) - maximum[row]), log_sum));
   }
   return all;
 }

@@ -46,10 +46,11 @@ SoftmaxStatistics<Z> softmax_statistics(const Communicator* ranks, const Z& logi
   return all;
 }
 
-/// The log-probability of a column, given its logit minus the row's maximum and the row's sum of powers: in double, rounded once.
+/// The log-probability of a column, given its logit minus the row's maximum and the logarithm of the row's sum of powers: in
+/// double, rounded once.
 template <class A>
-KOKKOS_FORCEINLINE_FUNCTION A log_probability_of(A logit, A sum) {
-  return A(double(logit) - Kokkos::log(double(sum)));
+KOKKOS_FORCEINLINE_FUNCTION A log_probability_of(A logit, double log_sum) {
+  return A(double(logit) - log_sum);
 }
 
 /// out[r] = the log-probability of the target of row r, 0 if it is negative. `sums` [2, rows]: SoftmaxStatistics.
@@ -57,7 +58,7 @@ template <class A, class Exec>
 void write_log_probabilities(Device<Exec>& device, std::size_t rows, const A* sums, const std::int32_t* targets, A* out) {
   for_each_index(
       device, {"cross_entropy", rows * (3 * sizeof(A) + sizeof(std::int32_t))}, rows, KOKKOS_LAMBDA(const std::size_t row) {
-        out[row] = targets[row] < 0 ? A(0) : log_probability_of(sums[rows + row], sums[row]);
+        out[row] = targets[row] < 0 ? A(0) : log_probability_of(sums[rows + row], Kokkos::log(double(sums[row])));
       });
 }
 
