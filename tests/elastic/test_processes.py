@@ -183,17 +183,22 @@ def lose_one_in_a_rendezvous(expected):
         check(run.has_error(r"rank 2 was lost .* after step \d+: 2 ranks go on$"), "rendezvous: the line about the lost rank", run.errors[-20:])
 
 
-def drop_one_that_stands_still():
-    """A process is stopped and another one killed: the run goes on without both, and the stopped one ends with the reason."""
-    with Run(0, 12, 3, 1, 200, {"WEFT_HEARTBEAT_S": "2", "WEFT_RENDEZVOUS_S": "3"}) as run:
+def drop_one_that_stands_still(expected):
+    """A process is stopped and another one killed, which together hold no part's two copies: the run goes on without both, and the
+    stopped one ends with the reason."""
+    with Run(0, 12, 4, 1, 200, {"WEFT_HEARTBEAT_S": "2", "WEFT_RENDEZVOUS_S": "3"}) as run:
         check(run.next_line() is not None, "stands still: no first step", run.errors[-20:])
         run.processes[1].send_signal(signal.SIGSTOP)
         run.processes[2].kill()
-        check(run.has_error(r"rank 1 was lost \(it stands still\).* after step \d+: 1 rank goes on$", 20), "stands still: the line", run.errors[-20:])
+        check(run.has_error(r"rank 1 was lost \(it stands still\).* after step \d+: 2 ranks go on$", 20), "stands still: the line", run.errors[-20:])
         run.processes[1].send_signal(signal.SIGCONT)
         text = "elastic: rank 1 stands still: it made no call for 3 s after another rank was lost or had returned, so the others go on without it"
         check(run.processes[1].wait(30) == 1 and run.has_error(text), "stands still: the reason", run.errors[-20:])
-        check(run.processes[0].wait(30) == 0, "stands still: the end", run.errors[-20:])
+        check([run.processes[rank].wait(30) for rank in (0, 3)] == [0, 0], "stands still: the end", run.errors[-20:])
+        losses = {}
+        while (line := run.next_line(5)) and not line.startswith("digest"):
+            losses[int(step_line.match(line)[1])] = step_line.match(line)[2]
+        check(losses and all(expected[0].get(step) == loss for step, loss in losses.items()), "stands still: other losses", losses)
 
 
 def lose_the_rendezvous():
@@ -241,8 +246,8 @@ while len(times) < arguments.kills and bad == 0:
     joined += len(found[3]) > 1
 meet_at_a_held_port()
 lose_the_rendezvous()
-drop_one_that_stands_still()
 if expected.get(0) and bad == 0:
+    drop_one_that_stands_still(expected[0])
     lose_one_in_a_rendezvous(expected[0])
 if times:
     seconds = sorted(one for one, _ in times)
