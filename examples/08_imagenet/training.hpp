@@ -15,7 +15,7 @@
 
 #include <weft/checkpoint/checkpoint.hpp>
 #include <weft/data/loader.hpp>
-#include <weft/optim/averaged_sgd.hpp>
+#include <weft/optim/ema.hpp>
 #include <weft/optim/sgd.hpp>
 #include <weft/optim/step_decay.hpp>
 #include <weft/trace/progress.hpp>
@@ -76,16 +76,6 @@ std::optional<EvaluationRecord> evaluate(World& world, auto& model, const auto& 
       .loss = sums[0] / pictures_seen, .top1 = 100 * sums[1] / pictures_seen, .top5 = 100 * sums[2] / pictures_seen};
 }
 
-/// The optimizer of a run, with or without averages.
-template <class Optimizer>
-Optimizer make_optimizer(auto& model, const Options& o) {
-  if constexpr (std::is_same_v<Optimizer, optim::AveragedSgd>)
-    return Optimizer(
-        model,
-        {.learning_rate = o.learning_rate, .momentum = o.momentum, .weight_decay = o.weight_decay, .average_decay = o.ema});
-  else return Optimizer(model, {.learning_rate = o.learning_rate, .momentum = o.momentum, .weight_decay = o.weight_decay});
-}
-
 inline optim::LearningRate learning_rate(const Options& o, std::uint64_t steps_per_epoch, std::uint64_t steps) {
   const std::uint64_t warmup = o.warmup() * steps_per_epoch;
   if (o.schedule == "cosine") return optim::WarmupCosine{.peak = o.learning_rate, .warmup = warmup, .steps = steps};
@@ -93,12 +83,12 @@ inline optim::LearningRate learning_rate(const Options& o, std::uint64_t steps_p
 }
 
 /// Returns the program's exit code. Throws DivergedError after ten steps in a row without a finite gradient.
-template <class Optimizer>
 int train(World& world, auto& model, const auto& mesh, const Folders& folders, const Options& o, std::size_t global_batch) {
   using Clock = std::chrono::steady_clock;
   const auto seconds_since = [](Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); };
   (void)world.interrupted();  // from now on this program stops by itself after a step
-  Optimizer optimizer = make_optimizer<Optimizer>(model, o);
+  optim::Sgd optimizer(
+      model, {.learning_rate = o.learning_rate, .momentum = o.momentum, .weight_decay = o.weight_decay, .ema_decay = o.ema});
   const TrainingImages pictures{{folders.train, o.transform, o.decode, world.rank()}, o.seed};
   const DataIdentity identity = pictures.identity();
   const std::uint64_t done = o.resume ? checkpoint::resume(o.checkpoint, model, optimizer, {.data = identity}) : 0;
@@ -110,10 +100,9 @@ int train(World& world, auto& model, const auto& mesh, const Folders& folders, c
   const std::uint64_t steps_per_epoch = data::Loader(mesh, pictures, plan).steps_per_epoch(),
                       steps = o.steps != 0 ? o.steps : o.epochs * steps_per_epoch;
   const auto with_averages = [&](const auto& f) {  // which are evaluated and exported
-    if constexpr (std::is_same_v<Optimizer, optim::AveragedSgd>) {
-      const optim::UseAverage average(model, optimizer);
-      return f();
-    } else return f();
+    if (o.ema == 0) return f();
+    const optim::UseEma averages(model, optimizer);
+    return f();
   };
   const auto finish = [&] {
     if (o.export_file.empty()) return 0;
@@ -236,9 +225,7 @@ int run_model(World& world, const Folders& folders, const Options& o) {
       o.model.c_str(), folders.classes(), folders.train ? folders.train->size() : 0,
       folders.validation ? folders.validation->size() : 0, global_batch, world.size(), world.size() == 1 ? "" : "s",
       mesh.size(dp{}), mesh.size(pp{}));
-  if (!o.evaluate)
-    return o.ema > 0 ? train<optim::AveragedSgd>(world, model, mesh, folders, o, global_batch)
-                     : train<optim::Sgd>(world, model, mesh, folders, o, global_batch);
+  if (!o.evaluate) return train(world, model, mesh, folders, o, global_batch);
   const auto found = evaluate(world, model, mesh, folders, o, global_batch);
   if (!found) return InterruptedError::code;
   say(world, "validation loss %.4f, top-1 %.2f %%, top-5 %.2f %%\n", found->loss, found->top1, found->top5);

@@ -36,7 +36,8 @@ PRELUDE = """
 #include <weft/operations/convolution.hpp>
 #include <weft/operations/pooling.hpp>
 #include <weft/operations/upsample.hpp>
-#include <weft/optim/averaged_sgd.hpp>
+#include <weft/optim/adam.hpp>
+#include <weft/optim/ema.hpp>
 #include <weft/optim/step_decay.hpp>
 #include <weft/parallel/hook/compress.hpp>
 #include <weft/testing/check_layer.hpp>

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// AveragedSgd: the parameters of Sgd to the bit, their exponential moving average as a plain loop has it, in stages of ZeRO; and
-// UseAverage, which gives and takes back. The step decay of the learning rate.
-// covers: weft/optim/averaged_sgd.hpp weft/optim/step_decay.hpp
+// The exponential moving average of the parameters as a plain loop has it, for every optimizer, in stages of ZeRO and in 16 bits;
+// UseEma, which gives and takes back; averages in checkpoints. The step decay of the learning rate.
+// covers: weft/optim/ema.hpp weft/optim/step_decay.hpp
 
 #include "support/parity.hpp"
+#include "support/temporary_folder.hpp"
 
-#include <weft/optim/averaged_sgd.hpp>
+#include <weft/checkpoint/load.hpp>
+#include <weft/checkpoint/save.hpp>
+#include <weft/optim/ema.hpp>
+#include <weft/optim/lamb.hpp>
 #include <weft/optim/step_decay.hpp>
 
 using namespace weft_test;
@@ -58,9 +62,9 @@ TEST_CASE("the average is that of a plain loop, in every stage of ZeRO, and the 
     for (const int stage : {0, 1, 2, 3}) {
       CAPTURE(stage);
       Model model(mesh, config, {.shard = {.stage = stage}});
-      optim::AveragedSgd optimizer(model, {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.01, .average_decay = 0.75});
+      optim::Sgd optimizer(model, {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.01, .ema_decay = 0.75});
       const Weights first = weights_of(model);
-      { const optim::UseAverage average(model, optimizer); }  // before the first step there is none
+      { const optim::UseEma averages(model, optimizer); }  // before the first step there is none
       CHECK(distance(weights_of(model), first) == 0);
       const Weights last = train(mesh, model, optimizer, 4).back();
       CHECK(distance(last, steps.back()) < 1e-14);
@@ -70,7 +74,7 @@ TEST_CASE("the average is that of a plain loop, in every stage of ZeRO, and the 
       };
       const double loss = evaluate();
       {
-        const optim::UseAverage average(model, optimizer);
+        const optim::UseEma averages(model, optimizer);
         CHECK(distance(weights_of(model), expected) < 1e-14);
         CHECK(std::abs(evaluate() - loss) > 1e-6);
       }
@@ -81,19 +85,82 @@ TEST_CASE("the average is that of a plain loop, in every stage of ZeRO, and the 
   CHECK(code == 0);
 }
 
-TEST_CASE("options that are no decay are refused") {
-  const int code = run<comm::Threads>(RunOptions{.ranks = 1, .threads_per_rank = 1}, [](World& world) {
-    Mesh<dp, tp, pp> mesh(world, {.dp = 1});
-    Model model(mesh, config);
-    std::string text;
-    try {
-      optim::AveragedSgd optimizer(model, {.average_decay = 1});
-    } catch (const UsageError& error) {
-      text = error.what();
-    }
-    CHECK(text == "weft: decay of the average 1.000000 is not a number of at least 0 and below 1");
-  });
-  CHECK(code == 0);
+TEST_CASE("Muon's matrices, LAMB and AdamW have averages, which a checkpoint takes into another layout") {
+  const TemporaryFolder folder;
+  const auto train_and_load = [&]<class Optimizer>(std::type_identity<Optimizer>, const std::string& path) {
+    std::vector<Weights> steps;
+    Weights loaded;
+    CHECK(run<comm::Threads>(RunOptions{.ranks = 2, .threads_per_rank = 1}, [&](World& world) {
+            Mesh<dp, tp, pp> mesh(world, {.dp = 2});
+            Model model(mesh, config, {.shard = {.stage = 2}});
+            Optimizer optimizer(model, {.learning_rate = 0.05, .ema_decay = 0.5});
+            const auto mine = train(mesh, model, optimizer, 3);
+            if (world.rank() == 0) steps = mine;
+            checkpoint::save(path, model, optimizer, 3);
+          }) == 0);
+    CHECK(run<comm::Threads>(RunOptions{.ranks = 4, .threads_per_rank = 1}, [&](World& world) {
+            Mesh<dp, tp, pp> mesh(world, {.tp = 2, .pp = 2});
+            Model model(mesh, config);
+            Optimizer optimizer(model, {.learning_rate = 0.05, .ema_decay = 0.5});
+            checkpoint::load(path, model, optimizer);
+            const optim::UseEma averages(model, optimizer);
+            const Weights mine = weights_of(model);
+            if (world.rank() == 0) loaded = mine;
+          }) == 0);
+    Weights expected = steps[0];
+    for (std::size_t step = 1; step < steps.size(); ++step)
+      for (auto& [name, values] : expected)
+        for (std::size_t i = 0; i < values.size(); ++i) values[i] = (values[i] + steps[step].at(name)[i]) / 2;
+    CHECK(distance(expected, steps.back()) > 1e-3);
+    CHECK(distance(loaded, expected) < 1e-14);
+  };
+  train_and_load(std::type_identity<optim::Muon>(), (folder.path / "muon").string());
+  train_and_load(std::type_identity<optim::Lamb>(), (folder.path / "lamb").string());
+  train_and_load(std::type_identity<optim::AdamW>(), (folder.path / "adamw").string());
+}
+
+TEST_CASE("in bfloat16 the averages are those of the master copies, and the parameters come back bitwise") {
+  using Narrow = FullyShardedDataParallel<TensorParallel<PipelineParallel<models::BasicGpt<bfloat16>>>>;
+  std::map<int, Weights> of_stage;
+  CHECK(run<comm::Threads>(RunOptions{.ranks = 2, .threads_per_rank = 1}, [&](World& world) {
+          Mesh<dp, tp, pp> mesh(world, {.dp = 2});
+          for (const int stage : {0, 1, 2, 3}) {
+            Narrow model(mesh, config, {.shard = {.stage = stage}});
+            optim::AdamW optimizer(model, {.learning_rate = 0.01, .ema_decay = 0.75});
+            const auto all = [&] {
+              Weights weights;
+              for (const std::string& name : model.parameter_names()) weights[name] = model.parameter(name);
+              return weights;
+            };
+            const auto data = mesh.comm(dp{});
+            for (int step = 0; step < 3; ++step) {
+              model.train_step(make_batch(step, std::size_t(data.rank()), std::size_t(data.size()), 1));
+              optimizer.step();
+            }
+            const Weights last = all();
+            {
+              const optim::UseEma averages(model, optimizer);
+              const Weights mean = all();
+              if (world.rank() == 0) of_stage[stage] = mean;
+              CHECK(distance(mean, last) > 1e-3);
+            }
+            CHECK(distance(all(), last) == 0);
+          }
+        }) == 0);
+  for (const int stage : {1, 2, 3}) CHECK(distance(of_stage[stage], of_stage[0]) < 0.02);
+}
+
+TEST_CASE("an optimizer without averages, and offloaded ones, are refused") {
+  CHECK(run<comm::Threads>(RunOptions{.ranks = 1, .threads_per_rank = 1}, [](World& world) {
+          Mesh<dp, tp, pp> mesh(world, {.dp = 1});
+          Model model(mesh, config);
+          CHECK_THROWS_WITH_AS(optim::Sgd(model, {.ema_decay = 1}),
+                               "weft: ema_decay 1.000000 is not a number of at least 0 and below 1", UsageError);
+          optim::Sgd optimizer(model);
+          CHECK_THROWS_WITH_AS(optim::UseEma(model, optimizer),
+                               "weft: this optimizer keeps no averages of the parameters: give it .ema_decay, such as 0.999",
+                               UsageError);
+        }) == 0);
 }
 
 TEST_CASE("a step decay after a warm-up") {

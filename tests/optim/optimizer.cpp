@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/optim/adamw.hpp weft/optim/sgd.hpp weft/optim/slot.hpp weft/optim/step.hpp
+// covers: weft/optim/adam.hpp weft/optim/adamw.hpp weft/optim/lamb.hpp weft/optim/lion.hpp weft/optim/sgd.hpp
+// covers: weft/optim/slot.hpp weft/optim/step.hpp
 // covers: weft/optim/step_agreement.hpp weft/optim/trainable.hpp weft/optim/update_rule.hpp
-// AdamW and SGD compared with PyTorch's formulas in double; clipping; master weights; the gradient norm in every layout; a
-// gradient that is not finite on any rank stops the step on all of them. Gradients are written by hand: no model runs here.
+// AdamW, Adam, SGD, Lion and LAMB compared with PyTorch's and their papers' formulas in double; clipping; master weights; the
+// gradient norm in every layout; a gradient that is not finite on any rank stops the step on all of them. Gradients are written
+// by hand: no model runs here.
 
 #include <weft/optim/adamw.hpp>
 
@@ -16,6 +18,9 @@
 #include <string>
 #include <vector>
 
+#include <weft/optim/adam.hpp>
+#include <weft/optim/lamb.hpp>
+#include <weft/optim/lion.hpp>
 #include <weft/optim/optimizer.hpp>
 #include <weft/optim/sgd.hpp>
 #include <weft/optim/slot.hpp>
@@ -139,6 +144,72 @@ TEST_CASE("AdamW is PyTorch's formula, with clipping, decay and a rate for each 
     }
 }
 
+TEST_CASE("Adam has the parameters of torch.optim.Adam after 100 steps") {
+  TwoParameters<double> model;
+  optim::Adam optimizer(model, {.learning_rate = 0.01, .beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-6, .weight_decay = 0.1});
+  double* const values = model.value(model.states[0]);
+  const double start[] = {0.5, -1.0, 0.25, 2.0};
+  for (std::size_t i = 0; i < 4; ++i) values[i] = start[i];
+  model.set_gradients(1);
+  for (int step = 1; step <= 100; ++step) {
+    for (std::size_t i = 0; i < 4; ++i) model.gradient(model.states[0])[i] = std::sin(0.7 * double(i) + 1.3 * step);
+    optimizer.step();
+  }
+  // PyTorch 2.11, torch.optim.Adam(lr=0.01, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1), with these gradients.
+  const double expected[] = {0.4149403522527821, -0.8809722932851183, 0.22239409041213146, 1.7780577949876943};
+  for (std::size_t i = 0; i < 4; ++i) CHECK(std::abs(values[i] - expected[i]) < 1e-12);
+}
+
+TEST_CASE("Lion is program 2 of its paper, with clipping, decay and a rate for each step") {
+  TwoParameters<double> model;
+  optim::Lion optimizer(model, {.beta1 = 0.8, .beta2 = 0.95, .weight_decay = 0.1, .decay_vectors = false, .clip = 1});
+  Elements expected = elements_of(model);
+  for (int step = 1; step <= 100; ++step) {
+    model.set_gradients(std::uint64_t(step));
+    if (step == 1) model.gradient(model.states[1])[3] = 0;  // no direction: only decay
+    const double scale = std::min(1.0, 1 / (model.norm() + 1e-6)), rate = 1e-3 * step;
+    for (std::size_t k = 0; k < 2; ++k)
+      for (std::size_t i = 0; i < expected[k].size(); ++i) {
+        Element& e = expected[k][i];
+        const double g = scale * model.gradient(model.states[k])[i], update = 0.8 * e.first + (1 - 0.8) * g;
+        e.p -= rate * ((update > 0) - (update < 0) + (k == 0 ? 0.1 : 0) * e.p);
+        e.first = 0.95 * e.first + (1 - 0.95) * g;
+      }
+    optimizer.step(rate);
+    check_values(model, expected, 1e-13);
+  }
+}
+
+TEST_CASE("LAMB is algorithm 2 of its paper: the norms of whole parameters, and 1 where a norm is 0") {
+  TwoParameters<double> model;
+  const optim::LambOptions options{.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-6, .weight_decay = 0.1, .clip = 2};
+  optim::Lamb optimizer(model, options);
+  for (std::size_t i = 0; i < model.states[1].size(); ++i) model.value(model.states[1])[i] = 0;
+  Elements expected = elements_of(model);
+  for (int step = 1; step <= 20; ++step) {
+    model.set_gradients(std::uint64_t(step));
+    const double scale = std::min(1.0, 2 / (model.norm() + 1e-6)), rate = 0.01 * step;
+    for (std::size_t k = 0; k < 2; ++k) {
+      std::vector<double> direction;
+      double of_direction = 0, of_value = 0;
+      for (std::size_t i = 0; i < expected[k].size(); ++i) {
+        Element& e = expected[k][i];
+        const double g = scale * model.gradient(model.states[k])[i];
+        e.first = 0.8 * e.first + (1 - 0.8) * g;
+        e.second = 0.95 * e.second + (1 - 0.95) * g * g;
+        const double m = e.first / (1 - std::pow(0.8, step)), v = e.second / (1 - std::pow(0.95, step));
+        direction.push_back(m / (std::sqrt(v) + 1e-6) + 0.1 * e.p);
+        of_direction += direction.back() * direction.back();
+        of_value += e.p * e.p;
+      }
+      const double ratio = of_direction > 0 && of_value > 0 ? std::sqrt(of_value / of_direction) : 1;
+      for (std::size_t i = 0; i < expected[k].size(); ++i) expected[k][i].p -= rate * ratio * direction[i];
+    }
+    optimizer.step(rate);
+    check_values(model, expected, 1e-12);
+  }
+}
+
 TEST_CASE("SGD is PyTorch's formula, with momentum, Nesterov's, and decay") {
   for (const double momentum : {0.0, 0.9})
     for (const bool nesterov : {false, true}) {
@@ -228,6 +299,13 @@ TEST_CASE("every number of every optimizer is refused if it is NaN, infinite or 
   refused("learning rate", [&](double x) { optim::Sgd(model, {.learning_rate = x}); });
   refused("momentum", [&](double x) { optim::Sgd(model, {.momentum = x}); });
   refused("weight decay", [&](double x) { optim::Sgd(model, {.weight_decay = x}); });
+  refused("beta1", [&](double x) { optim::Adam(model, {.beta1 = x}); });
+  refused("weight decay", [&](double x) { optim::Adam(model, {.weight_decay = x}); });
+  refused("beta2", [&](double x) { optim::Lion(model, {.beta2 = x}); });
+  refused("weight decay", [&](double x) { optim::Lion(model, {.weight_decay = x}); });
+  refused("beta1", [](double x) { optim::LambRule::check({.beta1 = x}); });
+  refused("epsilon", [](double x) { optim::LambRule::check({.epsilon = x}); });
+  refused("ema_decay", [&](double x) { optim::AdamW(model, {.ema_decay = x}); });
   refused("momentum", [](double x) { optim::MuonRule::check({.momentum = x}); });
   refused("scale", [](double x) { optim::MuonRule::check({.scale = x}); });
   refused("weight decay", [](double x) { optim::MuonRule::check({.weight_decay = x}); });

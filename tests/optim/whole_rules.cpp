@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// User-defined rules that need whole matrices (LAMB) or rows (a second moment per row, as in Adafactor), equal to one rank for
-// every division among ranks.
+// Rules that need whole matrices (LAMB) or rows (a user's: a second moment per row, as in Adafactor), equal to one rank for every
+// division among ranks.
 // covers: weft/optim/rule_parts.hpp weft/optim/whole_step.hpp
 
+#include <weft/optim/lamb.hpp>
 #include <weft/optim/rule_parts.hpp>
 #include <weft/optim/whole_step.hpp>
 
@@ -11,53 +12,6 @@
 using namespace weft_test;
 
 namespace {
-
-/// LAMB (You et al., arXiv:1904.00962): Adam's direction, scaled by the ratio of the parameter's norm to its own.
-struct LambRule {
-  struct Options {
-    double learning_rate = 1e-2, beta1 = 0.9, beta2 = 0.99, epsilon = 1e-2, weight_decay = 0.01, clip = 0;
-    std::vector<optim::ParameterGroup> groups = {};
-  };
-  static constexpr optim::Needs needs = optim::Needs::matrix;
-  static constexpr int buffers = 2, sent = 2;
-
-  template <class P, class Exec>
-  static void prepare(Device<Exec>&, optim::Slot& slot, const Options& o, double gradient_scale, std::uint64_t step,
-                      accumulate_t<P>* arrays) {
-    using A = accumulate_t<P>;
-    const std::size_t n = slot.state->kept();
-    const A* g = static_cast<const A*>(slot.state->gradient().get());
-    const A* p = static_cast<const A*>(slot.master ? slot.master.get() : slot.state->value().get());
-    A *m = static_cast<A*>(slot.kept[0].get()), *v = static_cast<A*>(slot.kept[1].get());
-    for (std::size_t i = 0; i < n; ++i) {
-      const double gradient = gradient_scale * double(g[i]);
-      m[i] = A(o.beta1 * double(m[i]) + (1 - o.beta1) * gradient);
-      v[i] = A(o.beta2 * double(v[i]) + (1 - o.beta2) * gradient * gradient);
-      const double first = double(m[i]) / (1 - std::pow(o.beta1, double(step))),
-                   second = double(v[i]) / (1 - std::pow(o.beta2, double(step)));
-      arrays[i] = A(first / (std::sqrt(second) + o.epsilon) + o.weight_decay * double(p[i]));
-      arrays[n + i] = p[i];
-    }
-  }
-  template <class A, class Exec>
-  static void transform(Device<Exec>&, const optim::Matrix& matrix, const Options&, A* arrays) {
-    const std::size_t n = matrix.rows * matrix.columns;
-    if (n != matrix.state->global().size()) throw Error("a part of a matrix");
-    double direction = 0, parameter = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-      direction += double(arrays[i]) * double(arrays[i]);
-      parameter += double(arrays[n + i]) * double(arrays[n + i]);
-    }
-    const double ratio = direction > 0 && parameter > 0 ? std::sqrt(parameter / direction) : 1;
-    for (std::size_t i = 0; i < n; ++i) arrays[i] = A(ratio * double(arrays[i]));
-  }
-  template <class P, class Exec>
-  static void apply(Device<Exec>& device, optim::Slot& slot, const Options&, double learning_rate, std::uint64_t,
-                    const accumulate_t<P>* arrays) {
-    kernels::direction_update<P>(device, slot.state->kept(), static_cast<P*>(slot.state->value().get()),
-                                 static_cast<accumulate_t<P>*>(slot.master.get()), arrays, 1, learning_rate);
-  }
-};
 
 /// A second moment per row, stored with each of its elements.
 struct RowRule {
@@ -101,7 +55,7 @@ struct RowRule {
   }
 };
 
-using Lamb = optim::Optimizer<LambRule>;
+using optim::Lamb;
 using ByRows = optim::Optimizer<RowRule>;
 
 const models::GptConfig config{

@@ -254,9 +254,11 @@ Item parameter_item(Device& device, ParameterState& state, const optim::Slot* sl
   return item;
 }
 
-/// The names of a rule's buffers: `static constexpr std::array<std::string_view, buffers> buffer_names`.
+/// The names of a rule's buffers: `static constexpr std::array<std::string_view, buffers> buffer_names`. The one behind them is
+/// the parameter's average.
 template <class Rule>
 std::string buffer_name(const optim::Slot& slot, std::size_t i) {
+  if (i == optim::detail::rule_buffers<Rule>(slot.whole)) return "ema";
   if constexpr (requires { Rule::whole_buffer_names; })
     if (slot.whole) return std::string(Rule::whole_buffer_names[i]);
   if constexpr (requires { Rule::buffer_names; }) return std::string(Rule::buffer_names[i]);

@@ -22,6 +22,7 @@ struct AdamWOptions {
   double weight_decay = 0.01;
   bool decay_vectors = true;                ///< as in PyTorch; false: biases and gains of norms do not decay
   double clip = 0;                          ///< maximum global gradient norm; 0: no clipping
+  double ema_decay = 0;                     ///< of an average of the parameters (optim/ema.hpp), below 1; 0: none
   std::vector<ParameterGroup> groups = {};  ///< parameters with separate options
 };
 

@@ -12,6 +12,7 @@
 
 #include <weft/core/scalar.hpp>
 #include <weft/device/device.hpp>
+#include <weft/device/parallel_for.hpp>
 #include <weft/kernels/update_elements.hpp>
 #include <weft/optim/rule_parts.hpp>
 #include <weft/optim/slot.hpp>
@@ -74,6 +75,18 @@ void update_slots(Device<Exec>& device, std::span<const SlotUpdate<typename Rule
     same->parts.push_back(arrays_of<P, Element::buffers>(*slot));
   }
   for (const Launch& one : launches) kernels::update_elements(device, std::span<const Arrays>(one.parts), one.element, scale);
+}
+
+/// The average of a slot's values moves towards them: average += rate (value - average).
+template <class A, class Exec>
+void average_values(Device<Exec>& device, Slot& slot, double rate) {
+  const std::size_t n = slot.state->kept();
+  const A* const values = static_cast<const A*>(slot.wide_value());
+  A* const averages = static_cast<A*>(slot.kept.back().get());
+  const A part = A(rate);
+  weft::detail::for_each_index(
+      device, {"optimizer", 3 * n * sizeof(A)}, n,
+      KOKKOS_LAMBDA(const std::size_t i) { averages[i] = averages[i] + part * (values[i] - averages[i]); });
 }
 
 /// The element-wise updates of a rule, for the model's element type.

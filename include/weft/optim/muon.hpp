@@ -28,6 +28,7 @@ struct MuonOptions {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;  ///< for AdamW
   bool decay_vectors = true;                         ///< as AdamWOptions::decay_vectors
   double clip = 0;                                   ///< maximum global gradient norm; 0: no clipping
+  double ema_decay = 0;                              ///< of an average of the parameters (optim/ema.hpp), below 1; 0: none
   /// The type of the products: bfloat16 or float32. Momentum is kept in float32; models in double compute in double.
   DataType products = DataType::float32;
   Work work = Work::home;  ///< the ranks that orthogonalise matrices

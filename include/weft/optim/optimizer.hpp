@@ -99,6 +99,7 @@ class Optimizer {
     if (!std::isfinite(options.clip))
       throw_error<UsageError>({"clip ", std::to_string(options.clip), " is not a finite number; 0 turns clipping off"});
     if (options.clip < 0) throw_error<UsageError>({"clip ", std::to_string(options.clip), " is negative; 0 turns clipping off"});
+    require_option("ema_decay", ema_decay(), 1);
     using P = weft::detail::computed_t<typename Model::model_type::scalar>;
     if constexpr (detail::is_served<Rule>) {
       if constexpr (Transforms<Rule, P, Exec>) parts_ = detail::parts_of<Rule, P, Exec>();
@@ -121,6 +122,7 @@ class Optimizer {
       kernels::squared_norms<accumulate_t<P>>(device, all, out);
       return true;
     };
+    if constexpr (requires { options.ema_decay; }) average_ = &detail::average_values<accumulate_t<P>, Exec>;
     if constexpr (!std::is_same_v<P, accumulate_t<P>>)
       widen_ = [](Device<Exec>& device, std::size_t n, const void* from, void* to) {
         kernels::cast<P, accumulate_t<P>>(device, n, static_cast<const P*>(from), static_cast<accumulate_t<P>*>(to));
@@ -224,6 +226,11 @@ class Optimizer {
   /// Number of steps applied; skipped steps are not counted.
   std::uint64_t steps() const { return steps_; }
   const std::vector<Slot>& slots() const { return slots_; }
+  /// The decay of the parameters' averages (optim/ema.hpp); 0: there are none.
+  double ema_decay() const {
+    if constexpr (requires { options_.ema_decay; }) return options_.ema_decay;
+    else return 0;
+  }
 
   // ---- for checkpoints, which write to the slots' buffers
   std::vector<Slot>& slots() { return slots_; }
@@ -294,6 +301,10 @@ class Optimizer {
   };
   // Updates a slot in the types of the rule, independent of the stored types.
   void update(Slot& slot, double learning_rate, const kernels::GradientScale& scale);
+  // Moves the average of a slot, if there is one, towards its updated parameter. The first step copies the parameter.
+  void average(Slot& slot) {
+    if (ema_decay() > 0) average_(*device_, slot, steps_ == slot.begun ? 1 : 1 - ema_decay());
+  }
   // Updates the due elementwise slots.
   void update_due(double learning_rate, const kernels::GradientScale& scale);
   // On a device that can update before the host has the norm: updates all slots unless the norm is not finite, and returns the
@@ -317,7 +328,7 @@ class Optimizer {
                            : device_->allocate_persistent(size * sizeof(A), MemoryCategory::optimizer_state);
       widen_(*device_, size, value.get(), slot.master.get());
     }
-    slot.kept.resize(buffers_of(state));
+    slot.kept.resize(buffers_of(state) + (ema_decay() > 0 ? 1 : 0));
     if (store_) {
       offload_->keep(*device_, *store_, slot);
       return slot;
@@ -329,12 +340,10 @@ class Optimizer {
     return slot;
   }
 
-  // A rule with two kinds of updates may keep fewer buffers for one of them.
   std::size_t buffers_of(const ParameterState& state) const {
-    if constexpr (requires { Rule::whole_buffers; })
-      for (const Slot& slot : slots_)
-        if (slot.state == &state && slot.whole) return std::size_t(Rule::whole_buffers);
-    return std::size_t(Rule::buffers);
+    bool whole = false;
+    for (const Slot& slot : slots_) whole = whole || (slot.state == &state && slot.whole);
+    return detail::rule_buffers<Rule>(whole);
   }
 
   Options options_;
@@ -350,6 +359,7 @@ class Optimizer {
   std::optional<detail::MatrixExchange> exchange_;  // of the slots in `served_`
   std::vector<std::size_t> served_;
   bool (*squared_norms_)(Device<Exec>&, std::span<const weft::detail::GradientPart>, double*);
+  void (*average_)(Device<Exec>&, Slot&, double) = nullptr;
   void (*widen_)(Device<Exec>&, std::size_t, const void*, void*) = nullptr;  // converts from the model's type, if it has 16 bits
   std::shared_ptr<weft::detail::GradientAccumulator> accumulator_;
   std::shared_ptr<weft::detail::StepGradients> gradients_;  // null: the model does not report gradients

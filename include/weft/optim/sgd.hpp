@@ -20,25 +20,9 @@ struct SgdOptions {
   double weight_decay = 0;  ///< added to the gradient (L2), as in PyTorch
   bool nesterov = false;
   double clip = 0;                          ///< maximum global gradient norm; 0: no clipping
+  double ema_decay = 0;                     ///< of an average of the parameters (optim/ema.hpp), below 1; 0: none
   std::vector<ParameterGroup> groups = {};  ///< parameters with separate options
 };
-
-namespace detail {
-
-// Checks the options of this rule, or of one that extends it (averaged_sgd.hpp).
-void check_sgd(const auto& options) {
-  require_option("momentum", options.momentum, 1);
-  require_option("weight decay", options.weight_decay, largest_decay);
-}
-template <class A>
-kernels::SgdElement<A, true> sgd_element(const auto& options, double learning_rate) {
-  return kernels::SgdElement<A, true>({.learning_rate = learning_rate,
-                                       .momentum = options.momentum,
-                                       .weight_decay = options.weight_decay,
-                                       .nesterov = options.nesterov});
-}
-
-}  // namespace detail
 
 struct SgdRule {
   using Options = SgdOptions;
@@ -46,12 +30,18 @@ struct SgdRule {
   static constexpr int buffers = 1;                                                  // momentum
   static constexpr std::array<std::string_view, 1> buffer_names{"momentum_buffer"};  // names in checkpoints, as in PyTorch
 
-  static void check(const Options& options) { detail::check_sgd(options); }
+  static void check(const Options& options) {
+    require_option("momentum", options.momentum, 1);
+    require_option("weight decay", options.weight_decay, largest_decay);
+  }
 
   template <class A>
   static kernels::SgdElement<A, true> element(const ParameterState&, const Options& options, double learning_rate,
                                               std::uint64_t) {
-    return detail::sgd_element<A>(options, learning_rate);
+    return kernels::SgdElement<A, true>({.learning_rate = learning_rate,
+                                         .momentum = options.momentum,
+                                         .weight_decay = options.weight_decay,
+                                         .nesterov = options.nesterov});
   }
 };
 

@@ -16,8 +16,9 @@ namespace weft::optim {
 /// state->gradient() has accumulate_t too, and state->value() is null if a rank keeps only the master copy (stage 3 of ZeRO).
 struct Slot {
   ParameterState* state = nullptr;
-  weft::detail::Buffer master;             ///< the parameter in accumulate_t if that is wider than its type, otherwise null
-  std::vector<weft::detail::Buffer> kept;  ///< Rule::buffers buffers, initially zero
+  weft::detail::Buffer master;  ///< the parameter in accumulate_t if that is wider than its type, otherwise null
+  /// Rule::buffers buffers, initially zero; behind them the average of the parameter, if the optimizer has an ema_decay.
+  std::vector<weft::detail::Buffer> kept;
   /// The records of these buffers in the model's store, if it offloads: the master if there is one, then `kept`, whose buffers
   /// are null between steps. The last is the parameter, if it stays on the device but the store may fail.
   std::vector<std::size_t> records;
@@ -34,6 +35,8 @@ struct Slot {
   }
   /// True if a step updates this slot: it has state, and this rank keeps elements with a new gradient.
   bool due() const { return made && state->kept() != 0 && state->trainable() && state->gradients().touched(); }
+  /// The parameter in accumulate_t: its master copy, or its value, which a rank with only the master copy has in that type.
+  void* wide_value() const { return master ? master.get() : state->value().get(); }
 };
 
 }  // namespace weft::optim

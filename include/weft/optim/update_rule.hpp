@@ -156,6 +156,14 @@ template <class Rule>
 requires requires { Rule::returned; }
 inline constexpr int returned_to<Rule> = Rule::returned;
 
+/// The buffers that a rule keeps for a parameter. A rule with two kinds of updates may keep fewer for one of them.
+template <class Rule>
+constexpr std::size_t rule_buffers(bool whole) {
+  if constexpr (requires { Rule::whole_buffers; })
+    if (whole) return std::size_t(Rule::whole_buffers);
+  return std::size_t(Rule::buffers);
+}
+
 template <class Rule, class Exec>
 using Update = void (*)(Device<Exec>&, Slot&, const typename Rule::Options&, double, double, std::uint64_t);
 
