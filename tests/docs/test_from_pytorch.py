@@ -30,6 +30,7 @@ PRELUDE = """
 #include <weft/elastic/run.hpp>
 #include <weft/generation/generate.hpp>
 #include <weft/hugging_face/hugging_face.hpp>
+#include <weft/data/selection.hpp>
 #include <weft/nn/batch_norm.hpp>
 #include <weft/nn/convolution.hpp>
 #include <weft/nn/group_norm.hpp>

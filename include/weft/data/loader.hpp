@@ -13,7 +13,6 @@
 //   for (auto&& batch : data::Loader(mesh, Squares{}, {.global_batch = 32, .epochs = 3})) model.train_step(batch);
 
 #include <chrono>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -26,46 +25,13 @@
 
 #include <weft/core/data_identity.hpp>
 #include <weft/core/error.hpp>
+#include <weft/data/dataset.hpp>
 #include <weft/data/fields.hpp>
 #include <weft/data/load_ahead.hpp>
 #include <weft/data/sample_threads.hpp>
 #include <weft/data/sampler.hpp>
 
 namespace weft::data {
-
-/// Samples accessed by index. `Fields` is a FieldBatch; load() writes one sample, whose spans initially hold zeros or an earlier
-/// batch's values. load() is const and is called concurrently by the threads of several ranks. A dataset with fields that are not
-/// scalars also has `shapes(Fields::Shapes&)`. load() may throw. It must not call Kokkos' parallel patterns, since it runs
-/// concurrently with a training step. For samples that change from epoch to epoch, such as random crops, it has a third
-/// parameter, the epoch: `load(std::size_t index, Fields::Sample& sample, std::uint64_t epoch)`.
-template <class D>
-concept Dataset = requires(const D& dataset, std::size_t index, typename D::Fields::Sample& sample) {
-  { dataset.size() } -> std::convertible_to<std::size_t>;
-}
-&&(
-    requires(const D& dataset, std::size_t index, typename D::Fields::Sample& sample) { dataset.load(index, sample); } ||
-    requires(const D& dataset, std::size_t index, typename D::Fields::Sample& sample, std::uint64_t epoch) {
-      dataset.load(index, sample, epoch);
-    });
-
-namespace detail {
-
-template <class D>
-concept NamesFields = requires {
-  typename D::Fields::Sample;
-  typename D::Fields::Shapes;
-};
-/// D's fields. If D names none, one field replaces them, so that the compiler reports only that.
-template <class D>
-struct FieldsOf {
-  using type = FieldBatch<Field<"none", float>{}>;
-};
-template <NamesFields D>
-struct FieldsOf<D> {
-  using type = typename D::Fields;
-};
-
-}  // namespace detail
 
 /// The progress of a loader: the last batch that it returned.
 struct LoaderProgress {
@@ -173,8 +139,7 @@ class Loader {
         const std::size_t index = sampler.index(part, i);
         try {
           auto sample = batch.sample(i);
-          if constexpr (requires { dataset->load(index, sample, part.epoch); }) dataset->load(index, sample, part.epoch);
-          else if constexpr (Dataset<D>) dataset->load(index, sample);
+          if constexpr (Dataset<D>) detail::load_sample(*dataset, index, sample, part.epoch);
         } catch (const std::exception& error) {
           detail::rethrow_with_sample(error, index, step);
         }
