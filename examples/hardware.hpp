@@ -50,7 +50,6 @@ inline nlohmann::ordered_json hardware_of(const weft::World& world) {
   json["threads_per_rank"] = weft::detail::threads_of(exec);
   json["system"] = std::string(system.sysname) + " " + system.release + " " + system.machine;
   json["compiler"] = __VERSION__;
-  json["weft"] =
-      std::to_string(WEFT_VERSION_MAJOR) + "." + std::to_string(WEFT_VERSION_MINOR) + "." + std::to_string(WEFT_VERSION_PATCH);
+  json["weft"] = weft::version();
   return json;
 }

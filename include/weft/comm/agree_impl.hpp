@@ -91,7 +91,7 @@ WEFT_COLD WEFT_INLINE std::string digest_of(const void* data, std::size_t bytes)
 WEFT_COLD WEFT_INLINE std::vector<NamedValue> of_this_build() {
   std::string scalars;
   for (int type = 0; type <= int(DataType::float64); ++type) append_to(scalars, {type == 0 ? "" : " ", name_of(DataType(type))});
-  return {{"the version of weft", joined({WEFT_VERSION_MAJOR, ".", WEFT_VERSION_MINOR, ".", WEFT_VERSION_PATCH})},
+  return {{"the version of weft", version()},
           {"the byte order", std::endian::native == std::endian::little ? "little" : "big"},
           {"the size of addresses", sizeof(void*)},
           {"the operations of communicators", comm::operation_count},

@@ -127,7 +127,7 @@ WEFT_COLD WEFT_INLINE std::string flight_json(const std::vector<FlightRecorder*>
   const FlightClock::Scale now = first.clock().now();
   weft::detail::JsonWriter json;
   json.object().member("format", "weft flight 1");
-  json.member("weft", weft::detail::joined({WEFT_VERSION_MAJOR, ".", WEFT_VERSION_MINOR, ".", WEFT_VERSION_PATCH}));
+  json.member("weft", version());
   json.member("rank", first.rank()).member("world_size", first.world()).member("backend", first.backend());
   json.member("pid", long(::getpid())).member("reason", reason.substr(0, 4000));
   json.member("time_started_ns", first.clock().first().wall_ns).member("time_written_ns", now.last().wall_ns);

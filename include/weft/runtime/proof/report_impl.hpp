@@ -81,7 +81,7 @@ WEFT_COLD WEFT_INLINE std::string ProofReport::text() const {
 }
 
 WEFT_COLD WEFT_INLINE std::string ProofReport::certificate(const std::string& program) const {
-  const std::string version = weft::detail::joined({WEFT_VERSION_MAJOR, ".", WEFT_VERSION_MINOR, ".", WEFT_VERSION_PATCH});
+  const std::string version = weft::version();
   weft::detail::JsonWriter json(6);
   json.object().member("program", program).member("weft", version).member("compiler", __VERSION__);
   json.member("proven", proven()).member("ranks", ranks).member("steps", steps).member("in_double", in_double);
