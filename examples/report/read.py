@@ -33,6 +33,7 @@ class Run:
         self.steps, self.validations = [], []  # records of steps and of validations, in the order of steps
         self.metrics = self.layout = self.timeline = self.certificate = None
         self.ranks = {}  # traces by rank
+        self.arrows = []  # (rank that was waited for, its time, rank that waited, the end of its wait), in microseconds
         self.flights = []  # flight records, in the order of ranks
 
 
@@ -97,22 +98,28 @@ def read_metrics(run, path):
 
 def read_events(path, remedy):
     """The events of a file in Chrome's trace format that have all that their kind needs."""
-    needed = {"X": ("ts", "dur"), "C": ("ts",)}
+    needed = {"X": ("ts", "dur"), "C": ("ts",), "s": ("ts", "id"), "f": ("ts", "id")}
     for event in json_of(path, ("traceEvents", list), remedy)["traceEvents"]:
         if not isinstance(event, dict) or not isinstance(event.get("ph"), str):
             raise ReportError(f"{path}: it holds something that is no trace event: {remedy}")
         if event["ph"] not in needed:
             continue
         if any(number(event.get(key)) is None for key in needed[event["ph"]]) or not all(isinstance(event.get(key), int) for key in ("pid",)):
-            raise ReportError(f"{path}: an event lacks a number (ts, dur or pid): {remedy}")
+            raise ReportError(f"{path}: an event lacks a number (ts, dur, id or pid): {remedy}")
         yield event
 
 
 def read_trace(run, paths):
     for path in paths:
+        starts = {}
         for event in read_events(path, "remove it, and trace the run again"):
             rank = run.ranks.setdefault(event["pid"], Rank())
-            if event["ph"] == "X":
+            if event["ph"] == "s":
+                starts[event["id"]] = (event["pid"], event["ts"])
+            elif event["ph"] == "f":
+                if event["id"] in starts:
+                    run.arrows.append((*starts[event["id"]], event["pid"], event["ts"]))
+            elif event["ph"] == "X":
                 rank.events.append((str(event.get("name", "")), str(event.get("cat", "")), event["ts"], event["dur"]))
             elif isinstance(event.get("args"), dict):
                 rank.memory.append((event["ts"], {str(key): value for key, value in event["args"].items() if number(value) is not None}))
