@@ -9,7 +9,6 @@
 
 #include <atomic>
 #include <cmath>
-#include <mutex>
 
 #include <weft/dtensor/apply.hpp>
 #include <weft/dtensor/choose.hpp>
@@ -28,97 +27,14 @@
 using namespace weft_test;
 using dtensor::partial, dtensor::replicate, dtensor::shard;
 
-namespace {
-
-/// The value and the gradients of a case, whole on every rank.
-std::vector<std::vector<double>> computed(World& world, const dtensor::DeviceMesh& mesh, const OperationCase& of,
-                                          std::uint64_t number, const std::vector<Placements>& layouts,
-                                          const Placements& seed_layout, bool& placed) {
-  const Operands operands = make_operands(world, mesh, of, number, layouts, true);
-  const D y = of.call(operands);
-  Placements seeded = seed_layout;
-  for (auto& placement : seeded)
-    if (placement.is_shard() && placement.dim >= int(y.shape().rank())) placement = replicate();
-  y.backward(make<double>(world, mesh, y.shape(), seeded, [&](std::size_t i) { return value_at(number + 1000, i); }));
-  std::vector<std::vector<double>> all{copy_to_host(y.full_tensor())};
-  for (const D& x : operands.x) {
-    const D g = x.grad();
-    for (std::size_t axis = 0; axis < mesh.axes(); ++axis)
-      placed = placed && (x.placements()[axis].is_partial() ? g.placements()[axis] == replicate()
-                                                            : g.placements()[axis] == x.placements()[axis]);
-    all.push_back(copy_to_host(g.full_tensor()));
-  }
-  return all;
-}
-
-std::vector<Placements> random_layouts(const OperationCase& of, std::mt19937& random, std::size_t axes) {
-  std::vector<Placements> layouts;
-  const auto placements = [&](std::size_t rank, bool terms) {
-    Placements all;
-    for (std::size_t axis = 0; axis < axes; ++axis) {
-      const auto choice = random() % 5;
-      if (choice == 0 || (rank == 0 && choice > 1) || (!terms && choice == 1)) all.push_back(replicate());
-      else if (choice == 1) all.push_back(partial(random() % 3 == 0 ? Reduction::average : Reduction::sum));
-      else all.push_back(shard(int(random() % rank)));
-    }
-    return all;
-  };
-  for (const Shape& shape : of.shapes) layouts.push_back(placements(shape.rank(), true));
-  layouts.push_back(placements(of.ids.rank(), false));
-  layouts.push_back(placements(of.ids.rank(), false));
-  return layouts;
-}
-
-std::string text_of(const std::vector<Placements>& layouts) {
-  std::string all;
-  for (const auto& one : layouts) all += " " + dtensor::text(one);
-  return all;
-}
-
-}  // namespace
-
 TEST_CASE("values and gradients of every operation are those of one rank, in random layouts") {
-  const auto cases = operation_cases();
-  std::mutex mutex;
-  std::atomic<int> checked = 0;
-  const auto check = [&](World& world, const dtensor::DeviceMesh& mesh, int trials, unsigned seed) {
-    const dtensor::DeviceMesh alone(Communicator(std::make_shared<comm::SelfGroup>("alone")));
-    std::mt19937 random(seed);
-    for (std::size_t number = 0; number < cases.size(); ++number) {
-      const OperationCase& of = cases[number];
-      bool placed = true;
-      const auto expected =
-          computed(world, alone, of, number, std::vector<Placements>(of.shapes.size() + 2, Placements(1)), Placements(1), placed);
-      for (int trial = 0; trial < trials; ++trial) {
-        const auto layouts = random_layouts(of, random, mesh.axes());
-        Placements seeded;
-        for (std::size_t axis = 0; axis < mesh.axes(); ++axis)
-          seeded.push_back(random() % 3 == 0 ? partial() : random() % 2 == 0 ? shard(0) : replicate());
-        const auto got = computed(world, mesh, of, number, layouts, seeded, placed);
-        double worst = 0;
-        bool sizes = got.size() == expected.size();
-        for (std::size_t k = 0; sizes && k < got.size(); ++k) {
-          sizes = got[k].size() == expected[k].size();
-          for (std::size_t i = 0; sizes && i < got[k].size(); ++i) {
-            const double difference = std::abs(got[k][i] - expected[k][i]) / (1 + std::abs(expected[k][i]));
-            if (!(difference <= worst)) worst = difference;
-          }
-        }
-        if (world.rank() == 0) ++checked;
-        std::lock_guard lock(mutex);
-        INFO(of.name << " on " << mesh.text() << ":" << text_of(layouts) << " from a gradient " << dtensor::text(seeded));
-        CHECK(sizes);
-        CHECK(placed);
-        CHECK(worst <= 1e-13);
-      }
-    }
-  };
-  on(2, [&](World& world) { check(world, dtensor::DeviceMesh(Mesh<dp>(world), dp{}), 4, 1); });
+  std::atomic<std::size_t> checked = 0;
+  on(2, [&](World& world) { checked += check_operations(world, dtensor::DeviceMesh(Mesh<dp>(world), dp{}), 4, 1); });
   on(4, [&](World& world) {
-    check(world, dtensor::DeviceMesh(world.communicator()), 3, 2);
+    checked += check_operations(world, dtensor::DeviceMesh(world.communicator()), 3, 2);
     const Mesh<dp, tp> mesh(world, {.tp = 2});
-    check(world, dtensor::DeviceMesh(mesh, dp{}, tp{}), 6, 3);
-    check(world, dtensor::DeviceMesh(mesh, dp{}, tp{}).sub({"tp"}), 1, 4);
+    checked += check_operations(world, dtensor::DeviceMesh(mesh, dp{}, tp{}), 6, 3);
+    checked += check_operations(world, dtensor::DeviceMesh(mesh, dp{}, tp{}).sub({"tp"}), 1, 4);
   });
   CHECK(checked >= 400);
   MESSAGE(checked.load() << " cases");

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The operations on DTensors that tests compare with one rank and with PyTorch: a name, the operands' shapes, and the call.
-// Tensors of values are functions of a number and the index in the whole, so every layout and PyTorch can make them.
+// The operations on DTensors that tests compare with one rank and with PyTorch: a name, the operands' shapes, and the call; and
+// the comparison with one rank in random layouts, for ranks of every backend. Tensors of values are functions of a number and the
+// index in the whole, so every layout and PyTorch can make them.
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -153,6 +158,91 @@ inline Operands make_operands(World& world, const dtensor::DeviceMesh& mesh, con
     if (leaves) operands.x.back().requires_grad();
   }
   return operands;
+}
+
+/// The value and the gradients of a case, whole on every rank.
+inline std::vector<std::vector<double>> values_and_gradients(World& world, const dtensor::DeviceMesh& mesh,
+                                                             const OperationCase& of, std::uint64_t number,
+                                                             const std::vector<Placements>& layouts,
+                                                             const Placements& seed_layout, bool& placed) {
+  const Operands operands = make_operands(world, mesh, of, number, layouts, true);
+  const D y = of.call(operands);
+  Placements seeded = seed_layout;
+  for (auto& placement : seeded)
+    if (placement.is_shard() && placement.dim >= int(y.shape().rank())) placement = dtensor::replicate();
+  y.backward(make<double>(world, mesh, y.shape(), seeded, [&](std::size_t i) { return value_at(number + 1000, i); }));
+  std::vector<std::vector<double>> all{copy_to_host(y.full_tensor())};
+  for (const D& x : operands.x) {
+    const D g = x.grad();
+    for (std::size_t axis = 0; axis < mesh.axes(); ++axis)
+      placed = placed && (x.placements()[axis].is_partial() ? g.placements()[axis] == dtensor::replicate()
+                                                            : g.placements()[axis] == x.placements()[axis]);
+    all.push_back(copy_to_host(g.full_tensor()));
+  }
+  return all;
+}
+
+inline std::vector<Placements> random_layouts(const OperationCase& of, std::mt19937& random, std::size_t axes) {
+  std::vector<Placements> layouts;
+  const auto placements = [&](std::size_t rank, bool terms) {
+    Placements all;
+    for (std::size_t axis = 0; axis < axes; ++axis) {
+      const auto choice = random() % 5;
+      if (choice == 0 || (rank == 0 && choice > 1) || (!terms && choice == 1)) all.push_back(dtensor::replicate());
+      else if (choice == 1) all.push_back(dtensor::partial(random() % 3 == 0 ? Reduction::average : Reduction::sum));
+      else all.push_back(dtensor::shard(int(random() % rank)));
+    }
+    return all;
+  };
+  for (const Shape& shape : of.shapes) layouts.push_back(placements(shape.rank(), true));
+  layouts.push_back(placements(of.ids.rank(), false));
+  layouts.push_back(placements(of.ids.rank(), false));
+  return layouts;
+}
+
+inline std::string text_of(const std::vector<Placements>& layouts) {
+  std::string all;
+  for (const auto& one : layouts) all += " " + dtensor::text(one);
+  return all;
+}
+
+/// Compares every operation, its values and its gradients, in `trials` random layouts on the mesh with one rank, to 1e-13.
+/// Returns the number of comparisons on rank 0, and 0 on the others.
+inline std::size_t check_operations(World& world, const dtensor::DeviceMesh& mesh, int trials, unsigned seed) {
+  static std::mutex mutex;  // thread ranks report one after the other
+  const dtensor::DeviceMesh alone(Communicator(std::make_shared<comm::SelfGroup>("alone")));
+  const auto cases = operation_cases();
+  std::mt19937 random(seed);
+  std::size_t checked = 0;
+  for (std::size_t number = 0; number < cases.size(); ++number) {
+    const OperationCase& of = cases[number];
+    bool placed = true;
+    const auto expected = values_and_gradients(
+        world, alone, of, number, std::vector<Placements>(of.shapes.size() + 2, Placements(1)), Placements(1), placed);
+    for (int trial = 0; trial < trials; ++trial) {
+      const auto layouts = random_layouts(of, random, mesh.axes());
+      Placements seeded;
+      for (std::size_t axis = 0; axis < mesh.axes(); ++axis)
+        seeded.push_back(random() % 3 == 0 ? dtensor::partial() : random() % 2 == 0 ? dtensor::shard(0) : dtensor::replicate());
+      const auto got = values_and_gradients(world, mesh, of, number, layouts, seeded, placed);
+      double worst = 0;
+      bool sizes = got.size() == expected.size();
+      for (std::size_t k = 0; sizes && k < got.size(); ++k) {
+        sizes = got[k].size() == expected[k].size();
+        for (std::size_t i = 0; sizes && i < got[k].size(); ++i) {
+          const double difference = std::abs(got[k][i] - expected[k][i]) / (1 + std::abs(expected[k][i]));
+          if (!(difference <= worst)) worst = difference;
+        }
+      }
+      checked += world.rank() == 0;
+      std::lock_guard lock(mutex);
+      INFO(of.name << " on " << mesh.text() << ":" << text_of(layouts) << " from a gradient " << dtensor::text(seeded));
+      CHECK(sizes);
+      CHECK(placed);
+      CHECK(worst <= 1e-13);
+    }
+  }
+  return checked;
 }
 
 }  // namespace weft_test
