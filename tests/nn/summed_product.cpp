@@ -7,8 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -22,119 +20,32 @@
 #include <weft/testing/delay_messages.hpp>
 #include <weft/weft.hpp>
 
-#include "support/batches.hpp"
-#include "support/parity.hpp"
+#include "support/summed_pieces.hpp"
 
 using namespace weft_test;
 
-namespace {
-
-/// A batch of long sequences, so that a rank has enough rows for several pieces.
-Batch long_batch(int step, std::size_t data_rank, std::size_t sequences, std::size_t length, std::size_t micro_batches) {
-  Batch batch;
-  batch.sequences = sequences;
-  batch.length = length;
-  batch.micro_batches = micro_batches;
-  batch.first_sequence = data_rank * sequences;
-  for (std::size_t i = 0; i < sequences * length; ++i) {
-    batch.tokens.push_back(std::int32_t((i * 7 + i / 13 + 5 * std::size_t(step) + 11 * data_rank) % batch_vocabulary));
-    batch.targets.push_back(std::int32_t((i * 5 + 3 + data_rank) % batch_vocabulary));
-  }
-  return batch;
-}
-
-/// All bits of two steps of this rank, and the messages over tp.
-struct Bits {
-  std::vector<double> numbers;
-  std::uint64_t messages = 0;
-};
-
-template <class Composition>
-Bits bits_of(World& world, const Degrees& degrees, const typename Composition::Config& config, ModelOptions options,
-             std::size_t piece_bytes, std::size_t length, std::shared_ptr<testing::SlowNetwork> network) {
-  World counted(testing::delay_messages(world.communicator(), network), world.device());
-  const Mesh<dp, tp, pp> mesh(counted, degrees);
-  options.tensor.piece_bytes = piece_bytes;
-  Composition model(mesh, config, options);
-  optim::Sgd optimizer(model, {.learning_rate = 0.1, .momentum = 0.9, .clip = 1.0});
-  Bits bits;
-  const std::uint64_t before = testing::delayed(mesh.comm(tp{})).messages;
-  for (int step = 0; step < 2; ++step) {
-    const Batch batch = long_batch(step, std::size_t(mesh.comm(dp{}).rank()), 4, length, 2);
-    bits.numbers.push_back(model.train_step(batch));
-    model.for_each_state([&](ParameterState& state) {
-      if (!state.trainable()) return;  // no gradient is there
-      for_each_gradient(state, [&](std::size_t, double value) { bits.numbers.push_back(value); });
-    });
-    bits.numbers.push_back(optimizer.step().gradient_norm);
-    bits.numbers.push_back(model.evaluate(batch));
-  }
-  bits.messages = testing::delayed(mesh.comm(tp{})).messages - before;
-  return bits;
-}
-
-/// Compares pieces with whole sums on every rank. `tolerance` is relative to the largest number; 0: the same bits. Rows of a
-/// micro-batch: 2 * length.
-template <class Composition>
-void check_same(int ranks, const Degrees& degrees, typename Composition::Config config, double tolerance,
-                const ModelOptions& options = {}, std::size_t length = 100) {
-  config.sequence = 128;
-  config.layers = 2;
-  config.dropout = 0;  // a dropout between a product and its sum needs the whole product
-  std::mutex mutex;
-  const auto one = std::make_shared<testing::SlowNetwork>(), other = std::make_shared<testing::SlowNetwork>();
-  std::size_t compared = 0, ranks_with_more = 0;
-  double worst = 0;
-  const int code = run<comm::Threads>(RunOptions{.ranks = ranks}, [&](World& world) {
-    const Bits whole = bits_of<Composition>(world, degrees, config, options, 0, length, one),
-               pieces = bits_of<Composition>(world, degrees, config, options, 1024, length, other);
-    const std::lock_guard lock(mutex);
-    ranks_with_more += pieces.messages > whole.messages + 8;
-    REQUIRE(whole.numbers.size() == pieces.numbers.size());
-    compared += whole.numbers.size();
-    double largest = 0, difference = 0;
-    for (std::size_t i = 0; i < whole.numbers.size(); ++i) {
-      if (std::memcmp(&whole.numbers[i], &pieces.numbers[i], sizeof(double)) == 0) continue;
-      difference = std::max(difference, std::abs(whole.numbers[i] - pieces.numbers[i]));
-      largest = std::max(largest, std::abs(whole.numbers[i]));
-    }
-    if (difference > 0) worst = std::max(worst, difference / largest);
-  });
-  CHECK(code == 0);
-  CHECK(compared > 400);
-  CHECK(worst <= tolerance);
-  CHECK(ranks_with_more == std::size_t(ranks));
-}
-
-template <class Model>
-using Tensors = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>>;
-template <class Model>
-using Sequences = FullyShardedDataParallel<SequenceParallel<PipelineParallel<Model>>>;
-
-}  // namespace
-
 TEST_CASE("pieces of sums give the bits of whole sums") {
-  SUBCASE("gpt, all-reduce") { check_same<Tensors<models::BasicGpt<double>>>(2, {.tp = 2}, gpt_config(), 0); }
+  SUBCASE("gpt, all-reduce") { check_pieces<Tensors<models::BasicGpt<double>>>(2, {.tp = 2}, gpt_config(), 0); }
   SUBCASE("gpt, reduce-scatter, zero bubble, shards of parameters") {
-    check_same<Sequences<models::BasicGpt<double>>>(8, {.tp = 2, .pp = 2}, gpt_config(), 0,
-                                                    {.pipeline = {.schedule = schedule::choose("zb-h1")}});
+    check_pieces<Sequences<models::BasicGpt<double>>>(8, {.tp = 2, .pp = 2}, gpt_config(), 0,
+                                                      {.pipeline = {.schedule = schedule::choose("zb-h1")}});
   }
   SUBCASE("llama, all-reduce, input gradients of several projections in one sum") {
-    check_same<Tensors<models::BasicLlama<double>>>(4, {.tp = 4}, llama_config(), 0, {}, 128);
+    check_pieces<Tensors<models::BasicLlama<double>>>(4, {.tp = 4}, llama_config(), 0, {}, 128);
   }
   SUBCASE("llama, reduce-scatter, recomputation") {
     auto config = llama_config();
     config.recompute = Recomputation::full;
-    check_same<Sequences<models::BasicLlama<double>>>(4, {.tp = 2}, config, 0);
+    check_pieces<Sequences<models::BasicLlama<double>>>(4, {.tp = 2}, config, 0);
   }
   SUBCASE("gpt with adapters, reduce-scatter, whose dropout needs the whole product of some layers") {
-    check_same<Sequences<models::BasicGpt<double, Lora>>>(
+    check_pieces<Sequences<models::BasicGpt<double, Lora>>>(
         2, {.tp = 2}, gpt_config(), 0, {.lora = {.rank = 3, .dropout = 0.1, .match = {"*"}, .up_deviation = 0.1}});
   }
 }
 // oneDNN's product of a row in float depends on the number of rows, in its last bit.
 TEST_CASE("pieces of sums in float differ by the rounding of products") {
-  check_same<Tensors<models::BasicGpt<float>>>(2, {.tp = 2}, gpt_config(), 1e-5);
+  check_pieces<Tensors<models::BasicGpt<float>>>(2, {.tp = 2}, gpt_config(), 1e-5);
 }
 
 namespace {

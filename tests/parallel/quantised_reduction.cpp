@@ -7,102 +7,15 @@
 #include <weft/parallel/fsdp/quantised_reduction.hpp>
 
 #include "support/counted_group.hpp"
-#include "support/parity.hpp"
+#include "support/quantised_sums.hpp"
 
 using namespace weft_test;
 
 namespace {
 
-using Exec = DefaultDevice::execution_space;
 using Model = models::BasicGpt<float>;
-
-detail::ShardRanks ranks_of(const Communicator& all, int node) {
-  detail::ShardRanks ranks{.all = all, .sharing = all};
-  ranks.node = all.split(all.rank() / node, all.rank(), "node");
-  ranks.between = all.split(all.rank() % node, all.rank(), "between");
-  return ranks;
-}
-
-template <class G>
-double number(int rank, std::size_t i) {  // blocks of different sizes
-  return double(G(Philox::normal(key_of(7u, std::uint64_t(rank)), i) * (i / 256 % 3 == 1 ? 1e-3 : 1.0)));
-}
-
-// The largest error, as a part of the bound: half a unit of each rank's block for the first rounding, half a unit of each node's
-// block for the second.
-template <class G>
-double worst_error(int world, int node, int bits, const std::vector<std::size_t>& begins) {
-  double worst = 0;
-  std::mutex mutex;
-  const double inside = node == 1 ? 0 : bits == 8 ? 127 : 7;
-  CHECK(runtime::run(runtime::RunOptions{.ranks = world, .threads_per_rank = 1}, [&](World& rank) {
-          const detail::ShardRanks ranks = ranks_of(rank.communicator(), node);
-          auto& device = rank.device();
-          const std::size_t size = begins.back();
-          detail::Buffer flat = device.allocate(size * sizeof(G));
-          for (std::size_t i = 0; i < size; ++i) static_cast<G*>(flat.get())[i] = G(number<G>(rank.rank(), i));
-          detail::QuantisedReduction<Exec> reduction(ranks, device, data_type_of<G>, flat, begins, bits);
-          flat.reset();
-          CHECK(reduction.advanced() == (node == 1));
-          const std::size_t first = begins[std::size_t(rank.rank())], count = begins[std::size_t(rank.rank()) + 1] - first;
-          std::vector<G> out(count + 1, G(-5));
-          reduction.finish(out.data());
-          CHECK(out[count] == G(-5));
-          for (std::size_t block = 0; block < count; block += 256) {
-            const std::size_t end = std::min(count, block + 256);
-            double bound = 0, sums = 0;
-            for (int from = 0; from < world; from += node) {
-              double most_sum = 0;
-              for (std::size_t i = block; i < end; ++i) {
-                double sum = 0;
-                for (int k = 0; k < node; ++k) sum += number<G>(from + k, first + i);
-                most_sum = std::max(most_sum, std::abs(sum));
-              }
-              double first_errors = 0;
-              for (int k = 0; k < node && inside > 0; ++k) {
-                double most = 0;
-                for (std::size_t i = block; i < end; ++i) most = std::max(most, std::abs(number<G>(from + k, first + i)));
-                first_errors += most / inside / 2;
-              }
-              bound += first_errors;
-              if (node < world) sums += (most_sum + first_errors) / 127 / 2;
-            }
-            bound = (bound + sums) * (1 + 1e-4);
-            for (std::size_t i = block; i < end; ++i) {
-              double exact = 0;
-              for (int from = 0; from < world; ++from) exact += number<G>(from, first + i);
-              const std::lock_guard lock(mutex);
-              worst = std::max(worst, std::abs(double(out[i]) - exact) / bound);
-            }
-          }
-        }) == 0);
-  return worst;
-}
-
-const models::GptConfig config{.vocabulary = 64, .layers = 3, .width = 64, .heads = 4, .sequence = batch_length};
-
-struct Trained {
-  std::vector<double> losses, norms;
-  bool operator==(const Trained&) const = default;
-};
-
-template <class Wrapped>
-Trained train(const ModelOptions& options, int ranks = 4, std::size_t micro_batches = 2, int steps = 8) {
-  Trained trained;
-  CHECK(runtime::run(runtime::RunOptions{.ranks = ranks, .threads_per_rank = 1}, [&](World& world) {
-          const Mesh<dp> mesh(world);
-          Wrapped model(mesh, config, options);
-          optim::AdamW optimizer(model, {.learning_rate = 1e-2, .clip = 0.5});
-          for (int step = 0; step < steps; ++step) {
-            const double loss = model.train_step(make_batch(step, std::size_t(world.rank()), std::size_t(ranks), micro_batches));
-            const double norm = optimizer.step().gradient_norm;
-            if (world.rank() == 0) trained.losses.push_back(loss), trained.norms.push_back(norm);
-          }
-        }) == 0);
-  return trained;
-}
-
 using Sharded = FullyShardedDataParallel<Model>;
+const models::GptConfig config = quantised_config;
 
 }  // namespace
 
@@ -110,42 +23,42 @@ TEST_CASE("the error is within half a unit of each of the two roundings") {
   for (const int node : {1, 2, 4})
     for (const int bits : {8, 4}) {
       INFO("4 ranks in nodes of " << node << ", " << bits << " bits");
-      const double floats = worst_error<float>(4, node, bits, {0, 700, 1400, 2100, 2800});
+      const double floats = quantised_error<float>(4, node, bits, {0, 700, 1400, 2100, 2800});
       CHECK(floats <= 1);
-      CHECK(floats > 0.1);                                                      // the bound is of the right size
-      CHECK(worst_error<double>(4, node, bits, {0, 96, 96, 1000, 1032}) <= 1);  // pieces that differ, and none
+      CHECK(floats > 0.1);                                                          // the bound is of the right size
+      CHECK(quantised_error<double>(4, node, bits, {0, 96, 96, 1000, 1032}) <= 1);  // pieces that differ, and none
     }
-  CHECK(worst_error<float>(8, 2, 4, {0, 300, 600, 900, 1200, 1500, 1800, 2100, 2400}) <= 1);
-  CHECK(worst_error<float>(8, 4, 8, {0, 300, 600, 900, 1200, 1500, 1800, 2100, 2400}) <= 1);
+  CHECK(quantised_error<float>(8, 2, 4, {0, 300, 600, 900, 1200, 1500, 1800, 2100, 2400}) <= 1);
+  CHECK(quantised_error<float>(8, 4, 8, {0, 300, 600, 900, 1200, 1500, 1800, 2100, 2400}) <= 1);
 }
 
 TEST_CASE("every stage trains beside sums in float, and repeats its bits") {
   for (const int stage : {1, 2, 3}) {
     INFO("stage " << stage);
-    const Trained plain = train<Sharded>({.shard = {.stage = stage}});
+    const QuantisedRun plain = train_quantised<Sharded>({.shard = {.stage = stage}});
     for (const std::size_t node : {1, 2, 4}) {
       const ModelOptions options{.shard = {.stage = stage, .quantised_reduce = node}};
-      const Trained small = train<Sharded>(options);
-      CHECK(small == train<Sharded>(options));
+      const QuantisedRun small = train_quantised<Sharded>(options);
+      CHECK(small == train_quantised<Sharded>(options));
       CHECK(small != plain);
       CHECK(small.losses[0] == plain.losses[0]);
       CHECK(small.norms[0] == doctest::Approx(plain.norms[0]).epsilon(0.01));
       CHECK(small.losses.back() == doctest::Approx(plain.losses.back()).epsilon(0.02));
     }
   }
-  const Trained plain = train<Sharded>({.shard = {.stage = 2}});
-  const Trained four = train<Sharded>({.shard = {.stage = 2, .quantised_reduce = 2, .quantised_reduce_bits = 4}});
+  const QuantisedRun plain = train_quantised<Sharded>({.shard = {.stage = 2}});
+  const QuantisedRun four = train_quantised<Sharded>({.shard = {.stage = 2, .quantised_reduce = 2, .quantised_reduce_bits = 4}});
   CHECK(four.norms[0] == doctest::Approx(plain.norms[0]).epsilon(0.1));
   CHECK(four.losses.back() == doctest::Approx(plain.losses.back()).epsilon(0.05));
-  CHECK(train<FullyShardedDataParallel<Model, zero::Stage2, QuantisedReduce<2>>>({}) ==
-        train<Sharded>({.shard = {.stage = 2, .quantised_reduce = 2}}));
+  CHECK(train_quantised<FullyShardedDataParallel<Model, zero::Stage2, QuantisedReduce<2>>>({}) ==
+        train_quantised<Sharded>({.shard = {.stage = 2, .quantised_reduce = 2}}));
   // Copies of shards, gathers as integers, one reduction a step, frozen parameters: pieces of different sizes.
   for (ModelOptions options : {ModelOptions{.shard = {.stage = 3, .replicate = 2, .quantised_gather = true}},
                                ModelOptions{.shard = {.stage = 2, .reduce_each_micro_batch = false}},
                                ModelOptions{.shard = {.stage = 3}, .freeze = {"*.mlp.*"}}}) {
-    const Trained whole = train<Sharded>(options);
+    const QuantisedRun whole = train_quantised<Sharded>(options);
     options.shard.quantised_reduce = 2;
-    const Trained small = train<Sharded>(options);
+    const QuantisedRun small = train_quantised<Sharded>(options);
     CHECK(small.norms[0] == doctest::Approx(whole.norms[0]).epsilon(0.01));
     CHECK(small.losses.back() == doctest::Approx(whole.losses.back()).epsilon(0.02));
   }

@@ -10,43 +10,12 @@
 #include <weft/pipeline/stage_units.hpp>
 
 #include "support/field_models.hpp"
-#include "support/parity.hpp"
 #include "support/reproducible.hpp"
+#include "support/uneven_stages.hpp"
 
 using namespace weft_test;
 
 namespace {
-
-using Counts = std::vector<std::size_t>;
-
-struct Case {
-  const char* schedule;
-  Degrees degrees;
-  Counts layers;
-  std::size_t micro_batches = 4, world = 4;
-};
-
-models::GptConfig of_layers(std::size_t layers) {
-  models::GptConfig config = gpt_config();
-  config.layers = layers;
-  return config;
-}
-
-const Case of_seven[] = {
-    {"1f1b", {.pp = 4}, {}},  // 1, 2, 2, 2
-    {"1f1b", {.pp = 4}, {1, 2, 3, 1}},
-    {"1f1b", {.pp = 4}, {0, 3, 4, 0}},
-    {"1f1b", {.tp = 2, .pp = 2}, {7, 0}},
-    {"1f1b", {.pp = 2}, {0, 7}},
-    {"gpipe", {.pp = 4}, {2, 1, 1, 3}},
-    {"zb-h1", {.pp = 4}, {0, 2, 4, 1}},
-    {"interleaved", {.pp = 2}, {}, 4, 2},
-    {"interleaved", {.pp = 2}, {0, 3, 4, 0}, 4, 2},
-    {"interleaved-zb", {.tp = 2, .pp = 2}, {3, 1, 1, 2}},
-    {"zbv", {.pp = 4}, {0, 1, 1, 1, 1, 1, 2, 0}},
-    {"zbv", {.tp = 2, .pp = 2}, {3, 1, 3, 0}},
-    {"dualpipev", {.pp = 2}, {1, 3, 2, 1}, 4, 2},
-};
 
 template <class Model>
 std::string refusal(int ranks, const typename Model::Config& config, const std::function<Counts(int rank)>& layers) {
@@ -68,21 +37,25 @@ std::string refusal(int ranks, const typename Model::Config& config, const std::
 
 TEST_CASE("every schedule with stages that differ is one rank") {
   using Model = models::BasicGpt<double>;
-  const auto config = of_layers(7);
-  const Reference reference = reference_of<Model>(config);
-  for (const Case& one : of_seven) {
-    INFO(one.schedule << ", layers " << mesh_layout::counts_text(one.layers));
-    check_layout<DataParallel<TensorParallel<PipelineParallel<Model>>>>(
-        config, reference, one.world, one.degrees, one.micro_batches, 1e-12,
-        ModelOptions{.pipeline = {.schedule = schedule::choose(one.schedule), .layers = one.layers}});
-  }
+  const auto config = of_layers(gpt_config(), 7);
+  check_uneven<DataParallel<TensorParallel<PipelineParallel<Model>>>>(of_seven, config, reference_of<Model>(config));
+}
+
+TEST_CASE("stages that differ, with shards of parameters and with tensor parallelism, are one rank") {
+  const auto check = [](const auto& config, auto model) {
+    using Model = typename decltype(model)::type;
+    using Composition = FullyShardedDataParallel<SequenceParallel<PipelineParallel<Model>>>;
+    CHECK(check_uneven<Composition>(of_seven_sharded, config, reference_of<Model>(config)) == of_seven_sharded.size());
+  };
+  SUBCASE("gpt") { check(of_layers(gpt_config(), 7), std::type_identity<models::BasicGpt<double>>()); }
+  SUBCASE("llama") { check(of_layers(llama_config(), 7), std::type_identity<models::BasicLlama<double>>()); }
 }
 
 TEST_CASE("stages that differ, reproducible: the bits of equal stages, and of one rank") {
   using Model = models::Gpt;
-  models::GptConfig config = of_layers(6);
+  models::GptConfig config = of_layers(gpt_config(), 6);
   config.vocabulary = reproducible_vocabulary, config.sequence = reproducible_length;
-  const auto bits_of = [&](const Case& one) {
+  const auto bits_of = [&](const Uneven& one) {
     Run20 result;
     std::mutex mutex;
     CHECK(runtime::run(runtime::RunOptions{.ranks = int(one.world), .threads_per_rank = 1}, [&](World& world) {
@@ -97,9 +70,10 @@ TEST_CASE("stages that differ, reproducible: the bits of equal stages, and of on
   };
   const Run20 equal = bits_of({"1f1b", {.pp = 2}, {}, 4, 2});
   REQUIRE(equal.losses.size() == 21);
-  for (const Case& one : {Case{"1f1b", {}, {}, 4, 1}, Case{"1f1b", {.pp = 4}, {0, 1, 4, 1}}, Case{"1f1b", {.pp = 2}, {5, 1}},
-                          Case{"zbv", {.pp = 2}, {3, 1, 2, 0}}, Case{"interleaved", {.pp = 2}, {1, 2, 3, 0}, 4, 2}}) {
-    INFO(one.schedule << ", layers " << mesh_layout::counts_text(one.layers));
+  for (const Uneven& one :
+       {Uneven{"1f1b", {}, {}, 4, 1}, Uneven{"1f1b", {.pp = 4}, {0, 1, 4, 1}}, Uneven{"1f1b", {.pp = 2}, {5, 1}},
+        Uneven{"zbv", {.pp = 2}, {3, 1, 2, 0}}, Uneven{"interleaved", {.pp = 2}, {1, 2, 3, 0}, 4, 2}}) {
+    INFO(std::string(one.schedule) << ", layers " << mesh_layout::counts_text(one.layers));
     CHECK(bits_of(one) == equal);
   }
 }
@@ -127,7 +101,7 @@ TEST_CASE("a stack by given numbers of units") {
 }
 
 TEST_CASE("numbers that do not fit are one error on every rank") {
-  const auto config = of_layers(4);
+  const auto config = of_layers(gpt_config(), 4);
   const auto same = [](Counts layers) { return [layers](int) { return layers; }; };
   CHECK(refusal<models::Gpt>(2, config, same({1, 3})) == "nothing");
   CHECK(refusal<models::Gpt>(2, config, same({1, 2})) ==
