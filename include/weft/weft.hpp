@@ -34,6 +34,7 @@
 #include <weft/operations/heads.hpp>
 #include <weft/operations/index_select.hpp>
 #include <weft/operations/losses.hpp>
+#include <weft/operations/moves.hpp>
 #include <weft/operations/own_loss.hpp>
 #include <weft/operations/parts.hpp>
 #include <weft/operations/samples.hpp>

@@ -24,6 +24,19 @@ auto go(const Over&, X<Shard<tp, 1>> x) { return concat<1>(x, x); }
 auto go(const Over&, X<Shard<tp, 1>> x) { return concat<0>(x, x); }
 #endif
 
+// section: cumsum_along_a_cut_dim
+// The running sum of a part lacks the parts before it.
+// expect: pad, flip, roll, cumsum, sort and topk need all of a dim on one rank, but an axis cuts it
+// mention: to<Invariant<axis>>
+template <class... P>
+using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
+
+#ifdef WEFT_FAIL
+auto go(X<Shard<tp, 1>> x) { return cumsum<1>(x); }
+#else
+auto go(X<Shard<tp, 1>> x) { return cumsum<0>(x); }
+#endif
+
 // section: flatten_of_an_inner_cut
 // Joined with the dim before it, a cut dim is no cut of the joined one.
 // expect: flatten: an axis cuts an inner one of these dims

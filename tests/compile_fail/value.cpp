@@ -161,9 +161,28 @@ auto go() {
   return testing::check_layer([](const auto&) { return Own(); }, {3, 4});
 }
 
+// section: comparison_with_a_parameter
+// A Parameter is no operand of a comparison, which has no form for it.
+// expect: operator>: not of these operands: it compares two values of one type
+// mention: beside\(x, parameter\)
+struct Own : Module<Own> {
+  Parameter<> threshold;
+  Own(const auto& context) : threshold(context, "threshold", {3, 4}, normal(1)) {}
+#ifdef WEFT_FAIL
+  auto forward(const auto& x) const { return where(x > threshold, x, 0); }
+#else
+  auto forward(const auto& x) const { return where(x > beside(x, threshold), x, 0); }
+#endif
+};
+
+auto go() {
+  return testing::check_layer([](const auto& context) { return Own(context); }, {3, 4});
+}
+
 // section: condition_of_a_value
 // A value is no condition of the program.
-// expect: values are not compared in the program
+// expect: a value is no condition of the program
+// mention: where\(x > 0, a, b\)
 struct Net : Module<Net> {
   using scalar = float;
   using Batch = FieldBatch<input>;
@@ -183,7 +202,7 @@ struct Net : Module<Net> {
 #else
   auto forward(const auto& x) const {
     auto h = layer(x);
-    return where(greater(h, 0), silu(h), h);
+    return where(h > 0, silu(h), h);
   }
 #endif
   auto loss(const auto& batch) const { return mse(forward(batch[input]), batch[input]); }

@@ -208,7 +208,7 @@ auto greater(const D& x, const D& y) {
   using T = typename D::value_type;
   detail::require_one_mesh("greater", x, y);
   const auto kernel = [](auto& device, std::size_t n, const T* a, const T* b, std::uint8_t* z) {
-    kernels::greater<T>(device, n, a, b, {}, z);
+    kernels::compare<T>(device, n, a, b, {}, z, kernels::Greater());
   };
   return detail::zip<std::uint8_t>("greater", detail::broadcast_shape("greater", x, y), 0, 0, kernel, x, y);
 }

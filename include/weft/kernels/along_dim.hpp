@@ -88,6 +88,35 @@ void spread_along(Device<Exec>& device, const Along& along, const S* v, accumula
       });
 }
 
+/// out[o, k, i] = the sum of x[o, j, i] over j up to k, in their order, in accumulate_t; with Reverse over j from k on, the last
+/// one first.
+template <bool Reverse, class T, class Exec>
+void cumsum_along(Device<Exec>& device, const Along& along, const T* x, T* out) {
+  using V = detail::lanes_for<Exec, T>;
+  using A = accumulate_t<T>;
+  const std::size_t extent = along.extent, inner = along.inner;
+  if (inner == 1)
+    return detail::for_each(
+        device, {"reduction", 2 * along.size() * sizeof(T)}, along.outer, KOKKOS_LAMBDA(std::size_t row) {
+          A total = A(0);
+          for (std::size_t k = 0; k < extent; ++k) {
+            const std::size_t at = row * extent + (Reverse ? extent - 1 - k : k);
+            total += A(x[at]);
+            out[at] = T(total);
+          }
+        });
+  detail::for_each_strip<V>(
+      device, {"reduction", 2 * along.size() * sizeof(T)}, along,
+      KOKKOS_LAMBDA(std::size_t start, std::size_t, std::size_t count) {
+        V total = V(A(0));
+        for (std::size_t k = 0; k < extent; ++k) {
+          const std::size_t at = start + (Reverse ? extent - 1 - k : k) * inner;
+          total = total + V::load(x + at, count);
+          total.store(out + at, count);
+        }
+      });
+}
+
 /// out[o, i] = the largest x[o, k, i], at k = places[o, i], the first of equal ones; a NaN counts as the largest.
 template <class T, class Exec>
 void max_along(Device<Exec>& device, const Along& along, const T* x, T* out, std::int32_t* places) {

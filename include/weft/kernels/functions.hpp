@@ -222,17 +222,56 @@ struct MaximumGradient {
   }
 };
 
-/// out[i] = 1 if a[i] > b[i], else 0; b[i] is `number` if b is null.
-template <class T, class Exec>
-void greater(Device<Exec>& device, std::size_t n, const T* a, const T* b, accumulate_t<T> number, std::uint8_t* out) {
+// Comparisons; all but NotEqual are false of a NaN.
+
+struct Less {
+  template <class A>
+  KOKKOS_FORCEINLINE_FUNCTION bool operator()(A a, A b) const {
+    return a < b;
+  }
+};
+struct LessEqual {
+  template <class A>
+  KOKKOS_FORCEINLINE_FUNCTION bool operator()(A a, A b) const {
+    return a <= b;
+  }
+};
+struct Greater {
+  template <class A>
+  KOKKOS_FORCEINLINE_FUNCTION bool operator()(A a, A b) const {
+    return a > b;
+  }
+};
+struct GreaterEqual {
+  template <class A>
+  KOKKOS_FORCEINLINE_FUNCTION bool operator()(A a, A b) const {
+    return a >= b;
+  }
+};
+struct Equal {
+  template <class A>
+  KOKKOS_FORCEINLINE_FUNCTION bool operator()(A a, A b) const {
+    return a == b;
+  }
+};
+struct NotEqual {
+  template <class A>
+  KOKKOS_FORCEINLINE_FUNCTION bool operator()(A a, A b) const {
+    return a != b;
+  }
+};
+
+/// out[i] = 1 if f(a[i], b[i]), else 0; b[i] is `number` if b is null.
+template <class T, class Exec, class F>
+void compare(Device<Exec>& device, std::size_t n, const T* a, const T* b, accumulate_t<T> number, std::uint8_t* out, F f) {
   using A = accumulate_t<T>;
   if (b == nullptr)
     detail::for_each(
-        device, {"elementwise", n * (sizeof(T) + 1)}, n, KOKKOS_LAMBDA(std::size_t i) { out[i] = A(a[i]) > number ? 1 : 0; });
+        device, {"elementwise", n * (sizeof(T) + 1)}, n, KOKKOS_LAMBDA(std::size_t i) { out[i] = f(A(a[i]), number) ? 1 : 0; });
   else
     detail::for_each(
         device, {"elementwise", n * (2 * sizeof(T) + 1)}, n,
-        KOKKOS_LAMBDA(std::size_t i) { out[i] = A(a[i]) > A(b[i]) ? 1 : 0; });
+        KOKKOS_LAMBDA(std::size_t i) { out[i] = f(A(a[i]), A(b[i])) ? 1 : 0; });
 }
 /// out[i] = condition[i] != 0 ? a[i] : b[i]; a null array counts as 0.
 template <class T, class C, class Exec>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Sums, means, largest elements and softmax along a dim that the program names: sum<1>(x). The dim is a template argument because
-// the placement of the result depends on it: a sum along a dim that tp cuts gives a Partial. Tensors of any number of dims.
+// Sums, running sums, means, largest elements and softmax along a dim that the program names: sum<1>(x). The dim is a template
+// argument because the placement of the result depends on it: a sum along a dim that tp cuts gives a Partial. Tensors of any
+// number of dims.
 //
 //   auto scores = softmax<2>(logits);   // [samples, heads, classes]
 //   auto energy = sum<1>(square(x));    // [samples, ...], without dim 1
@@ -16,6 +17,7 @@
 #include <weft/operations/arithmetic.hpp>
 #include <weft/operations/reductions.hpp>
 #include <weft/operations/rules.hpp>
+#include <weft/operations/shapes.hpp>
 #include <weft/tensor/tensor.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -33,6 +35,17 @@ constexpr void require_dim_whole() {
   static_assert(!sharded_along<X, Dim>,
                 "weft: mean, max and softmax along a dim need all of it on one rank, but an axis cuts it: gather it first, "
                 "to<Invariant<axis>>(x), on tensors (context, x); a sum along it is Partial, sum<dim>(x)");
+}
+// The dim of an operation that moves or orders its elements, which must be whole on each rank.
+template <int Dim, class X>
+kernels::Along along_whole(const char* operation, const X& x) {
+  static_assert(
+      !sharded_along<X, Dim>,
+      "weft: pad, flip, roll, cumsum, sort and topk need all of a dim on one rank, but an axis cuts it: gather it first, "
+      "to<Invariant<axis>>(x), on tensors (context, x)");
+  require_dim(operation, x, Dim);
+  require_even(operation, x.shape(), Dim);
+  return along(operation, x, Dim);
 }
 // Throws LayoutError if a sum of values along the dim would count one several times, or count padding.
 inline void require_counted_once(const char* operation, const Shape& shape, int dim, Of of) {
@@ -134,6 +147,24 @@ auto sum(const X& x, Of of = Of::values) {
   return sum_all(x, of);
 }
 
+/// The sums of the elements up to each one along dim `Dim`, which no axis may cut, with x's shape and element type; Partial stays
+/// Partial. Numerics: terms in their order, in accumulate_t. The gradient is cumsum_gradient<Dim>(g).
+template <int Dim, AnyTensor X>
+X cumsum(const X& x) {
+  const auto around = detail::along_whole<Dim>("cumsum", x);
+  X out(x.device(), x.shape());
+  kernels::cumsum_along<false, typename X::value_type>(x.device(), around, x.data(), out.data());
+  return out;
+}
+/// The sums of g from each element on.
+template <int Dim, AnyTensor G>
+G cumsum_gradient(const G& g) {
+  const auto around = detail::along_whole<Dim>("cumsum_gradient", g);
+  G out(g.device(), g.shape());
+  kernels::cumsum_along<true, typename G::value_type>(g.device(), around, g.data(), out.data());
+  return out;
+}
+
 /// The mean along dim `Dim`, which no axis may cut, in accumulate_t. Partial stays Partial.
 template <int Dim, AnyTensor X>
 auto mean(const X& x) {
@@ -222,6 +253,10 @@ template <class C, class X>
 auto sum(const Variable<C, X>& x) {
   return detail::record_by_gradient(x, sum(x.value()),
                                     [shape = x.shape()](const auto& g) { return detail::fill_gradient<X>(shape, g); });
+}
+template <int Dim, class C, class X>
+auto cumsum(const Variable<C, X>& x) {
+  return detail::record_by_gradient(x, cumsum<Dim>(x.value()), [](const auto& g) { return cumsum_gradient<Dim>(g); });
 }
 template <int Dim, class C, class X>
 auto mean(const Variable<C, X>& x) {

@@ -12,6 +12,7 @@
 
 #include <weft/kernels/functions.hpp>
 #include <weft/operations/arithmetic.hpp>
+#include <weft/operations/comparisons.hpp>
 #include <weft/operations/elementwise.hpp>
 #include <weft/operations/rules.hpp>
 #include <weft/tensor/tensor.hpp>
@@ -19,15 +20,6 @@
 namespace weft {
 
 namespace detail {
-template <class X, class Y>
-constexpr bool require_alike_values() {
-  static_assert(std::is_same_v<X, Y>,
-                "weft: the two tensors are placed differently, or hold different element types; bring one to the other's layout, "
-                "to_layout_of(x, y), on tensors to_layout_of<X>(context, y), or type, cast<T>(y)");
-  if constexpr (std::is_same_v<X, Y>) require_not_partial<X>();
-  return std::is_same_v<X, Y>;
-}
-
 /// The number at every place of x.
 template <class X>
 X number_like(const X& x, double number) {
@@ -172,24 +164,6 @@ G minimum_gradient(const X& x, const X& other, const G& g) {
   return detail::mapped_gradient("minimum_gradient", x, other, g, kernels::MaximumGradient<detail::number_t<X>>{-1});
 }
 
-/// 1 where x > y, else 0, as std::uint8_t, placed as x; it has no gradient. Conditions for `where`.
-template <AnyTensor X, AnyTensor Y>
-with_scalar_t<X, std::uint8_t> greater(const X& x, const Y& y) {
-  with_scalar_t<X, std::uint8_t> out(x.device(), x.shape());
-  if constexpr (detail::require_alike_values<X, Y>()) {
-    detail::require_same_shape("greater", x, y);
-    kernels::greater<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), detail::number_t<X>(0), out.data());
-  }
-  return out;
-}
-template <AnyTensor X>
-with_scalar_t<X, std::uint8_t> greater(const X& x, double number) {
-  require_not_partial<X>();
-  with_scalar_t<X, std::uint8_t> out(x.device(), x.shape());
-  kernels::greater<typename X::value_type>(x.device(), x.size(), x.data(), nullptr, detail::number_t<X>(number), out.data());
-  return out;
-}
-
 /// x where the condition is not 0, else y. x and y have equal placements, the condition is on the same ranks (whole where they
 /// are whole or Partial, cut where they are cut). Gradients: where_gradient(condition, g, true) for x, with false for y.
 template <AnyTensor C, AnyTensor X, AnyTensor Y>
@@ -300,15 +274,6 @@ auto minimum(const Variable<C, X>& x, const Variable<C, Y>& y) {
     return detail::record(x, std::move(z),
                           detail::from(x, [a, b](const auto&, const auto& g) { return minimum_gradient(a, b, g); }),
                           detail::from(y, [a, b](const auto&, const auto& g) { return minimum_gradient(b, a, g); }));
-}
-/// A constant.
-template <class C, class X, class Y>
-auto greater(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  return Variable<C, with_scalar_t<X, std::uint8_t>>(greater(x.value(), y.value()), x.tape());
-}
-template <class C, class X>
-auto greater(const Variable<C, X>& x, double number) {
-  return Variable<C, with_scalar_t<X, std::uint8_t>>(greater(x.value(), number), x.tape());
 }
 /// The condition has no gradient: whole numbers, or x.detach().
 template <AnyVariable N, class C, class X, class Y>

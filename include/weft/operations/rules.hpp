@@ -13,7 +13,7 @@
 //   x + y, x - y                    alike                                    alike                   others: to_layout_of<X>
 //   x * y                           alike, not P; P by R                     alike; P                P by P
 //   x / y                           alike, not P; P by R                     alike; P                by P
-//   maximum, minimum, greater       alike, not P                             alike                   P
+//   maximum, minimum, x < y, ...    alike, not P                             alike                   P
 //   where(c, x, y)                  x and y alike, c whole or cut alike      as x                    a cut on one side only
 //   attention(q, k, v, {}, mask)    I, R, S(0); mask whole, or both S(0)     as q                    mask S(0) of whole heads
 //                                   mask I beside R, S(0) all-reduces in backward
@@ -32,6 +32,8 @@
 //   split_samples(x)                I, R, P, S(k > 0); over cp S(0)          over cp S(1)            tp S(0): no whole samples
 //   reshape(x, shape)               I, R, P, S(0)                            as x                    S(k > 0)
 //   slice<d>, chunk<d>, concat<d>   I, R, P, S(k != d)                       as x                    S(d): counted in the whole
+//   pad<d>, flip<d>, roll<d>        I, R, P, S(k != d)                       as x                    S(d): needs its neighbours
+//   cumsum<d>(x)                    I, R, P, S(k != d)                       as x                    S(d): needs those before
 //   index_select(x, ids)            I, R, P, S(k > 0), ids whole             as x                    x S(0): ranks lack rows
 //                                   x R, ids S(0); over dp both S(0)         S(0)                    x I, ids S(0): not entered
 //                                   both S(0), local_ids on any axis         S(0)

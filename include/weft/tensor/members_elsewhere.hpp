@@ -117,7 +117,7 @@ struct MembersElsewhere {
   template <class T> requires std::is_same_v<T, bool> explicit operator T() const {
     static_assert(std::is_same_v<Self, AlreadyRefused> && sizeof(T) != 0,
                   "weft: a value is no condition of the program, since it is recorded for backward and each rank has its part of "
-                  "it: where(greater(x, 0), a, b) chooses element by element");
+                  "it: where(x > 0, a, b) chooses element by element");
     return true;
   }
 };

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Comparisons of values, element by element: masks of 1 and 0 without a gradient, as conditions of `where`. An operator and a
+// function of each; a mask is no condition of the program, since each rank has a part of it.
+//
+//   auto leaky = where(x > 0, x, 0.1 * x);        // as where(greater(x, 0), x, 0.1 * x)
+//   auto inside = where(x * x + y * y <= 1, a, b);
+
+#include <cstdint>
+#include <type_traits>
+
+#include <weft/autograd/variable.hpp>
+#include <weft/kernels/functions.hpp>
+#include <weft/operations/arithmetic.hpp>
+#include <weft/operations/refused.hpp>
+#include <weft/tensor/tensor.hpp>
+
+namespace weft {
+
+namespace detail {
+
+template <class X, class Y>
+constexpr bool require_alike_values() {
+  static_assert(std::is_same_v<X, Y>,
+                "weft: the two tensors are placed differently, or hold different element types; bring one to the other's layout, "
+                "to_layout_of(x, y), on tensors to_layout_of<X>(context, y), or type, cast<T>(y)");
+  if constexpr (std::is_same_v<X, Y>) require_not_partial<X>();
+  return std::is_same_v<X, Y>;
+}
+
+/// A tensor, or a Variable of one.
+template <class V>
+inline constexpr bool is_comparable = is_tensor<V>;
+template <class C, class X>
+inline constexpr bool is_comparable<Variable<C, X>> = is_tensor<X>;
+template <class C, class X>
+inline constexpr bool is_comparable<Constant<C, X>> = is_tensor<X>;
+template <class V>
+concept Comparable = is_comparable<std::remove_cvref_t<V>>;
+
+template <class X, class Y, class F>
+auto compared(const char* operation, const X& x, const Y& y, F f) {
+  if constexpr (AnyVariable<X>) {
+    auto mask = compared(operation, x.value(), y.value(), f);
+    return Variable<typename X::context_type, decltype(mask)>(std::move(mask), x.tape());
+  } else {
+    with_scalar_t<X, std::uint8_t> out(x.device(), x.shape().with_cuts_of(y.shape()));
+    if constexpr (require_alike_values<X, Y>()) {
+      require_same_shape(operation, x, y);
+      kernels::compare<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), number_t<X>(0), out.data(), f);
+    }
+    return out;
+  }
+}
+template <class X, class F>
+auto compared(const char* operation, const X& x, double number, F f) {
+  if constexpr (AnyVariable<X>) {
+    auto mask = compared(operation, x.value(), number, f);
+    return Variable<typename X::context_type, decltype(mask)>(std::move(mask), x.tape());
+  } else {
+    require_not_partial<X>();
+    with_scalar_t<X, std::uint8_t> out(x.device(), x.shape());
+    kernels::compare<typename X::value_type>(x.device(), x.size(), x.data(), nullptr, number_t<X>(number), out.data(), f);
+    return out;
+  }
+}
+
+}  // namespace detail
+
+namespace operations {
+
+// clang-format off
+/// 1 where the comparison holds, else 0, as std::uint8_t, placed as x, which is not Partial. Two values have equal placements,
+/// element types and shapes; a number is rounded to the values' accumulate_t. A comparison with a NaN is 0, but 1 of not_equal.
+#define WEFT_COMPARISON(name, op, F, Exchanged)                                                                    \
+  template <detail::Comparable X, detail::Comparable Y> requires(AnyTensor<X> == AnyTensor<Y>)                     \
+  auto name(const X& x, const Y& y) { return detail::compared(#name, x, y, kernels::F()); }                        \
+  template <detail::Comparable X>                                                                                  \
+  auto name(const X& x, double number) { return detail::compared(#name, x, number, kernels::F()); }                \
+  template <detail::Comparable X, detail::Comparable Y> requires(AnyTensor<X> == AnyTensor<Y>)                     \
+  auto operator op(const X& x, const Y& y) { return detail::compared(#name, x, y, kernels::F()); }                 \
+  template <detail::Comparable X>                                                                                  \
+  auto operator op(const X& x, double number) { return detail::compared(#name, x, number, kernels::F()); }         \
+  template <detail::Comparable X>                                                                                  \
+  auto operator op(double number, const X& x) { return detail::compared(#name, x, number, kernels::Exchanged()); }
+WEFT_COMPARISON(less, <, Less, Greater)
+WEFT_COMPARISON(less_equal, <=, LessEqual, GreaterEqual)
+WEFT_COMPARISON(greater, >, Greater, Less)
+WEFT_COMPARISON(greater_equal, >=, GreaterEqual, LessEqual)
+WEFT_COMPARISON(equal, ==, Equal, Equal)
+WEFT_COMPARISON(not_equal, !=, NotEqual, NotEqual)
+#undef WEFT_COMPARISON
+// clang-format on
+
+}  // namespace operations
+
+}  // namespace weft

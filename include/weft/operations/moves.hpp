@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Elements that move along a dim that no axis cuts: padded at both ends (pad), in reverse order (flip), shifted in a circle
+// (roll). All are linear, so a Partial tensor stays Partial.
+//
+//   auto ring = pad<2, 3>(images, 1, 1, PaddingMode::periodic);   // [samples, channels, height + 2, width + 2]
+//   auto slope = (roll<1>(x, -1) - roll<1>(x, 1)) / (2 * step);   // of a periodic line
+
+#include <cstddef>
+#include <utility>
+
+#include <weft/autograd/variable.hpp>
+#include <weft/kernels/move_along.hpp>
+#include <weft/operations/along_dim.hpp>
+#include <weft/tensor/tensor.hpp>
+#include <weft/tensor/to.hpp>
+
+namespace weft {
+
+using kernels::PaddingMode;
+
+namespace detail {
+
+// Throws ShapeError if the elements have no source.
+inline void require_padding(NamedOperand x, int dim, std::size_t before, std::size_t after, PaddingMode mode) {
+  const std::size_t extent = x.shape()[std::size_t(dim)], more = before > after ? before : after;
+  if (more >= std::size_t(1) << 31)
+    throw_error<ShapeError>({call_text("pad", {x}), ": ", more, " elements, which are more than 2147483647"});
+  const bool fits = mode == PaddingMode::zeros || more == 0 || (mode == PaddingMode::reflect ? more < extent : extent != 0);
+  if (!fits)
+    throw_error<ShapeError>({call_text("pad", {x}), ": ", before, " elements before and ", after, " after dim ", dim, " of ",
+                             extent, mode == PaddingMode::reflect ? ", which has fewer to reflect" : ", which has none to copy"});
+}
+template <int Dim, class X>
+X padded(const X& x, std::size_t before, std::size_t after, PaddingMode mode) {
+  const auto around = along_whole<Dim>("pad", x);
+  require_padding(x, Dim, before, after, mode);
+  const std::size_t extent = before + around.extent + after;
+  X out(x.device(), with_extent(x.shape(), Dim, extent));
+  kernels::move_along<typename X::value_type>(x.device(), around, extent, kernels::Padded{mode, before, around.extent}, x.data(),
+                                              out.data());
+  return out;
+}
+
+// The elements that a shift in either direction moves by, below the extent.
+inline std::size_t rolled_by(std::ptrdiff_t shift, std::size_t extent) {
+  if (extent == 0) return 0;
+  const std::size_t size = std::size_t(shift < 0 ? -(shift + 1) : shift) % extent;
+  return shift < 0 ? extent - 1 - size : size;
+}
+
+}  // namespace detail
+
+namespace operations {
+
+/// x with `before` and `after` more elements at the ends of each of these dims, which no axis may cut: zeros, or copies of
+/// elements, as torch.nn.functional.pad with mode "constant", "circular", "reflect" or "replicate". Partial stays Partial. Throws
+/// ShapeError for copies that a dim has no elements for. The gradient, of one dim, is pad_gradient<Dim>(x.shape(), before, mode,
+/// g).
+template <int Dim, int... More, AnyTensor X>
+X pad(const X& x, std::size_t before, std::size_t after, PaddingMode mode = PaddingMode::zeros) {
+  const X y = detail::padded<Dim>(x, before, after, mode);
+  if constexpr (sizeof...(More) == 0) return y;
+  else return pad<More...>(y, before, after, mode);
+}
+/// The sum of the elements of g that are copies of an element, in their order, in accumulate_t.
+template <int Dim, AnyTensor G>
+G pad_gradient(const Shape& x, std::size_t before, PaddingMode mode, const G& g) {
+  G out(g.device(), x);
+  kernels::fold_along<typename G::value_type>(g.device(), detail::along("pad_gradient", x, Dim),
+                                              kernels::Padded{mode, before, x[Dim]}, g.shape()[Dim], g.data(), out.data());
+  return out;
+}
+
+/// x with the elements of dim `Dim`, which no axis may cut, in reverse order. The gradient is flip<Dim>(g).
+template <int Dim, AnyTensor X>
+X flip(const X& x) {
+  const auto around = detail::along_whole<Dim>("flip", x);
+  X out(x.device(), x.shape());
+  kernels::move_along<typename X::value_type>(x.device(), around, around.extent, kernels::Flipped{around.extent}, x.data(),
+                                              out.data());
+  return out;
+}
+
+/// x with element k of dim `Dim`, which no axis may cut, at k + shift; those beyond the end come first, as torch.roll. The
+/// gradient is roll<Dim>(g, -shift).
+template <int Dim, AnyTensor X>
+X roll(const X& x, std::ptrdiff_t shift) {
+  const auto around = detail::along_whole<Dim>("roll", x);
+  X out(x.device(), x.shape());
+  kernels::move_along<typename X::value_type>(x.device(), around, around.extent,
+                                              kernels::Rolled{around.extent, detail::rolled_by(shift, around.extent)}, x.data(),
+                                              out.data());
+  return out;
+}
+
+// The same on Variables. Nothing is kept for backward but shapes.
+template <int Dim, int... More, class C, class X>
+auto pad(const Variable<C, X>& x, std::size_t before, std::size_t after, PaddingMode mode = PaddingMode::zeros) {
+  auto y = detail::record_by_gradient(
+      x, pad<Dim>(x.value(), before, after, mode),
+      [shape = x.shape(), before, mode](const auto& g) { return pad_gradient<Dim>(shape, before, mode, g); });
+  if constexpr (sizeof...(More) == 0) return y;
+  else return pad<More...>(y, before, after, mode);
+}
+template <int Dim, class C, class X>
+auto flip(const Variable<C, X>& x) {
+  return detail::record_by_gradient(x, flip<Dim>(x.value()), [](const auto& g) { return flip<Dim>(g); });
+}
+template <int Dim, class C, class X>
+auto roll(const Variable<C, X>& x, std::ptrdiff_t shift) {
+  auto y = roll<Dim>(x.value(), shift);
+  const std::ptrdiff_t by = std::ptrdiff_t(detail::rolled_by(shift, x.shape()[Dim]));
+  return detail::record_by_gradient(x, std::move(y), [by](const auto& g) { return roll<Dim>(g, -by); });
+}
+
+}  // namespace operations
+
+}  // namespace weft
