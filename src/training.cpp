@@ -38,6 +38,7 @@
 #include <weft/engine/loss_scale_impl.hpp>
 #include <weft/engine/name_pattern_impl.hpp>
 #include <weft/engine/operand_impl.hpp>
+#include <weft/operations/broadcast_impl.hpp>
 #include <weft/operations/convolution_options_impl.hpp>
 #include <weft/operations/pooling_impl.hpp>
 #include <weft/operations/products_impl.hpp>

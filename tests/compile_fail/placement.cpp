@@ -125,6 +125,18 @@ auto go(const Both& context, Tensor<float, Kokkos::DefaultExecutionSpace, Shard<
 }
 #endif
 
+// section: broadcast_of_an_invariant
+// A whole factor beside a cut one: each rank has a term of its gradient, which Invariant does not have.
+// expect: times: these placements do not multiply
+template <class... P>
+using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
+
+#ifdef WEFT_FAIL
+auto go(X<Shard<tp, 1>> x, X<Invariant<tp>> column) { return x * column; }
+#else
+auto go(X<Shard<tp, 1>> x, X<Replicated<tp>> column) { return x * column; }
+#endif
+
 // section: subtract_of_other_types
 // A difference of two element types.
 // expect: subtract: the two terms are placed differently, or hold different element types

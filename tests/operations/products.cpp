@@ -112,7 +112,7 @@ TEST_CASE("a bias, a gain and sums of rows") {
     return all;
   }());
   CHECK_THROWS_AS(times_row(x, b), ShapeError);
-  CHECK_THROWS_AS(add(x, v), ShapeError);
+  CHECK_THROWS_AS(add(x, b), ShapeError);
 }
 
 TEST_CASE("rows that come round from other ranks give the product of all rows") {

@@ -13,30 +13,11 @@
 
 namespace weft::dtensor::detail {
 
-struct Plus {
-  template <class V>
-  KOKKOS_FORCEINLINE_FUNCTION V operator()(V a, V b) const {
-    return a + b;
-  }
-};
-struct Minus {
-  template <class V>
-  KOKKOS_FORCEINLINE_FUNCTION V operator()(V a, V b) const {
-    return a - b;
-  }
-};
-struct Times {
-  template <class V>
-  KOKKOS_FORCEINLINE_FUNCTION V operator()(V a, V b) const {
-    return a * b;
-  }
-};
-struct Divided {
-  template <class V>
-  KOKKOS_FORCEINLINE_FUNCTION V operator()(V a, V b) const {
-    return a / b;
-  }
-};
+using kernels::Divided;
+using kernels::Minus;
+using kernels::Plus;
+using kernels::Times;
+
 /// b / a.
 struct DividedInto {
   template <class V>

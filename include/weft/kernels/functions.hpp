@@ -73,6 +73,35 @@ KOKKOS_FORCEINLINE_FUNCTION V normal_probability(V x) {
 
 // Functions of x. Each `Gradient` takes x (or the result y, if its comment has y) and the gradient g of the result.
 
+// Functions of two arrays.
+
+struct Plus {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V a, V b) const {
+    return a + b;
+  }
+};
+struct Minus {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V a, V b) const {
+    return a - b;
+  }
+};
+struct Times {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V a, V b) const {
+    return a * b;
+  }
+};
+struct Divided {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V a, V b) const {
+    return a / b;
+  }
+};
+
+// Functions of one array.
+
 /// x + number.
 template <class A>
 struct AddNumber {

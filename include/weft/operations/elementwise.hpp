@@ -68,16 +68,6 @@ struct ColumnRule {
   using type = std::conditional_t<kind_of<V> == Kind::partial, V, X>;
 };
 template <class X, class Y>
-struct QuotientRule {
-  static constexpr bool fits = (std::is_same_v<X, Y> && kind_of<X> != Kind::partial) ||
-                               (same_axis<X, Y> && kind_of<X> == Kind::partial && kind_of<Y> == Kind::replicated);
-  static_assert(fits,
-                "weft: divide: these placements do not divide (by a Partial divisor never: a quotient of sums is not the sum of "
-                "quotients); reduce it, or bring one to the other's layout");
-  using type = X;
-};
-
-template <class X, class Y>
 constexpr void require_same_scalar() {
   static_assert(std::is_same_v<typename X::value_type, typename Y::value_type>,
                 "weft: the operands hold different element types; bring one to the other's: cast<T>(x)");
@@ -156,33 +146,50 @@ auto cast(const X& x) {
 
 namespace operations {
 
-/// x - y, placed alike, also Partial (a difference of sums is the sum of differences). Gradients: g and scale(g, -1).
+/// x - y, as add. Gradients: those of add, the second one's times -1.
 template <AnyTensor X, AnyTensor Y>
-X subtract(const X& x, const Y& y) {
-  static_assert(std::is_same_v<X, Y>,
+auto subtract(const X& x, const Y& y) {
+  using B = detail::Broadcast<detail::Arithmetic::sum, X, Y>;
+  constexpr bool fits = B::fits;
+  static_assert(fits,
                 "weft: subtract: the two terms are placed differently, or hold different element types; bring one to the other's "
                 "layout, to_layout_of(x, y), on tensors to_layout_of<X>(context, y), or type, cast<T>(y)");
-  if constexpr (!std::is_same_v<X, Y>) {
+  if constexpr (!B::fits) {
     return x;  // one error is enough
   } else {
-    detail::require_same_shape("subtract", x, y);
-    X out(x.device(), x.shape().with_cuts_of(y.shape()));
-    kernels::subtract<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data());
-    return out;
+    if constexpr (std::is_same_v<X, Y>)
+      if (x.shape() == y.shape()) {
+        X out(x.device(), x.shape().with_cuts_of(y.shape()));
+        kernels::subtract<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data());
+        return out;
+      }
+    return detail::broadcast<detail::Arithmetic::sum>("subtract", x, y, kernels::Minus());
   }
 }
 
-/// x / y, element by element, both placed alike and not Partial, or x Partial and y Replicated. Gradients: divide(g, y), and
-/// scale(divide(times(g, divide(x, y)), y), -1).
+/// x / y, element by element, both placed alike and not Partial, x Partial and y Replicated, or broadcast (broadcast.hpp). Throws
+/// ShapeError for shapes that do not fit. Gradients: divide(g, y), and scale(divide(times(g, divide(x, y)), y), -1), summed over
+/// the dims in which the operand was repeated.
 template <AnyTensor X, AnyTensor Y>
-X divide(const X& x, const Y& y) {
-  detail::require_same_scalar<X, Y>();
-  static_assert(std::is_same_v<typename detail::Pairwise<detail::QuotientRule, X, Y>::template as<typename X::value_type>, X>);
-  detail::require_same_shape("divide", x, y);
-  X out(x.device(), x.shape().with_cuts_of(y.shape()));
-  if constexpr (std::is_same_v<typename X::value_type, typename Y::value_type>)
-    kernels::divide<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data());
-  return out;
+auto divide(const X& x, const Y& y) {
+  using B = detail::Broadcast<detail::Arithmetic::quotient, X, Y>;
+  if constexpr (!B::fits) {
+    constexpr bool operands = B::operands;
+    if constexpr (!operands) detail::RefusedOperands<X, Y>();
+    static_assert(
+        !operands,
+        "weft: divide: these placements do not divide (by a Partial divisor never: a quotient of sums is not the sum of "
+        "quotients); reduce it, or bring one to the other's layout");
+    return x;  // one error is enough
+  } else {
+    if constexpr (B::alike)
+      if (x.shape() == y.shape()) {
+        typename B::type out(x.device(), x.shape().with_cuts_of(y.shape()));
+        kernels::divide<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data());
+        return out;
+      }
+    return detail::broadcast<detail::Arithmetic::quotient>("divide", x, y, kernels::Divided());
+  }
 }
 
 /// x times a number, any placement. The gradient is scale(g, factor).

@@ -73,6 +73,25 @@ struct GainRule {
   using type = X;
 };
 
+// A product with one number for each head, in the element type of the tensor.
+template <class L, class R>
+inline constexpr bool times_gives_partial = (kind_of<L> == Kind::partial && kind_of<R> == Kind::replicated) ||
+                                            (kind_of<L> == Kind::replicated && kind_of<R> == Kind::partial);
+template <class X, class Y>
+struct HeadProduct : RefusedOperands<X, Y> {
+  using type = X;
+};
+template <class T, class E, class... PX, class... PY>
+requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>>) struct HeadProduct<Tensor<T, E, PX...>,
+                                                                                                    Tensor<T, E, PY...>> {
+  static constexpr bool fits = (((std::is_same_v<PX, PY> && kind_of<PX> != Kind::partial) || times_gives_partial<PX, PY>)&&...);
+  static_assert(
+      fits,
+      "weft: times_each_head: these placements do not multiply (Partial by Partial is not the sum of products); bring one to the "
+      "other's layout");
+  using type = Tensor<T, E, std::conditional_t<times_gives_partial<PX, PY>, Partial<typename PX::axis>, PX>...>;
+};
+
 }  // namespace detail
 
 namespace operations {
@@ -133,7 +152,7 @@ auto times_each_head(const X& x, const V& v) {
   detail::require_factor_scalar<X, V>();
   detail::require_heads("times_each_head", x);
   detail::require_head_numbers("times_each_head", x, v);
-  typename detail::Times<X, with_scalar_t<V, typename X::value_type>>::type out(x.device(), x.shape());
+  typename detail::HeadProduct<X, with_scalar_t<V, typename X::value_type>>::type out(x.device(), x.shape());
   kernels::multiply_column(x.device(), x.rows(), x.columns(), x.data(), v.data(), out.data());
   return out;
 }

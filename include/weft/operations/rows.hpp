@@ -11,34 +11,14 @@
 
 #include <weft/engine/operand.hpp>
 #include <weft/kernels/elementwise.hpp>
+#include <weft/kernels/functions.hpp>
+#include <weft/operations/broadcast.hpp>
 #include <weft/tensor/add.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
 
 namespace detail {
-
-// The error for two operands that no operation takes together. Instantiated only if their types do not fit.
-template <class X, class Y>
-struct RefusedOperands;
-template <class T, class U, class E, class F, class... PX, class... PY>
-struct RefusedOperands<Tensor<T, E, PX...>, Tensor<U, F, PY...>> {
-  static constexpr bool fits = false, types = std::is_same_v<T, U>, memory = std::is_same_v<E, F>,
-                        as_many = sizeof...(PX) == sizeof...(PY);
-  static_assert(
-      types,
-      "weft: the operands hold different element types, such as double beside bfloat16: layers compute in Context::scalar, so "
-      "make the tensor in it, Tensor<typename Context::scalar, ...>, or convert it on purpose, cast<T>(x)");
-  static_assert(memory || !types,
-                "weft: the operands lie in the memory of different devices: copy one to the other's device first");
-  static_assert(as_many || !types || !memory,
-                "weft: the operands name different axes: each tensor has a placement on every axis in force; take a "
-                "parameter as parameter.for_operand(x), and make a tensor with x's axes");
-  static_assert(
-      std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>> || !as_many || !types || !memory,
-      "weft: the operands name their axes in different order, or different ones: every tensor names them in the order of the "
-      "wrappers, outermost first; take a parameter as parameter.for_operand(x), and make a tensor with x's axes");
-};
 
 // The rules for dims 0 and 1 are those of a matrix: an axis that cuts dim 0 cuts rows, one that cuts dim 1 columns. Dim 0 of a
 // vector and dim 1 of three dims are something else, which the type does not show.
@@ -87,24 +67,6 @@ constexpr void refuse_row() {
                 "weft: times_row: the vector does not lie as the tensor's columns do; use parameter.for_operand(x)");
 }
 
-// A product of two tensors element by element.
-template <class L, class R>
-inline constexpr bool times_gives_partial = (kind_of<L> == Kind::partial && kind_of<R> == Kind::replicated) ||
-                                            (kind_of<L> == Kind::replicated && kind_of<R> == Kind::partial);
-template <class X, class Y>
-struct Times : RefusedOperands<X, Y> {
-  using type = X;
-};
-template <class T, class E, class... PX, class... PY>
-requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>>) struct Times<Tensor<T, E, PX...>,
-                                                                                              Tensor<T, E, PY...>> {
-  static constexpr bool fits = (((std::is_same_v<PX, PY> && kind_of<PX> != Kind::partial) || times_gives_partial<PX, PY>)&&...);
-  static_assert(fits,
-                "weft: times: these placements do not multiply (Partial by Partial is not the sum of products); bring one to the "
-                "other's layout");
-  using type = Tensor<T, E, std::conditional_t<times_gives_partial<PX, PY>, Partial<typename PX::axis>, PX>...>;
-};
-
 // Columns are the last dim, whose number the type does not show. An odd dim that an axis cuts is taken as the columns, an even
 // one as a dim of rows: sum_rows checks the number of dims.
 template <class P>
@@ -123,10 +85,6 @@ struct SummedRows<Tensor<T, E, P...>> {
   using type = Tensor<accumulate_t<T>, E, summed_rows_t<P>...>;
 };
 
-inline void require_same_shape(const char* operation, NamedOperand a, NamedOperand b) {
-  if (!(a.shape() == b.shape())) throw_error<ShapeError>({call_text(operation, {a, b}), ": the shapes differ"});
-}
-
 // out[i] = f(i), for user functions.
 template <class Exec, class F>
 void for_each_element(Device<Exec>& device, Traffic traffic, std::size_t size, F f) {
@@ -137,30 +95,46 @@ void for_each_element(Device<Exec>& device, Traffic traffic, std::size_t size, F
 
 namespace operations {
 
-/// x + y, both placed alike. Reuses y's memory if nothing else holds it.
+/// x + y, both placed alike or broadcast (broadcast.hpp). Reuses y's memory if nothing else holds it. Throws ShapeError for
+/// shapes that do not fit. The gradients are g, summed over the dims in which the operand was repeated.
 template <AnyTensor X, AnyTensor Y>
-X add(const X& x, Y y) {
-  constexpr bool alike = std::is_same_v<X, Y>;
-  if constexpr (!alike) {
-    constexpr bool operands = detail::RowRules<X, Y>::operands;
+auto add(const X& x, Y y) {
+  using B = detail::Broadcast<detail::Arithmetic::sum, X, Y>;
+  if constexpr (!B::fits) {
+    constexpr bool operands = B::operands;
     if constexpr (!operands) detail::RefusedOperands<X, Y>();
-    static_assert(alike || !operands,
+    static_assert(!operands,
                   "weft: add: the two terms are placed differently; bring one to the other's layout: to_layout_of(x, y), on "
                   "tensors to_layout_of<X>(context, y)");
     return x;  // one error is enough
   } else {
-    detail::require_same_shape("add", x, y);
-    return detail::sum_of(x, std::move(y));
+    if constexpr (std::is_same_v<X, Y>)
+      if (x.shape() == y.shape()) return detail::sum_of(x, std::move(y));
+    return detail::broadcast<detail::Arithmetic::sum>("add", x, y, kernels::Plus());
   }
 }
 
-/// The product element by element.
+/// The product element by element, of operands placed alike, Partial by Replicated or broadcast (broadcast.hpp). Throws
+/// ShapeError for shapes that do not fit.
 template <AnyTensor X, AnyTensor Y>
 auto times(const X& x, const Y& y) {
-  detail::require_same_shape("times", x, y);
-  typename detail::Times<X, Y>::type out(x.device(), x.shape().with_cuts_of(y.shape()));
-  if constexpr (detail::Times<X, Y>::fits) kernels::multiply(x.device(), x.size(), x.data(), y.data(), out.data());
-  return out;
+  using B = detail::Broadcast<detail::Arithmetic::product, X, Y>;
+  if constexpr (!B::fits) {
+    constexpr bool operands = B::operands;
+    if constexpr (!operands) detail::RefusedOperands<X, Y>();
+    static_assert(!operands,
+                  "weft: times: these placements do not multiply (Partial by Partial is not the sum of products); bring one to "
+                  "the other's layout");
+    return x;  // one error is enough
+  } else {
+    if constexpr (B::alike)
+      if (x.shape() == y.shape()) {
+        typename B::type out(x.device(), x.shape().with_cuts_of(y.shape()));
+        kernels::multiply(x.device(), x.size(), x.data(), y.data(), out.data());
+        return out;
+      }
+    return detail::broadcast<detail::Arithmetic::product>("times", x, y, kernels::Times());
+  }
 }
 
 /// Each row of x [rows, columns] times the vector v [columns], element by element.

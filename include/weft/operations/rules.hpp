@@ -10,9 +10,12 @@
 //   sin, abs, pow, softplus, ...    as exp
 //   -x, x * 2, x / 2                any                                      as x
 //   x + 2, 2 - x, 2 / x             I, R, S(d)                               as x                    P: each rank would add it
-//   x + y, x - y                    alike                                    alike                   others: to_layout_of<X>
-//   x * y                           alike, not P; P by R                     alike; P                P by P
-//   x / y                           alike, not P; P by R                     alike; P                by P
+//   x + y, x - y                    alike, broadcast                         alike                   others: to_layout_of<X>
+//   x * y                           alike, not P; P by R; broadcast          alike; P                P by P
+//   x / y                           alike, not P; P by R; broadcast          alike; P                by P
+//   broadcast (broadcast.hpp)       S(d) by R with one element or no such dim  S(d)                  S(d) by R with more
+//                                   S(d) by S(d - k), with k dims more       S(d)                    two dims that are not
+//                                   aligned
 //   maximum, minimum, x < y, ...    alike, not P                             alike                   P
 //   where(c, x, y)                  x and y alike, c whole or cut alike      as x                    a cut on one side only
 //   attention(q, k, v, {}, mask)    I, R, S(0); mask whole, or both S(0)     as q                    mask S(0) of whole heads

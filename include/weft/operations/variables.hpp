@@ -88,15 +88,17 @@ detail::AlreadyRefused matmul(const Variable<C, X>&, const Parameter<R...>&&) {
   return detail::refused_temporary<X>();
 }
 
-/// x + y, placed alike; of a parameter [columns], added to each row.
+/// x + y, placed alike or broadcast, as for tensors; of a parameter [columns], added to each row.
 template <class C, class X, class Y>
 auto operator+(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  if constexpr (!std::is_same_v<X, Y>) {
+  if constexpr (!detail::Broadcast<detail::Arithmetic::sum, X, Y>::fits) {
     add(x.value(), y.value());
     return detail::AlreadyRefused();
   } else {
-    const auto same = [](const auto&, const auto& g) { return g; };
-    return detail::record(x, add(x.value(), y.value()), detail::from(x, same), detail::from(y, same));
+    return detail::record(
+        x, add(x.value(), y.value()),
+        detail::from(x, [shape = x.shape()](const auto&, const auto& g) { return detail::sum_repeated<X>(shape, g); }),
+        detail::from(y, [shape = y.shape()](const auto&, const auto& g) { return detail::sum_repeated<Y>(shape, g); }));
   }
 }
 template <class C, class X, Placement... R>
@@ -120,15 +122,19 @@ template <class C, class X, Placement... R>
 detail::AlreadyRefused operator+(const Parameter<R...>&&, const Variable<C, X>&) {
   return detail::refused_temporary<X>();
 }
-/// x - y, placed alike; a parameter [columns] subtracted from each row.
+/// x - y, as x + y; a parameter [columns] subtracted from each row.
 template <class C, class X, class Y>
 auto operator-(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  if constexpr (!std::is_same_v<X, Y>) {
+  if constexpr (!detail::Broadcast<detail::Arithmetic::sum, X, Y>::fits) {
     subtract(x.value(), y.value());
     return detail::AlreadyRefused();
-  } else
-    return detail::record(x, subtract(x.value(), y.value()), detail::from(x, [](const auto&, const auto& g) { return g; }),
-                          detail::from(y, [](const auto&, const auto& g) { return scale(g, -1); }));
+  } else {
+    return detail::record(
+        x, subtract(x.value(), y.value()),
+        detail::from(x, [shape = x.shape()](const auto&, const auto& g) { return detail::sum_repeated<X>(shape, g); }),
+        detail::from(y,
+                     [shape = y.shape()](const auto&, const auto& g) { return scale(detail::sum_repeated<Y>(shape, g), -1); }));
+  }
 }
 template <class C, class X, Placement... R>
 auto operator-(const Variable<C, X>& x, const Parameter<R...>& bias) {
@@ -141,14 +147,21 @@ template <class C, class X, Placement... R>
 detail::AlreadyRefused operator-(const Variable<C, X>&, const Parameter<R...>&&) {
   return detail::refused_temporary<X>();
 }
-/// The product element by element; of a parameter [columns], with each row.
+/// The product element by element, broadcast as for tensors; of a parameter [columns], with each row.
 template <class C, class X, class Y>
 auto operator*(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  if constexpr (!detail::Times<X, Y>::fits) return detail::AlreadyRefused();
-  else
-    return detail::record(x, times(x.value(), y.value()),
-                          detail::from(x, [y = y.value()](const auto&, const auto& g) { return times(g, y); }),
-                          detail::from(y, [x = x.value()](const auto&, const auto& g) { return times(g, x); }));
+  if constexpr (!detail::Broadcast<detail::Arithmetic::product, X, Y>::fits) {
+    times(x.value(), y.value());
+    return detail::AlreadyRefused();
+  } else {
+    return detail::record(
+        x, times(x.value(), y.value()),
+        detail::from(x, [y = y.value(), shape = x.shape()](
+                            const auto&, const auto& g) { return detail::sum_repeated<X>(shape, times(g, y)); }),
+        detail::from(y, [x = x.value(), shape = y.shape()](const auto&, const auto& g) {
+          return detail::sum_repeated<Y>(shape, times(g, x));
+        }));
+  }
 }
 template <class C, class X, Placement... R>
 auto operator*(const Variable<C, X>& x, const Parameter<R...>& gain) {
@@ -183,10 +196,15 @@ detail::AlreadyRefused operator*(const Parameter<R...>&&, const Variable<C, X>&)
 template <class C, class X, class Y>
 auto operator/(const Variable<C, X>& x, const Variable<C, Y>& y) {
   auto quotient = divide(x.value(), y.value());
-  return detail::record(x, quotient, detail::from(x, [y = y.value()](const auto&, const auto& g) { return divide(g, y); }),
-                        detail::from(y, [quotient, y = y.value()](const auto&, const auto& g) {
-                          return scale(divide(times(g, quotient), y), -1);
-                        }));
+  if constexpr (!detail::Broadcast<detail::Arithmetic::quotient, X, Y>::fits) return detail::AlreadyRefused();
+  else
+    return detail::record(
+        x, quotient,
+        detail::from(x, [y = y.value(), shape = x.shape()](
+                            const auto&, const auto& g) { return detail::sum_repeated<X>(shape, divide(g, y)); }),
+        detail::from(y, [quotient, y = y.value()](const auto&, const auto& g) {
+          return scale(detail::sum_repeated<Y>(y.shape(), divide(times(g, quotient), y)), -1);
+        }));
 }
 /// x times a number, any placement. A loss has a LossWeight in place of the number (operations/own_loss.hpp).
 template <class C, AnyTensor X>
