@@ -40,6 +40,7 @@
 #include <weft/engine/operand_impl.hpp>
 #include <weft/operations/broadcast_impl.hpp>
 #include <weft/operations/convolution_options_impl.hpp>
+#include <weft/operations/einsum_impl.hpp>
 #include <weft/operations/pooling_impl.hpp>
 #include <weft/operations/products_impl.hpp>
 #include <weft/operations/reductions_impl.hpp>

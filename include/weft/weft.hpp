@@ -30,6 +30,7 @@
 #include <weft/operations/along_dim.hpp>
 #include <weft/operations/attention.hpp>
 #include <weft/operations/batched.hpp>
+#include <weft/operations/einsum.hpp>
 #include <weft/operations/functions.hpp>
 #include <weft/operations/heads.hpp>
 #include <weft/operations/index_select.hpp>

@@ -25,21 +25,12 @@
 #include <vector>
 
 #include <weft/core/error.hpp>
+#include <weft/core/text_argument.hpp>
 #include <weft/data/batch_share.hpp>
 #include <weft/tensor/shape.hpp>
 
 namespace weft {
 namespace detail {
-
-/// The characters of a name, as a template argument.
-template <std::size_t N>
-struct FieldName {
-  char letters[N]{};
-  constexpr FieldName(const char (&text)[N]) {
-    for (std::size_t i = 0; i < N; ++i) letters[i] = text[i];
-  }
-  constexpr std::string_view view() const { return {letters, N - 1}; }
-};
 
 struct AnyFieldOfBatch {};
 
@@ -72,7 +63,7 @@ namespace data {
 
 /// A field of a batch: a name and the type of its scalars, and maybe the SequenceDim of its samples. Two fields are the same if
 /// all are.
-template <weft::detail::FieldName field_name, class T, class... Options>
+template <weft::detail::TextArgument field_name, class T, class... Options>
 struct Field : weft::detail::AnyFieldOfBatch {
   static_assert(weft::detail::are_field_options<Options...>,
                 "weft: a field has a name, a type, and maybe a data::SequenceDim<dim>");

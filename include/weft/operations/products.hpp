@@ -25,17 +25,21 @@ struct ContractRule {
   int dim = -1;
   ContractFault fault = ContractFault::none;
 };
-// The rule on one axis for y[i,j] = sum_k l r: l's dim li and r's dim rj remain, the others are summed.
+// The rule on one axis of a product that is linear in both operands.
+constexpr ContractRule contract_rule(const OperationRule& rule, AxisLayout l, AxisLayout r) {
+  const auto result = result_on(rule, {l, r});
+  const bool invariant = l.kind == Kind::invariant || r.kind == Kind::invariant,
+             entered = !invariant || (r.kind == Kind::invariant && (l.kind == r.kind || l.kind == Kind::partial));
+  if (result && entered) return {result->kind, result->dim};
+  if (l.kind == r.kind && l.kind == Kind::partial) return {Kind::partial, -1, ContractFault::partial_by_partial};
+  return {Kind::partial, -1, invariant ? ContractFault::not_entered : ContractFault::no_rule};
+}
+// The same for y[i,j] = sum_k l r: l's dim li and r's dim rj remain, the others are summed.
 constexpr ContractRule contract_rule(Kind l, int l_dim, Kind r, int r_dim, int li, int rj) {
   // Not const: g++ 12 refuses to construct it in a constant expression then.
   OperationRule rule{
       .operands = {li == 0 ? "mk" : "km", rj == 0 ? "nk" : "kn"}, .count = 2, .result = "mn", .linear = {0b01, 0b10}};
-  const auto result = result_on(rule, {AxisLayout{l, l_dim}, AxisLayout{r, r_dim}});
-  const bool invariant = l == Kind::invariant || r == Kind::invariant,
-             entered = !invariant || (r == Kind::invariant && (l == r || l == Kind::partial));
-  if (result && entered) return {result->kind, result->dim};
-  if (l == r && l == Kind::partial) return {Kind::partial, -1, ContractFault::partial_by_partial};
-  return {Kind::partial, -1, invariant ? ContractFault::not_entered : ContractFault::no_rule};
+  return contract_rule(rule, AxisLayout{l, l_dim}, AxisLayout{r, r_dim});
 }
 
 // The rules on all axes, without an error if they refuse the product.

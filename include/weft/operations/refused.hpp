@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include <weft/core/text_argument.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
@@ -205,6 +206,10 @@ template <int, int> detail::AlreadyRefused transpose(as_transpose, WEFT_REST) { 
 template <int, int, class... X> requires AnyRefused<X...> detail::AlreadyRefused transpose(const X&...) { return {}; }
 WEFT_OPERATION(permute, "permute<dims...>(x): dims are template arguments")
 template <int...> detail::AlreadyRefused permute(as_permute, WEFT_REST) { return {}; }
+WEFT_OPERATION(einsum, "einsum<\"bij,bjk->bik\">(x, y), the second one a value or a Parameter: the letters are a template argument")
+template <detail::TextArgument> detail::AlreadyRefused einsum(as_einsum, WEFT_REST) { return {}; }
+template <detail::TextArgument> detail::AlreadyRefused einsum(detail::NoOperand, as_einsum, WEFT_REST) { return {}; }
+template <detail::TextArgument, class... X> requires AnyRefused<X...> detail::AlreadyRefused einsum(const X&...) { return {}; }
 // chunk gives an array of refused values, so that structured bindings compile.
 WEFT_REFUSED_AS(as_chunk, Operand, "chunk cannot be called with these arguments: write chunk<dim, count>(x): dims are template arguments")
 template <int Parts> using RefusedParts = std::array<detail::AlreadyRefused, std::size_t(Parts > 0 ? Parts : 1)>;

@@ -47,6 +47,7 @@
 //   segment_max, segment_softmax    as segment_mean, not P                   as it; softmax as x     P
 //   batched_matmul(x, y)            both S(0), the batch                     S(0)                    the batch of one
 //                                   as matmul along dims 1 and 2             as matmul               as matmul
+//   einsum<"...">(x, y)             as matmul, by letters: S of one letter   S, or P without it      a letter cut in one of two
 //   conv1d, conv2d, conv3d(x, w)    I and I; R and R                         the same                I by R or S: not entered
 //                                   x S(0), w R: samples                     S(0)                    x S(k > 1): neighbours
 //                                   x R, w S(0): output channels             S(1)

@@ -48,6 +48,7 @@ struct Letters {
   }
   constexpr char operator[](int dim) const { return dim >= 0 && dim < count ? of[std::size_t(dim)] : '.'; }
   constexpr char& operator[](int dim) { return of[std::size_t(dim)]; }
+  constexpr bool operator==(const Letters&) const = default;
   /// The first dim with this letter, or -1.
   constexpr int find(char letter) const {
     for (int dim = 0; dim < count; ++dim)
