@@ -57,6 +57,7 @@
 #include <weft/nn/router_impl.hpp>
 #include <weft/optim/matrix_exchange_impl.hpp>
 #include <weft/optim/offloaded.hpp>
+#include <weft/tensor/halo_impl.hpp>
 #include <weft/tensor/to_impl.hpp>
 #include <weft/trace/loss_curve_impl.hpp>
 #include <weft/trace/progress_impl.hpp>

@@ -52,18 +52,29 @@ enum class Arithmetic { sum, product, quotient };
 /// The operands' placements on one axis.
 template <Arithmetic A, class X, class Y>
 struct BroadcastAxis {
+  static constexpr int x_dim = shard_dim<X>, y_dim = shard_dim<Y>;  ///< the dims that the axis cuts, -1 for none
   static constexpr bool x_terms = kind_of<X> == Kind::partial, y_terms = kind_of<Y> == Kind::partial;
   static constexpr bool terms = A == Arithmetic::sum
                                     ? x_terms && y_terms
                                     : (x_terms && kind_of<Y> == Kind::replicated) ||
                                           (A == Arithmetic::product && kind_of<X> == Kind::replicated && y_terms);
-  static constexpr bool both = shard_dim<X> >= 0 && shard_dim<Y> >= 0,
-                        only_x = shard_dim<X> >= 0 && kind_of<Y> == Kind::replicated,
-                        only_y = kind_of<X> == Kind::replicated && shard_dim<Y> >= 0;
+  static constexpr bool both = x_dim >= 0 && y_dim >= 0, only_x = x_dim >= 0 && kind_of<Y> == Kind::replicated,
+                        only_y = kind_of<X> == Kind::replicated && y_dim >= 0;
   static constexpr bool fits = terms || both || only_x || only_y || (std::is_same_v<X, Y> && !x_terms);
-  /// Whether dims of these operands may be repeated. A placement that is not known here needs equal shapes.
+  /// Whether dims of these operands may be repeated.
   static constexpr bool repeats = terms || both || only_x || only_y || (is_whole<X> && is_whole<Y>);
-  using type = std::conditional_t<terms, Partial<typename X::axis>, std::conditional_t<(shard_dim<X> >= shard_dim<Y>), X, Y>>;
+  using type = std::conditional_t<terms, Partial<typename X::axis>, std::conditional_t<(x_dim >= y_dim), X, Y>>;
+};
+/// Halos need equal shapes: rows of two pieces at their places, and the terms of one side times the elements of the other, whose
+/// gradient they would be.
+template <Arithmetic A, class X, class Y>
+requires(overlaps<X> || overlaps<Y>) struct BroadcastAxis<A, X, Y> {
+  static constexpr int x_dim = -1, y_dim = -1;
+  static constexpr bool both = false, only_x = false, only_y = false, repeats = false;
+  static constexpr bool y_terms = A == Arithmetic::product && has_terms<Y> && std::is_same_v<X, dual_t<Y>>,
+                        x_terms = A != Arithmetic::sum && has_terms<X> && std::is_same_v<Y, dual_t<X>>;
+  static constexpr bool fits = x_terms || y_terms || (std::is_same_v<X, Y> && (A == Arithmetic::sum || !has_terms<X>));
+  using type = std::conditional_t<y_terms, Y, X>;
 };
 
 /// The dims that an axis cuts of both operands, -1 for none.
@@ -88,17 +99,18 @@ requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>>)
   static constexpr bool known = (Axis<PX, PY>::both || ...);
   static constexpr int more = [] {
     int found = 0;
-    (void(found = Axis<PX, PY>::both ? shard_dim<PX> - shard_dim<PY> : found), ...);
+    (void(found = Axis<PX, PY>::both ? Axis<PX, PY>::x_dim - Axis<PX, PY>::y_dim : found), ...);
     return found;
   }();
-  static constexpr bool aligned = ((!Axis<PX, PY>::both || shard_dim<PX> - shard_dim<PY> == more) && ...) &&
+  static constexpr bool aligned = ((!Axis<PX, PY>::both || Axis<PX, PY>::x_dim - Axis<PX, PY>::y_dim == more) && ...) &&
                                   !(known && more < 0 && (Axis<PX, PY>::only_x || ...)) &&
                                   !(known && more > 0 && (Axis<PX, PY>::only_y || ...));
   static constexpr bool fits = aligned && (Axis<PX, PY>::fits && ...), repeats = (Axis<PX, PY>::repeats && ...);
   /// Whether the operands have the same dims on the same ranks, so that equal shapes need no further check.
   static constexpr bool alike = more == 0 && !((Axis<PX, PY>::only_x || Axis<PX, PY>::only_y) || ...);
   using type = Tensor<T, E, typename Axis<PX, PY>::type...>;
-  static constexpr std::array<CutDims, sizeof...(PX)> cuts = {CutDims{PX::axis::name, shard_dim<PX>, shard_dim<PY>}...};
+  static constexpr std::array<CutDims, sizeof...(PX)> cuts = {
+      CutDims{PX::axis::name, Axis<PX, PY>::x_dim, Axis<PX, PY>::y_dim}...};
 };
 
 /// The shape of the result. Throws ShapeError if extents differ and none of them is 1, or if a dim would be repeated that an axis
@@ -149,13 +161,19 @@ void sum_runs(Device<Exec>& device, const RepeatedDims& repeated, std::size_t si
 }
 
 // The placements of the sum over the repeated dims of a gradient, of an operand X.
+template <class P, class G>
+struct SummedPlacement {
+  using type = std::conditional_t<(shard_dim<G> >= 0), std::conditional_t<(shard_dim<P> >= 0), P, Partial<typename P::axis>>, G>;
+};
+template <class P, class G>
+requires(overlaps<G>) struct SummedPlacement<P, G> {
+  using type = G;
+};
 template <class X, class G>
 struct SummedGradient;
 template <class T, class E, class... PX, class... PG>
 struct SummedGradient<Tensor<T, E, PX...>, Tensor<T, E, PG...>> {
-  template <class P, class G>
-  using each = std::conditional_t<(shard_dim<G> >= 0), std::conditional_t<(shard_dim<P> >= 0), P, Partial<typename P::axis>>, G>;
-  using type = Tensor<T, E, each<PX, PG>...>;
+  using type = Tensor<T, E, typename SummedPlacement<PX, PG>::type...>;
 };
 
 /// The gradient of an operand X of this shape, given that of each element of the result: sums over the dims in which the operand

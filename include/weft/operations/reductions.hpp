@@ -40,7 +40,7 @@ struct RowRule {
 // One number, or one for each column summed over heads.
 template <class P>
 struct SumRule {
-  using type = std::conditional_t<kind_of<P> == Kind::shard, Partial<typename P::axis>, P>;
+  using type = std::conditional_t<(shard_dim<P> >= 0), Partial<typename P::axis>, P>;
 };
 // The sum of a product of two tensors.
 template <class X, class Y>

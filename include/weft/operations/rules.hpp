@@ -3,7 +3,9 @@
 // The placement rules of the operations that layers call: the table, and the functions on types that compute it from the values
 // of tensor/placement_rules.hpp, which DTensor reads too. One row holds for one axis; axes do not influence each other. I is
 // Invariant, R Replicated, S(d) Shard along dim d, P Partial. The gradient of an operand is placed as its dual, and no operation
-// communicates in forward or backward except as its row states.
+// communicates in forward or backward except as its row states. H(d, b, f) is Halo, T(d, b, f) HaloTerms. Rows of functions that
+// compute each element from those at its place, the first ten, take H where they take S, and T where they take P beside H as R;
+// all other rows refuse both.
 //
 //   operation                       operands on one axis                     result                  refused, with the reason
 //   exp(x), relu(x), clamp(x, ...)  I, R, S(d)                               as x                    P: f of a sum is no sum of f
@@ -155,12 +157,16 @@ template <class T, class U, class E, class... PX, class... PY>
 inline constexpr bool same_axes<Tensor<T, E, PX...>, Tensor<U, E, PY...>> =
     std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>>;
 
-/// Whether the elements of two tensors are on the same ranks: on each axis both whole, or both cut along one dim.
+/// Whether two placements give a rank the same elements.
+template <class P, class Q>
+inline constexpr bool same_piece =
+    PieceOf<P>::dim == PieceOf<Q>::dim&& PieceOf<P>::before == PieceOf<Q>::before&& PieceOf<P>::after == PieceOf<Q>::after;
+/// Whether the elements of two tensors are on the same ranks: on each axis both whole, or both cut along one dim with one halo.
 template <class X, class Y>
 inline constexpr bool lie_alike = false;
 template <class T, class U, class E, class... PX, class... PY>
 requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>>) inline constexpr bool lie_alike<
-    Tensor<T, E, PX...>, Tensor<U, E, PY...>> = ((shard_dim<PX> == shard_dim<PY> && kind_of<PY> != Kind::partial) && ...);
+    Tensor<T, E, PX...>, Tensor<U, E, PY...>> = ((same_piece<PX, PY> && !has_terms<PY>)&&...);
 
 /// Shape without `dim`, [1] if there is no other; the others keep their DimSharding.
 inline Shape without_dim(const Shape& shape, std::size_t dim) {

@@ -9,6 +9,9 @@
 //                    work
 //   Shard<A, Dim>    its own piece along Dim                                 Shard<A, Dim>
 //   Partial<A>       a term of the sum                                       Replicated<A>
+//   Halo<A, Dim, B, F>       its piece, with B rows of the rank before it    HaloTerms<A, Dim, B, F>
+//                            and F rows of the rank after it
+//   HaloTerms<A, Dim, B, F>  a term of a sum for each row of such a piece    Halo<A, Dim, B, F>
 
 #include <type_traits>
 
@@ -32,6 +35,21 @@ template <detail::Axis A>
 struct Partial {
   using axis = A;
 };
+/// A piece along Dim as of Shard<A, Dim>, with copies of the last Before rows of the previous rank's piece and of the first After
+/// rows of the next rank's. The first rank has no rows before its piece, and the last one none after it: at the border of the
+/// domain there is nothing, not zeros, so a function of each element is right on a Halo. Operations refuse a Halo unless their
+/// row in operations/rules.hpp takes one.
+template <detail::Axis A, int Dim, int Before, int After = Before>
+struct Halo {
+  static_assert(Dim >= 0 && Before >= 0 && After >= 0 && Before + After > 0,
+                "weft: Halo<axis, dim, before, after> has at least one row of a neighbour; Shard<axis, dim> has none");
+  using axis = A;
+};
+/// The terms of a sum for each row of a Halo: the contributions of this rank to its rows and to its neighbours'.
+template <detail::Axis A, int Dim, int Before, int After = Before>
+struct HaloTerms {
+  using axis = A;
+};
 /// The placement on an axis that the tensor's type does not mention; never written by users.
 template <detail::Axis A>
 struct Absent {
@@ -40,7 +58,7 @@ struct Absent {
 
 namespace detail {
 
-enum class Kind { absent, invariant, replicated, shard, partial };
+enum class Kind { absent, invariant, replicated, shard, partial, halo, halo_terms };
 
 template <class P>
 inline constexpr Kind kind_of = Kind::absent;
@@ -52,6 +70,27 @@ template <class A, int Dim>
 inline constexpr Kind kind_of<Shard<A, Dim>> = Kind::shard;
 template <class A>
 inline constexpr Kind kind_of<Partial<A>> = Kind::partial;
+template <class A, int Dim, int Before, int After>
+inline constexpr Kind kind_of<Halo<A, Dim, Before, After>> = Kind::halo;
+template <class A, int Dim, int Before, int After>
+inline constexpr Kind kind_of<HaloTerms<A, Dim, Before, After>> = Kind::halo_terms;
+
+/// True for Halo and HaloTerms, whose rows several ranks hold.
+template <class P>
+inline constexpr bool overlaps = kind_of<P> == Kind::halo || kind_of<P> == Kind::halo_terms;
+/// True if each rank holds only terms of a sum, so that no nonlinear function takes it.
+template <class P>
+inline constexpr bool has_terms = kind_of<P> == Kind::partial || kind_of<P> == Kind::halo_terms;
+
+// Refuses a rule that looks for a cut and has no case for halos, so that operations refuse them by default.
+template <class P>
+constexpr int refused_halo() {
+  static_assert(
+      !overlaps<P>,
+      "weft: this operation has no rule for a Halo or its gradient: it would count a neighbour's rows, or move them; drop "
+      "them first, to<Shard<axis, dim>>(x), on tensors (context, x)");
+  return -1;
+}
 
 }  // namespace detail
 
@@ -59,11 +98,16 @@ inline constexpr Kind kind_of<Partial<A>> = Kind::partial;
 template <class P>
 inline constexpr bool is_whole = detail::kind_of<P> == detail::Kind::invariant || detail::kind_of<P> == detail::Kind::replicated;
 
-/// The dim that P shards; -1 if P shards none.
+/// The dim that P shards; -1 if P shards none. Does not compile for Halo and HaloTerms: a rule that takes them looks at
+/// detail::PieceOf first.
 template <class P>
 inline constexpr int shard_dim = -1;
 template <class A, int Dim>
 inline constexpr int shard_dim<Shard<A, Dim>> = Dim;
+template <class A, int Dim, int Before, int After>
+inline constexpr int shard_dim<Halo<A, Dim, Before, After>> = detail::refused_halo<Halo<A, Dim, Before, After>>();
+template <class A, int Dim, int Before, int After>
+inline constexpr int shard_dim<HaloTerms<A, Dim, Before, After>> = detail::refused_halo<HaloTerms<A, Dim, Before, After>>();
 
 template <class P>
 concept Placement = requires {
@@ -72,6 +116,19 @@ concept Placement = requires {
 &&detail::kind_of<P> != detail::Kind::absent;
 
 namespace detail {
+
+/// The dim that P cuts, with or without halos (-1: none), and the neighbours' rows on each side.
+template <class P>
+struct PieceOf {
+  static constexpr int dim = shard_dim<P>, before = 0, after = 0;
+};
+template <class A, int Dim, int Before, int After>
+struct PieceOf<Halo<A, Dim, Before, After>> {
+  static constexpr int dim = Dim, before = Before, after = After;
+};
+template <class A, int Dim, int Before, int After>
+struct PieceOf<HaloTerms<A, Dim, Before, After>> : PieceOf<Halo<A, Dim, Before, After>> {};
+
 template <class P>
 struct Dual {
   using type = P;
@@ -84,6 +141,14 @@ template <class A>
 struct Dual<Partial<A>> {
   using type = Replicated<A>;
 };
+template <class A, int Dim, int Before, int After>
+struct Dual<Halo<A, Dim, Before, After>> {
+  using type = HaloTerms<A, Dim, Before, After>;
+};
+template <class A, int Dim, int Before, int After>
+struct Dual<HaloTerms<A, Dim, Before, After>> {
+  using type = Halo<A, Dim, Before, After>;
+};
 }  // namespace detail
 
 /// The placement of the gradient of a tensor placed as P.
@@ -91,5 +156,6 @@ template <class P>
 using dual_t = typename detail::Dual<P>::type;
 
 static_assert(std::is_same_v<dual_t<dual_t<Partial<tp>>>, Partial<tp>> && std::is_same_v<dual_t<Shard<dp, 0>>, Shard<dp, 0>>);
+static_assert(std::is_same_v<dual_t<dual_t<Halo<tp, 2, 1, 0>>>, Halo<tp, 2, 1, 0>>);
 
 }  // namespace weft

@@ -243,7 +243,7 @@ struct Rescalar<Tensor<T, E, P...>, U> {
 template <class X>
 inline constexpr bool any_partial = false;
 template <class T, class E, class... P>
-inline constexpr bool any_partial<Tensor<T, E, P...>> = ((kind_of<P> == Kind::partial) || ...);
+inline constexpr bool any_partial<Tensor<T, E, P...>> = (has_terms<P> || ...);
 
 template <class X, int Dim>
 inline constexpr bool sharded_along = false;

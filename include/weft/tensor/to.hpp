@@ -11,10 +11,12 @@
 //   Shard         Invariant     all-gather          slice
 //   whole         Shard         slice               all-gather
 //   whole         Partial       keep on rank 0      broadcast in type only
+//   Shard         Halo          neighbours' rows    HaloTerms to Shard: the rows go home and are added
+//   Halo          Shard         rows are dropped    Shard to HaloTerms: zeros in the neighbours' rows
+//   Halo          other Halo    as the two above    HaloTerms to other HaloTerms
 //
+// All other moves of a Halo or of HaloTerms go by way of Shard.
 // It is the identity on an axis that the context does not bind, so a layer needs no `if`.
-
-#include <Kokkos_Core.hpp>
 
 #include <string>
 #include <string_view>
@@ -22,39 +24,14 @@
 #include <utility>
 
 #include <weft/core/text.hpp>
-#include <weft/device/parallel_for.hpp>
+#include <weft/tensor/around.hpp>
+#include <weft/tensor/halo.hpp>
 #include <weft/tensor/sum_in_pieces.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
 
 namespace detail {
-
-// Copies rows of `width` elements, `from_stride` and `to_stride` elements apart.
-template <class Exec, class T>
-void copy_rows(Device<Exec>& device, std::size_t rows, std::size_t width, const T* from, std::size_t from_stride, T* to,
-               std::size_t to_stride) {
-  for_each_entry(
-      device, {"copy", 2 * rows * width * sizeof(T)}, rows, width,
-      KOKKOS_LAMBDA(const std::size_t row, const std::size_t i) { to[row * to_stride + i] = from[row * from_stride + i]; });
-}
-
-template <class Exec, class T>
-void fill_zero(Device<Exec>& device, T* data, std::size_t size) {
-  for_each_index(
-      device, {"fill", size * sizeof(T)}, size, KOKKOS_LAMBDA(const std::size_t i) { data[i] = T{}; });
-}
-
-// A shape and one of its dims: `outer` rows of `extent * inner` elements.
-struct Around {
-  std::size_t outer = 1, extent = 1, inner = 1;
-  Around(const Shape& shape, std::size_t dim);
-};
-
-inline Shape with_extent(Shape shape, std::size_t dim, std::size_t extent) {
-  shape[dim] = extent;
-  return shape;
-}
 
 std::size_t piece_of(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t ranks);
 
@@ -116,7 +93,8 @@ Y scatter_sum(std::string_view axis, const auto& comm, const X& x, std::size_t d
 }  // namespace detail
 
 /// x with the placement `To` on To's axis. Shapes are this rank's; a sharded dim must be divisible by the degree (ShapeError). A
-/// gathered dim must be divided evenly: throws LayoutError if a ParameterSharding divides it by segments, repeats or pads it.
+/// gathered dim must be divided evenly: throws LayoutError if a ParameterSharding divides it by segments, repeats or pads it. The
+/// pieces of a Halo may have different extents; throws ShapeError for one with fewer rows than a neighbour asks for.
 /// A Partial product whose rows are pending is computed and summed in pieces (tensor/sum_in_pieces.hpp). Numerics: sums are in
 /// rank order, so every rank has the same bits.
 template <Placement To, class Context, AnyTensor X>
@@ -132,12 +110,17 @@ auto to(const Context& context, const X& x) {
     constexpr detail::Kind from = detail::kind_of<From>, target = detail::kind_of<To>;
     const auto& comm = context.comm(A{});
     const auto ranks = static_cast<std::size_t>(comm.size());
+    constexpr bool overlaps = detail::overlaps<From> || detail::overlaps<To>;
     static_assert(!(from == detail::Kind::shard && target == detail::Kind::shard),
                   "weft: to<Shard> from a Shard along another dim is an all_to_all; go through to<Invariant<axis>>");
     if constexpr (is_whole<From> && is_whole<To>) {
       return relabel<Y>(x);
     } else if (ranks == 1) {
       return relabel<Y>(x);
+    } else if constexpr (overlaps) {
+      if constexpr (detail::halo_move<From, To>() != detail::HaloMove::by_way_of_shard)
+        return detail::move_halo<Y, From, To>(comm, x);
+      else return to<To>(context, to<detail::own_piece_t<From, To>>(context, x));
     } else if constexpr (from == detail::Kind::partial && is_whole<To>) {
       Y y(x.device(), x.shape());
       if (x.pending() != nullptr) {

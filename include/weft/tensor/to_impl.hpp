@@ -7,10 +7,6 @@
 
 namespace weft::detail {
 
-WEFT_INLINE Around::Around(const Shape& shape, std::size_t dim) {
-  for (std::size_t d = 0; d < shape.rank(); ++d) (d < dim ? outer : d == dim ? extent : inner) *= shape[d];
-}
-
 WEFT_INLINE std::size_t piece_of(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t ranks) {
   if (dim >= shape.rank() || shape[dim] % ranks != 0)
     throw_error<ShapeError>(

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The exchange of rows between neighbours along a dim that an axis cuts. A piece with halos is a tensor of more rows. Pieces may
+// have different extents. Along two axes one exchange follows the other, and the second brings the corners.
+//
+//   const HaloRows rows(comm, {.before = 1, .after = 1});        // 0 at the border of the domain
+//   const auto wide = bring_halo<Wide>(comm, "dx", x, 2, rows);        // x's rows with those of both neighbours
+//   const auto sums = send_halo_home<Piece>(comm, "dx", g, 2, rows);   // its dual: neighbours' rows are sent to them and added
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/core/text.hpp>
+#include <weft/tensor/around.hpp>
+#include <weft/tensor/tensor.hpp>
+
+namespace weft::detail {
+
+/// The rows of a halo on both sides of a piece.
+struct Reach {
+  std::size_t before = 0, after = 0;
+};
+
+/// The rows that a rank has of its neighbours, and those that they have of it.
+struct HaloRows {
+  HaloRows(const Communicator& comm, Reach reach)
+      : first(comm.rank() == 0),
+        last(comm.rank() + 1 == comm.size()),
+        before(first ? 0 : reach.before),
+        after(last ? 0 : reach.after),
+        to_previous(first ? 0 : reach.after),
+        to_next(last ? 0 : reach.before) {}
+  bool first, last;                  ///< whether the piece is at the border of the domain
+  std::size_t before, after;         ///< of the neighbours, around the piece
+  std::size_t to_previous, to_next;  ///< the first and the last rows of the piece, which neighbours have
+  std::size_t around(std::size_t own) const { return before + own + after; }
+};
+
+/// Tags of the two directions, beside those of a program's messages.
+inline constexpr int to_previous_tag = 0x4a10, to_next_tag = 0x4a11;
+
+/// Throws ShapeError for a piece with fewer rows than a neighbour asks for.
+void require_halo_rows(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t own, const HaloRows& rows);
+
+/// y's rows along dim from y_first on = x's rows from x_first on, or with `add`, their sum.
+template <bool add, class X, class Y>
+void move_rows(const X& x, std::size_t dim, std::size_t x_first, const Y& y, std::size_t y_first, std::size_t count) {
+  if (count == 0) return;
+  const Around from(x.shape(), dim), to(y.shape(), dim);
+  const std::size_t in = from.extent * from.inner, out = to.extent * to.inner, width = count * to.inner;
+  using T = typename X::value_type;
+  const T* const source = x.data() + x_first * from.inner;
+  T* const target = y.data() + y_first * to.inner;
+  if constexpr (!add) return copy_rows(x.device(), from.outer, width, source, in, target, out);
+  else
+    for_each_entry(
+        x.device(), {"copy", 3 * from.outer * width * sizeof(T)}, from.outer, width,
+        KOKKOS_LAMBDA(const std::size_t row, const std::size_t i) {
+          using A = accumulate_t<T>;
+          target[row * out + i] = T(A(target[row * out + i]) + A(source[row * in + i]));
+        });
+}
+
+/// Strips of rows that travel to both neighbours while strips of theirs arrive.
+template <class X>
+class HaloExchange {
+ public:
+  using Strip = decltype(raw(std::declval<const X&>()));
+
+  HaloExchange(const Communicator& comm, const X& x, std::size_t dim) : comm_(&comm), x_(&x), dim_(dim) {}
+
+  /// Sends rows of x from `first` on to a neighbour.
+  void send(bool previous, std::size_t first, std::size_t count) {
+    if (count == 0) return;
+    const Strip strip = make(count);
+    move_rows<false>(*x_, dim_, first, strip, 0, count);
+    requests_.push_back(comm_->send_async(strip, peer(previous), previous ? to_previous_tag : to_next_tag));
+    strips_.push_back(strip);
+  }
+  /// A strip that a neighbour sends, complete after wait().
+  Strip receive(bool previous, std::size_t count) {
+    Strip strip = make(count);
+    if (count != 0) requests_.push_back(comm_->recv_async(strip, peer(previous), previous ? to_next_tag : to_previous_tag));
+    return strip;
+  }
+  void wait() {
+    for (Request& request : requests_) request.wait();
+  }
+
+ private:
+  Strip make(std::size_t rows) const { return Strip(x_->device(), with_extent(x_->shape(), dim_, rows)); }
+  int peer(bool previous) const { return comm_->rank() + (previous ? -1 : 1); }
+
+  const Communicator* comm_;
+  const X* x_;
+  std::size_t dim_;
+  std::vector<Request> requests_;
+  std::vector<Strip> strips_;  // alive while they are sent
+};
+
+/// x and its neighbours' rows around it.
+template <class Y, class X>
+Y bring_halo(const Communicator& comm, std::string_view axis, const X& x, std::size_t dim, const HaloRows& rows) {
+  const std::size_t own = x.shape()[dim];
+  require_halo_rows(axis, x.shape(), dim, own, rows);
+  HaloExchange<X> exchange(comm, x, dim);
+  const auto before = exchange.receive(true, rows.before), after = exchange.receive(false, rows.after);
+  exchange.send(true, 0, rows.to_previous);
+  exchange.send(false, own - rows.to_next, rows.to_next);
+  const Y y(x.device(), with_extent(x.shape(), dim, rows.around(own)));
+  move_rows<false>(x, dim, 0, y, rows.before, own);
+  exchange.wait();
+  move_rows<false>(before, dim, 0, y, 0, rows.before);
+  move_rows<false>(after, dim, 0, y, rows.before + own, rows.after);
+  return y;
+}
+
+/// The piece's own rows of x, plus the rows that the neighbours have for it.
+template <class Y, class X>
+Y send_halo_home(const Communicator& comm, std::string_view axis, const X& x, std::size_t dim, const HaloRows& rows) {
+  const std::size_t own = x.shape()[dim] - rows.before - rows.after;
+  require_halo_rows(axis, x.shape(), dim, own, rows);
+  HaloExchange<X> exchange(comm, x, dim);
+  const auto first = exchange.receive(true, rows.to_previous), last = exchange.receive(false, rows.to_next);
+  exchange.send(true, 0, rows.before);
+  exchange.send(false, rows.before + own, rows.after);
+  const Y y(x.device(), with_extent(x.shape(), dim, own));
+  move_rows<false>(x, dim, rows.before, y, 0, own);
+  exchange.wait();
+  move_rows<true>(first, dim, 0, y, 0, rows.to_previous);
+  move_rows<true>(last, dim, 0, y, own - rows.to_next, rows.to_next);
+  return y;
+}
+
+/// The rows of x that remain with a narrower halo.
+template <class Y, class X>
+Y narrow_halo(const X& x, std::size_t dim, const HaloRows& had, const HaloRows& rows) {
+  const std::size_t own = x.shape()[dim] - had.before - had.after;
+  const Y y(x.device(), with_extent(x.shape(), dim, rows.around(own)));
+  move_rows<false>(x, dim, had.before - rows.before, y, 0, rows.around(own));
+  return y;
+}
+
+/// x with zeros for further rows of the neighbours.
+template <class Y, class X>
+Y widen_terms(const X& x, std::size_t dim, const HaloRows& had, const HaloRows& rows) {
+  const std::size_t held = x.shape()[dim], own = held - had.before - had.after;
+  const Y y(x.device(), with_extent(x.shape(), dim, rows.around(own)));
+  fill_zero(y.device(), y.data(), y.size());
+  move_rows<false>(x, dim, 0, y, rows.before - had.before, held);
+  return y;
+}
+
+template <class P>
+inline constexpr Reach reach_of = {PieceOf<P>::before, PieceOf<P>::after};
+
+enum class HaloMove { arrives, goes_home, narrows, widens, by_way_of_shard };
+template <class From, class To>
+constexpr HaloMove halo_move() {
+  constexpr Kind from = kind_of<From>, to = kind_of<To>;
+  using F = PieceOf<From>;
+  using T = PieceOf<To>;
+  if (F::dim != T::dim) return HaloMove::by_way_of_shard;
+  if (from == Kind::shard && to == Kind::halo) return HaloMove::arrives;
+  if (from == Kind::halo_terms && to == Kind::shard) return HaloMove::goes_home;
+  if (from == Kind::halo && to != Kind::halo_terms && F::before >= T::before && F::after >= T::after) return HaloMove::narrows;
+  if (from != Kind::halo && to == Kind::halo_terms && F::before <= T::before && F::after <= T::after) return HaloMove::widens;
+  return HaloMove::by_way_of_shard;
+}
+// The piece without halos between two such placements.
+template <class From, class To>
+using own_piece_t = Shard<typename To::axis, overlaps<From> ? PieceOf<From>::dim : PieceOf<To>::dim>;
+
+template <class Y, class From, class To, class X>
+Y move_halo(const Communicator& comm, const X& x) {
+  constexpr std::size_t dim = PieceOf<To>::dim;
+  const HaloRows had(comm, reach_of<From>), rows(comm, reach_of<To>);
+  constexpr HaloMove move = halo_move<From, To>();
+  if constexpr (move == HaloMove::arrives) return bring_halo<Y>(comm, To::axis::name, x, dim, rows);
+  else if constexpr (move == HaloMove::goes_home) return send_halo_home<Y>(comm, To::axis::name, x, dim, had);
+  else if constexpr (move == HaloMove::narrows) return narrow_halo<Y>(x, dim, had, rows);
+  else return widen_terms<Y>(x, dim, had, rows);
+}
+
+}  // namespace weft::detail
+
+#ifndef WEFT_COMPILED
+#include <weft/tensor/halo_impl.hpp>
+#endif

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// covers: weft/tensor/around.hpp
+// Halos of a dim that an axis cuts: the rows that each rank has, their way back, corners, uneven and narrow pieces.
+#include <weft/tensor/halo.hpp>
+
+#include <mutex>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <weft/context/context.hpp>
+#include <weft/runtime/run.hpp>
+#include <weft/tensor/around.hpp>
+#include <weft/tensor/to.hpp>
+#include <weft/tensor/transfer.hpp>
+
+using namespace weft;
+
+namespace {
+
+using Exec = DefaultDevice::execution_space;
+using Numbers = std::vector<double>;
+struct along : UserAxis<0> {
+  static constexpr std::string_view name = "along";
+};
+struct across : UserAxis<1> {
+  static constexpr std::string_view name = "across";
+};
+
+template <class... P>
+using X = Tensor<double, Exec, P...>;
+
+// The value of row r of the whole, and the column.
+double value_of(std::size_t outer, std::size_t row, std::size_t inner) { return double(100 * outer + 10 * row + inner); }
+
+// [2, count, 3]: rows from `first` on of a whole tensor.
+template <class P>
+X<P> rows_of(DefaultDevice& device, std::size_t first, std::size_t count) {
+  X<P> x(device, {2, count, 3});
+  Numbers values;
+  for (std::size_t outer = 0; outer < 2; ++outer)
+    for (std::size_t row = 0; row < count; ++row)
+      for (std::size_t inner = 0; inner < 3; ++inner) values.push_back(value_of(outer, first + row, inner));
+  copy_from_host(x, std::span<const double>(values));
+  return x;
+}
+
+// The pieces of a whole of 3, 5, 4, ... rows.
+std::size_t rows_on(int rank) { return rank == 0 ? 3 : rank == 1 ? 5 : 4; }
+std::size_t first_on(int rank) { return rank == 0 ? 0 : first_on(rank - 1) + rows_on(rank - 1); }
+
+template <class F>
+void on_ranks(int ranks, F&& f) {
+  std::mutex mutex;
+  CHECK(run(RunOptions{.ranks = ranks}, [&](World& world) {
+          detail::Environment environment;
+          const auto context =
+              Context<Compute<Exec, double>>(world.device(), environment).with<Invariant<along>>(along{}, world.communicator());
+          f(world, context, mutex);
+        }) == 0);
+}
+
+double dot(const Numbers& a, const Numbers& b) { return std::inner_product(a.begin(), a.end(), b.begin(), 0.0); }
+
+Numbers drawn(std::size_t count, int seed) {
+  Numbers values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = double((i * 37 + std::size_t(seed) * 11) % 17) - 8;
+  return values;
+}
+
+// <move(x), g> - <x, dual move(g)> over all ranks, and the dual's type. A value that all ranks hold counts once.
+template <class From, class To, class Context>
+double defect(World& world, const Context& context, const Shape& from_shape) {
+  const X<From> x(world.device(), from_shape);
+  copy_from_host(x, std::span<const double>(drawn(x.size(), is_whole<From> ? 0 : world.rank())));
+  const auto y = to<To>(context, x);
+  const gradient_t<X<To>> g(world.device(), y.shape());
+  copy_from_host(g, std::span<const double>(drawn(g.size(), 5 + world.rank())));
+  const auto back = to<dual_t<From>>(context, g);
+  static_assert(std::is_same_v<std::remove_const_t<decltype(back)>, gradient_t<X<From>>>);
+  const bool counts = !is_whole<From> || world.rank() == 0;
+  Numbers difference{dot(copy_to_host(y), copy_to_host(g)) - (counts ? dot(copy_to_host(x), copy_to_host(back)) : 0)};
+  world.communicator().all_reduce(difference);
+  return difference[0];
+}
+
+}  // namespace
+
+TEST_CASE("a halo has the rows of the neighbours that exist") {
+  for (const int ranks : {1, 2, 3, 4})
+    on_ranks(ranks, [&](World& world, const auto& context, std::mutex& mutex) {
+      const int rank = world.rank();
+      const std::size_t first = first_on(rank), own = rows_on(rank);
+      const std::size_t above = rank > 0, below = rank + 1 < ranks;
+      const auto x = rows_of<Shard<along, 1>>(world.device(), first, own);
+      const auto wide = to<Halo<along, 1, 2, 1>>(context, x);
+      const Numbers got = copy_to_host(wide), same = copy_to_host(to<Shard<along, 1>>(context, wide)),
+                    narrow = copy_to_host(to<Halo<along, 1, 1, 0>>(context, wide));
+      const auto expected = [&](std::size_t before, std::size_t after) {
+        return copy_to_host(
+            rows_of<Shard<along, 1>>(world.device(), first - above * before, own + above * before + below * after));
+      };
+      const Numbers wanted = expected(2, 1), of_narrow = expected(1, 0), of_own = copy_to_host(x);
+      const std::lock_guard lock(mutex);
+      CHECK(got == wanted);
+      CHECK(narrow == of_narrow);
+      CHECK(same == of_own);
+    });
+}
+
+TEST_CASE("terms go home and are added") {
+  on_ranks(3, [&](World& world, const auto& context, std::mutex& mutex) {
+    const int rank = world.rank();
+    const std::size_t own = rows_on(rank), before = rank > 0 ? 2 : 0, after = rank < 2 ? 1 : 0;
+    const X<HaloTerms<along, 1, 2, 1>> terms(world.device(), {1, before + own + after, 1});
+    copy_from_host(terms, std::span<const double>(Numbers(terms.size(), double(rank + 1))));
+    const Numbers sums = copy_to_host(to<Shard<along, 1>>(context, terms));
+    Numbers expected(own, double(rank + 1));
+    if (rank > 0) expected[0] += rank;                                           // one row that the previous rank has
+    if (rank < 2) expected[own - 1] += rank + 2, expected[own - 2] += rank + 2;  // two that the next one has
+    const std::lock_guard lock(mutex);
+    CHECK(sums == expected);
+  });
+}
+
+TEST_CASE("each move is the dual of its backward") {
+  for (const int ranks : {1, 2, 3})
+    on_ranks(ranks, [&](World& world, const auto& context, std::mutex& mutex) {
+      const std::size_t own = rows_on(world.rank()), above = world.rank() > 0, below = world.rank() + 1 < ranks;
+      const auto piece = [&](std::size_t before, std::size_t after) { return Shape{2, own + above * before + below * after, 3}; };
+      const double arrives = defect<Shard<along, 1>, Halo<along, 1, 2, 1>>(world, context, piece(0, 0)),
+                   drops = defect<Halo<along, 1, 2, 1>, Shard<along, 1>>(world, context, piece(2, 1)),
+                   narrows = defect<Halo<along, 1, 2, 1>, Halo<along, 1, 0, 1>>(world, context, piece(2, 1)),
+                   widens = defect<Halo<along, 1, 1, 0>, Halo<along, 1, 1, 3>>(world, context, piece(1, 0)),
+                   enters = defect<Invariant<along>, Halo<along, 1, 1>>(world, context, {1, std::size_t(6 * ranks), 1});
+      const std::lock_guard lock(mutex);
+      CHECK(arrives == 0);
+      CHECK(drops == 0);
+      CHECK(narrows == 0);
+      CHECK(widens == 0);
+      CHECK(enters == 0);
+    });
+}
+
+TEST_CASE("the second of two exchanges brings the corners") {
+  std::mutex mutex;
+  CHECK(run(RunOptions{.ranks = 4}, [&](World& world) {
+          detail::Environment environment;
+          const int row = world.rank() / 2, column = world.rank() % 2;
+          const Communicator down = world.communicator().split(column, row, "along"),
+                             right = world.communicator().split(row, column, "across");
+          const auto context = Context<Compute<Exec, double>>(world.device(), environment)
+                                   .with<Invariant<along>>(along{}, down)
+                                   .with<Invariant<across>>(across{}, right);
+          const X<Shard<along, 0>, Shard<across, 1>> x(world.device(), {1, 1});
+          copy_from_host(x, std::span<const double>(Numbers{double(world.rank())}));
+          const Numbers all = copy_to_host(to<Halo<across, 1, 1>>(context, to<Halo<along, 0, 1>>(context, x)));
+          const std::lock_guard lock(mutex);
+          CHECK(all == Numbers{0, 1, 2, 3});
+        }) == 0);
+}
+
+TEST_CASE("a piece narrower than the halo is refused on every rank that has one, and no rank waits") {
+  for (const std::size_t narrow : {std::size_t(0), std::size_t(1)}) {
+    std::string text;
+    std::mutex mutex;
+    CHECK(run(RunOptions{.ranks = 3}, [&](World& world) {
+            detail::Environment environment;
+            const auto context =
+                Context<Compute<Exec, double>>(world.device(), environment).with<Invariant<along>>(along{}, world.communicator());
+            const auto x = rows_of<Shard<along, 1>>(world.device(), 0, world.rank() == 1 ? narrow : 4);
+            try {
+              to<Halo<along, 1, 2>>(context, x);
+            } catch (const ShapeError& error) {
+              const std::lock_guard lock(mutex);
+              text = error.what();
+              throw;
+            }
+          }) != 0);
+    CHECK(text.find("has " + std::to_string(narrow) + " rows along dim 1, and a neighbour asks for 2") != text.npos);
+  }
+}
