@@ -20,11 +20,12 @@ TAKEN = {
     "abs": "abs(x)", "erf": "erf(x)", "softplus": "softplus(x)", "mish": "mish(x)", "pow": "pow(x, 2.0)", "elu": "elu(x)",
     "clamp": "clamp(x, 0.0, 1.0)", "scale": "scale(x, 2.0)", "cast": "cast<float>(x)",
     "map": "map(x, [](auto v) { return v; }, [](auto) { return 1; })", "maximum": "maximum(x, y)", "minimum": "minimum(x, y)",
-    "greater": "greater(x, y)", "where": "where(greater(x, 0), x, y)", "add": "x + y", "subtract": "x - y", "times": "x * y",
+    "greater": "greater(x, y)", "greater_equal": "x >= y", "less": "x < y", "less_equal": "x <= 1.0", "equal": "x == y", "not_equal": "x != 0.0", "where": "where(greater(x, 0), x, y)", "add": "x + y", "subtract": "x - y", "times": "x * y",
     "divide": "x / y", "negate": "-x", "add_number": "x + 1.0", "divide_number": "1.0 / x",
     "terms_add": "terms + terms", "terms_scale": "terms * 2.0", "terms_times": "terms * x", "terms_divide": "terms / x",
 }
 REFUSED = {
+    "cumsum": "cumsum<1>(x)", "flip": "flip<1>(x)", "roll": "roll<1>(x, 1)", "pad": "pad<1>(x, 1, 1)", "einsum": 'einsum<"abc,abc->ab">(x, y)',
     "reshape": "reshape(x, {4, 4})", "upsample": "upsample(x, {})", "pixel_shuffle": "pixel_shuffle(x, 2)",
     "split_heads": "split_heads(x, 2)", "merge_heads": "merge_heads(x)", "sum_rows": "sum_rows(x)",
     "sum_columns": "sum_columns(x)", "mean_columns": "mean_columns(x)", "sum_all": "sum_all(x)", "times_heads": "times_heads(x, w)",
@@ -71,7 +72,7 @@ const LayerNorm& layer_norm, const RmsNorm& rms_norm, const Dropout& dropout, co
 
 def listed_operations():
     text = (ROOT / "include/weft/operations/refused.hpp").read_text()
-    lines = re.findall(r"^WEFT_(?:OPERATION|CONVOLUTION|UNARY|OPERATION_OF|REFUSED_AS)\((?:(?:int|class), )?(?:as_)?(\w+)", text, re.MULTILINE)
+    lines = re.findall(r"^WEFT_(?:OPERATION|CONVOLUTION|UNARY|OPERATION_OF|REFUSED_AS)\((?:(?:int|class|int\.\.\.), )?(?:as_)?(\w+)", text, re.MULTILINE)
     return set(lines)
 
 
