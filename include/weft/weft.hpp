@@ -42,6 +42,7 @@
 #include <weft/operations/segments.hpp>
 #include <weft/operations/shapes.hpp>
 #include <weft/operations/softmax.hpp>
+#include <weft/operations/sort.hpp>
 #include <weft/operations/special_functions.hpp>
 #include <weft/operations/variable_rows.hpp>
 #include <weft/operations/variables.hpp>

@@ -267,6 +267,25 @@ double go(World& world, const Net::Batch& batch) {
   return model.train_step(batch);
 }
 
+// section: sort_without_a_dim
+// The dim is a template argument; the result is a pair, whose parts are refused silently.
+// expect: sort cannot be called with these arguments
+// mention: sort<dim>\(x\)
+struct Own : Module<Own> {
+  auto forward(const auto& x) const {
+#ifdef WEFT_FAIL
+    const auto [values, places] = sort(x, 1);
+#else
+    const auto [values, places] = sort<1>(x);
+#endif
+    return where(places < 2, exp(values), values);
+  }
+};
+
+auto go() {
+  return testing::check_layer([](const auto&) { return Own(); }, {3, 4});
+}
+
 // section: max_of_two_values
 // Without a dim, max of two values of one type is Kokkos', which compares them.
 // expect: max of values of a forward, which are not compared

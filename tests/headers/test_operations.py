@@ -11,7 +11,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent.parent.parent / "include/weft/o
 # A function of a Variable by its type, or of a tensor or a Variable by a concept.
 FUNCTION = re.compile(r"^(?:[\w:<>., ()]+ |    )(\w+)\((?:(?:const )?Variable<C|const X& x, W&& w)"
                       r"|detail::ImageOperand X>\nauto (\w+)\(const X& x", re.MULTILINE)
-LINE = re.compile(r"WEFT_(?:OPERATION|CONVOLUTION|UNARY|OPERATION_OF|REFUSED_AS)\((?:(?:int(?:\.\.\.)?|class), )?(?:as_)?(\w+)")
+LINE = re.compile(r"WEFT_(?:OPERATION|CONVOLUTION|UNARY|OPERATION_OF|ORDERED|REFUSED_AS)\((?:(?:int(?:\.\.\.)?|class), )?(?:as_)?(\w+)")
 # Refused by separate overloads, or no function of a forward.
 OTHERS = {"to", "to_layout_of", "sum_losses", "record_attention", "record_by_gradient", "record_by_operand", "record_by_result", "refuse_cache", "RecordedAttention"}
 

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <type_traits>
+#include <utility>
 
 #include <weft/core/text_argument.hpp>
 #include <weft/tensor/tensor.hpp>
@@ -217,6 +218,16 @@ inline RefusedParts<2> chunk(as_chunk, WEFT_REST) { return {}; }
 template <int Parts> RefusedParts<Parts> chunk(as_chunk, WEFT_REST) { return {}; }
 template <int, int Parts> RefusedParts<Parts> chunk(as_chunk, WEFT_REST) { return {}; }
 template <int, int Parts, class... X> requires AnyRefused<X...> RefusedParts<Parts> chunk(const X&...) { return {}; }
+// sort and topk give pairs.
+#define WEFT_ORDERED(name, usage)                                                                                    \
+  WEFT_REFUSED_AS(as_##name, Operand, #name " cannot be called with these arguments: write " usage) \
+  inline RefusedPair name(as_##name, WEFT_REST) { return {}; }                                                       \
+  template <int> RefusedPair name(as_##name, WEFT_REST) { return {}; }                                               \
+  template <int, class... X> requires AnyRefused<X...> RefusedPair name(const X&...) { return {}; }
+using RefusedPair = std::pair<detail::AlreadyRefused, detail::AlreadyRefused>;
+WEFT_ORDERED(sort, "auto [values, places] = sort<dim>(x), or sort<dim>(x, SortOrder::descending): dims are template arguments")
+WEFT_ORDERED(topk, "auto [values, places] = topk<dim>(x, count): dims are template arguments")
+#undef WEFT_ORDERED
 // Names of other frameworks and of the C library.
 WEFT_NO_OPERATION(tan, "map(x, f, derivative) takes a function of your own")
 WEFT_NO_OPERATION(asin, "map(x, f, derivative) takes a function of your own")
