@@ -13,7 +13,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FOLDERS = ["core", "engine", "context", "autograd", "operations", "nn", "device", "mesh", "kernels", "tensor", "data", "dtensor", "optim", "models",
-           "generation", "checkpoint", "elastic", "c_interface", "hugging_face", "runtime", "plan", "trace", "testing", "comm", "pipeline", "parallel"]
+           "generation", "inference", "checkpoint", "elastic", "c_interface", "hugging_face", "runtime", "plan", "trace", "testing", "comm", "pipeline", "parallel"]
 NOT_HERE = re.compile(r"/cuda/")  # of GPUs alone: tests/gpu
 
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include <weft/kernels/expand.hpp>
@@ -42,6 +43,38 @@ std::vector<int> counted(std::size_t size) {
 }
 
 }  // namespace
+
+TEST_CASE("arrays with gaps, by their strides, to another type") {
+  DefaultDevice device;
+  // Extents, and for each array the order of its dims in memory (fastest first) with the gap that each leaves.
+  struct Case {
+    std::array<std::size_t, 3> extents;
+    std::array<std::size_t, 3> from_order, to_order;
+    std::size_t from_gap, to_gap;
+  };
+  for (const auto& [extents, from_order, to_order, from_gap, to_gap] :
+       {Case{{5, 40, 67}, {0, 1, 2}, {2, 1, 0}, 0, 0}, Case{{5, 40, 67}, {0, 1, 2}, {2, 1, 0}, 3, 0},
+        Case{{40, 3, 35}, {2, 1, 0}, {0, 2, 1}, 0, 2}, Case{{7, 33, 34}, {1, 2, 0}, {2, 0, 1}, 1, 1},
+        Case{{4, 1, 9}, {2, 1, 0}, {2, 1, 0}, 2, 5}, Case{{2, 3, 4}, {2, 1, 0}, {2, 1, 0}, 0, 0},
+        Case{{2, 0, 4}, {2, 1, 0}, {0, 1, 2}, 0, 0}}) {
+    const auto strides_of = [&extents = extents](const auto& order, std::size_t gap) {
+      std::array<std::size_t, 3> strides{};
+      std::size_t stride = gap + 1;
+      for (const std::size_t dim : order) strides[dim] = stride, stride *= extents[dim] + gap;
+      return std::pair(strides, stride);
+    };
+    const auto [from, from_size] = strides_of(from_order, from_gap);
+    const auto [to, to_size] = strides_of(to_order, to_gap);
+    const std::vector<int> x = counted(from_size);
+    std::vector<double> y(to_size, -1), expected(to_size, -1);
+    for (std::size_t i = 0; i < extents[0]; ++i)
+      for (std::size_t j = 0; j < extents[1]; ++j)
+        for (std::size_t k = 0; k < extents[2]; ++k)
+          expected[i * to[0] + j * to[1] + k * to[2]] = x[i * from[0] + j * from[1] + k * from[2]];
+    kernels::permute(device, kernels::Permutation(3, extents.data(), from.data(), to.data()), x.data(), y.data());
+    CHECK(y == expected);
+  }
+}
 
 TEST_CASE("permutations of six dims") {
   DefaultDevice device;

@@ -27,7 +27,7 @@
 #include <weft/core/error.hpp>
 #include <weft/core/text_argument.hpp>
 #include <weft/data/batch_share.hpp>
-#include <weft/tensor/shape.hpp>
+#include <weft/tensor/strided_array.hpp>
 
 namespace weft {
 namespace detail {
@@ -111,17 +111,6 @@ void refuse_field() {
 [[noreturn]] void refuse_view_to_write(std::string_view name);
 /// samples * shape; throws ShapeError if that is more than can be counted.
 std::size_t field_length(std::string_view name, std::size_t samples, const Shape& shape);
-
-/// A Kokkos View, or something with its members.
-template <class V>
-concept KokkosView = requires(const V& view) {
-  typename V::memory_space;
-  typename V::host_mirror_space;
-  { view.extent(0) } -> std::convertible_to<std::size_t>;
-  { view.span_is_contiguous() } -> std::convertible_to<bool>;
-  view.data();
-  V::rank();
-};
 
 /// The extents of a View behind its first, and all its values. Throws ShapeError if they are not contiguous and row-major.
 template <KokkosView V>

@@ -2,7 +2,8 @@
 #pragma once
 // A caching allocator of device memory. Training steps request the same sizes repeatedly, and returning activations to the system
 // would take 20 % of a step. Freed blocks are kept by size and reused. They return to the system when the arena ends or the
-// memory is full. An arena belongs to one rank and is not thread-safe; buffers may outlive it.
+// memory is full; so are the counts of buffers, so a warm step allocates nothing. An arena belongs to one rank and is not
+// thread-safe; buffers may outlive it.
 //
 //   Buffer block = device.allocate(bytes);  // returns to the arena with its last copy
 
@@ -12,6 +13,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -81,11 +83,26 @@ class Arena {
     std::size_t size;
     std::vector<void*> blocks;
   };
+  // Memory for the count of one buffer's handles.
+  union CountRoom {
+    CountRoom* next;
+    alignas(std::max_align_t) std::byte bytes[80];
+  };
   struct State {
     std::vector<Free> free;  // by size
     MemoryUse use;
     BlockSource source{&System<MemorySpace>::take, &System<MemorySpace>::give_back};
-    ~State() { give_back(); }
+    CountRoom* rooms = nullptr;  // unused
+    std::size_t buffers = 0;     // with a count in a room
+    bool has_arena = true;
+    ~State() {
+      give_back();
+      while (rooms != nullptr) ::operator delete(std::exchange(rooms, rooms->next));
+    }
+    /// Called when the arena or a buffer is gone: the last one ends the state.
+    void end_if_unused() {
+      if (!has_arena && buffers == 0) delete this;
+    }
 
     WEFT_OUT_OF_LINE std::vector<void*>& blocks(std::size_t size) {
       std::size_t first = 0;
@@ -109,7 +126,42 @@ class Arena {
     }
   };
 
+  // Allocates the counts of std::shared_ptr from the rooms of a state, which lives as long as they do.
+  template <class T>
+  struct CountAllocator {
+    using value_type = T;
+    State* state;
+    explicit CountAllocator(State* of) : state(of) {}
+    template <class U>
+    CountAllocator(const CountAllocator<U>& other) : state(other.state) {}
+    T* allocate(std::size_t) {
+      static_assert(sizeof(T) <= sizeof(CountRoom) && alignof(T) <= alignof(CountRoom));
+      CountRoom* room = state->rooms;
+      if (room == nullptr) room = static_cast<CountRoom*>(::operator new(sizeof(CountRoom)));
+      else state->rooms = room->next;
+      ++state->buffers;
+      return reinterpret_cast<T*>(room);
+    }
+    void deallocate(T* count, std::size_t) {
+      state->rooms = ::new (static_cast<void*>(count)) CountRoom{state->rooms};
+      --state->buffers;
+      state->end_if_unused();
+    }
+    template <class U>
+    friend bool operator==(const CountAllocator& a, const CountAllocator<U>& b) {
+      return a.state == b.state;
+    }
+  };
+
  public:
+  Arena() = default;
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  ~Arena() {
+    state_->has_arena = false;
+    state_->end_if_unused();
+  }
+
   /// A block of at least `bytes`. Throws MemoryError if the memory space is full even after unused blocks were returned. Before
   /// it returns blocks of a GPU, it waits for this rank's communication, and throws its errors.
   Buffer allocate(std::size_t bytes) { return take(block_bytes(bytes), MemoryCategory::activations); }
@@ -121,7 +173,7 @@ class Arena {
 
   /// Swaps the contents of two arenas: blocks that a recorded step writes at every launch must not be given to other code. Blocks
   /// in use return to the arena that allocated them.
-  void exchange(Arena& other) noexcept { state_.swap(other.state_); }
+  void exchange(Arena& other) noexcept { std::swap(state_, other.state_); }
 
   /// From now on blocks are addresses without memory. Call it before anything is allocated.
   void rehearse() { state_->source = {&RehearsedMemory::take, &RehearsedMemory::give_back}; }
@@ -134,7 +186,7 @@ class Arena {
 
   WEFT_COLD void* taken_from_system(std::size_t size);
 
-  std::shared_ptr<State> state_ = std::make_shared<State>();
+  State* state_ = new State;  // the last of the arena and its buffers deletes it
 };
 
 template <class MemorySpace>
@@ -156,11 +208,12 @@ Buffer Arena<MemorySpace>::take(std::size_t size, MemoryCategory category) {
   state_->use.current += size;
   state_->use.by_category[std::size_t(category)] += size;
   if (state_->use.current > state_->use.peak) state_->use.peak = state_->use.current;
-  return Buffer(block, [state = state_, size, category](void* freed) {
+  const auto give_back = [state = state_, size, category](void* freed) {
     state->use.current -= size;
     state->use.by_category[std::size_t(category)] -= size;
     state->blocks(size).push_back(freed);
-  });
+  };
+  return Buffer(std::shared_ptr<void>(block, give_back, CountAllocator<std::byte>(state_)));
 }
 
 template <class MemorySpace>

@@ -21,7 +21,14 @@ namespace weft {
 
 namespace detail {
 class Proof;  // device/proof.hpp
+
+/// The number of threads of this instance. With deprecated code enabled, Kokkos 4's exec.concurrency() is the default instance's.
+template <class Exec>
+int threads_of(const Exec& exec) {
+  if constexpr (requires { Exec::concurrency(exec); }) return Exec::concurrency(exec);
+  else return exec.concurrency();
 }
+}  // namespace detail
 
 template <class Exec>
 class Device {
@@ -31,13 +38,15 @@ class Device {
   /// A block of memory shared by its copies; the last one returns it to the device's arena.
   using Buffer = detail::Buffer;
 
-  explicit Device(Exec exec = Exec()) : exec_(std::move(exec)) {
+  explicit Device(Exec exec = Exec()) : exec_(std::move(exec)), threads_(detail::threads_of(exec_)) {
     if (Kokkos::Tools::profileLibraryLoaded()) detail::observed = true;
   }
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
   const Exec& exec() const { return exec_; }
+  /// The threads of the instance when the device was made. Kokkos returns another number inside a parallel region of OpenMP.
+  int threads() const { return threads_; }
   detail::Arena<memory_space>& arena() { return arena_; }
   Buffer allocate(std::size_t bytes) { return arena_.allocate(bytes); }
   Buffer allocate_persistent(std::size_t bytes, MemoryCategory category = MemoryCategory::other) {
@@ -88,6 +97,7 @@ class Device {
     std::shared_ptr<void> value;
   };
   Exec exec_;
+  int threads_;
   Rehearsal *rehearsal_ = nullptr, *notes_ = nullptr;
   detail::Proof* proof_ = nullptr;
   detail::Arena<memory_space> arena_;

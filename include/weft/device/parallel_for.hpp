@@ -37,16 +37,9 @@ struct HostLoop {
   void operator()(std::size_t piece) const { call(body, begin + count * piece / pieces, begin + count * (piece + 1) / pieces); }
 };
 
-/// The number of threads of this instance. With deprecated code enabled, Kokkos 4's exec.concurrency() is the default instance's.
-template <class Exec>
-int threads_of(const Exec& exec) {
-  if constexpr (requires { Exec::concurrency(exec); }) return Exec::concurrency(exec);
-  else return exec.concurrency();
-}
-
 template <class Exec>
 void run_on_team(Device<Exec>& device, const TeamLoop& loop) {
-  device.template cache<ThreadTeam>().run(std::size_t(threads_of(device.exec())), loop);
+  device.template cache<ThreadTeam>().run(std::size_t(device.threads()), loop);
 }
 
 /// Runs the pieces of a loop on the device's threads.
@@ -61,7 +54,7 @@ WEFT_OUT_OF_LINE void run_pieces(Device<Exec>& device, Traffic traffic, const Te
 /// Runs the loop on all threads.
 template <class Exec>
 WEFT_OUT_OF_LINE void share_on_host(Device<Exec>& device, const HostLoop& loop) {
-  const std::size_t threads = std::size_t(threads_of(device.exec()));
+  const std::size_t threads = std::size_t(device.threads());
   if (threads == 1 || loop.count <= 1) return loop.call(loop.body, loop.begin, loop.begin + loop.count);
   HostLoop split = loop;
   split.pieces = std::min(loop.count, threads * 8);
@@ -79,7 +72,7 @@ WEFT_OUT_OF_LINE void run_on_host(Device<Exec>& device, Traffic traffic, const H
   if (device.shares_short_loops()) return share_on_host(device, loop);
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::duration<double, std::micro> enough_to_judge(0.5), worth_sharing(2);
-  if (loop.count <= 1 || threads_of(device.exec()) == 1) return loop.call(loop.body, loop.begin, loop.begin + loop.count);
+  if (loop.count <= 1 || device.threads() == 1) return loop.call(loop.body, loop.begin, loop.begin + loop.count);
   HostLoop rest = loop;
   const auto started = Clock::now();
   for (std::size_t part = 1; part < rest.count; part *= 8) {

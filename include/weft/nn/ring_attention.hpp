@@ -86,7 +86,7 @@ struct RingMask {
 /// Calls f for the pieces of a step; messages advance between pieces. Each piece is large enough for all threads.
 template <class Exec, class F>
 void for_each_piece(Device<Exec>& device, const AttentionExtents& e, F&& f) {
-  const std::size_t threads = std::size_t(kernels::detail::threads_of(device.exec()));
+  const std::size_t threads = std::size_t(device.threads());
   const bool by_heads = e.sequences == 1;
   const std::size_t all = by_heads ? e.kv_heads : e.sequences,
                     busy = by_heads ? threads : (threads + e.kv_heads - 1) / e.kv_heads;

@@ -27,6 +27,18 @@ struct RefusedAlone {
 };
 }  // namespace detail
 
+namespace detail {
+/// The context of a model on one rank. `options` must outlive it.
+template <class M>
+auto context_of_one(DefaultDevice& device, const ModelOptions& options) {
+  Environment environment;
+  environment.seed = options.seed;
+  Context<Compute<DefaultDevice::execution_space, computed_t<typename M::scalar>>> context(device, std::move(environment));
+  context.construction.lora = &options.lora;
+  return context;
+}
+}  // namespace detail
+
 /// Stands in for a SingleDevice of a type that is not a model, so that there is only one error.
 template <class M>
 requires(!detail::AnyModel<M>) class SingleDevice<M> : public detail::Refused<M> {
@@ -66,11 +78,7 @@ class SingleDevice : public detail::ModelFunctions<SingleDevice<M>, M> {
   friend class gpu::GraphedStep;
   friend class detail::ModelFunctions<SingleDevice, M>;
   auto context() const {
-    detail::Environment environment;
-    environment.seed = options_.seed;
-    Context<Compute<DefaultDevice::execution_space, detail::computed_t<typename M::scalar>>> context(*device_,
-                                                                                                     std::move(environment));
-    context.construction.lora = &options_.lora;
+    auto context = detail::context_of_one<M>(*device_, options_);
     if (loss_scale_) context.engine.loss_scale = loss_scale_->value();
     return context;
   }

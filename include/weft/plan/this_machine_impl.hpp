@@ -158,9 +158,7 @@ WEFT_COLD WEFT_INLINE Machine this_machine(World& world) {
   }
   Machine machine{.name = "this machine", .ranks_per_node = std::max(1, ranks.size())};
   constexpr bool on_host = weft::detail::on_host<DefaultDevice::execution_space>;
-  if (on_host)
-    machine.ranks_per_core =
-        std::max(1.0, double(ranks.size() * weft::detail::threads_of(device.exec())) / double(runtime::detail::cores()));
+  if (on_host) machine.ranks_per_core = std::max(1.0, double(ranks.size() * device.threads()) / double(runtime::detail::cores()));
   // Other load varies, so each figure is the median of three measurements.
   std::vector<double> looks[3], seconds(measured);
   for (std::vector<double>& look : looks) look = seconds_of_all(world, machine.ranks_per_core, arrays[0], arrays[1], arrays[2]);

@@ -31,7 +31,7 @@ bool has_own_cores(const Device<Exec>& device, const Communicator& ranks) {
   std::vector<std::uint64_t> hosts(std::size_t(ranks.size())), mine{comm::this_host()};
   ranks.all_gather(mine, hosts);
   const auto before = std::count(hosts.begin(), hosts.begin() + ranks.rank(), mine[0]);
-  return before < std::max(1, runtime::detail::cores() / weft::detail::threads_of(device.exec()));
+  return before < std::max(1, runtime::detail::cores() / device.threads());
 }
 
 }  // namespace detail

@@ -65,7 +65,7 @@ struct AttentionHost {
   template <class Exec, class Work>
   static void run(Device<Exec>& device, Traffic traffic, const AttentionShape& shape, std::size_t values, const Work& work) {
     const std::size_t items = shape.sequences * shape.kv_heads, rows = shape.sequences * shape.length * shape.heads;
-    const std::size_t threads = std::size_t(threads_of(device.exec())), each = (values + 63) / 64 * 64;
+    const std::size_t threads = std::size_t(device.threads()), each = (values + 63) / 64 * 64;
     const weft::detail::Buffer buffer = device.allocate(std::min(items, threads) * each * sizeof(A));
     char* const workspace = static_cast<char*>(buffer.get());
     const auto run_item = [=](std::size_t item, std::size_t thread) {

@@ -84,7 +84,7 @@ template <class T, class W, class Exec>
 bool convolution_onednn(Device<Exec>& device, const ConvolutionShape& s, ConvolutionPass pass, const T* x, const W* w, const T* y,
                         const T* bias) {
   if (s.samples == 0) return false;
-  const int threads = threads_of(device.exec());
+  const int threads = device.threads();
   const OneDnnThreads guard(threads);
   constexpr auto type_of = []<class N>(const N*) { return std::is_same_v<N, bfloat16> ? OneDnn::bf16 : OneDnn::f32; };
   OneDnnConvolutions& all = device.template cache<OneDnnConvolutions>();

@@ -44,7 +44,7 @@ requires(!on_host<Exec>) void for_each(Device<Exec>& device, Traffic traffic, st
 template <class Exec>
 std::size_t threads_for(Device<Exec>& device, std::size_t operations) {
   constexpr std::size_t least = 1 << 16;
-  const std::size_t threads = std::size_t(threads_of(device.exec()));
+  const std::size_t threads = std::size_t(device.threads());
   return device.shares_short_loops() ? threads : std::min(threads, operations / least + 1);
 }
 

@@ -55,13 +55,28 @@ void few_rows_by_transposed(Device<Exec>& device, const MatmulShape& s, const T*
            });
 }
 
+/// R rows times b^T, b [n, k], of fewer columns than lanes, whose parts of a register would take longer to fill than to multiply.
+template <std::size_t R, class T, class C, class Exec>
+void few_rows_by_short(Device<Exec>& device, const MatmulShape& s, const T* a, const T* b, C* c, const T* bias) {
+  using A = accumulate_t<T>;
+  const MatmulShape shape = s;
+  for_each(device, {"product", (R + s.n) * s.k * sizeof(T) + (s.accumulate ? 2 : 1) * R * s.n * sizeof(C)}, s.n,
+           [=](std::size_t column) {
+             for (std::size_t r = 0; r < R; ++r) {
+               A sum = 0;
+               for (std::size_t i = 0; i < shape.k; ++i) sum += A(a[r * shape.lda + i]) * A(b[column * shape.ldb + i]);
+               put(shape, sum, r, column, c, bias);
+             }
+           });
+}
+
 /// R rows times b, b [k, n]: adds rows of b, 4 at a time, to the sums of a piece of columns.
 template <std::size_t R, class T, class C, class Exec>
 void few_rows_by_plain(Device<Exec>& device, const MatmulShape& s, const T* a, const T* b, C* c, const T* bias) {
   using V = lanes_for<Exec, T>;
   using A = accumulate_t<T>;
   constexpr std::size_t most = 1024 / R, together = 4;
-  const std::size_t threads = std::size_t(threads_of(device.exec())), share = (s.n + threads - 1) / threads,
+  const std::size_t threads = std::size_t(device.threads()), share = (s.n + threads - 1) / threads,
                     piece = std::clamp<std::size_t>((share + 31) / 32 * 32, 128 / R, most);
   const MatmulShape shape = s;
   for_each(device, {"product", (R + s.n) * s.k * sizeof(T) + (s.accumulate ? 2 : 1) * R * s.n * sizeof(C)},
@@ -97,7 +112,9 @@ void few_rows_by_plain(Device<Exec>& device, const MatmulShape& s, const T* a, c
 template <class T, class C, class Exec>
 void matmul_few_rows(Device<Exec>& device, const MatmulShape& s, const T* a, const T* b, C* c, const T* bias) {
   const auto some = [&]<std::size_t R>(std::size_t row, std::integral_constant<std::size_t, R>) {
-    if (s.transpose_b) few_rows_by_transposed<R>(device, s, a + row * s.lda, b, c + row * s.ldc, bias);
+    if (s.transpose_b && s.k < lanes_for<Exec, T>::size)
+      few_rows_by_short<R>(device, s, a + row * s.lda, b, c + row * s.ldc, bias);
+    else if (s.transpose_b) few_rows_by_transposed<R>(device, s, a + row * s.lda, b, c + row * s.ldc, bias);
     else few_rows_by_plain<R>(device, s, a + row * s.lda, b, c + row * s.ldc, bias);
   };
   std::size_t row = 0;

@@ -169,7 +169,7 @@ template <class T, class C, class Exec>
 void matmul_onednn(Device<Exec>& device, const MatmulShape& s, const T* a, const T* b, C* c, const T* bias) {
   constexpr std::size_t least_rows = 32, step = 16;  // a register or two
   OneDnnOfThreads& products = device.template cache<OneDnnOfThreads>();
-  const std::size_t threads = std::size_t(threads_of(device.exec()));
+  const std::size_t threads = std::size_t(device.threads());
   if (products.threads == nullptr) products.threads = std::make_unique<OneDnn[]>(threads);
   const std::size_t pieces = threads_for(device, s.m * s.n * s.k);
   const bool by_rows = s.m >= least_rows * pieces || s.m >= s.n;

@@ -22,7 +22,7 @@ void matmul_tiles(Device<Exec>& device, const MatmulShape& s, const T* a, const 
   constexpr std::size_t columns = Tiles::columns, row_block = 64;
   const std::size_t panels = (s.n + columns - 1) / columns, edge = s.m % tile_rows, whole = s.m - edge;
   const bool one_block = s.m <= row_block;
-  const std::size_t groups = one_block ? std::min(panels, std::size_t(threads_of(device.exec()))) : panels;
+  const std::size_t groups = one_block ? std::min(panels, std::size_t(device.threads())) : panels;
   const weft::detail::Buffer buffer = device.allocate((groups * columns + tile_rows) * s.k * sizeof(T));
   T* const packed = static_cast<T*>(buffer.get());       // [groups, k, columns]: panels, one at a time of each group
   T* const edge_rows = packed + groups * columns * s.k;  // [tile_rows, k]: the rows of a last, partial tile

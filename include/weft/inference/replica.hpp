@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A model for one caller at a time: layers of its own over the parameters of a SingleDevice, with a device, so that callers share
+// only memory that nobody writes.
+//
+//   Replica<Net> replica(source, config, options);
+//   replica.compute(std::tuple(strided_of(x)), strided_of(y));
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <weft/autograd/forward.hpp>
+#include <weft/context/context.hpp>
+#include <weft/parallel/single_device.hpp>
+#include <weft/pipeline/model_builder.hpp>
+#include <weft/pipeline/model_call.hpp>
+#include <weft/pipeline/unit_outputs.hpp>
+#include <weft/tensor/strided_copy.hpp>
+#include <weft/tensor/tensor.hpp>
+
+namespace weft::inference {
+
+/// The options of a model's calls.
+struct Options {
+  ModelOptions model = {};  ///< as it was trained: low-rank adapters, batch-invariant numbers
+  int threads = 1;          ///< of one call; more than one pays for batches that take longer than about 20 us
+};
+
+namespace detail {
+
+using weft::detail::StridedArray;
+
+/// An execution-space instance of this many threads, if the space has such instances.
+template <class Exec>
+Exec instance_of([[maybe_unused]] int threads) {
+#ifdef KOKKOS_ENABLE_OPENMP
+  if constexpr (std::is_same_v<Exec, Kokkos::OpenMP>) return Exec(threads);
+  else
+#endif
+    return Exec();
+}
+
+/// The handle of a block that another handle holds, with a count of its own: copies of it by several threads would contend for
+/// one count.
+inline weft::detail::Buffer shared_block(const weft::detail::Buffer& held) {
+  return std::shared_ptr<void>(held.get(), [held](void*) {});
+}
+
+/// An input as a tensor X: where it lies if it is row-major and of X's type, else copied by one kernel.
+template <class X, class T>
+X input_tensor(DefaultDevice& device, const StridedArray<T>& from) {
+  using S = typename X::value_type;
+  static_assert(std::is_integral_v<T> == std::is_integral_v<S>,
+                "weft: inference::Model: this input's elements are whole numbers and its field's are real, or the other way "
+                "round; see T and X in this function's template arguments");
+  if constexpr (std::is_same_v<std::remove_const_t<T>, S>) {
+    // Without an owner, so that no operation takes the memory for its result.
+    if (from.row_major())
+      return X(device, from.shape,
+               weft::detail::Buffer(std::shared_ptr<void>(std::shared_ptr<void>(), const_cast<S*>(from.data))));
+  }
+  X x(device, from.shape);
+  weft::detail::copy_from_strided(device, from, x.data());
+  return x;
+}
+
+[[noreturn]] WEFT_COLD inline void refuse_output(const Shape& given, const Shape& expected) {
+  throw_error<ShapeError>({"inference: the output is ", given.text(), " and the model returns ", expected.text()});
+}
+
+/// Writes the outputs to the caller's memory. `any_shape`: only the number of elements must be right.
+template <AnyTensor Y, class T>
+void write_output(const Y& y, const StridedArray<T>& to, bool any_shape) {
+  static_assert(!std::is_const_v<T>, "weft: inference::Model writes its last argument, and this one is const");
+  if (any_shape ? y.size() != to.shape.size() : y.shape() != to.shape) refuse_output(to.shape, y.shape());
+  if constexpr (!std::is_const_v<T>) {
+    const StridedArray<T> as_is = any_shape ? StridedArray<T>{to.data, Shape{to.shape.size()}, {1}} : to;
+    weft::detail::copy_to_strided(y.device(), static_cast<const typename Y::value_type*>(y.data()), as_is);
+  }
+}
+
+template <class M>
+class Replica {
+  using Context = decltype(weft::detail::context_of_one<M>(std::declval<DefaultDevice&>(), std::declval<const ModelOptions&>()));
+  using Step = weft::detail::step_context_t<Context>;
+  using Fields = typename weft::detail::inputs_of_t<M, Context>::First;
+
+ public:
+  Replica(SingleDevice<M>& source, const Options& options)
+      : device_(instance_of<DefaultDevice::execution_space>(options.threads)),
+        whole_(built(device_, source.stages().config(), options.model)),
+        context_(weft::detail::step_context(weft::detail::context_of_one<M>(device_, options.model))),
+        module_(&weft::detail::module_of<M, Context>(*whole_.units.front().layer)) {
+    if (options.model.numerics.batch_invariant) device_.make_batch_invariant();
+    context_.env.training = false;
+    context_.engine.records = false;
+    share_parameters(source);
+  }
+  Replica(const Replica&) = delete;
+  Replica& operator=(const Replica&) = delete;
+
+  /// output = forward(inputs...). The sizes of the first dims of the inputs are the samples.
+  template <class... T, class Y>
+  void compute(const std::tuple<StridedArray<T>...>& inputs, const StridedArray<Y>& output, bool any_shape) {
+    static_assert(
+        !weft::detail::PredictsVariables<M, Step, Fields>,
+        "weft: inference::Model calls forward, and this model has another function for its predictions, predict(batch): "
+        "use model.predict, or compute the predictions in forward");
+    context_.env.rows = std::get<0>(inputs).shape.rank() == 0 ? 1 : std::get<0>(inputs).shape[0];
+    const auto y = [&]<std::size_t... I>(std::index_sequence<I...>) {
+      const auto x =
+          weft::detail::as_one_input(input_tensor<typename Fields::template tensor_t<I>>(device_, std::get<I>(inputs))...);
+      return weft::forward(*module_, context_, x).output;
+    }
+    (std::index_sequence_for<T...>());
+    static_assert(AnyTensor<decltype(y)>, "weft: inference::Model takes a model whose forward returns one tensor");
+    if constexpr (AnyTensor<decltype(y)>) write_output(y, output, any_shape);
+  }
+
+ private:
+  static auto built(DefaultDevice& device, const typename M::Config& config, const ModelOptions& options) {
+    const Context context = weft::detail::context_of_one<M>(device, options);
+    return weft::detail::ModelBuilder<M, Context>(weft::detail::constructor_context(context), config).take();
+  }
+  void share_parameters(SingleDevice<M>& source) {
+    std::map<std::string, weft::detail::Buffer> values;
+    source.for_each_state([&](ParameterState& state) { values.emplace(state.name(), state.storage().layer_value()); });
+    for (const weft::detail::Registered& one : whole_.parameters)
+      one.state->storage().set_value(shared_block(values.at(one.state->name())));
+    const auto buffers = source.buffers();
+    std::size_t i = 0;
+    for (const auto& unit : whole_.units)
+      for (const auto& buffer : unit.buffers) buffer->value = buffers[i++]->value;
+  }
+
+  DefaultDevice device_;
+  weft::detail::WholeModel<DefaultDevice::execution_space> whole_;
+  Step context_;
+  M* module_;
+};
+
+}  // namespace detail
+
+}  // namespace weft::inference

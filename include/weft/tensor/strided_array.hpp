@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Elements in a program's memory in any layout: their extents, and the distance between neighbours in each dim. Made from a
+// Kokkos View (LayoutRight, LayoutLeft, LayoutStride, a part of a larger View) or from a contiguous range.
+//
+//   const auto u = detail::strided_of(view);   // StridedArray<const double>, [samples, ...]
+//   if (!u.row_major()) copy_from_strided(device, u, values);   // tensor/strided_copy.hpp
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <ranges>
+#include <type_traits>
+
+#include <weft/core/error.hpp>
+#include <weft/tensor/shape.hpp>
+
+namespace weft::detail {
+
+/// A Kokkos View, or something with its members.
+template <class V>
+concept KokkosView = requires(const V& view) {
+  typename V::memory_space;
+  typename V::host_mirror_space;
+  typename V::value_type;
+  { view.extent(0) } -> std::convertible_to<std::size_t>;
+  { view.stride(0) } -> std::convertible_to<std::size_t>;
+  view.data();
+  V::rank();
+};
+
+/// The distance between neighbours in each dim, in elements.
+using Strides = std::array<std::size_t, Shape::max_rank>;
+
+inline Strides row_major_strides(const Shape& shape) {
+  Strides strides{};
+  std::size_t stride = 1;
+  for (std::size_t dim = shape.rank(); dim-- > 0; stride *= shape[dim]) strides[dim] = stride;
+  return strides;
+}
+
+/// Elements of type T, const if they are only read.
+template <class T>
+struct StridedArray {
+  T* data = nullptr;
+  Shape shape = {};
+  Strides strides = {};
+
+  /// Whether the elements are contiguous, with the last dim fastest.
+  bool row_major() const {
+    const Strides wanted = row_major_strides(shape);
+    bool is = true;
+    for (std::size_t dim = 0; dim < shape.rank(); ++dim) is = is && (shape[dim] <= 1 || strides[dim] == wanted[dim]);
+    return is || shape.size() == 0;
+  }
+};
+
+/// The elements of a View of host memory.
+template <KokkosView V>
+auto strided_of(const V& view) {
+  static_assert(V::rank() <= Shape::max_rank, "weft: a tensor has at most six dims, and this View has more");
+  static_assert(std::is_same_v<typename V::memory_space, typename V::host_mirror_space::memory_space>,
+                "weft: this View is not of host memory: give a View of it (Kokkos::create_mirror_view_and_copy)");
+  StridedArray<typename V::value_type> all{view.data(), Shape::of_rank(V::rank())};
+  for (std::size_t dim = 0; dim < V::rank(); ++dim) {
+    all.shape[dim] = view.extent(dim);
+    all.strides[dim] = view.stride(dim);
+  }
+  return all;
+}
+/// The elements of a contiguous range as one row, [1, size].
+template <std::ranges::contiguous_range R>
+auto strided_of(R& range) {
+  const std::size_t size = std::ranges::size(range);
+  return StridedArray<std::remove_pointer_t<decltype(std::ranges::data(range))>>{
+      std::ranges::data(range), Shape{1, size}, {size, 1}};
+}
+
+}  // namespace weft::detail
