@@ -26,6 +26,7 @@
 #include <weft/models/llama.hpp>
 #include <weft/models/mixtral.hpp>
 #include <weft/nn/add_norm.hpp>
+#include <weft/nn/noise.hpp>
 #include <weft/nn/sequential.hpp>
 #include <weft/operations/along_dim.hpp>
 #include <weft/operations/attention.hpp>

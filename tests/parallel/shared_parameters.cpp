@@ -300,7 +300,8 @@ TEST_CASE("names made twice: refused alike on every rank and in every layout") {
     CHECK(refusal(ranks, degrees, {.two_gains = true})
               .starts_with("weft: two parameters named block.0.scale.gain, made by block 0, twice:"));
     CHECK(refusal(ranks, degrees, {.two_dropouts = true, .dropout = 0.1}) ==
-          "weft: two Dropouts under one path, block.0.dropout (block 0, twice): they would draw the same mask; give each its own "
+          "weft: two Dropouts under one path, block.0.dropout (block 0, twice): they would draw the same numbers; give each its "
+          "own "
           "path, context / \"name\"");
     CHECK(refusal(ranks, degrees, {.two_dropouts = true}) == "nothing");  // without a mask nothing is drawn
   }

@@ -40,7 +40,7 @@ WEFT_COLD WEFT_INLINE void Registry::add_site(const std::string& path, const cha
   if (!added)
     throw_error<UsageError>({"two ", what, " under one path, ", path.empty() ? "the model's own" : path, " (",
                              both(at->second, unit_),
-                             "): they would draw the same mask; give each its own path, context / \"name\""});
+                             "): they would draw the same numbers; give each its own path, context / \"name\""});
 }
 
 WEFT_COLD WEFT_INLINE std::shared_ptr<void>& Registry::shared(const std::string& path, const void* kind) {

@@ -257,6 +257,8 @@ WEFT_NO_OPERATION(layer_norm, "LayerNorm is a layer: a member `LayerNorm norm`, 
 WEFT_NO_OPERATION(rms_norm, "RmsNorm is a layer: a member `RmsNorm norm`, norm(x)")
 WEFT_NO_OPERATION(batch_norm, "BatchNorm is a layer: a member `BatchNorm<> norm`, norm(x)")
 WEFT_NO_OPERATION(dropout, "Dropout is a layer: a member `Dropout dropout`, made with context / \"dropout\" and a rate, dropout(x)")
+WEFT_NO_OPERATION(randn_like, "Noise is a member, `Noise noise`, made with context / \"noise\": noise.normal(x)")
+WEFT_NO_OPERATION(rand_like, "Noise is a member, `Noise noise`, made with context / \"noise\": noise.uniform(x)")
 WEFT_NO_OPERATION(linear, "matmul(x, w) + bias, or the layer Linear: a member `Linear<> layer`, layer(x)")
 WEFT_NO_OPERATION(embedding, "index_select(table, ids), or the layer Embedding")
 WEFT_NO_OPERATION(cat, "concat<dim>(x, y...)")

@@ -74,7 +74,7 @@ inline constexpr bool recordable = can_be_recorded<Model>();
 /// earlier steps went). Collective; a rank that does not launch its graph is found at the deadline.
 ///
 /// Not for mixtures of experts (the host learns how many rows each expert gets), communication hooks (host code beside the sums),
-/// dropout (masks differ from step to step, and a graph repeats the numbers that it was recorded with), layers that
+/// dropout and Noise (numbers differ from step to step, and a graph repeats the numbers that it was recorded with), layers that
 /// keep numbers on the host from step to step (make_step_buffer), reproducible runs and runs that record a timeline. Other
 /// wrappers and mixtures do not compile, the others throw UsageError. In a recorded step the host's values of its
 /// loss (Environment::loss_gradient, auxiliary_gradient) are NaN. A user's layers must not wait for the GPU, or CudaError
