@@ -57,7 +57,7 @@ constexpr GradientFault fault_on_axis() {
   using Rule = typename RuleFor<A, Rules...>::type;
   if (kind_of<P> == Kind::replicated) return GradientFault::replicated;
   if (kind_of<Rule> == Kind::shard) return std::is_same_v<P, Rule> ? GradientFault::none : GradientFault::not_a_shard;
-  if (kind_of<P> == Kind::shard) return GradientFault::another_shard;
+  if (kind_of<P> == Kind::shard || overlaps<P>) return GradientFault::another_shard;
   if (kind_of<P> == Kind::invariant && (std::is_same_v<A, dp> || std::is_same_v<A, edp>)) return GradientFault::summed_twice;
   return GradientFault::none;
 }

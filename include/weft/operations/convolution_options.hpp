@@ -32,6 +32,14 @@ class PerDim {
     for (const N number : each)
       if (dim < values_.size()) values_[dim++] = static_cast<std::size_t>(number);
   }
+  /// A number for each of these dims.
+  template <std::size_t dims>
+  static constexpr PerDim of(const std::array<std::size_t, dims>& each) {
+    PerDim all;
+    all.count_ = dims;
+    for (std::size_t dim = 0; dim < dims; ++dim) all.values_[dim] = each[dim];
+    return all;
+  }
   /// How many numbers were given: 0, one for all dims, or one for each.
   constexpr std::size_t count() const { return count_; }
   constexpr bool fits(std::size_t dims) const { return count_ <= 1 || count_ == dims; }

@@ -55,8 +55,9 @@ requires(std::is_same_v<Axes<typename PL::axis...>, Axes<typename PR::axis...>>)
       "weft: a convolution has no rule for these placements: on each axis both operands are whole and alike, or the samples are "
       "cut (Shard<axis, 0>) and the weights Replicated, or x is Replicated and w cut along its outputs (Shard<axis, 0>), or "
       "both are cut along the input channels (Shard<axis, 1>), which gives a Partial result; the weights of a transposed one "
-      "are [in, out, ...]; a depthwise one is cut along the channels of both; no axis cuts the dims of an image; bring one "
-      "there with to<...>(x), on tensors (context, x)");
+      "are [in, out, ...]; a depthwise one is cut along the channels of both; no axis cuts the dims of an image, except "
+      "with a halo and the window in the type, conv2d<Window{3, 1, 1}>(to<Halo<axis, 2, 1>>(x), w); bring one there with "
+      "to<...>(x), on tensors (context, x)");
   using type = Tensor<T, E,
                       typename Placed<typename PL::axis, convolution_rule<depthwise, PL, PR, LI, RJ>().kind,
                                       convolution_rule<depthwise, PL, PR, LI, RJ>().dim>::type...>;

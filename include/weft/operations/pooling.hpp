@@ -24,6 +24,7 @@ namespace weft {
 /// maximum none. One number for all dims, or one for each.
 struct PoolingOptions {
   PerDim kernel = 2, stride = 0, padding = 0;
+  PerDim padding_after = {};  ///< elements behind the last one; `padding` unless set
 };
 
 namespace detail {
@@ -35,7 +36,7 @@ constexpr void require_whole_images() {
   static_assert(
       !images_are_cut<X>,
       "weft: pooling needs whole images, but an axis cuts their dims, which are from 2 (height and width): cut samples or "
-      "channels");
+      "channels, or give the window in the type and a halo, max_pool2d<Window{3, 1, 1}>(to<Halo<axis, 2, 1>>(x))");
 }
 /// The windows of images of `dims` dims. Throws ShapeError for extents and options that do not fit.
 kernels::ConvolutionShape pooling_shape(const char* operation, std::size_t dims, NamedOperand images,

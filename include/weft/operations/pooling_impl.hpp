@@ -2,6 +2,7 @@
 #pragma once
 // Definitions for operations/pooling.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
+#include <algorithm>
 #include <string>
 
 #include <weft/core/inline.hpp>
@@ -18,14 +19,17 @@ WEFT_OUT_OF_LINE WEFT_INLINE kernels::ConvolutionShape pooling_shape(const char*
   s.samples = x[0];
   s.in = s.out = x[1];
   s.dims = dims;
-  bool fits = options.kernel.fits(dims) && options.stride.fits(dims) && options.padding.fits(dims);
+  const PerDim& behind = options.padding_after.count() == 0 ? options.padding : options.padding_after;
+  bool fits = options.kernel.fits(dims) && options.stride.fits(dims) && options.padding.fits(dims) && behind.fits(dims);
   for (std::size_t dim = 0; dim < dims; ++dim) {
-    const std::size_t d = s.most_dims - dims + dim, kernel = options.kernel[dim], padding = options.padding[dim];
+    const std::size_t d = s.most_dims - dims + dim, kernel = options.kernel[dim];
     s.extents[d] = x[dim + 2];
     s.kernel[d] = kernel;
     s.stride[d] = options.stride[dim] == 0 ? kernel : options.stride[dim];
-    s.before[d] = s.after[d] = padding;
-    fits = fits && kernel != 0 && padding <= kernel / 2 && kernel < std::size_t(1) << 31 && s.padded(d) >= kernel;
+    s.before[d] = options.padding[dim];
+    s.after[d] = behind[dim];
+    fits = fits && kernel != 0 && std::max(s.before[d], s.after[d]) <= kernel / 2 && kernel < std::size_t(1) << 31 &&
+           s.padded(d) >= kernel;
   }
   const std::size_t first = s.most_dims - dims;
   if (!fits)

@@ -61,6 +61,9 @@
 //   bias of conv2d, ...             as add_row: S(0) beside S(1)                                     whole beside S(1)
 //   max_pool2d(x), ...              I, R, S(0), S(1)                         as x                    S(k > 1), P
 //   avg_pool2d, global_avg_pool2d   I, R, P, S(0), S(1)                      as x                    S(k > 1)
+//   conv2d<Window>(x, w), ...       x H(k > 1, b, f) over the window's reach H(k, b', f')            too narrow; other than the
+//   max_pool2d<Window>(x), ...      (before, after), a stride exactly; w R   S(k) if b' = f' = 0     reach with a stride
+//                                   b' = b - before, f' = f - after; other placements as without a window
 //   upsample(x)                     I, R, P, S(0), S(1)                      as x                    S(k > 1)
 //   pixel_shuffle(x)                as unflatten<1>, permute, flatten        as x
 //   BatchNorm(x)                    I, R, S(0), S(1)                         as x                    S(k > 1), P

@@ -88,7 +88,8 @@ constexpr int refused_halo() {
   static_assert(
       !overlaps<P>,
       "weft: this operation has no rule for a Halo or its gradient: it would count a neighbour's rows, or move them; drop "
-      "them first, to<Shard<axis, dim>>(x), on tensors (context, x)");
+      "them first, to<Shard<axis, dim>>(x), on tensors (context, x); convolutions and pooling have their window in the "
+      "type, conv2d<Window{3, 1, 1}>(x, w)");
   return -1;
 }
 

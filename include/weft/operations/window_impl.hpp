@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The checks of windows over cut images. Definitions for operations/window.hpp.
+
+#include <weft/core/inline.hpp>
+#include <weft/core/text.hpp>
+#include <weft/operations/window.hpp>
+
+namespace weft::detail {
+
+WEFT_INLINE void require_rows_of_stride(const char* operation, std::string_view axis, NamedOperand x, std::size_t own,
+                                        std::size_t stride) {
+  if (own % stride != 0)
+    throw_error<ShapeError>({call_text(operation, {x}), ": a window of stride ", stride, ", and a rank of ", axis, " has ", own,
+                             " rows: all ranks but the last have a multiple of the stride"});
+}
+
+WEFT_INLINE void require_kernel(const char* operation, const Shape& weights, std::size_t dims, std::size_t kernel) {
+  bool fits = weights.rank() == dims + 2;
+  for (std::size_t dim = 2; dim < weights.rank(); ++dim) fits = fits && weights[dim] == kernel;
+  if (!fits)
+    throw_error<ShapeError>({operation, ": weights of ", weights.text(), " for a window of ", kernel, " elements in each of ",
+                             dims, dims == 1 ? " dim" : " dims"});
+}
+
+}  // namespace weft::detail

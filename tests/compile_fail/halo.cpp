@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Halos: forgotten, too narrow, and under operations that have no rule for them.
+#include <weft/operations/functions.hpp>
+#include <weft/operations/window.hpp>
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+struct along : UserAxis<0> {
+  static constexpr std::string_view name = "along";
+};
+template <class... P>
+using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
+using Over = decltype(std::declval<Context<Compute<Kokkos::DefaultExecutionSpace, float>>>().with<Invariant<along>>(
+    along{}, Communicator()));
+using Rows = X<Shard<along, 2>>;
+
+// section: forgotten
+// The window of a convolution reaches over the edge of a rank's rows.
+// expect: this window reaches over the edge of a rank's piece
+// mention: to<Halo<axis, dim, before, after>>\(x\)
+// mention: int before = 1|refused_window<.*, 1, 1, true>
+struct Block : Module<Block> {
+  Parameter<> w;
+  explicit Block(const auto& context) : w(context, "w", {4, 3, 3, 3}, normal(1)) {}
+  auto forward(const auto& x) const {
+#ifdef WEFT_FAIL
+    return max_pool2d<Window{2, 2}>(relu(conv2d<Window{3, 1, 1}>(x, w) * 2));
+#else
+    return max_pool2d<Window{2, 2}>(relu(conv2d<Window{3, 1, 1}>(to<Halo<along, 2, 1>>(x), w) * 2));
+#endif
+  }
+};
+
+auto go(const Over& context, Rows x) { return weft::forward(Block(context), context, x).output; }
+
+// section: too_narrow
+// A halo of one row serves one of two convolutions.
+// expect: this window reaches over the edge of a rank's piece
+struct Block : Module<Block> {
+  Parameter<> v, w;
+  explicit Block(const auto& context) : v(context, "v", {3, 3, 3, 3}, normal(1)), w(context, "w", {4, 3, 3, 3}, normal(1)) {}
+  auto forward(const auto& x) const {
+#ifdef WEFT_FAIL
+    const auto wide = to<Halo<along, 2, 1>>(x);
+#else
+    const auto wide = to<Halo<along, 2, 2>>(x);
+#endif
+    return conv2d<Window{3, 1, 1}>(relu(conv2d<Window{3, 1, 1}>(wide, v)), w);
+  }
+};
+
+auto go(const Over& context, Rows x) { return weft::forward(Block(context), context, x).output; }
+
+// section: too_wide_for_a_stride
+// Rows of a neighbour would be outputs in its place and in another's.
+// expect: this window reaches over the edge of a rank's piece
+// mention: exactly so many for a stride
+struct Block : Module<Block> {
+  explicit Block(const auto&) {}
+  auto forward(const auto& x) const {
+#ifdef WEFT_FAIL
+    return max_pool2d<Window{3, 2, 1}>(to<Halo<along, 2, 1, 1>>(x));
+#else
+    return max_pool2d<Window{3, 2, 1}>(to<Halo<along, 2, 1, 0>>(x));
+#endif
+  }
+};
+
+auto go(const Over& context, Rows x) { return weft::forward(Block(context), context, x).output; }
+
+// section: padding_of_a_whole_window
+// Outputs of padding only would come twice, once on each of two ranks.
+// expect: this window has no rows of its own in a piece
+struct Block : Module<Block> {
+  Parameter<> w;
+  explicit Block(const auto& context) : w(context, "w", {4, 3, 3, 3}, normal(1)) {}
+  auto forward(const auto& x) const {
+#ifdef WEFT_FAIL
+    return conv2d<Window{3, 1, 3}>(to<Halo<along, 2, 3>>(x), w);
+#else
+    return conv2d<Window{3, 1, 2}>(to<Halo<along, 2, 3>>(x), w);
+#endif
+  }
+};
+
+auto go(const Over& context, Rows x) { return weft::forward(Block(context), context, x).output; }
+
+// section: sum_of_a_halo
+// The neighbours' rows would count twice.
+// expect: this operation has no rule for a Halo or its gradient
+// mention: to<Shard<axis, dim>>\(x\)
+#ifdef WEFT_FAIL
+auto go(X<Halo<along, 2, 1>> x) { return sum_all(x); }
+#else
+auto go(X<Shard<along, 2>> x) { return sum_all(x); }
+#endif
+
+// section: gradient_of_a_halo_dropped
+// The rows that a rank computed for its neighbours have gradients too: they go home, and are not dropped.
+// expect: backward returned a gradient that is not the dual of its input
+#ifdef WEFT_FAIL
+struct Twice : Primitive<Twice> {
+  auto forward(const auto& context, const auto& x) const { return Result{scale(to<Shard<along, 2>>(context, x), 2), Nothing{}}; }
+  auto backward(const auto&, Nothing, const auto& g) { return InputGradient{scale(g, 2), Nothing{}}; }
+};
+#else
+struct Twice : Primitive<Twice> {
+  auto forward(const auto& context, const auto& x) const { return Result{scale(to<Shard<along, 2>>(context, x), 2), Nothing{}}; }
+  auto backward(const auto& context, Nothing, const auto& g) {
+    return InputGradient{to<HaloTerms<along, 2, 1>>(context, scale(g, 2)), Nothing{}};
+  }
+};
+#endif
+auto go(const Over& context, X<Halo<along, 2, 1>> x, X<Shard<along, 2>> g) {
+  Twice twice;
+  const auto out = twice.forward(context, x);
+  auto result = twice.backward(context, out.saved, g);
+  require_gradient_of<X<Halo<along, 2, 1>>, decltype(result.input_gradient)>();
+}
