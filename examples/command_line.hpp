@@ -8,6 +8,8 @@
 //   if (!command_line::parse(app, argc, argv)) return 0;   // help was requested and printed
 
 #include <CLI/CLI.hpp>
+#include <Kokkos_Macros.hpp>
+#include <oneapi/dnnl/dnnl_version.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -24,6 +26,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/core/text.hpp>
+#include <weft/core/version.hpp>
 
 namespace command_line {
 
@@ -105,8 +108,21 @@ inline std::string refusal_of(const CLI::App& app, const CLI::ParseError& error)
   return option == left.end() ? "unexpected argument '" + left.front() + "'" : "unknown option '" + *option + "'";
 }
 
-/// Reads the command line; returns false if it requested help, which is then printed. Throws UsageError.
+/// The answer to --version: weft's version, the compiler's, and those of the libraries at compile time.
+inline std::string version_text(const std::string& program) {
+#ifdef __clang__
+  const char* const compiler = "clang ";
+#else
+  const char* const compiler = "g++ ";
+#endif
+  return weft::detail::joined({program, ", weft ", weft::version(), " (", compiler, __VERSION__, ", Kokkos ", KOKKOS_VERSION / 10000,
+                               ".", KOKKOS_VERSION / 100 % 100, ".", KOKKOS_VERSION % 100, ", oneDNN ", DNNL_VERSION_MAJOR, ".",
+                               DNNL_VERSION_MINOR, ".", DNNL_VERSION_PATCH, ")"});
+}
+
+/// Reads the command line; returns false if it requested help or the version, which is then printed. Throws UsageError.
 inline bool parse(CLI::App& app, int argc, char** argv) {
+  app.set_version_flag("--version", version_text(app.get_name()), "Print the versions of weft, compiler and libraries");
   try {
     app.parse(argc, argv);
     return true;
