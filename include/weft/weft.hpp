@@ -32,6 +32,7 @@
 #include <weft/operations/attention.hpp>
 #include <weft/operations/batched.hpp>
 #include <weft/operations/einsum.hpp>
+#include <weft/operations/fourier.hpp>
 #include <weft/operations/functions.hpp>
 #include <weft/operations/heads.hpp>
 #include <weft/operations/index_select.hpp>

@@ -26,7 +26,7 @@ auto go(const Over&, X<Shard<tp, 1>> x) { return concat<0>(x, x); }
 
 // section: cumsum_along_a_cut_dim
 // The running sum of a part lacks the parts before it.
-// expect: pad, flip, roll, cumsum, sort and topk need all of a dim on one rank, but an axis cuts it
+// expect: pad, flip, roll, cumsum, sort, topk and Fourier transforms need all of a dim on one rank, but an axis cuts it
 // mention: to<Invariant<axis>>
 template <class... P>
 using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;

@@ -39,10 +39,10 @@ constexpr void require_dim_whole() {
 // The dim of an operation that moves or orders its elements, which must be whole on each rank.
 template <int Dim, class X>
 kernels::Along along_whole(const char* operation, const X& x) {
-  static_assert(
-      !sharded_along<X, Dim>,
-      "weft: pad, flip, roll, cumsum, sort and topk need all of a dim on one rank, but an axis cuts it: gather it first, "
-      "to<Invariant<axis>>(x), on tensors (context, x)");
+  static_assert(!sharded_along<X, Dim>,
+                "weft: pad, flip, roll, cumsum, sort, topk and Fourier transforms need all of a dim on one rank, but an axis "
+                "cuts it: gather it first, "
+                "to<Invariant<axis>>(x), on tensors (context, x)");
   require_dim(operation, x, Dim);
   require_even(operation, x.shape(), Dim);
   return along(operation, x, Dim);

@@ -39,6 +39,7 @@
 //   slice<d>, chunk<d>, concat<d>   I, R, P, S(k != d)                       as x                    S(d): counted in the whole
 //   pad<d>, flip<d>, roll<d>        I, R, P, S(k != d)                       as x                    S(d): needs its neighbours
 //   cumsum<d>(x)                    I, R, P, S(k != d)                       as x                    S(d): needs those before
+//   fft<d...>(z), rfft, ifft, irfft I, R, P, S(k), k none of d               as z                    S(d)
 //   sort<d>(x), topk<d>(x, count)   I, R, S(k != d)                          as x                    S(d), P
 //   index_select(x, ids)            I, R, P, S(k > 0), ids whole             as x                    x S(0): ranks lack rows
 //                                   x R, ids S(0); over dp both S(0)         S(0)                    x I, ids S(0): not entered
