@@ -82,6 +82,11 @@ class Device {
   bool batch_invariant() const { return batch_invariant_; }
   void make_batch_invariant() { batch_invariant_ = true; }
 
+  /// The terms that this rank has of each sum over tp whose terms are fixed (NumericsOptions::reproducible_degree); 0: sums have
+  /// no fixed terms.
+  std::size_t sum_terms() const { return sum_terms_; }
+  void fix_sum_terms(std::size_t terms) { sum_terms_ = terms; }
+
   /// The device's single object of type T, default-constructed at its first use.
   template <class T>
   T& cache() {
@@ -102,6 +107,7 @@ class Device {
   detail::Proof* proof_ = nullptr;
   detail::Arena<memory_space> arena_;
   bool shares_short_loops_ = false, batch_invariant_ = false;
+  std::size_t sum_terms_ = 0;
   std::vector<Cache> caches_;  // only a few
 };
 

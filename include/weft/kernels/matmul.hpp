@@ -25,7 +25,7 @@ namespace weft::kernels {
 enum class Transpose { no, yes };
 
 namespace detail {
-/// matmul of rows that are not transposed. Each number is a sum in the order of k, whatever the number of rows.
+/// matmul in which each number is a sum in the order of k, whatever the number of rows and columns.
 template <class T, class C, class Exec>
 void matmul_by_rows(Device<Exec>& device, const MatmulShape& shape, const T* a, const T* b, C* c, const T* bias) {
   // The widened operands of bfloat16 are not the device's memory (WideNumbers), so a rehearsal counts the packed panels only.
@@ -44,7 +44,7 @@ void matmul_by_rows(Device<Exec>& device, const MatmulShape& shape, const T* a, 
 /// lda, ldb, ldc are the distances in values between rows of the stored arrays; a transposed `a` is stored as [k, m]. C is T or
 /// accumulate_t<T>; sums are in accumulate_t<T> and are rounded once. `accumulate` adds to c. An empty k gives zeros (or the
 /// bias). The same bits in every run with the same shapes and number of threads; on a batch-invariant device a row's bits do not
-/// depend on m either, unless `a` is transposed.
+/// depend on m either, unless `a` is transposed; on a device whose sums have fixed terms no number depends on m or n.
 template <class T, class C, class Exec>
 void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, std::size_t m, std::size_t n, std::size_t k,
             const T* a, std::size_t lda, const T* b, std::size_t ldb, C* c, std::size_t ldc, bool accumulate = false,
@@ -69,7 +69,8 @@ void matmul(Device<Exec>& device, Transpose transpose_a, Transpose transpose_b, 
   if constexpr (detail::on_host<Exec> && std::is_same_v<T, bfloat16>)
     pairs = device.rehearsal() != nullptr || detail::OneDnn::multiplies_bfloat16();
   if constexpr (detail::on_host<Exec>) {
-    if (device.batch_invariant() && !shape.transpose_a && k != 0) return detail::matmul_by_rows(device, shape, a, b, c, bias);
+    if ((device.sum_terms() != 0 || (device.batch_invariant() && !shape.transpose_a)) && k != 0)
+      return detail::matmul_by_rows(device, shape, a, b, c, bias);
     if (m <= detail::few_rows && !shape.transpose_a && k != 0 && !pairs)
       return detail::matmul_few_rows(device, shape, a, b, c, bias);
   }

@@ -63,6 +63,7 @@ class Dropout : public Primitive<Dropout> {
       kernels::dropout(x.device(), count, columns, x.data() + at, y.data() + at, probability_, key, row, place.first_column,
                        place.columns);
     });
+    y.mark_summed(x.summed());
     return y;
   }
 

@@ -88,6 +88,8 @@ class Embedding : public Primitive<Embedding> {
   }
   template <class Context, class Y>
   static auto bring(const Context& context, Y y) {
+    if constexpr (Context::has(tp{}))
+      if (y.device().sum_terms() != 0) y = detail::sum_of_one_number(context.comm(tp{}), std::move(y));
     if constexpr (Context::has(tp{})) return to<detail::hidden_placement_t<Context, tp>>(context, std::move(y));
     else return y;
   }

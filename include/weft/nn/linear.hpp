@@ -11,6 +11,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <weft/autograd/layer.hpp>
 #include <weft/autograd/layer_arguments.hpp>
@@ -124,16 +125,16 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
     if constexpr (Bias) {
       using Y = contract_t<decltype(inside), decltype(w), 0, stored_in_out ? 1 : 0>;
       if (bias)
-        return Result{detail::summed_product < stored_in_out ? 1 : 0 > (context, inside, w, bias_for<Y>(context, inside)), x};
+        return Result{detail::summed_product < stored_in_out ? 1 : 0 > (context, inside, w, bias_for<Y>(context, inside), segments_), x};
     }
-    return Result{detail::summed_product < stored_in_out ? 1 : 0 > (context, inside, w, Nothing{}), x};
+    return Result{detail::summed_product < stored_in_out ? 1 : 0 > (context, inside, w, Nothing{}, segments_), x};
   }
   template <class Context, class X, class G>
   auto backward_input(const Context& context, X x, const G& g) {
     auto dx = to_layout_of<gradient_t<X>>(
         context, detail::summed_product < stored_in_out
                      ? 0
-                     : 1 > (context, g, weight.template for_operand_type<entered_t<Context, X>>(g.device()), Nothing{}));
+                     : 1 > (context, g, weight.template for_operand_type<entered_t<Context, X>>(g.device()), Nothing{}, segments_));
     return InputGradient<decltype(dx), Deferred<X, G>>{std::move(dx), {std::move(x), g}};
   }
   template <class Context, class D>
@@ -195,7 +196,8 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   Linear(const Context& context, std::size_t in, std::size_t out, const LinearOptions& options,
          const detail::LinearValues& values)
       : weight(context, "weight", stored_in_out ? Shape{in, out} : Shape{out, in}, values.weight, options.sharding),
-        bias(make_bias(context, out, options, values.bias)) {}
+        bias(make_bias(context, out, options, values.bias)),
+        segments_(options.sharding.segments) {}
   template <class Context>
   static auto make_bias(const Context& context, std::size_t out, const LinearOptions& options, const InitialValues& values) {
     if constexpr (!Bias) return NoBias{};
@@ -262,6 +264,8 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
     if constexpr (row) return to<Partial<tp>>(context, b);
     else return b;
   }
+
+  std::vector<ParameterSharding::Segment> segments_;  // of the dim that tp shards
 };
 
 }  // namespace weft

@@ -195,7 +195,7 @@ class LanguageHead : public Primitive<LanguageHead<Norm>> {
     saved.cross.write_gradient(g.data(), dz.data());
     auto inside = to<Replicated<tp>>(context, saved.normed);
     auto dn = to_layout_of<gradient_t<decltype(saved.normed)>>(
-        context, detail::padded_logits_input_gradient(dz, table.for_operand(inside)));
+        context, detail::padded_logits_input_gradient(context, dz, table.for_operand(inside)));
     auto split = weft::backward_input(norm, context, std::move(saved.norm), dn);
     using D = Deferred<typename decltype(split)::deferred_type, decltype(inside), std::remove_cvref_t<decltype(dz)>>;
     return InputGradient{detail::input_gradient_of<typename S::input_type>(std::move(split.input_gradient)),

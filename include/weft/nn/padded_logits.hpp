@@ -8,6 +8,7 @@
 #include <cstddef>
 
 #include <weft/kernels/matmul.hpp>
+#include <weft/nn/fixed_product.hpp>
 #include <weft/operations/products.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -32,11 +33,14 @@ auto padded_logits(const X& x, const W& w) {
 }
 
 /// The gradient of x: g [tokens, columns and padding] times w [columns, width] -> [tokens, width]; the padding is not read.
-template <AnyTensor G, AnyTensor W>
-auto padded_logits_input_gradient(const G& g, const W& w) {
+template <class Context, AnyTensor G, AnyTensor W>
+auto padded_logits_input_gradient(const Context& context, const G& g, const W& w) {
   using T = typename G::value_type;
   const auto e = matmul_extents(with_extent(g.shape(), 1, w.rows()), w.shape(), false, true);
-  contract_t<G, W, 0, 1> dx(g.device(), e.product);
+  using X = contract_t<G, W, 0, 1>;
+  if constexpr (contract_fits<G, W, 0, 1> && kind_of<placement_t<X, tp>> == Kind::partial)
+    if (g.device().sum_terms() != 0) return product_of_fixed_terms<1, X>(context, e, g.data(), g.columns(), w, nullptr, {});
+  X dx(g.device(), e.product);
   if constexpr (contract_fits<G, W, 0, 1>)
     kernels::matmul<T, T>(g.device(), kernels::Transpose::no, kernels::Transpose::no, e.m, e.n, e.k, g.data(), g.columns(),
                           w.data(), e.n, dx.data(), e.n);

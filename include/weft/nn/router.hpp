@@ -162,6 +162,7 @@ class Router {
       throw_error<UsageError>(
           {"decode: experts that drop tokens (drop, capacity factor) would drop others than in a whole sequence: "
            "set drop to none, or use model.logits of the whole sequence"});
+    detail::refuse_loose_sum(rows.device(), "a router's tokens");
     if (rows.device().batch_invariant() && options_.drop != nn::Drop::none)
       throw_error<UsageError>(
           {"numerics.batch_invariant: experts that drop tokens (drop, capacity factor) drop them by the other tokens of "

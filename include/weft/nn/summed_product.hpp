@@ -13,9 +13,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <type_traits>
 #include <utility>
 
+#include <weft/nn/fixed_product.hpp>
 #include <weft/operations/products.hpp>
 #include <weft/tensor/pending_rows.hpp>
 #include <weft/tensor/tensor.hpp>
@@ -36,14 +38,23 @@ std::size_t pieces_of_sum(const Context& context, std::size_t rows, std::size_t 
   }
 }
 
-/// x times w, plus `bias` [out] unless it is Nothing; RJ as in `linear`.
+/// x times w, plus `bias` [out] unless it is Nothing; RJ as in `linear`. `segments`: of the whole dim that is summed.
 template <int RJ, class Context, AnyTensor X, AnyTensor W, class B>
-auto summed_product(const Context& context, const X& x, const W& w, const B& bias) {
+auto summed_product(const Context& context, const X& x, const W& w, const B& bias,
+                    std::span<const ParameterSharding::Segment> segments = {}) {
   using Y = contract_t<X, W, 0, RJ>;
   using T = typename Y::value_type;
   constexpr bool plain = std::is_same_v<B, Nothing>;
   if constexpr (contract_fits<X, W, 0, RJ> && kind_of<placement_t<Y, tp>> == Kind::partial) {
     const auto e = matmul_extents(x, w, false, RJ);
+    if (x.device().sum_terms() != 0) {
+      const T* added = nullptr;
+      if constexpr (!plain) {
+        require_extents("linear", w, e.n, bias);
+        added = bias.data();
+      }
+      return product_of_fixed_terms<RJ, Y>(context, e, x.data(), x.columns(), w, added, segments);
+    }
     if (const std::size_t pieces = pieces_of_sum(context, e.m, e.n * sizeof(T)); pieces > 1) {
       if constexpr (!plain) require_extents("linear", w, e.n, bias);
       auto& device = x.device();

@@ -19,6 +19,7 @@
 #include <weft/operations/arithmetic.hpp>
 #include <weft/operations/index_select.hpp>
 #include <weft/operations/rules.hpp>
+#include <weft/tensor/fixed_terms.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
@@ -167,7 +168,10 @@ auto cross_entropy_of_classes(const Context& context, const Z& logits, const N& 
   if constexpr (cut) context.comm(tp{}).all_reduce(raw(maximum), Reduction::max);
   kernels::softmax_sums<T>(device, rows, columns, columns, logits.data(), maximum.data(), wanted.data(), std::int64_t(first), sum,
                            target);
-  if constexpr (cut) context.comm(tp{}).all_reduce(raw(sums));
+  if constexpr (cut) {
+    refuse_loose_sum(device, "the classes of a cross-entropy");
+    context.comm(tp{}).all_reduce(raw(sums));
+  }
   typename Loss::sum_type loss(device, {1});
   gradient_t<Z> difference(device, logits.shape());
   kernels::cross_entropy_finish<T>(device, rows, columns, columns, logits.data(), maximum.data(), sum, target, wanted.data(),

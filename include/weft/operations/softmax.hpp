@@ -12,6 +12,7 @@
 #include <weft/kernels/cross_entropy.hpp>
 #include <weft/kernels/rows.hpp>
 #include <weft/operations/reductions.hpp>
+#include <weft/tensor/fixed_terms.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
@@ -96,7 +97,10 @@ auto log_sum_exp(const Context& context, const X& x, std::size_t columns) {
   kernels::row_max<T>(x.device(), x.rows(), x.columns(), valid, x.data(), maximum.data());
   if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(raw(maximum), Reduction::max);
   kernels::exp_sums<T>(x.device(), x.rows(), x.columns(), valid, x.data(), maximum.data(), out.data());
-  if constexpr (Context::has(tp{})) context.comm(tp{}).all_reduce(raw(out));
+  if constexpr (Context::has(tp{})) {
+    detail::refuse_loose_sum(x.device(), "log_sum_exp");
+    context.comm(tp{}).all_reduce(raw(out));
+  }
   kernels::finish_log_sum_exp<accumulate_t<T>>(x.device(), x.rows(), maximum.data(), out.data());
   return out;
 }

@@ -12,6 +12,20 @@ WEFT_INLINE void ModelOptions::check() const {
   const auto& reproducible = numerics.reproducible;
   const auto& reduce = numerics.reduce;
   const auto& gradient = numerics.gradient;
+  if (const std::size_t degree = numerics.reproducible_degree; degree != 0) {
+    if ((degree & (degree - 1)) != 0)
+      throw_error<UsageError>(
+          {"ModelOptions::numerics.reproducible_degree is ", degree, ": the terms of a sum are added in a binary tree, so it is a ",
+           "power of two, or 0 for off"});
+    if (!reproducible)
+      throw_error<UsageError>(
+          {"ModelOptions::numerics.reproducible_degree is ", degree,
+           " without numerics.reproducible, which fixes the sums over data ranks: set both, or leave the degree out"});
+    if (tensor.piece_bytes != 0)
+      throw_error<UsageError>(
+          {"ModelOptions: numerics.reproducible_degree sums each product over tp at once, so it cannot go with "
+           "tensor.piece_bytes; leave one of them out"});
+  }
   if (data.hook && reproducible)
     throw_error<UsageError>(
         {"ModelOptions: numerics.reproducible fixes how gradients are added, so it cannot go with a communication hook; leave "

@@ -61,6 +61,7 @@ WEFT_COLD inline auto words_of(const ModelOptions& options) {
       OptionWord{"shard.quantised_reduce_bits", std::uint64_t(options.shard.quantised_reduce_bits), true},
       OptionWord{"shard.offload", options.shard.offload.make != nullptr, false},
       OptionWord{"numerics.reproducible", options.numerics.reproducible ? 1u : 0u, true},
+      OptionWord{"numerics.reproducible_degree", options.numerics.reproducible_degree, true},
       OptionWord{"numerics.batch_invariant", options.numerics.batch_invariant, true},
       OptionWord{"context", std::uint64_t(options.context), false},
       OptionWord{"tensor.piece_bytes", options.tensor.piece_bytes, true},

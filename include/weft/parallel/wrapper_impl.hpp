@@ -48,6 +48,7 @@ WEFT_COLD WEFT_INLINE StageSettings stage_settings(DefaultDevice& device, schedu
           .timeline = options.pipeline.timeline.get(),
           .freeze = options.freeze,
           .recheck = std::move(recheck),
+          .reproducible_degree = options.numerics.reproducible_degree,
           .whole_rows = options.numerics.batch_invariant && options.context == ContextMethod::ring,
           .lora = options.lora};
 }

@@ -41,6 +41,7 @@ struct StageSettings {
   schedule::TimelineRecorder* timeline = nullptr;  ///< records the times of this rank's actions in each training step
   std::vector<std::string> freeze = {};            ///< patterns of parameters that are frozen from the start
   std::shared_ptr<Recheck> recheck = nullptr;      ///< null: no micro-batch is computed again
+  std::size_t reproducible_degree = 0;             ///< above 0: sums over tp have this many terms
   bool whole_rows = false;                         ///< batch-invariant: a ring over cp, which merges blocks of keys, is refused
   LoraOptions lora = {};  ///< if a rank is set, all parameters but the adapters are frozen from the start
 };

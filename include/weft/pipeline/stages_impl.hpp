@@ -67,10 +67,22 @@ WEFT_INLINE double Stages::train_step(StepBatch& batch) {
   return loss;
 }
 
+WEFT_COLD WEFT_INLINE void require_dense_axes(const AxesInForce& axes, std::size_t degree) {
+  if (!axes.has(tp{}))
+    throw_error<UsageError>({"numerics.reproducible_degree is ", degree,
+                             ", and the model's type has no TensorParallel, so its sums have no terms: wrap it, also for one rank"});
+  for (const auto& [name, ranks] : {std::pair(cp::name, axes.size(cp{})), std::pair(ep::name, axes.size(ep{})),
+                                    std::pair(etp::name, axes.size(etp{}))})
+    if (ranks > 1)
+      throw_error<LayoutError>({"numerics.reproducible_degree fixes the sums over tp, and not those over ", name, "(", ranks,
+                                "): use ", name, " 1, or leave the option out"});
+}
+
 WEFT_COLD WEFT_INLINE void Stages::set_everyone(const Communicator& everyone) {
   if (units_.settings().whole_rows && axes_.size(cp{}) > 1)
     throw_error<LayoutError>({"numerics.batch_invariant: a ring over cp(", axes_.size(cp{}),
                               ") adds a token's keys in another order than a decode does; use ContextMethod::ulysses, or cp 1"});
+  if (const std::size_t degree = units_.settings().reproducible_degree; degree != 0) require_dense_axes(axes_, degree);
   const auto& recheck = units_.settings().recheck;
   if (!recheck) return;
   if (axes_.size(dp{}) == 1)

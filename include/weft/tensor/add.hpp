@@ -16,6 +16,7 @@ X sum_of(const X& x, X y) {
   const Shape shape = x.shape().with_cuts_of(y.shape());
   X out = y.unique() && y.shape().cuts() == shape.cuts() ? y : X(x.device(), shape);
   kernels::add<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data());
+  out.mark_summed(x.summed() && y.summed());
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/device/parallel_for.hpp>
 #include <weft/kernels/cross_entropy.hpp>
+#include <weft/tensor/fixed_terms.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft::detail {
@@ -41,6 +42,15 @@ SoftmaxStatistics<Z> softmax_statistics(const Communicator* ranks, const Z& logi
   }
   kernels::row_max<T>(device, rows, columns, valid, logits.data(), maximum);
   ranks->all_reduce(all.maximum, Reduction::max);
+  if (const std::size_t terms = device.sum_terms(); terms != 0) {
+    require_even_terms("vocabulary", columns, std::size_t(ranks->size()), terms);
+    all.sums = sum_of_fixed_terms<S>(*ranks, device, {2, rows}, [&](std::size_t term, accumulate_t<T>* out) {
+      const std::size_t begin = term * (columns / terms);
+      kernels::softmax_sums<T>(device, rows, columns, columns / terms, logits.data() + begin, maximum, targets,
+                               std::int64_t(first + begin), out, out + rows);
+    });
+    return all;
+  }
   kernels::softmax_sums<T>(device, rows, columns, valid, logits.data(), maximum, targets, std::int64_t(first), sum, target);
   ranks->all_reduce(all.sums);
   return all;

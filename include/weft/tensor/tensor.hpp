@@ -107,14 +107,16 @@ class Elements {
         size_(other.size_),
         buffer_(other.buffer_),
         data_(other.data_),
-        pending_(other.pending_) {}
+        pending_(other.pending_),
+        summed_(other.summed_) {}
   WEFT_OUT_OF_LINE Elements(Elements&& other) noexcept
       : device_(other.device_),
         shape_(other.shape_),
         size_(other.size_),
         buffer_(std::move(other.buffer_)),
         data_(std::exchange(other.data_, nullptr)),
-        pending_(std::move(other.pending_)) {}
+        pending_(std::move(other.pending_)),
+        summed_(other.summed_) {}
   WEFT_OUT_OF_LINE Elements& operator=(Elements other) noexcept {
     device_ = other.device_;
     shape_ = other.shape_;
@@ -122,6 +124,7 @@ class Elements {
     data_ = other.data_;
     buffer_.swap(other.buffer_);
     pending_.swap(other.pending_);
+    summed_ = other.summed_;
     return *this;
   }
   WEFT_OUT_OF_LINE ~Elements() {}
@@ -133,6 +136,7 @@ class Elements {
   detail::Buffer buffer_;
   void* data_ = nullptr;
   std::shared_ptr<detail::PendingRows> pending_;  // holds the elements if it is not null
+  bool summed_ = false;
 };
 
 }  // namespace operations
@@ -182,6 +186,10 @@ class Tensor : operations::Elements {
   /// The rows of a tensor that was made with them, computed or not; else null. A sum over ranks is made in their pieces either
   /// way, so a rank that reads its elements before makes the same messages.
   const detail::PendingRows* pending() const { return pending_.get(); }
+  /// True if each rank holds the whole sum of a Partial tensor, in place of a term (tensor/fixed_terms.hpp). Results of operations
+  /// are not marked unless the operation is linear and marks them.
+  bool summed() const { return summed_; }
+  void mark_summed(bool summed) { summed_ = summed; }
 
   /// The elements as a matrix of rows() times columns(), for user kernels.
   auto view() const {

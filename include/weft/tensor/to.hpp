@@ -25,6 +25,7 @@
 
 #include <weft/core/text.hpp>
 #include <weft/tensor/around.hpp>
+#include <weft/tensor/fixed_terms.hpp>
 #include <weft/tensor/halo.hpp>
 #include <weft/tensor/sum_in_pieces.hpp>
 #include <weft/tensor/tensor.hpp>
@@ -90,13 +91,35 @@ Y scatter_sum(std::string_view axis, const auto& comm, const X& x, std::size_t d
   return y;
 }
 
+// Whether one of two placements on tp is Partial: a sum whose terms the device may have fixed.
+template <class From, class To>
+inline constexpr bool enters_or_leaves_sum =
+    std::is_same_v<typename To::axis, tp> && (kind_of<From> == Kind::partial) != (kind_of<To> == Kind::partial);
+
+// `to` on a device whose sums have fixed terms: each rank holds the whole of a Partial tensor.
+template <class Y, class From, class To, class X>
+Y to_with_fixed_terms(const Communicator& comm, const X& x) {
+  constexpr Kind from = kind_of<From>, target = kind_of<To>;
+  const std::size_t ranks = std::size_t(comm.size());
+  if constexpr (from == Kind::partial) require_summed(x);
+  Y y;
+  if constexpr (target == Kind::shard)
+    y = ranks == 1 ? relabel<Y>(x) : slice<Y>(tp::name, x, shard_dim<To>, ranks, std::size_t(comm.rank()));
+  else if constexpr (from == Kind::shard) {
+    require_parts_of_whole(tp::name, x.shape(), shard_dim<From>, ranks);
+    y = ranks == 1 ? relabel<Y>(x) : gather_dim<Y>(comm, x, shard_dim<From>);
+  } else y = relabel<Y>(x);
+  y.mark_summed(target == Kind::partial);
+  return y;
+}
+
 }  // namespace detail
 
 /// x with the placement `To` on To's axis. Shapes are this rank's; a sharded dim must be divisible by the degree (ShapeError). A
 /// gathered dim must be divided evenly: throws LayoutError if a ParameterSharding divides it by segments, repeats or pads it. The
 /// pieces of a Halo may have different extents; throws ShapeError for one with fewer rows than a neighbour asks for.
 /// A Partial product whose rows are pending is computed and summed in pieces (tensor/sum_in_pieces.hpp). Numerics: sums are in
-/// rank order, so every rank has the same bits.
+/// rank order, so every rank has the same bits. Under NumericsOptions::reproducible_degree a Partial tensor is summed already.
 template <Placement To, class Context, AnyTensor X>
 auto to(const Context& context, const X& x) {
   using A = typename To::axis;
@@ -113,6 +136,8 @@ auto to(const Context& context, const X& x) {
     constexpr bool overlaps = detail::overlaps<From> || detail::overlaps<To>;
     static_assert(!(from == detail::Kind::shard && target == detail::Kind::shard),
                   "weft: to<Shard> from a Shard along another dim is an all_to_all; go through to<Invariant<axis>>");
+    if constexpr (detail::enters_or_leaves_sum<From, To>)
+      if (x.device().sum_terms() != 0) return detail::to_with_fixed_terms<Y, From, To>(comm, x);
     if constexpr (is_whole<From> && is_whole<To>) {
       return relabel<Y>(x);
     } else if (ranks == 1) {
@@ -165,7 +190,7 @@ auto to(const Context& context, X&& x) requires(!std::is_lvalue_reference_v<X>) 
     return X(std::move(x));  // a copy would share the elements and prevent the next axis from working in place
   } else {
     if constexpr (detail::kind_of<placement_t<X, A>> == detail::Kind::partial && is_whole<To>) {
-      if (x.pending() == nullptr && x.unique()) {
+      if (x.pending() == nullptr && x.unique() && !(std::is_same_v<A, tp> && x.device().sum_terms() != 0)) {
         context.comm(A{}).all_reduce(raw(x));
         return relabel<replace_t<X, To>>(x);
       }
