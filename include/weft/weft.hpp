@@ -34,6 +34,7 @@
 #include <weft/operations/einsum.hpp>
 #include <weft/operations/fourier.hpp>
 #include <weft/operations/functions.hpp>
+#include <weft/operations/grad.hpp>
 #include <weft/operations/heads.hpp>
 #include <weft/operations/index_select.hpp>
 #include <weft/operations/losses.hpp>

@@ -73,6 +73,20 @@ constexpr void refuse_arguments() {
       "in this function's template arguments");
 }
 
+// A value inside of grad(f, x).
+template <class V>
+inline constexpr bool is_nested_variable = false;
+template <class C, class X>
+inline constexpr bool is_nested_variable<Variable<C, X>> = is_variable<X>;
+template <class L>
+AlreadyRefused refused_second_derivative() {
+  static_assert(sizeof(L) == 0,
+                "weft: grad(f, x): f calls a layer or a Primitive with a backward of its own on tensors, which has no second "
+                "derivative: write it as a Module, of operations, such as matmul(x, weight) + bias; see L in this function's "
+                "template arguments");
+  return {};
+}
+
 template <class V>
 inline constexpr bool is_call_input = is_variable<V> || StructOfVariables<V>;
 template <class... V>
@@ -84,13 +98,17 @@ inline constexpr bool is_call_input<std::tuple<V...>> = (is_call_input<V> && ...
 /// or of several operands a std::tuple, Nothing{} for one without.
 template <class F, class Context, class... X>
 requires(detail::IsOperation<F>) auto call(const F& f, const Variable<Context, X>&... x) {
-  detail::Tape& tape = std::get<0>(std::tie(x...)).tape();
-  auto y = f.forward(x.value()...);
-  detail::note_result<F>(tape.context().as<Context>(), y);
-  using Y = decltype(y);
-  if (!tape.records() || !(x.has_gradient() || ...)) return Variable<Context, Y>(std::move(y), tape);
-  auto& node = tape.record<detail::RecordedOperation<Context, F, Y, X...>>(f, x...);
-  return Variable<Context, Y>(std::move(y), &node, tape);
+  if constexpr ((detail::is_variable<X> || ...)) {
+    return detail::refused_second_derivative<F>();
+  } else {
+    detail::Tape& tape = std::get<0>(std::tie(x...)).tape();
+    auto y = f.forward(x.value()...);
+    detail::note_result<F>(tape.context().as<Context>(), y);
+    using Y = decltype(y);
+    if (!tape.records() || !(x.has_gradient() || ...)) return Variable<Context, Y>(std::move(y), tape);
+    auto& node = tape.record<detail::RecordedOperation<Context, F, Y, X...>>(f, x...);
+    return Variable<Context, Y>(std::move(y), &node, tape);
+  }
 }
 
 /// The call of any layer in a Module's forward. The first input, a Variable or a tuple of them, receives the gradient that the
@@ -102,6 +120,8 @@ requires(!detail::IsOperation<L> && detail::is_call_input<V> &&
   if constexpr (detail::IsModule<L>) {
     if constexpr (detail::is_variable<V> || detail::StructOfVariables<V>) return layer(x, others...);
     else return std::apply([&](const auto&... one) { return layer(one..., others...); }, x);
+  } else if constexpr (detail::is_nested_variable<std::remove_cvref_t<decltype(detail::first_variable(x))>>) {
+    return detail::refused_second_derivative<L>();
   } else if constexpr (!detail::require_constants<Others...>()) {
     return detail::AlreadyRefused();
   } else {

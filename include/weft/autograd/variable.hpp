@@ -58,7 +58,10 @@ class Variable : operations::OnTape, public detail::MembersElsewhere<Variable<Co
   /// Whether backward computes a gradient of this value.
   bool has_gradient() const { return node_ != nullptr; }
   /// The same value as a Constant, whose type has no gradient: backward stops here.
-  detail::Constant<Context, X> detach() const { return detail::Constant<Context, X>(value_, *tape_); }
+  detail::Constant<Context, X> detach() const {
+    if constexpr (requires { value_.detach(); }) return detail::Constant<Context, X>(value_.detach(), *tape_);
+    else return detail::Constant<Context, X>(value_, *tape_);
+  }
 
   detail::ValueNode<X>* node() const { return node_; }
   detail::Tape& tape() const { return *tape_; }
@@ -178,6 +181,20 @@ Variable<Context, Y> record(const Variable<Context, X>& x, Y y, From... from) {
     auto& node = tape.record<Recorded<Context, Y, From...>>(std::move(from)...);
     return {std::move(y), &node, tape};
   }
+}
+
+// False: compilers print From, which names the operation.
+template <class... From>
+inline constexpr bool has_second_derivative = false;
+/// Refuses an operation inside of grad(f, x) (operations/grad.hpp), whose values are Variables of Variables: one that may be
+/// differentiated again records by record_any (autograd/nested_variable.hpp).
+template <class Context, class C, class X, class Y, class... From>
+AlreadyRefused record(const Variable<Context, Variable<C, X>>&, Y, From...) {
+  static_assert(
+      has_second_derivative<From...>,
+      "weft: grad(f, x): f calls an operation without a second derivative; docs/guide.md lists those that have one; see "
+      "From in this function's template arguments for the operation");
+  return {};
 }
 
 // A tape holds the address of a parameter; backward reads its values and adds to its gradient.

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Sums inside of grad(f, x), and their gradients, which spread a value over the summed elements. Placements and shapes are those
+// of reductions.hpp and along_dim.hpp.
+
+#include <type_traits>
+
+#include <weft/autograd/nested_variable.hpp>
+#include <weft/operations/along_dim.hpp>
+#include <weft/operations/reductions.hpp>
+#include <weft/operations/variable_rows.hpp>
+
+namespace weft {
+
+namespace operations {
+
+/// The gradients of sums, g over the elements of x, on Variables of any level.
+template <class C, class X, class G>
+auto sum_all_gradient(const Variable<C, X>& x, const Variable<C, G>& g) {
+  return detail::linear_in(
+      g, [a = x.value()](const auto& value) { return sum_all_gradient(a, value); },
+      [](const auto& h) {
+        if constexpr (AnyTensor<decltype(h)>) return sum_all(h, Of::gradients);
+        else return sum_all(h);
+      });
+}
+template <class C, class X, class G>
+auto sum_rows_gradient(const Variable<C, X>& x, const Variable<C, G>& g) {
+  return detail::linear_in(
+      g, [a = x.value()](const auto& value) { return sum_rows_gradient(a, value); }, [](const auto& h) { return sum_rows(h); });
+}
+template <class C, class X, class G>
+auto sum_columns_gradient(const Variable<C, X>& x, const Variable<C, G>& g) {
+  return detail::linear_in(
+      g, [a = x.value()](const auto& value) { return sum_columns_gradient(a, value); },
+      [](const auto& h) {
+        if constexpr (AnyTensor<decltype(h)>) return sum_columns(h, Of::gradients);
+        else return sum_columns(h);
+      });
+}
+template <int Dim, class C, class X, class G>
+auto sum_gradient(const Variable<C, X>& x, const Variable<C, G>& g) {
+  return detail::linear_in(
+      g, [a = x.value()](const auto& value) { return sum_gradient<Dim>(a, value); },
+      [](const auto& h) {
+        if constexpr (AnyTensor<decltype(h)>) return sum<Dim>(h, Of::gradients);
+        else return sum<Dim>(h);
+      });
+}
+
+template <class C, detail::Nested X>
+auto sum_all(const Variable<C, X>& x) {
+  return detail::unary(x, sum_all(x.value()), [](const auto& a, const auto&, const auto& g) { return sum_all_gradient(a, g); });
+}
+template <class C, detail::Nested X>
+auto sum(const Variable<C, X>& x) {
+  return sum_all(x);
+}
+template <class C, detail::Nested X>
+auto sum_rows(const Variable<C, X>& x) {
+  return detail::unary(x, sum_rows(x.value()), [](const auto& a, const auto&, const auto& g) { return sum_rows_gradient(a, g); });
+}
+template <class C, detail::Nested X>
+auto sum_columns(const Variable<C, X>& x) {
+  return detail::unary(x, sum_columns(x.value()),
+                       [](const auto& a, const auto&, const auto& g) { return sum_columns_gradient(a, g); });
+}
+template <class C, detail::Nested X>
+auto mean_columns(const Variable<C, X>& x) {
+  return detail::unary(x, mean_columns(x.value()), [](const auto& a, const auto&, const auto& g) {
+    return scale(sum_columns_gradient(a, g), 1.0 / double(a.columns()));
+  });
+}
+template <int Dim, class C, detail::Nested X>
+auto sum(const Variable<C, X>& x) {
+  return detail::unary(x, sum<Dim>(x.value()), [](const auto& a, const auto&, const auto& g) { return sum_gradient<Dim>(a, g); });
+}
+template <int Dim, class C, detail::Nested X>
+auto mean(const Variable<C, X>& x) {
+  return detail::unary(x, mean<Dim>(x.value()), [](const auto& a, const auto&, const auto& g) {
+    return scale(sum_gradient<Dim>(a, g), 1.0 / double(a.shape()[Dim]));
+  });
+}
+template <class C, detail::Nested X>
+auto mean(const Variable<C, X>& x) {
+  return detail::unary(x, mean(x.value()), [](const auto& a, const auto&, const auto& g) {
+    return scale(sum_all_gradient(a, g), 1.0 / double(a.shape().size()));
+  });
+}
+
+}  // namespace operations
+
+}  // namespace weft

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Derivatives inside of a forward, grad(f, x).
+#include <weft/testing/check_layer.hpp>
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+// section: operation_without_second_derivative
+// The network's softmax has a gradient, which cannot be differentiated again.
+// expect: f calls an operation without a second derivative
+struct Slope : Module<Slope> {
+  auto forward(const auto& x) const {
+#ifdef WEFT_FAIL
+    return grad([](const auto& p) { return softmax<1>(square(p)); }, x);
+#else
+    return grad([](const auto& p) { return sigmoid(square(p)); }, x);
+#endif
+  }
+};
+void go() {
+  testing::check_layer([](const auto&) { return Slope(); }, {4, 8});
+}
+
+// section: layer_without_second_derivative
+// The network is made of layers whose backward is written on tensors.
+// expect: f calls a layer or a Primitive with a backward of its own on tensors
+// mention: Linear
+struct Slope : Module<Slope> {
+#ifdef WEFT_FAIL
+  Linear<> layer;
+  Slope(const auto& context) : layer(context / "layer", 8, 8) {}
+  auto u(const auto& p) const { return tanh(layer(p)); }
+#else
+  Parameter<> weight, bias;
+  Slope(const auto& context) : weight(context, "weight", {8, 8}, normal(0.5)), bias(context, "bias", {8}, zeros) {}
+  auto u(const auto& p) const { return tanh(matmul(p, weight) + bias); }
+#endif
+  auto forward(const auto& x) const {
+    return grad([&](const auto& p) { return u(p); }, x);
+  }
+};
+void go() {
+  testing::check_layer([](const auto& context) { return Slope(context / "slope"); }, {4, 8});
+}
+
+// section: function_of_nothing
+// The function returns a value of the forward around, which does not depend on its argument.
+// expect: f must return one value that it computes from its argument
+struct Slope : Module<Slope> {
+  auto forward(const auto& x) const {
+    const auto energy = square(x);
+#ifdef WEFT_FAIL
+    return grad([&](const auto&) { return energy; }, x);
+#else
+    return grad([&](const auto& p) { return energy * p; }, x);
+#endif
+  }
+};
+void go() {
+  testing::check_layer([](const auto&) { return Slope(); }, {4, 8});
+}
+
+// section: gradient_of_a_value
+// A value that is computed already, as PyTorch takes it.
+// expect: f is a value and no function
+struct Slope : Module<Slope> {
+  auto forward(const auto& x) const {
+#ifdef WEFT_FAIL
+    return grad(square(x), x);
+#else
+    return grad([](const auto& p) { return square(p); }, x);
+#endif
+  }
+};
+void go() {
+  testing::check_layer([](const auto&) { return Slope(); }, {4, 8});
+}
+
+// section: placements_inside
+// A missing collective inside of the differentiated function is the error that it is outside.
+// expect: matmul of an Invariant operand with a sharded or Replicated one
+struct Slope : Module<Slope> {
+  Parameter<Shard<tp, 0>> in;
+  Parameter<Shard<tp, 1>> out;
+  Slope(const auto& context) : in(context, "in", {8, 8}, normal(0.5)), out(context, "out", {1, 8}, normal(0.5)) {}
+  auto u(const auto& p) const {
+#ifdef WEFT_FAIL
+    return to<Invariant<tp>>(matmul(tanh(matmul(p, in)), out));
+#else
+    return to<Invariant<tp>>(matmul(tanh(matmul(to<Replicated<tp>>(p), in)), out));
+#endif
+  }
+  auto forward(const auto& x) const {
+    return grad([&](const auto& p) { return u(p); }, x);
+  }
+};
+void go() {
+  testing::check_layer_on<tp, Invariant<tp>>(2, [](const auto& context) { return Slope(context / "slope"); }, {4, 8});
+}

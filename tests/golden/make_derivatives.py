@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes derivatives.json: PyTorch's losses and gradients of two models with derivatives inside of their losses, in double precision.
+
+    .deps/torch/bin/python tests/golden/make_derivatives.py      # the file was made with torch 2.11
+
+Burgers is a physics-informed network, whose residual has first and second derivatives of the network's output; Potential has
+energies and forces of atoms. Parameters and samples are in the file. Three steps of SGD follow the first gradients.
+"""
+
+import json
+import pathlib
+
+import torch
+
+torch.set_default_dtype(torch.float64)
+torch.set_num_threads(1)
+SAMPLES, HIDDEN, ATOMS, RATE, STEPS = 8, 8, 4, 0.05, 3
+
+
+def numbers(key, *shape):
+    """Multiples of 1/500 in [-1, 1], which float holds up to rounding and the file as text."""
+    count = torch.Size(shape).numel()
+    return torch.tensor([((i * i * 37 + i * 101 + key * 389) % 1001 - 500) / 500 for i in range(count)]).reshape(shape).float().double()
+
+
+def slope(y, x):
+    return torch.autograd.grad(y.sum(), x, create_graph=True)[0]
+
+
+class Burgers:
+    def __init__(self):
+        self.parameters = {
+            "in": numbers(1, HIDDEN, 2),
+            "in_bias": numbers(2, HIDDEN) / 2,
+            "middle": numbers(3, HIDDEN, HIDDEN) * 0.7,
+            "middle_bias": numbers(4, HIDDEN) / 2,
+            "out": numbers(5, 1, HIDDEN),
+        }
+        self.fields = {"points": numbers(6, SAMPLES, 2), "wanted": numbers(7, SAMPLES, 1)}
+
+    def u(self, x):
+        p = self.parameters
+        inside = torch.tanh(x @ p["in"].T + p["in_bias"])
+        return torch.tanh(inside @ p["middle"].T + p["middle_bias"]) @ p["out"].T
+
+    def loss(self):
+        x = self.fields["points"].clone().requires_grad_()
+        u = self.u(x)
+        slopes = slope(u, x)
+        second = slope(slopes[:, :1], x)
+        residual = slopes[:, 1:] + u * slopes[:, :1] - 0.3 * second[:, :1]
+        return (residual.square() + (u - self.fields["wanted"]).square()).sum() / SAMPLES
+
+
+class Potential:
+    """Energies of pairs by a network of the distance, summed over atoms; forces are minus the slopes."""
+
+    def __init__(self):
+        self.parameters = {
+            "in": numbers(11, HIDDEN, 1),
+            "in_bias": numbers(12, HIDDEN) / 2,
+            "out": numbers(13, 1, HIDDEN),
+        }
+        self.fields = {"positions": numbers(14, SAMPLES, ATOMS, 3) * 2, "forces": numbers(15, SAMPLES, ATOMS, 3)}
+        self.pairs = [(a, b) for a in range(ATOMS) for b in range(ATOMS) if a != b]
+
+    def loss(self):
+        p = self.parameters
+        positions = self.fields["positions"].reshape(-1, 3).clone().requires_grad_()
+        first = torch.tensor([s * ATOMS + a for s in range(SAMPLES) for a, _ in self.pairs])
+        second = torch.tensor([s * ATOMS + b for s in range(SAMPLES) for _, b in self.pairs])
+        distance = (positions[first] - positions[second]).square().sum(1, keepdim=True).add(0.1).sqrt()
+        pair = torch.nn.functional.silu(distance @ p["in"].T + p["in_bias"]) @ p["out"].T * torch.exp(-distance)
+        atoms = torch.zeros(SAMPLES * ATOMS, 1).index_add(0, first, pair)
+        forces = -slope(atoms, positions)
+        wrong = (forces - self.fields["forces"].reshape(-1, 3)).square().sum(1) + atoms.square().sum(1)
+        return wrong.sum() / SAMPLES
+
+
+def results(model):
+    for name in model.parameters:
+        model.parameters[name].requires_grad_()
+    start = {name: value.detach().clone() for name, value in model.parameters.items()}
+    losses, gradients = [], {}
+    for step in range(STEPS):
+        loss = model.loss()
+        losses.append(loss.item())
+        found = torch.autograd.grad(loss, list(model.parameters.values()))
+        if step == 0:
+            gradients = {name: value.flatten().tolist() for name, value in zip(model.parameters, found)}
+        with torch.no_grad():
+            for value, gradient in zip(model.parameters.values(), found):
+                value -= RATE * gradient
+    return {
+        "parameters": {name: value.flatten().tolist() for name, value in start.items()},
+        "fields": {name: value.flatten().tolist() for name, value in model.fields.items()},
+        "losses": losses,
+        "gradients": gradients,
+    }
+
+
+file = pathlib.Path(__file__).with_name("derivatives.json")
+file.write_text(json.dumps({"Burgers": results(Burgers()), "Potential": results(Potential())}, indent=0) + "\n")
