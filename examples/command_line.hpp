@@ -7,9 +7,9 @@
 //   app.add_option("--steps", steps)->check(command_line::whole(1));
 //   if (!command_line::parse(app, argc, argv)) return 0;   // help was requested and printed
 
+#include <oneapi/dnnl/dnnl_version.h>
 #include <CLI/CLI.hpp>
 #include <Kokkos_Macros.hpp>
-#include <oneapi/dnnl/dnnl_version.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -115,9 +115,9 @@ inline std::string version_text(const std::string& program) {
 #else
   const char* const compiler = "g++ ";
 #endif
-  return weft::detail::joined({program, ", weft ", weft::version(), " (", compiler, __VERSION__, ", Kokkos ", KOKKOS_VERSION / 10000,
-                               ".", KOKKOS_VERSION / 100 % 100, ".", KOKKOS_VERSION % 100, ", oneDNN ", DNNL_VERSION_MAJOR, ".",
-                               DNNL_VERSION_MINOR, ".", DNNL_VERSION_PATCH, ")"});
+  return weft::detail::joined({program, ", weft ", weft::version(), " (", compiler, __VERSION__, ", Kokkos ",
+                               KOKKOS_VERSION / 10000, ".", KOKKOS_VERSION / 100 % 100, ".", KOKKOS_VERSION % 100, ", oneDNN ",
+                               DNNL_VERSION_MAJOR, ".", DNNL_VERSION_MINOR, ".", DNNL_VERSION_PATCH, ")"});
 }
 
 /// Reads the command line; returns false if it requested help or the version, which is then printed. Throws UsageError.

@@ -25,6 +25,7 @@ TAKEN = {
     "terms_add": "terms + terms", "terms_scale": "terms * 2.0", "terms_times": "terms * x", "terms_divide": "terms / x",
 }
 REFUSED = {
+    "fft": "fft<1>(x)", "ifft": "ifft<1>(x)", "rfft": "rfft<1>(x)", "irfft": "irfft<1>(x, 4)", "sort": "sort<1>(x)", "topk": "topk<1>(x, 1)",
     "cumsum": "cumsum<1>(x)", "flip": "flip<1>(x)", "roll": "roll<1>(x, 1)", "pad": "pad<1>(x, 1, 1)", "einsum": 'einsum<"abc,abc->ab">(x, y)',
     "reshape": "reshape(x, {4, 4})", "upsample": "upsample(x, {})", "pixel_shuffle": "pixel_shuffle(x, 2)",
     "split_heads": "split_heads(x, 2)", "merge_heads": "merge_heads(x)", "sum_rows": "sum_rows(x)",
@@ -73,7 +74,7 @@ const LayerNorm& layer_norm, const RmsNorm& rms_norm, const Dropout& dropout, co
 
 def listed_operations():
     text = (ROOT / "include/weft/operations/refused.hpp").read_text()
-    lines = re.findall(r"^WEFT_(?:OPERATION|CONVOLUTION|UNARY|OPERATION_OF|REFUSED_AS)\((?:(?:int|class|int\.\.\.), )?(?:as_)?(\w+)", text, re.MULTILINE)
+    lines = re.findall(r"^WEFT_(?:OPERATION|CONVOLUTION|UNARY|OPERATION_OF|ORDERED|REFUSED_AS)\((?:(?:int|class|int\.\.\.), )?(?:as_)?(\w+)", text, re.MULTILINE)
     return set(lines)
 
 

@@ -24,7 +24,12 @@ template <class S>
 using Model = models::BasicGpt<S>;
 
 models::GptConfig config() {
-  return {.vocabulary = vocabulary, .layers = 2, .width = 24, .heads = 4, .sequence = length, .dropout = 0.1,
+  return {.vocabulary = vocabulary,
+          .layers = 2,
+          .width = 24,
+          .heads = 4,
+          .sequence = length,
+          .dropout = 0.1,
           .standard_deviation = 0.2};
 }
 
@@ -60,8 +65,8 @@ Training train(const C& config, const Layout& layout, std::size_t degree) {
   using T = typename Composition::model_type::scalar;
   Training run;
   std::mutex mutex;
-  const int code =
-      runtime::run(runtime::RunOptions{.ranks = int(layout.tp * layout.dp * layout.pp), .threads_per_rank = 1}, [&](World& world) {
+  const int code = runtime::run(
+      runtime::RunOptions{.ranks = int(layout.tp * layout.dp * layout.pp), .threads_per_rank = 1}, [&](World& world) {
         Mesh<dp, tp, pp> mesh(world, Degrees{.tp = layout.tp, .pp = layout.pp});
         Composition model(mesh, config,
                           {.shard = {.stage = layout.stage}, .numerics = {.reproducible = true, .reproducible_degree = degree}});

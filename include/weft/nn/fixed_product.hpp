@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Products that are sums over tp of fixed terms (tensor/fixed_terms.hpp): a term is the product of a fixed piece of the dim that is
-// summed. If segments divide that dim (query, key and value in one matrix), a term has a piece of each.
+// Products that are sums over tp of fixed terms (tensor/fixed_terms.hpp): a term is the product of a fixed piece of the dim that
+// is summed. If segments divide that dim (query, key and value in one matrix), a term has a piece of each.
 //
 //   product_of_fixed_terms<RJ, Y>(context, e, x.data(), x.columns(), w, bias_or_null, {});
 
@@ -29,9 +29,9 @@ Y product_of_fixed_terms(const Context& context, const MatmulExtents& e, const t
     std::size_t begin = 0;
     for (const auto& segment : segments) {
       const std::size_t here = segment.extent / ranks, count = here / terms, first = begin + term * count;
-      kernels::matmul<T, T>(device, kernels::Transpose::no, RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n, count,
-                            x + first, x_stride, w.data() + (RJ ? first * w.columns() : first), w.columns(), out, e.n, begin != 0,
-                            begin == 0 && term == 0 && context.rank(tp{}) == 0 ? bias : nullptr);
+      kernels::matmul<T, T>(device, kernels::Transpose::no, RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n,
+                            count, x + first, x_stride, w.data() + (RJ ? first * w.columns() : first), w.columns(), out, e.n,
+                            begin != 0, begin == 0 && term == 0 && context.rank(tp{}) == 0 ? bias : nullptr);
       begin += here;
     }
   });

@@ -125,16 +125,18 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
     if constexpr (Bias) {
       using Y = contract_t<decltype(inside), decltype(w), 0, stored_in_out ? 1 : 0>;
       if (bias)
-        return Result{detail::summed_product < stored_in_out ? 1 : 0 > (context, inside, w, bias_for<Y>(context, inside), segments_), x};
+        return Result{
+            detail::summed_product < stored_in_out ? 1 : 0 > (context, inside, w, bias_for<Y>(context, inside), segments_), x};
     }
     return Result{detail::summed_product < stored_in_out ? 1 : 0 > (context, inside, w, Nothing{}, segments_), x};
   }
   template <class Context, class X, class G>
   auto backward_input(const Context& context, X x, const G& g) {
     auto dx = to_layout_of<gradient_t<X>>(
-        context, detail::summed_product < stored_in_out
-                     ? 0
-                     : 1 > (context, g, weight.template for_operand_type<entered_t<Context, X>>(g.device()), Nothing{}, segments_));
+        context,
+        detail::summed_product < stored_in_out
+            ? 0
+            : 1 > (context, g, weight.template for_operand_type<entered_t<Context, X>>(g.device()), Nothing{}, segments_));
     return InputGradient<decltype(dx), Deferred<X, G>>{std::move(dx), {std::move(x), g}};
   }
   template <class Context, class D>

@@ -14,9 +14,8 @@ WEFT_INLINE void ModelOptions::check() const {
   const auto& gradient = numerics.gradient;
   if (const std::size_t degree = numerics.reproducible_degree; degree != 0) {
     if ((degree & (degree - 1)) != 0)
-      throw_error<UsageError>(
-          {"ModelOptions::numerics.reproducible_degree is ", degree, ": the terms of a sum are added in a binary tree, so it is a ",
-           "power of two, or 0 for off"});
+      throw_error<UsageError>({"ModelOptions::numerics.reproducible_degree is ", degree,
+                               ": the terms of a sum are added in a binary tree, so it is a ", "power of two, or 0 for off"});
     if (!reproducible)
       throw_error<UsageError>(
           {"ModelOptions::numerics.reproducible_degree is ", degree,

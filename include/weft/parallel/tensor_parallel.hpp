@@ -98,7 +98,8 @@ template <class Exec>
 WEFT_COLD void fix_terms_of_sums(Device<Exec>& device, std::size_t degree, std::size_t ranks, bool rows_cut) {
   if constexpr (!kernels::detail::on_host<Exec>)
     throw_error<UsageError>(
-        {"numerics.reproducible_degree: libraries of GPUs choose a kernel by the shapes of a product, which depend on tp, so it is "
+        {"numerics.reproducible_degree: libraries of GPUs choose a kernel by the shapes of a product, which depend on tp, so it "
+         "is "
          "for hosts: build weft for hosts, or leave the option out"});
   if (rows_cut)
     throw_error<UsageError>(

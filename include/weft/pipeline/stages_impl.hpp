@@ -69,10 +69,11 @@ WEFT_INLINE double Stages::train_step(StepBatch& batch) {
 
 WEFT_COLD WEFT_INLINE void require_dense_axes(const AxesInForce& axes, std::size_t degree) {
   if (!axes.has(tp{}))
-    throw_error<UsageError>({"numerics.reproducible_degree is ", degree,
-                             ", and the model's type has no TensorParallel, so its sums have no terms: wrap it, also for one rank"});
-  for (const auto& [name, ranks] : {std::pair(cp::name, axes.size(cp{})), std::pair(ep::name, axes.size(ep{})),
-                                    std::pair(etp::name, axes.size(etp{}))})
+    throw_error<UsageError>(
+        {"numerics.reproducible_degree is ", degree,
+         ", and the model's type has no TensorParallel, so its sums have no terms: wrap it, also for one rank"});
+  for (const auto& [name, ranks] :
+       {std::pair(cp::name, axes.size(cp{})), std::pair(ep::name, axes.size(ep{})), std::pair(etp::name, axes.size(etp{}))})
     if (ranks > 1)
       throw_error<LayoutError>({"numerics.reproducible_degree fixes the sums over tp, and not those over ", name, "(", ranks,
                                 "): use ", name, " 1, or leave the option out"});

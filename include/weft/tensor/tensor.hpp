@@ -186,8 +186,8 @@ class Tensor : operations::Elements {
   /// The rows of a tensor that was made with them, computed or not; else null. A sum over ranks is made in their pieces either
   /// way, so a rank that reads its elements before makes the same messages.
   const detail::PendingRows* pending() const { return pending_.get(); }
-  /// True if each rank holds the whole sum of a Partial tensor, in place of a term (tensor/fixed_terms.hpp). Results of operations
-  /// are not marked unless the operation is linear and marks them.
+  /// True if each rank holds the whole sum of a Partial tensor, in place of a term (tensor/fixed_terms.hpp). Results of
+  /// operations are not marked unless the operation is linear and marks them.
   bool summed() const { return summed_; }
   void mark_summed(bool summed) { summed_ = summed; }
 

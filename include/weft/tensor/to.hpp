@@ -93,8 +93,8 @@ Y scatter_sum(std::string_view axis, const auto& comm, const X& x, std::size_t d
 
 // Whether one of two placements on tp is Partial: a sum whose terms the device may have fixed.
 template <class From, class To>
-inline constexpr bool enters_or_leaves_sum =
-    std::is_same_v<typename To::axis, tp> && (kind_of<From> == Kind::partial) != (kind_of<To> == Kind::partial);
+inline constexpr bool enters_or_leaves_sum = std::is_same_v<typename To::axis, tp> &&
+                                             (kind_of<From> == Kind::partial) != (kind_of<To> == Kind::partial);
 
 // `to` on a device whose sums have fixed terms: each rank holds the whole of a Partial tensor.
 template <class Y, class From, class To, class X>
