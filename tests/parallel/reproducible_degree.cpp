@@ -121,8 +121,113 @@ TEST_CASE("tp 1, 2 and 4 of a GPT in float, beside dp, pp and stages of ZeRO") {
   same_bits<Model<float>>(config(), {{2}, {4}, {2, 2}, {4, 2, 1, 3}, {2, 2, 2, 2}, {1, 4, 2, 1}, {4, 1, 2, 0}});
 }
 
+TEST_CASE("tp 1, 2 and 4 of a Llama whose query, key and value share a gradient") {
+  const models::LlamaConfig llama{.vocabulary = vocabulary,
+                                  .layers = 2,
+                                  .width = 32,
+                                  .heads = 8,
+                                  .kv_heads = 4,
+                                  .intermediate = 40,
+                                  .sequence = length,
+                                  .dropout = 0.1,
+                                  .standard_deviation = 0.2};
+  same_bits<models::BasicLlama<float>>(llama, {{2}, {4}, {2, 2, 2, 3}});
+}
+
 TEST_CASE("without the degree the bits differ") {
   const Training one = train<Parallel<Model<float>>>(config(), {}, 0), two = train<Parallel<Model<float>>>(config(), {2}, 0);
   CHECK(!(one.weights == two.weights));
   CHECK(!(one.losses == two.losses));
+}
+
+TEST_CASE("a sum over 1, 2 and 4 ranks is the tree over 4 terms") {
+  constexpr std::size_t size = 7;  // does not divide evenly among 4 ranks
+  const auto term = [](std::size_t i, float* out) {
+    for (std::size_t k = 0; k < size; ++k) out[k] = 1 / float(3 + 7 * i + k);
+  };
+  std::vector<float> terms(4 * size), expected(size);
+  for (std::size_t i = 0; i < 4; ++i) term(i, terms.data() + i * size);
+  for (std::size_t k = 0; k < size; ++k) expected[k] = (terms[k] + terms[size + k]) + (terms[2 * size + k] + terms[3 * size + k]);
+  for (const std::size_t ranks : {1, 2, 4})
+    CHECK(runtime::run(runtime::RunOptions{.ranks = int(ranks), .threads_per_rank = 1}, [&](World& world) {
+            Mesh<tp> mesh(world, Degrees{.tp = ranks});
+            world.device().fix_sum_terms(4 / ranks);
+            const auto sum = detail::sum_of_fixed_terms<Tensor<float, DefaultDevice::execution_space, Partial<tp>>>(
+                mesh.comm(tp{}), world.device(), {size},
+                [&](std::size_t i, float* out) { term(std::size_t(world.rank()) * (4 / ranks) + i, out); });
+            CHECK(sum.summed());
+            CHECK(copy_to_host(raw(sum)) == expected);
+          }) == 0);
+}
+
+TEST_CASE("a sum without fixed terms is refused") {
+  DefaultDevice device;
+  Tensor<float, DefaultDevice::execution_space, Partial<tp>> x(device, {2, 3});
+  CHECK_THROWS_WITH_AS(detail::require_summed(x),
+                       "weft: numerics.reproducible_degree: the sum over tp of a tensor [2, 3] has no fixed terms, so its bits "
+                       "would depend on tp; the option covers Linear layers, dropout, embeddings and losses of dense language "
+                       "models under TensorParallel: leave it out for this model",
+                       UsageError);
+  CHECK_THROWS_WITH_AS(detail::require_even_terms("vocabulary", 11, 2, 2),
+                       "weft: numerics.reproducible_degree: vocabulary(22) % degree(4) != 0: all terms of a sum have one size; "
+                       "use another degree or width",
+                       UsageError);
+}
+
+TEST_CASE("options that exclude each other") {
+  const auto refused = [](const ModelOptions& options, const char* text) {
+    CHECK_THROWS_WITH_AS(options.check(), text, UsageError);
+  };
+  refused(
+      {.numerics = {.reproducible = true, .reproducible_degree = 6}},
+      "weft: ModelOptions::numerics.reproducible_degree is 6: the terms of a sum are added in a binary tree, so it is a power "
+      "of two, or 0 for off");
+  refused({.numerics = {.reproducible_degree = 4}},
+          "weft: ModelOptions::numerics.reproducible_degree is 4 without numerics.reproducible, which fixes the sums over data "
+          "ranks: set both, or leave the degree out");
+  refused({.tensor = {.piece_bytes = 1024}, .numerics = {.reproducible = true, .reproducible_degree = 4}},
+          "weft: ModelOptions: numerics.reproducible_degree sums each product over tp at once, so it cannot go with "
+          "tensor.piece_bytes; leave one of them out");
+}
+
+TEST_CASE("layouts and models that the option does not cover are refused") {
+  using M = Model<float>;
+  const auto options = [](std::size_t degree) {
+    return ModelOptions{.numerics = {.reproducible = true, .reproducible_degree = degree}};
+  };
+  const auto on = [](int ranks, auto&& program) {
+    CHECK(runtime::run(runtime::RunOptions{.ranks = ranks, .threads_per_rank = 1}, program) == 0);
+  };
+  on(2, [&](World& world) {
+    Mesh<tp> mesh(world, Degrees{.tp = 2});
+    CHECK_THROWS_WITH_AS(
+        TensorParallel<M>(mesh, config(), options(1)),
+        "weft: numerics.reproducible_degree(1) % tp(2) != 0: each rank has equally many terms of a sum; use a tp "
+        "that divides the degree",
+        LayoutError);
+    CHECK_THROWS_WITH_AS(SequenceParallel<M>(mesh, config(), options(4)),
+                         doctest::Contains("numerics.reproducible_degree does not cover SequenceParallel"), UsageError);
+  });
+  on(2, [&](World& world) {
+    Mesh<cp, tp> mesh(world, Degrees{.cp = 2});
+    CHECK_THROWS_WITH_AS(
+        (ContextParallel<TensorParallel<M>>(mesh, config(), options(4))),
+        "weft: numerics.reproducible_degree fixes the sums over tp, and not those over cp(2): use cp 1, or leave "
+        "the option out",
+        LayoutError);
+  });
+  on(1, [&](World& world) {
+    Mesh<dp> mesh(world);
+    CHECK_THROWS_WITH_AS(DataParallel<M>(mesh, config(), options(4)), doctest::Contains("the model's type has no TensorParallel"),
+                         UsageError);
+    Mesh<tp> tensor(world);
+    auto wide = config();
+    wide.vocabulary = 30;
+    TensorParallel<M> model(tensor, wide, options(4));
+    CHECK_THROWS_WITH_AS(model.train_step(share_of(0, 0, 1)), doctest::Contains("vocabulary(30) % degree(4) != 0"), UsageError);
+    CHECK_THROWS_WITH_AS(TensorParallel<M>(tensor, wide, options(2)),
+                         "weft: numerics.reproducible_degree(2): another model on this device has 4 terms a rank, and this one "
+                         "2: give both models one degree",
+                         UsageError);
+  });
 }

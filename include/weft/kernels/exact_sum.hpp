@@ -50,12 +50,13 @@ KOKKOS_INLINE_FUNCTION void deposit(std::int64_t* words, double x) {
   if (shift != 0) words[word + 2] += std::int64_t(mantissa >> (64 - shift));
 }
 
-/// words += the squares of the elements [i, end) of g, in blocks that begin at indices with `before` + i a multiple of 32.
+/// words += the squares of the elements [i, end) of g, in blocks that begin at indices with `before` + i a multiple of `size`, a
+/// power of two.
 template <class V, class T>
 KOKKOS_FORCEINLINE_FUNCTION void deposit_squares(std::int64_t* words, const T* g, std::size_t i, std::size_t end,
-                                                 std::size_t before) {
+                                                 std::size_t before, std::size_t size = exact_sum_block) {
   while (i < end) {
-    const std::size_t block_end = (before + i) / exact_sum_block * exact_sum_block + exact_sum_block - before;
+    const std::size_t block_end = ((before + i) | (size - 1)) + 1 - before;
     const std::size_t stop = block_end < end ? block_end : end;
     V squares = V(accumulate_t<T>(0));
     for (; i + V::size <= stop; i += V::size) {
@@ -81,12 +82,14 @@ struct ExactSum {
 
 }  // namespace detail
 
-/// One of the arrays of exact_squared_norms: the elements [skipped, n) of `data`, in blocks of 32 elements.
+/// One of the arrays of exact_squared_norms: the elements [skipped, n) of `data`, in blocks that begin at multiples of
+/// their size.
 template <class T>
 struct ExactPart {
   const T* data;
   std::size_t n, skipped;
-  std::size_t sum;  ///< index of the sum to which the squares are added
+  std::size_t sum;                      ///< index of the sum to which the squares are added
+  std::size_t block = exact_sum_block;  ///< elements of a block, on hosts: 32, or a smaller power of two
   bool operator==(const ExactPart&) const = default;
 };
 
@@ -98,18 +101,18 @@ void clear_exact_sums(Device<Exec>& device, std::size_t sums, std::int64_t* word
       KOKKOS_LAMBDA(std::size_t i) { words[i] = 0; });
 }
 
-/// words += g[0]^2 + ... + g[n - 1]^2, on hosts. Blocks begin at indices with `first` + i a multiple of 32. Up to 2^35 elements
-/// per rank.
+/// words += g[0]^2 + ... + g[n - 1]^2, on hosts. Blocks begin at indices with `first` + i a multiple of `block`, a power of two
+/// of 32 at most. Up to 2^30 blocks per rank.
 template <class T, class Exec>
 requires(detail::on_host<Exec>) void exact_squared_norm(Device<Exec>& device, std::size_t n, std::size_t first, const T* g,
-                                                        std::int64_t* words) {
+                                                        std::int64_t* words, std::size_t block = exact_sum_block) {
   using V = detail::lanes_for<Exec, T>;
   constexpr std::size_t chunk = 512 * exact_sum_block;
   const std::size_t before = first % exact_sum_block, chunks = (before + n + chunk - 1) / chunk;
   detail::for_each(device, {"gradient_norm", n * sizeof(T)}, chunks, [=](std::size_t c) {
     std::int64_t local[exact_sum_words] = {};
     const std::size_t end = (c + 1) * chunk < before + n ? (c + 1) * chunk - before : n;
-    detail::deposit_squares<V>(local, g, c == 0 ? 0 : c * chunk - before, end, before);
+    detail::deposit_squares<V>(local, g, c == 0 ? 0 : c * chunk - before, end, before, block);
     for (std::size_t word = 0; word < exact_sum_words; ++word)
       if (local[word] != 0) Kokkos::atomic_add(words + word, local[word]);
   });
@@ -121,7 +124,8 @@ template <class T, class Exec>
 requires(detail::on_host<Exec>) void exact_squared_norms(Device<Exec>& device, std::span<const ExactPart<T>> parts,
                                                          std::int64_t* words) {
   for (const ExactPart<T>& part : parts)
-    exact_squared_norm(device, part.n - part.skipped, part.skipped, part.data + part.skipped, words + part.sum * exact_sum_words);
+    exact_squared_norm(device, part.n - part.skipped, part.skipped, part.data + part.skipped, words + part.sum * exact_sum_words,
+                       part.block);
 }
 template <class T, class Exec>
 requires(!detail::on_host<Exec>) void exact_squared_norms(Device<Exec>& device, std::span<const ExactPart<T>> parts,

@@ -15,6 +15,26 @@
 #include <weft/kernels/exact_sum.hpp>
 #include <weft/tensor/transfer.hpp>
 
+namespace weft::detail {
+
+/// The number of neighbours whose squares are one block: 32, or fewer if tp divides 32 neighbours at one of the degrees for which
+/// sums keep their bits (`terms` is Device::sum_terms). A function of the whole parameter and of that degree only.
+WEFT_COLD inline std::size_t undivided_block(const ParameterInfo& info, std::size_t terms) {
+  std::size_t block = kernels::exact_sum_block;
+  if (terms == 0 || (info.sharded & axis_bit<tp>) == 0) return block;
+  const AxisCut& cut = info.cut;
+  std::size_t inner = 1;
+  for (std::size_t dim = cut.dim + 1; dim < info.global.rank(); ++dim) inner *= info.global[dim];
+  const auto divide = [&](std::size_t extent) {
+    while ((extent * inner) % (cut.ranks * terms * block) != 0 && block > 1) block /= 2;
+  };
+  if (cut.sharding.segments.empty()) divide(info.global[cut.dim]);
+  for (const ParameterSharding::Segment& segment : cut.sharding.segments) divide(segment.extent);
+  return block;
+}
+
+}  // namespace weft::detail
+
 namespace weft::optim {
 
 /// The 2-norm over the parts of all ranks. Collective.
@@ -29,7 +49,8 @@ double exact_norm(Device<Exec>& device, const Communicator& communicator, const 
     const auto add = [&]<class G>(std::vector<kernels::ExactPart<G>>& to) {
       const std::size_t skipped = part.run.local % kernels::exact_sum_block;
       const G* gradient = static_cast<const G*>(part.state->gradient().get()) + part.run.local;
-      to.push_back({gradient - skipped, part.run.length + skipped, skipped, part.counted ? std::size_t(0) : std::size_t(1)});
+      to.push_back({gradient - skipped, part.run.length + skipped, skipped, part.counted ? std::size_t(0) : std::size_t(1),
+                    weft::detail::undivided_block(part.state->info(), device.sum_terms())});
     };
     if (part.state->gradient_type() == DataType::float32) add(narrow);
     else add(wide);
