@@ -16,6 +16,8 @@ set(weft_long_tests
   parallel/attention_options_experts parallel/reproducible_experts parallel/expert_zero
   # comm, data and device have their programs under ThreadSanitizer in every run
   checkpoint/thread_sanitizer parallel/thread_sanitizer
+  # parallel/options_thread_sanitizer has the same program, which takes the compiler a minute for each sanitizer
+  parallel/options_address_sanitizer
   # a proof of weft with a mistake in it, which runtime/prove covers for wrong programs: one compilation for each program
   runtime/test_mutations.py
   # package/test_install.sh and package/test_subdirectory.sh build the same as Conan

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Runs the tests that are built with AddressSanitizer and UBSan, with a look for leaks at the end.
+# Runs a program of tests ($1) that is built with AddressSanitizer and UBSan, with a look for leaks at the end.
 . "$WEFT_SOURCE/tests/support/environment.sh"
 
 export ASAN_OPTIONS=detect_leaks=1
@@ -8,4 +8,4 @@ echo 'int main() { char* volatile lost = new char[100]; lost = nullptr; }' >"$sc
 must "$WEFT_CXX" -fsanitize=address "$scratch/leak.cpp" -o "$scratch/leak"
 "$scratch/leak" >"$scratch/output" 2>&1 && fail "a leak was not found: LeakSanitizer does nothing here"
 grep -q "100 byte(s) leaked" "$scratch/output" || { cat "$scratch/output"; fail "LeakSanitizer cannot run here"; }
-must "$WEFT_BUILD/tests/program_address_sanitized"
+must "$WEFT_BUILD/tests/$1"

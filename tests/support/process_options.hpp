@@ -43,14 +43,15 @@ void check_quantised_processes(std::size_t world) {
       CHECK(error <= 1);
       CHECK(error > 0.1);  // the bound is of the right size
     }
-  using Sharded = FullyShardedDataParallel<models::BasicGpt<double>>;
+  using Sharded = Tensors<models::BasicGpt<double>>;
+  using Grid = Mesh<dp, tp, pp>;
   for (const ModelOptions& options : {ModelOptions{.shard = {.stage = 2, .quantised_reduce = 2}},
                                       ModelOptions{.shard = {.stage = 3, .quantised_reduce = 1, .quantised_reduce_bits = 4}}}) {
     REQUIRE(::setenv("WEFT_IGNORE_LAUNCHER", "1", 1) == 0);  // each process has thread ranks of its own
-    const QuantisedRun threads = train_quantised<Sharded>(options, int(world), 2, 4);
+    const QuantisedRun threads = train_quantised<Sharded, comm::Threads, Grid>(options, int(world), 2, 4);
     REQUIRE(::unsetenv("WEFT_IGNORE_LAUNCHER") == 0);
     CHECK(threads.losses.size() == 4);
-    CHECK(train_quantised<Sharded, Backend>(options, int(world), 2, 4) == threads);
+    CHECK(train_quantised<Sharded, Backend, Grid>(options, int(world), 2, 4) == threads);
   }
 }
 

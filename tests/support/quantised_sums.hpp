@@ -85,12 +85,12 @@ struct QuantisedRun {
   bool operator==(const QuantisedRun&) const = default;
 };
 
-template <class Wrapped, class Backend = comm::Threads>
+template <class Wrapped, class Backend = comm::Threads, class Grid = Mesh<dp>>
 QuantisedRun train_quantised(const ModelOptions& options, int ranks = 4, std::size_t micro_batches = 2, int steps = 8) {
   QuantisedRun trained;
   std::mutex mutex;
   CHECK(runtime::run<Backend>(runtime::RunOptions{.ranks = ranks, .threads_per_rank = 1}, [&](World& world) {
-          const Mesh<dp> mesh(world);
+          const Grid mesh(world);
           Wrapped model(mesh, quantised_config, options);
           optim::AdamW optimizer(model, {.learning_rate = 1e-2, .clip = 0.5});
           QuantisedRun run;
