@@ -83,6 +83,25 @@ TEST_CASE("gpt: every layout loads the checkpoint of another one, bit by bit") {
   figure(15, dense.size() * offsets.size(), "ordered pairs of layouts", Failures::so_far - before, "tensors with other bits");
 }
 
+// The next two divisions load the checkpoint of each: stages that differ go into one rank, even stages and other divisions.
+TEST_CASE("gpt: stages that differ load the checkpoints of other divisions, bit by bit") {
+  std::vector<Layout> divisions = {
+      {"one rank", 1, {}, 4},
+      {"pp 2, layers 7 1, zero 2", 4, {.pp = 2}, 4, "1f1b", 2},
+      {"pp 2, even", 2, {.pp = 2}, 4},
+      {"pp 4, layers 0 3 5 0", 4, {.pp = 4}, 4},
+      {"pp 2, layers 1 4 3 0, interleaved, zero 3", 4, {.pp = 2}, 4, "interleaved", 3},
+      {"pp 2, even chunks, zbv", 2, {.pp = 2}, 4, "zbv"},
+      {"tp 2 pp 2, layers 3 1 2 2, zbv", 4, {.tp = 2, .pp = 2}, 4, "zbv"},
+  };
+  divisions[1].layers = {7, 1};
+  divisions[3].layers = {0, 3, 5, 0};
+  divisions[4].layers = {1, 4, 3, 0};
+  divisions[6].layers = {3, 1, 2, 2};
+  check_reshard<DenseRing, DenseMesh>(divisions, gpt_config(), {1, 2});
+  for (const std::size_t differs : {4, 6}) check_resume<DenseRing, DenseMesh>(divisions[differs], gpt_config());
+}
+
 TEST_CASE("gpt: after a change of layout the next ten losses are those of the layout that wrote") {
   const std::size_t writer = 11;  // dp 2 tp 2 zero 2
   TemporaryFolder folder;

@@ -55,6 +55,7 @@ struct Layout {
   std::size_t replicate = 1;
   enum class Place { device, host, file } place = Place::device;  ///< of state that is offloaded
   std::size_t hook_rank = 0;                                      ///< of PowerSgd; 0: no hook
+  std::vector<std::size_t> layers = {};                           ///< of each stage; empty: even
 };
 
 inline ModelOptions options_of(const Layout& layout) {
@@ -62,6 +63,7 @@ inline ModelOptions options_of(const Layout& layout) {
   options.shard.stage = layout.zero;
   options.shard.replicate = layout.replicate;
   options.pipeline.schedule = schedule::choose(layout.schedule);
+  options.pipeline.layers = layout.layers;
   if (layout.hook_rank != 0) options.data.hook = hook::make<hook::PowerSgd>(hook::PowerSgdOptions{.rank = int(layout.hook_rank)});
   if (layout.place == Layout::Place::host) options.shard.offload = Offload::host();
   if (layout.place == Layout::Place::file)
