@@ -74,6 +74,10 @@ TEST_CASE("memory of the program's own") {
     mine[11] += 1;
     view(1, 1) += 1;
   }
+  const Kokkos::View<double**, Kokkos::LayoutLeft, Kokkos::HostSpace> columns("columns", 4, 3);
+  CHECK(message<ShapeError>([&] {
+          data::array<field>(columns);
+        }).find("field field: the View is not contiguous in row-major order") != std::string::npos);
   data::Loader kept(data::Share{}, data::Arrays(data::array<field>(Kokkos::View<double*, Kokkos::HostSpace>("gone", 4))),
                     {.global_batch = 4});
   CHECK(kept.batch(0)[field].sample(3)[0] == 0);  // a View lives as long as the dataset

@@ -128,12 +128,17 @@ auto array(std::vector<T>&& values, const Shape& shape, const ArrayOptions& opti
   return made;
 }
 /// A Kokkos View of host memory, [samples, ...], contiguous and row-major. Later writes to the view are visible to the loader.
-/// With `LoaderOptions::ahead` = 0 the rank itself loads, so no other thread reads while the program writes.
+/// With `LoaderOptions::ahead` = 0 the rank itself loads, so no other thread reads while the program writes. Throws ShapeError
+/// for a View of another layout.
 template <auto field, weft::detail::KokkosView V>
 auto array(const V& view, const ArrayOptions& options = {}) {
   using F = std::remove_cvref_t<decltype(field)>;
-  const auto parts = weft::detail::values_of_view(F::name, view);
-  return detail::checked_array<F, typename V::non_const_value_type>(parts.values, parts.shape, parts.samples, options,
+  const auto viewed = weft::detail::viewed_field(view);
+  if (viewed.strided.data != nullptr)
+    throw_error<ShapeError>({"field ", F::name,
+                             ": the View is not contiguous in row-major order, [samples, ...] with the last index fastest: a ",
+                             "dataset takes Kokkos::LayoutRight and no part of a larger View; a batch takes every layout"});
+  return detail::checked_array<F, typename V::non_const_value_type>(viewed.row_major, viewed.shape, viewed.samples, options,
                                                                     std::make_shared<const V>(view));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Named fields and a batch of them: one data rank's share of a global batch for any model, in host memory. A field is a name and
-// a scalar type, a constant at namespace scope; a batch keeps [samples, shape...] of each, row-major, owned or viewed. Images,
+// a scalar type, a constant at namespace scope; a batch keeps [samples, shape...] of each, owned or viewed. Images,
 // fields of a simulation and tokens are all batches of fields; a field that a batch does not have is an error of the compiler.
 //
 //   inline constexpr weft::data::Field<"image", float> image;
@@ -112,36 +112,34 @@ void refuse_field() {
 /// samples * shape; throws ShapeError if that is more than can be counted.
 std::size_t field_length(std::string_view name, std::size_t samples, const Shape& shape);
 
-/// The extents of a View behind its first, and all its values. Throws ShapeError if they are not contiguous and row-major.
+/// A View's values, [samples, shape...].
+template <class T>
+struct ViewedField {
+  std::size_t samples = 0;
+  Shape shape = {};
+  std::span<const T> row_major = {};
+  StridedArray<const T> strided = {};  ///< of any other layout; then `row_major` is empty
+};
 template <KokkosView V>
-auto values_of_view(std::string_view name, const V& view) {
+auto viewed_field(const V& view) {
   static_assert(V::rank() >= 1, "weft: a field's View has [samples, ...] extents, at least one");
-  static_assert(V::rank() <= Shape::max_rank + 1,
-                "weft: a field's View has at most seven extents: [samples, and six of a sample]");
+  static_assert(V::rank() <= Shape::max_rank,
+                "weft: a field's View has at most six extents, [samples, and five of a sample], as a tensor");
   static_assert(std::is_same_v<typename V::memory_space, typename V::host_mirror_space::memory_space>,
                 "weft: a batch's fields lie in host memory: give a View of it (Kokkos::create_mirror_view_and_copy)");
-  struct Parts {
-    Shape shape;
-    std::size_t samples;
-    std::span<const typename V::non_const_value_type> values;
-  } parts{{}, view.extent(0), {view.data(), view.size()}};
-  std::size_t stride = 1;
-  bool row_major = view.span_is_contiguous();
-  for (std::size_t dim = V::rank(); dim-- > 0; stride *= view.extent(dim))
-    row_major = row_major && (view.extent(dim) == 1 || view.stride(dim) == stride);
-  if (!row_major && view.size() != 0)
-    throw_error<ShapeError>({"field ", name,
-                             ": the View is not contiguous in row-major order, [samples, ...] with the last index fastest: ",
-                             "use Kokkos::LayoutRight, and no part of a larger View"});
-  parts.shape = Shape::of_rank(V::rank() - 1);
-  for (std::size_t dim = 1; dim < V::rank(); ++dim) parts.shape[dim - 1] = view.extent(dim);
-  return parts;
+  using T = typename V::non_const_value_type;
+  const StridedArray<const T> all = strided_of<const T>(view);
+  ViewedField<T> field{all.shape[0], Shape::of_rank(V::rank() - 1)};
+  for (std::size_t dim = 1; dim < V::rank(); ++dim) field.shape[dim - 1] = all.shape[dim];
+  if (all.row_major()) field.row_major = {all.data, all.shape.size()};
+  else field.strided = all;
+  return field;
 }
 
 }  // namespace detail
 
-/// The values of one field of a batch, [samples, shape...], row-major: owned, in memory that is used again for the next batch,
-/// or viewed, in the program's memory, which must outlive the batch's use.
+/// The values of one field of a batch, [samples, shape...]: owned, row-major in memory that is used again for the next batch, or
+/// viewed, in the program's memory, which must outlive the batch's use.
 template <class F>
 class FieldValues {
  public:
@@ -151,14 +149,27 @@ class FieldValues {
   /// The shape of one sample: {1, 28, 28}, {} for a scalar.
   const Shape& shape() const { return shape_; }
   std::size_t samples() const { return samples_; }
-  /// All values, [samples, shape...].
-  std::span<const scalar> values() const { return viewed_ ? view_ : std::span<const scalar>(owned_); }
+  /// All values, [samples, shape...], row-major; those of a View of another layout are copied at each call.
+  std::span<const scalar> values() const { return part(0, samples_); }
   /// The values of sample i, [shape...].
   std::span<const scalar> sample(std::size_t i) const { return part(i, 1); }
   /// The values of `count` samples, [count, shape...]: a micro-batch's. Throws ShapeError if there are not so many.
   std::span<const scalar> part(std::size_t first, std::size_t count) const {
     if (first > samples_ || count > samples_ - first) detail::refuse_field_part(name, first, count, samples_);
-    return values().subspan(first * sample_size_, count * sample_size_);
+    if (const auto strided = strided_part(first, count); strided.data != nullptr) {
+      owned_.resize(samples_ * sample_size_);
+      detail::copy_elements(strided, owned_.data() + first * sample_size_);
+    }
+    const std::span<const scalar> all = viewed_ && strided_.data == nullptr ? view_ : std::span<const scalar>(owned_);
+    return all.subspan(first * sample_size_, count * sample_size_);
+  }
+  /// The same values where they lie, if they are a View that is not row-major; else null.
+  detail::StridedArray<const scalar> strided_part(std::size_t first, std::size_t count) const {
+    detail::StridedArray<const scalar> some = strided_;
+    if (some.data == nullptr) return some;
+    some.data += first * some.strides[0];
+    some.shape[0] = count;
+    return some;
   }
   /// All values, to be written. Throws UsageError if they are viewed: that memory is the program's.
   std::span<scalar> writable() {
@@ -188,16 +199,16 @@ class FieldValues {
     view_ = values;
     viewed_ = true;
   }
-  /// Looks at a Kokkos View of host memory, [samples, shape...], without a copy. Throws ShapeError if it is not contiguous and
-  /// row-major.
+  /// Looks at a Kokkos View of host memory, [samples, shape...], of any layout, without a copy. The model reads it in each call.
   template <detail::KokkosView V>
   void view(const V& view) {
     static_assert(std::is_same_v<typename V::non_const_value_type, scalar>,
                   "weft: the View's elements are of another type than the field's scalars");
     if constexpr (std::is_same_v<typename V::non_const_value_type, scalar>) {
-      const auto parts = detail::values_of_view(name, view);
-      set_sizes(parts.samples, parts.shape);
-      view_ = parts.values;
+      const auto field = detail::viewed_field(view);
+      set_sizes(field.samples, field.shape);
+      view_ = field.row_major;
+      strided_ = field.strided;
       viewed_ = true;
     }
   }
@@ -220,6 +231,7 @@ class FieldValues {
     shape_ = shape;
     samples_ = samples;
     sample_size_ = shape.size();
+    strided_ = {};
     return size;
   }
   static std::size_t whole_samples(std::size_t values, const Shape& shape) {
@@ -228,8 +240,9 @@ class FieldValues {
     return values / size;
   }
 
-  std::vector<scalar> owned_;
+  mutable std::vector<scalar> owned_;  // also the row-major copy of a View of another layout
   std::span<const scalar> view_;
+  detail::StridedArray<const scalar> strided_;
   bool viewed_ = false;
   Shape shape_;
   std::size_t samples_ = 0, sample_size_ = 1;

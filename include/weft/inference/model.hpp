@@ -26,7 +26,7 @@ class Model {
   static_assert(weft::detail::ModuleModel<M>,
                 "weft: inference::Model takes a model that is one Module, `struct Net : Module<Net>` with a Config and a scalar; "
                 "a model of several units computes with model.predict");
-  static_assert(weft::detail::on_host<DefaultDevice::execution_space>,
+  static_assert(weft::detail::on_host<std::conditional_t<std::is_void_v<M>, void, DefaultDevice::execution_space>>,
                 "weft: inference::Model computes on hosts, and this Kokkos computes on GPUs: use model.predict");
 
  public:

@@ -23,6 +23,7 @@
 #include <weft/data/fields.hpp>
 #include <weft/pipeline/batch_inputs.hpp>
 #include <weft/pipeline/sequence_field.hpp>
+#include <weft/tensor/strided_copy.hpp>
 #include <weft/tensor/transfer.hpp>
 
 namespace weft {
@@ -77,7 +78,8 @@ class FieldInputs {
   struct Source {
     std::span<const typename One::scalar> values;  // [samples, shape...]
     Shape shape;
-    bool absent = false;  // the batch has no values for the field
+    bool absent = false;                                    // the batch has no values for the field
+    StridedArray<const typename One::scalar> strided = {};  // in place of `values`, a View that is not row-major
   };
   using Sources = std::tuple<Source<F>...>;
 
@@ -95,6 +97,13 @@ class FieldInputs {
       if (!tensor) {
         const auto& source = std::get<Source<Wanted>>(state_->sources);
         if (source.absent) refuse_absent_field(Wanted::name);
+        if constexpr (on_host<typename Context::execution_space>) {
+          if (source.strided.data != nullptr) {
+            tensor = field_tensor_t<Context, Wanted>(*state_->device, with_samples(state_->samples, source.shape, Wanted::name));
+            copy_from_strided(*state_->device, source.strided, tensor.data());
+            return std::as_const(tensor);
+          }
+        }
         const auto copy = [&](auto values, const Shape& shape) {
           tensor =
               field_to_device<field_tensor_t<Context, Wanted>>(*state_->device, values, state_->samples, shape, Wanted::name);
@@ -227,6 +236,9 @@ class FieldBatchInputs {
   Fields part_of(const batch_type& batch, std::size_t first, std::size_t count) const {
     const auto source = [&]<class F>(F field) {
       if (is_absent(batch, batch[field])) return typename Fields::template Source<F>{{}, {}, true};
+      if constexpr (on_host<typename Context::execution_space> && F::sequence_dim < 1)  // else the copy on the host is sent
+        if (const auto strided = batch[field].strided_part(first, count); strided.data != nullptr)
+          return typename Fields::template Source<F>{{}, batch[field].shape(), false, strided};
       return typename Fields::template Source<F>{batch[field].part(first, count), batch[field].shape()};
     };
     return Fields(*device_, count, typename Fields::Sources{source(std::remove_const_t<decltype(of)>{})...}, part_);

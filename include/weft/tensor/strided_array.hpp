@@ -55,18 +55,39 @@ struct StridedArray {
   }
 };
 
-/// The elements of a View of host memory.
-template <KokkosView V>
-auto strided_of(const V& view) {
+/// Copies the elements to `out` in row-major order, on the calling thread. tensor/strided_copy.hpp uses a device's threads.
+template <class T>
+void copy_elements(const StridedArray<T>& from, std::remove_const_t<T>* out) {
+  const std::size_t rank = from.shape.rank(), size = from.shape.size();
+  Strides index{};
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < size; ++i) {
+    out[i] = from.data[at];
+    for (std::size_t dim = rank; dim-- > 0;) {
+      at += from.strides[dim];
+      if (++index[dim] < from.shape[dim]) break;
+      at -= index[dim] * from.strides[dim];
+      index[dim] = 0;
+    }
+  }
+}
+
+/// The elements of a View of host memory; const if T is.
+template <class T, KokkosView V>
+StridedArray<T> strided_of(const V& view) {
   static_assert(V::rank() <= Shape::max_rank, "weft: a tensor has at most six dims, and this View has more");
   static_assert(std::is_same_v<typename V::memory_space, typename V::host_mirror_space::memory_space>,
                 "weft: this View is not of host memory: give a View of it (Kokkos::create_mirror_view_and_copy)");
-  StridedArray<typename V::value_type> all{view.data(), Shape::of_rank(V::rank())};
+  StridedArray<T> all{view.data(), Shape::of_rank(V::rank())};
   for (std::size_t dim = 0; dim < V::rank(); ++dim) {
     all.shape[dim] = view.extent(dim);
     all.strides[dim] = view.stride(dim);
   }
   return all;
+}
+template <KokkosView V>
+auto strided_of(const V& view) {
+  return strided_of<typename V::value_type>(view);
 }
 /// The elements of a contiguous range as one row, [1, size].
 template <std::ranges::contiguous_range R>

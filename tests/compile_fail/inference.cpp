@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls of a trained model as a function of arrays.
+#include <cstdint>
+#include <span>
+#include <weft/inference/model.hpp>
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+// section: inference_of_a_recipe
+// A model of several units.
+// expect: weft: inference::Model takes a model that is one Module
+inline constexpr data::Field<"x", float> x;
+struct Net : Module<Net> {
+  using scalar = float;
+  using Batch = FieldBatch<x>;
+  struct Config {};
+  Linear<> layer;
+  Net(const auto& context, const Config&) : layer(context / "layer", 3, 2) {}
+  auto forward(const auto& in) const { return layer(in); }
+};
+#ifdef WEFT_FAIL
+using M = models::Gpt;
+#else
+using M = Net;
+#endif
+
+void go(SingleDevice<M>& model) { inference::Model<M> net(model); }
+
+// section: inference_from_whole_numbers
+// expect: this input's elements are whole numbers and its field's are real
+inline constexpr data::Field<"x", float> x;
+struct Net : Module<Net> {
+  using scalar = float;
+  using Batch = FieldBatch<x>;
+  struct Config {};
+  Linear<> layer;
+  Net(const auto& context, const Config&) : layer(context / "layer", 3, 2) {}
+  auto forward(const auto& in) const { return layer(in); }
+};
+
+#ifdef WEFT_FAIL
+using T = std::int32_t;
+#else
+using T = double;
+#endif
+
+void go(inference::Model<Net>& net, std::span<const T> in, std::span<float> out) { net(in, out); }
+
+// section: inference_of_another_prediction
+// A model whose predictions are not its forward.
+// expect: inference::Model calls forward, and this model has another function for its predictions
+inline constexpr data::Field<"x", float> x;
+struct Net : Module<Net> {
+  using scalar = float;
+  using Batch = FieldBatch<x>;
+  struct Config {};
+  Linear<> layer;
+  Net(const auto& context, const Config&) : layer(context / "layer", 3, 2) {}
+  auto forward(const auto& in) const { return layer(in); }
+#ifdef WEFT_FAIL
+  auto predict(const auto& batch) const { return silu(layer(batch[x])); }
+#endif
+};
+
+void go(inference::Model<Net>& net, std::span<const float> in, std::span<float> out) { net(in, out); }
