@@ -8,11 +8,11 @@ import collections
 import statistics
 
 from measured import AFTER, HOST
-from rehearsal import stage_of
 
 from read import ReportError
 
 SLOW = 1.1  # a rank's time over the median of its stage that is called slow
+SHOWN = 0.005  # milliseconds from which the table has a part
 KERNELS = ("product", "attention")  # their number a step is that of the program and its layout
 
 
@@ -25,7 +25,7 @@ def stages_of(step, rehearsal):
     """The ranks of each stage."""
     of = collections.defaultdict(list)
     for rank in step.ms:
-        of[stage_of(rank, rehearsal.ranks, len(rehearsal.ms))].append(rank)
+        of[rehearsal.stage_of(rank)].append(rank)
     return of
 
 
@@ -34,30 +34,35 @@ def require_same_program(step, rehearsal, trace, path):
     ranks = len(step.ms)
     if ranks != rehearsal.ranks:
         raise ReportError(f"{path}: it is a rehearsal of {rehearsal.ranks} ranks, and {trace} has traces of {ranks}: rehearse the layout that was traced")
+    again = "rehearse the program, the options and the layout that were traced"
     for stage, members in stages_of(step, rehearsal).items():
+        rank = members[0]
         for kind in KERNELS:
-            rehearsed, seen = rehearsal.kernels[stage].get(kind, 0), step.kernels[members[0]].get(kind, 0)
+            rehearsed, seen = rehearsal.kernels[stage].get(kind, 0), step.kernels[rank][kind]
             if rehearsed != seen:
-                raise ReportError(f"{path}: a step of rank {members[0]} has {rehearsed} kernels of the kind {kind}, and {seen:g} in {trace}: rehearse the program, "
-                                  "the options and the layout that were traced")
-        axes = {axis for axis, _ in rehearsal.calls[stage]}
-        traced = {axis for axis, _ in step.calls[members[0]]}
-        if axes - traced:
-            raise ReportError(f"{path}: a step of rank {members[0]} sends over {', '.join(sorted(axes - traced))}, and none in {trace}: rehearse the layout that was traced")
+                raise ReportError(f"{path}: a step of rank {rank} has {rehearsed} kernels of the kind {kind}, and {seen} in {trace}: {again}")
+        for call in sorted({*rehearsal.calls[stage], *step.calls[rank]}):
+            axis, operation = call
+            rehearsed, seen = rehearsal.calls[stage].get(call, 0), step.calls[rank][call]
+            if rehearsed != seen:
+                raise ReportError(f"{path}: a step of rank {rank} calls {operation} over {axis} {rehearsed} times, and {seen} times in {trace}: {again}")
+            rehearsed, seen = rehearsal.sent[stage][call], step.sent[rank][call]
+            if rehearsed != seen and not operation.endswith("_v"):  # lengths of _v may depend on the data
+                raise ReportError(f"{path}: a step of rank {rank} sends {rehearsed:g} bytes by {operation} over {axis}, and {seen:g} in {trace}: {again}")
 
 
 def computing(ms):
     return sum(time for part, time in ms.items() if not part.startswith("messages") and part not in (AFTER, HOST))
 
 
-def slow_ranks(step, of_stage):
+def slow_ranks(step, of_stage, least_ms):
     """Ranks that compute longer than the others of their stage: {rank: milliseconds above the median}."""
     found = {}
     for members in of_stage.values():
         times = {rank: computing(step.ms[rank]) for rank in members}
         for rank, time in times.items():
             others = [other for name, other in times.items() if name != rank]
-            if others and time > SLOW * statistics.median(others):
+            if others and time > SLOW * statistics.median(others) and time - statistics.median(others) >= least_ms:
                 found[rank] = time - statistics.median(others)
     return found
 
@@ -93,11 +98,11 @@ def late_messages(step, rehearsal, of_stage, slow):
 
 
 def findings(step, rehearsal, least_ms):
-    """All of at least `least_ms` milliseconds a step, the largest first."""
+    """All of at least `least_ms` milliseconds a step, longer or shorter than rehearsed, the largest first."""
     of_stage, found = stages_of(step, rehearsal), []
-    slow = slow_ranks(step, of_stage)
+    slow = slow_ranks(step, of_stage, least_ms)
     for rank, ms in slow.items():
-        stage = stage_of(rank, rehearsal.ranks, len(rehearsal.ms))
+        stage = rehearsal.stage_of(rank)
         found.append(Finding(ms, f"a slow rank: rank {rank} computes {computing(step.ms[rank]):.2f} ms, and the other ranks of stage {stage} "
                                  f"{computing(step.ms[rank]) - ms:.2f}: look at its core or GPU (other programs, its clock, its temperature)"))
     found += late_messages(step, rehearsal, of_stage, slow)
@@ -109,7 +114,9 @@ def findings(step, rehearsal, least_ms):
             seen, expected = statistics.median(step.ms[rank].get(part, 0) for rank in steady), rehearsed.get(part, 0)
             more = seen - expected
             text = f"{part} on stage {stage}: {seen:.2f} ms, {expected:.2f} rehearsed ({ratio(seen, expected)}): "
-            if part.startswith("messages, "):
+            if more < 0:
+                text += "faster than the machine's figures, which may be of a busy machine: the plan had this time to spare"
+            elif part.startswith("messages, "):
                 axis = part.removeprefix("messages, ")
                 behind = statistics.median(step.behind[rank].get(axis, 0) for rank in steady)
                 if behind > 0.5 * seen:
@@ -123,7 +130,7 @@ def findings(step, rehearsal, least_ms):
             else:
                 text += "these kernels are slower here than the machine's figures say, or ranks share cores"
             found.append(Finding(more, text))
-    return sorted((one for one in found if one.ms >= least_ms), key=lambda one: -one.ms)
+    return sorted((one for one in found if abs(one.ms) >= least_ms), key=lambda one: -abs(one.ms))
 
 
 def table(step, rehearsal):
@@ -132,7 +139,8 @@ def table(step, rehearsal):
     for stage, members in sorted(stages_of(step, rehearsal).items()):
         parts = {part: rehearsal.ms[stage].get(part, 0) for part in set(rehearsal.ms[stage]).union(*(step.ms[rank] for rank in members))}
         seen = {part: statistics.median(step.ms[rank].get(part, 0) for rank in members) for part in parts}
-        rows += [(stage, part, seen[part], parts[part]) for part in sorted(parts, key=lambda part: -max(seen[part], parts[part]))]
+        shown = [part for part in parts if max(seen[part], parts[part]) >= SHOWN]
+        rows += [(stage, part, seen[part], parts[part]) for part in sorted(shown, key=lambda part: -max(seen[part], parts[part]))]
         late = statistics.median(sum(step.late[rank].values()) for rank in members)
         rows.append((stage, "waits for late ranks", late, rehearsal.bubble[stage]))
     return rows

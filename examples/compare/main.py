@@ -6,7 +6,7 @@
     ./examples/run compare run rehearsal.json
 
 RUN is a folder with trace.json, or with trace/trace.json. REHEARSAL is the rehearsal of the same program, options and layout, on the
-figures of the machine that it ran on. All times are milliseconds of a step, means of the traced steps.
+figures of the machine that it ran on. All times are milliseconds of a step, medians of the traced steps.
 """
 import argparse
 import pathlib
@@ -46,7 +46,7 @@ def main():
         print(f"weft: compare: {error}", file=sys.stderr)
         return 2
     longest = max(step.length.values())
-    print(f"a step of {rehearsal.ranks} ranks: {longest:.2f} ms measured (mean of {step.steps}), {1000 * rehearsal.seconds:.2f} ms rehearsed on {rehearsal.machine}")
+    print(f"a step of {rehearsal.ranks} ranks: {longest:.2f} ms measured (median of {step.steps}), {1000 * rehearsal.seconds:.2f} ms rehearsed on {rehearsal.machine}")
     print(f"  {'stage':<7}{'part':<26}{'measured':>10}{'rehearsed':>11}")
     for stage, part, seen, expected in table(step, rehearsal):
         print(f"  {stage:<7}{part:<26}{seen:>10.2f}{expected:>11.2f}")

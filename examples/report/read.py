@@ -20,10 +20,11 @@ class ReportError(Exception):
 
 
 class Rank:
-    """The trace of one rank: events (name, category, begin, duration), in microseconds, and memory (time, {category: bytes})."""
+    """The trace of one rank: events (name, category, begin, duration), in microseconds, memory (time, {category: bytes}), and
+    sent[name, begin]: the bytes of a message. A call within a group of one rank sends nothing and has none."""
 
     def __init__(self):
-        self.events, self.memory = [], []
+        self.events, self.memory, self.sent = [], [], {}
 
 
 class Run:
@@ -121,6 +122,8 @@ def read_trace(run, paths):
                     run.arrows.append((*starts[event["id"]], event["pid"], event["ts"]))
             elif event["ph"] == "X":
                 rank.events.append((str(event.get("name", "")), str(event.get("cat", "")), event["ts"], event["dur"]))
+                if isinstance(event.get("args"), dict) and number(event["args"].get("bytes")) is not None:
+                    rank.sent[rank.events[-1][0], event["ts"]] = event["args"]["bytes"]
             elif isinstance(event.get("args"), dict):
                 rank.memory.append((event["ts"], {str(key): value for key, value in event["args"].items() if number(value) is not None}))
     run.ranks = {rank: run.ranks[rank] for rank in sorted(run.ranks)}
