@@ -55,6 +55,7 @@
 #include <weft/optim/sgd.hpp>
 #include <weft/parallel/context_parallel.hpp>
 #include <weft/parallel/data_parallel.hpp>
+#include <weft/parallel/domain_parallel.hpp>
 #include <weft/parallel/expert_parallel.hpp>
 #include <weft/parallel/fully_sharded_data_parallel.hpp>
 #include <weft/parallel/pipeline_parallel.hpp>

@@ -71,7 +71,7 @@ auto go(const Over& context, Rows x) { return weft::forward(Block(context), cont
 
 // section: padding_of_a_whole_window
 // Outputs of padding only would come twice, once on each of two ranks.
-// expect: this window has no rows of its own in a piece
+// expect: the padding of a window over cut images is less than its span
 struct Block : Module<Block> {
   Parameter<> w;
   explicit Block(const auto& context) : w(context, "w", {4, 3, 3, 3}, normal(1)) {}
@@ -118,3 +118,41 @@ auto go(const Over& context, X<Halo<along, 2, 1>> x, X<Shard<along, 2>> g) {
   auto result = twice.backward(context, out.saved, g);
   require_gradient_of<X<Halo<along, 2, 1>>, decltype(result.input_gradient)>();
 }
+
+// section: a_cut_over_an_axis_of_parameters
+// A field of space is cut over the axes of space.
+// expect: data::Cut<axis, dim> is for a domain axis
+#ifdef WEFT_FAIL
+inline constexpr data::Field<"state", float, data::Cut<tp, 2>> state;
+#else
+inline constexpr data::Field<"state", float, data::Cut<dx, 2>> state;
+#endif
+constexpr std::string_view name = state.name;
+
+// section: a_dim_cut_twice
+// expect: a field's data::Cut options name each axis and each dim once
+#ifdef WEFT_FAIL
+inline constexpr data::Field<"state", float, data::Cut<dx, 2>, data::Cut<dy, 2>> state;
+#else
+inline constexpr data::Field<"state", float, data::Cut<dx, 2>, data::Cut<dy, 3>> state;
+#endif
+constexpr std::string_view name = state.name;
+
+// section: domain_parallel_over_tp
+// expect: DomainParallel's axes are dx, dy and dz
+template <class M>
+#ifdef WEFT_FAIL
+using Wrapped = DomainParallel<M, dx, tp>;
+#else
+using Wrapped = DomainParallel<M, dx, dy>;
+#endif
+using Model = Wrapped<models::Gpt>;
+
+// section: mse_of_cut_samples_without_a_context
+// The elements of a sample are counted over the ranks, which a tensor does not name.
+// expect: a domain axis cuts the samples of this loss, and a tensor has no ranks
+#ifdef WEFT_FAIL
+auto go(X<Shard<dx, 2>> x) { return mse(x, x); }
+#else
+auto go(X<Shard<dp, 0>> x) { return mse(x, x); }
+#endif

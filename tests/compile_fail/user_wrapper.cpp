@@ -25,13 +25,13 @@ Mesh<replica, twin> both(World& world) { return Mesh<replica, twin>(world); }
 
 // section: axis_number
 // The number of an axis is a bit of a mask, in which weft's axes use some.
-// expect: UserAxis's number must be from 0 to 24
+// expect: UserAxis's number must be from 0 to 21
 #ifdef WEFT_FAIL
 struct own : UserAxis<25> {
   static constexpr std::string_view name = "own";
 };
 #else
-struct own : UserAxis<24> {
+struct own : UserAxis<21> {
   static constexpr std::string_view name = "own";
 };
 #endif

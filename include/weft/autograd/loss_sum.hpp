@@ -20,7 +20,10 @@ namespace weft {
 namespace detail {
 // If an axis cuts the tokens, each of its ranks has a term of the sum.
 template <class P>
-using loss_placement_t = std::conditional_t<shard_dim<P> == 0, Partial<typename P::axis>, Invariant<typename P::axis>>;
+inline constexpr bool cuts_space = is_domain_axis<typename P::axis>&& shard_dim<P> > 0;
+template <class P>
+using loss_placement_t =
+    std::conditional_t<shard_dim<P> == 0 || cuts_space<P>, Partial<typename P::axis>, Invariant<typename P::axis>>;
 struct MakesLosses;
 }  // namespace detail
 
@@ -56,6 +59,8 @@ template <class T, class E, class... P>
 struct LossOf<Tensor<T, E, P...>> {
   using type = LossSum<E, loss_placement_t<P>...>;
   static constexpr bool one_each = ((shard_dim<P> <= 0) && ...), counted_once = ((kind_of<P> != Kind::replicated) && ...);
+  // A domain axis may cut the elements of a sample, whose loss is a sum over them.
+  static constexpr bool elements_fit = ((shard_dim<P> <= 0 || cuts_space<P>)&&...), in_space = (cuts_space<P> || ...);
 };
 
 struct MakesLosses {

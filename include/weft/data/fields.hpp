@@ -14,6 +14,7 @@
 //   batch.check();
 
 #include <algorithm>
+#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +28,8 @@
 #include <weft/core/error.hpp>
 #include <weft/core/text_argument.hpp>
 #include <weft/data/batch_share.hpp>
+#include <weft/mesh/axis.hpp>
+#include <weft/tensor/shape.hpp>
 #include <weft/tensor/strided_array.hpp>
 
 namespace weft {
@@ -46,6 +49,11 @@ struct SequenceDim {
                 "weft: a field's SequenceDim counts in [samples, shape...]: 1 is the first dim of a sample");
 };
 
+/// For a field of space: the axis that cuts this dim of [samples, shape...]. A rank's batch has its piece only, so no rank loads
+/// the whole field; on a mesh without the axis it is the whole.
+template <weft::detail::Axis A, int dim>
+struct Cut {};
+
 }  // namespace data
 
 namespace detail {
@@ -54,19 +62,49 @@ inline constexpr int sequence_dim_of = -1;
 template <int dim>
 inline constexpr int sequence_dim_of<data::SequenceDim<dim>> = dim;
 template <class... Options>
-inline constexpr bool are_field_options = sizeof...(Options) == 0;
+inline constexpr bool are_cuts = false;
+template <class... A, int... dim>
+inline constexpr bool are_cuts<data::Cut<A, dim>...> = true;
+template <class... Options>
+inline constexpr bool are_field_options = are_cuts<Options...>;
 template <int dim>
 inline constexpr bool are_field_options<data::SequenceDim<dim>> = true;
+/// The bits of the axes that cut a field with these options.
+template <class... Options>
+inline constexpr unsigned cut_axes_of = 0;
+template <class... A, int... dim>
+inline constexpr unsigned cut_axes_of<data::Cut<A, dim>...> = (axis_bit<A> | ... | 0u);
+/// The dim that axis A cuts; -1: none.
+template <class A, class... Options>
+inline constexpr int cut_dim_of = -1;
+template <class A, class... B, int... dim>
+inline constexpr int cut_dim_of<A, data::Cut<B, dim>...> = ((std::is_same_v<A, B> ? dim + 1 : 0) + ... + 0) - 1;
+template <class... Options>
+inline constexpr bool cuts_fit = true;
+template <class... A, int... dim>
+inline constexpr bool cuts_fit<data::Cut<A, dim>...> = ((is_domain_axis<A> && dim > 0 && dim < int(Shape::max_rank)) && ...);
+/// Whether each axis and each dim occurs once.
+template <class... Options>
+inline constexpr bool cuts_differ = true;
+template <class... A, int... dim>
+inline constexpr bool cuts_differ<data::Cut<A, dim>...> =
+    std::popcount((axis_bit<A> | ... | 0u)) == int(sizeof...(A)) && std::popcount(((1u << dim) | ... | 0u)) == int(sizeof...(A));
 }  // namespace detail
 
 namespace data {
 
-/// A field of a batch: a name and the type of its scalars, and maybe the SequenceDim of its samples. Two fields are the same if
-/// all are.
+/// A field of a batch: a name and the type of its scalars, and maybe the SequenceDim of its samples, or the Cut of each domain
+/// axis. Two fields are the same if all are.
 template <weft::detail::TextArgument field_name, class T, class... Options>
 struct Field : weft::detail::AnyFieldOfBatch {
-  static_assert(weft::detail::are_field_options<Options...>,
-                "weft: a field has a name, a type, and maybe a data::SequenceDim<dim>");
+  static_assert(
+      weft::detail::are_field_options<Options...>,
+      "weft: a field has a name, a type, and maybe a data::SequenceDim<dim>, or a data::Cut<axis, dim> for each domain axis");
+  static_assert(
+      weft::detail::cuts_fit<Options...>,
+      "weft: data::Cut<axis, dim> is for a domain axis, dx, dy or dz, and a dim of [samples, shape...] behind the first");
+  static_assert(!weft::detail::cuts_fit<Options...> || weft::detail::cuts_differ<Options...>,
+                "weft: a field's data::Cut options name each axis and each dim once");
   static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>,
                 "weft: a field's scalars are plain values: int, float, ...");
   static_assert(!std::is_same_v<T, bool>, "weft: a field's scalars are not bool, which vectors pack: use std::uint8_t for masks");
@@ -74,6 +112,9 @@ struct Field : weft::detail::AnyFieldOfBatch {
   using scalar = T;
   static constexpr std::string_view name = field_name.view();
   static constexpr int sequence_dim = weft::detail::sequence_dim_of<Options...>;  ///< -1: none
+  static constexpr unsigned cut_axes = weft::detail::cut_axes_of<Options...>;     ///< the bits of their axes
+  template <class A>
+  static constexpr int cut_dim = weft::detail::cut_dim_of<A, Options...>;  ///< -1: none
 };
 
 }  // namespace data

@@ -52,6 +52,24 @@ struct edp {
 };
 
 namespace detail {
+struct DomainAxis {};
+}  // namespace detail
+
+/// Domain axes: each rank has a piece of every field along a dim of space (parallel/domain_parallel.hpp).
+struct dx : detail::DomainAxis {
+  static constexpr std::string_view name = "dx";
+  static constexpr int id = 31;
+};
+struct dy : detail::DomainAxis {
+  static constexpr std::string_view name = "dy";
+  static constexpr int id = 30;
+};
+struct dz : detail::DomainAxis {
+  static constexpr std::string_view name = "dz";
+  static constexpr int id = 29;
+};
+
+namespace detail {
 
 /// The suffix of a communicator's name between the copies of a shard: its ranks hold the same piece of an axis' shards ("dp
 /// copies").
@@ -69,15 +87,15 @@ concept Axis = std::is_empty_v<A> && requires {
 
 }  // namespace detail
 
-inline constexpr int axis_count = 7;  ///< number of weft's axes
+inline constexpr int axis_count = 7;  ///< number of weft's axes without domain axes, which are placed as a user's are
 
 /// Base of a user-defined axis whose ranks share their sequences. The axes of one Mesh have different numbers, from 0 on:
 ///
 ///   struct replica : weft::UserAxis<0> { static constexpr std::string_view name = "replica"; };
 template <int number>
 struct UserAxis {
-  static_assert(number >= 0 && number < 32 - axis_count,
-                "weft: UserAxis's number must be from 0 to 24: axes are counted by the bits of a word");
+  static_assert(number >= 0 && number < 29 - axis_count,
+                "weft: UserAxis's number must be from 0 to 21: axes are counted by the bits of a word");
   static constexpr int id = axis_count + number;
 };
 /// Base of a user-defined axis whose ranks have different sequences, like those of dp.
@@ -92,7 +110,12 @@ inline constexpr unsigned axis_bit = 1u << A::id;
 
 namespace detail {
 
-/// The bits of all user-defined axes.
+template <class A>
+inline constexpr bool is_domain_axis = std::is_base_of_v<DomainAxis, A>;
+/// Whether an axis of this name is a domain axis.
+constexpr bool names_domain_axis(std::string_view name) { return name == dx::name || name == dy::name || name == dz::name; }
+
+/// The bits of all user-defined axes and of the domain axes.
 inline constexpr unsigned user_axes = ~((1u << axis_count) - 1);
 
 /// True if the ranks of the axis have different sequences, so that loss and gradients are sums over it.
@@ -118,7 +141,7 @@ inline constexpr Axes<A...> axes{};
 struct UserDegree {
   template <detail::Axis A>
   UserDegree(A, std::size_t degree) : bit(axis_bit<A>), name(A::name), degree(degree) {
-    static_assert(A::id >= axis_count,
+    static_assert(A::id >= axis_count && !detail::is_domain_axis<A>,
                   "weft: Degrees::user is for axes of a user's own: weft's axes have fields of their names, {.tp = 2}");
   }
   UserDegree(unsigned bit, std::string_view name, std::size_t degree) : bit(bit), name(name), degree(degree) {}
@@ -130,6 +153,7 @@ struct UserDegree {
 /// The number of ranks along each axis. 0: the rest of the world (only dp and edp).
 struct Degrees {
   std::size_t tp = 1, cp = 1, ep = 1, etp = 1, dp = 0, edp = 0, pp = 1;
+  std::size_t dx = 1, dy = 1, dz = 1;
   /// Degrees of user-defined axes; 1 if omitted: {.tp = 2, .user = {{replica{}, 2}}}.
   std::vector<UserDegree> user = {};
 };

@@ -37,8 +37,9 @@ constexpr bool in_one_grid(unsigned set) { return (set & dense_axes) == 0 || (se
 /// False if a user-defined axis has the name of another axis of the mesh, or of any of weft's axes.
 template <class... A>
 constexpr bool names_differ() {
-  const std::string_view names[] = {dp::name, cp::name, tp::name, pp::name, ep::name, etp::name, edp::name, A::name...};
-  const int ids[] = {dp::id, cp::id, tp::id, pp::id, ep::id, etp::id, edp::id, A::id...};
+  const std::string_view names[] = {dp::name,  cp::name, tp::name, pp::name, ep::name,  etp::name,
+                                    edp::name, dx::name, dy::name, dz::name, A::name...};
+  const int ids[] = {dp::id, cp::id, tp::id, pp::id, ep::id, etp::id, edp::id, dx::id, dy::id, dz::id, A::id...};
   for (std::size_t i = 0; i < std::size(ids); ++i)
     for (std::size_t j = 0; j < i; ++j)
       if (names[i] == names[j] && ids[i] != ids[j]) return false;

@@ -41,10 +41,14 @@ WEFT_COLD WEFT_INLINE MeshState::MeshState(World& world, const std::vector<Line>
   for (std::size_t i = 0; i < 7; ++i)
     if (given[i] > 1 && (set_ & bits[i]) == 0) refuse_degree(names[i], given[i]);
   std::vector<mesh_layout::RankAxis> sizes{{"tp", degrees.tp}, {"cp", degrees.cp}, {"pp", degrees.pp}};
-  for (const UserDegree& user : degrees.user)
+  std::vector<UserDegree> others = degrees.user;
+  for (const UserDegree& domain : {UserDegree(axis_bit<dx>, dx::name, degrees.dx), UserDegree(axis_bit<dy>, dy::name, degrees.dy),
+                                   UserDegree(axis_bit<dz>, dz::name, degrees.dz)})
+    if (domain.degree != 1) others.push_back(domain);
+  for (const UserDegree& user : others)
     if (user.degree > 1 && (set_ & user.bit) == 0) refuse_degree(user.name, user.degree);
   for (const Line& line : lines)
-    if (line.bit & user_axes) sizes.push_back({line.name, degree_of(line, degrees.user), true});
+    if (line.bit & user_axes) sizes.push_back({line.name, degree_of(line, others), true});
   const bool expert = (set_ & expert_axes) != 0, dense = (set_ & dense_axes) != 0 || !expert;
   if (dense) grids_.dense = grid("dp", degrees.dp, sizes, ranks);
   if (expert) grids_.expert = grid("edp", degrees.edp, {{"etp", degrees.etp}, {"ep", degrees.ep}, {"pp", degrees.pp}}, ranks);
@@ -52,7 +56,7 @@ WEFT_COLD WEFT_INLINE MeshState::MeshState(World& world, const std::vector<Line>
   std::string axes = "axes " + names_of(set_);
   for (std::size_t i = 0; i < 7; ++i)
     if (given[i] > 1) append_to(axes, {", ", names[i], "(", given[i], ")"});
-  for (const UserDegree& user : degrees.user) append_to(axes, {", ", user.name, "(", user.degree, ")"});
+  for (const UserDegree& user : others) append_to(axes, {", ", user.name, "(", user.degree, ")"});
   agree(world.communicator(), {{"the mesh", axes}, {"the order of ranks", order_.text()}});  // the first communication
   for (const Line& line : lines_) comm(line.bit);
 }

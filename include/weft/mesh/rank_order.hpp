@@ -107,7 +107,8 @@ class RankGrid {
 };
 
 /// The order of the axes, fastest first. In the expert grid `tp` and `dp` mean `etp` and `edp`. User-defined axes come directly
-/// after dp, in the order in which the mesh names them. Axes of degree 1 may be omitted. Throws LayoutError if a name is unknown
+/// after dp, in the order in which the mesh names them. Domain axes come directly before dp, the last one that the mesh names
+/// first, as the ranks of MPI_Cart_create. Axes of degree 1 may be omitted. Throws LayoutError if a name is unknown
 /// or occurs twice.
 class RankOrder {
  public:

@@ -97,17 +97,20 @@ WEFT_COLD WEFT_INLINE RankGrid RankOrder::grid(const std::vector<RankAxis>& size
   std::vector<RankAxis> axes;
   axes.reserve(sizes.size());
   for (std::size_t i = 0; i < count_; ++i) {
+    if (names_[i] == "dp")
+      for (std::size_t last = sizes.size(); last-- > 0;)
+        if (detail::names_domain_axis(sizes[last].name)) axes.push_back(sizes[last]);
     for (const RankAxis& axis : sizes)
       if (plain(axis.name) == names_[i]) axes.push_back(axis);
     for (const RankAxis& axis : sizes)
-      if (axis.user && names_[i] == "dp") axes.push_back(axis);
+      if (axis.user && !detail::names_domain_axis(axis.name) && names_[i] == "dp") axes.push_back(axis);
   }
   for (const RankAxis& axis : sizes) {
     if (has(axis.user ? "dp" : plain(axis.name))) continue;
     if (axis.size != 1)
       throw_error<LayoutError>({"rank order '", text_, "' does not say where ", axis.name, "(", axis.size, ") goes: add '",
                                 axis.user ? "dp" : plain(axis.name),
-                                axis.user ? "' to it, which axes of your own come after" : "' to it"});
+                                axis.user ? "' to it, which domain axes and axes of your own lie beside" : "' to it"});
     axes.push_back(axis);
   }
   return RankGrid(std::move(axes));

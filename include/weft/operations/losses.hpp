@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -41,22 +42,41 @@ constexpr bool require_samples() {
       !real || !alike || !partial,
       "weft: the loss of a Partial prediction: each rank has only a term of it, and the loss is not linear: reduce it first, "
       "to<Invariant<axis>>(x), on tensors (context, x)");
-  static_assert(!real || !alike || partial || L::one_each,
+  static_assert(!real || !alike || partial || L::elements_fit,
                 "weft: an axis cuts the elements of a sample, whose loss is of all of them: gather them first, "
-                "to<Invariant<axis>>(x), on tensors (context, x)");
+                "to<Invariant<axis>>(x), on tensors (context, x); a domain axis, dx, dy or dz, may cut them");
   static_assert(
-      !real || !alike || partial || !L::one_each || L::counted_once,
+      !real || !alike || partial || !L::elements_fit || L::counted_once,
       "weft: the predictions are Replicated, so each rank of the axis would count their loss: compute it from an Invariant "
       "tensor, to<Invariant<axis>>(x), on tensors (context, x)");
-  return real && alike && !partial && L::one_each && L::counted_once;
+  return real && alike && !partial && L::elements_fit && L::counted_once;
 }
-// The elements of one sample.
+// The elements of one sample on this rank.
 inline double elements_of_sample(const char* loss, NamedOperand prediction, NamedOperand target) {
   require_same_shape(loss, prediction, target);
   const Shape& x = prediction.shape();
   if (x.rank() == 0) throw_error<ShapeError>({call_text(loss, {prediction, target}), ": expected [samples, ...]"});
   const std::size_t elements = x[0] == 0 ? 1 : x.size() / x[0];
   return double(elements);
+}
+// The elements of one sample on all ranks of the domain axes that cut it, whose pieces may differ.
+template <class X, class Context>
+double elements_of_whole(const Context& context, double here) {
+  double all = here;
+  Context::for_each_axis([&]<class A>(A axis) {
+    if constexpr (is_domain_axis<A>)
+      if constexpr (cuts_space<placement_t<X, A>>)
+        if (context.size(axis) > 1) context.comm(axis).all_reduce(std::span<double>(&all, 1));
+  });
+  return all;
+}
+/// Refuses a sample that a domain axis cuts, where no context gives its ranks.
+template <class X>
+constexpr void require_whole_samples() {
+  static_assert(
+      !LossOf<X>::in_space,
+      "weft: a domain axis cuts the samples of this loss, and a tensor has no ranks to count their elements: in a Module's "
+      "forward take the Variables, mse(x, y)");
 }
 
 /// (x - y)², and its derivative by x.
@@ -100,13 +120,12 @@ void loss_and_slope(Device<Exec>& device, std::size_t n, double elements, const 
       KOKKOS_LAMBDA(const std::size_t i) { slope[i] = T(F::slope(A(x[i]), A(B(y[i]))) * share); });
 }
 
-/// Result{sum over samples of the mean over elements of F::loss, the derivative by x}.
+/// Result{sum over samples of the mean over elements of F::loss, the derivative by x}; `elements`: of a whole sample.
 template <class F, class X, class Y>
-auto elementwise_loss(const char* name, const X& x, const Y& y) {
+auto elementwise_loss(const X& x, const Y& y, double elements) {
   using Loss = typename LossOf<X>::type;
   using T = typename X::value_type;
   using U = typename Y::value_type;
-  const double elements = elements_of_sample(name, x, y);
   typename Loss::sum_type sum(x.device(), {1});
   gradient_t<X> slope(x.device(), x.shape());
   loss_and_slope<F>(x.device(), x.size(), elements, static_cast<const T*>(x.data()), static_cast<const U*>(y.data()), sum.data(),
@@ -184,17 +203,21 @@ auto cross_entropy_of_classes(const Context& context, const Z& logits, const N& 
 namespace operations {
 
 /// The sum over samples of the mean over a sample's elements of (x - y)², as Result{LossSum, derivative by x}. x and y
-/// [samples, ...] have equal placements: Invariant, or cut along the samples, where the sum is Partial. Added in double.
+/// [samples, ...] have equal placements: Invariant, or cut along the samples, where the sum is Partial; of Variables also cut
+/// along other dims over domain axes, which then add up the number of elements and, at last, the sum. Added in double.
 template <AnyTensor X, AnyTensor Y>
 auto mse(const X& x, const Y& y) {
-  if constexpr (detail::require_samples<X, Y>()) return detail::elementwise_loss<detail::SquaredError>("mse", x, y);
+  detail::require_whole_samples<X>();
+  if constexpr (detail::require_samples<X, Y>())
+    return detail::elementwise_loss<detail::SquaredError>(x, y, detail::elements_of_sample("mse", x, y));
   else return Result{detail::AlreadyRefused(), detail::AlreadyRefused()};
 }
 /// The same of -y log σ(z) - (1 - y) log(1 - σ(z)), for logits z and targets y in [0, 1] of any element type.
 template <AnyTensor Z, AnyTensor Y>
 auto bce_with_logits(const Z& z, const Y& y) {
+  detail::require_whole_samples<Z>();
   if constexpr (detail::require_samples<Z, Y>())
-    return detail::elementwise_loss<detail::BinaryCrossEntropy>("bce_with_logits", z, y);
+    return detail::elementwise_loss<detail::BinaryCrossEntropy>(z, y, detail::elements_of_sample("bce_with_logits", z, y));
   else return Result{detail::AlreadyRefused(), detail::AlreadyRefused()};
 }
 
@@ -210,10 +233,12 @@ auto cross_entropy(const Context& context, const Z& logits, const N& labels) {
 
 template <class C, class X, class Y>
 auto mse(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  auto found = mse(x.value(), y.value());
-  if constexpr (std::is_same_v<decltype(found.output), detail::AlreadyRefused>) {
+  if constexpr (!detail::require_samples<X, Y>()) {
     return detail::AlreadyRefused();
   } else {
+    const double here = detail::elements_of_sample("mse", x.value(), y.value());
+    auto found =
+        detail::elementwise_loss<detail::SquaredError>(x.value(), y.value(), detail::elements_of_whole<X>(x.context(), here));
     const auto difference = std::move(found.saved);
     auto from_x = detail::from(x, [difference](const auto&, const auto& g) { return detail::scaled_by_loss(difference, g); });
     if constexpr (!detail::Real<typename Y::value_type>) return detail::record(x, std::move(found.output), std::move(from_x));
@@ -227,18 +252,19 @@ auto mse(const Variable<C, X>& x, const Variable<C, Y>& y) {
 /// The derivative by a target is -z.
 template <class C, class Z, class Y>
 auto bce_with_logits(const Variable<C, Z>& z, const Variable<C, Y>& y) {
-  auto found = bce_with_logits(z.value(), y.value());
-  if constexpr (std::is_same_v<decltype(found.output), detail::AlreadyRefused>) {
+  if constexpr (!detail::require_samples<Z, Y>()) {
     return detail::AlreadyRefused();
   } else {
+    const double here = detail::elements_of_sample("bce_with_logits", z.value(), y.value()),
+                 elements = detail::elements_of_whole<Z>(z.context(), here);
+    auto found = detail::elementwise_loss<detail::BinaryCrossEntropy>(z.value(), y.value(), elements);
     auto from_z = detail::from(
         z, [difference = std::move(found.saved)](const auto&, const auto& g) { return detail::scaled_by_loss(difference, g); });
     if constexpr (!detail::Real<typename Y::value_type>) return detail::record(z, std::move(found.output), std::move(from_z));
     else
       return detail::record(z, std::move(found.output), std::move(from_z),
-                            detail::from(y, [z = z.value()](const auto&, const auto& g) {
-                              const double share = -1 / detail::elements_of_sample("bce_with_logits", z, z);
-                              return cast<typename Y::value_type>(scale(detail::scaled_by_loss(z, g), share));
+                            detail::from(y, [z = z.value(), elements](const auto&, const auto& g) {
+                              return cast<typename Y::value_type>(scale(detail::scaled_by_loss(z, g), -1 / elements));
                             }));
   }
 }

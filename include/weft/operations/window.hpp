@@ -6,7 +6,7 @@
 //   auto y = conv2d<Window{3, 1, 1}>(to<Halo<dx, 2, 2>>(x), v, a);   // of two rows on each side one remains
 //   auto z = conv2d<Window{3, 1, 1}>(relu(y), w, b);                 // Shard<dx, 2>, as x
 //
-// On such an axis a window works as if its ranks had samples of their own: the weights are Replicated, their gradient is Partial.
+// On such an axis a window works as if its ranks had separate samples: the weights are Replicated, their gradient is Partial.
 // Ranks at the border of the domain pad their images there, others have rows of their neighbours.
 
 #include <algorithm>
@@ -113,7 +113,9 @@ auto relabelled(const V& x) {
 // Prints the operand and the rows that it needs of each neighbour.
 template <class X, int before, int after, bool keeps_cuts>
 AlreadyRefused refused_window() {
-  static_assert(keeps_cuts, "weft: this window has no rows of its own in a piece: its padding is less than its span");
+  static_assert(
+      keeps_cuts,
+      "weft: the padding of a window over cut images is less than its span: outputs of padding only would come on two ranks");
   static_assert(
       !keeps_cuts || !AnyTensor<X>,
       "weft: this window reaches over the edge of a rank's piece: an axis cuts a dim of the images, and the operand lacks "

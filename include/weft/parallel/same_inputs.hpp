@@ -112,6 +112,7 @@ WEFT_COLD void require_same_construction(const Communicator& ranks, const ModelO
 struct BatchAxis {
   std::string_view name;
   const Communicator* ranks;
+  unsigned bit = 0;
 };
 
 /// The parts of a batch that ranks compare: its numbers and the hashes of its fields. `step`: the number for which dropout is
@@ -119,7 +120,8 @@ struct BatchAxis {
 struct BatchWords {
   std::vector<std::uint64_t> words;
   std::vector<std::string_view> names;
-  std::size_t shown = 5;  ///< the first words are numbers with a meaning, the others hashes
+  std::size_t shown = 5;                ///< the first words are numbers with a meaning, the others hashes
+  std::vector<unsigned> cut_over = {};  ///< of each word, the axes whose ranks have a piece each; empty: none
 };
 BatchWords words_of(const TokenBatch& batch, std::uint64_t step);
 template <class F>
@@ -132,7 +134,8 @@ template <auto... fields>
 BatchWords words_of(const FieldBatch<fields...>& batch, std::uint64_t step) {
   return {{step, batch.first_sample, batch.samples, batch.micro_batches, hash_of_field(batch[fields])...},
           {"step", "first_sample", "samples", "micro_batches", std::remove_const_t<decltype(fields)>::name...},
-          4};
+          4,
+          {0, 0, 0, 0, std::remove_const_t<decltype(fields)>::cut_axes...}};
 }
 
 /// Throws UsageError on all ranks of an axis that does not cut the batch if they have different batches.

@@ -35,7 +35,10 @@ WEFT_OUT_OF_LINE WEFT_INLINE BatchWords words_of(const TokenBatch& batch, std::u
 
 WEFT_OUT_OF_LINE WEFT_INLINE void require_same_batch(std::span<const BatchAxis> axes, const BatchWords& batch) {
   for (const BatchAxis& axis : axes) {
-    const auto found = difference(*axis.ranks, batch.words);
+    std::vector<std::uint64_t> words = batch.words;
+    for (std::size_t i = 0; i < batch.cut_over.size(); ++i)
+      if ((batch.cut_over[i] & axis.bit) != 0) words[i] = 0;
+    const auto found = difference(*axis.ranks, words);
     if (!found) continue;
     const std::string_view name = batch.names[found->word];
     const std::string values = found->word < batch.shown
@@ -142,7 +145,8 @@ WEFT_OUT_OF_LINE WEFT_INLINE std::size_t require_shares(std::span<const BatchAxi
 WEFT_INLINE BatchAxes batch_axes(const AxesInForce& axes, std::span<Hooks* const> hooks) {
   BatchAxes all;
   const auto add = [&](const AxesInForce::One* axis) {
-    if (axis != nullptr && axis->ranks.size() > 1) (axis->data ? all.data : all.same).push_back({axis->name, &axis->ranks});
+    if (axis != nullptr && axis->ranks.size() > 1)
+      (axis->data ? all.data : all.same).push_back({axis->name, &axis->ranks, 1u << axis->id});
   };
   add(axes.one(tp{}));
   add(axes.one(cp{}));

@@ -35,9 +35,21 @@ template <class T, class S>
 using device_scalar_t = std::conditional_t<std::is_floating_point_v<T>, S,
                                            std::conditional_t<std::is_same_v<T, std::int64_t>, std::int64_t, std::int32_t>>;
 
+/// X with the cuts of a field over domain axes.
+template <class X, class F>
+struct CutField;
+template <class T, class E, class... P, class F>
+struct CutField<Tensor<T, E, P...>, F> {
+  template <class Q>
+  static constexpr int dim = F::template cut_dim<typename Q::axis>;
+  using type = Tensor<T, E, std::conditional_t<(dim<P> > 0), Shard<typename P::axis, dim<P>>, P>...>;
+};
+
 /// A field on the device, [samples of the micro-batch, shape...].
 template <class Context, class F>
-using field_tensor_t = sequence_tensor_t<input_t<device_scalar_t<typename F::scalar, typename Context::scalar>, Context>, F>;
+using field_tensor_t =
+    typename CutField<sequence_tensor_t<input_t<device_scalar_t<typename F::scalar, typename Context::scalar>, Context>, F>,
+                      F>::type;
 
 inline Shape with_samples(std::size_t samples, const Shape& sample, std::string_view name) {
   if (sample.rank() == Shape::max_rank)

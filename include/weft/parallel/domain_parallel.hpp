@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Domain parallelism: fields of space are cut over the axes dx, dy and dz, so that samples fit that one rank cannot hold. Layers
+// work on the piece that they have, with halos where a window reaches over its edge (operations/window.hpp). Every rank has every
+// parameter, whose gradient there is that of the rank's piece, a term of a sum.
+//
+//   inline constexpr data::Field<"pressure", float, data::Cut<dx, 2>, data::Cut<dy, 3>> pressure;   // [samples, channels, x, y]
+//   Mesh<dp, dx, dy> mesh(world, {.dx = 2, .dy = 2});
+//   DataParallel<DomainParallel<Model, dx, dy>> model(mesh, config);
+//
+// A batch has the rank's piece of such fields: pieces of one axis follow each other by mesh.rank(dx{}), and may have different
+// extents. Ranks of the domain axes are next to each other, the last axis fastest, as those of MPI_Cart_create.
+
+#include <vector>
+
+#include <weft/parallel/user_wrapper.hpp>
+
+namespace weft {
+
+namespace detail {
+
+/// Sums gradients over a domain axis.
+template <class A>
+struct DomainPolicy : UserPolicy<A, Nesting::tensor> {
+  void gradients_ready(Unit& unit) override {
+    std::vector<Request> sums;  // all under way at once
+    for (ParameterState* state : unit.parameters) {
+      if (!state->take_unreduced(A()) || this->comm().size() == 1) continue;
+      state->gradient_span([&](auto gradient) { sums.push_back(this->comm().all_reduce_async(gradient)); });
+    }
+    for (Request& sum : sums) sum.wait();
+  }
+};
+
+template <class M, class... A>
+struct DomainWrappers {
+  static_assert(sizeof...(A) > 99, "weft: DomainParallel names its axes, DomainParallel<M, dx, dy>");
+};
+template <class M, class A>
+struct DomainWrappers<M, A> {
+  static_assert(is_domain_axis<A>, "weft: DomainParallel's axes are dx, dy and dz: DomainParallel<M, dx, dy>");
+  using type = UserWrapper<DomainPolicy<A>, M>;
+};
+template <class M, class A, class B, class... R>
+struct DomainWrappers<M, A, B, R...> {
+  static_assert(is_domain_axis<A>, "weft: DomainParallel's axes are dx, dy and dz: DomainParallel<M, dx, dy>");
+  using type = UserWrapper<DomainPolicy<A>, typename DomainWrappers<M, B, R...>::type>;
+};
+
+}  // namespace detail
+
+/// M with fields cut over these domain axes, inside TensorParallel and around PipelineParallel. Inputs are placed as their
+/// fields' data::Cut options state, Invariant without one. Gradients of parameters are summed over the axes at the end of a step.
+/// Numerics: equal to one rank up to the rounding of sums; ModelOptions::numerics.reproducible throws UsageError on more than one
+/// rank of an axis.
+template <class M, class... A>
+using DomainParallel = typename detail::DomainWrappers<M, A...>::type;
+
+}  // namespace weft

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fields cut over dx, dy and dz: a model of windows equals one rank in its losses, gradients and steps.
+#include <weft/parallel/domain_parallel.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include <weft/operations/functions.hpp>
+#include <weft/operations/losses.hpp>
+#include <weft/operations/window.hpp>
+#include <weft/weft.hpp>
+
+using namespace weft;
+
+namespace {
+
+inline constexpr data::Field<"state", double, data::Cut<dx, 2>, data::Cut<dy, 3>> state;
+inline constexpr data::Field<"next", double, data::Cut<dx, 2>, data::Cut<dy, 3>> next;
+
+template <int before, int after = before>
+auto reach(const auto& x) {
+  // The second exchange brings the corners.
+  return to<Halo<dy, 3, before, after>>(to<Halo<dx, 2, before, after>>(x));
+}
+
+/// Two convolutions on one exchange, an average of windows, and a gain of channels.
+struct Net : Module<Net> {
+  Parameter<Shard<tp, 0>> u, a;
+  Parameter<Shard<tp, 1>> v;
+  Parameter<> w, c;
+  explicit Net(const auto& at)
+      : u(at, "u", {4, 2, 3, 3}, normal(0.3)),
+        a(at, "a", {4}, normal(0.3)),
+        v(at, "v", {3, 4, 3, 3}, normal(0.3)),
+        w(at, "w", {2, 3, 3, 3}, normal(0.3)),
+        c(at, "c", {2}, normal(0.3)) {}
+  auto forward(const auto& x) const {
+    const auto y = sigmoid(conv2d<Window{3, 1, 1}>(to<Replicated<tp>>(reach<2>(x)), u, a));
+    const auto z = to<Invariant<tp>>(conv2d<Window{3, 1, 1}>(y, v));
+    return conv2d<Window{3, 1, 1}>(reach<1>(tanh(z)), w, c) + avg_pool2d<Window{3, 1, 1}>(reach<1>(x));
+  }
+};
+struct Model : Module<Model> {
+  using scalar = double;
+  using Batch = FieldBatch<state, next>;
+  struct Config {};
+  Net net;
+  Model(const auto& context, const Config&) : net(context / "net") {}
+  auto loss(const auto& batch) const { return mse(net(to<Invariant<tp>>(batch[state])), to<Invariant<tp>>(batch[next])); }
+};
+
+constexpr std::size_t samples = 4, channels = 2, rows = 9, columns = 10;
+constexpr const char* names[] = {"net.u", "net.a", "net.v", "net.w", "net.c"};
+
+// The rows of a rank: the first one has what the others leave.
+struct Piece {
+  std::size_t first, count;
+  Piece(std::size_t whole, std::size_t ranks, std::size_t rank)
+      : first(rank == 0 ? 0 : whole - whole / ranks * (ranks - rank)),
+        count(rank == 0 ? whole - whole / ranks * (ranks - 1) : whole / ranks) {}
+};
+
+// A rank's part of the global batch: its samples, and its piece of each field.
+Model::Batch batch_of(const data::Share& share, const Piece& x, const Piece& y) {
+  const std::size_t here = samples / std::size_t(share.size), first = here * std::size_t(share.rank);
+  Model::Batch batch{.samples = here, .first_sample = first};
+  const auto fill = [&](auto field, double shift) {
+    auto values = batch[field].resize(here, {channels, x.count, y.count});
+    std::size_t at = 0;
+    for (std::size_t n = first; n < first + here; ++n)
+      for (std::size_t c = 0; c < channels; ++c)
+        for (std::size_t i = 0; i < x.count; ++i)
+          for (std::size_t j = 0; j < y.count; ++j) {
+            const double place = double(((n * channels + c) * rows + x.first + i) * columns + y.first + j);
+            values[at++] = std::sin(place * place * 0.37 + shift);
+          }
+  };
+  fill(state, 0), fill(next, 1);
+  return batch;
+}
+
+struct Steps {
+  std::vector<double> losses;
+  std::vector<std::vector<double>> gradients;  // of each step and parameter
+};
+template <class M>
+Steps train(M& model, const Model::Batch& batch) {
+  Steps all;
+  optim::AdamW step(model, {.learning_rate = 1e-2});
+  for (int i = 0; i < 3; ++i) {
+    all.losses.push_back(model.train_step(batch));
+    for (const char* name : names) all.gradients.push_back(model.gradient(name));
+    step.step();
+  }
+  return all;
+}
+Steps of_one_rank() {
+  Steps all;
+  REQUIRE(run(RunOptions{.ranks = 1}, [&](World& world) {
+            SingleDevice<Model> model(world.device(), {});
+            all = train(model, batch_of({0, 1}, {rows, 1, 0}, {columns, 1, 0}));
+          }) == 0);
+  return all;
+}
+
+// The largest difference of a loss or a gradient from one rank's, of the largest value of its kind.
+double difference(const Steps& a, const Steps& b) {
+  double worst = 0;
+  for (std::size_t i = 0; i < a.losses.size(); ++i)
+    worst = std::max(worst, std::abs(a.losses[i] - b.losses[i]) / std::abs(b.losses[i]));
+  for (std::size_t i = 0; i < a.gradients.size(); ++i) {
+    double largest = 0, off = 0;
+    REQUIRE(a.gradients[i].size() == b.gradients[i].size());
+    for (std::size_t k = 0; k < a.gradients[i].size(); ++k) {
+      largest = std::max(largest, std::abs(b.gradients[i][k]));
+      off = std::max(off, std::abs(a.gradients[i][k] - b.gradients[i][k]));
+    }
+    REQUIRE(largest > 1e-6);
+    worst = std::max(worst, off / largest);
+  }
+  return worst;
+}
+
+template <class M, class A>
+void check(A, int ranks, const Degrees& degrees, const Steps& reference, const ModelOptions& options = {}) {
+  std::mutex mutex;
+  CHECK(run(RunOptions{.ranks = ranks}, [&](World& world) {
+          const Mesh mesh(world, A(), degrees);
+          const auto piece = [&]<class B>(B axis, std::size_t whole) {
+            if constexpr (A::template has<B>) return Piece(whole, mesh.size(axis), mesh.rank(axis));
+            else return Piece(whole, 1, 0);
+          };
+          const Piece x = piece(dx{}, rows), y = piece(dy{}, columns);
+          M model(mesh, {}, options);
+          const double worst = difference(train(model, batch_of(data::share_of(mesh), x, y)), reference);
+          const std::lock_guard lock(mutex);
+          INFO(mesh.text(), ": ", worst);
+          CHECK(worst < 1e-13);
+        }) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("a model over domain axes equals one rank") {
+  const Steps reference = of_one_rank();
+  check<DataParallel<DomainParallel<Model, dx, dy>>>(axes<dp, dx, dy>, 4, {.dx = 2, .dy = 2}, reference);
+  check<DataParallel<DomainParallel<Model, dx, dy>>>(axes<dp, dx, dy>, 4, {.dx = 1, .dy = 4}, reference);
+  check<DataParallel<DomainParallel<Model, dx, dy>>>(axes<dp, dx, dy>, 8, {.dp = 2, .dx = 4, .dy = 1}, reference);
+}
+TEST_CASE("beside tensor parallelism and sharded state") {
+  using Sharded = FullyShardedDataParallel<TensorParallel<DomainParallel<Model, dx>>>;
+  check<Sharded>(axes<dp, tp, dx>, 8, {.tp = 2, .dx = 2}, of_one_rank(), {.shard = {.stage = 3}});
+}
+
+TEST_CASE("ranks of domain axes are next to each other, the last one fastest") {
+  CHECK(run(RunOptions{.ranks = 8}, [](World& world) {
+          const Mesh mesh(world, axes<dp, dx, dy>, {.dx = 2, .dy = 2});
+          CHECK(world.rank() == (mesh.rank(dp{}) * 2 + mesh.rank(dx{})) * 2 + mesh.rank(dy{}));
+          const Mesh inside(world, axes<dp, tp, dx>, {.tp = 2, .dx = 2});
+          CHECK(world.rank() == (inside.rank(dp{}) * 2 + inside.rank(dx{})) * 2 + inside.rank(tp{}));
+        }) == 0);
+}
+
+TEST_CASE("bits that do not depend on the layout are refused, and different batches of one share") {
+  const auto refused = [](const ModelOptions& options, std::size_t first_sample, const std::string& text) {
+    std::mutex mutex;
+    std::string found;
+    CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
+            const Mesh mesh(world, axes<dp, dx>, {.dx = 2});
+            DataParallel<DomainParallel<Model, dx>> model(mesh, {}, options);
+            auto batch = batch_of({0, 1}, Piece(rows, 2, mesh.rank(dx{})), {columns, 1, 0});
+            batch.first_sample = first_sample * std::size_t(world.rank());
+            try {
+              model.train_step(batch);
+            } catch (const Error& error) {
+              const std::lock_guard lock(mutex);
+              if (found.empty() || std::string(error.what()).find(text) != std::string::npos) found = error.what();
+              throw;
+            }
+          }) != 0);
+    CHECK_MESSAGE(found.find(text) != std::string::npos, found);
+  };
+  refused({.numerics = {.reproducible = true}}, 0, "is a sum over dx(2), a domain axis");
+  refused({}, 3, "first_sample is 0 on dx rank 0 and 3 on dx rank 1");
+}
