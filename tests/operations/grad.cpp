@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <weft/autograd/nested_variable.hpp>
@@ -78,6 +79,7 @@ TEST_CASE("derivatives of functions, and derivatives of these") {
   check_derivative([](const auto& p) { return silu(p) * gelu(p) - gelu_erf(p * 2.0) + erf(p); }, {3, 2});
   check_derivative([](const auto& p) { return pow(p, 3) + 1.0 / (pow(square(p) + 1.0, 1.5)) - pow(p, 0); }, {3, 2});
   check_derivative([](const auto& p) { return (3.0 - p) * p / 2.0 - -p * p + p * 0.3 + tanh(p); }, {3, 2});
+  check_derivative([](const auto& p) { return relu(p) * p * p + abs(p) * square(p); }, {3, 2});
 }
 TEST_CASE("derivatives of sums and parts, on one rank and on two") {
   check_everywhere([](const auto& p) { return square(sum<1>(p * square(p))); }, {4, 3});
@@ -126,6 +128,48 @@ TEST_CASE("second derivatives of rows by ids") {
       {3, 2});
 }
 
+TEST_CASE("a value of another derivative is refused") {
+  DefaultDevice device;
+  const weft_test::Alone::context context(device, {});
+  const auto x = weft_test::tensor_of<double>(device, {2, 2}, weft_test::waves(4));
+  const auto message = [&](auto f) {
+    return weft_test::refusal_of<UsageError>([&] { weft::forward(weft_test::Formula(f), context, x); });
+  };
+  CHECK(message([](const auto& v) {
+          return grad([&](const auto& p) { return p * grad([&](const auto& q) { return q * p; }, v); }, v);
+        }).find("grad: its function uses a value inside of another grad that is not around it") != std::string::npos);
+  CHECK(message([](const auto& v) {
+          return grad([](const auto& p) { return p * grad([&](const auto& q) { return q * q * p; }, p); }, v);
+        }) == "");
+}
+
+namespace {
+
+/// An operation with a gradient of its own and a formula, between weft's layers.
+struct Cube : Primitive<Cube> {
+  auto forward(const auto& x) const { return times(times(x, x), x); }
+  auto gradient(const auto& g, const auto& x) const { return scale(times(g, square(x)), 3); }
+  auto formula(const auto& x) const { return x * x * x; }
+};
+struct Layers : Module<Layers> {
+  Sequential<Linear<Column>, Gelu, Linear<Row, StoredAs::in_out>> layers;
+  Linear<Whole, StoredAs::out_in, false> last;
+  explicit Layers(const auto& context)
+      : layers(Linear<Column>(context / "in", 3, 4), Gelu(), Linear<Row, StoredAs::in_out>(context / "out", 4, 3)),
+        last(context / "last", 3, 2) {}
+  auto u(const auto& x) const { return last(Cube()(to<Invariant<tp>>(layers(x)))); }
+  auto forward(const auto& x) const {
+    return grad([&](const auto& p) { return u(p); }, x);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("layers with a formula, on one rank and on two") {
+  const auto make = [](const auto& context) { return Layers(context / "layer"); };
+  CHECK(testing::check_layer(make, {4, 3}).compared != 0);
+  CHECK(testing::check_layer_on<tp, Invariant<tp>>(2, make, {4, 3}).compared != 0);
+}
 TEST_CASE("the residual of a differential equation, on one rank and on two") {
   const auto make = [](const auto& context) { return Burgers(context / "layer", 6); };
   CHECK(testing::check_layer(make, {4, 2}).compared != 0);

@@ -8,6 +8,9 @@
 //     auto gradient(const auto& g, const auto& x) const { return scale(times(g, square(x)), 3); }
 //   };
 //   auto forward(const auto& x) const { return norm(Cube()(x)); }   // in a Module
+//
+// Both may add formula(x...), their forward made of operations on Variables, by which grad(f, x) differentiates them
+// (operations/grad.hpp).
 
 #include <tuple>
 #include <type_traits>
@@ -78,13 +81,17 @@ template <class V>
 inline constexpr bool is_nested_variable = false;
 template <class C, class X>
 inline constexpr bool is_nested_variable<Variable<C, X>> = is_variable<X>;
-template <class L>
-AlreadyRefused refused_second_derivative() {
-  static_assert(sizeof(L) == 0,
-                "weft: grad(f, x): f calls a layer or a Primitive with a backward of its own on tensors, which has no second "
-                "derivative: write it as a Module, of operations, such as matmul(x, weight) + bias; see L in this function's "
-                "template arguments");
-  return {};
+// A layer or an operation on values inside of grad(f, x): its formula(x...), made of operations.
+template <class L, class... V>
+auto formula_of(const L& layer, const V&... x) {
+  constexpr bool has_formula = requires { layer.formula(x...); };
+  static_assert(
+      has_formula,
+      "weft: grad(f, x): f calls a layer or a Primitive with a backward of its own on tensors, which has no second "
+      "derivative: give it `auto formula(const auto& x) const`, its forward made of operations on Variables, or write it "
+      "as a Module, matmul(x, weight) + bias; see L in this function's template arguments");
+  if constexpr (has_formula) return layer.formula(x...);
+  else return AlreadyRefused();
 }
 
 template <class V>
@@ -99,7 +106,7 @@ inline constexpr bool is_call_input<std::tuple<V...>> = (is_call_input<V> && ...
 template <class F, class Context, class... X>
 requires(detail::IsOperation<F>) auto call(const F& f, const Variable<Context, X>&... x) {
   if constexpr ((detail::is_variable<X> || ...)) {
-    return detail::refused_second_derivative<F>();
+    return detail::formula_of(f, x...);
   } else {
     detail::Tape& tape = std::get<0>(std::tie(x...)).tape();
     auto y = f.forward(x.value()...);
@@ -121,7 +128,7 @@ requires(!detail::IsOperation<L> && detail::is_call_input<V> &&
     if constexpr (detail::is_variable<V> || detail::StructOfVariables<V>) return layer(x, others...);
     else return std::apply([&](const auto&... one) { return layer(one..., others...); }, x);
   } else if constexpr (detail::is_nested_variable<std::remove_cvref_t<decltype(detail::first_variable(x))>>) {
-    return detail::refused_second_derivative<L>();
+    return detail::formula_of(layer, x, others...);
   } else if constexpr (!detail::require_constants<Others...>()) {
     return detail::AlreadyRefused();
   } else {

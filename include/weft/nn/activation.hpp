@@ -31,6 +31,8 @@ struct Gelu : Primitive<Gelu> {
     kernels::gelu_backward(x.device(), x.size(), x.data(), g.data(), dx.data());
     return dx;
   }
+  /// The same in operations on Variables, inside of grad (operations/grad.hpp).
+  auto formula(const auto& x) const { return gelu(x); }
 };
 
 /// (gate, up) -> gate · sigmoid(gate) · up, both [tokens, width].

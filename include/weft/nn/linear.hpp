@@ -185,6 +185,19 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
     return InputGradient<decltype(d_before), Deferred<X, G>>{std::move(d_before), {std::move(x), g}};
   }
 
+  /// The same in operations on Variables, inside of grad (operations/grad.hpp).
+  template <class V>
+  auto formula(const V& x) const {
+    const auto inside = [&] {
+      if constexpr (column) return to<Replicated<tp>>(x);
+      else return x;
+    }();
+    auto y = contract < 0, stored_in_out ? 1 : 0 > (inside, beside(inside, weight));
+    if constexpr (Bias && row) return bias ? add_row(y, to<Partial<tp>>(beside(y, *bias))) : y;
+    else if constexpr (Bias) return bias ? add_row(y, beside(y, *bias)) : y;
+    else return y;
+  }
+
   WeightParameter weight;
   [[no_unique_address]] std::conditional_t<Bias, std::optional<BiasParameter>, NoBias> bias;
 

@@ -124,6 +124,28 @@ auto pow(const Variable<C, X>& x, double exponent) {
   });
 }
 
+/// g where the condition, a tensor, is 1 (`chosen`) or 0, and 0 elsewhere; on any level.
+template <AnyTensor N, class C, class G>
+auto where_gradient(const N& condition, const Variable<C, G>& g, bool chosen) {
+  return detail::linear_in(
+      g, [=](const auto& value) { return where_gradient(condition, value, chosen); },
+      [=](const auto& h) { return where_gradient(condition, h, chosen); });
+}
+/// Their second derivatives are 0.
+template <class C, detail::Nested X>
+auto relu(const Variable<C, X>& x) {
+  return detail::unary(x, relu(x.value()), [](const auto& a, const auto&, const auto& g) {
+    return where_gradient(greater(detail::bottom_of(a), 0), g, true);
+  });
+}
+template <class C, detail::Nested X>
+auto abs(const Variable<C, X>& x) {
+  return detail::unary(x, abs(x.value()), [](const auto& a, const auto&, const auto& g) {
+    const auto& values = detail::bottom_of(a);
+    return where_gradient(greater(values, 0), g, true) - where_gradient(greater(scale(values, -1), 0), g, true);
+  });
+}
+
 }  // namespace operations
 
 }  // namespace weft
