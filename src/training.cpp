@@ -9,6 +9,7 @@
 #include <weft/data/idx_impl.hpp>
 #include <weft/data/load_ahead_impl.hpp>
 #include <weft/data/npy_impl.hpp>
+#include <weft/data/reservoir_log_impl.hpp>
 #include <weft/data/sample_threads_impl.hpp>
 #include <weft/data/sampler_impl.hpp>
 #include <weft/data/source_files_impl.hpp>

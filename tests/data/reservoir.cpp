@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// covers: weft/data/reservoir.hpp weft/data/reservoir_log.hpp weft/data/reservoir_slots.hpp
+// Reservoirs of streamed samples: each rule against a plain list, the distribution of kept and drawn samples, watermarks with
+// threads, and runs that are repeated from their log, bit by bit, when samples arrive in another order.
+
+#include <doctest/doctest.h>
+
+#include <unistd.h>
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <weft/data/reservoir.hpp>
+#include <weft/data/reservoir_log.hpp>
+#include <weft/data/reservoir_slots.hpp>
+
+#include "support/message.hpp"
+
+using namespace weft;
+using namespace weft_test;
+using data::ReservoirRule;
+
+namespace {
+
+inline constexpr data::Field<"x", float> x;
+inline constexpr data::Field<"id", std::int64_t> id;
+using Reservoir = data::Reservoir<x, id>;
+
+Reservoir::Shapes shapes() {
+  Reservoir::Shapes all;
+  all[x] = {2, 3};
+  all[id] = {};
+  return all;
+}
+auto numbered(std::int64_t number) {
+  return [number](auto& sample) {
+    for (std::size_t i = 0; i < 6; ++i) sample[x][i] = float(number) + float(i) / 8;
+    sample[id][0] = number;
+  };
+}
+/// The ids of a batch, whose other field must be of the same samples.
+std::vector<std::int64_t> ids_of(const Reservoir::Batch& batch) {
+  std::vector<std::int64_t> all;
+  for (std::size_t i = 0; i < batch.samples; ++i) {
+    all.push_back(batch[id].sample(i)[0]);
+    for (std::size_t k = 0; k < 6; ++k) CHECK(batch[x].sample(i)[k] == float(all.back()) + float(k) / 8);
+  }
+  return all;
+}
+std::set<std::int64_t> all_there(Reservoir& reservoir, std::uint64_t step = 1u << 20) {
+  Reservoir::Batch batch;
+  const std::size_t count = reservoir.size();
+  REQUIRE(reservoir.draw(batch, step, count));
+  const auto ids = ids_of(batch);
+  const std::set<std::int64_t> there(ids.begin(), ids.end());
+  CHECK(there.size() == count);
+  return there;
+}
+
+}  // namespace
+
+TEST_CASE("uniform: every sample of the stream is kept equally often, and drawn equally often") {
+  constexpr int streamed = 40, capacity = 10, runs = 4000;
+  std::vector<int> kept(streamed), drawn(streamed);
+  for (int run = 0; run < runs; ++run) {
+    data::detail::ReservoirSlots slots({.rule = ReservoirRule::uniform, .capacity = capacity, .seed = std::uint64_t(run)});
+    std::vector<int> there(capacity, -1);
+    for (int sample = 0; sample < streamed; ++sample)
+      if (const auto place = slots.arrive()) there[*place] = sample;
+    for (const int sample : there) ++kept[std::size_t(sample)];
+    std::vector<std::size_t> places;
+    slots.draw(3, 2, places);
+    CHECK(places[0] != places[1]);
+    for (const std::size_t place : places) ++drawn[std::size_t(there[place])];
+  }
+  // 4000 / 4 and 4000 / 20 expected; five standard deviations of a binomial number.
+  for (const int count : kept) CHECK(std::abs(count - 1000) < 5 * std::sqrt(4000 * 0.25 * 0.75));
+  for (const int count : drawn) CHECK(std::abs(count - 200) < 5 * std::sqrt(4000 * 0.05 * 0.95));
+}
+
+TEST_CASE("latest: the newest samples are there") {
+  Reservoir reservoir(shapes(), {.rule = ReservoirRule::latest, .capacity = 5});
+  for (int i = 0; i < 13; ++i) reservoir.add(std::uint64_t(i), numbered(i));
+  CHECK(all_there(reservoir) == std::set<std::int64_t>{8, 9, 10, 11, 12});
+}
+
+TEST_CASE("draw_once: every sample is drawn once, and arrivals wait while it is full") {
+  Reservoir reservoir(shapes(), {.rule = ReservoirRule::draw_once, .capacity = 6});
+  std::multiset<std::int64_t> drawn;
+  std::int64_t next = 0;
+  Reservoir::Batch batch;
+  for (std::uint64_t step = 0; step < 20; ++step) {
+    while (reservoir.try_add(std::uint64_t(next), numbered(next))) ++next;
+    CHECK(reservoir.size() == 6);
+    REQUIRE(reservoir.draw(batch, step, 4));
+    CHECK(reservoir.size() == 2);
+    for (const std::int64_t one : ids_of(batch)) drawn.insert(one);
+  }
+  reservoir.close();
+  REQUIRE(reservoir.draw(batch, 20, 2));
+  for (const std::int64_t one : ids_of(batch)) drawn.insert(one);
+  CHECK_FALSE(reservoir.draw(batch, 21, 1));
+  CHECK(drawn.size() == 82);
+  CHECK(std::set<std::int64_t>(drawn.begin(), drawn.end()).size() == 82);
+  CHECK(*drawn.rbegin() == next - 1);
+}
+
+TEST_CASE("drawn_first: no sample is lost before it was drawn") {
+  Reservoir reservoir(shapes(), {.rule = ReservoirRule::drawn_first, .capacity = 8});
+  std::set<std::int64_t> drawn;
+  std::int64_t next = 0;
+  Reservoir::Batch batch;
+  for (std::uint64_t step = 0; step < 60; ++step) {
+    for (int arrivals = 0; arrivals < 3 && reservoir.try_add(std::uint64_t(next), numbered(next)); ++arrivals) ++next;
+    if (!reservoir.can_draw(3)) continue;
+    REQUIRE(reservoir.draw(batch, step, 3));
+    for (const std::int64_t one : ids_of(batch)) drawn.insert(one);
+  }
+  const auto there = all_there(reservoir);
+  CHECK(next > 60);
+  for (std::int64_t one = 0; one < next; ++one) CHECK((drawn.contains(one) || there.contains(one)));
+  CHECK(there.size() == 8);
+}
+
+TEST_CASE("a full reservoir whose samples have not been drawn takes no more") {
+  for (const ReservoirRule rule : {ReservoirRule::drawn_first, ReservoirRule::draw_once}) {
+    Reservoir reservoir(shapes(), {.rule = rule, .capacity = 3, .deadline_s = 0.01});
+    for (int i = 0; i < 3; ++i) CHECK(reservoir.try_add(std::uint64_t(i), numbered(i)));
+    CHECK_FALSE(reservoir.try_add(3, numbered(3)));
+    CHECK(message<Error>([&] { reservoir.add(3, numbered(3)); }) ==
+          "weft: reservoir: an arriving sample has waited for 0.010000 s; 3 of 3 samples are there, 3 have arrived, the low "
+          "watermark is 0");
+    Reservoir::Batch batch;
+    REQUIRE(reservoir.draw(batch, 0, 1));
+    CHECK(reservoir.try_add(3, numbered(3)));
+    CHECK_FALSE(reservoir.try_add(4, numbered(4)));
+  }
+}
+
+TEST_CASE("a draw waits for the low watermark, until the reservoir is closed") {
+  Reservoir reservoir(shapes(), {.capacity = 10, .low = 4});
+  Reservoir::Batch batch;
+  for (int i = 0; i < 3; ++i) reservoir.add(std::uint64_t(i), numbered(i));
+  CHECK_FALSE(reservoir.can_draw(1));
+  std::atomic<bool> drawn = false;
+  std::thread trainer([&] {
+    Reservoir::Batch mine;
+    CHECK(reservoir.draw(mine, 0, 1));
+    drawn = true;
+  });
+  CHECK_FALSE(drawn);
+  reservoir.add(3, numbered(3));
+  trainer.join();
+  CHECK(drawn);
+  CHECK(reservoir.can_draw(4));
+  CHECK_FALSE(reservoir.can_draw(5));
+  Reservoir few(shapes(), {.capacity = 10, .low = 4});
+  few.add(0, numbered(0));
+  few.close();
+  CHECK(few.draw(batch, 0, 1));
+  CHECK(batch.step == 0);
+  CHECK_FALSE(few.draw(batch, 1, 2));
+}
+
+namespace {
+
+constexpr int producers = 3, each = 60;
+constexpr std::size_t live_steps = 100000;
+
+/// The batches of a run in which threads stream samples while another draws, at most `steps` and while samples arrive;
+/// `order(producer, i)` is the producer's i-th sample.
+template <class Order>
+std::vector<std::vector<float>> run(Reservoir& reservoir, std::size_t steps, const Order& order) {
+  std::vector<std::vector<float>> batches;
+  std::thread stream([&] {
+    std::vector<std::thread> threads;
+    for (int producer = 0; producer < producers; ++producer)
+      threads.emplace_back([&, producer] {
+        for (int i = 0; i < each; ++i) {
+          const int number = producer * each + order(producer, i);
+          reservoir.add(std::uint64_t(number), numbered(number));
+          if (i % 7 == producer) std::this_thread::yield();
+        }
+      });
+    for (std::thread& one : threads) one.join();
+    reservoir.close();
+  });
+  Reservoir::Batch batch;
+  while (batches.size() < steps && reservoir.draw(batch, batches.size(), 4)) {
+    CHECK(batch.step == batches.size());
+    batches.emplace_back(batch[x].values().begin(), batch[x].values().end());
+    if (steps == live_steps && reservoir.arrived() == producers * each) break;
+  }
+  stream.join();
+  return batches;
+}
+
+}  // namespace
+
+TEST_CASE("a run with threads is repeated bit by bit from its log, also if samples arrive in another order") {
+  for (const ReservoirRule rule :
+       {ReservoirRule::uniform, ReservoirRule::latest, ReservoirRule::drawn_first, ReservoirRule::draw_once}) {
+    const data::ReservoirOptions options{.rule = rule, .capacity = 16, .low = 6, .seed = 5};
+    Reservoir live(shapes(), options);
+    const auto expected = run(live, live_steps, [](int, int i) { return i; });
+    const std::size_t steps = expected.size();
+    REQUIRE(steps > 1);
+    REQUIRE(live.arrived() == producers * each);
+    const std::string file = "/tmp/weft_reservoir_" + std::to_string(getpid());
+    live.log().save(file);
+    const data::ReservoirLog log = data::ReservoirLog::load(file);
+    std::remove(file.c_str());
+    CHECK(log == live.log());
+    for (const bool reversed : {false, true}) {
+      Reservoir again(shapes(), options, log);
+      const auto found = run(again, steps, [&](int, int i) { return reversed ? each - 1 - i : i; });
+      CHECK(found == expected);
+      CHECK(again.log() == log);
+    }
+    data::ReservoirOptions other = options;
+    other.seed = 6;
+    Reservoir seeded(shapes(), other, log);
+    CHECK(run(seeded, steps, [](int, int i) { return i; }) != expected);
+  }
+}
+
+TEST_CASE("a repeated run goes on as a live one after its log") {
+  const data::ReservoirOptions options{.capacity = 4};
+  data::ReservoirLog log;
+  log.events = {{7, 0}, {8, 0}, {0, 2}, {9, 0}};
+  Reservoir reservoir(shapes(), options, log);
+  Reservoir::Batch batch;
+  reservoir.add(20, numbered(20));
+  reservoir.add(9, numbered(9));
+  reservoir.add(8, numbered(8));
+  CHECK(reservoir.arrived() == 0);
+  CHECK_FALSE(reservoir.can_draw(1));
+  reservoir.add(7, numbered(7));
+  CHECK(reservoir.arrived() == 2);
+  CHECK(reservoir.can_draw(2));
+  CHECK(message<UsageError>([&] { reservoir.draw(batch, 1, 2); }) ==
+        "weft: reservoir: a draw of 2 samples at step 1, and the log has one of 2 at step 0");
+  REQUIRE(reservoir.draw(batch, 0, 2));
+  const auto ids = ids_of(batch);
+  CHECK(std::set<std::int64_t>(ids.begin(), ids.end()) == std::set<std::int64_t>{7, 8});
+  CHECK(all_there(reservoir) == std::set<std::int64_t>{7, 8, 9, 20});
+}
+
+TEST_CASE("wrong uses are refused") {
+  CHECK(
+      message<UsageError>([] { Reservoir(shapes(), {.capacity = 4, .low = 5}); }) ==
+      "weft: reservoir: a capacity of 4 samples and a low watermark of 5: the capacity is at least 1, and the watermark at most "
+      "the capacity");
+  CHECK_THROWS_AS(Reservoir(shapes(), {}), UsageError);
+  Reservoir reservoir(shapes(), {.capacity = 4});
+  Reservoir::Batch batch;
+  CHECK(message<UsageError>([&] { reservoir.draw(batch, 0, 5); }) == "weft: reservoir: a draw of 5 samples from a capacity of 4");
+  reservoir.close();
+  CHECK(message<UsageError>([&] { reservoir.add(3, numbered(3)); }) == "weft: reservoir: sample 3 is added after close()");
+  data::ReservoirLog log;
+  log.events = {{7, 0}, {0, 1}};
+  Reservoir repeated(shapes(), {.capacity = 4}, log);
+  repeated.close();
+  CHECK(message<Error>([&] { repeated.draw(batch, 0, 1); }) ==
+        "weft: reservoir: it is closed, and sample 7, which the log has next, was not added");
+
+  const std::string file = "/tmp/weft_reservoir_bad_" + std::to_string(getpid());
+  for (const auto& [text, part] :
+       {std::pair<std::string, std::string>{"", "it is empty"},
+        {"other\n", "line 1 is 'other', expected 'weft reservoir log 1'"},
+        {"weft reservoir log 1\nsample x\n", "line 2 is 'sample x', expected 'sample ID' or 'draw STEP COUNT'"},
+        {"weft reservoir log 1\nsample 1\ndraw 1\n", "line 3 is 'draw 1'"},
+        {"weft reservoir log 1\ndraw 1 0\n", "line 2"},
+        {"weft reservoir log 1\nsample 12", "line 2 does not end"}}) {
+    std::ofstream(file) << text;
+    const std::string found = message<UsageError>([&] { data::ReservoirLog::load(file); });
+    CHECK_MESSAGE(found.find(part) != std::string::npos, found);
+  }
+  std::remove(file.c_str());
+}
