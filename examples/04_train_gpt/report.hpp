@@ -120,12 +120,7 @@ class Report {
     record.share_of_peak = record.tokens_per_s * peak_share_;
     metrics_->write(record);
     if (csv_) csv_->write(record);
-    if (board_)
-      board_->write(record.step, {{"train/loss", record.loss},
-                                  {"train/gradient_norm", record.gradient_norm},
-                                  {"train/learning_rate", record.learning_rate},
-                                  {"speed/tokens_per_s", record.tokens_per_s},
-                                  {"speed/step_ms", record.ms}});
+    if (board_) board_->write(record);
     curve_.training.push_back({double(record.step), record.loss});
     if (options_.json) std::cout << "{\"event\": \"step\", " << weft::trace::to_json(record).substr(1) << std::endl;
     if (progress_) progress_->update(record);

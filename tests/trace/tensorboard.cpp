@@ -3,12 +3,14 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <weft/core/error.hpp>
@@ -86,6 +88,41 @@ TEST_CASE("the events of a file: version, start, scalars") {
         "loss\x15\x00\x00\xb0\x40"
         "\x0a\x0b\x0a\x04"
         "rate\x15\x00\x00\x80\x3e"s);
+}
+
+TEST_CASE("a step's record: its numbers, and measurements by axis and rank if there are any") {
+  const weft_test::TemporaryFolder folder;
+  {
+    trace::TensorBoard board(folder.path);
+    board.write({.step = 1, .loss = 2.5});
+    board.write({.step = 2,
+                 .loss = 2.25,
+                 .share_of_peak = 0.5,
+                 .computing_ms = 12,
+                 .axes = {{"dp", 1.5, 4096}, {"tp", 0.25, 64}},
+                 .memory_bytes = 100,
+                 .memory_peak_bytes = 300,
+                 .slow = {{3, 0.25}}});
+  }
+  const auto events = events_in(folder.path);
+  REQUIRE(events.size() == 4);
+  // The value of a tag, or NaN. A value is 0x0a, the tag's length, the tag, 0x15 and a float.
+  const auto value = [&](std::size_t event, const std::string& tag) {
+    const std::size_t at = events[event].find('\x0a' + std::string(1, char(tag.size())) + tag + '\x15');
+    if (at == std::string::npos) return double(NAN);
+    float number = 0;
+    std::memcpy(&number, events[event].data() + at + tag.size() + 3, sizeof number);
+    return double(number);
+  };
+  CHECK(value(2, "train/loss") == 2.5);
+  CHECK(value(2, "speed/step_ms") == 0);
+  for (const char* absent : {"speed/share_of_peak", "speed/computing_ms", "waiting_ms/dp", "memory/bytes", "slow_ranks/3"})
+    CHECK(std::isnan(value(2, absent)));
+  const std::pair<const char*, double> measured[] = {
+      {"train/loss", 2.25},       {"speed/share_of_peak", 0.5}, {"speed/computing_ms", 12}, {"waiting_ms/dp", 1.5},
+      {"message_bytes/dp", 4096}, {"waiting_ms/tp", 0.25},      {"message_bytes/tp", 64},   {"memory/bytes", 100},
+      {"memory/peak_bytes", 300}, {"slow_ranks/3", 0.25}};
+  for (const auto& [tag, number] : measured) CHECK_MESSAGE(value(3, tag) == number, tag);
 }
 
 TEST_CASE("a folder that does not exist, and a second file of the same moment") {

@@ -58,6 +58,9 @@ rows = list(csv.DictReader((folder / "metrics.csv").open()))
 check([(int(r["step"]), float(r["loss"] or r["validation_loss"])) for r in rows] == [(r["step"], r.get("loss", r.get("validation_loss"))) for r in records],
       f"metrics.csv has other records: {rows}")
 check(all(float(a["learning_rate"]) == b["learning_rate"] and a["skipped"] == "0" for a, b in zip([r for r in rows if r["loss"]], steps)), f"rates: {rows}")
+axes = list(steps[0]["waiting_ms"])
+check("dp" in axes and all(float(a[f"{name}.{axis}"]) == b[name][axis] for a, b in zip([r for r in rows if r["loss"]], steps) for name in ("waiting_ms", "message_bytes") for axis in axes)
+      and all(float(a["computing_ms"]) == b["computing_ms"] for a, b in zip([r for r in rows if r["loss"]], steps)), f"waits and bytes by axis: {rows}")
 
 python = reader()
 if python is None:
@@ -70,6 +73,10 @@ near = lambda a, b: len(a) == len(b) and all(s == t and abs(x - y) <= 1e-6 * abs
 for tag, name in (("train/loss", "loss"), ("train/gradient_norm", "gradient_norm"), ("train/learning_rate", "learning_rate"),
                   ("speed/tokens_per_s", "tokens_per_s"), ("speed/step_ms", "ms")):
     check(near(scalars.get(tag, []), [(r["step"], r[name]) for r in steps]), f"{tag}: {scalars.get(tag)}")
+for name in ("waiting_ms", "message_bytes"):
+    for axis in axes:
+        check(near(scalars.get(f"{name}/{axis}", []), [(r["step"], r[name][axis]) for r in steps]), f"{name}/{axis}: {scalars.get(f'{name}/{axis}')}")
+check(near(scalars.get("speed/computing_ms", []), [(r["step"], r["computing_ms"]) for r in steps]), f"computing: {scalars.get('speed/computing_ms')}")
 check(near(scalars.get("validation/loss", []), [(r["step"], r["validation_loss"]) for r in records if "validation_loss" in r]), f"validation: {scalars}")
 shutil.rmtree(scratch)
 finish()

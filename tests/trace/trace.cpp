@@ -71,6 +71,37 @@ TEST_CASE("a file whose name ends in .csv has a header, a line per step and per 
         "2,,,,,,,\n");
 }
 
+TEST_CASE("CSV has the measurements of its first record, by axis, and a resumed run keeps the columns") {
+  const weft_test::TemporaryFolder folder;
+  const auto file = folder.path / "metrics.csv";
+  trace::StepRecord record{.step = 0,
+                           .share_of_peak = 0.5,
+                           .computing_ms = 12,
+                           .axes = {{"dp", 1.5, 4096}, {"tp", 0.25, 64}},
+                           .memory_bytes = 16777217,
+                           .memory_peak_bytes = 12345678901};
+  trace::MetricsFile(file).write(record);
+  {
+    trace::MetricsFile metrics(file, trace::MetricsFile::Records::stay);
+    record.step = 1, record.share_of_peak = NAN;
+    record.axes = {{"pp", 7, 7}, {"tp", 0.75, 128}};  // an axis less, and one without a column
+    record.slow = {{3, 0.21}, {5, 0.4}};
+    metrics.write(record);
+    metrics.write_validation(1, 2.25);
+    metrics.write({.step = 2});
+  }
+  std::ifstream in(file);
+  std::stringstream all;
+  all << in.rdbuf();
+  CHECK(all.str() ==
+        "step,loss,gradient_norm,learning_rate,tokens_per_s,ms,skipped,validation_loss,share_of_peak,computing_ms,"
+        "waiting_ms.dp,message_bytes.dp,waiting_ms.tp,message_bytes.tp,memory_bytes,memory_peak_bytes,slow_ranks\n"
+        "0,0,0,0,0,0,0,,0.5,12,1.5,4096,0.25,64,16777217,12345678901,\n"
+        "1,0,0,0,0,0,0,,,12,,,0.75,128,16777217,12345678901,3:0.21 5:0.4\n"
+        "1,,,,,,,2.25,,,,,,,,,\n"
+        "2,0,0,0,0,0,0,,0,0,,,,,0,0,\n");
+}
+
 TEST_CASE("a record is one line of JSON, with null for numbers that are not finite") {
   const auto json = nlohmann::json::parse(
       trace::to_json({.step = 3, .loss = 2.5, .gradient_norm = 0.1, .learning_rate = 1e-3, .tokens_per_s = 21000, .ms = 190}));

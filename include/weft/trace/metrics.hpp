@@ -8,10 +8,14 @@
 //   metrics.write_validation(0, 5.4);   // {"step": 0, "validation_loss": 5.4}
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <weft/core/json_writer.hpp>
@@ -75,17 +79,65 @@ inline std::string to_json(const StepRecord& record) {
   return json.end().text();
 }
 
-/// The columns of a CSV file of records, without line end.
-inline constexpr std::string_view csv_header = "step,loss,gradient_norm,learning_rate,tokens_per_s,ms,skipped,validation_loss";
+/// The columns of a CSV file whose first record is `first`: those of every record, and the measurements that `first` has, with
+/// `waiting_ms.AXIS` and `message_bytes.AXIS` for each axis. Records with measurements have `slow_ranks`.
+inline std::vector<std::string> csv_columns(const StepRecord& first) {
+  std::vector<std::string> columns{"step",         "loss", "gradient_norm", "learning_rate",
+                                   "tokens_per_s", "ms",   "skipped",       "validation_loss"};
+  if (first.share_of_peak > 0) columns.push_back("share_of_peak");
+  if (first.computing_ms > 0) columns.push_back("computing_ms");
+  for (const StepRecord::Axis& axis : first.axes)
+    columns.insert(columns.end(), {"waiting_ms." + axis.axis, "message_bytes." + axis.axis});
+  if (first.memory_peak_bytes > 0) columns.insert(columns.end(), {"memory_bytes", "memory_peak_bytes"});
+  if (first.computing_ms > 0) columns.push_back("slow_ranks");
+  return columns;
+}
 
-/// The record as one line of CSV, without line end: the columns of csv_header; `skipped` is 0 or 1, validation_loss is empty.
-/// Numbers have 9 significant digits; a number that is not finite is empty.
-inline std::string to_csv(const StepRecord& record) {
-  const auto number = [](double x) { return std::isfinite(x) ? weft::detail::JsonWriter(9).value(x).text() : std::string(); };
-  std::string line = std::to_string(record.step);
-  for (const double x : {record.loss, record.gradient_norm, record.learning_rate, record.tokens_per_s, record.ms})
-    line += "," + number(x);
-  return line + (record.skipped ? ",1," : ",0,");
+namespace detail {
+
+/// The text of a number in a CSV file; empty if it is not finite.
+inline std::string csv_number(double x) { return std::isfinite(x) ? weft::detail::JsonWriter(9).value(x).text() : std::string(); }
+
+/// The text of a record in a column; empty for validation_loss, and for a column that the record lacks.
+inline std::string csv_value(const StepRecord& record, std::string_view column) {
+  if (column == "step") return std::to_string(record.step);
+  if (column == "skipped") return record.skipped ? "1" : "0";
+  if (column == "memory_bytes") return std::to_string(record.memory_bytes);
+  if (column == "memory_peak_bytes") return std::to_string(record.memory_peak_bytes);
+  const std::pair<std::string_view, double> numbers[] = {{"loss", record.loss},
+                                                         {"gradient_norm", record.gradient_norm},
+                                                         {"learning_rate", record.learning_rate},
+                                                         {"tokens_per_s", record.tokens_per_s},
+                                                         {"ms", record.ms},
+                                                         {"share_of_peak", record.share_of_peak},
+                                                         {"computing_ms", record.computing_ms}};
+  for (const auto& [name, value] : numbers)
+    if (name == column) return csv_number(value);
+  for (const StepRecord::Axis& axis : record.axes) {
+    if (column == "waiting_ms." + axis.axis) return csv_number(axis.waiting_ms);
+    if (column == "message_bytes." + axis.axis) return csv_number(axis.bytes);
+  }
+  std::string ranks;
+  if (column == "slow_ranks")
+    for (const StepRecord::Slow& one : record.slow)
+      ranks += (ranks.empty() ? "" : " ") + std::to_string(one.rank) + ":" + csv_number(one.slower);
+  return ranks;
+}
+
+/// A line of CSV: `value(column)` for each column.
+template <class F>
+std::string csv_line(const std::vector<std::string>& columns, const F& value) {
+  std::string line;
+  for (std::size_t i = 0; i < columns.size(); ++i) line += (i == 0 ? "" : ",") + value(columns[i]);
+  return line;
+}
+
+}  // namespace detail
+
+/// The record as one line of CSV, without line end. `skipped` is 0 or 1, validation_loss is empty, and `slow_ranks` is a list as
+/// "3:0.21 5:0.4", each rank with its `slower`. Numbers have 9 significant digits; a number that is not finite is empty.
+inline std::string to_csv(const StepRecord& record, const std::vector<std::string>& columns) {
+  return detail::csv_line(columns, [&](const std::string& column) { return detail::csv_value(record, column); });
 }
 
 /// Writes a text file. Throws UsageError if `path` is no regular file or cannot be opened, Error if the disk is full.
@@ -93,7 +145,8 @@ inline void write_text(const std::filesystem::path& path, const std::string& tex
   weft::detail::write_output({}, path.string(), text);
 }
 
-/// A file of records, one line each: CSV if its name ends in .csv, else JSON.
+/// A file of records, one line each: CSV if its name ends in .csv, else JSON. A CSV file has the columns of its first record,
+/// also in a resumed run.
 class MetricsFile {
  public:
   /// Records already in the file: removed, or kept for a resumed run.
@@ -103,23 +156,46 @@ class MetricsFile {
       : csv_(path.extension() == ".csv"),
         out_({}, path.string(),
              earlier == Records::go ? weft::detail::OutputFile::Earlier::go : weft::detail::OutputFile::Earlier::stay) {
-    if (csv_ && std::filesystem::file_size(path) == 0) out_.write(std::string(csv_header) + '\n');
+    if (csv_) read_columns(path);
   }
 
   /// Throws Error if the file cannot be written (for example, the disk is full).
-  void write(const StepRecord& record) { out_.write((csv_ ? to_csv(record) : to_json(record)) + '\n'); }
+  void write(const StepRecord& record) {
+    if (csv_) begin(record);
+    out_.write((csv_ ? to_csv(record, columns_) : to_json(record)) + '\n');
+  }
 
   /// Writes the mean validation loss after `step` as a separate record: the members or columns step and validation_loss. Throws
   /// Error if the file cannot be written.
   void write_validation(std::uint64_t step, double loss) {
-    weft::detail::JsonWriter json(9);
-    if (csv_) out_.write(std::to_string(step) + ",,,,,,," + (std::isfinite(loss) ? json.value(loss).text() : "") + '\n');
-    else out_.write(json.object().member("step", step).member("validation_loss", loss).end().text() + '\n');
+    if (!csv_) {
+      weft::detail::JsonWriter json(9);
+      return out_.write(json.object().member("step", step).member("validation_loss", loss).end().text() + '\n');
+    }
+    begin({});
+    const auto value = [&](const std::string& column) {
+      return column == "step" ? std::to_string(step) : column == "validation_loss" ? detail::csv_number(loss) : std::string();
+    };
+    out_.write(detail::csv_line(columns_, value) + '\n');
   }
 
  private:
+  // Writes the line of columns before the first record.
+  void begin(const StepRecord& first) {
+    if (!columns_.empty()) return;
+    columns_ = csv_columns(first);
+    out_.write(detail::csv_line(columns_, [](const std::string& column) { return column; }) + '\n');
+  }
+  void read_columns(const std::filesystem::path& path) {
+    std::ifstream in(path);
+    std::string line, column;
+    std::getline(in, line);
+    for (std::istringstream all(line); std::getline(all, column, ',');) columns_.push_back(column);
+  }
+
   bool csv_;
   weft::detail::OutputFile out_;
+  std::vector<std::string> columns_;  // of CSV; empty before the first record
 };
 
 }  // namespace weft::trace

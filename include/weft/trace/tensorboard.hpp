@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include <weft/core/output_file.hpp>
+#include <weft/trace/metrics.hpp>
 
 namespace weft::trace {
 
@@ -32,8 +33,13 @@ class TensorBoard {
 
   /// Throws Error if the file cannot be written.
   void write(std::uint64_t step, std::initializer_list<Scalar> scalars);
+  /// The numbers of a training step that trace::to_json writes: train/loss, train/gradient_norm, train/learning_rate,
+  /// speed/tokens_per_s, speed/step_ms, and of the measurements speed/share_of_peak, speed/computing_ms, waiting_ms/AXIS,
+  /// message_bytes/AXIS, memory/bytes, memory/peak_bytes and slow_ranks/RANK. Throws as the other.
+  void write(const StepRecord& step);
 
  private:
+  void write_summary(std::uint64_t step, std::string_view summary);
   void record(std::string_view event);
 
   weft::detail::OutputFile out_;

@@ -76,6 +76,13 @@ WEFT_INLINE ProtoMessage event_at(std::uint64_t step) {
   return event;
 }
 
+WEFT_INLINE void add_scalar(ProtoMessage& summary, std::string_view tag, double number) {
+  ProtoMessage value;
+  value.bytes(1, tag);
+  value.fixed32(2, static_cast<float>(number));
+  summary.bytes(1, value.text());
+}
+
 WEFT_INLINE std::string new_event_file(const std::filesystem::path& folder) {
   static std::atomic<int> number{0};
   const auto seconds =
@@ -103,14 +110,35 @@ WEFT_INLINE TensorBoard::TensorBoard(const std::filesystem::path& folder, std::u
 
 WEFT_INLINE void TensorBoard::write(std::uint64_t step, std::initializer_list<Scalar> scalars) {
   detail::ProtoMessage summary;
-  for (const Scalar& scalar : scalars) {
-    detail::ProtoMessage value;
-    value.bytes(1, scalar.tag);
-    value.fixed32(2, static_cast<float>(scalar.value));
-    summary.bytes(1, value.text());
+  for (const Scalar& scalar : scalars) detail::add_scalar(summary, scalar.tag, scalar.value);
+  write_summary(step, summary.text());
+}
+
+WEFT_INLINE void TensorBoard::write(const StepRecord& step) {
+  detail::ProtoMessage summary;
+  const auto add = [&](const std::string& tag, double value) { detail::add_scalar(summary, tag, value); };
+  add("train/loss", step.loss);
+  add("train/gradient_norm", step.gradient_norm);
+  add("train/learning_rate", step.learning_rate);
+  add("speed/tokens_per_s", step.tokens_per_s);
+  add("speed/step_ms", step.ms);
+  if (step.share_of_peak > 0) add("speed/share_of_peak", step.share_of_peak);
+  if (step.computing_ms > 0) add("speed/computing_ms", step.computing_ms);
+  for (const StepRecord::Axis& axis : step.axes) {
+    add("waiting_ms/" + axis.axis, axis.waiting_ms);
+    add("message_bytes/" + axis.axis, axis.bytes);
   }
+  if (step.memory_peak_bytes > 0) {
+    add("memory/bytes", double(step.memory_bytes));
+    add("memory/peak_bytes", double(step.memory_peak_bytes));
+  }
+  for (const StepRecord::Slow& one : step.slow) add("slow_ranks/" + std::to_string(one.rank), one.slower);
+  write_summary(step.step, summary.text());
+}
+
+WEFT_INLINE void TensorBoard::write_summary(std::uint64_t step, std::string_view summary) {
   detail::ProtoMessage event = detail::event_at(step);
-  event.bytes(5, summary.text());
+  event.bytes(5, summary);
   record(event.text());
 }
 
