@@ -6,6 +6,7 @@
 //   const auto y = conv(x);   // [samples, in, depth, height, width] -> [samples, out, ...]
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <type_traits>
@@ -14,6 +15,7 @@
 #include <weft/autograd/parameter.hpp>
 #include <weft/engine/initial_values.hpp>
 #include <weft/operations/convolution.hpp>
+#include <weft/operations/exchanged_window.hpp>
 
 namespace weft {
 
@@ -56,8 +58,12 @@ class ConvolutionLayer : public Module<ConvolutionLayer<Dims, kind, Rules...>> {
       : ConvolutionLayer(context, weights_shape(in, out, kernel, options.groups), out, options) {}
 
   auto forward(const auto& x) const {
-    return bias ? convolution_of<kind>(name, Dims, options_, x, weight, *bias)
-                : convolution_of<kind>(name, Dims, options_, x, weight);
+    if constexpr (!transposed && cut_in_space<typename std::remove_cvref_t<decltype(x)>::tensor_type>)
+      return bias ? exchanged_convolution<Dims>(name, kernel_, options_, x, weight, *bias)
+                  : exchanged_convolution<Dims>(name, kernel_, options_, x, weight);
+    else
+      return bias ? convolution_of<kind>(name, Dims, options_, x, weight, *bias)
+                  : convolution_of<kind>(name, Dims, options_, x, weight);
   }
 
   Parameter<typename ConvolutionWeightRule<kind, Rules>::type...> weight;
@@ -74,6 +80,9 @@ class ConvolutionLayer : public Module<ConvolutionLayer<Dims, kind, Rules...>> {
                  .mode = options.mode,
                  .padding_after = options.padding_after,
                  .output_padding = options.output_padding} {
+    std::array<std::size_t, Dims> kernel;
+    for (std::size_t dim = 0; dim < Dims; ++dim) kernel[dim] = shape[dim + 2];
+    kernel_ = PerDim::of(kernel);
     if (options.bias) bias.emplace(context, "bias", Shape{out}, values(options.initial_bias, shape));
   }
   static Shape weights_shape(std::size_t in, std::size_t out, const PerDim& kernel, std::size_t groups) {
@@ -93,6 +102,7 @@ class ConvolutionLayer : public Module<ConvolutionLayer<Dims, kind, Rules...>> {
   }
 
   ConvolutionOptions options_;
+  PerDim kernel_;
 };
 
 }  // namespace detail
