@@ -2,7 +2,7 @@
 #pragma once
 // Discrete Fourier transforms along one dim of an array [outer, extent, inner] of complex numbers, pairs of a real and an
 // imaginary part, or of real ones. Stockham's autosort algorithm with radix 4 and any prime factors: n log n steps for a product
-// of small factors, n p for a prime factor p. A line is transformed in accumulate_t and rounded once.
+// of small factors, n p for a prime factor p. Lines are transformed in lanes, several at once, in accumulate_t, and rounded once.
 //
 //   kernels::fourier<float>(device, {.outer = outer, .n = n, .inner = inner}, x, y);
 
@@ -60,33 +60,46 @@ struct FourierFactors {
   }
 };
 
-/// One pass: `length` numbers in lines that lie `stride` apart, of all n; root[t] = exp(∓2πi t / n).
-template <class A>
+/// Complex numbers of V::size lines: the real parts of all lines, then their imaginary parts, number by number.
+template <class V, class A = typename V::value_type>
+KOKKOS_FORCEINLINE_FUNCTION Complex<V> load_lines(const A* x, std::size_t i) {
+  return {V::load(x + 2 * i * V::size), V::load(x + (2 * i + 1) * V::size)};
+}
+template <class V, class A = typename V::value_type>
+KOKKOS_FORCEINLINE_FUNCTION void store_lines(Complex<V> value, A* y, std::size_t i) {
+  value.re.store(y + 2 * i * V::size);
+  value.im.store(y + (2 * i + 1) * V::size);
+}
+
+/// One pass over V::size lines: `length` numbers that lie `stride` apart, of all n; root[t] = exp(∓2πi t / n).
+template <class V, class A = typename V::value_type>
 KOKKOS_INLINE_FUNCTION void fourier_pass(std::size_t n, std::size_t length, std::size_t stride, std::size_t radix, bool inverse,
-                                         const Complex<A>* root, const Complex<A>* x, Complex<A>* y) {
-  const std::size_t part = length / radix;
+                                         const Complex<A>* root, const A* x, A* y) {
+  using C = Complex<V>;
+  const std::size_t part = length / radix, apart = stride * part;
+  const auto turn = [&](std::size_t t) { return C{V(root[t].re), V(root[t].im)}; };
   for (std::size_t p = 0; p < part; ++p)
     for (std::size_t q = 0; q < stride; ++q) {
-      const Complex<A>* from = x + q + stride * p;
-      Complex<A>* to = y + q + stride * radix * p;
-      const std::size_t apart = stride * part;
+      const std::size_t from = q + stride * p, to = q + stride * radix * p;
       if (radix == 2) {
-        const Complex<A> a = from[0], b = from[apart];
-        to[0] = a + b;
-        to[stride] = (a - b) * root[p * stride];
+        const C a = load_lines<V>(x, from), b = load_lines<V>(x, from + apart);
+        store_lines(a + b, y, to);
+        store_lines((a - b) * turn(p * stride), y, to + stride);
       } else if (radix == 4) {
-        const Complex<A> a = from[0], b = from[apart], c = from[2 * apart], d = from[3 * apart];
-        const Complex<A> even = a + c, odd = b + d, first = a - c, across = b - d;
-        const Complex<A> turned = inverse ? Complex<A>{-across.im, across.re} : Complex<A>{across.im, -across.re};
-        to[0] = even + odd;
-        to[stride] = (first + turned) * root[p * stride];
-        to[2 * stride] = (even - odd) * root[2 * p * stride];
-        to[3 * stride] = (first - turned) * root[3 * p * stride];
+        const C a = load_lines<V>(x, from), b = load_lines<V>(x, from + apart), c = load_lines<V>(x, from + 2 * apart),
+                d = load_lines<V>(x, from + 3 * apart);
+        const C even = a + c, odd = b + d, first = a - c, across = b - d;
+        const C turned = inverse ? C{-across.im, across.re} : C{across.im, -across.re};
+        store_lines(even + odd, y, to);
+        store_lines((first + turned) * turn(p * stride), y, to + stride);
+        store_lines((even - odd) * turn(2 * p * stride), y, to + 2 * stride);
+        store_lines((first - turned) * turn(3 * p * stride), y, to + 3 * stride);
       } else {
         for (std::size_t k = 0; k < radix; ++k) {
-          Complex<A> sum = from[0];
-          for (std::size_t j = 1; j < radix; ++j) sum = sum + from[j * apart] * root[j * k % radix * (n / radix)];
-          to[k * stride] = sum * root[p * k * stride];
+          C sum = load_lines<V>(x, from);
+          for (std::size_t j = 1; j < radix; ++j)
+            sum = sum + load_lines<V>(x, from + j * apart) * turn(j * k % radix * (n / radix));
+          store_lines(sum * turn(p * k * stride), y, to + k * stride);
         }
       }
     }
@@ -122,44 +135,55 @@ KOKKOS_FORCEINLINE_FUNCTION void fourier_store(const FourierShape& s, Complex<A>
 template <class T, class Exec>
 void fourier(Device<Exec>& device, const FourierShape& s, const T* x, T* y) {
   using A = accumulate_t<T>;
-  using C = detail::Complex<A>;
-  const std::size_t n = s.n, lines = s.outer * s.inner;
+  using V = detail::lanes_for<Exec, A>;
+  const std::size_t n = s.n, lines = s.outer * s.inner, groups = (lines + V::size - 1) / V::size;
   if (n == 0 || lines == 0) return;
   const detail::FourierFactors factors(n);
-  // Workers take lines in turn, each with memory for two of them.
-  constexpr std::size_t most = weft::detail::on_host<Exec> ? 256 : 16384;
-  const std::size_t workers = std::min(lines, most);
-  const weft::detail::Buffer memory = device.allocate((1 + 2 * workers) * n * sizeof(C));
-  C* const root = static_cast<C*>(memory.get());
-  C* const work = root + n;
+  // Workers take groups of lines in turn, each with memory for two of them.
+  std::size_t workers = 16384;
+  if constexpr (weft::detail::on_host<Exec>) workers = std::size_t(detail::threads_of(device.exec()));
+  workers = std::min(workers, groups);
+  const std::size_t size = 2 * V::size * n;
+  const weft::detail::Buffer memory = device.allocate((2 * workers * size + 2 * n) * sizeof(A));
+  A* const work = static_cast<A*>(memory.get());
+  auto* const root = reinterpret_cast<detail::Complex<A>*>(work + 2 * workers * size);
   const double turn = (s.inverse ? 2 : -2) * 3.14159265358979323846 / double(n);
   detail::for_each(
-      device, {"fourier", n * sizeof(C)}, n, KOKKOS_LAMBDA(std::size_t t) {
+      device, {"fourier", 2 * n * sizeof(A)}, n, KOKKOS_LAMBDA(std::size_t t) {
         root[t] = {A(Kokkos::cos(turn * double(t))), A(Kokkos::sin(turn * double(t)))};
       });
-  const std::size_t width_in = (s.from == FourierLine::real ? 1 : 2) * s.inner,
-                    width_out = (s.to == FourierLine::real ? 1 : 2) * s.inner, before = FourierShape::extent(s.from, n),
-                    after = FourierShape::extent(s.to, n), pair_in = width_in / s.inner, pair_out = width_out / s.inner;
+  const std::size_t pair_in = s.from == FourierLine::real ? 1 : 2, pair_out = s.to == FourierLine::real ? 1 : 2,
+                    before = FourierShape::extent(s.from, n), after = FourierShape::extent(s.to, n);
   detail::for_each(
       device, {"fourier", lines * (before * pair_in + after * pair_out) * sizeof(T)}, workers, KOKKOS_LAMBDA(std::size_t worker) {
-        C *a = work + worker * 2 * n, *b = a + n;
-        for (std::size_t line = worker; line < lines; line += workers) {
-          const std::size_t o = line / s.inner, i = line % s.inner;
-          const T* from = x + o * before * width_in + i * pair_in;
-          for (std::size_t k = 0; k < n; ++k) a[k] = detail::fourier_load<A>(s, from, k);
+        for (std::size_t group = worker; group < groups; group += workers) {
+          A *a = work + 2 * worker * size, *b = a + size;
+          const std::size_t first = group * V::size, here = lines - first < V::size ? lines - first : V::size;
+          const T* from[V::size];
+          T* to[V::size];
+          for (std::size_t lane = 0; lane < V::size; ++lane) {
+            const std::size_t line = first + (lane < here ? lane : 0);  // lanes beyond the last line repeat the first one
+            from[lane] = x + (line / s.inner * before * s.inner + line % s.inner) * pair_in;
+            to[lane] = y + (line / s.inner * after * s.inner + line % s.inner) * pair_out;
+          }
+          for (std::size_t k = 0; k < n; ++k)
+            for (std::size_t lane = 0; lane < V::size; ++lane) {
+              const detail::Complex<A> value = detail::fourier_load<A>(s, from[lane], k);
+              a[2 * k * V::size + lane] = value.re;
+              a[(2 * k + 1) * V::size + lane] = value.im;
+            }
           std::size_t length = n, stride = 1;
           for (std::size_t f = 0; f < factors.count; ++f) {
-            detail::fourier_pass(n, length, stride, factors.of[f], s.inverse, root, a, b);
+            detail::fourier_pass<V>(n, length, stride, factors.of[f], s.inverse, root, a, b);
             length /= factors.of[f];
             stride *= factors.of[f];
-            C* const other = a;
+            A* const other = a;
             a = b;
             b = other;
           }
-          T* to = y + o * after * width_out + i * pair_out;
-          for (std::size_t k = 0; k < after; ++k) detail::fourier_store<A>(s, a[k], k, to);
-          a = work + worker * 2 * n;
-          b = a + n;
+          for (std::size_t k = 0; k < after; ++k)
+            for (std::size_t lane = 0; lane < here; ++lane)
+              detail::fourier_store<A>(s, {a[2 * k * V::size + lane], a[(2 * k + 1) * V::size + lane]}, k, to[lane]);
         }
       });
 }
