@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The networks of examples/08_imagenet in double: loss, gradients and logits equal torchvision's (golden/resnet.json, made by
-// golden/make_resnet.py), over two data-parallel ranks and in a pipeline.
+// golden/make_resnet.py), over two data-parallel ranks and in a pipeline; initial values follow torchvision's rule.
 
 #include <doctest/doctest.h>
 
@@ -126,8 +126,60 @@ void compare(std::size_t depth, std::size_t dp_ranks, std::size_t pp_ranks) {
   CHECK(code == 0);
 }
 
+/// The numbers of a parameter are draws of the distribution: mean, variance and fourth moment within six standard errors.
+/// `kurtosis`: 3 for a normal distribution, 9/5 for a uniform one.
+void check_draws(const std::vector<double>& values, double variance, double kurtosis) {
+  const double n = double(values.size());
+  double sum = 0, squares = 0, fourths = 0, eighths = kurtosis == 3 ? 105 : 9;  // E[x^8] / variance^4
+  for (const double value : values) {
+    const double square = value * value / variance;
+    sum += value, squares += square, fourths += square * square;
+  }
+  CHECK(std::abs(sum / n) <= 6 * std::sqrt(variance / n));
+  CHECK(std::abs(squares / n - 1) <= 6 * std::sqrt((kurtosis - 1) / n));
+  CHECK(std::abs(fourths / n - kurtosis) <= 6 * std::sqrt((eighths - kurtosis * kurtosis) / n));
+}
+
+/// torchvision's rule: kaiming_normal_(fan_out, relu) for convolutions, 1 and 0 for norms, nn.Linear's uniform for the
+/// classifier.
+template <class Block>
+void check_initial_values(std::size_t depth, std::size_t convolutions, std::size_t last_width) {
+  constexpr std::size_t classes = 100;
+  std::size_t kernels = 0, norms = 0;
+  const int code = run<comm::Threads>(RunOptions{.ranks = 1}, [&](World& world) {
+    Mesh<dp, pp> mesh(world);
+    FullyShardedDataParallel<PipelineParallel<ResNet<double, Block>>> model(mesh, {.classes = classes, .depth = depth});
+    model.for_each_state([&](const ParameterState& state) {
+      const std::string name = state.name();
+      CAPTURE(name);
+      const Shape& shape = state.global();
+      const std::vector<double> values = model.parameter(name);
+      if (name.starts_with("fc.")) {
+        const double bound = 1 / std::sqrt(double(last_width));
+        REQUIRE(values.size() == (name == "fc.bias" ? classes : classes * last_width));
+        for (const double value : values) REQUIRE(std::abs(value) <= bound);
+        check_draws(values, bound * bound / 3, 1.8);
+      } else if (shape.rank() == 4) {
+        ++kernels;
+        check_draws(values, 2.0 / double(shape[0] * shape[2] * shape[3]), 3);
+      } else {
+        ++norms;
+        for (const double value : values) REQUIRE(value == (name.ends_with("weight") ? 1 : 0));
+      }
+    });
+  });
+  CHECK(code == 0);
+  CHECK(kernels == convolutions);
+  CHECK(norms == 2 * convolutions);
+}
+
 }  // namespace
 
 TEST_CASE("ResNet-18 equals torchvision's") { compare<BasicBlock>(18, 2, 1); }
 
 TEST_CASE("a network of bottlenecks equals torchvision's") { compare<Bottleneck>(14, 1, 2); }
+
+TEST_CASE("initial values are torchvision's") {
+  SUBCASE("ResNet-18") { check_initial_values<BasicBlock>(18, 20, 512); }
+  SUBCASE("ResNet-50") { check_initial_values<Bottleneck>(50, 53, 2048); }
+}
