@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <weft/autograd/nested_variable.hpp>
@@ -86,6 +87,7 @@ TEST_CASE("derivatives of sums and parts, on one rank and on two") {
   check_everywhere([](const auto& p) { return times_column(p * p, mean<1>(square(p))); }, {4, 3});
   check_everywhere([](const auto& p) { return sqrt(sum_columns(square(p)) + 1.0) + square(mean_columns(p)); }, {4, 3});
   check_derivative([](const auto& p) { return times_scalar(square(p), square(sum_all(p * p * p)) + square(mean(p))); }, {2, 3});
+  check_everywhere([](const auto& p) { return softmax<1>(p * 2.0) * p + divide_column(p, sum<1>(square(p)) + 1.0); }, {4, 3});
   check_derivative([](const auto& p) { return times_row(square(p), square(sum_rows(square(p)))); }, {2, 3});
   check_everywhere(
       [](const auto& p) {
@@ -128,6 +130,19 @@ TEST_CASE("second derivatives of rows by ids") {
       {3, 2});
 }
 
+TEST_CASE("derivatives in float") {
+  DefaultDevice device;
+  const Context<Compute<weft_test::Exec, float>> context(device, {});
+  const auto x = weft_test::tensor_of<float>(device, {2, 3}, weft_test::waves(6));
+  weft_test::Formula layer([](const auto& v) { return grad([](const auto& p) { return sum<1>(p * square(p)); }, v); });
+  auto step = weft::forward(layer, context, x);
+  const auto one = weft_test::tensor_of<float>(device, {2, 3}, std::vector<double>(6, 1));
+  const auto second = weft::backward(layer, context, std::move(step.saved), one);
+  std::vector<double> slopes, curvatures;
+  for (const double value : weft_test::numbers_of(x)) slopes.push_back(3 * value * value), curvatures.push_back(6 * value);
+  CHECK(weft_test::difference(weft_test::numbers_of(step.output), slopes) < 1e-6);
+  CHECK(weft_test::difference(weft_test::numbers_of(second), curvatures) < 1e-6);
+}
 TEST_CASE("a value of another derivative is refused") {
   DefaultDevice device;
   const weft_test::Alone::context context(device, {});

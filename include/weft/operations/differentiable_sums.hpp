@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Sums inside of grad(f, x), and their gradients, which spread a value over the summed elements. Placements and shapes are those
-// of reductions.hpp and along_dim.hpp.
+// Sums and softmax inside of grad(f, x), and the gradients of sums, which spread a value over the summed elements. Placements and
+// shapes are those of reductions.hpp and along_dim.hpp.
 
 #include <type_traits>
 
@@ -85,6 +85,13 @@ template <class C, detail::Nested X>
 auto mean(const Variable<C, X>& x) {
   return detail::unary(x, mean(x.value()), [](const auto& a, const auto&, const auto& g) {
     return scale(sum_all_gradient(a, g), 1.0 / double(a.shape().size()));
+  });
+}
+
+template <int Dim, class C, detail::Nested X>
+auto softmax(const Variable<C, X>& x) {
+  return detail::unary(x, softmax<Dim>(x.value()), [](const auto& a, const auto& y, const auto& g) {
+    return (g - sum_gradient<Dim>(a, sum<Dim>(g * y))) * y;
   });
 }
 
