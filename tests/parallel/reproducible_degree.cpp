@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include <weft/engine/parameter_values.hpp>
+#include <weft/kernels/convolution.hpp>
 #include <weft/nn/fixed_product.hpp>
 #include <weft/pipeline/schedule/dynamic.hpp>
 #include <weft/tensor/fixed_terms.hpp>
@@ -134,6 +135,8 @@ TEST_CASE("tp 1, 2 and 4 of a Llama whose query, key and value share a gradient"
   same_bits<models::BasicLlama<float>>(llama, {{2}, {4}, {2, 2, 2, 3}});
 }
 
+TEST_CASE("in bfloat16") { same_bits<Model<bfloat16>>(config(), {{2}, {4, 2, 1, 3}}); }
+
 TEST_CASE("without the degree the bits differ") {
   const Training one = train<Parallel<Model<float>>>(config(), {}, 0), two = train<Parallel<Model<float>>>(config(), {2}, 0);
   CHECK(!(one.weights == two.weights));
@@ -172,6 +175,13 @@ TEST_CASE("a sum without fixed terms is refused") {
                        "weft: numerics.reproducible_degree: vocabulary(22) % degree(4) != 0: all terms of a sum have one size; "
                        "use another degree or width",
                        UsageError);
+}
+
+TEST_CASE("convolutions are refused") {
+  DefaultDevice device;
+  device.fix_sum_terms(4);
+  CHECK_THROWS_WITH_AS(kernels::detail::refuse_fixed_order(device),
+                       doctest::Contains("convolution: numerics.reproducible_degree is for dense language models"), UsageError);
 }
 
 TEST_CASE("options that exclude each other") {

@@ -24,11 +24,16 @@ template <class T, class Exec>
 inline constexpr bool convolution_by_onednn = on_host<Exec> && (std::is_same_v<T, float> || std::is_same_v<T, bfloat16>);
 
 template <class Exec>
-void refuse_batch_invariant(const Device<Exec>& device) {
+void refuse_fixed_order(const Device<Exec>& device) {
   if (device.batch_invariant())
     throw_error<UsageError>(
         {"convolution: numerics.batch_invariant is for products, attention and norms; the order of a "
          "convolution's sums may depend on the number of samples: leave the option out"});
+  if (device.sum_terms() != 0)
+    throw_error<UsageError>(
+        {"convolution: numerics.reproducible_degree is for dense language models; the order of a convolution's sums may depend "
+         "on "
+         "the number of channels of a rank: leave the option out"});
 }
 
 /// Whether the padding is of copies, which images get before they are convolved without padding.
@@ -84,7 +89,7 @@ void sum_channels(Device<Exec>& device, std::size_t samples, std::size_t channel
 /// of threads. Throws UsageError on a batch-invariant device.
 template <class T, class Exec>
 void convolution_forward(Device<Exec>& device, const ConvolutionShape& s, const T* x, const T* w, const T* bias, T* y) {
-  detail::refuse_batch_invariant(device);
+  detail::refuse_fixed_order(device);
   if (detail::copies_padding(s)) {
     const weft::detail::Buffer padded = detail::allocate_padded<T>(device, s);
     pad_images(device, s, x, static_cast<T*>(padded.get()));
@@ -113,7 +118,7 @@ void convolution_backward_input(Device<Exec>& device, const ConvolutionShape& s,
 /// UsageError on a batch-invariant device.
 template <class T, class Exec>
 void convolution_transposed(Device<Exec>& device, const ConvolutionShape& s, const T* x, const T* w, const T* bias, T* y) {
-  detail::refuse_batch_invariant(device);
+  detail::refuse_fixed_order(device);
   convolution_backward_input(device, s, x, w, y);
   if (bias != nullptr) add_to_channels(device, s.samples, s.in, s.pixels(), bias, y);
 }

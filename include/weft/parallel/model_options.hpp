@@ -107,10 +107,10 @@ struct NumericsOptions {
   /// A reproducible run also has the same bits for every tp degree that divides this number, a power of two: each sum over tp has
   /// this many terms, which are added in one binary tree (tensor/fixed_terms.hpp). Needs TensorParallel in the type of the model,
   /// also for one rank. Every model on the device computes so from then on. For dense language models on hosts: Linear layers,
-  /// dropout, embeddings and their losses; the degree must divide the vocabulary, the heads and the widths that tp cuts. Other
-  /// sums over tp throw UsageError; so do SequenceParallel, GPUs, and more ranks than key-value heads. LayoutError for cp, ep or
-  /// etp above 1. Cost: weft's blocked product in place of a library's, for each term, and one all-reduce for each product that
-  /// is a sum. 0: off.
+  /// dropout, embeddings and their losses; the degree must divide the vocabulary and the widths that tp cuts. Other sums over tp
+  /// throw UsageError (but not those that your own layer makes with a communicator), as do SequenceParallel, GPUs, and more ranks
+  /// than key-value heads. LayoutError for cp, ep or etp above 1. Cost: weft's blocked product in place of a library's, for each
+  /// term, and one all-reduce for each product that is a sum. 0: off.
   std::size_t reproducible_degree = 0;
   /// The numbers of a token do not depend on the other tokens that are computed with it: a forward of training, of a prompt and
   /// of one token with a KeyValueCache give a token the same bits, as does every batch size. So the log-probabilities of
