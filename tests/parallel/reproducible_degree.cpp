@@ -53,7 +53,6 @@ Batch share_of(std::uint64_t step, std::size_t rank, std::size_t ranks) {
 struct Training {
   std::vector<std::uint64_t> losses, norms;
   std::map<std::string, std::vector<unsigned char>> weights;
-  friend bool operator==(const Training&, const Training&) = default;
 };
 
 struct Layout {
@@ -107,9 +106,9 @@ void same_bits(const C& config, std::initializer_list<Layout> layouts) {
     const Training run = train<Parallel<M>>(config, layout, 4);
     CHECK(run.losses == expected.losses);
     CHECK(run.norms == expected.norms);
-    for (const auto& [name, bytes] : expected.weights) {
-      INFO(name);
-      CHECK(bool(run.weights.at(name) == bytes));
+    for (const auto& weight : expected.weights) {
+      INFO(weight.first);
+      CHECK(bool(run.weights.at(weight.first) == weight.second));
     }
   }
 }
