@@ -146,6 +146,12 @@ auto abs(const Variable<C, X>& x) {
   });
 }
 
+// Refused, before the operation on tensors is called.
+template <class C, detail::Nested X, class F, class D>
+auto map(const Variable<C, X>& x, F, D) {
+  return detail::record(x, x.value());
+}
+
 }  // namespace operations
 
 }  // namespace weft

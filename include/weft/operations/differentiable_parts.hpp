@@ -133,6 +133,23 @@ requires(detail::Nested<X> && !detail::Nested<I>) auto scatter_add(const Variabl
                        [ids, scope](const auto&, const auto&, const auto& g) { return index_select(g, ids, scope); });
 }
 
+// Refused, before the operation on tensors is called.
+template <class C, class X, class I, detail::IdScope L = CommonIds>
+requires(detail::Nested<X> && !detail::Nested<I>) auto segment_max(const Variable<C, X>& x, const Variable<C, I>&, std::size_t,
+                                                                   L = {}) {
+  return detail::record(x, x.value());
+}
+template <class C, class X, class I, detail::IdScope L = CommonIds>
+requires(detail::Nested<X> && !detail::Nested<I>) auto segment_mean(const Variable<C, X>& x, const Variable<C, I>&, std::size_t,
+                                                                    L = {}) {
+  return detail::record(x, x.value());
+}
+template <class C, class X, class I, detail::IdScope L = CommonIds>
+requires(detail::Nested<X> && !detail::Nested<I>) auto segment_softmax(const Variable<C, X>& x, const Variable<C, I>&,
+                                                                       std::size_t, L = {}) {
+  return detail::record(x, x.value());
+}
+
 }  // namespace operations
 
 }  // namespace weft

@@ -95,6 +95,12 @@ auto softmax(const Variable<C, X>& x) {
   });
 }
 
+// Refused, before the operation on tensors is called.
+template <int Dim, class C, detail::Nested X>
+auto max(const Variable<C, X>& x) {
+  return detail::record(x, x.value());
+}
+
 }  // namespace operations
 
 }  // namespace weft
