@@ -225,6 +225,7 @@ class Composition final : public TrainedModel {
                           .quantised_reduce = std::size_t(o.quantised_reduce),
                           .offload = offload_of(o)},
                 .context = o.context == "ulysses" ? weft::ContextMethod::ulysses : weft::ContextMethod::ring,
+                .tensor = {.piece_bytes = std::size_t(o.piece_bytes)},
                 .pipeline = {.schedule = schedule_of(o), .layers = o.stage_layers(), .timeline = recording_},
                 .numerics = {.reproducible = o.reproducible,
                              .batch_invariant = o.batch_invariant,

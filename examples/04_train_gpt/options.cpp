@@ -158,6 +158,12 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
       ->capture_default_str()
       ->group(mesh);
   app.add_flag("--sequence-parallel", o.sequence_parallel, "Shard the hidden state between blocks over tp")->group(mesh);
+  app.add_option("--piece-bytes", o.piece_bytes,
+                 "Sums over tp follow their products in up to 8 pieces of at least this many bytes, such as 1048576, and overlap "
+                 "with them; 0: whole sums after whole products")
+      ->check(whole(0, most))
+      ->capture_default_str()
+      ->group(mesh);
   app.add_flag("--batch-invariant", o.batch_invariant,
                "A token's numbers do not depend on the other tokens in the batch, and are those of generate with this option")
       ->group(mesh);

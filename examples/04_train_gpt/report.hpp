@@ -261,6 +261,7 @@ class Report {
             {"replicate", o.replicate},
             {"offload", o.offload},
             {"sequence_parallel", o.sequence_parallel},
+            {"piece_bytes", o.piece_bytes},
             {"reproducible", o.reproducible},
             {"batch_invariant", o.batch_invariant},
             {"trace_nonfinite", o.trace_nonfinite},

@@ -43,6 +43,7 @@ inline void require_same_run(const weft::Communicator& ranks, const Options& o) 
                       {"--zero", o.zero},
                       {"--replicate", o.replicate},
                       {"--sequence-parallel", o.sequence_parallel},
+                      {"--piece-bytes", o.piece_bytes},
                       {"--reproducible", o.reproducible},
                       {"--batch-invariant", o.batch_invariant},
                       {"--trace-nonfinite", o.trace_nonfinite},

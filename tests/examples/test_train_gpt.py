@@ -98,6 +98,7 @@ for name, arguments in [
     ("offload_file", f"--ranks 2 --zero 2 --offload {scratch}/state"),
     ("zero3pp2", "--dp 2 --pp 2 --zero 3 --schedule zb-h1"),
     ("sequence_parallel", "--tp 2 --sequence-parallel --zero 3 --dp 2"),
+    ("pieces", "--tp 2 --piece-bytes 1024"),
     ("interleaved", "--pp 2 --micro-batch 2 --schedule interleaved --vpp 2"),
     ("interleaved_zb", "--pp 2 --micro-batch 2 --schedule interleaved-zb"),
     ("zbv", "--pp 2 --micro-batch 2 --schedule zbv --tp 2 --sequence-parallel"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/nn/summed_product.hpp weft/tensor/sum_in_pieces.hpp weft/tensor/pending_rows.hpp
+// covers: weft/nn/summed_product.hpp weft/tensor/sum_in_pieces.hpp weft/tensor/pending_rows.hpp weft/tensor/write_rows.hpp
 // Sums over tp that follow their products in pieces: the same bits in every layout, and hidden behind the products if each
 // message takes a time of its own.
 
@@ -17,6 +17,7 @@
 #include <weft/pipeline/schedule/dynamic.hpp>
 #include <weft/tensor/pending_rows.hpp>
 #include <weft/tensor/sum_in_pieces.hpp>
+#include <weft/tensor/write_rows.hpp>
 #include <weft/testing/delay_messages.hpp>
 #include <weft/weft.hpp>
 
@@ -24,19 +25,26 @@
 
 using namespace weft_test;
 
+namespace {
+/// Sums of two blocks, which have `forward` and `backward` each, in two steps of two micro-batches and two evaluations.
+constexpr std::uint64_t sums(std::uint64_t forward, std::uint64_t backward) { return 2 * 2 * 2 * (2 * forward + backward); }
+}  // namespace
+
 TEST_CASE("pieces of sums give the bits of whole sums") {
-  SUBCASE("gpt, all-reduce") { check_pieces<Tensors<models::BasicGpt<double>>>(2, {.tp = 2}, gpt_config(), 0); }
+  SUBCASE("gpt, all-reduce") {
+    check_pieces<Tensors<models::BasicGpt<double>>>(2, {.tp = 2}, gpt_config(), 0, {}, 100, 2 * sums(2, 2));
+  }
   SUBCASE("gpt, reduce-scatter, zero bubble, shards of parameters") {
     check_pieces<Sequences<models::BasicGpt<double>>>(8, {.tp = 2, .pp = 2}, gpt_config(), 0,
                                                       {.pipeline = {.schedule = schedule::choose("zb-h1")}});
   }
   SUBCASE("llama, all-reduce, input gradients of several projections in one sum") {
-    check_pieces<Tensors<models::BasicLlama<double>>>(4, {.tp = 4}, llama_config(), 0, {}, 128);
+    check_pieces<Tensors<models::BasicLlama<double>>>(4, {.tp = 4}, llama_config(), 0, {}, 128, sums(2, 2));
   }
   SUBCASE("llama, reduce-scatter, recomputation") {
     auto config = llama_config();
     config.recompute = Recomputation::full;
-    check_pieces<Sequences<models::BasicLlama<double>>>(4, {.tp = 2}, config, 0);
+    check_pieces<Sequences<models::BasicLlama<double>>>(4, {.tp = 2}, config, 0, {}, 100, 2 * (sums(2, 2) + sums(0, 2)));
   }
   SUBCASE("gpt with adapters, reduce-scatter, whose dropout needs the whole product of some layers") {
     check_pieces<Sequences<models::BasicGpt<double, Lora>>>(

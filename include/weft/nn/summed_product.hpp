@@ -2,7 +2,7 @@
 #pragma once
 // Products that are terms of a sum over tp: those of a Row layer in forward, and the input gradients of a Column layer. The
 // product is pending, and `to` computes it in pieces of rows: while a piece is multiplied, the pieces before it are summed over
-// the ranks (all-reduce, or reduce-scatter under sequence parallelism).
+// the ranks (all-reduce, or reduce-scatter under sequence parallelism). The sum of pending products is pending (tensor/add.hpp).
 //
 //   auto y = summed_product<0>(context, x, w, bias_or_nothing);   // [tokens, in] times [out, in]ᵀ -> [tokens, out]
 //

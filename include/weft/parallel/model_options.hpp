@@ -73,9 +73,9 @@ struct ShardOptions {
 struct TensorOptions {
   /// Above 0, a sum follows its product in up to 8 pieces of at least this many bytes, such as 1 << 20: while a piece is
   /// multiplied, the pieces before it are summed. Worth it where messages move while ranks compute (GPUs, a network). 0: the
-  /// whole sum follows the whole product; right for ranks that share a host's cores. A product whose terms are used before they
-  /// are summed is not cut: by a dropout above 0, by an adapter, or in backward by the sum of several input gradients (of Llama's
-  /// query, key and value, and of its gate and up).
+  /// whole sum follows the whole product; right for ranks that share a host's cores. Input gradients that are summed before their
+  /// sum over tp (Llama's query, key and value, its gate and up) go in pieces together. A product whose terms are used otherwise
+  /// before they are summed is not cut: by a dropout above 0, or by an adapter.
   ///
   /// The pieces are a function of this number, of the shapes and of tp, so a reproducible run keeps its bits for every dp and pp.
   /// Numerics: in double on hosts the bits are those of 0. In other types, and on GPUs, results differ from those of 0 by

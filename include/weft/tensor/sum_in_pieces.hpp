@@ -12,9 +12,9 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/device/parallel_for.hpp>
 #include <weft/tensor/pending_rows.hpp>
 #include <weft/tensor/tensor.hpp>
+#include <weft/tensor/write_rows.hpp>
 
 namespace weft::detail {
 
@@ -38,16 +38,6 @@ template <class T, class Exec>
 Tensor<T, Exec> rows_of(const Tensor<T, Exec>& y, std::size_t first, std::size_t rows) {
   const std::size_t before = std::size_t(y.data() - static_cast<T*>(y.buffer().get()));
   return Tensor<T, Exec>(y.device(), {rows, y.columns()}, y.buffer(), before + first * y.columns());
-}
-
-/// Writes `count` rows of x from row `first` on to `out`, which are computed now unless they are there.
-template <class T, class Exec>
-void write_rows(const Tensor<T, Exec>& x, std::size_t first, std::size_t count, T* out) {
-  if (!x.pending()->computed()) return x.pending()->compute(first, count, out);
-  const T* const from = x.data() + first * x.columns();
-  for_each_index(
-      x.device(), {"copy", 2 * count * x.columns() * sizeof(T)}, count * x.columns(),
-      KOKKOS_LAMBDA(const std::size_t i) { out[i] = from[i]; });
 }
 
 /// y [rows, columns] = the sum of all ranks' x, whose rows are pending. Collective.
