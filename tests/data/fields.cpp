@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fields and their batches: owned and viewed values, values that do not fit, and the reuse of memory.
+// covers: weft/data/field_options.hpp weft/data/fields.hpp
 
 #include <doctest/doctest.h>
 
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include <weft/core/scalar.hpp>
+#include <weft/data/field_options.hpp>
 #include <weft/data/fields.hpp>
 
 using namespace weft;

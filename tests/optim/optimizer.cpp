@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/optim/adam.hpp weft/optim/adamw.hpp weft/optim/lamb.hpp weft/optim/lion.hpp weft/optim/sgd.hpp
-// covers: weft/optim/slot.hpp weft/optim/step.hpp
+// covers: weft/optim/refused_optimizer.hpp weft/optim/slot.hpp weft/optim/step.hpp
 // covers: weft/optim/step_agreement.hpp weft/optim/trainable.hpp weft/optim/update_rule.hpp
 // AdamW, Adam, SGD, Lion and LAMB compared with PyTorch's and their papers' formulas in double; clipping; master weights; the
 // gradient norm in every layout; a gradient that is not finite on any rank stops the step on all of them. Gradients are written
@@ -22,6 +22,7 @@
 #include <weft/optim/lamb.hpp>
 #include <weft/optim/lion.hpp>
 #include <weft/optim/optimizer.hpp>
+#include <weft/optim/refused_optimizer.hpp>
 #include <weft/optim/sgd.hpp>
 #include <weft/optim/slot.hpp>
 #include <weft/optim/step.hpp>

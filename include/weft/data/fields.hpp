@@ -14,7 +14,6 @@
 //   batch.check();
 
 #include <algorithm>
-#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -28,8 +27,7 @@
 #include <weft/core/error.hpp>
 #include <weft/core/text_argument.hpp>
 #include <weft/data/batch_share.hpp>
-#include <weft/mesh/axis.hpp>
-#include <weft/tensor/shape.hpp>
+#include <weft/data/field_options.hpp>
 #include <weft/tensor/strided_array.hpp>
 
 namespace weft {
@@ -37,58 +35,6 @@ namespace detail {
 
 struct AnyFieldOfBatch {};
 
-}  // namespace detail
-
-namespace data {
-
-/// For a field whose samples are sequences: the dim of [samples, shape...] that counts their positions. ContextParallel cuts it,
-/// and leaves fields without one whole.
-template <int dim>
-struct SequenceDim {
-  static_assert(dim >= 0 && dim <= 3,
-                "weft: a field's SequenceDim counts in [samples, shape...]: 1 is the first dim of a sample");
-};
-
-/// For a field of space: the axis that cuts this dim of [samples, shape...]. A rank's batch has its piece only, so no rank loads
-/// the whole field; on a mesh without the axis it is the whole.
-template <weft::detail::Axis A, int dim>
-struct Cut {};
-
-}  // namespace data
-
-namespace detail {
-template <class... Options>
-inline constexpr int sequence_dim_of = -1;
-template <int dim>
-inline constexpr int sequence_dim_of<data::SequenceDim<dim>> = dim;
-template <class... Options>
-inline constexpr bool are_cuts = false;
-template <class... A, int... dim>
-inline constexpr bool are_cuts<data::Cut<A, dim>...> = true;
-template <class... Options>
-inline constexpr bool are_field_options = are_cuts<Options...>;
-template <int dim>
-inline constexpr bool are_field_options<data::SequenceDim<dim>> = true;
-/// The bits of the axes that cut a field with these options.
-template <class... Options>
-inline constexpr unsigned cut_axes_of = 0;
-template <class... A, int... dim>
-inline constexpr unsigned cut_axes_of<data::Cut<A, dim>...> = (axis_bit<A> | ... | 0u);
-/// The dim that axis A cuts; -1: none.
-template <class A, class... Options>
-inline constexpr int cut_dim_of = -1;
-template <class A, class... B, int... dim>
-inline constexpr int cut_dim_of<A, data::Cut<B, dim>...> = ((std::is_same_v<A, B> ? dim + 1 : 0) + ... + 0) - 1;
-template <class... Options>
-inline constexpr bool cuts_fit = true;
-template <class... A, int... dim>
-inline constexpr bool cuts_fit<data::Cut<A, dim>...> = ((is_domain_axis<A> && dim > 0 && dim < int(Shape::max_rank)) && ...);
-/// Whether each axis and each dim occurs once.
-template <class... Options>
-inline constexpr bool cuts_differ = true;
-template <class... A, int... dim>
-inline constexpr bool cuts_differ<data::Cut<A, dim>...> =
-    std::popcount((axis_bit<A> | ... | 0u)) == int(sizeof...(A)) && std::popcount(((1u << dim) | ... | 0u)) == int(sizeof...(A));
 }  // namespace detail
 
 namespace data {

@@ -384,25 +384,9 @@ void Optimizer<Rule>::refresh() {
       widen_(*device_, slot.state->kept(), slot.state->value().get(), slot.master.get());
 }
 
-/// Replaces an optimizer with an invalid Rule, and accepts all arguments, so that there is one error.
-template <class Rule>
-requires(!UpdateRule<Rule>) class Optimizer<Rule> {
- public:
-  using Options = typename detail::RuleOptions<Rule>::type;
-  template <class Model>
-  explicit Optimizer(Model&, const Options& = {}) {
-    detail::refuse_rule<Rule>();
-  }
-  StepReport step() { return {}; }
-  StepReport step(double) { return {}; }
-  std::vector<comm::Straggler> slow_ranks() const { return {}; }
-  double gradient_norm() { return 0; }
-  void refresh() {}
-  std::uint64_t steps() const { return 0; }
-};
-
 }  // namespace weft::optim
 
+#include <weft/optim/refused_optimizer.hpp>
 #include <weft/optim/step.hpp>
 #include <weft/optim/step_agreement.hpp>
 #include <weft/optim/whole_step.hpp>
