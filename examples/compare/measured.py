@@ -22,9 +22,9 @@ TARGETS = "all_reduce", 16  # a step's first call, if its targets lie on several
 
 
 class Measured:
-    """steps: how many were traced. Of a step on each rank, as the median of the steps: length[rank], ms[rank][part],
-    late[rank][axis, other rank], behind[rank][axis] (milliseconds in waits for messages that had been started before). Of the last
-    step: kernels[rank][kind], and calls[rank][axis, operation] and sent[rank][axis, operation], in bytes."""
+    """steps: how many were traced. Medians of the steps on each rank: length[rank], ms[rank][part],
+    late[rank][axis, other rank], behind[rank][axis] (milliseconds in waits for messages that had been started before). The last
+    step has kernels[rank][kind], and calls[rank][axis, operation] and sent[rank][axis, operation], in bytes."""
 
     def __init__(self):
         self.steps, self.length, self.ms, self.late, self.behind, self.kernels, self.calls, self.sent = 0, {}, {}, {}, {}, {}, {}, {}

@@ -11,7 +11,7 @@ AGAIN = "write it anew: WEFT_REHEARSE=RANKS WEFT_MACHINE=this WEFT_REHEARSE_JSON
 
 
 class Rehearsal:
-    """ranks, seconds of a step, machine. Of each stage: ms[stage][part], bubble[stage] (ms), kernels[stage][kind], and
+    """ranks, seconds of a step, machine. Each stage has ms[stage][part], bubble[stage] (ms), kernels[stage][kind], and
     calls[stage][axis, operation] and sent[stage][axis, operation], in bytes. distance: between ranks of neighbouring stages."""
 
     def __init__(self):

@@ -5,11 +5,9 @@
 
 #include <doctest/doctest.h>
 
-#include <unistd.h>
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <cstdio>
 #include <fstream>
 #include <set>
 #include <string>
@@ -21,6 +19,7 @@
 #include <weft/data/reservoir_slots.hpp>
 
 #include "support/message.hpp"
+#include "support/temporary_folder.hpp"
 
 using namespace weft;
 using namespace weft_test;
@@ -212,10 +211,10 @@ TEST_CASE("a run with threads is repeated bit by bit from its log, also if sampl
     const std::size_t steps = expected.size();
     REQUIRE(steps > 1);
     REQUIRE(live.arrived() == producers * each);
-    const std::string file = "/tmp/weft_reservoir_" + std::to_string(getpid());
+    const weft_test::TemporaryFolder folder;
+    const std::string file = (folder.path / "reservoir").string();
     live.log().save(file);
     const data::ReservoirLog log = data::ReservoirLog::load(file);
-    std::remove(file.c_str());
     CHECK(log == live.log());
     for (const bool reversed : {false, true}) {
       Reservoir again(shapes(), options, log);
@@ -270,7 +269,8 @@ TEST_CASE("wrong uses are refused") {
   CHECK(message<Error>([&] { repeated.draw(batch, 0, 1); }) ==
         "weft: reservoir: it is closed, and sample 7, which the log has next, was not added");
 
-  const std::string file = "/tmp/weft_reservoir_bad_" + std::to_string(getpid());
+  const weft_test::TemporaryFolder folder;
+  const std::string file = (folder.path / "reservoir").string();
   for (const auto& [text, part] :
        {std::pair<std::string, std::string>{"", "it is empty"},
         {"other\n", "line 1 is 'other', expected 'weft reservoir log 1'"},
@@ -282,5 +282,4 @@ TEST_CASE("wrong uses are refused") {
     const std::string found = message<UsageError>([&] { data::ReservoirLog::load(file); });
     CHECK_MESSAGE(found.find(part) != std::string::npos, found);
   }
-  std::remove(file.c_str());
 }

@@ -2,7 +2,6 @@
 ! weft from Fortran 2018: the functions of weft/c_interface/weft.h on derived types, with arrays instead of addresses. A sample is the
 ! last dim of an array: u(cells, samples) gives the field u of shape [cells]. Every procedure takes an optional `code`; without
 ! it an error prints its line and ends the program with its exit code.
-!
 !   use weft
 !   type(weft_model) :: model
 !   call weft_begin()
@@ -213,8 +212,7 @@ contains
   end function
   ! Models have the numbers 1 to weft_model_count().
   function weft_model_name(number) result(text)
-    integer, intent(in) :: number
-    character(:), allocatable :: text
+    integer, intent(in) :: number; character(:), allocatable :: text
     text = text_of(c_model_name(int(number - 1, c_int)))
   end function
 
@@ -337,14 +335,12 @@ contains
   end subroutine
 
   subroutine model_train(self, loss, code)
-    class(weft_model), intent(in) :: self
-    real(c_double), intent(out) :: loss
+    class(weft_model), intent(in) :: self; real(c_double), intent(out) :: loss
     integer, intent(out), optional :: code
     call finish(c_train(self%handle, loss), code)
   end subroutine
   subroutine model_evaluate(self, loss, code)
-    class(weft_model), intent(in) :: self
-    real(c_double), intent(out) :: loss
+    class(weft_model), intent(in) :: self; real(c_double), intent(out) :: loss
     integer, intent(out), optional :: code
     call finish(c_evaluate(self%handle, loss), code)
   end subroutine
@@ -363,14 +359,12 @@ contains
     call finish(c_steps(self%handle, model_steps))
   end function
   subroutine model_save(self, folder, code)
-    class(weft_model), intent(in) :: self
-    character(*), intent(in) :: folder
+    class(weft_model), intent(in) :: self; character(*), intent(in) :: folder
     integer, intent(out), optional :: code
     call finish(c_save(self%handle, c_text(folder)), code)
   end subroutine
   subroutine model_load(self, folder, code)
-    class(weft_model), intent(in) :: self
-    character(*), intent(in) :: folder
+    class(weft_model), intent(in) :: self; character(*), intent(in) :: folder
     integer, intent(out), optional :: code
     call finish(c_load(self%handle, c_text(folder)), code)
   end subroutine
@@ -381,8 +375,7 @@ contains
   end function
   function model_parameter_name(self, number) result(text)
     class(weft_model), intent(in) :: self
-    integer, intent(in) :: number
-    character(:), allocatable :: text
+    integer, intent(in) :: number; character(:), allocatable :: text
     text = text_of(c_parameter_name(self%handle, int(number - 1, c_int)))
   end function
   integer(c_size_t) function model_parameter_size(self, name)
@@ -392,15 +385,13 @@ contains
   end function
   ! Values in the order of C: the last dim of the parameter is contiguous.
   subroutine model_parameter_get(self, name, values, code)
-    class(weft_model), intent(in) :: self
-    character(*), intent(in) :: name
+    class(weft_model), intent(in) :: self; character(*), intent(in) :: name
     real(c_double), intent(out) :: values(:)
     integer, intent(out), optional :: code
     call finish(c_parameter_get(self%handle, c_text(name), values, size(values, kind=c_size_t)), code)
   end subroutine
   subroutine model_parameter_set(self, name, values, code)
-    class(weft_model), intent(in) :: self
-    character(*), intent(in) :: name
+    class(weft_model), intent(in) :: self; character(*), intent(in) :: name
     real(c_double), intent(in) :: values(:)
     integer, intent(out), optional :: code
     call finish(c_parameter_set(self%handle, c_text(name), values, size(values, kind=c_size_t)), code)

@@ -31,7 +31,7 @@ struct MixtureOptions {
   std::uint64_t seed = 1;   ///< of the order in which each dataset's samples come
 };
 
-/// A Dataset of the samples of several. The weights need not sum to 1. Of an epoch of n samples a dataset with the share w has
+/// A Dataset of the samples of several. The weights need not sum to 1. In an epoch of n samples a dataset with the share w has
 /// n w, rounded to whole numbers whose sum is n (largest remainders). The mixture lists its datasets one after the other, so its
 /// Loader must shuffle, as it does by default.
 template <class FieldsOfAll>

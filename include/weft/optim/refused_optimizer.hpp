@@ -11,7 +11,7 @@
 
 namespace weft::optim {
 
-/// Replaces an optimizer with an invalid Rule, and accepts all arguments, so that there is one error.
+/// Replaces an optimizer with an invalid Rule, and accepts all arguments: only its own error appears.
 template <class Rule>
 requires(!UpdateRule<Rule>) class Optimizer<Rule> {
  public:
