@@ -209,13 +209,26 @@ class Report {
       return record.contains(name) && record[name].is_number() ? double(record[name]) : std::nan("");
     };
     if (record.contains("validation_loss")) return csv_->write_validation(record["step"], number("validation_loss"));
-    csv_->write({.step = record["step"],
-                 .loss = number("loss"),
-                 .gradient_norm = number("gradient_norm"),
-                 .learning_rate = number("learning_rate"),
-                 .tokens_per_s = number("tokens_per_s"),
-                 .ms = number("ms"),
-                 .skipped = record.contains("skipped")});
+    const auto measured = [](const nlohmann::json& of, const std::string& name) {
+      return of.contains(name) && of[name].is_number() ? double(of[name]) : 0;
+    };
+    weft::trace::StepRecord step{.step = record["step"],
+                                 .loss = number("loss"),
+                                 .gradient_norm = number("gradient_norm"),
+                                 .learning_rate = number("learning_rate"),
+                                 .tokens_per_s = number("tokens_per_s"),
+                                 .ms = number("ms"),
+                                 .skipped = record.contains("skipped"),
+                                 .share_of_peak = measured(record, "share_of_peak"),
+                                 .computing_ms = measured(record, "computing_ms"),
+                                 .memory_bytes = std::size_t(measured(record, "memory_bytes")),
+                                 .memory_peak_bytes = std::size_t(measured(record, "memory_peak_bytes"))};
+    const nlohmann::json none = nlohmann::json::object(), waits = record.value("waiting_ms", none),
+                         bytes = record.value("message_bytes", none);
+    for (const auto& [axis, ms] : waits.items()) step.axes.push_back({axis, measured(waits, axis), measured(bytes, axis)});
+    for (const nlohmann::json& slow : record.value("slow_ranks", nlohmann::json::array()))
+      step.slow.push_back({int(measured(slow, "rank")), measured(slow, "slower")});
+    csv_->write(step);
   }
 
   bool talks() const { return speaks_ && !options_.json && !options_.quiet; }

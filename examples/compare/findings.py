@@ -85,7 +85,9 @@ def late_messages(step, rehearsal, of_stage, slow):
                 if one == axis:
                     blamed[other] += ms
         other, ms = blamed.most_common(1)[0]
-        if axis == "pp":
+        if axis == "pp" and more[longest] < 0:
+            why = f"less than the {rehearsal.bubble[stage[longest]]:.2f} ms that are rehearsed as the bubble"
+        elif axis == "pp":
             why = f"{rehearsal.bubble[stage[longest]]:.2f} rehearsed as the bubble: another stage has more work than planned, or sends late"
         elif ms < 2 / 3 * sum(blamed.values()):
             why = "ranks wait for each other in turns: they share cores, or their work differs from call to call"

@@ -128,6 +128,25 @@ TEST_CASE("values of the field's type are read where they lie") {
   CHECK(after > before + 1000);
 }
 
+TEST_CASE("a prediction takes another number of samples, and copies may change") {
+  Session c("mlp", "inputs=3 hidden=8 outputs=2");
+  REQUIRE(weft_optimizer(c.model, "sgd", "learning_rate=0.05") == 0);
+  give(c.model, 0);
+  CHECK(weft_train(c.model, nullptr) == 0);
+  double all[samples * outputs], some[2 * outputs];
+  CHECK(weft_predict(c.model, all, samples * outputs) == 0);
+  std::vector<float> x;
+  for (const double one : wave(2 * inputs, 0)) x.push_back(float(one));
+  REQUIRE(weft_field_copy(c.model, "input", x.data(), WEFT_FLOAT32, 2, 1, input_shape) == 0);
+  x.assign(x.size(), 1e6f);
+  REQUIRE_MESSAGE(weft_predict(c.model, some, 2 * outputs) == 0, weft_error());
+  for (std::size_t i = 0; i < 2 * outputs; ++i) CHECK(std::abs(some[i] - all[i]) < 1e-6);
+  CHECK(weft_optimizer(c.model, "adam", "") == 2);  // the optimizer stays
+  CHECK(weft_optimizer(c.model, "sgd", "momentum=2") == 2);
+  give(c.model, 1);
+  CHECK(weft_train(c.model, nullptr) == 0);
+}
+
 TEST_CASE("a checkpoint continues bit for bit, and parameters are set by name") {
   const TemporaryFolder folder;
   const std::string path = (folder.path / "run").string();

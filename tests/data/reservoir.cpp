@@ -222,11 +222,29 @@ TEST_CASE("a run with threads is repeated bit by bit from its log, also if sampl
       CHECK(found == expected);
       CHECK(again.log() == log);
     }
+    if (rule != ReservoirRule::uniform && rule != ReservoirRule::latest) continue;  // another choice has other places
     data::ReservoirOptions other = options;
     other.seed = 6;
     Reservoir seeded(shapes(), other, log);
     CHECK(run(seeded, steps, [](int, int i) { return i; }) != expected);
   }
+}
+
+TEST_CASE("a log that does not fit the options is refused") {
+  data::ReservoirLog log;
+  log.events = {{1, 0}, {2, 0}, {3, 0}};
+  Reservoir small(shapes(), {.rule = ReservoirRule::draw_once, .capacity = 2}, log);
+  const auto fill = [](auto& sample) { sample[id][0] = 0; };
+  small.add(1, fill);
+  small.add(2, fill);
+  CHECK(message<UsageError>([&] { small.add(3, fill); }) ==
+        "weft: reservoir: the repeated log has a sample for which there is no place: it is of a reservoir with other options");
+  log.events = {{1, 0}, {0, 2}};
+  Reservoir other(shapes(), {.capacity = 4}, log);
+  other.add(1, fill);
+  Reservoir::Batch batch;
+  CHECK(message<UsageError>([&] { other.draw(batch, 0, 2); }) ==
+        "weft: reservoir: the repeated log has a draw of more samples than are there: it is of a reservoir with other options");
 }
 
 TEST_CASE("a repeated run goes on as a live one after its log") {

@@ -191,3 +191,14 @@ TEST_CASE("the residual of a differential equation, on one rank and on two") {
   CHECK(testing::check_layer_on<tp, Invariant<tp>>(2, make, {4, 2}).compared != 0);
   CHECK(testing::check_layer_on<dp>(2, make, {4, 2}).compared != 0);
 }
+TEST_CASE("an operand that an operation repeats is refused, since its gradient is a sum over the repeats") {
+  DefaultDevice device;
+  const weft_test::Alone::context context(device, {});
+  const auto x = weft_test::tensor_of<double>(device, {4, 3}, weft_test::waves(12, 0.3, 0.8));
+  const auto refuses = [&](auto f) {
+    const weft_test::Formula layer([=](const auto& value) { return grad(f, value); });
+    CHECK_THROWS_WITH_AS(weft::forward(layer, context, x), doctest::Contains("an operation of f repeats an operand"), ShapeError);
+  };
+  refuses([](const auto& p) { return square(reshape(p, {4, 1, 3}) - reshape(p, {4, 3})); });
+  refuses([](const auto& p) { return p * slice<1>(p, 0, 1); });
+}

@@ -133,16 +133,27 @@ TEST_CASE("in bfloat16 the averages are those of the master copies, and the para
               return weights;
             };
             const auto data = mesh.comm(dp{});
+            std::vector<Weights> steps;
             for (int step = 0; step < 3; ++step) {
               model.train_step(make_batch(step, std::size_t(data.rank()), std::size_t(data.size()), 1));
               optimizer.step();
+              steps.push_back(all());
             }
-            const Weights last = all();
+            const Weights& last = steps.back();
             {
               const optim::UseEma averages(model, optimizer);
               const Weights mean = all();
               if (world.rank() == 0) of_stage[stage] = mean;
               CHECK(distance(mean, last) > 1e-3);
+              Weights expected = steps[0];
+              for (int step = 1; step < 3; ++step)
+                for (auto& [name, values] : expected)
+                  for (std::size_t i = 0; i < values.size(); ++i)
+                    values[i] += 0.25 * (steps[std::size_t(step)].at(name)[i] - values[i]);
+              // A value is its master copy within half a last place of 8 bits.
+              for (const auto& [name, values] : expected)
+                for (std::size_t i = 0; i < values.size(); ++i)
+                  CHECK(std::abs(mean.at(name)[i] - values[i]) <= std::abs(values[i]) / 128 + 1e-4);
             }
             CHECK(distance(all(), last) == 0);
           }
@@ -160,6 +171,12 @@ TEST_CASE("an optimizer without averages, and offloaded ones, are refused") {
           CHECK_THROWS_WITH_AS(optim::UseEma(model, optimizer),
                                "weft: this optimizer keeps no averages of the parameters: give it .ema_decay, such as 0.999",
                                UsageError);
+          Model offloaded(mesh, config, {.shard = {.offload = Offload::host()}});
+          CHECK_THROWS_WITH_AS(
+              optim::Sgd(offloaded, {.ema_decay = 0.9}),
+              "weft: ema_decay: the optimizer's state is offloaded (ModelOptions::shard.offload), and averages are "
+              "used on the device: leave one of the two out",
+              UsageError);
         }) == 0);
 }
 

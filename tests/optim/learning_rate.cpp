@@ -67,6 +67,7 @@ TEST_CASE("polynomial decay, one cycle and plateau have PyTorch 2.11's numbers; 
                                                      {19, 2e-06},
                                                      {100, 2e-06}};
   for (const auto& [step, rate] : places) CHECK(std::abs(cycle.at(step) - rate) < 1e-15);
+  CHECK(OneCycle{.peak = 0.5, .rise = 0.1, .steps = 10}.at(0) == 0.5);  // a rise of one step
   const WarmupInverseSquareRoot root{.peak = 1.0, .warmup = 16};
   CHECK(root.at(3) == 0.25);
   CHECK(root.at(15) == 1.0);

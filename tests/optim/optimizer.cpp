@@ -391,6 +391,27 @@ TEST_CASE("a parameter that no micro-batch added to is left alone: no decay, no 
   check(optim::Sgd(narrow, {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.1}), narrow);
 }
 
+TEST_CASE("an average begins at its parameter, also one without a gradient, and moves in every step") {
+  TwoParameters<double> model;
+  optim::AdamW optimizer(model, {.learning_rate = 0.1, .ema_decay = 0.75});
+  const auto average = [&](std::size_t k, std::size_t i) {
+    return static_cast<double*>(optimizer.slots()[k].kept.back().get())[i];
+  };
+  Elements expected = elements_of(model);
+  for (int step = 1; step <= 4; ++step) {
+    model.set_gradients(std::uint64_t(step));
+    model.states[1].gradients().set_touched(step == 3);
+    optimizer.step();
+    for (std::size_t k = 0; k < 2; ++k)
+      for (std::size_t i = 0; i < expected[k].size(); ++i) {
+        double& mean = expected[k][i].first;
+        const double value = model.value(model.states[k])[i];
+        mean = step == 1 ? value : mean + 0.25 * (value - mean);
+        CHECK(std::abs(average(k, i) - mean) < 1e-15 * (1 + std::abs(mean)));
+      }
+  }
+}
+
 // --- over a mesh -------------------------------------------------------------------------------------------------------------
 
 namespace {

@@ -71,6 +71,19 @@ inline void copy_out(const std::vector<double>& values, double* out, std::size_t
   std::copy(values.begin(), values.end(), out);
 }
 
+/// weft_field and weft_field_copy.
+inline int give_field(const char* function, weft_model* model, const char* field, const void* values, weft_type type,
+                      std::size_t samples, int rank, const std::size_t* shape, bool copy) {
+  return guarded([&] {
+    require(field, function, "the field's name");
+    if (rank < 0) throw_error<UsageError>({function, ": '", field, "' has rank ", rank});
+    if (rank > 0) require(shape, function, "the shape");
+    Shape extents = Shape::of_rank(std::size_t(rank));
+    for (int dim = 0; dim < rank; ++dim) extents[std::size_t(dim)] = shape[dim];
+    model_of(model, function).field(field, values, type, samples, extents, copy);
+  });
+}
+
 // C's functions; in this namespace they are those of weft.h.
 extern "C" {
 
@@ -156,14 +169,11 @@ int weft_learning_rate(weft_model* model, double rate) {
 }
 int weft_field(weft_model* model, const char* field, const void* values, weft_type type, size_t samples, int rank,
                const size_t* shape) {
-  return guarded([&] {
-    require(field, "weft_field", "the field's name");
-    if (rank < 0) throw_error<UsageError>({"weft_field: '", field, "' has rank ", rank});
-    if (rank > 0) require(shape, "weft_field", "the shape");
-    Shape extents = Shape::of_rank(std::size_t(rank));
-    for (int dim = 0; dim < rank; ++dim) extents[std::size_t(dim)] = shape[dim];
-    model_of(model, "weft_field").field(field, values, type, samples, extents);
-  });
+  return give_field("weft_field", model, field, values, type, samples, rank, shape, false);
+}
+int weft_field_copy(weft_model* model, const char* field, const void* values, weft_type type, size_t samples, int rank,
+                    const size_t* shape) {
+  return give_field("weft_field_copy", model, field, values, type, samples, rank, shape, true);
 }
 int weft_train(weft_model* model, double* loss) {
   return guarded([&] {

@@ -40,7 +40,9 @@ class AnyModel {
   virtual ~AnyModel() = default;
   virtual void optimizer(const std::string& name, const Options& options) = 0;
   virtual void learning_rate(double rate) = 0;
-  virtual void field(std::string_view name, const void* values, weft_type type, std::size_t samples, const Shape& shape) = 0;
+  /// `copy`: also values that could be read where they lie.
+  virtual void field(std::string_view name, const void* values, weft_type type, std::size_t samples, const Shape& shape,
+                     bool copy) = 0;
   virtual double train() = 0;
   virtual double evaluate() = 0;
   virtual std::vector<double> predict() = 0;
@@ -112,7 +114,6 @@ class ModelOf : public AnyModel {
       : rank_(std::size_t(world.rank())), mesh_(world), model_(mesh_, config, options) {}
 
   void optimizer(const std::string& name, const Options& o) override {
-    optimizer_.reset();  // a parameter has one optimizer
     if (name == "adamw") {
       const optim::AdamWOptions options{.learning_rate = o.number("learning_rate", 1e-3),
                                         .beta1 = o.number("beta1", 0.9),
@@ -120,13 +121,13 @@ class ModelOf : public AnyModel {
                                         .epsilon = o.number("epsilon", 1e-8),
                                         .weight_decay = o.number("weight_decay", 0.01),
                                         .clip = o.number("clip", 0.0)};
-      make_optimizer<optim::AdamW>(o, options);
+      make_optimizer<optim::AdamWRule>(o, options);
     } else if (name == "sgd") {
       const optim::SgdOptions options{.learning_rate = o.number("learning_rate", 1e-2),
                                       .momentum = o.number("momentum", 0.0),
                                       .weight_decay = o.number("weight_decay", 0.0),
                                       .clip = o.number("clip", 0.0)};
-      make_optimizer<optim::Sgd>(o, options);
+      make_optimizer<optim::SgdRule>(o, options);
     } else {
       throw_error<UsageError>({"weft_optimizer: there is no optimizer '", name, "'; there are adamw and sgd"});
     }
@@ -136,16 +137,19 @@ class ModelOf : public AnyModel {
     rate_ = rate;
   }
 
-  void field(std::string_view name, const void* values, weft_type type, std::size_t samples, const Shape& shape) override {
+  void field(std::string_view name, const void* values, weft_type type, std::size_t samples, const Shape& shape,
+             bool copy) override {
     bool found = false;
     std::string names;
-    batch_.for_each([&](auto field, auto& of_field) {
+    batch_.for_each([&](auto field, auto&) {
       names += (names.empty() ? "" : ", ") + std::string(decltype(field)::name);
-      if (decltype(field)::name != name) return;
-      found = true;
-      set_values(name, of_field, values, type, samples, shape);
+      found = found || decltype(field)::name == name;
     });
     if (!found) throw_error<UsageError>({"weft_field: the model has no field '", name, "'; it has ", names});
+    if (samples != batch_.samples) batch_ = Batch{};  // another number begins another batch
+    batch_.for_each([&](auto field, auto& of_field) {
+      if (decltype(field)::name == name) set_values(name, of_field, values, type, samples, shape, copy);
+    });
     batch_.samples = samples;
     batch_.first_sample = rank_ * samples;
   }
@@ -171,10 +175,15 @@ class ModelOf : public AnyModel {
   void set_parameter(std::string_view name, std::span<const double> values) override { model_.set_parameter(name, values); }
 
  private:
-  template <class Optimizer>
-  void make_optimizer(const Options& given, const typename Optimizer::Options& options) {
+  // The earlier optimizer stays if the options are refused.
+  template <class Rule>
+  void make_optimizer(const Options& given, const typename Rule::Options& options) {
     given.require_all_read();
-    optimizer_ = std::make_unique<detail::OptimizerOf<Model, Optimizer>>(model_, options);
+    Rule::check(options);
+    optim::require_option("learning rate", options.learning_rate);
+    optim::require_option("clip", options.clip);
+    optimizer_.reset();  // a parameter has one optimizer
+    optimizer_ = std::make_unique<detail::OptimizerOf<Model, optim::Optimizer<Rule>>>(model_, options);
     rate_ = options.learning_rate;
   }
   detail::AnyOptimizer<Model>& stored(const char* function) {
@@ -184,11 +193,13 @@ class ModelOf : public AnyModel {
   // The field's values: a view of memory of the same type, or a converted copy.
   template <class Values>
   static void set_values(std::string_view name, Values& field, const void* values, weft_type type, std::size_t samples,
-                         const Shape& shape) {
+                         const Shape& shape, bool copy) {
     using T = typename Values::scalar;
     const std::size_t size = samples * shape.size();
     if (values == nullptr && size > 0) throw_error<UsageError>({"weft_field: the values of '", name, "' are a null pointer"});
-    if (type == detail::type_of<T>()) field.view(std::span(static_cast<const T*>(values), size), shape);
+    const bool same = type == detail::type_of<T>();
+    if (same && copy) field.assign(detail::converted<T, T>(values, size), shape);
+    else if (same) field.view(std::span(static_cast<const T*>(values), size), shape);
     else if (std::is_floating_point_v<T> && type == WEFT_FLOAT32) field.assign(detail::converted<float, T>(values, size), shape);
     else if (std::is_floating_point_v<T> && type == WEFT_FLOAT64) field.assign(detail::converted<double, T>(values, size), shape);
     else
@@ -206,7 +217,7 @@ class ModelOf : public AnyModel {
   optim::StepReport report_;
 };
 
-/// Registers M under a name while the object lives. `config(options)` returns M::Config; without it, the model has no options.
+/// Registers M under a name. `config(options)` returns M::Config; without it, the model has no options.
 /// Two models of one name are an error at the first weft_model_new of that name.
 template <class M>
 class Registered {

@@ -100,7 +100,7 @@ module weft
     integer(c_int) function c_learning_rate(model, rate) bind(c, name="weft_learning_rate")
       import; type(c_ptr), value :: model; real(c_double), value :: rate
     end function
-    integer(c_int) function c_field(model, field, values, kind, samples, rank, shape) bind(c, name="weft_field")
+    integer(c_int) function c_field(model, field, values, kind, samples, rank, shape) bind(c, name="weft_field_copy")
       import; type(c_ptr), value :: model, values; character(kind=c_char), intent(in) :: field(*)
       integer(c_int), value :: kind, rank; integer(c_size_t), value :: samples; integer(c_size_t), intent(in) :: shape(*)
     end function
@@ -238,8 +238,7 @@ contains
   end function
   subroutine world_free(self, code)
     class(weft_world), intent(inout) :: self
-    integer, intent(out), optional :: code
-    integer(c_int) :: found
+    integer, intent(out), optional :: code; integer(c_int) :: found
     found = c_world_free(self%handle)
     if (found == 0) self%handle = c_null_ptr
     call finish(found, code)
@@ -267,12 +266,16 @@ contains
       end if
       self%own_world = handle
     end if
-    call finish(c_model_new(handle, c_text(name), c_text(given), self%handle), code)
+    found = c_model_new(handle, c_text(name), c_text(given), self%handle)
+    if (found /= 0) self%handle = c_null_ptr
+    if (found /= 0 .and. c_associated(self%own_world)) then
+      if (c_world_free(self%own_world) == 0) self%own_world = c_null_ptr
+    end if
+    call finish(found, code)
   end subroutine
   subroutine model_free(self, code)
     class(weft_model), intent(inout) :: self
-    integer, intent(out), optional :: code
-    integer(c_int) :: found
+    integer, intent(out), optional :: code; integer(c_int) :: found
     found = c_model_free(self%handle)
     self%handle = c_null_ptr
     if (found == 0 .and. c_associated(self%own_world)) then
@@ -282,8 +285,7 @@ contains
     call finish(found, code)
   end subroutine
   subroutine model_optimizer(self, name, options, code)
-    class(weft_model), intent(in) :: self
-    character(*), intent(in) :: name
+    class(weft_model), intent(in) :: self; character(*), intent(in) :: name
     character(*), intent(in), optional :: options
     integer, intent(out), optional :: code
     character(:), allocatable :: given
@@ -300,35 +302,35 @@ contains
 
   ! The shape of a sample, slowest dim first, of an array whose last dim counts samples.
   subroutine give(self, name, values, kind, extents, code)
-    class(weft_model), intent(in) :: self
-    character(*), intent(in) :: name
+    class(weft_model), intent(in) :: self; character(*), intent(in) :: name
     type(c_ptr), intent(in) :: values
     integer(c_int), intent(in) :: kind
     integer, intent(in) :: extents(:)
     integer, intent(out), optional :: code
     integer :: rank
     rank = size(extents)
+    if (rank == 0) then  ! one sample of a scalar
+      call finish(c_field(self%handle, c_text(name), values, kind, 1_c_size_t, 0_c_int, [1_c_size_t]), code)
+      return
+    end if
     call finish(c_field(self%handle, c_text(name), values, kind, int(extents(rank), c_size_t), int(rank - 1, c_int), &
                         int(extents(rank - 1:1:-1), c_size_t)), code)
   end subroutine
-  ! The array is read in later calls of train, evaluate and predict: it needs the attribute target.
+  ! The values are copied, so sections and expressions are welcome.
   subroutine field_real32(self, name, values, code)
-    class(weft_model), intent(in) :: self
-    character(*), intent(in) :: name
+    class(weft_model), intent(in) :: self; character(*), intent(in) :: name
     real(c_float), intent(in), target, contiguous :: values(..)
     integer, intent(out), optional :: code
     call give(self, name, c_loc(values), 0_c_int, shape(values), code)
   end subroutine
   subroutine field_real64(self, name, values, code)
-    class(weft_model), intent(in) :: self
-    character(*), intent(in) :: name
+    class(weft_model), intent(in) :: self; character(*), intent(in) :: name
     real(c_double), intent(in), target, contiguous :: values(..)
     integer, intent(out), optional :: code
     call give(self, name, c_loc(values), 1_c_int, shape(values), code)
   end subroutine
   subroutine field_int32(self, name, values, code)
-    class(weft_model), intent(in) :: self
-    character(*), intent(in) :: name
+    class(weft_model), intent(in) :: self; character(*), intent(in) :: name
     integer(c_int32_t), intent(in), target, contiguous :: values(..)
     integer, intent(out), optional :: code
     call give(self, name, c_loc(values), 2_c_int, shape(values), code)
@@ -379,8 +381,7 @@ contains
     text = text_of(c_parameter_name(self%handle, int(number - 1, c_int)))
   end function
   integer(c_size_t) function model_parameter_size(self, name)
-    class(weft_model), intent(in) :: self
-    character(*), intent(in) :: name
+    class(weft_model), intent(in) :: self; character(*), intent(in) :: name
     call finish(c_parameter_size(self%handle, c_text(name), model_parameter_size))
   end function
   ! Values in the order of C: the last dim of the parameter is contiguous.

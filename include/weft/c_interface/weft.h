@@ -59,9 +59,13 @@ int weft_learning_rate(weft_model* model, double rate); /* of the next steps */
 /* Gives a field of the batch: `samples` samples of `shape`, row-major, samples slowest; a Fortran array (shape reversed, samples
    last) has this order. A field of scalars has rank 0. Values of the field's type are read where they lie, in each later call,
    and stay valid until then; those of another floating-point type are converted and copied now. All ranks give equally many
-   samples. */
+   samples. Another number of samples than that of the fields so far begins another batch, without them. */
 int weft_field(weft_model* model, const char* field, const void* values, weft_type type, size_t samples, int rank,
                const size_t* shape);
+
+/* The same with a copy of all values, which may change or end after the call. */
+int weft_field_copy(weft_model* model, const char* field, const void* values, weft_type type, size_t samples, int rank,
+                    const size_t* shape);
 
 /* One training step on the fields: gradients, then the optimizer. The loss is the model's before the step, over all ranks. */
 int weft_train(weft_model* model, double* loss);

@@ -136,7 +136,8 @@ class FieldValues {
   /// The shape of one sample: {1, 28, 28}, {} for a scalar.
   const Shape& shape() const { return shape_; }
   std::size_t samples() const { return samples_; }
-  /// All values, [samples, shape...], row-major; those of a View of another layout are copied at each call.
+  /// All values, [samples, shape...], row-major; those of a View of another layout are copied at each call, by one
+  /// thread at a time.
   std::span<const scalar> values() const { return part(0, samples_); }
   /// The values of sample i, [shape...].
   std::span<const scalar> sample(std::size_t i) const { return part(i, 1); }
@@ -149,6 +150,14 @@ class FieldValues {
     }
     const std::span<const scalar> all = viewed_ && strided_.data == nullptr ? view_ : std::span<const scalar>(owned_);
     return all.subspan(first * sample_size_, count * sample_size_);
+  }
+  /// f(values) of all values, [samples, shape...], row-major. Several threads may call it: a copy of a View is that call's.
+  template <class Function>
+  auto read(Function&& f) const {
+    if (strided_.data == nullptr) return f(values());
+    std::vector<scalar> copy(samples_ * sample_size_);
+    detail::copy_elements(strided_part(0, samples_), copy.data());
+    return f(std::span<const scalar>(copy));
   }
   /// The same values where they lie, if they are a View that is not row-major; else null.
   detail::StridedArray<const scalar> strided_part(std::size_t first, std::size_t count) const {
@@ -203,13 +212,12 @@ class FieldValues {
   /// Throws UsageError unless each value is in [0, classes); a negative one is let through if `masked`, for losses that do not
   /// count it.
   void check_labels(std::size_t classes, bool masked = false) const requires std::integral<scalar> {
-    const std::span<const scalar> all = values();
-    for (std::size_t i = 0; i < all.size(); ++i)
-      if (!(std::cmp_less(all[i], 0) ? masked : std::cmp_less(all[i], classes)))
-        detail::refuse_label(
-            name,
-            detail::joined({std::is_signed_v<scalar> ? detail::Word(std::int64_t(all[i])) : detail::Word(std::uint64_t(all[i]))}),
-            i / sample_size_, classes);
+    read([&](std::span<const scalar> all) {
+      using Number = std::conditional_t<std::is_signed_v<scalar>, std::int64_t, std::uint64_t>;
+      for (std::size_t i = 0; i < all.size(); ++i)
+        if (!(std::cmp_less(all[i], 0) ? masked : std::cmp_less(all[i], classes)))
+          detail::refuse_label(name, detail::joined({Number(all[i])}), i / sample_size_, classes);
+    });
   }
 
  private:

@@ -80,6 +80,7 @@ class Reservoir {
     if (repeats()) wait(lock, "a draw of the log", [&] { return closed_ || !repeats() || next_event().drawn != 0; });
     if (repeats()) {
       require_next(step, count);
+      if (slots_.size() < count) refuse_log("a draw of more samples than are there");
       ++next_;
     } else {
       wait(lock, "a draw", [&] { return closed_ || slots_.has(count, false); });
@@ -95,7 +96,7 @@ class Reservoir {
     changed_.notify_all();
     return true;
   }
-  /// Whether a draw of `count` samples would not wait. For a program of one thread.
+  /// Whether a draw of `count` samples would return a batch now. For a program of one thread.
   bool can_draw(std::size_t count) const {
     const std::lock_guard lock(mutex_);
     return repeats() ? next_event().drawn != 0 : slots_.has(count, closed_);
@@ -144,6 +145,10 @@ class Reservoir {
                                event.drawn, " at step ", event.number});
   }
 
+  [[noreturn]] static void refuse_log(const char* event) {
+    throw_error<UsageError>({"reservoir: the repeated log has ", event, ": it is of a reservoir with other options"});
+  }
+
   void take(std::uint64_t id, Batch one) {
     if (closed_) throw_error<UsageError>({"reservoir: sample ", id, " is added after close()"});
     if (repeats()) {
@@ -162,6 +167,7 @@ class Reservoir {
         if (next_event().drawn != 0) return;
         held = early_.find(next_event().number);
         if (held == early_.end()) return;
+        if (slots_.is_full()) refuse_log("a sample for which there is no place");
         ++next_;
       } else if (slots_.is_full()) {
         return;

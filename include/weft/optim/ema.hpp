@@ -2,8 +2,8 @@
 #pragma once
 // An exponential moving average (EMA) of the parameters beside them, as torch.optim.swa_utils.AveragedModel with
 // get_ema_multi_avg_fn keeps it. The option `ema_decay` of weft's optimizers switches it on. The averages belong to the
-// optimizer's state: they are sharded with it in every stage of ZeRO, offloaded with it, saved in checkpoints, and load into any
-// layout. They evaluate better than the parameters while the learning rate is high (Polyak and Juditsky 1992).
+// optimizer's state: they are sharded with it in every stage of ZeRO, saved in checkpoints, and load into any layout. Offloaded
+// state has none. They evaluate better than the parameters while the learning rate is high (Polyak and Juditsky 1992).
 //
 //   optim::AdamW optimizer(model, {.learning_rate = 3e-4, .ema_decay = 0.999});
 //   {
@@ -40,8 +40,7 @@ void exchange_numbers(Device<Exec>& device, std::size_t n, A* a, A* b) {
 /// Exchanges the parameters of a model with their averages, and at its end back, without rounding: for evaluation, predictions,
 /// and exports of the averages. Parameters without an average stay: frozen ones, and all of them before the first step. Buffers
 /// stay, such as BatchNorm's running statistics, as in AveragedModel with its default use_buffers=False. Between the two no step
-/// may be taken, and no parameter may be written. Throws UsageError if the optimizer keeps no averages, or if its state is
-/// offloaded.
+/// may be taken, and no parameter may be written. Throws UsageError if the optimizer keeps no averages.
 template <class Model, class Rule>
 class UseEma {
   using P = weft::detail::computed_t<typename Model::model_type::scalar>;
@@ -51,10 +50,6 @@ class UseEma {
   UseEma(Model& model, Optimizer<Rule>& optimizer) : model_(&model), optimizer_(&optimizer) {
     if (optimizer.ema_decay() == 0)
       throw_error<UsageError>({"this optimizer keeps no averages of the parameters: give it .ema_decay, such as 0.999"});
-    for (const Slot& slot : optimizer.slots())
-      if (!slot.records.empty())
-        throw_error<UsageError>({"the average of ", slot.state->name(),
-                                 " is offloaded (ModelOptions::shard.offload), and cannot be used in place of the parameter"});
     exchange();
   }
   UseEma(const UseEma&) = delete;

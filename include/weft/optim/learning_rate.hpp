@@ -119,7 +119,7 @@ struct OneCycle {
     const double now = static_cast<double>(step), last = static_cast<double>(steps - 1),
                  top = rise * static_cast<double>(steps) - 1;
     if (now >= last) return peak / start / end;
-    return now <= top ? between(peak / start, peak, now / top) : between(peak, peak / start / end, (now - top) / (last - top));
+    return now < top ? between(peak / start, peak, now / top) : between(peak, peak / start / end, (now - top) / (last - top));
   }
 };
 

@@ -139,6 +139,10 @@ class Optimizer {
     if constexpr (requires { model.options().shard.offload; }) {
       store_ = model.options().shard.offload.store;
       offload_ = model.options().shard.offload.optimizer;
+      if (store_ && ema_decay() > 0)
+        throw_error<UsageError>(
+            {"ema_decay: the optimizer's state is offloaded (ModelOptions::shard.offload), and averages are used "
+             "on the device: leave one of the two out"});
     }
     if constexpr (requires {
                     model.require_equal_parameters();
@@ -301,10 +305,8 @@ class Optimizer {
   };
   // Updates a slot in the types of the rule, independent of the stored types.
   void update(Slot& slot, double learning_rate, const kernels::GradientScale& scale);
-  // Moves the average of a slot, if there is one, towards its updated parameter. The first step copies the parameter.
-  void average(Slot& slot) {
-    if (ema_decay() > 0) average_(*device_, slot, steps_ == slot.begun ? 1 : 1 - ema_decay());
-  }
+  // Moves the average of a slot towards its updated parameter. The first step copies the parameter.
+  void average(Slot& slot) { average_(*device_, slot, steps_ == slot.begun ? 1 : 1 - ema_decay()); }
   // Updates the due elementwise slots.
   void update_due(double learning_rate, const kernels::GradientScale& scale);
   // On a device that can update before the host has the norm: updates all slots unless the norm is not finite, and returns the

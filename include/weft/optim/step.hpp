@@ -54,7 +54,6 @@ StepReport Optimizer<Rule>::step(double learning_rate) {
       const auto apply = [](const void* call, Slot& slot) {
         const auto& [optimizer, rate, factor] = *static_cast<const Call*>(call);
         optimizer->update(slot, rate, {.value = factor});
-        optimizer->average(slot);
       };
       const Call call{this, learning_rate, scale};
       offload_->update(*device_, *store_, communicator_, slots_, apply, &call);
@@ -63,9 +62,9 @@ StepReport Optimizer<Rule>::step(double learning_rate) {
       if constexpr (detail::is_served<Rule>) step_whole(learning_rate, scale);
     }
   }
-  if (!store_ && ema_decay() > 0)
+  if (ema_decay() > 0)  // also of parameters that no gradient has changed, as AveragedModel
     for (Slot& slot : slots_)
-      if (slot.due()) average(slot);
+      if (slot.made && slot.state->kept() != 0) average(slot);
   ++steps_;
   if (proof != nullptr) [[unlikely]]
     note(ProofPhase::updated);

@@ -128,7 +128,7 @@ template <class F>
 std::uint64_t hash_of_field(const F& values) {
   std::uint64_t hash = values.samples();
   for (std::size_t dim = 0; dim < values.shape().rank(); ++dim) hash = hash_of(hash, values.shape()[dim]);
-  return hash_of(hash, hash_bytes(values.values().data(), values.values().size_bytes()));
+  return values.read([&](auto all) { return hash_of(hash, hash_bytes(all.data(), all.size_bytes())); });
 }
 template <auto... fields>
 BatchWords words_of(const FieldBatch<fields...>& batch, std::uint64_t step) {

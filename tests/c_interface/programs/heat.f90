@@ -4,7 +4,7 @@ program heat
   use weft
   implicit none
   integer, parameter :: cells = 8, rods = 16
-  real(8), target :: u(cells, rods), next(cells, rods), guess(cells, rods)
+  real(8), target :: u(cells, rods), next(cells, rods), guess(cells, rods), half(cells, rods / 2)
   real(8) :: loss, start
   real(8), allocatable :: bias(:)
   integer :: step, rod, cell, code
@@ -26,6 +26,13 @@ program heat
     if (step == 0) start = loss
   end do
   call model%predict(guess)
+
+  ! Sections and expressions are copied.
+  call model%field("input", real(u(:, 1:rods:2), 4))
+  call model%predict(half)
+  call model%field("input", u)
+  call model%predict(guess)
+  if (maxval(abs(half - guess(:, 1:rods:2))) > 0) stop 7
 
   call wrong%create("mlp", "width=3", code=code)
   if (code /= 2 .or. index(weft_error(), "there is no option width") == 0) stop 3
