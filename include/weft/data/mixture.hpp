@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Several datasets mixed by weight, as one dataset. An epoch takes an exact number of samples of each, and each dataset's samples
-// occur once before any occurs again, over the borders of epochs, in an order of its own. All of it is a pure function of (seed,
-// epoch, index): every layout sees the same samples, and a run resumes at any step.
+// occur once before any occurs again, over the borders of epochs, in a separate order for each dataset. All of it is a pure
+// function of (seed, epoch, index): every layout sees the same samples, and a run resumes at any step.
 //
 //   data::Mixture<data::TokenWindows::Fields> train({{wiki, 0.7}, {code, 0.3}}, {.samples = 100000});
 //   for (auto&& batch : data::Loader(mesh, train, {.global_batch = 16})) model.train_step(data::token_batch(batch));
@@ -31,9 +31,9 @@ struct MixtureOptions {
   std::uint64_t seed = 1;   ///< of the order in which each dataset's samples come
 };
 
-/// A Dataset of the samples of several. The weights need not sum to 1. In an epoch of n samples a dataset with the share w has
-/// n w, rounded to whole numbers whose sum is n (largest remainders). The mixture lists its datasets one after the other, so its
-/// Loader must shuffle, as it does by default.
+/// A Dataset of the samples of several. The weights need not sum to 1. A dataset with the share w has n w of an epoch's n
+/// samples, rounded to whole numbers whose sum is n (largest remainders). The mixture lists its datasets one after the other, so
+/// its Loader must shuffle, as it does by default.
 template <class FieldsOfAll>
 class Mixture {
  public:

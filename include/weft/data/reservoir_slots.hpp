@@ -31,8 +31,7 @@ enum class ReservoirRule : std::uint8_t {
   /// Melissa (Meyer et al. 2023, arXiv:2306.16133).
   drawn_first,
   /// Each sample is drawn once and then leaves; an arrival waits while the reservoir is full (FIRO, first in, random out: the
-  /// same
-  /// paper).
+  /// same paper).
   draw_once,
 };
 

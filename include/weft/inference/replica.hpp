@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A model for one caller at a time: layers of its own over the parameters of a SingleDevice, with a device, so that callers share
+// A model for one caller at a time: separate layers over the parameters of a SingleDevice, with a device, so that callers share
 // only memory that nobody writes.
 //
 //   Replica<Net> replica(source, config, options);

@@ -32,7 +32,7 @@ void expand(Device<Exec>& device, std::span<const std::size_t, 6> from, std::spa
       });
 }
 
-/// How the elements of two arrays lie in a result: its dims, slowest first, and a stride of each operand, 0 where it is repeated.
+/// The layout of two arrays' elements in a result: its dims, slowest first, and a stride of each operand, 0 where it is repeated.
 /// Adjacent dims in which the same operands are repeated are merged, and dims of one element left out.
 struct Expansion {
   static constexpr std::size_t most_dims = 6;

@@ -16,7 +16,7 @@
 
 namespace weft::kernels {
 
-// Where element k of the result comes from. An index that is not below the extent stands for 0.
+// The index in x of element k of the result. An index that is not below the extent stands for 0.
 
 /// `before` elements in front of those of x.
 struct Padded {

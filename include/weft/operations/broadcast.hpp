@@ -95,7 +95,7 @@ requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>>)
   template <class X, class Y>
   using Axis = BroadcastAxis<A, X, Y>;
   static constexpr bool operands = true;
-  /// How many dims more the first operand has, if an axis cuts both.
+  /// The number of dims that the first operand has more, if an axis cuts both.
   static constexpr bool known = (Axis<PX, PY>::both || ...);
   static constexpr int more = [] {
     int found = 0;
@@ -116,7 +116,7 @@ requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PY::axis...>>)
 /// The shape of the result. Throws ShapeError if extents differ and none of them is 1, or if a dim would be repeated that an axis
 /// cuts.
 Shape broadcast_shape(const char* operation, NamedOperand x, NamedOperand y, std::span<const CutDims> cuts);
-/// How the operands' elements lie in the result.
+/// The layout of the operands' elements in the result.
 kernels::Expansion expansion_of(const Shape& result, const Shape& x, const Shape& y);
 
 inline void require_same_shape(const char* operation, NamedOperand a, NamedOperand b) {
