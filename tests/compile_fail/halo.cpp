@@ -123,20 +123,18 @@ auto go(const Over& context, X<Halo<along, 2, 1>> x, X<Shard<along, 2>> g) {
 // A field of space is cut over the axes of space.
 // expect: data::Cut<axis, dim> is for a domain axis
 #ifdef WEFT_FAIL
-inline constexpr data::Field<"state", float, data::Cut<tp, 2>> state;
+template struct weft::data::Field<"state", float, data::Cut<tp, 2>>;
 #else
-inline constexpr data::Field<"state", float, data::Cut<dx, 2>> state;
+template struct weft::data::Field<"state", float, data::Cut<dx, 2>>;
 #endif
-constexpr std::string_view name = state.name;
 
 // section: a_dim_cut_twice
 // expect: a field's data::Cut options name each axis and each dim once
 #ifdef WEFT_FAIL
-inline constexpr data::Field<"state", float, data::Cut<dx, 2>, data::Cut<dy, 2>> state;
+template struct weft::data::Field<"state", float, data::Cut<dx, 2>, data::Cut<dy, 2>>;
 #else
-inline constexpr data::Field<"state", float, data::Cut<dx, 2>, data::Cut<dy, 3>> state;
+template struct weft::data::Field<"state", float, data::Cut<dx, 2>, data::Cut<dy, 3>>;
 #endif
-constexpr std::string_view name = state.name;
 
 // section: domain_parallel_over_tp
 // expect: DomainParallel's axes are dx, dy and dz

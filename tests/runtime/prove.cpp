@@ -392,7 +392,7 @@ TEST_CASE("a wrong program is found at its first wrong tensor") {
       {Mistake::same_samples, 12, "step 1, batch, input, sample"},
       {Mistake::local_divisor, 18, "is not a sum over samples"},
       {Mistake::mask_by_local_column, 6, "step 1, forward, model, Extra #1"},
-      {Mistake::data_by_world_rank, 6, "input"},
+      {Mistake::data_by_world_rank, 6, "step 1, batch, "},
       {Mistake::norm_of_a_piece, 15, "step 1, updated parameter, "},
       {Mistake::share_off, 6, "step 1, forward, model, Extra #1"},
   };
