@@ -63,6 +63,13 @@ TEST_CASE("whole numbers are compared") {
   copy_from_host(ids, std::span<const std::int32_t>(std::vector<std::int32_t>{7, -1, 7}));
   CHECK(copy_to_host(ids == 7) == std::vector<std::uint8_t>{1, 0, 1});
   CHECK(copy_to_host(ids != ids) == std::vector<std::uint8_t>{0, 0, 0});
+  // Numbers with a fraction, and ones that the type lacks.
+  using Bits = std::vector<std::uint8_t>;
+  const auto bits = [](const auto& mask) { return copy_to_host(mask); };
+  CHECK(bits(ids < 7.5) == Bits{1, 1, 1});
+  CHECK(bits(ids >= 7.5) == Bits{0, 0, 0});
+  CHECK(bits(ids > -0.5) == Bits{1, 0, 1});
+  CHECK(bits(ids < 1e10) == Bits{1, 1, 1});
 }
 
 TEST_CASE("conditions in formulas, on one rank and on two") {

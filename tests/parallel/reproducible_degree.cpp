@@ -234,6 +234,7 @@ TEST_CASE("layouts and models that the option does not cover are refused") {
     wide.vocabulary = 30;
     TensorParallel<M> model(tensor, wide, options(4));
     CHECK_THROWS_WITH_AS(model.train_step(share_of(0, 0, 1)), doctest::Contains("vocabulary(30) % degree(4) != 0"), UsageError);
+    CHECK_THROWS_WITH_AS(detail::require_whole_terms(world.device(), 30, 1), doctest::Contains("vocabulary(30)"), UsageError);
     CHECK_THROWS_WITH_AS(TensorParallel<M>(tensor, wide, options(2)),
                          "weft: numerics.reproducible_degree(2): another model on this device has 4 terms a rank, and this one "
                          "2: give both models one degree",

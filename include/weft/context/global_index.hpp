@@ -88,6 +88,9 @@ struct GlobalIndexOf<Tensor<T, E, P...>> {
                   std::is_same_v<typename P::axis, tp>)&&...),
                 "weft: masks and positions go by tokens, but the rows of this tensor are cut over an axis that does not cut "
                 "tokens (experts): draw the mask on the dense mesh");
+  static_assert(((shard_dim<P> != 1 || !is_domain_axis<typename P::axis>)&&...),
+                "weft: a mask needs the place of each element in the whole, and the pieces of a domain axis may have different "
+                "extents: dropout and noise do not take it");
   static_assert(((shard_dim<P> < 2) && ...) && (0 + ... + int(shard_dim<P> == 1)) <= 1,
                 "weft: a mask needs the place of each element in the whole: at most one axis may cut the columns, along dim 1");
   template <class Context>

@@ -290,13 +290,18 @@ struct NotEqual {
   }
 };
 
+/// The type in which T is compared with a number: whole numbers with a fraction in double.
+template <class T>
+using compared_t = std::conditional_t<std::is_integral_v<accumulate_t<T>>, double, accumulate_t<T>>;
 /// out[i] = 1 if f(a[i], b[i]), else 0; b[i] is `number` if b is null.
 template <class T, class Exec, class F>
-void compare(Device<Exec>& device, std::size_t n, const T* a, const T* b, accumulate_t<T> number, std::uint8_t* out, F f) {
+void compare(Device<Exec>& device, std::size_t n, const T* a, const T* b, compared_t<T> number, std::uint8_t* out, F f) {
   using A = accumulate_t<T>;
+  using N = compared_t<T>;
   if (b == nullptr)
     detail::for_each(
-        device, {"elementwise", n * (sizeof(T) + 1)}, n, KOKKOS_LAMBDA(std::size_t i) { out[i] = f(A(a[i]), number) ? 1 : 0; });
+        device, {"elementwise", n * (sizeof(T) + 1)}, n,
+        KOKKOS_LAMBDA(std::size_t i) { out[i] = f(N(A(a[i])), number) ? 1 : 0; });
   else
     detail::for_each(
         device, {"elementwise", n * (2 * sizeof(T) + 1)}, n,

@@ -60,6 +60,7 @@ auto row_statistics(const Context& context, Z logits, const Ids& targets, std::s
   const std::size_t first = context.rank(tp{}) * own, valid = first >= vocabulary ? 0 : std::min(own, vocabulary - first);
   const Communicator* ranks = nullptr;
   if constexpr (Context::has(tp{})) ranks = &context.comm(tp{});
+  require_whole_terms(logits.device(), vocabulary, context.size(tp{}));
   auto of = softmax_statistics(ranks, logits, valid, first, targets.data());
   return CrossEntropy<Z, Ids>{std::move(logits), targets, std::move(of.maximum), std::move(of.sums), first, valid};
 }

@@ -47,7 +47,7 @@ auto compared(const char* operation, const X& x, const Y& y, F f) {
     with_scalar_t<X, std::uint8_t> out(x.device(), x.shape().with_cuts_of(y.shape()));
     if constexpr (require_alike_values<X, Y>()) {
       require_same_shape(operation, x, y);
-      kernels::compare<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), number_t<X>(0), out.data(), f);
+      kernels::compare<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), {}, out.data(), f);
     }
     return out;
   }
@@ -60,7 +60,8 @@ auto compared(const char* operation, const X& x, double number, F f) {
   } else {
     require_not_partial<X>();
     with_scalar_t<X, std::uint8_t> out(x.device(), x.shape());
-    kernels::compare<typename X::value_type>(x.device(), x.size(), x.data(), nullptr, number_t<X>(number), out.data(), f);
+    kernels::compare<typename X::value_type>(x.device(), x.size(), x.data(), nullptr,
+                                             kernels::compared_t<typename X::value_type>(number), out.data(), f);
     return out;
   }
 }
@@ -71,7 +72,7 @@ namespace operations {
 
 // clang-format off
 /// 1 where the comparison holds, else 0, as std::uint8_t, placed as x, which is not Partial. Two values have equal placements,
-/// element types and shapes; a number is rounded to the values' accumulate_t. A comparison with a NaN is 0, but 1 of not_equal.
+/// element types and shapes; a number is rounded to the values' accumulate_t, and whole numbers are compared in double. A comparison with a NaN is 0, but 1 of not_equal.
 #define WEFT_COMPARISON(name, op, F, Exchanged)                                                                    \
   template <detail::Comparable X, detail::Comparable Y> requires(AnyTensor<X> == AnyTensor<Y>)                     \
   auto name(const X& x, const Y& y) { return detail::compared(#name, x, y, kernels::F()); }                        \

@@ -166,8 +166,9 @@ namespace operations {
 /// The product whose text names the dims: "bij,bjk->bik" is a batch of x [b, i, j] times y [b, j, k]. Letters that the result
 /// lacks are summed; every letter is in two of the three at least, and once in each; "ij,ij->" has the result [1]. On each axis a
 /// letter is cut in all operands that have it, and an operand without it is Replicated; the result is cut where its letter is, or
-/// Partial if it lacks the letter. Throws ShapeError if a letter has two extents. Numerics: those of matmul, whose sums are in
-/// accumulate_t. As torch.einsum of two operands. Gradients: einsum of g and the other operand.
+/// Partial if it lacks the letter. Throws ShapeError if a letter has two extents. Numerics: products of elements without a matrix
+/// product are rounded to T before they are summed; else those of matmul, whose sums are in accumulate_t. As torch.einsum of two
+/// operands. Gradients: einsum of g and the other operand.
 template <detail::TextArgument text, AnyTensor X, AnyTensor Y>
 auto einsum(const X& x, const Y& y) {
   if constexpr (!detail::require_einsum<text, X, Y>()) return detail::AlreadyRefused();

@@ -67,6 +67,7 @@ std::vector<double> log_probabilities_of(const Context& context, const Z& z, con
   Tensor<std::int32_t, typename Z::execution_space> none(z.device(), {rows});
   copy_from_host(none, std::span<const std::int32_t>(std::vector<std::int32_t>(rows, -1)));
   const std::size_t valid = first >= of.vocabulary ? 0 : std::min(own, of.vocabulary - first);
+  require_whole_terms(z.device(), of.vocabulary, context.size(tp{}));
   const auto statistics = softmax_statistics(ranks, z, valid, first, none.data());
   const auto maximum = copy_to_host(statistics.maximum), sums = copy_to_host(statistics.sums);
   std::vector<double> all(logits.size());

@@ -25,6 +25,13 @@ struct SoftmaxStatistics {
   Numbers sums;     // [2, rows]: sums of powers, targets
 };
 
+/// Throws UsageError, on all ranks, unless the terms of a sum over a vocabulary have one size and no padding
+/// (NumericsOptions::reproducible_degree).
+template <class Exec>
+void require_whole_terms(const Device<Exec>& device, std::size_t vocabulary, std::size_t ranks) {
+  if (device.sum_terms() != 0) require_even_terms("vocabulary", vocabulary, 1, device.sum_terms() * ranks);
+}
+
 /// logits [rows, columns], of which the first `valid` count; column 0 is the column `first` of the whole. `ranks`: those that
 /// share the rows, null if a rank has whole rows. Communication: the row maxima, then both sums together, in rank order.
 template <class Z>
