@@ -2,8 +2,7 @@
 ! weft from Fortran 2018: the functions of weft/c_interface/weft.h on derived types, with arrays instead of addresses. A sample is the
 ! last dim of an array: u(cells, samples) gives the field u of shape [cells]. Every procedure takes an optional `code`; without
 ! it an error prints its line and ends the program with its exit code.
-!   use weft
-!   type(weft_model) :: model
+!   use weft; type(weft_model) :: model
 !   call weft_begin()
 !   call model%create("mlp", "inputs=32 hidden=64 outputs=32")
 !   call model%optimizer("adamw", "learning_rate=1e-3")

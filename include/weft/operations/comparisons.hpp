@@ -72,7 +72,8 @@ namespace operations {
 
 // clang-format off
 /// 1 where the comparison holds, else 0, as std::uint8_t, placed as x, which is not Partial. Two values have equal placements,
-/// element types and shapes; a number is rounded to the values' accumulate_t, and whole numbers are compared in double. A comparison with a NaN is 0, but 1 of not_equal.
+/// element types and shapes; a number is rounded to the values' accumulate_t, and whole numbers are compared in double. A
+/// comparison with a NaN is 0, but 1 of not_equal.
 #define WEFT_COMPARISON(name, op, F, Exchanged)                                                                    \
   template <detail::Comparable X, detail::Comparable Y> requires(AnyTensor<X> == AnyTensor<Y>)                     \
   auto name(const X& x, const Y& y) { return detail::compared(#name, x, y, kernels::F()); }                        \
