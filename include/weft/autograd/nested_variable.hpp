@@ -113,13 +113,19 @@ auto unary(const Variable<C, X>& x, Y y, F rule) {
   if constexpr (is_refused<Y>) return y;
   else return record_any(x, y, from(x, [a = x.value(), y, rule](const auto&, const auto& g) { return rule(a, y, g); }));
 }
-/// The gradient g of an operand of this shape. Throws ShapeError if the operation has repeated a dim of the operand.
-template <class G>
-G gradient_shaped(const Shape& operand, G g) {
+// Whether an axis cuts a G, and X is whole on it: G has a cut dim of which X has one element.
+template <class X, class G>
+inline constexpr bool is_cut_where_whole = false;
+template <class T, class E, class... P, class... Q>
+inline constexpr bool is_cut_where_whole<Tensor<T, E, P...>, Tensor<T, E, Q...>> =
+    ((kind_of<P> == Kind::replicated && kind_of<Q> == Kind::shard) || ...);
+/// The gradient g of an operand. Throws ShapeError if the operation has repeated a dim of the operand.
+template <class X, class G>
+G gradient_shaped(const X& operand, G g) {
   if constexpr (!is_refused<G>)
-    if (!(g.shape() == operand))
-      throw_error<ShapeError>({"grad(f, x): an operation of f repeats an operand ", operand.text(), " as ", g.shape().text(),
-                               ", which has no second derivative: give both operands one shape"});
+    if (is_cut_where_whole<bottom_t<X>, bottom_t<G>> || !(g.shape() == operand.shape()))
+      throw_error<ShapeError>({"grad(f, x): an operation of f repeats an operand ", operand.shape().text(), " as ",
+                               g.shape().text(), ", which has no second derivative: give both operands one shape"});
   return g;
 }
 /// operation(x, y), and its gradients by x and y, rule(a, b, result, g) of the values of both; on any level, of which one operand
@@ -136,9 +142,9 @@ auto binary(const Variable<C, X>& x, const Variable<C, Y>& y, F operation, DX by
     auto z = operation(a, b);
     if constexpr (is_refused<decltype(z)>) return z;
     else
-      return record_any(
-          x, z, from(x, [a, b, z, by_x](const auto&, const auto& g) { return gradient_shaped(a.shape(), by_x(a, b, z, g)); }),
-          from(y, [a, b, z, by_y](const auto&, const auto& g) { return gradient_shaped(b.shape(), by_y(a, b, z, g)); }));
+      return record_any(x, z,
+                        from(x, [a, b, z, by_x](const auto&, const auto& g) { return gradient_shaped(a, by_x(a, b, z, g)); }),
+                        from(y, [a, b, z, by_y](const auto&, const auto& g) { return gradient_shaped(b, by_y(a, b, z, g)); }));
   }
 }
 /// operation(g), linear in g, and its transpose; on any level.
