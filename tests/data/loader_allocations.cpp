@@ -3,10 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include <atomic>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 #include <numeric>
 #include <vector>
 
@@ -14,19 +11,10 @@
 #include <weft/data/loader.hpp>
 #include <weft/data/token_windows.hpp>
 
-namespace {
-std::atomic<long> allocations = 0;
-}
-
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  ++allocations;
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#include "support/counted_allocations.hpp"
 
 using namespace weft;
+using weft_test::allocations;
 
 namespace {
 

@@ -4,27 +4,13 @@
 
 #include <doctest/doctest.h>
 
-#include <atomic>
 #include <barrier>
-#include <cstdlib>
-#include <new>
 #include <thread>
 
 #include <weft/inference/pool.hpp>
 
 #include "inference/models.hpp"
-
-namespace {
-std::atomic<long> allocations = 0;
-}
-
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  ++allocations;
-  if (void* memory = std::malloc(bytes)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#include "support/counted_allocations.hpp"
 
 using namespace weft_test;
 
