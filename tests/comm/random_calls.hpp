@@ -15,8 +15,8 @@
 
 namespace weft_test {
 
-/// One call of one rank: buffers, a function that starts it, and the expected output.
-template <class T>
+/// One call of one rank: buffers, a function that starts it, and the expected output. `Allocator` gives the buffers' memory.
+template <class T, class Allocator = std::allocator<T>>
 class RandomCall {
  public:
   static constexpr int kinds = 10;
@@ -45,39 +45,39 @@ class RandomCall {
     };
     switch (kind_) {
       case 0:  // all_reduce
-        input_ = values_of(me, count);
+        put(values_of(me, count));
         expected_ = sums_of(n, count, 0);
         break;
       case 1:  // all_gather
-        input_ = values_of(me, count);
+        put(values_of(me, count));
         for (int q = 0; q < n; ++q) append(q, count);
         break;
       case 2:  // all_gather_v
-        input_ = values_of(me, mine);
+        put(values_of(me, mine));
         for (int q = 0; q < n; ++q) append(q, counts_[std::size_t(q)]);
         break;
       case 3:  // reduce_scatter
-        input_ = values_of(me, count * N);
+        put(values_of(me, count * N));
         expected_ = sums_of(n, count, count * std::size_t(me));
         break;
       case 4:  // reduce_scatter_v
-        input_ = values_of(me, before(n));
+        put(values_of(me, before(n)));
         expected_ = sums_of(n, mine, before(me));
         break;
       case 5:  // broadcast, in place
-        input_ = values_of(me, count);
+        put(values_of(me, count));
         expected_ = values_of(root_, count);
         break;
       case 6:  // gather
-        input_ = values_of(me, count);
+        put(values_of(me, count));
         for (int q = 0; me == root_ && q < n; ++q) append(q, count);
         break;
       case 7:  // scatter
-        if (me == root_) input_ = values_of(me, count * N);
+        if (me == root_) put(values_of(me, count * N));
         expected_ = values_of(root_, count, count * std::size_t(me));
         break;
       case 8:  // all_to_all
-        input_ = values_of(me, count * N);
+        put(values_of(me, count * N));
         for (int q = 0; q < n; ++q) append(q, count, count * std::size_t(me));
         break;
       case 9:  // all_to_all_v
@@ -125,6 +125,7 @@ class RandomCall {
 
  private:
   static constexpr std::size_t margin = 80;
+  void put(const std::vector<T>& input) { input_.assign(input.begin(), input.end()); }
   static T untouched() { return T(float(99)); }
   std::vector<T> values_of(int rank, std::size_t count, std::size_t from = 0) const {
     return values<T>(rank, count, from + salt_);
@@ -137,18 +138,20 @@ class RandomCall {
   int kind_ = 0, root_ = 0;
   std::size_t salt_ = 0;
   std::vector<std::size_t> counts_, sends_;
-  std::vector<T> input_, buffer_, expected_;
+  std::vector<T, Allocator> input_, buffer_;
+  std::vector<T> expected_;
   std::span<T> output_;
   std::span<const T> in_;
 };
 
-template <class T>
+template <class T, class Allocator = std::allocator<T>>
 void check_random_calls(const Communicator& c, unsigned seed, int batches) {
   std::mt19937 engine(seed), own(seed + 1 + unsigned(c.rank()));
   for (int batch = 0; batch < batches; ++batch) {
-    std::vector<std::unique_ptr<RandomCall<T>>> calls;
+    std::vector<std::unique_ptr<RandomCall<T, Allocator>>> calls;
     std::vector<Request> requests;
-    for (unsigned k = 0, most = 1 + engine() % 3; k < most; ++k) calls.push_back(std::make_unique<RandomCall<T>>(c, engine));
+    for (unsigned k = 0, most = 1 + engine() % 3; k < most; ++k)
+      calls.push_back(std::make_unique<RandomCall<T, Allocator>>(c, engine));
     for (const auto& call : calls) requests.push_back(call->start());
     std::shuffle(requests.begin(), requests.end(), own);
     for (Request& request : requests) request.wait();

@@ -14,6 +14,7 @@
 #include <weft/comm/flight_recorder.hpp>
 #include <weft/comm/operation.hpp>
 #include <weft/comm/request.hpp>
+#include <weft/device/block_source.hpp>
 
 namespace weft::comm {
 
@@ -40,6 +41,9 @@ class Group {
   virtual std::string_view backend() const = 0;
   /// True if the other ranks do not exist (comm/rehearsal.hpp).
   virtual bool rehearsed() const { return false; }
+  /// Memory for tensors that the other ranks read where they lie, if the ranks are processes of one machine
+  /// (comm/shared_memory/heap.hpp); else null.
+  virtual const weft::detail::BlockSource* shared_blocks() const { return nullptr; }
   /// The backend's table of traits.
   virtual bool supports(Operation, DataType, MemoryKind) const = 0;
 

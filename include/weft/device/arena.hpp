@@ -20,6 +20,7 @@
 
 #include <weft/core/error.hpp>
 #include <weft/device/block_bytes.hpp>
+#include <weft/device/block_source.hpp>
 #include <weft/device/rehearsal.hpp>
 #ifdef KOKKOS_ENABLE_CUDA
 #include <weft/device/cuda/memory.hpp>
@@ -50,12 +51,6 @@ struct System<Kokkos::CudaSpace> : gpu::Memory {};
 }  // namespace detail
 
 namespace detail {
-
-/// The source of an arena's blocks.
-struct BlockSource {
-  void* (*take)(std::size_t bytes);
-  void (*give_back)(void* block);
-};
 
 /// A shared handle of a block of bytes; the last copy returns the block to its arena.
 class Buffer : public std::shared_ptr<void> {
@@ -175,6 +170,8 @@ class Arena {
   /// in use return to the arena that allocated them.
   void exchange(Arena& other) noexcept { std::swap(state_, other.state_); }
 
+  /// From now on blocks come from `source`, which also takes back those of the former one.
+  void take_from(const BlockSource& source) { state_->source = source; }
   /// From now on blocks are addresses without memory. Call it before anything is allocated.
   void rehearse() { state_->source = {&RehearsedMemory::take, &RehearsedMemory::give_back}; }
 

@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include <Kokkos_Core.hpp>
@@ -26,13 +27,17 @@ namespace weft {
 /// function.
 class World {
  public:
-  World(Communicator communicator, DefaultDevice& device) : communicator_(std::move(communicator)), device_(&device) {}
+  World(Communicator communicator, DefaultDevice& device) : communicator_(std::move(communicator)), device_(&device) {
+    share_tensors();
+  }
   /// The ranks of a communicator that the program created (comm::mpi::over), on a separate device: Kokkos' default instance. It
   /// must end before Kokkos and MPI do. Throws UsageError if Kokkos is not running, or runs on GPUs: there `run` creates the
   /// World, also in a program that has started MPI and Kokkos. Also throws UsageError if WEFT_REHEARSE is set, which only `run`
   /// can obey. A World of one process, Communicator(), is always allowed, since it is no run of several ranks.
   explicit World(Communicator communicator)
-      : communicator_(std::move(communicator)), owned_(own_device(communicator_)), device_(owned_.get()) {}
+      : communicator_(std::move(communicator)), owned_(own_device(communicator_)), device_(owned_.get()) {
+    share_tensors();
+  }
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
@@ -73,6 +78,12 @@ class World {
           "World: made of a communicator alone it is for the host, and this Kokkos computes on GPUs: "
           "run<comm::NcclOver<comm::Mpi>>(argc, argv, f) takes the MPI and the Kokkos that the program has started");
     return std::make_unique<DefaultDevice>();
+  }
+
+  /// Tensors lie where the other processes of this machine can read them.
+  void share_tensors() {
+    if constexpr (std::is_same_v<DefaultDevice::memory_space, Kokkos::HostSpace>)
+      if (const auto* const blocks = communicator_.group()->shared_blocks()) device_->arena().take_from(*blocks);
   }
 
   Communicator communicator_;

@@ -3,7 +3,7 @@
 // counts and as data. It completes, waits, or names a disagreement in one line, and never leaves its buffers. Built with
 // AddressSanitizer, so that buffers of exactly the right size reveal it.
 #include <memory>
-#include <type_traits>
+#include <span>
 
 #include <weft/comm/reduce.hpp>
 #include <weft/comm/shared_memory/collective.hpp>
@@ -21,15 +21,8 @@ constexpr std::uint64_t depth = Slots::depth;
 
 /// Another rank's description of its call in the first round.
 struct Claim {
-  std::uint64_t signature, count, detail;
+  std::uint64_t signature, count, detail, input, output;
 };
-
-template <class Collective = shared_memory::Collective>
-std::unique_ptr<Collective> collective(Slots& slots, const Call& call) {
-  if constexpr (std::is_constructible_v<Collective, Slots&, const Call&, bool>)
-    return std::make_unique<Collective>(slots, call, true);
-  else return std::make_unique<Collective>(slots, call);
-}
 
 /// The memory of a group; only the beginnings of slots are cleared between inputs.
 struct Shared {
@@ -77,9 +70,23 @@ void weft_test::target(Input input) {
     out = op == reduce_scatter_v ? receives[std::size_t(me)] : sum(receives);
   }
   const std::size_t element = size_of(call.type);
-  const std::unique_ptr<std::byte[]> source(new std::byte[in * element]()), result(new std::byte[out * element]());
+  // In half of the runs the buffers lie in heaps that the others offer; each heap is a block of its own.
+  const bool in_heaps = input.take() % 2 == 0;
+  const std::unique_ptr<std::byte[]> source(new std::byte[(in + (in_heaps ? out : 0)) * element]()),
+      result(new std::byte[out * element]());
   call.input = source.get();
-  call.output = result.get();
+  call.output = in_heaps ? source.get() + in * element : result.get();
+  std::vector<std::unique_ptr<std::byte[]>> others;
+  std::vector<std::span<const std::byte>> heaps;
+  for (int q = 0; in_heaps && q < size; ++q) {
+    if (q == me) {
+      heaps.emplace_back(source.get(), (in + out) * element);
+      continue;
+    }
+    const std::size_t bytes = length() * element * 4;
+    others.emplace_back(new std::byte[bytes]());
+    heaps.emplace_back(others.back().get(), bytes);
+  }
   call.combine = call.type == DataType::uint8     ? &combine<std::uint8_t>
                  : call.type == DataType::float32 ? &combine<float>
                                                   : &combine<double>;
@@ -88,10 +95,10 @@ void weft_test::target(Input input) {
   Slots slots(memory, me, size);
   const std::size_t of_rank = Slots::total(size) / n;
   for (int q = 0; q < size; ++q) {
-    std::memset(memory + std::size_t(q) * of_rank, 0, sizeof(std::uint64_t));  // how far it is
+    std::memset(memory + std::size_t(q) * of_rank, 0, 2 * sizeof(std::uint64_t));  // how far it is, and whether it has left
     for (std::uint64_t k = 0; k < depth; ++k) std::memset(&slots.header(q, k), 0, sizeof(Slots::Header));
   }
-  const auto mine = collective(slots, call);
+  const auto mine = std::make_unique<shared_memory::Collective>(slots, call, heaps);
   constexpr std::uint64_t first = 1;
   mine->begin(first);
   bool posted = false;
@@ -101,10 +108,13 @@ void weft_test::target(Input input) {
       auto& header = slots.header(q, round);
       const bool honest = input.take() % 4 != 0;
       const Claim claim{honest ? signature(call) : input.take<std::uint64_t>(), honest ? call.count : input.take<std::uint64_t>(),
-                        honest ? slots.header(me, first).detail : input.take<std::uint64_t>()};
+                        honest ? slots.header(me, first).detail : input.take<std::uint64_t>(),
+                        honest ? 0 : input.take<std::uint64_t>(), honest ? 0 : input.take<std::uint64_t>()};
       header.signature = claim.signature;
       header.count = claim.count;
       header.detail = claim.detail;
+      header.input = claim.input;
+      header.output = claim.output;
       const std::string_view bytes = input.take_bytes(input.take());
       std::memcpy(slots.data(q, round), bytes.data(), bytes.size());
       if (op == all_to_all_v && round == first && input.take() % 2 == 0) {  // counts that fit this rank's, else any

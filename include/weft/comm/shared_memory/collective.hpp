@@ -1,7 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// One rank's part in one collective through a group's slots. Messages are cut into pieces that fit a slot: while the others read
-// one piece, the next is written. Sums are formed in rank order (comm/reduce.hpp), as on every backend.
+// One rank's part in one collective of processes. Sums are formed in rank order (comm/reduce.hpp), as on every backend.
+//
+// Long messages whose buffers lie in the ranks' heaps (heap.hpp) are read there. The first round carries only descriptions; if a
+// buffer is in no heap, the rounds of the slots follow.
+//
+//   all_reduce                                           each rank reduces its part into its output; then it reads the others'
+//   parts all others                                           each rank reads what it needs
+//
+// A last round, in which all ranks are finished with the others' buffers, ends either. No rank writes into another's heap, and
+// one that gives up is found after the reads (Slots::who_left).
+//
+// Other messages go through the group's slots, in pieces that fit: while the others read one piece, the next is written.
 //
 //   barrier                                              one empty round
 //   broadcast, scatter                                   the root writes, the others read
@@ -28,9 +38,14 @@
 
 namespace weft::comm::shared_memory {
 
+/// Messages of at least this many bytes are read in the ranks' heaps: shorter ones cost less through a slot than a round more.
+inline constexpr std::size_t heap_bytes = 16384;
+
 class Collective {
  public:
-  Collective(Slots& slots, const Call& call) : slots_(slots), call_(call) {}
+  /// `heaps`: the ranks' heaps as they lie in this process; empty if they cannot be read.
+  Collective(Slots& slots, const Call& call, std::span<const std::span<const std::byte>> heaps = {})
+      : slots_(slots), call_(call), heaps_(heaps) {}
   Collective(const Collective&) = delete;
   Collective& operator=(const Collective&) = delete;
 
@@ -49,6 +64,8 @@ class Collective {
   std::uint64_t end() const { return first_ + rounds_; }
   /// A rank of the group whose post is missing, or -1.
   int missing() const;
+  /// A rank that has given up while this one read its heap, or -1.
+  int gone() const { return gone_; }
 
  private:
   struct Range {
@@ -89,6 +106,17 @@ class Collective {
 
   bool fill(std::uint64_t round);
   bool fetch(std::uint64_t round);
+
+  // ---- in the heaps --------------------------------------------------------------------------------------------------
+  std::size_t input_bytes(int q) const;
+  std::size_t sent_by(int q, int to) const;
+  void offer(Slots::Header& header) const;
+  bool all_offer() const;
+  /// Reads the others' inputs, or, in the second phase of an all_reduce, their outputs.
+  bool read_heaps(std::uint64_t phase);
+  const std::byte* input_of(int q) const {
+    return q == me() ? input() : heaps_[std::size_t(q)].data() + slots_.header(q, first_).input;
+  }
   bool all_posted(std::uint64_t round);
   bool agree();
   void disagree(int q, const std::string& why = {});
@@ -108,9 +136,11 @@ class Collective {
 
   Slots& slots_;
   Call call_;
-  bool paired_ = false, streams_ = false;
-  int seen_ = 0;
+  std::span<const std::span<const std::byte>> heaps_;
+  bool paired_ = false, streams_ = false, in_heaps_ = false;
+  int seen_ = 0, gone_ = -1;
   std::uint64_t first_ = 0, rounds_ = 1, written_ = 0, read_ = 0, detail_ = 0;
+  std::uint64_t descriptions_ = 0;  // rounds without bytes, before the others: 0 or 1
   std::unique_ptr<std::size_t[]> counts_;
   std::string disagreement_;
 };

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <exception>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -25,6 +26,7 @@
 #include <weft/comm/run_options.hpp>
 #include <weft/comm/shared_memory/collective.hpp>
 #include <weft/comm/shared_memory/doorbell.hpp>
+#include <weft/comm/shared_memory/heap.hpp>
 #include <weft/comm/shared_memory/memory.hpp>
 #include <weft/core/inline.hpp>
 #include <weft/core/relax.hpp>
@@ -51,7 +53,8 @@ struct Sharing : Process {
   using Process::Process;
   bool shares = runtime::detail::switch_from_environment("WEFT_SHARED_MEMORY", true);
   std::unique_ptr<Bells> bells;
-  bool crowded = false;  ///< the ranks on this machine outnumber their cores
+  std::vector<std::weak_ptr<const Memory>> heaps;  ///< of other processes, while a group reads them
+  bool crowded = false;                            ///< the ranks on this machine outnumber their cores
 };
 
 /// The cores that a process may use: launchers often give each process some of them.
@@ -80,17 +83,24 @@ class SharedMemoryGroup final : public ProcessGroup, public std::enable_shared_f
                                      std::vector<int> members);
 
   SharedMemoryGroup(std::shared_ptr<Sharing> process, std::shared_ptr<Group> inner, std::uint64_t channel,
-                    std::vector<int> members, Memory memory, std::vector<Doorbell*> bells)
+                    std::vector<int> members, Memory memory, std::vector<Doorbell*> bells,
+                    std::vector<std::shared_ptr<const Memory>> heaps)
       : ProcessGroup(std::move(process), channel, std::move(members), std::string(inner->axis()), inner->backend()),
         inner_(std::move(inner)),
         memory_(std::move(memory)),
         bells_(std::move(bells)),
-        slots_(memory_.data(), rank(), size()) {}
+        heap_memories_(std::move(heaps)),
+        slots_(memory_.data(), rank(), size()) {
+    for (const auto& heap : heap_memories_)
+      heaps_.emplace_back(heap ? heap->data() : Heap::mine()->data(),
+                          heap ? heap->address().bytes : Heap::mine()->address().bytes);
+  }
 
   WEFT_INLINE void execute(const Call& call) override;
   WEFT_INLINE std::unique_ptr<Pending> start(const Call& call) override;
   WEFT_INLINE std::shared_ptr<Group> split(int color, int key, std::string axis) override;
   WEFT_INLINE void progress() override;
+  const weft::detail::BlockSource* shared_blocks() const override { return heaps_.empty() ? nullptr : &Heap::blocks; }
 
  private:
   /// An operation, in the group's list from its start until it is complete. Operations advance in the order of their starts.
@@ -109,6 +119,7 @@ class SharedMemoryGroup final : public ProcessGroup, public std::enable_shared_f
     /// Ends the operation early; it touches no buffer any more. The group is broken: its rounds no longer match those of the
     /// other ranks.
     void give_up() {
+      group.slots_.leave();
       leave();
       group.broken_ = true;
     }
@@ -131,7 +142,9 @@ class SharedMemoryGroup final : public ProcessGroup, public std::enable_shared_f
 
   std::shared_ptr<Group> inner_;
   Memory memory_;
-  std::vector<Doorbell*> bells_;  // the other ranks'
+  std::vector<Doorbell*> bells_;                              // the other ranks'
+  std::vector<std::shared_ptr<const Memory>> heap_memories_;  // by rank, null for this one; empty if the heaps are not shared
+  std::vector<std::span<const std::byte>> heaps_;
   Slots slots_;
   IntrusiveList<Running, &Running::next> open_operations_;
   std::uint64_t next_round_ = 1, moves_ = 0;

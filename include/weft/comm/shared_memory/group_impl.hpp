@@ -17,6 +17,18 @@ WEFT_INLINE Doorbell* Bells::find(const Address& address) {
   return bell_of(memories_.back());
 }
 
+/// The heap of another process, mapped once for all groups with it; null if it cannot be opened.
+WEFT_INLINE std::shared_ptr<const Memory> find_heap(Sharing& process, const Address& address) {
+  std::erase_if(process.heaps, [](const auto& heap) { return heap.expired(); });
+  for (const auto& known : process.heaps)
+    if (auto heap = known.lock(); heap && std::equal(address.secret, address.secret + 2, heap->address().secret)) return heap;
+  Memory found = address.bytes == 0 ? Memory() : Memory::open(address, Memory::Access::read);
+  if (!found) return nullptr;
+  auto heap = std::make_shared<const Memory>(std::move(found));
+  process.heaps.push_back(heap);
+  return heap;
+}
+
 WEFT_INLINE void SharedMemoryGroup::execute(const Call& call) {
   if (is_point_to_point(call.operation)) return inner_->execute(call);
   Running running(*this, call);
@@ -37,7 +49,7 @@ WEFT_INLINE void SharedMemoryGroup::progress() {
 }
 
 WEFT_INLINE SharedMemoryGroup::Running::Running(SharedMemoryGroup& of, const Call& of_caller)
-    : group(of), collective(of.slots_, of_caller) {
+    : group(of), collective(of.slots_, of_caller, of.heaps_) {
   call = &collective.call();
   of.begin(*this);
   of.open_operations_.append(*this);
@@ -53,7 +65,7 @@ WEFT_INLINE void SharedMemoryGroup::advance(Running& running) {
     ++moves_;
     for (Doorbell* bell : bells_) bell->ring();
   }
-  if (!running.collective.disagreement().empty()) refuse(running);
+  if (!running.collective.disagreement().empty() || running.collective.gone() >= 0) refuse(running);
   if (!running.collective.complete()) return;
   next_round_ = running.collective.end();
   complete(running);
@@ -62,6 +74,8 @@ WEFT_INLINE void SharedMemoryGroup::advance(Running& running) {
 
 WEFT_COLD WEFT_INLINE void SharedMemoryGroup::refuse(Running& running) {
   if (running.in_row) running.give_up();
+  if (const int q = running.collective.gone(); q >= 0)
+    throw_aborted(running, weft::detail::joined({rank_name(q), " has given up an operation of this communicator"}));
   throw_disagreement(running, running.collective.disagreement());
 }
 
@@ -144,7 +158,7 @@ WEFT_INLINE void SharedMemoryGroup::wait_until_complete(Running& running) {
 
 WEFT_INLINE bool SharedMemoryGroup::Started::test() {
   if (running_.complete) return true;
-  if (!running_.collective.disagreement().empty()) group_->refuse(running_);
+  if (!running_.collective.disagreement().empty() || running_.collective.gone() >= 0) group_->refuse(running_);
   group_->expect_usable(running_);
   group_->process_->progress();
   return running_.complete;
@@ -152,7 +166,7 @@ WEFT_INLINE bool SharedMemoryGroup::Started::test() {
 
 WEFT_INLINE void SharedMemoryGroup::Started::wait() {
   if (running_.complete) return;
-  if (!running_.collective.disagreement().empty()) group_->refuse(running_);
+  if (!running_.collective.disagreement().empty() || running_.collective.gone() >= 0) group_->refuse(running_);
   group_->expect_usable(running_);
   group_->wait(running_);
 }
@@ -183,7 +197,7 @@ WEFT_INLINE std::shared_ptr<Group> SharedMemoryGroup::over(std::shared_ptr<Shari
     inner->execute({.operation = Operation::all_gather, .type = DataType::uint64, .count = words, .input = mine, .output = all});
   };
   struct Offer {
-    Address bell, slots;
+    Address bell, slots, heap;
     Cores cores;
     std::uint64_t shares;
   };
@@ -196,6 +210,7 @@ WEFT_INLINE std::shared_ptr<Group> SharedMemoryGroup::over(std::shared_ptr<Shari
     if (!process->bells) process->bells = std::make_unique<Bells>();
     mine.shares = bool(*process->bells);
     mine.bell = process->bells->own();
+    if (const Heap* const heap = Heap::mine()) mine.heap = heap->address();
     if (inner->rank() == 0) {
       memory = Memory::create(Slots::total(int(n)));
       mine.shares = mine.shares && memory;
@@ -218,14 +233,27 @@ WEFT_INLINE std::shared_ptr<Group> SharedMemoryGroup::over(std::shared_ptr<Shari
   }
   if (good != 0 && inner->rank() != 0) memory = Memory::open(offers[0].slots);
   good = good != 0 && memory;
-  std::vector<std::uint64_t> all(n);
-  exchange(&good, 1, all.data());
-  const bool here = std::find(all.begin(), all.end(), 0u) == all.end();
+  std::vector<std::shared_ptr<const Memory>> heaps;
+  for (std::size_t q = 0; good != 0 && q < n; ++q) {
+    heaps.push_back(q == std::size_t(inner->rank()) ? nullptr : find_heap(*process, offers[q].heap));
+    if (offers[q].heap.bytes == 0 || (q != std::size_t(inner->rank()) && !heaps.back())) {
+      heaps.clear();
+      break;
+    }
+  }
+  const std::uint64_t found[] = {good, good != 0 && !heaps.empty()};
+  std::vector<std::uint64_t> all(2 * n);
+  exchange(found, 2, all.data());
+  bool here = true;
+  for (std::size_t q = 0; q < n; ++q) {
+    here = here && all[2 * q] != 0;
+    if (all[2 * q + 1] == 0) heaps.clear();
+  }
   if (cores.count() < int(n) && (here || !process->shares)) process->crowded = true;
   if (!here) return inner;
   memory.close();
   return std::make_shared<SharedMemoryGroup>(std::move(process), std::move(inner), channel, std::move(members), std::move(memory),
-                                             std::move(bells));
+                                             std::move(bells), std::move(heaps));
 }
 
 }  // namespace weft::comm::shared_memory

@@ -29,10 +29,13 @@ struct Address {
 class Memory {
  public:
   Memory() = default;
-  /// `bytes` of zeros, allocated now, so that a lack of memory shows here; empty if that fails.
-  static Memory create(std::size_t bytes);
+  /// When the pages of new memory are allocated: at once, so that a lack of memory shows there, or by `allocate`.
+  enum class Pages { now, later };
+  /// `bytes` of zeros; empty if that fails.
+  static Memory create(std::size_t bytes, Pages pages = Pages::now);
   /// The memory of another process; empty if it cannot be opened.
-  static Memory open(const Address& address);
+  enum class Access { read, read_and_write };
+  static Memory open(const Address& address, Access access = Access::read_and_write);
   Memory(Memory&& other) noexcept
       : address_(other.address_), descriptor_(std::exchange(other.descriptor_, -1)), data_(std::exchange(other.data_, nullptr)) {}
   Memory& operator=(Memory&& other) noexcept {
@@ -49,6 +52,10 @@ class Memory {
   explicit operator bool() const { return data_ != nullptr; }
   std::byte* data() const { return static_cast<std::byte*>(data_); }
   const Address& address() const { return address_; }
+  /// Allocates the pages of that part; false if the machine has no room. Only of memory that this process created.
+  bool allocate(std::size_t begin, std::size_t bytes);
+  /// Returns the whole pages of that part to the system; they read as zeros.
+  void forget(std::size_t begin, std::size_t bytes);
   /// Ends the sharing: no other process can open it any more.
   void close() {
     if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
@@ -59,8 +66,9 @@ class Memory {
     std::snprintf(text, most, "weft-%016llx%016llx", static_cast<unsigned long long>(address.secret[0]),
                   static_cast<unsigned long long>(address.secret[1]));
   }
-  bool map() {
-    void* data = ::mmap(nullptr, address_.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+  bool map(Access access = Access::read_and_write) {
+    const int protection = access == Access::read ? PROT_READ : PROT_READ | PROT_WRITE;
+    void* data = ::mmap(nullptr, address_.bytes, protection, MAP_SHARED | MAP_NORESERVE, descriptor_, 0);
     if (data == MAP_FAILED) return false;
     data_ = data;
     return true;

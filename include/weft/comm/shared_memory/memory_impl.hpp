@@ -9,7 +9,7 @@
 
 namespace weft::comm::shared_memory {
 
-WEFT_INLINE Memory Memory::create(std::size_t bytes) {
+WEFT_INLINE Memory Memory::create(std::size_t bytes, Pages pages) {
   Memory memory;
   Address& at = memory.address_;
   if (::getrandom(at.secret, sizeof at.secret, 0) != ssize_t(sizeof at.secret)) return {};
@@ -19,12 +19,26 @@ WEFT_INLINE Memory Memory::create(std::size_t bytes) {
   at.bytes = bytes;
   memory.descriptor_ = ::memfd_create(name, MFD_CLOEXEC);
   at.descriptor = memory.descriptor_;
-  const auto allocate = [&] { return ::posix_fallocate(memory.descriptor_, 0, off_t(bytes)); };
-  if (memory.descriptor_ < 0 || weft::detail::uninterrupted_error(allocate) != 0 || !memory.map()) return {};
+  if (memory.descriptor_ < 0) return {};
+  const bool sized = pages == Pages::now
+                         ? memory.allocate(0, bytes)
+                         : weft::detail::uninterrupted([&] { return ::ftruncate(memory.descriptor_, off_t(bytes)); }) == 0;
+  if (!sized || !memory.map()) return {};
   return memory;
 }
 
-WEFT_INLINE Memory Memory::open(const Address& address) {
+WEFT_INLINE bool Memory::allocate(std::size_t begin, std::size_t bytes) {
+  const auto allocate = [&] { return ::posix_fallocate(descriptor_, off_t(begin), off_t(bytes)); };
+  return weft::detail::uninterrupted_error(allocate) == 0;
+}
+
+WEFT_INLINE void Memory::forget(std::size_t begin, std::size_t bytes) {
+  constexpr std::size_t page = 4096;
+  const std::size_t first = (begin + page - 1) / page * page, last = (begin + bytes) / page * page;
+  if (last > first) ::fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(first), off_t(last - first));
+}
+
+WEFT_INLINE Memory Memory::open(const Address& address, Access access) {
   char path[64], name[64], expected[96], found[96];
   std::snprintf(path, sizeof path, "/proc/%lld/fd/%lld", static_cast<long long>(address.process),
                 static_cast<long long>(address.descriptor));
@@ -33,8 +47,9 @@ WEFT_INLINE Memory Memory::open(const Address& address) {
   if (::readlink(path, found, sizeof found) != length || std::memcmp(found, expected, std::size_t(length)) != 0) return {};
   Memory memory;
   memory.address_ = address;
-  memory.descriptor_ = weft::detail::uninterrupted([&] { return ::open(path, O_RDWR | O_CLOEXEC); });
-  if (memory.descriptor_ < 0 || !memory.map()) return {};
+  memory.descriptor_ =
+      weft::detail::uninterrupted([&] { return ::open(path, (access == Access::read ? O_RDONLY : O_RDWR) | O_CLOEXEC); });
+  if (memory.descriptor_ < 0 || !memory.map(access)) return {};
   memory.close();
   return memory;
 }

@@ -24,7 +24,8 @@ class Slots {
   struct alignas(64) Header {
     std::atomic<std::uint64_t> posted;  ///< the number of the round
     std::uint64_t signature, count;
-    std::uint64_t detail;  ///< of operations with counts: a hash of them, or the rounds that the rank needs
+    std::uint64_t detail;         ///< of operations with counts: a hash of them, or the rounds that the rank needs
+    std::uint64_t input, output;  ///< places in the rank's heap, if the others may read there
   };
 
   Slots(std::byte* memory, int rank, int size) : memory_(memory), rank_(rank), size_(size), bytes_(bytes_for(size)) {}
@@ -57,12 +58,23 @@ class Slots {
   /// Reports that this rank has finished reading all rounds up to this one.
   void mark_read(std::uint64_t round) { done(rank_).exchange(round, std::memory_order_seq_cst); }
 
+  /// Reports that this rank has given up an operation: from now on its heap holds other numbers.
+  void leave() { left(rank_).exchange(1, std::memory_order_seq_cst); }
+  /// A rank that had left when this one had read its heap, or -1.
+  int who_left() const {
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // after the reads
+    for (int q = 0; q < size_; ++q)
+      if (q != rank_ && left(q).load(std::memory_order_seq_cst) != 0) return q;
+    return -1;
+  }
+
  private:
   static constexpr std::size_t line = sizeof(Header);
   static std::size_t of_rank(std::size_t bytes) { return (line + depth * (line + bytes) + 127) / 128 * 128 + 128; }
   std::atomic<std::uint64_t>& done(int rank) const {
     return *reinterpret_cast<std::atomic<std::uint64_t>*>(memory_ + std::size_t(rank) * of_rank(bytes_));
   }
+  std::atomic<std::uint64_t>& left(int rank) const { return (&done(rank))[1]; }
 
   std::byte* memory_;
   int rank_, size_;

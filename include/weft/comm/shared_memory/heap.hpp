@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// A process's tensors in memory that the other processes of its machine can read: a collective then takes a peer's numbers where
+// they lie. The heap is one sparse file without a name, mapped once at its full size. Pages are allocated when blocks are taken,
+// so that a lack of memory shows there, and large blocks return theirs. It is used where address space is not limited; a block
+// that does not fit comes from the system, and collectives over it copy through slots.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include <weft/comm/shared_memory/memory.hpp>
+#include <weft/device/block_source.hpp>
+
+namespace weft::comm::shared_memory {
+
+class Heap {
+ public:
+  /// The heap of this process, made at the first call; null if the system has none. It lives until the process ends.
+  static Heap* mine();
+  /// Its blocks for an arena, and the system's where it has no room.
+  static const weft::detail::BlockSource blocks;
+
+  explicit Heap(Memory memory) : memory_(std::move(memory)) { free_.emplace(0, memory_.address().bytes); }
+  Heap(const Heap&) = delete;
+  Heap& operator=(const Heap&) = delete;
+
+  const Address& address() const { return memory_.address(); }
+  std::byte* data() const { return memory_.data(); }
+  /// A block of at least `bytes`, aligned to 64; null if the heap or the machine has no room.
+  void* take(std::size_t bytes);
+  /// Takes a block back; false if it is not of this heap.
+  bool give_back(void* block);
+
+ private:
+  static void* take_block(std::size_t bytes);
+  static void give_back_block(void* block);
+  bool commit(std::size_t end);
+
+  Memory memory_;
+  std::mutex mutex_;                                 // a program's threads may free tensors
+  std::map<std::size_t, std::size_t> free_, taken_;  // lengths by offset
+  std::size_t committed_ = 0;                        // pages below it were allocated once
+};
+
+inline const weft::detail::BlockSource Heap::blocks{&Heap::take_block, &Heap::give_back_block};
+
+}  // namespace weft::comm::shared_memory
+
+#ifndef WEFT_COMPILED
+#include <weft/comm/shared_memory/heap_impl.hpp>
+#endif
