@@ -15,6 +15,7 @@
 #include <weft/comm/self_impl.hpp>
 #include <weft/comm/shared_memory/collective_impl.hpp>
 #include <weft/comm/shared_memory/group_impl.hpp>
+#include <weft/comm/shared_memory/heap_buffers_impl.hpp>
 #include <weft/comm/shared_memory/heap_impl.hpp>
 #include <weft/comm/shared_memory/memory_impl.hpp>
 #include <weft/comm/store/client_impl.hpp>

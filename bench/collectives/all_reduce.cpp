@@ -18,6 +18,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -67,10 +69,15 @@ void print(std::size_t bytes, double seconds) {
   std::fflush(stdout);
 }
 
-/// One rank of weft, on any backend.
+/// One rank of weft, on any backend. The buffer lies where a tensor of its World does.
 void bench_communicator(const weft::Communicator& communicator) {
+  constexpr weft::detail::BlockSource own{&std::malloc, &std::free};
+  const auto* const shared = communicator.group()->shared_blocks();
+  const weft::detail::BlockSource& blocks = shared != nullptr ? *shared : own;
   for (const std::size_t bytes : sizes) {
-    std::vector<float> x(bytes / sizeof(float), 0.0f);
+    const std::unique_ptr<void, void (*)(void*)> block(blocks.take(bytes), blocks.give_back);
+    const std::span x(static_cast<float*>(block.get()), bytes / sizeof(float));
+    std::fill(x.begin(), x.end(), 0.0f);
     const double seconds = seconds_of(
         bytes, [&] { communicator.barrier(); }, [&] { communicator.all_reduce(x); });
     if (communicator.rank() == 0) print(bytes, seconds);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft over MPI compared with raw MPI calls, under mpirun. The ways take turns in one process, round by round. Each line of the
 // output is "OPERATION BYTES WAY MEDIAN FASTEST" in seconds. BYTES are of float32: of the buffer (all_reduce, broadcast,
-// send_recv) or of one rank's piece. Ways: raw, weft (through shared memory), messages (weft through MPI's messages, as between
-// computers).
+// send_recv) or of one rank's piece. Ways: raw, weft (through shared memory), tensors (the same with buffers where the tensors of
+// a World lie), messages (weft through MPI's messages, as between computers).
 #include <weft/comm/mpi.hpp>
 #include <weft/comm/mpi/api.hpp>
 
@@ -11,6 +11,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -62,15 +64,28 @@ int main(int argc, char** argv) {
          {std::size_t(4096), std::size_t(65536), std::size_t(1) << 20, std::size_t(16) << 20, std::size_t(64) << 20}) {
       const std::size_t count = bytes / sizeof(float);
       const int number = int(count);
-      std::vector<float> x(count, 0.0f), y(count, 0.0f), wide(count * n, 0.0f);
-      const auto ways = [&](std::function<void()> raw, std::function<void(const weft::Communicator&)> step) {
-        return std::vector<Way>{
-            {"raw", std::move(raw)}, {"weft", [&, step] { step(weft); }}, {"messages", [&, step] { step(messages); }}};
+      struct Buffers {
+        std::span<float> x, y, wide;
+      };
+      std::vector<float> memory(count * (2 + n), 0.0f);
+      const auto cut = [&](float* data) { return Buffers{{data, count}, {data + count, count}, {data + 2 * count, count * n}}; };
+      const Buffers own = cut(memory.data());
+      const auto& [x, y, wide] = own;
+      const auto* const blocks = weft.group()->shared_blocks();
+      const std::unique_ptr<void, void (*)(void*)> block(
+          blocks != nullptr ? blocks->take(memory.size() * sizeof(float)) : nullptr,
+          blocks != nullptr ? blocks->give_back : std::free);
+      const Buffers tensors = blocks != nullptr ? cut(static_cast<float*>(block.get())) : own;
+      const auto ways = [&](std::function<void()> raw, std::function<void(const weft::Communicator&, const Buffers&)> step) {
+        return std::vector<Way>{{"raw", std::move(raw)},
+                                {"weft", [&, step] { step(weft, own); }},
+                                {"tensors", [&, step] { step(weft, tensors); }},
+                                {"messages", [&, step] { step(messages, own); }}};
       };
       compare(
           "all_reduce", bytes,
           ways([&] { check(MPI_Allreduce(MPI_IN_PLACE, x.data(), number, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce"); },
-               [&](const auto& c) { c.all_reduce(x); }),
+               [](const auto& c, const Buffers& of) { c.all_reduce(of.x); }),
           rounds, rank);
       compare("all_gather", bytes,
               ways(
@@ -78,7 +93,7 @@ int main(int argc, char** argv) {
                     check(MPI_Allgather(x.data(), number, MPI_FLOAT, wide.data(), number, MPI_FLOAT, MPI_COMM_WORLD),
                           "MPI_Allgather");
                   },
-                  [&](const auto& c) { c.all_gather(x, wide); }),
+                  [](const auto& c, const Buffers& of) { c.all_gather(std::span<const float>(of.x), of.wide); }),
               rounds, rank);
       compare("reduce_scatter", bytes,
               ways(
@@ -86,11 +101,11 @@ int main(int argc, char** argv) {
                     check(MPI_Reduce_scatter_block(wide.data(), x.data(), number, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD),
                           "MPI_Reduce_scatter_block");
                   },
-                  [&](const auto& c) { c.reduce_scatter(wide, x); }),
+                  [](const auto& c, const Buffers& of) { c.reduce_scatter(std::span<const float>(of.wide), of.x); }),
               rounds, rank);
       compare("broadcast", bytes,
               ways([&] { check(MPI_Bcast(x.data(), number, MPI_FLOAT, 0, MPI_COMM_WORLD), "MPI_Bcast"); },
-                   [&](const auto& c) { c.broadcast(x, 0); }),
+                   [](const auto& c, const Buffers& of) { c.broadcast(of.x, 0); }),
               rounds, rank);
       if (n % 2 == 0)
         compare("send_recv", bytes,
@@ -105,13 +120,13 @@ int main(int argc, char** argv) {
                         check(MPI_Send(x.data(), number, MPI_FLOAT, other, 0, MPI_COMM_WORLD), "MPI_Send");
                       }
                     },
-                    [&](const auto& c) {
+                    [&](const auto& c, const Buffers& of) {
                       if (rank < other) {
-                        c.send(x, other);
-                        c.recv(y, other);
+                        c.send(std::span<const float>(of.x), other);
+                        c.recv(of.y, other);
                       } else {
-                        c.recv(y, other);
-                        c.send(x, other);
+                        c.recv(of.y, other);
+                        c.send(std::span<const float>(of.x), other);
                       }
                     }),
                 rounds, rank);

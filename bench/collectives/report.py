@@ -104,9 +104,9 @@ def beside_mpi(a):
             print(f"round {round_ + 1} of {a.rounds}: raw MPI calls and weft over MPI, by turns (single copy: {copies})", file=sys.stderr)
             for operation, bytes_, way, median, fastest in lines_of("MPI", [a.mpirun, "2", a.beside_mpi], OMPI_MCA_btl_vader_single_copy_mechanism=copies):
                 table.add(operation, bytes_, way + suffix, median, fastest)
-    headings = {"raw": "raw MPI", "weft": "weft", "messages": "weft, by messages"}
+    headings = {"raw": "raw MPI", "weft": "weft", "tensors": "weft, tensors", "messages": "weft, by messages"}
     headings |= {way + "_cma": heading + " (CMA)" for way, heading in headings.items()}
-    compared = {"weft": "raw", "messages": "raw", "weft_cma": "raw_cma", "messages_cma": "raw_cma"}
+    compared = {"weft": "raw", "tensors": "raw", "messages": "raw", "weft_cma": "raw_cma", "tensors_cma": "raw_cma", "messages_cma": "raw_cma"}
     return table.show("Processes under mpirun (send_recv: there and back); medians", headings, compared)
 
 

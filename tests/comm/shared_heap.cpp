@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/comm/shared_memory/heap.hpp weft/device/block_source.hpp
+// covers: weft/comm/shared_memory/call_ranges.hpp weft/comm/shared_memory/heap.hpp weft/comm/shared_memory/heap_buffers.hpp
+// covers: weft/device/block_source.hpp
 // Collectives that read the other processes' tensors where they lie: every operation with buffers in the heaps, in some of them
 // and beside them; a rank that gives up while another reads; and the heap's blocks.
+#include <weft/comm/shared_memory/call_ranges.hpp>
 #include <weft/comm/shared_memory/group.hpp>
 #include <weft/comm/shared_memory/heap.hpp>
+#include <weft/comm/shared_memory/heap_buffers.hpp>
 #include <weft/comm/tcp.hpp>
 #include <weft/device/block_source.hpp>
 #include <weft/mesh/world.hpp>
@@ -156,8 +159,8 @@ TEST_CASE("bytes in the heaps pass no slot") {
     std::vector<std::byte> memory(Slots::total(size) + 128);
     std::byte* const aligned = memory.data() + (128 - reinterpret_cast<std::uintptr_t>(memory.data()) % 128);
     std::vector<std::vector<float>> heaps(n, std::vector<float>(2 * count * n));
-    std::vector<std::span<const std::byte>> places;
-    for (auto& heap : heaps) places.push_back(std::as_bytes(std::span(heap)));
+    std::vector<std::span<std::byte>> places;
+    for (auto& heap : heaps) places.push_back(std::as_writable_bytes(std::span(heap)));
     std::vector<Slots> slots;
     for (int q = 0; q < size; ++q) slots.emplace_back(aligned, q, size);
     std::uint64_t first = 1;

@@ -77,7 +77,7 @@ void weft_test::target(Input input) {
   call.input = source.get();
   call.output = in_heaps ? source.get() + in * element : result.get();
   std::vector<std::unique_ptr<std::byte[]>> others;
-  std::vector<std::span<const std::byte>> heaps;
+  std::vector<std::span<std::byte>> heaps;
   for (int q = 0; in_heaps && q < size; ++q) {
     if (q == me) {
       heaps.emplace_back(source.get(), (in + out) * element);
@@ -95,7 +95,8 @@ void weft_test::target(Input input) {
   Slots slots(memory, me, size);
   const std::size_t of_rank = Slots::total(size) / n;
   for (int q = 0; q < size; ++q) {
-    std::memset(memory + std::size_t(q) * of_rank, 0, 2 * sizeof(std::uint64_t));  // how far it is, and whether it has left
+    std::memset(memory + std::size_t(q) * of_rank, 0,
+                3 * sizeof(std::uint64_t));  // how far it is, whether it has left or is at work
     for (std::uint64_t k = 0; k < depth; ++k) std::memset(&slots.header(q, k), 0, sizeof(Slots::Header));
   }
   const auto mine = std::make_unique<shared_memory::Collective>(slots, call, heaps);

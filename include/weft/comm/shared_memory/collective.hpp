@@ -2,14 +2,10 @@
 #pragma once
 // One rank's part in one collective of processes. Sums are formed in rank order (comm/reduce.hpp), as on every backend.
 //
-// Long messages whose buffers lie in the ranks' heaps (heap.hpp) are read there. The first round carries only descriptions; if a
-// buffer is in no heap, the rounds of the slots follow.
-//
-//   all_reduce                                           each rank reduces its part into its output; then it reads the others'
-//   parts all others                                           each rank reads what it needs
-//
-// A last round, in which all ranks are finished with the others' buffers, ends either. No rank writes into another's heap, and
-// one that gives up is found after the reads (Slots::who_left).
+// Long messages whose buffers lie in the ranks' heaps stay there (heap_buffers.hpp). The first round carries only descriptions.
+// If a buffer is in no heap, the rounds of the slots follow, else each rank does its share of the work, and a second round ends
+// the operation: then all ranks are finished with the others' buffers. A rank that gives up first waits until nobody is at work
+// in its heap, and is found by those that would be later (Slots::enter).
 //
 // Other messages go through the group's slots, in pieces that fit: while the others read one piece, the next is written.
 //
@@ -33,19 +29,18 @@
 
 #include <weft/comm/operation.hpp>
 #include <weft/comm/reduce.hpp>
+#include <weft/comm/shared_memory/call_ranges.hpp>
+#include <weft/comm/shared_memory/heap_buffers.hpp>
 #include <weft/comm/shared_memory/slots.hpp>
 #include <weft/comm/shared_memory/stream.hpp>
 
 namespace weft::comm::shared_memory {
 
-/// Messages of at least this many bytes are read in the ranks' heaps: shorter ones cost less through a slot than a round more.
-inline constexpr std::size_t heap_bytes = 16384;
-
 class Collective {
  public:
   /// `heaps`: the ranks' heaps as they lie in this process; empty if they cannot be read.
-  Collective(Slots& slots, const Call& call, std::span<const std::span<const std::byte>> heaps = {})
-      : slots_(slots), call_(call), heaps_(heaps) {}
+  Collective(Slots& slots, const Call& call, std::span<const std::span<std::byte>> heaps = {})
+      : slots_(slots), call_(call), ranges_(call_, slots.rank()), buffers_(slots, call_, heaps) {}
   Collective(const Collective&) = delete;
   Collective& operator=(const Collective&) = delete;
 
@@ -64,13 +59,11 @@ class Collective {
   std::uint64_t end() const { return first_ + rounds_; }
   /// A rank of the group whose post is missing, or -1.
   int missing() const;
-  /// A rank that has given up while this one read its heap, or -1.
+  /// A rank that has given up, so that its heap may not be used, or -1.
   int gone() const { return gone_; }
 
  private:
-  struct Range {
-    std::size_t begin, length;  // in bytes
-  };
+  using Range = CallRanges::Range;
   int size() const { return slots_.size(); }
   int me() const { return slots_.rank(); }
   bool root() const { return call_.root == me(); }
@@ -79,44 +72,20 @@ class Collective {
   std::byte* output() const { return static_cast<std::byte*>(call_.output); }
 
   // ---- contents of a round -------------------------------------------------------------------------------------------
-  bool to_each() const {  // a slot has one part for each other rank
-    using enum Operation;
-    const auto op = call_.operation;
-    return op == reduce_scatter || op == reduce_scatter_v || op == scatter || op == all_to_all || op == all_to_all_v;
-  }
   bool fills(std::uint64_t round) const;
   bool looks_at(int q, std::uint64_t round) const;
   std::size_t part_bytes() const { return slots_.bytes() / std::size_t(size() - 1) / 64 * 64; }
-  std::size_t chunk() const { return to_each() ? part_bytes() : slots_.bytes(); }
+  std::size_t chunk() const { return ranges_.to_each() ? part_bytes() : slots_.bytes(); }
   std::size_t part_at(int of, int to) const { return std::size_t(to < of ? to : to - 1) * part_bytes(); }
   /// The bytes of a whole message that round `round` carries.
   Range of_round(std::size_t bytes, std::uint64_t round) const {
     const std::size_t begin = std::min<std::size_t>(bytes, round * chunk());
     return {begin, std::min(chunk(), bytes - begin)};
   }
-  static Range of_counts(std::span<const std::size_t> counts, int q, std::size_t element);
-  /// The part of this rank's input that goes to rank q.
-  Range sent(int q) const;
-  /// The part of this rank's output that comes from rank q.
-  Range received(int q) const;
-  std::size_t own_bytes() const {
-    return call_.operation == Operation::all_gather_v ? call_.receive_counts[std::size_t(me())] * element() : call_.bytes();
-  }
   std::uint64_t rounds_of(std::size_t bytes) const { return (bytes + chunk() - 1) / chunk(); }
 
   bool fill(std::uint64_t round);
   bool fetch(std::uint64_t round);
-
-  // ---- in the heaps --------------------------------------------------------------------------------------------------
-  std::size_t input_bytes(int q) const;
-  std::size_t sent_by(int q, int to) const;
-  void offer(Slots::Header& header) const;
-  bool all_offer() const;
-  /// Reads the others' inputs, or, in the second phase of an all_reduce, their outputs.
-  bool read_heaps(std::uint64_t phase);
-  const std::byte* input_of(int q) const {
-    return q == me() ? input() : heaps_[std::size_t(q)].data() + slots_.header(q, first_).input;
-  }
   bool all_posted(std::uint64_t round);
   bool agree();
   void disagree(int q, const std::string& why = {});
@@ -136,7 +105,8 @@ class Collective {
 
   Slots& slots_;
   Call call_;
-  std::span<const std::span<const std::byte>> heaps_;
+  CallRanges ranges_;
+  HeapBuffers buffers_;
   bool paired_ = false, streams_ = false, in_heaps_ = false;
   int seen_ = 0, gone_ = -1;
   std::uint64_t first_ = 0, rounds_ = 1, written_ = 0, read_ = 0, detail_ = 0;

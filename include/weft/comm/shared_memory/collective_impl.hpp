@@ -46,25 +46,6 @@ WEFT_INLINE bool Collective::looks_at(int q, std::uint64_t round) const {
   return true;
 }
 
-WEFT_INLINE Collective::Range Collective::of_counts(std::span<const std::size_t> counts, int q, std::size_t element) {
-  std::size_t before = 0;
-  for (int r = 0; r < q; ++r) before += counts[std::size_t(r)];
-  return {before * element, counts[std::size_t(q)] * element};
-}
-
-WEFT_INLINE Collective::Range Collective::sent(int q) const {
-  using enum Operation;
-  if (call_.operation == all_to_all_v) return of_counts(call_.send_counts, q, element());
-  if (call_.operation == reduce_scatter_v) return of_counts(call_.receive_counts, q, element());
-  return to_each() ? Range{std::size_t(q) * call_.bytes(), call_.bytes()} : Range{0, own_bytes()};
-}
-
-WEFT_INLINE Collective::Range Collective::received(int q) const {
-  using enum Operation;
-  if (call_.operation == all_to_all_v || call_.operation == all_gather_v) return of_counts(call_.receive_counts, q, element());
-  return {call_.operation == scatter ? 0 : std::size_t(q) * call_.bytes(), call_.bytes()};
-}
-
 WEFT_INLINE bool Collective::all_posted(std::uint64_t round) {
   for (; seen_ < size(); ++seen_)
     if (seen_ != me() && looks_at(seen_, round) && !slots_.posted(seen_, first_ + round)) return false;
@@ -76,7 +57,7 @@ WEFT_INLINE void Collective::reduce_slots(std::uint64_t round, const std::byte* 
                                           std::span<void* const> outputs) {
   const void* inputs[most_ranks];
   for (int q = 0; q < size(); ++q)
-    inputs[q] = q == me() ? own : slots_.data(q, first_ + round) + (to_each() ? part_at(q, me()) : skip);
+    inputs[q] = q == me() ? own : slots_.data(q, first_ + round) + (ranges_.to_each() ? part_at(q, me()) : skip);
   call_.combine(call_.reduction, {inputs, std::size_t(size())}, outputs, 0, bytes / element());
 }
 
@@ -94,8 +75,8 @@ WEFT_INLINE void Collective::begin(std::uint64_t first) {
     std::size_t all = 0;
     for (int q = 0; q < size(); ++q) {
       if (q == me()) continue;
-      detail_ = std::max(detail_, rounds_of(sent(q).length));
-      all += sent(q).length;
+      detail_ = std::max(detail_, rounds_of(ranges_.sent(q).length));
+      all += ranges_.sent(q).length;
     }
     streams_ = all >= stream_bytes;
     descriptions_ = 1;
@@ -105,9 +86,9 @@ WEFT_INLINE void Collective::begin(std::uint64_t first) {
   rounds_ = std::max<std::uint64_t>(1, rounds_of(most));
   paired_ = op == all_reduce && size() > 2 && most > 4096;
   if (paired_) rounds_ *= 2;
-  descriptions_ = !heaps_.empty() && most * (to_each() ? std::size_t(size()) : 1) >= heap_bytes;
+  descriptions_ = buffers_.serve(most * (ranges_.to_each() ? std::size_t(size()) : 1));
   rounds_ += descriptions_;
-  streams_ = most * (to_each() ? std::size_t(size()) - 1 : 1) >= stream_bytes;
+  streams_ = most * (ranges_.to_each() ? std::size_t(size()) - 1 : 1) >= stream_bytes;
 }
 
 WEFT_INLINE bool Collective::fill(std::uint64_t round) {
@@ -120,7 +101,7 @@ WEFT_INLINE bool Collective::fill(std::uint64_t round) {
   std::byte* slot = slots_.data(me(), number);
   const auto op = call_.operation;
   if (in_heaps_) {
-    if (read_ < round || !read_heaps(round)) return false;
+    if (read_ < round || (gone_ = buffers_.use(first_)) >= 0) return false;
   } else if (describes && op != all_to_all_v) {  // only the header
   } else if (paired_) {
     const Range range = of_round(call_.bytes(), part / 2);
@@ -139,14 +120,14 @@ WEFT_INLINE bool Collective::fill(std::uint64_t round) {
   } else if (describes) {
     std::memcpy(slot, call_.send_counts.data(), call_.send_counts.size_bytes());
     std::memcpy(slot + call_.send_counts.size_bytes(), call_.receive_counts.data(), call_.receive_counts.size_bytes());
-  } else if (to_each() && (op != scatter || root())) {
+  } else if (ranges_.to_each() && (op != scatter || root())) {
     for (int q = 0; q < size(); ++q) {
       if (q == me()) continue;
-      const Range whole = sent(q), range = of_round(whole.length, part);
+      const Range whole = ranges_.sent(q), range = of_round(whole.length, part);
       hand_out(slot + part_at(me(), q), input() + whole.begin + range.begin, range.length);
     }
   } else if (op != barrier && op != split && op != scatter && (op != broadcast || root())) {
-    const Range range = of_round(own_bytes(), part);
+    const Range range = of_round(ranges_.own_bytes(), part);
     hand_out(slot, input() + range.begin, range.length);
   }
   if (round == 0) {  // last: the others look at this line all the time
@@ -154,7 +135,7 @@ WEFT_INLINE bool Collective::fill(std::uint64_t round) {
     header.signature = signature(call_);
     header.count = call_.count;
     header.detail = detail_;
-    if (descriptions_ != 0) offer(header);
+    if (descriptions_ != 0) buffers_.offer(header);
   }
   slots_.post(number);
   return true;
@@ -168,11 +149,11 @@ WEFT_INLINE bool Collective::fetch(std::uint64_t round) {
   if (paired_ && !describes && !in_heaps_ && part % 2 == 0) return written_ > round + 1;  // read when the results were written
   if (!all_posted(round) || (round == 0 && !agree())) return false;
   if (describes) {
-    in_heaps_ = all_offer();
-    if (in_heaps_) rounds_ = op == all_reduce ? 3 : 2;
+    in_heaps_ = buffers_.all_offer(first_);
+    if (in_heaps_) rounds_ = 2;
     if (in_heaps_ || op != all_to_all_v) return true;
   }
-  if (in_heaps_) return true;  // all have read
+  if (in_heaps_) return true;  // all have done their share
   const auto slot = [&](int q) { return slots_.data(q, first_ + round); };
   switch (op) {
     case barrier:
@@ -199,7 +180,7 @@ WEFT_INLINE bool Collective::fetch(std::uint64_t round) {
       break;
     case reduce_scatter:
     case reduce_scatter_v: {
-      const Range own = sent(me()), range = of_round(own.length, part);
+      const Range own = ranges_.sent(me()), range = of_round(own.length, part);
       void* outputs[] = {output() + range.begin};
       reduce_slots(round, input() + own.begin + range.begin, 0, range.length, outputs);
       break;
@@ -213,7 +194,7 @@ WEFT_INLINE bool Collective::fetch(std::uint64_t round) {
     case scatter: {
       const Range range = of_round(call_.bytes(), part);
       if (!root()) copy(output() + range.begin, slot(call_.root) + part_at(call_.root, me()), range.length);
-      else if (part == 0) copy(output(), input() + sent(me()).begin, call_.bytes());
+      else if (part == 0) copy(output(), input() + ranges_.sent(me()).begin, call_.bytes());
       break;
     }
     case gather:
@@ -223,12 +204,12 @@ WEFT_INLINE bool Collective::fetch(std::uint64_t round) {
     case all_gather_v:
     case all_to_all:
     case all_to_all_v: {
-      const Range own = sent(me());
+      const Range own = ranges_.sent(me());
       if (op != all_to_all_v) {  // round by round: filling the slot has just read it
         const Range range = of_round(own.length, part);
-        copy(output() + received(me()).begin + range.begin, input() + own.begin + range.begin, range.length);
+        copy(output() + ranges_.received(me()).begin + range.begin, input() + own.begin + range.begin, range.length);
       } else if (describes) {
-        copy(output() + received(me()).begin, input() + own.begin, own.length);
+        copy(output() + ranges_.received(me()).begin, input() + own.begin, own.length);
         for (int q = 0; q < size(); ++q)
           if (q != me()) rounds_ = std::max(rounds_, 1 + slots_.header(q, first_).detail);
         rounds_ = std::max(rounds_, 1 + detail_);
@@ -236,129 +217,13 @@ WEFT_INLINE bool Collective::fetch(std::uint64_t round) {
       }
       for (int k = 1; k < size(); ++k) {
         const int q = (me() + k) % size();
-        const Range whole = received(q), range = of_round(whole.length, part);
-        copy(output() + whole.begin + range.begin, slot(q) + (to_each() ? part_at(q, me()) : 0), range.length);
+        const Range whole = ranges_.received(q), range = of_round(whole.length, part);
+        copy(output() + whole.begin + range.begin, slot(q) + (ranges_.to_each() ? part_at(q, me()) : 0), range.length);
       }
       break;
     }
   }
   return true;
-}
-
-// ---- in the heaps ------------------------------------------------------------------------------------------------------
-
-/// Elements that rank q sends to rank `to` in an all_to_all_v, which every rank has in its first slot.
-WEFT_INLINE std::size_t Collective::sent_by(int q, int to) const {
-  if (q == me()) return call_.send_counts[std::size_t(to)];
-  std::size_t count = 0;
-  std::memcpy(&count, slots_.data(q, first_) + std::size_t(to) * sizeof count, sizeof count);
-  return count;
-}
-
-/// The bytes that the others may read at rank q's input.
-WEFT_INLINE std::size_t Collective::input_bytes(int q) const {
-  using enum Operation;
-  std::size_t elements = 0;
-  switch (call_.operation) {
-    case broadcast: return q == call_.root ? call_.bytes() : 0;
-    case scatter: return q == call_.root ? call_.bytes() * std::size_t(size()) : 0;
-    case reduce_scatter:
-    case all_to_all: return call_.bytes() * std::size_t(size());
-    case all_gather_v: return call_.receive_counts[std::size_t(q)] * element();
-    case reduce_scatter_v:
-      for (const std::size_t count : call_.receive_counts) elements += count;
-      return elements * element();
-    case all_to_all_v:
-      for (int to = 0; to < size(); ++to) elements += std::min(sent_by(q, to), std::size_t(1) << 48);
-      return elements * element();
-    default: return call_.bytes();
-  }
-}
-
-WEFT_INLINE void Collective::offer(Slots::Header& header) const {
-  constexpr std::uint64_t nowhere = ~std::uint64_t(0);
-  const auto place_of = [&](const void* data, std::size_t bytes) -> std::uint64_t {
-    if (bytes == 0) return 0;
-    if (heaps_.empty()) return nowhere;
-    const std::span<const std::byte> heap = heaps_[std::size_t(me())];
-    const auto begin = reinterpret_cast<std::uintptr_t>(heap.data()), at = reinterpret_cast<std::uintptr_t>(data);
-    return at >= begin && at - begin <= heap.size() && bytes <= heap.size() - (at - begin) ? at - begin : nowhere;
-  };
-  header.input = place_of(call_.input, input_bytes(me()));
-  header.output = call_.operation == Operation::all_reduce ? place_of(call_.output, call_.bytes()) : 0;
-}
-
-WEFT_INLINE bool Collective::all_offer() const {
-  if (heaps_.empty()) return false;
-  for (int q = 0; q < size(); ++q) {
-    const auto& header = slots_.header(q, first_);
-    const std::size_t heap = heaps_[std::size_t(q)].size(), bytes = input_bytes(q);
-    const auto lies = [&](std::uint64_t place, std::size_t length) { return place <= heap && length <= heap - place; };
-    if (!lies(header.input, bytes)) return false;
-    if (call_.operation == Operation::all_reduce && !lies(header.output, bytes)) return false;
-  }
-  return true;
-}
-
-WEFT_INLINE bool Collective::read_heaps(std::uint64_t phase) {
-  using enum Operation;
-  const auto op = call_.operation;
-  const Piece mine = piece_of(call_.count, element(), me(), size());
-  const auto sum = [&](std::size_t begin, std::size_t end, std::size_t skip) {
-    const void* inputs[most_ranks];
-    for (int q = 0; q < size(); ++q) inputs[q] = input_of(q) + skip;
-    void* outputs[] = {output()};
-    call_.combine(call_.reduction, {inputs, std::size_t(size())}, std::span<void* const>(outputs), begin, end);
-  };
-  const auto from_each = [&](const auto& begins) {
-    for (int k = 0; k < size(); ++k) {
-      const int q = (me() + k) % size();  // not all from the same rank at once
-      copy(output() + received(q).begin, input_of(q) + begins(q), received(q).length);
-    }
-  };
-  switch (op) {
-    case all_reduce:
-      if (phase == 1) {
-        sum(mine.begin, mine.end, 0);
-        break;
-      }
-      for (int k = 1; k < size(); ++k) {
-        const int q = (me() + k) % size();
-        const Piece piece = piece_of(call_.count, element(), q, size());
-        copy(output() + piece.begin * element(),
-             heaps_[std::size_t(q)].data() + slots_.header(q, first_).output + piece.begin * element(),
-             (piece.end - piece.begin) * element());
-      }
-      break;
-    case reduce:
-      if (root()) sum(0, call_.count, 0);
-      break;
-    case reduce_scatter:
-    case reduce_scatter_v: sum(0, sent(me()).length / element(), sent(me()).begin); break;
-    case broadcast:
-      if (!root()) copy(output(), input_of(call_.root), call_.bytes());
-      break;
-    case scatter: copy(output(), input_of(call_.root) + std::size_t(me()) * call_.bytes(), call_.bytes()); break;
-    case gather:
-      if (!root()) break;
-      [[fallthrough]];
-    case all_gather:
-    case all_gather_v: from_each([](int) { return std::size_t(0); }); break;
-    case all_to_all: from_each([&](int) { return std::size_t(me()) * call_.bytes(); }); break;
-    case all_to_all_v:
-      from_each([&](int q) {
-        std::size_t before = 0;
-        for (int to = 0; to < me(); ++to) before += sent_by(q, to);
-        return before * element();
-      });
-      break;
-    case barrier:
-    case split:
-    case send:
-    case recv: break;
-  }
-  gone_ = slots_.who_left();
-  return gone_ < 0;
 }
 
 /// True if every slot that this rank reads describes the same call.

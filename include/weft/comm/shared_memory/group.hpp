@@ -53,8 +53,8 @@ struct Sharing : Process {
   using Process::Process;
   bool shares = runtime::detail::switch_from_environment("WEFT_SHARED_MEMORY", true);
   std::unique_ptr<Bells> bells;
-  std::vector<std::weak_ptr<const Memory>> heaps;  ///< of other processes, while a group reads them
-  bool crowded = false;                            ///< the ranks on this machine outnumber their cores
+  std::vector<std::weak_ptr<Memory>> heaps;  ///< of other processes, while a group reads them
+  bool crowded = false;                      ///< the ranks on this machine outnumber their cores
 };
 
 /// The cores that a process may use: launchers often give each process some of them.
@@ -84,7 +84,7 @@ class SharedMemoryGroup final : public ProcessGroup, public std::enable_shared_f
 
   SharedMemoryGroup(std::shared_ptr<Sharing> process, std::shared_ptr<Group> inner, std::uint64_t channel,
                     std::vector<int> members, Memory memory, std::vector<Doorbell*> bells,
-                    std::vector<std::shared_ptr<const Memory>> heaps)
+                    std::vector<std::shared_ptr<Memory>> heaps)
       : ProcessGroup(std::move(process), channel, std::move(members), std::string(inner->axis()), inner->backend()),
         inner_(std::move(inner)),
         memory_(std::move(memory)),
@@ -119,7 +119,7 @@ class SharedMemoryGroup final : public ProcessGroup, public std::enable_shared_f
     /// Ends the operation early; it touches no buffer any more. The group is broken: its rounds no longer match those of the
     /// other ranks.
     void give_up() {
-      group.slots_.leave();
+      group.leave_heaps();
       leave();
       group.broken_ = true;
     }
@@ -135,6 +135,7 @@ class SharedMemoryGroup final : public ProcessGroup, public std::enable_shared_f
   void advance(Running& running);
   void wait(Running& running);
   void wait_until_complete(Running& running);
+  WEFT_INLINE void leave_heaps();
   [[noreturn]] void refuse(Running& running);
   WEFT_INLINE void expect_usable(const ProcessGroup::Running& running) override;
   WEFT_INLINE std::vector<int> awaited(const ProcessGroup::Running& running) const override;
@@ -142,9 +143,9 @@ class SharedMemoryGroup final : public ProcessGroup, public std::enable_shared_f
 
   std::shared_ptr<Group> inner_;
   Memory memory_;
-  std::vector<Doorbell*> bells_;                              // the other ranks'
-  std::vector<std::shared_ptr<const Memory>> heap_memories_;  // by rank, null for this one; empty if the heaps are not shared
-  std::vector<std::span<const std::byte>> heaps_;
+  std::vector<Doorbell*> bells_;                        // the other ranks'
+  std::vector<std::shared_ptr<Memory>> heap_memories_;  // by rank, null for this one; empty if the heaps are not shared
+  std::vector<std::span<std::byte>> heaps_;
   Slots slots_;
   IntrusiveList<Running, &Running::next> open_operations_;
   std::uint64_t next_round_ = 1, moves_ = 0;

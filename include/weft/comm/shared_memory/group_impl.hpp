@@ -18,13 +18,13 @@ WEFT_INLINE Doorbell* Bells::find(const Address& address) {
 }
 
 /// The heap of another process, mapped once for all groups with it; null if it cannot be opened.
-WEFT_INLINE std::shared_ptr<const Memory> find_heap(Sharing& process, const Address& address) {
+WEFT_INLINE std::shared_ptr<Memory> find_heap(Sharing& process, const Address& address) {
   std::erase_if(process.heaps, [](const auto& heap) { return heap.expired(); });
   for (const auto& known : process.heaps)
     if (auto heap = known.lock(); heap && std::equal(address.secret, address.secret + 2, heap->address().secret)) return heap;
-  Memory found = address.bytes == 0 ? Memory() : Memory::open(address, Memory::Access::read);
+  Memory found = address.bytes == 0 ? Memory() : Memory::open(address);
   if (!found) return nullptr;
-  auto heap = std::make_shared<const Memory>(std::move(found));
+  auto heap = std::make_shared<Memory>(std::move(found));
   process.heaps.push_back(heap);
   return heap;
 }
@@ -55,6 +55,17 @@ WEFT_INLINE SharedMemoryGroup::Running::Running(SharedMemoryGroup& of, const Cal
   of.open_operations_.append(*this);
   ++of.process_->under_way;
   in_row = true;
+}
+
+/// After an operation is given up its buffers may be used for anything, so no other rank may be at work in them. That takes as
+/// long as a copy; a rank that has ended or is stopped there ends the wait.
+WEFT_INLINE void SharedMemoryGroup::leave_heaps() {
+  slots_.leave();
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  for (std::size_t q = 0; q < heap_memories_.size(); ++q)
+    while (heap_memories_[q] && slots_.uses_heaps(int(q)) && !process_is_gone(heap_memories_[q]->address().process) &&
+           std::chrono::steady_clock::now() < limit)
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
 WEFT_INLINE void SharedMemoryGroup::advance(Running& running) {
@@ -233,7 +244,7 @@ WEFT_INLINE std::shared_ptr<Group> SharedMemoryGroup::over(std::shared_ptr<Shari
   }
   if (good != 0 && inner->rank() != 0) memory = Memory::open(offers[0].slots);
   good = good != 0 && memory;
-  std::vector<std::shared_ptr<const Memory>> heaps;
+  std::vector<std::shared_ptr<Memory>> heaps;
   for (std::size_t q = 0; good != 0 && q < n; ++q) {
     heaps.push_back(q == std::size_t(inner->rank()) ? nullptr : find_heap(*process, offers[q].heap));
     if (offers[q].heap.bytes == 0 || (q != std::size_t(inner->rank()) && !heaps.back())) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A process's tensors in memory that the other processes of its machine can read: a collective then takes a peer's numbers where
-// they lie. The heap is one sparse file without a name, mapped once at its full size. Pages are allocated when blocks are taken,
-// so that a lack of memory shows there, and large blocks return theirs. It is used where address space is not limited; a block
-// that does not fit comes from the system, and collectives over it copy through slots.
+// A process's tensors in memory that the other processes of its machine map: a collective then finds a peer's numbers where they
+// lie. The heap is one sparse file without a name, mapped once at its full size. Pages are allocated when blocks are taken, so
+// that a lack of memory shows there, and large blocks return theirs. It is used where address space is not limited; a block that
+// does not fit comes from the system, and collectives over it copy through slots.
 
 #include <cstddef>
 #include <cstdint>

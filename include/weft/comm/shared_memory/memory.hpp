@@ -26,6 +26,9 @@ struct Address {
   std::uint64_t secret[2] = {0, 0}, bytes = 0;
 };
 
+/// Whether a process of this machine has ended, also if nobody has waited for it yet.
+bool process_is_gone(std::int64_t process);
+
 class Memory {
  public:
   Memory() = default;
@@ -34,8 +37,7 @@ class Memory {
   /// `bytes` of zeros; empty if that fails.
   static Memory create(std::size_t bytes, Pages pages = Pages::now);
   /// The memory of another process; empty if it cannot be opened.
-  enum class Access { read, read_and_write };
-  static Memory open(const Address& address, Access access = Access::read_and_write);
+  static Memory open(const Address& address);
   Memory(Memory&& other) noexcept
       : address_(other.address_), descriptor_(std::exchange(other.descriptor_, -1)), data_(std::exchange(other.data_, nullptr)) {}
   Memory& operator=(Memory&& other) noexcept {
@@ -66,9 +68,8 @@ class Memory {
     std::snprintf(text, most, "weft-%016llx%016llx", static_cast<unsigned long long>(address.secret[0]),
                   static_cast<unsigned long long>(address.secret[1]));
   }
-  bool map(Access access = Access::read_and_write) {
-    const int protection = access == Access::read ? PROT_READ : PROT_READ | PROT_WRITE;
-    void* data = ::mmap(nullptr, address_.bytes, protection, MAP_SHARED | MAP_NORESERVE, descriptor_, 0);
+  bool map() {
+    void* data = ::mmap(nullptr, address_.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor_, 0);
     if (data == MAP_FAILED) return false;
     data_ = data;
     return true;

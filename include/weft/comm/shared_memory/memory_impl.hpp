@@ -38,7 +38,19 @@ WEFT_INLINE void Memory::forget(std::size_t begin, std::size_t bytes) {
   if (last > first) ::fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(first), off_t(last - first));
 }
 
-WEFT_INLINE Memory Memory::open(const Address& address, Access access) {
+WEFT_COLD WEFT_INLINE bool process_is_gone(std::int64_t process) {
+  char path[64], text[512];
+  std::snprintf(path, sizeof path, "/proc/%lld/stat", static_cast<long long>(process));
+  const int file = weft::detail::uninterrupted([&] { return ::open(path, O_RDONLY | O_CLOEXEC); });
+  if (file < 0) return true;
+  const auto bytes = weft::detail::uninterrupted([&] { return ::read(file, text, sizeof text - 1); });
+  ::close(file);
+  text[bytes < 0 ? 0 : bytes] = 0;
+  const char* const name_end = std::strrchr(text, ')');  // "PID (NAME) STATE ..."
+  return name_end == nullptr || name_end[1] == 0 || name_end[2] == 'Z' || name_end[2] == 'X';
+}
+
+WEFT_INLINE Memory Memory::open(const Address& address) {
   char path[64], name[64], expected[96], found[96];
   std::snprintf(path, sizeof path, "/proc/%lld/fd/%lld", static_cast<long long>(address.process),
                 static_cast<long long>(address.descriptor));
@@ -47,9 +59,8 @@ WEFT_INLINE Memory Memory::open(const Address& address, Access access) {
   if (::readlink(path, found, sizeof found) != length || std::memcmp(found, expected, std::size_t(length)) != 0) return {};
   Memory memory;
   memory.address_ = address;
-  memory.descriptor_ =
-      weft::detail::uninterrupted([&] { return ::open(path, (access == Access::read ? O_RDONLY : O_RDWR) | O_CLOEXEC); });
-  if (memory.descriptor_ < 0 || !memory.map(access)) return {};
+  memory.descriptor_ = weft::detail::uninterrupted([&] { return ::open(path, O_RDWR | O_CLOEXEC); });
+  if (memory.descriptor_ < 0 || !memory.map()) return {};
   memory.close();
   return memory;
 }

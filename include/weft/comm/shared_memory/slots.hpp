@@ -58,15 +58,20 @@ class Slots {
   /// Reports that this rank has finished reading all rounds up to this one.
   void mark_read(std::uint64_t round) { done(rank_).exchange(round, std::memory_order_seq_cst); }
 
-  /// Reports that this rank has given up an operation: from now on its heap holds other numbers.
-  void leave() { left(rank_).exchange(1, std::memory_order_seq_cst); }
-  /// A rank that had left when this one had read its heap, or -1.
-  int who_left() const {
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // after the reads
+  // A rank that enters stores `inside` and then loads the others' `left`; one that leaves stores `left` and then loads `inside`.
+  // All are seq_cst, so that one of the two sees the other.
+
+  /// Begins the use of the others' heaps. Returns a rank that has left its operation, whose heap may hold anything, or -1.
+  int enter() {
+    inside(rank_).exchange(1, std::memory_order_seq_cst);
     for (int q = 0; q < size_; ++q)
-      if (q != rank_ && left(q).load(std::memory_order_seq_cst) != 0) return q;
+      if (q != rank_ && left(q).load(std::memory_order_seq_cst) != 0) return depart(), q;
     return -1;
   }
+  void depart() { inside(rank_).store(0, std::memory_order_release); }
+  /// Reports that this rank has given up an operation. Its heap belongs to it again once no other rank `uses_heaps`.
+  void leave() { left(rank_).exchange(1, std::memory_order_seq_cst); }
+  bool uses_heaps(int q) const { return inside(q).load(std::memory_order_seq_cst) != 0; }
 
  private:
   static constexpr std::size_t line = sizeof(Header);
@@ -75,6 +80,7 @@ class Slots {
     return *reinterpret_cast<std::atomic<std::uint64_t>*>(memory_ + std::size_t(rank) * of_rank(bytes_));
   }
   std::atomic<std::uint64_t>& left(int rank) const { return (&done(rank))[1]; }
+  std::atomic<std::uint64_t>& inside(int rank) const { return (&done(rank))[2]; }
 
   std::byte* memory_;
   int rank_, size_;
