@@ -11,13 +11,13 @@ package=$scratch/libweft-dev_${WEFT_VERSION}_all.deb
 for field in "Version: $WEFT_VERSION" "Section: libdevel" "Depends: libdnnl-dev" "Maintainer: The weft developers"; do
   dpkg-deb --info "$package" | grep -q "^ $field" || fail "the package has no field '$field': $(dpkg-deb --info "$package")"
 done
-must dpkg-deb -x "$package" "$scratch/root"
-[ -e "$scratch/root/usr/share/doc/weft/LICENSE" ] || fail "the licence is missing"
+must dpkg-deb -x "$package" "$scratch/unpacked"
+[ -e "$scratch/unpacked/usr/share/doc/weft/LICENSE" ] || fail "the licence is missing"
 
 # Anywhere else than in /usr, too: the file of pkg-config does not remember the prefix.
 prefix=$(dirname "$(dirname "$(dirname "$Kokkos_DIR")")")
-export PKG_CONFIG_PATH=$scratch/root/usr/lib/pkgconfig
-[ -e "$PKG_CONFIG_PATH/weft.pc" ] || export PKG_CONFIG_PATH=$(dirname "$(find "$scratch/root" -name weft.pc)")
+export PKG_CONFIG_PATH=$scratch/unpacked/usr/lib/pkgconfig
+[ -e "$PKG_CONFIG_PATH/weft.pc" ] || export PKG_CONFIG_PATH=$(dirname "$(find "$scratch/unpacked" -name weft.pc)")
 must pkg-config --exact-version="$WEFT_VERSION" weft
 read -ra flags <<<"$(pkg-config --define-variable=kokkos="$prefix" --define-variable=kokkos_libdir="$(dirname "$(dirname "$Kokkos_DIR")")" --cflags --libs weft)"
 must "$WEFT_CXX" -O1 "$WEFT_SOURCE/tests/package/consumer/main.cpp" "${flags[@]}" -o "$scratch/consumer"
