@@ -40,16 +40,20 @@ bool equal(const Tensor<T, Exec>& x, const Tensor<T, Exec>& y) {
 /// Columns of the two parts of a micro-batch's value.
 using Widths = std::vector<std::pair<std::size_t, std::size_t>>;
 
-/// One run of two stages; returns the number of values that arrived as they were sent.
+/// One run of two stages with receives posted so many micro-batches ahead; returns the number of values that arrived as they were
+/// sent. The first `larger` micro-batches have one sample more.
 int run_once(Device<Exec>& device, const Communicator& comm, AgreedShapes& agreed, std::size_t samples, const Widths& widths,
-             bool ahead) {
-  const BatchShare share{.samples = samples * widths.size(), .micro_batches = widths.size()};
+             std::size_t ahead, std::size_t larger = 0) {
+  std::vector<MicroBatch> sizes(widths.size(), {samples, 1});
+  for (std::size_t micro = 0; micro < larger; ++micro) ++sizes[micro].sequences;
+  const BatchShare share{.samples = samples * widths.size() + larger, .micro_batches = widths.size(), .differing = sizes};
   StageChannel<Exec> channel(device, comm, share, agreed);
   agreed.begin(comm);
   const Transport<Exec>& transport = transport_of<Exec, Pair>;
   const auto value = [&](std::size_t micro) {
-    return Pair{filled<float>(device, {samples, widths[micro].first}, 100 * double(micro)),
-                filled<double>(device, {2, samples, widths[micro].second}, -100 * double(micro))};
+    const std::size_t rows = sizes[micro].sequences;
+    return Pair{filled<float>(device, {rows, widths[micro].first}, 100 * double(micro)),
+                filled<double>(device, {2, rows, widths[micro].second}, -100 * double(micro))};
   };
   int right = 0;
   for (std::size_t micro = 0; micro < widths.size(); ++micro) {
@@ -58,9 +62,9 @@ int run_once(Device<Exec>& device, const Communicator& comm, AgreedShapes& agree
       transport.send(channel, AnyValue(value(micro)), 1, message);
       continue;
     }
-    if (ahead)
-      for (std::size_t next = micro; next < std::min(micro + 3, widths.size()); ++next)
-        transport.expect(channel, 0, {1, int(next), true});
+    for (std::size_t next = micro; next < std::min(micro + ahead, widths.size()); ++next)
+      transport.expect(channel, 0, {1, int(next), true});
+    channel.progress();
     AnyValue arrived = transport.receive(channel, 0, message);
     const Pair sent = value(micro);
     right +=
@@ -85,11 +89,11 @@ TEST_CASE("shapes that stages agree on, and tensors of other shapes") {
   for (std::size_t micro = 0; micro < all_differ.size(); ++micro) all_differ[micro] = {micro + 1, 4000 + micro};
   const int code = run<comm::Threads>(RunOptions{.ranks = 2}, [&](World& world) {
     const Communicator& comm = world.communicator();
-    const auto all_right = [&](AgreedShapes& agreed, std::size_t samples, const Widths& widths, bool ahead) {
+    const auto all_right = [&](AgreedShapes& agreed, std::size_t samples, const Widths& widths, std::size_t ahead) {
       const int right = run_once(world.device(), comm, agreed, samples, widths, ahead);
       return comm.rank() == 0 || right == int(widths.size());
     };
-    for (const bool ahead : {true, false}) {
+    for (const std::size_t ahead : {0, 3, 11}) {
       AgreedShapes agreed;
       CHECK(!agree(agreed, 2));
       CHECK(all_right(agreed, 2, same, ahead));
@@ -114,6 +118,23 @@ TEST_CASE("shapes that stages agree on, and tensors of other shapes") {
       CHECK(all_right(moved, 2, same, ahead));
       moved.begin(again);
       CHECK(!agree(moved, 2));  // other ranks have seen nothing
+    }
+  });
+  CHECK(code == 0);
+}
+
+TEST_CASE("tensors of unknown and of agreed shapes with the same tag, all expected at once") {
+  const Widths widths(40, {4000, 3});
+  const int code = run<comm::Threads>(RunOptions{.ranks = 2}, [&](World& world) {
+    const Communicator& comm = world.communicator();
+    for (const std::size_t larger : {1, 5, 12, 40}) {
+      AgreedShapes agreed;
+      for (int repeat = 0; repeat < 3; ++repeat) {
+        CHECK(run_once(world.device(), comm, agreed, 2, widths, 40) == (comm.rank() == 0 ? 0 : 40));
+        CHECK(run_once(world.device(), comm, agreed, 2, widths, 40, larger) == (comm.rank() == 0 ? 0 : 40));
+        agreed = {};
+        CHECK(run_once(world.device(), comm, agreed, 2, widths, 40) == (comm.rank() == 0 ? 0 : 40));
+      }
     }
   });
   CHECK(code == 0);

@@ -21,6 +21,7 @@
 #include <weft/pipeline/chunk.hpp>
 #include <weft/pipeline/loss_check.hpp>
 #include <weft/pipeline/schedule/messages.hpp>
+#include <weft/pipeline/schedule/receives.hpp>
 #include <weft/pipeline/schedule/table.hpp>
 #include <weft/pipeline/schedule/timeline.hpp>
 #include <weft/pipeline/stack_unit.hpp>
@@ -109,16 +110,8 @@ class Executor {
   void begin_rehearsal(const RunMode& mode);
   WEFT_COLD void trace(const Action& action, bool begins) const;
 
-  // The receives of one direction. Its messages arrive in the order of use (schedule::Proof::pairwise).
-  struct Expected {
-    bool forward;
-    std::size_t next = 0;              // place from which to look for an action whose receive is not posted
-    std::vector<std::size_t> of = {};  // places of the actions whose receives are posted and not yet taken
-  };
-  // Posts receives of a direction for the actions from `at` on, several messages ahead.
-  void expect(const schedule::Order& order, std::size_t at, Expected& expected);
-  // Posts the receive of an action's input; false if it needs none from another rank.
-  bool expect(const Action& action);
+  // Posts the receive of an action's input from another rank.
+  void expect(const Action& action);
 
   void forward(const Action& action);
   void backward(const Action& action, bool whole);
@@ -142,6 +135,7 @@ class Executor {
   StageChannel<Exec> channel_;
   const StageShapes* shapes_ = nullptr;  // set in a rehearsal only
   std::unique_ptr<PeerProgress> peers_;
+  std::vector<schedule::Receive> receives_;
   std::vector<int> done_;
   Seed seed_;
   std::size_t units_ = 0;                   // units per chunk and micro-batch
@@ -161,6 +155,7 @@ Executor<Exec>::Executor(RunPlace<Exec> place, Chunks& chunks, const schedule::T
       accumulator_(accumulator),
       recording_(training.timeline),
       channel_(*place_.device, place_.pipeline, share_, chunks.front()->agreed),
+      receives_(table.ranks > 1 ? schedule::receives(table, rank()) : std::vector<schedule::Receive>()),
       done_(chunks.size(), 0) {
   for (const auto& chunk : chunks) units_ = std::max(units_, chunk->units.size());
   const std::size_t micro_batches = static_cast<std::size_t>(table.micro_batches),
@@ -226,11 +221,11 @@ void Executor<Exec>::run(const RunMode& mode) {
   const bool traced = place_.device->trace() != nullptr && !forward_only;
   AgreedShapes& agreed = chunks_.front()->agreed;
   agreed.begin(place_.pipeline);
-  Expected forwards{true}, gradients{false};
+  auto receive = receives_.begin();
   for (std::size_t i = 0; i < order.size(); ++i) {
     const Action action = order[i];
-    expect(order, i, forwards);
-    if (!forward_only) expect(order, i, gradients);
+    for (; receive != receives_.end() && receive->post == i; ++receive)
+      if (receive->forward || !forward_only) expect(order[receive->use]);
     const trace::Region region([&] {
       const char* const what = action.what == Op::F ? "forward " : action.what == Op::W ? "weight " : "backward ";
       return joined(
@@ -261,28 +256,14 @@ std::vector<double> Executor<Exec>::losses() const {
 }
 
 template <class Exec>
-void Executor<Exec>::expect(const schedule::Order& order, std::size_t at, Expected& expected) {
-  // A message of the length of two forwards is hidden if its receive is posted three messages before it is used.
-  constexpr std::size_t most = 3;
-  std::erase_if(expected.of, [&](std::size_t place) { return place < at; });
-  for (; expected.next < order.size() && expected.of.size() < most; ++expected.next) {
-    const Action& action = order[expected.next];
-    if (action.what != Op::W && (action.what == Op::F) == expected.forward && expect(action))
-      expected.of.push_back(expected.next);
-  }
-}
-
-template <class Exec>
-bool Executor<Exec>::expect(const Action& action) {
+void Executor<Exec>::expect(const Action& action) {
   const schedule::Message wanted = schedule::wanted_by(table_, rank(), action);
-  if (wanted.from < 0) return false;
   const Chunk<Exec>& chunk = *chunks_[std::size_t(action.chunk)];
-  if (!wanted.forward && !chunk.receives_gradients()) return false;
+  if (!wanted.forward && !chunk.receives_gradients()) return;
   const auto& layers = chunk.layers;
   const Transport<Exec>& transport =
       wanted.forward ? *layers.front()->transports().input : *layers.back()->transports().output_gradient;
   transport.expect(channel_, wanted.from, {wanted.stage, wanted.micro, wanted.forward});
-  return true;
 }
 
 template <class Exec>

@@ -105,8 +105,9 @@ class StageChannel {
   WaitingTensor wait_for(int from, const StageMessage& message, Open open);
   void post(int from, const StageMessage& message, Open open);
   std::unique_ptr<Coming>* find_coming(const StageMessage& message);
-  // The parts of one value have one tag, so the receive of a part is posted after those of the parts before it.
-  bool follows_opened(const Coming& coming);
+  // Parts of a value have the same tag, and so have messages of some micro-batches: their elements are received in the order in
+  // which they are sent. True if none that is expected before this one still waits for its shape.
+  bool is_next(const Coming& coming) const;
 
   const MessageHeader* agreed_on(const StageMessage& message) const {
     return agreed_ == nullptr || shapes_ != nullptr ? nullptr
@@ -167,7 +168,7 @@ typename StageChannel<Exec>::WaitingTensor StageChannel<Exec>::wait_for(int from
   coming_.erase(coming_.begin() + (place - coming_.data()));
   Coming& coming = *owned;
   coming.header_request.wait();
-  if (!coming.buffer) coming.open(*this, coming, coming.header);
+  if (!coming.buffer) coming.open(*this, coming, coming.agreed ? coming.expected : coming.header);
   coming.request.wait();
   if (coming.agreed && coming.expected != coming.header) [[unlikely]] {
     coming.body_tag = tag(message, Content::other_elements);
@@ -201,7 +202,7 @@ void StageChannel<Exec>::post(int from, const StageMessage& message, Open open) 
   if (agreed == nullptr) return;
   coming.agreed = true;
   coming.expected = *agreed;
-  coming.open(*this, coming, coming.expected);
+  if (is_next(coming)) coming.open(*this, coming, coming.expected);
 }
 
 template <class Exec>
@@ -212,8 +213,10 @@ void StageChannel<Exec>::progress() {
     return sending.header_request.test() && sending.request.test();
   });
   for (const auto& coming : coming_) {
-    if (shapes_ == nullptr && !coming->buffer && follows_opened(*coming) && coming->header_request.test())
-      coming->open(*this, *coming, coming->header);
+    if (shapes_ == nullptr && !coming->buffer && is_next(*coming)) {
+      if (coming->agreed) coming->open(*this, *coming, coming->expected);
+      else if (coming->header_request.test()) coming->open(*this, *coming, coming->header);
+    }
     if (coming->buffer) coming->request.test();
   }
 }
@@ -240,11 +243,10 @@ std::unique_ptr<typename StageChannel<Exec>::Coming>* StageChannel<Exec>::find_c
 }
 
 template <class Exec>
-bool StageChannel<Exec>::follows_opened(const Coming& coming) {
-  for (int part = 0; part < coming.message.part; ++part) {
-    const std::unique_ptr<Coming>* before =
-        find_coming({coming.message.stage, coming.message.micro, coming.message.forward, part});
-    if (before != nullptr && !(*before)->buffer) return false;
+bool StageChannel<Exec>::is_next(const Coming& coming) const {
+  for (const std::unique_ptr<Coming>& before : coming_) {
+    if (before.get() == &coming) break;
+    if (before->from == coming.from && before->body_tag == coming.body_tag && !before->buffer) return false;
   }
   return true;
 }

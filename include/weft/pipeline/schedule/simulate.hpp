@@ -24,10 +24,14 @@ struct Timeline {
 /// Runs a complete table: each rank takes its actions in order and starts each one when its input has arrived. `cost(stage,
 /// what)` is the time of an action, so stages may differ in cost. An overlapped pair is one unit of work: it starts when both
 /// inputs have arrived, takes the sum of both times (no unmeasured gain is assumed), and produces both results at its end.
-/// `message` is the time from the end of an action until another rank has its result.
-template <class Cost>
-requires requires(Cost cost) { double(cost(0, Op::F)); }
-constexpr Timeline simulate(const Table& table, Cost cost, double message = 0) {
+/// `arrival(timeline, rank, i, made)` is the time at which the i-th action of a rank has its input, which another rank made at the
+/// time `made`; the timeline has the rank's actions before that one.
+template <class Cost, class Arrival>
+requires requires(Cost cost, Arrival arrival, const Timeline& timeline) {
+  double(cost(0, Op::F));
+  double(arrival(timeline, std::size_t(), std::size_t(), 0.0));
+}
+constexpr Timeline simulate(const Table& table, Cost cost, Arrival arrival) {
   const std::size_t ranks = std::size_t(table.ranks), M = std::size_t(table.micro_batches);
   const int stages = table.stages();
   Timeline timeline;
@@ -38,17 +42,18 @@ constexpr Timeline simulate(const Table& table, Cost cost, double message = 0) {
   std::vector<double> forward(std::size_t(stages) * M, never), input(forward), clock(ranks, 0);
   std::vector<std::size_t> at(ranks, 0);
   const auto cell = [&](int stage, const Action& a) { return std::size_t(stage) * M + std::size_t(a.micro); };
-  const auto ready = [&](std::size_t rank, const Action& a) -> double {  // the time at which the input is there
+  const auto ready = [&](std::size_t rank, std::size_t i) -> double {  // the time at which the input is there
+    const Action& a = table.orders[rank][i];
     const int stage = table.stage(int(rank), a.chunk);
-    const auto arrival = [&](int from, double made) {
+    const auto received = [&](int from, double made) {
       for (const int held : table.stage_of[rank])
         if (held == from) return made;
-      return made == never ? never : made + message;
+      return made == never ? never : double(arrival(timeline, rank, i, made));
     };
-    if (a.what == Op::F) return stage > 0 ? arrival(stage - 1, forward[cell(stage - 1, a)]) : 0;
+    if (a.what == Op::F) return stage > 0 ? received(stage - 1, forward[cell(stage - 1, a)]) : 0;
     if (a.what == Op::W) return input[cell(stage, a)];
     if (forward[cell(stage, a)] == never) return never;
-    return stage + 1 < stages ? arrival(stage + 1, input[cell(stage + 1, a)]) : 0;
+    return stage + 1 < stages ? received(stage + 1, input[cell(stage + 1, a)]) : 0;
   };
   for (bool moved = true; moved;) {
     moved = false;
@@ -59,7 +64,7 @@ constexpr Timeline simulate(const Table& table, Cost cost, double message = 0) {
         double begin = clock[rank], time = 0;
         bool wait = false;
         for (std::size_t i = at[rank]; i < at[rank] + members; ++i) {
-          const double from = ready(rank, order[i]);
+          const double from = ready(rank, i);
           wait = wait || from == never;
           begin = std::max(begin, from);
           time += double(cost(table.stage(int(rank), order[i].chunk), order[i].what));
@@ -86,6 +91,13 @@ constexpr Timeline simulate(const Table& table, Cost cost, double message = 0) {
     timeline.makespan = std::max(timeline.makespan, clock[rank]);
   }
   return timeline;
+}
+
+/// The same if a message takes the time `message` from the end of an action until another rank has its result.
+template <class Cost>
+requires requires(Cost cost) { double(cost(0, Op::F)); }
+constexpr Timeline simulate(const Table& table, Cost cost, double message = 0) {
+  return simulate(table, cost, [message](const Timeline&, std::size_t, std::size_t, double made) { return made + message; });
 }
 
 /// The same for stages of equal cost.
