@@ -157,10 +157,32 @@ class DelayedRequest final : public comm::Pending {
   double time_ = -1;
 };
 
-class DelayedGroup final : public ForwardingGroup {
+/// The base of groups whose receives are complete later than those of the group inside.
+class DelayingGroup : public ForwardingGroup {
+ public:
+  DelayingGroup(std::shared_ptr<comm::Group> inner, std::shared_ptr<DelayedRank> rank)
+      : ForwardingGroup(std::move(inner)), rank_(std::move(rank)) {}
+  const DelayCounts& counts() const { return rank_->counts; }
+
+ protected:
+  /// Counts a call; the seconds that it is in transit.
+  double count(const comm::Call& call) {
+    const double seconds = rank_->network->seconds_of(call);
+    ++rank_->counts.messages;
+    rank_->counts.seconds += seconds;
+    return seconds;
+  }
+  std::unique_ptr<comm::Pending> delayed(const comm::Call& call, std::function<double()> due) {
+    return std::make_unique<DelayedRequest>(rank_, inner_->start(call), std::move(due));
+  }
+
+  std::shared_ptr<DelayedRank> rank_;
+};
+
+class DelayedGroup final : public DelayingGroup {
  public:
   DelayedGroup(std::shared_ptr<comm::Group> inner, std::shared_ptr<DelayedRank> rank, std::uint64_t identity)
-      : ForwardingGroup(std::move(inner)), rank_(std::move(rank)), identity_(identity) {}
+      : DelayingGroup(std::move(inner), std::move(rank)), identity_(identity) {}
 
   void execute(const comm::Call& call) override {
     if (call.operation == comm::Operation::send) {
@@ -176,9 +198,7 @@ class DelayedGroup final : public ForwardingGroup {
       return inner_->start(call);
     }
     SlowNetwork& network = *rank_->network;
-    const double seconds = network.seconds_of(call);
-    ++rank_->counts.messages;
-    rank_->counts.seconds += seconds;
+    const double seconds = count(call);
     if (call.operation == comm::Operation::recv) {
       const double posted = SlowNetwork::now();
       return delayed(call, [&network, posted, seconds, channel = channel(call.root, rank(), call.tag)] {
@@ -198,14 +218,9 @@ class DelayedGroup final : public ForwardingGroup {
     return std::make_shared<DelayedGroup>(inner_->split_placed(color, key, std::move(axis), place), rank_, identity);
   }
 
-  const DelayCounts& counts() const { return rank_->counts; }
-
  private:
   SlowNetwork::Channel channel(int from, int to, int tag) const { return {identity_, from, to, tag}; }
   void sent(const comm::Call& call) { rank_->network->sent(channel(rank(), call.root, call.tag)); }
-  std::unique_ptr<comm::Pending> delayed(const comm::Call& call, std::function<double()> due) {
-    return std::make_unique<DelayedRequest>(rank_, inner_->start(call), std::move(due));
-  }
   // The same number on all ranks of the new group, and no other group's.
   std::uint64_t identity_of_split(int color, const std::string& axis) {
     std::uint64_t identity = identity_;
@@ -214,7 +229,6 @@ class DelayedGroup final : public ForwardingGroup {
     return identity;
   }
 
-  std::shared_ptr<DelayedRank> rank_;
   std::uint64_t identity_, splits_ = 0;
   std::size_t number_ = 0;  // of the next collective
 };
@@ -229,9 +243,10 @@ inline Communicator delay_messages(const Communicator& communicator, std::shared
   return Communicator(std::make_shared<detail::DelayedGroup>(communicator.group(), std::move(rank), 0), communicator.order());
 }
 
-/// The counts of this rank so far, of a communicator made by delay_messages or split from one; zeros for any other.
+/// The counts of this rank so far, of a communicator made by delay_messages or delay_process_messages or split from one; zeros
+/// for any other.
 inline DelayCounts delayed(const Communicator& communicator) {
-  const auto* group = dynamic_cast<const detail::DelayedGroup*>(communicator.group().get());
+  const auto* group = dynamic_cast<const detail::DelayingGroup*>(communicator.group().get());
   return group == nullptr ? DelayCounts{} : group->counts();
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The moments at which a rank posts its receives. A message travels while its receiver computes only if its receive is posted, and
-// a posted receive holds a buffer. The order of the schedule bounds both: a message cannot be sent before the actions that its
-// sender waits for, so an earlier receive would only hold memory.
+// The moments at which a rank posts its receives. A message travels while its receiver computes only if its receive is posted,
+// and a posted receive holds a buffer. The order of the schedule bounds both: a message cannot be sent before the actions that
+// its sender waits for, so an earlier receive would only hold memory.
 //
 //   for (const schedule::Receive& receive : schedule::receives(table, rank)) ...   // posted before orders[rank][receive.post]
 //

@@ -24,8 +24,8 @@ struct Timeline {
 /// Runs a complete table: each rank takes its actions in order and starts each one when its input has arrived. `cost(stage,
 /// what)` is the time of an action, so stages may differ in cost. An overlapped pair is one unit of work: it starts when both
 /// inputs have arrived, takes the sum of both times (no unmeasured gain is assumed), and produces both results at its end.
-/// `arrival(timeline, rank, i, made)` is the time at which the i-th action of a rank has its input, which another rank made at the
-/// time `made`; the timeline has the rank's actions before that one.
+/// `arrival(timeline, rank, i, made)` is the time at which the i-th action of a rank has its input, which another rank made at
+/// the time `made`; the timeline has the rank's actions before that one.
 template <class Cost, class Arrival>
 requires requires(Cost cost, Arrival arrival, const Timeline& timeline) {
   double(cost(0, Op::F));
