@@ -107,6 +107,16 @@ def ranks_of(name):
     return found
 
 
+def kill_node(node, name):
+    """Kills all processes of a run on a node, its launcher's too."""
+    for pid in subprocess.run(["ip", "netns", "pids", hosts[node]], capture_output=True, text=True).stdout.split():
+        try:
+            if f"FAKE_RUN={scratch}/{name}\0" in pathlib.Path(f"/proc/{pid}/environ").read_text():
+                os.kill(int(pid), signal.SIGKILL)
+        except OSError:
+            pass  # it has ended
+
+
 class Run:
     """A script as a user starts it, with both streams in one."""
 
@@ -220,6 +230,29 @@ try:
         ip("-n", hosts["node2"], "link", "set", cables["node2"], "up")
     check_whole(run, 1)
 
+    # An elastic job: a rank of the second node is killed, and the three others go on; the cable is cut, and the two of the first node go on. All in the same
+    # processes, without a file. The last rank of the second node ends by itself. Then Slurm starts the job again, since a task failed, and nothing is left to do.
+    longer = [*("600" if word == str(STEPS) else word for word in training[2:]), "--global-batch", "12"]
+    whole = subprocess.run([program, "--ranks", "2", *longer, "--output", scratch / "longer"], env=user, capture_output=True, text=True, timeout=120)
+    run = Run("elastic", ["sbatch", str(scripts / "slurm.sh"), *longer, "--elastic", "1:4"], {"WEFT_HEARTBEAT_S": "2", "FAKE_JOB": "4715", "EVERY": "600"})
+    go_on = [r"elastic: rank 2 was lost \(its process ended or its connection broke\) after step \d+: 3 ranks go on",
+             r"elastic: rank 3 was lost \(its process ended or its connection broke\) after step \d+: 2 ranks go on"]
+    if run.wait_for(lambda: run.step() >= 3, "the third step"):
+        os.kill(ranks_of(run.name)[2], signal.SIGKILL)
+    if run.wait_for(lambda: re.search(go_on[0], run.text()), "the line about rank 2") and run.wait_for(lambda at=run.step(): run.step() > at + 2, "a step of three"):
+        ip("-n", hosts["node2"], "link", "set", cables["node2"], "down")
+        cut, at = time.monotonic(), run.step()
+        run.wait_for(lambda: re.search(go_on[1], run.text()) and run.step() > at + 2, "a step of two", 20)
+        took = time.monotonic() - cut
+        check(2 <= took < 12, f"elastic: {took:.1f} s from the cut to the next steps")
+        print(f"elastic: {took:.1f} s from the cut to the next steps, WEFT_HEARTBEAT_S is 2")
+        run.wait_for(lambda: 3 not in ranks_of(run.name), "the end of rank 3", 20)
+        ip("-n", hosts["node2"], "link", "set", cables["node2"], "up")
+    check(run.finish() == 0, f"elastic: exit code {run.code}: {run.text()}")
+    check("elastic: the rendezvous of the ranks is lost: its process ended or its connection broke" in run.text(), f"elastic: the end of rank 3: {run.text()}")
+    check(run.text().count("is requeued") == 1, f"elastic: {run.text()}")
+    check(whole.returncode == 0 and losses(run.folder) == losses(scratch / "longer"), f"elastic: other losses than those of {whole}")
+
     # The other launchers: a rank of the second node is killed.
     for name, command, more in [("flux", ["flux", "batch", str(scripts / "flux.sh"), *training], {}),
                                 ("torchrun", ["bash", str(scripts / "torchrun.sh"), *training], {"NODES": "node1 node2"})]:
@@ -230,6 +263,14 @@ try:
         check_whole(run, 1)
         check(len(re.findall(LOST, run.text())) == 1, f"{name}: the lost rank is not named once: {run.text()}")
         check_secret(run)
+
+    # torchrun --nnodes 1:2: all processes of the second node are killed, and the first one goes on alone from the newest checkpoint.
+    run = Run("torchrun-range", [str(scratch / "job_on"), "node1", "bash", str(scripts / "torchrun.sh"), *training], {"NODES": "node1 node2", "NNODES": "1:2"})
+    if run.wait_for(lambda: run.saved() > 0 and len(ranks_of(run.name)) == 4, "a checkpoint"):
+        kill_node("node2", run.name)
+    check_whole(run, 1)
+    worlds = [json.loads(line)["world"] for line in run.lines if line.startswith('{"event":"layout"')]
+    check(worlds == [4, 2], f"torchrun --nnodes 1:2: worlds of {worlds} ranks")
 
     # PBS, with the mpirun of OpenMPI: only its ssh is not the real one.
     symbols = subprocess.run(["nm", "-C", program], capture_output=True, text=True).stdout

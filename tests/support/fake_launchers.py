@@ -131,20 +131,44 @@ def ssh():
     os.execve(folder / "on_node", ["on_node", words[0], "bash", "-c", " ".join(words[1:])], kept)
 
 
+def rendezvous(place, least, most, last_call_s=2):
+    """The nodes of one round, the same for all: as soon as the most are there, or some time after the last of at least the least. `place` is a folder."""
+    place.mkdir(parents=True, exist_ok=True)
+    (place / socket.gethostname()).touch()
+    closed = place / "closed"
+    while not closed.exists():
+        here = [node for node in NODES if (place / node).exists()]
+        waited = time.time() - max((place / node).stat().st_mtime for node in here)
+        if len(here) == most or (len(here) >= least and waited > last_call_s):
+            draft = place / f"draft-{socket.gethostname()}"
+            draft.write_text(" ".join(here))
+            try:
+                os.link(draft, closed)  # by one of them
+            except FileExistsError:
+                pass
+        time.sleep(0.05)
+    return closed.read_text().split()
+
+
 def torchrun():
-    """An agent with the rendezvous c10d: it listens on MASTER_PORT itself, and starts all its ranks again when one fails."""
+    """An agent with the rendezvous c10d: it listens on MASTER_PORT itself, and starts all its ranks again when one fails, with the nodes that are left if
+    --nnodes is a range MIN:MAX. A node that is lost does not come back."""
     asked, command = options_of(words, ("--no-python",))
-    here, nodes, each, most = socket.gethostname(), int(asked["--nnodes"]), int(asked["--nproc-per-node"]), int(asked["--max-restarts"])
+    least, _, most_nodes = asked["--nnodes"].partition(":")
+    least, most_nodes = int(least), int(most_nodes or least)
+    each, most = int(asked["--nproc-per-node"]), int(asked["--max-restarts"])
     host, port = asked["--rdzv-endpoint"].split(":")
-    group = NODES.index(here)
+    here = socket.gethostname()
     if here == host:
         listener = socket.create_server((host, int(port)))
     for restart in range(most + 1):
+        nodes = rendezvous(folder / f"torchrun-{asked['--rdzv-id']}" / str(restart), least, most_nodes)
+        group = nodes.index(here)
         tasks = []
         for local in range(each):
             rank = group * each + local
-            variables = {"RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": nodes * each, "LOCAL_WORLD_SIZE": each, "GROUP_RANK": group,
-                         "GROUP_WORLD_SIZE": nodes, "ROLE_RANK": rank, "ROLE_WORLD_SIZE": nodes * each, "ROLE_NAME": "default", "MASTER_ADDR": host,
+            variables = {"RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": len(nodes) * each, "LOCAL_WORLD_SIZE": each, "GROUP_RANK": group,
+                         "GROUP_WORLD_SIZE": len(nodes), "ROLE_RANK": rank, "ROLE_WORLD_SIZE": len(nodes) * each, "ROLE_NAME": "default", "MASTER_ADDR": host,
                          "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": asked["--rdzv-id"], "TORCHELASTIC_MAX_RESTARTS": most,
                          "TORCHELASTIC_RESTART_COUNT": restart if group == 0 else 0, "TORCHELASTIC_USE_AGENT_STORE": True}
             tasks.append(subprocess.Popen(command, env=environment | {key: str(value) for key, value in variables.items()}))

@@ -130,7 +130,7 @@ class Processes {
   Order next_order(bool returned) {
     for (const auto start = Clock::now(); !order_;) {
       if (!alive_ && returned) return {.over = true};
-      if (!alive_) throw Error("elastic: the rendezvous of the ranks is lost: its process ended");
+      if (!alive_) throw Error("elastic: the rendezvous of the ranks is lost: its process ended or its connection broke");
       (void)store::wait_for(line_.descriptor(), POLLIN, Clock::now() + std::chrono::milliseconds(100), start);
       line_.flush();
       take_messages();

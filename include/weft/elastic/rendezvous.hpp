@@ -59,10 +59,25 @@ inline store::Identity rendezvous_identity(const runtime::Launch& launch) {
   return {std::uint32_t(launch.rank), std::uint32_t(launch.world), launch.job + ", elastic"};
 }
 
+/// Makes the system break a connection whose other host has not answered for `patience`: a node that is gone, or its cable, ends
+/// no connection. A process that stands still does not matter, since its system answers.
+inline void break_without_answer(int descriptor, std::chrono::duration<double> patience) {
+  constexpr double longest_s = 32767;  // of the system; WEFT_HEARTBEAT_S=0 asks for longer
+  if (patience.count() > longest_s) return;
+  const auto set = [&](int level, int option, int value) { ::setsockopt(descriptor, level, option, &value, sizeof value); };
+  const int third_s = std::max(1, int(patience.count() / 3));
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, third_s);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, third_s);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, int(patience.count() * 1000));
+}
+
 /// A connection of a rank with the rendezvous, on either side. Messages are whole texts.
 class Line {
  public:
-  Line(store::Link link, store::Sealed::Side side) : socket_(std::move(link.socket)), messages_(link.key, side) {}
+  Line(store::Link link, store::Sealed::Side side) : socket_(std::move(link.socket)), messages_(link.key, side) {
+    break_without_answer(socket_.get(), store::heartbeat_patience());
+  }
 
   int descriptor() const { return socket_.get(); }
   bool wants_to_send() const { return !outgoing_.empty(); }
