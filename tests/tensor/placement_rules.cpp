@@ -3,9 +3,16 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include <weft/operations/along_dim.hpp>
 #include <weft/operations/batched.hpp>
 #include <weft/operations/elementwise.hpp>
+#include <weft/operations/functions.hpp>
 #include <weft/operations/index_select.hpp>
+#include <weft/operations/parts.hpp>
 #include <weft/operations/products.hpp>
 #include <weft/operations/rules.hpp>
 #include <weft/tensor/placement_rules.hpp>
@@ -91,6 +98,47 @@ TEST_CASE("typed rules of products, quotients and lookups are those of the value
     taken += value.has_value();
   });
   CHECK(taken == 6);  // whole, two cuts that stay, one that is summed, two partial by whole
+}
+
+TEST_CASE("typed selections, softmax and slices take what the rules as values take") {
+  using Exec = DefaultDevice::execution_space;
+  int selected = 0, along = 0;
+  for_each_pair([&]<class C, class P>() {
+    using Condition = Tensor<std::uint8_t, Exec, C>;
+    using X = Tensor<double, Exec, P>;
+    const auto value = result_on(elementwise_rule(4, 3, 0b110), {layout_of<C>, layout_of<P>, layout_of<P>});
+    CHECK(value.has_value() == lie_alike<X, Condition>);  // what operations::where asserts
+    if constexpr (lie_alike<X, Condition>) {
+      using Y = decltype(operations::where(std::declval<Condition>(), std::declval<X>(), std::declval<X>()));
+      CHECK(*value == layout_of<P>);
+      CHECK(std::is_same_v<Y, X>);
+    }
+    selected += value.has_value();
+  });
+  CHECK(selected == 6);  // whole, four cuts, terms of a whole condition
+  for_each_placement([&]<class P>() {
+    using X = Tensor<double, Exec, P>;
+    const auto each_dim = [&]<int... Dim>(std::integer_sequence<int, Dim...>) {
+      const auto one = [&]<int D>() {
+        constexpr bool whole = !sharded_along<X, D>, term = kind_of<P> == Kind::partial;
+        const auto part = result_on(along_rule(4, D, 1), {layout_of<P>}), scores = result_on(along_rule(4, D, 0), {layout_of<P>});
+        CHECK(part.has_value() == whole);              // what operations::slice asserts
+        CHECK(scores.has_value() == (whole && !term));  // what operations::softmax asserts
+        if constexpr (whole) {
+          CHECK(*part == layout_of<P>);
+          CHECK(std::is_same_v<decltype(operations::slice<D>(std::declval<X>(), 0, 1)), X>);
+        }
+        if constexpr (whole && !term) {
+          CHECK(*scores == layout_of<P>);
+          CHECK(std::is_same_v<decltype(operations::softmax<D>(std::declval<X>())), X>);
+        }
+        along += part.has_value() + scores.has_value();
+      };
+      (one.template operator()<Dim>(), ...);
+    };
+    each_dim(std::make_integer_sequence<int, 4>());
+  });
+  CHECK(along == 2 * (4 + 4 * 3) + 4);  // whole and cut along another dim, and parts of terms
 }
 
 TEST_CASE("a rule of three operands, and one that communicates inside") {

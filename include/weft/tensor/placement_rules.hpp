@@ -2,7 +2,7 @@
 #pragma once
 // Placement rules of operations as values: the placements of operands on one axis that an operation takes, and the placement of
 // its result. DTensor (dtensor/choose.hpp) reads them, as typed products, sums and permutations do (operations/rules.hpp). Tests
-// compare typed quotients, batched products and lookups with them. Axes do not influence each other.
+// compare typed quotients, batched products, lookups, selections, softmax and slices with them. Axes do not influence each other.
 //
 // A rule names dims by letters, as Einstein sums do. Dims with one letter have one extent, and an axis cuts all of them or none.
 // A letter that the result lacks is reduced, so an axis that cuts it leaves a term of the reduction on each rank.
