@@ -5,6 +5,9 @@
 #include "pipeline/hidden_messages_support.hpp"
 
 #include <weft/comm/threads.hpp>
+#include <weft/pipeline/executor.hpp>
+#include <weft/pipeline/schedule/simulate.hpp>
+#include <weft/testing/delay_messages.hpp>
 
 using namespace weft_test;
 

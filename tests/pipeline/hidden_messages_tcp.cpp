@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/testing/delay_process_messages.hpp weft/pipeline/schedule/receives.hpp
+// covers: weft/testing/delay_process_messages.hpp
 // Messages between stages on processes connected by TCP are hidden behind computation.
 
 #include "pipeline/hidden_messages_support.hpp"

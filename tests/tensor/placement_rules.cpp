@@ -122,7 +122,7 @@ TEST_CASE("typed selections, softmax and slices take what the rules as values ta
       const auto one = [&]<int D>() {
         constexpr bool whole = !sharded_along<X, D>, term = kind_of<P> == Kind::partial;
         const auto part = result_on(along_rule(4, D, 1), {layout_of<P>}), scores = result_on(along_rule(4, D, 0), {layout_of<P>});
-        CHECK(part.has_value() == whole);              // what operations::slice asserts
+        CHECK(part.has_value() == whole);               // what operations::slice asserts
         CHECK(scores.has_value() == (whole && !term));  // what operations::softmax asserts
         if constexpr (whole) {
           CHECK(*part == layout_of<P>);
