@@ -3,7 +3,7 @@
 weft::compiled, too.
 
 Kokkos, oneDNN and MPI are not requirements of it: ConanCenter has no Kokkos, and MPI belongs to the machine; neither are xxhash and nlohmann's
-JSON, which checkpoints alone need, nor PCRE2 and utf8proc, which tokenizers alone need, nor zlib, for compressed data. The CMake
+JSON, which checkpoints alone need, nor PCRE2 and utf8proc, which tokenizers alone need, nor HDF5, nor zlib, for compressed data. The CMake
 package finds them when a program asks for weft (set Kokkos_ROOT).
 """
 import os

@@ -9,6 +9,7 @@
 //   data::Loader loader(mesh, train, {.global_batch = 64});
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -31,9 +32,26 @@ struct ArrayOptions {
   std::size_t classes = 0;  ///< throw unless all elements are in [0, classes); 0: not checked
 };
 
+namespace detail {
+
+/// out[i] = values[i] * scale + shift, computed in double.
+template <class T, class Scalar>
+void convert_elements(std::span<const T> values, std::span<Scalar> out, double scale, double shift) {
+  using Float = std::conditional_t<std::is_arithmetic_v<Scalar>, double, float>;  // of which float16 and bfloat16 are made
+  if (scale == 1 && shift == 0)
+    std::transform(values.begin(), values.end(), out.begin(), [](T value) { return static_cast<Scalar>(value); });
+  else
+    std::transform(values.begin(), values.end(), out.begin(),
+                   [&](T value) { return static_cast<Scalar>(static_cast<Float>(static_cast<double>(value) * scale + shift)); });
+}
+
+}  // namespace detail
+
 /// One field's values of all samples, [samples, shape...]: a view, and the owner of its memory.
 template <class F, class T>
 struct Array {
+  using field = F;
+
   std::span<const T> values;
   Shape shape;
   std::size_t samples = 0;
@@ -42,14 +60,7 @@ struct Array {
   std::string file = {};  ///< empty for memory of the program
 
   void load(std::size_t index, std::span<typename F::scalar> out) const {
-    const std::span<const T> sample = values.subspan(index * out.size(), out.size());
-    using Scalar = typename F::scalar;
-    if (scale == 1 && shift == 0)
-      std::transform(sample.begin(), sample.end(), out.begin(), [](T value) { return static_cast<Scalar>(value); });
-    else
-      std::transform(sample.begin(), sample.end(), out.begin(), [this](T value) {
-        return static_cast<Scalar>(static_cast<float_of<Scalar>>(static_cast<double>(value) * scale + shift));
-      });
+    detail::convert_elements(values.subspan(index * out.size(), out.size()), out, scale, shift);
   }
   /// The identity of the current elements, with scale and shift.
   DataIdentity identity() const {
@@ -60,11 +71,6 @@ struct Array {
     identity.set(field + ".shift", shift);
     return identity;
   }
-
- private:
-  // float16 and bfloat16 are converted from float
-  template <class Scalar>
-  using float_of = std::conditional_t<std::is_arithmetic_v<Scalar>, double, float>;
 };
 
 namespace detail {
@@ -74,6 +80,14 @@ namespace detail {
 Shape sample_shape(std::string_view name, std::string_view file, const std::vector<std::size_t>& shape);
 [[noreturn]] void refuse_array_samples(std::string_view name, std::size_t samples, std::string_view other, std::size_t expected);
 
+/// Throws UsageError unless all elements are in [0, classes).
+template <class F, class T>
+void check_classes(std::span<const T> values, std::size_t classes, std::size_t elements_of_sample, std::size_t first_sample = 0) {
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (std::cmp_less(values[i], 0) || std::cmp_greater_equal(values[i], classes))
+      weft::detail::refuse_label(F::name, std::to_string(values[i]), first_sample + i / elements_of_sample, classes);
+}
+
 template <class F, class T>
 Array<F, T> checked_array(std::span<const T> values, Shape shape, std::size_t samples, const ArrayOptions& options,
                           std::shared_ptr<const void> owner) {
@@ -81,10 +95,7 @@ Array<F, T> checked_array(std::span<const T> values, Shape shape, std::size_t sa
   const std::size_t length = weft::detail::field_length(F::name, samples, wanted);
   if (length != values.size()) refuse_array_shape(F::name, shape, wanted);
   if constexpr (std::is_integral_v<T>) {
-    if (options.classes != 0)
-      for (std::size_t i = 0; i < values.size(); ++i)
-        if (std::cmp_less(values[i], 0) || std::cmp_greater_equal(values[i], options.classes))
-          weft::detail::refuse_label(F::name, std::to_string(values[i]), i / wanted.size(), options.classes);
+    if (options.classes != 0) check_classes<F>(values, options.classes, wanted.size());
   } else {
     static_assert(std::is_floating_point_v<T> || requires(T half) { float(half); });
     if (options.classes != 0)
@@ -142,39 +153,44 @@ auto array(const V& view, const ArrayOptions& options = {}) {
                                                                     std::make_shared<const V>(view));
 }
 
+/// The values of one field of all samples: an Array, or an Hdf5Array.
+template <class A>
+concept FieldArray = requires(const A& values, std::size_t index, std::span<typename A::field::scalar> out) {
+  { values.samples } -> std::convertible_to<std::size_t>;
+  { values.shape } -> std::convertible_to<Shape>;
+  { values.identity() } -> std::convertible_to<DataIdentity>;
+  values.load(index, out);
+};
+
 /// A dataset of arrays with the same number of samples.
-template <class... A>
-class Arrays;
-template <class... F, class... T>
-class Arrays<Array<F, T>...> {
+template <FieldArray... A>
+class Arrays {
  public:
-  using Fields = FieldBatch<F{}...>;
+  using Fields = FieldBatch<typename A::field{}...>;
 
   /// Throws ShapeError if the arrays have different numbers of samples.
-  explicit Arrays(Array<F, T>... arrays) : arrays_(std::move(arrays)...) {
-    const std::size_t samples[]{std::get<Array<F, T>>(arrays_).samples...};
-    const std::string_view names[]{F::name...};
-    for (std::size_t i = 1; i < sizeof...(F); ++i)
+  explicit Arrays(A... arrays) : arrays_(std::move(arrays)...) {
+    const std::size_t samples[]{std::get<A>(arrays_).samples...};
+    const std::string_view names[]{A::field::name...};
+    for (std::size_t i = 1; i < sizeof...(A); ++i)
       if (samples[i] != samples[0]) detail::refuse_array_samples(names[i], samples[i], names[0], samples[0]);
   }
 
   std::size_t size() const { return std::get<0>(arrays_).samples; }
-  void shapes(typename Fields::Shapes& shapes) const { ((shapes[F{}] = std::get<Array<F, T>>(arrays_).shape), ...); }
+  void shapes(typename Fields::Shapes& shapes) const { ((shapes[typename A::field{}] = std::get<A>(arrays_).shape), ...); }
   void load(std::size_t index, typename Fields::Sample& sample) const {
-    (std::get<Array<F, T>>(arrays_).load(index, sample[F{}]), ...);
+    (std::get<A>(arrays_).load(index, sample[typename A::field{}]), ...);
   }
   /// The identity for SaveOptions::data and LoadOptions::data of checkpoints.
   DataIdentity identity() const {
     DataIdentity all;
-    (all.add(std::get<Array<F, T>>(arrays_).identity()), ...);
+    (all.add(std::get<A>(arrays_).identity()), ...);
     return all;
   }
 
  private:
-  std::tuple<Array<F, T>...> arrays_;
+  std::tuple<A...> arrays_;
 };
-template <class... A>
-Arrays(A...) -> Arrays<A...>;
 
 }  // namespace weft::data
 
