@@ -107,6 +107,14 @@ struct ViewedField {
   std::span<const T> row_major = {};
   StridedArray<const T> strided = {};  ///< of any other layout; then `row_major` is empty
 };
+template <class T>
+ViewedField<T> viewed_field(const StridedArray<const T>& all) {
+  ViewedField<T> field{all.shape[0], Shape::of_rank(all.shape.rank() - 1)};
+  for (std::size_t dim = 1; dim < all.shape.rank(); ++dim) field.shape[dim - 1] = all.shape[dim];
+  if (all.row_major()) field.row_major = {all.data, all.shape.size()};
+  else field.strided = all;
+  return field;
+}
 template <KokkosView V>
 auto viewed_field(const V& view) {
   static_assert(V::rank() >= 1, "weft: a field's View has [samples, ...] extents, at least one");
@@ -114,13 +122,7 @@ auto viewed_field(const V& view) {
                 "weft: a field's View has at most six extents, [samples, and five of a sample], as a tensor");
   static_assert(std::is_same_v<typename V::memory_space, typename V::host_mirror_space::memory_space>,
                 "weft: a batch's fields lie in host memory: give a View of it (Kokkos::create_mirror_view_and_copy)");
-  using T = typename V::non_const_value_type;
-  const StridedArray<const T> all = strided_of<const T>(view);
-  ViewedField<T> field{all.shape[0], Shape::of_rank(V::rank() - 1)};
-  for (std::size_t dim = 1; dim < V::rank(); ++dim) field.shape[dim - 1] = all.shape[dim];
-  if (all.row_major()) field.row_major = {all.data, all.shape.size()};
-  else field.strided = all;
-  return field;
+  return viewed_field(strided_of<const typename V::non_const_value_type>(view));
 }
 
 }  // namespace detail
@@ -200,13 +202,12 @@ class FieldValues {
   void view(const V& view) {
     static_assert(std::is_same_v<typename V::non_const_value_type, scalar>,
                   "weft: the View's elements are of another type than the field's scalars");
-    if constexpr (std::is_same_v<typename V::non_const_value_type, scalar>) {
-      const auto field = detail::viewed_field(view);
-      set_sizes(field.samples, field.shape);
-      view_ = field.row_major;
-      strided_ = field.strided;
-      viewed_ = true;
-    }
+    if constexpr (std::is_same_v<typename V::non_const_value_type, scalar>) take(detail::viewed_field(view));
+  }
+  /// Looks at the elements of an array of any layout, such as Dlpack::array() returns, [samples, shape...], without a copy.
+  void view(const detail::StridedArray<const scalar>& array) {
+    if (array.shape.rank() == 0) detail::refuse_field_length(name, 1, Shape());
+    take(detail::viewed_field(array));
   }
 
   /// Throws UsageError unless each value is in [0, classes); a negative one is let through if `masked`, for losses that do not
@@ -221,6 +222,12 @@ class FieldValues {
   }
 
  private:
+  void take(const detail::ViewedField<scalar>& field) {
+    set_sizes(field.samples, field.shape);
+    view_ = field.row_major;
+    strided_ = field.strided;
+    viewed_ = true;
+  }
   std::size_t set_sizes(std::size_t samples, const Shape& shape) {
     const std::size_t size = detail::field_length(name, samples, shape);
     shape_ = shape;

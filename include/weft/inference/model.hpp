@@ -60,7 +60,7 @@ class Model {
     using Last = std::tuple_element_t<inputs, std::tuple<std::remove_cvref_t<A>...>>;
     const auto replica = pool_.take([this] { return std::make_unique<detail::Replica<M>>(source_, options_); });
     [&]<std::size_t... I>(std::index_sequence<I...>) {
-      replica->compute(std::tuple(std::get<I>(all)...), std::get<inputs>(all), !weft::detail::KokkosView<Last>);
+      replica->compute(std::tuple(std::get<I>(all)...), std::get<inputs>(all), std::ranges::contiguous_range<Last>);
     }
     (std::make_index_sequence<inputs>());
   }

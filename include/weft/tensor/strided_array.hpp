@@ -89,6 +89,10 @@ template <KokkosView V>
 auto strided_of(const V& view) {
   return strided_of<typename V::value_type>(view);
 }
+template <class T>
+StridedArray<T> strided_of(const StridedArray<T>& array) {
+  return array;
+}
 /// The elements of a contiguous range as one row, [1, size].
 template <std::ranges::contiguous_range R>
 auto strided_of(R& range) {
