@@ -64,3 +64,23 @@ struct Net : Module<Net> {
 };
 
 void go(inference::Model<Net>& net, std::span<const float> in, std::span<float> out) { net(in, out); }
+
+// section: inference_of_a_part
+// An output of which each rank of tp has a part.
+// expect: inference::ShardedModel takes a model whose forward returns all of its output on every rank
+#include <weft/inference/sharded_model.hpp>
+inline constexpr data::Field<"x", float> x;
+struct Net : Module<Net> {
+  using scalar = float;
+  using Batch = FieldBatch<x>;
+  struct Config {};
+  Linear<Column> layer;
+  Net(const auto& context, const Config&) : layer(context / "layer", 3, 2) {}
+#ifdef WEFT_FAIL
+  auto forward(const auto& in) const { return layer(in); }
+#else
+  auto forward(const auto& in) const { return to<Invariant<tp>>(layer(in)); }
+#endif
+};
+
+void go(inference::ShardedModel<Net>& net, std::span<const float> in, std::span<float> out) { net(in, out); }

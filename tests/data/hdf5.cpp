@@ -228,6 +228,10 @@ TEST_CASE("ranks read the pieces of the domain axes") {
   std::vector<float> values(10);
   mine.load(3, values);
   CHECK(values[7] == float(((3 * channels + 1) * rows + 3) * columns + 4));
+  CHECK(message<ShapeError>([&] {
+          data::array<state>(file["u"].piece(2, 1, 5).piece(3, 4, 1), {.shape = Shape{5, channels, 1}});
+        }) == "weft: data: field state: domain axes cut it, and the piece [5, 2, 5, 1] of set " + where +
+                  " is no samples of [5, 2, 1]");
   // The identity of a dataset is one for all layouts.
   CHECK(mine.identity().digest == file["u"].identity().digest);
   CHECK(message<ShapeError>([&] { file["u"].piece(2, 5, 3); }) ==
@@ -239,6 +243,31 @@ TEST_CASE("ranks read the pieces of the domain axes") {
           const std::string text = message<ShapeError>([&] { data::array<state>(mesh, data::Hdf5::open(path)["u"]); });
           const std::scoped_lock lock(mutex);
           CHECK(text == "weft: data: field state: set " + where + " has the extent 6 in dim 3, which dy(8) cannot cut");
+        }) == 0);
+}
+
+TEST_CASE("sets without the field's dims of one place") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path / "flat.h5";
+  Writer(path).set("u", H5T_IEEE_F32LE, H5T_NATIVE_DOUBLE, {3, rows, 1, rows}, counted<double>(3 * rows * rows));
+  std::mutex mutex;
+  CHECK(run(RunOptions{.ranks = 4}, [&](World& world) {
+          const Mesh mesh(world, axes<dx, dy>, {.dx = 2, .dy = 2});
+          const data::Hdf5Set u = data::Hdf5::open(path)["u"];
+          const auto values = data::array<state>(mesh, u, {.shape = Shape{1, rows, rows}});
+          const std::size_t x = std::size_t(mesh.rank(dx{})), y = std::size_t(mesh.rank(dy{})), height = x ? 3 : 4,
+                            width = y ? 3 : 4;
+          std::vector<float> read(height * width);
+          const std::scoped_lock lock(mutex);
+          CHECK(values.shape == Shape{1, height, width});
+          values.load(2, read);
+          for (std::size_t i = 0; i < height; ++i)
+            for (std::size_t j = 0; j < width; ++j)
+              CHECK(read[i * width + j] == float((2 * rows + x * 4 + i) * rows + y * 4 + j));
+          const std::string begin = "weft: data: field state: its dim 2 of [samples, ...] is cut, and set 'u' of '" + path +
+                                    "' with the shape [3, 7, 1, 7] has no such dim as samples of ";
+          for (const Shape& wrong : {Shape{rows, 1, rows}, Shape{1, rows * rows}, Shape{1, rows, rows, 2}, Shape{rows}})
+            CHECK(message<ShapeError>([&] { data::array<state>(mesh, u, {.shape = wrong}); }) == begin + wrong.text());
         }) == 0);
 }
 

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -67,22 +68,43 @@ struct EvenPiece {
       : first(extent / ranks * rank + std::min(rank, extent % ranks)), count(extent / ranks + (rank < extent % ranks ? 1 : 0)) {}
 };
 
-/// The set's piece on the rank along axis A, which cuts a dim of field F.
+/// The dim of the set that a sample's dim has in `whole`, [samples, whole...], which is the set's shape but for dims of one
+/// place. Throws ShapeError if it is another shape.
+inline std::size_t dim_of_set(std::string_view field, const Hdf5Set& set, const Shape& whole, std::size_t dim) {
+  const std::vector<std::size_t>& extents = set.whole_shape();
+  std::size_t at = 1, found = 0;
+  bool same = dim <= whole.rank();
+  for (std::size_t d = 0; d < whole.rank(); ++d) {
+    if (whole[d] == 1) continue;
+    while (at < extents.size() && extents[at] == 1) ++at;
+    same = same && at < extents.size() && extents[at] == whole[d];
+    if (d + 1 == dim) found = at;
+    ++at;
+  }
+  while (at < extents.size() && extents[at] == 1) ++at;
+  if (!same || at != extents.size() || found == 0)
+    throw_error<ShapeError>({"data: field ", field, ": its dim ", dim, " of [samples, ...] is cut, and set '", set.name(),
+                             "' of '", set.file(), "' with the shape ", extents_text(extents), " has no such dim as samples of ",
+                             whole.text()});
+  return found;
+}
+
+/// The set's piece on the rank along axis A, if it cuts a dim of field F. `whole` is the shape of the samples, `shape` that of
+/// their piece, which is set in this dim.
 template <class F, class A, class Mesh>
-Hdf5Set piece_along(const Mesh& mesh, const Hdf5Set& set) {
+Hdf5Set piece_along(const Mesh& mesh, const Hdf5Set& set, const Shape& whole, Shape& shape) {
   if constexpr (F::template cut_dim<A> < 0 || !Mesh::has(A{})) {
     return set;
   } else {
     constexpr std::size_t dim = F::template cut_dim<A>;
-    if (dim >= set.whole_shape().size())
-      throw_error<ShapeError>({"data: field ", F::name, ": ", A::name, " cuts dim ", dim, " of [samples, ...], and set '",
-                               set.name(), "' of '", set.file(), "' has the shape ", extents_text(set.whole_shape())});
-    const std::size_t extent = set.whole_shape()[dim], ranks = std::size_t(mesh.size(A{}));
+    const std::size_t ranks = std::size_t(mesh.size(A{})), in_set = dim_of_set(F::name, set, whole, dim),
+                      extent = set.whole_shape()[in_set];
     if (extent < ranks)
       throw_error<ShapeError>({"data: field ", F::name, ": set '", set.name(), "' of '", set.file(), "' has the extent ", extent,
-                               " in dim ", dim, ", which ", A::name, "(", ranks, ") cannot cut"});
+                               " in dim ", in_set, ", which ", A::name, "(", ranks, ") cannot cut"});
     const EvenPiece piece(extent, ranks, std::size_t(mesh.rank(A{})));
-    return set.piece(dim, piece.first, piece.count);
+    shape[dim - 1] = piece.count;
+    return set.piece(in_set, piece.first, piece.count);
   }
 }
 
@@ -115,16 +137,24 @@ auto array(const Hdf5Set& set, const ArrayOptions& options = {}) {
       throw_error<UsageError>(
           {"data: field ", F::name, ": its dim ", dim, " is cut over a domain axis, and set '", set.name(), "' of '", set.file(),
            "' is whole there: give the mesh, data::array<field>(mesh, set), or cut it, ", "set.piece(", dim, ", first, count)"});
+  if (F::cut_axes != 0 && options.shape && *options.shape != detail::sample_shape(F::name, set.file(), set.shape()))
+    throw_error<ShapeError>({"data: field ", F::name, ": domain axes cut it, and the piece ", detail::extents_text(set.shape()),
+                             " of set '", set.name(), "' of '", set.file(), "' is no samples of ", options.shape->text()});
   return detail::hdf5_array<F, T>(set, options);
 }
 /// The rank's piece of a set as the field's values: each domain axis of the mesh cuts the dim that the field's data::Cut names,
-/// as evenly as possible, longer pieces first. Throws as above, and ShapeError for a dim with fewer places than ranks.
+/// as evenly as possible, longer pieces first. ArrayOptions::shape is that of whole samples, the set's with dims of one place
+/// added or left out. Throws as above, and ShapeError for a dim with fewer places than ranks.
 template <auto field, class T = typename std::remove_cvref_t<decltype(field)>::scalar, class Mesh>
 requires requires(const Mesh& mesh) { mesh.world(); }
 auto array(const Mesh& mesh, const Hdf5Set& set, const ArrayOptions& options = {}) {
   using F = std::remove_cvref_t<decltype(field)>;
-  const Hdf5Set x = detail::piece_along<F, dx>(mesh, set), y = detail::piece_along<F, dy>(mesh, x);
-  return detail::hdf5_array<F, T>(detail::piece_along<F, dz>(mesh, y), options);
+  const Shape whole = options.shape.value_or(detail::sample_shape(F::name, set.file(), set.whole_shape()));
+  ArrayOptions of_piece = options;
+  of_piece.shape = whole;
+  const Hdf5Set x = detail::piece_along<F, dx>(mesh, set, whole, *of_piece.shape),
+                y = detail::piece_along<F, dy>(mesh, x, whole, *of_piece.shape);
+  return detail::hdf5_array<F, T>(detail::piece_along<F, dz>(mesh, y, whole, *of_piece.shape), of_piece);
 }
 
 }  // namespace weft::data

@@ -46,7 +46,7 @@ class Model {
   requires std::is_same_v<typename Trained::model_type, M>
   explicit Model(Trained& model, const Options& options = {})
       : Model(
-            model.stages().config(), [&](SingleDevice<M>& source) { copy(model, source); }, options) {}
+            model.stages().config(), [&](SingleDevice<M>& source) { detail::copy_state(model, source); }, options) {}
 
   /// net(inputs..., output): output = forward(inputs...). Each argument is a Kokkos View of host memory, [samples, ...] in any
   /// layout, or a contiguous range (std::span, std::vector, an array), which is one sample, [1, size]. An input is read where it
@@ -55,32 +55,18 @@ class Model {
   /// ShapeError if the output has another shape than the model returns.
   template <class... A>
   requires(sizeof...(A) >= 2) void operator()(A&&... arrays) {
-    const auto all = std::tuple(weft::detail::strided_of(arrays)...);
-    constexpr std::size_t inputs = sizeof...(A) - 1;
-    using Last = std::tuple_element_t<inputs, std::tuple<std::remove_cvref_t<A>...>>;
-    const auto replica = pool_.take([this] { return std::make_unique<detail::Replica<M>>(source_, options_); });
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      replica->compute(std::tuple(std::get<I>(all)...), std::get<inputs>(all), std::ranges::contiguous_range<Last>);
-    }
-    (std::make_index_sequence<inputs>());
+    detail::call(*pool_.take([this] { return std::make_unique<detail::Replica<SingleDevice<M>>>(source_, options_); }),
+                 arrays...);
   }
 
   /// The number of calls that have run at the same time; each needed the memory of a forward's values.
   std::size_t replicas() const { return pool_.size(); }
 
  private:
-  template <class Trained>
-  static void copy(Trained& model, SingleDevice<M>& source) {
-    for (const std::string& name : model.parameter_names())
-      source.set_parameter(name, std::span<const double>(model.parameter(name)));
-    const auto from = model.buffers(), to = source.buffers();
-    for (std::size_t i = 0; i < to.size(); ++i) to[i]->value = from[i]->value;
-  }
-
   Options options_;
   DefaultDevice device_;
   SingleDevice<M> source_;
-  detail::Pool<detail::Replica<M>> pool_;
+  detail::Pool<detail::Replica<SingleDevice<M>>> pool_;
 };
 
 }  // namespace weft::inference

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// A model for one caller at a time: separate layers over the parameters of a SingleDevice, with a device, so that callers share
-// only memory that nobody writes.
+// A model for one caller at a time: separate layers over the parameters of a SingleDevice or of a wrapper, with a device, so that
+// callers share only memory that nobody writes.
 //
-//   Replica<Net> replica(source, config, options);
+//   Replica<SingleDevice<Net>> replica(source, options);
 //   replica.compute(std::tuple(strided_of(x)), strided_of(y));
 
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <ranges>
+#include <span>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -84,17 +86,33 @@ void write_output(const Y& y, const StridedArray<T>& to, bool any_shape) {
   }
 }
 
-template <class M>
+/// The context of a source's layers on this device, with the axes of its wrappers in force. `options` must outlive it.
+template <class Source>
+auto context_of(Source& source, DefaultDevice& device, const ModelOptions& options) {
+  const auto one = weft::detail::context_of_one<typename Source::model_type>(device, options);
+  if constexpr (requires { source.bound(one); }) return source.bound(one);
+  else return one;
+}
+
+/// Whether a tensor has all of its elements on every rank.
+template <class Y>
+inline constexpr bool is_whole_tensor = true;
+template <class T, class E, class... P>
+inline constexpr bool is_whole_tensor<Tensor<T, E, P...>> = (is_whole<P> && ...);
+
+template <class Source>
 class Replica {
-  using Context = decltype(weft::detail::context_of_one<M>(std::declval<DefaultDevice&>(), std::declval<const ModelOptions&>()));
+  using M = typename Source::model_type;
+  using Context =
+      decltype(context_of(std::declval<Source&>(), std::declval<DefaultDevice&>(), std::declval<const ModelOptions&>()));
   using Step = weft::detail::step_context_t<Context>;
   using Fields = typename weft::detail::inputs_of_t<M, Context>::First;
 
  public:
-  Replica(SingleDevice<M>& source, const Options& options)
+  Replica(Source& source, const Options& options)
       : device_(instance_of<DefaultDevice::execution_space>(options.threads)),
-        whole_(built(device_, source.stages().config(), options.model)),
-        context_(weft::detail::step_context(weft::detail::context_of_one<M>(device_, options.model))),
+        whole_(built(source, device_, options.model)),
+        context_(weft::detail::step_context(context_of(source, device_, options.model))),
         module_(&weft::detail::module_of<M, Context>(*whole_.units.front().layer)) {
     if (options.model.numerics.batch_invariant) device_.make_batch_invariant();
     context_.env.training = false;
@@ -118,16 +136,20 @@ class Replica {
       return weft::forward(*module_, context_, x).output;
     }
     (std::index_sequence_for<T...>());
-    static_assert(AnyTensor<decltype(y)>, "weft: inference::Model takes a model whose forward returns one tensor");
-    if constexpr (AnyTensor<decltype(y)>) write_output(y, output, any_shape);
+    using Output = std::remove_const_t<decltype(y)>;
+    static_assert(AnyTensor<Output>, "weft: inference::Model takes a model whose forward returns one tensor");
+    static_assert(is_whole_tensor<Output>,
+                  "weft: inference::ShardedModel takes a model whose forward returns all of its output on every rank: "
+                  "to<Invariant<tp>>(y)");
+    if constexpr (AnyTensor<Output>) write_output(y, output, any_shape);
   }
 
  private:
-  static auto built(DefaultDevice& device, const typename M::Config& config, const ModelOptions& options) {
-    const Context context = weft::detail::context_of_one<M>(device, options);
-    return weft::detail::ModelBuilder<M, Context>(weft::detail::constructor_context(context), config).take();
+  static auto built(Source& source, DefaultDevice& device, const ModelOptions& options) {
+    const Context context = context_of(source, device, options);
+    return weft::detail::ModelBuilder<M, Context>(weft::detail::constructor_context(context), source.stages().config()).take();
   }
-  void share_parameters(SingleDevice<M>& source) {
+  void share_parameters(Source& source) {
     std::map<std::string, weft::detail::Buffer> values;
     source.for_each_state([&](ParameterState& state) { values.emplace(state.name(), state.storage().layer_value()); });
     for (const weft::detail::Registered& one : whole_.parameters)
@@ -143,6 +165,26 @@ class Replica {
   Step context_;
   M* module_;
 };
+
+/// replica.compute(inputs..., output) with arrays of the program.
+template <class Source, class... A>
+void call(Replica<Source>& replica, A&... arrays) {
+  const auto all = std::tuple(weft::detail::strided_of(arrays)...);
+  constexpr std::size_t inputs = sizeof...(A) - 1;
+  using Last = std::tuple_element_t<inputs, std::tuple<std::remove_const_t<A>...>>;
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    replica.compute(std::tuple(std::get<I>(all)...), std::get<inputs>(all), std::ranges::contiguous_range<Last>);
+  }
+  (std::make_index_sequence<inputs>());
+}
+
+/// Sets the parameters and buffers of `to` to those of a model in training. Collective over the ranks of both.
+template <class From, class To>
+void copy_state(From& from, To& to) {
+  for (const std::string& name : from.parameter_names()) to.set_parameter(name, std::span<const double>(from.parameter(name)));
+  const auto given = from.buffers(), taken = to.buffers();
+  for (std::size_t i = 0; i < taken.size(); ++i) taken[i]->value = given[i]->value;
+}
 
 }  // namespace detail
 
