@@ -361,6 +361,28 @@ State state_of(Model& model) {
   return state;
 }
 
+/// The arrays of a whole matrix, which its home rank has. The other ranks have items without elements.
+template <class Rule, class Device>
+void add_home_items(State& state, Device& device, const optim::Slot& slot) {
+  const auto sizes = Rule::home_elements(*slot.state);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 0) continue;
+    Item item;
+    item.name = weft::detail::joined({slot.state->name(), ".", Rule::home_names[i]});
+    item.kind = "optimizer";
+    item.type = item.of = item.wide = stored_type(slot.state->gradient_type());
+    item.shape = {sizes[i]};
+    item.row = sizes[i];
+    item.size = slot.home.empty() ? 0 : sizes[i];
+    if (item.size != 0) item.runs = {{0, 0, item.size}};
+    const Kept<Device> kept(device, item.size == 0 ? nullptr : slot.home[i],
+                            item.size * weft::size_of(slot.state->gradient_type()));
+    item.read = [kept] { return kept.read(); };
+    item.write = [kept](const std::byte* from, StoredType, bool undone) { kept.write(from, undone); };
+    state.items.push_back(std::move(item));
+  }
+}
+
 /// The state of a model and its optimizer.
 template <class Model, class Rule>
 State state_of(Model& model, optim::Optimizer<Rule>& optimizer) {
@@ -390,6 +412,8 @@ State state_of(Model& model, optim::Optimizer<Rule>& optimizer) {
       item.write = [kept](const std::byte* from, StoredType, bool undone) { kept.write(from, undone); };
       state.items.push_back(std::move(item));
     }
+    if constexpr (optim::detail::has_home<Rule>)
+      if (slot.whole) add_home_items<Rule>(state, device, slot);
   }
   return state;
 }

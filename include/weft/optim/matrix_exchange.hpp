@@ -48,6 +48,7 @@ struct MatrixPiece {
   std::size_t rows = 0, columns = 0;  ///< of the whole matrix
   bool by_rows = false;               ///< rows can be transformed independently
   std::size_t workspace = 0;          ///< additional elements that the transform needs
+  std::size_t home = 0;               ///< elements that the home keeps between steps
 };
 
 /// The rank that needs the most memory if each matrix is transformed at its home: for whole matrices, workspaces, and messages.

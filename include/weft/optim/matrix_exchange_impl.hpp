@@ -96,7 +96,7 @@ WEFT_COLD WEFT_INLINE std::size_t fullest_rank(const std::vector<MatrixPiece>& p
     if (holders.empty()) continue;
     const auto& home = holders[homes[piece]];
     const std::size_t whole = pieces[piece].rows * pieces[piece].columns;
-    of[home.rank].whole += whole;
+    of[home.rank].whole += whole + pieces[piece].home;
     of[home.rank].work = std::max(of[home.rank].work, pieces[piece].workspace);
     for (const auto& holder : holders) {
       const std::size_t own = held[piece].of(holder).elements();

@@ -229,6 +229,7 @@ class Optimizer {
 
   /// Number of steps applied; skipped steps are not counted.
   std::uint64_t steps() const { return steps_; }
+  const Options& options() const { return options_; }
   const std::vector<Slot>& slots() const { return slots_; }
   /// The decay of the parameters' averages (optim/ema.hpp); 0: there are none.
   double ema_decay() const {
@@ -272,19 +273,9 @@ class Optimizer {
   }
   // Throws UsageError if there is no new gradient. `own_loop`: a user-written training loop has just completed one.
   WEFT_COLD void require_gradients(bool own_loop) const;
-  WEFT_COLD void make_state(Slot& slot) {
-    slot.state->claim(token_);
-    Slot made = make_(*this, *slot.state);
-    made.group = slot.group;
-    made.whole = slot.whole;
-    slot = std::move(made);
-  }
-  WEFT_COLD static Slot without_state(const Slot& slot) {
-    Slot bare = Slot::without_state(*slot.state);
-    bare.group = slot.group;
-    bare.whole = slot.whole;
-    return bare;
-  }
+  WEFT_COLD void make_state(Slot& slot);
+  WEFT_COLD void make_home(Slot& slot);
+  WEFT_COLD static Slot without_state(const Slot& slot);
 
   // Throws UsageError if ranks would update their pieces of one model with different options or step counts.
   WEFT_COLD void require_same_step(double learning_rate);

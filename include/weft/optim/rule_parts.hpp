@@ -36,12 +36,18 @@ struct LentSlot {
   }
 };
 
+template <class Options>
+struct Transformed {
+  Matrix matrix;
+  const Options* options;
+};
+
 /// A transform of a piece; `of` returns its parameter and options.
 template <class Options, class Exec>
 struct TransformCall {
   const void* optimizer;
   void (*transform)(Device<Exec>&, const Matrix&, const Options&, void*);
-  std::pair<const ParameterState*, const Options*> (*of)(const void* optimizer, std::size_t piece);
+  Transformed<Options> (*of)(const void* optimizer, std::size_t piece);
 };
 
 /// The parts of a rule that needs whole rows or matrices, for the model's element type.
@@ -71,8 +77,10 @@ Parts<typename Rule::Options, Exec> parts_of() {
              const TransformCall<Options, Exec>& call) {
             exchange.template run<A>(device, due, arrays, sent, returned,
                                      [&](std::size_t piece, std::size_t rows, std::size_t columns, A* whole) {
-                                       const auto [state, options] = call.of(call.optimizer, piece);
-                                       call.transform(device, Matrix{state, rows, columns}, *options, whole);
+                                       Transformed<Options> of = call.of(call.optimizer, piece);
+                                       of.matrix.rows = rows;
+                                       of.matrix.columns = columns;
+                                       call.transform(device, of.matrix, *of.options, whole);
                                      });
           }};
 }

@@ -19,6 +19,7 @@ struct Slot {
   weft::detail::Buffer master;  ///< the parameter in accumulate_t if that is wider than its type, otherwise null
   /// Rule::buffers buffers, initially zero; behind them the average of the parameter, if the optimizer has an ema_decay.
   std::vector<weft::detail::Buffer> kept;
+  std::vector<weft::detail::Buffer> home;  ///< Rule::home_names: state of the whole matrix, on its home rank only
   /// The records of these buffers in the model's store, if it offloads: the master if there is one, then `kept`, whose buffers
   /// are null between steps. The last is the parameter, if it stays on the device but the store may fail.
   std::vector<std::size_t> records;

@@ -29,6 +29,7 @@ StepReport Optimizer<Rule>::step(double learning_rate) {
     follow_trainable();
   require_gradients(own_loop);
   require_same_step(learning_rate);
+  if constexpr (requires { Rule::check_rate(options_, learning_rate); }) Rule::check_rate(options_, learning_rate);
   using weft::detail::ProofPhase;
   weft::detail::Proof* const proof = device_->proof();
   const auto note = [&](ProofPhase phase) {

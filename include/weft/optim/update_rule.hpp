@@ -38,9 +38,18 @@
 //     static void apply(Device<Exec>&, optim::Slot&, const Options&, double learning_rate, std::uint64_t step,
 //                       const accumulate_t<P>* arrays);
 //   };
+//
+// A rule of whole matrices can keep arrays that have not the shape of the parameter, such as a moment for each row. They exist
+// once, on the rank that transforms the matrix; checkpoints take them into any layout:
+//
+//     static constexpr std::array<std::string_view, 2> home_names{"rows", "columns"};     // names in checkpoints
+//     static std::array<std::size_t, 2> home_elements(const ParameterState&);             // elements, initially zero; 0: none
+//
+// `transform` gets them as matrix.array<A>(0) and matrix.array<A>(1), with the step as matrix.step, from 1.
 
 #include <concepts>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -62,6 +71,14 @@ enum class Needs {
 struct Matrix {
   const ParameterState* state;
   std::size_t rows, columns;
+  std::uint64_t step = 0;                           ///< of this parameter, from 1
+  std::span<const weft::detail::Buffer> home = {};  ///< see Rule::home_names
+
+  /// Array k of Rule::home_names; null if it has no elements.
+  template <class A>
+  A* array(std::size_t k) const {
+    return static_cast<A*>(home[k].get());
+  }
 };
 
 namespace detail {
@@ -139,6 +156,11 @@ inline constexpr Needs needs_of<Rule> = Rule::needs;
 /// True if rows or matrices are gathered for a rule.
 template <class Rule>
 inline constexpr bool is_served = says_needs<Rule>&& needs_of<Rule> != Needs::elements;
+/// True if a rule keeps arrays at the homes of matrices.
+template <class Rule>
+inline constexpr bool has_home = requires {
+  Rule::home_names;
+};
 /// True if some parameters are updated element by element: an ordinary rule, or a rule with two kinds of updates.
 template <class Rule>
 inline constexpr bool has_elements = !is_served<Rule> || requires {

@@ -3,6 +3,7 @@
 // The part of an optimizer for rules that need whole rows or matrices: the parameters that they transform, the plan by which
 // ranks gather them, and their step. Definitions of members declared in optim/optimizer.hpp, which includes this header.
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -73,15 +74,53 @@ void Optimizer<Rule>::serve(const mesh_layout::RankGrids& grids) {
     const std::size_t rows = state.global().rank() > 1 ? state.global()[0] : 1;
     pieces.push_back({&state, rows, state.global().size() / rows, detail::needs_of<Rule> == Needs::rows});
     if constexpr (requires { Rule::workspace(state); }) pieces.back().workspace = Rule::workspace(state);
+    if constexpr (detail::has_home<Rule>)
+      for (const std::size_t elements : Rule::home_elements(state)) pieces.back().home += elements;
     held.push_back(weft::detail::pieces_of(state, grids, std::size_t(communicator_.rank())));
     served_.push_back(k);
   }
   Work work = Work::home;
-  if constexpr (requires { options_.work; }) work = options_.work;
+  static_assert(!detail::has_home<Rule> || detail::needs_of<Rule> == Needs::matrix,
+                "weft: this update rule keeps arrays at the homes of matrices (home_names), and rows have no home: declare "
+                "Needs::matrix; see Rule in this class' template arguments");
+  if constexpr (requires { options_.work; } && !detail::has_home<Rule>) work = options_.work;
   const std::size_t ranks = std::size_t(communicator_.size());
   if (Rehearsal* const notes = device_->rehearsal(); notes != nullptr && work == Work::home && ranks == std::size_t(notes->ranks))
     notes->fullest = int(detail::fullest_rank(pieces, held, ranks));
   exchange_.emplace(communicator_, std::move(pieces), held, work);
+}
+
+template <class Rule>
+void Optimizer<Rule>::make_state(Slot& slot) {
+  slot.state->claim(token_);
+  Slot made = make_(*this, *slot.state);
+  made.group = slot.group;
+  made.whole = slot.whole;
+  slot = std::move(made);
+  make_home(slot);
+}
+
+template <class Rule>
+Slot Optimizer<Rule>::without_state(const Slot& slot) {
+  Slot bare = Slot::without_state(*slot.state);
+  bare.group = slot.group;
+  bare.whole = slot.whole;
+  return bare;
+}
+
+template <class Rule>
+void Optimizer<Rule>::make_home([[maybe_unused]] Slot& slot) {
+  if constexpr (detail::has_home<Rule>) {
+    const auto served = std::find(served_.begin(), served_.end(), std::size_t(&slot - slots_.data()));
+    if (served == served_.end() || !exchange_->works(std::size_t(served - served_.begin()))) return;
+    for (const std::size_t elements : Rule::home_elements(*slot.state)) {
+      const std::size_t bytes = elements * size_of(slot.state->gradient_type());
+      weft::detail::Buffer& array = slot.home.emplace_back();
+      if (elements == 0) continue;
+      array = device_->allocate_persistent(bytes, MemoryCategory::optimizer_state);
+      kernels::fill(*device_, bytes / sizeof(float), static_cast<float*>(array.get()), 0.0f);  // double's zero has the same bits
+    }
+  }
 }
 
 template <class Rule>
@@ -97,10 +136,10 @@ void Optimizer<Rule>::step_whole(double learning_rate, double scale) {
     parts_.prepare(*device_, slot, grouped_.options[slot.group], scale, steps_ + 1 - slot.begun, arrays[k].get());
   }
   const detail::TransformCall<Options, Exec> transform{
-      this, parts_.transform, [](const void* self, std::size_t piece) -> std::pair<const ParameterState*, const Options*> {
+      this, parts_.transform, [](const void* self, std::size_t piece) -> detail::Transformed<Options> {
         const auto& optimizer = *static_cast<const Optimizer*>(self);
         const Slot& slot = optimizer.slots_[optimizer.served_[piece]];
-        return {slot.state, &optimizer.grouped_.options[slot.group]};
+        return {Matrix{slot.state, 0, 0, optimizer.steps_ + 1 - slot.begun, slot.home}, &optimizer.grouped_.options[slot.group]};
       }};
   parts_.exchange(*exchange_, *device_, due, arrays, sent, returned, transform);
   for (std::size_t k = 0; k < served_.size(); ++k) {

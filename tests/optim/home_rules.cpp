@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// Schedule-free AdamW and Adafactor: equal to the paper's sequences and to PyTorch over 100 steps, equal to one rank in ten
+// layouts, resumed bitwise from a checkpoint, also in another layout.
+// covers: weft/optim/adafactor.hpp weft/optim/schedule_free.hpp
+
+#include <weft/checkpoint/load.hpp>
+#include <weft/checkpoint/save.hpp>
+#include <weft/optim/adafactor.hpp>
+#include <weft/optim/ema.hpp>
+#include <weft/optim/schedule_free.hpp>
+
+#include "optim/support/two_parameters.hpp"
+#include "support/message.hpp"
+#include "support/parity.hpp"
+#include "support/temporary_folder.hpp"
+
+using namespace weft_test;
+
+namespace {
+
+using Weights = std::map<std::string, std::vector<double>>;
+using optim::Adafactor;
+using optim::ScheduleFreeAdamW;
+
+// The values and gradients of a small model as functions of index and step.
+void set_values(TwoParameters<double>& model) {
+  for (std::size_t i = 0; i < 35; ++i) model.value(model.states[0])[i] = std::sin(1.0 + double(i));
+  for (std::size_t i = 0; i < 11; ++i) model.value(model.states[1])[i] = std::cos(1.0 + double(i));
+}
+void set_gradients(TwoParameters<double>& model, int step) {
+  model.set_gradients(1);
+  for (std::size_t i = 0; i < 35; ++i)
+    model.gradient(model.states[0])[i] = std::sin(0.7 * double(i) + 1.3 * step) * (1 + 0.1 * double(i / 5));
+  for (std::size_t i = 0; i < 11; ++i) model.gradient(model.states[1])[i] = std::sin(0.7 * double(i) + 1.1 * step);
+}
+
+const models::GptConfig config{
+    .vocabulary = batch_vocabulary, .layers = 2, .width = 16, .heads = 4, .kv_heads = 2, .sequence = batch_length};
+using Gpt = models::BasicGpt<double>;
+using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Gpt>>>;
+
+template <class Optimizer>
+typename Optimizer::Options options_of() {
+  typename Optimizer::Options options;
+  options.learning_rate = 1e-2;
+  options.weight_decay = 0.1;
+  if constexpr (std::is_same_v<Optimizer, ScheduleFreeAdamW>) {
+    options.epsilon = 1e-3;  // above the rounding of gradients near 0
+    options.warmup = 2;
+  } else {
+    options.epsilon = 1e-6;
+    options.scale_epsilon = 0.02;
+  }
+  return options;
+}
+
+struct Layout {
+  std::size_t world;
+  Degrees degrees;
+  std::size_t micro_batches;
+  int stage;
+};
+const Layout layouts[] = {{2, {}, 2, 0},
+                          {2, {}, 1, 1},
+                          {4, {}, 1, 2},
+                          {4, {}, 2, 3},
+                          {2, {.tp = 2}, 2, 0},
+                          {4, {.tp = 4}, 1, 0},
+                          {4, {.tp = 2}, 1, 2},
+                          {4, {.tp = 2}, 2, 3},
+                          {4, {.tp = 2, .pp = 2}, 2, 0},
+                          {8, {.tp = 2, .pp = 2}, 2, 1}};
+
+template <class M>
+Weights weights_of(M& model) {
+  Weights all;
+  for (const std::string& name : model.parameter_names()) all[name] = model.parameter(name);
+  return all;
+}
+
+template <class Optimizer, class M>
+void train(M& model, Optimizer& optimizer, int first, int last, std::size_t rank, std::size_t ranks, std::size_t micro_batches) {
+  for (int step = first; step < last; ++step) {
+    model.train_step(make_batch(step % 2, rank, ranks, micro_batches));
+    optimizer.step();
+  }
+}
+
+double distance(const Weights& a, const Weights& b) {
+  double largest = 0;
+  for (const auto& [name, values] : a) {
+    double scale = 0, difference = 0;
+    const std::vector<double>& others = b.at(name);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      scale = std::max(scale, std::abs(values[i]));
+      difference = std::max(difference, std::abs(values[i] - others[i]));
+    }
+    largest = std::max(largest, difference / scale);
+  }
+  return largest;
+}
+
+template <class F>
+void on(const Layout& layout, F&& f) {
+  CHECK(runtime::run(runtime::RunOptions{.ranks = int(layout.world)}, [&](World& world) {
+          Mesh<dp, tp, pp> mesh(world, layout.degrees);
+          Composition model(mesh, config, {.shard = {.stage = layout.stage}});
+          const auto data = mesh.comm(dp{});
+          f(world, model, std::size_t(data.rank()), std::size_t(data.size()));
+        }) == 0);
+}
+
+template <class Optimizer>
+void check_layouts() {
+  constexpr int steps = 5;
+  DefaultDevice device;
+  SingleDevice<Gpt> alone(device, config);
+  const Weights begin = weights_of(alone);
+  Optimizer reference(alone, options_of<Optimizer>());
+  train(alone, reference, 0, steps, 0, 1, 1);
+  const Weights expected = weights_of(alone);
+  CHECK(distance(begin, expected) > 1e-2);
+  for (const Layout& layout : layouts) {
+    INFO("world " << layout.world << ", tp " << layout.degrees.tp << ", pp " << layout.degrees.pp << ", stage " << layout.stage);
+    Weights seen;
+    on(layout, [&](World& world, Composition& model, std::size_t rank, std::size_t ranks) {
+      Optimizer optimizer(model, options_of<Optimizer>());
+      train(model, optimizer, 0, steps, rank, ranks, layout.micro_batches);
+      const Weights mine = weights_of(model);
+      if (world.rank() == 0) seen = mine;
+    });
+    CHECK(distance(expected, seen) < 1e-10);
+  }
+}
+
+template <class Optimizer>
+void check_resumed() {
+  const TemporaryFolder folder;
+  const Layout first{4, {.tp = 2}, 1, 2}, other{4, {.tp = 2, .pp = 2}, 2, 0};
+  Weights expected, resumed, moved;
+  const std::string path = (folder.path / "run").string();
+  on(first, [&](World& world, Composition& model, std::size_t rank, std::size_t ranks) {
+    Optimizer optimizer(model, options_of<Optimizer>());
+    train(model, optimizer, 0, 3, rank, ranks, 1);
+    checkpoint::save(path, model, optimizer, 3);
+    train(model, optimizer, 3, 6, rank, ranks, 1);
+    const Weights mine = weights_of(model);
+    if (world.rank() == 0) expected = mine;
+  });
+  for (const auto& [layout, to] : {std::pair{&first, &resumed}, std::pair{&other, &moved}})
+    on(*layout, [&, layout = layout, to = to](World& world, Composition& model, std::size_t rank, std::size_t ranks) {
+      Optimizer optimizer(model, options_of<Optimizer>());
+      CHECK(checkpoint::load(path, model, optimizer) == 3);
+      train(model, optimizer, 3, 6, rank, ranks, layout->micro_batches);
+      const Weights mine = weights_of(model);
+      if (world.rank() == 0) *to = mine;
+    });
+  CHECK(resumed == expected);
+  CHECK(distance(expected, moved) < 1e-10);
+}
+
+}  // namespace
+
+TEST_CASE("schedule-free AdamW is the three sequences of its paper over 100 steps, and UseEma gives the average") {
+  for (const std::uint64_t warmup : {0, 7}) {
+    TwoParameters<double> model;
+    set_values(model);
+    ScheduleFreeAdamW optimizer(model, {.learning_rate = 0.02,
+                                        .beta1 = 0.85,
+                                        .beta2 = 0.95,
+                                        .epsilon = 1e-6,
+                                        .weight_decay = 0.1,
+                                        .decay_vectors = false,
+                                        .warmup = warmup});
+    std::vector<double> x, z, second(46, 0.0);
+    for (const ParameterState& state : model.states)
+      for (std::size_t i = 0; i < state.size(); ++i) x.push_back(model.value(state)[i]);
+    z = x;
+    double sum = 0, worst = 0, apart = 0;
+    for (int step = 1; step <= 100; ++step) {
+      set_gradients(model, step);
+      const double rate = 0.02 * (warmup == 0 ? 1 : std::min(1.0, step / double(warmup)));
+      sum += rate * rate;
+      std::size_t k = 0;
+      for (const ParameterState& state : model.states)
+        for (std::size_t i = 0; i < state.size(); ++i, ++k) {
+          const double y = 0.15 * z[k] + 0.85 * x[k], g = model.gradient(state)[i];
+          second[k] = 0.95 * second[k] + 0.05 * g * g;
+          const double v = second[k] / (1 - std::pow(0.95, step));
+          z[k] -= rate * (g / (std::sqrt(v) + 1e-6) + (k < 35 ? 0.1 : 0) * y);
+          x[k] += rate * rate / sum * (z[k] - x[k]);
+        }
+      optimizer.step();
+      const auto compare = [&](bool averaged) {
+        std::size_t at = 0;
+        for (const ParameterState& state : model.states)
+          for (std::size_t i = 0; i < state.size(); ++i, ++at) {
+            const double expected = averaged ? x[at] : 0.15 * z[at] + 0.85 * x[at];
+            worst = std::max(worst, std::abs(model.value(state)[i] - expected));
+            apart = std::max(apart, std::abs(z[at] - x[at]));
+          }
+      };
+      compare(false);
+      {
+        const optim::UseEma averages(model, optimizer);
+        compare(true);
+      }
+      compare(false);
+    }
+    CHECK(worst < 1e-12);
+    CHECK(apart > 0.01);
+  }
+}
+
+TEST_CASE("Adafactor has the parameters of torch.optim.Adafactor after 100 steps") {
+  // PyTorch 2.11 in double: every sixth element of the matrix [7, 5], every third of the vector [11].
+  struct Case {
+    optim::AdafactorOptions options;
+    std::vector<double> matrix, vector;
+  };
+  const Case cases[] = {{{.learning_rate = 0.02, .weight_decay = 0.1},
+                         {0.6782176691681987, 0.5241413011395513, 0.36674277817016393, 0.11581779077342659, -0.12332434066300033,
+                          -0.3063921021191282},
+                         {0.42094180424070937, -0.49026860221653257, 0.605561600836698, -0.7076652297873384}},
+                        {{.learning_rate = 0.5, .beta2_decay = -0.7, .epsilon = 1e-3, .scale_epsilon = 0.1, .threshold = 1.5},
+                         {0.7731416603518952, 0.41580780755426316, 0.6952195225687994, 0.17247616457183476, -0.39362380646842204,
+                          -0.09745714503326124},
+                         {0.9839723112639294, 0.03969378799717203, -0.027906475039634095, -0.38244757709920596}}};
+  for (const Case& of : cases) {
+    TwoParameters<double> model;
+    set_values(model);
+    Adafactor optimizer(model, of.options);
+    for (int step = 1; step <= 100; ++step) {
+      set_gradients(model, step);
+      optimizer.step();
+    }
+    for (std::size_t i = 0; i < of.matrix.size(); ++i)
+      CHECK(std::abs(model.value(model.states[0])[6 * i] - of.matrix[i]) < 1e-10);
+    for (std::size_t i = 0; i < of.vector.size(); ++i)
+      CHECK(std::abs(model.value(model.states[1])[3 * i] - of.vector[i]) < 1e-10);
+    CHECK(optimizer.slots()[0].kept.empty());  // a moment for each row and column, none for each element
+  }
+}
+
+TEST_CASE("schedule-free AdamW equals one rank in ten layouts") { check_layouts<ScheduleFreeAdamW>(); }
+TEST_CASE("Adafactor equals one rank in ten layouts") { check_layouts<Adafactor>(); }
+TEST_CASE("schedule-free AdamW resumes bitwise, also in another layout") { check_resumed<ScheduleFreeAdamW>(); }
+TEST_CASE("Adafactor resumes bitwise, also in another layout") { check_resumed<Adafactor>(); }
+
+TEST_CASE("refused options and rates") {
+  TwoParameters<double> model;
+  model.set_gradients(1);
+  CHECK(message<UsageError>([&] {
+          ScheduleFreeAdamW optimizer(model);
+          optimizer.step(1e-4);
+        }) ==
+        "weft: learning rate 0.000100: schedule-free AdamW has the constant rate of its options, 0.002500: call step() without "
+        "a rate, and give the options .warmup for a warm-up");
+  CHECK(message<UsageError>([&] { ScheduleFreeAdamW(model, {.beta1 = 0}); }) ==
+        "weft: beta1 0: schedule-free AdamW computes its average from y and z, which needs a beta1 above 0");
+  CHECK(message<UsageError>([&] { Adafactor(model, {.threshold = 0.5}); }) ==
+        "weft: threshold 0.500000 is not a number of at least 1");
+  CHECK(message<UsageError>([&] { Adafactor(model, {.beta2_decay = 0.8}); }) ==
+        "weft: beta2_decay 0.800000 is not a negative number: the moments' decay of step t is 1 - t^beta2_decay");
+}
