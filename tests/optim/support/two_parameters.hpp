@@ -21,8 +21,8 @@ struct TwoParameters {
   };
   using A = accumulate_t<S>;
 
-  TwoParameters() {
-    for (const auto& [name, shape] : {std::pair{"matrix", Shape{7, 5}}, std::pair{"vector", Shape{11}}}) {
+  explicit TwoParameters(Shape matrix = {7, 5}) {
+    for (const auto& [name, shape] : {std::pair{"matrix", matrix}, std::pair{"vector", Shape{11}}}) {
       ParameterInfo info{
           .name = name, .global = shape, .local = shape, .type = data_type_of<S>, .gradient_type = data_type_of<A>};
       info.runs = {{0, 0, shape.size()}};
