@@ -22,10 +22,16 @@ SOURCE = pathlib.Path(__file__).resolve().parent.parent.parent
 
 LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 QWEN2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN35 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+O200K = "|".join([r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+                  r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+                  r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n/]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
+PATTERNS = {"llama3": LLAMA3, "qwen2": QWEN2, "qwen3": QWEN2, "qwen35": QWEN35, "o200k": O200K}
 SPECIAL = {"gpt2": ["<|endoftext|>"],
            "llama3": ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|reserved_special_token_0|>"],
            "qwen2": ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|vision_pad|>"]}
-SPECIAL["qwen3"] = SPECIAL["qwen2"]
+SPECIAL["qwen3"] = SPECIAL["qwen35"] = SPECIAL["qwen2"]
+SPECIAL["o200k"] = ["<|endoftext|>", "<|endofprompt|>"]
 SPECIAL["flags"] = SPECIAL["gpt2"]
 # First and last code point of scripts, old and new; letters and the characters between them.
 SCRIPTS = [(0x20, 0x7e), (0xa0, 0x24f), (0x250, 0x36f), (0x370, 0x3ff), (0x400, 0x52f), (0x530, 0x58f), (0x590, 0x5ff), (0x600, 0x6ff), (0x700, 0x7bf),
@@ -117,7 +123,7 @@ def trained(kind, size=1500):
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=kind == "flags")
         tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     else:
-        split = pre_tokenizers.Split(Regex(LLAMA3 if kind == "llama3" else QWEN2), "isolated", False)
+        split = pre_tokenizers.Split(Regex(PATTERNS[kind]), "isolated", False)
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
         tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     if kind.startswith("qwen") or kind == "flags":
@@ -185,7 +191,7 @@ def compare(program, kind, folder):
     (folder / "tokenizer.json").write_text(text)
     faults = 0
     sets = [("random texts", list(texts(2, TEXTS, SPECIAL[kind])))]
-    if LONG or kind in ("gpt2", "qwen2"):
+    if LONG or kind in ("gpt2", "qwen2", "o200k"):
         sets.append(("texts with every code point", list(every_code_point())))
     for what, some in sets:
         (folder / "texts").write_bytes(packed(some))
@@ -213,13 +219,13 @@ def compare(program, kind, folder):
 GOLDEN = ["", "Hello, world! It's 2024, we'LL see.", " leading and  two   three spaces \n\n\tand tabs\r\nx", "naïve café cafe\u0301 re\u0301sume\u0301 Ångström A\u030angstro\u0308m",
           "你好,世界。こんにちは か\u3099 привет мир مرحبا नमस्ते 안녕 \u1112\u1161\u11ab", "\U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f44d\U0001f3fd 1\ufe0f\u20e3 \U0001f1e9\U0001f1ea",
           "12345678901 3.14 \u0663\u0664\u0665 x\u00b2 \u2167", "a\u180eb\u2003c\u0085d\u2028e\ufefff\u200bg", "\x00\x01\x7f\x1c|\x1f", "z" * 100 + " " * 60 + "!" * 50,
-          "\U00031350\U000323af \U0001e4d0 \U00010d40\U00010d41 \u1c89 e\u08d3\u0301 \U00011935\U00011930", "def f(x):\n    return x[1:-1] # it's\n\n\n", "(\u017f 'S '\u017f don'T",
+          "\U00031350\U000323af \U0001e4d0 \U00010d40\U00010d41 \u1c89 e\u08d3\u0301 \U00011935\U00011930", "def f(x):\n    return x[1:-1] # it's\n\n\n", "(\u017f 'S '\u017f don'T", "camelCaseWORDsX HTTPServer's \u01c5\u02b0\u00aa e\u0301E\u0301 \u0915\u093f \U0001e030\U0001e08f \U00010d50\U00010d70\U00010d69 a/b//\n",
           "<|im_start|>user\nHi<|im_end|> <|begin_of_text|><|endoftext|>x<|eot_id|> <|im_sta <think>hm</think>", " a <left>b<right>  c <both> d word swords word,caf\u00e9 cafe\u0301s <left><x  \n<left><right>\u5b57\u5b57 \u5b57"]
 
 
 def write(folder):
     """Small tokenizers, and the package's ids of a few texts."""
-    for kind in ("gpt2", "llama3", "qwen3", "flags"):
+    for kind in ("gpt2", "llama3", "qwen3", "qwen35", "o200k", "flags"):
         tokenizer = trained(kind, 330)
         text = spelled_as_text(tokenizer.to_str()) if kind == "gpt2" else tokenizer.to_str()
         encoded = []

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -95,7 +96,18 @@ class PackedDocuments {
   std::vector<std::size_t> windows_;  // for whole documents: first token of each window, and end of the last
 };
 
-/// Copies a batch of tokens and targets into a Batch, the input of weft's language models. Reusing `into` reuses its memory.
+namespace detail {
+
+template <class B>
+inline constexpr bool has_documents = false;
+template <auto... fields>
+inline constexpr bool has_documents<FieldBatch<fields...>> =
+    (std::is_same_v<std::remove_cvref_t<decltype(fields)>, std::remove_cvref_t<decltype(documents)>> || ...);
+
+}  // namespace detail
+
+/// Copies a batch of tokens and targets, and of documents if it has them, into a Batch, the input of weft's language models.
+/// Reusing `into` reuses its memory.
 template <class B>
 void copy_tokens(const B& from, Batch& into) {
   const auto token = from[tokens].values(), target = from[targets].values();
@@ -107,6 +119,11 @@ void copy_tokens(const B& from, Batch& into) {
   into.first_sequence = from.first_sample;
   into.step = from.step;
   into.differing.clear();
+  into.documents.clear();
+  if constexpr (detail::has_documents<std::remove_cvref_t<B>>) {
+    const auto document = from[documents].values();
+    into.documents.assign(document.begin(), document.end());
+  }
 }
 template <class B>
 Batch token_batch(const B& from) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The regular expression of a pre-tokeniser, by PCRE2. `tokenizers` uses Oniguruma, which interprets many expressions
-// differently. Only expressions with the same meaning in both are supported: literal ASCII characters, \s \S \p{L} \P{L} \p{N}
-// \P{N} \r \n \t, classes of them, (?: ) (?i: ) (?= ) (?! ), |, ? * + {m,n}. GPT-2, Llama 3 and Qwen use nothing else. Others are
-// refused by name.
+// differently. Only expressions with the same meaning in both are supported: literal ASCII characters, \s \S \r \n \t, \p{X} and
+// \P{X} with the properties of unicode.hpp, classes of them, (?: ) (?i: ) (?= ) (?! ), |, ? * + {m,n}. GPT-2, Llama 3, Qwen and
+// o200k use nothing else. Others are refused by name.
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -13,12 +13,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <weft/core/error.hpp>
 #include <weft/hugging_face/tokenizer/unicode.hpp>
@@ -45,10 +47,10 @@ class PatternTranslation {
   }
 
   [[noreturn]] static void refuse(std::string_view what) {
-    throw PatternError{
-        "has " + std::string(what) +
-        ", and weft reads \\s \\S \\p{L} \\P{L} \\p{N} \\P{N} \\r \\n \\t, classes of them, (?:) (?i:) (?=) (?!), |, ? * + {m,n} "
-        "and ASCII characters"};
+    throw PatternError{"has " + std::string(what) +
+                       ", and weft reads \\s \\S \\r \\n \\t, \\p{} and \\P{} of L, N, M, Lu, Ll, Lt, Lm and Lo, classes of "
+                       "them, (?:) (?i:) (?=) (?!), "
+                       "|, ? * + {m,n} and ASCII characters"};
   }
   char take() {
     if (rest_.empty()) refuse("an end where something is missing");
@@ -71,9 +73,11 @@ class PatternTranslation {
     for (const std::string_view opening : {"(?:", "(?i:", "(?=", "(?!"})
       if (take(opening)) {
         folds_ = folds_ || opening == "(?i:";
+        folding_.push_back(opening == "(?i:" || (!folding_.empty() && folding_.back()));
         return;
       }
     const char c = take();
+    if (c == ')' && !folding_.empty()) folding_.pop_back();
     if (c == '(') refuse(rest_.starts_with('?') ? "a group of another kind" : "a group that captures");
     if (c == '[') return bracket();
     if (c == '?' || c == '*' || c == '+' || c == '{') return quantifier(c);
@@ -119,14 +123,20 @@ class PatternTranslation {
       return '\0';
     }
     if (c == 'p' || c == 'P') {
-      const bool letters = rest_.starts_with("{L}"), numbers = rest_.starts_with("{N}");
-      if (!letters && !numbers)
-        refuse("the property \\" + std::string(1, c) + std::string(rest_.substr(0, rest_.find('}') + 1).substr(0, 20)));
+      const std::string_view braced = rest_.substr(0, rest_.find('}') + 1);
+      const auto of =
+          std::find_if(std::begin(unicode_properties), std::end(unicode_properties), [&](const UnicodeProperty& property) {
+            return braced.size() == property.name.size() + 2 && braced[0] == '{' &&
+                   braced.substr(1, property.name.size()) == property.name;
+          });
+      const std::string spelled = "\\" + std::string(1, c) + std::string(braced.substr(0, 20));
+      if (of == std::end(unicode_properties)) refuse("the property " + spelled);
+      if (of->cased && !folding_.empty() && folding_.back()) refuse("the property " + spelled + " in (?i:)");
       if (in_class && c == 'P') refuse("\\P in a class");
-      rest_.remove_prefix(3);
+      rest_.remove_prefix(braced.size());
       if (!in_class) out_ += c == 'p' ? "[" : "[^";
-      out_ += letters ? "\\p{L}" : "\\p{N}";
-      add(letters ? std::span<const CodePoints>(newer_letters) : newer_numbers);
+      out_ += "\\p" + std::string(braced);
+      add(of->newer);
       if (!in_class) out_ += "]";
       return '\0';
     }
@@ -182,8 +192,9 @@ class PatternTranslation {
 
   std::string_view rest_;
   std::string out_;
-  char letter_ = '\0';  // the previous literal, in lower case
-  bool folds_ = false;  // the pattern contains (?i:
+  char letter_ = '\0';         // the previous literal, in lower case
+  bool folds_ = false;         // the pattern contains (?i:
+  std::vector<bool> folding_;  // of each open group: case is ignored
 };
 
 /// One thread's memory for matches, and the remaining work limit of the current text. PCRE2 counts steps, but not all steps of

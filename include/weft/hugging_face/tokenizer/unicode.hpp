@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <iterator>
 #include <span>
+#include <string_view>
 
 #include <weft/core/standard.hpp>
 
@@ -32,6 +33,43 @@ inline constexpr CodePoints newer_letters[] = {
 inline constexpr CodePoints newer_numbers[] = {{0x10d40, 0x10d49}, {0x116d0, 0x116e3}, {0x11bf0, 0x11bf9}, {0x11f50, 0x11f59},
                                                {0x16130, 0x16139}, {0x16d70, 0x16d79}, {0x1ccf0, 0x1ccf9}, {0x1d2c0, 0x1d2d3},
                                                {0x1e4f0, 0x1e4f9}, {0x1e5f1, 0x1e5fa}};
+
+/// Marks (categories M*) of Unicode 15 to 16.
+inline constexpr CodePoints newer_marks[] = {
+    {0x897, 0x897},     {0xcf3, 0xcf3},     {0xece, 0xece},     {0x10d69, 0x10d6d}, {0x10efc, 0x10eff}, {0x11241, 0x11241},
+    {0x113b8, 0x113c0}, {0x113c2, 0x113c2}, {0x113c5, 0x113c5}, {0x113c7, 0x113ca}, {0x113cc, 0x113d0}, {0x113d2, 0x113d2},
+    {0x113e1, 0x113e2}, {0x11f00, 0x11f01}, {0x11f03, 0x11f03}, {0x11f34, 0x11f3a}, {0x11f3e, 0x11f42}, {0x11f5a, 0x11f5a},
+    {0x13440, 0x13440}, {0x13447, 0x13455}, {0x1611e, 0x1612f}, {0x1e08f, 0x1e08f}, {0x1e4ec, 0x1e4ef}, {0x1e5ee, 0x1e5ef}};
+
+/// Upper-case letters (category Lu) of Unicode 15 to 16.
+inline constexpr CodePoints newer_upper[] = {
+    {0x1c89, 0x1c89}, {0xa7cb, 0xa7cc}, {0xa7da, 0xa7da}, {0xa7dc, 0xa7dc}, {0x10d50, 0x10d65}};
+
+/// Lower-case letters (category Ll) of Unicode 15 to 16.
+inline constexpr CodePoints newer_lower[] = {
+    {0x1c8a, 0x1c8a}, {0xa7cd, 0xa7cd}, {0xa7db, 0xa7db}, {0x10d70, 0x10d85}, {0x1df25, 0x1df2a}};
+
+/// Modifier letters (category Lm) of Unicode 15 to 16.
+inline constexpr CodePoints newer_modifiers[] = {{0x10d4e, 0x10d4e}, {0x10d6f, 0x10d6f}, {0x16d40, 0x16d42},
+                                                 {0x16d6b, 0x16d6c}, {0x1e030, 0x1e06d}, {0x1e4eb, 0x1e4eb}};
+
+/// Letters without case (category Lo) of Unicode 15 to 16.
+inline constexpr CodePoints newer_other_letters[] = {
+    {0x105c0, 0x105f3}, {0x10d4a, 0x10d4d}, {0x10d4f, 0x10d4f}, {0x10ec2, 0x10ec4}, {0x1123f, 0x11240}, {0x11380, 0x11389},
+    {0x1138b, 0x1138b}, {0x1138e, 0x1138e}, {0x11390, 0x113b5}, {0x113b7, 0x113b7}, {0x113d1, 0x113d1}, {0x113d3, 0x113d3},
+    {0x11bc0, 0x11be0}, {0x11f02, 0x11f02}, {0x11f04, 0x11f10}, {0x11f12, 0x11f33}, {0x1342f, 0x1342f}, {0x13441, 0x13446},
+    {0x13460, 0x143fa}, {0x16100, 0x1611d}, {0x16d43, 0x16d6a}, {0x18cff, 0x18cff}, {0x1b132, 0x1b132}, {0x1b155, 0x1b155},
+    {0x1e4d0, 0x1e4ea}, {0x1e5d0, 0x1e5ed}, {0x1e5f0, 0x1e5f0}, {0x2b739, 0x2b739}, {0x2ebf0, 0x2ee5d}, {0x31350, 0x323af}};
+
+/// A property of code points in a pattern, \p{name}, and its members that PCRE2 lacks.
+struct UnicodeProperty {
+  std::string_view name;
+  std::span<const CodePoints> newer;
+  bool cased = false;  ///< depends on the case of a letter
+};
+inline constexpr UnicodeProperty unicode_properties[] = {
+    {"L", newer_letters},      {"N", newer_numbers}, {"M", newer_marks},      {"Lu", newer_upper, true},
+    {"Ll", newer_lower, true}, {"Lt", {}, true},     {"Lm", newer_modifiers}, {"Lo", newer_other_letters}};
 
 /// Characters that Unicode 10 to 18 added to NFC: reordered marks, and compositions. `tokenizers` treats them as ordinary
 /// letters, which end the sequence before them.
