@@ -232,6 +232,7 @@ class Composition final : public TrainedModel {
                              .gradient = gradient_of(o),
                              .recheck_every = std::uint64_t(o.recheck),
                              .trace_nonfinite = o.trace_nonfinite},
+                .loss = {.chunks = std::size_t(o.loss_chunks)},
                 .lora = lora_of(o)})
 #ifdef TRAIN_GPT_CHECKPOINTS
         ,

@@ -164,6 +164,12 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
       ->check(whole(0, most))
       ->capture_default_str()
       ->group(mesh);
+  app.add_option(
+         "--loss-chunks", o.loss_chunks,
+         "Parts of a micro-batch's tokens for which logits are computed one by one, so that only one part's are in memory")
+      ->check(whole(1, most))
+      ->capture_default_str()
+      ->group(mesh);
   app.add_flag("--batch-invariant", o.batch_invariant,
                "A token's numbers do not depend on the other tokens in the batch, and are those of generate with this option")
       ->group(mesh);

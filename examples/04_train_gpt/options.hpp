@@ -33,6 +33,7 @@ struct Options {
   std::int64_t tp = 1, cp = 1, pp = 1, ep = 1;
   std::int64_t zero = 0, replicate = 1;
   std::int64_t piece_bytes = 0;  ///< of sums over tp that go in pieces; 0: whole sums
+  std::int64_t loss_chunks = 1;  ///< parts of a micro-batch's tokens that pass the head one by one
   bool sequence_parallel = false, reproducible = false, batch_invariant = false, trace_nonfinite = false;
   std::string schedule = "1f1b", context = "ring", recompute = "none", offload = "none", model = "gpt", precision = "fp32";
   std::optional<std::int64_t> vpp, etp;

@@ -275,6 +275,7 @@ class Report {
             {"offload", o.offload},
             {"sequence_parallel", o.sequence_parallel},
             {"piece_bytes", o.piece_bytes},
+            {"loss_chunks", o.loss_chunks},
             {"reproducible", o.reproducible},
             {"batch_invariant", o.batch_invariant},
             {"trace_nonfinite", o.trace_nonfinite},

@@ -44,6 +44,7 @@ inline void require_same_run(const weft::Communicator& ranks, const Options& o) 
                       {"--replicate", o.replicate},
                       {"--sequence-parallel", o.sequence_parallel},
                       {"--piece-bytes", o.piece_bytes},
+                      {"--loss-chunks", o.loss_chunks},
                       {"--reproducible", o.reproducible},
                       {"--batch-invariant", o.batch_invariant},
                       {"--trace-nonfinite", o.trace_nonfinite},

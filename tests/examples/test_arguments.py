@@ -98,7 +98,7 @@ SMALL = ["1", "1", "2", "2", "3", "4"]
 TRAIN = {
     **dict.fromkeys(["--tp", "--pp", "--dp", "--cp", "--ep", "--etp", "--vpp", "--ranks", "--replicate", "--micro-batch", "--global-batch", "--kv-heads",
                      "--experts", "--top-k", "--warmup", "--validate-every", "--sample", "--seed", "--vocabulary", "--zero", "--layers", "--heads",
-                     "--width", "--sequence", "--steps", "--piece-bytes"], (NUMBERS, SMALL)),
+                     "--width", "--sequence", "--steps", "--piece-bytes", "--loss-chunks"], (NUMBERS, SMALL)),
     **dict.fromkeys(["--learning-rate", "--min-learning-rate", "--beta1", "--beta2", "--weight-decay", "--clip", "--dropout", "--validation-fraction"],
                     (REALS, ["0.1", "0", "1e-3"])),
     "--data": (FILES, [str(text)]),

@@ -99,6 +99,7 @@ for name, arguments in [
     ("zero3pp2", "--dp 2 --pp 2 --zero 3 --schedule zb-h1"),
     ("sequence_parallel", "--tp 2 --sequence-parallel --zero 3 --dp 2"),
     ("pieces", "--tp 2 --piece-bytes 1024"),
+    ("loss_chunks", "--tp 2 --loss-chunks 3"),
     ("interleaved", "--pp 2 --micro-batch 2 --schedule interleaved --vpp 2"),
     ("interleaved_zb", "--pp 2 --micro-batch 2 --schedule interleaved-zb"),
     ("zbv", "--pp 2 --micro-batch 2 --schedule zbv --tp 2 --sequence-parallel"),

@@ -49,6 +49,7 @@ struct EngineState {
   /// batch.
   std::size_t longest = 0;
   std::size_t piece_bytes = 0;  ///< TensorOptions::piece_bytes
+  std::size_t loss_chunks = 1;  ///< LossOptions::chunks
   ChildCalls* calls = nullptr;  ///< of a model that is a Module
   bool first_step = false;      ///< the model's first training step, after which gradients that are missing are named
   Unit* unit = nullptr;         ///< the one that runs, in the first training step

@@ -6,16 +6,22 @@
 //
 //   auto step = cross_entropy(context, logits, targets, vocabulary);   // {LossSum, softmax − onehot}
 
+#include <algorithm>
+#include <cstddef>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <weft/autograd/layer.hpp>
 #include <weft/autograd/loss_sum.hpp>
 #include <weft/autograd/primitive.hpp>
+#include <weft/device/parallel_for.hpp>
 #include <weft/kernels/cross_entropy.hpp>
 #include <weft/nn/norm.hpp>
 #include <weft/nn/padded_logits.hpp>
+#include <weft/nn/row_parts.hpp>
 #include <weft/operations/products.hpp>
+#include <weft/tensor/around.hpp>
 #include <weft/tensor/softmax_statistics.hpp>
 
 namespace weft {
@@ -36,8 +42,9 @@ struct CrossEntropy {
   using Loss = typename LossOf<Z>::type;
   Z logits;
   Ids targets;
-  Statistics<Z> maximum, sums;  // sums [2, rows]: of powers, and the targets' logits
-  std::size_t first, valid;     // this rank's columns, without padding
+  Statistics<Z> maximum, sums;                   // sums [2, rows]: of powers, and the targets' logits
+  std::size_t first, valid;                      // this rank's columns, without padding
+  std::vector<SoftmaxStatistics<Z>> parts = {};  // of the parts of the rows, in place of logits, maximum and sums
 
   // (softmax − onehot) times *factor (null: 1), or times each row's factor (step 1), into the memory of `gradient`.
   void write_gradient(const double* factor, typename Z::value_type* gradient, std::size_t step = 0) const {
@@ -89,6 +96,71 @@ auto cross_entropy_of(const Context& context, Z logits, const Ids& targets, std:
                                    state.sums.data(), state.sums.data() + z.rows(), targets.data(), std::int64_t(state.first),
                                    loss.data(), nullptr);
   return Result{MakesLosses::make<typename State::Loss>(std::move(loss)), std::move(state)};
+}
+
+// The logits of a part of the rows of x, [count, vocabulary / tp], with the part's targets and statistics: as they were computed
+// before (`statistics`), or, if it is null, computed here.
+template <class Context, class X, class W, class Ids, class S>
+auto part_of_cross_entropy(const Context& context, const X& x, const W& w, const Ids& targets, std::size_t vocabulary,
+                           std::size_t first, std::size_t count, const S* statistics) {
+  auto z = padded_logits(rows_of(x, first, count), w);
+  const auto mine = rows_of(targets, first, count);
+  require_targets_of_rows("cross_entropy", z, mine);
+  if (statistics == nullptr) return row_statistics(context, std::move(z), mine, vocabulary, w.rows());
+  using Z = decltype(z);
+  const std::size_t begin = context.rank(tp{}) * w.rows(),
+                    valid = begin >= vocabulary ? 0 : std::min(w.rows(), vocabulary - begin);
+  return CrossEntropy<Z, Ids>{std::move(z), mine, statistics->maximum, statistics->sums, begin, valid};
+}
+
+// *sum = the sum of n numbers, in their order.
+template <class Exec>
+void add_numbers(Device<Exec>& device, std::size_t n, const double* numbers, double* sum) {
+  for_each_index(
+      device, {"cross_entropy", n * sizeof(double)}, 1, KOKKOS_LAMBDA(const std::size_t) {
+        double total = 0;
+        for (std::size_t i = 0; i < n; ++i) total += numbers[i];
+        *sum = total;
+      });
+}
+
+// cross_entropy_of(padded_logits(x, w)) in parts of the rows: the logits of one part are in memory at a time, and only the
+// statistics are saved.
+template <class Context, class X, class W, class Ids>
+auto cross_entropy_in_parts(const Context& context, const X& x, const W& w, const Ids& targets, std::size_t vocabulary,
+                            std::size_t parts) {
+  using Z = contract_t<X, W, 0, 0>;
+  using State = CrossEntropy<Z, Ids>;
+  if (targets.size() != x.rows())
+    throw_error<ShapeError>({call_text("cross_entropy", {x, targets}), ": expected rows [tokens, width] and targets [tokens]"});
+  auto& device = x.device();
+  State saved{{}, targets, {}, {}, 0, 0};
+  const Tensor<double, typename Z::execution_space> losses(device, {parts});
+  for_each_part(x.rows(), parts, [&](std::size_t first, std::size_t count) {
+    const State part = part_of_cross_entropy<Context, X, W, Ids, SoftmaxStatistics<Z>>(context, x, w, targets, vocabulary, first,
+                                                                                       count, nullptr);
+    kernels::cross_entropy_finish<typename Z::value_type>(
+        device, count, part.logits.columns(), part.valid, part.logits.data(), part.maximum.data(), part.sums.data(),
+        part.sums.data() + count, part.targets.data(), std::int64_t(part.first), losses.data() + saved.parts.size(), nullptr);
+    saved.parts.push_back({part.maximum, part.sums});
+  });
+  typename State::Loss::sum_type loss(device, {1});
+  add_numbers(device, saved.parts.size(), losses.data(), loss.data());
+  return Result{MakesLosses::make<typename State::Loss>(std::move(loss)), std::move(saved)};
+}
+
+// Calls f(first, count, dz) with the gradient of the logits of each part of the rows.
+template <class Context, class X, class W, class State, class F>
+void for_each_logits_gradient(const Context& context, const X& x, const W& w, const State& saved, std::size_t vocabulary,
+                              const double* factor, F&& f) {
+  std::size_t at = 0;
+  for_each_part(x.rows(), saved.parts.size(), [&](std::size_t first, std::size_t count) {
+    const auto part = part_of_cross_entropy(context, x, w, saved.targets, vocabulary, first, count, &saved.parts[at++]);
+    using Z = std::remove_cvref_t<decltype(part.logits)>;
+    gradient_t<Z> dz(part.logits.device(), part.logits.shape(), part.logits.buffer());
+    part.write_gradient(factor, dz.data());
+    f(first, count, dz);
+  });
 }
 
 // The log-probability of each row's target, 0 without one.
@@ -156,7 +228,8 @@ auto log_probability(const Variable<C, Z>& logits, const Variable<C, Ids>& targe
 }
 
 /// The last layers of a language model: norm, projection to the vocabulary by `table` (tied to the embedding or separate),
-/// cross-entropy. forward(context, x, targets) -> loss; logits(context, x) for sampling.
+/// cross-entropy. forward(context, x, targets) -> loss; logits(context, x) for sampling. With LossOptions::chunks the logits are
+/// computed for a part of the rows at a time: in forward, for the gradient of x, and for that of the table.
 template <class Norm>
 class LanguageHead : public Primitive<LanguageHead<Norm>> {
  public:
@@ -170,8 +243,10 @@ class LanguageHead : public Primitive<LanguageHead<Norm>> {
     auto normed = weft::forward(norm, context, x);
     auto inside = to<Replicated<tp>>(context, normed.output);
     const auto w = table.for_operand(inside);
-    auto result =
-        detail::cross_entropy_of(context, detail::padded_logits(inside, w), targets, table.state().global()[0], w.rows());
+    const std::size_t parts = context.engine.loss_chunks, vocabulary = table.state().global()[0];
+    auto result = parts > 1 && inside.rows() > 0
+                      ? detail::cross_entropy_in_parts(context, inside, w, targets, vocabulary, std::min(parts, inside.rows()))
+                      : detail::cross_entropy_of(context, detail::padded_logits(inside, w), targets, vocabulary, w.rows());
     using N = typename decltype(normed)::saved_type;
     using D = typename decltype(result)::saved_type;
     return Result{std::move(result.output), Saved<X, N, decltype(normed.output), D>{
@@ -191,20 +266,43 @@ class LanguageHead : public Primitive<LanguageHead<Norm>> {
   /// `g` [1], one over the number of tokens, scales softmax − onehot, which overwrites the logits.
   template <class Context, class S, class G>
   auto backward_input(const Context& context, S saved, const G& g) {
-    auto& logits = saved.cross.logits;
-    gradient_t<std::remove_cvref_t<decltype(logits)>> dz(logits.device(), logits.shape(), logits.buffer());
-    saved.cross.write_gradient(g.data(), dz.data());
+    using Z = std::remove_cvref_t<decltype(saved.cross.logits)>;
     auto inside = to<Replicated<tp>>(context, saved.normed);
-    auto dn = to_layout_of<gradient_t<decltype(saved.normed)>>(
-        context, detail::padded_logits_input_gradient(context, dz, table.for_operand(inside)));
-    auto split = weft::backward_input(norm, context, std::move(saved.norm), dn);
-    using D = Deferred<typename decltype(split)::deferred_type, decltype(inside), std::remove_cvref_t<decltype(dz)>>;
+    const auto w = table.for_operand(inside);
+    gradient_t<Z> dz;
+    using Inner = decltype(detail::padded_logits_input_gradient(context, dz, w));
+    Inner inner;
+    if (saved.cross.parts.empty()) {
+      const auto& logits = saved.cross.logits;
+      dz = gradient_t<Z>(logits.device(), logits.shape(), logits.buffer());
+      saved.cross.write_gradient(g.data(), dz.data());
+      inner = detail::padded_logits_input_gradient(context, dz, w);
+    } else {
+      inner = Inner(inside.device(), inside.shape());
+      const auto store = [&](std::size_t first, std::size_t, const gradient_t<Z>& part) {
+        const Inner rows = detail::padded_logits_input_gradient(context, part, w);
+        using T = typename Inner::value_type;
+        detail::copy_rows(inner.device(), 1, rows.size(), static_cast<const T*>(rows.data()), rows.size(),
+                          inner.data() + first * inner.columns(), rows.size());
+      };
+      detail::for_each_logits_gradient(context, inside, w, saved.cross, table.state().global()[0], g.data(), store);
+    }
+    auto split = weft::backward_input(norm, context, std::move(saved.norm),
+                                      to_layout_of<gradient_t<decltype(saved.normed)>>(context, std::move(inner)));
+    using D = Deferred<typename decltype(split)::deferred_type, decltype(inside), gradient_t<Z>, decltype(saved.cross), G>;
+    if (saved.cross.parts.empty()) saved.cross = {};  // the gradient has all that is needed
     return InputGradient{detail::input_gradient_of<typename S::input_type>(std::move(split.input_gradient)),
-                         D{std::move(split.deferred), std::move(inside), std::move(dz)}};
+                         D{std::move(split.deferred), std::move(inside), std::move(dz), std::move(saved.cross), g}};
   }
   template <class Context, class D>
   void backward_weight(const Context& context, D deferred) {
-    detail::accumulate_padded_product(table, deferred.gradient, deferred.inside);
+    const auto add = [&](std::size_t first, std::size_t count, const auto& part) {
+      detail::accumulate_padded_product(table, part, detail::rows_of(deferred.inside, first, count));
+    };
+    if (deferred.cross.parts.empty()) detail::accumulate_padded_product(table, deferred.gradient, deferred.inside);
+    else if (table.trainable())
+      detail::for_each_logits_gradient(context, deferred.inside, table.for_operand(deferred.inside), deferred.cross,
+                                       table.state().global()[0], deferred.scale.data(), add);
     weft::backward_weight(norm, context, std::move(deferred.norm));
   }
 
@@ -219,11 +317,13 @@ class LanguageHead : public Primitive<LanguageHead<Norm>> {
     Y normed;
     D cross;
   };
-  template <class N, class I, class G>
+  template <class N, class I, class Z, class D, class G>
   struct Deferred {
     N norm;
     I inside;
-    G gradient;
+    Z gradient;  // of the logits; empty if they are computed in parts, by `cross` and `scale`
+    D cross;
+    G scale;
   };
 };
 

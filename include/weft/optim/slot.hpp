@@ -19,10 +19,10 @@ struct Slot {
   weft::detail::Buffer master;  ///< the parameter in accumulate_t if that is wider than its type, otherwise null
   /// Rule::buffers buffers, initially zero; behind them the average of the parameter, if the optimizer has an ema_decay.
   std::vector<weft::detail::Buffer> kept;
-  std::vector<weft::detail::Buffer> home;  ///< Rule::home_names: state of the whole matrix, on its home rank only
   /// The records of these buffers in the model's store, if it offloads: the master if there is one, then `kept`, whose buffers
   /// are null between steps. The last is the parameter, if it stays on the device but the store may fail.
   std::vector<std::size_t> records;
+  std::vector<weft::detail::Buffer> home = {};  ///< Rule::home_names: state of the whole matrix, on its home rank only
 
   std::uint64_t begun = 0;  ///< optimizer steps before this state was created: rules count from here
   std::size_t group = 0;    ///< 0: the optimizer's options; 1: the first group's, and so on

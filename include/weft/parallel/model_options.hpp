@@ -146,6 +146,18 @@ struct NumericsOptions {
   bool trace_nonfinite = false;
 };
 
+/// The loss of a language model (LanguageHead).
+struct LossOptions {
+  /// The tokens of a micro-batch pass the head in this many parts, so the logits of one part are in memory at a time in place of
+  /// all, [tokens / chunks, vocabulary / tp]. At most one part for each token. Logits are then computed three times: for the
+  /// loss, for the gradient of the head's input, and for that of its table, which is 5 products in place of 3. A custom loop's
+  /// `forward` returns whole logits, and the losses of your own (cross_entropy) are not cut.
+  ///
+  /// Numerics: the loss and the table's gradient are sums over the parts, so they differ by rounding from those of 1. The parts
+  /// are a function of this number and the tokens of a micro-batch, so a reproducible run keeps its bits for every dp and pp.
+  std::size_t chunks = 1;
+};
+
 /// The options of a model. All ranks pass the same. Types of wrappers may set options, too (parallel/policies.hpp).
 ///
 ///   Model model(mesh, config, {.seed = 1,
@@ -162,6 +174,7 @@ struct ModelOptions {
   TensorOptions tensor = {};
   PipelineOptions pipeline = {};
   NumericsOptions numerics = {};
+  LossOptions loss = {};
   /// Patterns of the parameters that are frozen from the start, as model.freeze takes them, and so never have memory for
   /// gradients; unfreeze trains them later. Throws UsageError for a pattern that names no parameter.
   std::vector<std::string> freeze = {};

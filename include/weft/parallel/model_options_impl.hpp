@@ -9,6 +9,8 @@ namespace weft {
 
 WEFT_INLINE void ModelOptions::check() const {
   lora.check();
+  if (loss.chunks == 0)
+    throw_error<UsageError>({"ModelOptions::loss.chunks is 0: the loss is computed in 1 part (all logits at once) or more"});
   const auto& reproducible = numerics.reproducible;
   const auto& reduce = numerics.reduce;
   const auto& gradient = numerics.gradient;

@@ -65,6 +65,7 @@ WEFT_COLD inline auto words_of(const ModelOptions& options) {
       OptionWord{"numerics.batch_invariant", options.numerics.batch_invariant, true},
       OptionWord{"context", std::uint64_t(options.context), false},
       OptionWord{"tensor.piece_bytes", options.tensor.piece_bytes, true},
+      OptionWord{"loss.chunks", options.loss.chunks, true},
       OptionWord{"pipeline.schedule", options.pipeline.schedule != nullptr, false},
       OptionWord{"pipeline.layers", layers, false},
       OptionWord{"numerics.loss_scale", scale, false},

@@ -202,6 +202,7 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
     Context<Compute<Exec, detail::computed_t<typename model_type::scalar>>> context(device, std::move(environment));
     context.construction.lora = &options.lora;
     context.engine.piece_bytes = options.tensor.piece_bytes;
+    context.engine.loss_chunks = options.loss.chunks;
     return context;
   }
   // The context of a call, with all axes in force.
