@@ -51,13 +51,13 @@ void group_norm_forward(Device<Exec>& device, const GroupedChannels& s, const T*
       });
 }
 
-/// terms[0, n, g] = the sum of gain[c] sums[0, n, c] over a group's channels, divided by its elements; terms[1, n, g] that of
-/// sums[1, n, c].
+/// terms[0, n, g] = share times the sum of gain[c] sums[0, n, c] over a group's channels; terms[1, n, g] that of sums[1, n, c].
+/// `share`: one over the elements of a group.
 template <class T, class Exec>
-void group_norm_terms(Device<Exec>& device, const GroupedChannels& s, const double* sums, const T* gain, double* terms) {
+void group_norm_terms(Device<Exec>& device, const GroupedChannels& s, double share, const double* sums, const T* gain,
+                      double* terms) {
   using A = accumulate_t<T>;
   const std::size_t each = s.groups == 0 ? 1 : s.channels / s.groups, channels = s.channels, rows = s.rows(), planes = s.planes();
-  const double share = s.elements() == 0 ? 0 : 1 / double(s.elements());
   detail::for_each(
       device, {"group_norm", 2 * planes * sizeof(double)}, 2 * rows, KOKKOS_LAMBDA(std::size_t item) {
         const std::size_t first = item % rows * each;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Batch normalisation with statistics of the whole micro-batch, summed over every axis that shards its samples, so a layer on
-// several ranks equals one on one rank. Statistics are exact up to rounding (first the mean, then the squares around it, in
-// double). Under Reproducible they have the same bits for every sharding of the samples, because the ranks gather each sample's
-// sums and add them in the order of the samples. For evaluation, running means of the statistics are kept between steps.
+// Batch normalisation with statistics of the whole micro-batch, summed over every axis that shards its samples or images, so a
+// layer on several ranks equals one on one rank. Statistics are exact up to rounding (first the mean, then the squares around it,
+// in double). Under Reproducible they have the same bits for every sharding of the samples, because the ranks gather each
+// sample's sums and add them in the order of the samples. For evaluation, running means of the statistics are kept between steps.
 //
 //   BatchNorm norm(context / "norm", channels);   // x [samples, channels, height, width], or another number of dims
 
@@ -23,6 +23,7 @@
 #include <weft/operations/convolution.hpp>
 #include <weft/operations/elementwise.hpp>
 #include <weft/operations/rules.hpp>
+#include <weft/operations/sums_over_space.hpp>
 #include <weft/tensor/to.hpp>
 #include <weft/tensor/transfer.hpp>
 
@@ -38,7 +39,7 @@ namespace detail {
 // One number per channel, over all samples.
 struct ChannelStatistics {
   template <class P>
-  using of = std::conditional_t<shard_dim<P> == 0, Invariant<typename P::axis>,
+  using of = std::conditional_t<shard_dim<P> == 0 || (shard_dim<P> > 1), Invariant<typename P::axis>,
                                 std::conditional_t<shard_dim<P> == 1, Shard<typename P::axis, 0>, P>>;
 };
 // One number per channel of each sample.
@@ -69,6 +70,7 @@ auto sum_over_samples(const Context& context, const N& numbers) {
     const auto all = to_layout_of<ruled_t<AllSamples, N>>(context, numbers);
     channel_statistics_t<N> sums(numbers.device(), {width});
     kernels::column_sums<double>(all.device(), all.rows(), width, all.data(), width, sums.data(), false);
+    sum_over_space<N, 2>(context, sums);
     return sums;
   } else {
     ruled_t<ChannelSums, N, double> sums(numbers.device(), {width});
@@ -76,14 +78,14 @@ auto sum_over_samples(const Context& context, const N& numbers) {
     return to_layout_of<channel_statistics_t<N>>(context, std::move(sums));
   }
 }
-/// The number of elements of a channel over all samples: all ranks have the same number.
+/// The number of elements of a channel over all samples, of which all ranks have the same number.
 template <class X, class Context>
 double elements_of_channel(const Context& context, const X& x, std::size_t channels) {
-  std::size_t count = channels == 0 ? 0 : x.size() / channels;
+  double count = count_over_space<X, 2>(context, channels == 0 ? 0 : x.size() / channels);
   Context::for_each_axis([&]<class A>(A axis) {
-    if constexpr (shard_dim<placement_t<X, A>> == 0) count *= context.size(axis);
+    if constexpr (shard_dim<placement_t<X, A>> == 0) count *= double(context.size(axis));
   });
-  return double(count);
+  return count;
 }
 
 // Running statistics: value is [means, variances], sum is [means, variances, count], of all channels.
@@ -100,9 +102,10 @@ inline void renew_running_statistics(StepBuffer& buffer) {
 /// y = (x - mean) / sqrt(variance + epsilon) * weight + bias, by channel, over samples and pixels (Ioffe and Szegedy 2015); x
 /// [samples, channels, ...]. Parameters "weight", "bias" [channels]; buffer "running" [2, channels]: running means and unbiased
 /// variances. After each training step, the mean over its micro-batches is added with weight `momentum`; evaluation uses the
-/// buffer. An axis may shard samples, or channels if the parameters have its rule: BatchNorm<Shard<tp, 0>>. Communication over
-/// the axes that shard samples: two all-reduces of [channels] in forward, one of [2, channels] in backward. Each micro-batch has
-/// its own statistics, so a result depends on the number of micro-batches, but not on the number of ranks that share one.
+/// buffer. An axis may shard samples, or channels if the parameters have its rule: BatchNorm<Shard<tp, 0>>; domain axes may shard
+/// the images, in pieces of any extents. Communication over the axes that shard samples or images: two all-reduces of [channels]
+/// in forward, and one of a number for images, one of [2, channels] in backward. Each micro-batch has separate statistics, so a
+/// result depends on the number of micro-batches, but not on the number of ranks that share one.
 template <Placement... Rules>
 class BatchNorm : public Primitive<BatchNorm<Rules...>> {
  public:
@@ -118,9 +121,9 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
   auto forward(const Context& context, const X& x) const {
     require_not_partial<X>();
     using Weight = decltype(weight.for_operand(x));
-    static_assert(!detail::cut_between<X, 2, int(Shape::max_rank) - 1>,
+    static_assert(!detail::cut_otherwise_from<X, 2>,
                   "weft: BatchNorm needs whole images, but an axis cuts their dims, which are from 2 (height and width): cut "
-                  "samples or channels");
+                  "samples or channels, or images over a domain axis (dx, dy, dz)");
     static_assert(
         detail::channels_fit<X, Weight>,
         "weft: BatchNorm: an axis cuts the channels of x and not the parameters, or the reverse: BatchNorm<Shard<tp, 0>> "

@@ -58,9 +58,9 @@ class ConvolutionLayer : public Module<ConvolutionLayer<Dims, kind, Rules...>> {
       : ConvolutionLayer(context, weights_shape(in, out, kernel, options.groups), out, options) {}
 
   auto forward(const auto& x) const {
-    if constexpr (!transposed && cut_in_space<typename std::remove_cvref_t<decltype(x)>::tensor_type>)
-      return bias ? exchanged_convolution<Dims>(name, kernel_, options_, x, weight, *bias)
-                  : exchanged_convolution<Dims>(name, kernel_, options_, x, weight);
+    if constexpr (cut_in_space<typename std::remove_cvref_t<decltype(x)>::tensor_type>)
+      return bias ? exchanged_convolution<Dims, kind>(name, kernel_, options_, x, weight, *bias)
+                  : exchanged_convolution<Dims, kind>(name, kernel_, options_, x, weight);
     else
       return bias ? convolution_of<kind>(name, Dims, options_, x, weight, *bias)
                   : convolution_of<kind>(name, Dims, options_, x, weight);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Normalisation of each sample by itself: over groups of channels (GroupNorm) or over each channel (InstanceNorm), for images of
-// any number of dims. An axis that cuts samples needs no communication in forward.
+// any number of dims. An axis that cuts samples needs no communication in forward; a domain axis that cuts the images sums the
+// statistics over its ranks.
 //
 //   GroupNorm<> norm(context / "norm", 8, channels);   // 8 groups; x [samples, channels, ...]
 
@@ -19,6 +20,7 @@
 #include <weft/nn/batch_norm.hpp>
 #include <weft/operations/convolution_rules.hpp>
 #include <weft/operations/rules.hpp>
+#include <weft/operations/sums_over_space.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft {
@@ -53,9 +55,9 @@ class SampleNorm : public Primitive<SampleNorm<Instance, Rules...>> {
   auto forward(const Context& context, const X& x) const {
     require_not_partial<X>();
     static_assert(
-        !cut_between<X, 2, int(Shape::max_rank) - 1>,
+        !cut_otherwise_from<X, 2>,
         "weft: GroupNorm needs whole images, but an axis cuts their dims, which are from 2 (height and width): cut samples or "
-        "channels");
+        "channels, or images over a domain axis (dx, dy, dz)");
     static_assert(
         channels_fit<X, decltype(std::declval<const Parameter<Rules...>&>().for_operand(x))>,
         "weft: GroupNorm: an axis cuts the channels of x and not the parameters, or the reverse: GroupNorm<Shard<tp, 0>> "
@@ -65,15 +67,17 @@ class SampleNorm : public Primitive<SampleNorm<Instance, Rules...>> {
     const kernels::GroupedChannels s = grouped(context, x);
     auto& device = x.device();
     S mean(device, {s.rows()}), rstd(device, {s.rows()});
-    const double share = s.elements() == 0 ? 0 : 1 / double(s.elements());
+    const double elements = count_over_space<X, 2>(context, s.elements()), share = elements == 0 ? 0 : 1 / elements;
     kernels::plane_sums(device, s.rows(), s.elements(), x.data(), mean.data());
+    sum_over_space<X, 2>(context, mean);
     mean = scale(mean, share);
     kernels::plane_squares(device, 1, s.rows(), s.elements(), x.data(), mean.data(), rstd.data());
+    sum_over_space<X, 2>(context, rstd);
     kernels::reciprocal_roots(device, s.rows(), share, epsilon_, rstd.data());
     X y(device, x.shape());
     const auto gain = of_channels(weight, x), shift = of_channels(bias, x);
     kernels::group_norm_forward<T>(device, s, x.data(), mean.data(), rstd.data(), gain.data(), shift.data(), y.data());
-    return Result{std::move(y), Saved<X, S>{x, std::move(mean), std::move(rstd)}};
+    return Result{std::move(y), Saved<X, S>{x, std::move(mean), std::move(rstd), share}};
   }
   template <class Context, class Saved, class G>
   auto backward_input(const Context& context, Saved saved, const G& g) {
@@ -88,7 +92,8 @@ class SampleNorm : public Primitive<SampleNorm<Instance, Rules...>> {
     kernels::spread_to_channels(device, s, saved.rstd.data(), rstd.data());
     kernels::plane_gradient_sums(device, 1, s.planes(), s.pixels, x.data(), mean.data(), rstd.data(), g.data(), sums.data());
     const auto gain = of_channels(weight, x);
-    kernels::group_norm_terms<T>(device, s, sums.data(), gain.data(), terms.data());
+    kernels::group_norm_terms<T>(device, s, saved.share, sums.data(), gain.data(), terms.data());
+    sum_over_space<G, 2>(context, terms);
     G dx(device, x.shape());
     kernels::group_norm_backward<T>(device, s, x.data(), saved.mean.data(), saved.rstd.data(), gain.data(), g.data(),
                                     terms.data(), dx.data());
@@ -112,6 +117,7 @@ class SampleNorm : public Primitive<SampleNorm<Instance, Rules...>> {
   struct Saved {
     X x;
     S mean, rstd;
+    double share;  // one over the number of elements of a group
   };
   template <class Context>
   SampleNorm(const Context& context, std::size_t groups, std::size_t channels, double epsilon, bool affine)
@@ -161,8 +167,10 @@ class SampleNorm : public Primitive<SampleNorm<Instance, Rules...>> {
 /// y = (x - mean) / sqrt(variance + epsilon) * weight + bias, with the mean and the variance of a group of channels of one sample
 /// over all of its elements (Wu and He, arXiv:1803.08494); x [samples, channels, ...]. GroupNorm(context, groups, channels,
 /// options). Parameters "weight", "bias" [channels], unless the option `affine` is false. An axis may shard samples, or channels
-/// in whole groups, GroupNorm<Shard<tp, 0>>. Throws ShapeError for channels that do not fit, LayoutError for an axis that cuts a
-/// group. Statistics are summed in accumulate_t and kept in double.
+/// in whole groups, GroupNorm<Shard<tp, 0>>; domain axes may shard the images, in pieces of any extents. Communication over each
+/// of these: two all-reduces of [samples, groups] and one of a number in forward, one of [2, samples, groups] in backward. Throws
+/// ShapeError for channels that do not fit, LayoutError for an axis that cuts a group. Statistics are summed in accumulate_t and
+/// kept in double.
 template <Placement... Rules>
 using GroupNorm = detail::SampleNorm<false, Rules...>;
 /// The same with each channel as a group (Ulyanov et al., arXiv:1607.08022), by default without parameters, as

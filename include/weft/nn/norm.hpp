@@ -9,6 +9,7 @@
 //
 //   LayerNorm norm(context / "ln_1", width, 1e-5);
 
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -33,9 +34,36 @@ constexpr bool require_whole_rows() {
       "weft: a norm needs whole rows, but its input is sharded along dim 1: gather it first, to<Invariant<axis>>(context, x)");
   return !any_partial<X>;
 }
+// Whether an axis other than a domain axis cuts dim 1.
+template <class X>
+inline constexpr bool rows_cut_otherwise = false;
+template <class T, class E, class... P>
+inline constexpr bool rows_cut_otherwise<Tensor<T, E, P...>> = ((shard_dim<P> == 1 && !is_domain_axis<typename P::axis>) || ...);
+// The same, of rows that are the last dim of x [..., width]: a domain axis may cut any other dim.
+template <class X>
+constexpr bool require_rows_of_norm() {
+  require_not_partial<X>();
+  static_assert(
+      !rows_cut_otherwise<X>,
+      "weft: a norm needs whole rows, but its input is sharded along dim 1: gather it first, to<Invariant<axis>>(context, "
+      "x); a domain axis (dx, dy, dz) may cut dims before the last one");
+  return !any_partial<X>;
+}
+// Throws LayoutError for a domain axis that cuts the rows.
+template <class T, class E, class... P>
+void require_rows_uncut(const char* norm, const Tensor<T, E, P...>& x) {
+  const int last = int(x.shape().rank()) - 1;
+  [[maybe_unused]] const auto require = [&](std::string_view axis, bool domain, int dim) {
+    if (domain && dim > 0 && dim >= last)
+      throw_error<LayoutError>({call_text(norm, {x}), ": ", axis, " cuts dim ", dim,
+                                ", and a norm needs whole rows, the last dim: gather them first, to<Invariant<", axis, ">>(x)"});
+  };
+  (require(P::axis::name, is_domain_axis<typename P::axis>, shard_dim<P>), ...);
+}
 // A kernel reads one element of the gain per column of x.
 template <class X>
 void require_width(const char* norm, const X& x, const Parameter<>& gain) {
+  require_rows_uncut(norm, x);
   require_extents(norm, x, x.columns(), gain.for_operand(x));
 }
 // The memory for the sum of two tensors.
@@ -54,7 +82,8 @@ template <class X>
 using Statistics = Tensor<accumulate_t<typename X::value_type>, typename X::execution_space>;
 }  // namespace detail
 
-/// y = (x - mean) / sqrt(variance + epsilon) * weight + bias, by row (arXiv:1607.06450). Parameters "weight", "bias" [width].
+/// y = (x - mean) / sqrt(variance + epsilon) * weight + bias, by row (arXiv:1607.06450); x [..., width]. Parameters "weight",
+/// "bias" [width]. Domain axes may cut dims between the first and the last, as of images with their channels last.
 class LayerNorm : public Primitive<LayerNorm> {
  public:
   static constexpr bool fuses_addition = true;
@@ -73,7 +102,7 @@ class LayerNorm : public Primitive<LayerNorm> {
 
   template <class Context, class X>
   auto forward(const Context&, const X& x) const {
-    if constexpr (!detail::require_whole_rows<X>()) {
+    if constexpr (!detail::require_rows_of_norm<X>()) {
       return Result{detail::AlreadyRefused(), Nothing{}};
     } else {
       detail::require_width("layer_norm", x, weight);
@@ -87,7 +116,7 @@ class LayerNorm : public Primitive<LayerNorm> {
   }
   template <class Context, class X>
   auto forward_on_sum(const Context&, const X& x, const X& branch) const {
-    detail::require_whole_rows<X>();
+    detail::require_rows_of_norm<X>();
     detail::require_width("layer_norm", x, weight);
     using S = detail::Statistics<X>;
     X sum = detail::place_for_sum(x, branch), y(x.device(), sum.shape());
@@ -109,7 +138,8 @@ class LayerNorm : public Primitive<LayerNorm> {
   void backward_weight(const Context&, D deferred) {
     if (!weight.trainable() && !bias.trainable()) return;
     auto& [saved, g] = deferred;
-    using Sum = decltype(sum_rows(g));
+    using G = std::remove_cvref_t<decltype(g)>;
+    using Sum = detail::summed_t<G, accumulate_t<typename G::value_type>>;
     const auto gain = weight.template open_gradient<Sum>(g.device()), shift = bias.template open_gradient<Sum>(g.device());
     const bool first_gain = gain.first, first_shift = shift.first;
     kernels::layer_norm_backward_weight(g.device(), g.rows(), g.columns(), saved.x.data(), saved.mean.data(), saved.rstd.data(),
@@ -146,7 +176,7 @@ class RmsNorm : public Primitive<RmsNorm> {
 
   template <class Context, class X>
   auto forward(const Context&, const X& x) const {
-    if constexpr (!detail::require_whole_rows<X>()) {
+    if constexpr (!detail::require_rows_of_norm<X>()) {
       return Result{detail::AlreadyRefused(), Nothing{}};
     } else {
       detail::require_width("rms_norm", x, weight);
@@ -160,7 +190,7 @@ class RmsNorm : public Primitive<RmsNorm> {
   }
   template <class Context, class X>
   auto forward_on_sum(const Context&, const X& x, const X& branch) const {
-    detail::require_whole_rows<X>();
+    detail::require_rows_of_norm<X>();
     detail::require_width("rms_norm", x, weight);
     using S = detail::Statistics<X>;
     X sum = detail::place_for_sum(x, branch), y(x.device(), sum.shape());
@@ -182,7 +212,8 @@ class RmsNorm : public Primitive<RmsNorm> {
   void backward_weight(const Context&, D deferred) {
     if (!weight.trainable()) return;
     auto& [saved, g] = deferred;
-    const auto gain = weight.template open_gradient<decltype(sum_rows(g))>(g.device());
+    using G = std::remove_cvref_t<decltype(g)>;
+    const auto gain = weight.template open_gradient<detail::summed_t<G, accumulate_t<typename G::value_type>>>(g.device());
     kernels::rms_norm_backward_weight(g.device(), g.rows(), g.columns(), saved.x.data(), saved.rstd.data(), g.data(), gain.data,
                                       !gain.first);
   }

@@ -20,6 +20,7 @@
 #include <weft/operations/arithmetic.hpp>
 #include <weft/operations/index_select.hpp>
 #include <weft/operations/rules.hpp>
+#include <weft/operations/sums_over_space.hpp>
 #include <weft/tensor/fixed_terms.hpp>
 #include <weft/tensor/tensor.hpp>
 
@@ -52,23 +53,11 @@ constexpr bool require_samples() {
   return real && alike && !partial && L::elements_fit && L::counted_once;
 }
 // The elements of one sample on this rank.
-inline double elements_of_sample(const char* loss, NamedOperand prediction, NamedOperand target) {
+inline std::size_t elements_of_sample(const char* loss, NamedOperand prediction, NamedOperand target) {
   require_same_shape(loss, prediction, target);
   const Shape& x = prediction.shape();
   if (x.rank() == 0) throw_error<ShapeError>({call_text(loss, {prediction, target}), ": expected [samples, ...]"});
-  const std::size_t elements = x[0] == 0 ? 1 : x.size() / x[0];
-  return double(elements);
-}
-// The elements of one sample on all ranks of the domain axes that cut it, whose pieces may differ.
-template <class X, class Context>
-double elements_of_whole(const Context& context, double here) {
-  double all = here;
-  Context::for_each_axis([&]<class A>(A axis) {
-    if constexpr (is_domain_axis<A>)
-      if constexpr (cuts_space<placement_t<X, A>>)
-        if (context.size(axis) > 1) context.comm(axis).all_reduce(std::span<double>(&all, 1));
-  });
-  return all;
+  return x[0] == 0 ? 1 : x.size() / x[0];
 }
 /// Refuses a sample that a domain axis cuts, where no context gives its ranks.
 template <class X>
@@ -209,7 +198,7 @@ template <AnyTensor X, AnyTensor Y>
 auto mse(const X& x, const Y& y) {
   detail::require_whole_samples<X>();
   if constexpr (detail::require_samples<X, Y>())
-    return detail::elementwise_loss<detail::SquaredError>(x, y, detail::elements_of_sample("mse", x, y));
+    return detail::elementwise_loss<detail::SquaredError>(x, y, double(detail::elements_of_sample("mse", x, y)));
   else return Result{detail::AlreadyRefused(), detail::AlreadyRefused()};
 }
 /// The same of -y log σ(z) - (1 - y) log(1 - σ(z)), for logits z and targets y in [0, 1] of any element type.
@@ -217,7 +206,8 @@ template <AnyTensor Z, AnyTensor Y>
 auto bce_with_logits(const Z& z, const Y& y) {
   detail::require_whole_samples<Z>();
   if constexpr (detail::require_samples<Z, Y>())
-    return detail::elementwise_loss<detail::BinaryCrossEntropy>(z, y, detail::elements_of_sample("bce_with_logits", z, y));
+    return detail::elementwise_loss<detail::BinaryCrossEntropy>(z, y,
+                                                                double(detail::elements_of_sample("bce_with_logits", z, y)));
   else return Result{detail::AlreadyRefused(), detail::AlreadyRefused()};
 }
 
@@ -236,9 +226,9 @@ auto mse(const Variable<C, X>& x, const Variable<C, Y>& y) {
   if constexpr (!detail::require_samples<X, Y>()) {
     return detail::AlreadyRefused();
   } else {
-    const double here = detail::elements_of_sample("mse", x.value(), y.value());
+    const std::size_t here = detail::elements_of_sample("mse", x.value(), y.value());
     auto found =
-        detail::elementwise_loss<detail::SquaredError>(x.value(), y.value(), detail::elements_of_whole<X>(x.context(), here));
+        detail::elementwise_loss<detail::SquaredError>(x.value(), y.value(), detail::count_over_space<X, 1>(x.context(), here));
     const auto difference = std::move(found.saved);
     auto from_x = detail::from(x, [difference](const auto&, const auto& g) { return detail::scaled_by_loss(difference, g); });
     if constexpr (!detail::Real<typename Y::value_type>) return detail::record(x, std::move(found.output), std::move(from_x));
@@ -255,8 +245,8 @@ auto bce_with_logits(const Variable<C, Z>& z, const Variable<C, Y>& y) {
   if constexpr (!detail::require_samples<Z, Y>()) {
     return detail::AlreadyRefused();
   } else {
-    const double here = detail::elements_of_sample("bce_with_logits", z.value(), y.value()),
-                 elements = detail::elements_of_whole<Z>(z.context(), here);
+    const double elements =
+        detail::count_over_space<Z, 1>(z.context(), detail::elements_of_sample("bce_with_logits", z.value(), y.value()));
     auto found = detail::elementwise_loss<detail::BinaryCrossEntropy>(z.value(), y.value(), elements);
     auto from_z = detail::from(
         z, [difference = std::move(found.saved)](const auto&, const auto& g) { return detail::scaled_by_loss(difference, g); });

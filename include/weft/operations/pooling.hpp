@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Pooling of placed images [samples, channels, ...] of one to three dims: the largest element or the mean of each window, or the
-// mean of a whole image. An axis may cut samples or channels.
+// mean of a whole image. An axis may cut samples or channels; domain axes may cut the images of Variables, whose windows bring
+// the rows of the neighbours (operations/exchanged_rows.hpp).
 //
 //   auto y = max_pool2d(relu(conv2d(x, w, b)), {.kernel = 2});   // stride 2: the windows lie side by side
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -14,9 +16,12 @@
 #include <weft/kernels/pooling.hpp>
 #include <weft/operations/along_dim.hpp>
 #include <weft/operations/convolution_options.hpp>
+#include <weft/operations/exchanged_rows.hpp>
 #include <weft/operations/rules.hpp>
 #include <weft/operations/shapes.hpp>
+#include <weft/operations/sums_over_space.hpp>
 #include <weft/tensor/tensor.hpp>
+#include <weft/tensor/to.hpp>
 
 namespace weft {
 
@@ -36,7 +41,8 @@ constexpr void require_whole_images() {
   static_assert(
       !images_are_cut<X>,
       "weft: pooling needs whole images, but an axis cuts their dims, which are from 2 (height and width): cut samples or "
-      "channels, or give the window in the type and a halo, max_pool2d<Window{3, 1, 1}>(to<Halo<axis, 2, 1>>(x))");
+      "channels, or images of Variables over a domain axis (dx, dy, dz), or give the window in the type and a halo, "
+      "max_pool2d<Window{3, 1, 1}>(to<Halo<axis, 2, 1>>(x))");
 }
 /// The windows of images of `dims` dims. Throws ShapeError for extents and options that do not fit.
 kernels::ConvolutionShape pooling_shape(const char* operation, std::size_t dims, NamedOperand images,
@@ -102,6 +108,38 @@ auto average_pool(const char* operation, std::size_t dims, const Variable<C, X>&
                 }));
 }
 
+// f(images, options); images of Variables that domain axes cut with the rows of their neighbours.
+template <int dims, class X, class F>
+auto over_images(const char*, const X& x, const PoolingOptions& options, F&& f) {
+  return f(x, options);
+}
+template <int dims, class C, class X, class F>
+requires(cut_in_space<X>) auto over_images(const char* operation, const Variable<C, X>& x, const PoolingOptions& options, F&& f) {
+  std::array<std::size_t, dims> stride;
+  for (std::size_t dim = 0; dim < dims; ++dim) stride[dim] = options.stride[dim] == 0 ? options.kernel[dim] : options.stride[dim];
+  const ConvolutionOptions window{
+      .stride = PerDim::of(stride), .padding = options.padding, .padding_after = options.padding_after};
+  return exchanged<dims>(operation, window, x, plan_of(cut_window, options.kernel),
+                         [&](const auto& images, const ConvolutionOptions& sides) {
+                           return f(images, PoolingOptions{.kernel = options.kernel,
+                                                           .stride = sides.stride,
+                                                           .padding = sides.padding,
+                                                           .padding_after = sides.padding_after});
+                         });
+}
+template <int dims, class X>
+auto max_pool_over_images(const char* operation, const X& x, const PoolingOptions& options) {
+  return over_images<dims>(operation, x, options, [operation](const auto& images, const PoolingOptions& sides) {
+    return max_pool(operation, dims, images, sides);
+  });
+}
+template <int dims, class X>
+auto average_pool_over_images(const char* operation, const X& x, const PoolingOptions& options) {
+  return over_images<dims>(operation, x, options, [operation](const auto& images, const PoolingOptions& sides) {
+    return average_pool(operation, dims, images, sides);
+  });
+}
+
 void require_images(const char* operation, std::size_t dims, NamedOperand x);
 template <int Dims, AnyTensor X>
 auto global_average_pool(const char* operation, const X& x) {
@@ -112,7 +150,7 @@ auto global_average_pool(const char* operation, const X& x) {
   } else {
     const auto means = operations::mean<2>(operations::flatten<2, Dims + 1>(x));
     if constexpr (std::is_same_v<std::remove_const_t<decltype(means)>, X>) return means;
-    else return operations::cast<typename X::value_type>(means);
+    else return weft::cast<typename X::value_type>(means);
   }
 }
 template <AnyTensor G>
@@ -123,13 +161,45 @@ G global_average_pool_gradient(const Shape& x, const G& g) {
   kernels::spread_along<T>(g.device(), {images, pixels, 1}, g.data(), accumulate_t<T>(1.0 / double(pixels)), out.data());
   return out;
 }
+// The placement of a number for each image of which ranks of domain axes have pieces, and of the terms of such a number.
+struct NumberOfImage {
+  template <class P>
+  using of = std::conditional_t<(shard_dim<P> > 1), Invariant<typename P::axis>, P>;
+};
+struct TermOfImage {
+  template <class P>
+  using of = std::conditional_t<(shard_dim<P> > 1), Partial<typename P::axis>, P>;
+};
+// The means of images of which ranks have pieces, and their gradient.
+template <int Dims, class C, class X>
+auto global_average_over_space(const char* operation, const Variable<C, X>& x) {
+  using T = typename X::value_type;
+  require_images(operation, Dims, x.value());
+  const Shape& shape = x.shape();
+  const std::size_t images = shape[0] * shape[1], pixels = images == 0 ? 0 : x.value().size() / images;
+  const double whole = count_over_space<X, 2>(x.context(), pixels);
+  ruled_t<TermOfImage, X, accumulate_t<T>> sums(
+      x.value().device(), Shape{shape[0], shape[1]}.set_sharding(0, shape.sharding(0)).set_sharding(1, shape.sharding(1)));
+  kernels::sum_along<T>(x.value().device(), {images, pixels, 1}, x.value().data(), accumulate_t<T>(1), sums.data());
+  const auto means =
+      operations::scale(to_layout_of<ruled_t<NumberOfImage, X, accumulate_t<T>>>(x.context(), std::move(sums)), 1 / whole);
+  return record(x, weft::cast<T>(means), from(x, [shape, images, pixels, whole](const auto&, const auto& g) {
+                  gradient_t<X> dx(g.device(), shape);
+                  kernels::spread_along<T>(g.device(), {images, pixels, 1}, g.data(), accumulate_t<T>(1 / whole), dx.data());
+                  return dx;
+                }));
+}
 template <int Dims, class C, class X>
 auto global_average_pool(const char* operation, const Variable<C, X>& x) {
-  auto means = global_average_pool<Dims>(operation, x.value());
-  if constexpr (images_are_cut<X>) return means;
-  else
-    return record(x, std::move(means),
-                  from(x, [shape = x.shape()](const auto&, const auto& g) { return global_average_pool_gradient(shape, g); }));
+  if constexpr (cut_in_space<X>) {
+    return global_average_over_space<Dims>(operation, x);
+  } else {
+    auto means = global_average_pool<Dims>(operation, x.value());
+    if constexpr (images_are_cut<X>) return means;
+    else
+      return record(x, std::move(means),
+                    from(x, [shape = x.shape()](const auto&, const auto& g) { return global_average_pool_gradient(shape, g); }));
+  }
 }
 
 }  // namespace detail
@@ -137,20 +207,21 @@ auto global_average_pool(const char* operation, const Variable<C, X>& x) {
 namespace operations {
 
 /// The largest element of each window of x [samples, channels, height, width]; a window's first of equal ones gets the gradient.
-/// Throws ShapeError for a window that does not fit.
+/// Throws ShapeError for a window that does not fit. Domain axes may cut the images of a Variable: the result is cut alike; all
+/// pieces but the last are multiples of the stride (ShapeError).
 template <detail::ImageOperand X>
 auto max_pool2d(const X& x, const PoolingOptions& options = {}) {
-  return detail::max_pool("max_pool2d", 2, x, options);
+  return detail::max_pool_over_images<2>("max_pool2d", x, options);
 }
 /// The same of x [samples, channels, width].
 template <detail::ImageOperand X>
 auto max_pool1d(const X& x, const PoolingOptions& options = {}) {
-  return detail::max_pool("max_pool1d", 1, x, options);
+  return detail::max_pool_over_images<1>("max_pool1d", x, options);
 }
 /// The same of x [samples, channels, depth, height, width].
 template <detail::ImageOperand X>
 auto max_pool3d(const X& x, const PoolingOptions& options = {}) {
-  return detail::max_pool("max_pool3d", 3, x, options);
+  return detail::max_pool_over_images<3>("max_pool3d", x, options);
 }
 /// max_pool2d, and each element's place in its image, height times width (std::int32_t). Gradient: max_pool2d_gradient(x.shape(),
 /// places, g, options).
@@ -167,17 +238,17 @@ G max_pool2d_gradient(const Shape& x, const N& places, const G& g, const Pooling
 /// avg_pool2d_gradient(x.shape(), g, options).
 template <detail::ImageOperand X>
 auto avg_pool2d(const X& x, const PoolingOptions& options = {}) {
-  return detail::average_pool("avg_pool2d", 2, x, options);
+  return detail::average_pool_over_images<2>("avg_pool2d", x, options);
 }
 /// The same of x [samples, channels, width].
 template <detail::ImageOperand X>
 auto avg_pool1d(const X& x, const PoolingOptions& options = {}) {
-  return detail::average_pool("avg_pool1d", 1, x, options);
+  return detail::average_pool_over_images<1>("avg_pool1d", x, options);
 }
 /// The same of x [samples, channels, depth, height, width].
 template <detail::ImageOperand X>
 auto avg_pool3d(const X& x, const PoolingOptions& options = {}) {
-  return detail::average_pool("avg_pool3d", 3, x, options);
+  return detail::average_pool_over_images<3>("avg_pool3d", x, options);
 }
 template <AnyTensor G>
 G avg_pool2d_gradient(const Shape& x, const G& g, const PoolingOptions& options = {}) {
@@ -185,7 +256,8 @@ G avg_pool2d_gradient(const Shape& x, const G& g, const PoolingOptions& options 
 }
 
 /// The mean of each image of x [samples, channels, height, width], [samples, channels], in x's element type, summed in
-/// accumulate_t. Partial stays Partial. Gradient: global_avg_pool2d_gradient(x.shape(), g).
+/// accumulate_t. Partial stays Partial. Gradient: global_avg_pool2d_gradient(x.shape(), g). Domain axes may cut the images of a
+/// Variable, in pieces of any extents: the sums are all-reduced, and the result is Invariant on these axes.
 template <detail::ImageOperand X>
 auto global_avg_pool2d(const X& x) {
   return detail::global_average_pool<2>("global_avg_pool2d", x);

@@ -5,7 +5,8 @@
 // Invariant, R Replicated, S(d) Shard along dim d, P Partial. The gradient of an operand is placed as its dual, and no operation
 // communicates in forward or backward except as its row states. H(d, b, f) is Halo, T(d, b, f) HaloTerms. Rows of functions that
 // compute each element from those at its place, the first ten, take H where they take S, and T where they take P beside H as R;
-// all other rows refuse both.
+// all other rows refuse both. A row with "space" also takes S(k > 1) over domain axes, of Variables, and gives it: windows bring
+// the neighbours' rows, norms sum their statistics; global_avg_pool2d gives I there.
 //
 //   operation                       operands on one axis                     result                  refused, with the reason
 //   exp(x), relu(x), clamp(x, ...)  I, R, S(d)                               as x                    P: f of a sum is no sum of f
@@ -60,16 +61,16 @@
 //   conv_transpose2d(x, w), ...     as conv2d, w's S(0) and S(1) exchanged
 //   depthwise_conv2d(x, w), ...     x S(1), w S(0); else as conv2d           S(1)                    w S(1)
 //   bias of conv2d, ...             as add_row: S(0) beside S(1)                                     whole beside S(1)
-//   max_pool2d(x), ...              I, R, S(0), S(1)                         as x                    S(k > 1), P
-//   avg_pool2d, global_avg_pool2d   I, R, P, S(0), S(1)                      as x                    S(k > 1)
+//   max_pool2d(x), ...              I, R, S(0), S(1), space                  as x                    other S(k > 1), P
+//   avg_pool2d, global_avg_pool2d   I, R, P, S(0), S(1), space               as x                    other S(k > 1)
 //   conv2d<Window>(x, w), ...       x H(k > 1, b, f) over the window's reach H(k, b', f')            too narrow; other than the
 //   max_pool2d<Window>(x), ...      (before, after), a stride exactly; w R   S(k) if b' = f' = 0     reach with a stride
 //                                   b' = b - before, f' = f - after; other placements as without a window
-//   upsample(x)                     I, R, P, S(0), S(1)                      as x                    S(k > 1)
+//   upsample(x)                     I, R, P, S(0), S(1), space               as x                    other S(k > 1)
 //   pixel_shuffle(x)                as unflatten<1>, permute, flatten        as x
-//   BatchNorm(x)                    I, R, S(0), S(1)                         as x                    S(k > 1), P
+//   BatchNorm(x)                    I, R, S(0), S(1), space                  as x                    other S(k > 1), P
 //                                   S(0) all-reduces in forward and backward
-//   GroupNorm(x), InstanceNorm(x)   I, R, S(0), S(1) in whole groups         as x                    S(k > 1), P
+//   GroupNorm(x), InstanceNorm(x)   I, R, S(0), S(1) in whole groups, space  as x                    other S(k > 1), P
 //   mse, bce_with_logits            both I; both S(0)                        I; P                    R: counted by all; S(1), P
 //   cross_entropy(z, labels)        I; S(0); over tp also S(1)               I; P; I                 R: counted by all; P
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Placed images [samples, channels, ...] of one to three dims enlarged: by elements beside each other (upsample), or by channels
-// that become elements (pixel_shuffle). An axis may cut samples or channels.
+// that become elements (pixel_shuffle). An axis may cut samples or channels; domain axes may cut the images of Variables, whose
+// linear enlargement brings a row of each neighbour.
 //
 //   auto y = upsample(x, {.factor = 2, .mode = UpsampleMode::linear});   // [samples, channels, 2 height, 2 width]
 
@@ -10,6 +11,7 @@
 #include <weft/autograd/variable.hpp>
 #include <weft/kernels/upsample.hpp>
 #include <weft/operations/convolution_options.hpp>
+#include <weft/operations/exchanged_rows.hpp>
 #include <weft/operations/rules.hpp>
 #include <weft/operations/shapes.hpp>
 #include <weft/tensor/tensor.hpp>
@@ -30,12 +32,25 @@ template <class X>
 constexpr void require_uncut_images() {
   static_assert(!cut_between<X, 2, int(Shape::max_rank) - 1>,
                 "weft: upsample needs whole images, but an axis cuts their dims, which are from 2 (height and "
-                "width): cut samples or channels");
+                "width): cut samples or channels, or images of Variables over a domain axis (dx, dy, dz)");
 }
 /// Throws ShapeError unless x is [samples, channels, ...] of one to three dims and the factors fit.
 kernels::UpsampleShape upsample_shape(const char* operation, NamedOperand x, const UpsampleOptions& options);
 /// x's shape with each dim of the images `factor` times as long.
 Shape enlarged(Shape x, const kernels::UpsampleShape& s);
+/// f(images, options) of images with the rows of their neighbours along the first dim that an axis cuts, without the results that
+/// are the neighbours'.
+template <class V, class F>
+auto upsample_pieces(const V& x, const UpsampleOptions& options, F&& f) {
+  using P = typename FirstCut<typename V::tensor_type>::type;
+  constexpr std::size_t dim = shard_dim<P>;
+  upsample_shape("upsample", x.value(), options);
+  require_dim("upsample", x.value(), dim);
+  const std::size_t factor = options.factor[dim - 2], reach = options.mode == UpsampleMode::linear && factor > 1;
+  const HaloRows rows(x.context().comm(typename P::axis()), {reach, reach});
+  const auto wide = f(bring_rows<P>({"upsample", P::axis::name}, x, rows), options);
+  return drop_rows<P>(wide, rows.before * factor, rows.after * factor);
+}
 /// Throws ShapeError unless x is [samples, channels, height, width] with channels in groups of factor².
 void require_shuffled(NamedOperand x, std::size_t factor);
 
@@ -61,11 +76,19 @@ G upsample_gradient(const Shape& x, const G& g, const UpsampleOptions& options =
   kernels::upsample_backward<typename G::value_type>(g.device(), s, g.data(), dx.data());
   return dx;
 }
+/// Domain axes may cut the images of a Variable, in pieces of any extents: the result is cut alike. One exchange of a row with
+/// each neighbour for each such axis, none for UpsampleMode::nearest. Throws ShapeError for a piece without a row.
 template <class C, class X>
 auto upsample(const Variable<C, X>& x, const UpsampleOptions& options = {}) {
-  return detail::record(
-      x, upsample(x.value(), options),
-      detail::from(x, [shape = x.shape(), options](const auto&, const auto& g) { return upsample_gradient(shape, g, options); }));
+  if constexpr (detail::cut_in_space<X>) {
+    return detail::upsample_pieces(x, options,
+                                   [](const auto& images, const UpsampleOptions& all) { return upsample(images, all); });
+  } else {
+    return detail::record(x, upsample(x.value(), options),
+                          detail::from(x, [shape = x.shape(), options](const auto&, const auto& g) {
+                            return upsample_gradient(shape, g, options);
+                          }));
+  }
 }
 
 /// x [samples, channels factor², height, width] -> [samples, channels, factor height, factor width]: the channels of an element

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include <weft/operations/convolution.hpp>
+#include <weft/operations/exchanged_rows.hpp>
 #include <weft/operations/pooling.hpp>
 #include <weft/operations/refused.hpp>
 #include <weft/operations/rules.hpp>
@@ -82,7 +83,6 @@ struct WindowedTensor<w, dims, Tensor<T, E, P...>> {
 struct WindowSides {
   PerDim before, after;
 };
-void require_rows_of_stride(const char* operation, std::string_view axis, NamedOperand x, std::size_t own, std::size_t stride);
 
 template <Window w, int dims, class C, class X>
 WindowSides window_sides(const char* operation, const Variable<C, X>& x) {
@@ -101,13 +101,6 @@ WindowSides window_sides(const char* operation, const Variable<C, X>& x) {
     }
   });
   return {PerDim::of(before), PerDim::of(after)};
-}
-
-/// The same elements as a Variable of another type; so is the gradient.
-template <class Y, class V>
-auto relabelled(const V& x) {
-  using X = typename V::tensor_type;
-  return record(x, relabel<Y>(x.value()), from(x, [](const auto&, const auto& g) { return relabel<gradient_t<X>>(g); }));
 }
 
 // Prints the operand and the rows that it needs of each neighbour.

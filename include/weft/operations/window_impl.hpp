@@ -8,13 +8,6 @@
 
 namespace weft::detail {
 
-WEFT_INLINE void require_rows_of_stride(const char* operation, std::string_view axis, NamedOperand x, std::size_t own,
-                                        std::size_t stride) {
-  if (own % stride != 0)
-    throw_error<ShapeError>({call_text(operation, {x}), ": a window of stride ", stride, ", and a rank of ", axis, " has ", own,
-                             " rows: all ranks but the last have a multiple of the stride"});
-}
-
 WEFT_INLINE void require_kernel(const char* operation, const Shape& weights, std::size_t dims, std::size_t kernel) {
   bool fits = weights.rank() == dims + 2;
   for (std::size_t dim = 2; dim < weights.rank(); ++dim) fits = fits && weights[dim] == kernel;

@@ -3,9 +3,10 @@
 // The exchange of rows between neighbours along a dim that an axis cuts. A piece with halos is a tensor of more rows. Pieces may
 // have different extents. Along two axes one exchange follows the other, and the second brings the corners.
 //
-//   const HaloRows rows(comm, {.before = 1, .after = 1});        // 0 at the border of the domain
-//   const auto wide = bring_halo<Wide>(comm, "dx", x, 2, rows);        // x's rows with those of both neighbours
-//   const auto sums = send_halo_home<Piece>(comm, "dx", g, 2, rows);   // its dual: neighbours' rows are sent to them and added
+//   const HaloRows rows(comm, {.before = 1, .after = 1});                 // 0 at the border of the domain
+//   const HaloCall call{"conv2d", "dx"};                                  // for messages
+//   const auto wide = bring_halo<Wide>(comm, call, x, 2, rows);           // x's rows with those of both neighbours
+//   const auto sums = send_halo_home<Piece>(comm, call, g, 2, rows);      // its dual: neighbours' rows are sent home and added
 
 #include <algorithm>
 #include <cstddef>
@@ -35,17 +36,34 @@ struct HaloRows {
         after(last ? 0 : reach.after),
         to_previous(first ? 0 : reach.after),
         to_next(last ? 0 : reach.before) {}
-  bool first, last;                  ///< whether the piece is at the border of the domain
+  /// The rows of a ring, whose last rank is the neighbour of the first: a domain without a border. The last rank has `at_end`
+  /// rows after its piece.
+  static HaloRows of_ring(const Communicator& comm, Reach reach, std::size_t at_end) {
+    HaloRows rows(comm, reach);
+    rows.before = rows.to_next = reach.before;
+    rows.after = rows.last ? at_end : reach.after;
+    rows.to_previous = rows.first ? at_end : reach.after;
+    return rows;
+  }
+  bool first, last;                  ///< whether the piece is the first or the last one of the domain
   std::size_t before, after;         ///< of the neighbours, around the piece
   std::size_t to_previous, to_next;  ///< the first and the last rows of the piece, which neighbours have
   std::size_t around(std::size_t own) const { return before + own + after; }
+  /// Whether this rank has no rows of neighbours, and they have none of it.
+  bool none() const { return before + after + to_previous + to_next == 0; }
+};
+
+/// The caller of an exchange, for messages: an operation, or null for to<Halo>, and the axis.
+struct HaloCall {
+  const char* operation;
+  std::string_view axis;
 };
 
 /// Tags of the two directions, beside those of a program's messages.
 inline constexpr int to_previous_tag = 0x4a10, to_next_tag = 0x4a11;
 
 /// Throws ShapeError for a piece with fewer rows than a neighbour asks for.
-void require_halo_rows(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t own, const HaloRows& rows);
+void require_halo_rows(const HaloCall& call, const Shape& shape, std::size_t dim, std::size_t own, const HaloRows& rows);
 
 /// y's rows along dim from y_first on = x's rows from x_first on, or with `add`, their sum.
 template <bool add, class X, class Y>
@@ -94,7 +112,7 @@ class HaloExchange {
 
  private:
   Strip make(std::size_t rows) const { return Strip(x_->device(), with_extent(x_->shape(), dim_, rows)); }
-  int peer(bool previous) const { return comm_->rank() + (previous ? -1 : 1); }
+  int peer(bool previous) const { return (comm_->rank() + (previous ? comm_->size() - 1 : 1)) % comm_->size(); }
 
   const Communicator* comm_;
   const X* x_;
@@ -105,9 +123,9 @@ class HaloExchange {
 
 /// x and its neighbours' rows around it.
 template <class Y, class X>
-Y bring_halo(const Communicator& comm, std::string_view axis, const X& x, std::size_t dim, const HaloRows& rows) {
+Y bring_halo(const Communicator& comm, const HaloCall& call, const X& x, std::size_t dim, const HaloRows& rows) {
   const std::size_t own = x.shape()[dim];
-  require_halo_rows(axis, x.shape(), dim, own, rows);
+  require_halo_rows(call, x.shape(), dim, own, rows);
   HaloExchange<X> exchange(comm, x, dim);
   const auto before = exchange.receive(true, rows.before), after = exchange.receive(false, rows.after);
   exchange.send(true, 0, rows.to_previous);
@@ -122,9 +140,9 @@ Y bring_halo(const Communicator& comm, std::string_view axis, const X& x, std::s
 
 /// The piece's own rows of x, plus the rows that the neighbours have for it.
 template <class Y, class X>
-Y send_halo_home(const Communicator& comm, std::string_view axis, const X& x, std::size_t dim, const HaloRows& rows) {
+Y send_halo_home(const Communicator& comm, const HaloCall& call, const X& x, std::size_t dim, const HaloRows& rows) {
   const std::size_t own = x.shape()[dim] - rows.before - rows.after;
-  require_halo_rows(axis, x.shape(), dim, own, rows);
+  require_halo_rows(call, x.shape(), dim, own, rows);
   HaloExchange<X> exchange(comm, x, dim);
   const auto first = exchange.receive(true, rows.to_previous), last = exchange.receive(false, rows.to_next);
   exchange.send(true, 0, rows.before);
@@ -181,8 +199,8 @@ Y move_halo(const Communicator& comm, const X& x) {
   constexpr std::size_t dim = PieceOf<To>::dim;
   const HaloRows had(comm, reach_of<From>), rows(comm, reach_of<To>);
   constexpr HaloMove move = halo_move<From, To>();
-  if constexpr (move == HaloMove::arrives) return bring_halo<Y>(comm, To::axis::name, x, dim, rows);
-  else if constexpr (move == HaloMove::goes_home) return send_halo_home<Y>(comm, To::axis::name, x, dim, had);
+  if constexpr (move == HaloMove::arrives) return bring_halo<Y>(comm, {nullptr, To::axis::name}, x, dim, rows);
+  else if constexpr (move == HaloMove::goes_home) return send_halo_home<Y>(comm, {nullptr, To::axis::name}, x, dim, had);
   else if constexpr (move == HaloMove::narrows) return narrow_halo<Y>(x, dim, had, rows);
   else return widen_terms<Y>(x, dim, had, rows);
 }

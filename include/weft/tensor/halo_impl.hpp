@@ -2,18 +2,24 @@
 #pragma once
 // The check of the pieces of a halo exchange. Definitions for tensor/halo.hpp.
 
+#include <string>
+
 #include <weft/core/inline.hpp>
+#include <weft/core/text.hpp>
 #include <weft/tensor/halo.hpp>
 
 namespace weft::detail {
 
-WEFT_INLINE void require_halo_rows(std::string_view axis, const Shape& shape, std::size_t dim, std::size_t own,
+WEFT_INLINE void require_halo_rows(const HaloCall& call, const Shape& shape, std::size_t dim, std::size_t own,
                                    const HaloRows& rows) {
   const std::size_t asked = std::max(rows.to_previous, rows.to_next);
-  if (own < asked)
-    throw_error<ShapeError>({"to<Halo<", axis, ", ", dim, ", ...>>: ", shape.text(), ": the piece of a rank of ", axis, " has ",
-                             own, " rows along dim ", dim, ", and a neighbour asks for ", asked,
-                             ": cut the dim over fewer ranks, or take a narrower halo"});
+  if (own >= asked) return;
+  std::string text = call.operation == nullptr ? "to<Halo<" : call.operation;
+  if (call.operation == nullptr) append_to(text, {call.axis, ", ", dim, ", ...>>"});
+  else append_to(text, {" over images that ", call.axis, " cuts"});
+  throw_error<ShapeError>({text, ": ", shape.text(), ": the piece of a rank of ", call.axis, " has ", own, " rows along dim ",
+                           dim, ", and a neighbour asks for ", asked, ": cut the dim over fewer ranks, or take a ",
+                           call.operation == nullptr ? "narrower halo" : "smaller window"});
 }
 
 }  // namespace weft::detail

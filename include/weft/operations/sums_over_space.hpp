@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// Sums over the ranks of the domain axes that cut a tensor: of statistics of images, and of their numbers of elements, since
+// pieces may have different extents. Each rank gets the whole sum.
+//
+//   sum_over_space<X, 2>(context, sums);                                  // sums of a rank's pixels become those of all pixels
+//   const double pixels = count_over_space<X, 2>(context, here);
+
+#include <cstddef>
+#include <span>
+#include <type_traits>
+
+#include <weft/tensor/tensor.hpp>
+
+namespace weft::detail {
+
+/// Whether a domain axis cuts dim `First` or a later one.
+template <class P, int First>
+inline constexpr bool cuts_space_from = is_domain_axis<typename P::axis>&& shard_dim<P> >= First;
+/// Whether axes other than domain axes cut dim `First` or later ones.
+template <class X, int First>
+inline constexpr bool cut_otherwise_from = false;
+template <class T, class E, class... P, int First>
+inline constexpr bool cut_otherwise_from<Tensor<T, E, P...>, First> =
+    ((!is_domain_axis<typename P::axis> && shard_dim<P> >= First) || ...);
+/// Whether domain axes, and no others, cut images [samples, channels, ...].
+template <class X>
+inline constexpr bool cut_in_space = false;
+template <class T, class E, class... P>
+inline constexpr bool cut_in_space<Tensor<T, E, P...>> = (cuts_space_from<P, 2> || ...) &&
+                                                         !cut_otherwise_from<Tensor<T, E, P...>, 2>;
+
+/// f(communicator) for each domain axis of several ranks that cuts dim `First` of an X, or a later one.
+template <class X, int First, class Context, class F>
+void for_each_cut_of_space(const Context& context, F&& f) {
+  Context::for_each_axis([&]<class A>(A axis) {
+    if constexpr (cuts_space_from<placement_t<X, A>, First>)
+      if (context.size(axis) > 1) f(context.comm(axis));
+  });
+}
+
+/// Adds the numbers of all ranks of these axes up, in rank order.
+template <class X, int First, class Context, AnyTensor S>
+void sum_over_space(const Context& context, const S& numbers) {
+  for_each_cut_of_space<X, First>(context, [&](const auto& comm) { comm.all_reduce(raw(numbers)); });
+}
+/// The sum of a number of elements. Exact up to 2^53.
+template <class X, int First, class Context>
+double count_over_space(const Context& context, std::size_t here) {
+  double all = double(here);
+  for_each_cut_of_space<X, First>(context, [&](const auto& comm) { comm.all_reduce(std::span<double>(&all, 1)); });
+  return all;
+}
+
+}  // namespace weft::detail
