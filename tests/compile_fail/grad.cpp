@@ -24,11 +24,11 @@ void go() {
 // section: layer_without_second_derivative
 // The network has a layer whose backward is written on tensors.
 // expect: f calls a layer or a Primitive with a backward of its own on tensors
-// mention: LayerNorm
+// mention: SampleNorm
 struct Slope : Module<Slope> {
 #ifdef WEFT_FAIL
-  LayerNorm layer;
-  Slope(const auto& context) : layer(context / "layer", 8) {}
+  GroupNorm<> layer;
+  Slope(const auto& context) : layer(context / "layer", 2, 8) {}
 #else
   Linear<> layer;
   Slope(const auto& context) : layer(context / "layer", 8, 8) {}

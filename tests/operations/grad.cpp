@@ -19,11 +19,13 @@
 #include <weft/operations/differentiable_sums.hpp>
 #include <weft/operations/grad.hpp>
 
+#include "support/derivative.hpp"
 #include "support/formula.hpp"
 
 using namespace weft;
+using weft_test::check_derivative;
+using weft_test::check_everywhere;
 using weft_test::check_formula;
-using weft_test::check_over;
 using weft_test::check_rows;
 
 namespace {
@@ -47,30 +49,6 @@ struct Burgers : Module<Burgers> {
            0.3 * slice<1>(second, 0, 1);  // Burgers: u_t + u u_x - ν u_xx
   }
 };
-
-/// The derivative of f, an F without captures, against a backward of f's sum; and its own derivative by finite differences.
-template <class F>
-void check_derivative(F, const Shape& shape) {
-  const auto derivative = [](const auto& x) { return grad(F(), x); };
-  check_formula(derivative, shape);
-  DefaultDevice device;
-  const weft_test::Alone::context context(device, {});
-  const auto x = weft_test::tensor_of<double>(device, shape, weft_test::waves(shape.size(), 0.3, 0.8));
-  weft_test::Formula layer([](const auto& value) { return sum_all(F()(value)); });
-  const auto one = weft_test::tensor_of<double>(device, {1}, {1});
-  const auto expected = weft::backward(layer, context, weft::forward(layer, context, x).saved, one);
-  const auto got = weft::forward(weft_test::Formula(derivative), context, x).output;
-  CHECK(weft_test::difference(weft_test::numbers_of(got), weft_test::numbers_of(expected)) < 1e-14);
-}
-/// Also over dp and over tp, with x whole and with its rows cut.
-template <class F>
-void check_everywhere(F f, const Shape& shape) {
-  check_derivative(f, shape);
-  const auto derivative = [](const auto& x) { return grad(F(), x); };
-  check_over<Shard<dp, 0>>(derivative, shape);
-  check_over<Invariant<tp>>(derivative, shape);
-  check_over<Shard<tp, 0>>(derivative, shape);
-}
 
 }  // namespace
 
@@ -190,15 +168,4 @@ TEST_CASE("the residual of a differential equation, on one rank and on two") {
   CHECK(testing::check_layer(make, {4, 2}).compared != 0);
   CHECK(testing::check_layer_on<tp, Invariant<tp>>(2, make, {4, 2}).compared != 0);
   CHECK(testing::check_layer_on<dp>(2, make, {4, 2}).compared != 0);
-}
-TEST_CASE("an operand that an operation repeats is refused, since its gradient is a sum over the repeats") {
-  DefaultDevice device;
-  const weft_test::Alone::context context(device, {});
-  const auto x = weft_test::tensor_of<double>(device, {4, 3}, weft_test::waves(12, 0.3, 0.8));
-  const auto refuses = [&](auto f) {
-    const weft_test::Formula layer([=](const auto& value) { return grad(f, value); });
-    CHECK_THROWS_WITH_AS(weft::forward(layer, context, x), doctest::Contains("an operation of f repeats an operand"), ShapeError);
-  };
-  refuses([](const auto& p) { return square(reshape(p, {4, 1, 3}) - reshape(p, {4, 3})); });
-  refuses([](const auto& p) { return p * slice<1>(p, 0, 1); });
 }

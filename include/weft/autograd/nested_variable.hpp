@@ -113,21 +113,6 @@ auto unary(const Variable<C, X>& x, Y y, F rule) {
   if constexpr (is_refused<Y>) return y;
   else return record_any(x, y, from(x, [a = x.value(), y, rule](const auto&, const auto& g) { return rule(a, y, g); }));
 }
-// Whether an axis cuts a G, and X is whole on it: G has a cut dim of which X has one element.
-template <class X, class G>
-inline constexpr bool is_cut_where_whole = false;
-template <class T, class E, class... P, class... Q>
-inline constexpr bool is_cut_where_whole<Tensor<T, E, P...>, Tensor<T, E, Q...>> =
-    ((kind_of<P> == Kind::replicated && kind_of<Q> == Kind::shard) || ...);
-/// The gradient g of an operand. Throws ShapeError if the operation has repeated a dim of the operand.
-template <class X, class G>
-G gradient_shaped(const X& operand, G g) {
-  if constexpr (!is_refused<G>)
-    if (is_cut_where_whole<bottom_t<X>, bottom_t<G>> || !(g.shape() == operand.shape()))
-      throw_error<ShapeError>({"grad(f, x): an operation of f repeats an operand ", operand.shape().text(), " as ",
-                               g.shape().text(), ", which has no second derivative: give both operands one shape"});
-  return g;
-}
 /// operation(x, y), and its gradients by x and y, rule(a, b, result, g) of the values of both; on any level, of which one operand
 /// may be below the other.
 template <class C, class X, class Y, class F, class DX, class DY>
@@ -142,9 +127,8 @@ auto binary(const Variable<C, X>& x, const Variable<C, Y>& y, F operation, DX by
     auto z = operation(a, b);
     if constexpr (is_refused<decltype(z)>) return z;
     else
-      return record_any(x, z,
-                        from(x, [a, b, z, by_x](const auto&, const auto& g) { return gradient_shaped(a, by_x(a, b, z, g)); }),
-                        from(y, [a, b, z, by_y](const auto&, const auto& g) { return gradient_shaped(b, by_y(a, b, z, g)); }));
+      return record_any(x, z, from(x, [a, b, z, by_x](const auto&, const auto& g) { return by_x(a, b, z, g); }),
+                        from(y, [a, b, z, by_y](const auto&, const auto& g) { return by_y(a, b, z, g); }));
   }
 }
 /// operation(g), linear in g, and its transpose; on any level.

@@ -146,6 +146,13 @@ class LayerNorm : public Primitive<LayerNorm> {
                                         g.data(), gain.data, shift.data, !(weight.trainable() ? first_gain : first_shift));
   }
 
+  /// The same in operations on Variables, x [rows, width], inside of grad (operations/grad.hpp).
+  auto formula(const auto& x) const {
+    const auto centred = x - unflatten<0>(mean_columns(x), 1);
+    const auto inverse = 1.0 / sqrt(mean_columns(square(centred)) + epsilon_);
+    return add_row(times_row(times_column(centred, inverse), beside(x, weight)), beside(x, bias));
+  }
+
   Parameter<> weight, bias;
 
  private:
@@ -216,6 +223,11 @@ class RmsNorm : public Primitive<RmsNorm> {
     const auto gain = weight.template open_gradient<detail::summed_t<G, accumulate_t<typename G::value_type>>>(g.device());
     kernels::rms_norm_backward_weight(g.device(), g.rows(), g.columns(), saved.x.data(), saved.rstd.data(), g.data(), gain.data,
                                       !gain.first);
+  }
+
+  /// The same in operations on Variables, x [rows, width], inside of grad (operations/grad.hpp).
+  auto formula(const auto& x) const {
+    return times_row(times_column(x, 1.0 / sqrt(mean_columns(square(x)) + epsilon_)), beside(x, weight));
   }
 
   Parameter<> weight;

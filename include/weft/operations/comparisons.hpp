@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include <weft/autograd/variable.hpp>
 #include <weft/kernels/functions.hpp>
@@ -28,21 +29,28 @@ constexpr bool require_alike_values() {
   return std::is_same_v<X, Y>;
 }
 
-/// A tensor, or a Variable of one.
+/// A tensor, or a Variable of one, on any level of grad (autograd/nested_variable.hpp).
 template <class V>
 inline constexpr bool is_comparable = is_tensor<V>;
 template <class C, class X>
-inline constexpr bool is_comparable<Variable<C, X>> = is_tensor<X>;
+inline constexpr bool is_comparable<Variable<C, X>> = is_comparable<X>;
 template <class C, class X>
-inline constexpr bool is_comparable<Constant<C, X>> = is_tensor<X>;
+inline constexpr bool is_comparable<Constant<C, X>> = is_comparable<X>;
 template <class V>
 concept Comparable = is_comparable<std::remove_cvref_t<V>>;
 
+/// A mask as a constant beside x.
+template <class X, class N>
+Variable<typename X::context_type, N> on_tape_of(const X& x, N mask) {
+  return {std::move(mask), x.tape()};
+}
 template <class X, class Y, class F>
 auto compared(const char* operation, const X& x, const Y& y, F f) {
   if constexpr (AnyVariable<X>) {
-    auto mask = compared(operation, x.value(), y.value(), f);
-    return Variable<typename X::context_type, decltype(mask)>(std::move(mask), x.tape());
+    constexpr bool x_nested = AnyVariable<typename X::tensor_type>, y_nested = AnyVariable<typename Y::tensor_type>;
+    if constexpr (x_nested == y_nested) return on_tape_of(x, compared(operation, x.value(), y.value(), f));
+    else if constexpr (x_nested) return on_tape_of(x, compared(operation, x.value(), y, f));
+    else return on_tape_of(y, compared(operation, x, y.value(), f));
   } else {
     with_scalar_t<X, std::uint8_t> out(x.device(), x.shape().with_cuts_of(y.shape()));
     if constexpr (require_alike_values<X, Y>()) {
@@ -55,8 +63,7 @@ auto compared(const char* operation, const X& x, const Y& y, F f) {
 template <class X, class F>
 auto compared(const char* operation, const X& x, double number, F f) {
   if constexpr (AnyVariable<X>) {
-    auto mask = compared(operation, x.value(), number, f);
-    return Variable<typename X::context_type, decltype(mask)>(std::move(mask), x.tape());
+    return on_tape_of(x, compared(operation, x.value(), number, f));
   } else {
     require_not_partial<X>();
     with_scalar_t<X, std::uint8_t> out(x.device(), x.shape());

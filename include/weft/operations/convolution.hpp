@@ -53,6 +53,14 @@ void require_whole_groups(const ConvolutionCall& call, const X& x, const W& w, c
                                ") of channels that an axis cuts: gather them first; depthwise_conv1d to 3d take cut channels"});
 }
 
+// A bias has one number for each channel of y.
+inline void require_channel_bias(const ConvolutionCall& call, NamedOperand x, NamedOperand w, NamedOperand bias,
+                                 std::size_t channels) {
+  if (bias.shape().size() != channels)
+    throw_error<ShapeError>(
+        {call_text(call.name, {x, w, bias}), ": ", channels, " channels out and a bias of ", bias.shape().size()});
+}
+
 template <ConvolutionKind kind, class X, class W, class B>
 auto convolve(const ConvolutionCall& call, const X& x, const W& w, const B* bias, const ConvolutionOptions& options) {
   constexpr bool transposed = kind == ConvolutionKind::transposed;
@@ -66,9 +74,7 @@ auto convolve(const ConvolutionCall& call, const X& x, const W& w, const B* bias
     if constexpr (!std::is_same_v<B, Nothing>) {
       if constexpr (!RowRules<typename Rule::type, B>::bias) refuse_row<typename Rule::type, B, false>();
       else {
-        if (bias->size() != y.shape()[1])
-          throw_error<ShapeError>(
-              {call_text(call.name, {x, w, *bias}), ": ", y.shape()[1], " channels out and a bias of ", bias->size()});
+        require_channel_bias(call, x, w, *bias, y.shape()[1]);
         added = bias->data();
       }
     }
@@ -208,7 +214,7 @@ template <ConvolutionKind kind, class X, class... W>
 auto convolution_of(const char* name, std::size_t dims, const ConvolutionOptions& options, const X& x, W&&... w) {
   if constexpr (((is_parameter_object<std::remove_cvref_t<W>> && !std::is_lvalue_reference_v<W>) || ...))
     return refused_temporary<typename X::tensor_type>();
-  else return convolution<kind>({name, dims, kind}, options, x, w...);
+  else return convolution<kind>(ConvolutionCall{name, dims, kind}, options, x, w...);
 }
 
 }  // namespace detail

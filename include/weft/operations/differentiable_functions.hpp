@@ -8,7 +8,9 @@
 #include <type_traits>
 
 #include <weft/autograd/nested_variable.hpp>
+#include <weft/kernels/elementwise.hpp>
 #include <weft/operations/arithmetic.hpp>
+#include <weft/operations/broadcast.hpp>
 #include <weft/operations/functions.hpp>
 #include <weft/operations/special_functions.hpp>
 #include <weft/operations/variables.hpp>
@@ -25,31 +27,89 @@ requires(detail::Nested<Y> || detail::Nested<X>) auto to_layout_of(const Variabl
   return detail::placed_as<detail::bottom_t<X>>(y);
 }
 
+namespace detail {
+
+// The sum of g over the dims in which an operation repeats its operand, an X of this shape; and its transpose, h repeated to a Z
+// of the result's shape. On any level.
+template <class X, AnyTensor G>
+gradient_t<X> summed_repeats(const Shape& operand, const G& g) {
+  return sum_repeated<X>(operand, g);
+}
+template <class Z, AnyTensor H>
+Z with_repeats(const Shape& result, const H& h) {
+  Z zeros(h.device(), result);
+  kernels::fill(h.device(), zeros.size(), zeros.data(), typename Z::value_type(0));
+  return zeros + h;
+}
+template <class Z, class C, class H>
+auto with_repeats(const Shape& result, const Variable<C, H>& h);
+template <class X, class C, class G>
+auto summed_repeats(const Shape& operand, const Variable<C, G>& g) {
+  return linear_in(
+      g, [=](const auto& value) { return summed_repeats<X>(operand, value); },
+      [result = g.shape()](const auto& h) { return with_repeats<gradient_t<bottom_t<G>>>(result, h); });
+}
+template <class Z, class C, class H>
+auto with_repeats(const Shape& result, const Variable<C, H>& h) {
+  return linear_in(
+      h, [=](const auto& value) { return with_repeats<Z>(result, value); },
+      [operand = h.shape()](const auto& k) { return summed_repeats<bottom_t<H>>(operand, k); });
+}
+/// g, the gradient of each element of a result, as that of the operand a.
+template <class A, class G>
+auto unrepeated(const A& a, const G& g) {
+  if constexpr (is_refused<G>) {
+    return g;
+  } else {
+    using X = bottom_t<A>;
+    using Sum = typename SummedGradient<X, bottom_t<G>>::type;
+    if constexpr (std::is_same_v<Sum, bottom_t<G>>) {  // no axis cuts a dim that a repeats
+      if constexpr (std::is_same_v<Sum, gradient_t<X>>)
+        if (!(g.shape() == a.shape())) return summed_repeats<X>(a.shape(), g);
+      return g;
+    } else {
+      return summed_repeats<X>(a.shape(), g);
+    }
+  }
+}
+/// binary with operands that the operation may repeat.
+template <class C, class X, class Y, class F, class DX, class DY>
+auto broadcasting(const Variable<C, X>& x, const Variable<C, Y>& y, F operation, DX by_x, DY by_y) {
+  return binary(
+      x, y, operation,
+      [by_x](const auto& a, const auto& b, const auto& z, const auto& g) { return unrepeated(a, by_x(a, b, z, g)); },
+      [by_y](const auto& a, const auto& b, const auto& z, const auto& g) { return unrepeated(b, by_y(a, b, z, g)); });
+}
+
+}  // namespace detail
+
 namespace operations {
 
+// + - * / of operands whose shapes fit or are broadcast (broadcast.hpp); gradients are summed over the dims that an operand
+// repeats.
 template <class C, class X, class Y>
 requires(detail::Nested<X> || detail::Nested<Y>) auto operator+(const Variable<C, X>& x, const Variable<C, Y>& y) {
   const auto same = [](const auto&, const auto&, const auto&, const auto& g) { return g; };
-  return detail::binary(
+  return detail::broadcasting(
       x, y, [](const auto& a, const auto& b) { return a + b; }, same, same);
 }
 template <class C, class X, class Y>
 requires(detail::Nested<X> || detail::Nested<Y>) auto operator-(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  return detail::binary(
+  return detail::broadcasting(
       x, y, [](const auto& a, const auto& b) { return a - b; },
       [](const auto&, const auto&, const auto&, const auto& g) { return g; },
       [](const auto&, const auto&, const auto&, const auto& g) { return -g; });
 }
 template <class C, class X, class Y>
 requires(detail::Nested<X> || detail::Nested<Y>) auto operator*(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  return detail::binary(
+  return detail::broadcasting(
       x, y, [](const auto& a, const auto& b) { return a * b; },
       [](const auto&, const auto& b, const auto&, const auto& g) { return g * b; },
       [](const auto& a, const auto&, const auto&, const auto& g) { return g * a; });
 }
 template <class C, class X, class Y>
 requires(detail::Nested<X> || detail::Nested<Y>) auto operator/(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  return detail::binary(
+  return detail::broadcasting(
       x, y, [](const auto& a, const auto& b) { return a / b; },
       [](const auto&, const auto& b, const auto&, const auto& g) { return g / b; },
       [](const auto&, const auto& b, const auto& z, const auto& g) { return -(g * z / b); });
@@ -116,33 +176,15 @@ template <class C, detail::Nested X>
 auto gelu_erf(const Variable<C, X>& x) {
   return 0.5 * x * (1.0 + erf(x * std::sqrt(0.5)));
 }
+template <class C, detail::Nested X>
+auto mish(const Variable<C, X>& x) {
+  return x * tanh(softplus(x));
+}
 /// The derivative of x⁰ is 0 everywhere.
 template <class C, detail::Nested X>
 auto pow(const Variable<C, X>& x, double exponent) {
   return detail::unary(x, pow(x.value(), exponent), [exponent](const auto& a, const auto&, const auto& g) {
     return exponent == 0 ? 0.0 * g : exponent * (g * pow(a, exponent - 1));
-  });
-}
-
-/// g where the condition, a tensor, is 1 (`chosen`) or 0, and 0 elsewhere; on any level.
-template <AnyTensor N, class C, class G>
-auto where_gradient(const N& condition, const Variable<C, G>& g, bool chosen) {
-  return detail::linear_in(
-      g, [=](const auto& value) { return where_gradient(condition, value, chosen); },
-      [=](const auto& h) { return where_gradient(condition, h, chosen); });
-}
-/// Their second derivatives are 0.
-template <class C, detail::Nested X>
-auto relu(const Variable<C, X>& x) {
-  return detail::unary(x, relu(x.value()), [](const auto& a, const auto&, const auto& g) {
-    return where_gradient(greater(detail::bottom_of(a), 0), g, true);
-  });
-}
-template <class C, detail::Nested X>
-auto abs(const Variable<C, X>& x) {
-  return detail::unary(x, abs(x.value()), [](const auto& a, const auto&, const auto& g) {
-    const auto& values = detail::bottom_of(a);
-    return where_gradient(greater(values, 0), g, true) - where_gradient(greater(scale(values, -1), 0), g, true);
   });
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Parts of tensors and other orders of their dims inside of grad(f, x), and rows by ids: slices, concatenation, views,
-// permutations, index_select and sums over segments. Placements and shapes are those of parts.hpp, shapes.hpp, index_select.hpp
-// and segments.hpp. All are linear, so each gradient is the transposed operation.
+// permutations, index_select, and sums, means and softmax over segments. Placements and shapes are those of parts.hpp,
+// shapes.hpp, index_select.hpp and segments.hpp. All but softmax are linear, so each gradient is the transposed operation.
 
 #include <concepts>
 #include <cstddef>
@@ -133,23 +133,41 @@ requires(detail::Nested<X> && !detail::Nested<I>) auto scatter_add(const Variabl
                        [ids, scope](const auto&, const auto&, const auto& g) { return index_select(g, ids, scope); });
 }
 
+/// The transpose of segment_mean, on any level: each row has the mean of its segment over the segment's rows.
+template <class C, class I, class G, detail::IdScope L = CommonIds>
+auto segment_mean_gradient(const Variable<C, I>& ids, const Variable<C, G>& g, L scope = {}) {
+  return detail::linear_in(
+      g,
+      [=](const auto& value) {
+        if constexpr (AnyTensor<decltype(value)>) return segment_mean_gradient(ids.value(), value, scope);
+        else return segment_mean_gradient(ids, value, scope);
+      },
+      [ids, scope, segments = g.shape()[0]](const auto& h) {
+        if constexpr (AnyTensor<decltype(h)>) return segment_mean(h, ids.value(), segments, scope);
+        else return segment_mean(h, ids, segments, scope);
+      });
+}
+template <class C, class X, class I, detail::IdScope L = CommonIds>
+requires(detail::Nested<X> && !detail::Nested<I>) auto segment_mean(const Variable<C, X>& x, const Variable<C, I>& ids,
+                                                                    std::size_t segments, L scope = {}) {
+  return detail::unary(x, segment_mean(x.value(), ids, segments, scope),
+                       [ids, scope](const auto&, const auto&, const auto& g) { return segment_mean_gradient(ids, g, scope); });
+}
+template <class C, class X, class I, detail::IdScope L = CommonIds>
+requires(detail::Nested<X> && !detail::Nested<I>) auto segment_softmax(const Variable<C, X>& x, const Variable<C, I>& ids,
+                                                                       std::size_t segments, L scope = {}) {
+  return detail::unary(x, segment_softmax(x.value(), ids, segments, scope),
+                       [ids, segments, scope](const auto&, const auto& y, const auto& g) {
+                         return (g - index_select(scatter_add(g * y, ids, segments, scope), ids, scope)) * y;
+                       });
+}
+
 // Refused, before the operation on tensors is called.
 template <class C, class X, class I, detail::IdScope L = CommonIds>
 requires(detail::Nested<X> && !detail::Nested<I>) auto segment_max(const Variable<C, X>& x, const Variable<C, I>&, std::size_t,
                                                                    L = {}) {
   return detail::record(x, x.value());
 }
-template <class C, class X, class I, detail::IdScope L = CommonIds>
-requires(detail::Nested<X> && !detail::Nested<I>) auto segment_mean(const Variable<C, X>& x, const Variable<C, I>&, std::size_t,
-                                                                    L = {}) {
-  return detail::record(x, x.value());
-}
-template <class C, class X, class I, detail::IdScope L = CommonIds>
-requires(detail::Nested<X> && !detail::Nested<I>) auto segment_softmax(const Variable<C, X>& x, const Variable<C, I>&,
-                                                                       std::size_t, L = {}) {
-  return detail::record(x, x.value());
-}
-
 }  // namespace operations
 
 }  // namespace weft

@@ -95,6 +95,19 @@ auto softmax(const Variable<C, X>& x) {
   });
 }
 
+template <int Dim, class C, detail::Nested X>
+auto log_softmax(const Variable<C, X>& x) {
+  return detail::unary(x, log_softmax<Dim>(x.value()), [](const auto& a, const auto& y, const auto& g) {
+    return g - sum_gradient<Dim>(a, sum<Dim>(g)) * exp(y);
+  });
+}
+/// log Σ exp of each row, [rows].
+template <class C, detail::Nested X>
+auto log_sum_exp(const Variable<C, X>& x) {
+  return detail::unary(x, log_sum_exp(x.value()),
+                       [](const auto& a, const auto&, const auto& g) { return times_column(softmax<1>(a), g); });
+}
+
 // Refused, before the operation on tensors is called.
 template <int Dim, class C, detail::Nested X>
 auto max(const Variable<C, X>& x) {

@@ -18,6 +18,8 @@
 #include <weft/autograd/tape.hpp>
 #include <weft/autograd/variable.hpp>
 #include <weft/kernels/elementwise.hpp>
+#include <weft/operations/differentiable_choices.hpp>
+#include <weft/operations/differentiable_convolution.hpp>
 #include <weft/operations/differentiable_functions.hpp>
 #include <weft/operations/differentiable_parts.hpp>
 #include <weft/operations/differentiable_products.hpp>
