@@ -84,6 +84,13 @@ TEST_CASE("transforms against their definition") {
   for (std::size_t n = 1; n <= 36; ++n) check_length<double>(n, 2, 3, 1e-12);
   for (const std::size_t n : {64, 97, 120, 125, 143, 256}) check_length<double>(n, 3, 1, 1e-11);
   check_length<float>(48, 2, 5, 2e-5);
+  // Lines side by side and one after the other, with a rest of lanes and of numbers.
+  for (const std::size_t n : {1, 2, 6, 15, 32, 34}) {
+    check_length<float>(n, 3, 37, 2e-5);
+    check_length<float>(n, 41, 1, 2e-5);
+    check_length<double>(n, 3, 21, 1e-12);
+    check_length<double>(n, 21, 1, 1e-12);
+  }
   check_length<bfloat16>(16, 2, 2, 0.1);
   check_length<double>(8, 20, 17, 1e-12);  // more lines than workers
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/operations/moves.hpp weft/kernels/move_along.hpp
+// covers: weft/operations/moves.hpp weft/kernels/move_along.hpp weft/kernels/detail/move_rows.hpp
 // Padded, reversed and rolled dims, and running sums: values against plain loops over coordinates, derivatives, and one rank over
 // dp and with another dim that tp cuts.
 
@@ -73,8 +73,10 @@ TEST_CASE("padded dims against plain loops") {
       CHECK(numbers_of(pad<0>(line, 5, 4, mode)) == moved(numbers_of(line), 1, extent, 1, extent + 9, source));
     }
   // Several dims: corners are those of padding one dim after the other.
-  CHECK(numbers_of(pad<1, 2>(x, 1, 2, PaddingMode::periodic)) ==
-        numbers_of(pad<1>(pad<2>(x, 1, 2, PaddingMode::periodic), 1, 2, PaddingMode::periodic)));
+  for (const PaddingMode mode : modes) {
+    CHECK(numbers_of(pad<1, 2>(x, 1, 2, mode)) == numbers_of(pad<1>(pad<2>(x, 1, 2, mode), 1, 2, mode)));
+    CHECK(numbers_of(pad<2, 0>(x, 1, 1, mode)) == numbers_of(pad<0>(pad<2>(x, 1, 1, mode), 1, 1, mode)));
+  }
 }
 
 TEST_CASE("reversed and rolled dims against plain loops") {
@@ -89,6 +91,35 @@ TEST_CASE("reversed and rolled dims against plain loops") {
   }
   CHECK(numbers_of(roll<0>(tensor_of<bfloat16>(device, {4}, {1, 2, 3, 4}), 1)) == std::vector<double>{4, 1, 2, 3});
   CHECK(roll<1>(Tensor<float, weft_test::Exec>(device, {2, 0}), 3).size() == 0);
+}
+
+namespace {
+/// The runs of hosts against the elements of other devices, of long rows that threads share.
+template <class Source>
+void check_runs(const Source& source, std::size_t extent, std::size_t size, std::size_t inner) {
+  DefaultDevice device;
+  std::vector<double> x(2 * extent * inner), wanted, out(2 * size * inner, -1);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = double(i + 1);
+  for (std::size_t row = 0; row < 2; ++row)
+    for (std::size_t k = 0; k < size; ++k)
+      for (std::size_t i = 0; i < inner; ++i) {
+        const std::size_t from = source(k);
+        wanted.push_back(from == kernels::detail::no_source ? 0 : x[(row * extent + from) * inner + i]);
+      }
+  kernels::detail::move_rows(device, "copy", 2, kernels::detail::SameRow(), extent, size, inner, source, x.data(), out.data());
+  CHECK(out == wanted);
+}
+}  // namespace
+
+TEST_CASE("runs are the elements that they stand for") {
+  for (const std::size_t inner : {1, 3})
+    for (const std::size_t extent : {3, 20000}) {
+      check_runs(kernels::Flipped{extent}, extent, extent, inner);
+      for (const std::size_t shift : {std::size_t(0), std::size_t(1), extent - 1, extent})
+        check_runs(kernels::Rolled{extent, shift}, extent, extent, inner);
+      for (const PaddingMode mode : modes) check_runs(kernels::Padded{mode, 2, extent, extent + 3}, extent, extent + 3, inner);
+      check_runs(kernels::Padded{PaddingMode::periodic, 7, extent, 2 * extent + 9}, extent, 2 * extent + 9, inner);
+    }
 }
 
 TEST_CASE("running sums against plain loops") {
@@ -114,7 +145,7 @@ TEST_CASE("derivatives of moved elements, on one rank and on two") {
   everywhere([](const auto& x) { return exp(pad<1>(x * x, 2, 1)); });
   everywhere([](const auto& x) { return exp(pad<1>(x * x, 5, 6, PaddingMode::periodic)); });
   everywhere([](const auto& x) { return exp(pad<1, 2>(x * x, 2, 1, PaddingMode::reflect)); });
-  everywhere([](const auto& x) { return exp(pad<1, 2>(x * x, 3, 2, PaddingMode::replicate)); });
+  everywhere([](const auto& x) { return exp(pad<2, 1>(x * x, 3, 2, PaddingMode::replicate)); });
   everywhere([](const auto& x) { return flip<2>(x * x) * x + roll<1>(x, -1) * roll<2>(exp(x), 4); });
   everywhere([](const auto& x) { return exp(cumsum<1>(x * x)) - cumsum<2>(sin(x)); });
 }

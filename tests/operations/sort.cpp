@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/operations/sort.hpp weft/kernels/order_along.hpp
+// covers: weft/operations/sort.hpp weft/kernels/order_along.hpp weft/kernels/detail/radix_sort.hpp
 // Elements in order: values and places against std::stable_sort with equal elements and NaN, derivatives, one rank over dp and
 // tp, and what is refused.
 
@@ -9,11 +9,13 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <type_traits>
 #include <vector>
 
+#include <weft/kernels/detail/radix_sort.hpp>
 #include <weft/kernels/order_along.hpp>
 #include <weft/operations/functions.hpp>
 #include <weft/operations/sort.hpp>
@@ -68,11 +70,63 @@ void check_lines(std::size_t outer, std::size_t extent, std::size_t inner, std::
   CHECK(copy_to_host(places) == wanted_places);
 }
 
+/// The keys of hosts against the heaps of other devices, which compare the numbers.
+template <class T>
+void check_keys(const std::vector<T>& numbers, std::size_t extent, std::size_t inner) {
+  DefaultDevice device;
+  const std::size_t outer = numbers.size() / extent / inner;
+  for (const bool descending : {false, true})
+    for (const std::size_t count : {std::size_t(2), extent / 9, extent / 2, extent}) {
+      const std::size_t ordered = outer * count * inner;
+      std::vector<T> values(ordered), wanted(ordered);
+      std::vector<std::int32_t> places(ordered, -1), wanted_places(ordered, -2);
+      const kernels::Along along{outer, extent, inner};
+      kernels::order_along(device, along, count, descending, numbers.data(), values.data(), places.data());
+      kernels::detail::order_by_heaps(device, {"sort", 0}, along, count, descending, numbers.data(), wanted.data(),
+                                      wanted_places.data());
+      CHECK(places == wanted_places);
+      CHECK(std::memcmp(values.data(), wanted.data(), ordered * sizeof(T)) == 0);
+    }
+}
+/// Bit patterns of all kinds: signs, infinities, NaN, subnormal numbers and both zeros.
+template <class T>
+std::vector<T> patterns(std::size_t n) {
+  std::vector<T> out(n);
+  std::uint64_t state = 1;
+  for (T& value : out) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const std::uint64_t bits = state >> 62 == 3 ? state & 0x8000800080008000u : state >> 3;  // zeros, or any
+    std::memcpy(&value, reinterpret_cast<const char*>(&bits) + sizeof(bits) - sizeof(T), sizeof(T));
+  }
+  return out;
+}
+
 }  // namespace
+
+TEST_CASE("keys of hosts have the order of the numbers") {
+  const auto check = [](auto type) {
+    using T = decltype(type);
+    check_keys(patterns<T>(2 * 90 * 3), 90, 3);
+    check_keys(patterns<T>(2000), 1000, 1);
+    check_keys(patterns<T>(2 * 36), 36, 1);
+  };
+  check(float());
+  check(double());
+  check(bfloat16());
+  check(float16());
+  check(std::uint8_t());
+  check(std::int32_t());
+  check(std::int64_t());
+  using kernels::detail::sort_key;
+  CHECK(sort_key(0.0f, false) == sort_key(-0.0f, false));
+  using Limits = std::numeric_limits<double>;
+  CHECK(sort_key(Limits::infinity(), false) < sort_key(Limits::quiet_NaN(), false));
+  CHECK(sort_key(-Limits::quiet_NaN(), true) == 0);
+}
 
 TEST_CASE("elements in order against std::stable_sort") {
   for (const SortOrder order : {SortOrder::ascending, SortOrder::descending})
-    for (const std::size_t extent : {1, 2, 3, 8, 31, 100})
+    for (const std::size_t extent : {1, 2, 3, 8, 31, 48, 100})
       for (const std::size_t count : {std::size_t(0), std::size_t(1), extent / 3, extent}) {
         check_lines<double>(2, extent, 1, count, order);
         check_lines<bfloat16>(2, extent, 3, count, order);

@@ -71,8 +71,6 @@ KOKKOS_FORCEINLINE_FUNCTION V normal_probability(V x) {
 }
 }  // namespace detail
 
-// Functions of x. Each `Gradient` takes x (or the result y, if its comment has y) and the gradient g of the result.
-
 // Functions of two arrays.
 
 struct Plus {
@@ -100,7 +98,7 @@ struct Divided {
   }
 };
 
-// Functions of one array.
+// Functions of one array. Each `Gradient` takes x (or the result y, if its comment has y) and the gradient g of the result.
 
 /// x + number.
 template <class A>
@@ -298,14 +296,24 @@ template <class T, class Exec, class F>
 void compare(Device<Exec>& device, std::size_t n, const T* a, const T* b, compared_t<T> number, std::uint8_t* out, F f) {
   using A = accumulate_t<T>;
   using N = compared_t<T>;
+  // Copies in registers: a byte of the result may alias the loop's captures, and then no compiler vectorises it.
   if (b == nullptr)
-    detail::for_each(
-        device, {"elementwise", n * (sizeof(T) + 1)}, n,
-        KOKKOS_LAMBDA(std::size_t i) { out[i] = f(N(A(a[i])), number) ? 1 : 0; });
+    detail::for_runs(
+        device, {"elementwise", n * (sizeof(T) + 1)}, n, KOKKOS_LAMBDA(std::size_t first, std::size_t count) {
+          const T* const x = a + first;
+          std::uint8_t* const to = out + first;
+          const N limit = number;
+          const F holds = f;
+          for (std::size_t i = 0; i < count; ++i) to[i] = std::uint8_t(holds(N(A(x[i])), limit));
+        });
   else
-    detail::for_each(
-        device, {"elementwise", n * (2 * sizeof(T) + 1)}, n,
-        KOKKOS_LAMBDA(std::size_t i) { out[i] = f(A(a[i]), A(b[i])) ? 1 : 0; });
+    detail::for_runs(
+        device, {"elementwise", n * (2 * sizeof(T) + 1)}, n, KOKKOS_LAMBDA(std::size_t first, std::size_t count) {
+          const T *const x = a + first, *const y = b + first;
+          std::uint8_t* const to = out + first;
+          const F holds = f;
+          for (std::size_t i = 0; i < count; ++i) to[i] = std::uint8_t(holds(A(x[i]), A(y[i])));
+        });
 }
 /// out[i] = condition[i] != 0 ? a[i] : b[i]; a null array counts as 0.
 template <class T, class C, class Exec>

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The first elements along a dim of an array [outer, extent, inner], in order: all of them, or the largest few. Each line is a
-// heap of places in the result's memory, so that it needs no other; equal elements keep their order.
+// The first elements along a dim of an array [outer, extent, inner], in order: all of them, or the largest few. Equal elements
+// keep their order. Hosts sort keys with places (detail/radix_sort.hpp), or keep the first few in a heap of them. Elsewhere each
+// line is a heap of places in the result's memory, so that it needs no other.
 //
 //   kernels::order_along<float>(device, {outer, extent, inner}, count, true, x, values, places);
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -13,6 +15,7 @@
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/along_dim.hpp>
 #include <weft/kernels/detail/loops.hpp>
+#include <weft/kernels/detail/radix_sort.hpp>
 
 namespace weft::kernels {
 
@@ -65,23 +68,80 @@ struct PlaceHeap {
   }
 };
 
+/// The first `count` of these keys in order, each with its place: a heap whose root is the last of those found so far.
+template <class Key>
+void first_keys(const Key* keys, std::size_t extent, std::size_t count, Keyed<Key>* found) {
+  for (std::size_t k = 0; k < count; ++k) found[k] = {keys[k], std::int32_t(k)};
+  std::make_heap(found, found + count);
+  for (std::size_t k = count; k < extent; ++k)
+    if (keys[k] < found[0].key) {
+      std::pop_heap(found, found + count);
+      found[count - 1] = {keys[k], std::int32_t(k)};
+      std::push_heap(found, found + count);
+    }
+  std::sort_heap(found, found + count);
+}
+
+/// order_along by keys, on hosts: the lines in shares, each with memory for a line's keys.
+template <class T, class Exec>
+void order_by_keys(Device<Exec>& device, Traffic traffic, const Along& along, std::size_t count, bool descending, const T* x,
+                   T* values, std::int32_t* places) {
+  using Key = sort_key_t<T>;
+  const std::size_t extent = along.extent, inner = along.inner, lines = along.outer * inner;
+  if (lines == 0 || count == 0) return;
+  const bool few = 8 * count < extent;  // a heap of them takes fewer steps than sorting all
+  const std::size_t shares = std::min(threads_for(device, 16 * lines * extent), lines);
+  const std::size_t items = few ? count : 2 * extent, keys = few ? extent : 0,
+                    bytes = items * sizeof(Keyed<Key>) + (keys * sizeof(Key) + 63) / 64 * 64;
+  const weft::detail::Buffer memory = device.allocate(shares * bytes);
+  for_each_piece(device, traffic, shares, [&](std::size_t share, std::size_t) {
+    auto* const item = reinterpret_cast<Keyed<Key>*>(static_cast<char*>(memory.get()) + share * bytes);
+    auto* const key = reinterpret_cast<Key*>(item + items);
+    for (std::size_t line = lines * share / shares; line < lines * (share + 1) / shares; ++line) {
+      const std::size_t first = line / inner * inner, column = line % inner;
+      const T* const from = x + first * extent + column;
+      const Keyed<Key>* sorted = item;
+      if (few) {
+        for (std::size_t k = 0; k < extent; ++k) key[k] = sort_key(from[k * inner], descending);
+        first_keys(key, extent, count, item);
+      } else {
+        for (std::size_t k = 0; k < extent; ++k) item[k] = {sort_key(from[k * inner], descending), std::int32_t(k)};
+        sorted = sort_keys(item, item + extent, extent);
+      }
+      for (std::size_t j = 0; j < count; ++j) {
+        const std::size_t to = first * count + column + j * inner;
+        places[to] = sorted[j].place;
+        values[to] = from[std::size_t(sorted[j].place) * inner];
+      }
+    }
+  });
+}
+
+/// The same by a heap in the result's memory for each line, in any execution space.
+template <class T, class Exec>
+void order_by_heaps(Device<Exec>& device, Traffic traffic, const Along& along, std::size_t count, bool descending, const T* x,
+                    T* values, std::int32_t* places) {
+  const std::size_t extent = along.extent, inner = along.inner;
+  for_each(
+      device, traffic, along.outer * inner, KOKKOS_LAMBDA(std::size_t line) {
+        const std::size_t first = line / inner * inner, column = line % inner;
+        const PlaceHeap<T> heap{x + first * extent + column, places + first * count + column, inner, descending};
+        heap.order(extent, count);
+        for (std::size_t j = 0; j < count; ++j)
+          values[first * count + column + j * inner] = heap.x[std::size_t(heap.at(j)) * inner];
+      });
+}
+
 }  // namespace detail
 
 /// values[o, j, i] = the j-th element of x[o, :, i] in order, j < count, and its place along the dim.
 template <class T, class Exec>
 void order_along(Device<Exec>& device, const Along& along, std::size_t count, bool descending, const T* x, T* values,
                  std::int32_t* places) {
-  const std::size_t extent = along.extent, inner = along.inner;
-  detail::for_each(
-      device,
-      {"sort", (along.size() + along.outer * count * inner) * sizeof(T) + along.outer * count * inner * sizeof(std::int32_t)},
-      along.outer * inner, KOKKOS_LAMBDA(std::size_t line) {
-        const std::size_t first = line / inner * inner, column = line % inner;
-        const detail::PlaceHeap<T> heap{x + first * extent + column, places + first * count + column, inner, descending};
-        heap.order(extent, count);
-        for (std::size_t j = 0; j < count; ++j)
-          values[first * count + column + j * inner] = heap.x[std::size_t(heap.at(j)) * inner];
-      });
+  const std::size_t ordered = along.outer * count * along.inner;
+  const detail::Traffic traffic{"sort", (along.size() + ordered) * sizeof(T) + ordered * sizeof(std::int32_t)};
+  if constexpr (weft::detail::on_host<Exec>) detail::order_by_keys(device, traffic, along, count, descending, x, values, places);
+  else detail::order_by_heaps(device, traffic, along, count, descending, x, values, places);
 }
 
 /// out[o, places[o, j, i], i] = g[o, j, i] for j < count, 0 in all other places; the places of a line differ.

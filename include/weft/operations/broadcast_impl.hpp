@@ -3,6 +3,7 @@
 // Definitions for operations/broadcast.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
 #include <algorithm>
+#include <utility>
 
 #include <weft/core/inline.hpp>
 #include <weft/operations/broadcast.hpp>
@@ -77,6 +78,17 @@ WEFT_OUT_OF_LINE WEFT_INLINE RepeatedDims repeated_dims(const Shape& result, con
     for (std::size_t later = dim + 1; later < result.rank(); ++later) run.inner *= result[later];
   }
   if (open) out.runs[out.count++] = run;
+  // The last run first if it is long: a row of adjacent elements becomes one number, and the other runs have little left to read.
+  constexpr std::size_t long_row = 64;
+  if (out.count > 1 && out.runs[out.count - 1].inner == 1 && out.runs[out.count - 1].extent >= long_row) {
+    std::size_t before = 1, after = 1;
+    for (std::size_t r = 0; r < out.count; ++r) {
+      out.runs[r].outer *= std::exchange(before, before * out.runs[r].extent);
+      kernels::Along& later = out.runs[out.count - 1 - r];
+      later.inner /= std::exchange(after, after * later.extent);
+    }
+    std::reverse(out.runs, out.runs + out.count);
+  }
   return out;
 }
 

@@ -6,11 +6,13 @@
 //   auto ring = pad<2, 3>(images, 1, 1, PaddingMode::periodic);   // [samples, channels, height + 2, width + 2]
 //   auto slope = (roll<1>(x, -1) - roll<1>(x, 1)) / (2 * step);   // of a periodic line
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
 #include <weft/autograd/variable.hpp>
 #include <weft/kernels/move_along.hpp>
+#include <weft/kernels/padding.hpp>
 #include <weft/operations/along_dim.hpp>
 #include <weft/tensor/tensor.hpp>
 #include <weft/tensor/to.hpp>
@@ -32,14 +34,32 @@ inline void require_padding(NamedOperand x, int dim, std::size_t before, std::si
                              extent, mode == PaddingMode::reflect ? ", which has fewer to reflect" : ", which has none to copy"});
 }
 template <int Dim, class X>
-X padded(const X& x, std::size_t before, std::size_t after, PaddingMode mode) {
-  const auto around = along_whole<Dim>("pad", x);
+void require_padding_along(const X& x, std::size_t before, std::size_t after, PaddingMode mode) {
+  along_whole<Dim>("pad", x);
   require_padding(x, Dim, before, after, mode);
-  const std::size_t extent = before + around.extent + after;
-  X out(x.device(), with_extent(x.shape(), Dim, extent));
-  kernels::move_along<typename X::value_type>(x.device(), around, extent, kernels::Padded{mode, before, around.extent}, x.data(),
-                                              out.data());
+}
+/// These dims of x [..., dims..., ...] and all between them, padded.
+template <int... Dims>
+kernels::PaddedDims padded_dims(const Shape& x, std::size_t before, std::size_t after, PaddingMode mode) {
+  constexpr std::size_t first = std::size_t(std::min({Dims...})), last = std::size_t(std::max({Dims...}));
+  static_assert(kernels::PaddedDims::most >= Shape::max_rank);
+  kernels::PaddedDims out;
+  out.count = last - first + 1;
+  for (std::size_t dim = 0; dim < x.rank(); ++dim) {
+    const bool padded = ((dim == std::size_t(Dims)) || ...);
+    if (dim < first) out.outer *= x[dim];
+    else if (dim > last) out.inner *= x[dim];
+    else out.dims[dim - first] = {mode, padded ? before : 0, x[dim], x[dim] + (padded ? before + after : 0)};
+  }
   return out;
+}
+// Whether no dim is named twice.
+template <int... Dims>
+constexpr bool differ() {
+  std::size_t pairs = 0;
+  for (const int a : {Dims...})
+    for (const int b : {Dims...}) pairs += a == b;
+  return pairs == sizeof...(Dims);
 }
 
 // The elements that a shift in either direction moves by, below the extent.
@@ -59,16 +79,23 @@ namespace operations {
 /// g).
 template <int Dim, int... More, AnyTensor X>
 X pad(const X& x, std::size_t before, std::size_t after, PaddingMode mode = PaddingMode::zeros) {
-  const X y = detail::padded<Dim>(x, before, after, mode);
-  if constexpr (sizeof...(More) == 0) return y;
-  else return pad<More...>(y, before, after, mode);
+  constexpr bool once = detail::differ<Dim, More...>();
+  static_assert(once, "weft: pad: a dim is named twice: write pad<2, 3>(x, before, after), each dim once");
+  detail::require_padding_along<Dim>(x, before, after, mode);
+  (detail::require_padding_along<More>(x, before, after, mode), ...);
+  Shape shape = x.shape();
+  for (const int dim : {Dim, More...}) shape = detail::with_extent(shape, dim, shape[std::size_t(dim)] + before + after);
+  X out(x.device(), shape);
+  kernels::pad<typename X::value_type>(x.device(), "copy", detail::padded_dims<Dim, More...>(x.shape(), before, after, mode),
+                                       x.data(), out.data());
+  return out;
 }
 /// The sum of the elements of g that are copies of an element, in their order, in accumulate_t.
 template <int Dim, AnyTensor G>
 G pad_gradient(const Shape& x, std::size_t before, PaddingMode mode, const G& g) {
   G out(g.device(), x);
   kernels::fold_along<typename G::value_type>(g.device(), detail::along("pad_gradient", x, Dim),
-                                              kernels::Padded{mode, before, x[Dim]}, g.shape()[Dim], g.data(), out.data());
+                                              kernels::Padded{mode, before, x[Dim], g.shape()[Dim]}, g.data(), out.data());
   return out;
 }
 
@@ -77,8 +104,7 @@ template <int Dim, AnyTensor X>
 X flip(const X& x) {
   const auto around = detail::along_whole<Dim>("flip", x);
   X out(x.device(), x.shape());
-  kernels::move_along<typename X::value_type>(x.device(), around, around.extent, kernels::Flipped{around.extent}, x.data(),
-                                              out.data());
+  kernels::move_along<typename X::value_type>(x.device(), around, kernels::Flipped{around.extent}, x.data(), out.data());
   return out;
 }
 
@@ -88,20 +114,35 @@ template <int Dim, AnyTensor X>
 X roll(const X& x, std::ptrdiff_t shift) {
   const auto around = detail::along_whole<Dim>("roll", x);
   X out(x.device(), x.shape());
-  kernels::move_along<typename X::value_type>(x.device(), around, around.extent,
-                                              kernels::Rolled{around.extent, detail::rolled_by(shift, around.extent)}, x.data(),
-                                              out.data());
+  kernels::move_along<typename X::value_type>(
+      x.device(), around, kernels::Rolled{around.extent, detail::rolled_by(shift, around.extent)}, x.data(), out.data());
   return out;
 }
+
+}  // namespace operations
+
+namespace detail {
+// The gradient of pad<Dim, More...>, one dim after the other.
+template <int Dim, int... More, class G>
+G pad_gradient_of(const Shape& x, std::size_t before, std::size_t after, PaddingMode mode, const G& g) {
+  if constexpr (sizeof...(More) == 0) {
+    return operations::pad_gradient<Dim>(x, before, mode, g);
+  } else {
+    const Shape padded = with_extent(x, Dim, x[Dim] + before + after);
+    return operations::pad_gradient<Dim>(x, before, mode, pad_gradient_of<More...>(padded, before, after, mode, g));
+  }
+}
+}  // namespace detail
+
+namespace operations {
 
 // The same on Variables. Nothing is kept for backward but shapes.
 template <int Dim, int... More, class C, class X>
 auto pad(const Variable<C, X>& x, std::size_t before, std::size_t after, PaddingMode mode = PaddingMode::zeros) {
-  auto y = detail::record_by_gradient(
-      x, pad<Dim>(x.value(), before, after, mode),
-      [shape = x.shape(), before, mode](const auto& g) { return pad_gradient<Dim>(shape, before, mode, g); });
-  if constexpr (sizeof...(More) == 0) return y;
-  else return pad<More...>(y, before, after, mode);
+  return detail::record_by_gradient(x, pad<Dim, More...>(x.value(), before, after, mode),
+                                    [shape = x.shape(), before, after, mode](const auto& g) {
+                                      return detail::pad_gradient_of<Dim, More...>(shape, before, after, mode, g);
+                                    });
 }
 template <int Dim, class C, class X>
 auto flip(const Variable<C, X>& x) {

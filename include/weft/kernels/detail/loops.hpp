@@ -325,13 +325,22 @@ requires(!on_host<Exec>) void for_each_row(Device<Exec>& device, Traffic traffic
     });
 }
 
+/// Calls f(first, count) for runs of [0, n): on hosts of some thousand elements, elsewhere of one.
+template <class Exec, class F>
+requires(on_host<Exec>) void for_runs(Device<Exec>& device, Traffic traffic, std::size_t n, const F& f) {
+  constexpr std::size_t run = 4096;
+  for_each(device, traffic, (n + run - 1) / run, [=](std::size_t r) { f(r * run, std::min(run, n - r * run)); });
+}
+template <class Exec, class F>
+requires(!on_host<Exec>) void for_runs(Device<Exec>& device, Traffic traffic, std::size_t n, const F& f) {
+  for_each(
+      device, traffic, n, KOKKOS_LAMBDA(std::size_t i) { f(i, std::size_t(1)); });
+}
 /// Calls f(i, count) for the pieces of [0, n) of the size of V.
 template <class V, class Exec, class F>
 requires(on_host<Exec>) void for_lanes(Device<Exec>& device, Traffic traffic, std::size_t n, const F& f) {
-  constexpr std::size_t block = 4096;
-  for_each(device, traffic, (n + block - 1) / block, [=](std::size_t b) {
-    const std::size_t first = b * block;
-    sweep<V>(std::min(block, n - first), [&](std::size_t i, std::size_t count) { f(first + i, count); });
+  for_runs(device, traffic, n, [=](std::size_t first, std::size_t count) {
+    sweep<V>(count, [&](std::size_t i, std::size_t here) { f(first + i, here); });
   });
 }
 template <class V, class Exec, class F>

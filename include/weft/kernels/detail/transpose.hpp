@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The transpose of a square of 32-bit words in registers: log2(words of a register) rounds, each of which swaps one bit of the
-// row number with one bit of the lane number. Twice as fast as moving single words.
+// row number with one bit of the lane number. Twice as fast as moving single words. And pairs of numbers that alternate in
+// memory, from and into two registers.
 
 #include <cstddef>
 #include <cstdint>
@@ -45,6 +46,28 @@ template <class Load, class Word>
   transpose_rounds<1>(rows);
   WEFT_UNROLL(16)
   for (std::size_t i = 0; i < square_words; ++i) std::memcpy(to + i * ld, &rows[i], sizeof(WordRegister));
+}
+
+/// The registers of p[0], p[2], ... and of p[1], p[3], ...
+template <class V, std::size_t... j>
+[[gnu::always_inline]] inline std::pair<V, V> split_pairs(const typename V::value_type* p, std::index_sequence<j...>) {
+  const auto low = V::load(p).v, high = V::load(p + V::size).v;
+  return {V(__builtin_shufflevector(low, high, int(2 * j)...)), V(__builtin_shufflevector(low, high, int(2 * j + 1)...))};
+}
+template <class V>
+[[gnu::always_inline]] inline std::pair<V, V> split_pairs(const typename V::value_type* p) {
+  return split_pairs<V>(p, std::make_index_sequence<V::size>());
+}
+/// The reverse.
+template <class V, std::size_t... j>
+[[gnu::always_inline]] inline void join_pairs(V a, V b, typename V::value_type* p, std::index_sequence<j...>) {
+  constexpr std::size_t n = V::size;
+  V(__builtin_shufflevector(a.v, b.v, int(j / 2 + j % 2 * n)...)).store(p);
+  V(__builtin_shufflevector(a.v, b.v, int((n + j) / 2 + j % 2 * n)...)).store(p + n);
+}
+template <class V>
+[[gnu::always_inline]] inline void join_pairs(V a, V b, typename V::value_type* p) {
+  join_pairs(a, b, p, std::make_index_sequence<V::size>());
 }
 
 }  // namespace weft::kernels::detail
