@@ -33,7 +33,9 @@ struct Named {
   int (*train)(weft::World& world, const Options& o);
   bool stack;  ///< a pipeline takes it
 };
-constexpr Named models[] = {{"unet", train_unet, true}};
+constexpr Named models[] = {
+    {"unet", train_unet, true}, {"pinn", train_pinn, false},           {"mesh", train_mesh, false},
+    {"fno", train_fno, true},   {"potential", train_potential, false}, {"diffusion", train_diffusion, true}};
 
 std::vector<std::string> names(bool stacks_only) {
   std::vector<std::string> all;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The code of docs/fields.md is part of a test, which compiles and runs it.
+"""The code of docs/fields.md is part of a test or of the example fields, which are compiled and run.
 
     python3 tests/docs/test_fields.py
 """
@@ -8,18 +8,18 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-TEST = "tests/parallel/domain_parallel.cpp"
+SOURCES = [ROOT / "tests/parallel/domain_parallel.cpp", *sorted((ROOT / "examples/fields").glob("*.hpp"))]
 
 
 def words(code):
     return " ".join(code.split())
 
 
-source = words((ROOT / TEST).read_text())
+source = words("\n".join(path.read_text() for path in SOURCES))
 blocks = re.findall(r"```cpp\n(.*?)```", (ROOT / "docs/fields.md").read_text(), re.DOTALL)
 missing = [block for block in blocks if words(block) not in source]
 if len(blocks) < 3:
     sys.exit("docs/fields.md has few blocks of code")
 if missing:
-    sys.exit(f"not in {TEST}:\n" + "\n".join(missing))
-print(f"{len(blocks)} blocks of code are in {TEST}")
+    sys.exit("not in tests/parallel/domain_parallel.cpp or examples/fields:\n" + "\n".join(missing))
+print(f"{len(blocks)} blocks of code are in tests/parallel/domain_parallel.cpp and examples/fields")

@@ -128,6 +128,13 @@ IMAGENET = {
     "--model": (WORDS, ["resnet18", "resnet50"]),
     "--schedule": (WORDS, ["step", "cosine"]),
 }
+FIELDS = {
+    **dict.fromkeys(["--dp", "--tp", "--pp", "--dx", "--dy", "--dz", "--zero", "--batch", "--micro-batches", "--seed", "--print-every"], (NUMBERS, SMALL)),
+    **dict.fromkeys(["--learning-rate", "--ema"], (REALS, ["1e-3", "0"])),
+    "--dims": (NUMBERS, ["2", "3"]),
+    "--output": (FILES, ["out"]),
+    "--model": (WORDS, ["unet", "pinn", "mesh", "fno", "potential", "diffusion"]),
+}
 GPT_60 = {"--tp": (NUMBERS, SMALL), "--pp": (NUMBERS, SMALL), "--steps": (NUMBERS, ["1"]), "--data": (FILES, [str(text)])}
 COUNTS = (NUMBERS, SMALL)
 PLAN = {
@@ -164,6 +171,7 @@ for number in range(options.runs):
     candidates = [("04_train_gpt", lambda: some(draw, TRAIN, wild, SMALL_RUN)), ("04_train_gpt", lambda: some(draw, TRAIN, wild, SMALL_RUN)),
                   ("06_classify", lambda: some(draw, CLASSIFY, wild, {"--data": str(scratch)})),
                   ("08_imagenet", lambda: some(draw, IMAGENET, wild, {"--train": str(scratch)})),
+                  ("fields", lambda: some(draw, FIELDS, wild, {"--steps": "1", "--batch": "4"})),
                   ("gpt_60", lambda: some(draw, GPT_60, wild, {"--data": str(text), "--steps": "1"})),
                   ("plan", lambda: (lambda command: [command, *some(draw, PLAN[command], wild)])(draw.choice(list(PLAN)))),
                   ("02_collectives", lambda: [draw.choice(["--mismatch", *WORDS])]), ("in_situ", lambda: [draw.choice(["--steps", "x"]), draw.choice(["0", "-1", "x", ""])])]
@@ -171,7 +179,7 @@ for number in range(options.runs):
     arguments = make()
     if name in available:
         arguments = [word.replace("\0", "") for word in arguments]
-        environment = {} if name in ("04_train_gpt", "plan", "06_classify", "08_imagenet") else {"WEFT_RANKS": "2"}
+        environment = {} if name in ("04_train_gpt", "plan", "06_classify", "08_imagenet", "fields") else {"WEFT_RANKS": "2"}
         ended_well(name, arguments, environment)
 
 # ---- the environment: a number with its range, one line ----------------------------------------------------------------------
@@ -227,7 +235,7 @@ EMPTY_ENTRY = ["--load", folder, "--tokens", "1,,2"]
 MISTAKES = {
     "unknown option": [("04_train_gpt", [*short, "--stop-after", "4"], "unknown option '--stop-after'"), ("04_train_gpt", [*short, "stray"], "unexpected argument 'stray'"),
                        ("07_finetune", ["--load", folder, "--stop-after", "4"], "unknown option '--stop-after'"), ("generate", [*generated, "--stop-after", "4"], "unknown option '--stop-after'"),
-                       ("06_classify", ["--stop-after", "4"], "unknown option '--stop-after'"), ("08_imagenet", ["--stop-after", "4"], "unknown option '--stop-after'"), ("plan", ["groups", "--world", "4", "--stop-after", "4"], "unknown option '--stop-after'"),
+                       ("06_classify", ["--stop-after", "4"], "unknown option '--stop-after'"), ("08_imagenet", ["--stop-after", "4"], "unknown option '--stop-after'"), ("fields", ["--stop-after", "4"], "unknown option '--stop-after'"), ("plan", ["groups", "--world", "4", "--stop-after", "4"], "unknown option '--stop-after'"),
                        ("checkpoint", ["list", folder, "--stop-after", "4"], "unknown option '--stop-after'"), ("flight", ["--stop-after"], "unknown option '--stop-after'"),
                        ("gpt_60", ["--stop-after", "4"], "--stop-after"), ("in_situ", ["--stop-after", "4"], "unknown argument '--stop-after': it takes --steps N"),
                        *((name, ["--stop-after", "4"], "unknown argument '--stop-after'") for name in ("01_hello_mesh", "02_collectives", "03_custom_layer", "05_dtensor"))],
@@ -237,7 +245,7 @@ MISTAKES = {
                   ("generate", ["--load", folder, "--tokens", "1,1,1,1,1,1,1,1,1", "--logits", "logits"], "prompt 0 of 9 tokens is more than the 8 tokens"),
                   ("generate", ["--load", folder, "--tokens", "1", "--logits", "/nonexistent/x"], "/nonexistent/x: cannot be made"),
                   ("generate", [*generated, "--top-p", "0.5", "--temperature", "0"], "--top-p beside --temperature 0"),
-                  ("06_classify", ["--zero", "9"], "--zero"), ("08_imagenet", ["--zero", "9"], "--zero"), ("plan", ["groups", "--world", "x"], "--world"), ("checkpoint", ["frob", folder], "the commands are"), ("flight", [""], "the argument is the folder"),
+                  ("06_classify", ["--zero", "9"], "--zero"), ("08_imagenet", ["--zero", "9"], "--zero"), ("fields", ["--zero", "9"], "--zero"), ("plan", ["groups", "--world", "x"], "--world"), ("checkpoint", ["frob", folder], "the commands are"), ("flight", [""], "the argument is the folder"),
                   ("gpt_60", ["--steps", "x"], "--steps"), ("in_situ", ["--steps", "0"], "--steps"), *((name, [], "WEFT_RANKS", {"WEFT_RANKS": "x"}) for name in ("01_hello_mesh", "02_collectives", "05_dtensor"))],
     "missing file": [("04_train_gpt", ["--data", "none"], "there is no such file"), ("07_finetune", ["--load", "none", "--data", str(text)], "none"), ("generate", ["--load", "none", "--tokens", "1"], "none"),
                      ("06_classify", ["--data", "none"], "there is no such file"), ("08_imagenet", ["--train", "none"], "there is no such folder"), ("plan", ["schedule", "--csv", "none"], "there is no such file"), ("checkpoint", ["list", "none"], "none"), ("flight", ["none"], "none"),

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "diffusion.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "problem.hpp"
+#include "samples.hpp"
+#include "training.hpp"
+
+namespace fields {
+
+namespace {
+
+/// Pictures of a ring or a disc, anywhere; sampled by the steps of the paper's algorithm 2.
+struct DiffusionProblem {
+  using Model = Diffusion<float>;
+  static constexpr Defaults defaults{
+      .title = "Diffusion of pictures", .unit = "pictures", .steps = 800, .batch = 32, .learning_rate = 3e-3, .ema = 0.99};
+  static constexpr std::size_t side = 12, pixels = side * side;
+  static constexpr int times = 50;
+
+  /// The squared part of a picture that is left at time t of `times` (Nichol and Dhariwal, arXiv:2102.09672).
+  static double left_at(int t) {
+    const double angle = (double(t) / times + 0.008) / 1.008 * pi / 2;
+    return std::max(1e-4, std::cos(angle) * std::cos(angle));
+  }
+  static void set_time(Pictures& batch, std::size_t sample, int t, double left) {
+    batch[remaining].writable()[sample] = float(std::sqrt(left));
+    batch[spread].writable()[sample] = float(std::sqrt(1 - left));
+    const auto features = features_of(double(t) / times);
+    std::copy(features.begin(), features.end(), batch[moment].writable().begin() + std::ptrdiff_t(sample * time_features));
+  }
+  static Pictures room(std::size_t count) {
+    Pictures batch{.samples = count};
+    batch[picture].resize(count, {1, side, side});
+    batch[remaining].resize(count, {1, 1, 1});
+    batch[spread].resize(count, {1, 1, 1});
+    batch[moment].resize(count, {time_features});
+    return batch;
+  }
+  static Pictures batch(std::uint64_t seed, std::uint64_t first, std::size_t count, std::size_t) {
+    Pictures batch = room(count);
+    for (std::size_t sample = 0; sample < count; ++sample) {
+      Numbers numbers(seed, "picture", first + sample);
+      const double x = numbers.uniform(3.5, 7.5), y = numbers.uniform(3.5, 7.5), radius = numbers.uniform(2.2, 3.4);
+      const bool ring = numbers.below(2) == 1;
+      for (std::size_t pixel = 0; pixel < pixels; ++pixel) {
+        const double away = std::hypot(double(pixel % side) - x, double(pixel / side) - y),
+                     inside = ring ? 1.2 - std::abs(away - radius) : radius - away;
+        batch[picture].writable()[sample * pixels + pixel] = float(std::clamp(2 * inside, -1.0, 1.0));
+      }
+      const int t = 1 + int(numbers.below(times));
+      set_time(batch, sample, t, left_at(t));
+    }
+    return batch;
+  }
+  /// New pictures, from noise on; beside them some that were trained on.
+  static Report report(const Options& o, std::size_t shares, const auto& predict) {
+    const std::size_t count = shared_by(6, shares);
+    std::vector<double> drawn(count * pixels);
+    Numbers start(o.seed, "start", 0);
+    for (double& value : drawn) value = start.normal();
+    for (int t = times; t > 0; --t) {
+      const double left = left_at(t), before = left_at(t - 1), kept = left / before;
+      const Prediction noise = predict(count, [&](std::size_t first, std::size_t samples) {
+        Pictures batch = room(samples);
+        for (std::size_t i = 0; i < samples * pixels; ++i) batch[picture].writable()[i] = float(drawn[first * pixels + i]);
+        for (std::size_t i = 0; i < samples; ++i) {
+          set_time(batch, i, t, left);
+          batch[remaining].writable()[i] = 1, batch[spread].writable()[i] = 0;  // it is noisy already
+        }
+        return batch;
+      });
+      Numbers numbers(o.seed, "noise", std::uint64_t(t));
+      const double deviation = t > 1 ? std::sqrt((1 - kept) * (1 - before) / (1 - left)) : 0;
+      for (std::size_t i = 0; i < drawn.size(); ++i) {
+        const double clean = std::clamp((drawn[i] - std::sqrt(1 - left) * noise.values[i]) / std::sqrt(left), -1.0, 1.0);
+        drawn[i] = (std::sqrt(before) * (1 - kept) * clean + std::sqrt(kept) * (1 - before) * drawn[i]) / (1 - left) +
+                   deviation * numbers.normal();
+      }
+    }
+    const Pictures real = batch(o.seed, 0, 6, 1);
+    Report report{.measure = "part of black or white pixels"};
+    const auto sharp = std::count_if(drawn.begin(), drawn.end(), [](double value) { return std::abs(value) > 0.8; });
+    report.error = double(sharp) / double(drawn.size());
+    for (const bool trained : {false, true}) {
+      report.picture.next_row();
+      for (std::size_t i = 0; i < 6; ++i) {
+        const auto part = [&](const auto& values) {
+          return std::vector<double>(values.begin() + std::ptrdiff_t(i * pixels),
+                                     values.begin() + std::ptrdiff_t((i + 1) * pixels));
+        };
+        report.picture.grid(trained ? "trained on" : "drawn", trained ? part(real[picture].values()) : part(drawn), side, side,
+                            {-1, 1});
+      }
+    }
+    return report;
+  }
+};
+
+}  // namespace
+
+int train_diffusion(World& world, const Options& o) { return train<DiffusionProblem>(world, o); }
+
+}  // namespace fields

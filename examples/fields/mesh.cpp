@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mesh.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "problem.hpp"
+#include "samples.hpp"
+#include "training.hpp"
+
+namespace fields {
+
+namespace {
+
+/// Random nodes on a periodic square, joined to their nearest neighbours, on which a wave of heat decays.
+struct MeshProblem {
+  using Model = MeshNet<float>;
+  static constexpr Defaults defaults{
+      .title = "Message passing on a mesh", .unit = "meshes", .steps = 300, .batch = 8, .learning_rate = 3e-3};
+  static constexpr std::size_t nodes = 96, neighbours = 6, edges = nodes * neighbours;
+  static constexpr double time = 3;
+
+  using Place = std::array<double, 2>;
+  static std::vector<Place> places_of(Numbers& numbers) {
+    std::vector<Place> places(nodes);
+    for (Place& place : places) place = {numbers.uniform(0, 1), numbers.uniform(0, 1)};
+    return places;
+  }
+  /// From a to b by the shortest way over the periodic borders.
+  static Place way(const Place& a, const Place& b) {
+    return {std::remainder(b[0] - a[0], 1.0), std::remainder(b[1] - a[1], 1.0)};
+  }
+  static Meshes batch(std::uint64_t seed, std::uint64_t first, std::size_t count, std::size_t micro_batches) {
+    Meshes batch{.samples = count};
+    auto here = batch[value].resize(count, {nodes, 1}), next = batch[next_value].resize(count, {nodes, 1}),
+         ways = batch[edge].resize(count, {edges, 3});
+    auto from = batch[sender].resize(count, {edges}), into = batch[receiver].resize(count, {edges});
+    const std::size_t counted = count / micro_batches;  // samples whose nodes the ids count
+    for (std::size_t sample = 0; sample < count; ++sample) {
+      Numbers numbers(seed, "mesh", first + sample);
+      const Waves<2> waves(numbers, 0);
+      const auto places = places_of(numbers);
+      std::vector<std::size_t> others(nodes);
+      for (std::size_t node = 0; node < nodes; ++node) {
+        here[sample * nodes + node] = float(waves.at(places[node], 0));
+        next[sample * nodes + node] = float(waves.at(places[node], time));
+        const auto distance = [&](std::size_t other) {
+          return std::hypot(way(places[other], places[node])[0], way(places[other], places[node])[1]);
+        };
+        std::iota(others.begin(), others.end(), std::size_t(0));
+        std::partial_sort(others.begin(), others.begin() + neighbours + 1, others.end(),
+                          [&](std::size_t a, std::size_t b) { return distance(a) < distance(b); });
+        for (std::size_t i = 0; i < neighbours; ++i) {
+          const std::size_t other = others[i + 1], at = sample * edges + node * neighbours + i;  // others[0] is the node
+          const Place along = way(places[other], places[node]);
+          for (std::size_t k = 0; k < 2; ++k) ways[3 * at + k] = float(8 * along[k]);
+          ways[3 * at + 2] = float(8 * distance(other));
+          from[at] = std::int32_t(sample % counted * nodes + other);
+          into[at] = std::int32_t(sample % counted * nodes + node);
+        }
+      }
+    }
+    return batch;
+  }
+  static Report report(const Options& o, std::size_t shares, const auto& predict) {
+    const std::size_t count = shared_by(8, shares);
+    const auto make = [&](std::size_t first, std::size_t samples) { return batch(o.seed, first_unseen + first, samples, 1); };
+    const Prediction found = predict(count, make);
+    const Meshes all = make(0, count);
+    Report report{.measure = "relative error", .error = relative_error(found.values, all[next_value].values())};
+    for (std::size_t sample = 0; sample < std::min<std::size_t>(2, count); ++sample) {
+      Numbers numbers(o.seed, "mesh", first_unseen + sample);
+      const Waves<2> waves(numbers, 0);
+      std::vector<double> x, y;
+      for (const Place& place : places_of(numbers)) x.push_back(place[0]), y.push_back(place[1]);
+      const auto part = [&](const auto& values) {
+        return std::vector<double>(values.begin() + std::ptrdiff_t(sample * nodes),
+                                   values.begin() + std::ptrdiff_t((sample + 1) * nodes));
+      };
+      report.picture.next_row();
+      report.picture.points("before", x, y, part(all[value].values()), {-2, 2});
+      report.picture.points("predicted", x, y, part(found.values), {-2, 2});
+      report.picture.points("true", x, y, part(all[next_value].values()), {-2, 2});
+    }
+    return report;
+  }
+};
+
+}  // namespace
+
+int train_mesh(World& world, const Options& o) { return train<MeshProblem>(world, o); }
+
+}  // namespace fields

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fields from its command line: each model learns and draws, in every layout with the losses of one rank; wrong options are refused."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.environ.get("WEFT_SOURCE", "."), "tests", "support"))
+from checks import check, finish
+
+PROGRAM = os.path.join(os.environ["WEFT_EXAMPLES"], "fields")
+scratch = pathlib.Path(tempfile.mkdtemp(prefix="weft-fields-"))
+
+
+def run(arguments):
+    return subprocess.run([PROGRAM, "--output", str(scratch / "out"), *arguments.split()], capture_output=True, text=True, timeout=200)
+
+
+def losses_of(arguments):
+    found = run(arguments)
+    check(found.returncode == 0, f"{arguments}: exit code {found.returncode}: {found.stderr}")
+    losses = [float(loss) for loss in re.findall(r"^step \d+: loss (\S+)$", found.stdout, re.M)]
+    check(re.search(r"^.* after \d+ steps: loss of unseen samples \d+\.\d+, .* \d+\.\d+$", found.stdout, re.M), f"{arguments}: no result: {found.stdout[-300:]}")
+    return losses
+
+
+def mean(losses):
+    return sum(losses) / max(1, len(losses))
+
+
+STACK = ["--dp 2 --zero 1", "--dp 1 --tp 2", "--dp 1 --pp 2 --micro-batches 2", "--dp 2 --tp 2 --zero 3"]
+MODULE = ["--dp 2 --zero 2 --micro-batches 2", "--dp 1 --tp 2", "--dp 2 --tp 2 --zero 3"]
+for model, steps, falls, layouts in [
+    ("unet", 24, 0.9, STACK),
+    ("unet --dims 3 --batch 4", 5, 0.99, ["--dp 2 --tp 2"]),
+    ("pinn", 60, 0.8, MODULE),
+    ("mesh", 24, 0.8, MODULE),
+    ("fno", 24, 0.9, STACK),
+    ("potential", 60, 0.9, MODULE),
+    ("diffusion", 40, 0.9, STACK),
+]:
+    one = losses_of(f"--model {model} --dp 1 --steps {steps}")
+    some = max(1, steps // 6)
+    check(len(one) == steps and mean(one[-some:]) < falls * mean(one[:some]), f"{model}: the loss falls: {one}")
+    records = [json.loads(line) for line in (scratch / "out/metrics.jsonl").read_text().splitlines()]
+    check(len(records) == steps + 1 and all(abs(record["loss"] - loss) < 1e-5 * max(1, loss) for record, loss in zip(records, one)) and "error" in records[-1],
+          f"{model}: metrics.jsonl: {records[-2:]}")
+    for picture, shapes in [("loss.svg", 1), ("result.svg", 20)]:
+        text = (scratch / "out" / picture).read_text()
+        check(text.startswith("<svg") and text.count("<path") + text.count("<circle") + text.count("<polyline") + text.count("<rect") >= shapes and "nan" not in text, f"{model}: {picture}")
+    for layout in layouts:
+        few = losses_of(f"--model {model} {layout} --steps 4")
+        start = losses_of(f"--model {model} --dp 1 --steps 4")
+        check(len(few) == 4 and all(abs(a - b) <= 1e-4 * max(1, b) for a, b in zip(few, start)), f"{model} {layout}: losses {few} are not those of one rank {start}")
+
+for arguments, part in [
+    ("--model forest", "forest"),
+    ("--model pinn --pp 2", "--pp 2: --model pinn is one Module, which no pipeline cuts into stages"),
+    ("--model mesh --dims 3", "--dims 3 is of the U-Net"),
+    ("--dx 2", "--dx 2: --model unet has operations that need whole fields"),
+    ("--dims 4", "--dims"),
+    ("--dp 3 --batch 4", "--batch 4 is not divisible by dp(3) * micro-batches(1)"),
+    ("--zero 4", "--zero"),
+    ("--dp 1 --tp 3", "tp(3)"),
+]:
+    found = run(arguments)
+    lines = [line for line in found.stderr.splitlines() if line.strip()]
+    check(found.returncode == 2 and part in found.stderr, f"{arguments}: {found.returncode} {found.stderr} {found.stdout}")
+    check(len(lines) == 1, f"{arguments}: more than the message: {lines}")
+
+finish()
