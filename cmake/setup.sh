@@ -138,6 +138,16 @@ python_package() {
   touch "$stamp"
 }
 
+# python_requirements FILE: the packages that a file pins; once for each text of the file.
+python_requirements() {
+  local stamp
+  stamp=$weft_venv/installed-requirements-$(sha256sum <"$1" | cut -c 1-16)
+  [ -e "$stamp" ] && return 0
+  python_environment
+  logged "installing what $(basename "$1") pins" "$weft_venv/bin/pip" install --disable-pip-version-check --no-input -q --no-deps -r "$1"
+  touch "$stamp"
+}
+
 # kokkos_in FOLDER: the CMake package of Kokkos below a prefix, if there is one.
 kokkos_in() {
   local found

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MkDocs' hooks for the pages that docs/ has not: README.md as the landing page, CHANGELOG.md and CONTRIBUTING.md, lists of decisions and
+benchmarks, the reference, and a page for each file of the repository that a page links. So every link that GitHub resolves is one
+inside of the site. Pages keep GitHub's Markdown; `page_text` turns it into Python-Markdown's."""
+import pathlib
+import posixpath
+import re
+import sys
+
+from mkdocs.structure.files import File
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "docs/site"))
+import reference
+
+PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+LISTS = {"docs/decisions": ("Decisions", "decisions/index.md"), "docs/benchmarks": ("Benchmarks", "benchmarks/index.md")}
+FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>```+)(?P<language>[\w+-]*)[^\n]*\n.*?^(?P=indent)(?P=ticks) *$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?P<path>[^)\s#:]*)(?P<anchor>#[^)\s]*)?\)")
+WEIGHTS = {"errors.md": 3, "guide.md": 3, "course": 2, "faq.md": 2, "decisions": 0.2, "benchmarks": 0.2, "changelog.md": 0.2}  # of results of a search
+LANGUAGES = {".hpp": "cpp", ".cpp": "cpp", ".h": "c", ".py": "python", ".sh": "bash", ".f90": "fortran", ".cmake": "cmake"}
+
+pages = {}  # repository path: path of the page in the site
+
+
+def outside_code(text, change):
+    """The text with change(part) in place of each part between blocks of code."""
+    parts, end = [], 0
+    for block in FENCE.finditer(text):
+        opening = f"{block['indent']}{block['ticks']}{block['language'] if block['language'] != 'floor-plan' else 'text'}\n"
+        parts += [change(text[end:block.start()]), opening + block[0].split("\n", 1)[1]]
+        end = block.end()
+    return "".join([*parts, change(text[end:])])
+
+
+def target(link, folder):
+    """The repository path that a link of a page in `folder` names, or None for one that is no file here."""
+    path = posixpath.normpath(posixpath.join(folder, link))
+    return path if link and (ROOT / path).exists() else None
+
+
+def page_text(text, source, page):
+    """GitHub's Markdown of the file `source` as the page `page`."""
+    folder, from_page = posixpath.dirname(source), posixpath.dirname(page)
+
+    def link(match):
+        path = target(match["path"], folder)
+        there = pages.get(path) if path else None
+        if path and there is None and path.startswith("docs/"):
+            there = path.removeprefix("docs/")
+        return f"]({posixpath.relpath(there, from_page or '.')}{match['anchor'] or ''})" if there else match[0]
+
+    def change(part):
+        part = LINK.sub(link, part)
+        return re.sub(r"^(?! *(?:[-*+]|\d+\.) )(?P<before>\S.*)\n(?=(?:[-*+]|\d+\.) )", r"\g<before>\n\n", part, flags=re.MULTILINE)
+
+    return outside_code(text, change)
+
+
+def source_page(path):
+    """A page with the text of a file, or with the files of a folder."""
+    full = ROOT / path
+    if full.is_dir():
+        names = sorted(p.name + ("/" if p.is_dir() else "") for p in full.iterdir() if not p.name.startswith((".", "__")))
+        first = full / "README.md"
+        return f"# `{path}/`\n\n" + (first.read_text() + "\n\n" if first.exists() else "") + "".join(f"- `{name}`\n" for name in names)
+    language = LANGUAGES.get(full.suffix, "text")
+    return f"# `{path}`\n\n````{language}\n{full.read_text()}\n````\n"
+
+
+def list_page(title, folder):
+    lines = [f"# {title}", ""]
+    for path in sorted((ROOT / folder).glob("*.md")):
+        heading = re.search(r"^# (.*)", path.read_text(), re.MULTILINE)[1]
+        lines.append(f"- [{heading}]({path.name})" if folder.endswith("decisions") else f"- [{path.stem[:10]}: {heading}]({path.name})")
+    return "\n".join(lines) + "\n"
+
+
+def linked_files(text, source):
+    """Repository paths, other than pages, to which a page links."""
+    found = set()
+    outside_code(text, lambda part: found.update(target(m["path"], posixpath.dirname(source)) for m in LINK.finditer(part)) or part)
+    return {path for path in found if path and path not in pages}
+
+
+def on_files(files, config):
+    pages.clear()
+    pages.update(PAGES)
+    pages.update({folder: page for folder, (_, page) in LISTS.items()})
+    texts = {name: (ROOT / name).read_text() for name in PAGES}
+    for file in files.documentation_pages():
+        pages["docs/" + file.src_uri] = file.src_uri
+        texts["docs/" + file.src_uri] = (ROOT / "docs" / file.src_uri).read_text()
+    for source, text in texts.items():
+        for path in linked_files(text, source):
+            if not path.startswith("docs/"):
+                pages[path] = f"source/{path}{'/index' if (ROOT / path).is_dir() else ''}.md"
+    for name, page in PAGES.items():
+        files.append(File.generated(config, page, content=page_text(texts[name], name, page)))
+    for folder, (title, page) in LISTS.items():
+        files.append(File.generated(config, page, content=list_page(title, folder)))
+    for path, page in pages.items():
+        if page.startswith("source/"):
+            files.append(File.generated(config, page, content=source_page(path)))
+    for page, content in reference.pages(ROOT / "build/doxygen"):
+        files.append(File.generated(config, page, content=content))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    first = page.file.src_uri.split("/")[0]
+    page.meta["search"] = {"exclude": True} if first == "source" else {"boost": WEIGHTS.get(first, 1)}
+    if page.file.generated_by is None:
+        return page_text(markdown, "docs/" + page.file.src_uri, page.file.src_uri)
+    return markdown
