@@ -33,13 +33,13 @@ class Name:
 
     @property
     def anchor(self):
-        return re.sub(r"[^a-z0-9_]+", "-", (self.header + "-" + self.name).lower().replace("operator", "operator_" + "".join(f"{ord(c):x}" for c in self.name if c in "+-*/<>=!&|^"))).strip("-")
+        return re.sub(r"[^A-Za-z0-9_]+", "-", (self.header + "-" + self.name).replace("operator", "operator_" + "".join(f"{ord(c):x}" for c in self.name if c in "+-*/<>=!&|^"))).strip("-")
 
 
 def read(folder):
     """Doxygen's XML in `folder`/xml, made anew if a header has changed."""
     folder.mkdir(parents=True, exist_ok=True)
-    newest = max(path.stat().st_mtime for path in [*(ROOT / "include").rglob("*.h*"), ROOT / "docs/site/Doxyfile"])
+    newest = max(path.stat().st_mtime for path in [*(ROOT / "include").rglob("*.h*"), ROOT / "docs/site/Doxyfile", ROOT / "docs/site/comments.sed"])
     index = folder / "xml/index.xml"
     if index.exists() and index.stat().st_mtime > newest:
         return
@@ -78,11 +78,11 @@ def markdown(element):
 
 def escaped(text):
     """A comment's prose, in which only code between backquotes is markup."""
-    return "".join(part if part.startswith("`") else re.sub(r"[<*_\[\]|#]", lambda m: "\\" + m[0], part) for part in re.split(r"(`[^`]*`)", text))
+    return "".join(part if part[:1] in ("`", "*") and len(part) > 1 else re.sub(r"[<*_\[\]|#]", lambda m: "\\" + m[0], part) for part in re.split(r"(`[^`]*`|\*\w+\*)", text))
 
 
 def comment(member):
-    text = markdown(member.find("briefdescription")).strip() + "\n\n" + markdown(member.find("detaileddescription")).strip()
+    text = (markdown(member.find("briefdescription")).strip() + "\n\n" + markdown(member.find("detaileddescription")).strip()).replace("&lt;", "<")
     return "".join(part if part.startswith("```") else escaped(part) for part in re.split(r"(```.*?```)", text, flags=re.DOTALL)).strip()
 
 
@@ -211,11 +211,10 @@ def floor_plan():
 def section(entry):
     code = "\n".join(entry.declarations)
     lines = [f"### `{entry.name}` {{#{entry.anchor}}}", "", f"```cpp\n{code}\n```", "", "\n\n".join(entry.texts), ""]
-    fields = [(line, text) for line, text in entry.members if text or "(" not in line]
-    lines += [f"- `{line.replace(chr(10), ' ')}`" + (f"<br>{text.replace(chr(10) * 2, ' ').replace(chr(10), ' ')}" if text else "") for line, text in fields]
-    rest = [line for line, text in entry.members if not text and "(" in line]
+    lines += [f"- `{line.replace(chr(10), ' ')}`" + (f"<br>{text.replace(chr(10) * 2, ' ').replace(chr(10), ' ')}" if text else "") for line, text in entry.members if text]
+    rest = [line for line, text in entry.members if not text and not line.endswith("=default;")]
     if rest:
-        lines += ["", "Other members:", "", "```cpp", *rest, "```"]
+        lines += ["", "Other members:" if len(rest) < len(entry.members) else "Members:", "", "```cpp", *rest, "```"]
     return "\n".join(lines) + "\n"
 
 

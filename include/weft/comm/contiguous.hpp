@@ -60,6 +60,7 @@ constexpr void require_unplaced() {
                 "same elements without placements, where you mean these");
 }
 
+/// The memory, host or device, in which a buffer of type X lies.
 template <Contiguous X>
 inline constexpr comm::MemoryKind memory_kind_of = detail::memory_kind<std::remove_cvref_t<X>>();
 

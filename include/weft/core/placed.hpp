@@ -8,6 +8,7 @@
 
 namespace weft {
 
+/// True for a Tensor with placements.
 template <class X>
 inline constexpr bool is_placed = false;
 

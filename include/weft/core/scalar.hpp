@@ -83,6 +83,7 @@ enum class DataType : std::uint8_t {
   float64
 };
 
+/// Bytes of an element.
 constexpr std::size_t size_of(DataType type) {
   constexpr std::size_t sizes[] = {1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8};
   return sizes[static_cast<std::size_t>(type)];
@@ -117,6 +118,7 @@ concept Scalar = data_type_index<std::remove_cv_t<T>>()
 
 }  // namespace detail
 
+/// The DataType of an element type: DataType::float32 of float.
 template <detail::Scalar T>
 inline constexpr DataType data_type_of = static_cast<DataType>(detail::data_type_index<std::remove_cv_t<T>>());
 

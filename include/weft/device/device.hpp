@@ -30,6 +30,7 @@ int threads_of(const Exec& exec) {
 }
 }  // namespace detail
 
+/// One rank's device: an execution space of Kokkos, an arena of memory, and a team of threads on hosts.
 template <class Exec>
 class Device {
  public:

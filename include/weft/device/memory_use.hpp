@@ -28,6 +28,7 @@ constexpr std::string_view name_of(MemoryCategory category) {
   return names[std::size_t(category)];
 }
 
+/// Bytes of a device's arena, in all and by category.
 struct MemoryUse {
   std::size_t current = 0;                                              ///< currently in use
   std::size_t peak = 0;                                                 ///< largest value of `current`

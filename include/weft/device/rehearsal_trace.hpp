@@ -23,6 +23,7 @@
 
 namespace weft {
 
+/// The order of a rehearsed step's kernels, messages and actions.
 class RehearsedTrace {
  public:
   enum class Kind : std::uint8_t {

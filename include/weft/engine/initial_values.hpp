@@ -50,8 +50,11 @@ struct InitialValues {
   InitialValues with_fans(std::size_t in, std::size_t out) const;
 };
 
+/// Zeros, as torch.nn.init.zeros_.
 inline constexpr InitialValues zeros{};
+/// Ones, as torch.nn.init.ones_.
 inline constexpr InitialValues ones{.mean = 1};
+/// N(mean, standard_deviation²), as torch.nn.init.normal_.
 constexpr InitialValues normal(double standard_deviation, double mean = 0) {
   return {.kind = InitialValues::Kind::normal, .mean = mean, .deviation = standard_deviation};
 }
@@ -79,6 +82,7 @@ constexpr InitialValues truncated_normal(Fan fan, double gain = 1) {
   return values;
 }
 
+/// Options of kaiming_uniform and kaiming_normal.
 struct KaimingOptions {
   Fan fan = Fan::in;
   Nonlinearity nonlinearity = Nonlinearity::leaky_relu;

@@ -16,6 +16,7 @@ namespace detail {
 inline std::vector<std::string> every_layer() { return {"*"}; }
 }  // namespace detail
 
+/// Options of low-rank adapters (nn/lora.hpp).
 struct LoraOptions {
   std::size_t rank = 0;  ///< r of the adapters; 0: there are none, and every layer is as without them
   double alpha = 16;     ///< an adapter's output is multiplied by alpha / rank

@@ -16,6 +16,7 @@
 
 namespace weft {
 
+/// Options of a loss scale for float16, as those of torch.amp.GradScaler.
 struct LossScaleOptions {
   double initial = 65536;
   double growth = 2;     ///< after `interval` good steps in a row; 1: a fixed factor

@@ -23,6 +23,7 @@
 
 namespace weft {
 
+/// Options of generate.
 struct GenerateOptions {
   /// New tokens per sequence; default: 64, or as many as the model's positions allow.
   std::optional<std::size_t> max_new_tokens = std::nullopt;

@@ -60,10 +60,12 @@ struct dx : detail::DomainAxis {
   static constexpr std::string_view name = "dx";
   static constexpr int id = 31;
 };
+/// The second domain axis.
 struct dy : detail::DomainAxis {
   static constexpr std::string_view name = "dy";
   static constexpr int id = 30;
 };
+/// The third domain axis.
 struct dz : detail::DomainAxis {
   static constexpr std::string_view name = "dz";
   static constexpr int id = 29;
@@ -134,6 +136,7 @@ struct Axes {
   template <detail::Axis X>
   static constexpr bool has = (std::is_same_v<X, A> || ...);
 };
+/// The value of Axes<A...>.
 template <detail::Axis... A>
 inline constexpr Axes<A...> axes{};
 

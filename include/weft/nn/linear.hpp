@@ -35,6 +35,7 @@ struct Whole {};
 /// The storage order of a weight: [out, in] as in torch.nn.Linear, or [in, out] as in GPT-2's Conv1D.
 enum class StoredAs { out_in, in_out };
 
+/// Options of Linear.
 struct LinearOptions {
   /// A normal weight and a bias of zeros, as in language models; replaces `initial_weight` and `initial_bias`.
   std::optional<double> standard_deviation = {};

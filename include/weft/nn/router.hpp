@@ -41,6 +41,7 @@ enum class Scores {
 
 }  // namespace nn
 
+/// Options of a Router.
 struct RouterOptions {
   std::size_t experts = 8, top_k = 2;
   nn::Scores scores = nn::Scores::after_top_k;

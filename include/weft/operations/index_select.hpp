@@ -25,9 +25,11 @@ namespace weft {
 struct CommonIds {
   static constexpr bool local = false;
 };
+/// The type of local_ids.
 struct LocalIds {
   static constexpr bool local = true;
 };
+/// Last argument of index_select and of operations over segments: ids count the rows of this rank along every axis.
 inline constexpr LocalIds local_ids;
 
 namespace detail {

@@ -19,6 +19,7 @@
 
 namespace weft {
 
+/// The order of sort and topk.
 enum class SortOrder { ascending, descending };
 
 namespace detail {

@@ -84,6 +84,7 @@ struct TensorOptions {
   std::size_t piece_bytes = 0;
 };
 
+/// Options of PipelineParallel: the schedule, the layers of each stage, a recording.
 struct PipelineOptions {
   /// The schedule that PipelineParallel runs, such as schedule::zbv, schedule::custom<table>() or schedule::choose("zbv"); null:
   /// one forward, one backward.

@@ -51,6 +51,7 @@ class GraphedStep;  // parallel/cuda/graphed_step.hpp
 /// The place of a type in the nesting order; a model is innermost.
 template <class M>
 inline constexpr int nesting_level = 100;
+/// True for a wrapper around a model, such as DataParallel<M>.
 template <class M>
 inline constexpr bool is_wrapper = nesting_level<M> < 100;
 

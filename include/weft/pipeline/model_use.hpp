@@ -27,6 +27,7 @@ constexpr void require_closed() {
 
 namespace weft {
 
+/// One compile error unless the result of Model's last unit is a loss.
 template <class Model, class Loss>
 constexpr void require_loss() {
   constexpr bool right = detail::is_loss<Loss> || detail::is_refused<Loss>, module = detail::ModuleModel<Model>,

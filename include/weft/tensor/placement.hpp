@@ -19,18 +19,22 @@
 
 namespace weft {
 
+/// Placement: each rank of the axis holds the same tensor and uses it once. Its gradient is Invariant.
 template <detail::Axis A>
 struct Invariant {
   using axis = A;
 };
+/// Placement: each rank of the axis holds the same tensor and uses it in a part of the work. Its gradient is Partial.
 template <detail::Axis A>
 struct Replicated {
   using axis = A;
 };
+/// Placement: each rank of the axis holds its piece along dim `Dim`. Its gradient is Shard along the same dim.
 template <detail::Axis A, int Dim>
 struct Shard {
   using axis = A;
 };
+/// Placement: each rank of the axis holds a term of a sum, with the shape of the whole. Its gradient is Replicated.
 template <detail::Axis A>
 struct Partial {
   using axis = A;
@@ -110,6 +114,7 @@ inline constexpr int shard_dim<Halo<A, Dim, Before, After>> = detail::refused_ha
 template <class A, int Dim, int Before, int After>
 inline constexpr int shard_dim<HaloTerms<A, Dim, Before, After>> = detail::refused_halo<HaloTerms<A, Dim, Before, After>>();
 
+/// A placement of a tensor on one axis: Invariant, Replicated, Shard, Partial, Halo, HaloTerms.
 template <class P>
 concept Placement = requires {
   typename P::axis;

@@ -26,6 +26,7 @@ enum class DimSharding : std::uint8_t {
   replicated,  ///< several ranks hold the same elements (fewer key-value heads than ranks)
 };
 
+/// The extents of a tensor, the slowest dim first.
 class Shape {
  public:
   static constexpr std::size_t max_rank = 6;

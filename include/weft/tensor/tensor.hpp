@@ -30,6 +30,7 @@ namespace detail {
 struct NoSpace;
 }  // namespace detail
 
+/// A tensor of up to five dims with element type T, in the memory of Exec, with a placement for each axis in force.
 template <detail::Scalar T, class Exec = detail::NoSpace, Placement... P>
 class Tensor;
 
@@ -45,6 +46,7 @@ inline constexpr bool is_tensor<Tensor<T>> = false;
 template <class T, class E, class P, class... R>
 inline constexpr bool is_placed<Tensor<T, E, P, R...>> = true;
 
+/// A Tensor of any scalar, execution space and placements, also const or a reference.
 template <class X>
 concept AnyTensor = detail::is_tensor<std::remove_cvref_t<X>>;
 

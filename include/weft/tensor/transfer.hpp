@@ -27,6 +27,7 @@ void copy_on_host(const Exec& exec, void* to, const void* from, std::size_t byte
 }
 }  // namespace detail
 
+/// Copies `elements`, row-major, into x and waits. Throws ShapeError unless there are as many as x has on this rank.
 template <AnyTensor X>
 void copy_from_host(const X& x, std::span<const typename X::value_type> elements) {
   if (elements.size() != x.size())
