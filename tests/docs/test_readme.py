@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The program that README.md shows compiles as it stands, and the commands that README.md and the guide name exist, with their options."""
+"""The programs that README.md and docs/start.md show compile as they stand, and the commands that README.md and the guide name exist, with their
+options."""
 import os
 import pathlib
 import re
@@ -11,19 +12,20 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 text = (ROOT / "README.md").read_text()
 
-program = re.search(r"```cpp\n(.*?)```", text, re.DOTALL).group(1)
+program, start = (re.search(r"```cpp\n(.*?)```", shown, re.DOTALL).group(1) for shown in (text, (ROOT / "docs/start.md").read_text()))
 if "comm/mpi.hpp" in program and not os.environ.get("WEFT_MPIRUN_EXECUTABLE"):
     print("without MPI the program cannot be compiled")
     sys.exit(77)
 with tempfile.TemporaryDirectory(prefix="weft_readme_") as folder:
     source = pathlib.Path(folder) / "readme.cpp"
-    source.write_text(program)
     includes = [flag for path in os.environ.get("WEFT_INCLUDES", "").split(":") if path for flag in ("-isystem", path)]
     command = [os.environ.get("WEFT_CXX", "g++"), "-std=c++20", "-fopenmp", "-fsyntax-only", "-I", str(ROOT / "include"), *includes, str(source)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        print("README's program does not compile:\n" + done.stderr)
-        sys.exit(1)
+    for place, code in (("README.md", program), ("docs/start.md", start)):
+        source.write_text(code)
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            print(f"{place}'s program does not compile:\n" + done.stderr)
+            sys.exit(1)
 
 prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
 missing = [link for link in re.findall(r"\]\(([A-Za-z][^):#]*)\)", prose) if not (ROOT / link).exists()]

@@ -71,6 +71,8 @@ sources = [path for path in (SOURCE / "docs").rglob("*.md")]
 for path in sources:
     check((SITE / path.relative_to(SOURCE / "docs")).with_suffix(".html").exists(), f"{path} is no page")
 check(len(files) > 100 and len(sources) > 90, f"{len(files)} pages of {len(sources)} files")
+questions = (SOURCE / "docs/faq.md").read_text().split("\n### ")[1:]
+check(len(questions) >= 40 and all("](https://github.com/" in question for question in questions), f"{len(questions)} questions, each with its tracker")
 print(f"{len(files)} pages, {sum(len(page.links) for page in pages.values()) - external} links inside, {external} outside")
 
 if chromium() is None:
@@ -101,7 +103,7 @@ LOOK = r"""(() => {
   return found;
 })()"""
 BAD = """document.querySelector('.md-content h1').insertAdjacentHTML('afterend', '<div style="width: 500px; color: rgba(128, 128, 128, 0.9); background: white">text</div>')"""
-SHOWN = ["index", "start", "guide", "errors", "planning", "reference/index", "reference/optim", "from_pytorch"]
+SHOWN = ["index", "start", "guide", "errors", "planning", "reference/index", "reference/optim", "course/4_layouts"]
 browser = Browser()
 
 
