@@ -124,7 +124,7 @@ def declaration(member):
 def public(name, listed):
     """A name without weft::, or None for one that is internal."""
     parts = re.sub(r"<.*", "", name).split("::")
-    if parts[0] != "weft" or len(parts) < 2 or "<" in name and "operator" not in name or any(part in ("detail", "engine", "calls") or part.startswith("@") for part in parts):
+    if parts[0] != "weft" or len(parts) < 2 or "<" in name and "operator" not in name or parts[-1].startswith("WEFT_") or any(part in ("detail", "engine", "calls") or part.startswith("@") for part in parts):
         return None
     if parts[1] in NAMESPACES:
         inside = parts[2] if len(parts) == 3 else None

@@ -29,6 +29,7 @@
 
 namespace weft::checkpoint {
 
+/// Options of load and resume.
 struct LoadOptions {
   FileSystem* system = &FileSystem::system();
   /// Refuse a checkpoint of a model with the same tensors but different results: other heads, epsilon, positions, mask, choice of

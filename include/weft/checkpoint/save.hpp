@@ -33,6 +33,7 @@
 
 namespace weft::checkpoint {
 
+/// Options of save and Saver.
 struct SaveOptions {
   std::size_t keep = 0;       ///< number of newest checkpoints to keep, including this one; 0: all
   std::size_t keep_best = 0;  ///< number of checkpoints with the lowest validation losses to keep in addition

@@ -55,6 +55,7 @@ inline Verified verify(const std::string& path, FileSystem& system = FileSystem:
   return verified;
 }
 
+/// Options of merge.
 struct MergeOptions {
   /// True: everything as stored, including master copies, optimizer state and buffers. False: the parameters, in the types of the
   /// layers.

@@ -26,6 +26,7 @@
 
 namespace weft::data {
 
+/// Options of array: the shape of a sample, a factor, the number of classes.
 struct ArrayOptions {
   std::optional<Shape> shape = {};  ///< of a sample; replaces the array's shape if it has as many elements
   double scale = 1, shift = 0;

@@ -25,6 +25,7 @@
 
 namespace weft::data {
 
+/// Options of Batches.
 struct BatchOptions {
   std::size_t sequence = 256;     ///< bytes per sequence
   std::size_t global_batch = 16;  ///< sequences per step, over all dp ranks

@@ -19,6 +19,7 @@
 
 namespace weft::data {
 
+/// Options of Corpus.
 struct CorpusOptions {
   double validation_fraction = 0.1;  ///< fraction of each file, at its end; in [0, 1)
 };

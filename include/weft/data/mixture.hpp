@@ -26,6 +26,7 @@
 
 namespace weft::data {
 
+/// Options of Mixture.
 struct MixtureOptions {
   std::size_t samples = 0;  ///< of an epoch of the mixture; 0: as many as all its datasets have
   std::uint64_t seed = 1;   ///< of the order in which each dataset's samples come

@@ -35,6 +35,7 @@ enum class ReservoirRule : std::uint8_t {
   draw_once,
 };
 
+/// Options of Reservoir.
 struct ReservoirOptions {
   ReservoirRule rule = ReservoirRule::uniform;
   std::size_t capacity = 0;  ///< samples; the high watermark

@@ -16,6 +16,7 @@
 
 namespace weft::data {
 
+/// Options of Loader.
 struct LoaderOptions {
   std::size_t global_batch = 32;  ///< samples per step, over all data-parallel ranks
   std::size_t micro_batches = 1;  ///< per rank's share

@@ -50,6 +50,7 @@ class Subset {
   std::vector<std::size_t> indices_;
 };
 
+/// Options of WeightedSamples.
 struct WeightedOptions {
   std::size_t samples = 0;  ///< of an epoch; 0: as many as the dataset has
   std::uint64_t seed = 1;

@@ -28,6 +28,7 @@ inline constexpr Field<"documents", std::int32_t, SequenceDim<1>>
 inline constexpr Field<"positions", std::int32_t, SequenceDim<1>>
     positions;  ///< [sequence]: position in the document, from 0 in each window
 
+/// Options of TokenWindows.
 struct WindowOptions {
   std::size_t sequence = 256;  ///< tokens per sample
 };
@@ -54,11 +55,13 @@ class TokenWindows {
   std::size_t sequence_;
 };
 
+/// The end of a window of packed documents.
 enum class Packing : std::uint8_t {
   cut,    ///< windows are contiguous; a document may continue in the next window
   whole,  ///< a document that does not fit starts the next window, after padding; only documents longer than a window are divided
 };
 
+/// Options of PackedDocuments.
 struct PackingOptions {
   std::size_t sequence = 256;    ///< tokens per sample
   std::int32_t separator = 0;    ///< the token between documents

@@ -21,6 +21,7 @@ namespace weft::data {
 
 enum class TokenType : std::uint8_t { from_header, byte, uint16, uint32 };
 
+/// Options of Tokens.
 struct TokenOptions {
   /// `from_header`, for a file without a header: uint32 if the vocabulary is above 65,536, or if every second 16-bit word is 0
   /// (above 64 MiB: in 1,024 sampled blocks of 4 KiB). Otherwise uint16, as nanoGPT writes. Tokens::reason() returns the reason.

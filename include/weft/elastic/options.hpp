@@ -13,6 +13,7 @@
 
 namespace weft::elastic {
 
+/// Options of an elastic run.
 struct Options {
   int least = 1;  ///< ranks with which the run still goes on
   int most = 0;   ///< ranks that train; further ones are spares. 0: all

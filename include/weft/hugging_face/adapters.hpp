@@ -27,6 +27,7 @@
 
 namespace weft::hugging_face {
 
+/// Options of save_adapters.
 struct SaveAdaptersOptions {
   std::string base = {};  ///< the base model's name or folder, for PEFT
   FileSystem* system = &FileSystem::system();

@@ -31,6 +31,7 @@
 
 namespace weft::hugging_face {
 
+/// Options of load.
 struct LoadOptions {
   FileSystem* system = &FileSystem::system();
 };

@@ -28,6 +28,7 @@
 
 namespace weft::hugging_face {
 
+/// Options of save.
 struct SaveOptions {
   FileSystem* system = &FileSystem::system();
 };

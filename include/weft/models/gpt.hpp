@@ -28,6 +28,7 @@
 
 namespace weft::models {
 
+/// The sizes and options of a Gpt.
 struct GptConfig {
   std::size_t vocabulary = 256;
   std::size_t layers = 6;
@@ -173,6 +174,7 @@ struct BasicGpt {
   }
 };
 
+/// BasicGpt in float.
 using Gpt = BasicGpt<float>;
 
 }  // namespace weft::models

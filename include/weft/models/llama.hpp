@@ -42,6 +42,7 @@ struct AttentionOptions {
   RopeScaling rope_scaling = {};  ///< none
 };
 
+/// The sizes and options of a Llama.
 struct LlamaConfig {
   std::size_t vocabulary = 256;
   std::size_t layers = 6;
@@ -235,6 +236,7 @@ struct BasicLlama {
   }
 };
 
+/// BasicLlama in float.
 using Llama = BasicLlama<float>;
 
 }  // namespace weft::models

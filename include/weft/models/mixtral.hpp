@@ -15,6 +15,7 @@
 
 namespace weft::models {
 
+/// The sizes and options of a Mixtral.
 struct MixtralConfig {
   std::size_t vocabulary = 256;
   std::size_t layers = 6;
@@ -145,6 +146,7 @@ struct BasicMixtral {
   }
 };
 
+/// BasicMixtral in float.
 using Mixtral = BasicMixtral<float>;
 
 }  // namespace weft::models

@@ -14,6 +14,7 @@
 
 namespace weft::optim {
 
+/// Options of Adam.
 struct AdamOptions {
   double learning_rate = 1e-3;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
@@ -40,6 +41,7 @@ struct AdamElement {
 
 }  // namespace detail
 
+/// The arithmetic of Adam for one element.
 struct AdamRule {
   using Options = AdamOptions;
   static constexpr bool elementwise = true;
@@ -62,6 +64,7 @@ struct AdamRule {
   }
 };
 
+/// Adam as torch.optim.Adam has it.
 using Adam = Optimizer<AdamRule>;
 
 }  // namespace weft::optim

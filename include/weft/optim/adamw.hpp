@@ -16,6 +16,7 @@
 
 namespace weft::optim {
 
+/// Options of AdamW.
 struct AdamWOptions {
   double learning_rate = 1e-3;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
@@ -26,6 +27,7 @@ struct AdamWOptions {
   std::vector<ParameterGroup> groups = {};  ///< parameters with separate options
 };
 
+/// The arithmetic of AdamW for one element.
 struct AdamWRule {
   using Options = AdamWOptions;
   static constexpr bool elementwise = true;
@@ -53,6 +55,7 @@ struct AdamWRule {
   }
 };
 
+/// AdamW as torch.optim.AdamW has it.
 using AdamW = Optimizer<AdamWRule>;
 
 }  // namespace weft::optim

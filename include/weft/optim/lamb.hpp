@@ -19,6 +19,7 @@
 
 namespace weft::optim {
 
+/// Options of Lamb.
 struct LambOptions {
   double learning_rate = 1e-3;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-6;

@@ -16,6 +16,7 @@
 
 namespace weft::optim {
 
+/// Options of Lion.
 struct LionOptions {
   double learning_rate = 1e-4;
   double beta1 = 0.9;   ///< of the interpolation whose sign is the update
@@ -47,6 +48,7 @@ struct LionElement {
 
 }  // namespace detail
 
+/// The arithmetic of Lion for one element.
 struct LionRule {
   using Options = LionOptions;
   static constexpr bool elementwise = true;
@@ -68,6 +70,7 @@ struct LionRule {
   }
 };
 
+/// Lion (arXiv:2302.06675).
 using Lion = Optimizer<LionRule>;
 
 }  // namespace weft::optim

@@ -18,6 +18,7 @@
 
 namespace weft::optim {
 
+/// Options of Muon.
 struct MuonOptions {
   double learning_rate = 1e-3;
   double momentum = 0.95;

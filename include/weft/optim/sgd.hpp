@@ -14,6 +14,7 @@
 
 namespace weft::optim {
 
+/// Options of Sgd.
 struct SgdOptions {
   double learning_rate = 1e-2;
   double momentum = 0;
@@ -24,6 +25,7 @@ struct SgdOptions {
   std::vector<ParameterGroup> groups = {};  ///< parameters with separate options
 };
 
+/// The arithmetic of Sgd for one element.
 struct SgdRule {
   using Options = SgdOptions;
   static constexpr bool elementwise = true;
@@ -45,6 +47,7 @@ struct SgdRule {
   }
 };
 
+/// SGD with momentum as torch.optim.SGD has it.
 using Sgd = Optimizer<SgdRule>;
 
 }  // namespace weft::optim

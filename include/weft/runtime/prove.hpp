@@ -18,6 +18,7 @@
 
 namespace weft::runtime {
 
+/// Options of a proof.
 struct ProofOptions {
   int ranks = 8;            ///< of the largest layouts
   int steps = 2;            ///< optimizer steps that are compared

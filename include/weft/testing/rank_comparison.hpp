@@ -22,6 +22,7 @@
 
 namespace weft::testing {
 
+/// Options of check_layer and check_layer_on.
 struct CheckOptions {
   double step = 1e-5;        ///< of the central difference
   double tolerance = 1e-6;   ///< largest allowed difference, relative to the largest gradient of the same tensor

@@ -26,6 +26,7 @@
 
 namespace weft::trace {
 
+/// Options of Progress.
 struct ProgressOptions {
   std::uint64_t steps = 1;           ///< in the whole run
   double flops_per_token = 0;        ///< forward and backward; 0: the share of the peak is not shown

@@ -73,6 +73,7 @@ struct DualPipeV : VShape {
   }
 };
 static_assert(Schedule<DualPipeV>);
+/// DualPipeV as a value.
 inline constexpr Value<DualPipeV> dualpipev;
 
 }  // namespace weft::schedule

@@ -29,6 +29,7 @@ struct GPipe : Loop {
   }
 };
 static_assert(Schedule<GPipe>);
+/// GPipe as a value.
 inline constexpr Value<GPipe> gpipe;
 
 }  // namespace weft::schedule

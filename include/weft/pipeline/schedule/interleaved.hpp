@@ -93,6 +93,7 @@ struct Interleaved : Loop {
   }
 };
 static_assert(Schedule<Interleaved<2>>);
+/// Interleaved 1F1B as a value; the argument is the number of stages of a rank.
 template <int V>
 inline constexpr Value<Interleaved<V>> interleaved;
 

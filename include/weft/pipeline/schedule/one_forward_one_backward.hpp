@@ -34,6 +34,7 @@ struct OneForwardOneBackward : Loop {
   }
 };
 static_assert(Schedule<OneForwardOneBackward>);
+/// 1F1B as a value, the default.
 inline constexpr Value<OneForwardOneBackward> one_forward_one_backward;
 
 }  // namespace weft::schedule

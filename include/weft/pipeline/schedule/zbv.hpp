@@ -56,6 +56,7 @@ struct Zbv : VShape {
   }
 };
 static_assert(Schedule<Zbv>);
+/// ZBV as a value.
 inline constexpr Value<Zbv> zbv;
 
 }  // namespace weft::schedule

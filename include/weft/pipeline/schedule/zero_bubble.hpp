@@ -64,6 +64,7 @@ struct InterleavedZeroBubble : Loop {
   }
 };
 static_assert(Schedule<InterleavedZeroBubble<2>>);
+/// Interleaved 1F1B with split backwards as a value; the argument is the number of stages of a rank.
 template <int V>
 inline constexpr Value<InterleavedZeroBubble<V>> interleaved_zero_bubble;
 
@@ -72,6 +73,7 @@ struct ZeroBubbleH1 : InterleavedZeroBubble<1> {
   static constexpr std::string_view name = "zb-h1";
 };
 static_assert(Schedule<ZeroBubbleH1>);
+/// ZB-H1 as a value.
 inline constexpr Value<ZeroBubbleH1> zero_bubble_h1;
 
 }  // namespace weft::schedule
