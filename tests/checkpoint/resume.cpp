@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/checkpoint/load.hpp weft/checkpoint/state.hpp weft/checkpoint/write_plan.hpp
+// covers: weft/checkpoint/kept.hpp weft/checkpoint/load.hpp weft/checkpoint/state.hpp weft/checkpoint/write_plan.hpp
 // A resumed run equals an uninterrupted one, bit by bit, in the same layout: every parameter, optimizer state, loss scale and
 // buffers; and every layout loads the checkpoints of all others.
 
@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include <weft/checkpoint/kept.hpp>
 #include <weft/checkpoint/load.hpp>
 #include <weft/checkpoint/state.hpp>
 #include <weft/checkpoint/write_plan.hpp>

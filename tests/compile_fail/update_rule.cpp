@@ -90,6 +90,32 @@ struct Own {
   static void update(Device<Exec>&, optim::Slot&, const Options&, double, double, std::uint64_t) {}
 };
 
+// section: home_of_rows
+// Arrays at the homes of matrices, in a rule of rows.
+// expect: this update rule keeps arrays at the homes of matrices .*, and rows have no home: declare Needs::matrix
+// mention: Own
+struct Own {
+  struct Options {
+    double learning_rate = 1e-3, clip = 0;
+  };
+#ifdef WEFT_FAIL
+  static constexpr optim::Needs needs = optim::Needs::rows;
+#else
+  static constexpr optim::Needs needs = optim::Needs::matrix;
+#endif
+  static constexpr int buffers = 0;
+  static constexpr std::array<std::string_view, 1> home_names{"moments"};
+  static std::array<std::size_t, 1> home_elements(const ParameterState& state) { return {state.global()[0]}; }
+  template <class P, class Exec>
+  static void prepare(Device<Exec>&, optim::Slot&, const Options&, double, std::uint64_t, accumulate_t<P>*) {}
+  template <class A, class Exec>
+  static void transform(Device<Exec>&, const optim::Matrix& matrix, const Options&, A*) {
+    matrix.array<A>(0)[0] += A(1);
+  }
+  template <class P, class Exec>
+  static void apply(Device<Exec>&, optim::Slot&, const Options&, double, std::uint64_t, const accumulate_t<P>*) {}
+};
+
 // section: needs_of_an_object
 // `needs` as a member of each object of the rule: it would never be read.
 // expect: this update rule's needs is not a constant of type Needs

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parameters after 100 steps of optimizers in double, for tests/optim/home_rules.cpp: Adafactor as torch.optim has it, SOAP as algorithm 3 of its
-paper with the first step of the authors' code.
+paper with the first step of the authors' code, AdamW with moments in blocks of 256 numbers of dynamic quantization (arXiv:2110.02861).
 
     .deps/torch/bin/python tests/golden/make_optimizers.py
 """
@@ -49,7 +49,39 @@ def soap(rate, beta1, beta2, epsilon, shampoo_beta, decay, every):
     return w.flatten().tolist()[::4]
 
 
+def dynamic(signed):
+    numbers = [0.0, 1.0]
+    for decade in range(7):
+        parts = 2 ** decade * (1 if signed else 2)
+        for part in range(parts):
+            number = 10.0 ** (decade - 6) * (0.1 + 0.9 * (part + 0.5) / parts)
+            numbers += [number, -number] if signed else [number]
+    return torch.tensor(sorted(numbers))
+
+
+def rounded(x, numbers):
+    """Each block of 256 in numbers times its largest magnitude."""
+    out = torch.empty_like(x)
+    for block, to in zip(x.split(256), out.split(256)):
+        scale = block.abs().max()
+        to.copy_(numbers[torch.bucketize(block / scale, (numbers[1:] + numbers[:-1]) / 2)] * scale)
+    return out
+
+
+def adamw_8bit(rate, beta1, beta2, epsilon, decay):
+    i = torch.arange(600, dtype=torch.float64)
+    w, m, v = torch.sin(1.0 + i), torch.zeros(600), torch.zeros(600)
+    for s in range(1, 101):
+        g = torch.sin(0.37 * i * i + (1.3 + 0.011 * i) * s) / (1 + (i % 7) ** 3)
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g * g
+        w = (1 - rate * decay) * w - rate * (m / (1 - beta1 ** s)) / ((v / (1 - beta2 ** s)).sqrt() + epsilon)
+        m, v = rounded(m, dynamic(True)), rounded(v, dynamic(False))
+    return w.tolist()[::71]
+
+
 print("adafactor", adafactor(lr=0.02, weight_decay=0.1))
 print("adafactor", adafactor(lr=0.5, d=1.5, beta2_decay=-0.7, eps=(1e-3, 0.1)))
 print("soap", soap(0.01, 0.95, 0.9, 1e-8, 0.93, 0.1, 10))
+print("adamw_8bit", adamw_8bit(0.01, 0.9, 0.99, 1e-6, 0.1))
 print("soap", soap(0.02, 0.9, 0.95, 1e-6, 0.95, 0.0, 3))

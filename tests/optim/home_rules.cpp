@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedule-free AdamW, Adafactor and SOAP: equal to their papers or PyTorch over 100 steps, equal to one rank in ten layouts,
-// resumed bitwise from a checkpoint, also in another layout. The bases of symmetric matrices.
-// covers: weft/kernels/eigenbasis.hpp weft/optim/adafactor.hpp weft/optim/schedule_free.hpp weft/optim/soap.hpp
+// Schedule-free AdamW, Adafactor, SOAP and AdamW of 8 bits: equal to their papers or PyTorch over 100 steps, equal to one rank in
+// ten layouts, resumed bitwise from a checkpoint, also in another layout. The bases of symmetric matrices.
+// covers: weft/kernels/eigenbasis.hpp weft/optim/adafactor.hpp weft/optim/adamw_8bit.hpp weft/optim/schedule_free.hpp
+// covers: weft/optim/soap.hpp
 
 #include <weft/checkpoint/load.hpp>
 #include <weft/checkpoint/save.hpp>
 #include <weft/kernels/eigenbasis.hpp>
 #include <weft/optim/adafactor.hpp>
+#include <weft/optim/adamw_8bit.hpp>
 #include <weft/optim/ema.hpp>
 #include <weft/optim/schedule_free.hpp>
 #include <weft/optim/soap.hpp>
+#include <weft/runtime/rehearse.hpp>
 
 #include "optim/support/two_parameters.hpp"
 #include "support/message.hpp"
@@ -22,6 +25,7 @@ namespace {
 
 using Weights = std::map<std::string, std::vector<double>>;
 using optim::Adafactor;
+using optim::AdamW8Bit;
 using optim::ScheduleFreeAdamW;
 using optim::Soap;
 
@@ -50,6 +54,9 @@ typename Optimizer::Options options_of() {
   if constexpr (std::is_same_v<Optimizer, ScheduleFreeAdamW>) {
     options.epsilon = 1e-3;  // above the rounding of gradients near 0
     options.warmup = 2;
+  } else if constexpr (std::is_same_v<Optimizer, AdamW8Bit>) {
+    options.epsilon = 1e-3;
+    options.groups = {{.match = "*.attn.*.weight", .rule = "adamw8bit"}, {.match = "*.mlp.*.weight", .rule = "adamw8bit"}};
   } else if constexpr (std::is_same_v<Optimizer, Soap>) {
     options.epsilon = 1e-3;
     options.every = 2;
@@ -319,6 +326,48 @@ TEST_CASE("eigenvectors and orthonormal rows, also of matrices without full rank
     }
 }
 
+TEST_CASE("AdamW of 8 bits has the parameters of the paper's algorithm after 100 steps, and little state") {
+  TwoParameters<double> model({30, 20});  // blocks of 256, 256 and 88 elements
+  model.set_gradients(1);
+  for (std::size_t i = 0; i < 600; ++i) model.value(model.states[0])[i] = std::sin(1.0 + double(i));
+  AdamW8Bit optimizer(model, {.learning_rate = 0.01,
+                              .beta2 = 0.99,
+                              .epsilon = 1e-6,
+                              .weight_decay = 0.1,
+                              .groups = {{.match = "matrix", .rule = "adamw8bit"}}});
+  for (int step = 1; step <= 100; ++step) {
+    for (std::size_t i = 0; i < 600; ++i)
+      model.gradient(model.states[0])[i] =
+          std::sin(0.37 * double(i) * double(i) + (1.3 + 0.011 * double(i)) * step) / (1 + std::pow(double(i % 7), 3));
+    optimizer.step();
+  }
+  // tests/golden/make_optimizers.py: every 71st element.
+  const double expected[] = {0.7336567312273293,   0.20663505011258315, -0.8887259643933121,
+                             0.31181125660991343,  0.671674569716504,   -0.7637050315428402,
+                             -0.30227995569022664, 0.9236012621950929,  -0.2995112656932726};
+  for (std::size_t i = 0; i < 9; ++i) CHECK(std::abs(model.value(model.states[0])[71 * i] - expected[i]) < 1e-9);
+  std::size_t elements = 0;
+  for (const std::size_t size : optim::AdamW8BitRule::home_elements(model.states[0])) elements += size;
+  CHECK(elements * sizeof(double) == 2 * 600 + 2 * 3 * sizeof(double));
+}
+
+TEST_CASE("the 256 numbers of dynamic quantization") {
+  for (const bool is_signed : {true, false}) {
+    double numbers[256];
+    for (std::size_t k = 0; k < 256; ++k) numbers[k] = optim::detail::dynamic_number(is_signed, k);
+    for (std::size_t k = 0; k < 256; ++k) {
+      CHECK((k == 0 || numbers[k] > numbers[k - 1]));
+      CHECK(optim::detail::dynamic_code(numbers, numbers[k]) == k);
+      if (k > 0) CHECK(optim::detail::dynamic_code(numbers, (numbers[k] + numbers[k - 1]) / 2) == k - 1);
+    }
+    CHECK(numbers[255] == 1);
+    CHECK(numbers[is_signed ? 127 : 0] == 0);
+    CHECK(std::abs(numbers[is_signed ? 128 : 1] - (is_signed ? 0.55e-6 : 0.325e-6)) < 1e-20);
+  }
+}
+
+TEST_CASE("AdamW of 8 bits equals one rank in ten layouts") { check_layouts<AdamW8Bit>(); }
+TEST_CASE("AdamW of 8 bits resumes bitwise, also in another layout") { check_resumed<AdamW8Bit>(); }
 TEST_CASE("SOAP equals one rank in ten layouts") { check_layouts<Soap>(1e-8); }
 TEST_CASE("SOAP resumes bitwise, also in another layout") { check_resumed<Soap>(1e-8); }
 TEST_CASE("SOAP has the bits of one rank in reproducible runs, whatever the data ranks, stages and homes") {
@@ -345,6 +394,31 @@ TEST_CASE("schedule-free AdamW equals one rank in ten layouts") { check_layouts<
 TEST_CASE("Adafactor equals one rank in ten layouts") { check_layouts<Adafactor>(); }
 TEST_CASE("schedule-free AdamW resumes bitwise, also in another layout") { check_resumed<ScheduleFreeAdamW>(); }
 TEST_CASE("Adafactor resumes bitwise, also in another layout") { check_resumed<Adafactor>(); }
+
+TEST_CASE("a rehearsal counts the state at homes") {
+  std::size_t bytes = 0, moments = 0;  // SOAP's and AdamW's of the matrices in blocks
+  const auto peak = [&]<class Optimizer>(std::type_identity<Optimizer>) {
+    return rehearse({.ranks = 1},
+                    [&](World& world) {
+                      const Mesh<dp, tp, pp> mesh(world);
+                      Composition model(mesh, config, {.shard = {.stage = 0}});
+                      Optimizer optimizer(model);
+                      bytes = moments = 0;
+                      model.for_each_state([&](ParameterState& state) {
+                        if (state.global().rank() != 2 || state.name().find(".h.") == std::string::npos) return;
+                        moments += 2 * state.global().size() * sizeof(double);
+                        for (const std::size_t elements : optim::SoapRule::home_elements(state))
+                          bytes += elements * sizeof(double);
+                      });
+                      model.train_step(make_batch(0, 0, 1, 1));
+                      optimizer.step();
+                    })
+        .peak;
+  };
+  const std::size_t adamw = peak(std::type_identity<optim::AdamW>()), soap = peak(std::type_identity<Soap>());
+  CHECK(bytes > 4 * moments);
+  CHECK(soap - adamw >= bytes - moments);
+}
 
 TEST_CASE("refused options and rates") {
   TwoParameters<double> model;

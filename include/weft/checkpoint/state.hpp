@@ -22,10 +22,10 @@
 #include <weft/checkpoint/config_numbers.hpp>
 #include <weft/checkpoint/data_types.hpp>
 #include <weft/checkpoint/index.hpp>
+#include <weft/checkpoint/kept.hpp>
 #include <weft/context/step_buffers.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/device/device.hpp>
-#include <weft/device/host_copies.hpp>
 #include <weft/device/offload_store.hpp>
 #include <weft/engine/hook/keeper.hpp>
 #include <weft/engine/parameter_state.hpp>
@@ -47,12 +47,6 @@ concept StoredModel = requires(M& model) {
 };
 
 namespace detail {
-
-/// Bytes of host memory, kept alive by their owner.
-struct Bytes {
-  std::shared_ptr<const void> owner;
-  const std::byte* data = nullptr;
-};
 
 /// This rank's part of a logical tensor.
 struct Item {
@@ -85,59 +79,6 @@ struct State {
   std::map<std::string, std::string> files;  ///< texts of the folder from which the model came (models::FolderFiles)
   std::vector<std::string> frozen;           ///< parameters without optimizer state
   weft::detail::Store* store = nullptr;
-};
-
-/// Device memory or a record of a store, as bytes of the host.
-template <class Device>
-class Kept {
- public:
-  Kept(Device& device, weft::detail::Buffer buffer, std::size_t bytes)
-      : device_(&device), buffer_(std::move(buffer)), bytes_(bytes) {}
-  Kept(Device& device, weft::detail::Store& store, std::size_t record, std::size_t bytes)
-      : device_(&device), store_(&store), record_(record), bytes_(bytes) {}
-
-  Bytes read() const {
-    if (store_ == nullptr && on_host) {
-      device_->exec().fence("weft: a checkpoint is read");
-      return {buffer_, static_cast<const std::byte*>(buffer_.get())};
-    }
-    std::shared_ptr<std::byte[]> host(new std::byte[bytes_ > 0 ? bytes_ : 1]);
-    if (store_ != nullptr) store_->read(record_, host.get());
-    else move(host.get(), true);
-    return {host, host.get()};
-  }
-  /// The bytes in place, once no kernel uses them; null if they are on a device or in a store.
-  std::byte* memory() const {
-    if (!on_host || store_ != nullptr) return nullptr;
-    device_->exec().fence("weft: a checkpoint is moved");
-    return static_cast<std::byte*>(buffer_.get());
-  }
-  /// Does nothing unless `undone` equals the store's ability to roll back.
-  void write(const std::byte* bytes, bool undone) const {
-    if (undone != (store_ != nullptr && store_->may_fail())) return;
-    if (store_ != nullptr) return store_->write(record_, bytes);
-    move(const_cast<std::byte*>(bytes), false);
-  }
-
- private:
-  static constexpr bool on_host =
-      Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Device::execution_space::memory_space>::accessible;
-
-  void move(std::byte* host, bool out) const {
-    device_->exec().fence("weft: a checkpoint is moved");
-    if constexpr (on_host) {
-      if (bytes_ != 0) out ? std::memcpy(host, buffer_.get(), bytes_) : std::memcpy(buffer_.get(), host, bytes_);
-    } else {
-      if (out) weft::detail::copy_from_device(*device_, host, buffer_.get(), bytes_);
-      else weft::detail::copy_to_device(*device_, buffer_.get(), host, bytes_);
-      device_->exec().fence("weft: a checkpoint is moved");
-    }
-  }
-
-  Device* device_;
-  weft::detail::Buffer buffer_;
-  weft::detail::Store* store_ = nullptr;
-  std::size_t record_ = 0, bytes_;
 };
 
 /// Converts `count` 16-bit numbers to float, or back with rounding to nearest even.

@@ -15,7 +15,6 @@
 #include <weft/autograd/layer.hpp>
 #include <weft/autograd/loss_sum.hpp>
 #include <weft/autograd/primitive.hpp>
-#include <weft/device/parallel_for.hpp>
 #include <weft/kernels/cross_entropy.hpp>
 #include <weft/nn/norm.hpp>
 #include <weft/nn/padded_logits.hpp>
@@ -111,17 +110,6 @@ auto part_of_cross_entropy(const Context& context, const X& x, const W& w, const
   const std::size_t begin = context.rank(tp{}) * w.rows(),
                     valid = begin >= vocabulary ? 0 : std::min(w.rows(), vocabulary - begin);
   return CrossEntropy<Z, Ids>{std::move(z), mine, statistics->maximum, statistics->sums, begin, valid};
-}
-
-// *sum = the sum of n numbers, in their order.
-template <class Exec>
-void add_numbers(Device<Exec>& device, std::size_t n, const double* numbers, double* sum) {
-  for_each_index(
-      device, {"cross_entropy", n * sizeof(double)}, 1, KOKKOS_LAMBDA(const std::size_t) {
-        double total = 0;
-        for (std::size_t i = 0; i < n; ++i) total += numbers[i];
-        *sum = total;
-      });
 }
 
 // cross_entropy_of(padded_logits(x, w)) in parts of the rows: the logits of one part are in memory at a time, and only the

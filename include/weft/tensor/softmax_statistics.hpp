@@ -79,4 +79,15 @@ void write_log_probabilities(Device<Exec>& device, std::size_t rows, const A* su
       });
 }
 
+/// *sum = the sum of n numbers, in their order.
+template <class Exec>
+void add_numbers(Device<Exec>& device, std::size_t n, const double* numbers, double* sum) {
+  for_each_index(
+      device, {"cross_entropy", n * sizeof(double)}, 1, KOKKOS_LAMBDA(const std::size_t) {
+        double total = 0;
+        for (std::size_t i = 0; i < n; ++i) total += numbers[i];
+        *sum = total;
+      });
+}
+
 }  // namespace weft::detail

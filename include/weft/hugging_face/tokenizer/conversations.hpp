@@ -30,8 +30,8 @@
 
 namespace weft::hugging_face {
 
-/// The text around messages: `begin`, then for each message `before_role` role `after_role` content `end` `after`. Encoded in
-/// pieces, as generation meets them: what precedes a content (the prompt of a turn), the content with its `end`, and `after`.
+/// The text around messages: `begin`, then for each message `before_role` role `after_role` content `end` `after`. Each message
+/// is encoded in three pieces, as in generation: the prompt of a turn before its content, the content with `end`, and `after`.
 struct ChatTemplate {
   std::string begin = {}, before_role = {}, after_role = {};
   std::string end = {};                   ///< ends a turn; the assistant learns to write it
