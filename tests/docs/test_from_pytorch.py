@@ -23,6 +23,7 @@ PRELUDE = """
 #include <weft/comm/mpi.hpp>
 #include <weft/comm/tcp.hpp>
 #include <weft/data/arrays.hpp>
+#include <weft/data/dlpack.hpp>
 #include <weft/data/loader.hpp>
 #include <weft/data/npy.hpp>
 #include <weft/dtensor/operations.hpp>
