@@ -99,7 +99,12 @@ TEST_CASE("strides and offsets") {
     batch[state].view(repeated.array<double>());
     for (std::size_t i = 0; i < 5; ++i) CHECK(batch[state].sample(i)[3] == 3);
     CHECK(refusal([&] { repeated.writable<double>(); }) ==
-          "the tensor has the stride 0 in dim 0 of [5, 4]: it cannot be written");
+          "the tensor has the stride 0 in dim 0 of [5, 4], and its elements share memory: it cannot be written");
+    Plain windows({3, 4}, {1, 1});
+    CHECK(refusal([&] { data::Dlpack::take(&windows.tensor).writable<double>(); }) ==
+          "the tensor has the stride 1 in dim 1 of [3, 4], and its elements share memory: it cannot be written");
+    Plain gaps({2, 3}, {1, 5});
+    CHECK(data::Dlpack::take(&gaps.tensor).writable<double>().strides[1] == 5);
     CHECK(data::Dlpack::take(&one.tensor).array<double>().row_major());
   }
   CHECK(turned.deleted == 1);

@@ -10,6 +10,7 @@
 // Structs: DLPack 1.0, https://dmlc.github.io/dlpack/latest/c_api.html. Those of the program's dlpack.h have the same members and
 // are taken as they are; data::dlpack has them for programs without it.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -146,9 +147,7 @@ class Dlpack {
   weft::detail::StridedArray<T> writable() const {
     require(detail::dlpack_type_of<T>(), sizeof(T));
     if (read_only_) detail::refuse_dlpack({"the tensor is read-only"});
-    for (std::size_t dim = 0; dim < shape_.rank(); ++dim)
-      if (shape_[dim] > 1 && strides_[dim] == 0)
-        detail::refuse_dlpack({"the tensor has the stride 0 in dim ", dim, " of ", shape_.text(), ": it cannot be written"});
+    require_no_overlap();
     return {static_cast<T*>(data_), shape_, strides_};
   }
   std::shared_ptr<const void> owner() const { return owner_; }
@@ -181,6 +180,21 @@ class Dlpack {
     }
     data_ = static_cast<char*>(from.data) + from.byte_offset;
     if (from.data == nullptr && shape_.size() != 0) detail::refuse_dlpack({"the tensor of ", shape_.text(), " has no memory"});
+  }
+  // Each dim's stride must exceed the span of the dims with smaller strides.
+  void require_no_overlap() const {
+    std::array<std::size_t, Shape::max_rank> order{0, 1, 2, 3, 4, 5};
+    std::stable_sort(order.begin(), order.begin() + std::ptrdiff_t(shape_.rank()),
+                     [this](std::size_t a, std::size_t b) { return strides_[a] < strides_[b]; });
+    std::size_t span = 1;
+    for (std::size_t i = 0; i < shape_.rank(); ++i) {
+      const std::size_t dim = order[i];
+      if (shape_[dim] <= 1) continue;
+      if (strides_[dim] < span)
+        detail::refuse_dlpack({"the tensor has the stride ", strides_[dim], " in dim ", dim, " of ", shape_.text(),
+                               ", and its elements share memory: it cannot be written"});
+      span += (shape_[dim] - 1) * strides_[dim];
+    }
   }
   void require(detail::DlpackType wanted, std::size_t alignment) const {
     if (wanted != type_)

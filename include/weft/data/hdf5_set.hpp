@@ -235,8 +235,9 @@ class Hdf5Set {
 class Hdf5 {
  public:
   /// Opens a file to read it. `access` is a file access property list, such as one of H5Pset_fapl_mpio: then all ranks of its
-  /// communicator open the file together, close it together, and read without waiting for each other. Throws UsageError, with
-  /// the file's name, if it cannot be opened.
+  /// communicator open the file together, close it together, and read without waiting for each other; a loader's thread calls MPI
+  /// then, which needs MPI_THREAD_MULTIPLE, or LoaderOptions::ahead = 0. Throws UsageError, with the file's name, if it cannot be
+  /// opened.
   static Hdf5 open(const std::string& file, hid_t access = H5P_DEFAULT) {
     const detail::Hdf5Call call;
     detail::Hdf5Id id(H5Fopen(file.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
