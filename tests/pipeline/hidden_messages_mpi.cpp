@@ -9,9 +9,18 @@
 
 using namespace weft_test;
 
-TEST_CASE("between processes with a delay in every message the makespan is that of the simulation") {
+namespace {
+
+void check_processes(const std::vector<std::string>& schedules) {
   const auto network = std::make_shared<testing::SlowNetwork>();
   const auto delay = [&](const Communicator& communicator) { return testing::delay_process_messages(communicator, network); };
-  const int code = run<comm::Mpi>(RunOptions{}, [&](World& world) { check_makespans(world, delay, *network); });
+  const int code = run<comm::Mpi>(RunOptions{}, [&](World& world) { check_makespans(world, delay, *network, schedules); });
   CHECK(code == 0);
 }
+
+}  // namespace
+
+TEST_CASE("between processes with a delay in every message the makespan is that of the simulation") {
+  check_processes(one_stage_a_rank);
+}
+TEST_CASE("the same for schedules of two stages a rank") { check_processes(two_stages_a_rank); }
