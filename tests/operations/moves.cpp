@@ -9,6 +9,7 @@
 #include <functional>
 #include <vector>
 
+#include <weft/kernels/detail/move_rows.hpp>
 #include <weft/kernels/move_along.hpp>
 #include <weft/operations/functions.hpp>
 #include <weft/operations/moves.hpp>

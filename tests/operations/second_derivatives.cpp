@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <span>
+#include <tuple>
+#include <vector>
 
 #include <weft/nn/convolution.hpp>
 #include <weft/nn/norm.hpp>
@@ -42,6 +44,33 @@ TEST_CASE("derivatives of operands that are repeated, on one rank and on two") {
             x);
       },
       {4, 2});
+}
+
+TEST_CASE("derivatives by several arguments, on one rank and on two") {
+  // Each equals the derivative with the others as constants, also to backward.
+  const auto difference = [](const auto& x) {
+    const auto y = x * x + 1.0, z = slice<1>(exp(x), 0, 1);
+    const auto f = [](const auto& p, const auto& q, const auto& r) { return square(p) * q * r + exp(q * 0.3) * p; };
+    const auto all = grad(f, x, y, z);
+    const auto alone = grad([&](const auto& p) { return f(p, y, z); }, x) * grad([&](const auto& q) { return f(x, q, z); }, y) +
+                       grad([&](const auto& r) { return f(x, y, r); }, z);
+    return std::get<0>(all) * std::get<1>(all) + std::get<2>(all) - alone;
+  };
+  DefaultDevice device;
+  const weft_test::Alone::context context(device, {});
+  const auto x = weft_test::tensor_of<double>(device, {4, 3}, weft_test::waves(12, 0.3, 0.8));
+  const auto zero = weft::forward(weft_test::Formula(difference), context, x).output;
+  CHECK(weft_test::difference(weft_test::numbers_of(zero), std::vector<double>(12, 0)) < 1e-14);
+  weft_test::check_rows(
+      [](const auto& x) {
+        const auto both = grad([](const auto& p, const auto& q) { return square(p) * q * q; }, x, exp(x));
+        return std::get<0>(both) * x + std::get<1>(both);
+      },
+      {4, 3});
+  // Of an argument that f does not use: zero.
+  check_formula(
+      [](const auto& x) { return std::get<1>(grad([](const auto& p, const auto&) { return square(p); }, x, x * 2.0)) + x * x; },
+      {2, 3});
 }
 
 TEST_CASE("derivatives of choices, on one rank and on two") {

@@ -7,6 +7,7 @@
 //     auto [energies, slopes] = value_and_grad([&](const auto& p) { return energy(p, batch); }, positions);
 //     return sum_losses(sum<1>(square(-slopes - batch[forces])));
 //   }
+//   auto [by_positions, by_cell] = grad([&](const auto& p, const auto& c) { return energy(p, c); }, positions, cell);
 
 #include <tuple>
 #include <type_traits>
@@ -64,29 +65,53 @@ constexpr bool require_differentiable() {
 
 }  // namespace detail
 
-/// f(x) and grad(f, x), as a std::tuple.
-template <class F, class C, class X>
-auto value_and_grad(F&& f, const Variable<C, X>& x) {
+namespace detail {
+/// The value and the derivatives of a call that was refused, by a first and these further arguments.
+template <class... X>
+auto refused_derivatives() {
+  return std::tuple(AlreadyRefused(), AlreadyRefused(), std::conditional_t<true, AlreadyRefused, X>()...);
+}
+/// A derivative of zeros, if f(x...) does not depend on x.
+template <class Node, class C, class X>
+auto derivative_of(Node& node, const C& context, const Variable<C, X>& x) {
+  if (!node) node.add(context, constant_at(x, zero_gradient<bottom_t<X>>(bottom_of(x).device(), x.shape())));
+  return node.take();
+}
+}  // namespace detail
+
+/// f(x, ...) and its derivatives by x and by each further argument, as a std::tuple.
+template <class F, class C, class X, class... More>
+auto value_and_grad(F&& f, const Variable<C, X>& x, const Variable<C, More>&... more) {
   using Inner = Variable<C, Variable<C, X>>;
-  constexpr bool value = detail::is_operand<std::remove_cvref_t<F>>;
+  constexpr bool value = detail::is_operand<std::remove_cvref_t<F>>,
+                 one_level = ((detail::levels<More> == detail::levels<X>)&&...);
   static_assert(!value,
                 "weft: grad(f, x): f is a value and no function; a value that is computed already is not differentiated: write "
                 "grad([&](const auto& p) { return energy(p); }, x)");
-  if constexpr (value || !detail::require_differentiable<detail::bottom_t<X>>()) {
-    return std::tuple(detail::AlreadyRefused(), detail::AlreadyRefused());
+  static_assert(
+      one_level,
+      "weft: grad(f, x, y): one argument is inside of another grad than the other: differentiate by values of one forward");
+  if constexpr (value || !one_level || !detail::require_differentiable<detail::bottom_t<X>>() ||
+                !(detail::require_differentiable<detail::bottom_t<More>>() && ...)) {
+    return detail::refused_derivatives<More...>();
   } else {
     const C& context = x.context();
     detail::ChildCall call(x.tape(), &detail::layer_kind<std::remove_cvref_t<F>>);
     const auto tape = detail::make_tape(context, true);
-    detail::ValueNode<Variable<C, X>> input;
-    const auto y = f(Inner(Variable<C, X>(x), &input, *tape));
+    std::tuple<detail::ValueNode<Variable<C, X>>, detail::ValueNode<Variable<C, More>>...> nodes;
+    const auto y = std::apply(
+        [&](auto& node, auto&... others) {
+          return f(Inner(Variable<C, X>(x), &node, *tape),
+                   Variable<C, Variable<C, More>>(detail::raised(x, more), &others, *tape)...);
+        },
+        nodes);
     using Y = std::remove_cvref_t<decltype(y)>;
     constexpr bool fits = detail::is_refused<Y> || detail::is_differentiated<Inner, Y>;
     static_assert(fits,
                   "weft: grad(f, x): f must return one value that it computes from its argument by operations, such as an "
                   "energy or the outputs of a network; see Y in this function's template arguments");
     if constexpr (detail::is_refused<Y> || !fits) {
-      return std::tuple(detail::AlreadyRefused(), detail::AlreadyRefused());
+      return detail::refused_derivatives<More...>();
     } else {
       using Value = std::remove_cvref_t<decltype(y.value())>;
       if (y.node() != nullptr) {
@@ -94,11 +119,13 @@ auto value_and_grad(F&& f, const Variable<C, X>& x) {
                       detail::constant_at(y.value(), detail::Ones<detail::bottom_t<Value>>::like(context, detail::bottom_of(y))));
         tape->backward(context);
       }
-      if (!input)
-        input.add(context,
-                  detail::constant_at(x, detail::zero_gradient<detail::bottom_t<X>>(detail::bottom_of(x).device(), x.shape())));
+      auto derivatives = std::apply(
+          [&](auto& node, auto&... others) {
+            return std::tuple(detail::derivative_of(node, context, x), detail::derivative_of(others, context, more)...);
+          },
+          nodes);
       call.end();
-      return std::tuple(Value(y.value()), input.take());
+      return std::tuple_cat(std::tuple(Value(y.value())), std::move(derivatives));
     }
   }
 }
@@ -113,6 +140,12 @@ auto value_and_grad(F&& f, const Variable<C, X>& x) {
 template <class F, class C, class X>
 auto grad(F&& f, const Variable<C, X>& x) {
   return std::get<1>(value_and_grad(std::forward<F>(f), x));
+}
+/// The derivatives of f(x, y, ...) by each argument, as a std::tuple, from one backward. JAX: grad with argnums.
+template <class F, class C, class X, class Y, class... More>
+auto grad(F&& f, const Variable<C, X>& x, const Variable<C, Y>& y, const Variable<C, More>&... more) {
+  return std::apply([](const auto&, const auto&... derivative) { return std::tuple(derivative...); },
+                    value_and_grad(std::forward<F>(f), x, y, more...));
 }
 template <class F>
 detail::AlreadyRefused grad(F&&, detail::AlreadyRefused refused) {
