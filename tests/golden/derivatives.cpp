@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's autograd.grad(create_graph=True) in the losses of two models (make_derivatives.py), in double: a physics-informed
-// network, whose residual has first and second derivatives, and a potential with energies and forces. Losses of some steps and
-// all gradients, on one rank and over dp, tp and the stages of ZeRO.
+// PyTorch's autograd.grad(create_graph=True) in the losses of three models (make_derivatives.py), in double: a physics-informed
+// network, whose residual has first and second derivatives, a potential with energies and forces, and a network of convolutions
+// with the slopes by its images. Losses of some steps and all gradients, on one rank and over dp, tp and the stages of ZeRO.
 
 #include <doctest/doctest.h>
 
@@ -15,6 +15,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <weft/nn/convolution.hpp>
 #include <weft/operations/grad.hpp>
 #include <weft/weft.hpp>
 
@@ -29,6 +30,8 @@ inline constexpr data::Field<"points", float> points;
 inline constexpr data::Field<"wanted", float> wanted;
 inline constexpr data::Field<"positions", float> positions;
 inline constexpr data::Field<"forces", float> forces;
+inline constexpr data::Field<"images", float> images;
+inline constexpr data::Field<"slopes", float> wanted_slopes;
 inline constexpr data::Field<"first", std::int32_t> first_atoms;
 inline constexpr data::Field<"second", std::int32_t> second_atoms;
 
@@ -136,6 +139,49 @@ struct Potential : Module<Potential> {
   }
 };
 
+/// Convolutions, of which tp cuts the channels between them, a gain that is broadcast, a layer norm and choices.
+struct Field : Module<Field> {
+  using scalar = double;
+  using Config = ::Config;
+  using Batch = FieldBatch<images, wanted_slopes>;
+  Conv2d<> in;
+  Conv2d<Shard<tp, 0>> middle;
+  Parameter<> gain;
+  LayerNorm norm;
+  ConvTranspose2d<> out;
+  Field(const auto& context, const Config&)
+      : in(context / "in", 2, 4, 3, {.padding = 1, .mode = PaddingMode::periodic}),
+        middle(context / "middle", 4, 4, 2),
+        gain(context, "gain", {4, 1, 1}, zeros),
+        norm(context / "norm", 36, 0.1),
+        out(context / "out", 4, 1, 2, {.bias = false}) {}
+
+  /// The energies of images x [samples, 2, 4, 4], [samples].
+  auto energies(const auto& x) const {
+    const auto cut = tanh(middle(to<Replicated<tp>>(tanh(in(x)))));  // [samples, 4 / tp, 3, 3]
+    const auto whole = to<Invariant<tp>>(cut);
+    const auto hidden = whole * beside(whole, gain);
+    const auto rows = norm(flatten<1, 3>(hidden));
+    const auto chosen = rows * clamp(rows, -0.8, 0.9) - maximum(rows, 0.3 * square(rows));
+    const auto image = flatten<1, 3>(out(hidden));  // [samples, 16]
+    return sum<1>(chosen) + sum<1>(log_softmax<1>(image) * image);
+  }
+  auto loss(const auto& batch) const {
+    const auto result = value_and_grad([&](const auto& x) { return energies(x); }, to<Invariant<tp>>(batch[images]));
+    const auto wrong = flatten<1, 3>(std::get<1>(result) - to<Invariant<tp>>(batch[wanted_slopes]));
+    return 0.01 * sum_losses(sum<1>(square(wrong)) + 0.1 * square(std::get<0>(result)));
+  }
+  static Batch make_batch(const Config& config, std::size_t rank, std::size_t ranks, std::size_t micro_batches) {
+    Batch batch;
+    batch.samples = samples / ranks;
+    batch.first_sample = batch.samples * rank;
+    batch.micro_batches = micro_batches;
+    fill(batch, images, config.golden["fields"], "images", {2, 4, 4});
+    fill(batch, wanted_slopes, config.golden["fields"], "slopes", {2, 4, 4});
+    return batch;
+  }
+};
+
 struct Layout {
   int world;
   std::size_t tp, micro_batches;
@@ -209,4 +255,7 @@ TEST_CASE("a physics-informed network equals PyTorch's in every layout") {
 }
 TEST_CASE("a potential with energies and forces equals PyTorch's in every layout") {
   check<Potential>("Potential", {{1, 1, 1, 0}, {2, 1, 1, 0}, {4, 1, 1, 2}, {4, 1, 1, 3}, {2, 2, 1, 0}, {8, 2, 1, 3}});
+}
+TEST_CASE("a network of convolutions and the slopes by its images equal PyTorch's in every layout") {
+  check<Field>("Field", {{1, 1, 1, 0}, {2, 1, 2, 0}, {4, 1, 1, 2}, {4, 1, 1, 3}, {2, 2, 2, 0}, {8, 2, 1, 3}});
 }

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes derivatives.json: PyTorch's losses and gradients of two models with derivatives inside of their losses, in double precision.
+"""Writes derivatives.json: PyTorch's losses and gradients of three models with derivatives inside of their losses, in double precision.
 
     .deps/torch/bin/python tests/golden/make_derivatives.py      # the file was made with torch 2.11
 
 Burgers is a physics-informed network, whose residual has first and second derivatives of the network's output; Potential has
-energies and forces of atoms. Parameters and samples are in the file. Three steps of SGD follow the first gradients.
+energies and forces of atoms; Field is a network of convolutions whose loss has the slopes by its images. Parameters and samples are in the file. Three steps of SGD follow the first gradients.
 """
 
 import json
@@ -78,6 +78,38 @@ class Potential:
         return wrong.sum() / SAMPLES
 
 
+class Field:
+    """Convolutions, a gain, a layer norm and choices; the loss has the slopes by the images."""
+
+    def __init__(self):
+        self.parameters = {
+            "in.weight": numbers(21, 4, 2, 3, 3) * 0.3,
+            "in.bias": numbers(22, 4) / 2,
+            "middle.weight": numbers(23, 4, 4, 2, 2) * 0.3,
+            "middle.bias": numbers(24, 4) / 2,
+            "gain": numbers(25, 4, 1, 1) + 1.5,
+            "norm.weight": numbers(26, 36) / 2 + 1,
+            "norm.bias": numbers(27, 36) / 2,
+            "out.weight": numbers(28, 4, 1, 2, 2) / 2,
+        }
+        self.fields = {"images": numbers(29, SAMPLES, 2, 4, 4), "slopes": numbers(30, SAMPLES, 2, 4, 4)}
+
+    def energies(self, x):
+        p, f = self.parameters, torch.nn.functional
+        inside = torch.tanh(f.conv2d(f.pad(x, (1, 1, 1, 1), "circular"), p["in.weight"], p["in.bias"]))
+        hidden = torch.tanh(f.conv2d(inside, p["middle.weight"], p["middle.bias"])) * p["gain"]
+        rows = f.layer_norm(hidden.flatten(1), (36,), p["norm.weight"], p["norm.bias"], 0.1)
+        chosen = rows * rows.clamp(-0.8, 0.9) - torch.maximum(rows, 0.3 * rows.square())
+        image = f.conv_transpose2d(hidden, p["out.weight"]).flatten(1)
+        return chosen.sum(1) + (torch.log_softmax(image, 1) * image).sum(1)
+
+    def loss(self):
+        x = self.fields["images"].clone().requires_grad_()
+        energies = self.energies(x)
+        wrong = slope(energies, x) - self.fields["slopes"]
+        return (wrong.square().sum() + energies.square().sum() * 0.1) * 0.01 / SAMPLES
+
+
 def results(model):
     for name in model.parameters:
         model.parameters[name].requires_grad_()
@@ -101,4 +133,4 @@ def results(model):
 
 
 file = pathlib.Path(__file__).with_name("derivatives.json")
-file.write_text(json.dumps({"Burgers": results(Burgers()), "Potential": results(Potential())}, indent=0) + "\n")
+file.write_text(json.dumps({"Burgers": results(Burgers()), "Potential": results(Potential()), "Field": results(Field())}, indent=0) + "\n")

@@ -142,7 +142,7 @@ KOKKOS_INLINE_FUNCTION A* fourier_lines(std::size_t n, const FourierFactors& fac
   return a;
 }
 
-/// Where up to V::size lines lie in memory: number k of a line, a real one or a pair, is at line + k apart.
+/// The places of up to V::size lines in memory: number k of a line, a real one or a pair, is at line + k apart.
 template <class V, class T>
 struct LinesInMemory {
   T* line[V::size];
