@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <map>
 #include <mutex>
 #include <string>
 #include <tuple>
@@ -162,7 +163,8 @@ typename UNet<dims>::Batch unet_batch(const data::Share& share, const std::vecto
 struct UNetSteps {
   std::vector<double> losses;
   std::vector<std::string> names;
-  std::vector<std::vector<double>> gradients;  // of each step and parameter
+  std::vector<std::vector<double>> gradients;          // of each step and parameter
+  std::map<std::string, std::vector<double>> running;  // statistics of BatchNorm, on this rank's stage
 };
 template <class M, class Batch>
 UNetSteps unet_steps(M& model, const Batch& batch) {
@@ -174,6 +176,7 @@ UNetSteps unet_steps(M& model, const Batch& batch) {
     for (const std::string& name : all.names) all.gradients.push_back(model.gradient(name));
     step.step();
   }
+  for (const auto& buffer : model.buffers()) all.running[buffer->name] = buffer->value;
   return all;
 }
 /// The same on one rank, once for each process.
@@ -207,6 +210,9 @@ inline double unet_difference(const UNetSteps& a, const UNetSteps& b) {
     REQUIRE(of_step > 1e-3);
     worst = std::max(worst, off / std::max(largest, 1e-3 * of_step));
   }
+  REQUIRE(b.running.size() == 1);
+  for (const auto& [name, values] : a.running)
+    for (std::size_t k = 0; k < values.size(); ++k) worst = std::max(worst, std::abs(values[k] - b.running.at(name)[k]));
   return worst;
 }
 
