@@ -50,8 +50,10 @@ struct Padded : Module<Padded<mode>> {
         wide(at / "wide", 3, 2, {2, 4}, {.padding = {1, 1}, .dilation = {3, 1}, .mode = mode, .padding_after = {2, 2}}) {}
   auto forward(const auto& x) const { return wide(tanh(strided(sigmoid(same(x))))); }
 };
+/// Pieces or terms of both axes as the whole.
+auto whole(const auto& terms) { return to<Invariant<dy>>(to<Invariant<dx>>(terms)); }
 /// The sum over each image of results that are cut unevenly.
-auto totals(const auto& y) { return to<Invariant<dy>>(to<Invariant<dx>>(sum<2>(sum<3>(y * y * y + y)))); }
+auto totals(const auto& y) { return whole(sum<2>(sum<3>(y * y * y + y))); }
 
 /// Transposed convolutions whose rows reach over their outputs on one side, on both, and not at all.
 struct Up : Module<Up> {
@@ -93,7 +95,7 @@ struct Norms : Module<Norms> {
     const auto y = x + 0.3 * square(x);
     const auto last = permute<0, 2, 3, 1>(y);  // [samples, height, width, channels]
     return std::tuple(square(groups(y)), square(instances(y)), square(batch(y)), channels(last) * roots(last),
-                      exp(global_avg_pool2d(y * y)));
+                      exp(global_avg_pool2d(y * y)), whole(mean<2>(y * y)), whole(mean<3>(exp(y))));
   }
 };
 

@@ -18,6 +18,7 @@
 #include <weft/operations/reductions.hpp>
 #include <weft/operations/rules.hpp>
 #include <weft/operations/shapes.hpp>
+#include <weft/operations/sums_over_space.hpp>
 #include <weft/tensor/tensor.hpp>
 #include <weft/tensor/to.hpp>
 
@@ -34,7 +35,8 @@ template <class X, int Dim>
 constexpr void require_dim_whole() {
   static_assert(!sharded_along<X, Dim>,
                 "weft: mean, max and softmax along a dim need all of it on one rank, but an axis cuts it: gather it first, "
-                "to<Invariant<axis>>(x), on tensors (context, x); a sum along it is Partial, sum<dim>(x)");
+                "to<Invariant<axis>>(x), on tensors (context, x); a sum along it is Partial, sum<dim>(x), and so is the mean of "
+                "a Variable over a domain axis");
 }
 // The dim of an operation that moves or orders its elements, which must be whole on each rank.
 template <int Dim, class X>
@@ -185,7 +187,7 @@ gradient_t<X> mean_gradient(const X& x, const G& g) {
 template <AnyTensor X>
 auto mean(const X& x) {
   static_assert(
-      !detail::cut_between<X, 0, 3>,
+      !detail::cut_between<X, 0, int(Shape::max_rank) - 1>,
       "weft: mean of a tensor that an axis cuts: a rank has only the number of elements of its part; divide the sum by the "
       "number of the whole: scale(to<Invariant<axis>>(sum(x)), 1.0 / elements)");
   return scale(sum_all(x), 1.0 / double(x.size()));
@@ -258,11 +260,23 @@ template <int Dim, class C, class X>
 auto cumsum(const Variable<C, X>& x) {
   return detail::record_by_gradient(x, cumsum<Dim>(x.value()), [](const auto& g) { return cumsum_gradient<Dim>(g); });
 }
+/// Of a dim that a domain axis cuts the mean is Partial there, the term of this rank: pieces may have different extents, whose
+/// sum is all-reduced.
 template <int Dim, class C, class X>
 auto mean(const Variable<C, X>& x) {
-  return detail::record_by_gradient(x, mean<Dim>(x.value()), [shape = x.shape()](const auto& g) {
-    return detail::spread_gradient<Dim, X>("mean_gradient", shape, g, 1.0 / double(shape[Dim]));
-  });
+  const auto recorded = [&](auto y, double share) {
+    return detail::record_by_gradient(x, std::move(y), [shape = x.shape(), share](const auto& g) {
+      return detail::spread_gradient<Dim, X>("mean_gradient", shape, g, share);
+    });
+  };
+  if constexpr (detail::cut_in_space_at<X, Dim>) {
+    auto sums = sum<Dim>(x.value());
+    const double share = 1 / detail::extent_over_space<X, Dim>(x.context(), x.shape()[Dim]);
+    return recorded(scale(sums, share), share);
+  } else {
+    auto means = mean<Dim>(x.value());
+    return recorded(std::move(means), 1.0 / double(x.shape()[Dim]));
+  }
 }
 template <class C, class X>
 auto mean(const Variable<C, X>& x) {

@@ -30,6 +30,13 @@ template <class T, class E, class... P>
 inline constexpr bool cut_in_space<Tensor<T, E, P...>> = (cuts_space_from<P, 2> || ...) &&
                                                          !cut_otherwise_from<Tensor<T, E, P...>, 2>;
 
+/// Whether a domain axis, and no other, cuts dim `Dim`.
+template <class X, int Dim>
+inline constexpr bool cut_in_space_at = false;
+template <class T, class E, class... P, int Dim>
+inline constexpr bool cut_in_space_at<Tensor<T, E, P...>, Dim> = ((shard_dim<P> == Dim) || ...) &&
+                                                                 ((shard_dim<P> != Dim || is_domain_axis<typename P::axis>)&&...);
+
 /// f(communicator) for each domain axis of several ranks that cuts dim `First` of an X, or a later one.
 template <class X, int First, class Context, class F>
 void for_each_cut_of_space(const Context& context, F&& f) {
@@ -49,6 +56,18 @@ template <class X, int First, class Context>
 double count_over_space(const Context& context, std::size_t here) {
   double all = double(here);
   for_each_cut_of_space<X, First>(context, [&](const auto& comm) { comm.all_reduce(std::span<double>(&all, 1)); });
+  return all;
+}
+
+/// The extent of the whole along dim `Dim`.
+template <class X, int Dim, class Context>
+double extent_over_space(const Context& context, std::size_t here) {
+  double all = double(here);
+  Context::for_each_axis([&]<class A>(A axis) {
+    using P = placement_t<X, A>;
+    if constexpr (cuts_space_from<P, Dim> && shard_dim<P> == Dim)
+      if (context.size(axis) > 1) context.comm(axis).all_reduce(std::span<double>(&all, 1));
+  });
   return all;
 }
 
