@@ -58,7 +58,14 @@ inline constexpr bool of_expert_mesh =
     kind_of<placement_t<Y, edp>> != Kind::absent || kind_of<placement_t<Y, ep>> != Kind::absent ||
     kind_of<placement_t<Y, etp>> != Kind::absent;
 
+/// Whether domain axes cut y, or hold terms of it.
+template <class Y>
+inline constexpr bool in_pieces_of_space = false;
+template <class T, class E, class... P>
+inline constexpr bool in_pieces_of_space<Tensor<T, E, P...>> = ((is_domain_axis<typename P::axis> && !is_whole<P>) || ...);
+
 /// Notes y, a tensor or a tuple of tensors, as a result of the first type of Named, if the rank computes a unit's training step.
+/// Pieces of space are left out: they have different extents, and the parameters' gradients depend on all of them.
 template <class... Named, class Context, class Y>
 void note_result([[maybe_unused]] const Context& context, [[maybe_unused]] const Y& y) {
   if constexpr (!proves_results) {
@@ -66,7 +73,7 @@ void note_result([[maybe_unused]] const Context& context, [[maybe_unused]] const
   } else if constexpr (requires { std::tuple_size<Y>::value; }) {
     std::apply([&](const auto&... part) { (note_result<Named...>(context, part), ...); }, y);
   } else if constexpr (AnyTensor<Y>) {
-    if constexpr (std::is_floating_point_v<typename Y::value_type> && !of_expert_mesh<Y>) {
+    if constexpr (std::is_floating_point_v<typename Y::value_type> && !of_expert_mesh<Y> && !in_pieces_of_space<Y>) {
       Proof* const proof = context.device().proof();
       if (proof == nullptr || !proof->in_unit() || !y) return;
       ProofPiece piece{.over_dp = Context::has(dp{}) ? proof_cut<placement_t<Y, dp>> : ProofPiece::Cut{ProofPiece::shard, 0},

@@ -79,6 +79,7 @@ struct ProofNotes {
   bool stage_is_open = false;     ///< the stage of ZeRO is an option, not a part of a type
   bool schedule_is_open = false;  ///< the program leaves the schedule of its pipeline to weft
   bool replaceable = true;        ///< all training steps were train_step, whose batch can be replaced
+  bool cut_fields = false;        ///< domain axes cut fields of the batch, of which each rank has a piece
   bool computed = false;          ///< a training step has ended
   int steps = 0;                  ///< training steps begun, counted by optimizer steps
   std::uint8_t narrowest = 8;     ///< bytes of the narrowest type of a parameter

@@ -88,7 +88,7 @@ WEFT_COLD WEFT_INLINE std::string ProofNotes::bytes() const {
   ProofWriter to;
   to.write(axes.size());
   for (const Axis& axis : axes) to.write(axis.name), to.write(axis.expert);
-  to.write(stage_is_open), to.write(schedule_is_open), to.write(replaceable), to.write(computed);
+  to.write(stage_is_open), to.write(schedule_is_open), to.write(replaceable), to.write(cut_fields), to.write(computed);
   to.write(steps), to.write(narrowest), to.write(ending), to.write(error);
   to.write(tensors.size());
   for (const auto& [key, tensor] : tensors) {
@@ -104,7 +104,7 @@ WEFT_COLD WEFT_INLINE bool ProofNotes::read(std::string_view bytes) {
   ProofReader from{bytes};
   axes.resize(from.count(1));
   for (Axis& axis : axes) from.read(axis.name), from.read(axis.expert);
-  from.read(stage_is_open), from.read(schedule_is_open), from.read(replaceable), from.read(computed);
+  from.read(stage_is_open), from.read(schedule_is_open), from.read(replaceable), from.read(cut_fields), from.read(computed);
   from.read(steps), from.read(narrowest), from.read(ending), from.read(error);
   for (std::size_t left = from.count(1); left > 0 && !from.ended_early; --left) {
     Key key;

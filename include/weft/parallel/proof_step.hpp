@@ -33,7 +33,8 @@ void prove_field(Proof& proof, const std::string& name, std::size_t first, std::
 /// The values of a field of the global batch that this run is given; `samples`: their number.
 std::vector<double> given_field(const Proof& proof, const std::string& name, std::size_t& samples);
 
-/// Calls f(name, values, assign) for each field; assign(values, samples) replaces them.
+/// Calls f(name, values, assign) for each field; assign(values, samples) replaces them. Not for fields that domain axes cut, of
+/// which a batch has pieces.
 template <class B, class F>
 void for_each_proven_field(B& batch, F&& f) {
   if constexpr (std::is_same_v<std::remove_const_t<B>, TokenBatch>) {
@@ -48,6 +49,7 @@ void for_each_proven_field(B& batch, F&& f) {
     one("tokens", batch.tokens), one("targets", batch.targets), one("documents", batch.documents);
   } else {
     batch.for_each([&](auto field, auto& of_field) {
+      if constexpr (decltype(field)::cut_axes != 0) return;
       using T = typename std::remove_cvref_t<decltype(of_field)>::scalar;
       f(field.name, of_field.values(), [&](const std::vector<double>& values, std::size_t samples) {
         if constexpr (!std::is_const_v<B>) {
@@ -57,6 +59,21 @@ void for_each_proven_field(B& batch, F&& f) {
           batch.samples = samples, batch.first_sample = 0;
         }
       });
+    });
+  }
+}
+
+/// Notes the samples, without their values, if domain axes cut fields of the batch, which is then not replaced.
+template <class B>
+WEFT_COLD void note_cut_samples(Proof& proof, const std::string& model, const B& batch) {
+  if constexpr (!std::is_same_v<B, TokenBatch>) {
+    batch.for_each([&](auto field, auto&) {
+      if constexpr (decltype(field)::cut_axes != 0) {
+        const std::string name = model + std::string(field.name);
+        for (std::size_t i = 0; i < batch.samples; ++i) proof.note_part(ProofPhase::batch, name, batch.first_sample + i, {});
+        const std::lock_guard lock(proof.notes().mutex);
+        proof.notes().cut_fields = true;
+      }
     });
   }
 }
@@ -73,6 +90,7 @@ WEFT_COLD void begin_proven_step(Proof& proof, DefaultDevice& device, Stages& st
   for_each_proven_field(batch, [&](std::string_view name, const auto& values, auto&&) {
     prove_field(proof, model + std::string(name), first, samples, std::vector<double>(values.begin(), values.end()));
   });
+  note_cut_samples(proof, model, batch);
   if (!proof.in_train_step) {
     const std::lock_guard lock(proof.notes().mutex);
     proof.notes().replaceable = false;

@@ -51,11 +51,12 @@ class ProofRunner {
     run_all(all, *usual, false, [&](std::size_t i, std::unique_ptr<ProofNotes> notes) {
       const std::size_t samples = notes->samples();
       if (notes->ending != 0 || samples == 0 || samples == usual->run->samples()) return judge(i, *usual, *notes);
-      if (!notes->replaceable) {
+      if (!notes->replaceable || notes->cut_fields) {
         report_.layouts[i].verdict = ProvenLayout::Verdict::not_compared;
         report_.layouts[i].text = weft::detail::joined(
             {"its global batch has ", samples, " samples, one rank's has ", usual->run->samples(),
-             ", and a custom training loop keeps its own: make the batch independent of the number of ranks"});
+             ", and the batch of a custom training loop, or of fields that domain axes cut, is not replaced: make it "
+             "independent of the number of ranks"});
         return;
       }
       others[samples].push_back(i);
@@ -245,6 +246,7 @@ class ProofRunner {
     if (!one.replaceable)
       report_.not_compared.push_back(
           "losses, results of layers and gradients before the sums over ranks: the program has a custom training loop");
+    if (one.cut_fields) report_.not_compared.push_back("fields that domain axes cut, and results of layers in such pieces");
     if (results_left_out_)
       report_.not_compared.push_back("results of experts in layouts with ep or etp, where a rank computes tokens of other ranks");
   }
