@@ -56,7 +56,8 @@ struct RehearsedStages {
 };
 
 /// Runs `f(world)` as every distinct rank, one after the other. The distinct ranks are the stages of the pipeline (axis pp of the
-/// program's meshes), each as its first rank along all other axes; without a pipeline, rank 0. If an optimizer updates whole
+/// program's meshes), each as its first rank along all other axes; without a pipeline, rank 0. Along domain axes of three
+/// ranks or more it is the second rank, which has neighbours on both sides. If an optimizer updates whole
 /// matrices, each stage is followed by its rank that needs most memory for them (Rehearsal::fullest). Throws as rehearse does.
 std::vector<RehearsedStage> rehearse_stages(const RehearsedStages& of, const std::function<void(World&)>& f);
 

@@ -11,6 +11,7 @@
 #include <iostream>
 #include <memory>
 #include <stdexcept>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -226,6 +227,21 @@ WEFT_COLD WEFT_INLINE Rehearsal rehearse(const RehearsedRank& rank, const std::f
   return notes;
 }
 
+namespace detail {
+
+/// The distance from the first rank to one with neighbours on both sides along each domain axis of three ranks or more: it has
+/// and sends twice the halo of a rank at the border of the domain.
+WEFT_COLD WEFT_INLINE std::size_t inner_rank(const std::vector<Rehearsal::Axis>& axes) {
+  std::size_t inner = 0;
+  for (const std::string_view name : {dx::name, dy::name, dz::name}) {
+    const auto axis = std::find_if(axes.begin(), axes.end(), [&](const Rehearsal::Axis& one) { return one.name == name; });
+    if (axis != axes.end() && axis->lines.size() == 1 && axis->lines[0].size > 2) inner += axis->lines[0].stride;
+  }
+  return inner;
+}
+
+}  // namespace detail
+
 WEFT_COLD WEFT_INLINE std::vector<RehearsedStage> rehearse_stages(const RehearsedStages& of,
                                                                   const std::function<void(World&)>& f) {
   std::vector<RehearsedStage> stages;
@@ -254,10 +270,12 @@ WEFT_COLD WEFT_INLINE std::vector<RehearsedStage> rehearse_stages(const Rehearse
   };
   add_stage(0, 0);
   const std::vector<Rehearsal::Axis> axes = stages.front().notes.axes;
+  const std::size_t inner = detail::inner_rank(axes);
+  if (inner != 0) stages.clear(), add_stage(int(inner), 0);
   for (const Rehearsal::Axis& axis : axes)  // for each mesh with a pipeline
     if (axis.name == "pp")
       for (const Rehearsal::Axis::Line& line : axis.lines)
-        for (std::size_t stage = 1; stage < line.size; ++stage) add_stage(int(stage * line.stride), int(stage));
+        for (std::size_t stage = 1; stage < line.size; ++stage) add_stage(int(stage * line.stride + inner), int(stage));
   return stages;
 }
 
