@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Derivatives inside of a forward, grad(f, x).
+#include <weft/nn/group_norm.hpp>
 #include <weft/testing/check_layer.hpp>
 #include <weft/weft.hpp>
 
@@ -69,6 +70,27 @@ struct Slope : Module<Slope> {
 #else
     return grad([](const auto& p) { return square(p); }, x);
 #endif
+  }
+};
+void go() {
+  testing::check_layer([](const auto&) { return Slope(); }, {4, 8});
+}
+
+// section: arguments_of_two_levels
+// One argument of the inner grad is inside of the outer one, the other is not.
+// expect: one argument is inside of another grad than the other
+struct Slope : Module<Slope> {
+  auto forward(const auto& x) const {
+    const auto energy = [](const auto& p, const auto& q) { return square(p) * q; };
+    return grad(
+        [&](const auto& p) {
+#ifdef WEFT_FAIL
+          return std::get<0>(grad(energy, p, x)) * p;
+#else
+          return std::get<0>(grad(energy, p, p * 2.0)) * p;
+#endif
+        },
+        x);
   }
 };
 void go() {

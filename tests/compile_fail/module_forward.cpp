@@ -6,6 +6,31 @@ using namespace weft;
 
 inline constexpr data::Field<"input", float> input;
 
+// section: misspelled_operation
+// No operation has this name: the compiler's own error is the only one.
+// expect: .tahn. was not declared in this scope; did you mean .tanh.|use of undeclared identifier .tahn.
+struct Own : Module<Own> {
+  using scalar = float;
+  using Batch = FieldBatch<input>;
+  struct Config {
+    std::size_t width = 4;
+  };
+  Linear<> layer;
+  Own(const auto& context, const Config& config) : layer(context / "layer", config.width, config.width) {}
+#ifdef WEFT_FAIL
+  auto forward(const auto& x) const { return exp(tahn(layer(x))); }
+#else
+  auto forward(const auto& x) const { return exp(tanh(layer(x))); }
+#endif
+  auto loss(const auto& batch) const { return mse(forward(batch[input]), batch[input]); }
+};
+
+double go(World& world, const Own::Batch& batch) {
+  Mesh<dp> mesh(world);
+  DataParallel<Own> model(mesh, Own::Config{});
+  return model.train_step(batch);
+}
+
 // section: add_norm_of_terms
 // A sum whose second term is a term of a sum over tp itself, called in front of a norm.
 // expect: add: the two terms are placed differently; bring one to the other.s layout

@@ -2,6 +2,7 @@
 // Shapes, parts and indices of tensors that an axis cuts.
 #include <weft/operations/functions.hpp>
 #include <weft/operations/index_select.hpp>
+#include <weft/operations/moves.hpp>
 #include <weft/operations/parts.hpp>
 #include <weft/operations/shapes.hpp>
 #include <weft/weft.hpp>
@@ -35,6 +36,18 @@ using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
 auto go(X<Shard<tp, 1>> x) { return cumsum<1>(x); }
 #else
 auto go(X<Shard<tp, 1>> x) { return cumsum<0>(x); }
+#endif
+
+// section: pad_twice
+// A dim that is named twice would be padded twice.
+// expect: pad: a dim is named twice: write pad<2, 3>
+template <class... P>
+using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
+
+#ifdef WEFT_FAIL
+auto go(X<Replicated<tp>> x) { return pad<1, 2, 1>(x, 1, 1); }
+#else
+auto go(X<Replicated<tp>> x) { return pad<1, 2>(x, 1, 1); }
 #endif
 
 // section: flatten_of_an_inner_cut

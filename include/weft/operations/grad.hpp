@@ -9,6 +9,7 @@
 //   }
 //   auto [by_positions, by_cell] = grad([&](const auto& p, const auto& c) { return energy(p, c); }, positions, cell);
 
+#include <cstddef>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -99,12 +100,12 @@ auto value_and_grad(F&& f, const Variable<C, X>& x, const Variable<C, More>&... 
     detail::ChildCall call(x.tape(), &detail::layer_kind<std::remove_cvref_t<F>>);
     const auto tape = detail::make_tape(context, true);
     std::tuple<detail::ValueNode<Variable<C, X>>, detail::ValueNode<Variable<C, More>>...> nodes;
-    const auto y = std::apply(
-        [&](auto& node, auto&... others) {
-          return f(Inner(Variable<C, X>(x), &node, *tape),
-                   Variable<C, Variable<C, More>>(detail::raised(x, more), &others, *tape)...);
-        },
-        nodes);
+    // Not std::apply: an error inside of f would be followed by those of its checks.
+    const auto called = [&]<std::size_t... I>(std::index_sequence<I...>) {
+      return f(Inner(Variable<C, X>(x), &std::get<0>(nodes), *tape),
+               Variable<C, Variable<C, More>>(detail::raised(x, more), &std::get<I + 1>(nodes), *tape)...);
+    };
+    const auto y = called(std::index_sequence_for<More...>());
     using Y = std::remove_cvref_t<decltype(y)>;
     constexpr bool fits = detail::is_refused<Y> || detail::is_differentiated<Inner, Y>;
     static_assert(fits,
