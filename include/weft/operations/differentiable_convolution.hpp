@@ -84,7 +84,8 @@ auto convolution(const ConvolutionCall& call, const ConvolutionOptions& options,
     return y;
   } else {
     const auto added = beside(y, bias);
-    const auto &value = bottom_of(y), &numbers = bottom_of(added);
+    const auto& value = bottom_of(y);
+    const auto& numbers = bottom_of(added);
     using Y = std::remove_cvref_t<decltype(value)>;
     using B = std::remove_cvref_t<decltype(numbers)>;
     if constexpr (!RowRules<Y, B>::bias) {
