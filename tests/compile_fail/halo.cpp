@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Halos: forgotten, too narrow, and under operations that have no rule for them.
+#include <weft/nn/group_norm.hpp>
 #include <weft/operations/functions.hpp>
+#include <weft/operations/upsample.hpp>
 #include <weft/operations/window.hpp>
 #include <weft/weft.hpp>
 
@@ -118,6 +120,68 @@ auto go(const Over& context, X<Halo<along, 2, 1>> x, X<Shard<along, 2>> g) {
   auto result = twice.backward(context, out.saved, g);
   require_gradient_of<X<Halo<along, 2, 1>>, decltype(result.input_gradient)>();
 }
+
+// section: gradient_of_cut_columns_as_samples
+// The fault of pytorch#191926: the input is cut along an image's columns, and its gradient is labelled as cut along the samples.
+// expect: backward returned a gradient that is not the dual of its input
+struct Doubled : Primitive<Doubled> {
+  auto forward(const auto&, const auto& x) const { return Result{scale(x, 2), Nothing{}}; }
+  auto backward(const auto&, Nothing, const auto& g) {
+#ifdef WEFT_FAIL
+    return InputGradient{relabel<X<Shard<along, 0>>>(scale(g, 2)), Nothing {}};
+#else
+    return InputGradient{scale(g, 2), Nothing{}};
+#endif
+  }
+};
+auto go(const Over& context, X<Shard<along, 3>> x) {
+  Doubled doubled;
+  const auto out = doubled.forward(context, x);
+  auto result = doubled.backward(context, out.saved, out.output);
+  require_gradient_of<X<Shard<along, 3>>, decltype(result.input_gradient)>();
+}
+
+// section: gradient_of_a_one_sided_halo_mirrored
+// The fault of anemoi-core#1415: the way back takes the rows that the way there sent to the other side. Both agree only if the
+// neighbours exchange alike.
+// expect: backward returned a gradient that is not the dual of its input
+struct Doubled : Primitive<Doubled> {
+  auto forward(const auto&, const auto& x) const { return Result{scale(x, 2), Nothing{}}; }
+  auto backward(const auto& context, Nothing, const auto& g) {
+#ifdef WEFT_FAIL
+    return InputGradient{to<HaloTerms<along, 2, 0, 2>>(context, scale(g, 2)), Nothing {}};
+#else
+    (void)context;
+    return InputGradient{scale(g, 2), Nothing{}};
+#endif
+  }
+};
+auto go(const Over& context, X<Halo<along, 2, 2, 0>> x, X<HaloTerms<along, 2, 2, 0>> g) {
+  Doubled doubled;
+  const auto out = doubled.forward(context, x);
+  auto result = doubled.backward(context, out.saved, g);
+  require_gradient_of<X<Halo<along, 2, 2, 0>>, decltype(result.input_gradient)>();
+}
+
+// section: group_norm_of_rows_that_another_axis_cuts
+// Statistics are summed over domain axes only.
+// expect: GroupNorm needs whole images
+// mention: over a domain axis
+#ifdef WEFT_FAIL
+auto go(const Over& context, X<Shard<along, 2>> x, GroupNorm<> norm) { return norm.forward(context, x).output; }
+#else
+auto go(const Over& context, X<Shard<along, 0>> x, GroupNorm<> norm) { return norm.forward(context, x).output; }
+#endif
+
+// section: upsample_of_a_tensor_without_ranks
+// A tensor names no ranks to bring rows of.
+// expect: upsample needs whole images
+// mention: images of Variables over a domain axis
+#ifdef WEFT_FAIL
+auto go(X<Shard<dx, 2>> x) { return upsample(x, {.mode = UpsampleMode::linear}); }
+#else
+auto go(X<Shard<dp, 0>> x) { return upsample(x, {.mode = UpsampleMode::linear}); }
+#endif
 
 // section: a_cut_over_an_axis_of_parameters
 // A field of space is cut over the axes of space.
