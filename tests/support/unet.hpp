@@ -164,7 +164,7 @@ struct UNetSteps {
   std::vector<double> losses;
   std::vector<std::string> names;
   std::vector<std::vector<double>> gradients;          // of each step and parameter
-  std::map<std::string, std::vector<double>> running;  // statistics of BatchNorm, on this rank's stage
+  std::map<std::string, std::vector<double>> running;  // statistics of BatchNorm after a step, on this rank's stage
 };
 template <class M, class Batch>
 UNetSteps unet_steps(M& model, const Batch& batch) {
@@ -175,8 +175,10 @@ UNetSteps unet_steps(M& model, const Batch& batch) {
     all.losses.push_back(model.train_step(batch));
     for (const std::string& name : all.names) all.gradients.push_back(model.gradient(name));
     step.step();
+    // Of the first step: AdamW amplifies the rounding of gradients that are 0, as a bias' before a norm, whose mean it moves.
+    if (i == 0)
+      for (const auto& buffer : model.buffers()) all.running[buffer->name] = buffer->value;
   }
-  for (const auto& buffer : model.buffers()) all.running[buffer->name] = buffer->value;
   return all;
 }
 /// The same on one rank, once for each process.
