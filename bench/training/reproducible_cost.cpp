@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cost of a reproducible run compared with a plain one: training steps of the same GPT in turn, on some data-parallel thread
-// ranks with several micro-batches each, in processor time, which other programs hardly disturb. Prints JSON.
+// The cost of reproducible runs: training steps of the same GPT in turn, on thread ranks, in processor time, which other programs
+// hardly disturb. With a degree of 0 a reproducible run is compared with a plain one, on data-parallel ranks. With a larger one
+// (NumericsOptions::reproducible_degree) a run with the same bits for every tp is compared with a reproducible run without it, on
+// tensor-parallel ranks. Prints JSON.
 //
-//   bench_training_reproducible_cost [steps] [ranks] [micro-batches per rank]
+//   bench_training_reproducible_cost [steps] [ranks] [micro-batches per rank] [degree] [width]
 
 #include <algorithm>
 #include <cstdio>
@@ -14,41 +16,50 @@
 #include <weft/models/gpt.hpp>
 #include <weft/optim/adamw.hpp>
 #include <weft/parallel/data_parallel.hpp>
+#include <weft/parallel/tensor_parallel.hpp>
 #include <weft/runtime/run.hpp>
 
 using namespace weft;
 
 namespace {
 
+using Model = DataParallel<TensorParallel<models::Gpt>>;
+
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + std::ptrdiff_t(values.size() / 2), values.end());
   return values[values.size() / 2];
 }
 
+Batch batch_of(std::size_t sequences, std::size_t micro_batches, std::size_t rank) {
+  Batch batch{.sequences = sequences, .length = 256, .micro_batches = micro_batches};
+  batch.first_sequence = batch.sequences * rank;
+  for (std::size_t i = 0; i < batch.sequences * batch.length; ++i) {
+    batch.tokens.push_back(std::int32_t((i + batch.first_sequence * 256) * 2654435761u >> 9) & 255);
+    batch.targets.push_back(std::int32_t((i + batch.first_sequence * 256 + 1) * 2654435761u >> 9) & 255);
+  }
+  return batch;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int steps = argc > 1 ? std::max(2, std::atoi(argv[1])) : 10, ranks = argc > 2 ? std::atoi(argv[2]) : 2;
-  const std::size_t micro_batches = argc > 3 ? std::size_t(std::atoi(argv[3])) : 4;
+  const auto number = [&](int i, int otherwise) { return argc > i ? std::atoi(argv[i]) : otherwise; };
+  const int steps = std::max(2, number(1, 10)), ranks = number(2, 2);
+  const std::size_t micro_batches = std::size_t(number(3, 4)), degree = std::size_t(number(4, 0)),
+                    width = std::size_t(number(5, 384));
   return run<comm::Threads>(RunOptions{.ranks = ranks, .threads_per_rank = 1}, [&](World& world) {
-    const models::GptConfig config{.layers = 6, .width = 384, .heads = 6, .sequence = 256};
-    Batch batch;
-    batch.sequences = 2 * micro_batches;
-    batch.length = 256;
-    batch.micro_batches = micro_batches;
-    batch.first_sequence = batch.sequences * std::size_t(world.rank());
-    for (std::size_t i = 0; i < batch.sequences * batch.length; ++i) {
-      batch.tokens.push_back(std::int32_t((i + batch.first_sequence * 256) * 2654435761u >> 9) & 255);
-      batch.targets.push_back(std::int32_t((i + batch.first_sequence * 256 + 1) * 2654435761u >> 9) & 255);
-    }
-    Mesh<dp> mesh(world);
+    const models::GptConfig config{.layers = 6, .width = width, .heads = degree == 0 ? 6u : 8u, .sequence = 256};
+    Mesh<dp, tp> mesh(world, Degrees{.tp = degree == 0 ? 1 : std::size_t(ranks)});
+    const Batch batch = batch_of((degree == 0 ? 2 : 4) * micro_batches, micro_batches, std::size_t(mesh.rank(dp{})));
     const auto& use = world.device().arena().use();
     std::size_t peak[2] = {};
     std::vector<double> ms[2], ratio;
-    DataParallel<models::Gpt> models[2] = {DataParallel<models::Gpt>(mesh, config),
-                                           DataParallel<models::Gpt>(mesh, config, {.numerics = {.reproducible = true}})};
+    Model models[2] = {Model(mesh, config, {.numerics = {.reproducible = degree != 0}}),
+                       Model(mesh, config, {.numerics = {.reproducible = true, .reproducible_degree = degree}})};
     optim::AdamW optimizers[2] = {optim::AdamW(models[0], {.clip = 1.0}), optim::AdamW(models[1], {.clip = 1.0})};
     const auto step_of = [&](int which) {
+      // The option holds for a device, which both models share.
+      if (degree != 0) world.device().fix_sum_terms(which == 0 ? 0 : degree / std::size_t(ranks));
       world.device().arena().reset_peak();
       const std::size_t kept = use.current;
       world.communicator().barrier();
@@ -70,8 +81,8 @@ int main(int argc, char** argv) {
     }
     if (world.rank() == 0)
       std::printf(
-          "{\"ranks\": %d, \"micro_batches\": %zu, \"plain_ms\": %.1f, \"reproducible_ms\": %.1f, \"cost\": %.4f, "
-          "\"step_bytes_plain\": %zu, \"step_bytes_reproducible\": %zu, \"steps\": %d}\n",
-          ranks, micro_batches, median(ms[0]), median(ms[1]), median(ratio) - 1, peak[0], peak[1], steps);
+          "{\"ranks\": %d, \"micro_batches\": %zu, \"degree\": %zu, \"width\": %zu, \"without_ms\": %.1f, \"with_ms\": %.1f, "
+          "\"cost\": %.4f, \"step_bytes_without\": %zu, \"step_bytes_with\": %zu, \"steps\": %d}\n",
+          ranks, micro_batches, degree, width, median(ms[0]), median(ms[1]), median(ratio) - 1, peak[0], peak[1], steps);
   });
 }
