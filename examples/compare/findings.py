@@ -51,6 +51,16 @@ def require_same_program(step, rehearsal, trace, path):
                 raise ReportError(f"{path}: a step of rank {rank} sends {rehearsed:g} bytes by {operation} over {axis}, and {seen:g} in {trace}: {again}")
 
 
+def require_same_units(step, rehearsal, trace, path):
+    """Throws ReportError, with the names, if the model of the rehearsal has other units than the traced one."""
+    for stage, members in stages_of(step, rehearsal).items():
+        rehearsed, seen = rehearsal.units[stage], step.units[members[0]]
+        if rehearsed != seen:
+            only = [f"only {where} has {', '.join(repr(name) for name in sorted(names)[:3])}{' and others' if len(names) > 3 else ''}"
+                    for where, names in ((path, rehearsed - seen), (trace, seen - rehearsed)) if names]
+            raise ReportError(f"{path}: rank {members[0]} trains units of other names than in {trace}: {'; '.join(only)}: rehearse the program that was traced")
+
+
 def computing(ms):
     return sum(time for part, time in ms.items() if not part.startswith("messages") and part not in (AFTER, HOST))
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from measured import measured
 from rehearsal import read_rehearsal
 
-from findings import findings, require_same_program, table
+from findings import findings, require_same_program, require_same_units, table
 from read import ReportError, read_run
 
 
@@ -42,6 +42,7 @@ def main():
         if step is None:
             raise ReportError(f"{arguments.run}: its trace has no whole step on every rank: trace steps that the run reaches (WEFT_TRACE=FOLDER:FIRST-LAST)")
         require_same_program(step, rehearsal, arguments.run, arguments.rehearsal)
+        require_same_units(step, rehearsal, arguments.run, arguments.rehearsal)
     except ReportError as error:
         print(f"weft: compare: {error}", file=sys.stderr)
         return 2

@@ -13,7 +13,7 @@ import statistics
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "report"))
-from analyse import ACTION, MESSAGE, self_times
+from analyse import ACTION, MESSAGE, self_times, unit_calls
 
 STEP = re.compile(r"step \d+")
 AFTER = "after the pipeline"
@@ -24,10 +24,11 @@ TARGETS = "all_reduce", 16  # a step's first call, if its targets lie on several
 class Measured:
     """steps: how many were traced. Medians of the steps on each rank: length[rank], ms[rank][part],
     late[rank][axis, other rank], behind[rank][axis] (milliseconds in waits for messages that had been started before). The last
-    step has kernels[rank][kind], and calls[rank][axis, operation] and sent[rank][axis, operation], in bytes."""
+    step has kernels[rank][kind], and calls[rank][axis, operation] and sent[rank][axis, operation], in bytes.
+    units[rank]: the names of the units that the traced steps call."""
 
     def __init__(self):
-        self.steps, self.length, self.ms, self.late, self.behind, self.kernels, self.calls, self.sent = 0, {}, {}, {}, {}, {}, {}, {}
+        self.steps, self.length, self.ms, self.late, self.behind, self.kernels, self.calls, self.sent, self.units = 0, {}, {}, {}, {}, {}, {}, {}, {}
 
 
 class Step:
@@ -137,5 +138,6 @@ def measured(run):
         out.steps = len(bounds)
         out.length[rank] = statistics.median(end - begin for begin, end, _ in bounds) / 1000
         out.ms[rank], out.late[rank], out.behind[rank] = (medians([getattr(step, name) for step in steps]) for name in ("ms", "late", "behind"))
+        out.units[rank] = {name for name, _, at, _ in unit_calls(trace.events) if any(begin <= at < end for begin, end, _ in bounds)}
         out.kernels[rank], out.calls[rank], out.sent[rank] = steps[-1].kernels, steps[-1].calls, steps[-1].sent
     return out

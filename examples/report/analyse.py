@@ -96,21 +96,25 @@ def slowest(shares):
     return rank, of[rank], statistics.median(of.values())
 
 
+def unit_calls(events):
+    """(unit, action, begin, duration) of each call of a unit in a rank's forwards and backwards; action: "forward", "backward" or "weight"."""
+    end, unit_end, operation = -1, -1, ""
+    for name, _, begin, time in sorted((event for event in events if event[1] == "region"), key=lambda one: (one[2], -one[3])):
+        action = ACTION.fullmatch(name)
+        if action:
+            operation, end, unit_end = action[1], begin + time, -1
+        elif begin + time <= end and begin >= unit_end and not MESSAGE.fullmatch(name) and name != "wait":
+            unit_end = begin + time
+            yield name, operation, begin, time
+
+
 def unit_times(ranks, steps):
     """Milliseconds a step of each unit of the model in forward and backward, on the ranks that have it, in the order of their first call."""
     of, holders = {}, {}
     for rank, trace in ranks.items():
-        end, operation = -1, ""
-        parents = sorted((event for event in trace.events if event[1] == "region"), key=lambda one: (one[2], -one[3]))
-        unit_end = -1
-        for name, _, begin, time in parents:
-            action = ACTION.fullmatch(name)
-            if action:
-                operation, end, unit_end = action[1], begin + time, -1
-            elif begin + time <= end and begin >= unit_end and not MESSAGE.fullmatch(name) and name != "wait":
-                unit_end = begin + time
-                of.setdefault(name, collections.Counter())["forward" if operation == "forward" else "backward"] += time
-                holders.setdefault(name, set()).add(rank)
+        for name, operation, _, time in unit_calls(trace.events):
+            of.setdefault(name, collections.Counter())["forward" if operation == "forward" else "backward"] += time
+            holders.setdefault(name, set()).add(rank)
     return [(name, len(holders[name]), *(times[one] / 1000 / len(steps) / len(holders[name]) for one in ("forward", "backward"))) for name, times in of.items()]
 
 

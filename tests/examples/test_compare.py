@@ -82,20 +82,20 @@ def trace(folder, slow={}, product=1000, tp=300, late={}, hidden=200, slow_steps
         of.collective("all_reduce tp", tp)
         of.started("all_gather dp", hidden, 1000)
         for rank in range(RANKS):
-            of.region(rank, "backward 0", begins[rank])
+            for name in (f"step {step + 1}", "backward 0", "block 0"):  # from the outermost on
+                of.region(rank, name, begins[rank])
         optimizer = list(of.now)
         of.collective("all_reduce world", 20)
         for rank in range(RANKS):
             of.kernel(rank, "optimizer", 500)
             of.region(rank, "optimizer step", optimizer[rank])
-            of.add(rank, f"step {step + 1}", "region", begins[rank], optimizer[rank])
     where = scratch / folder
     where.mkdir(exist_ok=True)
     (where / "trace.json").write_text(json.dumps({"displayTimeUnit": "ms", "traceEvents": of.events}))
     return where
 
 
-rehearsal = {"stages": [{"rank": 0, "stage": 0, "axes": [], "last_step": {
+rehearsal = {"stages": [{"rank": 0, "stage": 0, "axes": [], "units": ["block 0"], "last_step": {
     "kernels": [{"kind": "product", "launches": 2, "bytes": 1}, {"kind": "norm", "launches": 1, "bytes": 1}, {"kind": "optimizer", "launches": 1, "bytes": 1}],
     "messages": [{"axis": "tp", "operation": "all_reduce", "calls": 1, "bytes": 8}, {"axis": "dp", "operation": "all_gather", "calls": 1, "bytes": 8},
                  {"axis": "world", "operation": "all_reduce", "calls": 1, "bytes": 8}]}}],
@@ -175,6 +175,10 @@ refused([alike, changed(lambda of: of["stages"][0]["last_step"]["kernels"][0].up
 refused([alike, changed(lambda of: of["stages"][0]["last_step"]["messages"].append({"axis": "cp", "operation": "send", "calls": 1, "bytes": 1}))], "a step of rank 0 calls send over cp 1 times, and 0 times in")
 refused([alike, changed(lambda of: of["stages"][0]["last_step"]["messages"].pop(1))], "a step of rank 0 calls all_gather over dp 0 times, and 1 times in")
 refused([alike, changed(lambda of: of["stages"][0]["last_step"]["messages"][0].update(bytes=9))], "a step of rank 0 sends 9 bytes by all_reduce over tp, and 8 in")
+refused([alike, changed(lambda of: of["stages"][0].update(units=["layer 0"]))],
+        f"rank 0 trains units of other names than in {alike}: only {scratch}/changed.json has 'layer 0'; only {alike} has 'block 0': rehearse the program that was traced")
+refused([alike, changed(lambda of: of["stages"][0]["units"].append("block 1"))], "changed.json has 'block 1': rehearse")
+refused([alike, changed(lambda of: of["stages"][0].pop("units"))], "it is no rehearsal of all stages of this version")
 refused([alike, changed(lambda of: of.pop("estimate"))], "it has no estimate of a step's time: write it anew: WEFT_REHEARSE=RANKS WEFT_MACHINE=this")
 refused([alike, changed(lambda of: of["estimate"].update(seconds=0))], "it is no rehearsal of all stages of this version")
 refused([alike, changed(lambda of: of["estimate"].update(kernels=[]))], "it is no rehearsal of all stages of this version")
@@ -212,6 +216,8 @@ refused([scratch / "real", scratch / "other.json"], "it is a rehearsal of 4 rank
 train(f"--pp 2 --zero 1 --micro-batch 1 --ranks 4 --output {scratch}/stages", WEFT_TRACE=f"{scratch}/stages/trace:3-6")
 train("--pp 2 --zero 1 --micro-batch 1 --rehearse 4 --machine this", WEFT_REHEARSE_JSON=f"{scratch}/stages.json")
 done = compare(scratch / "stages", scratch / "stages.json")
+units = {one["stage"]: one["units"] for one in json.loads((scratch / "stages.json").read_text())["stages"]}
+check(units == {0: ["front", "block 0"], 1: ["block 1", "back"]}, f"units of stages: {units}")
 stages = {tuple(line.split()[:2]) for line in done.stdout.splitlines() if re.match(r"  [01]  ", line)}
 check(done.returncode == 0 and {("0", "products"), ("1", "products"), ("0", "messages,"), ("1", "messages,")} <= stages, f"two stages: {done}")
 finish()

@@ -104,6 +104,9 @@ struct Rehearsal : RehearsedWork {
   std::size_t elastic_bytes = 0;       ///< host memory of the copies of an elastic run (elastic/copies.hpp)
   /// The communicators' axes, in the order of their creation; with several meshes, the distinct ones.
   std::vector<Axis> axes;
+  /// Names of the units that this rank trains, as traces have them ("block 3"), chunk by chunk. Empty for a custom training
+  /// loop.
+  std::vector<std::string> units;
   /// The rank of this stage that needs the most memory for its work on whole matrices (Muon); -1: all ranks need the same.
   int fullest = -1;
   /// The program ends after this number of steps (with several optimizers in turn, steps of all of them), before it begins
@@ -135,6 +138,8 @@ struct Rehearsal : RehearsedWork {
   void before_step(const void* model, std::size_t rows);
   /// More rows enter the model in its step.
   void entered(const void* model, std::size_t rows);
+  /// A unit takes part in a training step. Models whose units have equal names share these.
+  void trains(std::string_view unit);
   /// Optimizer `optimizer` has ended the step.
   void stepped(const void* optimizer, const MemoryUse& use);
   /// A message is sent, or a collective called. Throws UsageError after `most_messages` consecutive messages without other work.

@@ -79,6 +79,10 @@ WEFT_COLD WEFT_INLINE void Rehearsal::entered(const void* model, std::size_t row
   if (trace && model == first_model_) trace->enter(double(rows));
 }
 
+WEFT_COLD WEFT_INLINE void Rehearsal::trains(std::string_view unit) {
+  if (std::find(units.begin(), units.end(), unit) == units.end()) units.emplace_back(unit);
+}
+
 WEFT_COLD WEFT_INLINE void Rehearsal::stepped(const void* optimizer, const MemoryUse& use) {
   ++steps;
   runs_ = 0;

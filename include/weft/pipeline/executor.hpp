@@ -189,7 +189,11 @@ template <class Exec>
 WEFT_COLD void Executor<Exec>::begin_rehearsal(const RunMode& mode) {
   Rehearsal& notes = *place_.device->rehearsal();
   notes.before_run(place_.device->arena().use());
-  if (!mode.forward_only) notes.before_step(&accumulator_, share_.rows_before(share_.micro_batches));
+  if (!mode.forward_only) {
+    notes.before_step(&accumulator_, share_.rows_before(share_.micro_batches));
+    for (const auto& chunk : chunks_)
+      for (const Unit& unit : chunk->units) notes.trains(unit.name);
+  }
   if (shapes_ == nullptr) return;
   if (!notes.early) peers_ = std::make_unique<PeerProgress>(table_, mode.forward_only);
   channel_.rehearse(*shapes_, peers_.get());

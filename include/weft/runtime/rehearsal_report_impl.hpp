@@ -199,6 +199,8 @@ WEFT_COLD WEFT_INLINE void write_rank(weft::detail::JsonWriter& json, const Rehe
     if (notes.ranks_per_node > 0) json.member("nodes", notes.nodes_of(axis));
     json.end();
   }
+  json.end().key("units").array();
+  for (const std::string& unit : notes.units) json.value(unit);
   json.end();
   write_work(json, notes);
   json.key("last_step").object();
