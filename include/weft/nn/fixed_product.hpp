@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <span>
-#include <type_traits>
 
 #include <weft/engine/parameter_cut.hpp>
 #include <weft/operations/products.hpp>
@@ -26,21 +25,16 @@ Y product_of_fixed_terms(const Context& context, const MatmulExtents& e, const t
   const ParameterSharding::Segment whole{e.k * ranks, 0};
   if (segments.empty()) segments = std::span(&whole, 1);
   for (const auto& segment : segments) require_even_terms("a reduced dim", segment.extent / ranks, ranks, terms);
-  const auto product = [&](std::size_t term, T* out, bool accumulate) {
+  return sum_of_fixed_terms<Y>(context.comm(tp{}), device, e.product, [&](std::size_t term, T* out) {
     std::size_t begin = 0;
     for (const auto& segment : segments) {
       const std::size_t here = segment.extent / ranks, count = here / terms, first = begin + term * count;
       kernels::matmul<T, T>(device, kernels::Transpose::no, RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n,
                             count, x + first, x_stride, w.data() + (RJ ? first * w.columns() : first), w.columns(), out, e.n,
-                            accumulate || begin != 0, begin == 0 && term == 0 && context.rank(tp{}) == 0 ? bias : nullptr);
+                            begin != 0, begin == 0 && term == 0 && context.rank(tp{}) == 0 ? bias : nullptr);
       begin += here;
     }
-  };
-  // Several segments would be added one by one, and a narrow type would not be rounded before the addition.
-  if constexpr (std::is_same_v<T, accumulate_t<T>>)
-    if (segments.size() == 1) return sum_of_fixed_terms<Y>(context.comm(tp{}), device, e.product, product);
-  return sum_of_fixed_terms<Y>(context.comm(tp{}), device, e.product,
-                               [&](std::size_t term, T* out) { product(term, out, false); });
+  });
 }
 
 }  // namespace weft::detail

@@ -7,7 +7,6 @@
 //
 //   const auto y = sum_of_fixed_terms<Y>(context.comm(tp{}), device, shape, [&](std::size_t term, T* out) { ... });
 
-#include <concepts>
 #include <cstddef>
 #include <string_view>
 #include <utility>
@@ -19,23 +18,10 @@
 
 namespace weft::detail {
 
-/// A term that can add itself: `term(i, out, true)` adds term i to `out`, with the bits of a term that is rounded and then added.
-template <class Term, class T>
-concept AddsItself = std::invocable<const Term&, std::size_t, T*, bool>;
-
 /// Adds `count` terms, a power of two, in a binary tree: `term(i, out)` writes term i, of `size` elements, for i from `first` on.
-/// Of a pair of terms that add themselves, the second one needs no buffer and no pass over `out`.
 template <class T, class Exec, class Term>
 void add_terms(Device<Exec>& device, std::size_t first, std::size_t count, std::size_t size, T* out, const Term& term) {
-  if constexpr (AddsItself<Term, T>) {
-    if (count <= 2) {
-      term(first, out, false);
-      if (count == 2) term(first + 1, out, true);
-      return;
-    }
-  } else if (count == 1) {
-    return term(first, out);
-  }
+  if (count == 1) return term(first, out);
   add_terms(device, first, count / 2, size, out, term);
   const Buffer buffer = device.allocate(size * sizeof(T));
   T* const right = static_cast<T*>(buffer.get());
