@@ -15,7 +15,7 @@ namespace {
 
 /// Pictures of a ring or a disc, anywhere; sampled by the steps of the paper's algorithm 2.
 struct DiffusionProblem {
-  using Model = Diffusion<float>;
+  using Laid = LaidStack<Diffusion<float>>;
   static constexpr Defaults defaults{
       .title = "Diffusion of pictures", .unit = "pictures", .steps = 800, .batch = 32, .learning_rate = 3e-3, .ema = 0.99};
   static constexpr std::size_t side = 12, pixels = side * side;
@@ -40,10 +40,10 @@ struct DiffusionProblem {
     batch[moment].resize(count, {time_features});
     return batch;
   }
-  static Pictures batch(std::uint64_t seed, std::uint64_t first, std::size_t count, std::size_t) {
-    Pictures batch = room(count);
-    for (std::size_t sample = 0; sample < count; ++sample) {
-      Numbers numbers(seed, "picture", first + sample);
+  static Pictures batch(const Wanted& wanted) {
+    Pictures batch = room(wanted.count);
+    for (std::size_t sample = 0; sample < wanted.count; ++sample) {
+      Numbers numbers(wanted.seed, "picture", wanted.first + sample);
       const double x = numbers.uniform(3.5, 7.5), y = numbers.uniform(3.5, 7.5), radius = numbers.uniform(2.2, 3.4);
       const bool ring = numbers.below(2) == 1;
       for (std::size_t pixel = 0; pixel < pixels; ++pixel) {
@@ -64,10 +64,11 @@ struct DiffusionProblem {
     for (double& value : drawn) value = start.normal();
     for (int t = times; t > 0; --t) {
       const double left = left_at(t), before = left_at(t - 1), kept = left / before;
-      const Prediction noise = predict(count, [&](std::size_t first, std::size_t samples) {
-        Pictures batch = room(samples);
-        for (std::size_t i = 0; i < samples * pixels; ++i) batch[picture].writable()[i] = float(drawn[first * pixels + i]);
-        for (std::size_t i = 0; i < samples; ++i) {
+      const Prediction noise = predict(count, [&](const Wanted& wanted) {
+        Pictures batch = room(wanted.count);
+        const auto noisy = drawn.begin() + std::ptrdiff_t(wanted.first * pixels);
+        std::copy_n(noisy, wanted.count * pixels, batch[picture].writable().begin());
+        for (std::size_t i = 0; i < wanted.count; ++i) {
           set_time(batch, i, t, left);
           batch[remaining].writable()[i] = 1, batch[spread].writable()[i] = 0;  // it is noisy already
         }
@@ -81,7 +82,7 @@ struct DiffusionProblem {
                    deviation * numbers.normal();
       }
     }
-    const Pictures real = batch(o.seed, 0, 6, 1);
+    const Pictures real = batch({o.seed, 0, 6});
     Report report{.measure = "part of black or white pixels"};
     const auto sharp = std::count_if(drawn.begin(), drawn.end(), [](double value) { return std::abs(value) > 0.8; });
     report.error = double(sharp) / double(drawn.size());

@@ -9,17 +9,16 @@ namespace fields {
 namespace {
 
 struct FnoProblem {
-  using Model = Fno<float>;
+  using Laid = LaidStack<Fno<float>>;
   static constexpr Defaults defaults{.title = "Fourier neural operator", .unit = "fields", .steps = 300, .learning_rate = 5e-3};
-  static Flow batch(std::uint64_t seed, std::uint64_t first, std::size_t count, std::size_t) {
-    return FlowSamples<2>::batch(seed, first, count);
-  }
+  static Flow batch(const Wanted& wanted) { return FlowSamples<2>::batch(wanted); }
   static Report report(const Options& o, std::size_t shares, const auto& predict) {
     const std::size_t count = shared_by(16, shares);
-    const auto make = [&](std::size_t first, std::size_t samples) {
-      return FlowSamples<2>::batch(o.seed, first_unseen + first, samples);
+    const auto make = [](Wanted wanted) {
+      wanted.first += first_unseen;
+      return batch(wanted);
     };
-    return FlowSamples<2>::report(make(0, count), predict(count, make));
+    return FlowSamples<2>::report(make({o.seed, 0, count}), predict(count, make));
   }
 };
 

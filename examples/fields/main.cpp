@@ -4,6 +4,7 @@
 //   ./examples/run fields                                           two thread ranks of dp, a U-Net of two dims
 //   ./examples/run fields --dims 3 --dp 1 --tp 2                    of three dims, its channels cut
 //   ./examples/run fields --model pinn --dp 4 --zero 3              a physics-informed network
+//   ./examples/run fields --dp 1 --dx 2 --dy 2                      four ranks cut each field
 //   mpirun -np 4 ./examples/run fields --dp 2 --pp 2                the launcher's ranks
 //
 // A sample is a function of the seed and its index, so the losses depend on both and not on the layout. The folder of --output
@@ -50,6 +51,9 @@ int rank_main(weft::World& world, const Options& o) {
                                {"--dp", o.dp},
                                {"--tp", o.tp},
                                {"--pp", o.pp},
+                               {"--dx", o.dx},
+                               {"--dy", o.dy},
+                               {"--dz", o.dz},
                                {"--zero", o.zero},
                                {"--micro-batches", o.micro_batches},
                                {"--steps", o.steps},
@@ -80,7 +84,7 @@ int main(int argc, char** argv) {
   using Ranks = weft::comm::Threads;
 #endif
   if (o->dp || (!Ranks::detected() && !weft::runtime::detail::is_set("WEFT_RANKS")))
-    how.ranks = int(std::min<std::size_t>(o->dp.value_or(2) * o->tp * o->pp, 1 << 30));
+    how.ranks = int(std::min<std::size_t>(o->dp.value_or(2) * o->tp * o->pp * o->dx * o->dy * o->dz, 1 << 30));
 #if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi.hpp>)
   return weft::run<weft::comm::Threads, weft::comm::Mpi>(how, body);
 #else

@@ -17,9 +17,9 @@ namespace {
 
 /// Random nodes on a periodic square, joined to their nearest neighbours, on which a wave of heat decays.
 struct MeshProblem {
-  using Model = MeshNet<float>;
+  using Laid = LaidModule<MeshNet<float>>;
   static constexpr Defaults defaults{
-      .title = "Message passing on a mesh", .unit = "meshes", .steps = 300, .batch = 8, .learning_rate = 3e-3};
+      .title = "Message passing on a mesh", .unit = "meshes", .steps = 1000, .batch = 8, .learning_rate = 3e-3};
   static constexpr std::size_t nodes = 96, neighbours = 6, edges = nodes * neighbours;
   static constexpr double time = 3;
 
@@ -33,14 +33,15 @@ struct MeshProblem {
   static Place way(const Place& a, const Place& b) {
     return {std::remainder(b[0] - a[0], 1.0), std::remainder(b[1] - a[1], 1.0)};
   }
-  static Meshes batch(std::uint64_t seed, std::uint64_t first, std::size_t count, std::size_t micro_batches) {
+  static Meshes batch(const Wanted& wanted) {
+    const std::size_t count = wanted.count;
     Meshes batch{.samples = count};
     auto here = batch[value].resize(count, {nodes, 1}), next = batch[next_value].resize(count, {nodes, 1}),
          ways = batch[edge].resize(count, {edges, 3});
     auto from = batch[sender].resize(count, {edges}), into = batch[receiver].resize(count, {edges});
-    const std::size_t counted = count / micro_batches;  // samples whose nodes the ids count
+    const std::size_t counted = count / wanted.micro_batches;  // samples whose nodes the ids count
     for (std::size_t sample = 0; sample < count; ++sample) {
-      Numbers numbers(seed, "mesh", first + sample);
+      Numbers numbers(wanted.seed, "mesh", wanted.first + sample);
       const Waves<2> waves(numbers, 0);
       const auto places = places_of(numbers);
       std::vector<std::size_t> others(nodes);
@@ -67,9 +68,12 @@ struct MeshProblem {
   }
   static Report report(const Options& o, std::size_t shares, const auto& predict) {
     const std::size_t count = shared_by(8, shares);
-    const auto make = [&](std::size_t first, std::size_t samples) { return batch(o.seed, first_unseen + first, samples, 1); };
+    const auto make = [](Wanted wanted) {
+      wanted.first += first_unseen;
+      return batch(wanted);
+    };
     const Prediction found = predict(count, make);
-    const Meshes all = make(0, count);
+    const Meshes all = make({o.seed, 0, count});
     Report report{.measure = "relative error", .error = relative_error(found.values, all[next_value].values())};
     for (std::size_t sample = 0; sample < std::min<std::size_t>(2, count); ++sample) {
       Numbers numbers(o.seed, "mesh", first_unseen + sample);
@@ -81,9 +85,9 @@ struct MeshProblem {
                                    values.begin() + std::ptrdiff_t((sample + 1) * nodes));
       };
       report.picture.next_row();
-      report.picture.points("before", x, y, part(all[value].values()), {-2, 2});
-      report.picture.points("predicted", x, y, part(found.values), {-2, 2});
-      report.picture.points("true", x, y, part(all[next_value].values()), {-2, 2});
+      report.picture.points("before", x, y, part(all[value].values()), {-1, 1});
+      report.picture.points("predicted", x, y, part(found.values), {-1, 1});
+      report.picture.points("true", x, y, part(all[next_value].values()), {-1, 1});
     }
     return report;
   }

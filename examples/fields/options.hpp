@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The command line of fields, and what each model of it takes.
+// The command line of fields, and the options that each model takes.
 
 #include <CLI/CLI.hpp>
 
@@ -39,7 +39,7 @@ inline std::optional<Options> parse(int argc, char** argv, const std::vector<std
   CLI::App app("Trains a model of physics on samples that it generates, over a mesh of ranks.", "fields");
   using command_line::number;
   using command_line::whole;
-  constexpr std::int64_t most_ranks = 4096, most = 1 << 30;
+  constexpr std::int64_t most_ranks = 4096, most_of_dim = 64, most = 1 << 30;
 
   app.add_option("--model", o.model)->check(CLI::IsMember(models))->capture_default_str();
   app.add_option("--dims", o.dims, "Dims of space of the U-Net")->check(whole(2, 3))->capture_default_str();
@@ -49,9 +49,9 @@ inline std::optional<Options> parse(int argc, char** argv, const std::vector<std
   app.add_option("--pp", o.pp, "Pipeline parallel degree of the models that are stacks")
       ->check(whole(1, most_ranks))
       ->capture_default_str();
-  app.add_option("--dx", o.dx, "Ranks that cut dim x of space")->check(whole(1, most_ranks))->capture_default_str();
-  app.add_option("--dy", o.dy, "Ranks that cut dim y of space")->check(whole(1, most_ranks))->capture_default_str();
-  app.add_option("--dz", o.dz, "Ranks that cut dim z of space")->check(whole(1, most_ranks))->capture_default_str();
+  app.add_option("--dx", o.dx, "Ranks that cut dim x of space")->check(whole(1, most_of_dim))->capture_default_str();
+  app.add_option("--dy", o.dy, "Ranks that cut dim y of space")->check(whole(1, most_of_dim))->capture_default_str();
+  app.add_option("--dz", o.dz, "Ranks that cut dim z of space")->check(whole(1, most_of_dim))->capture_default_str();
   app.add_option("--zero", o.zero, "Stage of ZeRO")->check(whole(0, 3))->capture_default_str();
   app.add_option("--micro-batches", o.micro_batches, "Micro-batches of a step")->check(whole(1, most))->capture_default_str();
   app.add_option("--steps", o.steps, "Number of steps (default: the model's)")->check(whole(1));
@@ -75,10 +75,12 @@ inline std::optional<Options> parse(int argc, char** argv, const std::vector<std
   if (o.dims != 2 && o.model != "unet") refuse("--dims 3 is of the U-Net, --model unet");
   if (o.pp > 1 && std::find(stacks.begin(), stacks.end(), o.model) == stacks.end())
     refuse("--pp " + std::to_string(o.pp) + ": --model " + o.model + " is one Module, which no pipeline cuts into stages");
-  for (const auto& [name, degree] : {std::pair("--dx", o.dx), std::pair("--dy", o.dy), std::pair("--dz", o.dz)})
-    if (degree > 1)
+  for (const auto& [name, degree] : {std::pair("--dx", o.dx), std::pair("--dy", o.dy), std::pair("--dz", o.dz)}) {
+    if (degree > 1 && o.model != "unet")
       refuse(std::string(name) + " " + std::to_string(degree) + ": --model " + o.model +
-             " has operations that need whole fields; cut the samples, --dp");
+             " takes whole fields; --model unet takes pieces, other models cut the samples, --dp");
+  }
+  if (o.dz > 1 && o.dims == 2) refuse("--dz " + std::to_string(o.dz) + " is of three dims, --dims 3");
   if (o.output.empty()) refuse("--output is empty: it needs a name");
   std::error_code unseen;
   const auto status = std::filesystem::status(o.output, unseen);

@@ -32,17 +32,18 @@ double solution(double x, double t) {
 }
 
 struct PinnProblem {
-  using Model = Pinn<float>;
+  using Laid = LaidModule<Pinn<float>>;
   static constexpr Defaults defaults{
       .title = "Burgers by a physics-informed network", .unit = "points", .steps = 1500, .batch = 128, .learning_rate = 5e-3};
   static constexpr std::size_t side = 40;  // of the picture
 
-  static Points batch(std::uint64_t seed, std::uint64_t first, std::size_t count, std::size_t) {
+  static Points batch(const Wanted& wanted) {
+    const std::size_t count = wanted.count;
     Points batch{.samples = count};
     auto free = batch[inside].resize(count, {2}), known = batch[border].resize(count, {2}),
          values = batch[given].resize(count, {1});
     for (std::size_t i = 0; i < count; ++i) {
-      Numbers numbers(seed, "points", first + i);
+      Numbers numbers(wanted.seed, "points", wanted.first + i);
       free[2 * i] = float(numbers.uniform(-1, 1)), free[2 * i + 1] = float(numbers.uniform(0, 1));
       const bool wall = numbers.below(2) == 1;
       const double x = numbers.uniform(-1, 1);
@@ -56,11 +57,11 @@ struct PinnProblem {
     const auto place = [](std::size_t i) {  // rows of x, columns of t
       return std::array{2 * double(i / side % side) / double(side - 1) - 1, double(i % side) / double(side - 1)};
     };
-    const Prediction found = predict(shared_by(side * side, shares), [&](std::size_t first, std::size_t count) {
-      Points batch{.samples = count};
-      auto points = batch[inside].resize(count, {2});
-      for (std::size_t i = 0; i < count; ++i)
-        for (std::size_t k = 0; k < 2; ++k) points[2 * i + k] = float(place(first + i)[k]);
+    const Prediction found = predict(shared_by(side * side, shares), [&](const Wanted& wanted) {
+      Points batch{.samples = wanted.count};
+      auto points = batch[inside].resize(wanted.count, {2});
+      for (std::size_t i = 0; i < wanted.count; ++i)
+        for (std::size_t k = 0; k < 2; ++k) points[2 * i + k] = float(place(wanted.first + i)[k]);
       return batch;
     });
     std::vector<double> wanted, predicted(found.values.begin(), found.values.begin() + side * side), off;

@@ -16,7 +16,7 @@ namespace {
 
 /// Clusters of atoms, each pair of which has Morse's energy, (1 - exp(-a (r - r0)))² - 1.
 struct PotentialProblem {
-  using Model = Potential<float>;
+  using Laid = LaidModule<Potential<float>>;
   static constexpr Defaults defaults{
       .title = "Potential with energies and forces", .unit = "clusters", .steps = 800, .batch = 32, .learning_rate = 4e-3};
   static constexpr std::size_t atoms = 6, pairs = atoms * (atoms - 1);
@@ -35,15 +35,16 @@ struct PotentialProblem {
     }
     return all;
   }
-  static Molecules batch(std::uint64_t seed, std::uint64_t first, std::size_t count, std::size_t micro_batches) {
+  static Molecules batch(const Wanted& wanted) {
+    const std::size_t count = wanted.count;
     Molecules batch{.samples = count};
     auto places = batch[position].resize(count, {atoms, 3}), energies = batch[energy].resize(count, {1}),
          forces = batch[force].resize(count, {atoms, 3});
     auto of = batch[atom].resize(count, {pairs}), beside = batch[neighbour].resize(count, {pairs});
-    const std::size_t counted = count / micro_batches;  // samples whose atoms the ids count
+    const std::size_t counted = count / wanted.micro_batches;  // samples whose atoms the ids count
     std::size_t at = 0;
     for (std::size_t sample = 0; sample < count; ++sample) {
-      Numbers numbers(seed, "cluster", first + sample);
+      Numbers numbers(wanted.seed, "cluster", wanted.first + sample);
       const auto all = cluster(numbers);
       double sum = 0;
       for (std::size_t a = 0; a < atoms; ++a) {
@@ -66,9 +67,12 @@ struct PotentialProblem {
   }
   static Report report(const Options& o, std::size_t shares, const auto& predict) {
     const std::size_t count = shared_by(32, shares);
-    const auto make = [&](std::size_t first, std::size_t samples) { return batch(o.seed, first_unseen + first, samples, 1); };
+    const auto make = [](Wanted wanted) {
+      wanted.first += first_unseen;
+      return batch(wanted);
+    };
     const Prediction found = predict(count, make);  // [samples, 1 + 3 atoms]
-    const Molecules all = make(0, count);
+    const Molecules all = make({o.seed, 0, count});
     std::vector<double> energies, forces;
     for (std::size_t sample = 0; sample < count; ++sample) {
       const auto row = found.values.begin() + std::ptrdiff_t(sample * (1 + 3 * atoms));

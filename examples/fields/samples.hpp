@@ -15,10 +15,34 @@
 #include <string_view>
 
 #include <weft/core/philox.hpp>
+#include <weft/mesh/axis.hpp>
 
 namespace fields {
 
 inline constexpr double pi = std::numbers::pi;
+
+/// A rank's part of a dim of space: parts are of equal extents.
+struct Part {
+  std::size_t rank = 0, ranks = 1;
+};
+/// The samples that a rank asks for: `count` from `first` on, and of each its piece of space.
+struct Wanted {
+  std::uint64_t seed = 1, first = 0;
+  std::size_t count = 1;
+  std::size_t micro_batches = 1;   ///< into which they are divided
+  std::array<Part, 3> space = {};  ///< along x, y and z
+};
+
+/// The part of space of this rank of a mesh.
+template <class Ranks>
+std::array<Part, 3> space_of(const Ranks& mesh) {
+  std::array<Part, 3> space;
+  const auto along = [&]<class A>(A axis, Part& part) {
+    if constexpr (Ranks::has(A())) part = {std::size_t(mesh.rank(axis)), std::size_t(mesh.size(axis))};
+  };
+  along(weft::dx(), space[0]), along(weft::dy(), space[1]), along(weft::dz(), space[2]);
+  return space;
+}
 
 /// The random numbers of one sample, in the order in which they are drawn.
 class Numbers {

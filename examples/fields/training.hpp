@@ -3,20 +3,22 @@
 // Training of any model of this example on generated samples, and its result on samples that it has not seen.
 //
 //   struct UnetProblem {
-//     using Model = Unet<float, 2>;
 //     static constexpr Defaults defaults{.title = "U-Net", .unit = "fields"};
-//     static Flow batch(std::uint64_t seed, std::uint64_t first, std::size_t count, std::size_t micro_batches);
+//     using Laid = LaidInSpace<Unet<float, 2>, dx, dy>;
+//     static Flow batch(const Wanted& wanted);
 //     static Report report(const Options& o, std::size_t shares, const auto& predict);
 //   };
 //   int train_unet(World& world, const Options& o) { return train<UnetProblem>(world, o); }
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include <nlohmann/json.hpp>
 
@@ -34,6 +36,7 @@
 #include "../output_folder.hpp"
 #include "options.hpp"
 #include "report.hpp"
+#include "samples.hpp"
 
 namespace fields {
 
@@ -53,18 +56,22 @@ struct Defaults {
 /// `least` or the next number that the ranks can share.
 inline std::size_t shared_by(std::size_t least, std::size_t shares) { return (least + shares - 1) / shares * shares; }
 
-/// The ranks and the model laid over them. A pipeline takes stacks, not Modules.
-template <class Model, bool stack = weft::detail::StackModel<Model>>
-struct Laid {
+/// Ranks and wrappers of a stack of units, which a pipeline takes, and of a Module, which it does not.
+template <class Model>
+struct LaidStack {
   using Ranks = Mesh<dp, tp, pp>;
   using type = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>>;
-  static Ranks ranks(World& world, const Options& o) { return Ranks(world, {.tp = o.tp, .dp = o.dp.value_or(0), .pp = o.pp}); }
 };
 template <class Model>
-struct Laid<Model, false> {
+struct LaidModule {
   using Ranks = Mesh<dp, tp>;
   using type = FullyShardedDataParallel<TensorParallel<Model>>;
-  static Ranks ranks(World& world, const Options& o) { return Ranks(world, {.tp = o.tp, .dp = o.dp.value_or(0)}); }
+};
+/// Those of a stack whose fields these domain axes cut.
+template <class Model, class... D>
+struct LaidInSpace {
+  using Ranks = Mesh<dp, tp, pp, D...>;
+  using type = FullyShardedDataParallel<TensorParallel<DomainParallel<PipelineParallel<Model>, D...>>>;
 };
 
 /// The records of a run, on rank 0.
@@ -102,16 +109,16 @@ class Records {
 
 template <class Problem>
 int train(World& world, const Options& o) {
-  using Layout = Laid<typename Problem::Model>;
+  using Laid = typename Problem::Laid;
   constexpr Defaults defaults = Problem::defaults;
-  const auto mesh = Layout::ranks(world, o);
+  const typename Laid::Ranks mesh(world, {.tp = o.tp, .dp = o.dp.value_or(0), .pp = o.pp, .dx = o.dx, .dy = o.dy, .dz = o.dz});
   const data::Share share = data::share_of(mesh);
   const std::size_t shares = std::size_t(share.size), unit = shares * o.micro_batches;
   const std::size_t global_batch = o.batch.value_or(shared_by(defaults.batch, unit));
   if (global_batch % unit != 0)
     throw UsageError("fields: --batch " + std::to_string(global_batch) + " is not divisible by dp(" + std::to_string(shares) +
                      ") * micro-batches(" + std::to_string(o.micro_batches) + ")");
-  typename Layout::type model(mesh, {}, {.seed = o.seed, .shard = {.stage = o.zero}});
+  typename Laid::type model(mesh, {}, {.seed = o.seed, .shard = {.stage = o.zero}});
   const double ema = o.ema.value_or(defaults.ema);
   optim::AdamW optimizer(model, {.weight_decay = 0, .clip = 1, .ema_decay = ema});
   const std::uint64_t steps = o.steps.value_or(defaults.steps);
@@ -121,7 +128,7 @@ int train(World& world, const Options& o) {
   // This rank's share of so many samples.
   const auto samples_of = [&](std::uint64_t first, std::size_t count, std::size_t micro_batches) {
     const std::size_t mine = count / shares, before = mine * std::size_t(share.rank);
-    auto batch = Problem::batch(o.seed, first + before, mine, micro_batches);
+    auto batch = Problem::batch({o.seed, first + before, mine, micro_batches, space_of(mesh)});
     batch.first_sample = before;
     batch.micro_batches = micro_batches;
     return batch;
@@ -135,6 +142,9 @@ int train(World& world, const Options& o) {
                                            {"dp", shares},
                                            {"tp", o.tp},
                                            {"pp", o.pp},
+                                           {"dx", o.dx},
+                                           {"dy", o.dy},
+                                           {"dz", o.dz},
                                            {"zero", o.zero},
                                            {"global_batch", global_batch},
                                            {"micro_batches", o.micro_batches},
@@ -154,13 +164,13 @@ int train(World& world, const Options& o) {
     if (records) records->step(step, loss, done.gradient_norm, rate.at(step));
   }
 
-  std::optional<optim::UseEma<typename Layout::type, optim::AdamWRule>> averages;
+  std::optional<optim::UseEma<typename Laid::type, optim::AdamWRule>> averages;
   if (ema != 0) averages.emplace(model, optimizer);
   const double loss = model.evaluate(samples_of(first_unseen, shared_by(defaults.batch, shares), 1));
-  // The outputs for the first `count` samples of make(first, count), on every rank; the shares divide `count`.
+  // The outputs for the first `count` samples that make(wanted) gives, on every rank; the shares divide `count`.
   const auto predict = [&](std::size_t count, const auto& make) {
     const std::size_t mine = count / shares, before = mine * std::size_t(share.rank);
-    auto batch = make(before, mine);
+    auto batch = make(Wanted{o.seed, before, mine, 1, space_of(mesh)});
     batch.first_sample = before;
     return model.predict(batch, Gather::whole);
   };

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unet.hpp"
 
+#include <string>
+#include <type_traits>
+#include <utility>
+
 #include "problem.hpp"
 #include "training.hpp"
 
@@ -10,24 +14,28 @@ namespace {
 
 template <int Dims>
 struct UnetProblem {
-  using Model = Unet<float, Dims>;
+  using Laid = std::conditional_t<Dims == 2, LaidInSpace<Unet<float, Dims>, dx, dy>, LaidInSpace<Unet<float, Dims>, dx, dy, dz>>;
   static constexpr Defaults defaults{
       .title = Dims == 2 ? "U-Net of two dims" : "U-Net of three dims", .unit = "fields", .steps = Dims == 2 ? 300u : 60u};
-  static Flow batch(std::uint64_t seed, std::uint64_t first, std::size_t count, std::size_t) {
-    return FlowSamples<Dims>::batch(seed, first, count);
-  }
+  static Flow batch(const Wanted& wanted) { return FlowSamples<Dims>::batch(wanted); }
   static Report report(const Options& o, std::size_t shares, const auto& predict) {
     const std::size_t count = shared_by(Dims == 2 ? 16 : 4, shares);
-    const auto make = [&](std::size_t first, std::size_t samples) {
-      return FlowSamples<Dims>::batch(o.seed, first_unseen + first, samples);
+    const auto make = [](Wanted wanted) {
+      wanted.first += first_unseen;
+      return batch(wanted);
     };
-    return FlowSamples<Dims>::report(make(0, count), predict(count, make));
+    return FlowSamples<Dims>::report(make({o.seed, 0, count}), predict(count, make));
   }
 };
 
 }  // namespace
 
 int train_unet(World& world, const Options& o) {
+  const std::size_t side = o.dims == 2 ? FlowSamples<2>::side : FlowSamples<3>::side;
+  for (const auto& [name, ranks] : {std::pair("--dx", o.dx), std::pair("--dy", o.dy), std::pair("--dz", o.dz)})
+    if (side % (4 * ranks) != 0)
+      throw UsageError("fields: " + std::string(name) + " " + std::to_string(ranks) + ": " + std::to_string(side) +
+                       " points are not equal pieces of 4, 8, ... points, which the U-Net halves twice");
   return o.dims == 2 ? train<UnetProblem<2>>(world, o) : train<UnetProblem<3>>(world, o);
 }
 

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A U-Net (Ronneberger et al., arXiv:1505.04597) of periodic images or volumes, as a stack of units: two levels down, two up, and
-// each level up also reads the images of its level on the way down. tp cuts the channels inside of a block.
+// each level up also reads the images of its level on the way down. tp cuts channels, and dx, dy and dz cut the images.
 //
-//   FullyShardedDataParallel<TensorParallel<PipelineParallel<Unet<float, 2>>>> model(mesh, {.channels = 16});
+//   FullyShardedDataParallel<TensorParallel<DomainParallel<PipelineParallel<Unet<float, 2>>, dx, dy>>> model(mesh, {});
 
-#include <cmath>
 #include <cstddef>
 #include <tuple>
+#include <type_traits>
 
 #include <weft/nn/convolution.hpp>
 #include <weft/nn/group_norm.hpp>
-#include <weft/operations/convolution.hpp>
 #include <weft/operations/pooling.hpp>
 #include <weft/operations/upsample.hpp>
 #include <weft/weft.hpp>
@@ -20,40 +19,33 @@
 
 namespace fields {
 
-/// A 3 x 3 or 3 x 3 x 3 convolution of periodic images, without bias.
-template <int Dims>
-auto convolve(const auto& x, const auto& weight) {
-  constexpr ConvolutionOptions options{.padding = 1, .mode = PaddingMode::periodic};
-  if constexpr (Dims == 2) return conv2d(x, weight, options);
-  else return conv3d(x, weight, options);
-}
 template <int Dims>
 auto halve(const auto& x) {
   if constexpr (Dims == 2) return avg_pool2d(x, {.kernel = 2});
   else return avg_pool3d(x, {.kernel = 2});
 }
+template <int Dims, Placement... Rules>
+using Convolution = std::conditional_t<Dims == 2, Conv2d<Rules...>, Conv3d<Rules...>>;
 
-/// Two convolutions, each with GroupNorm and SiLU.
+/// Two convolutions of periodic images, each with GroupNorm and SiLU. tp cuts the channels that each of them makes.
 template <int Dims>
 struct UnetBlock : Module<UnetBlock<Dims>> {
   static constexpr std::size_t groups = 4;
-  Parameter<Shard<tp, 0>> up;
-  GroupNorm<Shard<tp, 0>> up_norm;
-  Parameter<Shard<tp, 1>> down;
-  GroupNorm<> down_norm;
+  Convolution<Dims, Shard<tp, 0>> conv1, conv2;
+  GroupNorm<Shard<tp, 0>> norm1, norm2;
   UnetBlock(const auto& context, std::size_t in, std::size_t out)
-      : up(context, "up", kernel(in, out), deviation(in)),
-        up_norm(context / "up_norm", groups, out),
-        down(context, "down", kernel(out, out), deviation(out)),
-        down_norm(context / "down_norm", groups, out) {}
+      : conv1(context / "conv1", in, out, 3, options()),
+        conv2(context / "conv2", out, out, 3, options()),
+        norm1(context / "norm1", groups, out),
+        norm2(context / "norm2", groups, out) {}
   auto forward(const auto& x) const {
-    const auto inside = silu(up_norm(convolve<Dims>(to<Replicated<tp>>(x), up)));  // [samples, out / tp, side...]
-    return silu(down_norm(to<Invariant<tp>>(convolve<Dims>(inside, down))));       // [samples, out, side...]
+    const auto y = silu(norm1(conv1(to<Replicated<tp>>(x))));  // [samples, out / tp, side...]
+    const auto z = silu(norm2(conv2(to<Replicated<tp>>(y))));
+    return to<Invariant<tp>>(z);  // [samples, out, side...]
   }
 
  private:
-  static Shape kernel(std::size_t in, std::size_t out) { return Dims == 2 ? Shape{out, in, 3, 3} : Shape{out, in, 3, 3, 3}; }
-  static auto deviation(std::size_t in) { return normal(std::sqrt(2 / (double(in) * std::pow(3, Dims)))); }
+  static ConvolutionLayerOptions options() { return {.padding = 1, .bias = false, .mode = PaddingMode::periodic}; }
 };
 
 struct UnetConfig {
@@ -88,7 +80,7 @@ struct Unet {
     }
   };
   struct Last : Module<Last> {
-    std::conditional_t<Dims == 2, Conv2d<>, Conv3d<>> out;
+    Convolution<Dims> out;
     Last(const auto& context, std::size_t in) : out(context / "out", in, 1, 1) {}
     auto predict(const auto& x) const { return out(x); }  // [samples, 1, side...]
     auto forward(const auto& x, const auto& batch) const { return mse(predict(x), to<Invariant<tp>>(batch[later])); }

@@ -35,8 +35,8 @@ def mean(losses):
 STACK = ["--dp 2 --zero 1", "--dp 1 --tp 2", "--dp 1 --pp 2 --micro-batches 2", "--dp 2 --tp 2 --zero 3"]
 MODULE = ["--dp 2 --zero 2 --micro-batches 2", "--dp 1 --tp 2", "--dp 2 --tp 2 --zero 3"]
 for model, steps, falls, layouts in [
-    ("unet", 24, 0.9, STACK),
-    ("unet --dims 3 --batch 4", 5, 0.99, ["--dp 2 --tp 2"]),
+    ("unet", 24, 0.9, [*STACK, "--dp 1 --dx 2 --dy 2", "--dp 2 --dy 2 --pp 2 --zero 2"]),
+    ("unet --dims 3 --batch 4", 5, 0.99, ["--dp 2 --tp 2", "--dp 1 --dx 2 --dy 2 --dz 2"]),
     ("pinn", 60, 0.8, MODULE),
     ("mesh", 24, 0.8, MODULE),
     ("fno", 24, 0.9, STACK),
@@ -61,7 +61,9 @@ for arguments, part in [
     ("--model forest", "forest"),
     ("--model pinn --pp 2", "--pp 2: --model pinn is one Module, which no pipeline cuts into stages"),
     ("--model mesh --dims 3", "--dims 3 is of the U-Net"),
-    ("--dx 2", "--dx 2: --model unet has operations that need whole fields"),
+    ("--model mesh --dx 2", "--dx 2: --model mesh takes whole fields"),
+    ("--dz 2", "--dz 2 is of three dims, --dims 3"),
+    ("--dx 3", "--dx 3: 32 points are not equal pieces of 4, 8, ... points"),
     ("--dims 4", "--dims"),
     ("--dp 3 --batch 4", "--batch 4 is not divisible by dp(3) * micro-batches(1)"),
     ("--zero 4", "--zero"),

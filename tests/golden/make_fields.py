@@ -60,15 +60,15 @@ def unet(dims, channels=8, side=8, groups=4):
               "up2": (6 * channels, 2 * channels), "up1": (3 * channels, channels)}
     shapes = {"last.out.weight": (1, channels) + (1,) * dims, "last.out.bias": (1,)}
     for name, (inputs, outputs) in blocks.items():
-        shapes |= {f"{name}.up": (outputs, inputs) + kernel, f"{name}.down": (outputs, outputs) + kernel}
-        shapes |= {f"{name}.{norm}.{part}": (outputs,) for norm in ("up_norm", "down_norm") for part in ("weight", "bias")}
+        shapes |= {f"{name}.conv1.weight": (outputs, inputs) + kernel, f"{name}.conv2.weight": (outputs, outputs) + kernel}
+        shapes |= {f"{name}.norm{i}.{part}": (outputs,) for i in (1, 2) for part in ("weight", "bias")}
     conv, pool = [(F.conv2d, F.avg_pool2d), (F.conv3d, F.avg_pool3d)][dims - 2]
 
     def loss(p):
         def block(name, x):
-            for part in ("up", "down"):
-                x = conv(F.pad(x, (1, 1) * dims, mode="circular"), p[f"{name}.{part}"])
-                x = F.silu(F.group_norm(x, groups, p[f"{name}.{part}_norm.weight"], p[f"{name}.{part}_norm.bias"]))
+            for i in (1, 2):
+                x = conv(F.pad(x, (1, 1) * dims, mode="circular"), p[f"{name}.conv{i}.weight"])
+                x = F.silu(F.group_norm(x, groups, p[f"{name}.norm{i}.weight"], p[f"{name}.norm{i}.bias"]))
             return x
 
         first = block("first", now)

@@ -42,6 +42,7 @@ struct GoldenLayout {
   int world;
   std::size_t tp = 1, pp = 1, micro_batches = 1;
   int zero = 0;
+  std::size_t dx = 1, dy = 1, dz = 1;
 };
 
 /// Sets every parameter to make_fields.py's value(key, name, shape); the key is its place in the sorted names.
@@ -67,8 +68,8 @@ void set_golden_parameters(World& world, M& model) {
 
 inline constexpr std::size_t golden_samples = 8;
 
-/// The largest difference of a loss, as a part of it.
-template <class Model>
+/// The largest difference of a loss, as a part of it. D: the domain axes that cut the fields.
+template <class Model, class... D>
 double golden_difference(const std::string& name, const GoldenLayout& layout, const typename Model::Config& config,
                          const auto& batch_of) {
   std::ifstream in(std::string(WEFT_GOLDEN_FOLDER) + "/fields.json");
@@ -78,11 +79,15 @@ double golden_difference(const std::string& name, const GoldenLayout& layout, co
   REQUIRE(losses.back() < 0.99 * losses.front());  // it learns, so that the steps count
   std::mutex mutex;
   double largest = 0;
-  const auto follow = [&](World& world, auto& model, const data::Share& share) {
+  const auto follow = [&](World& world, auto& model, const auto& mesh) {
+    const data::Share share = data::share_of(mesh);
     set_golden_parameters(world, model);
     optim::Sgd optimizer(model, {.learning_rate = 0.02, .momentum = 0.9});
     const std::size_t here = golden_samples / std::size_t(share.size), first = here * std::size_t(share.rank);
-    auto batch = batch_of(first, here, layout.micro_batches);
+    auto batch = [&] {
+      if constexpr (sizeof...(D) == 0) return batch_of(first, here, layout.micro_batches);
+      else return batch_of(first, here, mesh);
+    }();
     batch.samples = here, batch.first_sample = first, batch.micro_batches = layout.micro_batches;
     double worst = 0;
     for (const double loss : losses) {
@@ -95,30 +100,36 @@ double golden_difference(const std::string& name, const GoldenLayout& layout, co
   };
   CHECK(run(RunOptions{.ranks = layout.world}, [&](World& world) {
           const ModelOptions options{.shard = {.stage = layout.zero}};
-          if constexpr (weft::detail::StackModel<Model>) {
+          if constexpr (sizeof...(D) != 0) {
+            const Mesh<dp, tp, pp, D...> mesh(
+                world, {.tp = layout.tp, .pp = layout.pp, .dx = layout.dx, .dy = layout.dy, .dz = layout.dz});
+            FullyShardedDataParallel<TensorParallel<DomainParallel<PipelineParallel<Model>, D...>>> model(mesh, config, options);
+            follow(world, model, mesh);
+          } else if constexpr (weft::detail::StackModel<Model>) {
             const Mesh<dp, tp, pp> mesh(world, {.tp = layout.tp, .pp = layout.pp});
             FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>> model(mesh, config, options);
-            follow(world, model, data::share_of(mesh));
+            follow(world, model, mesh);
           } else {
             const Mesh<dp, tp> mesh(world, {.tp = layout.tp});
             FullyShardedDataParallel<TensorParallel<Model>> model(mesh, config, options);
-            follow(world, model, data::share_of(mesh));
+            follow(world, model, mesh);
           }
         }) == 0);
   return largest;
 }
 
-/// The model in double in all of these layouts, and in float on one rank.
-template <template <class> class Model>
+/// The model in double in all of these layouts, and in float on one rank. If domain axes cut its fields, batch_of has the mesh as
+/// its last argument.
+template <template <class> class Model, class... D>
 void check_golden(const std::string& name, const std::vector<GoldenLayout>& layouts, const typename Model<double>::Config& config,
                   const auto& batch_of) {
   for (const GoldenLayout& layout : layouts) {
-    const double worst = golden_difference<Model<double>>(name, layout, config, batch_of);
-    INFO(name << ", world " << layout.world << ", tp(" << layout.tp << "), pp(" << layout.pp << "), ZeRO " << layout.zero << ": "
-              << worst);
+    const double worst = golden_difference<Model<double>, D...>(name, layout, config, batch_of);
+    INFO(name << ", world " << layout.world << ", tp(" << layout.tp << "), pp(" << layout.pp << "), ZeRO " << layout.zero
+              << ", space " << layout.dx << " x " << layout.dy << " x " << layout.dz << ": " << worst);
     CHECK(worst < 1e-10);
   }
-  const double worst = golden_difference<Model<float>>(name, {1}, config, batch_of);
+  const double worst = golden_difference<Model<float>, D...>(name, {1}, config, batch_of);
   INFO(name << " in float: " << worst);
   CHECK(worst < 1e-5);
 }
