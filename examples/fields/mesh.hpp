@@ -71,7 +71,8 @@ struct MeshNet : Module<MeshNet<S>> {
   }
   auto predict(const auto& batch) const {
     const auto rows_of = [](const auto& x) { return flatten<0, 1>(to<Invariant<tp>>(x)); };  // [samples * nodes or edges, ...]
-    const auto now = rows_of(batch[value]), from = rows_of(batch[sender]), into = rows_of(batch[receiver]);
+    const auto now = rows_of(batch[value]);
+    const auto from = rows_of(batch[sender]), into = rows_of(batch[receiver]);
     std::tuple graph(encode_nodes(now), encode_edges(rows_of(batch[edge])));
     for (const MeshLayer& layer : layers) graph = layer(std::get<0>(graph), std::get<1>(graph), from, into);
     return unflatten<0>(now + decode(std::get<0>(graph)), batch[value].shape()[1]);  // [samples, nodes, 1]
