@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/comm/shared_memory/call_ranges.hpp weft/comm/shared_memory/heap.hpp weft/comm/shared_memory/heap_buffers.hpp
-// covers: weft/device/block_source.hpp
+// covers: weft/comm/shared_memory/peer_heaps.hpp weft/device/block_source.hpp
 // Collectives that read the other processes' tensors where they lie: every operation with buffers in the heaps, in some of them
 // and beside them; a rank that gives up while another reads; and the heap's blocks.
 #include <weft/comm/shared_memory/call_ranges.hpp>
 #include <weft/comm/shared_memory/group.hpp>
 #include <weft/comm/shared_memory/heap.hpp>
 #include <weft/comm/shared_memory/heap_buffers.hpp>
+#include <weft/comm/shared_memory/peer_heaps.hpp>
 #include <weft/comm/tcp.hpp>
 #include <weft/device/block_source.hpp>
 #include <weft/mesh/world.hpp>
@@ -76,6 +77,59 @@ TEST_CASE("random calls with some buffers in the heaps") {
   with_world([](const weft::Communicator& c) {
     CHECK_NOTHROW((weft_test::check_random_calls<float, HeapAllocator<float, false>>(c, 2032, 60)));
     CHECK_NOTHROW((weft_test::check_random_calls<double, HeapAllocator<double, false>>(c, 2033, 30)));
+  });
+}
+
+TEST_CASE("messages between two ranks stay in the sender's heap") {
+  with_world([](const weft::Communicator& c) {
+    const int right = (c.rank() + 1) % c.size(), left = (c.rank() + c.size() - 1) % c.size();
+    for (const std::size_t count : {10u, 8192u, 16384u, 300001u})  // from 64 KiB on
+      for (const int in : {0, 1, 2, 3}) {                          // the sender's, the receiver's buffer
+        AllInHeap<float> heap_from(count), heap_to(count + 2, 99.0f);
+        std::vector<float> own_from(count), own_to(count + 2, 99.0f);
+        const std::span<float> from = in & 1 ? std::span<float>(heap_from) : std::span<float>(own_from);
+        const std::span<float> to = in & 2 ? std::span<float>(heap_to) : std::span<float>(own_to);
+        for (std::size_t i = 0; i < count; ++i) from[i] = weft_test::value<float>(c.rank(), i);
+        for (int turn = 0; turn < 3; ++turn) {
+          auto receive = c.recv_async(to.subspan(1, count), left, 5);
+          auto send = c.send_async(std::span<const float>(from), right, 5);
+          if (turn == 1) send.wait();
+          receive.wait();
+          send.wait();
+          bool good = to[0] == 99.0f && to[count + 1] == 99.0f;
+          for (std::size_t i = 0; i < count; ++i) good = good && to[i + 1] == weft_test::value<float>(left, i);
+          CHECK(good);
+          std::fill(to.begin() + 1, to.end() - 1, 98.0f);
+        }
+      }
+  });
+}
+
+TEST_CASE("a message whose sender has given up is not delivered") {
+  with_world([](const weft::Communicator& world) {
+    const auto c = world.split(0, 0, "pair");
+    AllInHeap<float> x(200000, 1.0f);
+    if (c.rank() == 0) {
+      try {
+        const auto request = c.send_async(std::span<const float>(x), 1, 7);
+        throw std::runtime_error("mine");
+      } catch (const std::runtime_error&) {  // the request was abandoned
+      }
+      std::fill(x.begin(), x.end(), 7.0f);
+      world.barrier();
+    } else {
+      world.barrier();
+      if (c.rank() == 1) {
+        std::string error;
+        try {
+          c.recv(std::span(x), 0, 7);
+        } catch (const weft::CommunicationError& caught) {
+          error = caught.what();
+        }
+        CHECK_MESSAGE(error.find("given up a message of this communicator") != std::string::npos, error);
+      }
+    }
+    world.barrier();
   });
 }
 

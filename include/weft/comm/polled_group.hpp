@@ -12,9 +12,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <weft/comm/process_group.hpp>
+#include <weft/comm/shared_memory/peer_heaps.hpp>
 
 namespace weft::comm {
 
@@ -27,6 +29,8 @@ class PolledGroup : public ProcessGroup, public std::enable_shared_from_this<Pol
   }
   WEFT_INLINE std::unique_ptr<Pending> start(const Call& call) final;
   WEFT_INLINE void progress() override;
+  /// From now on long messages are read in the senders' heaps.
+  void set_heaps(shared_memory::PeerHeaps heaps) { heaps_ = std::move(heaps); }
 
  protected:
   struct Running : ProcessGroup::Running {
@@ -57,6 +61,7 @@ class PolledGroup : public ProcessGroup, public std::enable_shared_from_this<Pol
   void give_up_all() {
     while (!under_way_.empty()) give_up(*under_way_.back());
   }
+  const shared_memory::PeerHeaps& heaps() const { return heaps_; }
 
  private:
   class Started;
@@ -66,6 +71,7 @@ class PolledGroup : public ProcessGroup, public std::enable_shared_from_this<Pol
   }
 
   std::vector<std::shared_ptr<Running>> under_way_;
+  shared_memory::PeerHeaps heaps_;
 };
 
 }  // namespace weft::comm

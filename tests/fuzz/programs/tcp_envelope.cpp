@@ -26,7 +26,7 @@ Call some_call(weft_test::Input& input) {
 
 void weft_test::target(Input input) {
   const Call call = some_call(input);
-  const tcp::Head expected{signature(call), call.count, call.bytes(), 0};
+  const tcp::Head expected{signature(call), call.count, call.bytes(), 0, {}};
   char message[sizeof(tcp::Head)] = {};
   const std::string_view bytes = input.take_bytes(sizeof message);
   std::memcpy(message, bytes.data(), bytes.size());

@@ -172,7 +172,7 @@ class MpiGroup final : public PolledGroup {
     else if (operation.reads()) left.reads = weft::detail::joined({describe(call), " on axis ", axis()});
   }
   void send_or_receive(const Call& call);
-  Place place() const { return {main_.get(), steps_.get(), checks_.get(), rank(), size()}; }
+  Place place() const { return {main_.get(), steps_.get(), checks_.get(), &heaps(), rank(), size()}; }
 
   static constexpr int tags = 32768;  // every MPI has at least this many
 
@@ -186,7 +186,7 @@ inline void MpiGroup::send_or_receive(const Call& call) {
   ProcessGroup::Running begun{.call = &call};
   begin(begun);
   std::unique_ptr<Message> message;
-  guarded(begun, [&] { message = std::make_unique<Message>(main_.get(), checks_.get(), call, payloads_++); });
+  guarded(begun, [&] { message = std::make_unique<Message>(main_.get(), checks_.get(), heaps(), call, payloads_++); });
   try {
     for (int turn = 0, most = spins(); turn < most; ++turn) {
       bool done = false;

@@ -23,6 +23,7 @@ namespace weft::comm::mpi {
 /// long data of messages.
 struct Place {
   MPI_Comm main, steps, payloads;
+  const shared_memory::PeerHeaps* heaps;
   int rank, size;
 };
 
@@ -160,7 +161,7 @@ inline void Transfer::launch() {
     case barrier: return met_ ? void() : check(MPI_Ibarrier(comm, request()), "MPI_Ibarrier");
     case split: return;
     case send:
-    case recv: message_ = std::make_unique<Message>(comm, place_.payloads, call_, payload_); return;
+    case recv: message_ = std::make_unique<Message>(comm, place_.payloads, *place_.heaps, call_, payload_); return;
     case broadcast: return check(WEFT_MPI(Ibcast)(out, count(), type, call_.root, comm, request()), "MPI_Ibcast");
     case all_gather: {
       const bool in_place = in == static_cast<std::byte*>(out) + std::size_t(place_.rank) * call_.bytes();

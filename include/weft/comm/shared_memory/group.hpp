@@ -22,6 +22,7 @@
 
 #include <weft/comm/group.hpp>
 #include <weft/comm/intrusive_list.hpp>
+#include <weft/comm/polled_group.hpp>
 #include <weft/comm/process_group.hpp>
 #include <weft/comm/run_options.hpp>
 #include <weft/comm/shared_memory/collective.hpp>
@@ -79,7 +80,7 @@ class SharedMemoryGroup final : public ProcessGroup, public std::enable_shared_f
  public:
   /// `inner` with its collectives through shared memory, or `inner` itself if memory cannot be shared. Collective over it.
   /// `channel`: its number among the process's accounts of calls. `members`: the ranks' numbers in the world.
-  static std::shared_ptr<Group> over(std::shared_ptr<Sharing> process, std::shared_ptr<Group> inner, std::uint64_t channel,
+  static std::shared_ptr<Group> over(std::shared_ptr<Sharing> process, std::shared_ptr<PolledGroup> inner, std::uint64_t channel,
                                      std::vector<int> members);
 
   SharedMemoryGroup(std::shared_ptr<Sharing> process, std::shared_ptr<Group> inner, std::uint64_t channel,

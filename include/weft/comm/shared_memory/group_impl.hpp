@@ -17,6 +17,12 @@ WEFT_INLINE Doorbell* Bells::find(const Address& address) {
   return bell_of(memories_.back());
 }
 
+/// The bytes of another process's heap, or of this one's.
+inline std::span<std::byte> bytes_of(const Memory* heap) {
+  return heap != nullptr ? std::span(heap->data(), heap->address().bytes)
+                         : std::span(Heap::mine()->data(), Heap::mine()->address().bytes);
+}
+
 /// The heap of another process, mapped once for all groups with it; null if it cannot be opened.
 WEFT_INLINE std::shared_ptr<Memory> find_heap(Sharing& process, const Address& address) {
   std::erase_if(process.heaps, [](const auto& heap) { return heap.expired(); });
@@ -201,7 +207,7 @@ WEFT_INLINE std::unique_ptr<Pending> SharedMemoryGroup::start(const Call& call) 
   return started;
 }
 
-WEFT_INLINE std::shared_ptr<Group> SharedMemoryGroup::over(std::shared_ptr<Sharing> process, std::shared_ptr<Group> inner,
+WEFT_INLINE std::shared_ptr<Group> SharedMemoryGroup::over(std::shared_ptr<Sharing> process, std::shared_ptr<PolledGroup> inner,
                                                            std::uint64_t channel, std::vector<int> members) {
   const auto n = std::size_t(inner->size());
   const auto exchange = [&](const std::uint64_t* mine, std::size_t words, std::uint64_t* all) {
@@ -263,6 +269,11 @@ WEFT_INLINE std::shared_ptr<Group> SharedMemoryGroup::over(std::shared_ptr<Shari
   if (cores.count() < int(n) && (here || !process->shares)) process->crowded = true;
   if (!here) return inner;
   memory.close();
+  if (!heaps.empty()) {
+    std::vector<std::span<std::byte>> places;
+    for (const auto& heap : heaps) places.push_back(bytes_of(heap.get()));
+    inner->set_heaps({std::move(places), inner->rank()});
+  }
   return std::make_shared<SharedMemoryGroup>(std::move(process), std::move(inner), channel, std::move(members), std::move(memory),
                                              std::move(bells), std::move(heaps));
 }

@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include <weft/comm/shared_memory/memory.hpp>
+#include <weft/comm/shared_memory/peer_heaps.hpp>
 #include <weft/device/block_source.hpp>
 
 namespace weft::comm::shared_memory {
@@ -22,7 +23,7 @@ class Heap {
   /// Its blocks for an arena, and the system's where it has no room.
   static const weft::detail::BlockSource blocks;
 
-  explicit Heap(Memory memory) : memory_(std::move(memory)) { free_.emplace(0, memory_.address().bytes); }
+  explicit Heap(Memory memory) : memory_(std::move(memory)) { free_.emplace(heap_head, memory_.address().bytes - heap_head); }
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 

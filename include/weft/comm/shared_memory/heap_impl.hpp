@@ -24,7 +24,7 @@ WEFT_INLINE Heap* Heap::mine() {
       if (::getrlimit(limited, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return nullptr;
     }
     Memory memory = Memory::create(bytes, Memory::Pages::later);
-    if (!memory) return nullptr;
+    if (!memory || !memory.allocate(0, heap_head)) return nullptr;
     ::madvise(memory.data(), bytes, MADV_DONTDUMP);  // a dump would allocate all of it
     ::madvise(memory.data(), bytes, MADV_HUGEPAGE);  // where the system gives shared memory any
     return new Heap(std::move(memory));

@@ -33,6 +33,7 @@ using store::Frame, store::FrameKind, store::FrameSeal, store::InvalidFrame;
 /// The end of a connection. The text names the peer.
 class Broken final : public std::exception {
  public:
+  explicit Broken(const char* text = "") { std::snprintf(text_, sizeof text_, "%s", text); }
   const char* what() const noexcept override { return text_; }
   bool invalid() const noexcept { return invalid_; }  ///< the peer's bytes were no frame
 

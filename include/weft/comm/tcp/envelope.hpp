@@ -11,12 +11,14 @@
 #include <cstring>
 
 #include <weft/comm/operation.hpp>
+#include <weft/comm/shared_memory/peer_heaps.hpp>
 
 namespace weft::comm::tcp {
 
 /// The sender's call, the length of this message, and the number of its payload.
 struct Head {
   std::uint64_t signature = 0, count = 0, bytes = 0, payload = 0;
+  shared_memory::HeapPlace place = {};  ///< of the bytes, if the receiver copies them from the sender's heap
 };
 inline constexpr std::size_t eager = 32768;  ///< bytes that travel with the envelope
 

@@ -46,7 +46,7 @@ class TcpGroup final : public PolledGroup {
   Process& process() const { return static_cast<Process&>(*process_); }
 
   std::shared_ptr<Running> make(const Call& call, std::uint64_t step) override {
-    return std::make_shared<InFlight>(Place{process().mesh.get(), number_, &members_, rank(), size()}, call,
+    return std::make_shared<InFlight>(Place{process().mesh.get(), number_, &members_, &heaps(), rank(), size()}, call,
                                       is_point_to_point(call.operation) ? 0 : step, process_->fingerprints);
   }
   void launch(Running& running) override {

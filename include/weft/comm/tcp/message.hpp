@@ -25,11 +25,18 @@ constexpr std::uint64_t slot(Kind kind, std::uint64_t group, std::uint64_t numbe
   return std::uint64_t(kind) << 62 | (group & 0xfffffff) << 34 | last;
 }
 constexpr std::uint64_t payload_slot(std::uint64_t number) { return std::uint64_t(Kind::payload) << 62 | number; }
+/// Of the word that the bytes of a payload were taken from the sender's heap.
+constexpr std::uint64_t taken_slot(std::uint64_t number) { return payload_slot(number) | std::uint64_t(1) << 61; }
 inline constexpr std::uint64_t most_groups = std::uint64_t(1) << 28;
 
 class Outgoing {
  public:
-  Outgoing(Mesh& mesh, int peer, std::uint64_t where, Head head, const void* data) : peer_(peer) {
+  /// `heaps`: those of the group, for a message that may stay there; else null.
+  Outgoing(Mesh& mesh, int peer, std::uint64_t where, Head head, const void* data,
+           const shared_memory::PeerHeaps* heaps = nullptr)
+      : peer_(peer) {
+    if (heaps != nullptr) head.place = heaps->offer(data, head.bytes);
+    if (head.place) heaps_ = heaps;
     const std::size_t inside = head.bytes <= eager ? head.bytes : 0;
     if (inside != head.bytes) head.payload = mesh.next_payload();
     staging_.reset(new char[sizeof head + inside]);
@@ -38,25 +45,40 @@ class Outgoing {
     envelope_ = mesh.buffer(staging_.get(), sizeof head + inside);
     envelope_->send(peer, where, 0, sizeof head + inside);
     if (inside == head.bytes) return;
+    if (heaps_ != nullptr) {
+      payload_ = mesh.buffer(taken_, sizeof taken_);
+      payload_->recv(peer, taken_slot(head.payload), 0, sizeof taken_);
+      return;
+    }
     payload_ = mesh.buffer(const_cast<void*>(data), head.bytes);
     payload_->send(peer, payload_slot(head.payload), 0, head.bytes);
   }
   int peer() const { return peer_; }
-  bool done() const { return envelope_->sent() && (!payload_ || payload_->sent()); }
-  void wait(std::chrono::microseconds patience) const { (payload_ ? *payload_ : *envelope_).wait_for_sends(1, patience); }
+  bool done() const { return envelope_->sent() && (!payload_ || (heaps_ != nullptr ? payload_->received() : payload_->sent())); }
+  void wait(std::chrono::microseconds patience) const {
+    if (heaps_ != nullptr && envelope_->sent()) payload_->wait_for_receives(1, patience);
+    else (payload_ && heaps_ == nullptr ? *payload_ : *envelope_).wait_for_sends(1, patience);
+  }
   /// Releases the user's memory. The envelope stays: a rank that comes later still finds out which call this one made.
-  void drop() { payload_.reset(); }
+  void drop() {
+    if (heaps_ != nullptr) heaps_->give_up();
+    payload_.reset();
+  }
 
  private:
   int peer_;
+  const shared_memory::PeerHeaps* heaps_ = nullptr;  // if the bytes stay in this rank's heap
+  char taken_[1] = {};
   std::unique_ptr<char[]> staging_;
   std::unique_ptr<Buffer> envelope_, payload_;
 };
 
 class Incoming {
  public:
-  Incoming(Mesh& mesh, int peer, std::uint64_t where, Head expected, void* data)
-      : mesh_(&mesh), peer_(peer), expected_(expected), data_(data) {
+  /// `heaps`, `from`: the heaps of the group and the sender's rank there, for a message that may lie in a heap.
+  Incoming(Mesh& mesh, int peer, std::uint64_t where, Head expected, void* data, const shared_memory::PeerHeaps* heaps = nullptr,
+           int from = 0)
+      : mesh_(&mesh), peer_(peer), from_(from), expected_(expected), data_(data), heaps_(heaps) {
     const std::size_t most = sizeof(Head) + eager;
     staging_.reset(new char[most]);
     envelope_ = mesh.buffer(staging_.get(), most);
@@ -70,24 +92,34 @@ class Incoming {
   bool fits() const { return weft::comm::tcp::fits(head(), expected_); }
   /// Copies the data out of the envelope, or starts to receive the payload.
   void deliver() {
-    if (expected_.bytes > eager) {
+    if (expected_.bytes > eager && head().place && heaps_ != nullptr) {
+      if (!heaps_->copy(from_, head().place, data_, expected_.bytes))
+        throw Broken("the sender has given up a message of this communicator");
+      taken_ = mesh_->buffer(word_, sizeof word_);
+      taken_->send(peer_, taken_slot(head().payload), 0, sizeof word_);
+    } else if (expected_.bytes > eager) {
       payload_ = mesh_->buffer(data_, expected_.bytes);
       payload_->recv(peer_, payload_slot(head().payload), 0, expected_.bytes);
     } else if (expected_.bytes != 0) {
       std::memcpy(data_, staging_.get() + sizeof(Head), expected_.bytes);
     }
   }
-  bool done() const { return !payload_ || payload_->received(); }
-  void wait(std::chrono::microseconds patience) const { (payload_ ? *payload_ : *envelope_).wait_for_receives(1, patience); }
+  bool done() const { return (!payload_ || payload_->received()) && (!taken_ || taken_->sent()); }
+  void wait(std::chrono::microseconds patience) const {
+    if (taken_) taken_->wait_for_sends(1, patience);
+    else (payload_ ? *payload_ : *envelope_).wait_for_receives(1, patience);
+  }
   void drop() { payload_.reset(); }
 
  private:
   Mesh* mesh_;
-  int peer_;
+  int peer_, from_;
   Head expected_;
   void* data_;
+  const shared_memory::PeerHeaps* heaps_;
+  char word_[1] = {};
   std::unique_ptr<char[]> staging_;
-  std::unique_ptr<Buffer> envelope_, payload_;
+  std::unique_ptr<Buffer> envelope_, payload_, taken_;
 };
 
 }  // namespace weft::comm::tcp

@@ -24,6 +24,7 @@ struct Place {
   Mesh* mesh;
   std::uint64_t group;
   const std::vector<int>* members;
+  const shared_memory::PeerHeaps* heaps;
   int rank, size;
 };
 
@@ -129,14 +130,16 @@ class Transfer {
     return call_.operation == Operation::all_gather_v || call_.operation == Operation::reduce_scatter_v ||
            call_.operation == Operation::all_to_all_v;
   }
+  /// Messages between two ranks may stay in the sender's heap; collectives that come here have ranks on several machines.
+  const shared_memory::PeerHeaps* heaps() const { return is_point_to_point(call_.operation) ? place_.heaps : nullptr; }
   Head head(std::size_t elements) const {
-    return {signature_, by_counts() ? digest_of_counts(call_) : call_.count, elements * size_of(call_.type), 0};
+    return {signature_, by_counts() ? digest_of_counts(call_) : call_.count, elements * size_of(call_.type), 0, {}};
   }
   void post_send(int q, const void* data, std::size_t elements) {
-    sends_.emplace_back(*place_.mesh, (*place_.members)[std::size_t(q)], where(), head(elements), data);
+    sends_.emplace_back(*place_.mesh, (*place_.members)[std::size_t(q)], where(), head(elements), data, heaps());
   }
   void post_receive(int q, void* data, std::size_t elements) {
-    receives_.emplace_back(*place_.mesh, (*place_.members)[std::size_t(q)], where(), head(elements), data);
+    receives_.emplace_back(*place_.mesh, (*place_.members)[std::size_t(q)], where(), head(elements), data, heaps(), q);
   }
   /// Starts a reduction in chunks, in which every rank adds its own piece; only the envelopes precede it.
   void begin_pipeline(std::vector<Pipeline::Bytes> pieces, std::byte* own, std::byte* whole) {
