@@ -133,6 +133,23 @@ TEST_CASE("a message whose sender has given up is not delivered") {
   });
 }
 
+TEST_CASE("a message outlives its communicator") {
+  with_world([](const weft::Communicator& world) {
+    AllInHeap<float> x(200000, float(world.rank()));
+    weft::Request request;
+    {
+      const auto c = world.split(0, 0, "brief");
+      if (c.rank() == 0) request = c.send_async(std::span<const float>(x), 1, 3);
+      if (c.rank() == 1) request = c.recv_async(std::span(x), 0, 3);
+    }
+    if (world.rank() < 2) {
+      request.wait();
+      CHECK(x[199999] == 0.0f);
+    }
+    world.barrier();
+  });
+}
+
 TEST_CASE("sub-groups read the same heaps") {
   with_world([](const weft::Communicator& c) {
     for (int turn = 0; turn < 3; ++turn) {

@@ -272,7 +272,7 @@ WEFT_INLINE std::shared_ptr<Group> SharedMemoryGroup::over(std::shared_ptr<Shari
   if (!heaps.empty()) {
     std::vector<std::span<std::byte>> places;
     for (const auto& heap : heaps) places.push_back(bytes_of(heap.get()));
-    inner->set_heaps({std::move(places), inner->rank()});
+    inner->set_heaps({std::move(places), inner->rank(), std::make_shared<const std::vector<std::shared_ptr<Memory>>>(heaps)});
   }
   return std::make_shared<SharedMemoryGroup>(std::move(process), std::move(inner), channel, std::move(members), std::move(memory),
                                              std::move(bells), std::move(heaps));

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -34,8 +35,9 @@ class PeerHeaps {
   static constexpr std::size_t least = 65536;
 
   PeerHeaps() = default;
-  /// The heaps of a group's ranks as they lie in this process.
-  PeerHeaps(std::vector<std::span<std::byte>> heaps, int rank) : heaps_(std::move(heaps)), rank_(rank) {}
+  /// The heaps of a group's ranks as they lie in this process. `owner` keeps them there.
+  PeerHeaps(std::vector<std::span<std::byte>> heaps, int rank, std::shared_ptr<const void> owner)
+      : heaps_(std::move(heaps)), rank_(rank), owner_(std::move(owner)) {}
 
   HeapPlace offer(const void* data, std::size_t bytes) const {
     if (heaps_.empty() || bytes < least) return {};
@@ -63,6 +65,7 @@ class PeerHeaps {
 
   std::vector<std::span<std::byte>> heaps_;
   int rank_ = 0;
+  std::shared_ptr<const void> owner_;
 };
 
 }  // namespace weft::comm::shared_memory
