@@ -54,11 +54,13 @@ def require_same_program(step, rehearsal, trace, path):
 def require_same_units(step, rehearsal, trace, path):
     """Throws ReportError, with the names, if the model of the rehearsal has other units than the traced one."""
     for stage, members in stages_of(step, rehearsal).items():
-        rehearsed, seen = rehearsal.units[stage], step.units[members[0]]
-        if rehearsed != seen:
+        for rank in members:
+            rehearsed, seen = rehearsal.units[stage], step.units[rank]
+            if rehearsed == seen:
+                continue
             only = [f"only {where} has {', '.join(repr(name) for name in sorted(names)[:3])}{' and others' if len(names) > 3 else ''}"
                     for where, names in ((path, rehearsed - seen), (trace, seen - rehearsed)) if names]
-            raise ReportError(f"{path}: rank {members[0]} trains units of other names than in {trace}: {'; '.join(only)}: rehearse the program that was traced")
+            raise ReportError(f"{path}: rank {rank} trains units of other names than in {trace}: {'; '.join(only)}: rehearse the program that was traced")
 
 
 def computing(ms):

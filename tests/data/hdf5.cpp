@@ -134,6 +134,9 @@ TEST_CASE("types, byte orders and layouts") {
   check_type<float16>(file, "f2", "float16");
   check_type<float16>(file, "f2big", "float16");
   CHECK(file["bool"].type().text() == "bool");
+  std::uint8_t read[] = {7};
+  file["bool"].read<std::uint8_t>(1, std::span<std::uint8_t>(read));
+  CHECK(read[0] == 1);
   CHECK(message<UsageError>([&] { file["bf2"]; }) ==
         "weft: data: cannot read '" + path +
             "': set 'bf2': its elements are floating-point numbers of 2 bytes: float16, "

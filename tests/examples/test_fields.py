@@ -51,7 +51,7 @@ for model, steps, falls, layouts in [
           f"{model}: metrics.jsonl: {records[-2:]}")
     for picture, shapes in [("loss.svg", 1), ("result.svg", 20)]:
         text = (scratch / "out" / picture).read_text()
-        check(text.startswith("<svg") and text.count("<path") + text.count("<circle") + text.count("<polyline") + text.count("<rect") >= shapes and "nan" not in text, f"{model}: {picture}")
+        check(text.startswith("<svg") and text.count("<path") + text.count("<circle") + text.count("<polyline") + text.count("<rect") >= shapes and "nan" not in text and "#000000" not in text, f"{model}: {picture}")
     for layout in layouts:
         few = losses_of(f"--model {model} {layout} --steps 4")
         start = losses_of(f"--model {model} --dp 1 --steps 4")

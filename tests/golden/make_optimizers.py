@@ -59,12 +59,13 @@ def dynamic(signed):
     return torch.tensor(sorted(numbers))
 
 
-def rounded(x, numbers):
-    """Each block of 256 in numbers times its largest magnitude."""
+def rounded(x, numbers, least=0):
+    """Each block of 256 in numbers times its largest magnitude; elements that are not 0 have at least the number `least`."""
     out = torch.empty_like(x)
     for block, to in zip(x.split(256), out.split(256)):
         scale = block.abs().max()
-        to.copy_(numbers[torch.bucketize(block / scale, (numbers[1:] + numbers[:-1]) / 2)] * scale)
+        codes = torch.bucketize(block / scale, (numbers[1:] + numbers[:-1]) / 2)
+        to.copy_(numbers[torch.where(block != 0, codes.clamp(min=least), codes)] * scale)
     return out
 
 
@@ -76,7 +77,7 @@ def adamw_8bit(rate, beta1, beta2, epsilon, decay):
         m = beta1 * m + (1 - beta1) * g
         v = beta2 * v + (1 - beta2) * g * g
         w = (1 - rate * decay) * w - rate * (m / (1 - beta1 ** s)) / ((v / (1 - beta2 ** s)).sqrt() + epsilon)
-        m, v = rounded(m, dynamic(True)), rounded(v, dynamic(False))
+        m, v = rounded(m, dynamic(True)), rounded(v, dynamic(False), least=1)
     return w.tolist()[::71]
 
 

@@ -145,6 +145,20 @@ TEST_CASE("other learned roles, and conversations that are cut") {
         "line 1: cut at " + std::to_string(least - 1) + " tokens, the conversation has no target: make sequences longer");
 }
 
+TEST_CASE("the identity covers the learned roles, and a conversation without a target is refused") {
+  const Lines lines(two_turns + "\n");
+  const auto identity = [&](hugging_face::ConversationOptions options) {
+    return Conversations({lines.file}, qwen(), ChatTemplate::chatml(), options).identity().settings;
+  };
+  CHECK(identity({.learned = {"user", "assistant"}}) != identity({.learned = {"assistant"}}));
+  CHECK(identity({.cut = true}) != identity({.cut = false}));
+  CHECK(identity({}) == identity({}));
+  ChatTemplate bare;
+  const Lines empty(R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}]})");
+  CHECK_THROWS_WITH_AS((Conversations({empty.file}, qwen(), bare, {})), doctest::Contains("so the conversation has no target"),
+                       UsageError);
+}
+
 TEST_CASE("a template with a begin, and contents that are trimmed") {
   const Tokenizer llama = Tokenizer::load(WEFT_TOKENIZERS_FOLDER "/llama3.json");
   const Lines lines(R"({"messages": [{"role": "user", "content": " Hi\n"}, {"role": "assistant", "content": "\tHello. "}]})");

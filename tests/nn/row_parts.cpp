@@ -122,6 +122,55 @@ TEST_CASE("reproducible runs keep their bits for each number of chunks, and anot
   for (std::size_t i = 0; i < whole.size(); ++i) CHECK(std::abs(expected[i] / whole[i] - 1) < 1e-9);
 }
 
+TEST_CASE("schedules that split backward compute the logits again from the table that ZeRO-3 gathers") {
+  using Split = FullyShardedDataParallel<PipelineParallel<Gpt, schedule::ZeroBubbleH1>>;
+  const auto losses_of = [](std::size_t chunks, bool tied) {
+    std::vector<double> losses;
+    CHECK(runtime::run(runtime::RunOptions{.ranks = 4}, [&](World& rank) {
+            Mesh<dp, pp> mesh(rank, {.pp = 2});
+            Split model(mesh, small(tied), {.shard = {.stage = 3}, .loss = {.chunks = chunks}});
+            optim::AdamW optimizer(model, {.learning_rate = 1e-2, .clip = 1});
+            std::vector<double> mine;
+            for (int step = 0; step < 3; ++step) {
+              mine.push_back(model.train_step(make_batch(step, std::size_t(mesh.comm(dp{}).rank()), 2, 4)));
+              mine.push_back(optimizer.step().gradient_norm);
+            }
+            if (rank.rank() == 0) losses = mine;
+          }) == 0);
+    return losses;
+  };
+  for (const bool tied : {true, false}) {
+    const std::vector<double> whole = losses_of(1, tied), parts = losses_of(3, tied);
+    REQUIRE(whole.size() == 6);
+    REQUIRE(parts.size() == 6);
+    for (std::size_t i = 0; i < 6; ++i) CHECK(std::abs(parts[i] / whole[i] - 1) < 1e-12);
+  }
+}
+
+TEST_CASE("sums of fixed terms keep their bits for each tp, in parts too") {
+  models::GptConfig config = small(true);
+  config.vocabulary = 20;  // of equal terms
+  const auto losses_of = [&config](std::size_t tp_degree) {
+    std::vector<double> losses;
+    CHECK(runtime::run(runtime::RunOptions{.ranks = int(tp_degree)}, [&](World& rank) {
+            Mesh<dp, tp, pp> mesh(rank, {.tp = tp_degree});
+            Composition model(mesh, config,
+                              {.numerics = {.reproducible = true, .reproducible_degree = 2}, .loss = {.chunks = 3}});
+            optim::AdamW optimizer(model, {.learning_rate = 1e-2, .clip = 1});
+            std::vector<double> mine;
+            for (int step = 0; step < 3; ++step) {
+              mine.push_back(model.train_step(make_batch(step, 0, 1, 2)));
+              mine.push_back(optimizer.step().gradient_norm);
+            }
+            if (rank.rank() == 0) losses = mine;
+          }) == 0);
+    return losses;
+  };
+  const std::vector<double> one = losses_of(1);
+  REQUIRE(one.size() == 6);
+  CHECK(losses_of(2) == one);
+}
+
 TEST_CASE("the peak of a rehearsal falls by the logits, and 0 chunks are refused") {
   using Large = DataParallel<TensorParallel<PipelineParallel<models::Gpt>>>;
   constexpr std::size_t vocabulary = 8192, tokens = 4 * 64;

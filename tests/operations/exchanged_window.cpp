@@ -14,6 +14,7 @@
 #include <weft/nn/group_norm.hpp>
 #include <weft/operations/exchanged_rows.hpp>
 #include <weft/operations/functions.hpp>
+#include <weft/operations/grad.hpp>
 #include <weft/operations/pooling.hpp>
 #include <weft/operations/sums_over_space.hpp>
 #include <weft/operations/upsample.hpp>
@@ -151,4 +152,20 @@ TEST_CASE("narrow pieces are refused by the name of the layer") {
                  "conv2d over images that dx cuts: [1, 4, 1, 8]: the piece of a rank of dx has 1 rows along dim 2, and a "
                  "neighbour asks for 2");
   refuses<Block>({1, 2, 6, 8}, "conv2d over images that an axis cuts: a window of stride 2, and a rank of dx has 3 rows");
+}
+
+namespace {
+
+struct SlopeOfMean : Module<SlopeOfMean> {
+  explicit SlopeOfMean(const auto&) {}
+  auto forward(const auto& x) const {
+    return grad([](const auto& p) { return mean<1>(square(p)); }, x);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("inside of grad the mean along a cut dim divides by the extent of the whole") {
+  CHECK(check_layer_on<dx, Shard<dx, 1>>(2, maker<SlopeOfMean>(), {3, 8}, {.tolerance = 1e-13}).compared > 50);
+  CHECK(check_layer_on<dx, Shard<dx, 1>>(3, maker<SlopeOfMean>(), {3, 12}, {.tolerance = 1e-13}).compared > 50);
 }

@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -95,8 +96,22 @@ std::vector<T> patterns(std::size_t n) {
   std::uint64_t state = 1;
   for (T& value : out) {
     state = state * 6364136223846793005u + 1442695040888963407u;
-    const std::uint64_t bits = state >> 62 == 3 ? state & 0x8000800080008000u : state >> 3;  // zeros, or any
+    const std::uint64_t kind = state >> 60, any = std::rotl(state, 23);
+    const std::uint64_t bits = kind == 15 ? any & 0x8000800080008000u : any;  // zeros, or any
     std::memcpy(&value, reinterpret_cast<const char*>(&bits) + sizeof(bits) - sizeof(T), sizeof(T));
+    if constexpr (!std::is_integral_v<T>) {
+      const bool negative = (any & 1) != 0;
+      if (kind == 14) value = T(negative ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::infinity());
+      if (kind == 13) value = T(negative ? -std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::quiet_NaN());
+      if (kind < 6) value = T((negative ? -1.0f : 1.0f) * float(any >> 58));  // ordinary ones, many of them equal
+    }
+  }
+  if constexpr (!std::is_integral_v<T>) {
+    const auto has = [&](auto&& wanted) { return std::any_of(out.begin(), out.end(), [&](T x) { return wanted(double(x)); }); };
+    CHECK(has([](double x) { return std::isnan(x); }));
+    CHECK(has([](double x) { return std::isinf(x) && x < 0; }));
+    CHECK(has([](double x) { return std::isinf(x) && x > 0; }));
+    CHECK(has([](double x) { return x < -1 && x > -100; }));
   }
   return out;
 }

@@ -229,6 +229,53 @@ TEST_CASE("schedule-free AdamW is the three sequences of its paper over 100 step
   }
 }
 
+namespace {
+
+/// The matrix after 12 of its gradients, if it has none in the first `late` steps.
+template <class Optimizer>
+std::vector<double> begun_late(int late, typename Optimizer::Options options) {
+  TwoParameters<double> model({80, 60});  // so large that moments have codes
+  Optimizer optimizer(model, options);
+  for (int step = 1; step <= late + 12; ++step) {
+    model.set_gradients(std::uint64_t(std::max(step - late, 1)));
+    model.states[0].gradients().set_touched(step > late);
+    model.states[1].gradients().set_touched(true);
+    optimizer.step();
+  }
+  const double* const values = model.value(model.states[0]);
+  return {values, values + model.states[0].size()};
+}
+
+}  // namespace
+
+TEST_CASE("a rule counts from a parameter's first gradient") {
+  const auto check = [](auto* optimizer, auto options) {
+    using Optimizer = std::remove_pointer_t<decltype(optimizer)>;
+    CHECK(begun_late<Optimizer>(3, options) == begun_late<Optimizer>(0, options));
+  };
+  check(static_cast<optim::AdamW*>(nullptr), optim::AdamWOptions{.learning_rate = 0.01});
+  check(static_cast<ScheduleFreeAdamW*>(nullptr), optim::ScheduleFreeAdamWOptions{.learning_rate = 0.01});
+  check(static_cast<Soap*>(nullptr), optim::SoapOptions{.learning_rate = 0.01});
+  check(static_cast<AdamW8Bit*>(nullptr), optim::AdamW8BitOptions{.learning_rate = 0.01});
+  check(static_cast<Adafactor*>(nullptr), optim::AdafactorOptions{.learning_rate = 0.01});
+}
+
+TEST_CASE("after one small gradient an element of 8-bit moments comes to rest") {
+  TwoParameters<double> model({64, 64});
+  model.set_gradients(1);
+  AdamW8Bit optimizer(model, {.learning_rate = 1e-3, .weight_decay = 0});
+  for (int step = 1; step <= 300; ++step) {
+    double* const gradient = model.gradient(model.states[0]);
+    std::fill(gradient, gradient + 4096, 0.0);
+    gradient[0] = 1e-2;
+    if (step == 20) gradient[5] = 3e-6;
+    const double before = model.value(model.states[0])[5];
+    optimizer.step();
+    const double moved = std::abs(model.value(model.states[0])[5] - before);
+    CHECK(moved < (step == 20 ? 5e-3 : 1e-3));  // AdamW moves it by a rate at most
+  }
+}
+
 TEST_CASE("Adafactor has the parameters of torch.optim.Adafactor after 100 steps") {
   // PyTorch 2.11 in double: every sixth element of the matrix [7, 5], every third of the vector [11].
   struct Case {

@@ -100,8 +100,8 @@ inline ElementType hdf5_element_type(hid_t file_type, hid_t memory_type) {
     case H5T_INTEGER:
       if (!whole || H5Tget_precision(file_type) != 8 * size) return {};
       return {H5Tget_sign(file_type) == H5T_SGN_NONE ? 'u' : 'i', size};
-    case H5T_ENUM:  // h5py's bool is an enumeration of int8
-      return size == 1 ? ElementType{'b', 1} : ElementType{};
+    case H5T_ENUM:  // h5py's bool is an enumeration of int8 with two members
+      return size == 1 && H5Tget_nmembers(file_type) == 2 ? ElementType{'b', 1} : ElementType{};
     case H5T_FLOAT: {
       if (H5Tequal(memory_type, H5T_NATIVE_FLOAT) > 0 || H5Tequal(memory_type, H5T_NATIVE_DOUBLE) > 0) return {'f', size};
       std::size_t sign = 0, exponent = 0, exponent_bits = 0, fraction = 0, fraction_bits = 0;
@@ -170,8 +170,9 @@ class Hdf5Set {
                                " elements was read into room for ", out.size()});
     read_box(first, count, out.data());
   }
-  /// Throws UsageError unless the set's type is `wanted`.
+  /// Throws UsageError unless the set's type is `wanted`; bools are read as bytes of 0 and 1.
   void require(detail::ElementType wanted) const {
+    if (type() == detail::ElementType{'b', 1} && wanted == detail::ElementType{'u', 1}) return;
     if (wanted != type()) refuse({"its elements are ", type().text(), ", ", wanted.text(), " was asked for"});
   }
   /// The identity of the whole set, the same for all its pieces: its extents and type, and 4 KiB of at most 1,024 evenly spaced

@@ -181,8 +181,15 @@ void call(Replica<Source>& replica, A&... arrays) {
 /// Sets the parameters and buffers of `to` to those of a model in training. Collective over the ranks of both.
 template <class From, class To>
 void copy_state(From& from, To& to) {
-  for (const std::string& name : from.parameter_names()) to.set_parameter(name, std::span<const double>(from.parameter(name)));
   const auto given = from.buffers(), taken = to.buffers();
+  const int here = given.size() == taken.size();
+  std::int32_t all[] = {here};
+  from.communicator().all_reduce(std::span(all), Reduction::min);  // a rank of a pipeline has the buffers of its stages
+  if (all[0] == 0)
+    throw_error<UsageError>(
+        {"inference: this model has buffers (running statistics) on several pipeline stages: save a "
+         "checkpoint, and make the inference model of that"});
+  for (const std::string& name : from.parameter_names()) to.set_parameter(name, std::span<const double>(from.parameter(name)));
   for (std::size_t i = 0; i < taken.size(); ++i) taken[i]->value = given[i]->value;
 }
 

@@ -55,11 +55,15 @@ class ShardedModel {
   template <class... A>
   requires(sizeof...(A) >= 2) void operator()(A&&... arrays) {
     const comm::InFunction mark(source_.communicator(), comm::ProgramFunction::predict);
-    if (!std::exchange(compared_, true)) {
+    if (!compared_) {
       std::vector<NamedValue> inputs;
-      (inputs.emplace_back("the inputs of inference::ShardedModel", hash_of(weft::detail::strided_of(arrays))), ...);
-      inputs.pop_back();  // the output
+      const auto add = [&](auto& array) {  // the last is the output
+        if (inputs.size() + 1 < sizeof...(A))
+          inputs.emplace_back("the inputs of inference::ShardedModel", hash_of(weft::detail::strided_of(array)));
+      };
+      (add(arrays), ...);
       agree(source_.communicator(), inputs, "give all ranks of tp the same inputs");
+      compared_ = true;
     }
     detail::call(replica_, arrays...);
   }

@@ -270,6 +270,7 @@ class LanguageHead : public Primitive<LanguageHead<Norm>> {
       const auto store = [&](std::size_t first, std::size_t, const gradient_t<Z>& part) {
         const Inner rows = detail::padded_logits_input_gradient(context, part, w);
         using T = typename Inner::value_type;
+        inner.mark_summed(rows.summed());
         detail::copy_rows(inner.device(), 1, rows.size(), static_cast<const T*>(rows.data()), rows.size(),
                           inner.data() + first * inner.columns(), rows.size());
       };

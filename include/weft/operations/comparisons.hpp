@@ -80,7 +80,7 @@ namespace operations {
 // clang-format off
 /// 1 where the comparison holds, else 0, as std::uint8_t, placed as x, which is not Partial. Two values have equal placements,
 /// element types and shapes; a number is rounded to the values' accumulate_t, and whole numbers are compared in double. A
-/// comparison with a NaN is 0, but 1 of not_equal.
+/// comparison with a NaN is 0, but 1 of not_equal. (V is no int: clang 14 would instantiate an operator of two numbers.)
 #define WEFT_COMPARISON(name, op, F, Exchanged)                                                                    \
   template <detail::Comparable X, detail::Comparable Y> requires(AnyTensor<X> == AnyTensor<Y>)                     \
   auto name(const X& x, const Y& y) { return detail::compared(#name, x, y, kernels::F()); }                        \
@@ -90,8 +90,8 @@ namespace operations {
   auto operator op(const X& x, const Y& y) { return detail::compared(#name, x, y, kernels::F()); }                 \
   template <detail::Comparable X>                                                                                  \
   auto operator op(const X& x, double number) { return detail::compared(#name, x, number, kernels::F()); }         \
-  template <detail::Comparable X>                                                                                  \
-  auto operator op(double number, const X& x) { return detail::compared(#name, x, number, kernels::Exchanged()); }
+  template <template <class...> class V, class... A> requires detail::Comparable<V<A...>>                          \
+  auto operator op(double number, const V<A...>& x) { return detail::compared(#name, x, number, kernels::Exchanged()); }
 WEFT_COMPARISON(less, <, Less, Greater)
 WEFT_COMPARISON(less_equal, <=, LessEqual, GreaterEqual)
 WEFT_COMPARISON(greater, >, Greater, Less)

@@ -53,12 +53,12 @@ void require_whole_groups(const ConvolutionCall& call, const X& x, const W& w, c
                                ") of channels that an axis cuts: gather them first; depthwise_conv1d to 3d take cut channels"});
 }
 
-// A bias has one number for each channel of y.
+// A bias has one number for each channel of y, [channels].
 inline void require_channel_bias(const ConvolutionCall& call, NamedOperand x, NamedOperand w, NamedOperand bias,
                                  std::size_t channels) {
-  if (bias.shape().size() != channels)
-    throw_error<ShapeError>(
-        {call_text(call.name, {x, w, bias}), ": ", channels, " channels out and a bias of ", bias.shape().size()});
+  if (bias.shape().size() != channels || bias.shape().rank() != 1)
+    throw_error<ShapeError>({call_text(call.name, {x, w, bias}), ": ", channels, " channels out and a bias of ",
+                             bias.shape().rank() == 1 ? std::to_string(bias.shape().size()) : bias.shape().text()});
 }
 
 template <ConvolutionKind kind, class X, class W, class B>

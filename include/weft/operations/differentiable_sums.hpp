@@ -8,6 +8,7 @@
 #include <weft/autograd/nested_variable.hpp>
 #include <weft/operations/along_dim.hpp>
 #include <weft/operations/reductions.hpp>
+#include <weft/operations/sums_over_space.hpp>
 #include <weft/operations/variable_rows.hpp>
 
 namespace weft {
@@ -77,9 +78,13 @@ auto sum(const Variable<C, X>& x) {
 }
 template <int Dim, class C, detail::Nested X>
 auto mean(const Variable<C, X>& x) {
-  return detail::unary(x, mean<Dim>(x.value()), [](const auto& a, const auto&, const auto& g) {
-    return scale(sum_gradient<Dim>(a, g), 1.0 / double(a.shape()[Dim]));
-  });
+  using B = detail::bottom_t<X>;
+  if constexpr (detail::cut_in_space_at<B, Dim>)
+    return scale(sum<Dim>(x), 1 / detail::extent_over_space<B, Dim>(x.context(), x.shape()[Dim]));
+  else
+    return detail::unary(x, mean<Dim>(x.value()), [](const auto& a, const auto&, const auto& g) {
+      return scale(sum_gradient<Dim>(a, g), 1.0 / double(a.shape()[Dim]));
+    });
 }
 template <class C, detail::Nested X>
 auto mean(const Variable<C, X>& x) {

@@ -4,7 +4,8 @@
 // 256 elements has a scale, and each moment is one of 256 numbers, dense near 0 over seven decades (dynamic quantization). The
 // state of an element is about 2 bytes in place of 8. Blocks are those of the whole parameter, so they do not depend on the
 // layout: the moments live once, at the home of each matrix (optim/update_rule.hpp). Vectors and matrices of less than 4096
-// elements keep AdamW's moments.
+// elements keep AdamW's moments. A second moment above 0 keeps a code above 0: elements with rare gradients, as in an embedding
+// table, would else move by m / epsilon. Name such tables in a group with the rule "adamw" to keep their moments whole.
 //
 //   optim::AdamW8Bit optimizer(model, {.learning_rate = 3e-4, .clip = 1.0});
 
@@ -113,6 +114,7 @@ void quantised_direction(Device<Exec>& device, std::size_t n, const QuantisedAda
           const double m = first(i), v = second(i);
           codes[i] = dynamic_code(numbers, kept > 0 ? m / double(kept) : 0.0);
           squares[i] = dynamic_code(powers, kept_square > 0 ? v / double(kept_square) : 0.0);
+          if (squares[i] == 0 && v > 0 && kept_square > 0) squares[i] = 1;  // 0 would make the next direction m / epsilon
           g[i] = A(m / of.correction1 / (Kokkos::sqrt(v / of.correction2) + of.epsilon));
         }
         moments.scales[0][block] = kept;

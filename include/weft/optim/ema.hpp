@@ -104,10 +104,11 @@ class UseEma {
             {"UseEma: the optimizer's state is offloaded (ModelOptions::shard.offload), and averages are "
              "computed on the device: leave offload out"});
     const double beyond = Rule::average_beyond(optimizer_->options());
+    for_each_averaged([&](A*, const Slot&, std::size_t n) { before_.push_back(model_->device().allocate(n * sizeof(A))); });
+    std::size_t next = 0;  // after all copies have memory: an error leaves the parameters as they are
     for_each_averaged([&](A* values, const Slot& slot, std::size_t n) {
-      const weft::detail::Buffer& copy = before_.emplace_back(model_->device().allocate(n * sizeof(A)));
       detail::extrapolate_numbers(model_->device(), n, A(beyond), values, static_cast<const A*>(slot.kept[0].get()),
-                                  static_cast<A*>(copy.get()));
+                                  static_cast<A*>(before_[next++].get()));
     });
   }
   void restore() {

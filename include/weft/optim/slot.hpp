@@ -24,7 +24,7 @@ struct Slot {
   std::vector<std::size_t> records;
   std::vector<weft::detail::Buffer> home = {};  ///< Rule::home_names: state of the whole matrix, on its home rank only
 
-  std::uint64_t begun = 0;  ///< optimizer steps before this state was created: rules count from here
+  std::uint64_t begun = 0;  ///< optimizer steps before the first gradient since this state was created: rules count from here
   std::size_t group = 0;    ///< 0: the optimizer's options; 1: the first group's, and so on
   bool whole = false;       ///< the rule transforms the whole matrix (Needs)
   bool made = false;        ///< the state exists; not for frozen parameters and those of another optimizer

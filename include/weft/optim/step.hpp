@@ -66,6 +66,8 @@ StepReport Optimizer<Rule>::step(double learning_rate) {
   if (ema_decay() > 0)  // also of parameters that no gradient has changed, as AveragedModel
     for (Slot& slot : slots_)
       if (slot.made && slot.state->kept() != 0) average(slot);
+  for (Slot& slot : slots_)  // rules count from the first gradient
+    if (slot.made && slot.begun == steps_ && !slot.state->gradients().touched()) ++slot.begun;
   ++steps_;
   if (proof != nullptr) [[unlikely]]
     note(ProofPhase::updated);

@@ -348,9 +348,13 @@ void Executor<Exec>::weight(const Action& action) {
   for (std::size_t unit = chunk.layers.size(); unit-- > 0;) {
     const trace::Region region([&] { return chunk.units[unit].name; });
     if (chunk.backwards[unit].runs) {
+      // The head computes its logits again.
+      const bool reads_values = chunk.last && unit + 1 == chunk.layers.size() && place_.engine->loss_chunks > 1;
+      if (reads_values) enter_unit(*place_.engine, chunk.units[unit], true);
       accumulator_.open(chunk.units[unit], call.micro);
       chunk.layers[unit]->backward_weight(call, deferred_[place_of(action) + unit]);
       close(chunk.units[unit], action.micro, true);
+      if (reads_values) leave_unit(*place_.engine, chunk.units[unit], true);
     }
     chunk.ready(unit, accumulator_, place_.engine->hooks, last(action.chunk));
   }

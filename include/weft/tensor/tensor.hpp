@@ -30,7 +30,7 @@ namespace detail {
 struct NoSpace;
 }  // namespace detail
 
-/// A tensor of up to five dims with element type T, in the memory of Exec, with a placement for each axis in force.
+/// A tensor of up to six dims with element type T, in the memory of Exec, with a placement for each axis in force.
 template <detail::Scalar T, class Exec = detail::NoSpace, Placement... P>
 class Tensor;
 

@@ -130,8 +130,12 @@ class ConversationReader {
                 ": make sequences longer, or cut conversations (ConversationOptions::cut)"});
       out_.tokens.resize(first + options_.sequence);
       out_.learned.resize(first + options_.sequence);
-      if (std::find(out_.learned.begin() + std::ptrdiff_t(first), out_.learned.end(), char(1)) == out_.learned.end())
+    }
+    if (!out_.learned.empty()) out_.learned[first] = 0;  // no token precedes it, which would have it as its target
+    if (std::find(out_.learned.begin() + std::ptrdiff_t(first), out_.learned.end(), char(1)) == out_.learned.end()) {
+      if (length > options_.sequence)
         refuse({"cut at ", options_.sequence, " tokens, the conversation has no target: make sequences longer"});
+      refuse({"the messages that are learned (", roles(), ") have no tokens, so the conversation has no target"});
     }
     out_.ends.push_back(out_.tokens.size());
   }
@@ -209,7 +213,12 @@ class Conversations {
     identity_.set("sequence", double(sequence_));
     identity_.set("template",
                   weft::detail::joined({chat.begin, chat.before_role, "ROLE", chat.after_role, chat.end, chat.after}));
-    for (const std::string& role : options.learned) identity_.set("learned", role);
+    std::string learned;
+    for (const std::string& role : options.learned) weft::detail::append_to(learned, {learned.empty() ? "" : ", ", role});
+    identity_.set("learned", learned);
+    identity_.set("cut", options.cut ? 1.0 : 0.0);
+    const DataIdentity tokens("", all_.tokens.data(), all_.tokens.size() * sizeof(std::int32_t));
+    identity_.set("tokens", tokens.digest_text());  // another tokenizer makes others
     pack();
   }
 
