@@ -18,6 +18,7 @@
 
 #include <weft/autograd/variable.hpp>
 #include <weft/operations/convolution_options.hpp>
+#include <weft/operations/refused.hpp>
 #include <weft/operations/rules.hpp>
 #include <weft/operations/sums_over_space.hpp>
 #include <weft/tensor/halo.hpp>

@@ -21,6 +21,7 @@
 #include <weft/core/error.hpp>
 #include <weft/core/inline.hpp>
 #include <weft/core/output_file.hpp>
+#include <weft/mesh/axis.hpp>
 #include <weft/runtime/guard.hpp>
 #include <weft/runtime/rehearsal_guards.hpp>
 #include <weft/runtime/rehearsal_report.hpp>

@@ -38,7 +38,7 @@ WEFT_INLINE void Memory::forget(std::size_t begin, std::size_t bytes) {
   if (last > first) ::fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(first), off_t(last - first));
 }
 
-WEFT_COLD WEFT_INLINE bool process_is_gone(std::int64_t process) {
+WEFT_INLINE bool process_is_gone(std::int64_t process) {
   char path[64], text[512];
   std::snprintf(path, sizeof path, "/proc/%lld/stat", static_cast<long long>(process));
   const int file = weft::detail::uninterrupted([&] { return ::open(path, O_RDONLY | O_CLOEXEC); });
