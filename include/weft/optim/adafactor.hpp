@@ -22,6 +22,7 @@
 
 namespace weft::optim {
 
+/// Options of Adafactor.
 struct AdafactorOptions {
   double learning_rate = 1e-2;  ///< upper bound of the relative step, which is at most 1 / sqrt(step)
   double beta2_decay = -0.8;    ///< the moments' decay of step t is 1 - t^beta2_decay; negative

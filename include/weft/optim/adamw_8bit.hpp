@@ -24,6 +24,7 @@
 
 namespace weft::optim {
 
+/// Options of AdamW8Bit.
 struct AdamW8BitOptions {
   double learning_rate = 1e-3;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;

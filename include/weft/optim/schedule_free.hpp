@@ -23,6 +23,7 @@
 
 namespace weft::optim {
 
+/// Options of ScheduleFreeAdamW.
 struct ScheduleFreeAdamWOptions {
   double learning_rate = 2.5e-3;  ///< after the warm-up; step(rate) takes no other
   double beta1 = 0.9;             ///< of the interpolation y = (1 - beta1) z + beta1 x, above 0

@@ -22,6 +22,7 @@
 
 namespace weft::optim {
 
+/// Options of Soap.
 struct SoapOptions {
   double learning_rate = 3e-3;
   double beta1 = 0.95, beta2 = 0.95, epsilon = 1e-8;  ///< also for AdamW

@@ -58,6 +58,7 @@ struct ChatTemplate {
   }
 };
 
+/// Options of Conversations.
 struct ConversationOptions {
   std::size_t sequence = 1024;                       ///< tokens per sample
   std::vector<std::string> learned = {"assistant"};  ///< roles whose contents, and the `end` behind them, are targets
