@@ -9,11 +9,17 @@
 #include <weft/comm/shared_memory/heap_buffers.hpp>
 #include <weft/comm/shared_memory/peer_heaps.hpp>
 #include <weft/comm/tcp.hpp>
+#ifdef WEFT_HEAPS_OVER_MPI
+#include <weft/comm/mpi.hpp>
+#endif
 #include <weft/device/block_source.hpp>
 #include <weft/mesh/world.hpp>
 #include <weft/tensor/tensor.hpp>
 
 #include <doctest/doctest.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <map>
@@ -53,6 +59,12 @@ struct HeapAllocator {
 template <class T>
 using AllInHeap = std::vector<T, HeapAllocator<T, true>>;
 
+#ifdef WEFT_HEAPS_OVER_MPI
+template <class F>
+void with_world(F&& f) {
+  f(weft::comm::mpi::over(MPI_COMM_WORLD, std::chrono::seconds(40)));
+}
+#else
 template <class F>
 void with_world(F&& f) {
   const auto launch = weft::runtime::launch_from_environment();
@@ -62,6 +74,7 @@ void with_world(F&& f) {
   f(weft::comm::tcp::over(process));
   process->tell(0, false, std::chrono::seconds(20));
 }
+#endif
 
 }  // namespace
 
@@ -131,6 +144,64 @@ TEST_CASE("a message whose sender has given up is not delivered") {
     }
     world.barrier();
   });
+}
+
+TEST_CASE("of two messages under way the one that is not given up is delivered") {
+  with_world([](const weft::Communicator& world) {
+    const auto c = world.split(0, 0, "pair");
+    AllInHeap<float> x(200000, 1.0f), y(200000, 2.0f);
+    if (c.rank() == 0) {
+      weft::Request good;
+      try {
+        const auto bad = c.send_async(std::span<const float>(x), 1, 1);
+        good = c.send_async(std::span<const float>(y), 1, 2);
+        throw std::runtime_error("mine");
+      } catch (const std::runtime_error&) {}
+      std::fill(x.begin(), x.end(), 7.0f);
+      good.wait();
+      world.barrier();  // the message is given up
+    } else if (c.rank() == 1) {
+      c.recv(std::span(y), 0, 2);
+      CHECK(y[199999] == 2.0f);
+      world.barrier();
+      auto bad = c.recv_async(std::span(x), 0, 1);
+      CHECK_THROWS_AS(bad.wait(), weft::CommunicationError);
+      CHECK_THROWS_AS(bad.wait(), weft::CommunicationError);  // at once, and the request's end waits for nobody
+    } else {
+      world.barrier();
+    }
+    world.barrier();
+  });
+}
+
+TEST_CASE("a rank that leaves sees one that is at work, and no rank begins later") {
+  std::vector<std::byte> memory(Slots::total(2) + 128);
+  std::byte* const aligned = memory.data() + (128 - reinterpret_cast<std::uintptr_t>(memory.data()) % 128);
+  Slots stays(aligned, 0, 2), leaves(aligned, 1, 2);
+  CHECK(stays.enter() == -1);
+  leaves.leave();
+  CHECK(leaves.uses_heaps(0));
+  stays.depart();
+  CHECK_FALSE(leaves.uses_heaps(0));
+  CHECK(stays.enter() == 1);
+  CHECK_FALSE(leaves.uses_heaps(0));
+}
+
+TEST_CASE("a forked child's blocks are its own, and it gives none back") {
+  Heap& heap = *Heap::mine();
+  auto* const block = static_cast<volatile unsigned char*>(heap.take(1 << 20));
+  block[12345] = 7;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool other = heap.take(64) == nullptr, back = heap.give_back(const_cast<unsigned char*>(block));
+    ::_exit(other && back ? 0 : 1);
+  }
+  int status = 1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(block[12345] == 7);
+  CHECK(heap.give_back(const_cast<unsigned char*>(block)));
+  CHECK_FALSE(heap.give_back(const_cast<unsigned char*>(block)));
 }
 
 TEST_CASE("a message outlives its communicator") {

@@ -59,6 +59,8 @@ def test_spack():
 
     Recorder().cmake_args()
     check(set(used) <= OPTIONS, f"Spack's recipe sets {set(used) - OPTIONS}, which CMakeLists.txt does not have")
+    optional = {f"WEFT_{part}" for part in re.findall(r'option\(WEFT_(\w+) "Look for', CMAKE)}
+    check(optional <= set(used), f"Spack's recipe leaves {optional - set(used)} to what the machine has")
     check({variant for variant in used.values() if variant} == variants, f"variants without an option: {variants ^ {v for v in used.values() if v}}")
     dependencies = " ".join(arguments[0] for name, arguments, _ in directives if name == "depends_on")
     check(f"kokkos@{re.search(r'find_package.Kokkos ([0-9.]+)', CMAKE)[1]}:" in dependencies, f"another Kokkos than CMakeLists.txt's: {dependencies}")
@@ -115,6 +117,8 @@ def test_vcpkg():
         check(run.returncode == 0, f"the port failed: {run.stderr}")
         options = dict(re.findall(r"-D(\w+)=(\w+)", run.stderr))
         check(set(options) <= OPTIONS, f"the port sets {set(options) - OPTIONS}, which CMakeLists.txt does not have")
+        optional = {f"WEFT_{part}" for part in re.findall(r'option\(WEFT_(\w+) "Look for', CMAKE)}
+        check(optional <= set(options), f"the port leaves {optional - set(options)} to what the machine has")
         chosen = {option for option, value in options.items() if value == "ON"}
         check(chosen == {"WEFT_CHECKPOINT", "WEFT_MPI"}, f"the features checkpoint and mpi turn on {chosen}")
         package = pathlib.Path(scratch) / "package"

@@ -35,7 +35,8 @@ class PolledGroup : public ProcessGroup, public std::enable_shared_from_this<Pol
  protected:
   struct Running : ProcessGroup::Running {
     virtual ~Running() = default;
-    bool launched = true;  ///< false while the ranks still compare their calls
+    bool launched = true;   ///< false while the ranks still compare their calls
+    bool given_up = false;  ///< it has failed, and touches no buffer any more
   };
   using ProcessGroup::ProcessGroup;
 

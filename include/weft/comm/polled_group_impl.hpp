@@ -26,7 +26,7 @@ class PolledGroup::Started final : public Pending {
   }
   void wait() override { group_->wait(*running_); }
   void abandon() noexcept override {
-    if (running_->complete) return;
+    if (running_->complete || running_->given_up) return;
     if (std::uncaught_exceptions() == 0) {
       try {
         return wait();
@@ -76,6 +76,7 @@ WEFT_INLINE void PolledGroup::progress() {
 }
 
 WEFT_INLINE void PolledGroup::wait(Running& running) {
+  if (running.given_up) throw_aborted(running, "it has failed before");
   try {
     if (!running.complete) expect_usable(running);
     for (int turn = 0, most = spins(); !running.complete && turn < most; ++turn) process_->progress();
@@ -99,6 +100,7 @@ WEFT_INLINE void PolledGroup::wait(Running& running) {
 WEFT_INLINE void PolledGroup::give_up(Running& running) {
   const auto at = std::find_if(under_way_.begin(), under_way_.end(), [&](const auto& other) { return other.get() == &running; });
   if (at == under_way_.end()) return;
+  running.given_up = true;
   auto kept = std::move(*at);
   under_way_.erase(at);
   count(-1);

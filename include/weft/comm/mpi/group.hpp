@@ -165,6 +165,7 @@ class MpiGroup final : public PolledGroup {
   template <class T>
   WEFT_COLD void leave_buffers(const Call& call, T& operation) {
     gave_up_ = true;
+    operation.give_up();
     Leftovers& left = leftovers();
     if (!left.writes.empty()) return;  // not one more turn of MPI
     const bool writes = !operation.take_back();

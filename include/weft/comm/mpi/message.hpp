@@ -45,6 +45,7 @@ class Message {
     if (inside != 0) std::memcpy(staging_.get() + sizeof head, call.input, inside);
     check(MPI_Isend(staging_.get(), int(sizeof head + inside), MPI_BYTE, call.root, call.tag, comm, &envelope_), "MPI_Isend");
     if (head.place) {
+      found_ = head;
       in_heap_ = true;
       check(MPI_Irecv(nullptr, 0, MPI_BYTE, call.root, taken_tag(head), payloads_, &data_), "MPI_Irecv");
     } else if (bytes > most_inside) {
@@ -65,14 +66,19 @@ class Message {
       if (!done(envelope_)) return false;
       if (call_.operation == Operation::recv) open();
     }
+    if (lost_) throw_error<Error>({"the sender has given up a message of this communicator"});
     return data_ == MPI_REQUEST_NULL || done(data_);
   }
   /// Whether MPI may still read the caller's buffer.
   bool reads() const { return call_.operation == Operation::send && !in_heap_ && data_ != MPI_REQUEST_NULL; }
   /// False if MPI may still write to it.
   bool take_back() {
-    if (in_heap_) heaps_.give_up();
-    return (call_.operation == Operation::send && !in_heap_) || mpi::take_back({&data_, 1});
+    if (in_heap_) static_cast<void>(mpi::take_back({&data_, 1}));  // of no bytes
+    return call_.operation == Operation::send || mpi::take_back({&data_, 1});
+  }
+  /// From now on no rank reads the bytes of this message in the heap. Calls nothing of MPI.
+  void give_up() {
+    if (in_heap_) heaps_.give_up(found_.place);
   }
   /// True if the message that came has another type or count.
   bool mismatch() const { return mismatch_; }
@@ -97,8 +103,7 @@ class Message {
     if (call_.bytes() <= most_inside) {
       std::memcpy(call_.output, staging_.get() + sizeof found_, call_.bytes());
     } else if (found_.place) {
-      if (!heaps_.copy(call_.root, found_.place, call_.output, call_.bytes()))
-        throw_error<Error>({"the sender has given up a message of this communicator"});
+      lost_ = !heaps_.copy(call_.root, found_.place, call_.output, call_.bytes());
       check(MPI_Isend(nullptr, 0, MPI_BYTE, call_.root, taken_tag(found_), payloads_, &data_), "MPI_Isend");
     } else {
       check(WEFT_MPI(Irecv)(call_.output, to_count(call_.count), type_of(call_.type), call_.root, data_tag(found_), payloads_,
@@ -113,7 +118,7 @@ class Message {
   std::unique_ptr<std::byte[]> staging_;
   MPI_Request envelope_ = MPI_REQUEST_NULL, data_ = MPI_REQUEST_NULL;
   Head found_;
-  bool mismatch_ = false, in_heap_ = false;
+  bool mismatch_ = false, in_heap_ = false, lost_ = false;
 };
 
 }  // namespace weft::comm::mpi

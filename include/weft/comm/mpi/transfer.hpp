@@ -44,6 +44,10 @@ class Transfer {
 
   /// Whether MPI may still read the caller's buffers, and does not write to them.
   bool reads() const { return message_ ? message_->reads() : pipeline_ && pipeline_->reads(); }
+  /// From now on no other rank reads them where they lie.
+  void give_up() {
+    if (message_) message_->give_up();
+  }
   /// False if MPI may still write to them. MPI's own collectives are never taken back: all ranks may have come to them.
   bool take_back() {
     if (message_) return message_->take_back();

@@ -163,6 +163,8 @@ class SharedMemoryGroup::Started final : public Pending {
   WEFT_INLINE void abandon() noexcept override;
 
  private:
+  WEFT_INLINE void require_usable();
+
   std::shared_ptr<SharedMemoryGroup> group_;
   Running running_;
 };

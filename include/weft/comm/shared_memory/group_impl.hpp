@@ -64,14 +64,17 @@ WEFT_INLINE SharedMemoryGroup::Running::Running(SharedMemoryGroup& of, const Cal
 }
 
 /// After an operation is given up its buffers may be used for anything, so no other rank may be at work in them. That takes as
-/// long as a copy; a rank that has ended or is stopped there ends the wait.
+/// long as a copy; a rank that has ended there ends the wait. One that is stopped there may go on at any time: then this process
+/// is of no more use.
 WEFT_INLINE void SharedMemoryGroup::leave_heaps() {
   slots_.leave();
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(2);
   for (std::size_t q = 0; q < heap_memories_.size(); ++q)
-    while (heap_memories_[q] && slots_.uses_heaps(int(q)) && !process_is_gone(heap_memories_[q]->address().process) &&
-           std::chrono::steady_clock::now() < limit)
+    while (heap_memories_[q] && slots_.uses_heaps(int(q)) && !process_is_gone(heap_memories_[q]->address().process)) {
+      if (std::chrono::steady_clock::now() > limit) return Heap::mine()->expose();
       std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
 }
 
 WEFT_INLINE void SharedMemoryGroup::advance(Running& running) {
@@ -98,6 +101,8 @@ WEFT_COLD WEFT_INLINE void SharedMemoryGroup::refuse(Running& running) {
 
 WEFT_INLINE void SharedMemoryGroup::expect_usable(const ProcessGroup::Running& running) {
   if (broken_) throw_aborted(running, "an earlier operation of this communicator has failed on this rank");
+  if (!heaps_.empty() && Heap::mine()->exposed()) [[unlikely]]
+    throw_aborted(running, "a rank that stood still may yet write into tensors of this process, so that this process has to end");
   if (!process_->disturbed()) [[likely]]
     return;
   const int lost = process_->lost();
@@ -173,10 +178,19 @@ WEFT_INLINE void SharedMemoryGroup::wait_until_complete(Running& running) {
   }
 }
 
+WEFT_INLINE void SharedMemoryGroup::Started::require_usable() {
+  try {
+    group_->expect_usable(running_);
+  } catch (...) {  // no failed operation touches a buffer any more
+    if (running_.in_row) running_.give_up();
+    throw;
+  }
+}
+
 WEFT_INLINE bool SharedMemoryGroup::Started::test() {
   if (running_.complete) return true;
   if (!running_.collective.disagreement().empty() || running_.collective.gone() >= 0) group_->refuse(running_);
-  group_->expect_usable(running_);
+  require_usable();
   group_->process_->progress();
   return running_.complete;
 }
@@ -184,7 +198,7 @@ WEFT_INLINE bool SharedMemoryGroup::Started::test() {
 WEFT_INLINE void SharedMemoryGroup::Started::wait() {
   if (running_.complete) return;
   if (!running_.collective.disagreement().empty() || running_.collective.gone() >= 0) group_->refuse(running_);
-  group_->expect_usable(running_);
+  require_usable();
   group_->wait(running_);
 }
 

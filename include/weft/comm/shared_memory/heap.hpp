@@ -5,6 +5,7 @@
 // that a lack of memory shows there, and large blocks return theirs. It is used where address space is not limited; a block that
 // does not fit comes from the system, and collectives over it copy through slots.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -31,8 +32,13 @@ class Heap {
   std::byte* data() const { return memory_.data(); }
   /// A block of at least `bytes`, aligned to 64; null if the heap or the machine has no room.
   void* take(std::size_t bytes);
-  /// Takes a block back; false if it is not of this heap.
+  /// Takes a block back; false if it is not one of this heap. A forked child's calls change nothing: it shares the parent's
+  /// blocks.
   bool give_back(void* block);
+
+  /// Another rank may write into this heap at any time: it was at work there when this process gave up, and has not ended.
+  void expose() { exposed_.store(true, std::memory_order_relaxed); }
+  bool exposed() const { return exposed_.load(std::memory_order_relaxed); }
 
  private:
   static void* take_block(std::size_t bytes);
@@ -40,9 +46,11 @@ class Heap {
   bool commit(std::size_t end);
 
   Memory memory_;
+  const pid_t owner_ = ::getpid();
+  std::atomic<bool> exposed_{false};
   std::mutex mutex_;                                 // a program's threads may free tensors
   std::map<std::size_t, std::size_t> free_, taken_;  // lengths by offset
-  std::size_t committed_ = 0;                        // pages below it were allocated once
+  std::size_t committed_ = 0;                        // pages below it were allocated, and those of freed blocks returned
 };
 
 inline const weft::detail::BlockSource Heap::blocks{&Heap::take_block, &Heap::give_back_block};

@@ -43,13 +43,15 @@ WEFT_INLINE bool Heap::commit(std::size_t end) {
 
 WEFT_INLINE void* Heap::take(std::size_t bytes) {
   // Long blocks begin on pages, so that freeing them returns whole pages.
+  if (::getpid() != owner_) return nullptr;
   const std::size_t length = std::max<std::size_t>(64, (bytes + 63) / 64 * 64), alignment = length >= 65536 ? 4096 : 64;
   const std::lock_guard lock(mutex_);
   for (auto range = free_.begin(); range != free_.end(); ++range) {
     const auto [offset, room] = *range;
     const std::size_t begin = (offset + alignment - 1) / alignment * alignment, end = begin + length;
     if (end > offset + room) continue;
-    if (!commit(end)) return nullptr;
+    const bool reused = begin < committed_ && length >= 4096;  // its pages may have been returned
+    if (!commit(end) || (reused && !memory_.allocate(begin, length))) return nullptr;
     free_.erase(range);
     if (begin > offset) free_.emplace(offset, begin - offset);
     if (end < offset + room) free_.emplace(end, offset + room - end);
@@ -62,9 +64,11 @@ WEFT_INLINE void* Heap::take(std::size_t bytes) {
 WEFT_INLINE bool Heap::give_back(void* block) {
   const auto at = reinterpret_cast<std::uintptr_t>(block), heap = reinterpret_cast<std::uintptr_t>(data());
   if (at < heap || at - heap >= address().bytes) return false;
+  if (::getpid() != owner_) return true;
   const std::size_t place = at - heap;
   const std::lock_guard lock(mutex_);
   const auto taken = taken_.find(place);
+  if (taken == taken_.end()) return false;
   std::size_t begin = place, end = begin + taken->second;
   taken_.erase(taken);
   memory_.forget(begin, end - begin);

@@ -3,6 +3,8 @@
 // Definitions for comm/shared_memory/memory.hpp, inline when weft is header-only, else compiled once in the library
 // weft::compiled.
 
+#include <cerrno>
+
 #include <weft/comm/shared_memory/memory.hpp>
 #include <weft/core/inline.hpp>
 #include <weft/core/uninterrupted.hpp>
@@ -42,7 +44,7 @@ WEFT_INLINE bool process_is_gone(std::int64_t process) {
   char path[64], text[512];
   std::snprintf(path, sizeof path, "/proc/%lld/stat", static_cast<long long>(process));
   const int file = weft::detail::uninterrupted([&] { return ::open(path, O_RDONLY | O_CLOEXEC); });
-  if (file < 0) return true;
+  if (file < 0) return errno == ENOENT || errno == ESRCH;
   const auto bytes = weft::detail::uninterrupted([&] { return ::read(file, text, sizeof text - 1); });
   ::close(file);
   text[bytes < 0 ? 0 : bytes] = 0;

@@ -3,8 +3,8 @@
 // Long messages between two ranks whose sender's bytes lie in its heap: the envelope says where, the receiver copies them, and a
 // word back ends the message for the sender.
 //
-// A sender that gives up counts that in its heap before it uses the bytes for something else. The receiver compares the count
-// after the copy, so that it never delivers other bytes.
+// A sender that gives up counts that in its heap, at a word of the message, before it uses the bytes for something else. The
+// receiver compares the count after the copy, so that it never delivers other bytes.
 
 #include <atomic>
 #include <cstddef>
@@ -22,11 +22,13 @@ namespace weft::comm::shared_memory {
 /// The place of a message's bytes, as an envelope carries it.
 struct HeapPlace {
   static constexpr std::uint64_t nowhere = ~std::uint64_t(0);
-  std::uint64_t at = nowhere, given_up = 0;
+  std::uint64_t at = nowhere;
+  std::uint64_t word = 0, given_up = 0;  ///< the place of the message's count, and the count when it was sent
   explicit operator bool() const { return at != nowhere; }
 };
 
-/// Bytes at the beginning of each heap that belong to no block.
+/// Bytes at the beginning of each heap that belong to no block: the number of messages, and 511 counts, which messages use by
+/// turns.
 inline constexpr std::size_t heap_head = 4096;
 
 class PeerHeaps {
@@ -44,27 +46,36 @@ class PeerHeaps {
     const std::span<std::byte> heap = heaps_[std::size_t(rank_)];
     const auto begin = reinterpret_cast<std::uintptr_t>(heap.data()), at = reinterpret_cast<std::uintptr_t>(data);
     if (at < begin || at - begin > heap.size() || bytes > heap.size() - (at - begin)) return {};
-    return {at - begin, given_up(rank_).load(std::memory_order_relaxed)};
+    if (closed_) return {};
+    const std::uint64_t number = 1 + counter(rank_, 0).fetch_add(1, std::memory_order_relaxed) % (words - 1);
+    return {at - begin, number, counter(rank_, number).load(std::memory_order_relaxed)};
   }
   /// Copies the bytes of rank `from`. False if they are there no more.
   bool copy(int from, const HeapPlace& place, void* to, std::size_t bytes) const {
     if (heaps_.empty()) return false;
     const std::span<std::byte> heap = heaps_[std::size_t(from)];
-    if (place.at > heap.size() || bytes > heap.size() - place.at) return false;
+    if (place.at > heap.size() || bytes > heap.size() - place.at || place.word == 0 || place.word >= words) return false;
     std::memcpy(to, heap.data() + place.at, bytes);
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    return given_up(from).load(std::memory_order_seq_cst) == place.given_up;
+    return counter(from, place.word).load(std::memory_order_seq_cst) == place.given_up;
   }
-  /// Called before a sender uses the bytes of a message that it has given up.
-  void give_up() const { given_up(rank_).fetch_add(1, std::memory_order_seq_cst); }
+  /// Called before a sender uses the bytes of a message that it has given up. The group offers no more: a late answer to this
+  /// message must not end another.
+  void give_up(const HeapPlace& place) const {
+    closed_ = true;
+    counter(rank_, place.word).fetch_add(1, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
 
  private:
-  std::atomic<std::uint64_t>& given_up(int rank) const {
-    return *reinterpret_cast<std::atomic<std::uint64_t>*>(heaps_[std::size_t(rank)].data());
+  static constexpr std::uint64_t words = heap_head / sizeof(std::uint64_t);
+  std::atomic<std::uint64_t>& counter(int rank, std::uint64_t word) const {
+    return reinterpret_cast<std::atomic<std::uint64_t>*>(heaps_[std::size_t(rank)].data())[word];
   }
 
   std::vector<std::span<std::byte>> heaps_;
   int rank_ = 0;
+  mutable bool closed_ = false;
   std::shared_ptr<const void> owner_;
 };
 

@@ -36,7 +36,7 @@ class Outgoing {
            const shared_memory::PeerHeaps* heaps = nullptr)
       : peer_(peer) {
     if (heaps != nullptr) head.place = heaps->offer(data, head.bytes);
-    if (head.place) heaps_ = heaps;
+    if (head.place) heaps_ = heaps, place_ = head.place;
     const std::size_t inside = head.bytes <= eager ? head.bytes : 0;
     if (inside != head.bytes) head.payload = mesh.next_payload();
     staging_.reset(new char[sizeof head + inside]);
@@ -61,13 +61,14 @@ class Outgoing {
   }
   /// Releases the user's memory. The envelope stays: a rank that comes later still finds out which call this one made.
   void drop() {
-    if (heaps_ != nullptr) heaps_->give_up();
+    if (heaps_ != nullptr) heaps_->give_up(place_);
     payload_.reset();
   }
 
  private:
   int peer_;
   const shared_memory::PeerHeaps* heaps_ = nullptr;  // if the bytes stay in this rank's heap
+  shared_memory::HeapPlace place_;
   char taken_[1] = {};
   std::unique_ptr<char[]> staging_;
   std::unique_ptr<Buffer> envelope_, payload_;
