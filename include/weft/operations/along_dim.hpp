@@ -260,7 +260,7 @@ template <int Dim, class C, class X>
 auto cumsum(const Variable<C, X>& x) {
   return detail::record_by_gradient(x, cumsum<Dim>(x.value()), [](const auto& g) { return cumsum_gradient<Dim>(g); });
 }
-/// Of a dim that a domain axis cuts the mean is Partial there, the term of this rank: pieces may have different extents, whose
+/// The mean of a dim that a domain axis cuts is Partial there, the term of this rank: pieces may have different extents, whose
 /// sum is all-reduced.
 template <int Dim, class C, class X>
 auto mean(const Variable<C, X>& x) {

@@ -25,7 +25,7 @@ constexpr std::uint64_t slot(Kind kind, std::uint64_t group, std::uint64_t numbe
   return std::uint64_t(kind) << 62 | (group & 0xfffffff) << 34 | last;
 }
 constexpr std::uint64_t payload_slot(std::uint64_t number) { return std::uint64_t(Kind::payload) << 62 | number; }
-/// Of the word that the bytes of a payload were taken from the sender's heap.
+/// The slot of the answer that the bytes of a payload were taken from the sender's heap.
 constexpr std::uint64_t taken_slot(std::uint64_t number) { return payload_slot(number) | std::uint64_t(1) << 61; }
 inline constexpr std::uint64_t most_groups = std::uint64_t(1) << 28;
 
