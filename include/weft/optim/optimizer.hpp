@@ -296,8 +296,8 @@ class Optimizer {
   };
   // Updates a slot in the types of the rule, independent of the stored types.
   void update(Slot& slot, double learning_rate, const kernels::GradientScale& scale);
-  // Moves the average of a slot towards its updated parameter. The first step copies the parameter.
-  void average(Slot& slot) { average_(*device_, slot, steps_ == slot.begun ? 1 : 1 - ema_decay()); }
+  // Moves the average of a slot towards its updated parameter. The optimizer's first step copies the parameter.
+  void average(Slot& slot) { average_(*device_, slot, steps_ == 0 ? 1 : 1 - ema_decay()); }
   // Updates the due elementwise slots.
   void update_due(double learning_rate, const kernels::GradientScale& scale);
   // On a device that can update before the host has the norm: updates all slots unless the norm is not finite, and returns the
@@ -330,6 +330,7 @@ class Optimizer {
       kept = device_->allocate_persistent(size * sizeof(A), MemoryCategory::optimizer_state);
       kernels::fill(*device_, size, static_cast<A*>(kept.get()), A(0));
     }
+    if (ema_decay() > 0 && steps_ != 0) average_(*device_, slot, 1);  // trained from now on: the average was the parameter
     return slot;
   }
 
