@@ -21,22 +21,11 @@
 #include <weft/optim/sgd.hpp>
 #include <weft/weft.hpp>
 
+#include "golden_numbers.hpp"
+
 namespace weft_test {
 
 using namespace weft;
-
-/// make_fields.py's numbers(key, ...)[place], in [-1, 1): multiples of 2^-20, which float holds.
-inline double golden_number(std::uint64_t key, std::uint64_t place) {
-  constexpr std::uint64_t mask = 0xffffffff;
-  std::uint64_t mixed = (place * 2654435761u + key * 40503 * 65537) & mask;
-  mixed = ((mixed ^ (mixed >> 15)) * 2246822519u) & mask;
-  mixed = ((mixed ^ (mixed >> 13)) * 3266489917u) & mask;
-  return (double(mixed >> 11) - 1048576) / 1048576;
-}
-/// The values of samples from `first` on, of `width` numbers each.
-inline void golden_values(std::span<float> values, std::uint64_t key, std::size_t first, std::size_t width) {
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = float(golden_number(key, first * width + i));
-}
 
 struct GoldenLayout {
   int world;
@@ -45,7 +34,7 @@ struct GoldenLayout {
   std::size_t dx = 1, dy = 1, dz = 1;
 };
 
-/// Sets every parameter to make_fields.py's value(key, name, shape); the key is its place in the sorted names.
+/// Sets every parameter to fields_models.py's value(key, name, shape); the key is its place in the sorted names.
 template <class M>
 void set_golden_parameters(World& world, M& model) {
   std::vector<std::string> names = model.parameter_names();

@@ -122,8 +122,13 @@ void fold_images(Device<Exec>& device, const ConvolutionShape& s, const T* dpadd
                             iz = detail::padding_source(s.mode, row / height, s.before[0], s.extents[0]);
           A* line = to + (iz * s.extents[1] + iy) * s.extents[2];
           const T* from = dpadded + (image * depth * height + row) * width;
-          for (std::size_t i = 0; i < width; ++i)
-            line[detail::padding_source(s.mode, i, s.before[2], s.extents[2])] += A(from[i]);
+          const auto add_padding = [&](std::size_t first, std::size_t last) {
+            for (std::size_t i = first; i < last; ++i)
+              line[detail::padding_source(s.mode, i, s.before[2], s.extents[2])] += A(from[i]);
+          };
+          add_padding(0, s.before[2]);
+          for (std::size_t i = 0; i < s.extents[2]; ++i) line[i] += A(from[s.before[2] + i]);
+          add_padding(s.before[2] + s.extents[2], width);
         }
         if (apart)
           for (std::size_t i = 0; i < pixels; ++i) dx[image * pixels + i] = T(to[i]);

@@ -81,6 +81,23 @@ void upsample_backward(Device<Exec>& device, const UpsampleShape& s, const T* dy
   using A = accumulate_t<T>;
   const std::size_t depth = s.extents[0] * s.factor[0], height = s.extents[1] * s.factor[1], width = s.extents[2] * s.factor[2],
                     pixels = s.pixels();
+  if (s.mode == UpsampleMode::nearest) {
+    detail::for_each(
+        device, {"upsample", s.planes * (pixels + s.out_pixels()) * sizeof(T)}, s.planes * s.extents[0] * s.extents[1],
+        KOKKOS_LAMBDA(std::size_t row) {
+          const T* const block = dy + (row / s.extents[1] * s.factor[0] * height + row % s.extents[1] * s.factor[1]) * width;
+          for (std::size_t i = 0; i < s.extents[2]; ++i) {
+            A sum = 0;
+            for (std::size_t z = 0; z < s.factor[0]; ++z)
+              for (std::size_t y = 0; y < s.factor[1]; ++y) {
+                const T* const from = block + (z * height + y) * width + i * s.factor[2];
+                for (std::size_t x = 0; x < s.factor[2]; ++x) sum += A(from[x]);
+              }
+            dx[row * s.extents[2] + i] = T(sum);
+          }
+        });
+    return;
+  }
   detail::for_each(
       device, {"upsample", s.planes * (pixels + s.out_pixels()) * sizeof(T)}, s.planes * pixels, KOKKOS_LAMBDA(std::size_t item) {
         const std::size_t at[] = {item / s.extents[2] / s.extents[1] % s.extents[0], item / s.extents[2] % s.extents[1],

@@ -2,11 +2,21 @@
 #pragma once
 // The creation and the execution of oneDNN's convolutions. Definitions for kernels/detail/convolution_onednn.hpp.
 
+#include <string_view>
+#include <utility>
+
 #include <weft/core/inline.hpp>
 #include <weft/kernels/detail/convolution_onednn.hpp>
 #include <weft/kernels/detail/onednn_room.hpp>
 
 namespace weft::kernels::detail {
+
+/// True if oneDNN runs this by its plain loops over elements, a hundred times slower than its other implementations.
+WEFT_INLINE bool is_plain_loop(const_dnnl_primitive_desc_t description) {
+  const char* name = nullptr;
+  return dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name) == dnnl_success &&
+         std::string_view(name).starts_with("ref");
+}
 
 /// One operand: in the caller's layout, and in the primitive's.
 struct OneDnnOperand {
@@ -56,7 +66,7 @@ struct OneDnnConvolutions::Convolution {
   dnnl_status_t describe(dnnl_engine_t engine, dnnl_primitive_desc_t& description, dnnl_primitive_desc_t hint, ConvolutionPass of,
                          const OneDnnLayout& any_x, const OneDnnLayout& any_w, const OneDnnLayout& any_y) const;
   // Creates forward in the image layouts that backward chooses: oneDNN 2.6's own choice for floats takes up to 1.8 times as long.
-  // Leaves null if there is no such forward.
+  // Leaves null if there is no such forward, or only plain loops, as for three-dim images of 4 channels.
   void take_layouts_of_backward(dnnl_engine_t engine, dnnl_primitive_desc_t& description, const OneDnnLayout& any_x,
                                 const OneDnnLayout& any_w, const OneDnnLayout& any_y) const;
 };
@@ -150,7 +160,9 @@ WEFT_INLINE void OneDnnConvolutions::Convolution::take_layouts_of_backward(dnnl_
     return;
   const OneDnnLayout x(dnnl_primitive_desc_query_md(backward.of, dnnl_query_src_md, 0)),
       y(dnnl_primitive_desc_query_md(backward.of, dnnl_query_diff_dst_md, 0));
-  if (describe(engine, description, nullptr, ConvolutionPass::forward, x, any_w, y) != dnnl_success) description = nullptr;
+  Held found;
+  if (describe(engine, found.of, nullptr, ConvolutionPass::forward, x, any_w, y) == dnnl_success && !is_plain_loop(found.of))
+    description = std::exchange(found.of, nullptr);
 }
 
 WEFT_INLINE void OneDnnConvolutions::Convolution::make(dnnl_engine_t engine) {
@@ -195,6 +207,7 @@ WEFT_INLINE void OneDnnConvolutions::Convolution::make(dnnl_engine_t engine) {
   if (pass == ConvolutionPass::forward && type == dnnl_f32 && DNNL_VERSION_MAJOR < 3)
     take_layouts_of_backward(engine, made.own, any_x, any_w, any_y);
   if (made.own == nullptr && describe(engine, made.own, made.hint, pass, any_x, any_w, any_y) != dnnl_success) return;
+  if (is_plain_loop(made.own)) return;  // the product of patches is faster
   const bool input = pass == ConvolutionPass::input, weight = pass == ConvolutionPass::weight;
   (input ? x : weight ? w : y).written = true;
   room.require(bytes_beside(made.own));
