@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -27,6 +28,7 @@
 #include <weft/elastic/run.hpp>
 #include <weft/elastic/seats.hpp>
 #include <weft/elastic/world_record.hpp>
+#include <weft/optim/soap.hpp>
 #include <weft/runtime/rehearse.hpp>
 
 #include "support/elastic_training.hpp"
@@ -68,6 +70,7 @@ ModelOptions options_of(const Plan& plan) {
 }
 
 /// The exit code of the run.
+template <class Optimizer = optim::AdamW>
 int train(const Plan& plan, Trained& trained, Events& events) {
   std::mutex mutex;
   return elastic::run<comm::Threads>(
@@ -90,7 +93,7 @@ int train(const Plan& plan, Trained& trained, Events& events) {
         Mesh<dp, tp, pp> mesh(world, {.tp = plan.tensor, .pp = plan.pipeline});
         const std::size_t data = std::size_t(mesh.size(dp{}));
         Model model(mesh, config_of(plan), options_of(plan));
-        optim::AdamW optimizer(model, {.learning_rate = 0.01, .clip = 0.5});
+        Optimizer optimizer(model, {.learning_rate = 0.01, .clip = 0.5});
         if (real.rank() == 0) {
           events.fewest = std::min<int>(events.fewest, real.size());
           events.most = std::max<int>(events.most, real.size());
@@ -138,12 +141,13 @@ std::string errors_of(const F& call) {
   return text.str();
 }
 
+template <class Optimizer = optim::AdamW>
 Trained undisturbed(Plan plan) {
   plan.seed = 0;
   plan.after_step = {};
   Trained trained;
   Events events;
-  CHECK(train(plan, trained, events) == 0);
+  CHECK(train<Optimizer>(plan, trained, events) == 0);
   CHECK(trained.losses.size() == steps);
   CHECK(trained.optimizer_steps == steps);
   CHECK(events.kills == 0);
@@ -171,6 +175,26 @@ TEST_CASE("ranks are killed and join, and the run has the bits of an undisturbed
   if (wanted >= 30) CHECK(std::min(kills, joins) > 5);
   weft_test::figure(23, kills + joins, "kills and joins", apart, "runs with other bits");
   std::printf("figure 23: %llu kills and %llu joins in %llu runs\n", kills, joins, runs);
+}
+
+TEST_CASE("the state that one rank keeps for a whole matrix goes to the ranks that are left") {
+  int kills = 0;
+  for (const int stage : {0, 2, 3}) {
+    Plan plan{.ranks = 4, .least = 2, .stage = stage, .replace_after_s = 0.002};
+    const Trained expected = undisturbed<optim::Soap>(plan);
+    CHECK(std::any_of(expected.state.begin(), expected.state.end(),
+                      [](const auto& item) { return item.first.ends_with(".basis_rows"); }));
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      plan.seed = seed;
+      plan.kills = 3;
+      Trained trained;
+      Events events;
+      CHECK(train<optim::Soap>(plan, trained, events) == 0);
+      CHECK(trained == expected);
+      kills += events.kills;
+    }
+  }
+  CHECK(kills > 10);
 }
 
 TEST_CASE("data ranks leave as a whole, and return when their members are there again") {
