@@ -196,3 +196,43 @@ TEST_CASE("arguments are checked before any communication") {
                        "weft: all_reduce: the average of int32 is not a int32; sum and divide", UsageError);
   CHECK_THROWS_WITH_AS(c.split(-1, 0, "tp"), "weft: split: color -1 is negative", UsageError);
 }
+
+TEST_CASE("operands that overlap are refused, but in the places where no rank reads what another has written") {
+  comm::run_threads(2, [&](const Communicator& c) {
+    std::vector<float> all(8), other(8);
+    const std::span<float> whole(all), mine = whole.subspan(std::size_t(c.rank()) * 4, 4),
+                                       theirs = whole.subspan(std::size_t(1 - c.rank()) * 4, 4);
+    const std::size_t counts[] = {4, 4};
+    const auto refused = [](const char* operation, const char* in_place, const auto& call) {
+      CHECK_THROWS_WITH_AS(call(),
+                           weft::detail::joined({"weft: ", operation,
+                                                 ": the input and the output overlap, so that other ranks would read results in "
+                                                 "place of the input; give them separate memory",
+                                                 in_place})
+                               .c_str(),
+                           UsageError);
+    };
+    const char *piece_of_input = ", or let the output be this rank's piece of the input.",
+               *piece_of_output = ", or let the input be this rank's piece of the output.";
+    refused("all_reduce", ", or the same memory.", [&] { c.all_reduce(whole.first(7), whole.last(7)); });
+    refused("reduce_scatter", piece_of_input, [&] { c.reduce_scatter(whole, theirs); });
+    refused("reduce_scatter", piece_of_input, [&] { c.reduce_scatter(whole, whole.subspan(2, 4)); });
+    refused("reduce_scatter_v", piece_of_input, [&] { c.reduce_scatter_v(whole, theirs, counts); });
+    refused("all_gather", piece_of_output, [&] { c.all_gather(theirs, whole); });
+    refused("all_gather_v", piece_of_output, [&] { c.all_gather_v(theirs, whole, counts); });
+    refused("all_to_all", ".", [&] { c.all_to_all(whole, whole); });
+    refused("all_to_all_v", ".", [&] { c.all_to_all_v(whole, counts, whole, counts); });
+    for (std::size_t i = 0; i < 8; ++i) all[i] = float(c.rank() + 1);
+    c.reduce_scatter(whole, mine);
+    CHECK(std::vector(mine.begin(), mine.end()) == std::vector<float>(4, 3));
+    c.all_gather(mine, whole);
+    CHECK(all == std::vector<float>(8, 3));
+    c.all_reduce(whole);
+    CHECK(all == std::vector<float>(8, 6));
+    c.reduce_scatter_v(whole, mine, counts);
+    c.all_gather_v(mine, whole, counts);
+    CHECK(all == std::vector<float>(8, 12));
+    c.all_to_all(whole, other);
+    CHECK(other == all);
+  });
+}

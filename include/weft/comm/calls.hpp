@@ -53,6 +53,12 @@ void expect_reducible(Operation operation, Reduction reduction) {
   expect_reducible(operation, reduction, data_type_of<T>);
 }
 
+/// Throws UsageError if the operands share memory in another way than the output beginning `apart` elements behind the input.
+/// Other ranks would read what this one has overwritten.
+void expect_no_overlap(const Call& call, std::size_t in, std::size_t out, std::ptrdiff_t apart);
+/// The same for operations that are never in place.
+inline constexpr std::ptrdiff_t never_in_place = std::numeric_limits<std::ptrdiff_t>::max();
+
 template <class In, class Out>
 Call call(Operation operation, const In& in, Out& out, std::size_t count) {
   require_unplaced<In, Out>();
@@ -69,6 +75,18 @@ Call call(Operation operation, const In& in, Out& out, std::size_t count) {
           .input = std::data(in),
           .output = std::data(out)};
 }
+/// The same, of operands that may share memory only there.
+template <class In, class Out>
+Call call(Operation operation, const In& in, Out& out, std::size_t count, std::ptrdiff_t apart) {
+  const Call made = call(operation, in, out, count);
+  expect_no_overlap(made, std::size(in), std::size(out), apart);
+  return made;
+}
+/// Elements before this rank's piece.
+inline std::ptrdiff_t before(int rank, std::size_t count) { return std::ptrdiff_t(std::size_t(rank) * count); }
+inline std::ptrdiff_t before(int rank, std::span<const std::size_t> counts) {
+  return std::ptrdiff_t(std::accumulate(counts.begin(), counts.begin() + rank, std::size_t(0)));
+}
 
 }  // namespace detail
 
@@ -76,7 +94,7 @@ template <class In, class Out>
 Call all_reduce(int, const In& in, Out& out, Reduction reduction) {
   detail::expect_reducible<weft::detail::scalar_t<Out>>(Operation::all_reduce, reduction);
   detail::expect(Operation::all_reduce, "the output", std::size(out), std::size(in));
-  Call call = detail::call(Operation::all_reduce, in, out, std::size(in));
+  Call call = detail::call(Operation::all_reduce, in, out, std::size(in), 0);
   call.reduction = reduction;
   call.combine = &comm::combine<weft::detail::scalar_t<Out>>;
   return call;
@@ -97,11 +115,12 @@ Call reduce(const auto& communicator, const In& in, Out& out, int root, Reductio
 }
 
 template <class In, class Out>
-Call reduce_scatter(int size, const In& in, Out& out, Reduction reduction) {
+Call reduce_scatter(const auto& communicator, const In& in, Out& out, Reduction reduction) {
   detail::expect_reducible<weft::detail::scalar_t<Out>>(Operation::reduce_scatter, reduction);
   detail::expect(Operation::reduce_scatter, "the input", std::size(in),
-                 weft::detail::checked_multiply(std::size(out), std::size_t(size)));
-  Call call = detail::call(Operation::reduce_scatter, in, out, std::size(out));
+                 weft::detail::checked_multiply(std::size(out), std::size_t(communicator.size())));
+  Call call =
+      detail::call(Operation::reduce_scatter, in, out, std::size(out), detail::before(communicator.rank(), std::size(out)));
   call.reduction = reduction;
   call.combine = &comm::combine<weft::detail::scalar_t<Out>>;
   return call;
@@ -114,7 +133,7 @@ Call reduce_scatter_v(const auto& communicator, const In& in, Out& out, std::spa
   detail::expect(Operation::reduce_scatter_v, "the input", std::size(in),
                  detail::total(Operation::reduce_scatter_v, "counts", counts, communicator.size()));
   detail::expect(Operation::reduce_scatter_v, "the output", std::size(out), counts[std::size_t(communicator.rank())]);
-  Call call = detail::call(Operation::reduce_scatter_v, in, out, 0);
+  Call call = detail::call(Operation::reduce_scatter_v, in, out, 0, detail::before(communicator.rank(), counts));
   call.reduction = reduction;
   call.combine = &comm::combine<weft::detail::scalar_t<Out>>;
   call.receive_counts = counts;
@@ -122,10 +141,10 @@ Call reduce_scatter_v(const auto& communicator, const In& in, Out& out, std::spa
 }
 
 template <class In, class Out>
-Call all_gather(int size, const In& in, Out& out) {
+Call all_gather(const auto& communicator, const In& in, Out& out) {
   detail::expect(Operation::all_gather, "the output", std::size(out),
-                 weft::detail::checked_multiply(std::size(in), std::size_t(size)));
-  return detail::call(Operation::all_gather, in, out, std::size(in));
+                 weft::detail::checked_multiply(std::size(in), std::size_t(communicator.size())));
+  return detail::call(Operation::all_gather, in, out, std::size(in), -detail::before(communicator.rank(), std::size(in)));
 }
 
 template <class In, class Out>
@@ -133,7 +152,7 @@ Call all_gather_v(const auto& communicator, const In& in, Out& out, std::span<co
   detail::expect(Operation::all_gather_v, "the output", std::size(out),
                  detail::total(Operation::all_gather_v, "counts", counts, communicator.size()));
   detail::expect(Operation::all_gather_v, "the input", std::size(in), counts[std::size_t(communicator.rank())]);
-  Call call = detail::call(Operation::all_gather_v, in, out, 0);
+  Call call = detail::call(Operation::all_gather_v, in, out, 0, -detail::before(communicator.rank(), counts));
   call.receive_counts = counts;
   return call;
 }
@@ -173,7 +192,7 @@ Call all_to_all(int size, const In& in, Out& out) {
   detail::expect(Operation::all_to_all, "the output", std::size(out), std::size(in));
   const std::size_t piece = std::size(in) / std::size_t(size);
   detail::expect(Operation::all_to_all, "the input", std::size(in), piece * std::size_t(size));
-  return detail::call(Operation::all_to_all, in, out, piece);
+  return detail::call(Operation::all_to_all, in, out, piece, detail::never_in_place);
 }
 
 template <class In, class Out>
@@ -183,7 +202,7 @@ Call all_to_all_v(int size, const In& in, std::span<const std::size_t> send_coun
                  detail::total(Operation::all_to_all_v, "send_counts", send_counts, size));
   detail::expect(Operation::all_to_all_v, "the output", std::size(out),
                  detail::total(Operation::all_to_all_v, "receive_counts", receive_counts, size));
-  Call call = detail::call(Operation::all_to_all_v, in, out, 0);
+  Call call = detail::call(Operation::all_to_all_v, in, out, 0, detail::never_in_place);
   call.send_counts = send_counts;
   call.receive_counts = receive_counts;
   return call;

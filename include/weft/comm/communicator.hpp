@@ -103,7 +103,8 @@ class Communicator {
     return start(calls::all_reduce(inout, reduction));
   }
 
-  /// out[i] = reduction over the ranks of their in[i].
+  /// out[i] = reduction over the ranks of their in[i]. `out` may be `in`. Operands of collectives that overlap in another way
+  /// throw UsageError.
   template <Contiguous In, MutableContiguous Out>
   void all_reduce(const In& in, Out&& out, Reduction reduction = Reduction::sum) const {
     execute(calls::all_reduce(size(), in, out, reduction));
@@ -123,14 +124,14 @@ class Communicator {
     return start(calls::reduce(*this, in, out, root, reduction));
   }
 
-  /// out[i] = reduction over the ranks of their in[rank * n + i]: [size * n] -> [n].
+  /// out[i] = reduction over the ranks of their in[rank * n + i]: [size * n] -> [n]. `out` may be this rank's piece of `in`.
   template <Contiguous In, MutableContiguous Out>
   void reduce_scatter(const In& in, Out&& out, Reduction reduction = Reduction::sum) const {
-    execute(calls::reduce_scatter(size(), in, out, reduction));
+    execute(calls::reduce_scatter(*this, in, out, reduction));
   }
   template <Contiguous In, MutableContiguous Out>
   Request reduce_scatter_async(const In& in, Out&& out, Reduction reduction = Reduction::sum) const {
-    return start(calls::reduce_scatter(size(), in, out, reduction));
+    return start(calls::reduce_scatter(*this, in, out, reduction));
   }
 
   /// A reduce_scatter with pieces of counts[r] elements for rank r: [sum of counts] -> [counts[rank]].
@@ -148,11 +149,11 @@ class Communicator {
   /// out = the ranks' inputs, one after the other: [n] -> [size * n]. `in` may be this rank's piece of `out`.
   template <Contiguous In, MutableContiguous Out>
   void all_gather(const In& in, Out&& out) const {
-    execute(calls::all_gather(size(), in, out));
+    execute(calls::all_gather(*this, in, out));
   }
   template <Contiguous In, MutableContiguous Out>
   Request all_gather_async(const In& in, Out&& out) const {
-    return start(calls::all_gather(size(), in, out));
+    return start(calls::all_gather(*this, in, out));
   }
 
   /// An all_gather with pieces of counts[r] elements from rank r: [counts[rank]] -> [sum of counts].
