@@ -112,7 +112,7 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
     stages().set_everyone(mesh.communicator());
     static_assert((uses(X{}) && ...),
                   "weft: this Mesh has an axis that no wrapper of the model uses, so its ranks would all do the same work: add "
-                  "the wrapper, or leave the axis out of axes<...>");
+                  "the wrapper, or leave the axis out of the mesh");
   }
 
   /// Constructed by the wrapper around this one.
