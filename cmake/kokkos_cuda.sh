@@ -1,8 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # cmake/kokkos_cuda.sh [PREFIX]: a Kokkos 4.7.0 for CUDA 13 into PREFIX (.deps/kokkos-cuda), for programs on GPUs and for the tests
-# that compile them (cuda/test_programs.sh). Its sources are in the source package of the wheel that weft's host Kokkos comes from.
-# Kokkos knows CUDA 13 from 4.7.1 on: two calls that CUDA 13 changed are put right here, and the older View is taken, for the new one has
+# that compile them (cuda/test_programs.sh). Kokkos knows CUDA 13 from 4.7.1 on: two calls that CUDA 13 changed are put right here, and the older View is taken, for the new one has
 # another size in nvcc's code than in the host compiler's. Takes two and a half minutes of a core, ten seconds of it where ccache knows the sources,
 # and a network once. The architecture is that of CUDAARCHS, else Hopper's.
 set -e
@@ -12,12 +11,8 @@ prefix=$(realpath -m "${1:-.deps/kokkos-cuda}")
 export PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-python3 -m venv "$scratch/venv"
-"$scratch/venv/bin/pip" -q install scikit_build_core
-# pip asks a source package for its name before it keeps it, by the package's own build tool.
-"$scratch/venv/bin/pip" -q download --no-deps --no-binary :all: --no-build-isolation -d "$scratch" pygenten==0.1.5
-tar xzf "$scratch"/pygenten-0.1.5.tar.gz -C "$scratch"
-kokkos=$scratch/pygenten-0.1.5/tpls/kokkos
+cmake/kokkos_source.sh "$scratch"
+kokkos=$scratch/kokkos
 if [ "$(nvcc --version | grep -o 'release [0-9]*' | cut -d' ' -f2)" -ge 13 ]; then
   sed -i 's/cudaGraphAddDependencies(graph, from, to, numDependencies)/cudaGraphAddDependencies(graph, from, to, nullptr, numDependencies)/
     s/return cudaMemPrefetchAsync(devPtr, count, dstDevice, m_stream);/const cudaMemLocation to{dstDevice == cudaCpuDeviceId ? cudaMemLocationTypeHost : cudaMemLocationTypeDevice, dstDevice == cudaCpuDeviceId ? 0 : dstDevice};\n    return cudaMemPrefetchAsync(devPtr, count, to, 0, m_stream);/' \
