@@ -2,7 +2,7 @@
 // Schedule-free AdamW, Adafactor, SOAP and AdamW of 8 bits: equal to their papers or PyTorch over 100 steps, equal to one rank in
 // ten layouts, resumed bitwise from a checkpoint, also in another layout. The bases of symmetric matrices.
 // covers: weft/kernels/eigenbasis.hpp weft/optim/adafactor.hpp weft/optim/adamw_8bit.hpp weft/optim/schedule_free.hpp
-// covers: weft/optim/soap.hpp
+// covers: weft/optim/direction_rule.hpp weft/optim/soap.hpp
 
 #include <weft/checkpoint/load.hpp>
 #include <weft/checkpoint/save.hpp>

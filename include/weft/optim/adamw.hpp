@@ -27,6 +27,20 @@ struct AdamWOptions {
   std::vector<ParameterGroup> groups = {};  ///< parameters with separate options
 };
 
+namespace detail {
+
+/// AdamW's options among those of a rule that contains it.
+template <class Options>
+AdamWOptions adamw_part(const Options& options) {
+  return {.beta1 = options.beta1,
+          .beta2 = options.beta2,
+          .epsilon = options.epsilon,
+          .weight_decay = options.weight_decay,
+          .decay_vectors = options.decay_vectors};
+}
+
+}  // namespace detail
+
 /// The arithmetic of AdamW for one element.
 struct AdamWRule {
   using Options = AdamWOptions;

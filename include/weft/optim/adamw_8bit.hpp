@@ -17,9 +17,7 @@
 #include <vector>
 
 #include <weft/device/parallel_for.hpp>
-#include <weft/kernels/elementwise.hpp>
-#include <weft/kernels/optimizer.hpp>
-#include <weft/optim/adamw.hpp>
+#include <weft/optim/direction_rule.hpp>
 #include <weft/optim/optimizer.hpp>
 
 namespace weft::optim {
@@ -127,23 +125,11 @@ void quantised_direction(Device<Exec>& device, std::size_t n, const QuantisedAda
 
 /// The gradient travels to the home of each matrix, the direction back. Codes are stored in arrays of the type of updates, four
 /// (float) or eight (double) in an element.
-struct AdamW8BitRule {
-  using Options = AdamW8BitOptions;
-  static constexpr Needs needs = Needs::matrix;
+struct AdamW8BitRule : DirectionRule<AdamW8BitOptions> {
   static constexpr std::array<std::string_view, 2> rules{"adamw8bit", "adamw"};
-  static constexpr int buffers = 2, whole_buffers = 0;
-  static constexpr std::array<std::string_view, 2> buffer_names = AdamWRule::buffer_names;  // in checkpoints
-  static constexpr std::array<std::string_view, 0> whole_buffer_names{};
   static constexpr std::array<std::string_view, 4> home_names{"exp_avg_codes", "exp_avg_sq_codes", "exp_avg_scales",
                                                               "exp_avg_sq_scales"};
   static constexpr std::size_t fewest = 4096;  ///< elements of a parameter whose moments are quantised
-
-  static void check(const Options& options) {
-    require_option("beta1", options.beta1, 1);
-    require_option("beta2", options.beta2, 1);
-    require_option("epsilon", options.epsilon, largest_decay);
-    require_option("weight decay", options.weight_decay, largest_decay);
-  }
 
   static bool takes_whole(const ParameterState& state, bool) {
     return state.global().rank() > 1 && state.global().size() >= fewest;
@@ -153,14 +139,6 @@ struct AdamW8BitRule {
     const std::size_t n = state.global().size(), width = size_of(state.gradient_type());
     const std::size_t codes = (n + width - 1) / width, blocks = (n + detail::quantised_block - 1) / detail::quantised_block;
     return {codes, codes, blocks, blocks};
-  }
-
-  template <class P, class Exec>
-  static void prepare(Device<Exec>& device, Slot& slot, const Options&, double gradient_scale, std::uint64_t,
-                      accumulate_t<P>* gradient) {
-    using A = accumulate_t<P>;
-    kernels::scale<A>(device, slot.state->kept(), A(gradient_scale), static_cast<const A*>(slot.state->gradient().get()),
-                      gradient);
   }
 
   template <class A, class Exec>
@@ -174,26 +152,6 @@ struct AdamW8BitRule {
     const detail::QuantisedAdam<A> of{options.beta1, options.beta2, 1 - std::pow(options.beta1, double(matrix.step)),
                                       1 - std::pow(options.beta2, double(matrix.step)), options.epsilon};
     detail::quantised_direction<A>(device, n, of, {{first, second}, {matrix.array<A>(2), matrix.array<A>(3)}, numbers}, gradient);
-  }
-
-  template <class P, class Exec>
-  static void apply(Device<Exec>& device, Slot& slot, const Options& options, double learning_rate, std::uint64_t,
-                    const accumulate_t<P>* direction) {
-    kernels::direction_update<P>(device, slot.state->kept(), static_cast<P*>(slot.state->value().get()),
-                                 static_cast<accumulate_t<P>*>(slot.master.get()), direction,
-                                 1 - learning_rate * options.weight_decay, learning_rate);
-  }
-
-  /// The rule of all other parameters.
-  template <class A>
-  static auto element(const ParameterState& state, const Options& options, double learning_rate, std::uint64_t step) {
-    return AdamWRule::element<A>(state,
-                                 {.beta1 = options.beta1,
-                                  .beta2 = options.beta2,
-                                  .epsilon = options.epsilon,
-                                  .weight_decay = options.weight_decay,
-                                  .decay_vectors = options.decay_vectors},
-                                 learning_rate, step);
   }
 };
 

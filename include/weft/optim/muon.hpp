@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <weft/kernels/newton_schulz.hpp>
-#include <weft/optim/adamw.hpp>
+#include <weft/optim/direction_rule.hpp>
 #include <weft/optim/optimizer.hpp>
 
 namespace weft::optim {
@@ -39,21 +39,15 @@ struct MuonOptions {
 
 /// Muon for matrices between hidden states, AdamW for all others. A parameter whose sharding names segments, such as query, key
 /// and value in one, is orthogonalised segment by segment, as if they were separate parameters.
-struct MuonRule {
-  using Options = MuonOptions;
-  static constexpr Needs needs = Needs::matrix;
+struct MuonRule : DirectionRule<MuonOptions> {
   static constexpr std::array<std::string_view, 2> rules{"muon", "adamw"};
-  static constexpr int buffers = 2, whole_buffers = 1;
-  static constexpr std::array<std::string_view, 2> buffer_names = AdamWRule::buffer_names;  // in checkpoints
+  static constexpr int whole_buffers = 1;
   static constexpr std::array<std::string_view, 1> whole_buffer_names{"momentum_buffer"};
 
   static void check(const Options& options) {
+    DirectionRule::check(options);
     require_option("momentum", options.momentum, 1);
-    require_option("weight decay", options.weight_decay, largest_decay);
     require_option("scale", options.scale, largest_decay);
-    require_option("beta1", options.beta1, 1);
-    require_option("beta2", options.beta2, 1);
-    require_option("epsilon", options.epsilon, largest_decay);
     if (options.steps < 1) throw_error<UsageError>({"steps ", options.steps, ": Newton and Schulz's iteration has at least one"});
     if (options.steps > 1000)
       throw_error<UsageError>({"steps ", options.steps, ": Newton and Schulz's iteration has at most 1000"});
@@ -104,26 +98,6 @@ struct MuonRule {
       }
       before += extent;
     }
-  }
-
-  template <class P, class Exec>
-  static void apply(Device<Exec>& device, Slot& slot, const Options& options, double learning_rate, std::uint64_t,
-                    const accumulate_t<P>* direction) {
-    kernels::direction_update<P>(device, slot.state->kept(), static_cast<P*>(slot.state->value().get()),
-                                 static_cast<accumulate_t<P>*>(slot.master.get()), direction,
-                                 1 - learning_rate * options.weight_decay, learning_rate);
-  }
-
-  /// The rule of all other parameters.
-  template <class A>
-  static auto element(const ParameterState& state, const Options& options, double learning_rate, std::uint64_t step) {
-    return AdamWRule::element<A>(state,
-                                 {.beta1 = options.beta1,
-                                  .beta2 = options.beta2,
-                                  .epsilon = options.epsilon,
-                                  .weight_decay = options.weight_decay,
-                                  .decay_vectors = options.decay_vectors},
-                                 learning_rate, step);
   }
 
  private:

@@ -16,8 +16,7 @@
 #include <weft/device/parallel_for.hpp>
 #include <weft/kernels/eigenbasis.hpp>
 #include <weft/kernels/matmul.hpp>
-#include <weft/kernels/optimizer.hpp>
-#include <weft/optim/adamw.hpp>
+#include <weft/optim/direction_rule.hpp>
 #include <weft/optim/optimizer.hpp>
 
 namespace weft::optim {
@@ -123,23 +122,15 @@ void turn_basis(Device<Exec>& device, std::size_t rows, std::size_t columns, boo
 /// The first step of a matrix only begins its bases and leaves the parameter as it is, as in the authors' code, whose Adam counts
 /// from the second. A side longer than `longest` keeps the identity as its basis, as there. All state of a matrix, 2 (rows² +
 /// columns² + rows columns) elements, lives once, at its home (optim/update_rule.hpp).
-struct SoapRule {
-  using Options = SoapOptions;
-  static constexpr Needs needs = Needs::matrix;
+struct SoapRule : DirectionRule<SoapOptions> {
   static constexpr std::array<std::string_view, 2> rules{"soap", "adamw"};
-  static constexpr int buffers = 2, whole_buffers = 0;
-  static constexpr std::array<std::string_view, 2> buffer_names = AdamWRule::buffer_names;  // in checkpoints
-  static constexpr std::array<std::string_view, 0> whole_buffer_names{};
   static constexpr std::array<std::string_view, 6> home_names{
       "preconditioner_rows", "preconditioner_columns", "basis_rows", "basis_columns", "exp_avg", "exp_avg_sq"};
   static constexpr std::size_t longest = 10000;
 
   static void check(const Options& options) {
-    require_option("beta1", options.beta1, 1);
-    require_option("beta2", options.beta2, 1);
+    DirectionRule::check(options);
     require_option("shampoo_beta", options.shampoo_beta, 1);
-    require_option("epsilon", options.epsilon, largest_decay);
-    require_option("weight decay", options.weight_decay, largest_decay);
     if (options.every == 0) throw_error<UsageError>({"every 0: SOAP turns its bases every 1 or more steps"});
   }
 
@@ -157,14 +148,6 @@ struct SoapRule {
     const std::size_t n = state.global().size(), rows = state.global()[0], columns = rows == 0 ? 0 : n / rows;
     const std::size_t side = std::min(std::max(rows, columns), longest);
     return 2 * n + 2 * side * side + 4 * side;
-  }
-
-  template <class P, class Exec>
-  static void prepare(Device<Exec>& device, Slot& slot, const Options&, double gradient_scale, std::uint64_t,
-                      accumulate_t<P>* gradient) {
-    using A = accumulate_t<P>;
-    kernels::scale<A>(device, slot.state->kept(), A(gradient_scale), static_cast<const A*>(slot.state->gradient().get()),
-                      gradient);
   }
 
   template <class A, class Exec>
@@ -208,20 +191,7 @@ struct SoapRule {
                     const accumulate_t<P>* direction) {
     if (step == 1) return;
     const double keep = 1 - learning_rate * options.weight_decay;
-    kernels::direction_update<P>(device, slot.state->kept(), static_cast<P*>(slot.state->value().get()),
-                                 static_cast<accumulate_t<P>*>(slot.master.get()), direction, keep, keep * learning_rate);
-  }
-
-  /// The rule of all other parameters.
-  template <class A>
-  static auto element(const ParameterState& state, const Options& options, double learning_rate, std::uint64_t step) {
-    return AdamWRule::element<A>(state,
-                                 {.beta1 = options.beta1,
-                                  .beta2 = options.beta2,
-                                  .epsilon = options.epsilon,
-                                  .weight_decay = options.weight_decay,
-                                  .decay_vectors = options.decay_vectors},
-                                 learning_rate, step);
+    move<P>(device, slot, direction, keep, keep * learning_rate);
   }
 };
 
