@@ -81,8 +81,40 @@ def adamw_8bit(rate, beta1, beta2, epsilon, decay):
     return w.tolist()[::71]
 
 
+def adamw_16bit(rate, beta1, beta2, epsilon, decay):
+    """Moments rounded to bfloat16 after each step; the step itself has them before."""
+    i = torch.arange(600, dtype=torch.float64)
+    w, m, v = torch.sin(1.0 + i), torch.zeros(600), torch.zeros(600)
+    for s in range(1, 101):
+        g = torch.sin(0.37 * i * i + (1.3 + 0.011 * i) * s) / (1 + (i % 7) ** 3)
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g * g
+        w = (1 - rate * decay) * w - rate * (m / (1 - beta1 ** s)) / ((v / (1 - beta2 ** s)).sqrt() + epsilon)
+        m, v = m.to(torch.bfloat16).double(), v.to(torch.bfloat16).double()
+    return w.tolist()[::71]
+
+
+def lbfgs(steps, **options):
+    """A chain of Rosenbrock's functions: the parameters after each call of step, every ninth, and the loss before it."""
+    x = torch.nn.Parameter(torch.tensor([math.sin(1.0 + i) for i in range(35)] + [math.cos(1.0 + i) for i in range(11)]))
+    optimizer = torch.optim.LBFGS([x], **options)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (10 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
+        loss.backward()
+        return loss
+    losses = [optimizer.step(closure).item() for _ in range(steps)]
+    return losses, x.detach().tolist()[::9]
+
+
+print("lbfgs", lbfgs(20, lr=0.1, max_iter=1, history_size=5))
+print("lbfgs", lbfgs(2, lr=0.05, max_iter=10, history_size=3))
+print("lbfgs", lbfgs(2, lr=1, max_iter=10, max_eval=40, history_size=5, line_search_fn="strong_wolfe"))
+print("lbfgs", lbfgs(1, lr=30, max_iter=20, max_eval=100, line_search_fn="strong_wolfe"))
 print("adafactor", adafactor(lr=0.02, weight_decay=0.1))
 print("adafactor", adafactor(lr=0.5, d=1.5, beta2_decay=-0.7, eps=(1e-3, 0.1)))
 print("soap", soap(0.01, 0.95, 0.9, 1e-8, 0.93, 0.1, 10))
 print("adamw_8bit", adamw_8bit(0.01, 0.9, 0.99, 1e-6, 0.1))
+print("adamw_16bit", adamw_16bit(0.01, 0.9, 0.95, 1e-6, 0.1))
 print("soap", soap(0.02, 0.9, 0.95, 1e-6, 0.95, 0.0, 3))

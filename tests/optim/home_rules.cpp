@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedule-free AdamW, Adafactor, SOAP and AdamW of 8 bits: equal to their papers or PyTorch over 100 steps, equal to one rank in
-// ten layouts, resumed bitwise from a checkpoint, also in another layout. The bases of symmetric matrices.
-// covers: weft/kernels/eigenbasis.hpp weft/optim/adafactor.hpp weft/optim/adamw_8bit.hpp weft/optim/schedule_free.hpp
-// covers: weft/optim/direction_rule.hpp weft/optim/soap.hpp
+// Schedule-free AdamW, Adafactor, SOAP, and AdamW of 8 and of 16 bits: equal to their papers or PyTorch over 100 steps, equal to
+// one rank in ten layouts, resumed bitwise from a checkpoint, also in another layout. The bases of symmetric matrices.
+// covers: weft/kernels/eigenbasis.hpp weft/optim/adafactor.hpp weft/optim/adamw_16bit.hpp weft/optim/adamw_8bit.hpp
+// covers: weft/optim/direction_rule.hpp weft/optim/schedule_free.hpp weft/optim/soap.hpp
 
 #include <weft/checkpoint/load.hpp>
 #include <weft/checkpoint/save.hpp>
 #include <weft/kernels/eigenbasis.hpp>
 #include <weft/optim/adafactor.hpp>
+#include <weft/optim/adamw_16bit.hpp>
 #include <weft/optim/adamw_8bit.hpp>
 #include <weft/optim/ema.hpp>
 #include <weft/optim/schedule_free.hpp>
@@ -25,6 +26,7 @@ namespace {
 
 using Weights = std::map<std::string, std::vector<double>>;
 using optim::Adafactor;
+using optim::AdamW16Bit;
 using optim::AdamW8Bit;
 using optim::ScheduleFreeAdamW;
 using optim::Soap;
@@ -57,6 +59,8 @@ typename Optimizer::Options options_of() {
   } else if constexpr (std::is_same_v<Optimizer, AdamW8Bit>) {
     options.epsilon = 1e-3;
     options.groups = {{.match = "*.attn.*.weight", .rule = "adamw8bit"}, {.match = "*.mlp.*.weight", .rule = "adamw8bit"}};
+  } else if constexpr (std::is_same_v<Optimizer, AdamW16Bit>) {
+    options.epsilon = 1e-3;
   } else if constexpr (std::is_same_v<Optimizer, Soap>) {
     options.epsilon = 1e-3;
     options.every = 2;
@@ -257,6 +261,7 @@ TEST_CASE("a rule counts from a parameter's first gradient") {
   check(static_cast<ScheduleFreeAdamW*>(nullptr), optim::ScheduleFreeAdamWOptions{.learning_rate = 0.01});
   check(static_cast<Soap*>(nullptr), optim::SoapOptions{.learning_rate = 0.01});
   check(static_cast<AdamW8Bit*>(nullptr), optim::AdamW8BitOptions{.learning_rate = 0.01});
+  check(static_cast<AdamW16Bit*>(nullptr), optim::AdamW16BitOptions{.learning_rate = 0.01});
   check(static_cast<Adafactor*>(nullptr), optim::AdafactorOptions{.learning_rate = 0.01});
 }
 
@@ -398,6 +403,35 @@ TEST_CASE("AdamW of 8 bits has the parameters of the paper's algorithm after 100
   CHECK(elements * sizeof(double) == 2 * 600 + 2 * 3 * sizeof(double));
 }
 
+TEST_CASE("AdamW of 16 bits has the parameters of AdamW with rounded moments after 100 steps, and half of its state") {
+  TwoParameters<double> model({30, 20});
+  model.set_gradients(1);
+  for (std::size_t i = 0; i < 600; ++i) model.value(model.states[0])[i] = std::sin(1.0 + double(i));
+  AdamW16Bit optimizer(model, {.learning_rate = 0.01, .epsilon = 1e-6, .weight_decay = 0.1});
+  for (int step = 1; step <= 100; ++step) {
+    for (std::size_t i = 0; i < 600; ++i)
+      model.gradient(model.states[0])[i] =
+          std::sin(0.37 * double(i) * double(i) + (1.3 + 0.011 * double(i)) * step) / (1 + std::pow(double(i % 7), 3));
+    optimizer.step();
+  }
+  // tests/golden/make_optimizers.py: every 71st element.
+  const double expected[] = {0.7341931655936066,  0.20601191554078305, -0.8884670012355148,
+                             0.3105481786190089,  0.6742323822556586,  -0.7587456857544822,
+                             -0.2800043227896086, 0.9270526210937583,  -0.2985728894816378};
+  for (std::size_t i = 0; i < 9; ++i) CHECK(std::abs(model.value(model.states[0])[71 * i] - expected[i]) < 1e-9);
+  CHECK(optimizer.slots()[0].kept.size() == 1);
+}
+
+TEST_CASE("a pair of moments is the bits of two bfloat16") {
+  for (const float first : {0.f, 1.f, -1.25f, 3e-39f, -3e38f, 1e-20f})
+    for (const float second : {0.f, 1.f, 0.00390625f, 3e-39f, 3e38f}) {
+      const float pair = optim::detail::moment_pair(first, second);
+      CHECK(optim::detail::first_moment(pair) == float(bfloat16(first)));
+      CHECK(optim::detail::second_moment(pair) == float(bfloat16(second)));
+      CHECK(float(double(pair)) == pair);  // in models of double
+    }
+}
+
 TEST_CASE("the 256 numbers of dynamic quantization") {
   for (const bool is_signed : {true, false}) {
     double numbers[256];
@@ -415,6 +449,8 @@ TEST_CASE("the 256 numbers of dynamic quantization") {
 
 TEST_CASE("AdamW of 8 bits equals one rank in ten layouts") { check_layouts<AdamW8Bit>(); }
 TEST_CASE("AdamW of 8 bits resumes bitwise, also in another layout") { check_resumed<AdamW8Bit>(); }
+TEST_CASE("AdamW of 16 bits equals one rank in ten layouts") { check_layouts<AdamW16Bit>(); }
+TEST_CASE("AdamW of 16 bits resumes bitwise, also in another layout") { check_resumed<AdamW16Bit>(); }
 TEST_CASE("SOAP equals one rank in ten layouts") { check_layouts<Soap>(1e-8); }
 TEST_CASE("SOAP resumes bitwise, also in another layout") { check_resumed<Soap>(1e-8); }
 TEST_CASE("SOAP has the bits of one rank in reproducible runs, whatever the data ranks, stages and homes") {
@@ -478,6 +514,9 @@ TEST_CASE("refused options and rates") {
         "a rate, and give the options .warmup for a warm-up");
   CHECK(message<UsageError>([&] { ScheduleFreeAdamW(model, {.beta1 = 0}); }) ==
         "weft: beta1 0: schedule-free AdamW computes its average from y and z, which needs a beta1 above 0");
+  CHECK(message<UsageError>([&] { AdamW16Bit(model, {.beta2 = 0.999}); }) ==
+        "weft: beta 0.999000: moments in bfloat16 do not follow slower averages than those of 0.980000: use smaller betas, such "
+        "as 0.9 and 0.95, or AdamW");
   CHECK(message<UsageError>([&] { Soap(model, {.every = 0}); }) == "weft: every 0: SOAP turns its bases every 1 or more steps");
   CHECK(message<UsageError>([&] { Adafactor(model, {.threshold = 0.5}); }) ==
         "weft: threshold 0.500000 is not a number of at least 1");
