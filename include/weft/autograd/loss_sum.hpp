@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/autograd/row_terms.hpp>
 #include <weft/context/context.hpp>
 #include <weft/kernels/detail/loops.hpp>
 #include <weft/kernels/elementwise.hpp>
@@ -199,7 +200,9 @@ auto sum_losses(const Context& context, const X& losses, const Ids& targets) {
       throw_error<ShapeError>({"sum_losses of ", losses.shape().text(), " for ", targets.size(),
                                " tokens: it takes one loss a token; a mean or a sum that the model takes itself is not a loss"});
     typename L::type::sum_type sum(losses.device(), {1});
-    detail::sum_counted(losses.device(), losses.size(), losses.data(), targets.data(), sum.data());
+    detail::sum_losses_of_rows(context, losses, losses.size(), sum, [&](std::size_t first, std::size_t count, double* out) {
+      detail::sum_counted(losses.device(), count, losses.data() + first, targets.data() + first, out);
+    });
     return detail::MakesLosses::make<typename L::type>(std::move(sum));
   }
 }
@@ -218,7 +221,9 @@ auto sum_losses(const Context& context, const X& losses) {
           {"sum_losses of ", losses.shape().text(), " for ", detail::tokens_here<X>(context),
            " samples: it takes one loss a sample; a mean or a sum that the model takes itself is not a loss"});
     typename L::type::sum_type sum(losses.device(), {1});
-    detail::sum_every(losses.device(), losses.size(), losses.data(), sum.data());
+    detail::sum_losses_of_rows(context, losses, losses.size(), sum, [&](std::size_t first, std::size_t count, double* out) {
+      detail::sum_every(losses.device(), count, losses.data() + first, out);
+    });
     return detail::MakesLosses::make<typename L::type>(std::move(sum));
   }
 }

@@ -87,6 +87,9 @@ class Device {
   /// no fixed terms.
   std::size_t sum_terms() const { return sum_terms_; }
   void fix_sum_terms(std::size_t terms) { sum_terms_ = terms; }
+  /// The same for sums over the tokens of a sequence, which cp cuts.
+  std::size_t chunk_terms() const { return chunk_terms_; }
+  void fix_chunk_terms(std::size_t terms) { chunk_terms_ = terms; }
 
   /// The device's single object of type T, default-constructed at its first use.
   template <class T>
@@ -108,7 +111,7 @@ class Device {
   detail::Proof* proof_ = nullptr;
   detail::Arena<memory_space> arena_;
   bool shares_short_loops_ = false, batch_invariant_ = false;
-  std::size_t sum_terms_ = 0;
+  std::size_t sum_terms_ = 0, chunk_terms_ = 0;
   std::vector<Cache> caches_;  // only a few
 };
 

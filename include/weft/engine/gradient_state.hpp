@@ -17,7 +17,7 @@ namespace weft::detail {
 /// The gradient of one micro-batch, put aside before its backward is complete (GradientAccumulator::separates_terms).
 struct GradientTerm {
   Buffer sum;
-  unsigned unreduced = 0, whole = 0;
+  unsigned unreduced = 0, whole = 0, loose = 0;
 };
 
 class GradientState {
@@ -93,7 +93,7 @@ class GradientState {
   /// The buffer was filled with zeros.
   void fill_zero() {
     fresh_ = false;
-    whole_ = 0;
+    whole_ = loose_ = 0;
   }
   /// Whether some addition is the same on every rank of these axes.
   bool whole(unsigned axes) const { return !fresh_ && (whole_ & axes) != 0; }
@@ -107,6 +107,13 @@ class GradientState {
     return (unreduced_ & axis_bit<A>) != 0;
   }
   void mark_unreduced(unsigned axes) { unreduced_ |= axes; }
+  /// Whether a layer added a term of the sum over this axis that is not made of fixed terms (tensor/fixed_terms.hpp).
+  template <Axis A>
+  bool loose(A) const {
+    return (loose_ & axis_bit<A>) != 0;
+  }
+  /// The addition just marked, the first one, is made of fixed terms over these axes.
+  void mark_fixed_terms(unsigned axes) { loose_ &= ~axes; }
   /// Whether the gradient is unreduced over this axis. The caller reduces it now: from here on it counts as reduced.
   template <Axis A>
   bool take_unreduced(A) {
@@ -129,6 +136,7 @@ class GradientState {
     fresh_ = false;
     unreduced_ = term.unreduced;
     whole_ = term.whole;
+    loose_ = term.loose;
   }
   /// Puts the term aside, to be resumed later; nothing if nothing was added. `outside` is the buffer from here on.
   std::optional<GradientTerm> leave_term(Buffer outside);
@@ -149,6 +157,7 @@ class GradientState {
   std::vector<Buffer> nodes_, terms_;
   unsigned unreduced_ = 0;
   unsigned whole_ = 0;  // axis bits on which something that was added is the same on every rank
+  unsigned loose_ = 0;  // axis bits of sums without fixed terms
   bool separate_ = false, fresh_ = true, touched_ = true, expected_ = false, ignored_ = false, unlooked_ = false;
 };
 

@@ -55,6 +55,14 @@ AttentionHeads local_heads(const Context& context, const AttentionHeads& heads) 
   return {heads.query / ranks, std::max<std::size_t>(1, heads.key_value / ranks), heads.width};
 }
 
+// Throws LayoutError if several ranks of cp hold a key-value head: the sum of its gradients has no fixed terms.
+WEFT_COLD inline void require_one_holder(std::size_t kv_heads, std::size_t cp_ranks) {
+  if (kv_heads % cp_ranks != 0)
+    throw_error<LayoutError>({"numerics.reproducible_degree: kv heads of a tp rank(", kv_heads, ") % cp(", cp_ranks,
+                              ") != 0: several ranks would hold a head, and the sum of its gradients depends on their number; "
+                              "use a cp that divides the heads"});
+}
+
 template <class X>
 std::size_t sequences_of(const X& x, std::size_t length) {
   if (length == 0 || x.rows() % length != 0)
@@ -79,8 +87,10 @@ class Attention : public Primitive<Attention> {
         fused_cut_(context.size(tp{}) > 1 ? DimSharding::segments : DimSharding::even),
         kv_cut_(DimSharding::even) {
     if (heads.key_value % context.size(tp{}) != 0) fused_cut_ = kv_cut_ = DimSharding::replicated;
-    if (detail::uses_ulysses(context))
+    if (detail::uses_ulysses(context)) {
       detail::require_ulysses(heads.query, heads.key_value, context.size(tp{}), context.size(cp{}));
+      if (context.device().chunk_terms() != 0) detail::require_one_holder(heads_.key_value, context.size(cp{}));
+    }
   }
 
   template <class Context, class Input>

@@ -9,6 +9,7 @@
 #include <weft/autograd/layer.hpp>
 #include <weft/autograd/layer_arguments.hpp>
 #include <weft/autograd/primitive.hpp>
+#include <weft/autograd/row_terms.hpp>
 #include <weft/context/global_index.hpp>
 #include <weft/kernels/embedding.hpp>
 #include <weft/operations/index_select.hpp>
@@ -26,6 +27,17 @@ template <class I, class T, class E, class... PI, class... PT>
 struct LookedUp<Tensor<I, E, PI...>, Tensor<T, E, PT...>> {
   using type = Tensor<T, E, std::conditional_t<shard_dim<PT> == 0, Partial<typename PT::axis>, PI>...>;
 };
+
+// Adds each row of g [tokens, width] to the row of the table's gradient with its id; row 0 of this rank's table has the id
+// `first`.
+template <AnyTensor Gradient, class Context, class P, class Ids, class G>
+void accumulate_rows_by_id(const Context& context, P& table, const Ids& ids, const G& g, std::int64_t first) {
+  const std::size_t rows = table.state().local()[0], width = g.columns();
+  accumulate_rows<Gradient>(context, table, g, [&]<class A>(std::size_t begin, std::size_t count, A* out, bool add) {
+    if (!add) kernels::fill(g.device(), rows * width, out, A(0));
+    kernels::embedding_backward(g.device(), count, width, ids.data() + begin, g.data() + begin * width, first, rows, out);
+  });
+}
 }  // namespace detail
 
 /// tokens [tokens] -> [tokens, width]. Under tp the table's rows are sharded; a vocabulary that tp does not divide is padded with
@@ -73,10 +85,7 @@ class Embedding : public Primitive<Embedding> {
     if (!table.trainable()) return;
     auto& [tokens, g] = deferred;
     using W = decltype(table.for_operand(context, tokens));
-    const auto open = table.template open_gradient<gradient_t<W>>(g.device());
-    const std::size_t rows = table.state().local()[0], width = g.columns();
-    if (open.first) kernels::fill(g.device(), rows * width, open.data, std::remove_pointer_t<decltype(open.data)>(0));
-    kernels::embedding_backward(g.device(), g.rows(), width, tokens.data(), g.data(), first(context, rows), rows, open.data);
+    detail::accumulate_rows_by_id<gradient_t<W>>(context, table, tokens, g, first(context, table.state().local()[0]));
   }
 
   Table table;
@@ -129,13 +138,10 @@ class LearnedPositions : public Primitive<LearnedPositions> {
     return InputGradient{g, std::pair{std::move(positions), g}};
   }
   template <class Context, class D>
-  void backward_weight(const Context&, D deferred) {
+  void backward_weight(const Context& context, D deferred) {
     if (!table.trainable()) return;
     auto& [positions, g] = deferred;
-    const auto open = table.template open_gradient<TableGradient<std::remove_cvref_t<decltype(g)>>>(g.device());
-    const std::size_t rows = table.state().local()[0], width = g.columns();
-    if (open.first) kernels::fill(g.device(), rows * width, open.data, std::remove_pointer_t<decltype(open.data)>(0));
-    kernels::embedding_backward(g.device(), g.rows(), width, positions.data(), g.data(), std::int64_t(0), rows, open.data);
+    detail::accumulate_rows_by_id<TableGradient<std::remove_cvref_t<decltype(g)>>>(context, table, positions, g, 0);
   }
 
   Parameter<> table;

@@ -118,7 +118,7 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
     if constexpr (arrives_in_pieces<X>) {
-      if (context.size(tp{}) > 1) return multiply_pieces(context, x);
+      if (in_pieces(context, x)) return multiply_pieces(context, x);
     }
     if constexpr (row) detail::require_inputs_of(x.shape(), weight.state(), cut_dim);
     auto inside = enter(context, x);
@@ -156,7 +156,7 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
     }
     add_weight_gradient(context, deferred.input, deferred.gradient);
     if constexpr (Bias)
-      if (bias && bias->trainable()) add_bias_gradient(context, sum_rows(deferred.gradient));
+      if (bias && bias->trainable()) add_row_sums(context, deferred.gradient);
   }
 
   /// The output and its GELU, for a following GELU (GeluMlp); saves x.
@@ -230,12 +230,13 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   template <class Context, class X>
   using entered_t = decltype(enter(std::declval<const Context&>(), std::declval<const X&>()));
 
-  // Under sequence parallelism a Column layer's input is sharded by rows, stored that way, and gathered while it is multiplied.
+  // Under sequence parallelism a Column layer's input is sharded by rows, stored that way, and gathered while it is multiplied:
+  // before it, if sums have fixed terms.
   template <class X>
   static constexpr bool arrives_in_pieces = column&& detail::rows_cut_over_tp<X>;
   template <class Context, class X>
-  static bool in_pieces(const Context& context, const X&) {
-    if constexpr (arrives_in_pieces<X>) return context.size(tp{}) > 1;
+  static bool in_pieces(const Context& context, const X& x) {
+    if constexpr (arrives_in_pieces<X>) return context.size(tp{}) > 1 && x.device().sum_terms() == 0;
     else return false;
   }
   template <class Context, class X>
@@ -255,7 +256,7 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   void add_weight_gradient(const Context& context, const X& x, const G& g) {
     if (!weight.trainable()) return;
     if constexpr (arrives_in_pieces<X>) {
-      if (context.size(tp{}) > 1) {
+      if (in_pieces(context, x)) {
         using Inside = entered_t<Context, X>;
         using Product =
             std::conditional_t<stored_in_out, detail::product_of_rows_t<Inside, G>, detail::product_of_rows_t<G, Inside>>;
@@ -265,8 +266,19 @@ class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
       }
     }
     const auto inside = enter(context, x);
-    if constexpr (stored_in_out) accumulate_product(weight, inside, g);
-    else accumulate_product(weight, g, inside);
+    if constexpr (stored_in_out) accumulate_product(context, weight, inside, g);
+    else accumulate_product(context, weight, g, inside);
+  }
+  template <class Context, class G>
+  void add_row_sums(const Context& context, const G& g) {
+    using Sums = decltype(sum_rows(g));
+    if (!detail::row_terms_of(context, g)) return add_bias_gradient(context, sum_rows(g));
+    const auto sum = [&](std::size_t first, std::size_t count, auto* out, bool add) {
+      kernels::column_sums<typename G::value_type>(g.device(), count, g.columns(), g.data() + first * g.columns(), g.columns(),
+                                                   out, add);
+    };
+    if constexpr (row && Context::has(tp{})) detail::accumulate_rows<replace_t<Sums, Invariant<tp>>>(context, *bias, g, sum);
+    else detail::accumulate_rows<Sums>(context, *bias, g, sum);
   }
   template <class Context, class S>
   void add_bias_gradient(const Context& context, const S& sums) {

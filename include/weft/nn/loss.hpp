@@ -91,9 +91,12 @@ auto cross_entropy_of(const Context& context, Z logits, const Ids& targets, std:
   State state = row_statistics(context, std::move(logits), targets, vocabulary, own);
   const Z& z = state.logits;
   typename State::Loss::sum_type loss(z.device(), {1});
-  kernels::cross_entropy_finish<T>(z.device(), z.rows(), z.columns(), state.valid, z.data(), state.maximum.data(),
-                                   state.sums.data(), state.sums.data() + z.rows(), targets.data(), std::int64_t(state.first),
-                                   loss.data(), nullptr);
+  const auto *const powers = state.sums.data(), *const of_targets = powers + z.rows();
+  sum_losses_of_rows(context, z, z.rows(), loss, [&](std::size_t first, std::size_t count, double* sum) {
+    kernels::cross_entropy_finish<T>(z.device(), count, z.columns(), state.valid, z.data() + first * z.columns(),
+                                     state.maximum.data() + first, powers + first, of_targets + first, targets.data() + first,
+                                     std::int64_t(state.first), sum, nullptr);
+  });
   return Result{MakesLosses::make<typename State::Loss>(std::move(loss)), std::move(state)};
 }
 
@@ -286,9 +289,9 @@ class LanguageHead : public Primitive<LanguageHead<Norm>> {
   template <class Context, class D>
   void backward_weight(const Context& context, D deferred) {
     const auto add = [&](std::size_t first, std::size_t count, const auto& part) {
-      detail::accumulate_padded_product(table, part, detail::rows_of(deferred.inside, first, count));
+      detail::accumulate_padded_product(context, table, part, detail::rows_of(deferred.inside, first, count));
     };
-    if (deferred.cross.parts.empty()) detail::accumulate_padded_product(table, deferred.gradient, deferred.inside);
+    if (deferred.cross.parts.empty()) detail::accumulate_padded_product(context, table, deferred.gradient, deferred.inside);
     else if (table.trainable())
       detail::for_each_logits_gradient(context, deferred.inside, table.for_operand(deferred.inside), deferred.cross,
                                        table.state().global()[0], deferred.scale.data(), add);

@@ -17,6 +17,7 @@
 #include <weft/autograd/layer_arguments.hpp>
 #include <weft/autograd/parameter.hpp>
 #include <weft/autograd/primitive.hpp>
+#include <weft/autograd/row_terms.hpp>
 #include <weft/kernels/norm.hpp>
 #include <weft/operations/products.hpp>
 #include <weft/operations/reductions.hpp>
@@ -135,11 +136,12 @@ class LayerNorm : public Primitive<LayerNorm> {
     return InputGradient{std::move(dx), std::pair{std::move(saved), g}};
   }
   template <class Context, class D>
-  void backward_weight(const Context&, D deferred) {
+  void backward_weight(const Context& context, D deferred) {
     if (!weight.trainable() && !bias.trainable()) return;
     auto& [saved, g] = deferred;
     using G = std::remove_cvref_t<decltype(g)>;
     using Sum = detail::summed_t<G, accumulate_t<typename G::value_type>>;
+    if (detail::row_terms_of(context, g)) return accumulate_terms<Sum>(context, saved, g);
     const auto gain = weight.template open_gradient<Sum>(g.device()), shift = bias.template open_gradient<Sum>(g.device());
     const bool first_gain = gain.first, first_shift = shift.first;
     kernels::layer_norm_backward_weight(g.device(), g.rows(), g.columns(), saved.x.data(), saved.mean.data(), saved.rstd.data(),
@@ -161,6 +163,19 @@ class LayerNorm : public Primitive<LayerNorm> {
     X x;
     S mean, rstd;
   };
+  // Both gradients as sums of fixed terms, one after the other.
+  template <class Sum, class Context, class Saved, class G>
+  void accumulate_terms(const Context& context, const Saved& saved, const G& g) {
+    const std::size_t width = g.columns();
+    const Sum unused(g.device(), {width});
+    detail::accumulate_rows<Sum>(context, weight, g, [&](std::size_t first, std::size_t count, auto* out, bool add) {
+      kernels::layer_norm_backward_weight(g.device(), count, width, saved.x.data() + first * width, saved.mean.data() + first,
+                                          saved.rstd.data() + first, g.data() + first * width, out, unused.data(), add);
+    });
+    detail::accumulate_rows<Sum>(context, bias, g, [&](std::size_t first, std::size_t count, auto* out, bool add) {
+      kernels::column_sums<typename G::value_type>(g.device(), count, width, g.data() + first * width, width, out, add);
+    });
+  }
   double epsilon_;
 };
 
@@ -216,13 +231,16 @@ class RmsNorm : public Primitive<RmsNorm> {
     return InputGradient{std::move(dx), std::pair{std::move(saved), g}};
   }
   template <class Context, class D>
-  void backward_weight(const Context&, D deferred) {
+  void backward_weight(const Context& context, D deferred) {
     if (!weight.trainable()) return;
     auto& [saved, g] = deferred;
     using G = std::remove_cvref_t<decltype(g)>;
-    const auto gain = weight.template open_gradient<detail::summed_t<G, accumulate_t<typename G::value_type>>>(g.device());
-    kernels::rms_norm_backward_weight(g.device(), g.rows(), g.columns(), saved.x.data(), saved.rstd.data(), g.data(), gain.data,
-                                      !gain.first);
+    const std::size_t width = g.columns();
+    const auto sum = [&](std::size_t first, std::size_t count, auto* out, bool add) {
+      kernels::rms_norm_backward_weight(g.device(), count, width, saved.x.data() + first * width, saved.rstd.data() + first,
+                                        g.data() + first * width, out, add);
+    };
+    detail::accumulate_rows<detail::summed_t<G, accumulate_t<typename G::value_type>>>(context, weight, g, sum);
   }
 
   /// The same in operations on Variables, x [rows, width], inside of grad (operations/grad.hpp).

@@ -48,18 +48,18 @@ auto padded_logits_input_gradient(const Context& context, const G& g, const W& w
 }
 
 /// Adds gᵀ x to the gradient of the table [columns, width] of such logits; computes nothing if it is frozen.
-template <class P, AnyTensor G, AnyTensor X>
-void accumulate_padded_product(P& table, const G& g, const X& x) {
-  using D = contract_t<G, X, 1, 1>;
+template <class Context, class P, AnyTensor G, AnyTensor X>
+void accumulate_padded_product(const Context& context, P& table, const G& g, const X& x) {
   using T = typename G::value_type;
   const auto e = matmul_extents(with_extent(g.shape(), 1, table.state().local()[0]), x.shape(), true, true);
   require_gradient_size(e.product, e.m * e.n, table.state());
   if (!table.trainable()) return;
-  const auto open = table.template open_gradient<D>(g.device());
-  if constexpr (contract_fits<G, X, 1, 1>)
-    kernels::matmul<T, std::remove_pointer_t<decltype(open.data)>>(g.device(), kernels::Transpose::yes, kernels::Transpose::no,
-                                                                   e.m, e.n, e.k, g.data(), g.columns(), x.data(), e.n, open.data,
-                                                                   e.n, !open.first);
+  accumulate_rows<contract_t<G, X, 1, 1>>(
+      context, table, g, [&]<class C>(std::size_t first, std::size_t count, C* out, bool add) {
+        if constexpr (contract_fits<G, X, 1, 1>)
+          kernels::matmul<T, C>(g.device(), kernels::Transpose::yes, kernels::Transpose::no, e.m, e.n, count,
+                                g.data() + first * g.columns(), g.columns(), x.data() + first * e.n, e.n, out, e.n, add);
+      });
 }
 
 }  // namespace weft::detail

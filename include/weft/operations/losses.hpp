@@ -14,6 +14,7 @@
 
 #include <weft/autograd/loss_sum.hpp>
 #include <weft/autograd/result.hpp>
+#include <weft/autograd/row_terms.hpp>
 #include <weft/autograd/variable.hpp>
 #include <weft/kernels/cross_entropy.hpp>
 #include <weft/kernels/rows.hpp>
@@ -115,6 +116,7 @@ auto elementwise_loss(const X& x, const Y& y, double elements) {
   using Loss = typename LossOf<X>::type;
   using T = typename X::value_type;
   using U = typename Y::value_type;
+  refuse_loose_rows(x, "a loss by elements");
   typename Loss::sum_type sum(x.device(), {1});
   gradient_t<X> slope(x.device(), x.shape());
   loss_and_slope<F>(x.device(), x.size(), elements, static_cast<const T*>(x.data()), static_cast<const U*>(y.data()), sum.data(),
@@ -176,6 +178,7 @@ auto cross_entropy_of_classes(const Context& context, const Z& logits, const N& 
   if constexpr (cut) context.comm(tp{}).all_reduce(raw(maximum), Reduction::max);
   kernels::softmax_sums<T>(device, rows, columns, columns, logits.data(), maximum.data(), wanted.data(), std::int64_t(first), sum,
                            target);
+  refuse_loose_rows(logits, "a cross-entropy of classes");
   if constexpr (cut) {
     refuse_loose_sum(device, "the classes of a cross-entropy");
     context.comm(tp{}).all_reduce(raw(sums));

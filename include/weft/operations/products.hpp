@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <weft/autograd/parameter.hpp>
+#include <weft/autograd/row_terms.hpp>
 #include <weft/kernels/matmul.hpp>
 #include <weft/kernels/matmul_fused.hpp>
 #include <weft/operations/rows.hpp>
@@ -151,6 +152,22 @@ void accumulate_product(P& parameter, const L& l, const R& r) {
   if (!parameter.trainable()) return;
   const auto open = parameter.template open_gradient<G>(l.device());
   if constexpr (detail::contract_fits<L, R, 1, 1>) detail::run_matmul<1, 1>(l, r, open.data, !open.first, nullptr);
+}
+
+/// The same in a layer. Under NumericsOptions::reproducible_degree a sum over rows that cp or tp cuts has fixed terms.
+template <class Context, class P, AnyTensor L, AnyTensor R>
+void accumulate_product(const Context& context, P& parameter, const L& l, const R& r) {
+  using T = typename L::value_type;
+  const auto e = detail::matmul_extents(l, r, true, true);
+  detail::require_gradient_size(e.product, e.m * e.n, parameter.state());
+  if (!parameter.trainable()) return;
+  detail::accumulate_rows<contract_t<L, R, 1, 1>>(
+      context, parameter, l, [&]<class C>(std::size_t first, std::size_t count, C* out, bool add) {
+        if constexpr (detail::contract_fits<L, R, 1, 1>)
+          kernels::matmul<T, C>(l.device(), kernels::Transpose::yes, kernels::Transpose::no, e.m, e.n, count,
+                                l.data() + first * l.columns(), l.columns(), r.data() + first * r.columns(), r.columns(), out,
+                                e.n, add);
+      });
 }
 
 /// x [tokens, in] times w, plus bias [out]; RJ 0: w is [out, in], RJ 1: w is [in, out].

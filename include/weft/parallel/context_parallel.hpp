@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include <weft/autograd/row_terms.hpp>
 #include <weft/parallel/policies.hpp>
 #include <weft/parallel/wrapper.hpp>
 #include <weft/pipeline/unreduced_gradients.hpp>
@@ -32,8 +33,9 @@ class ContextGradientReducer : public Hooks {
     agree_on_unreduced(comm_, *device_, unit, axis_bit<cp>);
     std::vector<Request> sums;  // all under way at once
     for (ParameterState* state : unit.parameters) {
-      if (!state->take_unreduced(cp{}) || comm_.size() == 1) continue;
-      state->gradient_span([&](auto gradient) { sums.push_back(comm_.all_reduce_async(gradient)); });
+      if (!state->take_unreduced(cp{})) continue;
+      if (device_->chunk_terms() != 0) add_row_terms(cp{}, comm_, *device_, *state);
+      else if (comm_.size() > 1) state->gradient_span([&](auto gradient) { sums.push_back(comm_.all_reduce_async(gradient)); });
     }
     for (Request& sum : sums) sum.wait();
   }
@@ -43,10 +45,26 @@ class ContextGradientReducer : public Hooks {
   Device<Exec>* device_;
 };
 
+// Gives the device its number of terms (NumericsOptions::reproducible_degree).
+template <class Exec>
+WEFT_COLD void fix_terms_of_chunks(Device<Exec>& device, const ModelOptions& options, std::size_t ranks) {
+  const std::size_t degree = options.numerics.reproducible_degree;
+  if (options.context == ContextMethod::ring && ranks > 1)
+    throw_error<LayoutError>({"numerics.reproducible_degree: a ring over cp(", ranks,
+                              ") adds the blocks of keys in an order that depends on cp: use ContextMethod::ulysses, or cp 1"});
+  if (options.loss.chunks > 1)
+    throw_error<UsageError>({"numerics.reproducible_degree: the gradient of the vocabulary's table is a sum over loss.chunks(",
+                             options.loss.chunks,
+                             ") parts of the tokens, which would depend on cp; use 1 under ContextParallel"});
+  device.fix_chunk_terms(terms_of_rank(cp::name, degree, ranks, device.chunk_terms()));
+}
+
 struct ContextPolicy : PlainPolicy {
   using axis = cp;
   using hidden_placement = Shard<cp, 0>;
-  ContextPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions&) : reducer(comm, device) {}
+  ContextPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions& options) : reducer(comm, device) {
+    if (options.numerics.reproducible_degree != 0) fix_terms_of_chunks(device, options, std::size_t(comm.size()));
+  }
   Hooks* hooks() { return &reducer; }
   ContextGradientReducer<DefaultDevice::execution_space> reducer;
 };

@@ -8,6 +8,7 @@
 
 #include <vector>
 
+#include <weft/autograd/row_terms.hpp>
 #include <weft/parallel/wrapper.hpp>
 #include <weft/pipeline/unreduced_gradients.hpp>
 #include <weft/tensor/to.hpp>
@@ -54,8 +55,8 @@ void TensorGradientReducer<Exec>::gradients_ready(Unit& unit) {
   agree_on_unreduced(comm_, *device_, unit, axis_bit<tp>);
   for (ParameterState* state : unit.parameters) {
     if (!state->take_unreduced(tp{})) continue;
-    refuse_loose_sum(*device_, "the gradient of " + state->name());
-    if (comm_.size() > 1) reduce(*state);
+    if (device_->sum_terms() != 0) add_row_terms(tp{}, comm_, *device_, *state);
+    else if (comm_.size() > 1) reduce(*state);
   }
 }
 
@@ -95,23 +96,12 @@ void TensorGradientReducer<Exec>::copy_shared(const ParameterState& state, char*
 
 // Gives the device its number of terms (NumericsOptions::reproducible_degree).
 template <class Exec>
-WEFT_COLD void fix_terms_of_sums(Device<Exec>& device, std::size_t degree, std::size_t ranks, bool rows_cut) {
+WEFT_COLD void fix_terms_of_sums(Device<Exec>& device, std::size_t degree, std::size_t ranks) {
   if constexpr (!kernels::detail::on_host<Exec>)
     throw_error<UsageError>(
         {"numerics.reproducible_degree: libraries of GPUs choose a kernel by the shapes of a product, which depend on tp, so it "
-         "is "
-         "for hosts: build weft for hosts, or leave the option out"});
-  if (rows_cut)
-    throw_error<UsageError>(
-        {"numerics.reproducible_degree does not cover SequenceParallel, whose norms sum over rows that tp cuts: use "
-         "TensorParallel, or leave the option out"});
-  if (degree % ranks != 0)
-    throw_error<LayoutError>({"numerics.reproducible_degree(", degree, ") % tp(", ranks,
-                              ") != 0: each rank has equally many terms of a sum; use a tp that divides the degree"});
-  if (device.sum_terms() != 0 && device.sum_terms() != degree / ranks)
-    throw_error<UsageError>({"numerics.reproducible_degree(", degree, "): another model on this device has ", device.sum_terms(),
-                             " terms a rank, and this one ", degree / ranks, ": give both models one degree"});
-  device.fix_sum_terms(degree / ranks);
+         "is for hosts: build weft for hosts, or leave the option out"});
+  device.fix_sum_terms(terms_of_rank(tp::name, degree, ranks, device.sum_terms()));
 }
 
 template <class HiddenPlacement>
@@ -120,7 +110,7 @@ struct TensorPolicy : PlainPolicy {
   using hidden_placement = HiddenPlacement;
   TensorPolicy(const Communicator& comm, DefaultDevice& device, const ModelOptions& options) : reducer(comm, device) {
     if (const std::size_t degree = options.numerics.reproducible_degree; degree != 0)
-      fix_terms_of_sums(device, degree, std::size_t(comm.size()), kind_of<HiddenPlacement> == Kind::shard);
+      fix_terms_of_sums(device, degree, std::size_t(comm.size()));
   }
   Hooks* hooks() { return &reducer; }
   TensorGradientReducer<DefaultDevice::execution_space> reducer;

@@ -72,11 +72,10 @@ WEFT_COLD WEFT_INLINE void require_dense_axes(const AxesInForce& axes, std::size
     throw_error<UsageError>(
         {"numerics.reproducible_degree is ", degree,
          ", and the model's type has no TensorParallel, so its sums have no terms: wrap it, also for one rank"});
-  for (const auto& [name, ranks] :
-       {std::pair(cp::name, axes.size(cp{})), std::pair(ep::name, axes.size(ep{})), std::pair(etp::name, axes.size(etp{}))})
+  for (const auto& [name, ranks] : {std::pair(ep::name, axes.size(ep{})), std::pair(etp::name, axes.size(etp{}))})
     if (ranks > 1)
-      throw_error<LayoutError>({"numerics.reproducible_degree fixes the sums over tp, and not those over ", name, "(", ranks,
-                                "): use ", name, " 1, or leave the option out"});
+      throw_error<LayoutError>({"numerics.reproducible_degree fixes the sums over tp and cp, and not those over ", name, "(",
+                                ranks, "): use ", name, " 1, or leave the option out"});
 }
 
 WEFT_COLD WEFT_INLINE void Stages::set_everyone(const Communicator& everyone) {

@@ -3,7 +3,8 @@
 // Sums over tp whose bits do not depend on tp (NumericsOptions::reproducible_degree). Such a sum has a fixed number of terms, the
 // degree of the option. A rank computes degree / tp of them, each as if a rank had only that one, and adds them in a binary tree;
 // the ranks' sums are added in the same tree. The sum is made where its terms arise: a Partial tensor then holds the whole sum on
-// every rank and is marked (Tensor::summed), and `to` neither adds nor sends anything.
+// every rank and is marked (Tensor::summed), and `to` neither adds nor sends anything. autograd/row_terms.hpp has the sums over
+// rows that cp or tp cuts.
 //
 //   const auto y = sum_of_fixed_terms<Y>(context.comm(tp{}), device, shape, [&](std::size_t term, T* out) { ... });
 
@@ -37,15 +38,19 @@ void add_terms_of_ranks(const Communicator& comm, const Tensor<T, Exec>& y) {
   if (ranks == 2) return comm.all_reduce(y);  // one addition
   auto& device = y.device();
   const std::size_t piece = (y.size() + ranks - 1) / ranks, padding = ranks * piece - y.size();
-  const Tensor<T, Exec> sent(device, {ranks, piece}), terms(device, {ranks, piece});
-  kernels::cast<T, T>(device, y.size(), y.data(), sent.data());
-  kernels::fill(device, padding, sent.data() + y.size(), T(0));
+  const bool whole = padding == 0;  // the pieces of y have one size: no copy
+  const Tensor<T, Exec> sent = whole ? Tensor<T, Exec>(y) : Tensor<T, Exec>(device, {ranks, piece}),
+                        terms(device, {ranks, piece});
+  if (!whole) {
+    kernels::cast<T, T>(device, y.size(), y.data(), sent.data());
+    kernels::fill(device, padding, sent.data() + y.size(), T(0));
+  }
   comm.all_to_all(sent, terms);
   for (std::size_t step = 1; step < ranks; step *= 2)
     for (std::size_t i = 0; i < ranks; i += 2 * step)
       kernels::add<T>(device, piece, terms.data() + i * piece, terms.data() + (i + step) * piece, terms.data() + i * piece);
   comm.all_gather(Tensor<T, Exec>(device, {piece}, terms.buffer()), sent);
-  kernels::cast<T, T>(device, y.size(), sent.data(), y.data());
+  if (!whole) kernels::cast<T, T>(device, y.size(), sent.data(), y.data());
 }
 
 /// The sum over tp of terms [shape], of which each rank has Device::sum_terms: `term(i, out)` writes this rank's term i.
@@ -74,12 +79,12 @@ X sum_of_one_number(const Communicator& comm, X x) {
   return x;
 }
 
-/// Throws UsageError for `name`, a sum over tp that is not made of fixed terms.
-WEFT_COLD [[noreturn]] inline void refuse_loose_sum(std::string_view name) {
-  throw_error<UsageError>(
-      {"numerics.reproducible_degree: the sum over tp of ", name,
-       " has no fixed terms, so its bits would depend on tp; the option covers Linear layers, dropout, embeddings and losses of "
-       "dense language models under TensorParallel: leave it out for this model"});
+/// Throws UsageError for `name`, a sum over an axis that is not made of fixed terms.
+WEFT_COLD [[noreturn]] inline void refuse_loose_sum(std::string_view name, std::string_view axis = tp::name) {
+  throw_error<UsageError>({"numerics.reproducible_degree: the sum over ", axis, " of ", name,
+                           " has no fixed terms, so its bits would depend on ", axis,
+                           "; the option covers Linear layers, dropout, embeddings and losses of "
+                           "dense language models under TensorParallel: leave it out for this model"});
 }
 template <class Exec>
 void refuse_loose_sum(const Device<Exec>& device, std::string_view name) {
@@ -89,6 +94,18 @@ void refuse_loose_sum(const Device<Exec>& device, std::string_view name) {
 template <AnyTensor X>
 void require_summed(const X& x) {
   if (!x.summed()) refuse_loose_sum("a tensor " + x.shape().text());
+}
+
+/// The terms of a rank of `axis`. Throws LayoutError unless all ranks have as many, UsageError if another model has fixed other
+/// terms on this device, `before` (0: none).
+WEFT_COLD inline std::size_t terms_of_rank(std::string_view axis, std::size_t degree, std::size_t ranks, std::size_t before) {
+  if (degree % ranks != 0)
+    throw_error<LayoutError>({"numerics.reproducible_degree(", degree, ") % ", axis, "(", ranks,
+                              ") != 0: each rank has equally many terms of a sum; use a ", axis, " that divides the degree"});
+  if (before != 0 && before != degree / ranks)
+    throw_error<UsageError>({"numerics.reproducible_degree(", degree, "): another model on this device has ", before,
+                             " terms a rank, and this one ", degree / ranks, ": give both models one degree"});
+  return degree / ranks;
 }
 
 /// Throws UsageError unless a sum over `extent` numbers of each rank is divided evenly among its terms.
