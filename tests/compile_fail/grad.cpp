@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Derivatives inside of a forward, grad(f, x).
 #include <weft/nn/group_norm.hpp>
+#include <weft/operations/attention.hpp>
+#include <weft/operations/pooling.hpp>
 #include <weft/testing/check_layer.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;
 
 // section: operation_without_second_derivative
-// The largest element has a gradient, which cannot be differentiated again.
+// A function of the program's own, whose derivative is a function of numbers.
 // expect: f calls an operation without a second derivative
 struct Slope : Module<Slope> {
   auto forward(const auto& x) const {
 #ifdef WEFT_FAIL
-    return grad([](const auto& p) { return max<1>(square(p)); }, x);
+    return grad(
+        [](const auto& p) {
+          return map(
+              p, [](auto v) { return v * v; }, [](auto v) { return 2 * v; });
+        },
+        x);
 #else
     return grad([](const auto& p) { return sigmoid(square(p)); }, x);
 #endif
@@ -25,14 +32,14 @@ void go() {
 // section: layer_without_second_derivative
 // The network has a layer whose backward is written on tensors.
 // expect: f calls a layer or a Primitive with a backward of its own on tensors
-// mention: SampleNorm
+// mention: HeadRmsNorm
 struct Slope : Module<Slope> {
 #ifdef WEFT_FAIL
-  GroupNorm<> layer;
-  Slope(const auto& context) : layer(context / "layer", 2, 8) {}
+  HeadRmsNorm layer;
+  Slope(const auto& context) : layer(context / "layer", 8) {}
 #else
-  Linear<> layer;
-  Slope(const auto& context) : layer(context / "layer", 8, 8) {}
+  RmsNorm layer;
+  Slope(const auto& context) : layer(context / "layer", 8) {}
 #endif
   auto u(const auto& p) const { return tanh(layer(p)); }
   auto forward(const auto& x) const {
@@ -41,6 +48,56 @@ struct Slope : Module<Slope> {
 };
 void go() {
   testing::check_layer([](const auto& context) { return Slope(context / "slope"); }, {4, 8});
+}
+
+// section: attention_inside
+// The fused attention inside of a derivative.
+// expect: f calls attention, which has no second derivative: write its formula
+struct Slope : Module<Slope> {
+  auto forward(const auto& x) const {
+#ifdef WEFT_FAIL
+    return grad([](const auto& p) { return attention(p, p * p, p, {.causal = false}); }, x);
+#else
+    return grad([](const auto& p) { return batched_matmul(softmax<2>(batched_matmul_transposed(p, p * p)), p); }, x);
+#endif
+  }
+};
+void go() {
+  testing::check_layer([](const auto&) { return Slope(); }, {2, 3, 4});
+}
+
+// section: pooling_of_cut_images
+// Windows that need rows of another rank inside of a derivative.
+// expect: f pools or upsamples images that a domain axis cuts
+struct Slope : Module<Slope> {
+  auto forward(const auto& x) const {
+#ifdef WEFT_FAIL
+    return grad([](const auto& p) { return avg_pool2d(p * p); }, x);
+#else
+    return grad([](const auto& p) { return p * p; }, x);
+#endif
+  }
+};
+void go() {
+  testing::check_layer_on<dx, Shard<dx, 2>>(2, [](const auto&) { return Slope(); }, {2, 2, 4, 4});
+}
+
+// section: norm_of_cut_images
+// A norm whose statistics are sums over other ranks inside of a derivative.
+// expect: GroupNorm of images that a domain axis cuts has no second derivative
+struct Slope : Module<Slope> {
+  GroupNorm<> layer;
+  Slope(const auto& context) : layer(context / "layer", 2, 4) {}
+  auto forward(const auto& x) const {
+#ifdef WEFT_FAIL
+    return grad([&](const auto& p) { return layer(p * p); }, x);
+#else
+    return grad([&](const auto& p) { return p * p; }, x);
+#endif
+  }
+};
+void go() {
+  testing::check_layer_on<dx, Shard<dx, 2>>(2, [](const auto& context) { return Slope(context / "slope"); }, {2, 4, 4, 4});
 }
 
 // section: function_of_nothing

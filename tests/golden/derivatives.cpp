@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's autograd.grad(create_graph=True) in the losses of three models (make_derivatives.py), in double: a physics-informed
-// network, whose residual has first and second derivatives, a potential with energies and forces, and a network of convolutions
-// with the slopes by its images. Losses of some steps and all gradients, on one rank and over dp, tp and the stages of ZeRO.
+// PyTorch's autograd.grad(create_graph=True) in the losses of four models (make_derivatives.py), in double: a physics-informed
+// network, whose residual has first and second derivatives, a potential with energies and forces, and two networks of images with
+// the slopes by them: of convolutions, and of a group norm, pooling and Fourier transforms. Losses of some steps and all
+// gradients, on one rank and over dp, tp and the stages of ZeRO.
 
 #include <doctest/doctest.h>
 
@@ -16,7 +17,12 @@
 #include <nlohmann/json.hpp>
 
 #include <weft/nn/convolution.hpp>
+#include <weft/nn/group_norm.hpp>
+#include <weft/operations/einsum.hpp>
+#include <weft/operations/fourier.hpp>
 #include <weft/operations/grad.hpp>
+#include <weft/operations/moves.hpp>
+#include <weft/operations/pooling.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;
@@ -139,11 +145,32 @@ struct Potential : Module<Potential> {
   }
 };
 
-/// Convolutions, of which tp cuts the channels between them, a gain that is broadcast, a layer norm and choices.
-struct Field : Module<Field> {
+/// The loss and the batches of a model of the energies of images, whose slopes by the images are given.
+template <class Model>
+struct Slopes : Module<Model> {
   using scalar = double;
   using Config = ::Config;
   using Batch = FieldBatch<images, wanted_slopes>;
+
+  auto loss(const auto& batch) const {
+    const auto result = value_and_grad([&](const auto& x) { return static_cast<const Model&>(*this).energies(x); },
+                                       to<Invariant<tp>>(batch[images]));
+    const auto wrong = flatten<1, 3>(std::get<1>(result) - to<Invariant<tp>>(batch[wanted_slopes]));
+    return 0.01 * sum_losses(sum<1>(square(wrong)) + 0.1 * square(std::get<0>(result)));
+  }
+  static Batch make_batch(const Config& config, std::size_t rank, std::size_t ranks, std::size_t micro_batches) {
+    Batch batch;
+    batch.samples = samples / ranks;
+    batch.first_sample = batch.samples * rank;
+    batch.micro_batches = micro_batches;
+    fill(batch, images, config.golden["fields"], "images", {2, 4, 4});
+    fill(batch, wanted_slopes, config.golden["fields"], "slopes", {2, 4, 4});
+    return batch;
+  }
+};
+
+/// Convolutions, of which tp cuts the channels between them, a gain that is broadcast, a layer norm and choices.
+struct Field : Slopes<Field> {
   Conv2d<> in;
   Conv2d<Shard<tp, 0>> middle;
   Parameter<> gain;
@@ -166,19 +193,26 @@ struct Field : Module<Field> {
     const auto image = flatten<1, 3>(out(hidden));  // [samples, 16]
     return sum<1>(chosen) + sum<1>(log_softmax<1>(image) * image);
   }
-  auto loss(const auto& batch) const {
-    const auto result = value_and_grad([&](const auto& x) { return energies(x); }, to<Invariant<tp>>(batch[images]));
-    const auto wrong = flatten<1, 3>(std::get<1>(result) - to<Invariant<tp>>(batch[wanted_slopes]));
-    return 0.01 * sum_losses(sum<1>(square(wrong)) + 0.1 * square(std::get<0>(result)));
-  }
-  static Batch make_batch(const Config& config, std::size_t rank, std::size_t ranks, std::size_t micro_batches) {
-    Batch batch;
-    batch.samples = samples / ranks;
-    batch.first_sample = batch.samples * rank;
-    batch.micro_batches = micro_batches;
-    fill(batch, images, config.golden["fields"], "images", {2, 4, 4});
-    fill(batch, wanted_slopes, config.golden["fields"], "slopes", {2, 4, 4});
-    return batch;
+};
+
+/// A group norm and pooling of channels that tp cuts, and Fourier transforms whose frequencies a sum over tp mixes.
+struct Spectral : Slopes<Spectral> {
+  Conv2d<Shard<tp, 0>> in;
+  GroupNorm<Shard<tp, 0>> norm;
+  Parameter<Shard<tp, 0>> mix;
+  Spectral(const auto& context, const Config&)
+      : in(context / "in", 2, 4, 3), norm(context / "norm", 2, 4, {.epsilon = 0.1}), mix(context, "mix", {4, 4}, zeros) {}
+
+  /// The energies of images x [samples, 2, 4, 4], [samples].
+  auto energies(const auto& x) const {
+    const auto around = pad<2, 3>(x, 1, 1, PaddingMode::reflect);
+    const auto normed = tanh(norm(in(to<Replicated<tp>>(around))));  // [samples, 4 / tp, 4, 4]
+    const PoolingOptions window{.kernel = 3, .stride = 1, .padding = 1};
+    const auto spectrum = rfft<2, 3>(avg_pool2d(normed, window) + max_pool2d(normed, window));  // [samples, 4 / tp, 4, 3, 2]
+    const auto image = irfft<2, 3>(to<Invariant<tp>>(einsum<"nixyc,io->noxyc">(spectrum, mix)), 4);
+    const auto moved = roll<2>(image, 1) * flip<3>(image) + 0.3 * cumsum<3>(image);  // [samples, 4, 4, 4]
+    const auto rows = flatten<1, 3>(moved);
+    return sum<1>(softmax(rows) * rows) + sum<1>(square(max<2>(flatten<2, 3>(moved))));
   }
 };
 
@@ -258,4 +292,7 @@ TEST_CASE("a potential with energies and forces equals PyTorch's in every layout
 }
 TEST_CASE("a network of convolutions and the slopes by its images equal PyTorch's in every layout") {
   check<Field>("Field", {{1, 1, 1, 0}, {2, 1, 2, 0}, {4, 1, 1, 2}, {4, 1, 1, 3}, {2, 2, 2, 0}, {8, 2, 1, 3}});
+}
+TEST_CASE("a group norm, pooling and Fourier transforms equal PyTorch's in every layout") {
+  check<Spectral>("Spectral", {{1, 1, 1, 0}, {2, 1, 2, 0}, {4, 1, 1, 2}, {4, 1, 1, 3}, {2, 2, 2, 0}, {4, 2, 1, 3}});
 }

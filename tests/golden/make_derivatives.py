@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes derivatives.json: PyTorch's losses and gradients of three models with derivatives inside of their losses, in double precision.
+"""Writes derivatives.json: PyTorch's losses and gradients of four models with derivatives inside of their losses, in double precision.
 
     .deps/torch/bin/python tests/golden/make_derivatives.py      # the file was made with torch 2.11
 
 Burgers is a physics-informed network, whose residual has first and second derivatives of the network's output; Potential has
-energies and forces of atoms; Field is a network of convolutions whose loss has the slopes by its images. Parameters and samples are in the file. Three steps of SGD follow the first gradients.
+energies and forces of atoms; Field is a network of convolutions whose loss has the slopes by its images, Spectral one with a group norm,
+pooling and Fourier transforms. Parameters and samples are in the file. Three steps of SGD follow the first gradients.
 """
 
 import json
@@ -110,6 +111,32 @@ class Field:
         return (wrong.square().sum() + energies.square().sum() * 0.1) * 0.01 / SAMPLES
 
 
+class Spectral(Field):
+    """A group norm, both kinds of pooling, Fourier transforms, moved elements and choices; the loss is that of Field."""
+
+    def __init__(self):
+        self.parameters = {
+            "in.weight": numbers(31, 4, 2, 3, 3) * 0.3,
+            "in.bias": numbers(32, 4) / 2,
+            "norm.weight": numbers(33, 4) / 2 + 1,
+            "norm.bias": numbers(34, 4) / 2,
+            "mix": numbers(35, 4, 4) / 2,
+        }
+        self.fields = {"images": numbers(36, SAMPLES, 2, 4, 4), "slopes": numbers(37, SAMPLES, 2, 4, 4)}
+
+    def energies(self, x):
+        p, f = self.parameters, torch.nn.functional
+        inside = f.conv2d(f.pad(x, (1, 1, 1, 1), "reflect"), p["in.weight"], p["in.bias"])
+        normed = torch.tanh(f.group_norm(inside, 2, p["norm.weight"], p["norm.bias"], 0.1))
+        pooled = f.avg_pool2d(normed, 3, 1, 1) + f.max_pool2d(normed, 3, 1, 1)
+        spectrum = torch.view_as_real(torch.fft.rfft2(pooled))
+        mixed = torch.einsum("nixyc,io->noxyc", spectrum, p["mix"]).contiguous()
+        image = torch.fft.irfft2(torch.view_as_complex(mixed), s=(4, 4))
+        moved = image.roll(1, 2) * image.flip(3) + image.cumsum(3) * 0.3
+        rows = moved.flatten(1)
+        return (torch.softmax(rows, -1) * rows).sum(1) + moved.flatten(2).max(2).values.square().sum(1)
+
+
 def results(model):
     for name in model.parameters:
         model.parameters[name].requires_grad_()
@@ -133,4 +160,4 @@ def results(model):
 
 
 file = pathlib.Path(__file__).with_name("derivatives.json")
-file.write_text(json.dumps({"Burgers": results(Burgers()), "Potential": results(Potential()), "Field": results(Field())}, indent=0) + "\n")
+file.write_text(json.dumps({"Burgers": results(Burgers()), "Potential": results(Potential()), "Field": results(Field()), "Spectral": results(Spectral())}, indent=0) + "\n")

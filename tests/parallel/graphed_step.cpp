@@ -2,6 +2,7 @@
 // Steps that can be recorded: the same bits as train_step, from separate memory; changes that a graph would not see are refused.
 // On hosts each step runs directly; cuda/graph.cpp tests the recording, over a test double.
 
+#include <weft/nn/noise.hpp>
 #include <weft/parallel/cuda/graphed_step.hpp>
 #include <weft/parallel/single_device.hpp>
 
@@ -45,6 +46,43 @@ std::string refusal(F&& f) {
 /// A mixture without a declaration of its experts.
 struct Silent : models::Mixtral {
   static void experts() {}
+};
+
+// Layers that draw random numbers, and one that does not.
+struct DropsOut : Module<DropsOut> {
+  Dropout draw;
+  explicit DropsOut(const auto& context) : draw(context / "draw", 0.1) {}
+  auto forward(const auto& x) const { return draw(x); }
+};
+struct Noisy : Module<Noisy> {
+  Noise draw;
+  explicit Noisy(const auto& context) : draw(context / "draw") {}
+  auto forward(const auto& x) const { return x + 0.1 * draw.normal(x); }
+};
+struct Calm : Module<Calm> {
+  explicit Calm(const auto&) {}
+  auto forward(const auto& x) const { return 0.5 * x; }
+};
+/// A recipe of such a layer between an embedding and a head.
+template <class Inside>
+struct Drawing {
+  struct Config {
+    std::size_t width = 8, vocabulary = batch_vocabulary;
+  };
+  using scalar = float;
+  using Front = Embedding;
+  using Block = Inside;
+  using Back = LanguageHead<LayerNorm>;
+  static std::size_t blocks(const Config&) { return 1; }
+  static std::size_t vocabulary(const Config& config) { return config.vocabulary; }
+  static void check(const Config&, const ModelDegrees&) {}
+  static Front make_front(const auto& context, const Config& config) {
+    return Embedding(context / "tokens", config.vocabulary, config.width, 0.3);
+  }
+  static Block make_block(const auto& context, const Config&, std::size_t) { return Block(context / "inside"); }
+  static Back make_back(const auto& context, const Config& config, Front* front) {
+    return Back(LayerNorm(context / "norm", config.width), front->table);
+  }
 };
 
 }  // namespace
@@ -141,5 +179,17 @@ TEST_CASE("host work that a recorded step would repeat is refused") {
   config.dropout = 0.1;
   SingleDevice<models::Gpt> model(device, config);
   CHECK(refusal([&] { gpu::GraphedStep step(model); }) ==
-        "weft: GraphedStep: dropout draws another mask in each step, and a recorded step would repeat its own" + end);
+        "weft: GraphedStep: the layer transformer.drop draws other random numbers in each step (Dropout, Noise), and a recorded "
+        "step would repeat its own" +
+            end);
+}
+TEST_CASE("layers of a model that draw random numbers are refused") {
+  DefaultDevice device;
+  const std::string expected = "the layer inside.draw draws other random numbers in each step";
+  SingleDevice<Drawing<DropsOut>> dropping(device, {});
+  CHECK(refusal([&] { gpu::GraphedStep step(dropping); }).find(expected) != std::string::npos);
+  SingleDevice<Drawing<Noisy>> noisy(device, {});
+  CHECK(refusal([&] { gpu::GraphedStep step(noisy); }).find(expected) != std::string::npos);
+  SingleDevice<Drawing<Calm>> plain(device, {});
+  CHECK(refusal([&] { gpu::GraphedStep step(plain); }) == "");
 }

@@ -44,10 +44,15 @@ template <class C, class X>
 struct Bottom<Variable<C, X>> : Bottom<X> {};
 template <class X>
 using bottom_t = typename Bottom<X>::type;
+/// The Variable of the forward around all levels, and its tensor.
+template <class C, class X>
+const auto& ground_of(const Variable<C, X>& x) {
+  if constexpr (Nested<X>) return ground_of(x.value());
+  else return x;
+}
 template <class C, class X>
 const bottom_t<X>& bottom_of(const Variable<C, X>& x) {
-  if constexpr (Nested<X>) return bottom_of(x.value());
-  else return x.value();
+  return ground_of(x).value();
 }
 
 template <class C, class X>
@@ -135,6 +140,17 @@ auto binary(const Variable<C, X>& x, const Variable<C, Y>& y, F operation, DX by
 template <class C, class G, class F, class T>
 auto linear_in(const Variable<C, G>& g, F operation, T transpose) {
   return record_any(g, operation(g.value()), from(g, [transpose](const auto&, const auto& h) { return transpose(h); }));
+}
+
+/// forward(x) and the gradient transpose(g): functions of tensors that are linear and transposes of each other; on any level.
+template <class F, class T, class C, class X>
+auto linear_pair(const F& forward, const T& transpose, const Variable<C, X>& x) {
+  const auto gradient = [forward, transpose](const auto&, const auto& g) {
+    if constexpr (AnyTensor<decltype(g)>) return transpose(g);
+    else return linear_pair(transpose, forward, g);
+  };
+  if constexpr (Nested<X>) return record_any(x, linear_pair(forward, transpose, x.value()), from(x, gradient));
+  else return record(x, forward(x.value()), from(x, gradient));
 }
 
 /// The gradient of a value inside of a grad: a Variable of the forward around it.

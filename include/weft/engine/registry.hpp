@@ -49,6 +49,8 @@ class Registry {
   void add_elsewhere(std::string name, const Shape& global);
   /// A site that draws random numbers by its path.
   void add_site(const std::string& path, const char* what, double number);
+  /// The paths of the sites, each with the unit that has it.
+  const std::map<std::string, std::string>& sites() const { return sites_; }
 
   /// The layer first made under a path (shared_layer); null: none yet. `kind` identifies its type.
   std::shared_ptr<void>& shared(const std::string& path, const void* kind);

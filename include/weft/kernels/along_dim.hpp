@@ -178,6 +178,22 @@ void place_along(Device<Exec>& device, const Along& along, const T* g, const std
       });
 }
 
+/// out[o, j, i] = x[o, places[o, j, i], i] for j < count, 0 at a negative place: the transpose of place_along, and of all other
+/// functions that add elements at places.
+template <class T, class Exec>
+void take_along(Device<Exec>& device, const Along& along, std::size_t count, const T* x, const std::int32_t* places, T* out) {
+  const std::size_t extent = along.extent, inner = along.inner, taken = along.outer * count * inner;
+  detail::for_each(
+      device, {"elementwise", taken * (2 * sizeof(T) + sizeof(std::int32_t))}, along.outer * count,
+      KOKKOS_LAMBDA(std::size_t item) {
+        const T* from = x + item / count * extent * inner;
+        for (std::size_t i = 0; i < inner; ++i) {
+          const std::int32_t place = places[item * inner + i];
+          out[item * inner + i] = place < 0 ? T(accumulate_t<T>(0)) : from[std::size_t(place) * inner + i];
+        }
+      });
+}
+
 /// y = softmax of x along the dim, or its logarithm.
 template <bool Log, class T, class Exec>
 void softmax_along(Device<Exec>& device, const Along& along, const T* x, T* y) {

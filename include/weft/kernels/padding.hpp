@@ -6,8 +6,9 @@
 //   kernels::pad_images(device, shape, x, padded);     // [samples * in] images of shape.extents into images of shape.padded(dim)
 //   kernels::fold_images(device, shape, dpadded, dx);  // each element of dpadded is added where pad_images read it
 
+#include <algorithm>
 #include <cstddef>
-#include <type_traits>
+#include <utility>
 
 #include <Kokkos_Core.hpp>
 
@@ -92,49 +93,6 @@ void pad(Device<Exec>& device, const char* kind, const PaddedDims& padded, const
                     out);
 }
 
-/// padded[image, z, y, x] = the element of that image in which the padded place lies.
-template <class T, class Exec>
-void pad_images(Device<Exec>& device, const ConvolutionShape& s, const T* x, T* padded) {
-  PaddedDims dims;
-  dims.outer = s.samples * s.in;
-  dims.count = 3;
-  for (std::size_t dim = 0; dim < 3; ++dim) dims.dims[dim] = {s.mode, s.before[dim], s.extents[dim], s.padded(dim)};
-  pad(device, "convolution", dims, x, padded);
-}
-
-/// dx = the sum of the elements of dpadded that lie in its padded places, in their order. Adds in accumulate_t and rounds once.
-template <class T, class Exec>
-void fold_images(Device<Exec>& device, const ConvolutionShape& s, const T* dpadded, T* dx) {
-  using A = accumulate_t<T>;
-  const std::size_t depth = s.padded(0), height = s.padded(1), width = s.padded(2), images = s.samples * s.in,
-                    pixels = s.pixels();
-  constexpr bool apart = !std::is_same_v<T, A>;
-  const weft::detail::Buffer buffer = device.allocate(apart ? images * pixels * sizeof(A) : 0);
-  A* sums;
-  if constexpr (apart) sums = static_cast<A*>(buffer.get());
-  else sums = dx;
-  detail::for_each(
-      device, {"convolution", images * (pixels + s.padded_pixels()) * sizeof(T)}, images, KOKKOS_LAMBDA(std::size_t image) {
-        A* to = sums + image * pixels;
-        for (std::size_t i = 0; i < pixels; ++i) to[i] = A(0);
-        for (std::size_t row = 0; row < depth * height; ++row) {
-          const std::size_t iy = detail::padding_source(s.mode, row % height, s.before[1], s.extents[1]),
-                            iz = detail::padding_source(s.mode, row / height, s.before[0], s.extents[0]);
-          A* line = to + (iz * s.extents[1] + iy) * s.extents[2];
-          const T* from = dpadded + (image * depth * height + row) * width;
-          const auto add_padding = [&](std::size_t first, std::size_t last) {
-            for (std::size_t i = first; i < last; ++i)
-              line[detail::padding_source(s.mode, i, s.before[2], s.extents[2])] += A(from[i]);
-          };
-          add_padding(0, s.before[2]);
-          for (std::size_t i = 0; i < s.extents[2]; ++i) line[i] += A(from[s.before[2] + i]);
-          add_padding(s.before[2] + s.extents[2], width);
-        }
-        if (apart)
-          for (std::size_t i = 0; i < pixels; ++i) dx[image * pixels + i] = T(to[i]);
-      });
-}
-
 namespace detail {
 
 /// Calls f(place) for each place, in their order, into which padding copies element k.
@@ -155,23 +113,91 @@ KOKKOS_FORCEINLINE_FUNCTION void for_each_padded_place(const Padded& padding, st
     for (std::size_t place = before + extent; place < padded; ++place) f(place);
 }
 
-}  // namespace detail
+/// fold_dim of lines, whose middle needs no places.
+template <class A, class From, class Exec>
+void fold_lines(Device<Exec>& device, const Traffic& traffic, std::size_t lines, const Padded& dim, const From* g, A* dx) {
+  for_each(
+      device, traffic, lines, KOKKOS_LAMBDA(std::size_t line) {
+        const From* const from = g + line * dim.size;
+        A* const to = dx + line * dim.extent;
+        const auto add_padding = [&](std::size_t first, std::size_t last) {
+          if (dim.mode == PaddingMode::zeros) return;
+          for (std::size_t i = first; i < last; ++i) to[padding_source(dim.mode, i, dim.before, dim.extent)] += A(from[i]);
+        };
+        for (std::size_t i = 0; i < dim.extent; ++i) to[i] = A(0);
+        add_padding(0, dim.before);
+        for (std::size_t i = 0; i < dim.extent; ++i) to[i] += A(from[dim.before + i]);
+        add_padding(dim.before + dim.extent, dim.size);
+      });
+}
 
-/// dx[o, k, i] = the sum of the elements of g [outer, padded, inner] into which `padding` copied x[o, k, i], in their order, in
-/// accumulate_t; `to` has the extents of x.
-template <class T, class Exec>
-void fold_along(Device<Exec>& device, const Along& to, const Padded& padding, const T* g, T* dx) {
-  using A = accumulate_t<T>;
-  const std::size_t extent = to.extent, inner = to.inner, padded = padding.size;
-  detail::for_each(
-      device, {"copy", (to.size() + to.outer * padded * inner) * sizeof(T)}, to.outer * extent, KOKKOS_LAMBDA(std::size_t item) {
-        const T* from = g + item / extent * padded * inner;
+/// dx[o, k, i] = the sum of the elements of g [outer, size, inner] into which `dim` copied x[o, k, i], in their order.
+template <class A, class From, class To, class Exec>
+void fold_dim(Device<Exec>& device, const char* kind, std::size_t outer, const Padded& dim, std::size_t inner, const From* g,
+              To* dx) {
+  const std::size_t extent = dim.extent, size = dim.size;
+  const Traffic traffic{kind, outer * inner * (extent * sizeof(To) + size * sizeof(From))};
+  if constexpr (std::is_same_v<A, To>)
+    if (inner == 1) return fold_lines(device, traffic, outer, dim, g, dx);
+  for_each(
+      device, traffic, outer * extent,
+      KOKKOS_LAMBDA(std::size_t item) {
+        const From* from = g + item / extent * size * inner;
         for (std::size_t i = 0; i < inner; ++i) {
           A sum = A(0);
-          detail::for_each_padded_place(padding, item % extent, [&](std::size_t place) { sum += A(from[place * inner + i]); });
-          dx[item * inner + i] = T(sum);
+          for_each_padded_place(dim, item % extent, [&](std::size_t place) { sum += A(from[place * inner + i]); });
+          dx[item * inner + i] = To(sum);
         }
       });
+}
+
+}  // namespace detail
+
+/// The gradient of pad: dx = the sum of the elements of g that are copies of an element of x, one dim after the other from the
+/// last on, in accumulate_t; rounds once.
+template <class T, class Exec>
+void fold(Device<Exec>& device, const char* kind, const PaddedDims& padded, const T* g, T* dx) {
+  using A = accumulate_t<T>;
+  const auto is_padded = [](const Padded& dim) { return dim.size != dim.extent; };
+  std::size_t left = std::size_t(std::count_if(padded.dims, padded.dims + padded.count, is_padded));
+  if (left == 0) return pad(device, kind, padded, g, dx);
+  std::size_t inner = padded.inner;
+  const A* sums = nullptr;
+  weft::detail::Buffer held, before;
+  for (std::size_t at = padded.count; at-- > 0; inner *= padded.dims[at].extent) {
+    const Padded& dim = padded.dims[at];
+    if (!is_padded(dim)) continue;
+    std::size_t outer = padded.outer;
+    for (std::size_t d = 0; d < at; ++d) outer *= padded.dims[d].size;
+    const auto folded = [&](auto* to) {
+      if (sums == nullptr) detail::fold_dim<A>(device, kind, outer, dim, inner, g, to);
+      else detail::fold_dim<A>(device, kind, outer, dim, inner, sums, to);
+    };
+    if (--left == 0) return folded(dx);
+    before = std::exchange(held, device.allocate(outer * dim.extent * inner * sizeof(A)));
+    A* const to = static_cast<A*>(held.get());
+    folded(to);
+    sums = to;
+  }
+}
+
+/// The images of a convolution, [samples * in, depth, height, width].
+inline PaddedDims padded_images(const ConvolutionShape& s) {
+  PaddedDims dims;
+  dims.outer = s.samples * s.in;
+  dims.count = 3;
+  for (std::size_t dim = 0; dim < 3; ++dim) dims.dims[dim] = {s.mode, s.before[dim], s.extents[dim], s.padded(dim)};
+  return dims;
+}
+/// padded[image, z, y, x] = the element of that image in which the padded place lies.
+template <class T, class Exec>
+void pad_images(Device<Exec>& device, const ConvolutionShape& s, const T* x, T* padded) {
+  pad(device, "convolution", padded_images(s), x, padded);
+}
+/// The gradient of pad_images.
+template <class T, class Exec>
+void fold_images(Device<Exec>& device, const ConvolutionShape& s, const T* dpadded, T* dx) {
+  fold(device, "convolution", padded_images(s), dpadded, dx);
 }
 
 }  // namespace weft::kernels

@@ -15,12 +15,14 @@
 #include <vector>
 
 #include <weft/autograd/layer.hpp>
+#include <weft/autograd/nested_variable.hpp>
 #include <weft/autograd/parameter.hpp>
 #include <weft/autograd/primitive.hpp>
 #include <weft/context/step_buffers.hpp>
 #include <weft/kernels/batch_norm.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/operations/convolution.hpp>
+#include <weft/operations/differentiable_parts.hpp>
 #include <weft/operations/elementwise.hpp>
 #include <weft/operations/rules.hpp>
 #include <weft/operations/sums_over_space.hpp>
@@ -54,6 +56,22 @@ struct AllSamples {
 };
 template <class X>
 using channel_statistics_t = ruled_t<ChannelStatistics, X, double>;
+// The same beside samples, as an operand of operations.
+struct BesideSamples {
+  template <class P>
+  using of = std::conditional_t<shard_dim<P> == 0, Replicated<typename P::axis>, typename ChannelStatistics::template of<P>>;
+};
+
+// The counts of a forward without saved state, which its backward adds.
+struct CountedInBackward : TapeStep {
+  CountedInBackward(std::shared_ptr<StepBuffer> to, std::vector<double> numbers)
+      : buffer(std::move(to)), counted(std::move(numbers)) {}
+  void apply(Tape&) {
+    for (std::size_t i = 0; i < counted.size(); ++i) buffer->sum[i] += counted[i];
+  }
+  std::shared_ptr<StepBuffer> buffer;
+  std::vector<double> counted;
+};
 
 // True if the parameters are sharded exactly when X's channels are.
 template <class X, class W>
@@ -119,27 +137,14 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
 
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
-    require_not_partial<X>();
-    using Weight = decltype(weight.for_operand(x));
-    static_assert(!detail::cut_otherwise_from<X, 2>,
-                  "weft: BatchNorm needs whole images, but an axis cuts their dims, which are from 2 (height and width): cut "
-                  "samples or channels, or images over a domain axis (dx, dy, dz)");
-    static_assert(
-        detail::channels_fit<X, Weight>,
-        "weft: BatchNorm: an axis cuts the channels of x and not the parameters, or the reverse: BatchNorm<Shard<tp, 0>> "
-        "beside channels that tp cuts, BatchNorm<> beside whole ones");
+    require_placed<X>();
     using S = detail::channel_statistics_t<X>;
     const Extents e = extents(x);
     S mean, rstd;
     double share = 0;
     std::vector<double> counted;
     if (context.env.training) {
-      if (x.device().batch_invariant())
-        throw_error<UsageError>(
-            {"BatchNorm: numerics.batch_invariant: in training a sample's numbers depend on the statistics of the batch: leave "
-             "batch_invariant out"});
-      const double elements = detail::elements_of_channel(context, x, e.channels);
-      if (elements == 0) throw_error<ShapeError>({detail::call_text("BatchNorm", {x}), ": there are no elements"});
+      const double elements = elements_in_training(context, x, e.channels);
       share = 1 / elements;
       const detail::ruled_t<detail::Planes, X, double> planes(x.device(), {e.samples, e.channels});
       kernels::plane_sums(x.device(), e.samples * e.channels, e.pixels, x.data(), planes.data());
@@ -149,11 +154,8 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
       counted = count<X>(context, e.channels, copy_to_host(mean), copy_to_host(rstd), elements);
       if (detail::counts_at_once(context)) add_counted(counted);
     } else {
-      mean = S(x.device(), {e.channels});
-      rstd = S(x.device(), {e.channels});
-      const double* value = running_->value.data() + first_channel<X>(context, e.channels);
-      copy_from_host(mean, std::span<const double>(value, e.channels));
-      copy_from_host(rstd, std::span<const double>(value + running_->value.size() / 2, e.channels));
+      mean = running_statistic<S, X>(context, x.device(), 0);
+      rstd = running_statistic<S, X>(context, x.device(), 1);
     }
     kernels::reciprocal_roots(x.device(), e.channels, 1, epsilon_, rstd.data());
     X y(x.device(), x.shape());
@@ -184,6 +186,46 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
     bias.accumulate(context, cast<A>(deferred.second));
   }
 
+  /// The same in operations on Variables, inside of grad (operations/grad.hpp), of images that no domain axis cuts. In training
+  /// each call counts for the running statistics. Throws UsageError in a reproducible run.
+  auto formula(const auto& x) const {
+    const auto& values = detail::bottom_of(x);
+    using X = std::remove_cvref_t<decltype(values)>;
+    require_placed<X>();
+    static_assert(!detail::cut_in_space<X>,
+                  "weft: grad(f, x): BatchNorm of images that a domain axis cuts has no second derivative: gather them first, "
+                  "to<Invariant<axis>>(x)");
+    using T = typename X::value_type;
+    using Whole = detail::ruled_t<detail::ChannelStatistics, X, T>;
+    using S = detail::ruled_t<detail::BesideSamples, X, T>;
+    const auto& context = x.context();
+    const bool training = context.env.training;
+    if (training && context.env.separates_terms)
+      throw_error<UsageError>(
+          {"BatchNorm inside of grad: a reproducible run (numerics.reproducible) adds its statistics sample by "
+           "sample, and a derivative of them does not"});
+    const Extents e = extents(values);
+    const double elements = training ? elements_in_training(context, values, e.channels) : 1;
+    Shape shape{e.samples, e.channels, e.pixels};
+    shape.set_sharding(0, values.shape().sharding(0)).set_sharding(1, values.shape().sharding(1));
+    const auto planes = detail::viewed<X>(x, shape);
+    const auto statistic = [&](const auto& of, std::size_t which) {
+      if (!training) return detail::constant_at(of, running_statistic<S, X>(context, values.device(), which));
+      return detail::placed_as<S>(detail::placed_as<Whole>(scale(sum<0>(sum<2>(of)), 1 / elements)));
+    };
+    const auto mean = statistic(planes, 0);
+    const auto centred = planes - unflatten<0>(mean, 1);
+    const auto variance = statistic(square(centred), 1);
+    if (training) {
+      auto counted = count<X>(context, e.channels, copy_to_host(cast<double>(detail::bottom_of(mean))),
+                              copy_to_host(cast<double>(detail::bottom_of(variance))), elements);
+      if (detail::counts_at_once(context)) add_counted(counted);
+      else detail::ground_of(x).tape().template record<detail::CountedInBackward>(running_, std::move(counted));
+    }
+    const auto gained = centred / unflatten<0>(sqrt(variance + epsilon_), 1) * unflatten<0>(beside(planes, weight), 1);
+    return detail::viewed<X>(gained + unflatten<0>(beside(gained, bias), 1), values.shape());
+  }
+
   // Replaces backward if it will not be called.
   template <class Saved>
   void count_at_once(Saved& saved) const {
@@ -206,6 +248,37 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
   struct Extents {
     std::size_t samples, channels, pixels;
   };
+  template <class X>
+  static constexpr void require_placed() {
+    require_not_partial<X>();
+    static_assert(!detail::cut_otherwise_from<X, 2>,
+                  "weft: BatchNorm needs whole images, but an axis cuts their dims, which are from 2 (height and width): cut "
+                  "samples or channels, or images over a domain axis (dx, dy, dz)");
+    static_assert(
+        detail::channels_fit<X, decltype(std::declval<const Parameter<Rules...>&>().for_operand(std::declval<const X&>()))>,
+        "weft: BatchNorm: an axis cuts the channels of x and not the parameters, or the reverse: BatchNorm<Shard<tp, 0>> "
+        "beside channels that tp cuts, BatchNorm<> beside whole ones");
+  }
+  template <class Context, class X>
+  static double elements_in_training(const Context& context, const X& x, std::size_t channels) {
+    if (x.device().batch_invariant())
+      throw_error<UsageError>(
+          {"BatchNorm: numerics.batch_invariant: in training a sample's numbers depend on the statistics of the batch: leave "
+           "batch_invariant out"});
+    const double elements = detail::elements_of_channel(context, x, channels);
+    if (elements == 0) throw_error<ShapeError>({detail::call_text("BatchNorm", {x}), ": there are no elements"});
+    return elements;
+  }
+  // The running means or variances of this rank's channels of X.
+  template <class S, class X, class Context, class Device>
+  S running_statistic(const Context& context, Device& device, std::size_t which) const {
+    const std::size_t channels = weight.state().local()[0];
+    const double* const value =
+        running_->value.data() + which * (running_->value.size() / 2) + first_channel<X>(context, channels);
+    S out(device, {channels});
+    copy_from_host(out, std::span<const typename S::value_type>(std::vector<typename S::value_type>(value, value + channels)));
+    return out;
+  }
   Extents extents(detail::NamedOperand x) const {
     const Shape& shape = x.shape();
     if (shape.rank() < 2 || shape[1] != weight.state().local()[0])

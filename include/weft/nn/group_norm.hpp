@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <weft/autograd/layer.hpp>
+#include <weft/autograd/nested_variable.hpp>
 #include <weft/autograd/parameter.hpp>
 #include <weft/autograd/primitive.hpp>
 #include <weft/kernels/batch_norm.hpp>
@@ -19,6 +20,7 @@
 #include <weft/kernels/group_norm.hpp>
 #include <weft/nn/batch_norm.hpp>
 #include <weft/operations/convolution_rules.hpp>
+#include <weft/operations/differentiable_parts.hpp>
 #include <weft/operations/rules.hpp>
 #include <weft/operations/sums_over_space.hpp>
 #include <weft/tensor/tensor.hpp>
@@ -53,15 +55,7 @@ class SampleNorm : public Primitive<SampleNorm<Instance, Rules...>> {
 
   template <class Context, class X>
   auto forward(const Context& context, const X& x) const {
-    require_not_partial<X>();
-    static_assert(
-        !cut_otherwise_from<X, 2>,
-        "weft: GroupNorm needs whole images, but an axis cuts their dims, which are from 2 (height and width): cut samples or "
-        "channels, or images over a domain axis (dx, dy, dz)");
-    static_assert(
-        channels_fit<X, decltype(std::declval<const Parameter<Rules...>&>().for_operand(x))>,
-        "weft: GroupNorm: an axis cuts the channels of x and not the parameters, or the reverse: GroupNorm<Shard<tp, 0>> "
-        "beside channels that tp cuts, GroupNorm<> beside whole ones");
+    require_placed<X>();
     using T = typename X::value_type;
     using S = Numbers<X>;
     const kernels::GroupedChannels s = grouped(context, x);
@@ -107,9 +101,43 @@ class SampleNorm : public Primitive<SampleNorm<Instance, Rules...>> {
     bias->accumulate(context, cast<A>(deferred.second));
   }
 
+  /// The same in operations on Variables, inside of grad (operations/grad.hpp), of images that no domain axis cuts.
+  auto formula(const auto& x) const {
+    const auto& values = bottom_of(x);
+    using X = std::remove_cvref_t<decltype(values)>;
+    require_placed<X>();
+    static_assert(!cut_in_space<X>,
+                  "weft: grad(f, x): GroupNorm of images that a domain axis cuts has no second derivative: gather them first, "
+                  "to<Invariant<axis>>(x)");
+    const kernels::GroupedChannels s = grouped(x.context(), values);
+    const auto viewed_as = [&values](const auto& y, std::size_t channels, std::size_t numbers) {
+      Shape shape{values.shape()[0], channels, numbers};
+      return viewed<X>(y, shape.set_sharding(0, values.shape().sharding(0)).set_sharding(1, values.shape().sharding(1)));
+    };
+    const auto groups = viewed_as(x, s.groups, s.elements());
+    const auto centred = groups - unflatten<1>(mean<2>(groups), 1);
+    const auto normed = centred / sqrt(unflatten<1>(mean<2>(square(centred)), 1) + epsilon_);
+    if (!weight) return viewed<X>(normed, values.shape());
+    const auto planes = viewed_as(normed, s.channels, s.pixels);
+    const auto gained = planes * unflatten<0>(beside(planes, *weight), 1);
+    return viewed<X>(gained + unflatten<0>(beside(gained, *bias), 1), values.shape());
+  }
+
   std::optional<Parameter<Rules...>> weight, bias;
 
  private:
+  template <class X>
+  static constexpr void require_placed() {
+    require_not_partial<X>();
+    static_assert(
+        !cut_otherwise_from<X, 2>,
+        "weft: GroupNorm needs whole images, but an axis cuts their dims, which are from 2 (height and width): cut samples or "
+        "channels, or images over a domain axis (dx, dy, dz)");
+    static_assert(
+        channels_fit<X, decltype(std::declval<const Parameter<Rules...>&>().for_operand(std::declval<const X&>()))>,
+        "weft: GroupNorm: an axis cuts the channels of x and not the parameters, or the reverse: GroupNorm<Shard<tp, 0>> "
+        "beside channels that tp cuts, GroupNorm<> beside whole ones");
+  }
   // Statistics stay inside the layer, so they have no placement.
   template <class X>
   using Numbers = Tensor<double, typename X::execution_space>;

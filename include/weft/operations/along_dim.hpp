@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/autograd/nested_variable.hpp>
 #include <weft/autograd/variable.hpp>
 #include <weft/kernels/along_dim.hpp>
 #include <weft/operations/arithmetic.hpp>
@@ -87,6 +88,13 @@ gradient_t<X> place_gradient(const Shape& x, const N& places, const G& g) {
   kernels::place_along<typename X::value_type>(g.device(), along("max_gradient", x, Dim), g.data(), places.data(), out.data());
   return out;
 }
+// The elements of x at the places, along Dim: the transpose of place_gradient.
+template <int Dim, class X, class N>
+auto taken_elements(const X& x, const N& places) {
+  ruled_t<SumOver<Dim>, X> out(x.device(), places.shape());
+  kernels::take_along<typename X::value_type>(x.device(), along("max", x, Dim), 1, x.data(), places.data(), out.data());
+  return out;
+}
 // Softmax along a dim that no axis cuts, or its logarithm.
 template <bool Log, class X>
 X softmax_at(const char* operation, const X& x, int dim) {
@@ -105,15 +113,27 @@ G softmax_gradient_at(const char* operation, const Y& y, const G& g, int dim) {
                                                                out.data());
   return out;
 }
-// Softmax along the last dim, if no axis cuts a dim beyond 0.
-template <bool Log, class X>
-X softmax_of_rows(const X& x) {
+// Softmax along the last dim, if no axis cuts it.
+template <class X>
+constexpr bool require_last_dim_whole() {
   require_not_partial<X>();
   static_assert(
       !columns_cut<X>,
       "weft: softmax and log_softmax along the last dim need whole rows, and an axis cuts a dim beyond 0, which may be the "
       "last: name the dim, softmax<2>(x), or gather the rows first, to<Invariant<axis>>(x), on tensors (context, x)");
-  return softmax_at<Log>("softmax", x, int(x.shape().rank()) - 1);
+  return !any_partial<X> && !columns_cut<X>;
+}
+template <class X>
+int last_dim(const X& x) {
+  const std::size_t rank = x.shape().rank();
+  if (rank == 0 || (rank == 1 && sharded_along<X, 0>))
+    throw_error<LayoutError>({call_text("softmax", {x}), ": there is no last dim that is whole on each rank"});
+  return int(rank) - 1;
+}
+template <bool Log, class X>
+X softmax_of_rows(const X& x) {
+  require_last_dim_whole<X>();
+  return softmax_at<Log>("softmax", x, last_dim(x));
 }
 template <bool Log, class Y, class G>
 G softmax_of_rows_gradient(const Y& y, const G& g) {
@@ -258,7 +278,8 @@ auto sum(const Variable<C, X>& x) {
 }
 template <int Dim, class C, class X>
 auto cumsum(const Variable<C, X>& x) {
-  return detail::record_by_gradient(x, cumsum<Dim>(x.value()), [](const auto& g) { return cumsum_gradient<Dim>(g); });
+  return detail::linear_pair([](const auto& value) { return cumsum<Dim>(value); },
+                             [](const auto& g) { return cumsum_gradient<Dim>(g); }, x);
 }
 /// The mean of a dim that a domain axis cuts is Partial there, the term of this rank: pieces may have different extents, whose
 /// sum is all-reduced.
@@ -286,16 +307,22 @@ auto mean(const Variable<C, X>& x) {
 }
 template <int Dim, class C, class X>
 auto max(const Variable<C, X>& x) {
-  auto found = max_and_place<Dim>(x.value());
-  return detail::record_by_gradient(x, std::move(found.first), [shape = x.shape(), places = found.second](const auto& g) {
-    return detail::place_gradient<Dim, X>(shape, places, g);
-  });
+  auto found = max_and_place<Dim>(detail::bottom_of(x));
+  const auto placed = [shape = x.shape(), places = found.second](const auto& g) {
+    return detail::place_gradient<Dim, detail::bottom_t<X>>(shape, places, g);
+  };
+  if constexpr (detail::Nested<X>) {
+    const auto taken = [places = found.second](const auto& value) { return detail::taken_elements<Dim>(value, places); };
+    return detail::linear_pair(taken, placed, x);
+  } else {
+    return detail::record_by_gradient(x, std::move(found.first), placed);
+  }
 }
-/// A constant.
+/// A constant, of the forward around inside of grad.
 template <int Dim, class C, class X>
 auto argmax(const Variable<C, X>& x) {
-  auto places = argmax<Dim>(x.value());
-  return Variable<C, decltype(places)>(std::move(places), x.tape());
+  auto places = argmax<Dim>(detail::bottom_of(x));
+  return Variable<C, decltype(places)>(std::move(places), detail::ground_of(x).tape());
 }
 template <int Dim, class C, class X>
 auto softmax(const Variable<C, X>& x) {

@@ -14,6 +14,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/autograd/nested_variable.hpp>
 #include <weft/autograd/variable.hpp>
 #include <weft/kernels/attention.hpp>
 #include <weft/kernels/attention_mask_gradient.hpp>
@@ -273,6 +274,14 @@ struct RecordedAttention : TapeStep, ValueNode<X> {
   Mask mask;
 };
 
+// Refuses attention inside of grad (operations/grad.hpp).
+template <class X>
+AlreadyRefused refused_attention() {
+  static_assert(!Nested<X>,
+                "weft: grad(f, x): f calls attention, which has no second derivative: write its formula, "
+                "batched_matmul(softmax<2>(batched_matmul_transposed(q, k) * scale + mask), v)");
+  return {};
+}
 template <class C, class X, class Mask>
 Variable<C, X> record_attention(const Variable<C, X>& q, const Variable<C, X>& k, const Variable<C, X>& v,
                                 const AttentionMask& pattern, const Mask& mask) {
@@ -295,16 +304,21 @@ namespace operations {
 /// element type or accumulate_t of it, has a gradient, a Parameter's too.
 template <class C, class X>
 auto attention(const Variable<C, X>& q, const Variable<C, X>& k, const Variable<C, X>& v, const AttentionMask& mask = {}) {
-  return detail::record_attention(q, k, v, mask, detail::NoMask());
+  if constexpr (detail::Nested<X>) return detail::refused_attention<X>();
+  else return detail::record_attention(q, k, v, mask, detail::NoMask());
 }
 template <class C, class X, class M>
 auto attention(const Variable<C, X>& q, const Variable<C, X>& k, const Variable<C, X>& v, const AttentionMask& mask,
                const Variable<C, M>& hidden) {
-  using T = typename X::value_type;
-  using A = accumulate_t<T>;
-  if constexpr (std::is_same_v<typename M::value_type, T> && !std::is_same_v<T, A>)
-    return attention(q, k, v, mask, cast<A>(hidden));
-  else return detail::record_attention(q, k, v, mask, detail::GivenMask<M>{hidden.node(), hidden.value()});
+  if constexpr (detail::Nested<X>) {
+    return detail::refused_attention<X>();
+  } else {
+    using T = typename X::value_type;
+    using A = accumulate_t<T>;
+    if constexpr (std::is_same_v<typename M::value_type, T> && !std::is_same_v<T, A>)
+      return attention(q, k, v, mask, cast<A>(hidden));
+    else return detail::record_attention(q, k, v, mask, detail::GivenMask<M>{hidden.node(), hidden.value()});
+  }
 }
 template <class C, class X, Placement... R>
 auto attention(const Variable<C, X>& q, const Variable<C, X>& k, const Variable<C, X>& v, const AttentionMask& mask,

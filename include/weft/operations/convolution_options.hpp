@@ -68,7 +68,7 @@ namespace detail {
 template <class X>
 inline constexpr bool is_image_operand = AnyTensor<X>;
 template <class C, class X>
-inline constexpr bool is_image_operand<Variable<C, X>> = AnyTensor<X>;
+inline constexpr bool is_image_operand<Variable<C, X>> = is_image_operand<X>;
 template <class X>
 concept ImageOperand = is_image_operand<X>;
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <weft/autograd/nested_variable.hpp>
+#include <weft/kernels/along_dim.hpp>
 #include <weft/operations/index_select.hpp>
 #include <weft/operations/parts.hpp>
 #include <weft/operations/segments.hpp>
@@ -40,6 +41,14 @@ auto viewed(const Variable<C, G>& g, const Shape& shape) {
   return linear_in(
       g, [=](const auto& value) { return viewed<Y>(value, shape); },
       [before = g.shape()](const auto& h) { return viewed<gradient_t<bottom_t<G>>>(h, before); });
+}
+/// The elements of x [rows, ...] in these rows, 0 where the row is negative.
+template <AnyTensor X, AnyTensor N>
+X taken_rows(const X& x, const N& places) {
+  X out(x.device(), places.shape());
+  kernels::take_along<typename X::value_type>(x.device(), {1, x.shape()[0], row_width(x.shape())}, places.shape()[0], x.data(),
+                                              places.data(), out.data());
+  return out;
 }
 /// The Variable on the innermost level.
 template <class V>
@@ -162,11 +171,17 @@ requires(detail::Nested<X> && !detail::Nested<I>) auto segment_softmax(const Var
                        });
 }
 
-// Refused, before the operation on tensors is called.
+/// The choice of rows is a constant.
 template <class C, class X, class I, detail::IdScope L = CommonIds>
-requires(detail::Nested<X> && !detail::Nested<I>) auto segment_max(const Variable<C, X>& x, const Variable<C, I>&, std::size_t,
-                                                                   L = {}) {
-  return detail::record(x, x.value());
+requires(detail::Nested<X> && !detail::Nested<I>) auto segment_max(const Variable<C, X>& x, const Variable<C, I>& ids,
+                                                                   std::size_t segments, L scope = {}) {
+  using B = detail::bottom_t<X>;
+  const auto found = segment_max_and_place(detail::bottom_of(x), ids.value(), segments, scope);
+  if constexpr (!detail::nonlinear_segments_fit<detail::Segmented<B, I, L>>()) return detail::AlreadyRefused();
+  else
+    return detail::linear_pair(
+        [places = found.second](const auto& value) { return detail::taken_rows(value, places); },
+        [ids = ids.value(), places = found.second](const auto& g) { return segment_max_gradient(ids, places, g); }, x);
 }
 }  // namespace operations
 

@@ -7,11 +7,26 @@
 
 #include <weft/autograd/nested_variable.hpp>
 #include <weft/operations/along_dim.hpp>
+#include <weft/operations/differentiable_parts.hpp>
 #include <weft/operations/reductions.hpp>
 #include <weft/operations/sums_over_space.hpp>
 #include <weft/operations/variable_rows.hpp>
 
 namespace weft {
+
+namespace detail {
+/// f of x as [rows, extent of the last dim], in x's shape.
+template <class C, class X, class F>
+auto over_rows(const Variable<C, X>& x, F f) {
+  if constexpr (!require_last_dim_whole<bottom_t<X>>()) {
+    return AlreadyRefused();
+  } else {
+    const Shape& shape = x.shape();
+    const std::size_t last = shape[std::size_t(last_dim(bottom_of(x)))];
+    return reshape(f(reshape(x, {last == 0 ? 0 : shape.size() / last, last})), shape);
+  }
+}
+}  // namespace detail
 
 namespace operations {
 
@@ -113,10 +128,14 @@ auto log_sum_exp(const Variable<C, X>& x) {
                        [](const auto& a, const auto&, const auto& g) { return times_column(softmax<1>(a), g); });
 }
 
-// Refused, before the operation on tensors is called.
-template <int Dim, class C, detail::Nested X>
-auto max(const Variable<C, X>& x) {
-  return detail::record(x, x.value());
+/// softmax(x) and log_softmax(x) along the last dim.
+template <class C, detail::Nested X>
+auto softmax(const Variable<C, X>& x) {
+  return detail::over_rows(x, [](const auto& rows) { return softmax<1>(rows); });
+}
+template <class C, detail::Nested X>
+auto log_softmax(const Variable<C, X>& x) {
+  return detail::over_rows(x, [](const auto& rows) { return log_softmax<1>(rows); });
 }
 
 }  // namespace operations

@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/autograd/nested_variable.hpp>
 #include <weft/autograd/variable.hpp>
 #include <weft/core/text_argument.hpp>
 #include <weft/kernels/along_dim.hpp>
@@ -158,6 +159,27 @@ auto einsum_of(const X& x, const Y& y) {
   }
   return out;
 }
+template <Equation e, class C, class X, class Y>
+auto einsum_of(const Variable<C, X>& x, const Variable<C, Y>& y) {
+  if constexpr (Nested<X> || Nested<Y>)
+    return binary(
+        x, y, [](const auto& a, const auto& b) { return einsum_of<e>(a, b); },
+        [](const auto&, const auto& b, const auto&, const auto& g) {
+          return einsum_of<Equation{e.result, e.y, e.x}>(g, b);
+        },
+        [](const auto& a, const auto&, const auto&, const auto& g) {
+          return einsum_of<Equation{e.x, e.result, e.y}>(a, g);
+        });
+  else
+    return record(x, einsum_of<e>(x.value(), y.value()),
+                  from(x,
+                       [y = y.value()](const auto&, const auto& g) {
+                         return einsum_of<Equation{e.result, e.y, e.x}>(g, y);
+                       }),
+                  from(y, [x = x.value()](const auto&, const auto& g) {
+                    return einsum_of<Equation{e.x, e.result, e.y}>(x, g);
+                  }));
+}
 
 }  // namespace detail
 
@@ -175,22 +197,11 @@ auto einsum(const X& x, const Y& y) {
   else return detail::einsum_of<detail::read_equation(text.view()).equation>(x, y);
 }
 
-/// The same on Variables.
+/// The same on Variables, also inside of grad.
 template <detail::TextArgument text, class C, class X, class Y>
 auto einsum(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  if constexpr (!detail::require_einsum<text, X, Y>()) {
-    return detail::AlreadyRefused();
-  } else {
-    static constexpr detail::Equation e = detail::read_equation(text.view()).equation;
-    return detail::record(x, detail::einsum_of<e>(x.value(), y.value()),
-                          detail::from(x,
-                                       [y = y.value()](const auto&, const auto& g) {
-                                         return detail::einsum_of<detail::Equation{e.result, e.y, e.x}>(g, y);
-                                       }),
-                          detail::from(y, [x = x.value()](const auto&, const auto& g) {
-                            return detail::einsum_of<detail::Equation{e.x, e.result, e.y}>(x, g);
-                          }));
-  }
+  if constexpr (!detail::require_einsum<text, detail::bottom_t<X>, detail::bottom_t<Y>>()) return detail::AlreadyRefused();
+  else return detail::einsum_of<detail::read_equation(text.view()).equation>(x, y);
 }
 template <detail::TextArgument text, class C, class X, Placement... R>
 auto einsum(const Variable<C, X>& x, const Parameter<R...>& y) {

@@ -16,6 +16,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/autograd/nested_variable.hpp>
 #include <weft/autograd/variable.hpp>
 #include <weft/operations/convolution_options.hpp>
 #include <weft/operations/refused.hpp>
@@ -92,6 +93,14 @@ auto drop_rows(const V& y, std::size_t before, std::size_t after) {
                 }));
 }
 
+/// Refuses images inside of grad (operations/grad.hpp) that domain axes cut.
+template <class X>
+constexpr void refuse_cut_images_inside_grad() {
+  static_assert(
+      !Nested<X> || !cut_in_space<bottom_t<X>>,
+      "weft: grad(f, x): f pools or upsamples images that a domain axis cuts, and the exchange of their rows has no second "
+      "derivative: gather the images first, to<Invariant<axis>>(x)");
+}
 /// f(images, options) of images with the rows of their neighbours, in the options of this rank's sides; the result is cut as x.
 /// plan(dim, communicator, options): one of the two plans above.
 template <int dims, class C, class X, class Plan, class F>

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <utility>
 
+#include <weft/autograd/nested_variable.hpp>
 #include <weft/autograd/variable.hpp>
 #include <weft/kernels/fourier.hpp>
 #include <weft/operations/along_dim.hpp>
@@ -71,15 +72,14 @@ constexpr FourierStep adjoint(const FourierStep& step) {
   const auto turned = [&](FourierLine line, bool source) { return line != half ? line : source ? half_alone : half_counted; };
   return {turned(step.to, true), turned(step.from, false), !step.inverse, step.scale};
 }
-// On tensors and Variables.
+// On tensors and Variables, also inside of grad.
 template <int Dim, class V>
 auto fourier_step(const char* operation, const V& x, std::size_t n, const FourierStep& step) {
-  if constexpr (AnyTensor<V>) {
-    return fourier<Dim>(operation, x, n, step);
-  } else {
-    return record_by_gradient(x, fourier<Dim>(operation, x.value(), n, step),
-                              [n, step](const auto& g) { return fourier<Dim>("fft_gradient", g, n, adjoint(step)); });
-  }
+  const auto transformed = [=](const auto& value) { return fourier<Dim>(operation, value, n, step); };
+  if constexpr (AnyTensor<V>) return transformed(x);
+  else
+    return linear_pair(
+        transformed, [=](const auto& g) { return fourier<Dim>("fft_gradient", g, n, adjoint(step)); }, x);
 }
 template <int Dim, int... More, class V>
 auto complex_steps(const char* operation, const V& x, bool inverse) {
@@ -112,9 +112,9 @@ auto real_steps_back(const V& z, std::size_t n) {
 template <class V>
 inline constexpr bool is_fourier_operand = is_tensor<V>;
 template <class C, class X>
-inline constexpr bool is_fourier_operand<Variable<C, X>> = is_tensor<X>;
+inline constexpr bool is_fourier_operand<Variable<C, X>> = is_fourier_operand<X>;
 template <class C, class X>
-inline constexpr bool is_fourier_operand<Constant<C, X>> = is_tensor<X>;
+inline constexpr bool is_fourier_operand<Constant<C, X>> = is_fourier_operand<X>;
 template <class V>
 concept FourierOperand = is_fourier_operand<V>;
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <utility>
 
+#include <weft/autograd/nested_variable.hpp>
 #include <weft/autograd/variable.hpp>
 #include <weft/kernels/move_along.hpp>
 #include <weft/kernels/padding.hpp>
@@ -75,8 +76,7 @@ namespace operations {
 
 /// x with `before` and `after` more elements at the ends of each of these dims, which no axis may cut: zeros, or copies of
 /// elements, as torch.nn.functional.pad with mode "constant", "circular", "reflect" or "replicate". Partial stays Partial. Throws
-/// ShapeError for copies that a dim has no elements for. The gradient, of one dim, is pad_gradient<Dim>(x.shape(), before, mode,
-/// g).
+/// ShapeError for copies that a dim has no elements for. The gradient is pad_gradient<Dim, More...>(x.shape(), before, mode, g).
 template <int Dim, int... More, AnyTensor X>
 X pad(const X& x, std::size_t before, std::size_t after, PaddingMode mode = PaddingMode::zeros) {
   constexpr bool once = detail::differ<Dim, More...>();
@@ -90,12 +90,13 @@ X pad(const X& x, std::size_t before, std::size_t after, PaddingMode mode = Padd
                                        x.data(), out.data());
   return out;
 }
-/// The sum of the elements of g that are copies of an element, in their order, in accumulate_t.
-template <int Dim, AnyTensor G>
+/// The sum of the elements of g that are copies of an element, in accumulate_t, rounded once.
+template <int Dim, int... More, AnyTensor G>
 G pad_gradient(const Shape& x, std::size_t before, PaddingMode mode, const G& g) {
   G out(g.device(), x);
-  kernels::fold_along<typename G::value_type>(g.device(), detail::along("pad_gradient", x, Dim),
-                                              kernels::Padded{mode, before, x[Dim], g.shape()[Dim]}, g.data(), out.data());
+  const std::size_t after = g.shape()[Dim] - before - x[Dim];
+  kernels::fold<typename G::value_type>(g.device(), "copy", detail::padded_dims<Dim, More...>(x, before, after, mode), g.data(),
+                                        out.data());
   return out;
 }
 
@@ -119,40 +120,24 @@ X roll(const X& x, std::ptrdiff_t shift) {
   return out;
 }
 
-}  // namespace operations
-
-namespace detail {
-// The gradient of pad<Dim, More...>, one dim after the other.
-template <int Dim, int... More, class G>
-G pad_gradient_of(const Shape& x, std::size_t before, std::size_t after, PaddingMode mode, const G& g) {
-  if constexpr (sizeof...(More) == 0) {
-    return operations::pad_gradient<Dim>(x, before, mode, g);
-  } else {
-    const Shape padded = with_extent(x, Dim, x[Dim] + before + after);
-    return operations::pad_gradient<Dim>(x, before, mode, pad_gradient_of<More...>(padded, before, after, mode, g));
-  }
-}
-}  // namespace detail
-
-namespace operations {
-
-// The same on Variables. Nothing is kept for backward but shapes.
+// The same on Variables, also inside of grad. Nothing is kept for backward but shapes.
 template <int Dim, int... More, class C, class X>
 auto pad(const Variable<C, X>& x, std::size_t before, std::size_t after, PaddingMode mode = PaddingMode::zeros) {
-  return detail::record_by_gradient(x, pad<Dim, More...>(x.value(), before, after, mode),
-                                    [shape = x.shape(), before, after, mode](const auto& g) {
-                                      return detail::pad_gradient_of<Dim, More...>(shape, before, after, mode, g);
-                                    });
+  return detail::linear_pair([=](const auto& value) { return pad<Dim, More...>(value, before, after, mode); },
+                             [=, shape = x.shape()](const auto& g) { return pad_gradient<Dim, More...>(shape, before, mode, g); },
+                             x);
 }
 template <int Dim, class C, class X>
 auto flip(const Variable<C, X>& x) {
-  return detail::record_by_gradient(x, flip<Dim>(x.value()), [](const auto& g) { return flip<Dim>(g); });
+  const auto flipped = [](const auto& value) { return flip<Dim>(value); };
+  return detail::linear_pair(flipped, flipped, x);
 }
 template <int Dim, class C, class X>
 auto roll(const Variable<C, X>& x, std::ptrdiff_t shift) {
-  auto y = roll<Dim>(x.value(), shift);
+  detail::require_dim("roll", x.shape(), Dim);
   const std::ptrdiff_t by = std::ptrdiff_t(detail::rolled_by(shift, x.shape()[Dim]));
-  return detail::record_by_gradient(x, std::move(y), [by](const auto& g) { return roll<Dim>(g, -by); });
+  return detail::linear_pair([by](const auto& value) { return roll<Dim>(value, by); },
+                             [by](const auto& g) { return roll<Dim>(g, -by); }, x);
 }
 
 }  // namespace operations

@@ -12,7 +12,9 @@
 #include <type_traits>
 #include <utility>
 
+#include <weft/autograd/nested_variable.hpp>
 #include <weft/autograd/variable.hpp>
+#include <weft/kernels/along_dim.hpp>
 #include <weft/kernels/pooling.hpp>
 #include <weft/operations/along_dim.hpp>
 #include <weft/operations/convolution_options.hpp>
@@ -71,17 +73,29 @@ G max_pool_gradient(const char* operation, std::size_t dims, const Shape& x, con
   kernels::max_pool_backward<typename G::value_type>(g.device(), s, g.data(), places.data(), out.data());
   return out;
 }
+// The elements of images at the places of max_pool_and_place.
+template <AnyTensor X, AnyTensor N>
+X pooled_elements(const X& x, const N& places) {
+  X out(x.device(), places.shape());
+  const std::size_t planes = x.shape()[0] * x.shape()[1];
+  if (out.size() != 0)
+    kernels::take_along<typename X::value_type>(x.device(), {planes, x.size() / planes, 1}, out.size() / planes, x.data(),
+                                                places.data(), out.data());
+  return out;
+}
 template <AnyTensor X>
 X max_pool(const char* operation, std::size_t dims, const X& x, const PoolingOptions& options) {
   return max_pool_and_place(operation, dims, x, options).first;
 }
 template <class C, class X>
 auto max_pool(const char* operation, std::size_t dims, const Variable<C, X>& x, const PoolingOptions& options) {
-  auto found = max_pool_and_place(operation, dims, x.value(), options);
-  return record(x, std::move(found.first),
-                from(x, [operation, dims, shape = x.shape(), places = found.second, options](const auto&, const auto& g) {
-                  return max_pool_gradient(operation, dims, shape, places, g, options);
-                }));
+  auto found = max_pool_and_place(operation, dims, bottom_of(x), options);
+  const auto placed = [operation, dims, shape = x.shape(), places = found.second, options](const auto& g) {
+    return max_pool_gradient(operation, dims, shape, places, g, options);
+  };
+  if constexpr (Nested<X>)
+    return linear_pair([places = found.second](const auto& value) { return pooled_elements(value, places); }, placed, x);
+  else return record_by_gradient(x, std::move(found.first), placed);
 }
 
 template <AnyTensor X>
@@ -102,10 +116,9 @@ G average_pool_gradient(const char* operation, std::size_t dims, const Shape& x,
 }
 template <class C, class X>
 auto average_pool(const char* operation, std::size_t dims, const Variable<C, X>& x, const PoolingOptions& options) {
-  return record(x, average_pool(operation, dims, x.value(), options),
-                from(x, [operation, dims, shape = x.shape(), options](const auto&, const auto& g) {
-                  return average_pool_gradient(operation, dims, shape, g, options);
-                }));
+  return linear_pair([=](const auto& value) { return average_pool(operation, dims, value, options); },
+                     [=, shape = x.shape()](const auto& g) { return average_pool_gradient(operation, dims, shape, g, options); },
+                     x);
 }
 
 // f(images, options); images of Variables that domain axes cut with the rows of their neighbours.
@@ -126,6 +139,12 @@ requires(cut_in_space<X>) auto over_images(const char* operation, const Variable
                                                            .padding = sides.padding,
                                                            .padding_after = sides.padding_after});
                          });
+}
+template <int dims, class C, class X, class F>
+requires(Nested<X>&& cut_in_space<bottom_t<X>>) AlreadyRefused
+    over_images(const char*, const Variable<C, X>&, const PoolingOptions&, F&&) {
+  refuse_cut_images_inside_grad<X>();
+  return {};
 }
 template <int dims, class X>
 auto max_pool_over_images(const char* operation, const X& x, const PoolingOptions& options) {
@@ -191,15 +210,11 @@ auto global_average_over_space(const char* operation, const Variable<C, X>& x) {
 }
 template <int Dims, class C, class X>
 auto global_average_pool(const char* operation, const Variable<C, X>& x) {
-  if constexpr (cut_in_space<X>) {
-    return global_average_over_space<Dims>(operation, x);
-  } else {
-    auto means = global_average_pool<Dims>(operation, x.value());
-    if constexpr (images_are_cut<X>) return means;
-    else
-      return record(x, std::move(means),
-                    from(x, [shape = x.shape()](const auto&, const auto& g) { return global_average_pool_gradient(shape, g); }));
-  }
+  if constexpr (cut_in_space<X>) return global_average_over_space<Dims>(operation, x);
+  else if constexpr (images_are_cut<bottom_t<X>>) return global_average_pool<Dims>(operation, bottom_of(x));
+  else
+    return linear_pair([=](const auto& value) { return global_average_pool<Dims>(operation, value); },
+                       [shape = x.shape()](const auto& g) { return global_average_pool_gradient(shape, g); }, x);
 }
 
 }  // namespace detail

@@ -11,6 +11,7 @@
 #include <limits>
 #include <utility>
 
+#include <weft/autograd/nested_variable.hpp>
 #include <weft/autograd/variable.hpp>
 #include <weft/kernels/order_along.hpp>
 #include <weft/operations/along_dim.hpp>
@@ -47,14 +48,25 @@ G place_ordered(const Shape& x, const N& places, const G& g) {
                                                  places.data(), out.data());
   return out;
 }
-// Values with the gradient of x, and places.
-template <int Dim, class C, class X, class N>
-auto record_ordered(const Variable<C, X>& x, std::pair<X, N> found) {
-  Variable<C, N> places(found.second, x.tape());
-  auto values = record_by_gradient(x, std::move(found.first), [shape = x.shape(), at = found.second](const auto& g) {
-    return place_ordered<Dim>(shape, at, g);
-  });
-  return std::pair{std::move(values), std::move(places)};
+// The elements of x at these places.
+template <int Dim, class X, class N>
+X taken_in_order(const X& x, const N& places) {
+  X out(x.device(), places.shape());
+  kernels::take_along<typename X::value_type>(x.device(), along("sort", x, Dim), places.shape()[Dim], x.data(), places.data(),
+                                              out.data());
+  return out;
+}
+// Values with the gradient of x, and places, of the forward around inside of grad.
+template <int Dim, class C, class X, class Y, class N>
+auto record_ordered(const Variable<C, X>& x, std::pair<Y, N> found) {
+  Variable<C, N> places(found.second, ground_of(x).tape());
+  const auto placed = [shape = x.shape(), at = found.second](const auto& g) { return place_ordered<Dim>(shape, at, g); };
+  if constexpr (Nested<X>) {
+    const auto taken = [at = found.second](const auto& value) { return taken_in_order<Dim>(value, at); };
+    return std::pair{linear_pair(taken, placed, x), std::move(places)};
+  } else {
+    return std::pair{record_by_gradient(x, std::move(found.first), placed), std::move(places)};
+  }
 }
 
 }  // namespace detail
@@ -84,11 +96,11 @@ G sort_gradient(const Shape& x, const N& places, const G& g) {
 // The same on Variables: a pair of the values and the places, a constant.
 template <int Dim, class C, class X>
 auto sort(const Variable<C, X>& x, SortOrder order = SortOrder::ascending) {
-  return detail::record_ordered<Dim>(x, sort<Dim>(x.value(), order));
+  return detail::record_ordered<Dim>(x, sort<Dim>(detail::bottom_of(x), order));
 }
 template <int Dim, class C, class X>
 auto topk(const Variable<C, X>& x, std::size_t count, SortOrder order = SortOrder::descending) {
-  return detail::record_ordered<Dim>(x, topk<Dim>(x.value(), count, order));
+  return detail::record_ordered<Dim>(x, topk<Dim>(detail::bottom_of(x), count, order));
 }
 
 }  // namespace operations

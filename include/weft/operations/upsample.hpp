@@ -8,6 +8,7 @@
 
 #include <cstddef>
 
+#include <weft/autograd/nested_variable.hpp>
 #include <weft/autograd/variable.hpp>
 #include <weft/kernels/upsample.hpp>
 #include <weft/operations/convolution_options.hpp>
@@ -84,10 +85,9 @@ auto upsample(const Variable<C, X>& x, const UpsampleOptions& options = {}) {
     return detail::upsample_pieces(x, options,
                                    [](const auto& images, const UpsampleOptions& all) { return upsample(images, all); });
   } else {
-    return detail::record(x, upsample(x.value(), options),
-                          detail::from(x, [shape = x.shape(), options](const auto&, const auto& g) {
-                            return upsample_gradient(shape, g, options);
-                          }));
+    detail::refuse_cut_images_inside_grad<X>();
+    return detail::linear_pair([options](const auto& value) { return upsample(value, options); },
+                               [shape = x.shape(), options](const auto& g) { return upsample_gradient(shape, g, options); }, x);
   }
 }
 
@@ -98,7 +98,7 @@ auto upsample(const Variable<C, X>& x, const UpsampleOptions& options = {}) {
 template <detail::ImageOperand X>
 auto pixel_shuffle(const X& x, std::size_t factor) {
   if constexpr (AnyTensor<X>) detail::require_shuffled(x, factor);
-  else detail::require_shuffled(x.value(), factor);
+  else detail::require_shuffled(detail::bottom_of(x), factor);
   const auto squares = unflatten<1>(x, factor, factor);                     // [samples, channels, factor, factor, height, width]
   return flatten<2, 3>(flatten<4, 5>(permute<0, 1, 4, 2, 5, 3>(squares)));  // by rows, then columns, of the squares
 }

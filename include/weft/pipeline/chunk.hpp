@@ -61,6 +61,7 @@ struct WholeModel {
   std::vector<Built> units;
   std::vector<Registered> parameters;
   std::uint64_t print = 0;  // a hash of the whole model
+  std::string draws;        // the layer that draws random numbers, the first of them by path; empty: none
 };
 
 }  // namespace weft::detail

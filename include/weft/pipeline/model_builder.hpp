@@ -54,6 +54,10 @@ class ModelBuilder {
       add_all(stack, std::make_index_sequence<std::tuple_size_v<typename ModelTypes<Model, Context>::Units>>());
     }
     whole_.print = registry_.print();
+    if (const auto& sites = registry_.sites(); !sites.empty()) {
+      const auto& [path, unit] = *sites.begin();
+      whole_.draws = path.empty() ? unit : path;
+    }
     whole_.parameters = registry_.used_parameters();
   }
   WholeModel<Exec> take() { return std::move(whole_); }

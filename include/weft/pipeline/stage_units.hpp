@@ -66,6 +66,8 @@ class StageUnits {
   Ties& ties() { return ties_; }
   /// The values other than parameters that this rank's layers keep between steps.
   std::span<const std::shared_ptr<StepBuffer>> buffers() const { return buffers_; }
+  /// The first layer of the whole model that draws random numbers in a step (Dropout, Noise); empty: none.
+  const std::string& draws() const { return draws_; }
   /// The names and sizes of the whole model's parameters, and which of them are trained.
   const TrainableParameters& parameters() const { return trainable_; }
   /// Every parameter of this rank, once.
@@ -97,6 +99,7 @@ class StageUnits {
   std::vector<std::size_t> first_unit_;  // by stage
   std::set<std::string> ends_;           // names of the parameters that the first or the last unit uses
   std::vector<std::shared_ptr<StepBuffer>> buffers_;
+  std::string draws_;
   std::vector<std::unique_ptr<Chunk<Exec>>> chunks_;
   Ties ties_;
   std::vector<std::vector<ParameterState*>> second_uses_;  // all parameters of the accumulator's second_uses

@@ -105,6 +105,7 @@ WEFT_COLD WEFT_INLINE void StageUnits::take_own(const AxesInForce& axes, AllHook
     for (const Registered& parameter : whole.parameters)
       if (!parameter.elsewhere && (parameter.uses.front() == 0 || parameter.uses.back() + 1 == whole.units.size()))
         ends_.insert(parameter.state->name());
+  draws_ = whole.draws;
   trainable_.begin(whole);
   first_unit_.resize(stages);
   for (std::size_t unit = whole.units.size(); unit-- > 0;) first_unit_[stage_of_[unit]] = unit;

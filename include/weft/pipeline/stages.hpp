@@ -65,6 +65,8 @@ class Stages {
   }
   /// The values other than parameters that this rank's layers keep between steps.
   std::span<const std::shared_ptr<StepBuffer>> buffers() const { return units_.buffers(); }
+  /// The first layer of the model that draws random numbers in a step; empty: none.
+  const std::string& draws() const { return units_.draws(); }
   /// The names of all parameters of the model, in its order; the same on every rank.
   const std::vector<std::string>& parameter_names() const { return units_.parameters().names(); }
   /// Number of elements of the whole parameter of that name, on any rank; 0 if there is none.

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -99,10 +100,13 @@ class GraphedStep {
 
  public:
   explicit GraphedStep(Model& model) : model_(&model) {
-    const auto refuse = [](const char* what) { throw_error<UsageError>({"GraphedStep: ", what, "; use model.train_step"}); };
-    if constexpr (requires { model.stages().config().dropout; })
-      if (model.stages().config().dropout > 0)
-        refuse("dropout draws another mask in each step, and a recorded step would repeat its own");
+    const auto refuse = [](const std::string& what) {
+      throw_error<UsageError>({"GraphedStep: ", what, "; use model.train_step"});
+    };
+    if (const std::string& layer = model.stages().draws(); !layer.empty())
+      refuse("the layer " + layer +
+             " draws other random numbers in each step (Dropout, Noise), and a recorded step would repeat "
+             "its own");
     if (model.options().numerics.reproducible)
       refuse("a reproducible run (ModelOptions::numerics.reproducible) accumulates micro-batches under the host's control");
     if (model.options().numerics.trace_nonfinite)
