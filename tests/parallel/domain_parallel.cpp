@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 
+#include <weft/engine/parameter_pieces.hpp>
 #include <weft/operations/functions.hpp>
 #include <weft/operations/losses.hpp>
 #include <weft/operations/window.hpp>
@@ -28,21 +29,26 @@ auto reach(const auto& x) {
   return to<Halo<dy, 3, before, after>>(to<Halo<dx, 2, before, after>>(x));
 }
 
-/// Two convolutions on one exchange, an average of windows, and a gain of channels.
+/// Two convolutions on one exchange, an average of windows, and a gate of channels. The gradient of the gate is whole on each
+/// rank of a domain axis; that of `c` is whole from one use, and a term of a sum from the other.
 struct Net : Module<Net> {
   Parameter<Shard<tp, 0>> u, a;
   Parameter<Shard<tp, 1>> v;
   Parameter<> w, c;
+  Linear<> gate;
   explicit Net(const auto& at)
       : u(at, "u", {4, 2, 3, 3}, normal(0.3)),
         a(at, "a", {4}, normal(0.3)),
         v(at, "v", {3, 4, 3, 3}, normal(0.3)),
         w(at, "w", {2, 3, 3, 3}, normal(0.3)),
-        c(at, "c", {2}, normal(0.3)) {}
+        c(at, "c", {2}, normal(0.3)),
+        gate(at / "gate", 2, 3) {}
   auto forward(const auto& x) const {
     const auto y = sigmoid(conv2d<Window{3, 1, 1}>(to<Replicated<tp>>(reach<2>(x)), u, a));
     const auto z = to<Invariant<tp>>(conv2d<Window{3, 1, 1}>(y, v));
-    return conv2d<Window{3, 1, 1}>(reach<1>(tanh(z)), w, c) + avg_pool2d<Window{3, 1, 1}>(reach<1>(x));
+    const auto open = to<Replicated<dy>>(to<Replicated<dx>>(sigmoid(gate(global_avg_pool2d(x) + c))));  // [samples, 3]
+    const auto shown = z * reshape(open, {open.shape()[0], 3, 1, 1});
+    return conv2d<Window{3, 1, 1}>(reach<1>(tanh(shown)), w, c) + avg_pool2d<Window{3, 1, 1}>(reach<1>(x));
   }
 };
 struct Model : Module<Model> {
@@ -55,7 +61,7 @@ struct Model : Module<Model> {
 };
 
 constexpr std::size_t samples = 4, channels = 2, rows = 9, columns = 10;
-constexpr const char* names[] = {"net.u", "net.a", "net.v", "net.w", "net.c"};
+constexpr const char* names[] = {"net.u", "net.a", "net.v", "net.w", "net.c", "net.gate.weight", "net.gate.bias"};
 
 // The rows of a rank: the first one has what the others leave.
 struct Piece {
@@ -85,7 +91,7 @@ Model::Batch batch_of(const data::Share& share, const Piece& x, const Piece& y) 
 }
 
 struct Steps {
-  std::vector<double> losses;
+  std::vector<double> losses;                  // and norms of the gradient
   std::vector<std::vector<double>> gradients;  // of each step and parameter
 };
 template <class M>
@@ -95,7 +101,7 @@ Steps train(M& model, const Model::Batch& batch) {
   for (int i = 0; i < 3; ++i) {
     all.losses.push_back(model.train_step(batch));
     for (const char* name : names) all.gradients.push_back(model.gradient(name));
-    step.step();
+    all.losses.push_back(step.step().gradient_norm);
   }
   return all;
 }
@@ -126,6 +132,12 @@ double difference(const Steps& a, const Steps& b) {
   return worst;
 }
 
+std::vector<std::size_t> places_of(const weft::detail::Runs& runs) {
+  std::vector<std::size_t> places;
+  for (const auto& run : runs) places.insert(places.end(), {run.local, run.global, run.length});
+  return places;
+}
+
 template <class M, class A>
 void check(A, int ranks, const Degrees& degrees, const Steps& reference, const ModelOptions& options = {}) {
   std::mutex mutex;
@@ -137,6 +149,16 @@ void check(A, int ranks, const Degrees& degrees, const Steps& reference, const M
           };
           const Piece x = piece(dx{}, rows), y = piece(dy{}, columns);
           M model(mesh, {}, options);
+          model.for_each_state([&](ParameterState& state) {  // all ranks can compute the elements that this one keeps
+            std::size_t kept = 0;
+            const auto pieces = weft::detail::pieces_of(state, mesh.grids(), std::size_t(world.rank()));
+            for (const auto& holder : pieces.holders) {
+              if (holder.rank != std::size_t(world.rank())) continue;
+              CHECK(places_of(pieces.of(holder)) == places_of(state.runs()));
+              kept = state.kept();
+            }
+            CHECK(kept == state.kept());
+          });
           const double worst = difference(train(model, batch_of(data::share_of(mesh), x, y)), reference);
           const std::lock_guard lock(mutex);
           INFO(mesh.text(), ": ", worst);
@@ -157,6 +179,23 @@ TEST_CASE("beside tensor parallelism and sharded state") {
   check<Sharded>(axes<dp, tp, dx>, 8, {.tp = 2, .dx = 2}, of_one_rank(), {.shard = {.stage = 3}});
 }
 
+TEST_CASE("ranks of domain axes share the state of data ranks") {
+  const Steps reference = of_one_rank();
+  using Sharded = FullyShardedDataParallel<DomainParallel<Model, dx, dy>>;
+  for (const int stage : {1, 2, 3}) {
+    const ModelOptions options{.shard = {.stage = stage, .over_domain = true}};
+    check<Sharded>(axes<dp, dx, dy>, 4, {.dx = 2, .dy = 2}, reference, options);
+    check<Sharded>(axes<dp, dx, dy>, 4, {.dp = 2, .dy = 2}, reference, options);
+  }
+  // Two copies, each among the ranks of one field; then four, between which each sum over copies runs along dp and dx.
+  check<Sharded>(axes<dp, dx, dy>, 8, {.dp = 2, .dx = 2, .dy = 2}, reference,
+                 {.shard = {.stage = 3, .replicate = 2, .over_domain = true}});
+  check<Sharded>(axes<dp, dx, dy>, 8, {.dp = 2, .dx = 2, .dy = 2}, reference,
+                 {.shard = {.stage = 2, .replicate = 4, .over_domain = true}});
+  using Inside = FullyShardedDataParallel<TensorParallel<DomainParallel<Model, dx>>>;
+  check<Inside>(axes<dp, tp, dx>, 8, {.tp = 2, .dp = 2, .dx = 2}, reference, {.shard = {.stage = 3, .over_domain = true}});
+}
+
 TEST_CASE("ranks of domain axes are next to each other, the last one fastest") {
   CHECK(run(RunOptions{.ranks = 8}, [](World& world) {
           const Mesh mesh(world, axes<dp, dx, dy>, {.dx = 2, .dy = 2});
@@ -172,10 +211,10 @@ TEST_CASE("bits that do not depend on the layout are refused, and different batc
     std::string found;
     CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
             const Mesh mesh(world, axes<dp, dx>, {.dx = 2});
-            DataParallel<DomainParallel<Model, dx>> model(mesh, {}, options);
             auto batch = batch_of({0, 1}, Piece(rows, 2, mesh.rank(dx{})), {columns, 1, 0});
             batch.first_sample = first_sample * std::size_t(world.rank());
             try {
+              DataParallel<DomainParallel<Model, dx>> model(mesh, {}, options);
               model.train_step(batch);
             } catch (const Error& error) {
               const std::lock_guard lock(mutex);
@@ -185,6 +224,6 @@ TEST_CASE("bits that do not depend on the layout are refused, and different batc
           }) != 0);
     CHECK_MESSAGE(found.find(text) != std::string::npos, found);
   };
-  refused({.numerics = {.reproducible = true}}, 0, "is a sum over dx(2), a domain axis");
+  refused({.numerics = {.reproducible = true}}, 0, "reproducible: dx(2) is a domain axis");
   refused({}, 3, "first_sample is 0 on dx rank 0 and 3 on dx rank 1");
 }

@@ -294,7 +294,8 @@ TEST_CASE("refusals, with the alternatives") {
   CHECK(refused(2, {.shard = {.stage = 2, .quantised_gather = true}}) ==
         "weft: ModelOptions::shard.quantised_gather is for stage 3 of ZeRO: stages 1 and 2 keep all parameters on every rank");
   CHECK(refused(2, {.shard = {.stage = 0, .replicate = 2}}) ==
-        "weft: ModelOptions: shard.replicate, shard.quantised_gather, shard.secondary and shard.quantised_reduce are for "
+        "weft: ModelOptions: shard.replicate, shard.over_domain, shard.quantised_gather, shard.secondary and "
+        "shard.quantised_reduce are for "
         "FullyShardedDataParallel, and DataParallel or its stage 0 shares nothing out; leave them out");
   CHECK(refused(2, {.shard = {.stage = 3}, .numerics = {.reduce = DataType::int8}}) ==
         "weft: ModelOptions::numerics.reduce is int8: gradients are reduced in bfloat16 or float32");

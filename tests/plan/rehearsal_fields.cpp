@@ -1,14 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rehearsals over domain axes: the rehearsed rank has neighbours on both sides, and sends both of them its rows.
+// Rehearsals over domain axes: the rehearsed rank has neighbours on both sides, and sends both of them its rows; the memory of a
+// U-Net of 512 x 512 x 512 points falls as one over the ranks.
+
+#include <sys/mman.h>
 
 #include <cstddef>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include <doctest/doctest.h>
 
 #include <weft/nn/convolution.hpp>
+#include <weft/nn/group_norm.hpp>
+#include <weft/operations/functions.hpp>
 #include <weft/operations/losses.hpp>
+#include <weft/operations/parts.hpp>
+#include <weft/operations/pooling.hpp>
+#include <weft/operations/upsample.hpp>
 #include <weft/parallel/domain_parallel.hpp>
 #include <weft/runtime/rehearse.hpp>
 #include <weft/weft.hpp>
@@ -59,4 +68,95 @@ TEST_CASE("the rehearsed rank of a domain axis is an inner one") {
   const auto both = stages_of(9, {.dx = 3, .dy = 3});
   REQUIRE(both.size() == 1);
   CHECK(both[0].rank == 4);
+}
+
+namespace {
+
+inline constexpr data::Field<"now", float, data::Cut<dx, 2>, data::Cut<dy, 3>, data::Cut<dz, 4>> now;
+inline constexpr data::Field<"later", float, data::Cut<dx, 2>, data::Cut<dy, 3>, data::Cut<dz, 4>> later;
+
+struct Block : Module<Block> {
+  Conv3d<> conv;
+  GroupNorm<> norm;
+  Block(const auto& at, std::size_t in, std::size_t out)
+      : conv(at / "conv", in, out, 3, {.padding = 1}), norm(at / "norm", 4, out) {}
+  auto forward(const auto& x) const { return silu(norm(conv(x))); }
+};
+/// Two levels down and up, zeros around the volume.
+struct Volume : Module<Volume> {
+  using scalar = float;
+  using Batch = FieldBatch<now, later>;
+  struct Config {
+    std::size_t channels = 16;
+  };
+  Block first, second, third, fourth, fifth;
+  Conv3d<> out;
+  Volume(const auto& at, const Config& c)
+      : first(at / "first", 1, c.channels),
+        second(at / "second", c.channels, 2 * c.channels),
+        third(at / "third", 2 * c.channels, 4 * c.channels),
+        fourth(at / "fourth", 6 * c.channels, 2 * c.channels),
+        fifth(at / "fifth", 3 * c.channels, c.channels),
+        out(at / "out", c.channels, 1, 1) {}
+  auto loss(const auto& batch) const {
+    const auto a = first(batch[now]);                                                // [samples, channels, side, side, side]
+    const auto b = second(avg_pool3d(a, {.kernel = 2}));                             // side / 2
+    const auto c = third(avg_pool3d(b, {.kernel = 2}));                              // side / 4
+    const auto d = fourth(concat<1>(upsample(c, {.factor = 2}), b));                 // side / 2
+    return mse(out(fifth(concat<1>(upsample(d, {.factor = 2}), a))), batch[later]);  // side
+  }
+};
+
+/// Values of a volume that are not there: pages that are only read take no memory.
+std::span<const float> no_memory(std::size_t values) {
+  static const std::size_t most = std::size_t(512) * 512 * 512;
+  static void* const pages = mmap(nullptr, most * sizeof(float), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  REQUIRE(pages != MAP_FAILED);
+  REQUIRE(values <= most);
+  return {static_cast<const float*>(pages), values};
+}
+
+/// Two steps on one sample of 512 x 512 x 512 points.
+void train_volume(World& world, const Degrees& degrees, const ModelOptions& options = {}) {
+  const Mesh<dp, dx, dy, dz> mesh(world, degrees);
+  FullyShardedDataParallel<DomainParallel<Volume, dx, dy, dz>> model(mesh, {}, options);
+  optim::AdamW optimizer(model, {});
+  const std::size_t x = 512 / mesh.size(dx{}), y = 512 / mesh.size(dy{}), z = 512 / mesh.size(dz{});
+  Volume::Batch batch{.samples = 1};
+  batch[now].view(no_memory(x * y * z), {1, x, y, z}), batch[later].view(no_memory(x * y * z), {1, x, y, z});
+  for (int step = 0; step < 2; ++step) model.train_step(batch), optimizer.step();
+}
+Rehearsal rehearse_volume(int side, int rank, const ModelOptions& options = {.shard = {.stage = 0}}) {
+  const std::size_t ranks = std::size_t(side);
+  return rehearse({.rank = rank, .ranks = side * side * side},
+                  [&](World& world) { train_volume(world, {.dp = 1, .dx = ranks, .dy = ranks, .dz = ranks}, options); });
+}
+
+}  // namespace
+
+TEST_CASE("the memory of a large U-Net falls as one over the ranks, and a rank in a corner sends half as much") {
+  const Rehearsal one = rehearse_volume(1, 0), eight = rehearse_volume(2, 0), many = rehearse_volume(4, 1 + 4 + 16);
+  MESSAGE("GB of a rank: ", double(one.peak) / 1e9, " on 1, ", double(eight.peak) / 1e9, " on 8, ", double(many.peak) / 1e9,
+          " on 64");
+  // A rank of several has a copy of each convolution's input, with the rows of its neighbours; one rank has not.
+  CHECK(double(eight.peak) / double(many.peak) > 0.99 * 8);
+  CHECK(double(one.peak) / double(eight.peak) > 0.55 * 8);
+  CHECK(one.peak > std::size_t(60) << 30);
+  const Rehearsal corner = rehearse_volume(4, 0);
+  for (const std::string_view axis : {"dx", "dy", "dz"}) {
+    CHECK(sent_along(many, axis) > 1.95 * sent_along(corner, axis));
+    CHECK(sent_along(many, axis) < 2.05 * sent_along(corner, axis));
+  }
+}
+
+TEST_CASE("ranks of domain axes share the state of a volume's model") {
+  const auto state = [](const ModelOptions& options) {
+    return double(rehearse_volume(2, 0, options).kept.of(MemoryCategory::optimizer_state));
+  };
+  const double whole = state({.shard = {.stage = 0}}), shared = state({.shard = {.stage = 1, .over_domain = true}});
+  CHECK(whole == state({.shard = {.stage = 1}}));
+  CHECK(whole / shared > 7.9);
+  const Rehearsal notes = rehearse_volume(2, 0, {.shard = {.stage = 2, .over_domain = true}});
+  CHECK(notes.last_step.of("dp-dx-dy-dz", "reduce_scatter").calls > 0);
+  CHECK(notes.last_step.of("dx", "all_reduce").bytes < 1e5);  // statistics; gradients of parameters are not summed here
 }

@@ -274,8 +274,8 @@ class Parameter : public detail::ParameterHandle,
     }
     detail::open_layer_gradient(device, state);
     detail::GradientState& gradients = state.gradients();
-    const auto addition =
-        gradients.add(UnreducedAxes::axes & ~UnreducedAxes::partial, UnreducedAxes::partial, state.sharded(), state.info().later);
+    const auto addition = gradients.add(UnreducedAxes::axes & ~UnreducedAxes::partial, UnreducedAxes::partial,
+                                        state.info().sharded, state.info().later);
     if (addition.zero_first) detail::fill_gradient(device, state);
     if (addition.elsewhere) {
       detail::Buffer unused = device.allocate(state.gradient_bytes());

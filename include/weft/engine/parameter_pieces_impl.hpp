@@ -35,20 +35,30 @@ struct Coordinate {
   std::size_t of(std::size_t rank) const { return rank / stride % size; }
 };
 
+// The axes of a grid whose ranks share a parameter out, as a mask of RankGrid::place.
+WEFT_COLD WEFT_INLINE unsigned data_axes(const mesh_layout::RankGrid& grid, std::string_view data, bool domain) {
+  unsigned mask = 0;
+  for (std::size_t i = 0; i < grid.axes().size(); ++i) {
+    const std::string_view name = grid.axes()[i].name;
+    if (name == data || (domain && names_domain_axis(name))) mask |= 1u << i;
+  }
+  return mask;
+}
+
 WEFT_COLD WEFT_INLINE ParameterPieces pieces_of(const ParameterState& state, const mesh_layout::RankGrids& grids,
                                                 std::size_t rank) {
   const ParameterInfo& info = state.info();
   const FlatCut* const shared = state.storage().sharder() ? &state.storage().kept().cut : nullptr;
   const bool of_experts = info.expert_data.has_value();
   const mesh_layout::RankGrid& grid = of_experts || grids.dense.axes().empty() ? grids.expert : grids.dense;
-  const Coordinate stage(grid, "pp"), experts(grid, of_experts ? "ep" : ""), cut(grid, info.cut.axis),
-      data(grid, of_experts ? "edp" : "dp");
+  const Coordinate stage(grid, "pp"), experts(grid, of_experts ? "ep" : ""), cut(grid, info.cut.axis);
+  const unsigned data = data_axes(grid, of_experts ? "edp" : "dp", (state.sharded() & domain_axes) != 0);
   ParameterPieces all;
   constexpr std::size_t nothing = SIZE_MAX;
   std::map<std::pair<std::size_t, std::size_t>, std::size_t> known;  // by the coordinates of both cuts
   for (std::size_t other = 0; other < grid.size(); ++other) {
     if (stage.of(other) != stage.of(rank) || experts.of(other) != experts.of(rank)) continue;  // it has other parameters
-    const std::size_t part = cut.of(other), share = shared ? data.of(other) % shared->ranks : 0;
+    const std::size_t part = cut.of(other), share = shared ? grid.place(other, data).member % shared->ranks : 0;
     const auto [at, is_new] = known.try_emplace({part, share}, all.pieces.size());
     if (is_new) {
       const auto [begin, end] = shared ? shared->kept_by(share, state.size()) : std::pair(std::size_t(0), state.size());

@@ -55,7 +55,7 @@ class ParameterState {
   std::size_t bytes() const { return info_.bytes(); }
   std::size_t gradient_bytes() const { return info_.gradient_bytes(); }
   /// Axis bits over which the elements are cut, data ranks' sharding included.
-  unsigned sharded() const { return info_.sharded | (storage_.sharder() ? info_.data_bit() : 0u); }
+  unsigned sharded() const { return info_.sharded | (storage_.sharder() ? info_.data_bit() | storage_.others() : 0u); }
 
   // ---- the part that this rank keeps between steps and updates
   std::size_t kept() const { return storage_.sharder() ? storage_.kept().size : size(); }  ///< elements
@@ -88,9 +88,9 @@ class ParameterState {
   }
   void claim(const std::shared_ptr<const char>& token) { optimizer_ = token; }
 
-  /// From now on data ranks shard the parameter, and `sharder` manages this rank's part.
-  void shard(detail::Hooks& sharder) {
-    storage_.shard(sharder);
+  /// From now on data ranks shard the parameter, and those of the axes in `others`; `sharder` manages this rank's part.
+  void shard(detail::Hooks& sharder, unsigned others = 0) {
+    storage_.shard(sharder, others);
     gradients_.separate();
   }
 

@@ -27,8 +27,9 @@ class Hooks;
 struct KeptPart {
   std::size_t size = 0;
   DataType type = DataType::float32, gradient_type = DataType::float32;
-  Runs runs = {};    ///< its elements in the whole parameter
-  FlatCut cut = {};  ///< that made it
+  Runs runs = {};         ///< its elements in the whole parameter
+  FlatCut cut = {};       ///< that made it
+  std::size_t place = 0;  ///< of this rank among the ranks that share a copy
 };
 
 class ParameterStorage {
@@ -41,9 +42,14 @@ class ParameterStorage {
   /// The value that layers use; null while a sharded parameter is released.
   const Buffer& layer_value() const { return sharder_ ? gathered_ : value_; }
 
-  /// `sharder` keeps a part of the parameter on each data rank, gathers it for layers and allocates its gradient.
-  void shard(Hooks& sharder) { sharder_ = &sharder; }
+  /// `sharder` keeps a part of the parameter on each data rank, gathers it for layers and allocates its gradient. `others`: axis
+  /// bits over which it shards the parameter besides that of data ranks.
+  void shard(Hooks& sharder, unsigned others) {
+    sharder_ = &sharder;
+    others_ = others;
+  }
   Hooks* sharder() const { return sharder_; }  ///< null: not sharded over data ranks
+  unsigned others() const { return others_; }
   void keep(KeptPart part) { part_ = std::move(part); }
   const KeptPart& kept() const { return part_; }  ///< valid if there is a sharder
   void set_gathered(Buffer value) { gathered_ = std::move(value); }
@@ -65,6 +71,7 @@ class ParameterStorage {
  private:
   Buffer value_, gathered_;
   Hooks* sharder_ = nullptr;
+  unsigned others_ = 0;
   KeptPart part_;
   std::shared_ptr<Store> store_;
   std::size_t record_ = 0;

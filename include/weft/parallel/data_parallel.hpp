@@ -97,10 +97,11 @@ Buckets<Exec>::Buckets(Communicator comm, Device<Exec>& device, const ModelOptio
       first_bytes_(options.data.first_bucket_bytes),
       bytes_(options.data.bucket_bytes),
       compare_every_(options.numerics.compare_every) {
-  if (options.shard.replicate != 1 || options.shard.quantised_gather || options.shard.secondary != 0 ||
-      options.shard.quantised_reduce != 0)
+  if (options.shard.replicate != 1 || options.shard.over_domain || options.shard.quantised_gather ||
+      options.shard.secondary != 0 || options.shard.quantised_reduce != 0)
     throw_error<UsageError>(
-        {"ModelOptions: shard.replicate, shard.quantised_gather, shard.secondary and shard.quantised_reduce are for "
+        {"ModelOptions: shard.replicate, shard.over_domain, shard.quantised_gather, shard.secondary and shard.quantised_reduce "
+         "are for "
          "FullyShardedDataParallel, and DataParallel or its stage 0 shares nothing out; leave them out"});
   if (options.numerics.gradient && size_of(*options.numerics.gradient) == 2)
     throw_error<UsageError>(

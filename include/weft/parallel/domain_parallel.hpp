@@ -25,7 +25,13 @@ struct DomainPolicy : UserPolicy<A, Nesting::tensor> {
   void gradients_ready(Unit& unit) override {
     std::vector<Request> sums;  // all under way at once
     for (ParameterState* state : unit.parameters) {
-      if (!state->take_unreduced(A()) || this->comm().size() == 1) continue;
+      const bool term = state->take_unreduced(A());
+      if (this->comm().size() == 1) continue;
+      if (state->sharded() & axis_bit<A>) {  // the sum over data ranks follows, and runs over this axis as well
+        if (!term && this->comm().rank() != 0) zero_gradient(this->device(), *state);  // a whole gradient counts once
+        continue;
+      }
+      if (!term) continue;
       state->gradient_span([&](auto gradient) { sums.push_back(this->comm().all_reduce_async(gradient)); });
     }
     for (Request& sum : sums) sum.wait();
@@ -51,8 +57,9 @@ struct DomainWrappers<M, A, B, R...> {
 
 /// M with fields cut over these domain axes, inside TensorParallel and around PipelineParallel. Inputs are placed as their
 /// fields' data::Cut options state, Invariant without one. Gradients of parameters are summed over the axes at the end of a step.
-/// Numerics: equal to one rank up to the rounding of sums; ModelOptions::numerics.reproducible throws UsageError on more than one
-/// rank of an axis.
+/// FullyShardedDataParallel shares their state over the axes, too, if ModelOptions::shard.over_domain is set.
+/// Numerics: equal to one rank up to the rounding of sums; with ModelOptions::numerics.reproducible the constructor throws
+/// UsageError on more than one rank of an axis.
 template <class M, class... A>
 using DomainParallel = typename detail::DomainWrappers<M, A...>::type;
 

@@ -17,6 +17,15 @@ namespace weft {
 
 namespace detail {
 
+/// L and the domain axes among X.
+template <class L, class... X>
+struct WithDomainAxes {
+  using type = L;
+};
+template <class... A, class B, class... X>
+struct WithDomainAxes<Axes<A...>, B, X...>
+    : WithDomainAxes<std::conditional_t<is_domain_axis<B>, Axes<A..., B>, Axes<A...>>, X...> {};
+
 // in_type: a policy sets the stage, so it is not 0.
 template <bool in_type>
 struct ShardedDataPolicy : PlainPolicy {
@@ -35,6 +44,13 @@ struct ShardedDataPolicy : PlainPolicy {
         return;
       }
     hooks_ = std::make_unique<FullyShardedHooks<Exec>>(comm, device, options, ShardRules::of_stage(stage));
+  }
+  /// The ranks that share the state. Collective.
+  template <Axis... X>
+  requires(std::is_same_v<X, dp> || ...) static Communicator ranks_of(const Mesh<X...>& mesh, const ModelOptions& options) {
+    if (!options.shard.over_domain) return mesh.comm(dp{});
+    return [&]<Axis... A>(Axes<A...>) { return mesh.comm(A{}...); }
+    (typename WithDomainAxes<Axes<dp>, X...>::type());
   }
   Hooks* hooks() { return hooks_.get(); }
 

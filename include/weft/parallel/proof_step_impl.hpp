@@ -15,9 +15,9 @@ namespace weft::detail {
 WEFT_COLD WEFT_INLINE void require_proven_stage(int stage, const ModelOptions& options) {
   const ShardOptions& shard = options.shard;
   const bool short_gradient = options.numerics.gradient && size_of(*options.numerics.gradient) == 2;
-  const int least = shard.quantised_gather || shard.secondary != 0                          ? 3
-                    : shard.replicate != 1 || shard.quantised_reduce != 0 || short_gradient ? 1
-                                                                                            : 0,
+  const int least = shard.quantised_gather || shard.secondary != 0                                               ? 3
+                    : shard.replicate != 1 || shard.over_domain || shard.quantised_reduce != 0 || short_gradient ? 1
+                                                                                                                 : 0,
             most = options.data.hook ? 0 : 3;
   if (stage < least || stage > most)
     throw_error<LayoutError>({"stage ", stage, " of ZeRO: the program's options (shard, data.hook, numerics.gradient) are for ",

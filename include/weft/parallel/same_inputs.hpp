@@ -53,6 +53,7 @@ WEFT_COLD inline auto words_of(const ModelOptions& options) {
       OptionWord{"shard.stage", std::uint64_t(options.shard.stage), true},
       OptionWord{"data.hook", options.data.hook != nullptr, false},
       OptionWord{"shard.replicate", options.shard.replicate, true},
+      OptionWord{"shard.over_domain", options.shard.over_domain, true},
       OptionWord{"numerics.reduce", options.numerics.reduce ? 1 + std::uint64_t(*options.numerics.reduce) : 0, false},
       OptionWord{"numerics.gradient", options.numerics.gradient ? 1 + std::uint64_t(*options.numerics.gradient) : 0, false},
       OptionWord{"shard.quantised_gather", options.shard.quantised_gather, true},

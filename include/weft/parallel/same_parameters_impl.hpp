@@ -16,9 +16,9 @@ WEFT_COLD WEFT_INLINE void add_slots(std::vector<CopySlot>& slots, std::size_t i
   const std::size_t size = std::size_t(axis.ranks.size()), rank = std::size_t(axis.ranks.rank());
   if (!(state.sharded() & axis.bit)) {
     slots.push_back({i, kept, false});
-  } else if (state.storage().sharder() && axis.bit == state.info().data_bit() && replicate > 1) {
-    const std::size_t sharers = size / replicate;
-    for (std::size_t piece = 0; piece < sharers; ++piece) slots.push_back({i, kept && rank % sharers == piece, false});
+  } else if (state.storage().sharder() && !(state.info().sharded & axis.bit) && replicate > 1) {
+    const KeptPart& part = state.storage().kept();
+    for (std::size_t piece = 0; piece < part.cut.ranks; ++piece) slots.push_back({i, kept && part.place == piece, false});
   } else if (axis.bit == axis_bit<tp> && state.info().replicas > 1) {
     const std::size_t parts = size / std::size_t(state.info().replicas);
     for (std::size_t part = 0; part < parts; ++part)

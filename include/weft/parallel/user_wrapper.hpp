@@ -97,8 +97,8 @@ struct AttachedPolicy final : Policy {
   [[noreturn]] WEFT_COLD void refuse_order(const ParameterState& state) const {
     throw_error<UsageError>({"reproducible: the gradient of ", state.name(), " is a sum over ", Policy::axis::name, "(",
                              this->comm().size(),
-                             is_domain_axis<typename Policy::axis> ? "), a domain axis" : "), an axis of a user's own",
-                             ", and the order of sums is known over dp alone, so it has other bits than on one rank: leave "
+                             "), an axis of a user's own, and the order of sums is known over dp alone, so it has other bits "
+                             "than on one rank: leave "
                              "reproducible out, or compute the gradient whole on each rank of the axis"});
   }
   bool reproducible;

@@ -215,6 +215,8 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
   template <class Context>
   Policy make_policy(const Context& context, const auto& mesh, const ModelOptions& options) {
     if constexpr (requires { typename Policy::axes; }) return Policy(context, mesh, options);
+    else if constexpr (requires { Policy::ranks_of(mesh, options); })
+      return Policy(Policy::ranks_of(mesh, options), context.device(), options);
     else return Policy(comm_, context.device(), options);
   }
   template <class Context>

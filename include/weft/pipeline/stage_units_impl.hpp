@@ -32,6 +32,10 @@ WEFT_COLD WEFT_INLINE void StageUnits::build(const AxesInForce& axes, AllHooks h
   take_own(axes, hooks, facts, std::move(whole), make);
   GradientAccumulator& accumulator = *settings_.accumulator;
   axes.for_each([&](const AxesInForce::One& axis) {
+    if (accumulator.separates_terms() && (domain_axes >> axis.id & 1u) && axis.ranks.size() > 1)
+      throw_error<UsageError>({"reproducible: ", axis.name, "(", axis.ranks.size(),
+                               ") is a domain axis: losses, statistics and gradients are sums over its ranks, which have other "
+                               "bits than on one rank; use 1 rank of it, or leave reproducible out"});
     if (accumulator.separates_terms() && axis.data && axis.id != dp::id && axis.ranks.size() > 1)
       throw_error<UsageError>({"reproducible: ", axis.name, "(", axis.ranks.size(),
                                ") is a data axis of a user's own, and the order of sums is known over dp alone: use dp in its "

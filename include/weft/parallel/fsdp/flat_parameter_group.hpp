@@ -58,7 +58,7 @@ class FlatParameterGroup {
     const FlatCut cut{member.first, array_.piece, array_.ranks};
     const auto [begin, end] = cut.kept_by(array_.rank, state.size());
     state.storage().keep({end - begin, values.kept_type(any), settings_->kept_gradient_type(any),
-                          begin != end ? state.info().runs.cut(begin, end) : Runs(), cut});
+                          begin != end ? state.info().runs.cut(begin, end) : Runs(), cut, array_.rank});
   }
 
   FlatArray array_;

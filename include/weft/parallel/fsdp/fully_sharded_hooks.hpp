@@ -58,8 +58,8 @@ class FullyShardedHooks : public Hooks {
   static void check(const ModelOptions& options, ShardRules rules);
 
   // Ranks of one copy are neighbours: dp rank = copy * sharers + place in the copy.
-  ShardRanks split(Communicator all, const char* axis) const;
-  static void require_divides(const char* what, std::size_t part, const char* axis, std::size_t whole);
+  ShardRanks split(Communicator all, std::string_view axis) const;
+  static void require_divides(const char* what, std::size_t part, std::string_view axis, std::size_t whole);
   const ShardRanks& ranks_of(const ParameterState& state);
 
   // The order in which a run uses the units is learnt from the last run of the same kind. It is the same on all data ranks,
@@ -91,6 +91,7 @@ class FullyShardedHooks : public Hooks {
   ShardSettings settings_;
   std::size_t replicate_, secondary_, node_;
   bool each_micro_batch_;
+  unsigned others_;               // axes that share the parameters besides that of data ranks
   bool folds_ = false;            // all micro-batches but the last leave rounded sums and are not reduced
   std::deque<ShardRanks> ranks_;  // those of dp, and of each edp
   std::vector<std::unique_ptr<Group>> groups_;
@@ -108,7 +109,8 @@ FullyShardedHooks<Exec>::FullyShardedHooks(Communicator comm, Device<Exec>& devi
       replicate_(options.shard.replicate),
       secondary_(options.shard.secondary),
       node_(options.shard.quantised_reduce),
-      each_micro_batch_(!rules.keeps_gradients && options.shard.reduce_each_micro_batch) {
+      each_micro_batch_(!rules.keeps_gradients && options.shard.reduce_each_micro_batch),
+      others_(options.shard.over_domain ? domain_axes : 0) {
   settings_ = {.rules = rules,
                .seed = options.seed,
                .narrow = options.numerics.reduce == DataType::bfloat16,
@@ -119,12 +121,13 @@ FullyShardedHooks<Exec>::FullyShardedHooks(Communicator comm, Device<Exec>& devi
                .rounds = !options.numerics.reproducible,
                .gradient = options.numerics.gradient};
   check(options, rules);
-  ranks_.push_back(split(std::move(comm), "dp"));
+  const std::string axis(comm.axis());  // "dp", or "dp-dx"
+  ranks_.push_back(split(std::move(comm), axis));
 }
 
 template <class Exec>
 bool FullyShardedHooks<Exec>::allocate(ParameterState& state) {
-  state.shard(*this);
+  state.shard(*this, others_);
   if (ranks_of(state).copies.rank() != 0) state.storage().count_elsewhere();
   return true;
 }
@@ -228,6 +231,10 @@ void FullyShardedHooks<Exec>::check(const ModelOptions& options, ShardRules rule
     throw_error<UsageError>(
         {"ModelOptions::data.hook sums buckets of DataParallel, and FullyShardedDataParallel has none: leave the hook out, or "
          "use DataParallel"});
+  if (options.shard.over_domain && options.numerics.recheck_every != 0)
+    throw_error<UsageError>(
+        {"ModelOptions: shard.over_domain sums gradients over data ranks and domain axes at once, and numerics.recheck_every "
+         "compares those of data ranks: leave one of them out"});
   if (!rules.keeps_values) return;
   if (options.shard.quantised_gather)
     throw_error<UsageError>(
@@ -238,26 +245,27 @@ void FullyShardedHooks<Exec>::check(const ModelOptions& options, ShardRules rule
 }
 
 template <class Exec>
-ShardRanks FullyShardedHooks<Exec>::split(Communicator all, const char* axis) const {
+ShardRanks FullyShardedHooks<Exec>::split(Communicator all, std::string_view axis) const {
   const std::size_t ranks = std::size_t(all.size()), rank = std::size_t(all.rank());
   require_divides("replicate", replicate_, axis, ranks);
   const std::size_t sharers = ranks / replicate_;
+  const std::string sharing = joined({axis, replicate_ > 1 ? " / replicate" : ""});
   ShardRanks made;
   made.all = made.sharing = all;
   if (replicate_ > 1) {
-    made.sharing = all.split(int(rank / sharers), int(rank), axis, {int(rank % sharers), int(sharers)});
+    made.sharing = all.split(int(rank / sharers), int(rank), std::string(axis), {int(rank % sharers), int(sharers)});
     made.copies =
         all.split(int(rank % sharers), int(rank), joined({axis, copies_suffix}), {int(rank / sharers), int(replicate_)});
   }
   if (secondary_ > 0) {
-    require_divides("secondary", secondary_, replicate_ > 1 ? "dp / replicate" : axis, sharers);
-    made.neighbours = made.sharing.split(int(rank % sharers / secondary_), int(rank), axis,
+    require_divides("secondary", secondary_, sharing, sharers);
+    made.neighbours = made.sharing.split(int(rank % sharers / secondary_), int(rank), std::string(axis),
                                          {int(rank % sharers % secondary_), int(secondary_)});
   }
   if (node_ > 0) {
-    require_divides("quantised_reduce", node_, replicate_ > 1 ? "dp / replicate" : axis, sharers);
+    require_divides("quantised_reduce", node_, sharing, sharers);
     const std::size_t mine = rank % sharers;
-    made.node = made.sharing.split(int(mine / node_), int(rank), axis, {int(mine % node_), int(node_)});
+    made.node = made.sharing.split(int(mine / node_), int(rank), std::string(axis), {int(mine % node_), int(node_)});
     made.between = made.sharing.split(int(mine % node_), int(rank), joined({axis, copies_suffix}),
                                       {int(mine / node_), int(sharers / node_)});
   }
@@ -265,7 +273,7 @@ ShardRanks FullyShardedHooks<Exec>::split(Communicator all, const char* axis) co
 }
 
 template <class Exec>
-void FullyShardedHooks<Exec>::require_divides(const char* what, std::size_t part, const char* axis, std::size_t whole) {
+void FullyShardedHooks<Exec>::require_divides(const char* what, std::size_t part, std::string_view axis, std::size_t whole) {
   if (part > 0 && whole % part == 0) return;
   std::size_t below = std::min(part, whole), above = part;
   while (below > 1 && whole % below != 0) --below;
@@ -281,6 +289,9 @@ const ShardRanks& FullyShardedHooks<Exec>::ranks_of(const ParameterState& state)
   if (!state.info().expert_data) return ranks_.front();
   for (const ShardRanks& ranks : ranks_)
     if (ranks.all.group() == state.info().expert_data->group()) return ranks;
+  if (others_ != 0)
+    throw_error<UsageError>({"ModelOptions::shard.over_domain: ", state.name(),
+                             " is of an expert, whose state the ranks of edp share; leave shard.over_domain out"});
   return ranks_.emplace_back(split(*state.info().expert_data, "edp"));
 }
 
