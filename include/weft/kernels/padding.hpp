@@ -140,13 +140,22 @@ void fold_dim(Device<Exec>& device, const char* kind, std::size_t outer, const P
   if constexpr (std::is_same_v<A, To>)
     if (inner == 1) return fold_lines(device, traffic, outer, dim, g, dx);
   for_each(
-      device, traffic, outer * extent,
-      KOKKOS_LAMBDA(std::size_t item) {
-        const From* from = g + item / extent * size * inner;
-        for (std::size_t i = 0; i < inner; ++i) {
-          A sum = A(0);
-          for_each_padded_place(dim, item % extent, [&](std::size_t place) { sum += A(from[place * inner + i]); });
-          dx[item * inner + i] = To(sum);
+      device, traffic, outer * extent, KOKKOS_LAMBDA(std::size_t item) {
+        const From* const from = g + item / extent * size * inner;
+        To* const to = dx + item * inner;
+        const std::size_t k = item % extent;
+        const Padded padding = dim;  // nvcc: no first capture within `if constexpr`
+        if constexpr (std::is_same_v<A, To>) {
+          for (std::size_t i = 0; i < inner; ++i) to[i] = A(0);
+          for_each_padded_place(padding, k, [&](std::size_t place) {
+            for (std::size_t i = 0; i < inner; ++i) to[i] += A(from[place * inner + i]);
+          });
+        } else {
+          for (std::size_t i = 0; i < inner; ++i) {
+            A sum = A(0);
+            for_each_padded_place(padding, k, [&](std::size_t place) { sum += A(from[place * inner + i]); });
+            to[i] = To(sum);
+          }
         }
       });
 }
