@@ -120,7 +120,7 @@ class Spectral(Field):
             "in.bias": numbers(32, 4) / 2,
             "norm.weight": numbers(33, 4) / 2 + 1,
             "norm.bias": numbers(34, 4) / 2,
-            "mix": numbers(35, 4, 4) / 2,
+            "mix": numbers(35, 4, 4),
         }
         self.fields = {"images": numbers(36, SAMPLES, 2, 4, 4), "slopes": numbers(37, SAMPLES, 2, 4, 4)}
 
