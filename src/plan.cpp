@@ -7,6 +7,7 @@
 #include <weft/plan/choose_impl.hpp>
 #include <weft/plan/choose_report_impl.hpp>
 #include <weft/plan/estimate_impl.hpp>
+#include <weft/plan/layouts_impl.hpp>
 #include <weft/plan/machine_impl.hpp>
 #include <weft/plan/piece_impl.hpp>
 #include <weft/plan/replay_impl.hpp>

@@ -20,6 +20,7 @@
 #if __has_include(<mpi.h>) && __has_include(<weft/comm/mpi.hpp>)
 #include <weft/comm/mpi.hpp>
 #endif
+#include <weft/plan/layouts.hpp>
 #include <weft/weft.hpp>
 
 #include "options.hpp"

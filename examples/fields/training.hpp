@@ -112,6 +112,7 @@ int train(World& world, const Options& o) {
   using Laid = typename Problem::Laid;
   constexpr Defaults defaults = Problem::defaults;
   const typename Laid::Ranks mesh(world, {.tp = o.tp, .dp = o.dp.value_or(0), .pp = o.pp, .dx = o.dx, .dy = o.dy, .dz = o.dz});
+  if constexpr (requires { Problem::require_space(space_of(mesh)); }) Problem::require_space(space_of(mesh));
   const data::Share share = data::share_of(mesh);
   const std::size_t shares = std::size_t(share.size), unit = shares * o.micro_batches;
   const std::size_t global_batch = o.batch.value_or(shared_by(defaults.batch, unit));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unet.hpp"
 
+#include <array>
 #include <string>
 #include <type_traits>
-#include <utility>
 
 #include "problem.hpp"
 #include "training.hpp"
@@ -17,6 +17,13 @@ struct UnetProblem {
   using Laid = std::conditional_t<Dims == 2, LaidInSpace<Unet<float, Dims>, dx, dy>, LaidInSpace<Unet<float, Dims>, dx, dy, dz>>;
   static constexpr Defaults defaults{
       .title = Dims == 2 ? "U-Net of two dims" : "U-Net of three dims", .unit = "fields", .steps = Dims == 2 ? 300u : 60u};
+  static void require_space(const std::array<Part, 3>& space) {
+    constexpr std::size_t side = FlowSamples<Dims>::side;
+    for (std::size_t dim = 0; dim < 3; ++dim)
+      if (const std::size_t ranks = space[dim].ranks; side % (4 * ranks) != 0)
+        throw UsageError("fields: --d" + std::string(1, "xyz"[dim]) + " " + std::to_string(ranks) + ": " + std::to_string(side) +
+                         " points are not equal pieces of 4, 8, ... points, which the U-Net halves twice");
+  }
   static Flow batch(const Wanted& wanted) { return FlowSamples<Dims>::batch(wanted); }
   static Report report(const Options& o, std::size_t shares, const auto& predict) {
     const std::size_t count = shared_by(Dims == 2 ? 16 : 4, shares);
@@ -31,11 +38,6 @@ struct UnetProblem {
 }  // namespace
 
 int train_unet(World& world, const Options& o) {
-  const std::size_t side = o.dims == 2 ? FlowSamples<2>::side : FlowSamples<3>::side;
-  for (const auto& [name, ranks] : {std::pair("--dx", o.dx), std::pair("--dy", o.dy), std::pair("--dz", o.dz)})
-    if (side % (4 * ranks) != 0)
-      throw UsageError("fields: " + std::string(name) + " " + std::to_string(ranks) + ": " + std::to_string(side) +
-                       " points are not equal pieces of 4, 8, ... points, which the U-Net halves twice");
   return o.dims == 2 ? train<UnetProblem<2>>(world, o) : train<UnetProblem<3>>(world, o);
 }
 

@@ -186,7 +186,7 @@ for number in range(options.runs):
 base = [word for item in SMALL_RUN.items() for word in item]
 # Each variable that docs/building.md lists, but for names of files that are written, and of jobs; also where nothing uses it.
 VARIABLES = {"WEFT_STORE_PORT": ["abc", "0", "65536"], "WEFT_SECRET": ["short"], "WEFT_SECRET_FILE": ["/no/such/file", str(fifo)], "WEFT_HEARTBEAT_S": ["abc", "-1", "nan"],
-             "WEFT_RENDEZVOUS_S": ["abc", "0"], "WEFT_REHEARSE": ["abc", "0", "2:2", "2:x", "4:1:late"], "WEFT_REHEARSE_STEPS": ["abc", "0", "1.5"],
+             "WEFT_RENDEZVOUS_S": ["abc", "0"], "WEFT_REHEARSE": ["abc", "0", "2:2", "2:x", "4:1:late"], "WEFT_REHEARSE_STEPS": ["abc", "0", "1.5"], "WEFT_REHEARSE_LAYOUTS": ["abc", "0", "1001"],
              "WEFT_REHEARSE_EXPERT_SKEW": ["abc", "0.5"], "WEFT_RANKS_PER_NODE": ["abc", "0"], "WEFT_REHEARSE_MEMORY": ["much", "-1"], "WEFT_FLIGHT_DIR": ["/no/such/folder", str(text)],
              "WEFT_TRACE": [str(text), ":2", "traces:5-2"],
              "WEFT_PROVE": ["abc", "1", "65", "2.5"], "WEFT_PROVE_STEPS": ["abc", "0"], "WEFT_PROVE_PROCESSES": ["0"], "WEFT_PROVE_SECONDS": ["abc", "0"],

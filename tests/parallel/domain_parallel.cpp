@@ -4,17 +4,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
 
+#include <weft/checkpoint/load.hpp>
+#include <weft/checkpoint/save.hpp>
 #include <weft/engine/parameter_pieces.hpp>
 #include <weft/operations/functions.hpp>
 #include <weft/operations/losses.hpp>
 #include <weft/operations/window.hpp>
 #include <weft/weft.hpp>
+
+#include "support/temporary_folder.hpp"
 
 using namespace weft;
 
@@ -182,8 +187,8 @@ TEST_CASE("beside tensor parallelism and sharded state") {
 TEST_CASE("ranks of domain axes share the state of data ranks") {
   const Steps reference = of_one_rank();
   using Sharded = FullyShardedDataParallel<DomainParallel<Model, dx, dy>>;
-  for (const int stage : {1, 2, 3}) {
-    const ModelOptions options{.shard = {.stage = stage, .over_domain = true}};
+  ModelOptions options{.shard = {.stage = 2, .over_domain = true}};
+  for (options.shard.stage = 1; options.shard.stage <= 3; ++options.shard.stage) {
     check<Sharded>(axes<dp, dx, dy>, 4, {.dx = 2, .dy = 2}, reference, options);
     check<Sharded>(axes<dp, dx, dy>, 4, {.dp = 2, .dy = 2}, reference, options);
   }
@@ -194,6 +199,60 @@ TEST_CASE("ranks of domain axes share the state of data ranks") {
                  {.shard = {.stage = 2, .replicate = 4, .over_domain = true}});
   using Inside = FullyShardedDataParallel<TensorParallel<DomainParallel<Model, dx>>>;
   check<Inside>(axes<dp, tp, dx>, 8, {.tp = 2, .dp = 2, .dx = 2}, reference, {.shard = {.stage = 3, .over_domain = true}});
+}
+
+TEST_CASE("state that ranks of domain axes share is saved and loaded in other layouts") {
+  const Steps reference = of_one_rank();
+  const weft_test::TemporaryFolder folder;
+  using Sharded = FullyShardedDataParallel<DomainParallel<Model, dx, dy>>;
+  const auto train_in = [&](int ranks, const Degrees& degrees, const ModelOptions& options, bool saves) {
+    CHECK(run(RunOptions{.ranks = ranks}, [&](World& world) {
+            const Mesh mesh(world, axes<dp, dx, dy>, degrees);
+            Sharded model(mesh, {}, options);
+            optim::AdamW step(model, {.learning_rate = 1e-2});
+            const auto batch = batch_of(data::share_of(mesh), Piece(rows, mesh.size(dx{}), mesh.rank(dx{})),
+                                        Piece(columns, mesh.size(dy{}), mesh.rank(dy{})));
+            if (saves) {
+              for (int i = 0; i < 2; ++i) model.train_step(batch), step.step();
+              checkpoint::save(folder.path.string(), model, step, 2);
+              return;
+            }
+            CHECK(checkpoint::load(folder.path.string(), model, step) == 2);
+            const double loss = model.train_step(batch);  // the third step of one rank
+            Steps third{{loss}, {}}, expected{{reference.losses[4]}, {}};
+            constexpr std::size_t count = std::size(names);
+            for (std::size_t p = 0; p < count; ++p) {
+              third.gradients.push_back(model.gradient(names[p]));
+              expected.gradients.push_back(reference.gradients[2 * count + p]);
+            }
+            CHECK(difference(third, expected) < 1e-13);
+          }) == 0);
+  };
+  train_in(4, {.dx = 2, .dy = 2}, {.shard = {.stage = 2, .over_domain = true}}, true);
+  train_in(4, {.dp = 2, .dx = 2}, {.shard = {.stage = 3}}, false);
+  train_in(8, {.dp = 2, .dx = 2, .dy = 2}, {.shard = {.stage = 1, .replicate = 2, .over_domain = true}}, false);
+  train_in(4, {.dp = 2, .dy = 2}, {.shard = {.stage = 3, .over_domain = true}}, false);
+}
+
+TEST_CASE("copies of shared state that differ are found, also between ranks of a domain axis") {
+  using Sharded = FullyShardedDataParallel<DomainParallel<Model, dx>>;
+  std::mutex mutex;
+  std::string found;
+  CHECK(run(RunOptions{.ranks = 4}, [&](World& world) {
+          const Mesh mesh(world, axes<dp, dx>, {.dx = 4});
+          Sharded model(mesh, {}, {.shard = {.stage = 1, .replicate = 2, .over_domain = true}});
+          model.require_equal_parameters();
+          model.for_each_state([&](ParameterState& state) {
+            if (world.rank() == 3 && state.kept() != 0) static_cast<double*>(state.value().get())[0] += 1;
+          });
+          try {
+            model.require_equal_parameters();
+          } catch (const Error& error) {
+            const std::lock_guard lock(mutex);
+            found = error.what();
+          }
+        }) == 0);
+  CHECK_MESSAGE(found.find("on dx rank 3") != std::string::npos, found);
 }
 
 TEST_CASE("ranks of domain axes are next to each other, the last one fastest") {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+// covers: weft/plan/layouts.hpp
 // Rehearsals over domain axes: the rehearsed rank has neighbours on both sides, and sends both of them its rows; the memory of a
 // U-Net of 512 x 512 x 512 points falls as one over the ranks.
 
 #include <sys/mman.h>
 
 #include <cstddef>
+#include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +22,7 @@
 #include <weft/operations/pooling.hpp>
 #include <weft/operations/upsample.hpp>
 #include <weft/parallel/domain_parallel.hpp>
+#include <weft/plan/layouts.hpp>
 #include <weft/runtime/rehearse.hpp>
 #include <weft/weft.hpp>
 
@@ -116,12 +120,12 @@ std::span<const float> no_memory(std::size_t values) {
   return {static_cast<const float*>(pages), values};
 }
 
-/// Two steps on one sample of 512 x 512 x 512 points.
-void train_volume(World& world, const Degrees& degrees, const ModelOptions& options = {}) {
+/// Two steps on one sample of side x side x side points.
+void train_volume(World& world, std::size_t side, const Degrees& degrees, const ModelOptions& options) {
   const Mesh<dp, dx, dy, dz> mesh(world, degrees);
   FullyShardedDataParallel<DomainParallel<Volume, dx, dy, dz>> model(mesh, {}, options);
   optim::AdamW optimizer(model, {});
-  const std::size_t x = 512 / mesh.size(dx{}), y = 512 / mesh.size(dy{}), z = 512 / mesh.size(dz{});
+  const std::size_t x = side / mesh.size(dx{}), y = side / mesh.size(dy{}), z = side / mesh.size(dz{});
   Volume::Batch batch{.samples = 1};
   batch[now].view(no_memory(x * y * z), {1, x, y, z}), batch[later].view(no_memory(x * y * z), {1, x, y, z});
   for (int step = 0; step < 2; ++step) model.train_step(batch), optimizer.step();
@@ -129,7 +133,7 @@ void train_volume(World& world, const Degrees& degrees, const ModelOptions& opti
 Rehearsal rehearse_volume(int side, int rank, const ModelOptions& options = {.shard = {.stage = 0}}) {
   const std::size_t ranks = std::size_t(side);
   return rehearse({.rank = rank, .ranks = side * side * side},
-                  [&](World& world) { train_volume(world, {.dp = 1, .dx = ranks, .dy = ranks, .dz = ranks}, options); });
+                  [&](World& world) { train_volume(world, 512, {.dp = 1, .dx = ranks, .dy = ranks, .dz = ranks}, options); });
 }
 
 }  // namespace
@@ -159,4 +163,80 @@ TEST_CASE("ranks of domain axes share the state of a volume's model") {
   const Rehearsal notes = rehearse_volume(2, 0, {.shard = {.stage = 2, .over_domain = true}});
   CHECK(notes.last_step.of("dp-dx-dy-dz", "reduce_scatter").calls > 0);
   CHECK(notes.last_step.of("dx", "all_reduce").bytes < 1e5);  // statistics; gradients of parameters are not summed here
+}
+
+namespace {
+
+/// A program whose batches follow from its mesh: 8 samples over the data ranks, and the rank's piece of each.
+void train_pieces(World& world) {
+  const Mesh mesh(world, axes<dp, dx, dy>);
+  const std::size_t samples = 8 / mesh.size(dp{}), x = rows / mesh.size(dx{}), y = columns / mesh.size(dy{});
+  if (x * y == 0) throw LayoutError("a rank without a piece");
+  FullyShardedDataParallel<DomainParallel<Model, dx, dy>> model(mesh, {});
+  optim::AdamW optimizer(model, {});
+  for (int step = 0; step < 3; ++step) {
+    Model::Batch batch{.samples = samples};
+    batch[state].resize(samples, {1, x, y}), batch[next].resize(samples, {1, x, y});
+    model.train_step(batch);
+    optimizer.step();
+  }
+}
+std::string refusal(const plan::LayoutLimits& limits, int ranks, const std::function<void(World&)>& f) {
+  try {
+    (void)plan::layouts({.ranks = ranks}, plan::known_machine("h100"), limits, f);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("all layouts of a program are rehearsed, with the figures of a rehearsal of each") {
+  const plan::Machine machine = plan::known_machine("h100");
+  const plan::Layouts found = plan::layouts({.ranks = 8}, machine, {}, train_pieces);
+  CHECK(found.all == 28);     // 10 factors of 8, four stages where dp is above 1
+  CHECK(found.refused == 1);  // dy 8 of 6 columns
+  CHECK(found.fitting.size() == 27);
+  CHECK(found.complete);
+  for (std::size_t i = 0; i < found.fitting.size(); ++i) {
+    const plan::ProgramLayout& one = found.fitting[i];
+    if (i > 0) CHECK(one.step.tokens_per_second() <= found.fitting[i - 1].step.tokens_per_second());
+    CHECK(one.step.tokens == 8);
+    const auto again = [&](World& world) {
+      const Mesh mesh(world, axes<dp, dx, dy>, {.dx = one.layout.degree("dx"), .dy = one.layout.degree("dy")});
+      const std::size_t samples = 8 / mesh.size(dp{}), x = rows / mesh.size(dx{}), y = columns / mesh.size(dy{});
+      FullyShardedDataParallel<DomainParallel<Model, dx, dy>> model(
+          mesh, {}, {.shard = {.stage = one.layout.stage < 0 ? 3 : one.layout.stage}});
+      optim::AdamW optimizer(model, {});
+      for (int step = 0; step < 3; ++step) {
+        Model::Batch batch{.samples = samples};
+        batch[state].resize(samples, {1, x, y}), batch[next].resize(samples, {1, x, y});
+        model.train_step(batch);
+        optimizer.step();
+      }
+    };
+    const RehearsedStages of{.ranks = 8, .ranks_per_node = machine.ranks_per_node};
+    CHECK(one.memory == double(rehearse_stages(of, again).front().notes.peak));
+    CHECK(one.step.seconds == plan::estimate(of, machine, again).seconds);
+  }
+  CHECK(plan::table_of(found).starts_with("layouts of 8 ranks on h100: 28 in all, 27 fit, 0 are too large, 1 are refused\n"));
+  CHECK(refusal({.memory = 1e3}, 8, train_pieces)
+            .starts_with("weft: none of 27 layouts of 8 ranks fits 1.0 kB: the smallest needs"));
+  CHECK(refusal({}, 8, [](World& world) {
+          if (world.size() > 1) throw LayoutError("eight is a bad number");
+          train_pieces(world);
+        }) == "weft: no layout of 8 ranks is possible; the first of them: weft: eight is a bad number");
+}
+
+TEST_CASE("a volume that no rank can hold is cut") {
+  const plan::Layouts found = plan::layouts({.ranks = 4}, plan::known_machine("h100"), {.memory = 2e9, .seconds = 300},
+                                            [](World& world) { train_volume(world, 128, {.dx = 1}, {}); });
+  CHECK(found.all == 22);        // ten factors of 4, four stages where dp is above 1
+  CHECK(found.too_large == 16);  // a sample takes 3.3 GB of one rank, 2.9 GB of each of two, 1.5 GB of each of four
+  CHECK(found.fitting.size() == 6);
+  for (const plan::ProgramLayout& one : found.fitting) {
+    CHECK(one.layout.degree("dp") == 1);
+    CHECK(one.memory <= 2e9);
+  }
 }

@@ -717,10 +717,12 @@ TEST_CASE("a stage of ZeRO that other options of the program do not allow is no 
     weft::detail::ProofNotes notes;
     const runtime::ProofLayout layout{.ranks = 2, .degrees = {{"dp", 2}}, .stage = stage};
     weft::detail::Proof proof(notes, layout, 0);
+    DefaultDevice device;
+    device.prove(proof);
     ModelOptions options = given, fixed;
     fixed.shard.stage = weft::detail::open_stage;
     try {
-      weft::detail::choose_proven(proof, options, fixed, true, false);
+      weft::detail::choose_options(device, options, fixed, true, false);
     } catch (const LayoutError& error) {
       return std::string(error.what());
     }

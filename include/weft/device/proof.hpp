@@ -27,7 +27,7 @@
 
 namespace weft::detail {
 
-/// A layout in which a program is proven.
+/// A layout in which a program is proven, or rehearsed by a search.
 struct ProofLayout {
   /// The schedules of a pipeline that are tried if the program leaves the schedule open.
   enum class Schedule : std::uint8_t { given, gpipe, zero_bubble_h1, zbv };

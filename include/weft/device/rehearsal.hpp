@@ -22,6 +22,8 @@
 namespace weft {
 
 namespace detail {
+struct ProofLayout;  // device/proof.hpp
+
 /// The description of a kernel launch: its kind, the bytes that it reads and writes if it touches each element of its operands
 /// once, and the number of exponential functions, which take cores as much time as the bytes do.
 struct Traffic {
@@ -120,6 +122,11 @@ struct Rehearsal : RehearsedWork {
   /// Load of a mixture's busiest expert, relative to the mean. The choice of experts is a value, so the others share the rest
   /// evenly. At most all tokens choose it.
   double expert_skew = 1;
+
+  /// The degrees of the program's meshes, and the stage of ZeRO and the schedule if options choose them, in place of the
+  /// program's own; null: the program's own.
+  const detail::ProofLayout* layout = nullptr;
+  bool stage_is_open = false, schedule_is_open = false;  ///< with a layout: whether options choose them, and not a type
 
   /// The order of the last step, if requested. Collectives then complete when they are waited for, and sends at once, so peaks
   /// are between the early and the late ones.

@@ -8,30 +8,37 @@
 #include <weft/comm/in_function.hpp>
 #include <weft/core/inline.hpp>
 #include <weft/device/proof.hpp>
+#include <weft/device/rehearsal.hpp>
 #include <weft/mesh/mesh.hpp>
 
 namespace weft::detail {
 
-WEFT_COLD WEFT_INLINE Degrees proven_degrees(Proof& proof, const std::vector<MeshState::Line>& lines) {
-  const ProofLayout& layout = proof.layout();
+/// The layout that a proof or a search gives to the program's meshes of all ranks; null: the program's own degrees.
+WEFT_COLD WEFT_INLINE const ProofLayout* given_layout(const World& world) {
+  const Proof* const proof = world.device().proof();
+  const Rehearsal* const notes = world.device().rehearsal();
+  const ProofLayout* const layout = proof != nullptr ? &proof->layout() : notes != nullptr ? notes->layout : nullptr;
+  return layout != nullptr && layout->ranks == world.size() ? layout : nullptr;
+}
+
+WEFT_COLD WEFT_INLINE Degrees degrees_of(const ProofLayout& layout, const std::vector<MeshState::Line>& lines) {
   Degrees degrees{.tp = layout.degree("tp"),
                   .cp = layout.degree("cp"),
                   .ep = layout.degree("ep"),
                   .etp = layout.degree("etp"),
                   .pp = layout.degree("pp")};
-  for (const MeshState::Line& line : lines) {
-    proof.note_axis(line.name, (line.bit & expert_axes) != 0);
+  for (const MeshState::Line& line : lines)
     if ((line.bit & user_axes) != 0) degrees.user.emplace_back(line.bit, line.name, layout.degree(line.name));
-  }
   return degrees;
 }
 
 WEFT_COLD WEFT_INLINE MeshState::MeshState(World& world, const std::vector<Line>& lines, const Degrees& given_degrees,
                                            const mesh_layout::RankOrder& order)
     : world_(&world), order_(order), lines_(lines) {
-  Proof* const proof = world.device().proof();
-  const bool proven = proof != nullptr && proof->layout().ranks == world.size();
-  const Degrees degrees = proven ? proven_degrees(*proof, lines) : given_degrees;
+  const ProofLayout* const given_to_it = given_layout(world);
+  const Degrees degrees = given_to_it != nullptr ? degrees_of(*given_to_it, lines) : given_degrees;
+  if (Proof* const proof = world.device().proof(); proof != nullptr && given_to_it != nullptr)
+    for (const Line& line : lines) proof->note_axis(line.name, (line.bit & expert_axes) != 0);
   const comm::InFunction mark(world.communicator(), comm::ProgramFunction::mesh);
   for (const Line& line : lines) set_ |= line.bit;
   const std::size_t ranks = narrow<std::size_t>(world.size(), "the world");

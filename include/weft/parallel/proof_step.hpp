@@ -16,16 +16,22 @@
 #include <weft/core/error.hpp>
 #include <weft/data/batch.hpp>
 #include <weft/data/fields.hpp>
+#include <weft/device/device.hpp>
 #include <weft/device/proof.hpp>
+#include <weft/device/rehearsal.hpp>
 #include <weft/engine/proof_parameters.hpp>
 #include <weft/parallel/model_options.hpp>
 
 namespace weft::detail {
 
-/// The proof's stage of ZeRO and schedule. `fixed`: options after the types of the wrappers have set theirs, beginning with stage
+/// Whether a proof, or a search of layouts, chooses the options of models on this device.
+inline bool chooses_options(const DefaultDevice& device) {
+  return device.proof() != nullptr || (device.rehearsal() != nullptr && device.rehearsal()->layout != nullptr);
+}
+/// Its stage of ZeRO and schedule. `fixed`: options after the types of the wrappers have set theirs, beginning with stage
 /// `open_stage` and no schedule; `pipelined`: the model has a pipeline. Throws LayoutError for a stage that other options of the
 /// program do not allow.
-void choose_proven(Proof& proof, ModelOptions& options, const ModelOptions& fixed, bool sharded, bool pipelined);
+void choose_options(DefaultDevice& device, ModelOptions& options, const ModelOptions& fixed, bool sharded, bool pipelined);
 inline constexpr int open_stage = -1;
 
 /// Notes samples first, first + 1, ... of a field, or of all fields of a batch of tokens.

@@ -24,18 +24,23 @@ WEFT_COLD WEFT_INLINE void require_proven_stage(int stage, const ModelOptions& o
                               least == most ? "stage " : "stages ", least, least == most ? "" : joined({" to ", most})});
 }
 
-WEFT_COLD WEFT_INLINE void choose_proven(Proof& proof, ModelOptions& options, const ModelOptions& fixed, bool sharded,
-                                         bool pipelined) {
-  options.numerics.recheck_every = 0;  // one rank is among the layouts, and all of them are compared anyway
+WEFT_COLD WEFT_INLINE void choose_options(DefaultDevice& device, ModelOptions& options, const ModelOptions& fixed, bool sharded,
+                                          bool pipelined) {
   const bool stage = sharded && fixed.shard.stage == open_stage,
              schedule = pipelined && fixed.pipeline.schedule == nullptr && options.pipeline.schedule == nullptr;
-  {
-    const std::lock_guard lock(proof.notes().mutex);
-    proof.notes().stage_is_open = proof.notes().stage_is_open || stage;
-    proof.notes().schedule_is_open = proof.notes().schedule_is_open || schedule;
+  const auto note = [&](auto& notes) {
+    notes.stage_is_open = notes.stage_is_open || stage;
+    notes.schedule_is_open = notes.schedule_is_open || schedule;
+  };
+  if (Proof* const proof = device.proof(); proof != nullptr) {
+    options.numerics.recheck_every = 0;  // one rank is among the layouts, and all of them are compared anyway
+    const std::lock_guard lock(proof->notes().mutex);
+    note(proof->notes());
+  } else {
+    note(*device.rehearsal());
   }
   using Schedule = ProofLayout::Schedule;
-  const ProofLayout& layout = proof.layout();
+  const ProofLayout& layout = device.proof() != nullptr ? device.proof()->layout() : *device.rehearsal()->layout;
   if (stage && layout.stage >= 0) {
     require_proven_stage(layout.stage, options);
     options.shard.stage = layout.stage;

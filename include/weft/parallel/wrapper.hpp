@@ -173,17 +173,17 @@ class Wrapper : public detail::ModelFunctions<Wrapper<Policy, M>, detail::model_
   template <detail::Axis... X>
   static ModelOptions agreed(ModelOptions options, const Mesh<X...>& mesh, const Config& config) {
     adjust(options);
-    if (detail::Proof* const proof = mesh.world().device().proof(); proof != nullptr) [[unlikely]]
-      prove_options(*proof, options);
+    if (detail::chooses_options(mesh.world().device())) [[unlikely]]
+      choose_options(mesh.world().device(), options);
     detail::require_same_construction(mesh.communicator(), options, config);
     return detail::with_store(options, mesh.world().rank(), mesh.world().communicator().rehearsed());
   }
-  WEFT_COLD static void prove_options(detail::Proof& proof, ModelOptions& options) {
+  WEFT_COLD static void choose_options(DefaultDevice& device, ModelOptions& options) {
     ModelOptions fixed;
     fixed.shard.stage = detail::open_stage;
     adjust(fixed);
-    detail::choose_proven(
-        proof, options, fixed, requires { Policy::shards_by_stage; }, uses(pp{}));
+    detail::choose_options(
+        device, options, fixed, requires { Policy::shards_by_stage; }, uses(pp{}));
   }
   template <detail::Axis... X>
   static Communicator comm_of(const Mesh<X...>& mesh) {

@@ -37,6 +37,7 @@ struct RehearsedRank {
   int steps = 0;
   /// Load of a mixture's busiest expert, relative to the mean; at least 1 (Rehearsal::expert_skew).
   double expert_skew = 1;
+  const weft::detail::ProofLayout* layout = nullptr;  ///< in place of the program's degrees (Rehearsal::layout)
 };
 
 /// Runs `f(world)` as that rank and returns its notes. Kokkos must be running. Throws whatever f throws. Throws UsageError for a
@@ -53,6 +54,7 @@ struct RehearsedStages {
   bool trace = false;  ///< RehearsedRank::trace
   int steps = 0;       ///< RehearsedRank::steps
   double expert_skew = 1;
+  const weft::detail::ProofLayout* layout = nullptr;  ///< RehearsedRank::layout
 };
 
 /// Runs `f(world)` as every distinct rank, one after the other. The distinct ranks are the stages of the pipeline (axis pp of the
@@ -71,6 +73,10 @@ struct EstimateTexts {
 inline EstimateTexts (*estimate_for_people)(const std::vector<RehearsedStage>& stages, std::string_view machine) = nullptr;
 /// Throws UsageError if there is no machine of that name; null as above.
 inline void (*require_machine)(std::string_view machine) = nullptr;
+/// The table of the program's best layouts on the machine of that name, `listed` of them, that fit into `memory` bytes (0: any);
+/// null unless the program includes weft/plan/layouts.hpp.
+inline std::string (*layouts_for_people)(const RehearsedStages& of, std::string_view machine, double memory, std::size_t listed,
+                                         const std::function<void(World&)>& f) = nullptr;
 
 /// Parses "N", "N:rank" or "N:rank:early"; the rank is -1 for all distinct ranks. `name` is the option's name in errors. Throws
 /// UsageError.
@@ -78,11 +84,12 @@ RehearsedRank rehearsed_rank_of(std::string_view name, std::string_view text);
 /// The rehearsal that the program's options (RunOptions::rehearse), its arguments (--rehearse N[:rank]) or WEFT_REHEARSE request.
 /// Throws UsageError for invalid values, and for invalid variables of a rehearsal even if none is requested.
 std::optional<RehearsedRank> rehearsed_rank(const RunOptions& options);
-/// The settings of a rehearsal in the environment: WEFT_REHEARSE_STEPS, _EXPERT_SKEW, _MEMORY and WEFT_RANKS_PER_NODE.
+/// The settings of a rehearsal in the environment: WEFT_REHEARSE_STEPS, _EXPERT_SKEW, _MEMORY, _LAYOUTS and WEFT_RANKS_PER_NODE.
 struct RehearsalVariables {
   int steps = 0;
   double expert_skew = 1, memory = 0;  ///< bytes; 0: unset
   int ranks_per_node = 0;
+  int layouts = 0;  ///< listed by a search of layouts; 0: the program's own layout is rehearsed
 };
 /// Throws UsageError for invalid numbers.
 RehearsalVariables rehearsal_variables();

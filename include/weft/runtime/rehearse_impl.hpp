@@ -67,6 +67,7 @@ WEFT_COLD WEFT_INLINE RehearsalVariables rehearsal_variables() {
   const char* const room = std::getenv("WEFT_REHEARSE_MEMORY");
   all.memory = room == nullptr || *room == '\0' ? 0 : bytes_of("environment variable WEFT_REHEARSE_MEMORY", room);
   all.ranks_per_node = whole_number_from_environment("WEFT_RANKS_PER_NODE", 1, most_ranks_per_node).value_or(0);
+  all.layouts = whole_number_from_environment("WEFT_REHEARSE_LAYOUTS", 1, 1000).value_or(0);
   const char* const machine = std::getenv("WEFT_MACHINE");
   if (machine != nullptr && *machine != '\0' && require_machine != nullptr) require_machine(machine);
   return all;
@@ -144,6 +145,11 @@ WEFT_COLD WEFT_INLINE int rehearse_program(RehearsedRank rank, const RunOptions&
     throw_error<UsageError>(
         {"--machine, WEFT_MACHINE: an estimate of time needs all stages: give the number of ranks alone, without a rank"});
   if (!machine.empty()) require_machine(machine);
+  if (variables.layouts > 0 && machine.empty())
+    throw_error<UsageError>({"WEFT_REHEARSE_LAYOUTS: layouts are compared by their time: name a machine, WEFT_MACHINE=h100"});
+  if (variables.layouts > 0 && layouts_for_people == nullptr)
+    throw_error<UsageError>(
+        {"WEFT_REHEARSE_LAYOUTS: this program cannot search its layouts: it must include weft/plan/layouts.hpp"});
   const KokkosGuard kokkos(std::max(rank.threads, std::min(cores(), most_threads)));  // the program may start ranks itself
   int code = 0, runs = 0;
   const auto program = [&](World& world) {
@@ -160,6 +166,12 @@ WEFT_COLD WEFT_INLINE int rehearse_program(RehearsedRank rank, const RunOptions&
                      .ranks_per_node = rank.ranks_per_node,
                      .steps = rank.steps,
                      .expert_skew = rank.expert_skew};
+  if (variables.layouts > 0) {
+    const std::string table = layouts_for_people(of, machine, memory, std::size_t(variables.layouts), program);
+    std::cout.flush(), std::fflush(stdout);
+    std::fputs(table.c_str(), stdout);
+    return code;
+  }
   std::vector<RehearsedStage> stages;
   if (all) {
     stages = rehearse_stages(of, program);
@@ -208,6 +220,7 @@ WEFT_COLD WEFT_INLINE Rehearsal rehearse(const RehearsedRank& rank, const std::f
   notes.ranks_per_node = rank.ranks_per_node;
   notes.wanted_steps = std::uint64_t(std::max(rank.steps, 0));
   notes.expert_skew = rank.expert_skew;
+  notes.layout = rank.layout;
   const detail::TouchGuard touches;
   const detail::ThreadGuard threads;
   const weft::detail::RehearsedMemory::Use addresses;
@@ -255,7 +268,8 @@ WEFT_COLD WEFT_INLINE std::vector<RehearsedStage> rehearse_stages(const Rehearse
                        .ranks_per_node = of.ranks_per_node,
                        .trace = of.trace,
                        .steps = of.steps,
-                       .expert_skew = of.expert_skew},
+                       .expert_skew = of.expert_skew,
+                       .layout = of.layout},
                       f);
     };
     stages.push_back({rank, stage, one(of.early), 0});

@@ -14,8 +14,8 @@ namespace weft::runtime::detail {
 using weft::detail::ProofLayout;
 using weft::detail::ProofNotes;
 
-/// Layouts of 2 to `ranks` ranks, those of few ranks first. `one`: the notes of the program on one rank.
-std::vector<ProofLayout> layouts_of(const ProofNotes& one, int ranks);
+/// Layouts of `least` to `ranks` ranks, those of few ranks first. `one`: the notes of the program on one rank.
+std::vector<ProofLayout> layouts_of(const ProofNotes& one, int ranks, int least = 2);
 
 }  // namespace weft::runtime::detail
 

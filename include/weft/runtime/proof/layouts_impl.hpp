@@ -12,7 +12,7 @@
 
 namespace weft::runtime::detail {
 
-WEFT_COLD WEFT_INLINE std::vector<ProofLayout> layouts_of(const ProofNotes& one, int ranks) {
+WEFT_COLD WEFT_INLINE std::vector<ProofLayout> layouts_of(const ProofNotes& one, int ranks, int least) {
   const auto is_rest = [](const std::string& name) { return name == "dp" || name == "edp"; };
   bool expert = false, dense = false, dp = false, edp = false;
   for (const ProofNotes::Axis& axis : one.axes) {
@@ -49,7 +49,7 @@ WEFT_COLD WEFT_INLINE std::vector<ProofLayout> layouts_of(const ProofNotes& one,
         layouts.push_back(layout);
       }
   };
-  for (int size = 2; size <= ranks; ++size) {
+  for (int size = least; size <= ranks; ++size) {
     std::vector<std::size_t> degrees(one.axes.size(), 1);
     const std::function<void(std::size_t)> choose = [&](std::size_t axis) {
       if (axis == degrees.size()) return add(size, degrees);
