@@ -123,8 +123,8 @@ struct Rehearsal : RehearsedWork {
   /// evenly. At most all tokens choose it.
   double expert_skew = 1;
 
-  /// The degrees of the program's meshes, and the stage of ZeRO and the schedule if options choose them, in place of the
-  /// program's own; null: the program's own.
+  /// Degrees of the program's meshes in place of its own, and a stage of ZeRO and a schedule if options choose them; null: the
+  /// program is rehearsed in the layout that it asks for.
   const detail::ProofLayout* layout = nullptr;
   bool stage_is_open = false, schedule_is_open = false;  ///< with a layout: whether options choose them, and not a type
 

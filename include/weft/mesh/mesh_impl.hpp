@@ -13,7 +13,7 @@
 
 namespace weft::detail {
 
-/// The layout that a proof or a search gives to the program's meshes of all ranks; null: the program's own degrees.
+/// The layout in which a proof or a search runs the program, for meshes of all ranks; null: neither runs.
 WEFT_COLD WEFT_INLINE const ProofLayout* given_layout(const World& world) {
   const Proof* const proof = world.device().proof();
   const Rehearsal* const notes = world.device().rehearsal();
@@ -35,9 +35,9 @@ WEFT_COLD WEFT_INLINE Degrees degrees_of(const ProofLayout& layout, const std::v
 WEFT_COLD WEFT_INLINE MeshState::MeshState(World& world, const std::vector<Line>& lines, const Degrees& given_degrees,
                                            const mesh_layout::RankOrder& order)
     : world_(&world), order_(order), lines_(lines) {
-  const ProofLayout* const given_to_it = given_layout(world);
-  const Degrees degrees = given_to_it != nullptr ? degrees_of(*given_to_it, lines) : given_degrees;
-  if (Proof* const proof = world.device().proof(); proof != nullptr && given_to_it != nullptr)
+  const ProofLayout* const chosen = given_layout(world);
+  const Degrees degrees = chosen != nullptr ? degrees_of(*chosen, lines) : given_degrees;
+  if (Proof* const proof = world.device().proof(); proof != nullptr && chosen != nullptr)
     for (const Line& line : lines) proof->note_axis(line.name, (line.bit & expert_axes) != 0);
   const comm::InFunction mark(world.communicator(), comm::ProgramFunction::mesh);
   for (const Line& line : lines) set_ |= line.bit;

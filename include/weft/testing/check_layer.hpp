@@ -7,6 +7,7 @@
 //   testing::check_layer_on<tp>(2, [](const auto& context) { return Up(context, 8); }, {4, 8});
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <exception>
 #include <functional>
@@ -122,49 +123,89 @@ constexpr bool is_layer_under() {
   }
 }
 
-// The context and the input of a layer on ranks of an axis. Gradients need a device and sequences per rank: dp is bound with one
-// rank, as in a model.
-template <weft::detail::Axis A, class HiddenPlacement>
-struct OnAxis {
-  static auto context(const Root& root, const Communicator& comm) {
-    if constexpr (std::is_same_v<A, dp>) return root.template with<HiddenPlacement>(dp{}, comm);
+// The context and the input of a layer on ranks of P's axis, and of those of `More`. Gradients need a device and sequences per
+// rank: dp is bound with one rank, as in a model.
+template <class P, class... More>
+struct OnAxes {
+  using A = typename P::axis;
+  static_assert(((shard_dim<More> != 0) && ...),
+                "weft: only check_layer_on's first placement may cut rows, and the second one is Shard<axis, 0>");
+  static auto first(const Root& root, const Communicator& comm) {
+    if constexpr (std::is_same_v<A, dp>) return root.template with<P>(dp{}, comm);
     else
       return root.template with<Shard<dp, 0>>(dp{}, Communicator(std::make_shared<comm::SelfGroup>("dp", "threads")))
-          .template with<HiddenPlacement>(A{}, comm);
+          .template with<P>(A{}, comm);
   }
-  using Constructor = decltype(context(std::declval<const Root&>(), std::declval<const Communicator&>()));
+  static auto context(const Root& root, const std::vector<Communicator>& comms) {
+    if constexpr (sizeof...(More) == 0) return first(root, comms[0]);
+    else return second<More...>(first(root, comms[0]), comms[1]);
+  }
+  template <class Q, class Outer>
+  static auto second(const Outer& outer, const Communicator& comm) {
+    return outer.template with<Q>(typename Q::axis{}, comm);
+  }
+  // A rank's groups along the axes, the last axis fastest.
+  static std::vector<Communicator> split(const Communicator& all, [[maybe_unused]] const std::vector<std::size_t>& ranks) {
+    if constexpr (sizeof...(More) == 0) {
+      return {all};
+    } else {
+      const int inner = int(ranks[1]), rank = all.rank();
+      return {all.split(rank % inner, rank, std::string(A::name)),
+              all.split(rank / inner, rank, (std::string(More::axis::name) + ...))};
+    }
+  }
+  static std::string text(const std::vector<std::size_t>& ranks, bool placements) {
+    std::string all;
+    std::size_t at = 0;
+    const auto add = [&]<class Q>(std::type_identity<Q>) {
+      all += (at == 0 ? "" : ", ") + std::string(Q::axis::name) + "(" + std::to_string(ranks[at]) + ")";
+      if (placements) all += " as " + name_of_placement<Q>();
+      ++at;
+    };
+    add(std::type_identity<P>()), (add(std::type_identity<More>()), ...);
+    return all;
+  }
+  static std::vector<unsigned> bits() { return {axis_bit<A>, axis_bit<typename More::axis>...}; }
+
+  using Constructor = decltype(context(std::declval<const Root&>(), std::declval<const std::vector<Communicator>&>()));
   using Context = weft::detail::step_context_t<Constructor>;
-  using X = std::conditional_t<std::is_same_v<A, dp>, Tensor<double, Exec, HiddenPlacement>,
-                               Tensor<double, Exec, Shard<dp, 0>, HiddenPlacement>>;
+  using X = std::conditional_t<std::is_same_v<A, dp>, Tensor<double, Exec, P, More...>,
+                               Tensor<double, Exec, Shard<dp, 0>, P, More...>>;
+  template <class Layer>
+  using TrialOf = Trial<A, X, Layer, Context, typename More::axis...>;
   template <class Make>
   static constexpr bool takes() {
     return is_layer_under<std::remove_cvref_t<decltype(std::declval<Make&>()(std::declval<const Constructor&>()))>, Context, X>();
   }
 };
 
-template <weft::detail::Axis A, class HiddenPlacement, class Make>
-void compare_on(CheckReport& report, std::size_t ranks, Make& make, const Shape& shape, const CheckOptions& options,
-                const Share& alone) {
-  const std::string where = std::string(A::name) + "(" + std::to_string(ranks) + ") as " + name_of_placement<HiddenPlacement>();
+template <class On, class Make>
+void compare_on(CheckReport& report, const std::vector<std::size_t>& degrees, Make& make, const Shape& shape,
+                const CheckOptions& options, const Share& alone) {
+  using A = typename On::A;
+  std::size_t ranks = 1;
+  for (const std::size_t degree : degrees) ranks *= degree;
+  const std::string where = On::text(degrees, true);
   // Separate instances: ranks must not share one.
   const auto instances = Kokkos::Experimental::partition_space(Exec(), std::vector<int>(ranks, 1));
   std::vector<Share> shares;
   on_ranks(static_cast<int>(ranks), where, shares, [&](const Communicator& comm, Share& share) {
-    const auto rank = static_cast<std::size_t>(comm.rank());
-    Device device(instances[rank]);
+    const std::vector<Communicator> comms = On::split(comm, degrees);
+    const auto rank = static_cast<std::size_t>(comms[0].rank());
+    Device device(instances[static_cast<std::size_t>(comm.rank())]);
     Made made(device);
     weft::detail::Environment here = environment(options, shape);
-    RankRows rows{ranks, rank, {}};
-    if constexpr (std::is_same_v<A, dp>) here.first_row = (here.rows = shape[0] / ranks) * rank;
-    if constexpr (std::is_same_v<A, cp>) rows.cut = {here.length, ranks, rank};
-    using On = OnAxis<A, HiddenPlacement>;
-    const auto context = On::context(Root(device, std::move(here), engine(made), construction(made)), comm);
+    RankRows rows{degrees[0], rank, {}};
+    if constexpr (std::is_same_v<A, dp>) here.first_row = (here.rows = shape[0] / degrees[0]) * rank;
+    if constexpr (std::is_same_v<A, cp>) rows.cut = {here.length, degrees[0], rank};
+    const auto context = On::context(Root(device, std::move(here), engine(made), construction(made)), comms);
     auto layer = make(context);
     const auto step = weft::detail::step_context(context);
-    Trial<A, typename On::X, decltype(layer), typename On::Context> trial(layer, step, made, shape, rows, options.seed);
+    typename On::template TrialOf<decltype(layer)> trial(layer, step, made, shape, rows, options.seed);
     share = share_of(trial);
+    for (const Communicator& along : comms) share.coordinates.push_back(static_cast<std::size_t>(along.rank()));
   });
-  compare(report, shares, alone, axis_bit<A>, where);
+  compare(report, shares, alone, On::bits(), where);
 }
 
 // The layer that `make` returns, for the tests on one rank.
@@ -172,11 +213,11 @@ template <class Make>
 using layer_of_t = std::remove_cvref_t<decltype(std::declval<Make&>()(std::declval<const Root&>()))>;
 
 // Checks that the layer is valid on one rank and under each placement. Only the first failure is reported.
-template <class Make, weft::detail::Axis A, class First, bool every>
+template <class Make, weft::detail::Axis A, bool every, class First, class... More>
 constexpr bool takes_all() {
   if constexpr (!is_layer_under<layer_of_t<Make>, StepRoot, Whole>()) return false;
-  else if constexpr (!OnAxis<A, First>::template takes<Make>()) return false;
-  else if constexpr (every && std::is_same_v<A, tp>) return OnAxis<tp, Shard<tp, 0>>::template takes<Make>();
+  else if constexpr (!OnAxes<First, More...>::template takes<Make>()) return false;
+  else if constexpr (every && std::is_same_v<A, tp>) return OnAxes<Shard<tp, 0>>::template takes<Make>();
   else return true;
 }
 template <class Make>
@@ -221,10 +262,15 @@ CheckReport check_alone(Make& make, const Shape& shape, const CheckOptions& opti
   return report;
 }
 
-template <weft::detail::Axis A, class First, bool every, class Make>
-CheckReport check_on(int ranks, Make& make, const Shape& shape, CheckOptions options) {
-  if (ranks < 1) throw UsageError("check_layer_on: ranks(" + std::to_string(ranks) + ") must be at least 1");
-  const auto count = static_cast<std::size_t>(ranks);
+template <weft::detail::Axis A, bool every, class First, class... More, class Make>
+CheckReport check_on(const std::vector<int>& degrees, Make& make, const Shape& shape, CheckOptions options) {
+  int ranks = 1;
+  for (const int degree : degrees) {
+    if (degree < 1) throw UsageError("check_layer_on: ranks(" + std::to_string(degree) + ") must be at least 1");
+    ranks *= degree;
+  }
+  const std::vector<std::size_t> counts(degrees.begin(), degrees.end());
+  const std::size_t count = counts[0];
   require_input(shape, options);
   require_rows<A, First>(count, shape, options);
   if constexpr (every && std::is_same_v<A, tp>) require_rows<tp, Shard<tp, 0>>(count, shape, options);
@@ -244,9 +290,9 @@ CheckReport check_on(int ranks, Make& make, const Shape& shape, CheckOptions opt
     alone = share_of(trial);
   }
   CheckReport report;
-  compare_on<A, First>(report, count, make, shape, options, alone);
-  if constexpr (every && std::is_same_v<A, tp>) compare_on<tp, Shard<tp, 0>>(report, count, make, shape, options, alone);
-  require(report, options, std::string(A::name) + "(" + std::to_string(ranks) + ") against one rank");
+  compare_on<OnAxes<First, More...>>(report, counts, make, shape, options, alone);
+  if constexpr (every && std::is_same_v<A, tp>) compare_on<OnAxes<Shard<tp, 0>>>(report, counts, make, shape, options, alone);
+  require(report, options, OnAxes<First, More...>::text(counts, false) + " against one rank");
   return report;
 }
 
@@ -289,7 +335,19 @@ CheckReport check_layer_on(int ranks, Make&& make, const Shape& shape, CheckOpti
   using First = std::conditional_t < !every, HiddenPlacement, std::conditional_t < std::is_same_v<A, cp> || std::is_same_v<A, dp>,
         Shard<A, 0>, Invariant < A >>>
       ;
-  if constexpr (detail::takes_all<Make, A, First, every>()) return detail::check_on<A, First, every>(ranks, make, shape, options);
+  if constexpr (detail::takes_all<Make, A, every, First>()) return detail::check_on<A, every, First>({ranks}, make, shape, options);
+  else return CheckReport();  // the compiler has reported the reason
+}
+
+/// The same on ranks of two axes, in which the placements of the input name them: {2, 2} ranks of dx and dy, or of tp and dx. Only
+/// the first placement may cut rows.
+///
+///   testing::check_layer_on<Shard<dx, 2>, Shard<dy, 3>>({2, 2}, make, {2, 4, 8, 8});
+template <Placement P, Placement Q, class Make>
+CheckReport check_layer_on(const std::array<int, 2>& ranks, Make&& make, const Shape& shape, CheckOptions options = {}) {
+  options.tolerance = std::min(options.tolerance, 1e-11);
+  if constexpr (detail::takes_all<Make, typename P::axis, false, P, Q>())
+    return detail::check_on<typename P::axis, false, P, Q>({ranks[0], ranks[1]}, make, shape, options);
   else return CheckReport();  // the compiler has reported the reason
 }
 

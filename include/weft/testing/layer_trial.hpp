@@ -29,14 +29,12 @@
 
 namespace weft::testing::detail {
 
-/// One layer in a context that binds A, or no axis. X is the type of the layer's input.
-template <weft::detail::Axis A, class X, class Layer, class Context>
+/// One layer in a context that binds A, or no axis, and other axes, which do not cut rows. X is the type of the layer's input.
+template <weft::detail::Axis A, class X, class Layer, class Context, weft::detail::Axis... Others>
 class Trial {
  public:
-  using Values = TrialValues<A, X, Context>;
+  using Values = TrialValues<A, X, Context, Others...>;
   static constexpr bool spread = Values::spread;
-  template <class Y>
-  static constexpr bool by_rows = Values::template by_rows<Y>;
 
   struct Outcome {
     Numbers output, input_gradient;  // this rank's
@@ -94,12 +92,8 @@ class Trial {
     Flight flight = launch(0);
     std::size_t part = 0;
     const auto tell = [&](const std::string& name, const auto& y) {
-      using Y = std::remove_cvref_t<decltype(y)>;
-      if constexpr (by_rows<Y> || !spread) f(name, copy_to_host(y), values_.template places<Y>(y.shape()));
-      else {
-        const auto home = to<Invariant<A>>(context_, y);
-        f(name, copy_to_host(home), values_.template places<std::remove_cvref_t<decltype(home)>>(home.shape()));
-      }
+      const auto home = values_.home(y);
+      f(name, copy_to_host(home), values_.template places<std::remove_cvref_t<decltype(home)>>(home.shape()));
       return 0;
     };
     each_tensor(flight.step.output,

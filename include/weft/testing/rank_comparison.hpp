@@ -58,8 +58,9 @@ struct Piece {
 struct Share {
   std::vector<Piece> tensors;    // outputs and the input gradient
   std::vector<Piece> gradients;  // of parameters
-  std::vector<unsigned> pending;
-  std::vector<std::size_t> sizes;  // of the whole parameters
+  std::vector<unsigned> pending, sharded;  // axis bits
+  std::vector<std::size_t> sizes;          // of the whole parameters
+  std::vector<std::size_t> coordinates;    // on the axes that are checked
   std::string error;               // this rank's error, unless it follows from another rank's
 };
 
@@ -80,6 +81,7 @@ Share share_of(Trial& trial) {
       }
     share.gradients.push_back(std::move(piece));
     share.pending.push_back(outcome.pending[p]);
+    share.sharded.push_back(state.info().sharded);
     share.sizes.push_back(state.global().size());
   }
   return share;
@@ -94,9 +96,11 @@ inline void compare(CheckReport& report, const Piece& piece, const Numbers& expe
 
 [[noreturn]] WEFT_COLD inline void differ(const std::string& text) { throw Error("check_layer_on: " + text); }
 
-/// Compares the ranks' parts with the result of one rank.
-inline void compare(CheckReport& report, const std::vector<Share>& ranks, const Share& alone, unsigned axis,
+/// Compares the ranks' parts with the result of one rank. `axes`: the bits of the axes that are checked.
+inline void compare(CheckReport& report, const std::vector<Share>& ranks, const Share& alone, const std::vector<unsigned>& axes,
                     const std::string& where) {
+  unsigned all = 0;
+  for (const unsigned bit : axes) all |= bit;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     if (ranks[r].tensors.size() != alone.tensors.size())
       differ(where + ": " + std::to_string(ranks[r].tensors.size()) + " outputs and gradients, one rank has " +
@@ -110,7 +114,9 @@ inline void compare(CheckReport& report, const std::vector<Share>& ranks, const 
     unsigned pending;
     std::size_t rank;
   };
-  std::map<std::string, Sum> sums;
+  std::map<std::string, Sum> first;  // by the first rank with the parameter
+  // By name, and by the coordinates on axes on which the gradient is whole: there each rank, or group of ranks, has all of it.
+  std::map<std::pair<std::string, std::vector<std::size_t>>, Sum> sums;
   for (std::size_t r = 0; r < ranks.size(); ++r)
     for (std::size_t p = 0; p < ranks[r].gradients.size(); ++p) {
       const Piece& piece = ranks[r].gradients[p];
@@ -118,23 +124,28 @@ inline void compare(CheckReport& report, const std::vector<Share>& ranks, const 
       if (whole == expected.end())
         differ(where + ": rank " + std::to_string(r) + " has a parameter " + piece.name +
                ", one rank has none of this name: names do not depend on the layout");
-      const unsigned pending = ranks[r].pending[p] & axis;
-      auto [sum, first] = sums.try_emplace(piece.name, Sum{Numbers(ranks[r].sizes[p], 0.0), pending, r});
-      if (sum->second.pending != pending)
+      const unsigned pending = ranks[r].pending[p] & all;
+      const Sum& before = first.try_emplace(piece.name, Sum{{}, pending, r}).first->second;
+      if (before.pending != pending)
         differ(where + ": ranks disagree over which axes the gradient of " + piece.name + " is unreduced: on rank " +
-               std::to_string(pending ? r : sum->second.rank) + " a sum over the axis, on rank " +
-               std::to_string(pending ? sum->second.rank : r) +
+               std::to_string(pending ? r : before.rank) + " a sum over the axis, on rank " +
+               std::to_string(pending ? before.rank : r) +
                " nothing; every rank accumulates a gradient of the same type, one without a part of it zeros");
-      if (!pending) compare(report, piece, whole->second);
-      else
-        for (std::size_t i = 0; i < piece.values.size(); ++i) sum->second.values[piece.places[i]] += piece.values[i];
+      if (!pending) {
+        compare(report, piece, whole->second);
+        continue;
+      }
+      std::vector<std::size_t> group = ranks[r].coordinates;
+      for (std::size_t i = 0; i < axes.size(); ++i)
+        if ((pending | ranks[r].sharded[p]) & axes[i]) group[i] = 0;  // its ranks have terms, or pieces
+      Sum& sum = sums.try_emplace({piece.name, group}, Sum{Numbers(ranks[r].sizes[p], 0.0), pending, r}).first->second;
+      for (std::size_t i = 0; i < piece.values.size(); ++i) sum.values[piece.places[i]] += piece.values[i];
     }
-  for (auto& [name, sum] : sums)
-    if (sum.pending) {
-      Piece piece{name, std::move(sum.values), {}};
-      for (std::size_t i = 0; i < piece.values.size(); ++i) piece.places.push_back(i);
-      compare(report, piece, expected[name]);
-    }
+  for (auto& [key, sum] : sums) {
+    Piece piece{key.first, std::move(sum.values), {}};
+    for (std::size_t i = 0; i < piece.values.size(); ++i) piece.places.push_back(i);
+    compare(report, piece, expected[key.first]);
+  }
 }
 
 /// Runs `body(comm)` on every rank. Errors of any rank become one Error that begins with `where` and ends with the first text.

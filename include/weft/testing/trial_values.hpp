@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <weft/context/context.hpp>
@@ -25,8 +27,9 @@ struct RankRows {
   std::size_t global(std::size_t row, std::size_t rows) const { return cut.ranks > 1 ? cut.row(row) : rank * rows + row; }
 };
 
-/// The values of one rank in a context that binds A, or no axis. X is the type of the layer's input.
-template <weft::detail::Axis A, class X, class Context>
+/// The values of one rank in a context that binds A, or no axis, and other axes, which do not cut rows. X is the type of the
+/// layer's input.
+template <weft::detail::Axis A, class X, class Context, weft::detail::Axis... Others>
 class TrialValues {
  public:
   static constexpr bool spread = Context::has(A{});
@@ -80,20 +83,28 @@ class TrialValues {
       for (std::size_t i = 0; i < inner; ++i) at[row * inner + i] = (by_rows<Y> ? rows_.global(row, rows) : row) * inner + i;
     return at;
   }
+  // y as a tensor that each rank has whole, but for the rows that A cuts.
+  template <class Y>
+  auto home(const Y& y) const {
+    if constexpr (!spread || by_rows<Y>) return gathered<Others...>(y);
+    else return gathered<A, Others...>(y);
+  }
   // This rank's part of a whole Y's numbers. `shape` becomes the part's shape.
   template <class Y>
   Numbers local_part(const Numbers& all, Shape& shape) const {
-    if constexpr (!spread) {
-      return all;
-    } else if constexpr (by_rows<Y>) {
+    using Home = decltype(home(std::declval<const Y&>()));
+    Numbers mine = all;
+    if constexpr (by_rows<Y>) {
       shape[0] /= rows_.ranks;
-      Numbers mine;
+      mine.clear();
       for (const std::size_t place : places<Y>(shape)) mine.push_back(all[place]);
+    }
+    if constexpr (std::is_same_v<Home, Y>) {
       return mine;
     } else {
-      replace_t<Y, Invariant<A>> whole(device(), shape);
-      copy_from_host(whole, std::span<const double>(all));
-      const auto part = to<placement_t<Y, A>>(context_, whole);
+      Home whole(device(), shape);
+      copy_from_host(whole, std::span<const double>(mine));
+      const auto part = placed<Y>(whole);
       shape = part.shape();
       return copy_to_host(part);
     }
@@ -107,15 +118,36 @@ class TrialValues {
       const std::uint64_t key = k + part == 0 ? key_of(77) : key_of(77, k, part);
       ++part;
       using Gradient = gradient_t<One>;
-      Shape shape = y.shape();
+      Shape shape = home(y).shape();
       if constexpr (by_rows<One>) shape[0] *= rows_.ranks;
-      else if constexpr (spread) shape = to<Invariant<A>>(context_, y).shape();
       const Numbers mine = local_part<Gradient>(numbers(key, shape.size()), shape);
       return guarded<Gradient>(shape, mine);
     });
   }
 
  private:
+  // y, Invariant on these axes.
+  template <class... Axes, class Y>
+  auto gathered(const Y& y) const {
+    if constexpr (sizeof...(Axes) == 0) return y;
+    else return gathered_first<Axes...>(y);
+  }
+  template <class First, class... More, class Y>
+  auto gathered_first(const Y& y) const {
+    return gathered<More...>(to<Invariant<First>>(context_, y));
+  }
+  // The part of a home that Y's placements give to this rank.
+  template <class Y, class W>
+  auto placed(const W& whole) const {
+    if constexpr (!spread || by_rows<Y>) return placed_on<Y, Others...>(whole);
+    else return placed_on<Y, A, Others...>(whole);
+  }
+  template <class Y, class First, class... More, class W>
+  auto placed_on(const W& whole) const {
+    const auto part = to<placement_t<Y, First>>(context_, whole);
+    if constexpr (sizeof...(More) == 0) return part;
+    else return placed_on<Y, More...>(part);
+  }
   Device& device() const { return context_.device(); }
 
   const Context& context_;
