@@ -6,6 +6,7 @@
 #include <weft/core/json_writer_impl.hpp>
 #include <weft/core/output_file_impl.hpp>
 #include <weft/core/text_impl.hpp>
+#include <weft/mesh/graph_parts_impl.hpp>
 #include <weft/mesh/layout_impl.hpp>
 #include <weft/mesh/mesh_impl.hpp>
 #include <weft/mesh/rank_order_impl.hpp>

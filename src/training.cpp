@@ -60,6 +60,7 @@
 #include <weft/nn/router_impl.hpp>
 #include <weft/optim/matrix_exchange_impl.hpp>
 #include <weft/optim/offloaded.hpp>
+#include <weft/tensor/ghosts_impl.hpp>
 #include <weft/tensor/halo_impl.hpp>
 #include <weft/tensor/to_impl.hpp>
 #include <weft/trace/loss_curve_impl.hpp>

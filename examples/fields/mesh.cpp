@@ -17,16 +17,18 @@ namespace {
 
 /// Random nodes on a periodic square, joined to their nearest neighbours, on which a wave of heat decays.
 struct MeshProblem {
-  using Laid = LaidModule<MeshNet<float>>;
+  using Laid = LaidInSpace<MeshNet<float>, dx>;
   static constexpr Defaults defaults{
       .title = "Message passing on a mesh", .unit = "meshes", .steps = 1000, .batch = 8, .learning_rate = 3e-3};
-  static constexpr std::size_t nodes = 96, neighbours = 6, edges = nodes * neighbours;
+  static constexpr std::size_t nodes = 96, neighbours = 6;
   static constexpr double time = 3;
 
   using Place = std::array<double, 2>;
+  /// Sorted, so that the ranks of dx have strips, with few edges between them.
   static std::vector<Place> places_of(Numbers& numbers) {
     std::vector<Place> places(nodes);
     for (Place& place : places) place = {numbers.uniform(0, 1), numbers.uniform(0, 1)};
+    std::sort(places.begin(), places.end());
     return places;
   }
   /// From a to b by the shortest way over the periodic borders.
@@ -34,28 +36,29 @@ struct MeshProblem {
     return {std::remainder(b[0] - a[0], 1.0), std::remainder(b[1] - a[1], 1.0)};
   }
   static Meshes batch(const Wanted& wanted) {
-    const std::size_t count = wanted.count;
+    const std::size_t count = wanted.count, here = wanted.space[0].of(nodes), first = here * wanted.space[0].rank;
     Meshes batch{.samples = count};
-    auto here = batch[value].resize(count, {nodes, 1}), next = batch[next_value].resize(count, {nodes, 1}),
-         ways = batch[edge].resize(count, {edges, 3});
-    auto from = batch[sender].resize(count, {edges}), into = batch[receiver].resize(count, {edges});
+    auto now = batch[value].resize(count, {here, 1}), next = batch[next_value].resize(count, {here, 1}),
+         ways = batch[edge].resize(count, {here * neighbours, 3});
+    auto from = batch[sender].resize(count, {here * neighbours}), into = batch[receiver].resize(count, {here * neighbours});
     const std::size_t counted = count / wanted.micro_batches;  // samples whose nodes the ids count
+    std::size_t row = 0, at = 0;
     for (std::size_t sample = 0; sample < count; ++sample) {
       Numbers numbers(wanted.seed, "mesh", wanted.first + sample);
       const Waves<2> waves(numbers, 0);
       const auto places = places_of(numbers);
       std::vector<std::size_t> others(nodes);
-      for (std::size_t node = 0; node < nodes; ++node) {
-        here[sample * nodes + node] = float(waves.at(places[node], 0));
-        next[sample * nodes + node] = float(waves.at(places[node], time));
+      for (std::size_t node = first; node < first + here; ++node, ++row) {
+        now[row] = float(waves.at(places[node], 0));
+        next[row] = float(waves.at(places[node], time));
         const auto distance = [&](std::size_t other) {
           return std::hypot(way(places[other], places[node])[0], way(places[other], places[node])[1]);
         };
         std::iota(others.begin(), others.end(), std::size_t(0));
         std::partial_sort(others.begin(), others.begin() + neighbours + 1, others.end(),
                           [&](std::size_t a, std::size_t b) { return distance(a) < distance(b); });
-        for (std::size_t i = 0; i < neighbours; ++i) {
-          const std::size_t other = others[i + 1], at = sample * edges + node * neighbours + i;  // others[0] is the node
+        for (std::size_t i = 0; i < neighbours; ++i, ++at) {
+          const std::size_t other = others[i + 1];  // others[0] is the node
           const Place along = way(places[other], places[node]);
           for (std::size_t k = 0; k < 2; ++k) ways[3 * at + k] = float(8 * along[k]);
           ways[3 * at + 2] = float(8 * distance(other));
@@ -73,7 +76,7 @@ struct MeshProblem {
       return batch(wanted);
     };
     const Prediction found = predict(count, make);
-    const Meshes all = make({o.seed, 0, count});
+    const Meshes all = make({o.seed, 0, count});  // whole meshes
     Report report{.measure = "relative error", .error = relative_error(found.values, all[next_value].values())};
     for (std::size_t sample = 0; sample < std::min<std::size_t>(2, count); ++sample) {
       Numbers numbers(o.seed, "mesh", first_unseen + sample);
@@ -95,6 +98,9 @@ struct MeshProblem {
 
 }  // namespace
 
-int train_mesh(World& world, const Options& o) { return train<MeshProblem>(world, o); }
+int train_mesh(World& world, const Options& o) {
+  require_equal_parts("nodes", MeshProblem::nodes, o);
+  return train<MeshProblem>(world, o);
+}
 
 }  // namespace fields

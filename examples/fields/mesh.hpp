@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Message passing on the nodes and edges of an unstructured mesh, as MeshGraphNets (Pfaff et al., arXiv:2010.03409): a network
-// predicts the values of the nodes a little later. tp cuts the inner units of all of its perceptrons.
+// predicts the values of the nodes a little later. tp cuts the inner units of all of its perceptrons, dx the nodes and edges.
 //
-//   FullyShardedDataParallel<TensorParallel<MeshNet<float>>> model(mesh, {.width = 32, .layers = 4});
+//   FullyShardedDataParallel<TensorParallel<DomainParallel<MeshNet<float>, dx>>> model(mesh, {.width = 32, .layers = 4});
 
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +13,7 @@
 
 #include <weft/nn/linear.hpp>
 #include <weft/nn/norm.hpp>
+#include <weft/operations/graph.hpp>
 #include <weft/operations/segments.hpp>
 #include <weft/weft.hpp>
 
@@ -20,12 +21,13 @@ namespace fields {
 
 using namespace weft;
 
-inline constexpr data::Field<"value", float> value;            // [samples, nodes, 1], now
-inline constexpr data::Field<"next_value", float> next_value;  // [samples, nodes, 1]
-inline constexpr data::Field<"edge", float> edge;              // [samples, edges, 3]: from sender to receiver, and its length
-/// The nodes of each edge, [samples, edges], counted over the samples of a micro-batch.
-inline constexpr data::Field<"sender", std::int32_t> sender;
-inline constexpr data::Field<"receiver", std::int32_t> receiver;
+inline constexpr data::Field<"value", float, data::Cut<dx, 1>> value;            // [samples, nodes, 1], now
+inline constexpr data::Field<"next_value", float, data::Cut<dx, 1>> next_value;  // [samples, nodes, 1]
+/// [samples, edges, 3]: from sender to receiver, and its length; edges are on the rank of their receiver.
+inline constexpr data::Field<"edge", float, data::Cut<dx, 1>> edge;
+/// The nodes of each edge, [samples, edges], counted over the samples of a micro-batch and the ranks of dx.
+inline constexpr data::Field<"sender", std::int32_t, data::Cut<dx, 1>> sender;
+inline constexpr data::Field<"receiver", std::int32_t, data::Cut<dx, 1>> receiver;
 using Meshes = FieldBatch<value, next_value, edge, sender, receiver>;
 
 /// Two layers and a LayerNorm.
@@ -43,9 +45,11 @@ struct MeshLayer : Module<MeshLayer> {
   MeshMlp of_edges, of_nodes;
   MeshLayer(const auto& context, std::size_t width)
       : of_edges(context / "edges", 3 * width, width), of_nodes(context / "nodes", 2 * width, width) {}
-  auto forward(const auto& nodes, const auto& edges, const auto& from, const auto& into) const {
-    const auto messages = edges + of_edges(concat<1>(edges, index_select(nodes, from), index_select(nodes, into)));
-    const auto received = scatter_add(messages, into, nodes.shape()[0]);
+  auto forward(const auto& nodes, const auto& edges, const auto& graph) const {
+    const auto around = to<Ghosts<dx>>(nodes, graph);
+    const auto ends = concat<1>(edges, index_select(around, graph.from), index_select(around, graph.into));
+    const auto messages = edges + of_edges(ends);
+    const auto received = scatter_add(messages, graph.into, nodes.shape()[0], local_ids);
     return std::tuple(nodes + of_nodes(concat<1>(nodes, received)), messages);
   }
 };
@@ -70,12 +74,12 @@ struct MeshNet : Module<MeshNet<S>> {
     for (std::size_t i = 0; i < config.layers; ++i) layers.emplace_back(context / "layers" / std::to_string(i), config.width);
   }
   auto predict(const auto& batch) const {
-    const auto rows_of = [](const auto& x) { return flatten<0, 1>(to<Invariant<tp>>(x)); };  // [samples * nodes or edges, ...]
-    const auto now = rows_of(batch[value]);
-    const auto from = rows_of(batch[sender]), into = rows_of(batch[receiver]);
-    std::tuple graph(encode_nodes(now), encode_edges(rows_of(batch[edge])));
-    for (const MeshLayer& layer : layers) graph = layer(std::get<0>(graph), std::get<1>(graph), from, into);
-    return unflatten<0>(now + decode(std::get<0>(graph)), batch[value].shape()[1]);  // [samples, nodes, 1]
+    const auto of = [&](auto field) { return to<Invariant<tp>>(batch[field]); };
+    const auto graph = graph_part<dx>(of(value), of(sender), of(receiver));
+    const auto now = merge_samples(of(value));  // [samples * nodes, 1]
+    std::tuple values(encode_nodes(now), encode_edges(merge_samples(of(edge))));
+    for (const MeshLayer& layer : layers) values = layer(std::get<0>(values), std::get<1>(values), graph);
+    return split_samples(now + decode(std::get<0>(values)));  // [samples, nodes, 1]
   }
   auto loss(const auto& batch) const { return mse(predict(batch), to<Invariant<tp>>(batch[next_value])); }
 };

@@ -16,10 +16,10 @@ namespace {
 
 /// Clusters of atoms, each pair of which has Morse's energy, (1 - exp(-a (r - r0)))² - 1.
 struct PotentialProblem {
-  using Laid = LaidModule<Potential<float>>;
+  using Laid = LaidInSpace<Potential<float>, dx>;
   static constexpr Defaults defaults{
       .title = "Potential with energies and forces", .unit = "clusters", .steps = 800, .batch = 32, .learning_rate = 4e-3};
-  static constexpr std::size_t atoms = 6, pairs = atoms * (atoms - 1);
+  static constexpr std::size_t atoms = 6;
   static constexpr double steepness = 1.5, rest = 1.2, closest = 0.9, box = 2.2;
 
   using Place = std::array<double, 3>;
@@ -36,30 +36,32 @@ struct PotentialProblem {
     return all;
   }
   static Molecules batch(const Wanted& wanted) {
-    const std::size_t count = wanted.count;
+    const std::size_t count = wanted.count, here = wanted.space[0].of(atoms), first = here * wanted.space[0].rank,
+                      pairs = here * (atoms - 1);
     Molecules batch{.samples = count};
-    auto places = batch[position].resize(count, {atoms, 3}), energies = batch[energy].resize(count, {1}),
-         forces = batch[force].resize(count, {atoms, 3});
+    auto places = batch[position].resize(count, {here, 3}), energies = batch[energy].resize(count, {1}),
+         forces = batch[force].resize(count, {here, 3});
     auto of = batch[atom].resize(count, {pairs}), beside = batch[neighbour].resize(count, {pairs});
     const std::size_t counted = count / wanted.micro_batches;  // samples whose atoms the ids count
-    std::size_t at = 0;
+    std::size_t row = 0, at = 0;
     for (std::size_t sample = 0; sample < count; ++sample) {
       Numbers numbers(wanted.seed, "cluster", wanted.first + sample);
       const auto all = cluster(numbers);
       double sum = 0;
       for (std::size_t a = 0; a < atoms; ++a) {
+        const bool mine = a >= first && a < first + here;
         Place pull{};
         for (std::size_t b = 0; b < atoms; ++b) {
           if (a == b) continue;
           const double r = distance(all[a], all[b]), decayed = std::exp(-steepness * (r - rest));
           sum += ((1 - decayed) * (1 - decayed) - 1) / 2;  // each pair is met twice
           for (std::size_t k = 0; k < 3; ++k) pull[k] -= 2 * steepness * decayed * (1 - decayed) * (all[a][k] - all[b][k]) / r;
+          if (!mine) continue;
           of[at] = std::int32_t(sample % counted * atoms + a), beside[at++] = std::int32_t(sample % counted * atoms + b);
         }
-        for (std::size_t k = 0; k < 3; ++k) {
-          places[(sample * atoms + a) * 3 + k] = float(all[a][k]);
-          forces[(sample * atoms + a) * 3 + k] = float(pull[k]);
-        }
+        if (!mine) continue;
+        for (std::size_t k = 0; k < 3; ++k) places[3 * row + k] = float(all[a][k]), forces[3 * row + k] = float(pull[k]);
+        ++row;
       }
       energies[sample] = float(sum);
     }
@@ -71,13 +73,13 @@ struct PotentialProblem {
       wanted.first += first_unseen;
       return batch(wanted);
     };
-    const Prediction found = predict(count, make);  // [samples, 1 + 3 atoms]
+    const Prediction found = predict(count, make);  // [samples, atoms, 4]: energies and forces of atoms
     const Molecules all = make({o.seed, 0, count});
-    std::vector<double> energies, forces;
-    for (std::size_t sample = 0; sample < count; ++sample) {
-      const auto row = found.values.begin() + std::ptrdiff_t(sample * (1 + 3 * atoms));
-      energies.push_back(*row);
-      forces.insert(forces.end(), row + 1, row + 1 + 3 * atoms);
+    std::vector<double> energies(count), forces;
+    for (std::size_t row = 0; row < count * atoms; ++row) {
+      const auto atom = found.values.begin() + std::ptrdiff_t(4 * row);
+      energies[row / atoms] += *atom;
+      forces.insert(forces.end(), atom + 1, atom + 4);
     }
     const auto numbers_of = [](const auto& values) { return std::vector<double>(values.begin(), values.end()); };
     Report report{.measure = "relative error of forces", .error = relative_error(forces, all[force].values())};
@@ -89,6 +91,9 @@ struct PotentialProblem {
 
 }  // namespace
 
-int train_potential(World& world, const Options& o) { return train<PotentialProblem>(world, o); }
+int train_potential(World& world, const Options& o) {
+  require_equal_parts("atoms", PotentialProblem::atoms, o);
+  return train<PotentialProblem>(world, o);
+}
 
 }  // namespace fields

@@ -24,6 +24,7 @@ inline constexpr double pi = std::numbers::pi;
 /// A rank's part of a dim of space: parts are of equal extents.
 struct Part {
   std::size_t rank = 0, ranks = 1;
+  std::size_t of(std::size_t extent) const { return extent / ranks; }
 };
 /// The samples that a rank asks for: `count` from `first` on, and of each its piece of space.
 struct Wanted {

@@ -67,12 +67,23 @@ struct LaidModule {
   using Ranks = Mesh<dp, tp>;
   using type = FullyShardedDataParallel<TensorParallel<Model>>;
 };
-/// Those of a stack whose fields these domain axes cut.
+/// Those of a model whose fields these domain axes cut.
 template <class Model, class... D>
 struct LaidInSpace {
+  using Ranks = Mesh<dp, tp, D...>;
+  using type = FullyShardedDataParallel<TensorParallel<DomainParallel<Model, D...>>>;
+};
+template <weft::detail::StackModel Model, class... D>
+struct LaidInSpace<Model, D...> {
   using Ranks = Mesh<dp, tp, pp, D...>;
   using type = FullyShardedDataParallel<TensorParallel<DomainParallel<PipelineParallel<Model>, D...>>>;
 };
+
+/// Throws UsageError unless the ranks of dx have equal parts.
+inline void require_equal_parts(const char* parts, std::size_t all, const Options& o) {
+  if (all % o.dx != 0)
+    throw UsageError("fields: --dx " + std::to_string(o.dx) + ": " + std::to_string(all) + " " + parts + " are not equal parts");
+}
 
 /// The records of a run, on rank 0.
 class Records {

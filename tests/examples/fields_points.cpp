@@ -22,34 +22,60 @@ TEST_CASE("a physics-informed network") {
                                   return batch;
                                 });
 }
-TEST_CASE("message passing on a mesh") {
+/// The nodes of a rank of dx; the last rank has what the others leave.
+struct NodesHere {
+  NodesHere(const auto& mesh, std::size_t nodes)
+      : nodes(nodes),
+        first(nodes / std::size_t(mesh.size(dx())) * std::size_t(mesh.rank(dx()))),
+        end(mesh.rank(dx()) + 1 == mesh.size(dx()) ? nodes : first + nodes / std::size_t(mesh.size(dx()))) {}
+  std::size_t count() const { return end - first; }
+  bool has(std::size_t node) const { return node >= first && node < end; }
+  /// Of golden samples of `width` numbers for each node.
+  void fill(std::span<float> values, std::uint64_t key, std::size_t first_sample, std::size_t width) const {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const std::size_t sample = first_sample + i / (count() * width);
+      values[i] = float(weft_test::golden_number(key, (sample * nodes + first) * width + i % (count() * width)));
+    }
+  }
+  std::size_t nodes, first, end;
+};
+
+TEST_CASE("message passing on a mesh, also cut over dx") {
   constexpr std::size_t nodes = 5, edges = 2 * nodes;
-  const auto samples_of = [](std::size_t first, std::size_t count, std::size_t micro_batches) {
+  const auto samples_of = [](std::size_t first, std::size_t count, std::size_t micro_batches, const auto& mesh) {
     Meshes batch;
-    golden_values(batch[value].resize(count, {nodes, 1}), 1000, first, nodes);
-    golden_values(batch[next_value].resize(count, {nodes, 1}), 1001, first, nodes);
-    golden_values(batch[edge].resize(count, {edges, 3}), 1002, first, 3 * edges);
-    auto from = batch[sender].resize(count, {edges}), into = batch[receiver].resize(count, {edges});
+    const NodesHere here(mesh, nodes);
+    here.fill(batch[value].resize(count, {here.count(), 1}), 1000, first, 1);
+    here.fill(batch[next_value].resize(count, {here.count(), 1}), 1001, first, 1);
+    const std::size_t some = 2 * here.count();  // edges into each node
+    auto ways = batch[edge].resize(count, {some, 3});
+    auto from = batch[sender].resize(count, {some}), into = batch[receiver].resize(count, {some});
+    std::size_t at = 0;
     for (std::size_t i = 0; i < count * edges; ++i) {
-      const std::size_t before = i / edges % (count / micro_batches) * nodes, node = i % edges / 2;
-      from[i] = std::int32_t(before + node), into[i] = std::int32_t(before + (node + 1 + i % 2) % nodes);
+      const std::size_t before = i / edges % (count / micro_batches) * nodes, node = i % edges / 2,
+                        other = (node + 1 + i % 2) % nodes;
+      if (!here.has(other)) continue;
+      weft_test::golden_values(ways.subspan(3 * at, 3), 1002, first * edges + i, 3);
+      from[at] = std::int32_t(before + node), into[at++] = std::int32_t(before + other);
     }
     return batch;
   };
-  weft_test::check_golden<MeshNet>("mesh", weft_test::module_layouts, {.width = 8, .layers = 2}, samples_of);
+  weft_test::check_golden<MeshNet, dx>("mesh", weft_test::graph_layouts, {.width = 8, .layers = 2}, samples_of);
 }
-TEST_CASE("a potential with energies and forces") {
-  constexpr std::size_t atoms = 4, pairs = atoms * (atoms - 1);
-  const auto samples_of = [](std::size_t first, std::size_t count, std::size_t micro_batches) {
+TEST_CASE("a potential with energies and forces, also cut over dx") {
+  constexpr std::size_t atoms = 4;
+  const auto samples_of = [](std::size_t first, std::size_t count, std::size_t micro_batches, const auto& mesh) {
     Molecules batch;
-    golden_values(batch[position].resize(count, {atoms, 3}), 1000, first, 3 * atoms);
+    const NodesHere here(mesh, atoms);
+    here.fill(batch[position].resize(count, {here.count(), 3}), 1000, first, 3);
     for (float& number : batch[position].writable()) number *= 2;
-    golden_values(batch[force].resize(count, {atoms, 3}), 1001, first, 3 * atoms);
+    here.fill(batch[force].resize(count, {here.count(), 3}), 1001, first, 3);
     golden_values(batch[energy].resize(count, {1}), 1002, first, 1);
+    const std::size_t pairs = here.count() * (atoms - 1);
     auto of = batch[atom].resize(count, {pairs}), beside = batch[neighbour].resize(count, {pairs});
     std::size_t at = 0;
     for (std::size_t sample = 0; sample < count; ++sample)
-      for (std::size_t a = 0; a < atoms; ++a)
+      for (std::size_t a = here.first; a < here.end; ++a)
         for (std::size_t b = 0; b < atoms; ++b) {
           if (a == b) continue;
           const std::size_t before = sample % (count / micro_batches) * atoms;
@@ -57,5 +83,5 @@ TEST_CASE("a potential with energies and forces") {
         }
     return batch;
   };
-  weft_test::check_golden<Potential>("potential", weft_test::module_layouts, {.width = 8}, samples_of);
+  weft_test::check_golden<Potential, dx>("potential", weft_test::graph_layouts, {.width = 8}, samples_of);
 }

@@ -55,11 +55,15 @@ TEST_CASE("a U-Net of images, also cut over two axes of space") {
                                                          {.world = 4, .tp = 2, .dx = 2},
                                                          {.world = 4, .pp = 2, .micro_batches = 2, .dx = 2}};
   layouts.insert(layouts.end(), in_space.begin(), in_space.end());
-  const auto samples = [](std::size_t first, std::size_t count, const auto& mesh) { return samples_of<2>(first, count, mesh); };
+  const auto samples = [](std::size_t first, std::size_t count, std::size_t, const auto& mesh) {
+    return samples_of<2>(first, count, mesh);
+  };
   weft_test::check_golden<Unet2, dx, dy>("unet2", layouts, {.channels = 8}, samples);
 }
 TEST_CASE("a U-Net of volumes, also cut over three axes of space") {
-  const auto samples = [](std::size_t first, std::size_t count, const auto& mesh) { return samples_of<3>(first, count, mesh); };
+  const auto samples = [](std::size_t first, std::size_t count, std::size_t, const auto& mesh) {
+    return samples_of<3>(first, count, mesh);
+  };
   weft_test::check_golden<Unet3, dx, dy, dz>(
       "unet3", {{1}, {.world = 8, .tp = 2, .pp = 2, .micro_batches = 2, .zero = 3}, {.world = 8, .dx = 2, .dy = 2, .dz = 2}},
       {.channels = 8}, samples);

@@ -75,7 +75,7 @@ double golden_difference(const std::string& name, const GoldenLayout& layout, co
     const std::size_t here = golden_samples / std::size_t(share.size), first = here * std::size_t(share.rank);
     auto batch = [&] {
       if constexpr (sizeof...(D) == 0) return batch_of(first, here, layout.micro_batches);
-      else return batch_of(first, here, mesh);
+      else return batch_of(first, here, layout.micro_batches, mesh);
     }();
     batch.samples = here, batch.first_sample = first, batch.micro_batches = layout.micro_batches;
     double worst = 0;
@@ -89,7 +89,11 @@ double golden_difference(const std::string& name, const GoldenLayout& layout, co
   };
   CHECK(run(RunOptions{.ranks = layout.world}, [&](World& world) {
           const ModelOptions options{.shard = {.stage = layout.zero}};
-          if constexpr (sizeof...(D) != 0) {
+          if constexpr (sizeof...(D) != 0 && !weft::detail::StackModel<Model>) {
+            const Mesh<dp, tp, D...> mesh(world, {.tp = layout.tp, .dx = layout.dx, .dy = layout.dy, .dz = layout.dz});
+            FullyShardedDataParallel<TensorParallel<DomainParallel<Model, D...>>> model(mesh, config, options);
+            follow(world, model, mesh);
+          } else if constexpr (sizeof...(D) != 0) {
             const Mesh<dp, tp, pp, D...> mesh(
                 world, {.tp = layout.tp, .pp = layout.pp, .dx = layout.dx, .dy = layout.dy, .dz = layout.dz});
             FullyShardedDataParallel<TensorParallel<DomainParallel<PipelineParallel<Model>, D...>>> model(mesh, config, options);
@@ -125,6 +129,8 @@ void check_golden(const std::string& name, const std::vector<GoldenLayout>& layo
 
 inline const std::vector<GoldenLayout> stack_layouts = {{1},          {2, 1, 1, 2, 1}, {4, 1, 1, 1, 3}, {2, 2},
                                                         {2, 1, 2, 2}, {4, 2, 1, 2, 2}, {4, 2, 2, 2},    {8, 2, 2, 2, 3}};
+inline const std::vector<GoldenLayout> graph_layouts = {{1},    {1, 1, 1, 2},    {2, 1, 1, 1, 0, 2}, {4, 1, 1, 1, 0, 4},
+                                                        {2, 2}, {4, 1, 1, 2, 3}, {4, 2, 1, 1, 0, 2}, {8, 2, 1, 2, 3, 2}};
 inline const std::vector<GoldenLayout> module_layouts = {{1},    {1, 1, 1, 2},    {2, 1, 1, 2, 1}, {4, 1, 1, 1, 3},
                                                          {2, 2}, {4, 2, 1, 2, 2}, {4, 4, 1, 1},    {8, 2, 1, 1, 3}};
 

@@ -139,6 +139,10 @@ struct ModuleDeferred {
   TapePointer tape;
 };
 
+/// Whether a Module takes an X as an argument behind the first, as it is: an object of which gradients do not depend.
+template <class X>
+inline constexpr bool passed_along = false;
+
 template <class Y>
 inline constexpr bool is_module_output = is_variable<Y> || StructOfVariables<Y>;
 template <class... Y>
@@ -239,7 +243,8 @@ class Module {
  public:
   /// In another Module's forward: the same call, recorded in its tape.
   template <class... V>
-  requires((AnyVariable<V> || detail::StructOfVariables<V>)&&...) auto operator()(const V&... x) const {
+  requires((AnyVariable<V> || detail::StructOfVariables<V> || detail::passed_along<V>)&&...) auto operator()(
+      const V&... x) const {
     if constexpr (sizeof...(V) == 0) {
       return self().forward();
     } else {

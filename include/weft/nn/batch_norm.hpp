@@ -96,12 +96,15 @@ auto sum_over_samples(const Context& context, const N& numbers) {
     return to_layout_of<channel_statistics_t<N>>(context, std::move(sums));
   }
 }
-/// The number of elements of a channel over all samples, of which all ranks have the same number.
+/// The number of elements of a channel over all samples, of which all ranks have the same number. Rows that a domain axis cuts,
+/// such as the nodes of a graph, are counted.
 template <class X, class Context>
 double elements_of_channel(const Context& context, const X& x, std::size_t channels) {
   double count = count_over_space<X, 2>(context, channels == 0 ? 0 : x.size() / channels);
   Context::for_each_axis([&]<class A>(A axis) {
-    if constexpr (shard_dim<placement_t<X, A>> == 0) count *= double(context.size(axis));
+    if constexpr (shard_dim<placement_t<X, A>> == 0 && is_domain_axis<A>) {
+      if (context.size(axis) > 1) context.comm(axis).all_reduce(std::span<double>(&count, 1));
+    } else if constexpr (shard_dim<placement_t<X, A>> == 0) count *= double(context.size(axis));
   });
   return count;
 }

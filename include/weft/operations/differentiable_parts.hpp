@@ -131,8 +131,8 @@ requires(sizeof...(Dims) > 0) auto permute_back(const Variable<C, G>& g) {
 template <class C, class X, class I, detail::IdScope L = CommonIds>
 requires(detail::Nested<X> && !detail::Nested<I>) auto index_select(const Variable<C, X>& x, const Variable<C, I>& ids,
                                                                     L scope = {}) {
-  return detail::unary(x, index_select(x.value(), ids, scope), [ids, scope](const auto& a, const auto&, const auto& g) {
-    return scatter_add(g, ids, a.shape()[0], scope);
+  return detail::unary(x, index_select(x.value(), ids, scope), [ids](const auto& a, const auto&, const auto& g) {
+    return scatter_add(g, ids, a.shape()[0], typename detail::GradientScope<detail::bottom_t<X>, L>::type());
   });
 }
 template <class C, class X, class I, detail::IdScope L = CommonIds>

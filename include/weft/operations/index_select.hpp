@@ -35,7 +35,9 @@ inline constexpr LocalIds local_ids;
 namespace detail {
 
 template <class L>
-concept IdScope = std::is_same_v<L, CommonIds> || std::is_same_v<L, LocalIds>;
+inline constexpr bool is_id_scope = std::is_same_v<L, CommonIds> || std::is_same_v<L, LocalIds>;
+template <class L>
+concept IdScope = is_id_scope<L>;
 
 /// Whether ids on this axis count the rows of one rank.
 template <class PX, class PI, class L>
@@ -60,6 +62,29 @@ requires(std::is_same_v<Axes<typename PX::axis...>, Axes<typename PI::axis...>>)
   static constexpr bool axes = true, entered = (SelectRule<PX, PI, L>::entered && ...),
                         fits = !entered || (SelectRule<PX, PI, L>::fits && ...);
   using type = Tensor<T, E, typename SelectRule<PX, PI, L>::type...>;
+};
+
+/// The ids of a graph's edges count the rows of Ghosts<A>, so rows added by them are GhostTerms<A> (operations/graph.hpp).
+template <class A>
+struct GhostIds {
+  static constexpr bool local = true;
+};
+template <class A>
+inline constexpr bool is_id_scope<GhostIds<A>> = true;
+template <class A, class PI, class L>
+struct SelectRule<Ghosts<A>, PI, L> {
+  static constexpr bool entered = true, fits = std::is_same_v<PI, Shard<A, 0>>;
+  using type = PI;
+};
+/// The scope of scatter_add in the gradient of index_select(x, ids, L()), which adds to a gradient of X.
+template <class X, class L>
+struct GradientScope {
+  using type = L;
+};
+template <class T, class E, class P, class... R, class L>
+struct GradientScope<Tensor<T, E, P, R...>, L> {
+  using type = typename std::conditional_t<kind_of<P> == Kind::ghosts, std::type_identity<GhostIds<typename P::axis>>,
+                                           GradientScope<Tensor<T, E, R...>, L>>::type;
 };
 
 inline constexpr std::int64_t most_rows = 2147483647;  // that ids can name: std::int32_t
@@ -162,7 +187,9 @@ auto index_select(const X& x, const I& ids, L = {}) {
       "weft: index_select: an axis cuts the tensor's rows, so a rank lacks those that its ids name, or the ids lie in no "
       "way that gathers: gather the rows, to<Replicated<axis>>(x), on tensors (context, x), or use Embedding, which sums over "
       "the ranks; where dp cuts the samples, cut the ids too, to<Shard<dp, 0>>(ids), each rank's ids for its own rows; on other "
-      "axes ids that are cut as the rows and count those of this rank are index_select(x, ids, local_ids)");
+      "axes ids that are cut as the rows and count those of this rank are index_select(x, ids, local_ids); edges of a graph "
+      "bring "
+      "nodes of other ranks first, index_select(to<Ghosts<axis>>(x, graph), graph.from)");
   if constexpr (!S::axes || !S::entered || !S::fits) {
     return x;
   } else {

@@ -34,8 +34,8 @@
 //   permute<d...>, transpose<a, b>  any                                      S(d) where d has gone
 //   flatten<a, b>(x)                I, R, P, S(k <= a), S(k > b)             S(k > b): S(k - b + a)  S(a < k <= b): no one cut
 //   unflatten<d>(x, inner...)       any; S(d) cuts the outermost             S(k > d) moves along    over cp S(0): two chunks
-//   merge_samples(x)                I, R, P; over cp S(1)                    over cp S(0)            other axes' S(1)
-//   split_samples(x)                I, R, P, S(k > 0); over cp S(0)          over cp S(1)            tp S(0): no whole samples
+//   merge_samples(x)                I, R, P; over cp and dx S(1)             over these S(0)         other axes' S(1)
+//   split_samples(x)                I, R, P, S(k > 0); over cp and dx S(0)   over these S(1)         tp S(0): no whole samples
 //   reshape(x, shape)               I, R, P, S(0)                            as x                    S(k > 0)
 //   slice<d>, chunk<d>, concat<d>   I, R, P, S(k != d)                       as x                    S(d): counted in the whole
 //   pad<d>, flip<d>, roll<d>        I, R, P, S(k != d)                       as x                    S(d): needs its neighbours
@@ -45,6 +45,7 @@
 //   index_select(x, ids)            I, R, P, S(k > 0), ids whole             as x                    x S(0): ranks lack rows
 //                                   x R, ids S(0); over dp both S(0)         S(0)                    x I, ids S(0): not entered
 //                                   both S(0), local_ids on any axis         S(0)
+//                                   x Ghosts, ids S(0) of its graph          S(0)
 //   scatter_add(x, ids, segments)   I, R, P, S(k > 0), ids whole             as x                    x S(0), ids whole
 //                                   both S(0): terms of each segment         P
 //                                   over dp, or with local_ids, both S(0)    S(0)

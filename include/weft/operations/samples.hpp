@@ -2,7 +2,8 @@
 #pragma once
 // Rows of positions and samples of them: a view of [samples, positions, ...] as rows [samples * positions, ...], in which layers
 // work (attention, norms, products), and the way back, for values of a whole sample, such as its mean. In every layout: where cp
-// cuts sequences, each rank has its positions of each sample, Shard<cp, 1> of the one and Shard<cp, 0> of the other.
+// cuts sequences, each rank has its positions of each sample, Shard<cp, 1> of the one and Shard<cp, 0> of the other. A domain
+// axis that cuts positions, such as the nodes of a graph, is placed alike, in pieces that may have different extents.
 //
 //   auto rows = merge_samples(batch[series]);           // [samples, positions, features] -> [samples * positions, features]
 //   auto mean = to<Invariant<cp>>(sum<1>(split_samples(rows))) / double(positions);
@@ -19,33 +20,37 @@ namespace weft {
 
 namespace detail {
 
-// cp's positions move between dims 1 and 0; an axis of samples cuts dim 0 of both.
+/// The axes that may cut positions: each rank has some of each sample.
+template <class A>
+inline constexpr bool cuts_positions = std::is_same_v<A, cp> || is_domain_axis<A>;
+
+// Positions move between dims 1 and 0; an axis of samples cuts dim 0 of both.
 struct MergedSamples {
   template <class P>
-  using of = std::conditional_t<std::is_same_v<P, Shard<cp, 1>>, Shard<cp, 0>,
-                                cut_at<P, (shard_dim<P> > 1 ? shard_dim<P> - 1 : shard_dim<P>)>>;
+  using of = cut_at<P, (shard_dim<P> > 0 ? shard_dim<P> - 1 : shard_dim<P>)>;
 };
 struct SplitSamples {
   template <class P>
-  using of = std::conditional_t<std::is_same_v<P, Shard<cp, 0>>, Shard<cp, 1>,
-                                cut_at<P, (shard_dim<P> > 0 ? shard_dim<P> + 1 : shard_dim<P>)>>;
+  using of =
+      cut_at<P, (shard_dim<P> > 0 || (shard_dim<P> == 0 && cuts_positions<typename P::axis>) ? shard_dim<P> + 1 : shard_dim<P>)>;
 };
 template <class X>
 inline constexpr bool merges = false;
 template <class T, class E, class... P>
-inline constexpr bool merges<Tensor<T, E, P...>> = ((shard_dim<P> != 1 || std::is_same_v<typename P::axis, cp>)&&...) &&
+inline constexpr bool merges<Tensor<T, E, P...>> = ((shard_dim<P> != 1 || cuts_positions<typename P::axis>)&&...) &&
+                                                   (0 + ... + int(shard_dim<P> == 1)) <= 1 &&
                                                    ((shard_dim<P> != 0 || is_data_axis<typename P::axis>)&&...);
 template <class X>
 inline constexpr bool splits = false;
 template <class T, class E, class... P>
 inline constexpr bool splits<Tensor<T, E, P...>> = ((shard_dim<P> != 0 || is_data_axis<typename P::axis> ||
-                                                     std::is_same_v<typename P::axis, cp>)&&...);
+                                                     cuts_positions<typename P::axis>)&&...);
 
 template <class X>
 constexpr bool require_merges() {
   static_assert(merges<X>,
-                "weft: merge_samples of [samples, positions, ...] that another axis than cp cuts along its positions, or than dp "
-                "along its samples: gather them first, to<Invariant<axis>>(x)");
+                "weft: merge_samples of [samples, positions, ...] that another axis than cp or one domain axis cuts along its "
+                "positions, or than dp along its samples: gather them first, to<Invariant<axis>>(x)");
   return merges<X>;
 }
 template <class X>

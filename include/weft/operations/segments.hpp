@@ -37,6 +37,11 @@ struct SegmentRule {
                         fits = local || spread || (shard_dim<PX> != 0 && is_whole<PI>);
   using type = std::conditional_t<spread, Partial<typename PX::axis>, PX>;
 };
+template <class A>
+struct SegmentRule<Shard<A, 0>, Shard<A, 0>, GhostIds<A>> {
+  static constexpr bool local = true, spread = false, fits = true;
+  using type = GhostTerms<A>;
+};
 template <class X, class I, class L>
 struct Segmented {
   static constexpr bool fits = false, spread = false, partial = false;

@@ -12,6 +12,9 @@
 //   Halo<A, Dim, B, F>       its piece, with B rows of the rank before it    HaloTerms<A, Dim, B, F>
 //                            and F rows of the rank after it
 //   HaloTerms<A, Dim, B, F>  a term of a sum for each row of such a piece    Halo<A, Dim, B, F>
+//   Ghosts<A>                its nodes of a graph, and copies of those at    GhostTerms<A>
+//                            the other ends of its edges
+//   GhostTerms<A>            a term of a sum for each of such nodes          Ghosts<A>
 
 #include <type_traits>
 
@@ -54,6 +57,19 @@ template <detail::Axis A, int Dim, int Before, int After = Before>
 struct HaloTerms {
   using axis = A;
 };
+/// The irregular case of a Halo, for graphs: the rows of a rank's nodes, a piece along dim 0 as of Shard<A, 0>, and behind them
+/// copies of the nodes of other ranks from which its edges come. The edges decide which these are, so it takes them to move
+/// there: to<Ghosts<A>>(x, graph), operations/graph.hpp. index_select takes rows of it, and a function of each element is right
+/// on it; other operations refuse it.
+template <detail::Axis A>
+struct Ghosts {
+  using axis = A;
+};
+/// The terms of a sum for each row of Ghosts: the contributions of this rank to its nodes and to those of other ranks.
+template <detail::Axis A>
+struct GhostTerms {
+  using axis = A;
+};
 /// The placement on an axis that the tensor's type does not mention; never written by users.
 template <detail::Axis A>
 struct Absent {
@@ -62,7 +78,7 @@ struct Absent {
 
 namespace detail {
 
-enum class Kind { absent, invariant, replicated, shard, partial, halo, halo_terms };
+enum class Kind { absent, invariant, replicated, shard, partial, halo, halo_terms, ghosts, ghost_terms };
 
 template <class P>
 inline constexpr Kind kind_of = Kind::absent;
@@ -78,13 +94,21 @@ template <class A, int Dim, int Before, int After>
 inline constexpr Kind kind_of<Halo<A, Dim, Before, After>> = Kind::halo;
 template <class A, int Dim, int Before, int After>
 inline constexpr Kind kind_of<HaloTerms<A, Dim, Before, After>> = Kind::halo_terms;
+template <class A>
+inline constexpr Kind kind_of<Ghosts<A>> = Kind::ghosts;
+template <class A>
+inline constexpr Kind kind_of<GhostTerms<A>> = Kind::ghost_terms;
 
-/// True for Halo and HaloTerms, whose rows several ranks hold.
+/// True for Ghosts and GhostTerms, whose rows of other ranks the edges of a graph name.
 template <class P>
-inline constexpr bool overlaps = kind_of<P> == Kind::halo || kind_of<P> == Kind::halo_terms;
+inline constexpr bool irregular = kind_of<P> == Kind::ghosts || kind_of<P> == Kind::ghost_terms;
+/// True for halos, ghosts and their gradients, whose rows several ranks hold.
+template <class P>
+inline constexpr bool overlaps = kind_of<P> == Kind::halo || kind_of<P> == Kind::halo_terms || irregular<P>;
 /// True if each rank holds only terms of a sum, so that no nonlinear function takes it.
 template <class P>
-inline constexpr bool has_terms = kind_of<P> == Kind::partial || kind_of<P> == Kind::halo_terms;
+inline constexpr bool has_terms =
+    kind_of<P> == Kind::partial || kind_of<P> == Kind::halo_terms || kind_of<P> == Kind::ghost_terms;
 
 // Refuses a rule that looks for a cut and has no case for halos, so that operations refuse them by default.
 template <class P>
@@ -96,6 +120,14 @@ constexpr int refused_halo() {
       "type, conv2d<Window{3, 1, 1}>(x, w)");
   return -1;
 }
+template <class P>
+constexpr int refused_ghosts() {
+  static_assert(!irregular<P>,
+                "weft: this operation has no rule for Ghosts, a graph's nodes with those of other ranks, or for their gradient: "
+                "it would count or move rows of other ranks; compute it of the rank's nodes, before to<Ghosts<axis>>(x, graph), "
+                "or of its edges, index_select(x, graph.from)");
+  return -1;
+}
 
 }  // namespace detail
 
@@ -103,8 +135,8 @@ constexpr int refused_halo() {
 template <class P>
 inline constexpr bool is_whole = detail::kind_of<P> == detail::Kind::invariant || detail::kind_of<P> == detail::Kind::replicated;
 
-/// The dim that P shards; -1 if P shards none. Does not compile for Halo and HaloTerms: a rule that takes them looks at
-/// detail::PieceOf first.
+/// The dim that P shards; -1 if P shards none. Does not compile for halos, ghosts and their gradients: a rule that takes them
+/// looks at detail::PieceOf first.
 template <class P>
 inline constexpr int shard_dim = -1;
 template <class A, int Dim>
@@ -113,8 +145,12 @@ template <class A, int Dim, int Before, int After>
 inline constexpr int shard_dim<Halo<A, Dim, Before, After>> = detail::refused_halo<Halo<A, Dim, Before, After>>();
 template <class A, int Dim, int Before, int After>
 inline constexpr int shard_dim<HaloTerms<A, Dim, Before, After>> = detail::refused_halo<HaloTerms<A, Dim, Before, After>>();
+template <class A>
+inline constexpr int shard_dim<Ghosts<A>> = detail::refused_ghosts<Ghosts<A>>();
+template <class A>
+inline constexpr int shard_dim<GhostTerms<A>> = detail::refused_ghosts<GhostTerms<A>>();
 
-/// A placement of a tensor on one axis: Invariant, Replicated, Shard, Partial, Halo, HaloTerms.
+/// A placement of a tensor on one axis: one of the table above.
 template <class P>
 concept Placement = requires {
   typename P::axis;
@@ -123,7 +159,7 @@ concept Placement = requires {
 
 namespace detail {
 
-/// The dim that P cuts, with or without halos (-1: none), and the neighbours' rows on each side.
+/// The dim that P cuts, with or without halos (-1: none), and the neighbours' rows on each side (-1 of ghosts, which have none).
 template <class P>
 struct PieceOf {
   static constexpr int dim = shard_dim<P>, before = 0, after = 0;
@@ -134,6 +170,12 @@ struct PieceOf<Halo<A, Dim, Before, After>> {
 };
 template <class A, int Dim, int Before, int After>
 struct PieceOf<HaloTerms<A, Dim, Before, After>> : PieceOf<Halo<A, Dim, Before, After>> {};
+template <class A>
+struct PieceOf<Ghosts<A>> {
+  static constexpr int dim = 0, before = -1, after = -1;
+};
+template <class A>
+struct PieceOf<GhostTerms<A>> : PieceOf<Ghosts<A>> {};
 
 template <class P>
 struct Dual {
@@ -155,6 +197,14 @@ template <class A, int Dim, int Before, int After>
 struct Dual<HaloTerms<A, Dim, Before, After>> {
   using type = Halo<A, Dim, Before, After>;
 };
+template <class A>
+struct Dual<Ghosts<A>> {
+  using type = GhostTerms<A>;
+};
+template <class A>
+struct Dual<GhostTerms<A>> {
+  using type = Ghosts<A>;
+};
 }  // namespace detail
 
 /// The placement of the gradient of a tensor placed as P.
@@ -163,5 +213,6 @@ using dual_t = typename detail::Dual<P>::type;
 
 static_assert(std::is_same_v<dual_t<dual_t<Partial<tp>>>, Partial<tp>> && std::is_same_v<dual_t<Shard<dp, 0>>, Shard<dp, 0>>);
 static_assert(std::is_same_v<dual_t<dual_t<Halo<tp, 2, 1, 0>>>, Halo<tp, 2, 1, 0>>);
+static_assert(std::is_same_v<dual_t<dual_t<Ghosts<dp>>>, Ghosts<dp>>);
 
 }  // namespace weft

@@ -14,6 +14,7 @@
 //   Shard         Halo          neighbours' rows    HaloTerms to Shard: the rows go home and are added
 //   Halo          Shard         rows are dropped    Shard to HaloTerms: zeros in the neighbours' rows
 //   Halo          other Halo    as the two above    HaloTerms to other HaloTerms
+//   Shard         Ghosts        rows of a graph     GhostTerms to Shard: the rows go home and are added (operations/graph.hpp)
 //
 // All other moves of a Halo or of HaloTerms go by way of Shard.
 // It is the identity on an axis that the context does not bind, so a layer needs no `if`.
@@ -113,6 +114,17 @@ Y to_with_fixed_terms(const Communicator& comm, const X& x) {
   return y;
 }
 
+// Refuses moves that depend on the edges of a graph.
+template <class From, class To>
+constexpr bool moves_without_edges() {
+  constexpr bool plain = kind_of<From> == Kind::absent || std::is_same_v<From, To> || !(irregular<From> || irregular<To>);
+  static_assert(
+      plain,
+      "weft: the edges of a graph decide which nodes of other ranks a rank has: to<Ghosts<axis>>(x, graph) brings them, "
+      "of x [nodes, ...] placed Shard<axis, 0>, with graph = graph_part<axis>(nodes, senders, receivers)");
+  return plain;
+}
+
 }  // namespace detail
 
 /// x with the placement `To` on To's axis. Shapes are this rank's; a sharded dim must be divisible by the degree (ShapeError). A
@@ -124,7 +136,7 @@ template <Placement To, class Context, AnyTensor X>
 auto to(const Context& context, const X& x) {
   using A = typename To::axis;
   using From = placement_t<X, A>;
-  if constexpr (!Context::has(A{}) || std::is_same_v<From, To>) {
+  if constexpr (!Context::has(A{}) || std::is_same_v<From, To> || !detail::moves_without_edges<From, To>()) {
     return x;
   } else {
     static_assert(detail::kind_of<From> != detail::Kind::absent,
