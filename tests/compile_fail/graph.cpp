@@ -73,7 +73,7 @@ struct Messages : Module<Messages> {
   explicit Messages(const auto&) {}
   auto forward(const auto& nodes, const auto& senders, const auto& receivers) const {
     const auto graph = graph_part<dx>(nodes, senders, receivers);
-    return exp(nodes);
+    return exp(index_select(to<Ghosts<dx>>(merge_samples(nodes), graph), graph.from));
   }
 };
 auto go(const Over& context, Wrong x, Ids from, Ids into) {

@@ -44,15 +44,19 @@ namespace detail {
 template <class A, class Ids>
 inline constexpr bool passed_along<GraphPart<A, Ids>> = true;
 
-template <class A, class X>
+/// Whether these operands are a graph whose nodes A cuts; any are, where A is not in force.
+template <class A, class C, class... X>
 constexpr bool cut_as_graph() {
-  constexpr bool fits = std::is_same_v<placement_t<X, A>, Shard<A, 1>>;
-  static_assert(
-      fits,
-      "weft: graph_part<axis>(nodes, senders, receivers) takes [samples, nodes, ...] and [samples, edges] that the axis "
-      "cuts along dim 1: fields with data::Cut<axis, 1>");
+  constexpr bool fits = !C::has(A()) || (std::is_same_v<placement_t<X, A>, Shard<A, 1>> && ...);
+  static_assert(fits,
+                "weft: graph_part<axis>(nodes, senders, receivers) takes [samples, nodes, ...] and [samples, edges] that the axis "
+                "cuts along dim 1: fields with data::Cut<axis, 1>");
   return fits;
 }
+/// A graph that was refused: its uses cause no second error.
+struct RefusedGraph : AlreadyRefused {
+  AlreadyRefused from, into;
+};
 
 template <class I>
 std::vector<std::int64_t> host_ids(const I& ids) {
@@ -93,31 +97,31 @@ namespace operations {
 /// ranks with other numbers of samples. Where A is not in force, ids are those of the whole graph.
 template <class A, class C, class X, class I>
 auto graph_part(const Variable<C, X>& nodes, const Variable<C, I>& senders, const Variable<C, I>& receivers) {
-  if constexpr (C::has(A())) {
-    if constexpr (!detail::cut_as_graph<A, X>() || !detail::cut_as_graph<A, I>()) return detail::AlreadyRefused();
-  }
-  const auto from = merge_samples(senders), into = merge_samples(receivers);
-  using Merged = with_scalar_t<typename decltype(from)::tensor_type, std::int32_t>;
-  using Ids = Variable<C, Merged>;
-  auto& device = nodes.value().device();
-  const std::size_t rows = nodes.shape()[0] * nodes.shape()[1];
-  if constexpr (C::has(A())) {
-    const Communicator& comm = nodes.context().comm(A());
-    if (comm.size() > 1) {
-      const detail::GhostPlan plan = detail::plan_ghosts(comm, {nodes.shape()[0], nodes.shape()[1]},
-                                                         detail::host_ids(from.value()), detail::host_ids(into.value()));
-      const auto on_device = [&](const std::vector<std::int32_t>& ids) {
-        Merged tensor(device, {ids.size()});
-        copy_from_host(tensor, std::span<const std::int32_t>(ids));
-        return Ids(std::move(tensor), senders.tape());
-      };
-      return GraphPart<A, Ids>(on_device(plan.from), on_device(plan.into), {device, plan});
+  if constexpr (!detail::cut_as_graph<A, C, X, I>()) {
+    return detail::RefusedGraph();
+  } else {
+    const auto from = merge_samples(senders), into = merge_samples(receivers);
+    using Ids = Variable<C, with_scalar_t<typename decltype(from)::tensor_type, std::int32_t>>;
+    auto& device = nodes.value().device();
+    const std::size_t samples = nodes.shape()[0], here = nodes.shape()[1];
+    if constexpr (C::has(A())) {
+      const Communicator& comm = nodes.context().comm(A());
+      if (comm.size() > 1) {
+        const detail::GhostPlan plan =
+            detail::plan_ghosts(comm, {samples, here}, detail::host_ids(from.value()), detail::host_ids(into.value()));
+        const auto on_device = [&](const std::vector<std::int32_t>& ids) {
+          typename Ids::tensor_type tensor(device, {ids.size()});
+          copy_from_host(tensor, std::span<const std::int32_t>(ids));
+          return Ids(std::move(tensor), senders.tape());
+        };
+        return GraphPart<A, Ids>(on_device(plan.from), on_device(plan.into), {device, plan});
+      }
     }
+    const auto checked = [&](const auto& ids, const char* end) {
+      return Ids(detail::ids_of(ids.value(), samples * here, {"graph_part", end, " of edge ", " nodes"}), senders.tape());
+    };
+    return GraphPart<A, Ids>(checked(from, "sender"), checked(into, "receiver"), {});
   }
-  const auto checked = [&](const auto& ids, const char* end) {
-    return Ids(detail::ids_of(ids.value(), rows, {"graph_part", end, " of edge ", " nodes"}), senders.tape());
-  };
-  return GraphPart<A, Ids>(checked(from, "sender"), checked(into, "receiver"), {});
 }
 
 }  // namespace operations

@@ -23,7 +23,8 @@ namespace weft {
 /// x with the placement To on To's axis; the backward is the dual collective (tensor/to.hpp).
 template <Placement To, class C, class X>
 auto to(const Variable<C, X>& x) {
-  return detail::record(x, to<To>(x.context(), x.value()), detail::from(x, [](const auto&, const auto& g) { return g; }));
+  if constexpr (!detail::moves_without_edges<placement_t<X, typename To::axis>, To>()) return detail::AlreadyRefused();
+  else return detail::record(x, to<To>(x.context(), x.value()), detail::from(x, [](const auto&, const auto& g) { return g; }));
 }
 /// y with x's placement on every axis: `x + to_layout_of(x, y)` adds a Partial y after its all-reduce (or reduce-scatter).
 template <class C, class X, class Y>
