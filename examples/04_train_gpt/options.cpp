@@ -159,8 +159,8 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
       ->group(mesh);
   app.add_flag("--sequence-parallel", o.sequence_parallel, "Shard the hidden state between blocks over tp")->group(mesh);
   app.add_option("--piece-bytes", o.piece_bytes,
-                 "Sums over tp follow their products in up to 8 pieces of at least this many bytes, such as 1048576, and overlap "
-                 "with them; 0: whole sums after whole products")
+                 "Sums over tp follow their products, and products the gathers of sequence parallelism, in up to 8 pieces of at "
+                 "least this many bytes, such as 1048576, and overlap with them; 0: whole messages")
       ->check(whole(0, most))
       ->capture_default_str()
       ->group(mesh);

@@ -197,3 +197,46 @@ TEST_CASE("wrong operands: one error with the operation, shapes, placements and 
                          UsageError);
   });
 }
+
+TEST_CASE("operands on different meshes are refused by every operation, with one line and before anything moves") {
+  on(4, [](World& world) {
+    const Mesh<dp, tp> mesh(world, {.tp = 2});
+    const dtensor::DeviceMesh grid(mesh, dp{}, tp{}), rows = grid.sub({"dp"}), columns = grid.sub({"tp"});
+    const dtensor::DeviceMesh* const others[] = {&columns, &grid};
+    D x = tensor(world, rows, {4, 4}, {shard(0)});
+    x.requires_grad();
+    for (const dtensor::DeviceMesh* const other : others) {
+      const Placements whole(other->places().size(), replicate());
+      const D y = tensor(world, *other, {4, 4}, whole);
+      const I places = make<std::int32_t>(world, *other, {4}, whole, [](std::size_t i) { return double(i % 4); });
+      const auto refused = [&](const char* operation, std::size_t first, std::size_t second, auto&& call) {
+        std::string text;
+        try {
+          call();
+        } catch (const UsageError& error) {
+          text = error.what();
+        }
+        const auto on = [](std::size_t dims, const dtensor::DeviceMesh& where) {
+          return (dims == 2 ? "[4, 4] on " : "[4] on ") + where.text();
+        };
+        CHECK(text == std::string("weft: dtensor: ") + operation + " of " + on(first, rows) + " and " + on(second, *other) +
+                          ": the meshes differ; distribute both tensors over one DeviceMesh (full_tensor, then "
+                          "distribute_tensor with Source::every_rank)");
+        CHECK(text.find('\n') == std::string::npos);
+      };
+      refused("add", 2, 2, [&] { (void)(x + y); });
+      refused("multiply", 2, 2, [&] { (void)(x * y); });
+      refused("matmul", 2, 2, [&] { (void)matmul(x, y); });
+      refused("greater", 2, 2, [&] { (void)greater(x, y); });
+      refused("concat", 2, 2, [&] { (void)concat(x, y, 0); });
+      refused("index_select", 2, 1, [&] { (void)index_select(x, places); });
+      refused("cross_entropy", 2, 1, [&] { (void)cross_entropy(x, places); });
+      refused("backward", 2, 2, [&] { (x * 2.0).backward(y); });
+      refused("where", 2, 2, [&] { (void)where(greater(x, x), x, y); });
+      CHECK(other->bytes_moved() == 0);
+    }
+    CHECK(rows.bytes_moved() == 0);
+    const D again = tensor(world, grid.sub({"dp"}), {4, 4}, {shard(0)});  // the same ranks: one mesh
+    CHECK((x + again).placements() == Placements{shard(0)});
+  });
+}

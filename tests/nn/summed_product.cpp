@@ -44,7 +44,9 @@ TEST_CASE("pieces of sums give the bits of whole sums") {
   SUBCASE("llama, reduce-scatter, recomputation") {
     auto config = llama_config();
     config.recompute = Recomputation::full;
-    check_pieces<Sequences<models::BasicLlama<double>>>(4, {.tp = 2}, config, 0, {}, 100, 2 * (sums(2, 2) + sums(0, 2)));
+    const std::uint64_t ends = 2 * 2 * (2 * 1 + 2),  // the head's gather in forward, again in backward; the embedding's
+        gathers = sums(2, 2 + 2) + ends;             // recomputed ones in backward, too
+    check_pieces<Sequences<models::BasicLlama<double>>>(4, {.tp = 2}, config, 0, {}, 100, 2 * (sums(2, 2 + 2) + gathers));
   }
   SUBCASE("gpt with adapters, reduce-scatter, whose dropout needs the whole product of some layers") {
     check_pieces<Sequences<models::BasicGpt<double, Lora>>>(
@@ -54,6 +56,9 @@ TEST_CASE("pieces of sums give the bits of whole sums") {
 // oneDNN's product of a row in float depends on the number of rows, in its last bit.
 TEST_CASE("pieces of sums in float differ by the rounding of products") {
   check_pieces<Tensors<models::BasicGpt<float>>>(2, {.tp = 2}, gpt_config(), 1e-5);
+}
+TEST_CASE("pieces of gathers in float, too") {
+  check_pieces<Sequences<models::BasicLlama<float>>>(2, {.tp = 2}, llama_config(), 1e-5);
 }
 
 namespace {

@@ -19,7 +19,7 @@ namespace weft::detail {
 class NamedOperand {
  public:
   template <AnyTensor X>
-  NamedOperand(const X& x) : shape_(&x.shape()), data_(x.data()) {}
+  NamedOperand(const X& x) : shape_(&x.shape()), data_(x.stored()) {}
   NamedOperand(const Shape& shape) : shape_(&shape) {}
 
   const Shape& shape() const { return *shape_; }

@@ -2,7 +2,8 @@
 #pragma once
 // Products with rows that tp shards (sequence parallelism), overlapped with their communication: pieces of rows are passed around
 // a ring, and while one is multiplied the next one arrives (Wang et al., ASPLOS 2023). The gathered tensor never exists as a
-// whole.
+// whole. Rows that several products need are gathered once, in pieces, with TensorOptions::piece_bytes
+// (tensor/gather_in_pieces.hpp).
 //
 //   gathered_product<0>(context.comm(tp{}), x, w, y, bias);
 //

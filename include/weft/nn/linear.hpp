@@ -84,7 +84,8 @@ WEFT_OUT_OF_LINE inline void require_inputs_of(const Shape& x, const ParameterSt
 /// in ±1/√in unless LinearOptions has other initial values. Throws LayoutError if tp does not divide the sharded dim. A Row layer
 /// also throws it if its inputs are sharded differently from its weight, or if several ranks hold the same inputs. Numerics: Row
 /// sums tp terms in rank order; equal to one rank up to rounding of that sum. With TensorOptions::piece_bytes a sum over tp
-/// follows its product in pieces (nn/summed_product.hpp).
+/// follows its product in pieces (nn/summed_product.hpp), and a product follows its gather in pieces
+/// (tensor/gather_in_pieces.hpp).
 template <class Mode = Whole, StoredAs Stored = StoredAs::out_in, bool Bias = true>
 class Linear : public Primitive<Linear<Mode, Stored, Bias>> {
   static constexpr bool column = std::is_same_v<Mode, Column>, row = std::is_same_v<Mode, Row>,

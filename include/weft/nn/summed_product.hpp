@@ -10,7 +10,6 @@
 // double on hosts they are those of the whole product. In other types they differ by rounding: the order in which a library's
 // product sums depends on the number of rows.
 
-#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -19,24 +18,11 @@
 
 #include <weft/nn/fixed_product.hpp>
 #include <weft/operations/products.hpp>
+#include <weft/tensor/gather_in_pieces.hpp>
 #include <weft/tensor/pending_rows.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft::detail {
-
-/// Pieces in which a sum over tp of a product is made, the same number on all ranks; 1: the product is not cut. A piece has
-/// TensorOptions::piece_bytes at least, and enough rows for an efficient product on each rank.
-template <class Context>
-std::size_t pieces_of_sum(const Context& context, std::size_t rows, std::size_t row_bytes) {
-  if constexpr (!Context::has(tp{})) {
-    return 1;
-  } else {
-    constexpr std::size_t most = 8, least_rows = 32;
-    const std::size_t ranks = std::size_t(context.size(tp{})), least_bytes = context.engine.piece_bytes;
-    if (ranks == 1 || least_bytes == 0) return 1;
-    return std::clamp(std::min(rows * row_bytes / least_bytes, rows / (least_rows * ranks)), std::size_t(1), most);
-  }
-}
 
 /// x times w, plus `bias` [out] unless it is Nothing; RJ as in `linear`. `segments`: of the whole dim that is summed.
 template <int RJ, class Context, AnyTensor X, AnyTensor W, class B>
@@ -55,7 +41,7 @@ auto summed_product(const Context& context, const X& x, const W& w, const B& bia
       }
       return product_of_fixed_terms<RJ, Y>(context, e, x.data(), x.columns(), w, added, segments);
     }
-    if (const std::size_t pieces = pieces_of_sum(context, e.m, e.n * sizeof(T)); pieces > 1) {
+    if (const std::size_t pieces = pieces_of_rows(context, e.m, e.n * sizeof(T)); pieces > 1) {
       if constexpr (!plain) require_extents("linear", w, e.n, bias);
       auto& device = x.device();
       return Y(device, e.product,

@@ -13,6 +13,7 @@
 #include <weft/kernels/matmul.hpp>
 #include <weft/kernels/matmul_fused.hpp>
 #include <weft/operations/rows.hpp>
+#include <weft/tensor/gather_in_pieces.hpp>
 #include <weft/tensor/placement_rules.hpp>
 #include <weft/tensor/tensor.hpp>
 
@@ -102,10 +103,15 @@ void require_gradient_size(const Shape& gradient, std::size_t size, const Parame
 
 template <int LI, int RJ, class L, class R, class C>
 void run_matmul(const L& l, const R& r, C* out, bool accumulate, const typename L::value_type* bias) {
+  using T = typename L::value_type;
   const auto e = matmul_extents(l, r, LI, RJ);
-  kernels::matmul<typename L::value_type, C>(l.device(), LI ? kernels::Transpose::yes : kernels::Transpose::no,
-                                             RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n, e.k, l.data(),
-                                             l.columns(), r.data(), r.columns(), out, e.n, accumulate, bias);
+  const auto multiply = [&](const T* rows, std::size_t first, std::size_t m) {
+    kernels::matmul<T, C>(l.device(), LI ? kernels::Transpose::yes : kernels::Transpose::no,
+                          RJ ? kernels::Transpose::no : kernels::Transpose::yes, m, e.n, e.k, rows, l.columns(), r.data(),
+                          r.columns(), out + first * e.n, e.n, accumulate, bias);
+  };
+  if constexpr (LI == 0) for_each_block_of_rows(l, multiply);
+  else multiply(l.data(), 0, e.m);
 }
 
 }  // namespace detail
@@ -194,8 +200,10 @@ auto linear_gelu(const X& x, const W& w, const B& bias) {
   Y before(x.device(), e.product), after(x.device(), e.product);
   if constexpr (fits && !detail::RowRules<Y, B>::bias) detail::refuse_row<Y, B, false>();
   else if constexpr (fits)
-    kernels::matmul_gelu(x.device(), RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n, e.k, x.data(), w.data(),
-                         bias.data(), before.data(), after.data());
+    detail::for_each_block_of_rows(x, [&](const auto* rows, std::size_t first, std::size_t m) {
+      kernels::matmul_gelu(x.device(), RJ ? kernels::Transpose::no : kernels::Transpose::yes, m, e.n, e.k, rows, w.data(),
+                           bias.data(), before.data() + first * e.n, after.data() + first * e.n);
+    });
   return std::pair{std::move(before), std::move(after)};
 }
 
@@ -209,8 +217,10 @@ auto contract_gelu(const G& g, const W& w, const X& before) {
   D out(g.device(), e.product);
   detail::require_same_shape("contract_gelu", out, before);
   if constexpr (detail::contract_fits<G, W, 0, RJ>)
-    kernels::matmul_gelu_backward(g.device(), RJ ? kernels::Transpose::no : kernels::Transpose::yes, e.m, e.n, e.k, g.data(),
-                                  w.data(), before.data(), out.data());
+    detail::for_each_block_of_rows(g, [&](const auto* rows, std::size_t first, std::size_t m) {
+      kernels::matmul_gelu_backward(g.device(), RJ ? kernels::Transpose::no : kernels::Transpose::yes, m, e.n, e.k, rows,
+                                    w.data(), before.data() + first * e.n, out.data() + first * e.n);
+    });
   return out;
 }
 

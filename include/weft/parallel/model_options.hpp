@@ -74,10 +74,11 @@ struct ShardOptions {
   Offload offload = {};
 };
 
-/// The sums of activations and of their gradients over tensor ranks.
+/// The sums and gathers of activations and of their gradients over tensor ranks.
 struct TensorOptions {
   /// Above 0, a sum follows its product in up to 8 pieces of at least this many bytes, such as 1 << 20: while a piece is
-  /// multiplied, the pieces before it are summed. Worth it where messages move while ranks compute (GPUs, a network). 0: the
+  /// multiplied, the pieces before it are summed. Under sequence parallelism a gather goes in pieces, too: a rank multiplies its
+  /// own rows while those of other ranks arrive. Worth it where messages move while ranks compute (GPUs, a network). 0: the
   /// whole sum follows the whole product; right for ranks that share a host's cores. Input gradients that are summed before their
   /// sum over tp (Llama's query, key and value, its gate and up) go in pieces together. A product whose terms are used otherwise
   /// before they are summed is not cut: by a dropout above 0, or by an adapter.

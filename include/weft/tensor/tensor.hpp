@@ -176,6 +176,8 @@ class Tensor : operations::Elements {
       : Elements(&device, shape, std::move(rows)) {}
 
   T* data() const { return static_cast<T*>(pending_ ? pending_->buffer().get() : data_); }
+  /// The elements of a tensor that was made with them; null if its rows are or were pending. It waits for nothing.
+  const T* stored() const { return static_cast<const T*>(data_); }
   std::size_t size() const { return size_; }
   const Shape& shape() const { return shape_; }
   std::size_t rows() const { return shape_.rows(); }
@@ -187,7 +189,9 @@ class Tensor : operations::Elements {
   bool unique() const { return pending_ ? pending_.use_count() == 1 && buffer().use_count() == 1 : buffer_.use_count() == 1; }
   /// The rows of a tensor that was made with them, computed or not; else null. A sum over ranks is made in their pieces either
   /// way, so a rank that reads its elements before makes the same messages.
-  const detail::PendingRows* pending() const { return pending_.get(); }
+  const detail::PendingRows* pending() const { return arriving() != nullptr ? nullptr : pending_.get(); }
+  /// The rows of a gather that was started with the tensor, arrived or not; else null. A product takes them as they arrive.
+  detail::ArrivingRows* arriving() const { return pending_ ? pending_->arriving() : nullptr; }
   /// True if each rank holds the whole sum of a Partial tensor, in place of a term (tensor/fixed_terms.hpp). Results of
   /// operations are not marked unless the operation is linear and marks them.
   bool summed() const { return summed_; }

@@ -27,6 +27,7 @@
 #include <weft/core/text.hpp>
 #include <weft/tensor/around.hpp>
 #include <weft/tensor/fixed_terms.hpp>
+#include <weft/tensor/gather_in_pieces.hpp>
 #include <weft/tensor/halo.hpp>
 #include <weft/tensor/sum_in_pieces.hpp>
 #include <weft/tensor/tensor.hpp>
@@ -130,8 +131,10 @@ constexpr bool moves_without_edges() {
 /// x with the placement `To` on To's axis. Shapes are this rank's; a sharded dim must be divisible by the degree (ShapeError). A
 /// gathered dim must be divided evenly: throws LayoutError if a ParameterSharding divides it by segments, repeats or pads it. The
 /// pieces of a Halo may have different extents; throws ShapeError for one with fewer rows than a neighbour asks for.
-/// A Partial product whose rows are pending is computed and summed in pieces (tensor/sum_in_pieces.hpp). Numerics: sums are in
-/// rank order, so every rank has the same bits. Under NumericsOptions::reproducible_degree a Partial tensor is summed already.
+/// A Partial product whose rows are pending is computed and summed in pieces (tensor/sum_in_pieces.hpp). With
+/// TensorOptions::piece_bytes the rows that tp shards are gathered in pieces, which arrive while a product multiplies the rows
+/// that are there (tensor/gather_in_pieces.hpp). Numerics: sums are in rank order, so every rank has the same bits. Under
+/// NumericsOptions::reproducible_degree a Partial tensor is summed already.
 template <Placement To, class Context, AnyTensor X>
 auto to(const Context& context, const X& x) {
   using A = typename To::axis;
@@ -184,6 +187,12 @@ auto to(const Context& context, const X& x) {
       return y;
     } else if constexpr (from == detail::Kind::shard) {
       detail::require_parts_of_whole(A::name, x.shape(), shard_dim<From>, ranks);
+      if constexpr (std::is_same_v<From, Shard<tp, 0>> && std::is_same_v<To, Replicated<tp>>)
+        if (x.shape().rank() == 2)
+          if (const std::size_t pieces =
+                  detail::pieces_of_rows(context, x.rows() * ranks, x.columns() * sizeof(typename X::value_type));
+              pieces > 1)
+            return detail::gather_in_pieces<Y>(comm, x, pieces);
       return detail::gather_dim<Y>(comm, x, shard_dim<From>);
     } else if constexpr (from == detail::Kind::partial) {
       return detail::scatter_sum<Y>(A::name, comm, x, shard_dim<To>);

@@ -172,8 +172,8 @@ class DelayingGroup : public ForwardingGroup {
     rank_->counts.seconds += seconds;
     return seconds;
   }
-  std::unique_ptr<comm::Pending> delayed(const comm::Call& call, std::function<double()> due) {
-    return std::make_unique<DelayedRequest>(rank_, inner_->start(call), std::move(due));
+  std::unique_ptr<comm::Pending> delayed(std::unique_ptr<comm::Pending> started, std::function<double()> due) {
+    return std::make_unique<DelayedRequest>(rank_, std::move(started), std::move(due));
   }
 
   std::shared_ptr<DelayedRank> rank_;
@@ -201,12 +201,13 @@ class DelayedGroup final : public DelayingGroup {
     const double seconds = count(call);
     if (call.operation == comm::Operation::recv) {
       const double posted = SlowNetwork::now();
-      return delayed(call, [&network, posted, seconds, channel = channel(call.root, rank(), call.tag)] {
+      return delayed(inner_->start(call), [&network, posted, seconds, channel = channel(call.root, rank(), call.tag)] {
         return std::max(posted, network.take(channel)) + seconds;
       });
     }
     network.post(identity_, number_, seconds);
-    return delayed(call, [&network, identity = identity_, number = number_++] { return network.end_of(identity, number); });
+    return delayed(inner_->start(call),
+                   [&network, identity = identity_, number = number_++] { return network.end_of(identity, number); });
   }
 
   std::shared_ptr<comm::Group> split(int color, int key, std::string axis) override {
