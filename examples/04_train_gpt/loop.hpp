@@ -74,17 +74,28 @@ inline void copy_tokenizer(const Options& o) {
   }
 }
 
-/// Mean loss over the validation part; nothing if there is none, or after a stop request.
-inline std::optional<double> validate(const weft::World& world, TrainedModel& model, const RankData& batches) {
-  double sum = 0;
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < batches.validation_batches(); ++i) {
-    if (world.stop_requested()) return std::nullopt;
-    const std::size_t targets = batches.validation_targets(i);
-    sum += model.evaluate(batches.validation(i)) * double(targets);
-    count += targets;
+/// The mean loss over all targets of the validation sets, and of each set; nothing if there is none, or after a stop request.
+inline std::optional<Validation> validate(const weft::World& world, TrainedModel& model, const RankData& batches) {
+  double all = 0;
+  std::size_t targets_of_all = 0;
+  Validation result;
+  for (const ValidationSet& set : batches.validation_sets()) {
+    double sum = 0;
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < batches.validation_batches(set); ++i) {
+      if (world.stop_requested()) return std::nullopt;
+      const std::size_t targets = batches.validation_targets(set, i);
+      sum += model.evaluate(batches.validation(set, i)) * double(targets);
+      count += targets;
+    }
+    if (count == 0) continue;
+    if (!set.name.empty()) result.sets.emplace_back(set.name, sum / double(count));
+    all += sum;
+    targets_of_all += count;
   }
-  return count == 0 ? std::nullopt : std::optional(sum / double(count));
+  if (targets_of_all == 0) return std::nullopt;
+  result.loss = all / double(targets_of_all);
+  return result;
 }
 
 /// Trains and returns the program's exit code. Throws DivergedError after ten steps in a row without a finite gradient, and at
@@ -109,7 +120,8 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, Rank
                                        .warmup = std::uint64_t(o.warmup_steps()),
                                        .steps = std::uint64_t(o.steps)};
   const double tokens = double(*o.global_batch) * double(o.sequence);
-  std::optional<double> loss, trained_loss;  // of validation, and of the last step
+  std::optional<Validation> validation;
+  std::optional<double> trained_loss;  // of the last step
   int in_a_row = 0;
   const auto diverged = [&](const std::string& what) {
     report.curve();
@@ -150,19 +162,19 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, Rank
     if (!o.checkpoint.empty()) model.complete_save(false);
     if (world.stop_requested()) return interrupted(step + 1, false);
     if (validates) {
-      loss = validate(world, model, batches);
+      validation = validate(world, model, batches);
       if (world.stop_requested()) return interrupted(step + 1, false);
-      if (loss) report.validation(step, *loss);
+      if (validation) report.validation(step, *validation);
       report.curve();
     }
-    if (saves) model.save(step + 1, validates ? loss : std::nullopt);
+    if (saves) model.save(step + 1, validates && validation ? std::optional(validation->loss) : std::nullopt);
     if (member != nullptr) model.keep(*member, step + 1);  // last: ranks that join begin a new world here
   }
-  if (done >= std::uint64_t(o.steps)) loss = validate(world, model, batches);  // no step was left
+  if (done >= std::uint64_t(o.steps)) validation = validate(world, model, batches);  // no step was left
   if (!o.checkpoint.empty()) model.complete_save(true);
-  if (!std::isfinite(trained_loss.value_or(0)) || !std::isfinite(loss.value_or(0)))
+  if (!std::isfinite(trained_loss.value_or(0)) || (validation && !std::isfinite(validation->loss)))
     diverged("the last step has the loss " + detail::text(trained_loss.value_or(0), "%g") +
-             (loss ? ", the validation " + detail::text(*loss, "%g") : std::string()));
+             (validation ? ", the validation " + detail::text(validation->loss, "%g") : std::string()));
   if (!o.export_folder.empty() || !o.export_adapters.empty()) {
     model.export_folder();
     if (world.rank() == 0) copy_tokenizer(o);
@@ -175,7 +187,7 @@ inline int train(weft::World& world, const Options& o, TrainedModel& model, Rank
         prompt_of(o), std::size_t(o.sample), std::size_t(o.sequence), std::uint64_t(o.seed),
         [&](const auto& tokens) { return model.next_logits(tokens); }, [&] { return stopped = world.stop_requested(); }));
   if (stopped) return interrupted(std::uint64_t(o.steps), true);
-  report.end(loss);
+  report.end(validation);
   return 0;
 }
 

@@ -39,6 +39,29 @@ CLI::Validator schedule_name() {
       "NAME");
 }
 
+/// Checks that all files are of one kind by their names, and takes --validation in place of --validation-fraction.
+void require_kinds(Options& o, bool fraction_given) {
+  const std::string who = o.program + ": ";
+  const auto kind_of = [](const std::string& file) {
+    return file.ends_with(".jsonl") ? "conversations" : file.ends_with(".bin") ? "tokens" : "text";
+  };
+  const bool conversations = o.of_conversations();
+  for (const auto& [name, files] : {std::pair("--data ", &o.data), std::pair("--validation ", &o.validation)})
+    for (const std::string& file : *files)
+      if (file.ends_with(".jsonl") != conversations)
+        throw weft::UsageError(who + name + file + " has " + kind_of(file) + " by its name, and " +
+                               (o.data.empty() ? "weft's text" : "--data " + o.data.front()) + " has " +
+                               (o.data.empty() ? "text" : kind_of(o.data.front())) + ": all files of a run are of one kind");
+  if (o.validation.empty()) return;
+  if (fraction_given && o.validation_fraction > 0)
+    throw weft::UsageError(who + "--validation-fraction beside --validation: sets replace the ends of the files; leave one out");
+  o.validation_fraction = 0;
+  for (std::size_t i = 0; i < o.validation.size(); ++i)
+    if (std::find(o.validation.begin(), o.validation.begin() + std::ptrdiff_t(i), o.validation[i]) !=
+        o.validation.begin() + std::ptrdiff_t(i))
+      throw weft::UsageError(who + "--validation names " + o.validation[i] + " twice");
+}
+
 }  // namespace
 
 std::vector<std::size_t> Options::stage_layers() const {
@@ -85,7 +108,9 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
           "With the same seed the data, the initial weights and so the losses are those of one rank, whatever the layout.",
       o.program);
   constexpr std::int64_t most = 1 << 30, most_ranks = 1 << 20;
-  app.add_option("--data", o.data, "Text files (default: weft's own headers and documents), or with --vocabulary token files")
+  app.add_option("--data", o.data,
+                 "Text files (default: weft's own headers and documents), with --vocabulary token files, or with --tokenizer "
+                 "conversations (.jsonl)")
       ->expected(1, -1)
       ->type_name("FILE...");
   app.add_option("--vocabulary", o.vocabulary,
@@ -96,6 +121,17 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
          "Type of token files; auto: from the file's header; without one uint32 if --vocabulary is above 65536 or every second "
          "word of 16 bits is 0, else uint16")
       ->check(CLI::IsMember({"auto", "uint16", "uint32"}))
+      ->capture_default_str();
+  app.add_option("--tokenizer", o.tokenizer,
+                 "tokenizer.json of conversations, or its folder (default: that of --load); a line of a .jsonl file is "
+                 "{\"messages\": [{\"role\": \"user\", \"content\": \"...\"}, ...]}")
+      ->type_name("FILE");
+  app.add_option("--chat", o.chat, "Template of conversations; auto: the one whose special tokens the tokenizer has")
+      ->check(CLI::IsMember({"auto", "chatml", "llama3"}))
+      ->capture_default_str();
+  app.add_option("--learned", o.learned, "Roles of conversations whose contents the model learns to write")
+      ->expected(1, -1)
+      ->type_name("ROLE...")
       ->capture_default_str();
   app.add_option("--output", o.output,
                  "Folder for metrics.jsonl, loss.svg, layout.json, sample.txt; with --pp also timeline.svg and timeline.json")
@@ -259,6 +295,11 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
       ->check(number(0, 1, true))
       ->capture_default_str()
       ->group(report);
+  app.add_option("--validation", o.validation,
+                 "Files of the kind of --data for validation, a set each, in place of --validation-fraction")
+      ->expected(1, -1)
+      ->type_name("FILE...")
+      ->group(report);
   app.add_option("--validate-every", o.validate_every, "Steps between validations; 0: only at the end")
       ->check(whole(0, most))
       ->capture_default_str()
@@ -368,10 +409,22 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
 
   if (!command_line::parse(app, argc, argv)) return std::nullopt;
   o.sequence_given = app.count("--sequence") > 0;
-  for (const std::string& file : o.data)
-    if (file.rfind("--", 0) == 0)
-      throw weft::UsageError(who + "--data is followed by the option " + file + ", it needs at least one file");
+  for (const auto& [name, files] : {std::pair("--data", &o.data), std::pair("--validation", &o.validation)})
+    for (const std::string& file : *files)
+      if (file.rfind("--", 0) == 0)
+        throw weft::UsageError(who + name + " is followed by the option " + file + ", it needs at least one file");
   if (o.finetunes && o.load.empty()) throw weft::UsageError(who + "--load FOLDER is missing: the model to begin with");
+  require_kinds(o, app.count("--validation-fraction") > 0);
+  for (const char* name : {"--tokenizer", "--chat", "--learned"})
+    if (!o.of_conversations() && app.count(name) > 0)
+      throw weft::UsageError(who + name + " is of conversations: it needs --data FILE.jsonl");
+  if (o.of_conversations()) {
+    if (o.tokenizer.empty()) o.tokenizer = o.load;
+    if (o.tokenizer.empty())
+      throw weft::UsageError(who + "--data " + o.data.front() + " has conversations by its name: they need --tokenizer FILE");
+    if (!o.vocabulary) o.vocabulary = o.load.empty() ? vocabulary_of_tokenizer(o) : vocabulary_of_folder(o.load);
+    if (app.count("--prompt") == 0) o.prompt = "Hello";
+  }
   const auto is_binary = [](const std::string& file) { return file.ends_with(".bin"); };
   if (!o.load.empty() && !o.vocabulary && std::any_of(o.data.begin(), o.data.end(), is_binary))
     o.vocabulary = vocabulary_of_folder(o.load);
@@ -383,7 +436,7 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
     throw weft::UsageError(who + "--vocabulary is of token files: it needs --data FILE...; a text has the 256 bytes");
   if (!o.of_tokens() && app.count("--token-type") > 0)
     throw weft::UsageError(who + "--token-type is of token files: it needs --vocabulary");
-  if (o.of_tokens() && app.count("--prompt") == 0) o.prompt = "0";
+  if (o.of_tokens() && !o.of_conversations() && app.count("--prompt") == 0) o.prompt = "0";
   // A folder's model was trained with AdamW, and Muon's state cannot be offloaded.
   if (app.count("--optimizer") == 0 && (!o.load.empty() || o.offload != "none")) o.optimizer = "adamw";
   if (app.count("--learning-rate") == 0 && defaults.optimizer == "muon" && o.optimizer == "adamw")
@@ -417,7 +470,7 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
       throw weft::UsageError(who + name + " is of checkpoints: it needs --checkpoint FOLDER");
   if (o.other_data && !o.resume && !o.restarts)
     throw weft::UsageError(who + "--allow-other-data is of a run that goes on: it needs --resume");
-  if (o.keep_best > 0 && (o.keep == 0 || o.validation_fraction == 0))
+  if (o.keep_best > 0 && (o.keep == 0 || !o.validates()))
     throw weft::UsageError(who + "--keep-best " + std::to_string(o.keep_best) +
                            (o.keep == 0 ? " beside --keep 0, which keeps all checkpoints"
                                         : " beside --validation-fraction 0: there is no validation loss"));

@@ -26,7 +26,10 @@ struct Options {
   bool finetunes = false;             ///< the program has --lora and related options, and starts from --load
   std::vector<std::string> data;
   std::string token_type = "auto";
-  std::optional<std::int64_t> vocabulary;  ///< of token files
+  std::optional<std::int64_t> vocabulary;            ///< of token files and conversations
+  std::string tokenizer;                             ///< of conversations: a tokenizer.json, or its folder
+  std::string chat = "auto";                         ///< the template of conversations
+  std::vector<std::string> learned = {"assistant"};  ///< roles of conversations that have targets
   std::string output = "runs/train_gpt";
   std::int64_t seed = 1, steps = 600;
   std::optional<std::int64_t> ranks, dp;
@@ -49,6 +52,7 @@ struct Options {
   std::optional<std::int64_t> warmup;
   double beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1, clip = 1.0, dropout = 0.0;
   double validation_fraction = 0.1;
+  std::vector<std::string> validation;  ///< files that are a set each, in place of the ends of the training files
   std::int64_t validate_every = 100, sample = 400, recheck = 0;
   std::string prompt = "/// ";  ///< for token files: token numbers
   bool quiet = false, json = false, csv = false, tensorboard = false;
@@ -56,6 +60,7 @@ struct Options {
   std::int64_t every = 0, keep = 2, keep_best = 0;
   bool resume = false, other_data = false;
   std::optional<weft::DataIdentity> data_identity;  ///< identity of the files, once they are read
+  weft::DataIdentity validation_identity;           ///< of the files of --validation
   std::string load, export_folder;                  ///< folders of `transformers`; empty: none
   std::int64_t lora = 0;                            ///< rank of adapters; 0: all parameters are trained
   double lora_alpha = 16, lora_dropout = 0;
@@ -94,8 +99,11 @@ struct Options {
   }
   /// The numbers of --pp-layers; empty: equal numbers, or numbers that are not chosen yet. Throws UsageError.
   std::vector<std::size_t> stage_layers() const;
-  /// True if the data are token files instead of text, whose tokens are its bytes.
+  /// True if the data are conversations, which a tokenizer makes tokens of.
+  bool of_conversations() const { return !data.empty() && data.front().ends_with(".jsonl"); }
+  /// True if the data are tokens instead of text, whose tokens are its bytes.
   bool of_tokens() const { return vocabulary.has_value(); }
+  bool validates() const { return validation_fraction > 0 || !validation.empty(); }
   std::size_t vocabulary_size() const { return std::size_t(vocabulary.value_or(256)); }
   double least_learning_rate() const { return min_learning_rate.value_or(learning_rate / 10); }
   std::int64_t warmup_steps() const { return warmup.value_or(std::min<std::int64_t>(100, steps / 10)); }
@@ -105,6 +113,10 @@ struct Options {
 void take_folder(Options& options);
 /// The vocabulary of a folder's model.
 std::int64_t vocabulary_of_folder(const std::string& folder);
+/// The tokenizer of conversations: its vocabulary, a text's tokens, and tokens as text, with special ones. Throws UsageError.
+std::int64_t vocabulary_of_tokenizer(const Options& options);
+std::vector<std::int32_t> encoded(const Options& options, const std::string& text);
+std::string decoded(const Options& options, const std::vector<std::int32_t>& tokens);
 /// Takes --lora and related options from the folder of --adapters.
 void take_adapters(Options& options);
 

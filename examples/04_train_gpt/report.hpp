@@ -48,6 +48,12 @@ struct Facts {
   nlohmann::ordered_json hardware;  ///< of hardware_of
 };
 
+/// The mean loss of a validation, and that of each set with its name, if there are sets.
+struct Validation {
+  double loss = 0;
+  std::vector<std::pair<std::string, double>> sets = {};
+};
+
 namespace detail {
 
 inline std::string text(double number, const char* format) {
@@ -137,14 +143,21 @@ class Report {
     else std::cerr << "weft: " << line << std::endl;
   }
 
-  void validation(std::uint64_t step, double loss) {
+  void validation(std::uint64_t step, const Validation& of) {
     if (!speaks_) return;
-    metrics_->write_validation(step, loss);
-    if (csv_) csv_->write_validation(step, loss);
-    if (board_) board_->write(step, {{"validation/loss", loss}});
-    curve_.validation.push_back({double(step), loss});
-    if (options_.json) emit({{"event", "validation"}, {"step", step}, {"loss", loss}});
-    if (progress_) progress_->note("step " + std::to_string(step + 1) + "  validation loss " + detail::text(loss, "%.4f"));
+    metrics_->write_validation(step, of.loss, of.sets);
+    if (csv_) csv_->write_validation(step, of.loss);
+    if (board_) {
+      board_->write(step, {{"validation/loss", of.loss}});
+      for (const auto& [name, loss] : of.sets) board_->write(step, {{"validation/loss of " + name, loss}});
+    }
+    curve_.validation.push_back({double(step), of.loss});
+    if (options_.json) emit(with_sets({{"event", "validation"}, {"step", step}, {"loss", of.loss}}, of));
+    if (progress_) {
+      const std::string begin = "step " + std::to_string(step + 1) + "  validation loss ";
+      for (const auto& [name, loss] : of.sets) progress_->note(begin + "of " + name + " " + detail::text(loss, "%.4f"));
+      progress_->note(begin + detail::text(of.loss, "%.4f"));
+    }
     require_written();
   }
 
@@ -179,15 +192,21 @@ class Report {
   }
 
   /// Prints the last lines.
-  void end(std::optional<double> validation_loss) {
+  void end(const std::optional<Validation>& validation) {
     if (!speaks_) return;
     if (talks())
       std::cout << "in " << folder_.string() << ": metrics.jsonl, loss.svg, layout.json"
                 << (options_.sample > 0 ? ", sample.txt" : "") << '\n';
-    if (options_.json)
-      emit({{"event", "end"}, {"validation_loss", validation_loss ? nlohmann::ordered_json(*validation_loss) : nullptr}});
-    else if (validation_loss) std::cout << "validation loss " << detail::text(*validation_loss, "%.6f") << std::endl;
-    else std::cout << "no validation loss: --validation-fraction is 0" << std::endl;
+    if (options_.json) {
+      emit(with_sets({{"event", "end"}, {"validation_loss", validation ? nlohmann::ordered_json(validation->loss) : nullptr}},
+                     validation.value_or(Validation())));
+    } else if (validation) {
+      for (const auto& [name, loss] : validation->sets)
+        std::cout << "validation loss of " << name << ' ' << detail::text(loss, "%.6f") << '\n';
+      std::cout << "validation loss " << detail::text(validation->loss, "%.6f") << std::endl;
+    } else {
+      std::cout << "no validation loss: --validation-fraction is 0" << std::endl;
+    }
     require_written();
   }
 
@@ -232,6 +251,12 @@ class Report {
   }
 
   bool talks() const { return speaks_ && !options_.json && !options_.quiet; }
+
+  // An event with the losses of the sets, if there are sets.
+  static nlohmann::ordered_json with_sets(nlohmann::ordered_json event, const Validation& of) {
+    for (const auto& [name, loss] : of.sets) event["sets"][name] = loss;
+    return event;
+  }
 
   static void emit(const nlohmann::ordered_json& event) {
     std::cout << event.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << std::endl;

@@ -31,9 +31,10 @@ inline std::int32_t draw(const std::vector<float>& logits, double temperature, s
   return std::int32_t(std::min<std::ptrdiff_t>(found - up_to.begin(), std::ptrdiff_t(logits.size()) - 1));
 }
 
-/// The tokens of --prompt: the bytes of a text, or whole numbers below the vocabulary, separated by commas or spaces. Throws
-/// UsageError.
+/// The tokens of --prompt: the bytes of a text, beside conversations the tokenizer's, or whole numbers below the vocabulary,
+/// separated by commas or spaces. Throws UsageError.
 inline std::vector<std::int32_t> prompt_of(const Options& o) {
+  if (o.of_conversations()) return encoded(o, o.prompt);
   std::vector<std::int32_t> tokens;
   if (!o.of_tokens()) {
     for (const char c : o.prompt) tokens.push_back(static_cast<unsigned char>(c));
@@ -45,8 +46,9 @@ inline std::vector<std::int32_t> prompt_of(const Options& o) {
       std::int32_t(*o.vocabulary - 1));
 }
 
-/// A sample as text: its bytes, or its token numbers separated by spaces.
+/// A sample as text: its bytes, the tokenizer's text, or its token numbers separated by spaces.
 inline std::string text_of(const std::vector<std::int32_t>& tokens, const Options& o) {
+  if (o.of_conversations()) return decoded(o, tokens);
   std::string text;
   for (const std::int32_t token : tokens)
     if (o.of_tokens()) text += (text.empty() ? "" : " ") + std::to_string(token);

@@ -207,6 +207,49 @@ result = run(f"--data {raw} {scratch}/last.bin {TOKENS} --dp 2 --output {scratch
 check(result.returncode == 2 and "last.bin': token(300) at place 5999 is not in the vocabulary(300)" in result.stderr and result.stderr.count("\n") == 1 and "step" not in result.stdout,
       f"the last token, which is for validation, is refused before the first step: {result.returncode} {result.stdout} {result.stderr}")
 
+# --- conversations, and several validation sets
+TOKENIZER = pathlib.Path(os.environ.get("WEFT_SOURCE", ".")).resolve() / "tests/hugging_face/tokenizers/qwen3.json"
+if TOKENIZER.exists():
+    def conversations(name, numbers):
+        lines = [json.dumps({"messages": [{"role": "user", "content": f"{i} plus {i}?"}, {"role": "assistant", "content": f"It is {2 * i}."}]}) for i in numbers]
+        (scratch / name).write_text("\n".join(lines))
+        return scratch / name
+
+    chat, first, second = conversations("chat.jsonl", range(200)), conversations("first.jsonl", range(200, 230)), conversations("second.jsonl", range(900, 950))
+    CHAT = f"{BYTES.split(' ', 2)[2].replace('--sequence 16', '--sequence 128')} --tokenizer {TOKENIZER}"
+    SMALL = f"--data {chat} {CHAT}"
+    loss, one = trained("chat", f"--ranks 1 --validation {first} {second}")
+    check(one and one[-1]["loss"] < one[0]["loss"], f"conversations: the loss falls: {one}")
+    last = [r for r in all_records(scratch / "chat") if "validation_loss" in r][-1] if one else {"validation_losses": {}}
+    check(list(last["validation_losses"]) == [str(first), str(second)], f"conversations: a loss for each set: {last}")
+    both = list(last["validation_losses"].values())
+    check(len(both) == 2 and min(both) < last["validation_loss"] < max(both), f"conversations: the mean over all targets lies between the sets' losses: {last}")
+    other_loss, other = trained("chat_layout", f"--dp 2 --tp 2 --zero 1 --validation {first} {second}")
+    check(close([r["loss"] for r in other], [r["loss"] for r in one], 2e-4), f"conversations: losses {other} are not those of one rank {one}")
+    check(other_loss is not None and abs(other_loss - loss) < 2e-3, f"conversations: validation loss {other_loss}, not {loss}")
+    result = run(f"{SMALL} --ranks 1 --output {scratch}/chat_ends")
+    check(result.returncode == 0 and "validation loss of" not in result.stdout and "validation loss " in result.stdout, f"conversations: the end of the file validates: {result.stdout} {result.stderr}")
+    result = run(f"{SMALL} --ranks 1 --validation {first} {second} --output {scratch}/chat_lines")
+    check(f"step 6  validation loss of {first} " in result.stdout and f"validation loss of {second} " in result.stdout, f"a line for each set: {result.stdout}")
+    broken = scratch / "broken.jsonl"
+    broken.write_text(chat.read_text().splitlines()[0] + '\n{"x": 1}\n')
+    for words, expected in [(f"--data {chat} {CHAT.rsplit(' --tokenizer', 1)[0]}", "has conversations by its name: they need --tokenizer FILE"),
+                            (f"--data {chat} {text} {CHAT}", "all files of a run are of one kind"),
+                            (f"{SMALL} --validation {text}", "all files of a run are of one kind"),
+                            (f"{BYTES} --tokenizer {TOKENIZER}", "--tokenizer is of conversations: it needs --data FILE.jsonl"),
+                            (f"--data {broken} {CHAT}", "broken.jsonl' line 2: it has no list"),
+                            (f"{SMALL} --learned nobody", "no message has a role that is learned (nobody)"),
+                            (f"{SMALL} --vocabulary 10", "--vocabulary 10 is below the "),
+                            (f"{SMALL} --validation {first} {first}", "twice"),
+                            (f"{SMALL} --validation {first} --validation-fraction 0.1", "--validation-fraction beside --validation")]:
+        result = run(f"{words} --output {scratch}/chat_refused")
+        check(result.returncode == 2 and expected in result.stderr and result.stderr.count("\n") == 1, f"{words}: {result.returncode} {result.stderr}")
+(scratch / "set.txt").write_bytes(text.read_bytes()[:4000])
+SMALL = f"{BYTES} --validation {scratch}/set.txt"
+loss, _ = trained("text_set", "--ranks 1")
+check(loss is not None and [list(r["validation_losses"]) for r in all_records(scratch / "text_set") if "validation_loss" in r] == [[f"{scratch}/set.txt"]] * 2, "a text that validates")
+SMALL = BYTES
+
 # --- JSON
 result = run(f"{SMALL} --json --output {scratch}/json")
 events = [json.loads(line) for line in result.stdout.splitlines()]

@@ -165,12 +165,19 @@ class MetricsFile {
     out_.write((csv_ ? to_csv(record, columns_) : to_json(record)) + '\n');
   }
 
-  /// Writes the mean validation loss after `step` as a separate record: the members or columns step and validation_loss. Throws
-  /// Error if the file cannot be written.
-  void write_validation(std::uint64_t step, double loss) {
+  /// Writes the mean validation loss after `step` as a separate record: the members or columns step and validation_loss. JSON
+  /// also has the object validation_losses, with the losses of `sets` by name, if there are any. Throws Error if the file cannot
+  /// be written.
+  void write_validation(std::uint64_t step, double loss, const std::vector<std::pair<std::string, double>>& sets = {}) {
     if (!csv_) {
       weft::detail::JsonWriter json(9);
-      return out_.write(json.object().member("step", step).member("validation_loss", loss).end().text() + '\n');
+      json.object().member("step", step).member("validation_loss", loss);
+      if (!sets.empty()) {
+        json.key("validation_losses").object();
+        for (const auto& [name, of_set] : sets) json.member(name, of_set);
+        json.end();
+      }
+      return out_.write(json.end().text() + '\n');
     }
     begin({});
     const auto value = [&](const std::string& column) {
