@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <new>
 #include <string_view>
@@ -74,6 +75,14 @@ class TapeArena {
     char* const characters = static_cast<char*>(allocate(size, 1));
     std::copy_n(text.data(), size, characters);
     return {characters, size};
+  }
+  /// True if an object at `address` is in a block of this arena.
+  bool holds(const void* address) const {
+    for (const TapeMemory::Block* block = blocks_; block != nullptr; block = block->next) {
+      const auto* const begin = reinterpret_cast<const std::byte*>(block);
+      if (!std::less<>{}(address, begin) && std::less<>{}(address, begin + TapeMemory::block_size)) return true;
+    }
+    return false;
   }
 
  private:
@@ -171,6 +180,8 @@ class Tape {
   /// Whether a backward follows. Otherwise nothing is recorded, and values of the forward are freed at their last use.
   bool records() const { return records_; }
   TapeMemory& memory() { return *memory_; }
+  /// True if an object of one of the tape's steps is at `address`.
+  bool holds(const void* address) const { return arena_.holds(address); }
 
   /// The path of the Module whose forward runs.
   std::string_view layer() const { return layer_; }

@@ -121,6 +121,18 @@ class Arena {
     }
   };
 
+  // Returns a block to its arena.
+  struct GiveBack {
+    State* state;
+    void* block;
+    std::size_t size;
+    MemoryCategory category;
+    void operator()(void*) const {
+      state->use.current -= size;
+      state->use.by_category[std::size_t(category)] -= size;
+      state->blocks(size).push_back(block);
+    }
+  };
   // Allocates the counts of std::shared_ptr from the rooms of a state, which lives as long as they do.
   template <class T>
   struct CountAllocator {
@@ -175,6 +187,12 @@ class Arena {
   /// From now on blocks are addresses without memory. Call it before anything is allocated.
   void rehearse() { state_->source = {&RehearsedMemory::take, &RehearsedMemory::give_back}; }
 
+  /// The bytes of the whole block that `buffer` holds, if `allocate` of an arena made it; else 0.
+  static std::size_t bytes_of_activations(const Buffer& buffer) {
+    const GiveBack* const made = std::get_deleter<GiveBack>(buffer);
+    return made == nullptr || made->category != MemoryCategory::activations || made->block != buffer.get() ? 0 : made->size;
+  }
+
   const MemoryUse& use() const { return state_->use; }
   void reset_peak();
 
@@ -205,12 +223,7 @@ Buffer Arena<MemorySpace>::take(std::size_t size, MemoryCategory category) {
   state_->use.current += size;
   state_->use.by_category[std::size_t(category)] += size;
   if (state_->use.current > state_->use.peak) state_->use.peak = state_->use.current;
-  const auto give_back = [state = state_, size, category](void* freed) {
-    state->use.current -= size;
-    state->use.by_category[std::size_t(category)] -= size;
-    state->blocks(size).push_back(freed);
-  };
-  return Buffer(std::shared_ptr<void>(block, give_back, CountAllocator<std::byte>(state_)));
+  return Buffer(std::shared_ptr<void>(block, GiveBack{state_, block, size, category}, CountAllocator<std::byte>(state_)));
 }
 
 template <class MemorySpace>

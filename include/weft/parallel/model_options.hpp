@@ -167,6 +167,17 @@ struct LossOptions {
   std::size_t chunks = 1;
 };
 
+/// The place of activations between a unit's forward and its backward.
+struct ActivationOptions {
+  /// Patterns of units (`*` matches any characters), such as "block *", whose activations are in host memory from their
+  /// forward until shortly before their backward: a third choice, apart from keeping them on the device and computing them again
+  /// (Recomputation). A GPU copies while it computes. Blocks leave that only this unit's backward needs, of at least 1 KiB.
+  /// Units are the model's blocks, first and last layers, or the layers of a stack; those with a hand-written backward are
+  /// refused. Custom training loops keep their activations on the device. Memory: the device holds those of two units at a
+  /// time, the host those of all micro-batches in flight. Numerics: the same bits.
+  std::vector<std::string> on_host = {};
+};
+
 /// The options of a model. All ranks pass the same. Types of wrappers may set options, too (parallel/policies.hpp).
 ///
 ///   Model model(mesh, config, {.seed = 1,
@@ -184,6 +195,7 @@ struct ModelOptions {
   PipelineOptions pipeline = {};
   NumericsOptions numerics = {};
   LossOptions loss = {};
+  ActivationOptions activations = {};
   /// Patterns of the parameters that are frozen from the start, as model.freeze takes them, and so never have memory for
   /// gradients; unfreeze trains them later. Throws UsageError for a pattern that names no parameter.
   std::vector<std::string> freeze = {};

@@ -43,6 +43,9 @@ WEFT_COLD inline auto words_of(const ModelOptions& options) {
   for (const std::string& pattern : options.freeze) frozen = hash_of(frozen, hash_bytes(pattern.data(), pattern.size()));
   std::uint64_t layers = options.pipeline.layers.size();
   for (const std::size_t count : options.pipeline.layers) layers = hash_of(layers, count);
+  std::uint64_t on_host = options.activations.on_host.size();
+  for (const std::string& pattern : options.activations.on_host)
+    on_host = hash_of(on_host, hash_bytes(pattern.data(), pattern.size()));
   std::uint64_t lora = options.lora.rank;
   if (lora != 0) hash_value(lora, options.lora);
   return std::array{
@@ -67,6 +70,7 @@ WEFT_COLD inline auto words_of(const ModelOptions& options) {
       OptionWord{"context", std::uint64_t(options.context), false},
       OptionWord{"tensor.piece_bytes", options.tensor.piece_bytes, true},
       OptionWord{"loss.chunks", options.loss.chunks, true},
+      OptionWord{"activations.on_host", on_host, false},
       OptionWord{"pipeline.schedule", options.pipeline.schedule != nullptr, false},
       OptionWord{"pipeline.layers", layers, false},
       OptionWord{"numerics.loss_scale", scale, false},

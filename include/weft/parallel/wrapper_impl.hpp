@@ -50,6 +50,7 @@ WEFT_COLD WEFT_INLINE StageSettings stage_settings(DefaultDevice& device, schedu
           .recheck = std::move(recheck),
           .reproducible_degree = options.numerics.reproducible_degree,
           .whole_rows = options.numerics.batch_invariant && options.context == ContextMethod::ring,
+          .on_host = options.activations.on_host,
           .lora = options.lora};
 }
 

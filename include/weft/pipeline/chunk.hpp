@@ -33,6 +33,7 @@ struct Chunk {
   std::vector<Unit> owned;    ///< the same, each parameter in the first unit that uses it: its gradient is ready with that unit
   std::vector<Unit> trained;  ///< the trainable parameters of `owned`
   std::vector<UnitBackward> backwards;  ///< by unit
+  std::vector<char> on_host;            ///< by unit: ModelOptions::activations
   /// Set if the model is a Module. `owned` and `trained` are then its parts, if a wrapper gathers them one by one.
   std::unique_ptr<ChildCalls> calls;
   AgreedShapes agreed;  ///< in the rank's first chunk: the shapes of the messages of all its chunks

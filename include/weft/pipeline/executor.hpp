@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include <weft/engine/gradient_accumulator.hpp>
 #include <weft/pipeline/any_value.hpp>
 #include <weft/pipeline/chunk.hpp>
+#include <weft/pipeline/host_activations.hpp>
 #include <weft/pipeline/loss_check.hpp>
 #include <weft/pipeline/schedule/messages.hpp>
 #include <weft/pipeline/schedule/receives.hpp>
@@ -138,9 +140,10 @@ class Executor {
   std::vector<schedule::Receive> receives_;
   std::vector<int> done_;
   Seed seed_;
-  std::size_t units_ = 0;                   // units per chunk and micro-batch
-  std::vector<AnyValue> saved_, deferred_;  // by chunk, micro-batch and unit
-  std::vector<AnyValue> losses_;            // by micro-batch, each a Seed; empty on ranks without the last stage
+  std::size_t units_ = 0;                       // units per chunk and micro-batch
+  std::vector<AnyValue> saved_, deferred_;      // by chunk, micro-batch and unit
+  std::vector<HostActivations<Exec>> on_host_;  // the same
+  std::vector<AnyValue> losses_;                // by micro-batch, each a Seed; empty on ranks without the last stage
   std::vector<AnyValue> last_hidden_;
   Documents documents_;  // of whole sequences, of all micro-batches; empty if the batch has none
 };
@@ -162,6 +165,7 @@ Executor<Exec>::Executor(RunPlace<Exec> place, Chunks& chunks, const schedule::T
                     places = chunks.size() * micro_batches * units_;
   saved_.resize(places);
   deferred_.resize(places);
+  on_host_.resize(places);
   losses_.resize(micro_batches);
   place_.env->separates_terms = accumulator.separates_terms();
   place_.env->loss_gradient = training.loss_gradient;
@@ -297,8 +301,12 @@ void Executor<Exec>::forward(const Action& action) {
     place_.engine->records = records;
     call.input_gradient = chunk.backwards[unit].input;
     enter_unit(*place_.engine, chunk.units[unit], false);
-    layer.forward(call, inputs, hidden, last ? losses_[call.micro] : hidden,
-                  records ? &saved_[place_of(action) + unit] : nullptr);
+    const std::size_t place = place_of(action) + unit;
+    const bool leaves = records && chunk.on_host[unit];
+    std::optional<MadeTensors> made;
+    if (leaves) made.emplace();
+    layer.forward(call, inputs, hidden, last ? losses_[call.micro] : hidden, records ? &saved_[place] : nullptr);
+    if (leaves) on_host_[place].leave(*place_.device, *made, *layer.tape(saved_[place]));
     leave_unit(*place_.engine, chunk.units[unit], false);
     channel_.progress();
   }
@@ -328,6 +336,8 @@ void Executor<Exec>::backward(const Action& action, bool whole) {
       enter_unit(*place_.engine, chunk.units[unit], true);
       if (chunk.calls && whole) chunk.calls->reduce_early(accumulator_, last(action.chunk));
       accumulator_.open(chunk.units[unit], call.micro);
+      if (chunk.on_host[unit]) on_host_[place].arrive(*place_.device);
+      if (unit > 0 && chunk.on_host[unit - 1]) on_host_[place - 1].fetch(*place_.device);  // behind this unit's backward
       chunk.layers[unit]->backward(call, gradient, saved_[place], whole ? nullptr : &deferred_[place]);
       close(chunk.units[unit], action.micro, whole);
       leave_unit(*place_.engine, chunk.units[unit], true);

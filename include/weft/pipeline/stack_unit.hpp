@@ -14,6 +14,8 @@
 
 namespace weft::detail {
 
+class Tape;
+
 /// The arguments of a unit's functions that are the same for all units. The types of `context` and `inputs` are those with which
 /// the model was built.
 struct UnitCall {
@@ -47,6 +49,9 @@ class StackUnit {
   /// else `deferred` receives the values that it needs.
   virtual void backward(const UnitCall& call, AnyValue& gradient, AnyValue& saved, AnyValue* deferred) = 0;
   virtual void backward_weight(const UnitCall& call, AnyValue& deferred) = 0;
+  /// The tape of saved values; null for a layer with a hand-written backward, whose `saved` may be empty here.
+  virtual const Tape* tape(const AnyValue& saved) const = 0;
+  virtual bool has_tape() const = 0;
   virtual UnitTransports<Exec> transports() const = 0;
   /// Throws UsageError unless the loss is a sum over samples; see require_loss_is_a_sum. For the last unit only.
   virtual bool require_sum(const UnitCall& call, AnyValue& hidden) const = 0;

@@ -43,6 +43,7 @@ struct StageSettings {
   std::shared_ptr<Recheck> recheck = nullptr;      ///< null: no micro-batch is computed again
   std::size_t reproducible_degree = 0;             ///< above 0: sums over tp have this many terms
   bool whole_rows = false;                         ///< batch-invariant: a ring over cp, which merges blocks of keys, is refused
+  std::vector<std::string> on_host = {};           ///< patterns of units whose activations are in host memory
   LoraOptions lora = {};  ///< if a rank is set, all parameters but the adapters are frozen from the start
 };
 
@@ -90,6 +91,8 @@ class StageUnits {
                 const std::function<void(ParameterState&)>& make);
   void find_backwards(const AxesInForce& axes);
   std::vector<Unit*> units_in_order() const;
+  void require_on_host(const WholeModel<Exec>& whole) const;
+  bool on_host(std::string_view unit) const;
   void prepare(AllHooks hooks);
   void keep_trainable();
 

@@ -86,6 +86,27 @@ WEFT_COLD WEFT_INLINE std::vector<std::size_t> StageUnits::cut(const ModelFacts&
   return cut_by_count(counts);
 }
 
+WEFT_COLD WEFT_INLINE bool StageUnits::on_host(std::string_view unit) const {
+  return std::any_of(settings_.on_host.begin(), settings_.on_host.end(),
+                     [&](const std::string& pattern) { return matches(pattern, unit); });
+}
+
+WEFT_COLD WEFT_INLINE void StageUnits::require_on_host(const WholeModel<Exec>& whole) const {
+  std::string names;
+  for (const auto& unit : whole.units) append_to(names, {names.empty() ? "" : ", ", unit.name});
+  for (const std::string& pattern : settings_.on_host) {
+    const auto found =
+        std::find_if(whole.units.begin(), whole.units.end(), [&](const auto& unit) { return matches(pattern, unit.name); });
+    if (found == whole.units.end())
+      throw_error<UsageError>(
+          {"ModelOptions::activations.on_host: no unit of the model matches ", shown(pattern), "; it has ", names});
+  }
+  for (const auto& unit : whole.units)
+    if (on_host(unit.name) && !unit.layer->has_tape())
+      throw_error<UsageError>({"ModelOptions::activations.on_host: ", unit.name,
+                               " has a hand-written backward, whose saved values stay on the device: name other units"});
+}
+
 // Every rank builds the whole model, keeps its stages and allocates only their parameters.
 WEFT_COLD WEFT_INLINE void StageUnits::take_own(const AxesInForce& axes, AllHooks hooks, const ModelFacts& facts,
                                                 WholeModel<Exec> whole, const std::function<void(ParameterState&)>& make) {
@@ -111,6 +132,7 @@ WEFT_COLD WEFT_INLINE void StageUnits::take_own(const AxesInForce& axes, AllHook
         ends_.insert(parameter.state->name());
   draws_ = whole.draws;
   trainable_.begin(whole);
+  require_on_host(whole);
   first_unit_.resize(stages);
   for (std::size_t unit = whole.units.size(); unit-- > 0;) first_unit_[stage_of_[unit]] = unit;
   // If a wrapper gathers a child's parameters at the child's call, each layer of a Module forms a separate part.
@@ -128,6 +150,7 @@ WEFT_COLD WEFT_INLINE void StageUnits::take_own(const AxesInForce& axes, AllHook
       auto& built = whole.units[unit];
       chunk.layers.push_back(std::move(built.layer));
       chunk.units.push_back({built.name, built.used});
+      chunk.on_host.push_back(on_host(built.name));
       chunk.owned.push_back({built.name, {}});
       for (ParameterState* state : built.used) {
         if (std::find(seen.begin(), seen.end(), state) != seen.end()) continue;

@@ -88,6 +88,12 @@ class StackUnitOf : public StackUnit<typename Context::execution_space> {
     deferred.reset();
   }
 
+  bool has_tape() const override { return IsModule<Layer>; }
+  const Tape* tape([[maybe_unused]] const AnyValue& saved) const override {
+    if constexpr (IsModule<Layer>) return saved.as<Saved>().tape.get();
+    else return nullptr;
+  }
+
   UnitTransports<Exec> transports() const override { return {}; }
 
   bool require_sum(const UnitCall& call, AnyValue& hidden) const override {
@@ -173,6 +179,8 @@ class HeldUnit final : public StackUnit<Exec> {
   void forward(const UnitCall&, AnyValue&, AnyValue&, AnyValue&, AnyValue*) const override {}
   void backward(const UnitCall&, AnyValue&, AnyValue&, AnyValue*) override {}
   void backward_weight(const UnitCall&, AnyValue&) override {}
+  bool has_tape() const override { return false; }
+  const Tape* tape(const AnyValue&) const override { return nullptr; }
   UnitTransports<Exec> transports() const override { return {}; }
   bool require_sum(const UnitCall&, AnyValue&) const override { return true; }
 

@@ -18,6 +18,7 @@
 #include <weft/core/scalar.hpp>
 #include <weft/core/text.hpp>
 #include <weft/device/device.hpp>
+#include <weft/tensor/made_tensors.hpp>
 #include <weft/tensor/members_elsewhere.hpp>
 #include <weft/tensor/pending_rows.hpp>
 #include <weft/tensor/placement.hpp>
@@ -28,6 +29,7 @@ namespace weft {
 namespace detail {
 // The execution space of a Tensor that names none.
 struct NoSpace;
+struct ElementPlace;
 }  // namespace detail
 
 /// A tensor of up to six dims with element type T, in the memory of Exec, with a placement for each axis in force.
@@ -98,11 +100,15 @@ namespace operations {
 // were a third of the generated code.
 class Elements {
  public:
-  Elements() = default;
+  Elements() { detail::MadeTensors::made(this); }
   Elements(void* device, const Shape& shape, detail::Buffer buffer, void* data)
-      : device_(device), shape_(shape), size_(shape.size()), buffer_(std::move(buffer)), data_(data) {}
+      : device_(device), shape_(shape), size_(shape.size()), buffer_(std::move(buffer)), data_(data) {
+    detail::MadeTensors::made(this);
+  }
   Elements(void* device, const Shape& shape, std::shared_ptr<detail::PendingRows> pending)
-      : device_(device), shape_(shape), size_(shape.size()), pending_(std::move(pending)) {}
+      : device_(device), shape_(shape), size_(shape.size()), pending_(std::move(pending)) {
+    detail::MadeTensors::made(this);
+  }
   WEFT_OUT_OF_LINE Elements(const Elements& other) noexcept
       : device_(other.device_),
         shape_(other.shape_),
@@ -110,7 +116,9 @@ class Elements {
         buffer_(other.buffer_),
         data_(other.data_),
         pending_(other.pending_),
-        summed_(other.summed_) {}
+        summed_(other.summed_) {
+    detail::MadeTensors::made(this);
+  }
   WEFT_OUT_OF_LINE Elements(Elements&& other) noexcept
       : device_(other.device_),
         shape_(other.shape_),
@@ -118,7 +126,9 @@ class Elements {
         buffer_(std::move(other.buffer_)),
         data_(std::exchange(other.data_, nullptr)),
         pending_(std::move(other.pending_)),
-        summed_(other.summed_) {}
+        summed_(other.summed_) {
+    detail::MadeTensors::made(this);
+  }
   WEFT_OUT_OF_LINE Elements& operator=(Elements other) noexcept {
     device_ = other.device_;
     shape_ = other.shape_;
@@ -129,9 +139,10 @@ class Elements {
     summed_ = other.summed_;
     return *this;
   }
-  WEFT_OUT_OF_LINE ~Elements() {}
+  WEFT_OUT_OF_LINE ~Elements() { detail::MadeTensors::ended(this); }
 
  protected:
+  friend struct detail::ElementPlace;
   void* device_ = nullptr;
   Shape shape_;
   std::size_t size_ = 0;
@@ -144,6 +155,12 @@ class Elements {
 }  // namespace operations
 
 namespace detail {
+
+/// The block of a tensor's elements, and their address in it, for moving them (pipeline/host_activations.hpp).
+struct ElementPlace {
+  static Buffer& buffer(operations::Elements& tensor) { return tensor.buffer_; }
+  static void*& data(operations::Elements& tensor) { return tensor.data_; }
+};
 
 template <class Exec>
 WEFT_OUT_OF_LINE operations::Elements make_elements(Device<Exec>& device, const Shape& shape, std::size_t element_bytes) {

@@ -111,6 +111,8 @@ class GraphedStep {
       refuse("a reproducible run (ModelOptions::numerics.reproducible) accumulates micro-batches under the host's control");
     if (model.options().numerics.trace_nonfinite)
       refuse("a step that looks for values that are not finite (ModelOptions::numerics.trace_nonfinite) waits for the device");
+    if (!model.options().activations.on_host.empty())
+      refuse("activations in host memory (ModelOptions::activations) are copied under the host's control");
     if (model.options().numerics.recheck_every != 0)
       refuse(
           "a micro-batch that another rank computes again (ModelOptions::numerics.recheck_every) is no part of a recorded step");

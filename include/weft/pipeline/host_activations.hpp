@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// The activations of a unit in host memory between its forward and its backward (ModelOptions::activations). The tensors on the
+// unit's tape stay where they are, without elements: backward gets the same bits in other blocks of the device. A GPU copies
+// while it computes: the blocks leave during the next units' forward, and come during the backward of the units behind.
+//
+//   HostActivations<Exec> kept;
+//   MadeTensors made;
+//   unit.forward(...);
+//   kept.leave(device, made, tape);
+//   ...
+//   kept.fetch(device);    // early
+//   kept.arrive(device);   // before unit.backward(...)
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <weft/autograd/tape.hpp>
+#include <weft/device/offload_store.hpp>
+#include <weft/tensor/made_tensors.hpp>
+#include <weft/tensor/tensor.hpp>
+
+namespace weft::detail {
+
+/// Records of host memory by size, one of each device. A record is free again once its elements are back on the device.
+template <class Exec>
+class HostRecords {
+ public:
+  Store& store(Device<Exec>& device) {
+    if (store_ == nullptr) {
+      if (device.rehearsal() != nullptr) store_ = std::make_unique<RehearsedStore>();
+      else store_ = std::make_unique<HostStore>();
+    }
+    return *store_;
+  }
+  std::size_t take(Device<Exec>& device, std::size_t bytes) {
+    std::vector<std::size_t>& free = free_[bytes];
+    if (free.empty()) return store(device).record(bytes);
+    const std::size_t record = free.back();
+    free.pop_back();
+    return record;
+  }
+  void give_back(std::size_t record, std::size_t bytes) { free_[bytes].push_back(record); }
+
+ private:
+  std::unique_ptr<Store> store_;
+  std::map<std::size_t, std::vector<std::size_t>> free_;
+};
+
+/// The elements that one unit keeps for the backward of one micro-batch. A block leaves the device if only tensors on the unit's
+/// tape hold it: values that other units or the program still use stay, and so do parameters.
+template <class Exec>
+class HostActivations {
+  static constexpr std::size_t least = 1024;  // bytes of a block for which a copy is worth its start
+
+ public:
+  /// `tape` is the unit's, and `made` has listed the tensors since the unit's forward began.
+  WEFT_COLD void leave(Device<Exec>& device, MadeTensors& made, const Tape& tape) {
+    std::map<void*, std::vector<operations::Elements*>> blocks;
+    for (operations::Elements* const tensor : made.stop())
+      if (tape.holds(tensor) && ElementPlace::buffer(*tensor)) blocks[ElementPlace::buffer(*tensor).get()].push_back(tensor);
+    for (const auto& [begin, tensors] : blocks) {
+      const Buffer buffer = ElementPlace::buffer(*tensors.front());
+      const std::size_t bytes = Arena<typename Exec::memory_space>::bytes_of_activations(buffer);
+      if (bytes < least || std::size_t(buffer.use_count()) != tensors.size() + 1) continue;
+      Block& block = away_.emplace_back();
+      block.bytes = bytes;
+      block.record = records(device).take(device, bytes);
+      for (operations::Elements* const tensor : tensors) {
+        void*& data = ElementPlace::data(*tensor);
+        block.tensors.push_back({tensor, static_cast<char*>(std::exchange(data, nullptr)) - static_cast<char*>(begin)});
+        ElementPlace::buffer(*tensor).reset();
+      }
+      traffic(device).put(device, records(device).store(device), block.record, buffer, bytes);
+    }
+  }
+  /// Starts the copies to the device, into new blocks. Throws MemoryError if they have no room.
+  WEFT_COLD void fetch(Device<Exec>& device) {
+    if (away_.empty() || away_.front().buffer) return;
+    traffic(device).settle();
+    for (Block& block : away_) {
+      block.buffer = device.allocate(block.bytes);
+      traffic(device).fetch(device, records(device).store(device), block.record, block.buffer.get(), block.bytes);
+    }
+  }
+  /// Gives the tensors their elements, for the device's later work.
+  WEFT_COLD void arrive(Device<Exec>& device) {
+    if (away_.empty()) return;
+    fetch(device);
+    traffic(device).arrive(device);
+    for (Block& block : away_) {
+      for (const auto& [tensor, offset] : block.tensors) {
+        ElementPlace::buffer(*tensor) = block.buffer;
+        ElementPlace::data(*tensor) = static_cast<char*>(block.buffer.get()) + offset;
+      }
+      records(device).give_back(block.record, block.bytes);
+    }
+    away_.clear();
+  }
+
+ private:
+  struct Block {
+    std::size_t record = 0, bytes = 0;
+    std::vector<std::pair<operations::Elements*, std::ptrdiff_t>> tensors = {};
+    Buffer buffer = {};  // once the copy to the device has started
+  };
+  static HostRecords<Exec>& records(Device<Exec>& device) { return device.template cache<HostRecords<Exec>>(); }
+  static RecordTraffic<Exec>& traffic(Device<Exec>& device) { return device.template cache<RecordTraffic<Exec>>(); }
+
+  std::vector<Block> away_;
+};
+
+}  // namespace weft::detail
