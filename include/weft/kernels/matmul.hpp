@@ -26,24 +26,6 @@ namespace weft::kernels {
 enum class Transpose { no, yes };
 
 namespace detail {
-/// matmul_tiles, whose tiles read rows of `a`: a transposed one, whose columns lie far apart, is copied to rows first.
-template <class T, class Exec>
-void matmul_rows_of_tiles(Device<Exec>& device, const MatmulShape& s, const T* a, const T* b, T* c, const T* bias) {
-  if (!s.transpose_a) return matmul_tiles(device, s, a, b, c, bias);
-  const weft::detail::Buffer buffer = device.allocate(s.m * s.k * sizeof(T));
-  T* const rows = static_cast<T*>(buffer.get());  // [m, k]
-  constexpr std::size_t block = 16;               // rows whose lines stay in the cache
-  for_each(device, {"packing", 2 * s.m * s.k * sizeof(T)}, (s.m + block - 1) / block, [=](std::size_t item) {
-    const std::size_t first = item * block, end = std::min(first + block, s.m);
-    for (std::size_t i = 0; i < s.k; ++i)
-      for (std::size_t row = first; row < end; ++row) rows[row * s.k + i] = a[i * s.lda + row];
-  });
-  MatmulShape shape = s;
-  shape.transpose_a = false;
-  shape.lda = s.k;
-  matmul_tiles(device, shape, static_cast<const T*>(rows), b, c, bias);
-}
-
 /// matmul in which each number is a sum in the order of k, whatever the number of rows and columns.
 template <class T, class C, class Exec>
 void matmul_by_rows(Device<Exec>& device, const MatmulShape& shape, const T* a, const T* b, C* c, const T* bias) {
@@ -53,9 +35,9 @@ void matmul_by_rows(Device<Exec>& device, const MatmulShape& shape, const T* a, 
   if constexpr (sizeof(T) == 2)
     matmul_half(device, shape, a, b, c, bias,
                 [&](const MatmulShape& wide, const float* wide_a, const float* wide_b, float* wide_c, const float* wide_bias) {
-                  matmul_rows_of_tiles(device, wide, wide_a, wide_b, wide_c, wide_bias);
+                  matmul_tiles(device, wide, wide_a, wide_b, wide_c, wide_bias);
                 });
-  else matmul_rows_of_tiles(device, shape, a, b, c, bias);
+  else matmul_tiles(device, shape, a, b, c, bias);
 }
 }  // namespace detail
 
