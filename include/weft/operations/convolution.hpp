@@ -61,8 +61,24 @@ inline void require_channel_bias(const ConvolutionCall& call, NamedOperand x, Na
                              bias.shape().rank() == 1 ? std::to_string(bias.shape().size()) : bias.shape().text()});
 }
 
-template <ConvolutionKind kind, class X, class W, class B>
-auto convolve(const ConvolutionCall& call, const X& x, const W& w, const B* bias, const ConvolutionOptions& options) {
+// The three passes. Other options than ConvolutionOptions have passes of their own (cut_convolution.hpp).
+template <class X, class W, class Y>
+void forward_pass(const ConvolutionOptions&, const kernels::ConvolutionShape& s, const X& x, const W& w,
+                  const typename X::value_type* bias, const Y& y) {
+  kernels::convolution_forward<typename X::value_type>(x.device(), s, x.data(), w.data(), bias, y.data());
+}
+template <class G, class W, class X>
+void input_gradient_pass(const ConvolutionOptions&, const kernels::ConvolutionShape& s, const G& g, const W& w, const X& dx) {
+  kernels::convolution_backward_input<typename G::value_type>(g.device(), s, g.data(), w.data(), dx.data());
+}
+template <class X, class G>
+void weight_gradient_pass(const ConvolutionOptions&, const kernels::ConvolutionShape& s, const X& x, const G& g,
+                          accumulate_t<typename X::value_type>* dw) {
+  kernels::convolution_backward_weight<typename X::value_type>(x.device(), s, x.data(), g.data(), dw);
+}
+
+template <ConvolutionKind kind, class X, class W, class B, class Options>
+auto convolve(const ConvolutionCall& call, const X& x, const W& w, const B* bias, const Options& options) {
   constexpr bool transposed = kind == ConvolutionKind::transposed;
   using Rule = Convolved<is_depthwise<kind>, X, W, 0, transposed ? 1 : 0>;
   require_whole_groups(call, x, w, options);
@@ -79,13 +95,12 @@ auto convolve(const ConvolutionCall& call, const X& x, const W& w, const B* bias
       }
     }
     if constexpr (transposed) kernels::convolution_transposed<T>(x.device(), s, x.data(), w.data(), added, y.data());
-    else kernels::convolution_forward<T>(x.device(), s, x.data(), w.data(), added, y.data());
+    else forward_pass(options, s, x, w, added, y);
   }
   return y;
 }
-template <ConvolutionKind kind, class X, class W, class G>
-auto convolve_input_gradient(const ConvolutionCall& call, const Shape& x, const W& w, const G& g,
-                             const ConvolutionOptions& options) {
+template <ConvolutionKind kind, class X, class W, class G, class Options>
+auto convolve_input_gradient(const ConvolutionCall& call, const Shape& x, const W& w, const G& g, const Options& options) {
   constexpr bool transposed = kind == ConvolutionKind::transposed;
   using Rule = Convolved<is_depthwise<kind>, G, W, 0, transposed ? 0 : 1>;
   using T = typename X::value_type;
@@ -95,14 +110,13 @@ auto convolve_input_gradient(const ConvolutionCall& call, const Shape& x, const 
     static_assert(std::is_same_v<typename Rule::type, gradient_t<X>>);
     if constexpr (transposed)
       kernels::convolution_forward<T>(g.device(), s, g.data(), w.data(), static_cast<const T*>(nullptr), dx.data());
-    else kernels::convolution_backward_input<T>(g.device(), s, g.data(), w.data(), dx.data());
+    else input_gradient_pass(options, s, g, w, dx);
   }
   return dx;
 }
 // In elements of type S: that of x, or accumulate_t of it for a parameter, which adds it up so.
-template <ConvolutionKind kind, class S, class X, class G>
-auto convolve_weight_gradient(const ConvolutionCall& call, const X& x, const Shape& w, const G& g,
-                              const ConvolutionOptions& options) {
+template <ConvolutionKind kind, class S, class X, class G, class Options>
+auto convolve_weight_gradient(const ConvolutionCall& call, const X& x, const Shape& w, const G& g, const Options& options) {
   constexpr bool transposed = kind == ConvolutionKind::transposed;
   using T = typename X::value_type;
   // dw [out, in] of the channels of g and of x; of a transposed one, [in, out].
@@ -111,12 +125,15 @@ auto convolve_weight_gradient(const ConvolutionCall& call, const X& x, const Sha
   const kernels::ConvolutionShape s = convolution_shape(call, x, w, options);
   with_scalar_t<typename Rule::type, S> dw(x.device(), w);
   if constexpr (Rule::fits) {
-    const T *images = transposed ? g.data() : x.data(), *results = transposed ? x.data() : g.data();
+    const auto pass = [&](accumulate_t<T>* sums) {
+      if constexpr (transposed) weight_gradient_pass(options, s, g, x, sums);
+      else weight_gradient_pass(options, s, x, g, sums);
+    };
     if constexpr (std::is_same_v<S, accumulate_t<T>>) {
-      kernels::convolution_backward_weight<T>(x.device(), s, images, results, dw.data());
+      pass(dw.data());
     } else {
       const Tensor<accumulate_t<T>, typename X::execution_space> sums(x.device(), w);
-      kernels::convolution_backward_weight<T>(x.device(), s, images, results, sums.data());
+      pass(sums.data());
       kernels::cast<accumulate_t<T>, T>(x.device(), sums.size(), sums.data(), dw.data());
     }
   }
@@ -140,17 +157,16 @@ inline constexpr bool kind_fits = convolution_fits<is_depthwise<kind>, X, W, 0, 
 template <ConvolutionKind kind, class X, class W>
 using kind_result_t = typename Convolved<is_depthwise<kind>, X, W, 0, kind == ConvolutionKind::transposed ? 1 : 0>::type;
 
-template <ConvolutionKind kind, AnyTensor X, AnyTensor W>
-auto convolution(const ConvolutionCall& call, const ConvolutionOptions& options, const X& x, const W& w) {
+template <ConvolutionKind kind, class Options, AnyTensor X, AnyTensor W>
+auto convolution(const ConvolutionCall& call, const Options& options, const X& x, const W& w) {
   return convolve<kind>(call, x, w, static_cast<const Nothing*>(nullptr), options);
 }
-template <ConvolutionKind kind, AnyTensor X, AnyTensor W, AnyTensor B>
-auto convolution(const ConvolutionCall& call, const ConvolutionOptions& options, const X& x, const W& w, const B& bias) {
+template <ConvolutionKind kind, class Options, AnyTensor X, AnyTensor W, AnyTensor B>
+auto convolution(const ConvolutionCall& call, const Options& options, const X& x, const W& w, const B& bias) {
   return convolve<kind>(call, x, w, &bias, options);
 }
-template <ConvolutionKind kind, class C, class X, class W>
-auto convolution(const ConvolutionCall& call, const ConvolutionOptions& options, const Variable<C, X>& x,
-                 const Variable<C, W>& w) {
+template <ConvolutionKind kind, class Options, class C, class X, class W>
+auto convolution(const ConvolutionCall& call, const Options& options, const Variable<C, X>& x, const Variable<C, W>& w) {
   if constexpr (!kind_fits<kind, X, W>) return refused_convolution<kind, X, W>();
   else
     return record(
@@ -162,9 +178,9 @@ auto convolution(const ConvolutionCall& call, const ConvolutionOptions& options,
         }));
 }
 // Records a convolution by a parameter of the shape `weights`. `more`: the steps of backward of further operands.
-template <ConvolutionKind kind, class Y, class C, class X, class... R, class... More>
+template <ConvolutionKind kind, class Y, class C, class X, class... R, class Options, class... More>
 auto record_convolution(const ConvolutionCall& call, Y y, const Variable<C, X>& x, const Parameter<R...>& w, const Shape& weights,
-                        const ConvolutionOptions& options, More... more) {
+                        const Options& options, More... more) {
   return record(x, std::move(y),
                 from(x,
                      [call, w, shape = x.shape(), options](const auto&, const auto& g) {
@@ -177,18 +193,17 @@ auto record_convolution(const ConvolutionCall& call, Y y, const Variable<C, X>& 
                      }),
                 std::move(more)...);
 }
-template <ConvolutionKind kind, class C, class X, class... R>
-auto convolution(const ConvolutionCall& call, const ConvolutionOptions& options, const Variable<C, X>& x,
-                 const Parameter<R...>& w) {
+template <ConvolutionKind kind, class Options, class C, class X, class... R>
+auto convolution(const ConvolutionCall& call, const Options& options, const Variable<C, X>& x, const Parameter<R...>& w) {
   const auto weights = w.for_operand(x.value());
   using W = std::remove_const_t<decltype(weights)>;
   if constexpr (!kind_fits<kind, X, W>) return refused_convolution<kind, X, W>();
   else
     return record_convolution<kind>(call, convolution<kind>(call, options, x.value(), weights), x, w, weights.shape(), options);
 }
-template <ConvolutionKind kind, class C, class X, class... R, class... S>
-auto convolution(const ConvolutionCall& call, const ConvolutionOptions& options, const Variable<C, X>& x,
-                 const Parameter<R...>& w, const Parameter<S...>& bias) {
+template <ConvolutionKind kind, class Options, class C, class X, class... R, class... S>
+auto convolution(const ConvolutionCall& call, const Options& options, const Variable<C, X>& x, const Parameter<R...>& w,
+                 const Parameter<S...>& bias) {
   const auto weights = w.for_operand(x.value());
   using W = std::remove_const_t<decltype(weights)>;
   if constexpr (!kind_fits<kind, X, W>) {
@@ -210,8 +225,8 @@ inline constexpr bool is_parameter_object = false;
 template <class... R>
 inline constexpr bool is_parameter_object<Parameter<R...>> = true;
 /// The convolution of these operands, tensors or Variables. Refuses temporary parameters, which no longer exist in backward.
-template <ConvolutionKind kind, class X, class... W>
-auto convolution_of(const char* name, std::size_t dims, const ConvolutionOptions& options, const X& x, W&&... w) {
+template <ConvolutionKind kind, class Options, class X, class... W>
+auto convolution_of(const char* name, std::size_t dims, const Options& options, const X& x, W&&... w) {
   if constexpr (((is_parameter_object<std::remove_cvref_t<W>> && !std::is_lvalue_reference_v<W>) || ...))
     return refused_temporary<typename X::tensor_type>();
   else return convolution<kind>(ConvolutionCall{name, dims, kind}, options, x, w...);

@@ -84,41 +84,65 @@ void move_rows(const X& x, std::size_t dim, std::size_t x_first, const Y& y, std
         });
 }
 
-/// Strips of rows that travel to both neighbours while strips of theirs arrive.
+/// A tensor without placements, of rows along one dim.
 template <class X>
+using strip_t = decltype(raw(std::declval<const X&>()));
+
+/// `count` rows of x from `first` on, in memory of their own.
+template <class X>
+strip_t<X> rows_of(const X& x, std::size_t dim, std::size_t first, std::size_t count) {
+  const strip_t<X> strip(x.device(), with_extent(x.shape(), dim, count));
+  move_rows<false>(x, dim, first, strip, 0, count);
+  return strip;
+}
+
+/// Strips of rows along a dim: those of both neighbours, or those that they have of this rank.
+template <class Strip>
+struct Strips {
+  Strip before, after;
+};
+
+/// x with room for rows on both sides.
+template <class Y, class X>
+Y with_room(const X& x, std::size_t dim, std::size_t before, std::size_t after) {
+  const std::size_t own = x.shape()[dim];
+  const Y y(x.device(), with_extent(x.shape(), dim, before + own + after));
+  move_rows<false>(x, dim, 0, y, before, own);
+  return y;
+}
+/// The first and the last rows of y = strips, or with `add`, they are added.
+template <bool add, class Y>
+void put_strips(const Y& y, std::size_t dim, const Strips<strip_t<Y>>& strips) {
+  const std::size_t first = strips.before.shape()[dim], last = strips.after.shape()[dim];
+  move_rows<add>(strips.before, dim, 0, y, 0, first);
+  move_rows<add>(strips.after, dim, 0, y, y.shape()[dim] - last, last);
+}
+/// Strips that travel to both neighbours while those of the neighbours arrive.
+template <class Strip>
 class HaloExchange {
  public:
-  using Strip = decltype(raw(std::declval<const X&>()));
-
-  HaloExchange(const Communicator& comm, const X& x, std::size_t dim) : comm_(&comm), x_(&x), dim_(dim) {}
-
-  /// Sends rows of x from `first` on to a neighbour.
-  void send(bool previous, std::size_t first, std::size_t count) {
-    if (count == 0) return;
-    const Strip strip = make(count);
-    move_rows<false>(*x_, dim_, first, strip, 0, count);
-    requests_.push_back(comm_->send_async(strip, peer(previous), previous ? to_previous_tag : to_next_tag));
-    strips_.push_back(strip);
+  /// Sends `ours`, and receives strips with `before` and `after` rows along `dim`.
+  HaloExchange(const Communicator& comm, std::size_t dim, Strips<Strip> ours, std::size_t before, std::size_t after)
+      : ours_(std::move(ours)), theirs_{rows_like(ours_.before, dim, before), rows_like(ours_.after, dim, after)} {
+    const int ranks = comm.size(), previous = (comm.rank() + ranks - 1) % ranks, next = (comm.rank() + 1) % ranks;
+    if (before != 0) requests_.push_back(comm.recv_async(theirs_.before, previous, to_next_tag));
+    if (after != 0) requests_.push_back(comm.recv_async(theirs_.after, next, to_previous_tag));
+    if (ours_.before.shape()[dim] != 0) requests_.push_back(comm.send_async(ours_.before, previous, to_previous_tag));
+    if (ours_.after.shape()[dim] != 0) requests_.push_back(comm.send_async(ours_.after, next, to_next_tag));
   }
-  /// A strip that a neighbour sends, complete after wait().
-  Strip receive(bool previous, std::size_t count) {
-    Strip strip = make(count);
-    if (count != 0) requests_.push_back(comm_->recv_async(strip, peer(previous), previous ? to_next_tag : to_previous_tag));
-    return strip;
-  }
-  void wait() {
+  /// The neighbours' strips, once they are here and the rank's own strips have left.
+  const Strips<Strip>& wait() {
     for (Request& request : requests_) request.wait();
+    return theirs_;
   }
 
  private:
-  Strip make(std::size_t rows) const { return Strip(x_->device(), with_extent(x_->shape(), dim_, rows)); }
-  int peer(bool previous) const { return (comm_->rank() + (previous ? comm_->size() - 1 : 1)) % comm_->size(); }
+  static Strip rows_like(const Strip& x, std::size_t dim, std::size_t rows) {
+    return Strip(x.device(), with_extent(x.shape(), dim, rows));
+  }
 
-  const Communicator* comm_;
-  const X* x_;
-  std::size_t dim_;
-  std::vector<Request> requests_;
-  std::vector<Strip> strips_;  // alive while they are sent
+  Strips<Strip> ours_, theirs_;
+  std::vector<Request> requests_;  // they end before the strips do
 };
 
 /// x and its neighbours' rows around it.
@@ -126,15 +150,11 @@ template <class Y, class X>
 Y bring_halo(const Communicator& comm, const HaloCall& call, const X& x, std::size_t dim, const HaloRows& rows) {
   const std::size_t own = x.shape()[dim];
   require_halo_rows(call, x.shape(), dim, own, rows);
-  HaloExchange<X> exchange(comm, x, dim);
-  const auto before = exchange.receive(true, rows.before), after = exchange.receive(false, rows.after);
-  exchange.send(true, 0, rows.to_previous);
-  exchange.send(false, own - rows.to_next, rows.to_next);
-  const Y y(x.device(), with_extent(x.shape(), dim, rows.around(own)));
-  move_rows<false>(x, dim, 0, y, rows.before, own);
-  exchange.wait();
-  move_rows<false>(before, dim, 0, y, 0, rows.before);
-  move_rows<false>(after, dim, 0, y, rows.before + own, rows.after);
+  HaloExchange<strip_t<X>> exchange(comm, dim,
+                                    {rows_of(x, dim, 0, rows.to_previous), rows_of(x, dim, own - rows.to_next, rows.to_next)},
+                                    rows.before, rows.after);
+  const Y y = with_room<Y>(x, dim, rows.before, rows.after);
+  put_strips<false>(y, dim, exchange.wait());
   return y;
 }
 
@@ -143,15 +163,11 @@ template <class Y, class X>
 Y send_halo_home(const Communicator& comm, const HaloCall& call, const X& x, std::size_t dim, const HaloRows& rows) {
   const std::size_t own = x.shape()[dim] - rows.before - rows.after;
   require_halo_rows(call, x.shape(), dim, own, rows);
-  HaloExchange<X> exchange(comm, x, dim);
-  const auto first = exchange.receive(true, rows.to_previous), last = exchange.receive(false, rows.to_next);
-  exchange.send(true, 0, rows.before);
-  exchange.send(false, rows.before + own, rows.after);
+  HaloExchange<strip_t<X>> exchange(comm, dim, {rows_of(x, dim, 0, rows.before), rows_of(x, dim, rows.before + own, rows.after)},
+                                    rows.to_previous, rows.to_next);
   const Y y(x.device(), with_extent(x.shape(), dim, own));
   move_rows<false>(x, dim, rows.before, y, 0, own);
-  exchange.wait();
-  move_rows<true>(first, dim, 0, y, 0, rows.to_previous);
-  move_rows<true>(last, dim, 0, y, own - rows.to_next, rows.to_next);
+  put_strips<true>(y, dim, exchange.wait());
   return y;
 }
 
