@@ -231,3 +231,71 @@ TEST_CASE("paddings that copy elements") {
     equals_one_rank<3>({{2, 1, 6, 7, 4}, 2, 3, {.padding = 1, .mode = mode}, Sizes{{2, 4}, {3, 4}, {4}}});
   }
 }
+
+namespace {
+
+/// Least seconds of a forward and a backward of one convolution, without delays and with delays, and the delays in one of them.
+struct Seconds {
+  double fast = 1e9, slow = 1e9, in_transit = 0;
+  double hidden() const { return 1 - (slow - fast) / in_transit; }
+};
+
+/// A message takes `part` of the least time of a forward.
+template <bool hidden>
+Seconds seconds_of(std::size_t x, std::size_t y, double part) {
+  const Case c{{2, 4, 128, 256}, 4, 3, {.padding = 1}, {}};
+  const auto network = std::make_shared<testing::SlowNetwork>();
+  Seconds seconds;
+  std::mutex mutex;
+  const int code = run<comm::Threads>(RunOptions{.ranks = int(x * y), .threads_per_rank = 1}, [&](World& world) {
+    World slow(testing::delay_messages(world.communicator(), network), world.device());
+    const Mesh mesh(slow, axes<dp, dx, dy, dz>, {.dx = x, .dy = y});
+    Shape piece = c.images;
+    piece[2] /= x, piece[3] /= y;
+    Made made(world.device());
+    const auto context = on<2>(mesh.comm(dx{}), mesh.comm(dy{}),
+                               mesh.comm(dz{}))(Root(world.device(), testing::detail::environment({}, piece),
+                                                     testing::detail::engine(made), testing::detail::construction(made)));
+    Layer<2, ConvolutionKind::plain, hidden> layer(context, c);
+    const auto step = weft::detail::step_context(context);
+    using Exec = testing::detail::Exec;
+    const Tensor<double, Exec, Shard<dp, 0>, Shard<dx, 2>, Shard<dy, 3>> images(world.device(), piece);
+    copy_from_host(images, std::span<const double>(numbers(piece, {0, 0, 0, 0}, piece, 0.1)));
+    double forward_s = 1e9;
+    for (int round = 0; round < 12; ++round) {
+      const bool delays = round >= 4;
+      world.communicator().barrier();
+      if (world.rank() == 0) network->set({.seconds = delays ? part * forward_s : 0});
+      world.communicator().barrier();
+      const double before = testing::delayed(mesh.comm(dx{})).seconds, begin = testing::SlowNetwork::now();
+      auto forward = weft::forward(layer, step, images);
+      const double middle = testing::SlowNetwork::now();
+      weft::backward(layer, step, std::move(forward.saved), forward.output);
+      const double all = testing::SlowNetwork::now() - begin;
+      if (!delays) forward_s = std::min(forward_s, middle - begin);
+      if (world.rank() != 0) continue;
+      (delays ? seconds.slow : seconds.fast) = std::min(delays ? seconds.slow : seconds.fast, all);
+      seconds.in_transit = testing::delayed(mesh.comm(dx{})).seconds - before;
+    }
+  });
+  REQUIRE(code == 0);
+  return seconds;
+}
+
+}  // namespace
+
+TEST_CASE("80 % of the delays of messages are hidden, and none are if each exchange is waited for") {
+  for (const std::size_t y : {1, 2}) {
+    Seconds seconds{0, 1, 1};
+    for (int attempt = 0; attempt < 5 && !(seconds.hidden() >= 0.8); ++attempt)
+      seconds = seconds_of<true>(2, y, y == 1 ? 0.7 : 0.3);
+    MESSAGE("2 x " << y << " ranks: " << seconds.fast << " s, with " << seconds.in_transit << " s of messages " << seconds.slow
+                   << " s: hidden " << seconds.hidden());
+    CHECK(seconds.in_transit > 0.1 * seconds.fast);
+    CHECK(seconds.hidden() >= 0.8);
+  }
+  Seconds waiting{0, 0, 1};
+  for (int attempt = 0; attempt < 5 && !(waiting.hidden() <= 0.2); ++attempt) waiting = seconds_of<false>(2, 1, 0.7);
+  MESSAGE("waited for: hidden " << waiting.hidden());
+  CHECK(waiting.hidden() <= 0.2);
+}
