@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """MkDocs' hooks for the pages that docs/ has not: README.md as the landing page, CHANGELOG.md and CONTRIBUTING.md, lists of decisions and
-benchmarks, the reference, and a page for each file of the repository that a page links. So every link that GitHub resolves is one
-inside of the site. Pages keep GitHub's Markdown; `page_text` turns it into Python-Markdown's."""
+benchmarks, the reference, a page for each chapter of guide.md, and one for each file of the repository that a page links. So every link that
+GitHub resolves is one inside of the site. Pages keep GitHub's Markdown; `page_text` turns it into Python-Markdown's."""
 import pathlib
 import posixpath
 import re
 import sys
+import typing
 
+import pymdownx.slugs
 from mkdocs.structure.files import File
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -17,10 +19,23 @@ PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.
 LISTS = {"docs/decisions": ("Decisions", "decisions/index.md"), "docs/benchmarks": ("Benchmarks", "benchmarks/index.md")}
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>```+)(?P<language>[\w+-]*)[^\n]*\n.*?^(?P=indent)(?P=ticks) *$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?P<path>[^)\s#:]*)(?P<anchor>#[^)\s]*)?\)")
-WEIGHTS = {"errors.md": 3, "guide.md": 3, "course": 2, "faq.md": 2, "decisions": 0.2, "benchmarks": 0.2, "changelog.md": 0.2}  # of results of a search
+WEIGHTS = {"errors.md": 3, "guide": 3, "course": 2, "faq.md": 2, "decisions": 0.2, "benchmarks": 0.2, "changelog.md": 0.2}  # of results of a search
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+DEFINITIONS = (  # of names that code of later chapters uses, each with the form of a use
+    (re.compile(r"^(?:struct|const [\w:]+) (\w+)", re.MULTILINE), r"\b{}\b"),
+    (re.compile(r"^inline constexpr data::Field<.*> (\w+);", re.MULTILINE), r"\[{}\]"),
+    (re.compile(r"^(?!void|int)\w+ (\w+)\(", re.MULTILINE), r"\b{}\("))
 LANGUAGES = {".hpp": "cpp", ".cpp": "cpp", ".h": "c", ".py": "python", ".sh": "bash", ".f90": "fortran", ".cmake": "cmake"}
 
 pages = {}  # repository path: path of the page in the site
+chapter_of = {}  # place in docs/guide.md, such as "#hdf5-files": path of the page in the site that has it
+
+
+class Chapter(typing.NamedTuple):
+    """A chapter of docs/guide.md, which the site shows as a page; the first one is the text before them."""
+    page: str
+    title: str
+    text: str
 
 
 def outside_code(text, change):
@@ -31,6 +46,49 @@ def outside_code(text, change):
         parts += [change(text[end:block.start()]), opening + block[0].split("\n", 1)[1]]
         end = block.end()
     return "".join([*parts, change(text[end:])])
+
+
+def slug(heading):
+    """The place of a heading in a page, as MkDocs makes it."""
+    return pymdownx.slugs.slugify(case="lower")(heading.replace("`", ""), "-")
+
+
+def chapters():
+    """The chapters of docs/guide.md. In the repository they are one file, since their code is one program."""
+    text = (ROOT / "docs/guide.md").read_text()
+    prose = FENCE.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text)
+    starts = list(re.finditer(r"^## (.*)$", prose, re.MULTILINE))
+    found = [Chapter("guide.md", "Guide", text[:starts[0].start()])]
+    for start, end in zip(starts, [*(s.start() for s in starts[1:]), None]):
+        part = outside_code(text[start.start():end], lambda part: re.sub(r"^#(#+ )", r"\1", part, flags=re.MULTILINE))
+        found.append(Chapter(f"guide/{slug(start[1]).replace('-', '_')}.md", start[1], part))
+    return found
+
+
+def guide_pages():
+    """(path, Markdown) of the guide's pages: the text before the chapters with a list of them, and the chapters, each with links to the sections
+    that define names of its code."""
+    first, *rest = found = chapters()
+    chapter_of.clear()
+    for chapter in found:
+        outside_code(chapter.text, lambda part: chapter_of.update({"#" + slug(h): chapter.page for h in HEADING.findall(part)}) or part)
+    defined = {}  # name: the form of its use, and a link to the section that defines it
+    for chapter in found:
+        code = "\n".join(re.findall(r"^```cpp\n(.*?)^```", chapter.text, re.MULTILINE | re.DOTALL))
+        own = {match[1]: (use.format(match[1]), match.start()) for pattern, use in DEFINITIONS for match in pattern.finditer(chapter.text) if match[0] in code}
+        others = {}
+        for name, (use, link) in defined.items():
+            if name not in own and re.search(use, code):
+                others.setdefault(link, []).append(f"`{name}`")
+        for name, (use, start) in own.items():
+            heading = [h for h in HEADING.findall(chapter.text[:start]) if "#" + slug(h) in chapter_of][-1]
+            defined[name] = use, f"[{heading}](#{slug(heading)})"
+        title, text = chapter.text.split("\n", 1)
+        if chapter is first:
+            text += "\n## Chapters\n\n" + "".join(f"- [{c.title}](#{slug(c.title)})\n" for c in rest)
+        elif others:
+            text = "\nThe code below uses " + "; ".join(f"{', '.join(names)} from {link}" for link, names in others.items()) + ".\n" + text
+        yield chapter.page, page_text(title + "\n" + text, "docs/guide.md", chapter.page)
 
 
 def target(link, folder):
@@ -44,11 +102,13 @@ def page_text(text, source, page):
     folder, from_page = posixpath.dirname(source), posixpath.dirname(page)
 
     def link(match):
-        path = target(match["path"], folder)
+        path = target(match["path"], folder) if match["path"] else source
         there = pages.get(path) if path else None
+        if path == "docs/guide.md":
+            there = chapter_of.get(match["anchor"], there)
         if path and there is None and path.startswith("docs/"):
             there = path.removeprefix("docs/")
-        return f"]({posixpath.relpath(there, from_page or '.')}{match['anchor'] or ''})" if there else match[0]
+        return f"]({posixpath.relpath(there, from_page or '.')}{match['anchor'] or ''})" if there and there != page else match[0]
 
     def change(part):
         part = LINK.sub(link, part)
@@ -95,6 +155,9 @@ def on_files(files, config):
         for path in linked_files(text, source):
             if not path.startswith("docs/"):
                 pages[path] = f"source/{path}{'/index' if (ROOT / path).is_dir() else ''}.md"
+    files.remove(files.get_file_from_path("guide.md"))
+    for page, content in guide_pages():
+        files.append(File.generated(config, page, content=content))
     for name, page in PAGES.items():
         files.append(File.generated(config, page, content=page_text(texts[name], name, page)))
     for folder, (title, page) in LISTS.items():

@@ -13,6 +13,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import textwrap
 import xml.etree.ElementTree as ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -69,7 +70,7 @@ def markdown(element):
             inside = "\n\n" + inside + "\n"
         elif child.tag in ("verbatim", "programlisting"):
             code = "\n".join("".join(line.itertext()) for line in child) if child.tag == "programlisting" else child.text
-            inside = f"\n\n```cpp\n{code.strip()}\n```\n\n"
+            inside = f"\n\n```cpp\n{textwrap.dedent(code).strip()}\n```\n\n"
         elif child.tag == "sp":
             inside = " "
         parts += [inside, child.tail or ""]
@@ -78,7 +79,7 @@ def markdown(element):
 
 def escaped(text):
     """A comment's prose, in which only code between backquotes is markup."""
-    return "".join(part if part[:1] in ("`", "*") and len(part) > 1 else re.sub(r"[<*_\[\]|#]", lambda m: "\\" + m[0], part) for part in re.split(r"(`[^`]*`|\*\w+\*)", text))
+    return "".join(part if part[:1] in ("`", "*") and len(part) > 1 else re.sub(r"[<*_\[\]|#]", lambda m: "&lt;" if m[0] == "<" else "\\" + m[0], part) for part in re.split(r"(`[^`]*`|\*\w+\*)", text))
 
 
 def comment(member):
@@ -140,14 +141,17 @@ def header_of(element):
 
 
 def members(compound):
-    """What a class shows: (declaration, text) of its public members."""
+    """What a class shows: (declaration, text) of its public members. Concepts in detail may constrain them; an alias of an internal type is shown
+    without the type."""
     found = []
     for section in compound.findall("sectiondef"):
         if not section.get("kind").startswith(("public", "user-defined")):
             continue
         for member in section.findall("memberdef"):
             line = declaration(member)
-            if member.get("prot") == "public" and REFUSED not in line and "detail::" not in line and "@" not in line and "friend" not in member.get("kind") and "= delete" not in line and member.get("kind") != "friend":
+            if member.get("kind") == "typedef":
+                line = re.sub(r" = .*detail::.*;$", " = ...;", line, flags=re.DOTALL)
+            if member.get("prot") == "public" and REFUSED not in line and "detail::" not in line.removeprefix(template(member)) and "@" not in line and "friend" not in member.get("kind") and not re.search(r"= ?delete;$", line) and member.get("kind") != "friend":
                 found.append((line, comment(member)))
     return found
 

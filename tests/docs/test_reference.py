@@ -4,6 +4,7 @@
 fails too. Every name of tests/headers/root_names.txt is in the reference. Without Doxygen the script ends with 77."""
 import os
 import pathlib
+import re
 import shutil
 import sys
 import tempfile
@@ -33,6 +34,14 @@ check(roots - found - spaces - USING == set(), f"names of weft that are not in t
 check(len(found) > 900 and not any("detail" in name or "engine" in name for name in found), f"{len(found)} names")
 adamw = pages["reference/optim.md"].split("### `optim::AdamWOptions`")[1].split("\n## ")[0]
 check("- `double clip = 0;`<br>maximum global gradient norm; 0: no clipping" in adamw, f"a member with its comment: {adamw[:800]}")
+mesh = pages["reference/mesh.md"]
+check("template <detail::Axis A>" in mesh and re.search(r"\bcomm\(", mesh), "a member that a concept of detail constrains: Mesh::comm")
+check("using Block = ...;" in pages["reference/models.md"], "an alias of an internal type: BasicGpt::Block")
+check("Invariant&lt;tp>" in pages["reference/parallel.md"] and not any("\\<" in text for text in pages.values()), "types in prose: Python-Markdown has no escape of <")
+# The events that UserPolicy's comment lists are events of a wrapper, with their arguments.
+events = (SOURCE / "include/weft/engine/hooks.hpp").read_text()
+listed = re.findall(r"^void (\w+)\(([^)]*)\);", pages["reference/parallel.md"].split("### `UserPolicy`")[1].split("\n### ")[0], re.MULTILINE)
+check(len(listed) == 4 and all(re.search(rf"virtual void {name}\({arguments.split()[0] if arguments else ''}\b", events) for name, arguments in listed), f"events of UserPolicy: {listed}")
 
 print(f"{len(found)} public names, {len(without)} without a comment")
 finish()

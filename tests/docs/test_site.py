@@ -6,6 +6,7 @@ eight pages are left in build/site_pictures for the eye to compare. Without MkDo
 import html.parser
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -70,6 +71,11 @@ for path, page in pages.items():
 sources = [path for path in (SOURCE / "docs").rglob("*.md")]
 for path in sources:
     check((SITE / path.relative_to(SOURCE / "docs")).with_suffix(".html").exists(), f"{path} is no page")
+chapters = [path for path in pages if path.parent == SITE / "guide"]
+check(len(chapters) == len(re.findall(r"^## ", re.sub(r"```.*?```", "", (SOURCE / "docs/guide.md").read_text(), flags=re.DOTALL), re.MULTILINE)), f"chapters of the guide: {chapters}")
+wrapper = SITE / "guide/a_wrapper_of_your_own.html"
+check("data.html#a-batch-by-hand" in pages[wrapper].links, "a chapter links to the section that defines a name of its code")
+check("A batch by hand" in (SITE / "guide/data.html").read_text() and "A batch by hand" not in (SITE / "guide.html").read_text(), "the guide is cut into its chapters")
 check(len(files) > 100 and len(sources) > 90, f"{len(files)} pages of {len(sources)} files")
 questions = (SOURCE / "docs/faq.md").read_text().split("\n### ")[1:]
 check(len(questions) >= 40 and all("](https://github.com/" in question for question in questions), f"{len(questions)} questions, each with its tracker")
@@ -103,7 +109,7 @@ LOOK = r"""(() => {
   return found;
 })()"""
 BAD = """document.querySelector('.md-content h1').insertAdjacentHTML('afterend', '<div style="width: 500px; color: rgba(128, 128, 128, 0.9); background: white">text</div>')"""
-SHOWN = ["index", "start", "guide", "errors", "planning", "reference/index", "reference/optim", "course/4_layouts"]
+SHOWN = ["index", "start", "guide/data", "errors", "planning", "reference/index", "reference/optim", "course/4_layouts"]
 browser = Browser()
 
 
@@ -149,7 +155,7 @@ def search(words):
     return []
 
 
-for words, page in (("a collective is missing in backward", "errors.html"), ("student teacher distance", "guide.html"), ("WarmupCosine", "reference/optim.html")):
+for words, page in (("a collective is missing in backward", "errors.html"), ("student teacher distance", "guide/any_model.html"), ("WarmupCosine", "reference/optim.html")):
     browser.open(SITE / "index.html", width=1300)
     links = search(words)
     pages_found = list(dict.fromkeys(link.split("?")[0].split("#")[0].removeprefix(SITE.as_uri() + "/") for link in links))
@@ -157,7 +163,7 @@ for words, page in (("a collective is missing in backward", "errors.html"), ("st
     clean(f"search for {words}")
 
 # --- keyboard: the first Tab shows the link to the content, and the search opens by its key
-browser.open(SITE / "guide.html", width=1300)
+browser.open(SITE / "guide/data.html", width=1300)
 browser.press("Tab")
 check(browser.evaluate("document.activeElement.matches('.md-skip')") is True, f"the first Tab reaches {browser.evaluate('document.activeElement.outerHTML')}")
 reached = set()

@@ -33,9 +33,16 @@ struct UserPolicyBase {};
 
 /// The base of a policy. `A` is the axis, `place` its place among the wrappers, `Stream` the placement of the hidden state on the
 /// axis between blocks (Invariant on a UserDataAxis, whose ranks have different sequences). A policy has a default constructor
-/// and overrides one or more of the functions of detail::Hooks, such as gradients_ready(Unit&). The functions that run after a
-/// layer's work run for the innermost wrapper first: at gradients_ready the sums over inner axes are complete, and those over
-/// data ranks follow.
+/// and overrides one or more of these events, which every rank of the axis meets in the same order:
+///
+///   void begin(bool training);          // a training step, or a forward without one, begins
+///   void before_forward(Unit& unit);    // of one micro-batch, as are after_forward, before_backward and after_backward
+///   void gradients_ready(Unit& unit);   // no layer adds to the unit's gradients any more
+///   void finish();                      // the step's gradients are complete: wait for pending messages
+///
+/// A Unit is a part of the model, such as a block: its `name`, and its `parameters`, pointers to ParameterState. gradients_ready
+/// is called once a step, and under stages 2 and 3 of ZeRO after each micro-batch; for the innermost wrapper first, so sums over
+/// inner axes are complete then, and those over data ranks follow.
 template <detail::Axis A, Nesting place, class Stream = Invariant<A>>
 class UserPolicy : public PlainPolicy, public detail::Hooks, public detail::UserPolicyBase {
   static_assert(A::id >= axis_count,
