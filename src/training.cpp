@@ -34,6 +34,7 @@
 #include <weft/engine/initial_values_impl.hpp>
 #include <weft/engine/layer_error_impl.hpp>
 #include <weft/engine/live_parameters_impl.hpp>
+#include <weft/engine/parameter_info_impl.hpp>
 #include <weft/engine/parameter_names_impl.hpp>
 #include <weft/engine/lora_options_impl.hpp>
 #include <weft/engine/loss_scale_impl.hpp>

@@ -88,7 +88,7 @@ TEST_CASE("a step's gradient: fresh, touched, unreduced") {
   CHECK(!gradients.take_fresh());
 
   CHECK_THROWS_WITH_AS(state.take_unreduced_over_data(),
-                       "weft: the gradient of P is to be summed over dp while it is unreduced over another axis",
+                       "weft: the gradient of P is to be summed over dp while it is unreduced over tp: no wrapper sums it",
                        UnreducedGradientError);
   CHECK(state.take_unreduced(tp{}));
   CHECK(!state.take_unreduced(tp{}));

@@ -147,7 +147,7 @@ TEST_CASE("mistakes are named") {
   CHECK(refusal<UserWrapper<Idle, Gpt>>(axes<replica>, 2, {.user = {{replica{}, 2}}})
             .find("is still unreduced over replica after the step: no wrapper sums it") != std::string::npos);
   CHECK(refusal<DataParallel<UserWrapper<Idle, Gpt>>>(axes<dp, replica>, 2, {.user = {{replica{}, 2}}})
-            .find("is to be summed over dp while it is unreduced over another axis") != std::string::npos);
+            .find("is to be summed over dp while it is unreduced over replica: no wrapper sums it") != std::string::npos);
   CHECK(refusal<ReplicaParallel<Gpt>>(axes<replica>, 2, {.user = {{replica{}, 3}}}) ==
         "weft: replica(3) != world(2): this mesh has no axis dp to take what is left");
   CHECK(refusal<ReplicaParallel<Gpt>>(axes<replica>, 2, {.user = {{replica{}, 2}}}, {.numerics = {.reproducible = true}}) ==

@@ -98,7 +98,6 @@ WEFT_COLD void make_parameter(const Context& context, ParameterState& state) {
   initialise_parameter<T>(context.device(), state, context.env.seed);
 }
 
-std::string names_of_axes(const ParameterInfo& info, unsigned axes);
 [[noreturn]] void refuse_axes(const ParameterState& state, unsigned axes);
 
 // The base of all parameters, whatever their rules. A copy that is made while a model is built registers itself: the unit under

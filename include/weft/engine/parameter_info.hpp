@@ -54,4 +54,15 @@ struct ParameterInfo {
   unsigned data_bit() const { return expert_data ? axis_bit<edp> : axis_bit<dp>; }
 };
 
+namespace detail {
+
+/// Names of axis bits for messages, such as "tp, replica".
+std::string names_of_axes(const ParameterInfo& info, unsigned axes);
+
+}  // namespace detail
+
 }  // namespace weft
+
+#ifndef WEFT_COMPILED
+#include <weft/engine/parameter_info_impl.hpp>
+#endif

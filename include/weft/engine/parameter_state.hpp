@@ -121,9 +121,10 @@ class ParameterState {
   /// The same for the sum over data ranks, a gradient's last one, in which every parameter takes part. Throws
   /// UnreducedGradientError if another sum is missing.
   void take_unreduced_over_data() {
-    if (gradients_.unreduced() & ~info_.data_bit())
+    if (const unsigned others = gradients_.unreduced() & ~info_.data_bit())
       throw_error<UnreducedGradientError>({"the gradient of ", name(), " is to be summed over ", info_.expert_data ? "edp" : "dp",
-                                           " while it is unreduced over another axis"});
+                                           " while it is unreduced over ", detail::names_of_axes(info_, others),
+                                           ": no wrapper sums it"});
     gradients_.take_unreduced();
   }
   /// Calls f(std::span<float>) or f(std::span<double>) with the whole local gradient, [size()]. On a GPU its memory is the
