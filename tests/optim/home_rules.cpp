@@ -10,6 +10,7 @@
 #include <weft/optim/adafactor.hpp>
 #include <weft/optim/adamw_16bit.hpp>
 #include <weft/optim/adamw_8bit.hpp>
+#include <weft/optim/direction_rule.hpp>
 #include <weft/optim/ema.hpp>
 #include <weft/optim/schedule_free.hpp>
 #include <weft/optim/soap.hpp>

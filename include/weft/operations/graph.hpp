@@ -48,9 +48,10 @@ inline constexpr bool passed_along<GraphPart<A, Ids>> = true;
 template <class A, class C, class... X>
 constexpr bool cut_as_graph() {
   constexpr bool fits = !C::has(A()) || (std::is_same_v<placement_t<X, A>, Shard<A, 1>> && ...);
-  static_assert(fits,
-                "weft: graph_part<axis>(nodes, senders, receivers) takes [samples, nodes, ...] and [samples, edges] that the axis "
-                "cuts along dim 1: fields with data::Cut<axis, 1>");
+  static_assert(
+      fits,
+      "weft: graph_part<axis>(nodes, senders, receivers) takes [samples, nodes, ...] and [samples, edges] that the axis "
+      "cuts along dim 1: fields with data::Cut<axis, 1>");
   return fits;
 }
 /// A graph that was refused: its uses cause no second error.

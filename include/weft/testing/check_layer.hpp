@@ -169,8 +169,8 @@ struct OnAxes {
 
   using Constructor = decltype(context(std::declval<const Root&>(), std::declval<const std::vector<Communicator>&>()));
   using Context = weft::detail::step_context_t<Constructor>;
-  using X = std::conditional_t<std::is_same_v<A, dp>, Tensor<double, Exec, P, More...>,
-                               Tensor<double, Exec, Shard<dp, 0>, P, More...>>;
+  using X =
+      std::conditional_t<std::is_same_v<A, dp>, Tensor<double, Exec, P, More...>, Tensor<double, Exec, Shard<dp, 0>, P, More...>>;
   template <class Layer>
   using TrialOf = Trial<A, X, Layer, Context, typename More::axis...>;
   template <class Make>
@@ -335,12 +335,13 @@ CheckReport check_layer_on(int ranks, Make&& make, const Shape& shape, CheckOpti
   using First = std::conditional_t < !every, HiddenPlacement, std::conditional_t < std::is_same_v<A, cp> || std::is_same_v<A, dp>,
         Shard<A, 0>, Invariant < A >>>
       ;
-  if constexpr (detail::takes_all<Make, A, every, First>()) return detail::check_on<A, every, First>({ranks}, make, shape, options);
+  if constexpr (detail::takes_all<Make, A, every, First>())
+    return detail::check_on<A, every, First>({ranks}, make, shape, options);
   else return CheckReport();  // the compiler has reported the reason
 }
 
-/// The same on ranks of two axes, in which the placements of the input name them: {2, 2} ranks of dx and dy, or of tp and dx. Only
-/// the first placement may cut rows.
+/// The same on ranks of two axes, in which the placements of the input name them: {2, 2} ranks of dx and dy, or of tp and dx.
+/// Only the first placement may cut rows.
 ///
 ///   testing::check_layer_on<Shard<dx, 2>, Shard<dy, 3>>({2, 2}, make, {2, 4, 8, 8});
 template <Placement P, Placement Q, class Make>

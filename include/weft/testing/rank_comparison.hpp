@@ -56,12 +56,12 @@ struct Piece {
   std::vector<std::size_t> places;
 };
 struct Share {
-  std::vector<Piece> tensors;    // outputs and the input gradient
-  std::vector<Piece> gradients;  // of parameters
+  std::vector<Piece> tensors;              // outputs and the input gradient
+  std::vector<Piece> gradients;            // of parameters
   std::vector<unsigned> pending, sharded;  // axis bits
   std::vector<std::size_t> sizes;          // of the whole parameters
   std::vector<std::size_t> coordinates;    // on the axes that are checked
-  std::string error;               // this rank's error, unless it follows from another rank's
+  std::string error;                       // this rank's error, unless it follows from another rank's
 };
 
 template <class Trial>
