@@ -9,6 +9,7 @@ A page has a section for each header: its opening comment with the smallest use,
 comments. Public names are those in the namespaces below; names in namespace weft are those of tests/headers/root_names.txt."""
 import collections
 import dataclasses
+import itertools
 import pathlib
 import re
 import subprocess
@@ -252,7 +253,9 @@ def pages(folder):
     lines = ["# Reference", "", f"The {len({entry.name for entry in all_names})} public names of weft, from the headers' comments. Names in `weft::detail` are internal.", "",
              "| folder | contents |", "|---|---|", *(f"| [{name}]({name}.md) | {text} |" for name, text in plan), ""]
     for title, wanted in (("Concepts", lambda e: e.kind == "concept"), ("All names", lambda e: e.kind != "concept")):
-        lines += [f"## {title}", "", ", ".join(f"[`{e.name}`]({e.header.split('/')[0]}.md#{e.anchor})" for e in sorted(all_names, key=lambda e: e.name.lower()) if wanted(e)), ""]
+        listed = sorted((e for e in all_names if wanted(e)), key=lambda e: ("::" in e.name, e.name.lower()))
+        groups = itertools.groupby(listed, lambda e: e.name.rpartition("::")[0] + "::" if "::" in e.name else e.name[0].upper())  # a paragraph each
+        lines += [f"## {title}", "", *(", ".join(f"[`{e.name}`]({e.header.split('/')[0]}.md#{e.anchor})" for e in group) + "\n" for _, group in groups), ""]
     return [("reference/index.md", "\n".join(lines)), *result]
 
 

@@ -41,7 +41,7 @@ check("Invariant&lt;tp>" in pages["reference/parallel.md"] and not any("\\<" in 
 # The events that UserPolicy's comment lists are events of a wrapper, with their arguments.
 events = (SOURCE / "include/weft/engine/hooks.hpp").read_text()
 listed = re.findall(r"^void (\w+)\(([^)]*)\);", pages["reference/parallel.md"].split("### `UserPolicy`")[1].split("\n### ")[0], re.MULTILINE)
-check(len(listed) == 4 and all(re.search(rf"virtual void {name}\({arguments.split()[0] if arguments else ''}\b", events) for name, arguments in listed), f"events of UserPolicy: {listed}")
+check(len(listed) == 4 and all(f"virtual void {name}({arguments.partition(' ')[0]}" in events for name, arguments in listed), f"events of UserPolicy: {listed}")
 
 print(f"{len(found)} public names, {len(without)} without a comment")
 finish()
