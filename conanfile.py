@@ -2,9 +2,9 @@
 """weft as a Conan 2 package: the headers and the CMake package that `cmake --install` gives; with -o "weft/*:compiled=True" the library
 weft::compiled, too.
 
-Kokkos, oneDNN and MPI are not requirements of it: ConanCenter has no Kokkos, and MPI belongs to the machine; neither are xxhash and nlohmann's
-JSON, which checkpoints alone need, nor PCRE2 and utf8proc, which tokenizers alone need, nor HDF5, nor zlib, for compressed data. The CMake
-package finds them when a program asks for weft (set Kokkos_ROOT).
+The options checkpoint and tokenizer require the packages of ConanCenter for the component of that name. Without one, the CMake package finds
+the machine's libraries when a program asks for the component. Kokkos, oneDNN and MPI are always the machine's: ConanCenter has no Kokkos, and
+MPI belongs to the machine.
 """
 import os
 import re
@@ -23,8 +23,9 @@ class Weft(ConanFile):
     topics = ("machine-learning", "distributed-training", "kokkos", "mpi", "header-only")
     package_type = "header-library"
     settings = "os", "arch", "compiler", "build_type"
-    options = {"compiled": [True, False]}
-    default_options = {"compiled": False}
+    options = {"compiled": [True, False], "checkpoint": [True, False], "tokenizer": [True, False]}
+    default_options = {"compiled": False, "checkpoint": False, "tokenizer": False}
+    machine = "Kokkos 4.7 or newer (Kokkos_ROOT), oneDNN 2.6 or newer (oneDNN_ROOT) and, for weft::mpi, MPI 3.1"
     exports_sources = "CMakeLists.txt", "LICENSE", "cmake/*", "include/*", "src/*"
     no_copy_source = True
 
@@ -35,6 +36,15 @@ class Weft(ConanFile):
     def configure(self):
         if self.options.compiled:
             self.package_type = "static-library"
+
+    def requirements(self):
+        if self.options.checkpoint or self.options.tokenizer:
+            self.requires("nlohmann_json/[>=3.7 <4]", transitive_headers=True)
+        if self.options.checkpoint:
+            self.requires("xxhash/[>=0.8 <1]", transitive_headers=True)
+        if self.options.tokenizer:
+            self.requires("pcre2/[>=10.40 <11]", transitive_headers=True, transitive_libs=True)
+            self.requires("utf8proc/[>=2.6 <3]", transitive_headers=True, transitive_libs=True)
 
     def layout(self):
         cmake_layout(self)
@@ -63,6 +73,7 @@ class Weft(ConanFile):
 
     def package_info(self):
         # The package's own weft-config.cmake is what programs find: it knows the targets and what they need.
+        self.output.info(f"the machine has to have {self.machine}")
         self.cpp_info.bindirs = []
         self.cpp_info.libdirs = ["lib"] if self.options.compiled else []
         self.cpp_info.builddirs = ["lib/cmake/weft"]

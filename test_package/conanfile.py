@@ -19,6 +19,8 @@ class WeftTest(ConanFile):
     def generate(self):
         toolchain = CMakeToolchain(self)
         toolchain.user_presets_path = False
+        options = self.dependencies["weft"].options
+        toolchain.cache_variables["WEFT_COMPONENTS"] = ";".join(name for name in ("checkpoint", "tokenizer") if getattr(options, name))
         toolchain.generate()
 
     def build(self):

@@ -7,6 +7,14 @@
 #include <weft/comm/threads.hpp>
 #include <weft/core/version.hpp>
 #include <weft/runtime/run.hpp>
+#ifdef WEFT_TEST_checkpoint
+#include <weft/checkpoint/checksum.hpp>
+#include <weft/checkpoint/safetensors.hpp>
+#endif
+#ifdef WEFT_TEST_tokenizer
+#include <weft/hugging_face/tokenizer/nfc.hpp>
+#include <weft/hugging_face/tokenizer/pattern.hpp>
+#endif
 
 #ifdef WEFT_COMPILED
 constexpr const char* mode = "compiled";
