@@ -41,8 +41,8 @@ struct UserPolicyBase {};
 ///   void finish();                      // the step's gradients are complete: wait for pending messages
 ///
 /// A Unit is a part of the model, such as a block: its `name`, and its `parameters`, pointers to ParameterState. gradients_ready
-/// is called once a step, and under stages 2 and 3 of ZeRO after each micro-batch; for the innermost wrapper first, so sums over
-/// inner axes are complete then, and those over data ranks follow.
+/// is called once a step, and under stages 2 and 3 of ZeRO after each micro-batch (ShardOptions::reduce_each_micro_batch); for
+/// the innermost wrapper first, so sums over inner axes are complete then, and those over data ranks follow.
 template <detail::Axis A, Nesting place, class Stream = Invariant<A>>
 class UserPolicy : public PlainPolicy, public detail::Hooks, public detail::UserPolicyBase {
   static_assert(A::id >= axis_count,
