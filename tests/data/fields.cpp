@@ -13,6 +13,7 @@
 #include <weft/core/scalar.hpp>
 #include <weft/data/field_options.hpp>
 #include <weft/data/fields.hpp>
+#include <weft/tensor/strided_copy.hpp>
 
 using namespace weft;
 
@@ -129,6 +130,31 @@ TEST_CASE("a batch looks at Views of every layout") {
   check(Kokkos::subview(large, std::pair(2, 6), std::pair(1, 3), std::pair(4, 7)));
   Kokkos::View<float****, Kokkos::LayoutLeft, Kokkos::HostSpace> many("many", 2, 6, 2, 3);
   check(Kokkos::subview(many, 1, std::pair(0, 4), Kokkos::ALL, Kokkos::ALL));
+}
+
+TEST_CASE("a View that is given with a host's device has its values, of every layout") {
+  DefaultDevice device;
+  Kokkos::View<float***, Kokkos::LayoutLeft, Kokkos::HostSpace> left("left", 4, 2, 3);
+  Kokkos::View<float***, Kokkos::LayoutRight, Kokkos::HostSpace> right("right", 4, 2, 3);
+  std::vector<float> expected;
+  for (int i = 0; i < 24; ++i) {
+    left(i / 6, i / 3 % 2, i % 3) = right(i / 6, i / 3 % 2, i % 3) = float(i);
+    expected.push_back(float(i));
+  }
+  FieldBatch<image> batch{.samples = 4};
+  const auto check = [&](const auto& view) {
+    batch[image].view(device, view);
+    CHECK(batch[image].device() == &device);
+    CHECK(batch[image].strided_part(1, 2).data == &view(1, 0, 0));
+    CHECK(std::ranges::equal(batch[image].values(), expected));
+    CHECK(std::ranges::equal(batch[image].part(1, 2), std::span(expected).subspan(6, 12)));
+    CHECK(batch[image].read([](auto values) { return values[23]; }) == 23);
+  };
+  check(left);
+  check(right);
+  batch[image].view(right);
+  CHECK(batch[image].device() == nullptr);
+  CHECK(batch[image].values().data() == right.data());
 }
 
 TEST_CASE("values that do not fit are refused with the field's name and the numbers") {

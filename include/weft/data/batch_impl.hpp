@@ -18,6 +18,11 @@ WEFT_COLD WEFT_INLINE void detail::refuse_absent_field(std::string_view name) {
                            " has no values, and the model reads it: predict and forward need the fields that they read, "
                            "train_step and evaluate need all"});
 }
+WEFT_COLD WEFT_INLINE void detail::refuse_other_device(std::string_view name) {
+  throw_error<UsageError>({"batch: field ", name,
+                           " is a View that was given with another device than the model's, whose kernels "
+                           "would not wait for it: batch[field].view(model.device(), view)"});
+}
 
 WEFT_INLINE void TokenBatch::check(std::size_t vocabulary, detail::BatchUse use) const {
   check(use);

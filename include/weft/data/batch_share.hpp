@@ -51,6 +51,8 @@ enum class BatchUse { all, inputs };
 
 /// Refuses a field without values that a model reads.
 [[noreturn]] void refuse_absent_field(std::string_view name);
+/// Refuses a View that was given with another device than the model's.
+[[noreturn]] void refuse_other_device(std::string_view name);
 
 /// The samples of one rank's share of a step.
 struct BatchShare {

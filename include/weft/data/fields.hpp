@@ -96,8 +96,7 @@ void refuse_field() {
 [[noreturn]] void refuse_label(std::string_view name, std::string_view label, std::size_t sample, std::size_t classes);
 [[noreturn]] void refuse_field_part(std::string_view name, std::size_t first, std::size_t count, std::size_t samples);
 [[noreturn]] void refuse_view_to_write(std::string_view name);
-/// samples * shape; throws ShapeError if that is more than can be counted.
-std::size_t field_length(std::string_view name, std::size_t samples, const Shape& shape);
+std::size_t field_length(std::string_view name, std::size_t samples, const Shape& shape);  // samples * shape, or ShapeError
 
 /// A View's values, [samples, shape...].
 template <class T>
@@ -118,17 +117,16 @@ ViewedField<T> viewed_field(const StridedArray<const T>& all) {
 template <KokkosView V>
 auto viewed_field(const V& view) {
   static_assert(V::rank() >= 1, "weft: a field's View has [samples, ...] extents, at least one");
-  static_assert(V::rank() <= Shape::max_rank,
-                "weft: a field's View has at most six extents, [samples, and five of a sample], as a tensor");
-  static_assert(std::is_same_v<typename V::memory_space, typename V::host_mirror_space::memory_space>,
-                "weft: a batch's fields lie in host memory: give a View of it (Kokkos::create_mirror_view_and_copy)");
+  static_assert(
+      std::is_same_v<typename V::memory_space, typename V::host_mirror_space::memory_space>,
+      "weft: a batch's fields lie in host memory; for device memory give the device, batch[field].view(world.device(), view)");
   return viewed_field(strided_of<const typename V::non_const_value_type>(view));
 }
 
 }  // namespace detail
 
-/// The values of one field of a batch, [samples, shape...]: owned, row-major in memory that is used again for the next batch, or
-/// viewed, in the program's memory, which must outlive the batch's use.
+/// The values of one field of a batch, [samples, shape...]: owned, row-major in memory that is used again, or viewed, in the
+/// program's memory, which must outlive the batch's use.
 template <class F>
 class FieldValues {
  public:
@@ -148,7 +146,7 @@ class FieldValues {
     if (first > samples_ || count > samples_ - first) detail::refuse_field_part(name, first, count, samples_);
     if (const auto strided = strided_part(first, count); strided.data != nullptr) {
       owned_.resize(samples_ * sample_size_);
-      detail::copy_elements(strided, owned_.data() + first * sample_size_);
+      copy_row_major(strided, owned_.data() + first * sample_size_);
     }
     const std::span<const scalar> all = viewed_ && strided_.data == nullptr ? view_ : std::span<const scalar>(owned_);
     return all.subspan(first * sample_size_, count * sample_size_);
@@ -158,10 +156,12 @@ class FieldValues {
   auto read(Function&& f) const {
     if (strided_.data == nullptr) return f(values());
     std::vector<scalar> copy(samples_ * sample_size_);
-    detail::copy_elements(strided_part(0, samples_), copy.data());
+    copy_row_major(strided_part(0, samples_), copy.data());
     return f(std::span<const scalar>(copy));
   }
-  /// The same values where they lie, if they are a View that is not row-major; else null.
+  /// The device whose kernels read the values where they lie; null: they are host memory.
+  const void* device() const { return device_; }
+  /// The same values where they lie, if they are a View that is not row-major or is given with its device; else null.
   detail::StridedArray<const scalar> strided_part(std::size_t first, std::size_t count) const {
     detail::StridedArray<const scalar> some = strided_;
     if (some.data == nullptr) return some;
@@ -176,8 +176,8 @@ class FieldValues {
   }
   bool owned() const { return !viewed_; }
 
-  /// Room for so many samples of a shape, owned and to be written; the old content is kept as far as it goes, the rest is zero.
-  /// No allocation unless it is more than ever before. Throws ShapeError if it is more than can be counted.
+  /// Room for so many samples of a shape, owned and to be written; old content is kept, the rest is zero. No allocation unless
+  /// it is more than ever before. Throws ShapeError if it is more than can be counted.
   std::span<scalar> resize(std::size_t samples, const Shape& shape) {
     owned_.resize(set_sizes(samples, shape));
     viewed_ = false;
@@ -189,7 +189,7 @@ class FieldValues {
     owned_ = std::move(values);
     viewed_ = false;
   }
-  /// Takes these values, [samples, shape...], for samples of the shape so far. Throws ShapeError if they are not whole samples.
+  /// The same for samples of the shape so far.
   void assign(std::vector<scalar> values) { assign(std::move(values), Shape(shape_)); }
   /// Looks at these values, [samples, shape...], without a copy. Throws ShapeError if they are not whole samples.
   void view(std::span<const scalar> values, const Shape& shape) {
@@ -200,9 +200,26 @@ class FieldValues {
   /// Looks at a Kokkos View of host memory, [samples, shape...], of any layout, without a copy. The model reads it in each call.
   template <detail::KokkosView V>
   void view(const V& view) {
-    static_assert(std::is_same_v<typename V::non_const_value_type, scalar>,
-                  "weft: the View's elements are of another type than the field's scalars");
-    if constexpr (std::is_same_v<typename V::non_const_value_type, scalar>) take(detail::viewed_field(view));
+    constexpr bool fits = std::is_same_v<typename V::non_const_value_type, scalar>;
+    static_assert(fits, "weft: the View's elements are of another type than the field's scalars");
+    if constexpr (fits) take(detail::viewed_field(view));
+  }
+  /// Looks at a View of memory that kernels of the model's device read: of a GPU, or of a host on which weft computes. The model
+  /// takes it where it lies if it is row-major and of the model's scalar; else one kernel copies it. Both are work of the
+  /// device's execution space instance, in whose order the program may write again after the step. The host's values are copies.
+  template <class Exec, detail::KokkosView V>
+  void view(Device<Exec>& device, const V& view) {
+    constexpr bool fits = std::is_same_v<typename V::non_const_value_type, scalar> && V::rank() != 0;
+    static_assert(fits, "weft: a field's View has elements of the field's scalar type, and [samples, ...] extents, at least one");
+    if constexpr (fits) {
+      const auto all = detail::strided_on<const scalar>(device, view);
+      take(detail::viewed_field(all));
+      strided_ = all;
+      device_ = &device;
+      fetch_ = [](const void* from, const detail::StridedArray<const scalar>& some, scalar* out) {
+        detail::fetch_elements(*const_cast<Device<Exec>*>(static_cast<const Device<Exec>*>(from)), some, out);
+      };
+    }
   }
   /// Looks at the elements of an array of any layout, such as Dlpack::array() returns, [samples, shape...], without a copy.
   void view(const detail::StridedArray<const scalar>& array) {
@@ -222,6 +239,9 @@ class FieldValues {
   }
 
  private:
+  void copy_row_major(const detail::StridedArray<const scalar>& from, scalar* out) const {
+    device_ != nullptr ? fetch_(device_, from, out) : detail::copy_elements(from, out);
+  }
   void take(const detail::ViewedField<scalar>& field) {
     set_sizes(field.samples, field.shape);
     view_ = field.row_major;
@@ -234,6 +254,7 @@ class FieldValues {
     samples_ = samples;
     sample_size_ = shape.size();
     strided_ = {};
+    device_ = nullptr;
     return size;
   }
   static std::size_t whole_samples(std::size_t values, const Shape& shape) {
@@ -245,6 +266,8 @@ class FieldValues {
   mutable std::vector<scalar> owned_;  // also the row-major copy of a View of another layout
   std::span<const scalar> view_;
   detail::StridedArray<const scalar> strided_;
+  const void* device_ = nullptr;
+  void (*fetch_)(const void* device, const detail::StridedArray<const scalar>& from, scalar* out) = nullptr;
   bool viewed_ = false;
   Shape shape_;
   std::size_t samples_ = 0, sample_size_ = 1;

@@ -60,15 +60,7 @@ X input_tensor(DefaultDevice& device, const StridedArray<T>& from) {
   static_assert(std::is_integral_v<T> == std::is_integral_v<S>,
                 "weft: inference::Model: this input's elements are whole numbers and its field's are real, or the other way "
                 "round; see T and X in this function's template arguments");
-  if constexpr (std::is_same_v<std::remove_const_t<T>, S>) {
-    // Without an owner, so that no operation takes the memory for its result.
-    if (from.row_major())
-      return X(device, from.shape,
-               weft::detail::Buffer(std::shared_ptr<void>(std::shared_ptr<void>(), const_cast<S*>(from.data))));
-  }
-  X x(device, from.shape);
-  weft::detail::copy_from_strided(device, from, x.data());
-  return x;
+  return weft::detail::tensor_of<X>(device, from);
 }
 
 [[noreturn]] WEFT_COLD inline void refuse_output(const Shape& given, const Shape& expected) {

@@ -91,7 +91,8 @@ class FieldInputs {
     std::span<const typename One::scalar> values;  // [samples, shape...]
     Shape shape;
     bool absent = false;                                    // the batch has no values for the field
-    StridedArray<const typename One::scalar> strided = {};  // in place of `values`, a View that is not row-major
+    StridedArray<const typename One::scalar> strided = {};  // in place of `values`, a View
+    bool lies = false;                                      // the View may be taken where it lies
   };
   using Sources = std::tuple<Source<F>...>;
 
@@ -109,12 +110,15 @@ class FieldInputs {
       if (!tensor) {
         const auto& source = std::get<Source<Wanted>>(state_->sources);
         if (source.absent) refuse_absent_field(Wanted::name);
-        if constexpr (on_host<typename Context::execution_space>) {
-          if (source.strided.data != nullptr) {
-            tensor = field_tensor_t<Context, Wanted>(*state_->device, with_samples(state_->samples, source.shape, Wanted::name));
+        using X = field_tensor_t<Context, Wanted>;
+        if (source.strided.data != nullptr) {
+          if (source.lies) {
+            tensor = tensor_of<X>(*state_->device, source.strided);
+          } else {
+            tensor = X(*state_->device, with_samples(state_->samples, source.shape, Wanted::name));
             copy_from_strided(*state_->device, source.strided, tensor.data());
-            return std::as_const(tensor);
           }
+          return std::as_const(tensor);
         }
         const auto copy = [&](auto values, const Shape& shape) {
           tensor =
@@ -248,9 +252,12 @@ class FieldBatchInputs {
   Fields part_of(const batch_type& batch, std::size_t first, std::size_t count) const {
     const auto source = [&]<class F>(F field) {
       if (is_absent(batch, batch[field])) return typename Fields::template Source<F>{{}, {}, true};
-      if constexpr (on_host<typename Context::execution_space> && F::sequence_dim < 1)  // else the copy on the host is sent
+      const void* const lies = batch[field].device();
+      if (lies != nullptr && lies != device_) refuse_other_device(F::name);
+      if (F::sequence_dim < 1 &&
+          (lies != nullptr || on_host<typename Context::execution_space>))  // else a copy on the host is sent
         if (const auto strided = batch[field].strided_part(first, count); strided.data != nullptr)
-          return typename Fields::template Source<F>{{}, batch[field].shape(), false, strided};
+          return typename Fields::template Source<F>{{}, batch[field].shape(), false, strided, lies != nullptr};
       return typename Fields::template Source<F>{batch[field].part(first, count), batch[field].shape()};
     };
     return Fields(*device_, count, typename Fields::Sources{source(std::remove_const_t<decltype(of)>{})...}, part_);

@@ -15,7 +15,12 @@
 #include <weft/core/error.hpp>
 #include <weft/tensor/shape.hpp>
 
-namespace weft::detail {
+namespace weft {
+
+template <class Exec>
+class Device;
+
+namespace detail {
 
 /// A Kokkos View, or something with its members.
 template <class V>
@@ -72,18 +77,23 @@ void copy_elements(const StridedArray<T>& from, std::remove_const_t<T>* out) {
   }
 }
 
-/// The elements of a View of host memory; const if T is.
+/// The elements of a View of any memory; const if T is.
 template <class T, KokkosView V>
-StridedArray<T> strided_of(const V& view) {
+StridedArray<T> elements_of(const V& view) {
   static_assert(V::rank() <= Shape::max_rank, "weft: a tensor has at most six dims, and this View has more");
-  static_assert(std::is_same_v<typename V::memory_space, typename V::host_mirror_space::memory_space>,
-                "weft: this View is not of host memory: give a View of it (Kokkos::create_mirror_view_and_copy)");
   StridedArray<T> all{view.data(), Shape::of_rank(V::rank())};
   for (std::size_t dim = 0; dim < V::rank(); ++dim) {
     all.shape[dim] = view.extent(dim);
     all.strides[dim] = view.stride(dim);
   }
   return all;
+}
+/// The same of host memory.
+template <class T, KokkosView V>
+StridedArray<T> strided_of(const V& view) {
+  static_assert(std::is_same_v<typename V::memory_space, typename V::host_mirror_space::memory_space>,
+                "weft: this View is not of host memory: give a View of it (Kokkos::create_mirror_view_and_copy)");
+  return elements_of<T>(view);
 }
 template <KokkosView V>
 auto strided_of(const V& view) {
@@ -93,6 +103,12 @@ template <class T>
 StridedArray<T> strided_of(const StridedArray<T>& array) {
   return array;
 }
+/// The same of memory that the kernels of a device read (tensor/strided_copy.hpp).
+template <class T, class Exec, KokkosView V>
+StridedArray<T> strided_on(Device<Exec>& device, const V& view);
+/// Copies elements that the device's kernels read to `out` in host memory, in row-major order (tensor/strided_copy.hpp).
+template <class Exec, class T>
+void fetch_elements(Device<Exec>& device, const StridedArray<const T>& from, T* out);
 /// The elements of a contiguous range as one row, [1, size].
 template <std::ranges::contiguous_range R>
 auto strided_of(R& range) {
@@ -101,4 +117,6 @@ auto strided_of(R& range) {
       std::ranges::data(range), Shape{1, size}, {size, 1}};
 }
 
-}  // namespace weft::detail
+}  // namespace detail
+
+}  // namespace weft
