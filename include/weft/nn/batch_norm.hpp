@@ -195,38 +195,43 @@ class BatchNorm : public Primitive<BatchNorm<Rules...>> {
     const auto& values = detail::bottom_of(x);
     using X = std::remove_cvref_t<decltype(values)>;
     require_placed<X>();
-    static_assert(!detail::cut_in_space<X>,
+    constexpr bool whole = !detail::cut_in_space<X>;
+    static_assert(whole,
                   "weft: grad(f, x): BatchNorm of images that a domain axis cuts has no second derivative: gather them first, "
                   "to<Invariant<axis>>(x)");
-    using T = typename X::value_type;
-    using Whole = detail::ruled_t<detail::ChannelStatistics, X, T>;
-    using S = detail::ruled_t<detail::BesideSamples, X, T>;
-    const auto& context = x.context();
-    const bool training = context.env.training;
-    if (training && context.env.separates_terms)
-      throw_error<UsageError>(
-          {"BatchNorm inside of grad: a reproducible run (numerics.reproducible) adds its statistics sample by "
-           "sample, and a derivative of them does not"});
-    const Extents e = extents(values);
-    const double elements = training ? elements_in_training(context, values, e.channels) : 1;
-    Shape shape{e.samples, e.channels, e.pixels};
-    shape.set_sharding(0, values.shape().sharding(0)).set_sharding(1, values.shape().sharding(1));
-    const auto planes = detail::viewed<X>(x, shape);
-    const auto statistic = [&](const auto& of, std::size_t which) {
-      if (!training) return detail::constant_at(of, running_statistic<S, X>(context, values.device(), which));
-      return detail::placed_as<S>(detail::placed_as<Whole>(scale(sum<0>(sum<2>(of)), 1 / elements)));
-    };
-    const auto mean = statistic(planes, 0);
-    const auto centred = planes - unflatten<0>(mean, 1);
-    const auto variance = statistic(square(centred), 1);
-    if (training) {
-      auto counted = count<X>(context, e.channels, copy_to_host(cast<double>(detail::bottom_of(mean))),
-                              copy_to_host(cast<double>(detail::bottom_of(variance))), elements);
-      if (detail::counts_at_once(context)) add_counted(counted);
-      else detail::ground_of(x).tape().template record<detail::CountedInBackward>(running_, std::move(counted));
+    if constexpr (!whole) {
+      return detail::AlreadyRefused();
+    } else {
+      using T = typename X::value_type;
+      using Whole = detail::ruled_t<detail::ChannelStatistics, X, T>;
+      using S = detail::ruled_t<detail::BesideSamples, X, T>;
+      const auto& context = x.context();
+      const bool training = context.env.training;
+      if (training && context.env.separates_terms)
+        throw_error<UsageError>(
+            {"BatchNorm inside of grad: a reproducible run (numerics.reproducible) adds its statistics sample by "
+             "sample, and a derivative of them does not"});
+      const Extents e = extents(values);
+      const double elements = training ? elements_in_training(context, values, e.channels) : 1;
+      Shape shape{e.samples, e.channels, e.pixels};
+      shape.set_sharding(0, values.shape().sharding(0)).set_sharding(1, values.shape().sharding(1));
+      const auto planes = detail::viewed<X>(x, shape);
+      const auto statistic = [&](const auto& of, std::size_t which) {
+        if (!training) return detail::constant_at(of, running_statistic<S, X>(context, values.device(), which));
+        return detail::placed_as<S>(detail::placed_as<Whole>(scale(sum<0>(sum<2>(of)), 1 / elements)));
+      };
+      const auto mean = statistic(planes, 0);
+      const auto centred = planes - unflatten<0>(mean, 1);
+      const auto variance = statistic(square(centred), 1);
+      if (training) {
+        auto counted = count<X>(context, e.channels, copy_to_host(cast<double>(detail::bottom_of(mean))),
+                                copy_to_host(cast<double>(detail::bottom_of(variance))), elements);
+        if (detail::counts_at_once(context)) add_counted(counted);
+        else detail::ground_of(x).tape().template record<detail::CountedInBackward>(running_, std::move(counted));
+      }
+      const auto gained = centred / unflatten<0>(sqrt(variance + epsilon_), 1) * unflatten<0>(beside(planes, weight), 1);
+      return detail::viewed<X>(gained + unflatten<0>(beside(gained, bias), 1), values.shape());
     }
-    const auto gained = centred / unflatten<0>(sqrt(variance + epsilon_), 1) * unflatten<0>(beside(planes, weight), 1);
-    return detail::viewed<X>(gained + unflatten<0>(beside(gained, bias), 1), values.shape());
   }
 
   // Replaces backward if it will not be called.

@@ -106,21 +106,26 @@ class SampleNorm : public Primitive<SampleNorm<Instance, Rules...>> {
     const auto& values = bottom_of(x);
     using X = std::remove_cvref_t<decltype(values)>;
     require_placed<X>();
-    static_assert(!cut_in_space<X>,
+    constexpr bool whole = !cut_in_space<X>;
+    static_assert(whole,
                   "weft: grad(f, x): GroupNorm of images that a domain axis cuts has no second derivative: gather them first, "
                   "to<Invariant<axis>>(x)");
-    const kernels::GroupedChannels s = grouped(x.context(), values);
-    const auto viewed_as = [&values](const auto& y, std::size_t channels, std::size_t numbers) {
-      Shape shape{values.shape()[0], channels, numbers};
-      return viewed<X>(y, shape.set_sharding(0, values.shape().sharding(0)).set_sharding(1, values.shape().sharding(1)));
-    };
-    const auto groups = viewed_as(x, s.groups, s.elements());
-    const auto centred = groups - unflatten<1>(mean<2>(groups), 1);
-    const auto normed = centred / sqrt(unflatten<1>(mean<2>(square(centred)), 1) + epsilon_);
-    if (!weight) return viewed<X>(normed, values.shape());
-    const auto planes = viewed_as(normed, s.channels, s.pixels);
-    const auto gained = planes * unflatten<0>(beside(planes, *weight), 1);
-    return viewed<X>(gained + unflatten<0>(beside(gained, *bias), 1), values.shape());
+    if constexpr (!whole) {
+      return AlreadyRefused();
+    } else {
+      const kernels::GroupedChannels s = grouped(x.context(), values);
+      const auto viewed_as = [&values](const auto& y, std::size_t channels, std::size_t numbers) {
+        Shape shape{values.shape()[0], channels, numbers};
+        return viewed<X>(y, shape.set_sharding(0, values.shape().sharding(0)).set_sharding(1, values.shape().sharding(1)));
+      };
+      const auto groups = viewed_as(x, s.groups, s.elements());
+      const auto centred = groups - unflatten<1>(mean<2>(groups), 1);
+      const auto normed = centred / sqrt(unflatten<1>(mean<2>(square(centred)), 1) + epsilon_);
+      if (!weight) return viewed<X>(normed, values.shape());
+      const auto planes = viewed_as(normed, s.channels, s.pixels);
+      const auto gained = planes * unflatten<0>(beside(planes, *weight), 1);
+      return viewed<X>(gained + unflatten<0>(beside(gained, *bias), 1), values.shape());
+    }
   }
 
   std::optional<Parameter<Rules...>> weight, bias;
