@@ -45,3 +45,20 @@ struct Own {
 void go() {
   testing::check_layer([](const auto&) { return Own{}; }, {4, 8});
 }
+
+// section: of_two_axes_that_cut_rows
+// The rows of a rank have one order, that of the first axis.
+// expect: only the first one may cut rows
+struct Double {
+  auto forward(const auto&, const auto& x) const { return Result{add(x, x), Nothing{}}; }
+  auto backward(const auto&, Nothing, const auto& g) { return add(g, g); }
+};
+
+void go() {
+  const auto make = [](const auto&) { return Double{}; };
+#ifdef WEFT_FAIL
+  testing::check_layer_on<Invariant<tp>, Shard<cp, 0>>({2, 2}, make, {8, 8});
+#else
+  testing::check_layer_on<Shard<cp, 0>, Invariant<tp>>({2, 2}, make, {8, 8});
+#endif
+}

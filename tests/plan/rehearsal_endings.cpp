@@ -17,6 +17,7 @@
 
 #include <weft/data/loader.hpp>
 #include <weft/plan/estimate.hpp>
+#include <weft/plan/layouts.hpp>
 #include <weft/runtime/rehearsal_guards.hpp>
 #include <weft/runtime/rehearsal_report.hpp>
 #include <weft/weft.hpp>
@@ -134,6 +135,23 @@ TEST_CASE("a loop that never ends is refused in one line that names the call, an
     const EnvironmentVariable steps("WEFT_REHEARSE_STEPS", wrong);
     CHECK(rehearsed("8", forever).code == 2);
   }
+}
+
+TEST_CASE("the layouts of a program are listed, the fastest first") {
+  const auto twice = training([](int step) { return step < 2; });
+  const EnvironmentVariable layouts("WEFT_REHEARSE_LAYOUTS", "2");
+  const Ending nameless = rehearsed("4", twice);
+  CHECK(nameless.code == 2);
+  CHECK(nameless.error.starts_with("weft: WEFT_REHEARSE_LAYOUTS: layouts are compared by their time: name a machine"));
+  const EnvironmentVariable machine("WEFT_MACHINE", "h100");
+  const Ending ending = rehearsed("4", twice);
+  CHECK(ending.code == 0);
+  CHECK_MESSAGE(ending.out.find("layouts of 4 ranks on h100: 9 in all") != std::string::npos, ending.out);  // pp 1; 2 and 4
+  CHECK(times(ending.out, " GB ") == 2);
+  const EnvironmentVariable memory("WEFT_REHEARSE_MEMORY", "1kB");
+  const Ending full = rehearsed("4", twice);
+  CHECK(full.code != 0);
+  CHECK_MESSAGE(full.error.find("layouts of 4 ranks fits 1.0 kB: the smallest needs") != std::string::npos, full.error);
 }
 
 TEST_CASE("models that are trained in turn have one step, with the optimizers of all") {

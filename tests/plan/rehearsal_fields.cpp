@@ -142,7 +142,7 @@ TEST_CASE("the memory of a large U-Net falls as one over the ranks, and a rank i
   const Rehearsal one = rehearse_volume(1, 0), eight = rehearse_volume(2, 0), many = rehearse_volume(4, 1 + 4 + 16);
   MESSAGE("GB of a rank: ", double(one.peak) / 1e9, " on 1, ", double(eight.peak) / 1e9, " on 8, ", double(many.peak) / 1e9,
           " on 64");
-  // A rank of several has a copy of each convolution's input, with the rows of its neighbours; one rank has not.
+  // A rank with neighbours copies a convolution's input together with their rows, once for each axis; one rank does not.
   CHECK(double(eight.peak) / double(many.peak) > 0.99 * 8);
   CHECK(double(one.peak) / double(eight.peak) > 0.55 * 8);
   CHECK(one.peak > std::size_t(60) << 30);

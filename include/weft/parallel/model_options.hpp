@@ -50,10 +50,10 @@ struct ShardOptions {
   /// The number of copies of the shards (hybrid sharding). The data ranks form `replicate` groups of neighbours; each group
   /// shards the state among its ranks, and gradients are summed over the groups once per step. Must divide dp.
   std::size_t replicate = 1;
-  /// The ranks of the domain axes (DomainParallel) share the state as well: N is dp times their number, and they count as
-  /// neighbouring data ranks for `replicate` (which then may be dp, so that each field's ranks share one copy), `secondary` and
-  /// `quantised_reduce`. One sum over all of these ranks replaces those over each domain axis. Not with experts and
-  /// numerics.recheck_every. No effect on a mesh without domain axes.
+  /// The ranks of the domain axes (DomainParallel) share the state as well: the state has dp times their number of parts, and
+  /// `replicate`, `secondary` and `quantised_reduce` count them as neighbouring data ranks. With `replicate` = dp, the ranks of
+  /// one field share one copy. One sum over all of these ranks replaces those over each domain axis. Throws UsageError with
+  /// experts, with numerics.recheck_every and in stage 0. No effect on a mesh without domain axes.
   bool over_domain = false;
   /// Stages 2 and 3: false keeps whole gradients until the last micro-batch of a step, which takes their memory and saves all
   /// reductions but one.

@@ -30,9 +30,10 @@ namespace weft {
 /// is added in float and rounded once, or in float (ModelOptions::numerics.gradient: 6 P + 12 P / N and 2 P + 16 P / N). Stage 3
 /// keeps only the master copy, which is rounded when a unit is gathered, and gradients in float. Transfers take more: up to two
 /// gathered units in stage 3, up to two units of whole gradients, a sum of a unit's shards. With ModelOptions::shard.replicate, N
-/// is dp / replicate. `secondary` adds P / secondary values. `offload` takes the optimizer's bytes, and in stage 3 the
-/// parameters', off the device, except for those of the largest parameter, which come and go (on a GPU also those of the next
-/// parameter and the next unit's piece, which arrive while it computes).
+/// is dp / replicate; with shard.over_domain, dp is multiplied by the ranks of the domain axes. `secondary` adds P / secondary
+/// values. `offload` takes the optimizer's bytes, and in stage 3 the parameters', off the device, except for those of the largest
+/// parameter, which come and go (on a GPU also those of the next parameter and the next unit's piece, which arrive while it
+/// computes).
 ///
 /// A stage in the type is known at compile time: an optimizer that needs whole matrices does not compile, and stage 0 is not
 /// compiled.

@@ -43,7 +43,8 @@ WEFT_COLD WEFT_INLINE Layouts layouts(RehearsedStages of, const Machine& machine
   if (of.steps == 0) of.steps = 3;  // ZeRO-3 gathers ahead from the third on
   if (of.ranks_per_node == 0) of.ranks_per_node = machine.ranks_per_node;
   of.both = of.early = false;
-  Layouts found{.limits = limits};
+  Layouts found;
+  found.limits = limits;
   const auto all = detail::open_layouts(of, f);
   found.all = all.size();
   std::string refusal;

@@ -128,8 +128,6 @@ constexpr bool is_layer_under() {
 template <class P, class... More>
 struct OnAxes {
   using A = typename P::axis;
-  static_assert(((shard_dim<More> != 0) && ...),
-                "weft: only check_layer_on's first placement may cut rows, and the second one is Shard<axis, 0>");
   static auto first(const Root& root, const Communicator& comm) {
     if constexpr (std::is_same_v<A, dp>) return root.template with<P>(dp{}, comm);
     else
@@ -347,7 +345,13 @@ CheckReport check_layer_on(int ranks, Make&& make, const Shape& shape, CheckOpti
 template <Placement P, Placement Q, class Make>
 CheckReport check_layer_on(const std::array<int, 2>& ranks, Make&& make, const Shape& shape, CheckOptions options = {}) {
   options.tolerance = std::min(options.tolerance, 1e-11);
-  if constexpr (detail::takes_all<Make, typename P::axis, false, P, Q>())
+  constexpr bool rows_once = shard_dim<Q> != 0;
+  static_assert(
+      rows_once,
+      "weft: check_layer_on's second placement is Shard<axis, 0>, and only the first one may cut rows: give them in the "
+      "other order, or one that cuts another dim");
+  if constexpr (!rows_once) return CheckReport();
+  else if constexpr (detail::takes_all<Make, typename P::axis, false, P, Q>())
     return detail::check_on<typename P::axis, false, P, Q>({ranks[0], ranks[1]}, make, shape, options);
   else return CheckReport();  // the compiler has reported the reason
 }
