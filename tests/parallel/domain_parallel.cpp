@@ -234,6 +234,28 @@ TEST_CASE("state that ranks of domain axes share is saved and loaded in other la
   train_in(4, {.dp = 2, .dy = 2}, {.shard = {.stage = 3, .over_domain = true}}, false);
 }
 
+TEST_CASE("options that do not go with shared state are refused") {
+  const auto refused = [](const ModelOptions& options) {
+    std::mutex mutex;
+    std::string found;
+    CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
+            const Mesh mesh(world, axes<dp, dx>, {.dx = 2});
+            try {
+              FullyShardedDataParallel<DomainParallel<Model, dx>> model(mesh, {}, options);
+            } catch (const UsageError& error) {
+              const std::lock_guard lock(mutex);
+              found = error.what();
+            }
+          }) == 0);
+    return found;
+  };
+  CHECK(refused({.shard = {.stage = 1, .over_domain = true}}) == "");
+  CHECK(refused({.shard = {.stage = 0, .over_domain = true}})
+            .starts_with("weft: ModelOptions: shard.replicate, shard.over_domain"));
+  CHECK(refused({.shard = {.stage = 1, .over_domain = true}, .numerics = {.recheck_every = 1}})
+            .starts_with("weft: ModelOptions: shard.over_domain sums gradients over data ranks and domain axes at once"));
+}
+
 TEST_CASE("copies of shared state that differ are found, also between ranks of a domain axis") {
   using Sharded = FullyShardedDataParallel<DomainParallel<Model, dx>>;
   std::mutex mutex;
