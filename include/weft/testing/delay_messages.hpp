@@ -38,10 +38,13 @@ struct Transit {
   double seconds = 0, seconds_per_byte = 0;
 };
 
-/// Messages that one rank has received, collectives in which it took part, and the sum of their times in transit.
+/// Messages that one rank has received, collectives in which it took part, and the sum of their times in transit. Of the `waits`
+/// in which the rank was blocked when a message's time was over, the sum of the times until it went on: it is the machine's.
 struct DelayCounts {
   std::uint64_t messages = 0;
   double seconds = 0;
+  std::uint64_t waits = 0;
+  double late_seconds = 0;
 };
 
 /// The clock of all messages: one object for all thread ranks of a program.
@@ -129,13 +132,19 @@ class DelayedRequest final : public comm::Pending {
     return SlowNetwork::now() >= time_;
   }
   void wait() override {
+    const double begin = SlowNetwork::now();
+    const bool blocked = !test();
     if (!advance() && inner_) inner_->wait();
     inner_.reset();
     advance();
-    for (double now = SlowNetwork::now(); now < time_; now = SlowNetwork::now()) {
+    double now = SlowNetwork::now();
+    for (; now < time_; now = SlowNetwork::now()) {
       for (std::size_t i = 0; i < rank_->requests.size(); ++i) rank_->requests[i]->advance();
       std::this_thread::sleep_for(std::chrono::duration<double>(std::min(time_ - now, 1e-4)));
     }
+    if (!blocked) return;
+    ++rank_->counts.waits;
+    rank_->counts.late_seconds += now - std::max(begin, time_);
   }
   void abandon() noexcept override {
     if (inner_) inner_->abandon();
