@@ -72,6 +72,17 @@ std::vector<double> numbers_of(int ranks, const ModelOptions& options) {
 
 }  // namespace
 
+TEST_CASE("activations that come and go late give the numbers of activations that stay") {
+  for (const int ranks : {1, 2}) {
+    const auto want = numbers_of(ranks, {});
+    late_fetches = late_puts = 0;
+    CHECK(numbers_of(ranks, {.activations = {.on_host = {"block *"}}}) == want);
+    CHECK(late_fetches > 0);
+    CHECK(late_puts > 0);
+    CHECK(numbers_of(ranks, {.shard = {.offload = Offload::host()}, .activations = {.on_host = {"block *"}}}) == want);
+  }
+}
+
 TEST_CASE("state that comes and goes late gives the numbers of state that stays") {
   for (const int ranks : {1, 2}) {
     const auto want = numbers_of(ranks, {});
