@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+// L-BFGS for small models (Liu and Nocedal 1989), as torch.optim.LBFGS has it, with a fixed step or a search for a step with the
+// strong Wolfe conditions (Nocedal and Wright, Numerical Optimization, chapters 3 and 7). It evaluates the loss several times in
+// a step, so it takes a function that computes loss and gradients, on the same batch each time:
+//
+//   optim::Lbfgs optimizer(model, {.strong_wolfe = true});
+//   const double loss = optimizer.step([&] { return model.train_step(batch); });
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <deque>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <weft/comm/communicator.hpp>
+#include <weft/core/error.hpp>
+#include <weft/engine/hooks.hpp>
+#include <weft/optim/line_search.hpp>
+#include <weft/optim/trainable.hpp>
+#include <weft/tensor/transfer.hpp>
+
+namespace weft::optim {
+
+/// Options of Lbfgs, with the names of torch.optim.LBFGS in comments.
+struct LbfgsOptions {
+  double learning_rate = 1;          ///< lr: the fixed step, or the first one that the search tries
+  std::size_t iterations = 20;       ///< max_iter, of one call of step
+  std::size_t evaluations = 0;       ///< max_eval, of one call of step; 0: 5/4 of the iterations
+  double gradient_tolerance = 1e-7;  ///< tolerance_grad, of the largest element
+  double change_tolerance = 1e-9;    ///< tolerance_change, of the loss and of the largest element of a step
+  std::size_t history = 100;         ///< history_size: pairs of vectors, each as large as the parameters
+  bool strong_wolfe = false;         ///< line_search_fn="strong_wolfe"
+};
+
+/// The optimizer of all trainable parameters of `Model`, a wrapper or SingleDevice in float or double. Each rank holds vectors
+/// for the elements that it holds, on the host in double; dot products count each element once and are summed over all ranks, so
+/// every rank takes the same steps. For stage 0 of ZeRO. Its history is not in checkpoints: after one it begins anew.
+template <Trainable Model>
+class Lbfgs {
+  using P = weft::detail::computed_t<typename Model::model_type::scalar>;
+  static_assert(sizeof(P) >= 4, "weft: L-BFGS needs a model in float or double: differences of 16-bit gradients are rounding");
+
+ public:
+  /// Throws UsageError for options out of range, for ZeRO above stage 0, and for offloaded parameters.
+  explicit Lbfgs(Model& model, const LbfgsOptions& options = {}) : model_(&model), options_(options) {
+    require_option("learning rate", options.learning_rate);
+    require_option("gradient_tolerance", options.gradient_tolerance);
+    require_option("change_tolerance", options.change_tolerance);
+    if (options.iterations == 0 || options.history == 0)
+      throw_error<UsageError>(
+          {"L-BFGS: iterations(", options.iterations, ") and history(", options.history, ") must be at least 1"});
+    model.for_each_state([&](ParameterState& state) {
+      if (state.storage().sharder() || state.storage().store())
+        throw_error<UsageError>({"L-BFGS: ", state.name(),
+                                 " is sharded over data ranks or offloaded: use ModelOptions::shard.stage ",
+                                 "0 without offload, or an optimizer that works element by element, such as AdamW"});
+    });
+    if (options_.evaluations == 0) options_.evaluations = options.iterations * 5 / 4;
+  }
+
+  /// Lowers the loss by up to `iterations` directions. `closure()` computes the gradients of the parameters as they are, on the
+  /// same batch each time, and returns the loss, the same on every rank, as model.train_step does. Returns the loss before the
+  /// step. Collective over the whole mesh. A loss that is not finite ends the step where it was last finite.
+  template <class Closure>
+  double step(Closure&& closure) {
+    const auto evaluate = [&](const Vector& x) {
+      write(x);
+      return this->evaluated(closure);
+    };
+    Evaluation now = evaluated(closure);
+    const double first = now.loss;
+    std::size_t evaluations = 1;
+    Vector x = values();
+    for (std::size_t k = 1; std::isfinite(now.loss) && largest(now.gradient) > options_.gradient_tolerance; ++k) {
+      direct(now.gradient);
+      const double slope = dot(now.gradient, direction_);
+      if (slope > -options_.change_tolerance) {
+        direction_.clear();  // no step was taken, of which the next one would learn
+        break;
+      }
+      length_ =
+          begun_ == 1 ? std::min(1.0, 1 / sum_of_magnitudes(now.gradient)) * options_.learning_rate : options_.learning_rate;
+      const double before = now.loss;
+      Vector next;
+      const auto at = [&](double length) {
+        next = x;
+        for (std::size_t i = 0; i < next.size(); ++i) next[i] += length * direction_[i];
+        ++evaluations;
+        return evaluate(next);
+      };
+      if (options_.strong_wolfe) {
+        const auto tried = [&](double length) {
+          Evaluation there = at(length);
+          const double slope_there = dot(there.gradient, direction_);
+          return detail::LinePoint<Vector>{length, there.loss, slope_there, std::move(there.gradient)};
+        };
+        auto found = detail::strong_wolfe<Vector>({0, now.loss, slope, now.gradient}, length_, largest(direction_),
+                                                  options_.change_tolerance, tried);
+        length_ = found.at;
+        now = {found.loss, std::move(found.gradient)};
+      } else if (k < options_.iterations) {
+        if (Evaluation there = at(length_); std::isfinite(there.loss)) {
+          now = std::move(there);
+        } else {
+          write(x);
+          direction_.clear();
+          break;
+        }
+      }
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] += length_ * direction_[i];
+      write(x);
+      if (k == options_.iterations || evaluations >= options_.evaluations) break;
+      if (length_ * largest(direction_) <= options_.change_tolerance) break;
+      if (std::abs(now.loss - before) < options_.change_tolerance) break;
+    }
+    return first;
+  }
+
+  /// Directions taken since the optimizer was made.
+  std::size_t directions() const { return begun_; }
+  const LbfgsOptions& options() const { return options_; }
+
+ private:
+  using Vector = std::vector<double>;  // of the elements that this rank holds, parameter by parameter
+  struct Evaluation {
+    double loss;
+    Vector gradient;
+  };
+  struct Pair {
+    Vector change, of_gradient;  // of the parameters and of the gradient, over one step
+    double product;              // 1 / their dot product
+  };
+
+  /// Sets direction_ to minus the inverse Hessian, as far as the pairs have it, times the gradient.
+  void direct(const Vector& gradient) {
+    if (begun_++ > 0) learn(gradient);
+    direction_ = gradient;
+    for (double& element : direction_) element = -element;
+    std::vector<double> parts(pairs_.size());
+    for (std::size_t i = pairs_.size(); i-- > 0;) {
+      parts[i] = dot(pairs_[i].change, direction_) * pairs_[i].product;
+      add(direction_, -parts[i], pairs_[i].of_gradient);
+    }
+    for (double& element : direction_) element *= scale_;
+    for (std::size_t i = 0; i < pairs_.size(); ++i)
+      add(direction_, parts[i] - dot(pairs_[i].of_gradient, direction_) * pairs_[i].product, pairs_[i].change);
+    before_ = gradient;
+  }
+  /// Adds the pair of the last step, if the loss is convex along it.
+  void learn(const Vector& gradient) {
+    if (direction_.empty()) return;
+    Pair pair{std::move(direction_), gradient, 0};
+    for (double& element : pair.change) element *= length_;
+    add(pair.of_gradient, -1, before_);
+    const double product = dot(pair.change, pair.of_gradient);
+    if (!(product > 1e-10)) return;
+    scale_ = product / dot(pair.of_gradient, pair.of_gradient);
+    pair.product = 1 / product;
+    if (pairs_.size() == options_.history) pairs_.pop_front();
+    pairs_.push_back(std::move(pair));
+  }
+
+  template <class Closure>
+  Evaluation evaluated(Closure& closure) {
+    const double loss = closure();
+    Vector gradient;
+    for_each_trained([&](ParameterState& state) {
+      if (!state.gradient() || !state.gradients().touched()) gradient.resize(gradient.size() + state.size());
+      else append(gradient, state.size(), static_cast<const P*>(state.gradient().get()));
+    });
+    return {loss, std::move(gradient)};
+  }
+  Vector values() {
+    Vector all;
+    for_each_trained([&](ParameterState& state) { append(all, state.size(), static_cast<const P*>(state.value().get())); });
+    return all;
+  }
+  void write(const Vector& x) {
+    std::size_t at = 0;
+    for_each_trained([&](ParameterState& state) {
+      const std::vector<P> numbers(x.begin() + std::ptrdiff_t(at), x.begin() + std::ptrdiff_t(at + state.size()));
+      weft::detail::copy_to_device(model_->device(), state.value().get(), numbers.data(), numbers.size() * sizeof(P));
+      model_->device().exec().fence("weft::optim::Lbfgs");
+      at += state.size();
+    });
+  }
+  void append(Vector& all, std::size_t size, const P* elements) {
+    std::vector<P> numbers(size);
+    weft::detail::copy_from_device(model_->device(), numbers.data(), elements, size * sizeof(P));
+    model_->device().exec().fence("weft::optim::Lbfgs");
+    all.insert(all.end(), numbers.begin(), numbers.end());
+  }
+  template <class F>
+  void for_each_trained(F&& f) {
+    model_->for_each_state([&](ParameterState& state) {
+      if (state.trainable()) f(state);
+    });
+  }
+
+  static void add(Vector& to, double factor, const Vector& x) {
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] += factor * x[i];
+  }
+  double dot(const Vector& a, const Vector& b) {
+    return reduced(Reduction::sum, [&](double sum, std::size_t i) { return sum + a[i] * b[i]; });
+  }
+  double sum_of_magnitudes(const Vector& a) {
+    return reduced(Reduction::sum, [&](double sum, std::size_t i) { return sum + std::abs(a[i]); });
+  }
+  double largest(const Vector& a) {
+    return reduced(Reduction::max, [&](double most, std::size_t i) { return std::max(most, std::abs(a[i])); });
+  }
+  /// Over the elements of all ranks, each once.
+  template <class F>
+  double reduced(Reduction reduction, const F& next) {
+    double result = 0;
+    std::size_t begin = 0;
+    for_each_trained([&](ParameterState& state) {
+      if (state.counted()) {
+        if (state.info().replicas == 1)
+          for (std::size_t i = 0; i < state.size(); ++i) result = next(result, begin + i);
+        else
+          for (const weft::detail::Run& run : state.runs())
+            for (std::size_t i = 0; run.owned && i < run.length; ++i) result = next(result, begin + run.local + i);
+      }
+      begin += state.size();
+    });
+    model_->communicator().all_reduce(std::span<double>(&result, 1), reduction);
+    return result;
+  }
+
+  Model* model_;
+  LbfgsOptions options_;
+  std::deque<Pair> pairs_;
+  Vector direction_, before_;  // of the last step: its direction, and the gradient that it began with
+  double length_ = 0, scale_ = 1;
+  std::size_t begun_ = 0;
+};
+
+template <class Model>
+Lbfgs(Model&, LbfgsOptions) -> Lbfgs<Model>;
+template <class Model>
+Lbfgs(Model&) -> Lbfgs<Model>;
+
+}  // namespace weft::optim
