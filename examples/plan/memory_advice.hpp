@@ -36,6 +36,9 @@ inline std::vector<Change> changes_of(const MemoryOptions& o) {
     if (l.dp && *l.dp % 2 == 0) *l.dp /= 2;  // with the same ranks; with an odd dp, twice as many
     else if (l.dp && l.world) l.world = *l.world * 2;
   };
+  constexpr std::int64_t part = 2048;  // tokens, which are enough for fast products
+  if (const std::int64_t parts = o.layout.micro_batch * o.sequence / o.layout.cp / part; parts > o.loss_chunks)
+    add("--loss-chunks", std::to_string(parts), [parts](MemoryOptions& m) { m.loss_chunks = parts; });
   if (o.recompute == "none") add("--recompute", "selective", [](MemoryOptions& m) { m.recompute = "selective"; });
   for (std::int64_t stage = o.zero + 1; stage <= 3; ++stage)
     add("--zero", std::to_string(stage), [&](MemoryOptions& m) { m.zero = stage; });

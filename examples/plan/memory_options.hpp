@@ -25,7 +25,7 @@ struct MemoryOptions {
   weft::mesh_layout::Layout layout;
   std::optional<std::int64_t> vpp;
   std::int64_t layers = 6, width = 384, heads = 6, sequence = 256, vocabulary = 256, experts = 8, top_k = 2, zero = 0,
-               replicate = 1, secondary = 0, quantised_reduce = 0, threads = 1;
+               replicate = 1, secondary = 0, quantised_reduce = 0, threads = 1, loss_chunks = 1;
   std::optional<std::int64_t> kv_heads, intermediate, head_width;
   std::optional<std::int64_t> ranks_per_node;
   std::string attention_bias = "none", memory;
@@ -174,6 +174,7 @@ inline PlannedRun run_of(MemoryOptions o) {
                                            : "with --reproducible: sums as integers depend on the layout"));
   }
   positive("threads", o.threads);
+  run.loss_chunks = std::int64_t(positive("loss-chunks", o.loss_chunks));
   run.vocabulary = o.vocabulary;
   run.ranks = l.world, run.dp = std::int64_t(dp);
   run.tp = l.tp, run.cp = l.cp, run.pp = l.pp, run.ep = l.ep, run.etp = l.etp;

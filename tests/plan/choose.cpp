@@ -48,6 +48,7 @@ void train(
   ModelOptions options;
   options.shard.stage = c.zero, options.shard.replicate = std::size_t(c.replicate);
   if (c.offload) options.shard.offload = Offload::host();
+  options.loss.chunks = std::size_t(c.loss_chunks);
   options.context = c.ulysses ? ContextMethod::ulysses : ContextMethod::ring;
   options.pipeline.layers = piece.stage_layers;
   options.pipeline.schedule = schedule::choose(std::string(plan::name_of(c.order)), plan::takes_chunks(c.order) ? c.chunks : 0);
@@ -144,6 +145,11 @@ std::set<Candidate> oracle(const Search& s) {
                               const int edp = s.experts > 0 ? n / pp / (ep * etp) : dp;
                               if (dp % copies != 0 || edp % copies != 0 || (offload && s.memory <= 0)) continue;
                               c.kept = kept, c.zero = std::int8_t(zero), c.replicate = copies, c.offload = offload;
+                              c.loss_chunks = 1;
+                              all.insert(c);
+                              const std::int64_t tokens = micro_batch * s.sequence / cp;
+                              if (s.loss_tokens == 0 || s.memory <= 0 || tokens <= s.loss_tokens) continue;
+                              c.loss_chunks = std::int32_t((tokens + s.loss_tokens - 1) / s.loss_tokens);
                               all.insert(c);
                             }
                     }
@@ -161,6 +167,7 @@ TEST_CASE("the legal layouts are those of an oracle that tries every number") {
         Search s{.ranks = ranks, .ranks_per_node = node, .global_batch = 12, .layers = 6, .width = 64, .heads = 8};
         s.kv_heads = ranks == 12 ? 4 : 2, s.sequence = 48, s.columns = 96, s.experts = experts;
         s.memory = node == 4 ? 1e9 : 0;
+        s.loss_tokens = ranks % 8 == 0 ? 40 : 0;
         const std::vector<Candidate> listed = plan::candidates(s);
         const std::set<Candidate> distinct(listed.begin(), listed.end());
         INFO(ranks << " ranks, " << node << " a node, experts " << experts << ": " << listed.size());
@@ -177,7 +184,8 @@ TEST_CASE("the legal layouts are those of an oracle that tries every number") {
 TEST_CASE("formulas beside whole rehearsals: memory and time of every layout") {
   const plan::Machine machine = plan::known_machine("h100");
   Search s = search_of(16, 32);
-  s.memory = 80e9;  // else no layout has offload
+  s.memory = 80e9;  // else no layout has offload, or a loss in parts
+  s.loss_tokens = 1024;
   plan::CandidateCosts costs(s, machine, training());
   const std::vector<Candidate> all = plan::candidates(s);
   const auto compare = [&](std::string_view name, std::size_t step, const auto& is_one) {
@@ -213,16 +221,20 @@ TEST_CASE("formulas beside whole rehearsals: memory and time of every layout") {
     return order == one_forward_one_backward || order == interleaved || order == zero_bubble_h1 || order == zbv;
   };
   const bool everything = std::getenv("WEFT_TEST_LONG") != nullptr;
+  const auto plain = [](const Candidate& c) { return c.replicate == 1 && !c.offload && c.loss_chunks == 1; };
   compare("1f1b, interleaved, zb-h1 and zbv", everything ? 7 : 61,
-          [&](const Candidate& c) { return common(c.order) && c.replicate == 1 && !c.offload; });
+          [&](const Candidate& c) { return common(c.order) && plain(c); });
   for (const PipelineOrder order : {gpipe, interleaved_zero_bubble, dualpipev})
     compare(plan::name_of(order),
             everything                         ? 3
             : order == interleaved_zero_bubble ? 17
                                                : 7,
-            [&](const Candidate& c) { return c.order == order && c.replicate == 1 && !c.offload; });
-  compare("hybrid sharding", everything ? 7 : 31, [&](const Candidate& c) { return c.replicate > 1 && !c.offload; });
-  compare("offload", everything ? 11 : 131, [&](const Candidate& c) { return c.offload; });
+            [&](const Candidate& c) { return c.order == order && plain(c); });
+  compare("hybrid sharding", everything ? 7 : 31,
+          [&](const Candidate& c) { return c.replicate > 1 && !c.offload && c.loss_chunks == 1; });
+  compare("offload", everything ? 11 : 131, [&](const Candidate& c) { return c.offload && c.loss_chunks == 1; });
+  compare("loss in parts", everything ? 11 : 61,
+          [&](const Candidate& c) { return c.loss_chunks > 1 && c.replicate == 1 && !c.offload; });
 }
 
 // The formulas for a pipeline's bubbles and activations equal those of its tables.
@@ -353,6 +365,31 @@ TEST_CASE("the choice: all fit, the fastest first, and a smaller memory excludes
   CHECK_THROWS_WITH_AS(plan::choose(s, machine, options), doctest::Contains("none fits into"), MemoryError);
   CHECK_THROWS_WITH_AS(plan::choose(search_of(11, 4), machine, options), doctest::Contains("no layout of 11 ranks is legal"),
                        LayoutError);
+}
+
+TEST_CASE("a loss in parts is for logits that do not fit") {
+  const plan::Machine machine = plan::known_machine("h100");
+  models::LlamaConfig config = llama;  // 2.1 GB of logits, 0.3 GB of parameters and their state
+  config.vocabulary = 131072, config.layers = 2, config.width = 64, config.heads = config.kv_heads = 4, config.sequence = 8192;
+  Search s = search_of(1, 1, config);
+  s.memory = 1.5e9;
+  const plan::ChooseOptions options{.train = training(config),
+                                    .names =
+                                        [](const plan::Piece&) {
+                                          return plan::LayoutNames{"Type", "command"};
+                                        },
+                                    .limit_s = 3};
+  CHECK_THROWS_WITH_AS(plan::choose(s, machine, options), doctest::Contains("none fits into"), MemoryError);
+  s.loss_tokens = 1024;
+  const plan::Chosen chosen = plan::choose(s, machine, options);
+  for (const plan::RankedLayout& one : chosen.best) {
+    CHECK(one.layout.loss_chunks == 8);
+    CHECK(one.memory <= s.memory);
+  }
+  CHECK(plan::text_of(chosen.best[0].layout).find(", loss in 8 parts") != std::string::npos);
+  CHECK(plan::json_of(chosen).find("\"loss_chunks\": 8") != std::string::npos);
+  s.memory = 80e9;  // no layout that surely fits gets parts
+  for (const plan::RankedLayout& one : plan::choose(s, machine, options).best) CHECK(one.layout.loss_chunks == 1);
 }
 
 TEST_CASE("offload is for memory that does not suffice, and copies of shards for many ranks") {

@@ -174,6 +174,18 @@ with tempfile.TemporaryDirectory() as folder:
     result = run(f"memory {layout} --world 16 --memory {needed // 3}")
     check(result.returncode == 1 and "it fits with" in result.stderr, f"changes that are enough together: {result.stderr}")
     check(run(f"memory {layout} --world 16 --memory {needed}").returncode == 0, "a device that is large enough")
+# Sequences of 131,072 tokens of a Llama of 8B on eight devices of 80 GB (docs/planning.md), and logits in parts.
+LONG = "--model llama --layers 32 --width 4096 --heads 32 --kv-heads 8 --intermediate 14336 --vocabulary 128256 --sequence 131072 --precision bf16 --world 8 --cp 2 --tp 4 --sequence-parallel --zero 3"
+result = run(f"memory {LONG} --memory 80GB")
+check(result.returncode == 1 and "needs 137.1 GB" in result.stderr and "--recompute full (42.7 GB)" in result.stderr, f"128k tokens: {result}")
+fits = as_json(f"memory {LONG} --recompute full --loss-chunks 32 --memory 80GB")
+check(fits["parameters"] == 8031059968 and 40e9 < fits["total"] < 43e9, f"128k tokens fit: {fits}")
+LOGITS = "--model gpt --layers 1 --width 64 --heads 4 --vocabulary 50000 --sequence 4096 --world 1"
+whole, parts = as_json(f"memory {LOGITS}")["total"], as_json(f"memory {LOGITS} --loss-chunks 4")["total"]
+check(parts < 0.6 * whole, f"logits in parts: {parts} of {whole}")
+result = run(f"memory {LOGITS} --memory {int(0.9 * whole)}")
+check(result.returncode == 1 and "--loss-chunks 2 (" in result.stderr, f"advice: {result}")
+refused("memory --model gpt --loss-chunks 0", "loss-chunks(0)")
 refused("memory --model gpt --memory much", "expected a size such as 80GB")
 refused("memory --model gpt --ranks-per-node 0", "ranks-per-node(0)")
 refused("memory --model gpt --dp 8 --zero 3 --secondary 3", "dp / replicate(8) % secondary(3) != 0")

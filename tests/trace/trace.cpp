@@ -145,6 +145,7 @@ TEST_CASE("the metrics file") {
     CHECK(lines == 2);
     metrics.write_validation(1, 2.25);
     metrics.write_validation(2, NAN);
+    metrics.write_validation(3, 2, {{"a.txt", 1.5}, {"b.txt", 2.5}});
   }
   std::ifstream in(folder / "metrics.jsonl");
   std::string line;
@@ -152,6 +153,8 @@ TEST_CASE("the metrics file") {
   CHECK(line == "{\"step\": 1, \"validation_loss\": 2.25}");
   std::getline(in, line);
   CHECK(line == "{\"step\": 2, \"validation_loss\": null}");
+  std::getline(in, line);
+  CHECK(line == "{\"step\": 3, \"validation_loss\": 2, \"validation_losses\": {\"a.txt\": 1.5, \"b.txt\": 2.5}}");
   const std::string nowhere = (folder / "no" / "metrics.jsonl").string();
   CHECK_THROWS_WITH_AS(trace::MetricsFile{nowhere}, ("weft: cannot write '" + nowhere + "': No such file or directory").c_str(),
                        UsageError);

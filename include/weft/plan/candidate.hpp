@@ -42,7 +42,8 @@ struct Candidate {
   std::int32_t dp = 1, tp = 1, cp = 1, pp = 1, ep = 1, etp = 1;
   std::int32_t chunks = 1;  ///< stages per rank
   std::int32_t micro_batch = 1, micro_batches = 1;
-  std::int32_t replicate = 1;  ///< groups of data-parallel ranks that each hold one copy of the shards (hybrid sharding)
+  std::int32_t replicate = 1;    ///< groups of data-parallel ranks that each hold one copy of the shards (hybrid sharding)
+  std::int32_t loss_chunks = 1;  ///< ModelOptions::loss.chunks
   PipelineOrder order = PipelineOrder::one_forward_one_backward;
   Kept kept = Kept::all;
   std::int8_t zero = 0;
@@ -52,7 +53,7 @@ struct Candidate {
   int ranks() const { return dp * tp * cp * pp; }
   auto key() const {
     return std::tuple(dp, tp, cp, pp, ep, etp, chunks, micro_batch, micro_batches, order, kept, zero, sequence_parallel, ulysses,
-                      replicate, offload);
+                      replicate, offload, loss_chunks);
   }
   friend bool operator==(const Candidate& a, const Candidate& b) { return a.key() == b.key(); }
   friend bool operator<(const Candidate& a, const Candidate& b) { return a.key() < b.key(); }
@@ -71,6 +72,7 @@ struct Search {
   bool tied = false;               ///< the first and the last stage share one table
   bool sequence_parallel = true;   ///< layouts with sequence parallelism are searched
   std::int64_t element_bytes = 2;  ///< of the hidden state
+  std::int64_t loss_tokens = 0;    ///< per part, in layouts whose loss is computed in parts; 0: none of these is searched
   double memory = 0;               ///< bytes per device; 0: unlimited
 };
 
@@ -79,10 +81,12 @@ struct Search {
 /// rows evenly. A rank's stages divide its layers evenly, or the layers of its fullest rank if pp does not divide the model's.
 /// ep * etp divides a stage's ranks evenly; etp is 1 or tp. Without a pipeline there is one order; with one
 /// data-parallel rank there is no sharding. `replicate` is smaller than the number of data-parallel ranks and divides it, dense
-/// as well as expert ranks. Offload requires a memory limit; a layout with offload follows the same layout without. Throws
-/// UsageError for sizes below 1.
+/// as well as expert ranks. Offload and a loss in parts require a memory limit; a layout with one of them follows the same
+/// layout without. Throws UsageError for sizes below 1.
 void for_each_candidate(const Search& search, const std::function<void(const Candidate&)>& f);
 std::vector<Candidate> candidates(const Search& search);
+/// The parts of the loss of so many sequences on a rank, each of at most Search::loss_tokens tokens; 1: it is computed whole.
+std::int32_t loss_chunks_of(const Search& search, const Candidate& layout, std::int64_t micro_batch);
 
 }  // namespace weft::plan
 

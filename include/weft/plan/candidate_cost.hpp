@@ -94,7 +94,7 @@ class CandidateCosts {
   std::size_t rehearsals() const { return rehearsals_; }
 
  private:
-  using Key = std::array<std::int32_t, 8>;
+  using Key = std::array<std::int32_t, 9>;
   using Pieces = std::array<detail::PieceCosts, 3>;
   static constexpr int gathered_layers = 3;  // ZeRO-3 gathers two layers at a time, so memory is linear from the third layer on
   static constexpr int few_sharers = 2, many_sharers = 16;

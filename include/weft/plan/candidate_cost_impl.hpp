@@ -48,13 +48,13 @@ WEFT_COLD WEFT_INLINE CandidateCosts::CandidateCosts(const Search& search, const
 }
 
 WEFT_COLD WEFT_INLINE CandidateCosts::Key CandidateCosts::block_key(const Candidate& c, int micro_batch) {
-  return {c.tp, c.cp, c.ep, c.etp, micro_batch, int(c.kept), c.sequence_parallel, c.ulysses};
+  return {c.tp, c.cp, c.ep, c.etp, micro_batch, int(c.kept), c.sequence_parallel, c.ulysses, c.loss_chunks > 1};
 }
 WEFT_COLD WEFT_INLINE CandidateCosts::Key CandidateCosts::shard_key(const Candidate& c) {
   return {c.tp, c.ep, c.etp, c.sequence_parallel, c.zero};
 }
 WEFT_COLD WEFT_INLINE CandidateCosts::Key CandidateCosts::flight_key(const Candidate& c) {
-  return {c.tp, c.cp, c.ep, c.etp, c.sequence_parallel, c.ulysses};
+  return {c.tp, c.cp, c.ep, c.etp, c.sequence_parallel, c.ulysses, c.loss_chunks > 1};
 }
 
 /// The micro-batch sizes to rehearse for this one: itself, or the powers of two around it; capped where rows are many.
@@ -89,6 +89,7 @@ WEFT_COLD WEFT_INLINE const detail::BlockCosts& CandidateCosts::block_of(const C
   Candidate c = asked;
   c.pp = c.chunks = c.micro_batches = c.dp = c.replicate = 1;
   c.zero = 0, c.micro_batch = micro_batch, c.order = {}, c.offload = false;
+  if (asked.loss_chunks > 1) c.loss_chunks = loss_chunks_of(search_, c, micro_batch);
   while (std::int64_t(c.dp) * c.tp * c.cp % (std::int64_t(c.ep) * c.etp) != 0) ++c.dp;
   const auto [one, two, head] = read_all(c, 1);
   detail::BlockCosts costs;
@@ -117,6 +118,7 @@ WEFT_COLD WEFT_INLINE const detail::FlightCosts& CandidateCosts::flight(const Ca
   Candidate c = asked;
   c.chunks = c.micro_batch = c.replicate = c.dp = 1;
   c.zero = 0, c.kept = Kept::all, c.offload = false;
+  if (asked.loss_chunks > 1) c.loss_chunks = std::max(2, loss_chunks_of(search_, c, 1));  // so that no logits are kept
   while (std::int64_t(c.dp) * c.tp * c.cp % (std::int64_t(c.ep) * c.etp) != 0) ++c.dp;
   const auto peak = [&](PipelineOrder order, int stages, int micro_batches) {
     ++rehearsals_;
@@ -141,7 +143,7 @@ WEFT_COLD WEFT_INLINE bool CandidateCosts::knows(const Candidate& c) const {
 
 WEFT_COLD WEFT_INLINE Candidate CandidateCosts::shard_piece(const Candidate& asked) {
   Candidate c = asked;
-  c.pp = c.chunks = c.cp = c.micro_batch = c.dp = c.replicate = 1;
+  c.pp = c.chunks = c.cp = c.micro_batch = c.dp = c.replicate = c.loss_chunks = 1;
   c.micro_batches = 2, c.kept = Kept::all, c.order = {}, c.ulysses = c.offload = false;
   while (std::int64_t(c.dp) * c.tp % (std::int64_t(c.ep) * c.etp) != 0) ++c.dp;
   return c;

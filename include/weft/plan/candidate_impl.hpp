@@ -111,8 +111,10 @@ class Candidates {
       c_.replicate = std::int32_t(copies);
       for (const bool offload : {false, true}) {
         if (offload && s_.memory <= 0) continue;
-        c_.offload = offload;
+        c_.offload = offload, c_.loss_chunks = 1;
         f_(c_);
+        c_.loss_chunks = loss_chunks_of(s_, c_, c_.micro_batch);
+        if (c_.loss_chunks > 1 && s_.memory > 0) f_(c_);
       }
     }
   }
@@ -180,6 +182,7 @@ WEFT_COLD WEFT_INLINE std::string text_of(const Candidate& c) {
   if (c.offload) text += " offload";
   (((text += ", ") += std::to_string(c.micro_batches)) += " x ") += std::to_string(c.micro_batch);
   if (c.kept != Kept::all) (text += ", recompute ") += name_of(c.kept);
+  if (c.loss_chunks > 1) ((text += ", loss in ") += std::to_string(c.loss_chunks)) += " parts";
   return text;
 }
 
@@ -195,6 +198,12 @@ WEFT_COLD WEFT_INLINE void for_each_candidate(const Search& search, const std::f
     throw_error<UsageError>({"choose: heads(", search.heads, ") % kv heads(", search.kv_heads,
                              ") != 0: every key and value head serves as many heads"});
   detail::Candidates(search, f).run();
+}
+
+WEFT_COLD WEFT_INLINE std::int32_t loss_chunks_of(const Search& search, const Candidate& c, std::int64_t micro_batch) {
+  if (search.loss_tokens <= 0) return 1;
+  const std::int64_t tokens = micro_batch * search.sequence / c.cp;
+  return std::int32_t(std::max<std::int64_t>(1, (tokens + search.loss_tokens - 1) / search.loss_tokens));
 }
 
 WEFT_COLD WEFT_INLINE std::vector<Candidate> candidates(const Search& search) {

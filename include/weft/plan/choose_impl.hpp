@@ -29,7 +29,8 @@ WEFT_COLD WEFT_INLINE Branch branch_of(const Candidate& c) {
 }
 
 WEFT_COLD WEFT_INLINE bool of_tree(const Search& search, const Candidate& c) {
-  if (c.ulysses || c.order != PipelineOrder::one_forward_one_backward || c.replicate > 1 || c.offload) return false;
+  if (c.ulysses || c.order != PipelineOrder::one_forward_one_backward || c.replicate > 1 || c.offload || c.loss_chunks > 1)
+    return false;
   if (c.tp > 1 && c.sequence_parallel != search.sequence_parallel && search.sequence % (c.tp * c.cp) == 0) return false;
   if (branch_of(c) == Branch::data && c.kept != Kept::all) return false;  // sharding costs less than recomputing
   if (c.tp > 1 && c.dp > 1 && c.zero == 0) return false;                  // sharding the optimizer state costs almost nothing
@@ -155,8 +156,9 @@ struct ByFormulas {
   bool complete = true;
 };
 
-/// The fastest layouts by formulas, at most a few hundred. Layouts that differ only in `replicate` and offload differ little: for
-/// a few fractions of the memory, the fastest of them that needs at most this fraction is kept, since formulas are inexact.
+/// The fastest layouts by formulas, at most a few hundred. Layouts that differ only in `replicate`, offload and parts of the loss
+/// differ little: for a few fractions of the memory, the fastest of them that needs at most this fraction is kept, since formulas
+/// are inexact.
 class Fastest {
  public:
   static constexpr double surely = 0.85, at_most = 1.1;  // fractions of the memory: fits despite the formula's error; may fit
@@ -164,7 +166,7 @@ class Fastest {
   explicit Fastest(double memory) : memory_(memory) {}
 
   void add(const Candidate& layout, const CandidateCost& cost) {
-    if (layout.replicate == 1 && !layout.offload) settle();
+    if (layout.replicate == 1 && !layout.offload && layout.loss_chunks == 1) settle();
     constexpr std::array<double, 3> limits{surely, 1, at_most};
     for (std::size_t i = memory_ > 0 ? 0 : limits.size() - 1; i < limits.size(); ++i)
       if ((memory_ <= 0 || cost.memory <= limits[i] * memory_) && (!alike_[i] || cost.seconds < alike_[i]->cost.seconds))
@@ -215,7 +217,8 @@ WEFT_COLD WEFT_INLINE ByFormulas search_by_formulas(const Search& search, Candid
   constexpr double hopeless = 1.2;  // factor of time above which larger cp is given up
   ByFormulas found;
   Fastest fastest(search.memory);
-  double on_device = 0;  // bytes of the previous layout, which is this one without offload if this one has it
+  double on_device = 0;   // bytes of this layout without offload and with a whole loss, which came before
+  double whole_loss = 0;  // the same with this layout's offload
   double best = std::numeric_limits<double>::infinity(), best_of_cp = best, best_before = best;
   int cp = 0;
   bool skips = false;
@@ -226,13 +229,16 @@ WEFT_COLD WEFT_INLINE ByFormulas search_by_formulas(const Search& search, Candid
       cp = c.cp, best_before = best_of_cp, best_of_cp = std::numeric_limits<double>::infinity();
     }
     if (skips) return;
-    if (c.offload && on_device <= Fastest::surely * search.memory) return;  // offload would only cost time
+    const double fits = Fastest::surely * search.memory;
+    if (c.offload && on_device <= fits) return;           // offload would only cost time
+    if (c.loss_chunks > 1 && whole_loss <= fits) return;  // and so would parts of the loss
     if (timer.seconds() > until_s && !costs.knows(c)) {
       found.complete = false;
       return;
     }
     CandidateCost cost{0, costs.memory(c)};
-    on_device = cost.memory;
+    if (c.loss_chunks == 1) whole_loss = cost.memory;
+    if (c.loss_chunks == 1 && !c.offload) on_device = cost.memory;
     if (!found.smallest || cost.memory < found.smallest->cost.memory) found.smallest = {c, cost};
     if (search.memory > 0 && cost.memory > Fastest::at_most * search.memory) return;
     ++found.fitting;
