@@ -61,64 +61,70 @@ struct DegreeLayout {
   int stage = 0, threads = 1;
 };
 
-/// Trains in a layout. Notes the bits in `bits`, or, if `names` is given, the names of what differs from `bits` on some rank.
-template <class Composition, class Grid, class Backend = comm::Threads, class C>
-void train_bits(const C& config, const DegreeLayout& layout, std::size_t degree, Bits& bits, std::string* names = nullptr) {
+/// Trains on one rank of a layout. Notes the bits in `bits`, or, if `names` is given, the names of what differs from `bits`; the
+/// ranks of a process share them.
+template <class Composition, class Grid, class C>
+void train_rank(World& world, const C& config, const DegreeLayout& layout, std::size_t degree, Bits& bits, std::string* names) {
   using T = typename Composition::model_type::scalar;
-  std::mutex mutex;
-  const int ranks = int(layout.cp * layout.tp * layout.dp * layout.pp);
-  const int code =
-      runtime::run<Backend>(runtime::RunOptions{.ranks = ranks, .threads_per_rank = layout.threads}, [&](World& world) {
-        const auto note = [&](const std::string& name, std::uint64_t& slot, std::uint64_t value) {
-          if (names == nullptr) slot = value;
-          else if (slot != value && names->find(name) == std::string::npos) *names += name + " ";
-        };
-        const auto note_number = [&](const std::string& name, std::vector<std::uint64_t>& numbers, std::size_t at, double value) {
-          std::lock_guard lock(mutex);
-          if (numbers.size() <= at) numbers.resize(at + 1);
-          note(name, numbers[at], std::bit_cast<std::uint64_t>(value));
-        };
-        Grid mesh(world, Degrees{.tp = layout.tp, .cp = layout.cp, .pp = layout.pp});
-        ModelOptions options{.shard = {.stage = layout.stage}, .numerics = {.reproducible = true, .reproducible_degree = degree}};
-        options.context = ContextMethod::ulysses;
-        Composition model(mesh, config, options);
-        if (layout.threads > 1) world.device().share_short_loops();
-        optim::AdamW optimizer(model, {.learning_rate = 1e-2, .clip = 0.5});
-        const std::size_t data_rank = mesh.comm(dp{}).rank();
-        for (std::size_t step = 0; step < 3; ++step) {
-          note_number("loss", bits.losses, step, model.train_step(degree_batch(step, data_rank, layout.dp)));
-          if (step == 0)
-            model.for_each_state([&](ParameterState& state) {
-              std::lock_guard lock(mutex);
-              auto& values = bits.gradients[state.name()];
-              values.resize(state.global().size());
-              for_each_gradient(state, [&](std::size_t index, double value) {
-                note("gradient of " + state.name(), values[index], std::bit_cast<std::uint64_t>(value));
-              });
-            });
-          note_number("norm", bits.norms, step, optimizer.step().gradient_norm);
-        }
-        note_number("evaluation", bits.losses, 3, model.evaluate(degree_batch(99, data_rank, layout.dp)));
-        model.for_each_state([&](ParameterState& state) {
-          std::lock_guard lock(mutex);
-          auto& values = bits.weights[state.name()];
-          values.resize(state.global().size());
-          const detail::Buffer value = detail::value_of(model.device(), state);
-          for (const auto& part : state.runs())
-            for (std::size_t i = 0; i < part.length; ++i) {
-              std::uint64_t word = 0;
-              std::memcpy(&word, static_cast<const T*>(value.get()) + part.local + i, sizeof(T));
-              note(state.name(), values[part.global + i], word);
-            }
+  static std::mutex mutex;
+  const auto note = [&](const std::string& name, std::uint64_t& slot, std::uint64_t value) {
+    if (names == nullptr) slot = value;
+    else if (slot != value && names->find(name) == std::string::npos) *names += name + " ";
+  };
+  const auto note_number = [&](const std::string& name, std::vector<std::uint64_t>& numbers, std::size_t at, double value) {
+    std::lock_guard lock(mutex);
+    if (numbers.size() <= at) numbers.resize(at + 1);
+    note(name, numbers[at], std::bit_cast<std::uint64_t>(value));
+  };
+  Grid mesh(world, Degrees{.tp = layout.tp, .cp = layout.cp, .pp = layout.pp});
+  ModelOptions options{.shard = {.stage = layout.stage}, .numerics = {.reproducible = true, .reproducible_degree = degree}};
+  options.context = ContextMethod::ulysses;
+  Composition model(mesh, config, options);
+  if (layout.threads > 1) world.device().share_short_loops();
+  optim::AdamW optimizer(model, {.learning_rate = 1e-2, .clip = 0.5});
+  const std::size_t data_rank = mesh.comm(dp{}).rank();
+  for (std::size_t step = 0; step < 3; ++step) {
+    note_number("loss", bits.losses, step, model.train_step(degree_batch(step, data_rank, layout.dp)));
+    if (step == 0)
+      model.for_each_state([&](ParameterState& state) {
+        std::lock_guard lock(mutex);
+        auto& values = bits.gradients[state.name()];
+        values.resize(state.global().size());
+        for_each_gradient(state, [&](std::size_t index, double value) {
+          note("gradient of " + state.name(), values[index], std::bit_cast<std::uint64_t>(value));
         });
       });
-  CHECK(code == 0);
+    note_number("norm", bits.norms, step, optimizer.step().gradient_norm);
+  }
+  note_number("evaluation", bits.losses, 3, model.evaluate(degree_batch(99, data_rank, layout.dp)));
+  model.for_each_state([&](ParameterState& state) {
+    std::lock_guard lock(mutex);
+    auto& values = bits.weights[state.name()];
+    values.resize(state.global().size());
+    const detail::Buffer value = detail::value_of(model.device(), state);
+    for (const auto& part : state.runs())
+      for (std::size_t i = 0; i < part.length; ++i) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, static_cast<const T*>(value.get()) + part.local + i, sizeof(T));
+        note(state.name(), values[part.global + i], word);
+      }
+  });
+}
+
+/// train_rank on all ranks of a layout.
+template <class Composition, class Grid, class Backend = comm::Threads, class C>
+void train_bits(const C& config, const DegreeLayout& layout, std::size_t degree, Bits& bits, std::string* names = nullptr) {
+  const int ranks = int(layout.cp * layout.tp * layout.dp * layout.pp);
+  CHECK(runtime::run<Backend>(runtime::RunOptions{.ranks = ranks, .threads_per_rank = layout.threads}, [&](World& world) {
+          train_rank<Composition, Grid>(world, config, layout, degree, bits, names);
+        }) == 0);
 }
 
 template <class Composition, class Grid, class Backend = comm::Threads, class C>
 void check_same_bits(const C& config, std::initializer_list<DegreeLayout> layouts) {
   Bits expected;
-  train_bits<Composition, Grid>(config, {}, 4, expected);
+  World alone{Communicator()};  // also in a process of several
+  train_rank<Composition, Grid>(alone, config, {}, 4, expected, nullptr);
   CHECK(expected.losses.size() == 4);
   for (const DegreeLayout& layout : layouts) {
     INFO("cp " << layout.cp << ", tp " << layout.tp << ", dp " << layout.dp << ", pp " << layout.pp << ", stage " << layout.stage
