@@ -246,7 +246,6 @@ Seconds seconds_of(std::size_t x, std::size_t y, double part) {
   const Case c{{2, 4, 128, 256}, 4, 3, {.padding = 1}, {}};
   const auto network = std::make_shared<testing::SlowNetwork>();
   Seconds seconds;
-  std::mutex mutex;
   const int code = run<comm::Threads>(RunOptions{.ranks = int(x * y), .threads_per_rank = 1}, [&](World& world) {
     World slow(testing::delay_messages(world.communicator(), network), world.device());
     const Mesh mesh(slow, axes<dp, dx, dy, dz>, {.dx = x, .dy = y});
