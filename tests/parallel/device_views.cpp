@@ -6,6 +6,7 @@
 #include <Kokkos_Core.hpp>
 
 #include <weft/device/parallel_for.hpp>
+#include <weft/tensor/strided_copy.hpp>
 
 template <>
 inline constexpr bool weft::detail::on_host<Kokkos::DefaultExecutionSpace> = false;
