@@ -13,6 +13,7 @@
 
 #include <doctest/doctest.h>
 
+#include <weft/mesh/mesh.hpp>
 #include <weft/runtime/run.hpp>
 #include <weft/tensor/ghosts.hpp>
 
@@ -107,6 +108,17 @@ TEST_CASE("each node and edge is on one rank, and ids count nodes in the order o
     CHECK(std::unique(met.begin(), met.end()) == met.end());
     CHECK(cut == expected_cut);
   }
+}
+
+TEST_CASE("a part over an axis of a mesh") {
+  CHECK(run(RunOptions{.ranks = 4}, [](World& world) {
+          const Mesh<dp, dx> mesh(world, {.dx = 2});
+          const Ids part_of{1, 0, 1}, senders{0, 1}, receivers{1, 2};
+          const GraphParts parts(mesh.comm(dx{}), {.part_of = part_of, .senders = senders, .receivers = receivers});
+          CHECK(parts.nodes().size() == (mesh.rank(dx{}) == 0 ? 1 : 2));
+          CHECK(parts.edges().size() == 1);
+          CHECK(parts.senders()[0] == (mesh.rank(dx{}) == 0 ? 1 : 0));
+        }) == 0);
 }
 
 TEST_CASE("each edge finds the row of its sender, and gradients go home") {

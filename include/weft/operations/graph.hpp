@@ -9,7 +9,7 @@
 //   const auto messages = mlp(concat<1>(index_select(around, graph.from), index_select(around, graph.into)));
 //   x = x + scatter_add(messages, graph.into, x.shape()[0], local_ids);     // each node has all of its edges here
 //
-// Without the axis, or on one rank of it, this is the same program on the whole graph. data/graph_parts.hpp divides a graph.
+// Without the axis, or on one rank of it, this is the same program on the whole graph. mesh/graph_parts.hpp divides a graph.
 
 #include <cstddef>
 #include <cstdint>
@@ -74,7 +74,7 @@ auto moved_along_edges(const Variable<C, X>& x, const Rows& rows) {
       using Y = replace_t<V, P>;
       const Communicator& comm = context.comm(typename P::axis());
       if (comm.size() == 1) return relabel<Y>(value);
-      if constexpr (kind_of<P> == Kind::shard || kind_of<P> == Kind::ghost_terms) return send_ghosts_home<Y>(comm, value, rows);
+      if constexpr (kind_of<P> == Kind::shard) return send_ghosts_home<Y>(comm, value, rows);
       else return bring_ghosts<Y>(comm, value, rows);
     } else {
       using Other = std::conditional_t<std::is_same_v<P, To>, Back, To>;
