@@ -13,18 +13,19 @@ using namespace weft_test;
 
 namespace {
 
-void check_threads(const std::vector<std::string>& schedules) {
+void check_threads(const std::string& name) {
   const auto network = std::make_shared<testing::SlowNetwork>();
   const auto delay = [&](const Communicator& communicator) { return testing::delay_messages(communicator, network); };
   const int code =
-      run<comm::Threads>(RunOptions{.ranks = 4}, [&](World& world) { check_makespans(world, delay, *network, schedules); });
+      run<comm::Threads>(RunOptions{.ranks = 4}, [&](World& world) { check_makespans(world, delay, *network, name); });
   CHECK(code == 0);
 }
 
 }  // namespace
 
-TEST_CASE("with a delay in every message the makespan is that of the simulation") { check_threads(one_stage_a_rank); }
-TEST_CASE("the same for schedules of two stages a rank") { check_threads(two_stages_a_rank); }
+TEST_CASE_TEMPLATE("with a delay in every message the makespan is that of the simulation", S, WEFT_TEST_SCHEDULES) {
+  check_threads(std::string(S::name));
+}
 
 TEST_CASE("a simulated message takes time between ranks and none on one rank") {
   const schedule::Table line = schedule::table<schedule::OneForwardOneBackward>(3, 1);

@@ -17,12 +17,12 @@ using namespace weft_test;
 
 namespace {
 
-void check_nccl(const std::vector<std::string>& schedules) {
+void check_nccl(const std::string& name) {
   const auto network = std::make_shared<testing::SlowNetwork>();
   const int code = run<comm::Threads>(RunOptions{.ranks = 4}, [&](World& world) {
     const Communicator device = on_device(comm::nccl::over(world.communicator(), {.deadline = std::chrono::seconds(60)}));
     const auto delay = [&](const Communicator&) { return testing::delay_messages(device, network); };
-    check_makespans(world, delay, *network, schedules);
+    check_makespans(world, delay, *network, name);
   });
   CHECK(code == 0);
   CHECK(fake_nccl::take_reports().empty());
@@ -31,5 +31,6 @@ void check_nccl(const std::vector<std::string>& schedules) {
 
 }  // namespace
 
-TEST_CASE("over NCCL, with a delay in every message the makespan is that of the simulation") { check_nccl(one_stage_a_rank); }
-TEST_CASE("the same for schedules of two stages a rank") { check_nccl(two_stages_a_rank); }
+TEST_CASE_TEMPLATE("over NCCL, with a delay in every message the makespan is that of the simulation", S, WEFT_TEST_SCHEDULES) {
+  check_nccl(std::string(S::name));
+}

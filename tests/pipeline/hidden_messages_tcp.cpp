@@ -11,16 +11,16 @@ using namespace weft_test;
 
 namespace {
 
-void check_processes(const std::vector<std::string>& schedules) {
+void check_processes(const std::string& name) {
   const auto network = std::make_shared<testing::SlowNetwork>();
   const auto delay = [&](const Communicator& communicator) { return testing::delay_process_messages(communicator, network); };
-  const int code = run<comm::Tcp>(RunOptions{}, [&](World& world) { check_makespans(world, delay, *network, schedules); });
+  const int code = run<comm::Tcp>(RunOptions{}, [&](World& world) { check_makespans(world, delay, *network, name); });
   CHECK(code == 0);
 }
 
 }  // namespace
 
-TEST_CASE("between processes with a delay in every message the makespan is that of the simulation") {
-  check_processes(one_stage_a_rank);
+TEST_CASE_TEMPLATE("between processes with a delay in every message the makespan is that of the simulation", S,
+                   WEFT_TEST_SCHEDULES) {
+  check_processes(std::string(S::name));
 }
-TEST_CASE("the same for schedules of two stages a rank") { check_processes(two_stages_a_rank); }

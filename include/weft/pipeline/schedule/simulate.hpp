@@ -21,17 +21,26 @@ struct Timeline {
   std::vector<double> busy;  ///< by rank
 };
 
-/// Runs a complete table: each rank takes its actions in order and starts each one when its input has arrived. `cost(stage,
-/// what)` is the time of an action, so stages may differ in cost. An overlapped pair is one unit of work: it starts when both
-/// inputs have arrived, takes the sum of both times (no unmeasured gain is assumed), and produces both results at its end.
-/// `arrival(timeline, rank, i, made)` is the time at which the i-th action of a rank has its input, which another rank made at
-/// the time `made`; the timeline has the rank's actions before that one.
-template <class Cost, class Arrival>
-requires requires(Cost cost, Arrival arrival, const Timeline& timeline) {
+namespace detail {
+template <class Cost>
+concept CostOfKind = requires(Cost cost) {
   double(cost(0, Op::F));
+};
+template <class Cost>
+concept CostOfAction = requires(Cost cost, const Action& action) {
+  double(cost(0, action));
+};
+}  // namespace detail
+
+/// Runs a complete table: each rank takes its actions in order and starts each one when its input has arrived. `cost(stage,
+/// what)` is the time of an action, so stages may differ in cost; `cost(stage, action)` may differ by micro-batch, too. An
+/// overlapped pair is one unit of work: it starts when both inputs have arrived, takes the sum of both times (no unmeasured gain
+/// is assumed), and produces both results at its end. `arrival(timeline, rank, i, made)` is the time at which the i-th action of
+/// a rank has its input, which another rank made at the time `made`; the timeline has the rank's actions before that one.
+template <class Cost, class Arrival>
+requires((detail::CostOfKind<Cost> || detail::CostOfAction<Cost>)&&requires(Arrival arrival, const Timeline& timeline) {
   double(arrival(timeline, std::size_t(), std::size_t(), 0.0));
-}
-constexpr Timeline simulate(const Table& table, Cost cost, Arrival arrival) {
+}) constexpr Timeline simulate(const Table& table, Cost cost, Arrival arrival) {
   const std::size_t ranks = std::size_t(table.ranks), M = std::size_t(table.micro_batches);
   const int stages = table.stages();
   Timeline timeline;
@@ -67,7 +76,9 @@ constexpr Timeline simulate(const Table& table, Cost cost, Arrival arrival) {
           const double from = ready(rank, i);
           wait = wait || from == never;
           begin = std::max(begin, from);
-          time += double(cost(table.stage(int(rank), order[i].chunk), order[i].what));
+          const int stage = table.stage(int(rank), order[i].chunk);
+          if constexpr (detail::CostOfAction<Cost>) time += double(cost(stage, order[i]));
+          else time += double(cost(stage, order[i].what));
         }
         if (wait) break;
         clock[rank] = begin + time;
@@ -95,8 +106,8 @@ constexpr Timeline simulate(const Table& table, Cost cost, Arrival arrival) {
 
 /// The same if a message takes the time `message` from the end of an action until another rank has its result.
 template <class Cost>
-requires requires(Cost cost) { double(cost(0, Op::F)); }
-constexpr Timeline simulate(const Table& table, Cost cost, double message = 0) {
+requires(detail::CostOfKind<Cost> || detail::CostOfAction<Cost>) constexpr Timeline
+    simulate(const Table& table, Cost cost, double message = 0) {
   return simulate(table, cost, [message](const Timeline&, std::size_t, std::size_t, double made) { return made + message; });
 }
 
