@@ -233,7 +233,8 @@ class RmsNorm : public Primitive<RmsNorm> {
   template <class Context, class D>
   void backward_weight(const Context& context, D deferred) {
     if (!weight.trainable()) return;
-    auto& [saved, g] = deferred;
+    const auto& saved = deferred.first;
+    const auto& g = deferred.second;
     using G = std::remove_cvref_t<decltype(g)>;
     const std::size_t width = g.columns();
     const auto sum = [&](std::size_t first, std::size_t count, auto* out, bool add) {
