@@ -298,3 +298,22 @@ TEST_CASE("80 % of the delays of messages are hidden, and none are if each excha
   MESSAGE("waited for: hidden " << waiting.hidden());
   CHECK(waiting.hidden() <= 0.2);
 }
+TEST_CASE("a piece with no more rows than its border reflects is refused") {
+  const Case c{{1, 1, 4}, 1, 5, {.padding = 2, .mode = PaddingMode::reflect}, Sizes{{2, 2}}};
+  const int code = run<comm::Threads>(RunOptions{.ranks = 2}, [&](World& world) {
+    const Mesh mesh(world, axes<dp, dx, dy, dz>, {.dx = 2});
+    const std::string sides = world.rank() == 0 ? "2 and 0" : "0 and 2";
+    std::string text;
+    try {
+      outcome_on<1, Layer<1, ConvolutionKind::plain, true>>(world.device(), c, {1, 1, 2}, {0, 0, 0}, c.images, mesh.comm(dx{}),
+                                                            mesh.comm(dy{}), mesh.comm(dz{}));
+    } catch (const ShapeError& error) {
+      text = error.what();
+    }
+    CHECK_MESSAGE(text.find("conv([1, 1, 2]) over images that an axis cuts: a padding of " + sides +
+                            " elements at the ends of dim 2, of which this rank has 2; PaddingMode::reflect takes less than "
+                            "the extent") != std::string::npos,
+                  text);
+  });
+  CHECK(code == 0);
+}
