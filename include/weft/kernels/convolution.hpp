@@ -90,6 +90,7 @@ void sum_channels(Device<Exec>& device, std::size_t samples, std::size_t channel
 template <class T, class Exec>
 void convolution_forward(Device<Exec>& device, const ConvolutionShape& s, const T* x, const T* w, const T* bias, T* y) {
   detail::refuse_fixed_order(device);
+  if (s.samples == 0) return;  // oneDNN takes no such shape, and the product of patches memory for one sample
   if (detail::copies_padding(s)) {
     const weft::detail::Buffer padded = detail::allocate_padded<T>(device, s);
     pad_images(device, s, x, static_cast<T*>(padded.get()));
@@ -103,6 +104,7 @@ void convolution_forward(Device<Exec>& device, const ConvolutionShape& s, const 
 /// dx, from dy and w.
 template <class T, class Exec>
 void convolution_backward_input(Device<Exec>& device, const ConvolutionShape& s, const T* dy, const T* w, T* dx) {
+  if (s.samples == 0) return;
   if (detail::copies_padding(s)) {
     const weft::detail::Buffer padded = detail::allocate_padded<T>(device, s);
     convolution_backward_input<T>(device, detail::without_padding(s), dy, w, static_cast<T*>(padded.get()));
