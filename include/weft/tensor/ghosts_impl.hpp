@@ -64,7 +64,8 @@ WEFT_INLINE GhostPlan plan_ghosts(const Communicator& comm, const GraphExtents& 
                              comm.size(), ") needs are not known: rehearse one rank of ", comm.axis()});
   const NodesOfRanks all(comm, here);
   const std::size_t ranks = std::size_t(comm.size()), self = std::size_t(comm.rank());
-  GhostPlan plan{.own = all.samples * here.nodes};
+  GhostPlan plan;
+  plan.own = all.samples * here.nodes;
   for (std::size_t edge = 0; edge < receivers.size(); ++edge) {
     const auto [rank, row] = all.place(receivers[edge], "receiver", edge);
     if (rank != self)
