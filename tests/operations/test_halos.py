@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each operation takes a Halo and gives one alike, if it computes each element from those at its place, or refuses it.
-Operations that move, count or combine rows would be silently wrong.
+"""Each operation takes a Halo and gives one alike, if it computes each element from those at its place, or refuses it; the same
+of Ghosts, the nodes of a graph. Operations that move, count or combine rows would be silently wrong.
 
     python3 tests/operations/test_halos.py [--show]
 """
@@ -34,7 +34,7 @@ REFUSED = {
     "mse": "mse(x, y)", "bce_with_logits": "bce_with_logits(x, y)", "cross_entropy": "cross_entropy(x, ids)",
     "batched_matmul": "batched_matmul(x, y)", "batched_matmul_transposed": "batched_matmul_transposed(x, y)",
     "batched_transposed_matmul": "batched_transposed_matmul(x, y)", "times_row": "times_row(x, w)",
-    "graph_part": "graph_part<along>(x, ids, ids)", "merge_samples": "merge_samples(x)", "split_samples": "split_samples(x)", "index_select": "index_select(x, ids)",
+    "graph_part": "graph_part<Along<LINE>>(x, ids, ids)", "merge_samples": "merge_samples(x)", "split_samples": "split_samples(x)", "index_select": "index_select(x, ids)",
     "scatter_add": "scatter_add(x, ids, 4)", "segment_sum": "segment_sum(x, ids, 4)", "segment_mean": "segment_mean(x, ids, 4)",
     "segment_max": "segment_max(x, ids, 4)", "segment_softmax": "segment_softmax(x, ids, 4)", "attention": "attention(x, x, x)",
     "times_scalar": "times_scalar(x, y)", "times_column": "times_column(x, y)", "divide_column": "divide_column(x, y)",
@@ -56,18 +56,18 @@ SOURCE = "".join(f"#include <weft/operations/{name}>\n" for name in sorted(HEADE
 #include <weft/nn/group_norm.hpp>
 #include <weft/weft.hpp>
 using namespace weft;
-struct along : UserAxis<0> { static constexpr std::string_view name = "along"; };
+template <int> struct Along : UserAxis<0> { static constexpr std::string_view name = "along"; };
 using E = DefaultDevice::execution_space;
-using C = std::remove_cvref_t<decltype(std::declval<Context<Compute<E, double>>>().with<Invariant<along>>(along{}, std::declval<Communicator>()))>;
-template <class P, class T = double> using V = Variable<C, Tensor<T, E, P>>;
+template <class A> using C = std::remove_cvref_t<decltype(std::declval<Context<Compute<E, double>>>().with<Invariant<A>>(A{}, std::declval<Communicator>()))>;
+template <class P, class T = double> using V = Variable<C<typename P::axis>, Tensor<T, E, P>>;
 template <class Y, class X> void require_alike(const Y&, const X&) {
-  static_assert(std::is_same_v<placement_t<typename Y::tensor_type, along>, placement_t<typename X::tensor_type, along>>, "the result is placed otherwise");
+  static_assert(std::is_same_v<typename Y::tensor_type, with_scalar_t<typename X::tensor_type, typename Y::tensor_type::value_type>>, "the result is placed otherwise");
 }
 """
-# Each case has a halo of another width: an error for one type is printed once.
+# Each case has another axis: an error for one type is printed once.
 CASE = """#line {line} "cases"
-void case_{line}(const V<Halo<along, 2, 1, {line}>>& x, const V<Halo<along, 2, 1, {line}>>& y, const V<HaloTerms<along, 2, 1, {line}>>& terms, \
-const V<Invariant<along>, int>& ids, const Parameter<>& w, const BatchNorm<>& batch_norm, const GroupNorm<>& group_norm, \
+void case_{line}(const V<{halo}>& x, const V<{halo}>& y, const V<{terms}>& terms, \
+const V<Invariant<Along<{line}>>, int>& ids, const Parameter<>& w, const BatchNorm<>& batch_norm, const GroupNorm<>& group_norm, \
 const LayerNorm& layer_norm, const RmsNorm& rms_norm, const Dropout& dropout, const Linear<>& linear) {{ (void)(x), (void)(y), (void)(terms), (void)(ids), (void)(w); {body}; }}
 """
 
@@ -84,6 +84,9 @@ def flags():
             "-I", str(ROOT / "include"), *[flag for path in folders for flag in ("-isystem", path)]]
 
 
+KINDS = {"Halo": ("Halo<{axis}, 2, 1>", "HaloTerms<{axis}, 2, 1>"), "Ghosts": ("Ghosts<{axis}>", "GhostTerms<{axis}>")}
+
+
 def main():
     missing = listed_operations() - TAKEN.keys() - REFUSED.keys()
     if missing:
@@ -96,9 +99,18 @@ def main():
     # The result of a taken operation lies as its first operand.
     bodies = {line: f"require_alike({call}, {call.split(' ')[0] if call.startswith('terms') else 'x'})" if taken else call
               for line, (_, call, taken) in numbered.items()}
+    sys.exit(max(check(kind, compiler, numbered, bodies) for kind in KINDS))
+
+
+def check(kind, compiler, numbered, bodies):
+    """1 if an operation takes what it should refuse, or the other way round; else 0."""
+    def case(line, body):
+        halo, terms = (text.format(axis=f"Along<{line}>") for text in KINDS[kind])
+        return CASE.format(line=line, body=body.replace("LINE", str(line)), halo=halo, terms=terms)
+
     with tempfile.TemporaryDirectory() as folder:
         source = pathlib.Path(folder) / "halos.cpp"
-        source.write_text(SOURCE + "".join(CASE.format(line=line, body=body) for line, body in bodies.items()))
+        source.write_text(SOURCE + "".join(case(line, body) for line, body in bodies.items()))
         done = subprocess.run([compiler, *flags(), str(source)], capture_output=True, text=True)
     if "--show" in sys.argv:
         print(done.stderr)
@@ -121,11 +133,11 @@ def main():
         if taken and count:
             wrong.append(f"{name}: {call} is refused: {errors[line][0]}")
         if not taken and count == 0:
-            wrong.append(f"{name}: {call} compiles with a Halo")
+            wrong.append(f"{name}: {call} compiles with a {kind}")
         if not taken and count and ("weft: " not in errors[line][0] or "cannot be called" in errors[line][0]):
             wrong.append(f"{name}: {call} is refused by an error of another kind: {errors[line][0]}")
-    print("\n".join(wrong) or f"{len(TAKEN)} operations take halos, {len(REFUSED)} refuse them")
-    sys.exit(1 if wrong else 0)
+    print("\n".join(wrong) or f"{kind}: {len(TAKEN)} operations take it, {len(REFUSED)} refuse it")
+    return 1 if wrong else 0
 
 
 main()
