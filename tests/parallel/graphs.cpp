@@ -8,11 +8,11 @@
 
 using namespace weft_test;
 
-TEST_CASE("operations over segments") {
+TEST_CASE("operations over segments, and BatchNorm") {
   check_graph<AttentionNet<double>>({1, {}});
   check_graph<AttentionNet<double>>({2, {.dx = 2}});
   check_graph<AttentionNet<double>>({4, {.dx = 4}});
-  check_graph<AttentionNet<double>>({4, {.dp = 2, .dx = 2}, {.shard = {.stage = 3}}, 2});
+  check_graph<AttentionNet<double>>({4, {.dp = 2, .dx = 2}, {.shard = {.stage = 3}}});
 }
 TEST_CASE("message passing") {
   check_graph<MeshNet<double>>({2, {.dx = 2}});

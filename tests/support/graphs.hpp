@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Models of graphs whose nodes dx cuts, and their comparison with one rank: message passing and a potential of examples/fields,
-// and a network of all operations over segments. Parts are uneven, a node may have no edges, and graphs differ from sample to
+// and a network of all operations over segments with BatchNorm. Parts are uneven, a node may have no edges, and graphs differ from sample to
 // sample.
 //
 //   weft_test::check_graph<AttentionNet<double>>({.ranks = 4, .degrees = {.dx = 4}});
@@ -17,6 +17,7 @@
 
 #include <doctest/doctest.h>
 
+#include <weft/nn/batch_norm.hpp>
 #include <weft/optim/sgd.hpp>
 #include <weft/parallel/domain_parallel.hpp>
 #include <weft/weft.hpp>
@@ -38,8 +39,9 @@ struct AttentionNet : Module<AttentionNet<S>> {
   static constexpr bool loss_is_a_sum = true;
   static constexpr std::size_t width = 4;
   Linear<> up, mixed, down;
+  BatchNorm<> norm;
   AttentionNet(const auto& at, const Config&)
-      : up(at / "up", 1, width), mixed(at / "mixed", 4 * width, width), down(at / "down", width, 1) {}
+      : up(at / "up", 1, width), mixed(at / "mixed", 4 * width, width), down(at / "down", width, 1), norm(at / "norm", width) {}
   auto loss(const auto& batch) const {
     const auto of = [&](auto field) { return to<Invariant<tp>>(batch[field]); };
     const auto graph = graph_part<dx>(of(::fields::value), of(::fields::sender), of(::fields::receiver));
@@ -53,7 +55,7 @@ struct AttentionNet : Module<AttentionNet<S>> {
           mixed(concat<1>(scatter_add(part * far, graph.into, nodes, local_ids), segment_mean(far, graph.into, nodes, local_ids),
                           segment_max(far, graph.into, nodes, local_ids), x));
     }
-    return mse(split_samples(down(x)), of(::fields::next_value));
+    return mse(split_samples(down(norm(x))), of(::fields::next_value));
   }
 };
 
