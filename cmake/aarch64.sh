@@ -9,7 +9,7 @@ arm_library() {
   mkdir -p "$lists/state/lists/partial" "$lists/cache/archives/partial"
   local apt=(apt-get -o "Dir::State=$lists/state" -o Dir::State::status=/dev/null -o "Dir::Cache=$lists/cache" -o APT::Architecture=arm64
     -o APT::Architectures::=arm64 -o APT::Sandbox::User=root)
-  (cd "$lists" && "${apt[@]}" update && "${apt[@]}" download "$1" && dpkg-deb -x "$1"_*.deb "$weft_arm/root")
+  (cd "$lists" && rm -f ./*.deb && "${apt[@]}" update && "${apt[@]}" download "$1" && dpkg-deb -x "$1"_*.deb "$weft_arm/root")
 }
 
 # libraries_for_aarch64: makes them once, where the cross compiler is; where something is missing, the test says so.

@@ -163,8 +163,8 @@ kokkos_in() {
 # The version that a CMake package of Kokkos states.
 kokkos_version() { sed -n 's/^ *set(PACKAGE_VERSION "\([0-9.]*\)").*/\1/p' "$1/KokkosConfigVersion.cmake" | head -n 1; }
 
-# Sets kokkos_dir: the user's own Kokkos first, then the system's if it is new enough, else that of a wheel; on processors for which
-# there is no wheel, one that is built here.
+# Sets kokkos_dir: the user's own Kokkos first, else that of a wheel. On processors for which there is no wheel it is the system's if
+# that is new enough, else one that is built here.
 find_kokkos() {
   local name prefix
   for name in Kokkos_DIR Kokkos_ROOT KOKKOS_ROOT; do
@@ -178,10 +178,10 @@ find_kokkos() {
     kokkos_dir=$(kokkos_in "$prefix") && return 0
   done
   unset IFS
-  for prefix in /usr/local /usr; do
-    kokkos_dir=$(kokkos_in "$prefix") && [ "$(printf '%s\n' 4.7 "$(kokkos_version "$kokkos_dir")" | sort -V | head -n 1)" = 4.7 ] && return 0
-  done
   if [ "$(uname -s) $(uname -m)" != "Linux x86_64" ]; then
+    for prefix in /usr/local /usr; do
+      kokkos_dir=$(kokkos_in "$prefix") && [ "$(printf '%s\n' 4.7 "$(kokkos_version "$kokkos_dir")" | sort -V | head -n 1)" = 4.7 ] && return 0
+    done
     logged "building Kokkos" "$weft_source/cmake/kokkos_host.sh" "$weft_deps/kokkos"
     kokkos_dir=$(kokkos_in "$weft_deps/kokkos")
     return 0

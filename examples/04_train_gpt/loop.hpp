@@ -58,15 +58,19 @@ inline void make_folders([[maybe_unused]] const Options& o) {
 #endif
 }
 
-/// Copies the unchanged files of --load to --export: the tokenizer, and the tokens that end a text. Only on rank 0.
+/// Copies the unchanged files of --load, else those beside --tokenizer, to --export: the tokenizer, and the tokens that end a
+/// text. Only on rank 0.
 inline void copy_tokenizer(const Options& o) {
   namespace fs = std::filesystem;
-  if (o.load.empty() || o.export_folder.empty()) return;
   std::error_code error;
-  if (fs::equivalent(o.load, o.export_folder, error)) return;
+  const fs::path source = !o.load.empty()                            ? fs::path(o.load)
+                          : fs::is_directory(o.tokenizer, error) ? fs::path(o.tokenizer)
+                                                                     : fs::absolute(o.tokenizer, error).parent_path();
+  if ((o.load.empty() && o.tokenizer.empty()) || o.export_folder.empty()) return;
+  if (fs::equivalent(source, o.export_folder, error)) return;
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
                            "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "generation_config.json"}) {
-    const fs::path from = fs::path(o.load) / name;
+    const fs::path from = source / name;
     if (!fs::is_regular_file(from, error)) continue;
     weft::detail::require_output(o.program + ": --export", (fs::path(o.export_folder) / name).string());
     if (!fs::copy_file(from, fs::path(o.export_folder) / name, fs::copy_options::overwrite_existing, error))

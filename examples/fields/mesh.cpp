@@ -35,6 +35,7 @@ struct MeshProblem {
   static Place way(const Place& a, const Place& b) {
     return {std::remainder(b[0] - a[0], 1.0), std::remainder(b[1] - a[1], 1.0)};
   }
+  static void require_space(const std::array<Part, 3>& space) { require_equal_parts("nodes", nodes, space); }
   static Meshes batch(const Wanted& wanted) {
     const std::size_t count = wanted.count, here = wanted.space[0].of(nodes), first = here * wanted.space[0].rank;
     Meshes batch{.samples = count};
@@ -99,7 +100,6 @@ struct MeshProblem {
 }  // namespace
 
 int train_mesh(World& world, const Options& o) {
-  require_equal_parts("nodes", MeshProblem::nodes, o);
   return train<MeshProblem>(world, o);
 }
 

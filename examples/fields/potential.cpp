@@ -35,6 +35,7 @@ struct PotentialProblem {
     }
     return all;
   }
+  static void require_space(const std::array<Part, 3>& space) { require_equal_parts("atoms", atoms, space); }
   static Molecules batch(const Wanted& wanted) {
     const std::size_t count = wanted.count, here = wanted.space[0].of(atoms), first = here * wanted.space[0].rank,
                       pairs = here * (atoms - 1);
@@ -92,7 +93,6 @@ struct PotentialProblem {
 }  // namespace
 
 int train_potential(World& world, const Options& o) {
-  require_equal_parts("atoms", PotentialProblem::atoms, o);
   return train<PotentialProblem>(world, o);
 }
 

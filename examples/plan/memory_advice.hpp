@@ -37,7 +37,7 @@ inline std::vector<Change> changes_of(const MemoryOptions& o) {
     else if (l.dp && l.world) l.world = *l.world * 2;
   };
   constexpr std::int64_t part = 2048;  // tokens, which are enough for fast products
-  if (const std::int64_t parts = o.layout.micro_batch * o.sequence / o.layout.cp / part; parts > o.loss_chunks)
+  if (const std::int64_t parts = (o.layout.micro_batch * o.sequence / o.layout.cp + part - 1) / part; parts > o.loss_chunks)
     add("--loss-chunks", std::to_string(parts), [parts](MemoryOptions& m) { m.loss_chunks = parts; });
   if (o.recompute == "none") add("--recompute", "selective", [](MemoryOptions& m) { m.recompute = "selective"; });
   for (std::int64_t stage = o.zero + 1; stage <= 3; ++stage)

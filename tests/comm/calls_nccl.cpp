@@ -39,12 +39,12 @@ void with_ranks(int ranks, double deadline_s, const std::function<void(const Com
 /// Operations of every kind: how NCCL is called for them, once or several times.
 void all_kinds(const Communicator& c) {
   const auto n = std::size_t(c.size()), me = std::size_t(c.rank());
-  std::vector<float> one(6, 1.0f), all(6 * n);
+  std::vector<float> one(6, 1.0f), all(6 * n), exchanged(6 * n);
   c.all_reduce(one);
   c.broadcast(one, 0);
   c.all_gather(one, all);
   c.reduce_scatter(all, one);
-  c.all_to_all(all, all);
+  c.all_to_all(all, exchanged);
   std::vector<std::size_t> counts(n, 2);
   counts[0] = 3;
   std::vector<float> some(2 * n + 1);

@@ -220,6 +220,11 @@ TEST_CASE("operands that overlap are refused, but in the places where no rank re
     refused("reduce_scatter_v", piece_of_input, [&] { c.reduce_scatter_v(whole, theirs, counts); });
     refused("all_gather", piece_of_output, [&] { c.all_gather(theirs, whole); });
     refused("all_gather_v", piece_of_output, [&] { c.all_gather_v(theirs, whole, counts); });
+    if (c.rank() == 0) {  // the root; the others do not come so far
+      refused("reduce", ", or the same memory.", [&] { c.reduce(whole.first(4), whole.subspan(1, 4), 0); });
+      refused("gather", piece_of_output, [&] { c.gather(theirs, whole, 0); });
+      refused("scatter", piece_of_input, [&] { c.scatter(whole, theirs, 0); });
+    }
     refused("all_to_all", ".", [&] { c.all_to_all(whole, whole); });
     refused("all_to_all_v", ".", [&] { c.all_to_all_v(whole, counts, whole, counts); });
     for (std::size_t i = 0; i < 8; ++i) all[i] = float(c.rank() + 1);

@@ -99,6 +99,25 @@ TEST_CASE("a second addition to a gradient is no fixed term") {
   CHECK(!state.loose(cp{}));
 }
 
+TEST_CASE("a sum over cp of a user's own has no fixed terms and is refused, also on one rank") {
+  for (const int ranks : {1, 2})
+    CHECK(runtime::run(runtime::RunOptions{.ranks = ranks, .threads_per_rank = 1}, [&](World& world) {
+            using Exec = DefaultDevice::execution_space;
+            auto& device = world.device();
+            const auto context =
+                Context<Compute<Exec, float>>(device, detail::Environment{}).with<Invariant<cp>>(cp{}, world.communicator());
+            using Sum = Tensor<float, Exec, Partial<cp>>;
+            const Sum sum(device, {3});
+            kernels::fill(device, 3, sum.data(), 1.0f);
+            CHECK(to<Invariant<cp>>(context, sum).data()[2] == float(ranks));
+            device.fix_chunk_terms(2);
+            const auto refused = doctest::Contains("numerics.reproducible_degree: the sum over cp of a tensor [3] has no fixed terms");
+            CHECK_THROWS_WITH_AS(to<Invariant<cp>>(context, sum), refused, UsageError);
+            CHECK_THROWS_WITH_AS(to<Invariant<cp>>(context, Sum(device, {3})), refused, UsageError);
+            device.fix_chunk_terms(0);
+          }) == 0);
+}
+
 TEST_CASE("layouts and options that the option does not cover are refused") {
   using M = models::BasicGpt<float>;
   const auto options = [](ContextMethod method, std::size_t chunks = 1) {

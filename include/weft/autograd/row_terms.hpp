@@ -61,7 +61,8 @@ WEFT_COLD inline void require_even_chunks(std::size_t sequence, std::size_t degr
                              ")) != 0: a term of a sum over tokens has two chunks of a sequence; use another degree or length"});
 }
 
-/// The terms of a sum over the rows of x. Throws ShapeError unless all of them have one size.
+/// The terms of a sum over the rows of x. Throws ShapeError unless all of them have one size, and over cp unless the rows are whole
+/// sequences.
 template <class Context, AnyTensor X>
 RowTerms row_terms_of(const Context& context, const X& x) {
   constexpr bool over_tp = shard_dim<placement_t<X, tp>> == 0, over_cp = shard_dim<placement_t<X, cp>> == 0;
@@ -80,6 +81,9 @@ RowTerms row_terms_of(const Context& context, const X& x) {
     require_even_chunks(whole, terms * ranks);
     all.count = terms, all.axis = axis_bit<cp>, all.comm = &context.comm(cp{});
     all.sequence = whole / ranks * (all.rows / tokens);
+    if (all.sequence == 0 || all.rows % all.sequence != 0)
+      throw_error<ShapeError>({"numerics.reproducible_degree: ", all.rows, " rows of a rank are not whole sequences of ",
+                               all.sequence, " rows: the terms of a sum over tokens are chunks of sequences"});
   }
   return all;
 }

@@ -108,6 +108,7 @@ Call reduce(const auto& communicator, const In& in, Out& out, int root, Reductio
   detail::expect_reducible<weft::detail::scalar_t<Out>>(Operation::reduce, reduction);
   if (communicator.rank() == root) detail::expect(Operation::reduce, "the output", std::size(out), std::size(in));
   Call call = detail::call(Operation::reduce, in, out, std::size(in));
+  if (communicator.rank() == root) detail::expect_no_overlap(call, std::size(in), std::size(out), 0);
   call.reduction = reduction;
   call.combine = &comm::combine<weft::detail::scalar_t<Out>>;
   call.root = root;
@@ -172,6 +173,8 @@ Call gather(const auto& communicator, const In& in, Out& out, int root) {
     detail::expect(Operation::gather, "the output", std::size(out),
                    weft::detail::checked_multiply(std::size(in), std::size_t(communicator.size())));
   Call call = detail::call(Operation::gather, in, out, std::size(in));
+  if (communicator.rank() == root)
+    detail::expect_no_overlap(call, std::size(in), std::size(out), -detail::before(root, std::size(in)));
   call.root = root;
   return call;
 }
@@ -183,6 +186,8 @@ Call scatter(const auto& communicator, const In& in, Out& out, int root) {
     detail::expect(Operation::scatter, "the input", std::size(in),
                    weft::detail::checked_multiply(std::size(out), std::size_t(communicator.size())));
   Call call = detail::call(Operation::scatter, in, out, std::size(out));
+  if (communicator.rank() == root)
+    detail::expect_no_overlap(call, std::size(in), std::size(out), detail::before(root, std::size(out)));
   call.root = root;
   return call;
 }

@@ -105,9 +105,9 @@ class LoraLinear : public Primitive<LoraLinear<Base>> {
       const auto x = adapter_->dropout.forward(context, deferred.base.input).output;
       if (adapter_->up.trainable()) {
         const auto low = scale(enter(context, contract<0, 0>(x, adapter_->down.for_operand(x))), adapter_->scale);
-        accumulate_product(adapter_->up, deferred.base.gradient, low);
+        accumulate_product(context, adapter_->up, deferred.base.gradient, low);
       }
-      accumulate_product(adapter_->down, *deferred.d_low, x);
+      accumulate_product(context, adapter_->down, *deferred.d_low, x);
     }
     base.backward_weight(context, std::move(deferred.base));
   }

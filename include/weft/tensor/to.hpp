@@ -98,6 +98,13 @@ template <class From, class To>
 inline constexpr bool enters_or_leaves_sum = std::is_same_v<typename To::axis, tp> &&
                                              (kind_of<From> == Kind::partial) != (kind_of<To> == Kind::partial);
 
+// Refuses sums over cp that are not made of fixed terms, also on one rank.
+template <Axis A, class From, AnyTensor X>
+void refuse_sum_over_chunks(const X& x) {
+  if constexpr (std::is_same_v<A, cp> && kind_of<From> == Kind::partial)
+    if (x.device().chunk_terms() != 0) refuse_loose_sum("a tensor " + x.shape().text(), cp::name);
+}
+
 // `to` on a device whose sums have fixed terms: each rank holds the whole of a Partial tensor.
 template <class Y, class From, class To, class X>
 Y to_with_fixed_terms(const Communicator& comm, const X& x) {
@@ -153,6 +160,7 @@ auto to(const Context& context, const X& x) {
                   "weft: to<Shard> from a Shard along another dim is an all_to_all; go through to<Invariant<axis>>");
     if constexpr (detail::enters_or_leaves_sum<From, To>)
       if (x.device().sum_terms() != 0) return detail::to_with_fixed_terms<Y, From, To>(comm, x);
+    detail::refuse_sum_over_chunks<A, From>(x);
     if constexpr (is_whole<From> && is_whole<To>) {
       return relabel<Y>(x);
     } else if (ranks == 1) {
@@ -211,7 +219,10 @@ auto to(const Context& context, X&& x) requires(!std::is_lvalue_reference_v<X>) 
     return X(std::move(x));  // a copy would share the elements and prevent the next axis from working in place
   } else {
     if constexpr (detail::kind_of<placement_t<X, A>> == detail::Kind::partial && is_whole<To>) {
-      if (x.pending() == nullptr && x.unique() && !(std::is_same_v<A, tp> && x.device().sum_terms() != 0)) {
+      const bool fixed_terms = std::is_same_v<A, tp>   ? x.device().sum_terms() != 0
+                               : std::is_same_v<A, cp> ? x.device().chunk_terms() != 0
+                                                       : false;
+      if (x.pending() == nullptr && x.unique() && !fixed_terms) {
         context.comm(A{}).all_reduce(raw(x));
         return relabel<replace_t<X, To>>(x);
       }
