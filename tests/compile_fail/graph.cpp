@@ -32,6 +32,21 @@ auto go(const Over& context, Nodes x, Ids from, Ids into) {
   return weft::forward(Messages(context), context, x, from, into).output;
 }
 
+// section: order_of_rows
+// expect: a domain axis cuts each sample, so these rows are \[samples, the rank's nodes\]
+// mention: split_samples\(x\) first, then to<Invariant<axis>>
+struct Gathered : Module<Gathered> {
+  explicit Gathered(const auto&) {}
+  auto forward(const auto& nodes) const {
+#ifdef WEFT_FAIL
+    return tanh(to<Invariant<dx>>(merge_samples(nodes)));
+#else
+    return tanh(to<Invariant<dx>>(split_samples(merge_samples(nodes))));
+#endif
+  }
+};
+auto go(const Over& context, Nodes x) { return weft::forward(Gathered(context), context, x).output; }
+
 // section: exchange_without_edges
 // expect: the edges of a graph decide which nodes of other ranks a rank has
 // mention: graph_part<axis>\(nodes, senders, receivers\)

@@ -30,9 +30,9 @@ struct WindowLine {
 WEFT_INLINE CutPlan cut_window(const CutDim& dim, const Communicator& comm, std::size_t kernel,
                                const ConvolutionOptions& options) {
   const WindowLine line(kernel, options, dim.at);
-  if (line.padding >= line.span || line.stride == 0)
+  if (std::max(line.padding, line.behind) >= line.span || line.stride == 0)
     throw_error<ShapeError>({dim.call.operation, " over images that an axis cuts: a window of ", line.span,
-                             " elements with stride ", line.stride, " and padding ", line.padding,
+                             " elements with stride ", line.stride, " and padding ", std::max(line.padding, line.behind),
                              ": the padding has fewer elements than the window"});
   const std::size_t inside = line.padding + line.stride;
   const Reach reach{line.padding, line.span > inside ? line.span - inside : 0};

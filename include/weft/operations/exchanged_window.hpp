@@ -106,7 +106,7 @@ auto hidden_convolution(const char* operation, const PerDim& kernel, const Convo
 template <int dims, ConvolutionKind kind, class C, class X, class... W>
 auto exchanged_convolution(const char* operation, const PerDim& kernel, const ConvolutionOptions& options,
                            const Variable<C, X>& x, const W&... weights) {
-  if constexpr (kind == ConvolutionKind::transposed || !is_tensor<X>) {
+  if constexpr (kind == ConvolutionKind::transposed) {
     return exchanged<dims>(operation, options, x, plan_of(cut_transposed, kernel),
                            [&](const auto& images, const ConvolutionOptions& sides) {
                              return convolution_of<kind>(operation, dims, sides, images, weights...);

@@ -53,7 +53,7 @@ struct ShardOptions {
   /// The ranks of the domain axes (DomainParallel) share the state as well: the state has dp times their number of parts, and
   /// `replicate`, `secondary` and `quantised_reduce` count them as neighbouring data ranks. With `replicate` = dp, the ranks of
   /// one field share one copy. One sum over all of these ranks replaces those over each domain axis. Throws UsageError with
-  /// experts, with numerics.recheck_every and in stage 0. No effect on a mesh without domain axes.
+  /// experts, with numerics.recheck_every and in stage 0, also on a mesh without domain axes.
   bool over_domain = false;
   /// Stages 2 and 3: false keeps whole gradients until the last micro-batch of a step, which takes their memory and saves all
   /// reductions but one.

@@ -39,13 +39,13 @@ namespace weft::plan {
 
 WEFT_COLD WEFT_INLINE Layouts layouts(RehearsedStages of, const Machine& machine, const LayoutLimits& limits,
                                       const std::function<void(World&)>& f) {
-  const auto begin = std::chrono::steady_clock::now();
   if (of.steps == 0) of.steps = 3;  // ZeRO-3 gathers ahead from the third on
   if (of.ranks_per_node == 0) of.ranks_per_node = machine.ranks_per_node;
   of.both = of.early = false;
   Layouts found;
   found.limits = limits;
   const auto all = detail::open_layouts(of, f);
+  const auto begin = std::chrono::steady_clock::now();
   found.all = all.size();
   std::string refusal;
   double least = 0;
@@ -76,7 +76,8 @@ WEFT_COLD WEFT_INLINE Layouts layouts(RehearsedStages of, const Machine& machine
                               found.complete ? "" : ", of those that the time allowed"});
   if (found.fitting.empty())
     throw_error<LayoutError>(
-        {"no layout of ", of.ranks, " ranks is possible", refusal.empty() ? "" : "; the first of them: ", refusal});
+        {"no layout of ", of.ranks, " ranks is possible", found.complete ? "" : ", of those that the time allowed",
+         refusal.empty() ? "" : "; the first of them: ", refusal});
   const auto speed = [](const ProgramLayout& one) { return (one.step.tokens > 0 ? one.step.tokens : 1) / one.step.seconds; };
   std::stable_sort(found.fitting.begin(), found.fitting.end(),
                    [&](const ProgramLayout& a, const ProgramLayout& b) { return speed(a) > speed(b); });

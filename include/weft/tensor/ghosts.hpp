@@ -82,13 +82,13 @@ Y bring_ghosts(const Communicator& comm, const X& x, const GhostRows<Exec>& rows
   using T = typename X::value_type;
   require_graph_rows(x.shape(), rows.own);
   const Y y(x.device(), with_extent(x.shape(), 0, rows.own + rows.ghosts));
-  std::vector<Request> requests;
+  const decltype(raw(x)) packed(x.device(), with_extent(x.shape(), 0, rows.sent.size()));
+  std::vector<Request> requests;  // they end before the rows do
   std::size_t first = rows.own;
   for (const GhostPeer& peer : rows.peers) {
     if (peer.received != 0) requests.push_back(comm.recv_async(some_rows(y, first, peer.received), peer.rank, ghosts_tag));
     first += peer.received;
   }
-  const decltype(raw(x)) packed(x.device(), with_extent(x.shape(), 0, rows.sent.size()));
   kernels::embedding_forward<T>(x.device(), rows.sent.size(), Around(x.shape(), 0).inner, rows.sent.data(), x.data(), 0, rows.own,
                                 packed.data());
   first = 0;
