@@ -148,14 +148,15 @@ class FileStore final : public Store {
   std::vector<Record> records_;
 };
 
-/// Copies the record to `bytes` bytes at `data` in device memory. Waits until the copy is done.
+/// Copies the record to `bytes` bytes at `data` in device memory; a record in memory may be longer. Waits until the copy is done.
 template <class Exec>
 void read_record(Device<Exec>& device, const Store& store, std::size_t record, void* data, std::size_t bytes) {
   if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
     return notes->offloaded(bytes);
   if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible) {
     device.exec().fence("weft::read_record");
-    store.read(record, data);
+    if (const void* const from = store.memory(record)) std::memcpy(data, from, bytes);
+    else store.read(record, data);
   } else {
     std::vector<char> staged;
     const void* from = store.memory(record);
@@ -165,15 +166,16 @@ void read_record(Device<Exec>& device, const Store& store, std::size_t record, v
   }
 }
 
-/// Copies `bytes` bytes at `data` in device memory to the record, valid after the store's next commit. Waits until the copy is
-/// done.
+/// Copies `bytes` bytes at `data` in device memory to the record, valid after the store's next commit; a record in memory may be
+/// longer. Waits until the copy is done.
 template <class Exec>
 void write_record(Device<Exec>& device, Store& store, std::size_t record, const void* data, std::size_t bytes) {
   if (Rehearsal* const notes = device.rehearsal(); notes != nullptr) [[unlikely]]
     return notes->offloaded(bytes);
   if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible) {
     device.exec().fence("weft::write_record");
-    store.write(record, data);
+    if (void* const to = store.memory(record)) std::memcpy(to, data, bytes);
+    else store.write(record, data);
   } else {
     std::vector<char> staged;
     void* to = store.memory(record);

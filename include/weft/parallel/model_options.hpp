@@ -173,8 +173,9 @@ struct ActivationOptions {
   /// forward until shortly before their backward: a third choice, apart from keeping them on the device and computing them again
   /// (Recomputation). A GPU copies while it computes. Blocks leave that only this unit's backward needs, of at least 1 KiB.
   /// Units are the model's blocks, first and last layers, or the layers of a stack; those with a hand-written backward are
-  /// refused. Custom training loops keep their activations on the device. Memory: the device holds those of two units at a
-  /// time, the host those of all micro-batches in flight. Numerics: the same bits.
+  /// refused. Custom training loops keep their activations on the device, and rows that were gathered in pieces
+  /// (TensorOptions::piece_bytes) stay there, too. Memory: the device holds those of two units at a time, the host those of all
+  /// micro-batches in flight. Numerics: the same bits.
   std::vector<std::string> on_host = {};
 };
 

@@ -2,7 +2,7 @@
 #pragma once
 // The activations of a unit in host memory between its forward and its backward (ModelOptions::activations). The tensors on the
 // unit's tape stay where they are, without elements: backward gets the same bits in other blocks of the device. A GPU copies
-// while it computes: the blocks leave during the next units' forward, and come during the backward of the units behind.
+// while it computes: the blocks leave during the next unit's forward, and come during the backward of the units behind.
 //
 //   HostActivations<Exec> kept;
 //   MadeTensors made;
@@ -25,10 +25,13 @@
 
 namespace weft::detail {
 
-/// Records of host memory by size, one of each device. A record is free again once its elements are back on the device.
+/// Records of host memory, one object of each device. A record is free again once its elements are back on the device, for blocks
+/// down to half its size: batches of many lengths share their records.
 template <class Exec>
 class HostRecords {
  public:
+  using Record = std::multimap<std::size_t, std::size_t>::node_type;  // its bytes and its number
+
   Store& store(Device<Exec>& device) {
     if (store_ == nullptr) {
       if (device.rehearsal() != nullptr) store_ = std::make_unique<RehearsedStore>();
@@ -36,18 +39,16 @@ class HostRecords {
     }
     return *store_;
   }
-  std::size_t take(Device<Exec>& device, std::size_t bytes) {
-    std::vector<std::size_t>& free = free_[bytes];
-    if (free.empty()) return store(device).record(bytes);
-    const std::size_t record = free.back();
-    free.pop_back();
-    return record;
+  Record take(Device<Exec>& device, std::size_t bytes) {
+    auto free = free_.lower_bound(bytes);
+    if (free == free_.end() || free->first > 2 * bytes) free = free_.emplace(bytes, store(device).record(bytes));
+    return free_.extract(free);
   }
-  void give_back(std::size_t record, std::size_t bytes) { free_[bytes].push_back(record); }
+  void give_back(Record record) { free_.insert(std::move(record)); }
 
  private:
   std::unique_ptr<Store> store_;
-  std::map<std::size_t, std::vector<std::size_t>> free_;
+  std::multimap<std::size_t, std::size_t> free_;
 };
 
 /// The elements that one unit keeps for the backward of one micro-batch. A block leaves the device if only tensors on the unit's
@@ -57,8 +58,24 @@ class HostActivations {
   static constexpr std::size_t least = 1024;  // bytes of a block for which a copy is worth its start
 
  public:
-  /// `tape` is the unit's, and `made` has listed the tensors since the unit's forward began.
+  HostActivations() = default;
+  HostActivations(HostActivations&&) = default;
+  /// After a step that failed: no copy is under way, and the records are free.
+  WEFT_COLD ~HostActivations() {
+    if (away_.empty()) return;
+    try {
+      traffic(*device_).settle();
+      traffic(*device_).arrive(*device_);
+      for (Block& block : away_) records(*device_).give_back(std::move(block.record));
+    } catch (...) {  // the device is lost, and its records with it
+    }
+  }
+
+  /// `tape` is the unit's, and `made` has listed the tensors since the unit's forward began. Waits for the copies of the unit
+  /// before, so blocks of at most one unit are held for copies while another computes.
   WEFT_COLD void leave(Device<Exec>& device, MadeTensors& made, const Tape& tape) {
+    device_ = &device;
+    traffic(device).settle();
     std::map<void*, std::vector<operations::Elements*>> blocks;
     for (operations::Elements* const tensor : made.stop())
       if (tape.holds(tensor) && ElementPlace::buffer(*tensor)) blocks[ElementPlace::buffer(*tensor).get()].push_back(tensor);
@@ -66,24 +83,23 @@ class HostActivations {
       const Buffer buffer = ElementPlace::buffer(*tensors.front());
       const std::size_t bytes = Arena<typename Exec::memory_space>::bytes_of_activations(buffer);
       if (bytes < least || std::size_t(buffer.use_count()) != tensors.size() + 1) continue;
-      Block& block = away_.emplace_back();
-      block.bytes = bytes;
-      block.record = records(device).take(device, bytes);
+      Block& block = away_.emplace_back(Block{records(device).take(device, bytes), bytes});
       for (operations::Elements* const tensor : tensors) {
         void*& data = ElementPlace::data(*tensor);
         block.tensors.push_back({tensor, static_cast<char*>(std::exchange(data, nullptr)) - static_cast<char*>(begin)});
         ElementPlace::buffer(*tensor).reset();
       }
-      traffic(device).put(device, records(device).store(device), block.record, buffer, bytes);
+      traffic(device).put(device, records(device).store(device), block.record.mapped(), buffer, bytes);
     }
   }
   /// Starts the copies to the device, into new blocks. Throws MemoryError if they have no room.
   WEFT_COLD void fetch(Device<Exec>& device) {
-    if (away_.empty() || away_.front().buffer) return;
+    if (away_.empty() || away_.back().buffer) return;
     traffic(device).settle();
     for (Block& block : away_) {
+      if (block.buffer) continue;  // before a MemoryError
       block.buffer = device.allocate(block.bytes);
-      traffic(device).fetch(device, records(device).store(device), block.record, block.buffer.get(), block.bytes);
+      traffic(device).fetch(device, records(device).store(device), block.record.mapped(), block.buffer.get(), block.bytes);
     }
   }
   /// Gives the tensors their elements, for the device's later work.
@@ -96,20 +112,22 @@ class HostActivations {
         ElementPlace::buffer(*tensor) = block.buffer;
         ElementPlace::data(*tensor) = static_cast<char*>(block.buffer.get()) + offset;
       }
-      records(device).give_back(block.record, block.bytes);
+      records(device).give_back(std::move(block.record));
     }
     away_.clear();
   }
 
  private:
   struct Block {
-    std::size_t record = 0, bytes = 0;
+    typename HostRecords<Exec>::Record record;
+    std::size_t bytes;
     std::vector<std::pair<operations::Elements*, std::ptrdiff_t>> tensors = {};
     Buffer buffer = {};  // once the copy to the device has started
   };
   static HostRecords<Exec>& records(Device<Exec>& device) { return device.template cache<HostRecords<Exec>>(); }
   static RecordTraffic<Exec>& traffic(Device<Exec>& device) { return device.template cache<RecordTraffic<Exec>>(); }
 
+  Device<Exec>* device_ = nullptr;  // once values have left
   std::vector<Block> away_;
 };
 
