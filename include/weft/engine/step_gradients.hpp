@@ -116,6 +116,13 @@ struct StepGradients {
   std::optional<std::uint64_t> given_, applied_number_;  // the number that the last step's batch gave; the highest one applied
 };
 
+[[noreturn]] WEFT_COLD inline void refuse_no_backward() {
+  throw_error<UsageError>(
+      {"optimizer step without a gradient since the last one: a custom training loop called the model's forward, "
+       "and no backward has added to a gradient; call backward before the optimizer's step, or "
+       "model.discard_gradients()"});
+}
+
 /// Counts an optimizer of these steps until the last copy of the returned handle ends.
 inline std::shared_ptr<StepGradients> register_optimizer(std::shared_ptr<StepGradients> gradients) {
   StepGradients* const of = gradients.get();

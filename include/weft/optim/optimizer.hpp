@@ -174,7 +174,7 @@ class Optimizer {
     }
     for (Slot& slot : slots_)
       if (slot.state->trainable()) {
-        if (!slot.state->is_free_for(token_)) refuse_second(*slot.state);
+        if (!slot.state->is_free_for(token_)) detail::refuse_second(slot.state->name());
         make_state(slot);
       }
     if (store_) store_->commit();
@@ -265,12 +265,6 @@ class Optimizer {
   void step_whole(double learning_rate, double scale);
   // True if the slot should have state: its parameter is trainable, and no other optimizer has it.
   bool wants_state(const Slot& slot) const { return slot.state->trainable() && slot.state->is_free_for(token_); }
-  [[noreturn]] WEFT_COLD static void refuse_second(const ParameterState& state) {
-    throw_error<UsageError>(
-        {"a second optimizer of ", state.name(),
-         ": another one updates it already, and both would apply the same gradients; end that one first "
-         "(std::optional<optim::AdamW>::emplace), or freeze what the other one trains while you make this one"});
-  }
   // Throws UsageError if there is no new gradient. `own_loop`: a user-written training loop has just completed one.
   WEFT_COLD void require_gradients(bool own_loop) const;
   WEFT_COLD void make_state(Slot& slot);

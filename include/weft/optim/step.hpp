@@ -101,10 +101,7 @@ void Optimizer<Rule>::require_gradients(bool own_loop) const {
   const auto made = [](const Slot& slot) { return slot.made; };
   const auto touched = [](const Slot& slot) { return slot.made && slot.state->gradients().touched(); };
   if (own_loop && std::any_of(slots_.begin(), slots_.end(), made) && std::none_of(slots_.begin(), slots_.end(), touched))
-    throw_error<UsageError>(
-        {"optimizer step without a gradient since the last one: a custom training loop called the model's forward, "
-         "and no backward has added to a gradient; call backward before the optimizer's step, or "
-         "model.discard_gradients()"});
+    weft::detail::refuse_no_backward();
 }
 
 template <class Rule>

@@ -17,6 +17,15 @@
 
 namespace weft::optim {
 
+namespace detail {
+[[noreturn]] WEFT_COLD inline void refuse_second(std::string_view parameter) {
+  throw_error<UsageError>(
+      {"a second optimizer of ", parameter,
+       ": another one updates it already, and both would apply the same gradients; end that one first "
+       "(std::optional<optim::AdamW>::emplace), or freeze what the other one trains while you make this one"});
+}
+}  // namespace detail
+
 /// Limits of options: updates are computed in float, and a decay or a scale of a million is a typing error.
 inline constexpr double largest_rate = std::numeric_limits<float>::max(), largest_decay = 1e6;
 
