@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// L-BFGS: the iterates of torch.optim.LBFGS, one rank's in every layout, refused models.
+// L-BFGS: the iterates of torch.optim.LBFGS, one rank's in every layout, values that are not finite, refused models.
 // covers: weft/optim/lbfgs.hpp weft/optim/line_search.hpp
+
+#include <limits>
+#include <optional>
 
 #include <weft/optim/lbfgs.hpp>
 #include <weft/optim/line_search.hpp>
@@ -36,14 +39,28 @@ using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Gpt
 const models::GptConfig config{
     .vocabulary = batch_vocabulary, .layers = 2, .width = 16, .heads = 4, .kv_heads = 2, .sequence = batch_length};
 
+/// The loss and gradients by train_step, or by a custom training loop.
 template <class Model>
-std::vector<double> trained(Model& model, bool wolfe, std::size_t rank, std::size_t ranks, std::size_t micro_batches) {
+double evaluated(Model& model, const Batch& batch, [[maybe_unused]] bool own_loop) {
+  if constexpr (!Model::uses(pp{}))
+    if (own_loop) {
+      auto loss = model.loss(batch);
+      loss.backward();
+      return loss.value();
+    }
+  return model.train_step(batch);
+}
+
+template <class Model>
+std::vector<double> trained(Model& model, bool wolfe, std::size_t rank, std::size_t ranks, std::size_t micro_batches,
+                            bool own_loop = false) {
   optim::Lbfgs optimizer(
       model, {.learning_rate = wolfe ? 1.0 : 0.1, .iterations = 5, .evaluations = 30, .history = 3, .strong_wolfe = wolfe});
   std::vector<double> numbers;
   for (int step = 0; step < 4; ++step) {
-    const Batch batch = make_batch(std::uint64_t(step / 2), rank, ranks, micro_batches);
-    numbers.push_back(optimizer.step([&] { return model.train_step(batch); }));
+    Batch batch = make_batch(std::uint64_t(step / 2), rank, ranks, micro_batches);
+    batch.step = std::uint64_t(step / 2);  // the same for all evaluations on the batch
+    numbers.push_back(optimizer.step([&] { return evaluated(model, batch, own_loop); }));
   }
   CHECK(optimizer.directions() > 12);
   for (const std::string& name : model.parameter_names())
@@ -128,23 +145,175 @@ TEST_CASE("every layout takes the steps of one rank") {
   }
 }
 
-TEST_CASE("a loss that is not finite ends a step where it was last finite") {
+TEST_CASE("a custom training loop takes the steps of train_step") {
+  using Dense = DataParallel<TensorParallel<Gpt>>;
+  for (const Degrees& degrees : {Degrees{}, Degrees{.tp = 2}})
+    for (const bool wolfe : {false, true})
+      CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
+              Mesh<dp, tp> mesh(world, degrees);
+              Dense model(mesh, config), other(mesh, config);
+              const auto data = mesh.comm(dp{});
+              const std::size_t rank = std::size_t(data.rank()), ranks = std::size_t(data.size());
+              const std::vector<double> expected = trained(model, wolfe, rank, ranks, 1);
+              const std::vector<double> seen = trained(other, wolfe, rank, ranks, 1, true);
+              CHECK(seen.size() == expected.size());
+              double worst = 0;
+              for (std::size_t i = 0; i < expected.size(); ++i) worst = std::max(worst, std::abs(seen[i] - expected[i]));
+              CHECK(worst < 1e-9);
+            }) == 0);
+}
+
+TEST_CASE("a closure without new gradients is refused") {
+  DefaultDevice device;
+  SingleDevice<Gpt> model(device, config);
+  const Batch batch = make_batch(0, 0, 1, 1);
+  optim::Lbfgs optimizer(model, {.iterations = 2});
+  CHECK(message<UsageError>([&] {
+          optimizer.step([&] { return model.evaluate(batch); });
+        }).starts_with("weft: optimizer step before any train_step"));
+  optimizer.step([&] { return model.train_step(batch); });
+  CHECK(message<UsageError>([&] {
+          optimizer.step([&] { return model.evaluate(batch); });
+        }).starts_with("weft: optimizer step without a gradient since the last one"));
+  CHECK(message<UsageError>([&] {
+          optimizer.step([&] { return model.loss(batch).value(); });
+        }).starts_with("weft: optimizer step without a gradient since the last one: a custom training loop called"));
+}
+
+TEST_CASE("after freeze and unfreeze the history begins anew, on ranks without these parameters too") {
+  const auto parameters = [](auto& model, const Batch& batch, bool keep) {
+    using Model = std::remove_cvref_t<decltype(model)>;
+    const optim::LbfgsOptions options{.learning_rate = 0.1, .iterations = 5};
+    std::optional<optim::Lbfgs<Model>> optimizer(std::in_place, model, options);
+    const auto step = [&] {
+      if (!keep) {
+        optimizer.reset();
+        optimizer.emplace(model, options);
+      }
+      optimizer->step([&] { return model.train_step(batch); });
+    };
+    const std::string name = model.parameter_names().front();
+    step();
+    model.freeze(name);
+    const std::vector<double> frozen = model.parameter(name);
+    step();
+    CHECK(model.parameter(name) == frozen);
+    model.unfreeze(name);
+    step();
+    CHECK(model.parameter(name) != frozen);
+    std::vector<double> all;
+    for (const std::string& each : model.parameter_names())
+      for (const double value : model.parameter(each)) all.push_back(value);
+    return all;
+  };
+  DefaultDevice device;
+  SingleDevice<Gpt> kept(device, config), renewed(device, config);
+  const std::vector<double> expected = parameters(kept, make_batch(0, 0, 1, 1), true);
+  CHECK(expected == parameters(renewed, make_batch(0, 0, 1, 1), false));
+  CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
+          Mesh<dp, tp, pp> mesh(world, {.pp = 2});
+          Composition model(mesh, config, {.shard = {.stage = 0}});
+          const std::vector<double> seen = parameters(model, make_batch(0, 0, 1, 2), true);
+          double worst = 0;
+          for (std::size_t i = 0; i < expected.size(); ++i) worst = std::max(worst, std::abs(seen[i] - expected[i]));
+          CHECK(worst < 1e-6);
+        }) == 0);
+}
+
+TEST_CASE("beside another optimizer of the model") {
+  DefaultDevice device;
+  SingleDevice<Gpt> model(device, config);
+  const Batch batch = make_batch(0, 0, 1, 1);
+  const std::string first = model.parameter_names().front(), last = model.parameter_names().back();
+  {
+    optim::Lbfgs one(model);
+    CHECK(message<UsageError>([&] { optim::AdamW other(model); }).starts_with("weft: a second optimizer of "));
+  }
+  model.freeze("*");
+  model.unfreeze(first);
+  optim::AdamW adam(model);
+  model.unfreeze(last);
+  CHECK(message<UsageError>([&] { optim::Lbfgs other(model); }).starts_with("weft: a second optimizer of " + first));
+  model.freeze(first);
+  optim::Lbfgs optimizer(model, {.iterations = 3});
+  model.unfreeze(first);
+  const auto theirs = model.parameter(first), mine = model.parameter(last);
+  const double loss = optimizer.step([&] { return model.train_step(batch); });
+  CHECK(model.parameter(first) == theirs);
+  CHECK(model.parameter(last) != mine);
+  CHECK(model.train_step(batch) < loss);
+  adam.step();
+  CHECK(model.parameter(first) != theirs);
+}
+
+TEST_CASE("a loss or gradient that is not finite ends a step where both were last finite") {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const bool of_loss : {true, false})
+    for (const double wrong : {std::nan(""), infinity, -infinity})
+      for (const int bad : {1, 2, 3})
+        for (const bool wolfe : {false, true}) {
+          INFO("wrong " << (of_loss ? "loss " : "gradient ") << wrong << " from call " << bad << ", wolfe " << wolfe);
+          TwoParameters<double> model;
+          const auto values = [&] {
+            std::vector<double> all;
+            for (const ParameterState& state : model.states)
+              all.insert(all.end(), model.value(state), model.value(state) + state.size());
+            return all;
+          };
+          std::vector<double> finite = values();
+          int calls = 0;
+          optim::Lbfgs optimizer(model, {.learning_rate = 1e-3, .iterations = 4, .strong_wolfe = wolfe});
+          const double first = optimizer.step([&] {
+            double loss = chain(model);
+            if (++calls < bad && (calls == 1 || !wolfe)) finite = values();
+            if (calls < bad) return loss;
+            return of_loss ? wrong : (model.gradient(model.states[0])[3] = wrong, loss);
+          });
+          CHECK(std::isfinite(first) == (bad > 1));
+          if (!wolfe) CHECK(calls == bad);
+          if (!wolfe || bad < 3) CHECK(values() == finite);
+          for (const double value : values()) CHECK(std::isfinite(value));
+        }
+}
+
+TEST_CASE("a search meets a gradient that is not finite once, and lowers the loss") {
   TwoParameters<double> model;
-  const double before = model.value(model.states[0])[0];
   int calls = 0;
-  optim::Lbfgs optimizer(model, {.learning_rate = 1});
-  optimizer.step([&] {
+  optim::Lbfgs optimizer(model, {.iterations = 10, .strong_wolfe = true});
+  const auto closure = [&] {
     const double loss = chain(model);
-    return ++calls > 1 ? std::nan("") : loss;
-  });
-  CHECK(calls == 2);
-  CHECK(model.value(model.states[0])[0] == before);
+    if (++calls == 2) model.gradient(model.states[1])[0] = std::nan("");
+    return loss;
+  };
+  const double first = optimizer.step(closure);
+  CHECK(chain(model) < 0.5 * first);
+}
+
+TEST_CASE("a search beside a barrier, where the loss is infinite") {
+  using Point = optim::detail::LinePoint<int>;
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const double slope : {infinity, 0.0, std::nan("")})
+    for (const double length : {1.0, 4.0, 0.01}) {
+      INFO("slope " << slope << ", length " << length);
+      const auto at = [&](double t) {  // the minimum is at 0.8
+        CHECK(std::isfinite(t));
+        return t < 1 ? Point{t, -std::log(1 - t) - 5 * t, 1 / (1 - t) - 5, 0} : Point{t, infinity, slope, 0};
+      };
+      const Point found = optim::detail::strong_wolfe<int>(at(0), length, 1, 1e-9, at);
+      CHECK(found.loss < -0.5);
+      CHECK(std::abs(found.slope) <= 0.9 * 4);
+    }
 }
 
 TEST_CASE("refused models and options") {
   TwoParameters<double> model;
   CHECK(message<UsageError>([&] { optim::Lbfgs(model, {.history = 0}); }) ==
         "weft: L-BFGS: iterations(20) and history(0) must be at least 1");
+  DefaultDevice device;
+  SingleDevice<Gpt> scaled(device, config, {.numerics = {.loss_scale = LossScaleOptions{.initial = 1024}}});
+  CHECK(message<UsageError>([&] {
+          optim::Lbfgs optimizer(scaled);
+        }).starts_with("weft: L-BFGS: ModelOptions::numerics.loss_scale multiplies the gradients"));
   CHECK(runtime::run(runtime::RunOptions{.ranks = 2}, [&](World& world) {
           Mesh<dp, tp, pp> mesh(world);
           Composition sharded(mesh, config, {.shard = {.stage = 1}});

@@ -10,7 +10,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
+#include <limits>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -18,6 +21,7 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/core/error.hpp>
 #include <weft/engine/hooks.hpp>
+#include <weft/engine/step_gradients.hpp>
 #include <weft/optim/line_search.hpp>
 #include <weft/optim/trainable.hpp>
 #include <weft/tensor/transfer.hpp>
@@ -37,14 +41,16 @@ struct LbfgsOptions {
 
 /// The optimizer of all trainable parameters of `Model`, a wrapper or SingleDevice in float or double. Each rank holds vectors
 /// for the elements that it holds, on the host in double; dot products count each element once and are summed over all ranks, so
-/// every rank takes the same steps. For stage 0 of ZeRO. Its history is not in checkpoints: after one it begins anew.
+/// every rank takes the same steps. For stage 0 of ZeRO. The history begins anew after freeze or unfreeze, and it is not in
+/// checkpoints. Other optimizers may update parameters that are frozen while this one is made; it leaves those as they are.
 template <Trainable Model>
 class Lbfgs {
   using P = weft::detail::computed_t<typename Model::model_type::scalar>;
   static_assert(sizeof(P) >= 4, "weft: L-BFGS needs a model in float or double: differences of 16-bit gradients are rounding");
 
  public:
-  /// Throws UsageError for options out of range, for ZeRO above stage 0, and for offloaded parameters.
+  /// Throws UsageError for options out of range, for ZeRO above stage 0, for offloaded parameters, for a loss scale, and if
+  /// another optimizer updates one of the trainable parameters.
   explicit Lbfgs(Model& model, const LbfgsOptions& options = {}) : model_(&model), options_(options) {
     require_option("learning rate", options.learning_rate);
     require_option("gradient_tolerance", options.gradient_tolerance);
@@ -52,24 +58,40 @@ class Lbfgs {
     if (options.iterations == 0 || options.history == 0)
       throw_error<UsageError>(
           {"L-BFGS: iterations(", options.iterations, ") and history(", options.history, ") must be at least 1"});
+    if constexpr (requires { model.loss_scale(); })
+      if (model.loss_scale())
+        throw_error<UsageError>(
+            {"L-BFGS: ModelOptions::numerics.loss_scale multiplies the gradients and not the loss, and gradients ",
+             "in float or double need none: leave it out"});
     model.for_each_state([&](ParameterState& state) {
+      if (state.trainable() && !state.is_free_for(token_)) detail::refuse_second(state.name());
       if (state.storage().sharder() || state.storage().store())
         throw_error<UsageError>({"L-BFGS: ", state.name(),
                                  " is sharded over data ranks or offloaded: use ModelOptions::shard.stage ",
                                  "0 without offload, or an optimizer that works element by element, such as AdamW"});
     });
+    trained_ = claimed();
+    if constexpr (requires { model.stages().gradients(); }) {
+      gradients_ = weft::detail::register_optimizer(model.stages().gradients());
+      used_ = gradients_->used();
+      gradients_->applied = true;  // losing earlier gradients is allowed
+    }
     if (options_.evaluations == 0) options_.evaluations = options.iterations * 5 / 4;
   }
 
   /// Lowers the loss by up to `iterations` directions. `closure()` computes the gradients of the parameters as they are, on the
-  /// same batch each time, and returns the loss, the same on every rank, as model.train_step does. Returns the loss before the
-  /// step. Collective over the whole mesh. A loss that is not finite ends the step where it was last finite.
+  /// same batch each time, and returns the loss, the same on every rank, as model.train_step or a custom training loop does; a
+  /// number of the batch (Batch::step) may repeat. Returns the loss before the step; infinity if its gradient is not finite. A
+  /// loss or gradient that is not finite ends the step where both were last finite, or shortens the length that is searched. The
+  /// last of `iterations` fixed steps is taken without an evaluation after it, as in torch. Collective over the whole mesh.
+  /// Throws UsageError if the closure computes no new gradients.
   template <class Closure>
   double step(Closure&& closure) {
     const auto evaluate = [&](const Vector& x) {
       write(x);
       return this->evaluated(closure);
     };
+    follow_trainable();
     Evaluation now = evaluated(closure);
     const double first = now.loss;
     std::size_t evaluations = 1;
@@ -77,7 +99,7 @@ class Lbfgs {
     for (std::size_t k = 1; std::isfinite(now.loss) && largest(now.gradient) > options_.gradient_tolerance; ++k) {
       direct(now.gradient);
       const double slope = dot(now.gradient, direction_);
-      if (slope > -options_.change_tolerance) {
+      if (!(std::isfinite(slope) && slope <= -options_.change_tolerance)) {
         direction_.clear();  // no step was taken, of which the next one would learn
         break;
       }
@@ -119,14 +141,14 @@ class Lbfgs {
     return first;
   }
 
-  /// Directions taken since the optimizer was made.
+  /// Directions taken since the history began.
   std::size_t directions() const { return begun_; }
   const LbfgsOptions& options() const { return options_; }
 
  private:
   using Vector = std::vector<double>;  // of the elements that this rank holds, parameter by parameter
   struct Evaluation {
-    double loss;
+    double loss;  // infinity if the gradient is not finite
     Vector gradient;
   };
   struct Pair {
@@ -165,13 +187,46 @@ class Lbfgs {
 
   template <class Closure>
   Evaluation evaluated(Closure& closure) {
-    const double loss = closure();
+    double loss = closure();
+    if (gradients_) complete_gradients();
     Vector gradient;
     for_each_trained([&](ParameterState& state) {
       if (!state.gradient() || !state.gradients().touched()) gradient.resize(gradient.size() + state.size());
       else append(gradient, state.size(), static_cast<const P*>(state.gradient().get()));
     });
+    if (!std::isfinite(dot(gradient, gradient)) || std::isinf(loss)) loss = std::numeric_limits<double>::infinity();
     return {loss, std::move(gradient)};
+  }
+  /// Sums the gradients of a custom training loop over ranks, and allows the next evaluation, also of the same Batch::step.
+  void complete_gradients() {
+    const bool own_loop = gradients_->open != nullptr;
+    gradients_->complete();
+    gradients_->require_new(used_);
+    const auto touched = [](ParameterState* state) { return state->gradients().touched(); };
+    if (own_loop && !trained_.empty() && std::none_of(trained_.begin(), trained_.end(), touched))
+      weft::detail::refuse_no_backward();
+    used_ = gradients_->use(true);
+  }
+  /// The trainable parameters of which this is, or becomes, the optimizer.
+  std::vector<ParameterState*> claimed() {
+    std::vector<ParameterState*> all;
+    model_->for_each_state([&](ParameterState& state) {
+      if (!state.is_free_for(token_)) return;
+      state.claim(state.trainable() ? token_ : nullptr);
+      if (state.trainable()) all.push_back(&state);
+    });
+    return all;
+  }
+  /// Begins anew if any rank trains other parameters than in the last step.
+  void follow_trainable() {
+    const auto before = std::exchange(trained_, claimed());
+    double changed = before != trained_;
+    model_->communicator().all_reduce(std::span<double>(&changed, 1), Reduction::max);
+    if (changed == 0) return;
+    pairs_.clear();
+    direction_.clear();
+    begun_ = 0;
+    scale_ = 1;
   }
   Vector values() {
     Vector all;
@@ -195,9 +250,7 @@ class Lbfgs {
   }
   template <class F>
   void for_each_trained(F&& f) {
-    model_->for_each_state([&](ParameterState& state) {
-      if (state.trainable()) f(state);
-    });
+    for (ParameterState* state : trained_) f(*state);
   }
 
   static void add(Vector& to, double factor, const Vector& x) {
@@ -233,6 +286,10 @@ class Lbfgs {
 
   Model* model_;
   LbfgsOptions options_;
+  std::shared_ptr<const char> token_ = std::make_shared<char>('\0');  // identifies this optimizer to its parameters
+  std::vector<ParameterState*> trained_;
+  std::shared_ptr<weft::detail::StepGradients> gradients_;  // null: the model does not report gradients
+  std::uint64_t used_ = 0;                                  // the step of the last evaluation's gradients
   std::deque<Pair> pairs_;
   Vector direction_, before_;  // of the last step: its direction, and the gradient that it began with
   double length_ = 0, scale_ = 1;

@@ -22,21 +22,22 @@ struct LinePoint {
   Vector gradient;
 };
 
-/// The minimum in [low, high] of the cubic with the losses and slopes of two points; the middle if it has none.
+/// The minimum in [low, high] of the cubic with the losses and slopes of two points; the middle if it has none, or if
+/// one of them is not finite.
 template <class Vector>
 double cubic_minimum(const LinePoint<Vector>& one, const LinePoint<Vector>& other, double low, double high) {
   const auto& [left, right] = one.at <= other.at ? std::tie(one, other) : std::tie(other, one);
   const double width = right.at - left.at;
   const double bend = left.slope + right.slope - 3 * (left.loss - right.loss) / (left.at - right.at);
   const double square = bend * bend - left.slope * right.slope;
-  if (!(square >= 0)) return (low + high) / 2;
-  const double root = std::sqrt(square);
+  const double root = std::sqrt(square);  // NaN: no minimum
   const double place = right.at - width * ((right.slope + root - bend) / (right.slope - left.slope + 2 * root));
-  return std::min(std::max(place, low), high);
+  return std::isfinite(place) ? std::min(std::max(place, low), high) : (low + high) / 2;
 }
 
 /// The point that is found, or the lowest after 25 evaluations. `begin` is at 0 with a slope below 0; evaluate(length) returns a
-/// LinePoint. An interval whose step is below `tolerance`, for a direction with this largest element, ends the search.
+/// LinePoint, with a loss of infinity if something there is not finite. An interval whose step is below `tolerance`, for a
+/// direction with this largest element, ends the search.
 template <class Vector, class Evaluate>
 LinePoint<Vector> strong_wolfe(const LinePoint<Vector>& begin, double length, double largest, double tolerance,
                                Evaluate&& evaluate) {
