@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Models of graphs whose nodes dx cuts, and their comparison with one rank: message passing and a potential of examples/fields,
-// and a network of all operations over segments with BatchNorm. Parts are uneven, a node may have no edges, and graphs differ from sample to
-// sample.
+// and a network of all operations over segments with BatchNorm. Parts are uneven, a node may have no edges, and graphs differ
+// from sample to sample.
 //
 //   weft_test::check_graph<AttentionNet<double>>({.ranks = 4, .degrees = {.dx = 4}});
 
