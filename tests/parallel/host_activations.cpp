@@ -21,6 +21,12 @@ using Llama = models::BasicLlama<float>;
 template <class Model>
 using Composition = FullyShardedDataParallel<TensorParallel<PipelineParallel<Model>>>;
 
+/// Its blocks have a hand-written backward.
+struct Gelus : Gpt {
+  using Block = Gelu;
+  static Block make_block(const auto&, const Config&, std::size_t) { return {}; }
+};
+
 const models::GptConfig gpt{
     .vocabulary = batch_vocabulary, .layers = 4, .width = 32, .heads = 4, .sequence = batch_length, .dropout = 0.1};
 const models::LlamaConfig llama{
@@ -114,8 +120,11 @@ TEST_CASE("a rehearsal has the memory that is left, and counts the copies") {
 
 TEST_CASE("units that there are not, or whose backward is hand-written") {
   DefaultDevice device;
-  const auto refused = [&](const char* pattern) {
-    return message<UsageError>([&] { SingleDevice<Gpt>(device, gpt, {.activations = {.on_host = {pattern}}}); });
+  const auto refused = [&]<class Model>(const char* pattern, Model) {
+    return message<UsageError>([&] { SingleDevice<Model>(device, gpt, {.activations = {.on_host = {pattern}}}); });
   };
-  CHECK(refused("h.7").starts_with("weft: ModelOptions::activations.on_host: no unit of the model matches h.7; it has "));
+  CHECK(refused("h.7", Gpt{}).starts_with("weft: ModelOptions::activations.on_host: no unit of the model matches h.7; it has "));
+  CHECK(refused("block 2", Gelus{}) ==
+        "weft: ModelOptions::activations.on_host: block 2 has a hand-written backward, whose saved values stay on the device: "
+        "name other units");
 }
