@@ -97,9 +97,10 @@ class HostActivations {
     if (away_.empty() || away_.back().buffer) return;
     traffic(device).settle();
     for (Block& block : away_) {
-      if (block.buffer) continue;  // before a MemoryError
-      block.buffer = device.allocate(block.bytes);
-      traffic(device).fetch(device, records(device).store(device), block.record.mapped(), block.buffer.get(), block.bytes);
+      if (block.buffer) continue;  // started before a MemoryError
+      Buffer buffer = device.allocate(block.bytes);
+      traffic(device).fetch(device, records(device).store(device), block.record.mapped(), buffer.get(), block.bytes);
+      block.buffer = std::move(buffer);
     }
   }
   /// Gives the tensors their elements, for the device's later work.
