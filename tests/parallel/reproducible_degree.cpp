@@ -79,8 +79,8 @@ TEST_CASE("a sum without fixed terms is refused") {
   Tensor<float, DefaultDevice::execution_space, Partial<tp>> x(device, {2, 3});
   CHECK_THROWS_WITH_AS(detail::require_summed(x),
                        "weft: numerics.reproducible_degree: the sum over tp of a tensor [2, 3] has no fixed terms, so its bits "
-                       "would depend on tp; the option covers Linear layers, dropout, embeddings and losses of dense language "
-                       "models under TensorParallel: leave it out for this model",
+                       "would depend on tp; the option covers the layers and losses of weft's dense language models under "
+                       "TensorParallel, SequenceParallel and ContextParallel: leave it out for this model",
                        UsageError);
   CHECK_THROWS_WITH_AS(detail::require_even_terms("vocabulary", 11, 2, 2),
                        "weft: numerics.reproducible_degree: vocabulary(22) % degree(4) != 0: all terms of a sum have one size; "
