@@ -116,8 +116,8 @@ auto go(const Over& context, const Dropout& dropout, X<Shard<tp, 0>> x) { return
 #endif
 
 // section: merge_samples_of_cut_positions
-// Positions that another axis than cp cuts do not become rows.
-// expect: merge_samples of .samples, positions, .... that another axis than cp cuts
+// Positions that another axis than cp or one domain axis cuts do not become rows.
+// expect: merge_samples of .samples, positions, .... that another axis than cp or one domain axis cuts
 // mention: shape.cpp:
 struct Block : Module<Block> {
   auto forward(const auto& x) const {
