@@ -59,7 +59,7 @@ class HostActivations {
 
  public:
   HostActivations() = default;
-  HostActivations(HostActivations&&) = default;
+  HostActivations(HostActivations&&) noexcept = default;
   /// After a step that failed: no copy is under way, and the records are free.
   WEFT_COLD ~HostActivations() {
     if (away_.empty()) return;
