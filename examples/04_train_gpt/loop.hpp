@@ -63,9 +63,9 @@ inline void make_folders([[maybe_unused]] const Options& o) {
 inline void copy_tokenizer(const Options& o) {
   namespace fs = std::filesystem;
   std::error_code error;
-  const fs::path source = !o.load.empty()                            ? fs::path(o.load)
+  const fs::path source = !o.load.empty()                        ? fs::path(o.load)
                           : fs::is_directory(o.tokenizer, error) ? fs::path(o.tokenizer)
-                                                                     : fs::absolute(o.tokenizer, error).parent_path();
+                                                                 : fs::absolute(o.tokenizer, error).parent_path();
   if ((o.load.empty() && o.tokenizer.empty()) || o.export_folder.empty()) return;
   if (fs::equivalent(source, o.export_folder, error)) return;
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",

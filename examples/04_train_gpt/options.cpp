@@ -54,13 +54,14 @@ void require_kinds(Options& o, bool fraction_given) {
                                (o.data.empty() ? "text" : kind_of(o.data.front())) + ": all files of a run are of one kind");
   if (o.validation.empty()) return;
   const auto trained_on = [&](const std::string& kind) {
-    return o.data.empty() ? kind == "text"
-                          : std::any_of(o.data.begin(), o.data.end(), [&](const std::string& file) { return kind_of(file) == kind; });
+    return o.data.empty()
+               ? kind == "text"
+               : std::any_of(o.data.begin(), o.data.end(), [&](const std::string& file) { return kind_of(file) == kind; });
   };
   for (const std::string& file : o.validation)
     if (!trained_on(kind_of(file)))
-      throw weft::UsageError(who + "--validation " + file + " has " + kind_of(file) + " by its name, and no file of --data has: all " +
-                             "files of a run are of one kind");
+      throw weft::UsageError(who + "--validation " + file + " has " + kind_of(file) +
+                             " by its name, and no file of --data has: all " + "files of a run are of one kind");
   if (fraction_given && o.validation_fraction > 0)
     throw weft::UsageError(who + "--validation-fraction beside --validation: sets replace the ends of the files; leave one out");
   o.validation_fraction = 0;

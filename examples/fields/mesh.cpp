@@ -99,8 +99,6 @@ struct MeshProblem {
 
 }  // namespace
 
-int train_mesh(World& world, const Options& o) {
-  return train<MeshProblem>(world, o);
-}
+int train_mesh(World& world, const Options& o) { return train<MeshProblem>(world, o); }
 
 }  // namespace fields

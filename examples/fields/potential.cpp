@@ -92,8 +92,6 @@ struct PotentialProblem {
 
 }  // namespace
 
-int train_potential(World& world, const Options& o) {
-  return train<PotentialProblem>(world, o);
-}
+int train_potential(World& world, const Options& o) { return train<PotentialProblem>(world, o); }
 
 }  // namespace fields

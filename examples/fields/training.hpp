@@ -82,7 +82,8 @@ struct LaidInSpace<Model, D...> {
 /// Throws UsageError unless the ranks of dx have equal parts.
 inline void require_equal_parts(const char* parts, std::size_t all, const std::array<Part, 3>& space) {
   if (all % space[0].ranks != 0)
-    throw UsageError("fields: --dx " + std::to_string(space[0].ranks) + ": " + std::to_string(all) + " " + parts + " are not equal parts");
+    throw UsageError("fields: --dx " + std::to_string(space[0].ranks) + ": " + std::to_string(all) + " " + parts +
+                     " are not equal parts");
 }
 
 /// The records of a run, on rank 0.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions over cut images in float and bfloat16, which oneDNN computes on hosts: losses and gradients of two steps are those of
-// one rank up to rounding, also in memory that held NaN.
+// Convolutions over cut images in float and bfloat16, which oneDNN computes on hosts: losses and gradients of two steps are those
+// of one rank up to rounding, also in memory that held NaN.
 #include <doctest/doctest.h>
 
 #include <algorithm>

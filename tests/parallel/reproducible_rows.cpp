@@ -111,7 +111,8 @@ TEST_CASE("a sum over cp of a user's own has no fixed terms and is refused, also
             kernels::fill(device, 3, sum.data(), 1.0f);
             CHECK(to<Invariant<cp>>(context, sum).data()[2] == float(ranks));
             device.fix_chunk_terms(2);
-            const auto refused = doctest::Contains("numerics.reproducible_degree: the sum over cp of a tensor [3] has no fixed terms");
+            const auto refused =
+                doctest::Contains("numerics.reproducible_degree: the sum over cp of a tensor [3] has no fixed terms");
             CHECK_THROWS_WITH_AS(to<Invariant<cp>>(context, sum), refused, UsageError);
             CHECK_THROWS_WITH_AS(to<Invariant<cp>>(context, Sum(device, {3})), refused, UsageError);
             device.fix_chunk_terms(0);

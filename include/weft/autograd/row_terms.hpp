@@ -61,8 +61,8 @@ WEFT_COLD inline void require_even_chunks(std::size_t sequence, std::size_t degr
                              ")) != 0: a term of a sum over tokens has two chunks of a sequence; use another degree or length"});
 }
 
-/// The terms of a sum over the rows of x. Throws ShapeError unless all of them have one size, and over cp unless the rows are whole
-/// sequences.
+/// The terms of a sum over the rows of x. Throws ShapeError unless all of them have one size, and over cp unless the rows are
+/// whole sequences.
 template <class Context, AnyTensor X>
 RowTerms row_terms_of(const Context& context, const X& x) {
   constexpr bool over_tp = shard_dim<placement_t<X, tp>> == 0, over_cp = shard_dim<placement_t<X, cp>> == 0;

@@ -27,9 +27,10 @@ constexpr bool keeps_order_of_rows() {
   using Rows = Shard<typename To::axis, 0>;
   constexpr bool cut = std::is_same_v<From, Rows> && is_whole<To>, whole = std::is_same_v<To, Rows> && is_whole<From>,
                  keeps = !is_domain_axis<typename To::axis> || !(cut || whole);
-  static_assert(keeps,
-                "weft: a domain axis cuts each sample, so these rows are [samples, the rank's nodes], and gathered ones would have "
-                "another order than on one rank: split_samples(x) first, then to<Invariant<axis>>");
+  static_assert(
+      keeps,
+      "weft: a domain axis cuts each sample, so these rows are [samples, the rank's nodes], and gathered ones would have "
+      "another order than on one rank: split_samples(x) first, then to<Invariant<axis>>");
   return keeps;
 }
 }  // namespace detail
@@ -38,7 +39,8 @@ constexpr bool keeps_order_of_rows() {
 template <Placement To, class C, class X>
 auto to(const Variable<C, X>& x) {
   using From = placement_t<X, typename To::axis>;
-  if constexpr (!detail::moves_without_edges<From, To>() || !detail::keeps_order_of_rows<From, To>()) return detail::AlreadyRefused();
+  if constexpr (!detail::moves_without_edges<From, To>() || !detail::keeps_order_of_rows<From, To>())
+    return detail::AlreadyRefused();
   else return detail::record(x, to<To>(x.context(), x.value()), detail::from(x, [](const auto&, const auto& g) { return g; }));
 }
 /// y with x's placement on every axis: `x + to_layout_of(x, y)` adds a Partial y after its all-reduce (or reduce-scatter).

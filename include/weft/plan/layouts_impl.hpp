@@ -75,9 +75,9 @@ WEFT_COLD WEFT_INLINE Layouts layouts(RehearsedStages of, const Machine& machine
                               runtime::bytes_text(limits.memory), ": the smallest needs ", runtime::bytes_text(least),
                               found.complete ? "" : ", of those that the time allowed"});
   if (found.fitting.empty())
-    throw_error<LayoutError>(
-        {"no layout of ", of.ranks, " ranks is possible", found.complete ? "" : ", of those that the time allowed",
-         refusal.empty() ? "" : "; the first of them: ", refusal});
+    throw_error<LayoutError>({"no layout of ", of.ranks, " ranks is possible",
+                              found.complete ? "" : ", of those that the time allowed",
+                              refusal.empty() ? "" : "; the first of them: ", refusal});
   const auto speed = [](const ProgramLayout& one) { return (one.step.tokens > 0 ? one.step.tokens : 1) / one.step.seconds; };
   std::stable_sort(found.fitting.begin(), found.fitting.end(),
                    [&](const ProgramLayout& a, const ProgramLayout& b) { return speed(a) > speed(b); });

@@ -63,7 +63,8 @@ WEFT_INLINE GhostPlan plan_ghosts(const Communicator& comm, const GraphExtents& 
     throw_error<UsageError>({"graph_part: a rehearsal has no ids, so the nodes of other ranks that ", comm.axis(), "(",
                              comm.size(), ") needs are not known: rehearse one rank of ", comm.axis()});
   if (senders.size() != receivers.size())
-    throw_error<UsageError>({"graph_part: ", senders.size(), " senders and ", receivers.size(), " receivers: an edge has one of each"});
+    throw_error<UsageError>(
+        {"graph_part: ", senders.size(), " senders and ", receivers.size(), " receivers: an edge has one of each"});
   const NodesOfRanks all(comm, here);
   const std::size_t ranks = std::size_t(comm.size()), self = std::size_t(comm.rank());
   GhostPlan plan;
