@@ -38,8 +38,9 @@ struct Transit {
   double seconds = 0, seconds_per_byte = 0;
 };
 
-/// Messages that one rank has received, collectives in which it took part, and the sum of their times in transit. Of the `waits`
-/// in which the rank was blocked when a message's time was over, the sum of the times until it went on: it is the machine's.
+/// Messages that one rank has received, collectives in which it took part, and the sum of their times in transit. `waits`
+/// counts the waits in which the rank was blocked when a message's time was over, and `late_seconds` adds the times until it went
+/// on, which are the machine's.
 struct DelayCounts {
   std::uint64_t messages = 0;
   double seconds = 0;
