@@ -186,7 +186,9 @@ void equals_one_rank(const Case& c) {
   });
   REQUIRE(code == 0);
   CHECK(off < 1e-13);
-  if (c.options.mode == PaddingMode::zeros) CHECK(bits == 0);
+  // At corners the gradients of both axes meet, and their sums have another order.
+  const auto cut = [](const std::vector<std::size_t>& pieces) { return pieces.size() > 1; };
+  if (c.options.mode == PaddingMode::zeros && std::count_if(c.pieces.begin(), c.pieces.end(), cut) <= 1) CHECK(bits == 0);
   CHECK(bits < 1e-13);
   CHECK(apart(weight, whole.weight) < 1e-13);
   CHECK(apart(bias, whole.bias) < 1e-13);
