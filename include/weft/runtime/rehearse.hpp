@@ -89,7 +89,7 @@ struct RehearsalVariables {
   int steps = 0;
   double expert_skew = 1, memory = 0;  ///< bytes; 0: unset
   int ranks_per_node = 0;
-  int layouts = 0;  ///< listed by a search of layouts; 0: the program's own layout is rehearsed
+  int layouts = 0;  ///< layouts that a search lists; 0: no search, the program's layout is rehearsed
 };
 /// Throws UsageError for invalid numbers.
 RehearsalVariables rehearsal_variables();
