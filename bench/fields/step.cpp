@@ -5,10 +5,7 @@
 //   bench_fields_step unet2|unet3|fno|mesh|potential|pinn|diffusion [steps [warm-up]]
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <string_view>
 #include <vector>
 
@@ -21,6 +18,7 @@
 #include "../../examples/fields/potential.hpp"
 #include "../../examples/fields/unet.hpp"
 #include "../../tests/support/golden_numbers.hpp"
+#include "../timed_steps.hpp"
 
 namespace {
 
@@ -82,41 +80,18 @@ Pictures pictures_of(std::size_t first, std::size_t count) {
 
 template <class Model>
 void measure(World& world, std::size_t samples, const auto& samples_of, int steps, int warm_up) {
-  using Clock = std::chrono::steady_clock;
   const Mesh<dp> mesh(world, {.dp = 2});
   DataParallel<Model> model(mesh, {});
   optim::AdamW optimizer(model, {.learning_rate = 1e-3, .weight_decay = 0});
   const std::size_t here = samples / 2, first = here * std::size_t(mesh.rank(dp{}));
   auto batch = samples_of(first, here);
   batch.samples = here, batch.first_sample = first;
-  std::vector<double> times, losses;
-  double busy = 0;  // processor time at the end of the warm-up
-  const auto processor_ms = [] {
-    std::timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return double(now.tv_sec) * 1e3 + double(now.tv_nsec) * 1e-6;
-  };
-  for (int step = 0; step < warm_up + steps; ++step) {
+  weft_bench::time_steps(world, {"samples", samples}, steps, warm_up, [&](int step) {
     batch.step = std::uint64_t(step);
-    world.communicator().barrier();
-    if (step == warm_up) busy = processor_ms();
-    const auto started = Clock::now();
-    losses.push_back(model.train_step(batch));
+    const double loss = model.train_step(batch);
     optimizer.step();
-    world.communicator().barrier();
-    if (step >= warm_up) times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - started).count());
-  }
-  if (world.rank() != 0) return;
-  const auto list = [](const char* name, const std::vector<double>& values) {
-    std::printf("\"%s\": [", name);
-    for (std::size_t i = 0; i < values.size(); ++i) std::printf("%s%.9g", i == 0 ? "" : ", ", values[i]);
-    std::printf("]");
-  };
-  std::printf("{\"samples\": %zu, \"processor_ms\": %.9g, ", samples, (processor_ms() - busy) / steps);
-  list("ms", times);
-  std::printf(", ");
-  list("losses", losses);
-  std::printf("}\n");
+    return loss;
+  });
 }
 
 }  // namespace

@@ -5,16 +5,14 @@
 //
 //   bench_images_step cnn|vit [steps [warm-up]]
 
-#include <chrono>
-#include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <string_view>
 #include <vector>
 
 #include <weft/weft.hpp>
 
 #include "../../examples/06_classify/models.hpp"
+#include "../timed_steps.hpp"
 
 namespace {
 
@@ -42,40 +40,17 @@ std::vector<Images> make_batches(std::size_t rank, std::size_t ranks) {
 
 template <class Model>
 void measure(World& world, int steps, int warm_up) {
-  using Clock = std::chrono::steady_clock;
   Mesh<dp> mesh(world, {.dp = 2});
   DataParallel<Model> model(mesh, {});
   optim::AdamW optimizer(model, {.learning_rate = 1e-3, .weight_decay = 0.05, .decay_vectors = false});
   auto made = make_batches(std::size_t(mesh.rank(dp{})), 2);
-  std::vector<double> times, losses;
-  double busy = 0;  // processor time at the end of the warm-up
-  const auto processor_ms = [] {
-    std::timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return double(now.tv_sec) * 1e3 + double(now.tv_nsec) * 1e-6;
-  };
-  for (int step = 0; step < warm_up + steps; ++step) {
+  weft_bench::time_steps(world, {"images", global_batch}, steps, warm_up, [&](int step) {
     Images& batch = made[std::size_t(step) % batches];
     batch.step = std::uint64_t(step);
-    world.communicator().barrier();
-    if (step == warm_up) busy = processor_ms();
-    const auto started = Clock::now();
-    losses.push_back(model.train_step(batch));
+    const double loss = model.train_step(batch);
     optimizer.step();
-    world.communicator().barrier();
-    if (step >= warm_up) times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - started).count());
-  }
-  if (world.rank() != 0) return;
-  const auto list = [](const char* name, const std::vector<double>& values) {
-    std::printf("\"%s\": [", name);
-    for (std::size_t i = 0; i < values.size(); ++i) std::printf("%s%.9g", i == 0 ? "" : ", ", values[i]);
-    std::printf("]");
-  };
-  std::printf("{\"images\": %zu, \"processor_ms\": %.9g, ", global_batch, (processor_ms() - busy) / steps);
-  list("ms", times);
-  std::printf(", ");
-  list("losses", losses);
-  std::printf("}\n");
+    return loss;
+  });
 }
 
 }  // namespace
