@@ -55,10 +55,10 @@ void measure(World& world, std::size_t x, std::size_t y, double delay_s, int ste
     const double row = double(channels * extent / (x > 1 ? y : x) * sizeof(float));
     if (world.rank() == 0) network->set({.seconds_per_byte = slowly ? delay_s / row : 0});
     world.communicator().barrier();
-    const double before = testing::delayed(mesh.comm(dx{})).seconds, begin = testing::SlowNetwork::now();
+    const double before = testing::delayed(slow.communicator()).seconds, begin = testing::SlowNetwork::now();
     model.train_step(batch);
     best[slowly] = std::min(best[slowly], testing::SlowNetwork::now() - begin);
-    in_transit = testing::delayed(mesh.comm(dx{})).seconds - before;
+    in_transit = testing::delayed(slow.communicator()).seconds - before;
   }
   if (world.rank() != 0) return;
   std::printf("dx %zu, dy %zu: a step of %.2f ms", x, y, 1e3 * best[0]);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A model with sleeping blocks: every stage takes a prescribed time on any computer, so a pipeline loses time only through its
-// schedule and the executor.
+// schedule and the executor. With a testing::SimulatedClock it takes simulated time.
 
-#include <chrono>
 #include <cstddef>
-#include <thread>
+#include <memory>
 #include <utility>
 
 #include <weft/autograd/layer.hpp>
@@ -14,6 +13,7 @@
 #include <weft/pipeline/model_types.hpp>
 #include <weft/tensor/tensor.hpp>
 #include <weft/tensor/to.hpp>
+#include <weft/testing/delay_messages.hpp>
 
 namespace weft_bench {
 
@@ -22,9 +22,8 @@ using namespace weft;
 struct SleepingConfig {
   std::size_t layers = 4;
   double forward_s = 0.008, input_s = 0.008, weight_s = 0.008;  // per block
+  std::shared_ptr<testing::RankClock> clock = std::make_shared<testing::RankClock>();
 };
-
-inline void sleep(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
 struct SleepingFront {
   Parameter<> start;  // trained, since blocks in front of all trained parameters have no backward
@@ -47,17 +46,17 @@ struct SleepingBlock {
 
   template <class Context, class X>
   auto forward(const Context&, const X& x) const {
-    sleep(config.forward_s);
+    config.clock->pass(config.forward_s);
     return Result{x, Nothing{}};
   }
   template <class Context, class G>
   auto backward_input(const Context&, Nothing, const G& g) const {
-    sleep(config.input_s);
+    config.clock->pass(config.input_s);
     return InputGradient{g, Later{}};
   }
   template <class Context>
   void backward_weight(const Context&, Later) {
-    sleep(config.weight_s);
+    config.clock->pass(config.weight_s);
   }
 };
 

@@ -19,7 +19,9 @@ hidden::Seconds on_threads() {
   hidden::Seconds result;
   const auto network = std::make_shared<testing::SlowNetwork>();
   const int code = run<comm::Threads>(RunOptions{.ranks = 2}, [&](World& world) {
-    const auto delay = [&](const Communicator& communicator) { return testing::delay_messages(communicator, network); };
+    const auto delay = [&](const Communicator& communicator, hidden::Clock clock) {
+      return testing::delay_messages(communicator, network, std::move(clock));
+    };
     const hidden::Seconds seconds = hidden::measured<Model>(world, delay, *network);
     if (world.rank() == 0) result = seconds;
   });
@@ -30,8 +32,8 @@ hidden::Seconds on_threads() {
 }  // namespace
 
 TEST_CASE("sums in pieces hide 80 % of the delays of a step's messages") {
-  hidden::check_hidden("tensor ranks", 2, on_threads<hidden::Tensors>);  // a sum in forward and one in backward
+  hidden::check_hidden("tensor ranks", 2, on_threads<hidden::Tensors>());  // a sum in forward and one in backward
 }
 TEST_CASE("gathers and sums in pieces hide 80 % of the delays of a step's messages under sequence parallelism") {
-  hidden::check_hidden("sequence parallelism", 4, on_threads<hidden::Sequences>);
+  hidden::check_hidden("sequence parallelism", 4, on_threads<hidden::Sequences>());
 }

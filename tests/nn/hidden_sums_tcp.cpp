@@ -12,18 +12,14 @@ using namespace weft_test;
 
 namespace {
 
-/// Every process measures, and rank 0 decides for all.
 template <class Model>
 void check(const char* what, int messages) {
   const auto network = std::make_shared<testing::SlowNetwork>();
-  const auto delay = [&](const Communicator& communicator) { return testing::delay_process_messages(communicator, network); };
-  const int code = run<comm::Tcp>(RunOptions{}, [&](World& world) {
-    hidden::check_hidden(what, messages, [&] {
-      hidden::Seconds seconds = hidden::measured<Model>(world, delay, *network);
-      world.communicator().broadcast(std::span(&seconds.fast, 4), 0);
-      return seconds;
-    });
-  });
+  const auto delay = [&](const Communicator& communicator, hidden::Clock clock) {
+    return testing::delay_process_messages(communicator, network, std::move(clock));
+  };
+  const int code = run<comm::Tcp>(
+      RunOptions{}, [&](World& world) { hidden::check_hidden(what, messages, hidden::measured<Model>(world, delay, *network)); });
   CHECK(code == 0);
 }
 

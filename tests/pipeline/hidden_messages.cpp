@@ -15,7 +15,9 @@ namespace {
 
 void check_threads(const std::string& name) {
   const auto network = std::make_shared<testing::SlowNetwork>();
-  const auto delay = [&](const Communicator& communicator) { return testing::delay_messages(communicator, network); };
+  const auto delay = [&](const Communicator& communicator, std::shared_ptr<testing::RankClock> clock) {
+    return testing::delay_messages(communicator, network, std::move(clock));
+  };
   const int code =
       run<comm::Threads>(RunOptions{.ranks = 4}, [&](World& world) { check_makespans(world, delay, *network, name); });
   CHECK(code == 0);

@@ -13,7 +13,9 @@ namespace {
 
 void check_processes(const std::string& name) {
   const auto network = std::make_shared<testing::SlowNetwork>();
-  const auto delay = [&](const Communicator& communicator) { return testing::delay_process_messages(communicator, network); };
+  const auto delay = [&](const Communicator& communicator, std::shared_ptr<testing::RankClock> clock) {
+    return testing::delay_process_messages(communicator, network, std::move(clock));
+  };
   const int code = run<comm::Mpi>(RunOptions{}, [&](World& world) { check_makespans(world, delay, *network, name); });
   CHECK(code == 0);
 }

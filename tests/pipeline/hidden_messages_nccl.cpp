@@ -21,7 +21,9 @@ void check_nccl(const std::string& name) {
   const auto network = std::make_shared<testing::SlowNetwork>();
   const int code = run<comm::Threads>(RunOptions{.ranks = 4}, [&](World& world) {
     const Communicator device = on_device(comm::nccl::over(world.communicator(), {.deadline = std::chrono::seconds(60)}));
-    const auto delay = [&](const Communicator&) { return testing::delay_messages(device, network); };
+    const auto delay = [&](const Communicator&, std::shared_ptr<testing::RankClock> clock) {
+      return testing::delay_messages(device, network, std::move(clock));
+    };
     check_makespans(world, delay, *network, name);
   });
   CHECK(code == 0);

@@ -8,6 +8,9 @@
 //   World world(testing::delay_messages(real.communicator(), network), real.device());    // in every rank's function
 //   ...
 //   testing::delayed(world.communicator())                                               // messages and seconds in transit
+//
+// Each rank may have a SimulatedClock. Messages and the rank's own pass(seconds) then take simulated time, so the times of a
+// program that computes in no other way are exact on any machine, however busy it is.
 
 #include <algorithm>
 #include <atomic>
@@ -38,17 +41,43 @@ struct Transit {
   double seconds = 0, seconds_per_byte = 0;
 };
 
-/// Messages that one rank has received, collectives in which it took part, and the sum of their times in transit. `waits`
-/// counts the waits in which the rank was blocked when a message's time was over, and `late_seconds` adds the times until it went
-/// on, which are the machine's.
+/// Messages that one rank has received, collectives in which it took part, and the sum of their times in transit.
 struct DelayCounts {
   std::uint64_t messages = 0;
   double seconds = 0;
-  std::uint64_t waits = 0;
-  double late_seconds = 0;
 };
 
-/// The clock of all messages: one object for all thread ranks of a program.
+/// The clock of one rank. This one is the machine's.
+class RankClock {
+ public:
+  virtual ~RankClock() = default;
+  /// Seconds since a moment that is the same for all ranks.
+  virtual double now() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+  /// The rank does nothing for `seconds`, as if it computed.
+  virtual void pass(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+  /// Returns at the time `end` at the earliest. advance() moves the rank's other messages on meanwhile.
+  virtual void wait_until(double end, const std::function<void()>& advance) {
+    for (double left = end - now(); left > 0; left = end - now()) {
+      advance();
+      std::this_thread::sleep_for(std::chrono::duration<double>(std::min(left, 1e-4)));
+    }
+  }
+};
+
+/// A clock that stands still while a rank computes; only pass() and waits for messages move it.
+class SimulatedClock : public RankClock {
+ public:
+  double now() const override { return now_; }
+  void pass(double seconds) override { now_ += seconds; }
+  void wait_until(double end, const std::function<void()>&) override { now_ = std::max(now_, end); }
+
+ private:
+  double now_ = 0;
+};
+
+/// The times of all messages: one object for all thread ranks of a program.
 class SlowNetwork {
  public:
   explicit SlowNetwork(Transit transit = {}) : seconds_(transit.seconds), per_byte_(transit.seconds_per_byte) {}
@@ -59,14 +88,14 @@ class SlowNetwork {
     per_byte_ = transit.seconds_per_byte;
   }
 
-  static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+  static double now() { return RankClock().now(); }  ///< of the machine
   double seconds_of(const comm::Call& call) const { return seconds_ + double(call.bytes()) * per_byte_; }
 
   /// Sender, receiver and tag in the communicator of that identity. The n-th send of a channel meets its n-th receive.
   using Channel = std::tuple<std::uint64_t, int, int, int>;
-  void sent(const Channel& channel) {
+  void sent(const Channel& channel, double time) {
     const std::lock_guard lock(mutex_);
-    sent_[channel].push_back(now());
+    sent_[channel].push_back(time);
   }
   /// The time at which the oldest message of the channel was sent, which its receiver has now taken.
   double take(const Channel& channel) {
@@ -77,12 +106,12 @@ class SlowNetwork {
     return time;
   }
 
-  /// A rank posts the next collective of the communicator, which takes `seconds` once all ranks have posted it.
-  void post(std::uint64_t identity, std::size_t number, double seconds) {
+  /// A rank posts the next collective of the communicator at `time`. It takes `seconds` once all ranks have posted it.
+  void post(std::uint64_t identity, std::size_t number, double time, double seconds) {
     const std::lock_guard lock(mutex_);
     std::vector<Collective>& all = collectives_[identity];
     if (all.size() <= number) all.resize(number + 1);
-    all[number].posted = now();  // the last one counts
+    all[number].posted = std::max(all[number].posted, time);
     all[number].seconds = seconds;
   }
   /// The time at which the collective is complete. All its ranks have posted it.
@@ -113,8 +142,9 @@ class DelayedRequest;
 /// The requests of one rank that are not complete. A wait for one advances the others.
 struct DelayedRank {
   std::shared_ptr<SlowNetwork> network;
-  std::vector<DelayedRequest*> requests;
-  DelayCounts counts;
+  std::shared_ptr<RankClock> clock;
+  std::vector<DelayedRequest*> requests = {};
+  DelayCounts counts = {};
 };
 
 class DelayedRequest final : public comm::Pending {
@@ -130,22 +160,15 @@ class DelayedRequest final : public comm::Pending {
 
   bool test() override {
     if (!advance()) return false;
-    return SlowNetwork::now() >= time_;
+    return rank_->clock->now() >= time_;
   }
   void wait() override {
-    const double begin = SlowNetwork::now();
-    const bool blocked = !test();
     if (!advance() && inner_) inner_->wait();
     inner_.reset();
     advance();
-    double now = SlowNetwork::now();
-    for (; now < time_; now = SlowNetwork::now()) {
+    rank_->clock->wait_until(time_, [this] {
       for (std::size_t i = 0; i < rank_->requests.size(); ++i) rank_->requests[i]->advance();
-      std::this_thread::sleep_for(std::chrono::duration<double>(std::min(time_ - now, 1e-4)));
-    }
-    if (!blocked) return;
-    ++rank_->counts.waits;
-    rank_->counts.late_seconds += now - std::max(begin, time_);
+    });
   }
   void abandon() noexcept override {
     if (inner_) inner_->abandon();
@@ -210,12 +233,12 @@ class DelayedGroup final : public DelayingGroup {
     SlowNetwork& network = *rank_->network;
     const double seconds = count(call);
     if (call.operation == comm::Operation::recv) {
-      const double posted = SlowNetwork::now();
+      const double posted = rank_->clock->now();
       return delayed(inner_->start(call), [&network, posted, seconds, channel = channel(call.root, rank(), call.tag)] {
         return std::max(posted, network.take(channel)) + seconds;
       });
     }
-    network.post(identity_, number_, seconds);
+    network.post(identity_, number_, rank_->clock->now(), seconds);
     return delayed(inner_->start(call),
                    [&network, identity = identity_, number = number_++] { return network.end_of(identity, number); });
   }
@@ -231,7 +254,7 @@ class DelayedGroup final : public DelayingGroup {
 
  private:
   SlowNetwork::Channel channel(int from, int to, int tag) const { return {identity_, from, to, tag}; }
-  void sent(const comm::Call& call) { rank_->network->sent(channel(rank(), call.root, call.tag)); }
+  void sent(const comm::Call& call) { rank_->network->sent(channel(rank(), call.root, call.tag), rank_->clock->now()); }
   // The same number on all ranks of the new group, and no other group's.
   std::uint64_t identity_of_split(int color, const std::string& axis) {
     std::uint64_t identity = identity_;
@@ -246,11 +269,11 @@ class DelayedGroup final : public DelayingGroup {
 
 }  // namespace detail
 
-/// The same ranks over a slow network. All ranks give the same object and are threads of this process. The given communicator
-/// stays unchanged.
-inline Communicator delay_messages(const Communicator& communicator, std::shared_ptr<SlowNetwork> network) {
-  auto rank = std::make_shared<detail::DelayedRank>();
-  rank->network = std::move(network);
+/// The same ranks over a slow network. All ranks give the same network and are threads of this process; each has a clock of its
+/// own. The given communicator stays unchanged.
+inline Communicator delay_messages(const Communicator& communicator, std::shared_ptr<SlowNetwork> network,
+                                   std::shared_ptr<RankClock> clock = std::make_shared<RankClock>()) {
+  auto rank = std::make_shared<detail::DelayedRank>(detail::DelayedRank{std::move(network), std::move(clock)});
   return Communicator(std::make_shared<detail::DelayedGroup>(communicator.group(), std::move(rank), 0), communicator.order());
 }
 

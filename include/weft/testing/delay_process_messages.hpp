@@ -43,9 +43,9 @@ class StampedGroup final : public DelayingGroup {
     if (call.operation == comm::Operation::recv) {
       stamp->request = stamps_.recv_async(std::span(&stamp->time, 1), call.root, call.tag);
       return delayed(std::make_unique<Stamped>(inner_->start(call), stamp),
-                     [stamp, posted = SlowNetwork::now(), seconds] { return std::max(posted, stamp->time) + seconds; });
+                     [stamp, posted = rank_->clock->now(), seconds] { return std::max(posted, stamp->time) + seconds; });
     }
-    stamp->time = SlowNetwork::now();
+    stamp->time = rank_->clock->now();
     stamp->request = stamps_.all_reduce_async(std::span(&stamp->time, 1), Reduction::max);
     stamp->seconds = seconds;
     stamp->before = std::exchange(last_, stamp);
@@ -100,7 +100,7 @@ class StampedGroup final : public DelayingGroup {
   void stamp(const comm::Call& call) {
     sent_.remove_if([](Stamp& stamp) { return stamp.request.test(); });
     Stamp& stamp = sent_.emplace_back();
-    stamp.time = SlowNetwork::now();
+    stamp.time = rank_->clock->now();
     stamp.request = stamps_.send_async(std::span<const double>(&stamp.time, 1), call.root, call.tag);
   }
 
@@ -113,9 +113,9 @@ class StampedGroup final : public DelayingGroup {
 
 /// The same ranks over a slow network, whose object belongs to this process. All ranks are processes of one machine and call this
 /// together. The given communicator stays unchanged.
-inline Communicator delay_process_messages(const Communicator& communicator, std::shared_ptr<SlowNetwork> network) {
-  auto rank = std::make_shared<detail::DelayedRank>();
-  rank->network = std::move(network);
+inline Communicator delay_process_messages(const Communicator& communicator, std::shared_ptr<SlowNetwork> network,
+                                           std::shared_ptr<RankClock> clock = std::make_shared<RankClock>()) {
+  auto rank = std::make_shared<detail::DelayedRank>(detail::DelayedRank{std::move(network), std::move(clock)});
   return Communicator(std::make_shared<detail::StampedGroup>(communicator.group(), std::move(rank)), communicator.order());
 }
 
