@@ -119,6 +119,8 @@ TEST_CASE("an output that is no regular file is refused, whether it is written i
           std::pair(dangling, "it is a link that leads to no file"), std::pair(loop, "it is a link that leads to no file")})
       CHECK(said(path, in_place) == "weft: plan: cannot write '" + path + "': " + kind + ", a regular file is needed");
     for (const std::string& path : {file, link, folder.path + "/new"}) CHECK(said(path, in_place) == "");
+    const std::string nowhere = folder.path + "/none/new";
+    CHECK(said(nowhere, in_place) == "weft: plan: cannot write '" + nowhere + "': No such file or directory");
   }
   struct ::stat status = {};
   CHECK(::stat(missing.c_str(), &status) != 0);

@@ -15,7 +15,8 @@ namespace weft::detail {
 
 /// Throws UsageError, "WRITER: cannot write 'PATH': it is a device, a regular file is needed", if `path`, or the target of a link
 /// of that name, is something else than a regular file. Also throws for a link without a target: writing in place would create
-/// its target, and renaming would replace the link.
+/// its target, and renaming would replace the link. A path in a folder that does not exist, or in which this process may not
+/// write, is refused as the file's opening would be.
 void require_output(std::string_view writer, const std::string& path);
 
 /// An open output, written in place.

@@ -38,6 +38,9 @@ WEFT_INLINE void require_output(std::string_view writer, const std::string& path
   if (::stat(path.c_str(), &status) == 0) return require_regular(writer, path, status.st_mode);
   if (::lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode))
     refuse_output(writer, path, "it is a link that leads to no file, a regular file is needed", 2);
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) refuse_output(writer, path, std::strerror(errno), exit_code_of_errno(errno));
 }
 
 WEFT_INLINE OutputFile::OutputFile(std::string_view writer, std::string path, Earlier earlier)

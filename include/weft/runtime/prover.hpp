@@ -30,7 +30,8 @@ WEFT_COLD inline bool asks_for_proof() {
   if (wanted == nullptr || *wanted == '\0') return false;
   if (prover == nullptr)
     throw UsageError(
-        "WEFT_PROVE: this program was compiled without proofs: include weft/runtime/prove.hpp in it, or link weft::compiled");
+        "WEFT_PROVE: this program was compiled without proofs: compile it with -include weft/runtime/prove.hpp, or link "
+        "weft::compiled");
   return true;
 }
 
