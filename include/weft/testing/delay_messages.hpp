@@ -39,6 +39,7 @@ namespace weft::testing {
 /// `seconds_per_byte`. Collectives of one communicator follow each other; messages do not wait for other messages.
 struct Transit {
   double seconds = 0, seconds_per_byte = 0;
+  bool collectives = true;  ///< false: collectives take no time
 };
 
 /// Messages that one rank has received, collectives in which it took part, and the sum of their times in transit.
@@ -80,16 +81,20 @@ class SimulatedClock : public RankClock {
 /// The times of all messages: one object for all thread ranks of a program.
 class SlowNetwork {
  public:
-  explicit SlowNetwork(Transit transit = {}) : seconds_(transit.seconds), per_byte_(transit.seconds_per_byte) {}
+  explicit SlowNetwork(Transit transit = {}) { set(transit); }
 
   /// Changes the times of later messages. To be called while no message is under way.
   void set(Transit transit) {
     seconds_ = transit.seconds;
     per_byte_ = transit.seconds_per_byte;
+    delays_collectives_ = transit.collectives;
   }
 
   static double now() { return RankClock().now(); }  ///< of the machine
-  double seconds_of(const comm::Call& call) const { return seconds_ + double(call.bytes()) * per_byte_; }
+  double seconds_of(const comm::Call& call) const {
+    if (call.operation != comm::Operation::recv && !delays_collectives_) return 0;
+    return seconds_ + double(call.bytes()) * per_byte_;
+  }
 
   /// Sender, receiver and tag in the communicator of that identity. The n-th send of a channel meets its n-th receive.
   using Channel = std::tuple<std::uint64_t, int, int, int>;
@@ -130,6 +135,7 @@ class SlowNetwork {
     double posted = 0, seconds = 0, end = -1;
   };
   std::atomic<double> seconds_, per_byte_;
+  std::atomic<bool> delays_collectives_;
   std::mutex mutex_;
   std::map<Channel, std::deque<double>> sent_;
   std::map<std::uint64_t, std::vector<Collective>> collectives_;
