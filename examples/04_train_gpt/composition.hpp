@@ -233,6 +233,8 @@ class Composition final : public TrainedModel {
                              .recheck_every = std::uint64_t(o.recheck),
                              .trace_nonfinite = o.trace_nonfinite},
                 .loss = {.chunks = std::size_t(o.loss_chunks)},
+                .activations = {.on_host =
+                                    o.activations == "host" ? std::vector<std::string>{"block *"} : std::vector<std::string>()},
                 .lora = lora_of(o)})
 #ifdef TRAIN_GPT_CHECKPOINTS
         ,

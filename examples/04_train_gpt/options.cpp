@@ -268,6 +268,11 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
       ->check(CLI::IsMember({"none", "selective", "full"}))
       ->capture_default_str()
       ->group(model);
+  app.add_option("--activations", o.activations,
+                 "Place of the blocks' activations between forward and backward: device, or host (memory)")
+      ->check(CLI::IsMember({"device", "host"}))
+      ->capture_default_str()
+      ->group(model);
 
   const char* optimizer = "Optimizer";
   app.add_option("--optimizer", o.optimizer,

@@ -38,7 +38,8 @@ struct Options {
   std::int64_t piece_bytes = 0;  ///< of sums over tp that go in pieces; 0: whole sums
   std::int64_t loss_chunks = 1;  ///< parts of a micro-batch's tokens that pass the head one by one
   bool sequence_parallel = false, reproducible = false, batch_invariant = false, trace_nonfinite = false;
-  std::string schedule = "1f1b", context = "ring", recompute = "none", offload = "none", model = "gpt", precision = "fp32";
+  std::string schedule = "1f1b", context = "ring", recompute = "none", activations = "device", offload = "none", model = "gpt",
+              precision = "fp32";
   std::optional<std::int64_t> vpp, etp;
   std::string pp_layers;    ///< layers of each stage, as "7,8,8,7" or "auto"; empty: equal numbers
   std::int64_t chunks = 1;  ///< stages per rank, from the schedule

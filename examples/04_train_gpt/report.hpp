@@ -282,6 +282,7 @@ class Report {
             {"parameters", facts.parameters},
             {"precision", o.precision},
             {"recompute", o.recompute},
+            {"activations", o.activations},
             {"seed", o.seed},
             {"backend", facts.backend},
             {"world", facts.layout.world},

@@ -53,6 +53,7 @@ inline void require_same_run(const weft::Communicator& ranks, const Options& o) 
                       {"--pp-layers", o.pp_layers},
                       {"--context", o.context},
                       {"--recompute", o.recompute},
+                      {"--activations", o.activations},
                       {"--offload", o.offload},
                       {"--precision", o.precision},
                       {"--micro-batch", o.micro_batch},

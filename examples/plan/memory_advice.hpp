@@ -44,6 +44,7 @@ inline std::vector<Change> changes_of(const MemoryOptions& o) {
     add("--zero", std::to_string(stage), [&](MemoryOptions& m) { m.zero = stage; });
   if (o.layout.micro_batch % 2 == 0)
     add("--micro-batch", std::to_string(o.layout.micro_batch / 2), [](MemoryOptions& m) { m.layout.micro_batch /= 2; });
+  if (o.activations != "host") add("--activations", "host", [](MemoryOptions& m) { m.activations = "host"; });
   if (o.recompute != "full") add("--recompute", "full", [](MemoryOptions& m) { m.recompute = "full"; });
   if (!o.sequence_parallel && o.layout.tp > 1)
     add("--sequence-parallel", "", [](MemoryOptions& m) { m.sequence_parallel = true; });

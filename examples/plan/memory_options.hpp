@@ -21,7 +21,8 @@ namespace plan {
 
 struct MemoryOptions {
   std::optional<double> parameters, gradient_bytes;
-  std::string model, precision, schedule, pp_layers, recompute = "none", context = "ring", offload = "none";
+  std::string model, precision, schedule, pp_layers, recompute = "none", activations = "device", context = "ring",
+                                                     offload = "none";
   weft::mesh_layout::Layout layout;
   std::optional<std::int64_t> vpp;
   std::int64_t layers = 6, width = 384, heads = 6, sequence = 256, vocabulary = 256, experts = 8, top_k = 2, zero = 0,
@@ -109,6 +110,8 @@ inline PlannedRun run_of(MemoryOptions o) {
   const weft::mesh_layout::ResolvedLayout resolved = weft::mesh_layout::resolve(l);
   if (o.recompute != "none" && o.recompute != "selective" && o.recompute != "full")
     throw weft::UsageError("plan: --recompute '" + o.recompute + "': it can be none, selective or full");
+  if (o.activations != "device" && o.activations != "host")
+    throw weft::UsageError("plan: --activations '" + o.activations + "': it can be device or host");
   if (o.offload.empty()) throw weft::UsageError("plan: --offload is empty: it can be none, host or the name of a file");
   if (o.context != "ring" && o.context != "ulysses")
     throw weft::UsageError("plan: --context '" + o.context + "': it can be ring or ulysses");
@@ -180,7 +183,8 @@ inline PlannedRun run_of(MemoryOptions o) {
   run.tp = l.tp, run.cp = l.cp, run.pp = l.pp, run.ep = l.ep, run.etp = l.etp;
   run.zero = o.zero, run.replicate = o.replicate, run.secondary = o.secondary, run.quantised_reduce = o.quantised_reduce;
   run.sequence_parallel = o.sequence_parallel, run.reproducible = o.reproducible;
-  run.schedule = schedule, run.vpp = o.vpp, run.context = o.context, run.recompute = o.recompute, run.offload = o.offload;
+  run.schedule = schedule, run.vpp = o.vpp, run.context = o.context, run.recompute = o.recompute, run.activations = o.activations;
+  run.offload = o.offload;
   run.model = o.model, run.precision = o.precision.empty() ? "fp32" : o.precision;
   run.layers = o.layers, run.width = o.width, run.heads = o.heads, run.sequence = o.sequence;
   run.experts = o.experts, run.top_k = o.top_k, run.kv_heads = o.kv_heads;

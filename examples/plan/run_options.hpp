@@ -76,6 +76,10 @@ inline void add_run_options(CLI::App* command, MemoryOptions& o) {
   add_count(command, "--global-batch", l.global_batch, "Sequences of a step (default: one micro-batch per dp rank)");
   command->add_flag("--sequence-parallel", o.sequence_parallel, "Shard the hidden state's rows over tp");
   command->add_option("--recompute", o.recompute, "none, selective or full")->capture_default_str();
+  command
+      ->add_option("--activations", o.activations,
+                   "Place of the blocks' activations between forward and backward: device or host")
+      ->capture_default_str();
   add_count(command, "--loss-chunks", o.loss_chunks, "Parts of a micro-batch's tokens whose logits are in memory one by one")
       ->capture_default_str();
 }

@@ -110,6 +110,7 @@ TRAIN = {
     "--model": (WORDS, ["gpt", "llama", "mixtral"]),
     "--precision": (WORDS, ["fp32", "bf16", "fp16"]),
     "--recompute": (WORDS, ["none", "selective", "full"]),
+    "--activations": (WORDS, ["device", "host"]),
     "--context": (WORDS, ["ring", "ulysses"]),
     "--token-type": (WORDS, ["uint16", "uint32"]),
 }

@@ -108,6 +108,7 @@ for name, arguments in [
     ("cp4", "--cp 4 --sequence-parallel --tp 2"),
     ("selective", "--ranks 2 --recompute selective"),
     ("full", "--pp 2 --recompute full --schedule zb-h1"),
+    ("activations_on_host", "--ranks 2 --zero 3 --activations host"),
     ("ulysses", "--cp 2 --context ulysses --dp 2 --zero 2"),
     ("cp2pp2tp2", "--cp 2 --pp 2 --tp 2 --schedule interleaved"),
     ("own", f"--pp 2 --micro-batch 4 --schedule {own}"),

@@ -181,6 +181,10 @@ check(result.returncode == 1 and "needs 137.1 GB" in result.stderr and "--recomp
 fits = as_json(f"memory {LONG} --recompute full --loss-chunks 32 --memory 80GB")
 check(fits["parameters"] == 8031059968 and 40e9 < fits["total"] < 43e9, f"128k tokens fit: {fits}")
 LOGITS = "--model gpt --layers 1 --width 64 --heads 4 --vocabulary 50000 --sequence 4096 --world 1"
+on_host = as_json(f"memory {LONG} --activations host --loss-chunks 32")["total"]
+kept = as_json(f"memory {LONG} --loss-chunks 32")["total"]
+check(on_host < 0.6 * kept, f"activations on the host: {on_host} of {kept}")
+refused("memory --model gpt --activations disk", "plan: --activations 'disk': it can be device or host")
 whole, parts = as_json(f"memory {LOGITS}")["total"], as_json(f"memory {LOGITS} --loss-chunks 4")["total"]
 check(parts < 0.6 * whole, f"logits in parts: {parts} of {whole}")
 result = run(f"memory {LOGITS} --memory {int(0.9 * whole)}")
