@@ -151,10 +151,13 @@ def on_files(files, config):
     for file in files.documentation_pages():
         pages["docs/" + file.src_uri] = file.src_uri
         texts["docs/" + file.src_uri] = (ROOT / "docs" / file.src_uri).read_text()
+    of_reference = dict(reference.pages(ROOT / "build/doxygen"))
+    texts.update({"docs/" + page: text for page, text in of_reference.items()})
     for source, text in texts.items():
         for path in linked_files(text, source):
             if not path.startswith("docs/"):
-                pages[path] = f"source/{path}{'/index' if (ROOT / path).is_dir() else ''}.md"
+                plain = source.startswith("docs/reference/")  # hundreds of files
+                pages[path] = f"source/{path}{'/index' if (ROOT / path).is_dir() else ''}{'.txt' if plain else '.md'}"
     files.remove(files.get_file_from_path("guide.md"))
     for page, content in guide_pages():
         files.append(File.generated(config, page, content=content))
@@ -164,9 +167,9 @@ def on_files(files, config):
         files.append(File.generated(config, page, content=list_page(title, folder)))
     for path, page in pages.items():
         if page.startswith("source/"):
-            files.append(File.generated(config, page, content=source_page(path)))
-    for page, content in reference.pages(ROOT / "build/doxygen"):
-        files.append(File.generated(config, page, content=content))
+            files.append(File.generated(config, page, content=(ROOT / path).read_text() if page.endswith(".txt") else source_page(path)))
+    for page, content in of_reference.items():
+        files.append(File.generated(config, page, content=page_text(content, "docs/" + page, page)))
     return files
 
 

@@ -4,18 +4,22 @@
 
     python3 docs/site/reference.py --read build/doxygen             # Doxygen's XML of the headers
     python3 docs/site/reference.py --undocumented build/doxygen     # public names without a comment, a line each
+    python3 docs/site/reference.py --without-passage build/doxygen  # public names of which no compiled code was found
 
-A page has a section for each header: its opening comment with the smallest use, then its public names with their declarations and
-comments. Public names are those in the namespaces below; names in namespace weft are those of tests/headers/root_names.txt."""
+A page has a section for each header: its opening comment with the smallest use, then its public names with their declarations, comments
+and a passage of compiled code that uses them (passages.py). Public names are those in the namespaces below; names in namespace weft are those of tests/headers/root_names.txt."""
 import collections
 import dataclasses
 import itertools
 import pathlib
+import posixpath
 import re
 import subprocess
 import sys
 import textwrap
 import xml.etree.ElementTree as ElementTree
+
+import passages
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 NAMESPACES = ("c_interface checkpoint comm cudnn data dtensor elastic generation gpu hook hugging_face inference models operations optim plan runtime schedule "
@@ -142,15 +146,15 @@ def header_of(element):
 
 
 def members(compound):
-    """What a class shows: (declaration, text) of its public members. Concepts in detail may constrain them; an alias of an internal type is shown
-    without the type."""
+    """What a class shows: (declaration, text) of its public members. Concepts in detail may constrain them; an alias of an internal type and an
+    internal default are shown as `...`."""
     found = []
     for section in compound.findall("sectiondef"):
         if not section.get("kind").startswith(("public", "user-defined")):
             continue
         for member in section.findall("memberdef"):
             line = declaration(member)
-            if member.get("kind") == "typedef":
+            if member.get("kind") in ("typedef", "variable"):
                 line = re.sub(r" = .*detail::.*;$", " = ...;", line, flags=re.DOTALL)
             if member.get("prot") == "public" and REFUSED not in line and "detail::" not in line.removeprefix(template(member)) and "@" not in line and "friend" not in member.get("kind") and not re.search(r"= ?delete;$", line) and member.get("kind") != "friend":
                 found.append((line, comment(member)))
@@ -213,9 +217,26 @@ def floor_plan():
     return [(row.split("|")[0].strip(), row.split("|")[1].strip()) for row in rows]
 
 
-def section(entry):
+def passages_of(entries):
+    """By name: a passage of compiled code that uses it, or None."""
+    found = passages.Passages(entries)
+    return {name: found.of(name) for name in {entry.name for entry in entries}}
+
+
+def example(passage):
+    """A passage with a link to its place, which is relative to docs/reference."""
+    link = posixpath.relpath(passage.path, "docs/reference")
+    if passage.heading:
+        link, place = link + "#" + re.sub(r"[^\w -]", "", passage.heading.lower()).replace(" ", "-"), passage.heading.replace("`", "")
+    else:
+        place = f"{passage.path}, line {passage.line}"
+    return f"For example, in [{place}]({link}):\n\n```cpp\n{passage.code}\n```\n"
+
+
+def section(entry, passage=None):
     code = "\n".join(entry.declarations)
     lines = [f"### `{entry.name}` {{#{entry.anchor}}}", "", f"```cpp\n{code}\n```", "", "\n\n".join(entry.texts), ""]
+    lines += [example(passage)] if passage else []
     lines += [f"- `{line.replace(chr(10), ' ')}`" + (f"<br>{text.replace(chr(10) * 2, ' ').replace(chr(10), ' ')}" if text else "") for line, text in entry.members if text]
     rest = [line for line, text in entry.members if not text and not line.endswith("=default;")]
     if rest:
@@ -233,13 +254,14 @@ def satisfying():
 
 
 def pages(folder):
-    """(path, Markdown) of the reference's pages."""
+    """(path, Markdown) of the reference's pages. Links to files are relative to docs/reference. A name that several headers declare has its
+    passage once."""
     by_folder = collections.defaultdict(lambda: collections.defaultdict(list))
     all_names = names(folder)
     for entry in all_names:
         by_folder[entry.header.split("/")[0] if "/" in entry.header else "weft"][entry.header].append(entry)
     plan = [(name, text) for name, text in floor_plan() if name in by_folder]
-    satisfies = satisfying()
+    satisfies, examples = satisfying(), passages_of(all_names)
     result = []
     for name, text in plan:
         lines = [f"# {name}", "", text[0].upper() + text[1:] + ".", ""]
@@ -248,7 +270,7 @@ def pages(folder):
             for entry in entries:
                 if entry.kind == "concept" and satisfies.get(entry.name):
                     entry.texts.append("Satisfied by " + ", ".join(f"`{x}`" for x in sorted(satisfies[entry.name])) + ".")
-                lines.append(section(entry))
+                lines.append(section(entry, examples.pop(entry.name, None)))
         result.append((f"reference/{name}.md", "\n".join(lines)))
     lines = ["# Reference", "", f"The {len({entry.name for entry in all_names})} public names of weft, from the headers' comments. Names in `weft::detail` are internal.", "",
              "| folder | contents |", "|---|---|", *(f"| [{name}]({name}.md) | {text} |" for name, text in plan), ""]
@@ -267,8 +289,13 @@ def undocumented(folder):
     return sorted(name for name, some in texts.items() if not some)
 
 
+def without_passage(folder):
+    return sorted(name for name, passage in passages_of(names(folder)).items() if not passage)
+
+
 if __name__ == "__main__":
     command, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     read(folder)
-    if command == "--undocumented":
-        print("\n".join(undocumented(folder)))
+    for option, listed in (("--undocumented", undocumented), ("--without-passage", without_passage)):
+        if command == option:
+            print("\n".join(listed(folder)))
