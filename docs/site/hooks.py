@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """MkDocs' hooks for the pages that docs/ has not: README.md as the landing page, CHANGELOG.md and CONTRIBUTING.md, lists of decisions and
-benchmarks, the reference, a page for each chapter of guide.md, and one for each file of the repository that a page links. So every link that
+benchmarks, the reference, a page for each chapter of guide.md, and one for each file of the repository that a page links (plain text if only the reference links it). So every link that
 GitHub resolves is one inside of the site. Pages keep GitHub's Markdown; `page_text` turns it into Python-Markdown's."""
 import pathlib
 import posixpath

@@ -20,14 +20,22 @@ GROUPS = (["docs/guide.md", "docs/fields.md", "docs/start.md", "README.md", *LES
 BLOCK = re.compile(r"^```cpp(?: main| program)?\n(.*?)^```", re.MULTILINE | re.DOTALL)  # compiled, and without an intended error
 MOST_LINES = 12
 HIDDEN = re.compile(r'//[^\n]*|R"\(.*?\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.DOTALL)
+# Lines that name something without a use of it.
 NO_USE = re.compile(r"\s*(#|using (?!\w+ =)|namespace |friend |TEST_CASE|extern template|(template <.*> ?)?(struct|class|enum class) [\w:]+;)")
+# A data member's declaration, as Doxygen has it.
 MEMBER = re.compile(r"(?!using |static |template|friend )[^()=]*\b(\w+)(?: ?=.*|\{.*\})?;$")
+# The definition of a type, a concept or a variable {0}.
 DEFINITION = r"\b(struct|class|enum|concept|using) ([\w:]+::)?{0}\b(?!<)|^ *(explicit |WEFT_COLD |virtual ~|~)?{0}\(|operator==?\(.*= |\b(inline|static|extern) .*\b{0}( = |;)"
-POOR = re.compile(r"\b(CHECK\w*|REQUIRE\w*|weft_test|Exec|INFO|decltype|detail)\b|{}")  # fewer of these are better
-BARE = re.compile(r" *(using \w+ = [\w:]+;|[^({=]*)$")  # a name without arguments
+# Fewer of these in a passage are better.
+POOR = re.compile(r"\b(CHECK\w*|REQUIRE\w*|weft_test|Exec|INFO|decltype|detail)\b|{}")
+# A passage that only names something.
+BARE = re.compile(r" *(using \w+ = [\w:]+;|[^({=]*)$")
+# Names that a file defines: types, lambdas, functions with a body, variables and parameters.
 DEFINED = re.compile(r"\b(?:struct|class|concept|enum|using) (\w+)\b(?!;)|\b(\w+) = \[|^(?! *(?:return|else|throw|new)\b).*[\w>&*] (\w+)\(.*\{(?:.*\})? *$"
                      r"|(?<!return)[\w>][&*]* (\w+) ?[;,={)]", re.MULTILINE)
+# Namespaces and names that code uses without a qualification.
 OPENED = re.compile(r"using namespace (?:weft::)?([\w:]+);|namespace (?:weft::)?(\w+) \{|using ((?:\w+::)+\w+(?:, (?:\w+::)+\w+)*);")
+# The definition of local variables.
 VARIABLE = re.compile(r"^ *(?!return\b|throw\b|else\b|using\b)(?:static |const |constexpr |auto )*(?:auto[&*]*|[\w:]+(?:<.*>)?[&*]*) \[?((?:\w+, )*\w+)\]?(?: ?[={(;:]|$)")
 
 
@@ -197,9 +205,9 @@ class Passages:
         for source, number in self.uses[word]:
             if self.used(name, source, source.code[number]):
                 yield source, number
-        for member in self.alone[name]:
+        for member in sorted(self.alone[name]):
             yield from ((source, number) for source, number in self.uses["." + member] if source.group == 0)
-        for taker in self.takers[word] if self.members[name] else ():
+        for taker in sorted(self.takers[word]) if self.members[name] else ():
             for source, number in self.uses[taker.rpartition("::")[2]]:
                 if self.members[name] & set(re.findall(r"\.(\w+) = ", source.code[number])) and self.used(taker, source, source.code[number]):
                     yield source, number
@@ -209,7 +217,7 @@ class Passages:
         best = None
         for source, number in self.candidates(name):
             if best and best[0] < (False, False, source.group):
-                continue
+                continue  # no better one
             begin, end = source.passage(number)
             text = "\n".join(source.code[begin:end])
             if end - begin > MOST_LINES or NO_USE.match(text):

@@ -7,7 +7,8 @@
     python3 docs/site/reference.py --without-passage build/doxygen  # public names of which no compiled code was found
 
 A page has a section for each header: its opening comment with the smallest use, then its public names with their declarations, comments
-and a passage of compiled code that uses them (passages.py). Public names are those in the namespaces below; names in namespace weft are those of tests/headers/root_names.txt."""
+and a passage of compiled code that uses them (passages.py). Public names are those in the namespaces below; names in namespace weft are those
+of tests/headers/root_names.txt."""
 import collections
 import dataclasses
 import itertools
@@ -244,12 +245,23 @@ def section(entry, passage=None):
     return "\n".join(lines) + "\n"
 
 
-def satisfying():
-    """By concept: the types that a header asserts to satisfy it."""
+def satisfying(entries):
+    """By concept: the public types, and those of std and Kokkos, that a header or a test asserts to satisfy it."""
+    types = {entry.name for entry in entries if entry.kind != "function"}
+    concepts = collections.defaultdict(set)  # by last word
+    for entry in entries:
+        if entry.kind == "concept":
+            concepts[entry.name.rpartition("::")[2]].add(entry.name)
     found = collections.defaultdict(set)
-    for path in (ROOT / "include/weft").rglob("*.hpp"):
-        for concept, argument in re.findall(r"static_assert\((\w+)<([\w:]+(?:<[\w:, ]*>)?)>\)", path.read_text()):
-            found[concept].add(argument)
+    for path in [*(ROOT / "include/weft").rglob("*.hpp"), *(ROOT / "tests").rglob("*.[ch]pp")]:
+        for asserted in re.findall(r"^static_assert\((?:[^;\"]|\n)*", path.read_text(), re.MULTILINE) if "compile_fail" not in path.parts else ():
+            for space, word, argument in re.findall(r"(?<![!\w:])((?:\w+::)*)(\w+)<((?:const )?[\w:]+(?:<(?:[^<>]|<[^<>]*>)*>)?)&?[,>]", asserted):
+                for concept in concepts[word] if word in concepts else ():
+                    inside = concept.rpartition("::")[0]
+                    head = re.match(r"(?:const )?([\w:]+)", argument)[1]
+                    name = next((name for name in (f"{inside}::{head}", head) if name in types), None)
+                    if space in ("", inside + "::") and (name or head.startswith(("std::", "Kokkos::"))):
+                        found[concept].add(argument.replace(head, name or head, 1))
     return found
 
 
@@ -261,7 +273,7 @@ def pages(folder):
     for entry in all_names:
         by_folder[entry.header.split("/")[0] if "/" in entry.header else "weft"][entry.header].append(entry)
     plan = [(name, text) for name, text in floor_plan() if name in by_folder]
-    satisfies, examples = satisfying(), passages_of(all_names)
+    satisfies, examples = satisfying(all_names), passages_of(all_names)
     result = []
     for name, text in plan:
         lines = [f"# {name}", "", text[0].upper() + text[1:] + ".", ""]

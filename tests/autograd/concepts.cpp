@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The concepts of user-defined types, met by weft's types and not by others: Layer, Model, WrapperPolicy, StepHooks,
-// UpdateRule, and a communication hook. Each way to get one of them wrong, with its message, is a case in tests/compile_fail.
+// UpdateRule, and a communication hook; and those of arguments. Each way to get one of them wrong, with its message, is a case in
+// tests/compile_fail.
 // covers: weft/autograd/model_check.hpp
 #include <doctest/doctest.h>
 
@@ -10,7 +11,12 @@
 #include <tuple>
 
 #include <weft/autograd/model_check.hpp>
+#include <weft/checkpoint/state.hpp>
+#include <weft/data/arrays.hpp>
+#include <weft/dtensor/dtensor.hpp>
+#include <weft/dtensor/elementwise.hpp>
 #include <weft/parallel/hook/power_sgd.hpp>
+#include <weft/pipeline/schedule/any_schedule.hpp>
 #include <weft/weft.hpp>
 
 #include "support/layers.hpp"
@@ -157,6 +163,34 @@ struct MinusOne : OptionsAlone {
 };
 static_assert(!optim::UpdateRule<OptionsAlone> && !optim::UpdateRule<MinusOne> && !optim::UpdateRule<int>);
 static_assert(optim::UpdateRule<WithoutUpdate> && !optim::Updates<WithoutUpdate, float, Exec>);
+
+struct OfSlots : WithoutUpdate {
+  template <class P, class E>
+  static void update(Device<E>&, optim::Slot&, const Options&, double, double, std::uint64_t) {}
+};
+static_assert(optim::UpdatesElements<optim::AdamWRule, float> && !optim::UpdatesElements<WithoutUpdate, float>);
+static_assert(optim::UpdatesSlots<OfSlots, float, Exec> && !optim::UpdatesSlots<optim::AdamWRule, float, Exec>);
+static_assert(optim::Transforms<optim::MuonRule, float, Exec> && !optim::Transforms<optim::SgdRule, float, Exec>);
+
+// --- what operations, optimizers and checkpoints take --------------------------------------------------------------------------
+
+static_assert(AnyTensor<Tensor<float, Exec, Shard<tp, 0>>> && AnyTensor<const Ids&> && !AnyTensor<Variable<Here, X>>);
+static_assert(AnyVariable<Variable<Here, X>> && !AnyVariable<X>);
+static_assert(Placement<Replicated<tp>> && Placement<Invariant<tp>> && Placement<Shard<tp, 0>> && Placement<Partial<tp>> &&
+              Placement<Halo<dx, 2, 1>> && Placement<HaloTerms<dx, 2, 1>> && Placement<Ghosts<dx>> && Placement<GhostTerms<dx>>);
+static_assert(!Placement<tp> && !Placement<int>);
+static_assert(dtensor::RealTensor<DTensor<float>> && !dtensor::RealTensor<DTensor<std::int32_t>> && !dtensor::RealTensor<X>);
+
+using Model = models::Gpt;
+static_assert(optim::Trainable<SingleDevice<Model>> && optim::Trainable<DataParallel<Model>> && !optim::Trainable<Model> &&
+              !optim::Trainable<const DataParallel<Model>>);
+static_assert(checkpoint::StoredModel<DataParallel<Model>> && checkpoint::StoredModel<SingleDevice<Model>> &&
+              !checkpoint::StoredModel<Model>);
+static_assert(checkpoint::StoredOptimizer<optim::AdamW> && checkpoint::StoredOptimizer<optim::Muon> &&
+              !checkpoint::StoredOptimizer<DataParallel<Model>>);
+static_assert(schedule::Erasable<schedule::ZeroBubbleH1> && !schedule::Erasable<int>);
+using Number = data::Field<"number", float>;
+static_assert(data::FieldArray<data::Array<Number, float>> && !data::FieldArray<std::span<const float>>);
 
 }  // namespace
 

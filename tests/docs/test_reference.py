@@ -61,6 +61,10 @@ check("- `double clip = 0;`<br>maximum global gradient norm; 0: no clipping" in 
 mesh = pages["reference/mesh.md"]
 check("template <detail::Axis A>" in mesh and re.search(r"\bcomm\(", mesh), "a member that a concept of detail constrains: Mesh::comm")
 check("using Block = ...;" in pages["reference/models.md"], "an alias of an internal type: BasicGpt::Block")
+# weft's rules update elements; UpdatesSlots is for rules of programs.
+lonely = [entry.name for entry in entries if entry.kind == "concept" and entry.name != "optim::UpdatesSlots" and "Satisfied by `" not in pages[f"reference/{entry.header.split('/')[0]}.md"].split(f"### `{entry.name}` ")[1].split("\n### ")[0]]
+check(not lonely, f"no test or header asserts what satisfies {lonely}")
+check("Satisfied by `schedule::DualPipeV`, `schedule::GPipe`, " in pages["reference/pipeline.md"], "types that satisfy a concept")
 check("Invariant&lt;tp>" in pages["reference/parallel.md"] and not any("\\<" in text for text in pages.values()), "types in prose: Python-Markdown has no escape of <")
 # The events that UserPolicy's comment lists are events of a wrapper, with their arguments.
 events = (SOURCE / "include/weft/engine/hooks.hpp").read_text()
