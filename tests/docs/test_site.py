@@ -78,7 +78,12 @@ check("data.html#a-batch-by-hand" in pages[wrapper].links, "a chapter links to t
 check("A batch by hand" in (SITE / "guide/data.html").read_text() and "A batch by hand" not in (SITE / "guide.html").read_text(), "the guide is cut into its chapters")
 check(len(files) > 100 and len(sources) > 90, f"{len(files)} pages of {len(sources)} files")
 questions = (SOURCE / "docs/faq.md").read_text().split("\n### ")[1:]
-check(len(questions) >= 40 and all("](https://github.com/" in question for question in questions), f"{len(questions)} questions, each with its tracker")
+check(len(questions) >= 40, f"{len(questions)} questions")
+for question in questions:
+    title, answer = question.split("\n## ")[0].split("\n", 1)
+    asked = re.findall(r"\[([^\]]+)\]\((https:[^)]*)\)", answer)
+    check(asked and all(re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+/(issues|pull)/" + text.split()[-1], link) for text, link in asked), f"'{title}' was asked in {asked}")
+    check(re.search(r"\]\([\w/.-]+\.md(#[\w-]+)?\)", answer), f"the answer to '{title}' has no link to a page")
 print(f"{len(files)} pages, {sum(len(page.links) for page in pages.values()) - external} links inside, {external} outside")
 
 if chromium() is None:
