@@ -10,6 +10,7 @@ called; of several public names that end alike, one must be qualified. A type is
 takes the type; in documents also elsewhere, if no other type has the member."""
 import collections
 import dataclasses
+import functools
 import os
 import pathlib
 import re
@@ -19,13 +20,15 @@ LESSONS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/course").
 GROUPS = (["docs/guide.md", "docs/fields.md", "docs/start.md", "README.md", *LESSONS], ["examples"], ["tests"], ["include/weft"])  # the first ones are preferred
 BLOCK = re.compile(r"^```cpp(?: main| program)?\n(.*?)^```", re.MULTILINE | re.DOTALL)  # compiled, and without an intended error
 MOST_LINES = 12
+WORD = re.compile(r"\w+|(?<=[ {(])\.\w+(?= = )")  # or a member in an initializer
+BRACKET = re.compile(r"[(\[{}\])]")
 HIDDEN = re.compile(r'//[^\n]*|R"\(.*?\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.DOTALL)
 # Lines that name something without a use of it.
 NO_USE = re.compile(r"\s*(#|using (?!\w+ =)|namespace |friend |TEST_CASE|extern template|(template <.*> ?)?(struct|class|enum class) [\w:]+;)")
 # A data member's declaration, as Doxygen has it.
 MEMBER = re.compile(r"(?!using |static |template|friend )[^()=]*\b(\w+)(?: ?=.*|\{.*\})?;$")
 # The definition of a type, a concept or a variable {0}.
-DEFINITION = r"\b(struct|class|enum|concept|using) ([\w:]+::)?{0}\b(?!<)|^ *(explicit |WEFT_COLD |virtual ~|~)?{0}\(|operator==?\(.*= |\b(inline|static|extern) .*\b{0}( = |;)"
+DEFINITION = r"\b(struct|class|enum|concept|using) ([\w:]+::)?{0}\b(?!<)|^ *(explicit |constexpr |WEFT_COLD |virtual ~|~)*{0}\(|operator==?\(.*= |\b(inline|static|extern) .*\b{0}( = |;)"
 # Fewer of these in a passage are better.
 POOR = re.compile(r"\b(CHECK\w*|REQUIRE\w*|weft_test|Exec|INFO|decltype|detail)\b|{}")
 # A passage that only names something.
@@ -54,29 +57,33 @@ class Source:
         self.lines = self.text.splitlines()
         self.code = hidden(self.text).splitlines()
         self.with_dtensor = "dtensor" in self.path or re.search("dtensor::|DTensor", self.text) is not None
-        self.depths, self.inside, opened = [], [], []  # before each line: the number of open brackets, and the last of them
+
+    @functools.cached_property
+    def brackets(self):
+        """The open brackets before each line."""
+        found, opened = [], ""
         for line in self.code:
-            self.depths.append(len(opened))
-            self.inside.append(opened[-1] if opened else "{")
-            for bracket in re.findall(r"[(\[{}\])]", line):
-                if bracket in "([{":
-                    opened.append(bracket)
-                elif opened:
-                    opened.pop()
+            found.append(opened)
+            for bracket in BRACKET.findall(line):
+                opened = opened + bracket if bracket in "([{" else opened[:-1]
+        return [*found, opened]
+
+    def depth(self, number):
+        return len(self.brackets[number])
 
     def begins(self, number):
         """Whether a statement begins on a line."""
         before = next((line.strip() for line in reversed(self.code[:number]) if line.strip()), ";")
-        return self.inside[number] == "{" and re.match(r"\s*(?!else\b)[^\s})\].:&|<>?=+,]", self.code[number]) is not None and re.search(r"[;}]$|(^| ){$|^#|^(public|private):$", before) is not None
+        return self.brackets[number][-1:] in ("", "{") and re.match(r"\s*(?!else\b)[^\s})\].:&|<>?=+,]", self.code[number]) is not None and re.search(r"[;}]$|(^| ){$|^#|^(public|private):$", before) is not None
 
     def statement(self, number):
         """The lines [begin, end) of the innermost statement with a line."""
-        depth = self.depths[number] - bool(re.match(r"\s*[})\]]", self.code[number]))
+        depth = self.depth(number) - bool(re.match(r"\s*[})\]]", self.code[number]))
         begin = number
-        while begin and not (self.begins(begin) and self.depths[begin] <= depth):
+        while begin and not (self.begins(begin) and self.depth(begin) <= depth):
             begin -= 1
         end = number + 1
-        while end < len(self.code) and (self.depths[end] > self.depths[begin] or not self.code[end - 1].rstrip().endswith((";", "}")) or re.match(" *else\\b", self.code[end])):
+        while end < len(self.code) and (self.depth(end) > self.depth(begin) or not self.code[end - 1].rstrip().endswith((";", "}")) or re.match(" *else\\b", self.code[end])):
             end += 1
         return begin, end
 
@@ -84,7 +91,7 @@ class Source:
         """The lines [begin, end) to show for a use on a line: a variable without arguments is shown in the class that has it."""
         begin, end = self.statement(number)
         if begin and end == begin + 1 and BARE.match(self.code[begin]):
-            outer = next((line for line in range(begin - 1, -1, -1) if self.depths[line] < self.depths[begin]), begin)
+            outer = next((line for line in range(begin - 1, -1, -1) if self.depth(line) < self.depth(begin)), begin)
             around = self.statement(outer)
             return around if around[1] - around[0] <= MOST_LINES else (begin, end)
         return begin, end
@@ -95,7 +102,7 @@ class Source:
             before, until = self.statement(begin - 1)
             variable = VARIABLE.match(self.code[before])
             used = set(re.findall(r"\w+", " ".join(self.code[begin:end])))
-            if until != begin or end - before > MOST_LINES // 2 or self.depths[before] != self.depths[begin] or not variable or not used & set(variable[1].split(", ")):
+            if until != begin or end - before > MOST_LINES // 2 or self.depth(before) != self.depth(begin) or not variable or not used & set(variable[1].split(", ")):
                 break
             begin = before
         return begin, end
@@ -172,9 +179,9 @@ class Passages:
         self.uses = collections.defaultdict(list)  # by word, or by member with a dot: (source, line)
         for source in sources():
             for number, line in enumerate(source.code):
-                if not NO_USE.match(line):
-                    for word in words & set(re.findall(r"\w+|(?<=[ {(])\.\w+(?= = )", line)):
-                        self.uses[word].append((source, number))
+                there = words.intersection(WORD.findall(line)) if line else ()
+                for word in there if there and not NO_USE.match(line) else ():
+                    self.uses[word].append((source, number))
 
     def used(self, name, source, line):
         """Whether a line of a source uses the name."""
@@ -187,14 +194,15 @@ class Passages:
             return True
         opened = {space, name} & source.opened
         others = self.alike[word] - {space}
-        if word in source.defined and not (opened and source.group == len(GROUPS) - 1) or space and not opened and not function:
+        in_weft = source.group == len(GROUPS) - 1 and (opened or not space)  # which may use what it defines
+        if word in source.defined and not in_weft or space and not opened and not function:
             return False
         if function and not opened and space not in ("", "operations", "dtensor") or function and space == "dtensor" and not source.with_dtensor:
             return False
         if others & source.opened and not opened:
             return False
         if function and others and not opened:   # functions of tensors and of DTensors differ by their arguments only
-            if not others <= {"operations", "dtensor"} or source.with_dtensor != (space == "dtensor"):
+            if space != "dtensor" and not others <= {"operations", "dtensor"} or source.with_dtensor != (space == "dtensor"):
                 return False
         before = r"(?<![\w:.>])(?<!> )(?<![\w>][&*] )(?:(?<!\w )|(?<=return )|(?<=else ))" if function else r"(?<![\w:.])(?<!->)"
         return re.search(rf"{before}(?:weft::)?{word}{called}", line) is not None
