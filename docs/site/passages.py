@@ -28,14 +28,14 @@ NO_USE = re.compile(r"\s*(#|using (?!\w+ =)|namespace |friend |TEST_CASE|extern 
 # A data member's declaration, as Doxygen has it.
 MEMBER = re.compile(r"(?!using |static |template|friend )[^()=]*\b(\w+)(?: ?=.*|\{.*\})?;$")
 # The definition of a type, a concept or a variable {0}.
-DEFINITION = r"\b(struct|class|enum|concept|using) ([\w:]+::)?{0}\b(?!<)|^ *(explicit |constexpr |WEFT_COLD |virtual ~|~)*{0}\(|operator==?\(.*= |\b(inline|static|extern) .*\b{0}( = |;)"
+DEFINITION = r"\b(struct|class|enum|concept|using) ([\w:]+::)?{0}\b(?!<)|^ *(explicit |constexpr |WEFT_COLD |WEFT_INLINE |virtual |~)*{0}\(|operator==?\(.*= |\b(inline|static|extern) .*\b{0}( = |;)"
 # Fewer of these in a passage are better.
-POOR = re.compile(r"\b(CHECK\w*|REQUIRE\w*|weft_test|Exec|INFO|decltype|detail)\b|{}")
+POOR = re.compile(r"\b(CHECK\w*|REQUIRE\w*|weft_test|Exec|INFO|decltype|detail)\b|{}|static_assert\(!")
 # A passage that only names something.
 BARE = re.compile(r" *(using \w+ = [\w:]+;|[^({=]*)$")
-# Names that a file defines: types, lambdas, functions with a body, variables and parameters.
-DEFINED = re.compile(r"\b(?:struct|class|concept|enum|using) (\w+)\b(?!;)|\b(\w+) = \[|^(?! *(?:return|else|throw|new)\b).*[\w>&*] (\w+)\(.*\{(?:.*\})? *$"
-                     r"|(?<!return)[\w>][&*]* (\w+) ?[;,={)]", re.MULTILINE)
+# Names that a file defines: types, lambdas and functions with a body; variables and parameters.
+DEFINED = re.compile(r"\b(?:struct|class|concept|enum|using) (\w+)\b(?!;)|\b(\w+) = \[|^(?! *(?:return|else|throw|new)\b).*[\w>&*] (\w+)\(.*\{(?:.*\})? *$", re.MULTILINE)
+DEFINED_VARIABLE = re.compile(r"[\w>](?:[&*]+ ?|(?<!return)(?<!throw)(?<!else) )(\w+) ?[;,={)]")
 # Namespaces and names that code uses without a qualification.
 OPENED = re.compile(r"using namespace (?:weft::)?([\w:]+);|namespace (?:weft::)?(\w+) \{|using ((?:\w+::)+\w+(?:, (?:\w+::)+\w+)*);")
 # The definition of local variables.
@@ -149,7 +149,7 @@ def sources():
                 text = path.read_text()
                 blocks = [(text[:match.start(1)].count("\n"), match[1]) for match in BLOCK.finditer(text)] if path.suffix == ".md" else [(0, text)]
                 whole = hidden("\n".join(code for _, code in blocks))
-                defined = {name for names in DEFINED.findall(whole) for name in names if name}
+                defined = {name for names in DEFINED.findall(whole) for name in names if name} | set(DEFINED_VARIABLE.findall(whole))
                 opened = {name.removeprefix("weft::") for names in OPENED.findall(whole) for some in names for name in some.split(", ") if name}
                 itself = "#include <weft/weft.hpp>" if path.suffix == ".md" else f"#include <{path.relative_to(ROOT / 'include')}>" if place == "include/weft" else ""
                 headers = headers_of(text + "\n" + itself, path.parent, known)
@@ -199,7 +199,7 @@ class Passages:
             return False
         if function and not opened and space not in ("", "operations", "dtensor") or function and space == "dtensor" and not source.with_dtensor:
             return False
-        if others & source.opened and not opened:
+        if (others | {"kernels"}) & source.opened and not opened:
             return False
         if function and others and not opened:   # functions of tensors and of DTensors differ by their arguments only
             if space != "dtensor" and not others <= {"operations", "dtensor"} or source.with_dtensor != (space == "dtensor"):

@@ -48,8 +48,10 @@ for name, passage in passages.items():
     word = name.rpartition("::")[2]
     check(re.search(rf"\b{word}\b", code) or re.search(r"\.\w+ = ", code), f"{name} is not in its passage:\n{passage.code}")
 for name, text in (("optim::AdamW", "optim::AdamW optimizer(model, {"), ("checkpoint::SaveOptions", "checkpoint::Saver saver("), ("Mixture", "const Mixture layer"),
-                   ("dtensor::sqrt", "[](const D& x) { return sqrt("), ("operations::max", "max<1>("), ("run", "weft::run<comm::Threads>(")):
+                   ("dtensor::sqrt", "[](const D& x) { return sqrt("), ("operations::max", "max<1>("), ("run", "weft::run<comm::Threads>("),
+                   ("call", "weft::call("), ("cast", "cast<"), ("linear", "linear<0>(")):
     check(passages[name] and text in passages[name].code, f"the passage of {name}: {passages[name]}")
+check("parameters[" not in passages["operations::relu"].code, f"a passage of DTensors is none of tensors: {passages['operations::relu']}")
 adamw_text = pages["reference/optim.md"].split("### `optim::AdamW` ")[1].split("\n### ")[0]
 check(re.search(r"For example, in \[.*\]\(\.\./[\w./]*md#[\w-]+\):\n\n```cpp\n(.*\n)*optim::AdamW optimizer\(model, ", adamw_text), f"a passage with its place: {adamw_text}")
 roots = set((SOURCE / "tests/headers/root_names.txt").read_text().split())
