@@ -2,9 +2,9 @@
 #pragma once
 // A Fourier neural operator (Li et al., arXiv:2010.08895) of periodic images, as a stack of units. Each layer mixes the channels
 // of the lowest frequencies by complex weights, and those of each point by a 1 x 1 convolution. tp cuts the channels that a layer
-// makes.
+// makes, and dx and dy cut the images.
 //
-//   FullyShardedDataParallel<TensorParallel<PipelineParallel<Fno<float>>>> model(mesh, {.modes = 6});
+//   FullyShardedDataParallel<TensorParallel<DomainParallel<PipelineParallel<Fno<float>>, dx, dy>>> model(mesh, {.modes = 6});
 
 #include <cstddef>
 #include <string>
@@ -35,18 +35,24 @@ struct ModeWeights : Module<ModeWeights> {
 };
 
 /// A convolution with the whole image, in Fourier space. The lowest frequencies of dim 2 are at both ends of the spectrum, those
-/// of dim 3 at its beginning: the other half follows from them.
+/// of dim 3 at its beginning: the other half follows from them. Each rank of dx and dy has these few frequencies whole. While dim
+/// 2 or 3 is transformed, its axis cuts the channels in its place.
 struct SpectralConvolution : Module<SpectralConvolution> {
   ModeWeights ahead, back;
   std::size_t modes;
   SpectralConvolution(const auto& context, std::size_t in, std::size_t out, std::size_t modes)
       : ahead(context / "ahead", in, out, modes), back(context / "back", in, out, modes), modes(modes) {}
   auto forward(const auto& x) const {
-    const std::size_t rows = x.shape()[2], columns = x.shape()[3];
-    const auto z = slice<3>(rfft<2, 3>(x), 0, modes);  // [samples, in, rows, modes, 2]
-    const auto first = ahead(slice<2>(z, 0, modes)), last = back(slice<2>(z, rows - modes, modes));
-    const auto all = concat<2>(pad<2>(first, 0, rows - 2 * modes), last);  // [samples, out / tp, rows, modes, 2]
-    return irfft<2, 3>(pad<3>(all, 0, columns / 2 + 1 - modes), columns);  // [samples, out / tp, rows, columns]
+    const auto across = to<Shard<dy, 1>>(x);                                  // [samples, in / dy, rows / dx, columns]
+    const auto low = to<Invariant<dy>>(slice<3>(rfft<3>(across), 0, modes));  // [samples, in, rows / dx, modes, 2]
+    const auto down = fft<2>(to<Shard<dx, 1>>(low));                          // [samples, in / dx, rows, modes, 2]
+    const std::size_t rows = down.shape()[2], columns = across.shape()[3];
+    const auto part = [&](std::size_t first) { return to<Invariant<dx>>(slice<2>(down, first, modes)); };
+    const auto first = ahead(part(0)), last = back(part(rows - modes));          // [samples, out / tp, modes, modes, 2]
+    const auto all = concat<2>(pad<2>(first, 0, rows - 2 * modes), last);        // [samples, out / tp, rows, modes, 2]
+    const auto up = to<Shard<dx, 2>>(ifft<2>(to<Shard<dx, 1>>(all)));            // [samples, out / tp, rows / dx, modes, 2]
+    const auto wide = pad<3>(to<Shard<dy, 1>>(up), 0, columns / 2 + 1 - modes);  // [samples, out / tp / dy, ...]
+    return to<Shard<dy, 3>>(irfft<3>(wide, columns));                            // [samples, out / tp, rows / dx, columns / dy]
   }
 };
 

@@ -39,7 +39,7 @@ for model, steps, falls, layouts in [
     ("unet --dims 3 --batch 4", 5, 0.99, ["--dp 2 --tp 2", "--dp 1 --dx 2 --dy 2 --dz 2"]),
     ("pinn", 60, 0.8, MODULE),
     ("mesh", 24, 0.8, [*MODULE, "--dp 1 --dx 4", "--dp 2 --dx 2 --tp 2 --zero 3"]),
-    ("fno", 24, 0.9, STACK),
+    ("fno", 24, 0.9, [*STACK, "--dp 1 --dx 2 --dy 2"]),
     ("potential", 60, 0.9, [*MODULE, "--dp 1 --dx 3 --micro-batches 2"]),
     ("diffusion", 40, 0.9, STACK),
 ]:
@@ -61,7 +61,8 @@ for arguments, part in [
     ("--model forest", "forest"),
     ("--model pinn --pp 2", "--pp 2: --model pinn is one Module, which no pipeline cuts into stages"),
     ("--model mesh --dims 3", "--dims 3 is of the U-Net"),
-    ("--model fno --dx 2", "--dx 2: --model fno takes whole fields"),
+    ("--model diffusion --dx 2", "--dx 2: --model diffusion takes whole fields"),
+    ("--model fno --dx 3", "--dx 3: 32 points and 16 channels are not both equal pieces"),
     ("--model mesh --dy 2", "--dy 2: --model mesh cuts its nodes by --dx"),
     ("--model potential --dp 1 --dx 4", "--dx 4: 6 atoms are not equal parts"),
     ("--dz 2", "--dz 2 is of three dims, --dims 3"),

@@ -131,6 +131,11 @@ inline const std::vector<GoldenLayout> stack_layouts = {{1},          {2, 1, 1, 
                                                         {2, 1, 2, 2}, {4, 2, 1, 2, 2}, {4, 2, 2, 2},    {8, 2, 2, 2, 3}};
 inline const std::vector<GoldenLayout> graph_layouts = {{1},    {1, 1, 1, 2},    {2, 1, 1, 1, 0, 2}, {4, 1, 1, 1, 0, 4},
                                                         {2, 2}, {4, 1, 1, 2, 3}, {4, 2, 1, 1, 0, 2}, {8, 2, 1, 2, 3, 2}};
+inline const std::vector<GoldenLayout> layouts_of_space = {{.world = 2, .dx = 2},
+                                                           {.world = 4, .dx = 2, .dy = 2},
+                                                           {.world = 4, .zero = 3, .dy = 2},
+                                                           {.world = 4, .tp = 2, .dx = 2},
+                                                           {.world = 4, .pp = 2, .micro_batches = 2, .dx = 2}};
 inline const std::vector<GoldenLayout> module_layouts = {{1},    {1, 1, 1, 2},    {2, 1, 1, 2, 1}, {4, 1, 1, 1, 3},
                                                          {2, 2}, {4, 2, 1, 2, 2}, {4, 4, 1, 1},    {8, 2, 1, 1, 3}};
 

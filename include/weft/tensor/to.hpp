@@ -93,6 +93,52 @@ Y scatter_sum(std::string_view axis, const auto& comm, const X& x, std::size_t d
   return y;
 }
 
+// x, cut along `from`, is cut along `to` instead: each rank sends a part of its piece to every other one.
+template <class Y, class X>
+Y move_cut(std::string_view axis, const auto& comm, const X& x, std::size_t from, std::size_t to) {
+  const std::size_t ranks = comm.size(), piece = piece_of(axis, x.shape(), to, ranks);
+  require_parts_of_whole(axis, x.shape(), from, ranks);
+  const Y y(x.device(), with_extent(with_extent(x.shape(), to, piece), from, x.shape()[from] * ranks));
+  const Around before(x.shape(), to), after(y.shape(), from);
+  const bool sent_as_is = before.outer == 1, arrives_as_is = after.outer == 1;  // the parts lie one after the other
+  const auto parts = sent_as_is ? raw(x) : strip_t<X>(x.device(), x.shape());
+  const auto arrived = arrives_as_is ? raw(y) : strip_t<X>(x.device(), y.shape());
+  if (!sent_as_is) interleave(x.device(), before, ranks, x.data(), parts.data(), true);
+  comm.all_to_all(parts, arrived);
+  if (!arrives_as_is) interleave(x.device(), after, ranks, arrived.data(), y.data(), false);
+  return y;
+}
+
+// Whether an axis that X names behind A cuts `Dim`: it cuts the pieces of A. Domain: only domain axes.
+template <class X, class A, int Dim, bool Domain = false>
+inline constexpr bool cut_inside = false;
+template <class T, class E, class... P, class A, int Dim, bool Domain>
+inline constexpr bool cut_inside<Tensor<T, E, P...>, A, Dim, Domain> = [] {
+  bool behind = false, cuts = false;
+  ((cuts = cuts || (behind && PieceOf<P>::dim == Dim && (!Domain || is_domain_axis<typename P::axis>)),
+    behind = behind || std::is_same_v<typename P::axis, A>),
+   ...);
+  return cuts;
+}();
+// Refuses moves whose parts would not follow each other in the order of one rank: an axis that the mesh names later cuts the
+// pieces of an earlier one.
+template <class X, class From, class To>
+constexpr bool keeps_order() {
+  constexpr int from = PieceOf<From>::dim, to = PieceOf<To>::dim;
+  constexpr bool moves = kind_of<From> == Kind::shard && kind_of<To> == Kind::shard, cuts = is_whole<From>, joins = is_whole<To>;
+  using A = typename To::axis;
+  static_assert(
+      !moves || (is_domain_axis<A> && from > 0 && to > 0),
+      "weft: to<Shard> from a Shard along another dim is an all-to-all, over a domain axis (dx, dy, dz) and between dims "
+      "from 1 on; go through to<Invariant<axis>>");
+  static_assert(
+      !(moves && (cut_inside<X, A, from> || cut_inside<X, A, to>)) &&
+          !(cuts && to > 0 && cut_inside<X, A, to, true>)&&!(joins && from > 0 && cut_inside<X, A, from, true>),
+      "weft: to: an axis that the mesh names later cuts the same dim, so the elements would be in another order than on "
+      "one rank: move the cut of the later axis away first, to<Shard<dy, 3>>(x) before to<Shard<dx, 2>>(x)");
+  return true;
+}
+
 // Whether one of two placements on tp is Partial: a sum whose terms the device may have fixed.
 template <class From, class To>
 inline constexpr bool enters_or_leaves_sum = std::is_same_v<typename To::axis, tp> &&
@@ -156,8 +202,8 @@ auto to(const Context& context, const X& x) {
     const auto& comm = context.comm(A{});
     const auto ranks = static_cast<std::size_t>(comm.size());
     constexpr bool overlaps = detail::overlaps<From> || detail::overlaps<To>;
-    static_assert(!(from == detail::Kind::shard && target == detail::Kind::shard),
-                  "weft: to<Shard> from a Shard along another dim is an all_to_all; go through to<Invariant<axis>>");
+    constexpr bool moves_cut = from == detail::Kind::shard && target == detail::Kind::shard;
+    static_assert(detail::keeps_order<X, From, To>());
     if constexpr (detail::enters_or_leaves_sum<From, To>)
       if (x.device().sum_terms() != 0) return detail::to_with_fixed_terms<Y, From, To>(comm, x);
     detail::refuse_sum_over_chunks<A, From>(x);
@@ -169,6 +215,8 @@ auto to(const Context& context, const X& x) {
       if constexpr (detail::halo_move<From, To>() != detail::HaloMove::by_way_of_shard)
         return detail::move_halo<Y, From, To>(comm, x);
       else return to<To>(context, to<detail::own_piece_t<From, To>>(context, x));
+    } else if constexpr (moves_cut) {
+      return detail::move_cut<Y>(A::name, comm, x, shard_dim<From>, shard_dim<To>);
     } else if constexpr (from == detail::Kind::partial && is_whole<To>) {
       Y y(x.device(), x.shape());
       if (x.pending() != nullptr) {
