@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shapes, parts and indices of tensors that an axis cuts.
+#include <weft/operations/fourier.hpp>
 #include <weft/operations/functions.hpp>
 #include <weft/operations/index_select.hpp>
 #include <weft/operations/moves.hpp>
@@ -36,6 +37,73 @@ using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
 auto go(X<Shard<tp, 1>> x) { return cumsum<1>(x); }
 #else
 auto go(X<Shard<tp, 1>> x) { return cumsum<0>(x); }
+#endif
+
+// section: transform_of_a_cut_dim
+// Each rank would transform its piece.
+// expect: pad, flip, roll, cumsum, sort, topk and Fourier transforms need all of a dim on one rank, but an axis cuts it
+// mention: to<Shard<axis, 1>>
+template <class... P>
+using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
+
+using Over =
+    decltype(std::declval<Context<Compute<Kokkos::DefaultExecutionSpace, float>>>().with<Invariant<dx>>(dx{}, Communicator()));
+
+#ifdef WEFT_FAIL
+auto go(const Over&, X<Shard<dx, 2>> x) { return rfft<2>(x); }
+#else
+auto go(const Over& context, X<Shard<dx, 2>> x) { return rfft<2>(to<Shard<dx, 1>>(context, x)); }
+#endif
+
+// section: move_of_a_cut_over_tp
+// The all-to-all is between dims of space.
+// expect: to<Shard> from a Shard along another dim is an all-to-all, over a domain axis
+// mention: to<Invariant<axis>>
+template <class... P>
+using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
+
+using Over =
+    decltype(std::declval<Context<Compute<Kokkos::DefaultExecutionSpace, float>>>().with<Invariant<tp>>(tp{}, Communicator()));
+
+#ifdef WEFT_FAIL
+auto go(const Over& context, X<Shard<tp, 1>> x) { return to<Shard<tp, 2>>(context, x); }
+#else
+auto go(const Over& context, X<Shard<tp, 1>> x) { return to<Shard<tp, 2>>(context, to<Invariant<tp>>(context, x)); }
+#endif
+
+// section: move_of_a_cut_around_another
+// dy cuts the pieces of dx: without them in one order the elements would be in another order than on one rank.
+// expect: to: an axis that the mesh names later cuts the same dim
+// mention: to<Shard<dy, 3>>.x. before to<Shard<dx, 2>>
+template <class... P>
+using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
+
+using Over = decltype(std::declval<Context<Compute<Kokkos::DefaultExecutionSpace, float>>>()
+                          .with<Invariant<dx>>(dx{}, Communicator())
+                          .with<Invariant<dy>>(dy{}, Communicator()));
+
+#ifdef WEFT_FAIL
+auto go(const Over& context, X<Shard<dx, 1>, Shard<dy, 1>> x) { return to<Shard<dx, 2>>(context, x); }
+#else
+auto go(const Over& context, X<Shard<dx, 1>, Shard<dy, 1>> x) { return to<Shard<dx, 2>>(context, to<Shard<dy, 3>>(context, x)); }
+#endif
+
+// section: gather_of_a_cut_around_another
+// The pieces of dx, which dy cuts, would be joined in another order than on one rank.
+// expect: to: an axis that the mesh names later cuts the same dim
+template <class... P>
+using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
+
+using Over = decltype(std::declval<Context<Compute<Kokkos::DefaultExecutionSpace, float>>>()
+                          .with<Invariant<dx>>(dx{}, Communicator())
+                          .with<Invariant<dy>>(dy{}, Communicator()));
+
+#ifdef WEFT_FAIL
+auto go(const Over& context, X<Shard<dx, 1>, Shard<dy, 1>> x) { return to<Invariant<dx>>(context, x); }
+#else
+auto go(const Over& context, X<Shard<dx, 1>, Shard<dy, 1>> x) {
+  return to<Invariant<dx>>(context, to<Invariant<dy>>(context, x));
+}
 #endif
 
 // section: pad_twice

@@ -6,6 +6,7 @@
 
 #include "examples/fields/diffusion.hpp"
 #include "examples/fields/fno.hpp"
+#include "support/field_golden.hpp"
 #include "support/flow_golden.hpp"
 
 using namespace fields;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "examples/fields/unet.hpp"
+#include "support/field_golden.hpp"
 #include "support/flow_golden.hpp"
 
 using namespace fields;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// The pieces of a rank of the samples of flow with which the models of grids are compared with PyTorch (field_golden.hpp).
+// The pieces of a rank of the samples of flow with which the models of grids are compared with PyTorch (field_golden.hpp) and
+// with one rank.
 //
 //   check_golden<Fno, dx, dy>("fno", layouts, config, [](std::size_t first, std::size_t count, std::size_t, const auto& mesh) {
 //     return flow_of<2>(first, count, mesh);
@@ -11,7 +12,7 @@
 #include <cstdint>
 
 #include "examples/fields/flow.hpp"
-#include "field_golden.hpp"
+#include "golden_numbers.hpp"
 
 namespace weft_test {
 
@@ -24,7 +25,8 @@ template <int Dims>
   for (std::size_t dim = 0; dim < Dims; ++dim) extent[dim] = side / space[dim].ranks, begin[dim] = extent[dim] * space[dim].rank;
   ::fields::Flow batch;
   const auto fill = [&](auto field, std::uint64_t key, std::size_t channels) {
-    const Shape shape = Dims == 2 ? Shape{channels, extent[0], extent[1]} : Shape{channels, extent[0], extent[1], extent[2]};
+    const weft::Shape shape =
+        Dims == 2 ? weft::Shape{channels, extent[0], extent[1]} : weft::Shape{channels, extent[0], extent[1], extent[2]};
     auto values = batch[field].resize(count, shape);
     std::size_t at = 0;
     for (std::size_t image = first * channels; image < (first + count) * channels; ++image)

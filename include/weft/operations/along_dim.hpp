@@ -37,15 +37,15 @@ constexpr void require_dim_whole() {
   static_assert(!sharded_along<X, Dim>,
                 "weft: mean, max and softmax along a dim need all of it on one rank, but an axis cuts it: gather it first, "
                 "to<Invariant<axis>>(x), on tensors (context, x); a sum along it is Partial, sum<dim>(x), and so is the mean of "
-                "a Variable over a domain axis");
+                "a Variable over a domain axis; the max of a Variable over one domain axis is whole");
 }
 // The dim of an operation that moves or orders its elements, which must be whole on each rank.
 template <int Dim, class X>
 kernels::Along along_whole(const char* operation, const X& x) {
   static_assert(!sharded_along<X, Dim>,
                 "weft: pad, flip, roll, cumsum, sort, topk and Fourier transforms need all of a dim on one rank, but an axis "
-                "cuts it: gather it first, "
-                "to<Invariant<axis>>(x), on tensors (context, x)");
+                "cuts it: gather it first, to<Invariant<axis>>(x), or let a domain axis cut another dim in its place, "
+                "to<Shard<axis, 1>>(x), on tensors (context, x)");
   require_dim(operation, x, Dim);
   require_even(operation, x.shape(), Dim);
   return along(operation, x, Dim);
@@ -79,10 +79,29 @@ gradient_t<X> fill_gradient(const Shape& x, const G& g) {
   kernels::fill_scalar(g.device(), out.size(), g.data(), out.data());
   return out;
 }
+// A rank's largest elements of the dim, or where a domain axis cuts it, those of all ranks.
+template <int Dim>
+struct Largest {
+  template <class P>
+  using of = std::conditional_t<shard_dim<P> == Dim, Invariant<typename P::axis>, typename SumOver<Dim>::template of<P>>;
+};
+template <int Dim, class X>
+using largest_t = ruled_t<Largest<Dim>, X>;
+// The largest elements along Dim of the rank's part of x, and their places.
+template <int Dim, class X>
+auto largest_here(const X& x) {
+  using Y = largest_t<Dim, X>;
+  const auto around = along("max", x, Dim);
+  require_some("max", around, x, Dim);
+  const Shape shape = without_dim(x.shape(), Dim);
+  std::pair out{Y(x.device(), shape), with_scalar_t<Y, std::int32_t>(x.device(), shape)};
+  kernels::max_along<typename X::value_type>(x.device(), around, x.data(), out.first.data(), out.second.data());
+  return out;
+}
 // g at the places, along Dim.
 template <int Dim, class X, class N, class G>
 gradient_t<X> place_gradient(const Shape& x, const N& places, const G& g) {
-  require_gradient_of<ruled_t<SumOver<Dim>, X>, G>();
+  require_gradient_of<largest_t<Dim, X>, G>();
   require_same_shape("max_gradient", places, g);
   gradient_t<X> out(g.device(), x);
   kernels::place_along<typename X::value_type>(g.device(), along("max_gradient", x, Dim), g.data(), places.data(), out.data());
@@ -91,9 +110,18 @@ gradient_t<X> place_gradient(const Shape& x, const N& places, const G& g) {
 // The elements of x at the places, along Dim: the transpose of place_gradient.
 template <int Dim, class X, class N>
 auto taken_elements(const X& x, const N& places) {
-  ruled_t<SumOver<Dim>, X> out(x.device(), places.shape());
+  largest_t<Dim, X> out(x.device(), places.shape());
   kernels::take_along<typename X::value_type>(x.device(), along("max", x, Dim), 1, x.data(), places.data(), out.data());
   return out;
+}
+// The largest elements `found` of x and their places as a Variable. sum(terms): the numbers at these places of all ranks.
+template <int Dim, class C, class X, class Found, class Sum>
+auto max_by_places(Found found, const Variable<C, X>& x, const Sum& sum) {
+  const auto placed = [shape = x.shape(), places = found.second](const auto& g) {
+    return place_gradient<Dim, bottom_t<X>>(shape, places, g);
+  };
+  if constexpr (!Nested<X>) return record_by_gradient(x, std::move(found.first), placed);
+  else return linear_pair([sum, places = found.second](const auto& v) { return sum(taken_elements<Dim>(v, places)); }, placed, x);
 }
 // Softmax along a dim that no axis cuts, or its logarithm.
 template <bool Log, class X>
@@ -219,13 +247,7 @@ template <int Dim, AnyTensor X>
 auto max_and_place(const X& x) {
   require_not_partial<X>();
   detail::require_dim_whole<X, Dim>();
-  const auto around = detail::along("max", x, Dim);
-  detail::require_some("max", around, x, Dim);
-  const Shape shape = detail::without_dim(x.shape(), Dim);
-  using Y = detail::ruled_t<detail::SumOver<Dim>, X>;
-  std::pair out{Y(x.device(), shape), with_scalar_t<Y, std::int32_t>(x.device(), shape)};
-  kernels::max_along<typename X::value_type>(x.device(), around, x.data(), out.first.data(), out.second.data());
-  return out;
+  return detail::largest_here<Dim>(x);
 }
 template <int Dim, AnyTensor X>
 auto max(const X& x) {
@@ -305,17 +327,23 @@ auto mean(const Variable<C, X>& x) {
     return detail::fill_gradient<X>(shape, scale(g, 1.0 / double(shape.size())));
   });
 }
+/// The max of a dim behind the first that one domain axis cuts is Invariant there: the first of equal elements of all ranks gets
+/// the gradient, so max<2>(max<3>(images)) pools whole images as on one rank. Gathers a number of each line from every rank.
 template <int Dim, class C, class X>
 auto max(const Variable<C, X>& x) {
-  auto found = max_and_place<Dim>(detail::bottom_of(x));
-  const auto placed = [shape = x.shape(), places = found.second](const auto& g) {
-    return detail::place_gradient<Dim, detail::bottom_t<X>>(shape, places, g);
-  };
-  if constexpr (detail::Nested<X>) {
-    const auto taken = [places = found.second](const auto& value) { return detail::taken_elements<Dim>(value, places); };
-    return detail::linear_pair(taken, placed, x);
+  using B = detail::bottom_t<X>;
+  if constexpr (detail::cut_once_in_space_at<B, Dim>) {
+    require_not_partial<B>();
+    const auto comm = detail::ground_of(x).context().comm(typename detail::AxisThatCuts<B, Dim>::type());
+    auto found = detail::largest_here<Dim>(detail::bottom_of(x));
+    if (comm.size() > 1) found.first = detail::largest_of_ranks(comm, found.first, found.second);
+    return detail::max_by_places<Dim>(std::move(found), x, [comm](auto terms) {
+      if (comm.size() > 1) comm.all_reduce(raw(terms));
+      return terms;
+    });
   } else {
-    return detail::record_by_gradient(x, std::move(found.first), placed);
+    auto found = max_and_place<Dim>(detail::bottom_of(x));
+    return detail::max_by_places<Dim>(std::move(found), x, [](auto taken) { return taken; });
   }
 }
 /// A constant, of the forward around inside of grad.

@@ -29,7 +29,7 @@
 //   sum_rows(x)                     S(k), k not the last dim                 P
 //                                   S(last)                                  S(0)                    S(1) of three dims or more
 //   mean<d>(x), mean(x)             I, R, P, S(k != d), mean<d> space k = d  as sum<d>               other S(d): a part's extent
-//   max<d>(x), argmax<d>(x)         I, R, S(k != d)                          as sum<d>               S(d), P
+//   max<d>(x), argmax<d>(x)         I, R, S(k != d), max<d> space k = d      as sum<d>; I of space   other S(d), P
 //   softmax<d>, log_softmax<d>      I, R, S(k != d)                          as x                    S(d), P
 //   permute<d...>, transpose<a, b>  any                                      S(d) where d has gone
 //   flatten<a, b>(x)                I, R, P, S(k <= a), S(k > b)             S(k > b): S(k - b + a)  S(a < k <= b): no one cut

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // Sums over the ranks of the domain axes that cut a tensor: of statistics of images, and of their numbers of elements, since
-// pieces may have different extents. Each rank gets the whole sum.
+// pieces may have different extents. Each rank gets the whole sum. Also the largest of the ranks' numbers.
 //
 //   sum_over_space<X, 2>(context, sums);                                  // sums of a rank's pixels become those of all pixels
 //   const double pixels = count_over_space<X, 2>(context, here);
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <type_traits>
 
+#include <weft/device/parallel_for.hpp>
+#include <weft/kernels/along_dim.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft::detail {
@@ -69,6 +72,42 @@ double extent_over_space(const Context& context, std::size_t here) {
       if (context.size(axis) > 1) context.comm(axis).all_reduce(std::span<double>(&all, 1));
   });
   return all;
+}
+
+/// Whether one domain axis, and no other axis, cuts dim `Dim`, which is not the first, and that axis.
+template <class X, int Dim>
+inline constexpr bool cut_once_in_space_at = false;
+template <class T, class E, class... P, int Dim>
+inline constexpr bool cut_once_in_space_at<Tensor<T, E, P...>, Dim> = Dim > 0 && cut_in_space_at<Tensor<T, E, P...>, Dim> &&
+                                                                      (0 + ... + int(shard_dim<P> == Dim)) == 1;
+template <class X, int Dim>
+struct AxisThatCuts;
+template <class T, class E, class P, class... R, int Dim>
+struct AxisThatCuts<Tensor<T, E, P, R...>, Dim> {
+  using type = typename std::conditional_t<shard_dim<P> == Dim, std::type_identity<typename P::axis>,
+                                           AxisThatCuts<Tensor<T, E, R...>, Dim>>::type;
+};
+
+/// The largest of the numbers that the ranks have, the first of equal ones, on every rank. The place of a number that another
+/// rank has becomes -1.
+template <AnyTensor Y, AnyTensor N>
+Y largest_of_ranks(const auto& comm, const Y& own, const N& places) {
+  using T = typename Y::value_type;
+  const std::size_t ranks = std::size_t(comm.size()), count = own.size();
+  Y largest(own.device(), own.shape());
+  const decltype(raw(own)) all(own.device(), {ranks, count});
+  const N found(own.device(), own.shape());
+  comm.all_gather(raw(own), all);
+  if (count == 0) return largest;
+  kernels::max_along<T>(own.device(), {1, ranks, count}, all.data(), largest.data(), found.data());
+  const std::int32_t here = std::int32_t(comm.rank());
+  const std::int32_t* const rank = found.data();
+  std::int32_t* const place = places.data();
+  for_each_index(
+      own.device(), {"elementwise", 3 * count * sizeof(std::int32_t)}, count, KOKKOS_LAMBDA(const std::size_t i) {
+        if (rank[i] != here) place[i] = -1;
+      });
+  return largest;
 }
 
 }  // namespace weft::detail
