@@ -257,18 +257,28 @@ auto go(const Over& context, Tensor<float, Kokkos::DefaultExecutionSpace, Shard<
   return weft::forward(Block(), context, x).output;
 }
 
-// section: where_of_another_cut
-// A condition for all columns, with the columns of one rank.
-// expect: where: an axis cuts the condition and not the tensors
-// mention: greater
+// section: maximum_of_an_invariant_row
+// The gradient of a row that each rank repeats over its part would lose the sum over the ranks.
+// expect: the two tensors are placed differently
+// mention: to_layout_of
 template <class... P>
 using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
 
-using Over =
-    decltype(std::declval<Context<Compute<Kokkos::DefaultExecutionSpace, float>>>().with<Invariant<tp>>(tp{}, Communicator()));
+#ifdef WEFT_FAIL
+auto go(X<Shard<dp, 0>> x, X<Invariant<dp>> row) { return maximum(x, row); }
+#else
+auto go(X<Shard<dp, 0>> x, X<Replicated<dp>> row) { return maximum(x, row); }
+#endif
+
+// section: where_of_another_cut
+// The same of a value beside a condition that is cut.
+// expect: where: an axis cuts the condition and not the tensors
+// mention: Replicated<axis>
+template <class... P>
+using X = Tensor<float, Kokkos::DefaultExecutionSpace, P...>;
 
 #ifdef WEFT_FAIL
-auto go(const Over&, X<Shard<tp, 1>> x, X<Invariant<tp>> y) { return where(greater(y, 0), x, x); }
+auto go(X<Shard<dp, 0>> x, X<Invariant<dp>> row) { return where(x > 0, row, row); }
 #else
-auto go(const Over&, X<Shard<tp, 1>> x, X<Invariant<tp>>) { return where(greater(x, 0), x, x); }
+auto go(X<Shard<dp, 0>> x, X<Replicated<dp>> row) { return where(x > 0, row, row); }
 #endif

@@ -13,7 +13,7 @@ FUNCTION = re.compile(r"^(?:[\w:<>., ()]+ |    )(\w+)\((?:(?:const )?Variable<C|
                       r"|detail::ImageOperand X>\nauto (\w+)\(const X& x", re.MULTILINE)
 LINE = re.compile(r"WEFT_(?:OPERATION|CONVOLUTION|UNARY|OPERATION_OF|ORDERED|REFUSED_AS)\((?:(?:int(?:\.\.\.)?|class), )?(?:as_)?(\w+)")
 # Refused by separate overloads, or no function of a forward.
-OTHERS = {"to", "to_layout_of", "sum_losses", "record_attention", "record_by_gradient", "record_by_operand", "record_by_result", "record_ordered", "refuse_cache", "RecordedAttention",
+OTHERS = {"to", "to_layout_of", "sum_losses", "record_attention", "record_by_gradient", "record_by_operand", "record_by_result", "record_ordered", "record_pairs", "refuse_cache", "RecordedAttention",
           # inside of grad(f, x): rules, and gradients as operations
           "batched_contract", "broadcasting", "contract", "add_row", "einsum_of", "joined_parts", "over_rows", "viewed", "within_zeros", "permute_back", "sum_all_gradient",
           "sum_columns_gradient", "sum_gradient", "segment_mean_gradient", "sum_rows_gradient", "moved_along_edges"}

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/operations/broadcast.hpp weft/kernels/expand.hpp
-// Broadcasting of + - * /: values of many pairs of shapes against plain loops over coordinates, derivatives, parameters that are
-// repeated, one rank over dp, tp and cp, and the shapes and placements that are refused.
+// Broadcasting of + - * /, maximum, minimum, pow, comparisons and `where`: values of many pairs of shapes against plain loops
+// over coordinates, derivatives, parameters that are repeated, one rank over dp, tp and cp, and the shapes and placements that
+// are refused.
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -15,6 +19,7 @@
 #include <weft/operations/broadcast.hpp>
 #include <weft/operations/functions.hpp>
 #include <weft/operations/shapes.hpp>
+#include <weft/operations/special_functions.hpp>
 
 #include "support/formula.hpp"
 
@@ -78,6 +83,16 @@ const std::vector<Pair> pairs = {
     {{4, 0}, {4, 1}, {4, 0}},
 };
 
+/// Broadcast parameters in choices and powers.
+struct Chosen : Module<Chosen> {
+  Parameter<> gain, shift;  // [channels, 1] and [1, positions]
+  Chosen(const auto& context, std::size_t channels, std::size_t positions)
+      : gain(context, "gain", {channels, 1}, normal(1)), shift(context, "shift", {1, positions}, normal(1)) {}
+  auto forward(const auto& x) const {
+    const auto g = beside(x, gain), s = beside(x, shift);
+    return maximum(x, g) * where(x > s, x, s) + pow(g * g + 0.5, x) - where(x < g, minimum(s, x), g);
+  }
+};
 /// Broadcast statistics and parameters.
 struct Scaled : Module<Scaled> {
   Parameter<> gain, shift;  // [channels, 1] and [1, positions]
@@ -106,9 +121,63 @@ TEST_CASE("broadcast values against plain loops") {
     check(x - y, [](double a, double b) { return a - b; });
     check(x * y, [](double a, double b) { return a * b; });
     check(x / y, [](double a, double b) { return a / b; });
+    check(maximum(x, y), [](double a, double b) { return a > b ? a : b; });
+    check(minimum(x, y), [](double a, double b) { return a < b ? a : b; });
+    check(pow(abs(x), y), [&](double a, double b) { return std::pow(std::abs(a), b); });
+    check(x < y, [](double a, double b) { return double(a < b); });
+    check(x <= y, [](double a, double b) { return double(a <= b); });
+    check(x > y, [](double a, double b) { return double(a > b); });
+    check(x >= y, [](double a, double b) { return double(a >= b); });
+    check(x == y, [](double a, double b) { return double(a == b); });
+    check(x != y, [](double a, double b) { return double(a != b); });
   }
   const auto low = tensor_of<bfloat16>(device, {2, 2}, {1, 2, 3, 4}), row = tensor_of<bfloat16>(device, {2}, {8, 16});
   CHECK(numbers_of(low * row) == Numbers{8, 32, 24, 64});
+}
+
+TEST_CASE("where repeats each of its operands") {
+  DefaultDevice device;
+  const Shape shapes[] = {{2, 3, 4}, {3, 1}, {4}, {2, 1, 4}, {1}};
+  for (const Shape& c : shapes)
+    for (const Shape& a : shapes)
+      for (const Shape& b : shapes) {
+        const auto condition = tensor_of<double>(device, c, weft_test::waves(c.size(), 2)) > 0;
+        const auto x = tensor_of<double>(device, a, weft_test::waves(a.size())),
+                   y = tensor_of<double>(device, b, weft_test::waves(b.size(), 1));
+        const auto z = where(condition, x, y);
+        // The choice of each element of the result by the plain loop, first beside x, then beside y.
+        const auto whole = [&](const Shape& shape, const Numbers& numbers) {
+          return looped([](double, double value) { return value; }, z.shape(), z.shape(), Numbers(z.size()), shape, numbers);
+        };
+        const Numbers mask = whole(c, numbers_of(condition)), left = whole(a, numbers_of(x)), right = whole(b, numbers_of(y));
+        Numbers wanted(z.size());
+        for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] = mask[i] != 0 ? left[i] : right[i];
+        CAPTURE(c.text());
+        CAPTURE(a.text());
+        CAPTURE(b.text());
+        std::size_t largest = 0;
+        for (const Shape& shape : {c, a, b}) largest = std::max(largest, shape.rank());
+        CHECK(z.shape().rank() == largest);
+        CHECK(numbers_of(z) == wanted);
+      }
+  const Tensor<std::uint8_t, Exec> column = tensor_of<double>(device, {2, 1}, {1, -1}) > 0;
+  CHECK(numbers_of(where(column, tensor_of<double>(device, {2, 2}, {1, 2, 3, 4}), 9.0)) == Numbers{1, 2, 9, 9});
+  CHECK(numbers_of(where(column, -1.0, tensor_of<double>(device, {2}, {1, 2}))) == Numbers{-1, -1, 1, 2});
+}
+
+TEST_CASE("powers of two values at the ends of the range") {
+  DefaultDevice device;
+  // PyTorch's gradients of pow(x, y) for g = 1.
+  const auto x = tensor_of<double>(device, {6}, {0, 0, 0, 2, -2, 4}), y = tensor_of<double>(device, {6}, {0, 2, 1, 0, 3, -0.5});
+  const auto g = tensor_of<double>(device, {6}, Numbers(6, 1));
+  CHECK(numbers_of(pow(x, y)) == Numbers{1, 0, 0, 1, -8, 0.5});
+  CHECK(numbers_of(pow_gradient(x, y, g)) == Numbers{0, 0, 1, 0, 12, -0.0625});
+  const auto by_y = numbers_of(exponent_gradient(x, y, g));
+  CHECK(Numbers(by_y.begin(), by_y.begin() + 3) == Numbers{0, 0, 0});
+  CHECK(by_y[3] == std::log(2.0));
+  CHECK(std::isnan(by_y[4]));
+  CHECK(by_y[5] == 0.5 * std::log(4.0));
+  CHECK(numbers_of(pow(2.0, y)) == Numbers{1, 4, 2, 1, 8, std::sqrt(0.5)});
 }
 
 TEST_CASE("sums over repeated dims against plain loops") {
@@ -148,6 +217,23 @@ TEST_CASE("derivatives of broadcast formulas, on one rank and over dp") {
   check_over<Shard<dp, 0>>(rows, {4, 6});
 }
 
+TEST_CASE("derivatives of broadcast choices and powers, on one rank and over dp") {
+  const auto everywhere = [](auto f) {
+    check_formula(f, {4, 6});
+    check_over<Shard<dp, 0>>(f, {4, 6});
+  };
+  everywhere([](const auto& x) { return maximum(x * x, reshape(sum<1>(x * 0.3), {x.shape()[0], 1})) * x; });
+  everywhere([](const auto& x) { return minimum(slice<1>(x, 2, 1), x) + maximum(slice<1>(x, 1, 1), sin(x)) * x; });
+  everywhere([](const auto& x) { return pow(1.5 + x, slice<1>(x, 0, 1)) - pow(slice<1>(x * x, 3, 1) + 0.5, x); });
+  everywhere([](const auto& x) { return where(slice<1>(x, 0, 1) > x, x * x, slice<1>(exp(x), 3, 1)) + pow(2.0, x); });
+  everywhere([](const auto& x) {
+    const auto column = slice<1>(x, 1, 1);
+    return where(column < 0.1, x * x, column) - where(x <= column, column * 2, slice<1>(sin(x), 4, 1)) +
+           where(x > 0.2, column, 2.0);
+  });
+  check_formula([](const auto& x) { return maximum(reshape(x, {4, 1, 6}), reshape(sin(x), {1, 4, 6})); }, {4, 6});
+}
+
 TEST_CASE("broadcast formulas of columns that tp cuts") {
   // A row beside cut columns, and a column that is Replicated beside them.
   check_cut<1>(
@@ -164,12 +250,33 @@ TEST_CASE("broadcast formulas of columns that tp cuts") {
       {4, 6});
 }
 
+TEST_CASE("choices and powers of columns that tp cuts") {
+  check_cut<1>(
+      [](const auto& x) {
+        const auto row = to<Replicated<dp>>(to<Invariant<dp>>(sum<0>(x)));
+        return maximum(x, row) * x + pow(2 + x, row) + where(row > x, x * x, row);
+      },
+      {4, 6});
+  check_cut<1>(
+      [](const auto& x) {
+        const auto total = reshape(to<Replicated<tp>>(to<Invariant<tp>>(sum<1>(x))), {4, 1});
+        return minimum(total, x) * x + where(total > 0.3, x * x, total) - where(x > total, total, total * 0.5) +
+               pow(total * total + 1, x);
+      },
+      {4, 6});
+}
+
 TEST_CASE("parameters are repeated in every layout") {
   const auto make = [](const auto& context) { return Scaled(context, 6, 5); };
   CHECK(testing::check_layer(make, {4, 6, 5}).compared != 0);
   testing::check_layer_on<dp>(2, make, {4, 6, 5});
   testing::check_layer_on<tp>(2, make, {4, 6, 5});
   testing::check_layer_on<cp>(2, make, {8, 6, 5}, {.length = 4});
+  const auto choices = [](const auto& context) { return Chosen(context, 6, 5); };
+  CHECK(testing::check_layer(choices, {4, 6, 5}).compared != 0);
+  testing::check_layer_on<dp>(2, choices, {4, 6, 5});
+  testing::check_layer_on<tp>(2, choices, {4, 6, 5});
+  testing::check_layer_on<cp>(2, choices, {8, 6, 5}, {.length = 4});
 }
 
 TEST_CASE("placements of broadcast results") {
@@ -183,6 +290,16 @@ TEST_CASE("placements of broadcast results") {
   static_assert(std::is_same_v<decltype(std::declval<P>() + std::declval<P>()), P>);
   static_assert(std::is_same_v<decltype(std::declval<R>() * std::declval<P>()), P>);
   static_assert(std::is_same_v<decltype(std::declval<P>() / std::declval<R>()), P>);
+  using M = with_scalar_t<S1, std::uint8_t>;
+  static_assert(std::is_same_v<decltype(maximum(std::declval<R>(), std::declval<S1>())), S1>);
+  static_assert(std::is_same_v<decltype(pow(std::declval<S1>(), std::declval<R>())), S1>);
+  static_assert(std::is_same_v<decltype(std::declval<R>() < std::declval<S1>()), M>);
+  static_assert(std::is_same_v<decltype(where(std::declval<M>(), std::declval<R>(), std::declval<R>())), S1>);
+  static_assert(std::is_same_v<decltype(where(std::declval<with_scalar_t<R, int>>(), std::declval<P>(), std::declval<P>())), P>);
+  static_assert(!detail::Pairs<P, P>::fits && !detail::Pairs<P, R>::fits && !detail::Pairs<X<Invariant<tp>>, S1>::fits);
+  // A gradient of a whole operand would lose a sum.
+  static_assert(!detail::WhereRule<M, X<Invariant<tp>>, X<Invariant<tp>>>::fits && !detail::WhereRule<M, P, P>::fits);
+  static_assert(!detail::WhereRule<P, R, R>::fits && !detail::WhereRule<M, R, P>::fits);
   // Each operand is cut over another axis.
   static_assert(
       std::is_same_v<decltype(std::declval<X<Shard<dp, 0>, Replicated<tp>>>() * std::declval<X<Replicated<dp>, Shard<tp, 1>>>()),
@@ -194,6 +311,14 @@ TEST_CASE("shapes that are not broadcast") {
   const auto refusal = [](auto&& act) { return weft_test::refusal_of<ShapeError>(act); };
   CHECK(refusal([&] { X<>(device, {4, 6}) * X<>(device, {4}); }) == "weft: times([4, 6], [4]): the shapes differ");
   CHECK(refusal([&] { X<>(device, {4, 6}) + X<>(device, {4, 5}); }) == "weft: add([4, 6], [4, 5]): the shapes differ");
+  CHECK(refusal([&] { maximum(X<>(device, {4, 6}), X<>(device, {4})); }) == "weft: maximum([4, 6], [4]): the shapes differ");
+  CHECK(refusal([&] { (void)(X<>(device, {4, 6}) < X<>(device, {4})); }) == "weft: less([4, 6], [4]): the shapes differ");
+  CHECK(refusal([&] {
+          where(X<>(device, {5}), X<>(device, {4, 6}), X<>(device, {6}));
+        }) == "weft: where([4, 6], [5]): the shapes differ");
+  CHECK(refusal([&] {
+          where(X<Shard<dp, 0>>(device, {6}), X<Replicated<dp>>(device, {6}), X<Replicated<dp>>(device, {6}));
+        }).find("the other one is whole") != std::string::npos);
   // A dim that an axis cuts is neither repeated nor taken for another one.
   CHECK(refusal([&] {
           X<Shard<dp, 0>>(device, {1, 6}) - X<Shard<dp, 0>>(device, {4, 6});

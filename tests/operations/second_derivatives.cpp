@@ -80,6 +80,29 @@ TEST_CASE("derivatives of choices, on one rank and on two") {
                    {4, 3});
   check_everywhere(
       [](const auto& p) { return where(p > 0.1, square(p), 0.1 * p * p * p) * p + where(p <= square(p), p * p, 2.0); }, {4, 3});
+  // Operands and masks that are repeated.
+  check_everywhere(
+      [](const auto& p) {
+        const auto column = slice<1>(p, 0, 1);
+        return maximum(square(p), 0.3 * column) * p - minimum(sin(column), p) * square(p) +
+               where(column > 0.1, p * p, column * column * column) + where(p <= square(column), column * column, 2.0) * p;
+      },
+      {4, 3});
+  check_everywhere([](const auto& p) { return pow(square(p) + 0.5, slice<1>(p, 1, 1)) * p - pow(2.0, p) * pow(2.0 + p, p); },
+                   {4, 3});
+  // Columns that tp cuts, beside a value that is whole.
+  weft_test::check_over<Invariant<tp>>(
+      [](const auto& x) {
+        return grad(
+            [](const auto& p) {
+              const auto column = slice<1>(to<Replicated<tp>>(p), 0, 1);
+              const auto cut = to<Shard<tp, 1>>(square(p));
+              return to<Invariant<tp>>(
+                  sum<1>(maximum(cut, column) * cut + where(cut > column, cut * cut, column * column) + pow(cut + 1.0, column)));
+            },
+            x);
+      },
+      {4, 2});
   // Equal elements have half of the gradient each, also in the second derivative.
   check_derivative([](const auto& p) { return maximum(p, p) * square(p) + minimum(p * p, p * p) * p; }, {2, 3});
   // Masks and values of the forward around.

@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TAKEN = {
     "exp": "exp(x)", "log": "log(x)", "sqrt": "sqrt(x)", "square": "square(x)", "tanh": "tanh(x)", "sigmoid": "sigmoid(x)",
     "silu": "silu(x)", "gelu": "gelu(x)", "gelu_erf": "gelu_erf(x)", "relu": "relu(x)", "sin": "sin(x)", "cos": "cos(x)",
-    "abs": "abs(x)", "erf": "erf(x)", "softplus": "softplus(x)", "mish": "mish(x)", "pow": "pow(x, 2.0)", "elu": "elu(x)",
+    "abs": "abs(x)", "erf": "erf(x)", "softplus": "softplus(x)", "mish": "mish(x)", "pow": "pow(x, 2.0)", "pow_of_two": "pow(x, y)", "pow_of_number": "pow(2.0, x)", "elu": "elu(x)",
     "clamp": "clamp(x, 0.0, 1.0)", "scale": "scale(x, 2.0)", "cast": "cast<float>(x)",
     "map": "map(x, [](auto v) { return v; }, [](auto) { return 1; })", "maximum": "maximum(x, y)", "minimum": "minimum(x, y)",
     "greater": "greater(x, y)", "greater_equal": "x >= y", "less": "x < y", "less_equal": "x <= 1.0", "equal": "x == y", "not_equal": "x != 0.0", "where": "where(greater(x, 0), x, y)", "add": "x + y", "subtract": "x - y", "times": "x * y",
@@ -45,7 +45,7 @@ REFUSED = {
     "transpose": "transpose<0, 1>(x)", "permute": "permute<1, 0, 2, 3>(x)", "add_parameter": "x + w", "subtract_parameter": "x - w",
     "times_parameter": "x * w", "sum_losses": "sum_losses(x)", "positions_of": "positions_of(x.context(), x.value())",
     "dropout": "detail::global_index_of(x.context(), x.value())", "terms_times_terms": "terms * terms",
-    "terms_divided": "x / terms", "terms_exp": "exp(terms)", "terms_plus_number": "terms + 1.0", "terms_maximum": "maximum(terms, terms)",
+    "terms_divided": "x / terms", "terms_exp": "exp(terms)", "terms_plus_number": "terms + 1.0", "terms_maximum": "maximum(terms, terms)", "terms_pow": "pow(terms, x)",
     "BatchNorm": "batch_norm(x)", "GroupNorm": "group_norm(x)", "LayerNorm": "layer_norm(x)", "RmsNorm": "rms_norm(x)",
     "Dropout": "dropout(x)", "Linear": "linear(x)", "terms_where": "where(greater(terms, 0), x, x)",
     **{f"{name}{dims}d": f"{name}{dims}d(x{', w' if 'conv' in name else ''})"

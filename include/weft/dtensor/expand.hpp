@@ -28,13 +28,7 @@ namespace weft::dtensor {
 
 namespace detail {
 
-/// The extents as the last of as many as a Shape may have, behind ones.
-inline std::array<std::size_t, Shape::max_rank> aligned_extents(const Shape& shape) {
-  std::array<std::size_t, Shape::max_rank> extents;
-  extents.fill(1);
-  for (std::size_t dim = 0; dim < shape.rank(); ++dim) extents[extents.size() - shape.rank() + dim] = shape[dim];
-  return extents;
-}
+using weft::detail::aligned_extents;
 
 /// The shape to which all operands are expanded. Throws ShapeError if there is none.
 template <class... X>

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Arrays repeated along dims of one element (broadcasting): copies, and functions of two such arrays.
+// Arrays repeated along dims of one element (broadcasting): copies, and functions and comparisons of two such arrays.
 //
 //   const std::size_t row[] = {1, 1, 1, 1, 1, 8}, whole[] = {1, 1, 1, 1, 5, 8};
 //   kernels::expand(device, row, whole, x, y);   // y[r, c] = x[c]
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <utility>
 
@@ -69,16 +70,15 @@ struct Expansion {
   }
 };
 
-/// z = f(x, y) of each pair of elements, in lanes; z has no repeated elements and is neither x nor y.
-template <class T, class Exec, class F>
-void map_expanded(Device<Exec>& device, const Expansion& e, const T* x, const T* y, T* z, F f) {
-  using V = detail::lanes_for<Exec, T>;
-  using A = accumulate_t<T>;
-  constexpr std::size_t piece = weft::detail::on_host<Exec> ? 4096 : V::size;
+/// Calls f(at, count, x, y, x_repeats, y_repeats) for each run of at most `Piece` adjacent elements of the result, of which `at`
+/// is the first. x and y point to the first operands of the run, of which one may be repeated for all of it.
+template <std::size_t Piece, class T, class Exec, class F>
+void for_expanded_runs(Device<Exec>& device, std::size_t result_bytes, const Expansion& e, const T* x, const T* y, F f) {
+  constexpr std::size_t piece = weft::detail::on_host<Exec> ? 4096 : Piece;
   const std::size_t rows = e.rows(), columns = e.columns(), pieces = (columns + piece - 1) / piece;
   const bool x_repeats = e.x[e.count - 1] == 0, y_repeats = e.y[e.count - 1] == 0;
   detail::for_each(
-      device, {"elementwise", 3 * rows * columns * sizeof(T)}, rows * pieces, KOKKOS_LAMBDA(std::size_t item) {
+      device, {"elementwise", rows * columns * (2 * sizeof(T) + result_bytes)}, rows * pieces, KOKKOS_LAMBDA(std::size_t item) {
         const std::size_t row = item / pieces, first = item % pieces * piece,
                           here = columns - first < piece ? columns - first : piece;
         std::size_t from_x = x_repeats ? 0 : first, from_y = y_repeats ? 0 : first, left = row;
@@ -86,13 +86,46 @@ void map_expanded(Device<Exec>& device, const Expansion& e, const T* x, const T*
           from_x += left % e.extents[d] * e.x[d];
           from_y += left % e.extents[d] * e.y[d];
         }
-        T* to = z + row * columns + first;
-        const V same_x = V(A(x[from_x])), same_y = V(A(y[from_y]));
-        detail::sweep<V>(here, [&](std::size_t i, std::size_t count) {
-          const V a = x_repeats ? same_x : V::load(x + from_x + i, count),
-                  b = y_repeats ? same_y : V::load(y + from_y + i, count);
+        f(row * columns + first, here, x + from_x, y + from_y, x_repeats, y_repeats);
+      });
+}
+
+/// z = f(x, y) of each pair of elements, in lanes; z has no repeated elements and is neither x nor y.
+template <class T, class Exec, class F>
+void map_expanded(Device<Exec>& device, const Expansion& e, const T* x, const T* y, T* z, F f) {
+  using V = detail::lanes_for<Exec, T>;
+  using A = accumulate_t<T>;
+  for_expanded_runs<V::size>(
+      device, sizeof(T), e, x, y,
+      KOKKOS_LAMBDA(std::size_t at, std::size_t run, const T* left, const T* right, bool left_repeats, bool right_repeats) {
+        T* to = z + at;
+        const V same_left = V(A(*left)), same_right = V(A(*right));
+        detail::sweep<V>(run, [&](std::size_t i, std::size_t count) {
+          const V a = left_repeats ? same_left : V::load(left + i, count),
+                  b = right_repeats ? same_right : V::load(right + i, count);
           f(a, b).store(to + i, count);
         });
+      });
+}
+
+/// z = 1 if holds(x, y) of a pair of elements, else 0.
+template <class T, class Exec, class F>
+void compare_expanded(Device<Exec>& device, const Expansion& e, const T* x, const T* y, std::uint8_t* z, F holds) {
+  using A = accumulate_t<T>;
+  constexpr std::size_t on_device = 8;
+  for_expanded_runs<on_device>(
+      device, 1, e, x, y,
+      KOKKOS_LAMBDA(std::size_t at, std::size_t run, const T* left, const T* right, bool left_repeats, bool right_repeats) {
+        // Copies in registers, as in kernels::compare.
+        std::uint8_t* const to = z + at;
+        const F f = holds;
+        const A same_left = A(*left), same_right = A(*right);
+        if (left_repeats)
+          for (std::size_t i = 0; i < run; ++i) to[i] = std::uint8_t(f(same_left, A(right[i])));
+        else if (right_repeats)
+          for (std::size_t i = 0; i < run; ++i) to[i] = std::uint8_t(f(A(left[i]), same_right));
+        else
+          for (std::size_t i = 0; i < run; ++i) to[i] = std::uint8_t(f(A(left[i]), A(right[i])));
       });
 }
 

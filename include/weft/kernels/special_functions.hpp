@@ -100,6 +100,34 @@ struct PowerGradient {
     return detail::each_lane(x, g, [p](A a, A b) { return p == A(0) ? A(0) : b * (p * Kokkos::pow(a, p - A(1))); });
   }
 };
+/// x to the power y, as the C library's pow, and the gradients of x and of y, as PyTorch's: 0 of x where y is 0, and 0 of y where
+/// x is 0 and y is not negative.
+struct PowerOfPairs {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x, V y) const {
+    return detail::each_lane(x, y, [](auto a, auto b) { return Kokkos::pow(a, b); });
+  }
+};
+struct BaseGradient {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x, V y, V g) const {
+    const V slope = detail::each_lane(x, y, [](auto a, auto b) {
+      using A = decltype(a);
+      return b == A(0) ? A(0) : b * Kokkos::pow(a, b - A(1));
+    });
+    return g * slope;
+  }
+};
+struct ExponentGradient {
+  template <class V>
+  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x, V y, V g) const {
+    const V slope = detail::each_lane(x, y, [](auto a, auto b) {
+      using A = decltype(a);
+      return a == A(0) && b >= A(0) ? A(0) : Kokkos::pow(a, b) * Kokkos::log(a);
+    });
+    return g * slope;
+  }
+};
 /// log(1 + exp(x)); gradient g sigmoid(x).
 struct Softplus {
   template <class V>

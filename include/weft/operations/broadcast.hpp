@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-// Broadcasting of + - * / of two tensors: shapes are aligned at their last dims, and a dim of one element, or one that is
-// missing, is repeated. The gradient of an operand is summed over the dims in which it was repeated.
+// Broadcasting of the operands of + - * /, maximum, minimum, pow, `where` and comparisons: shapes are aligned at their last dims,
+// and a dim of one element, or one that is missing, is repeated. The gradient of an operand is summed over the dims in which it
+// was repeated.
 //
 // An axis may cut a dim of both operands, which is then aligned and not repeated, or of one, if the other is Replicated on that
 // axis and has one element there or no such dim. Types do not have the number of dims, so it is compared with them at run time:
@@ -47,19 +48,19 @@ struct RefusedOperands<Tensor<T, E, PX...>, Tensor<U, F, PY...>> {
       "wrappers, outermost first; take a parameter as parameter.for_operand(x), and make a tensor with x's axes");
 };
 
-enum class Arithmetic { sum, product, quotient };
+/// The operation: which of its operands may be Partial depends on it, `other` takes none.
+enum class Arithmetic { sum, product, quotient, other };
 
 /// The operands' placements on one axis.
 template <Arithmetic A, class X, class Y>
 struct BroadcastAxis {
   static constexpr int x_dim = shard_dim<X>, y_dim = shard_dim<Y>;  ///< the dims that the axis cuts, -1 for none
   static constexpr bool x_terms = kind_of<X> == Kind::partial, y_terms = kind_of<Y> == Kind::partial;
-  static constexpr bool terms = A == Arithmetic::sum
-                                    ? x_terms && y_terms
-                                    : (x_terms && kind_of<Y> == Kind::replicated) ||
-                                          (A == Arithmetic::product && kind_of<X> == Kind::replicated && y_terms);
-  static constexpr bool both = x_dim >= 0 && y_dim >= 0, only_x = x_dim >= 0 && kind_of<Y> == Kind::replicated,
-                        only_y = kind_of<X> == Kind::replicated && y_dim >= 0;
+  static constexpr bool x_whole = kind_of<X> == Kind::replicated, y_whole = kind_of<Y> == Kind::replicated;
+  static constexpr bool terms =
+      A == Arithmetic::sum ? x_terms && y_terms
+                           : (A != Arithmetic::other && x_terms && y_whole) || (A == Arithmetic::product && x_whole && y_terms);
+  static constexpr bool both = x_dim >= 0 && y_dim >= 0, only_x = x_dim >= 0 && y_whole, only_y = x_whole && y_dim >= 0;
   static constexpr bool fits = terms || both || only_x || only_y || (std::is_same_v<X, Y> && !x_terms);
   /// Whether dims of these operands may be repeated.
   static constexpr bool repeats = terms || both || only_x || only_y || (is_whole<X> && is_whole<Y>);
@@ -72,7 +73,8 @@ requires(overlaps<X> || overlaps<Y>) struct BroadcastAxis<A, X, Y> {
   static constexpr int x_dim = -1, y_dim = -1;
   static constexpr bool both = false, only_x = false, only_y = false, repeats = false;
   static constexpr bool y_terms = A == Arithmetic::product && has_terms<Y> && std::is_same_v<X, dual_t<Y>>,
-                        x_terms = A != Arithmetic::sum && has_terms<X> && std::is_same_v<Y, dual_t<X>>;
+                        x_terms = (A == Arithmetic::product || A == Arithmetic::quotient) && has_terms<X> &&
+                                  std::is_same_v<Y, dual_t<X>>;
   static constexpr bool fits = x_terms || y_terms || (std::is_same_v<X, Y> && (A == Arithmetic::sum || !has_terms<X>));
   using type = std::conditional_t<y_terms, Y, X>;
 };
@@ -123,14 +125,32 @@ inline void require_same_shape(const char* operation, NamedOperand a, NamedOpera
   if (!(a.shape() == b.shape())) throw_error<ShapeError>({call_text(operation, {a, b}), ": the shapes differ"});
 }
 
+/// The shape of a function of pairs of elements of operands that fit.
+template <Arithmetic A, class X, class Y>
+Shape shape_of_pairs(const char* operation, const X& x, const Y& y) {
+  using B = Broadcast<A, X, Y>;
+  if constexpr (!B::repeats) require_same_shape(operation, x, y);
+  if constexpr (B::alike)
+    if (x.shape() == y.shape()) return x.shape().with_cuts_of(y.shape());
+  return broadcast_shape(operation, x, y, B::cuts);
+}
+
 /// f(x, y) of each pair of elements of operands that fit; f takes lanes.
 template <Arithmetic A, class X, class Y, class F>
 auto broadcast(const char* operation, const X& x, const Y& y, F f) {
-  using B = Broadcast<A, X, Y>;
-  if constexpr (!B::repeats) require_same_shape(operation, x, y);
-  typename B::type out(x.device(), broadcast_shape(operation, x, y, B::cuts));
+  typename Broadcast<A, X, Y>::type out(x.device(), shape_of_pairs<A>(operation, x, y));
   kernels::map_expanded<typename X::value_type>(x.device(), expansion_of(out.shape(), x.shape(), y.shape()), x.data(), y.data(),
                                                 out.data(), f);
+  return out;
+}
+
+/// x as a Z of this shape, with its missing dims and dims of one element repeated; x itself if it is one.
+template <class Z, class X>
+Z repeated(const Shape& shape, const X& x) {
+  if constexpr (std::is_same_v<Z, X>)
+    if (x.shape() == shape) return x;
+  Z out(x.device(), shape);
+  kernels::expand<typename X::value_type>(x.device(), aligned_extents(x.shape()), aligned_extents(shape), x.data(), out.data());
   return out;
 }
 

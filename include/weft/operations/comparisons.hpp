@@ -13,6 +13,7 @@
 #include <weft/autograd/variable.hpp>
 #include <weft/kernels/functions.hpp>
 #include <weft/operations/arithmetic.hpp>
+#include <weft/operations/broadcast.hpp>
 #include <weft/operations/refused.hpp>
 #include <weft/tensor/tensor.hpp>
 
@@ -20,13 +21,16 @@ namespace weft {
 
 namespace detail {
 
+/// The operands' rule in a function of pairs of elements.
 template <class X, class Y>
-constexpr bool require_alike_values() {
-  static_assert(std::is_same_v<X, Y>,
+using Pairs = Broadcast<Arithmetic::other, X, Y>;
+template <class X, class Y>
+constexpr bool require_pairs() {
+  static_assert(std::is_same_v<X, Y> || Pairs<X, Y>::fits,
                 "weft: the two tensors are placed differently, or hold different element types; bring one to the other's layout, "
                 "to_layout_of(x, y), on tensors to_layout_of<X>(context, y), or type, cast<T>(y)");
   if constexpr (std::is_same_v<X, Y>) require_not_partial<X>();
-  return std::is_same_v<X, Y>;
+  return Pairs<X, Y>::fits;
 }
 
 /// A tensor, or a Variable of one, on any level of grad (autograd/nested_variable.hpp).
@@ -52,12 +56,18 @@ auto compared(const char* operation, const X& x, const Y& y, F f) {
     else if constexpr (x_nested) return on_tape_of(x, compared(operation, x.value(), y, f));
     else return on_tape_of(y, compared(operation, x, y.value(), f));
   } else {
-    with_scalar_t<X, std::uint8_t> out(x.device(), x.shape().with_cuts_of(y.shape()));
-    if constexpr (require_alike_values<X, Y>()) {
-      require_same_shape(operation, x, y);
-      kernels::compare<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), {}, out.data(), f);
+    using T = typename X::value_type;
+    using Mask = with_scalar_t<typename Pairs<X, Y>::type, std::uint8_t>;
+    if constexpr (!require_pairs<X, Y>()) {
+      return Mask(x.device(), x.shape());  // one error is enough
+    } else {
+      Mask out(x.device(), shape_of_pairs<Arithmetic::other>(operation, x, y));
+      if (x.shape() == y.shape()) kernels::compare<T>(x.device(), x.size(), x.data(), y.data(), {}, out.data(), f);
+      else
+        kernels::compare_expanded<T>(x.device(), expansion_of(out.shape(), x.shape(), y.shape()), x.data(), y.data(), out.data(),
+                                     f);
+      return out;
     }
-    return out;
   }
 }
 template <class X, class F>
@@ -78,8 +88,8 @@ auto compared(const char* operation, const X& x, double number, F f) {
 namespace operations {
 
 // clang-format off
-/// 1 where the comparison holds, else 0, as std::uint8_t, placed as x, which is not Partial. Two values have equal placements,
-/// element types and shapes; a number is rounded to the values' accumulate_t, and whole numbers are compared in double. A
+/// 1 where the comparison holds, else 0, as std::uint8_t, placed as x, which is not Partial. Two values have one element type, and
+/// equal placements and shapes or ones that are broadcast (broadcast.hpp); ShapeError is thrown if they do not fit. A number is rounded to the values' accumulate_t, and whole numbers are compared in double. A
 /// comparison with a NaN is 0, but 1 of not_equal. (V is no int: clang 14 would instantiate an operator of two numbers.)
 #define WEFT_COMPARISON(name, op, F, Exchanged)                                                                    \
   template <detail::Comparable X, detail::Comparable Y> requires(AnyTensor<X> == AnyTensor<Y>)                     \

@@ -70,14 +70,14 @@ auto clamp(const Variable<C, X>& x, double lowest, double highest) {
 }
 template <class C, class X, class Y>
 requires(detail::Nested<X> || detail::Nested<Y>) auto maximum(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  return detail::binary(
+  return detail::broadcasting(
       x, y, [](const auto& a, const auto& b) { return maximum(a, b); },
       [](const auto& a, const auto& b, const auto&, const auto& g) { return detail::larger_gradient(a, b, g); },
       [](const auto& a, const auto& b, const auto&, const auto& g) { return detail::larger_gradient(b, a, g); });
 }
 template <class C, class X, class Y>
 requires(detail::Nested<X> || detail::Nested<Y>) auto minimum(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  return detail::binary(
+  return detail::broadcasting(
       x, y, [](const auto& a, const auto& b) { return minimum(a, b); },
       [](const auto& a, const auto& b, const auto&, const auto& g) { return detail::smaller_gradient(a, b, g); },
       [](const auto& a, const auto& b, const auto&, const auto& g) { return detail::smaller_gradient(b, a, g); });
@@ -90,7 +90,7 @@ requires(detail::Nested<X> || detail::Nested<Y>) auto where(const N& condition, 
     return detail::AlreadyRefused();
   } else {
     const auto c = detail::bottom_of(condition);
-    return detail::binary(
+    return detail::broadcasting(
         x, y, [c](const auto& a, const auto& b) { return where(detail::constant_at(a, c), a, b); },
         [c](const auto&, const auto&, const auto&, const auto& g) { return where_gradient(c, g, true); },
         [c](const auto&, const auto&, const auto&, const auto& g) { return where_gradient(c, g, false); });

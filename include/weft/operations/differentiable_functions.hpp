@@ -37,9 +37,7 @@ gradient_t<X> summed_repeats(const Shape& operand, const G& g) {
 }
 template <class Z, AnyTensor H>
 Z with_repeats(const Shape& result, const H& h) {
-  Z zeros(h.device(), result);
-  kernels::fill(h.device(), zeros.size(), zeros.data(), typename Z::value_type(0));
-  return zeros + h;
+  return repeated<Z>(result, h);
 }
 template <class Z, class C, class H>
 auto with_repeats(const Shape& result, const Variable<C, H>& h);
@@ -179,6 +177,19 @@ auto gelu_erf(const Variable<C, X>& x) {
 template <class C, detail::Nested X>
 auto mish(const Variable<C, X>& x) {
   return x * tanh(softplus(x));
+}
+template <class C, class X, class Y>
+requires(detail::Nested<X> || detail::Nested<Y>) auto pow(const Variable<C, X>& x, const Variable<C, Y>& y) {
+  return detail::broadcasting(
+      x, y, [](const auto& a, const auto& b) { return pow(a, b); },
+      [](const auto& a, const auto& b, const auto&, const auto& g) {
+        return where_gradient(equal(detail::bottom_of(b), 0), g * (b * pow(a, b - 1.0)), false);
+      },
+      [](const auto& a, const auto& b, const auto& z, const auto& g) {
+        const auto zero = equal(detail::bottom_of(a), 0), negative = less(detail::bottom_of(b), 0);
+        const auto slope = g * (z * log(a));
+        return where_gradient(zero, slope, false) + where_gradient(zero, where_gradient(negative, slope, true), true);
+      });
 }
 /// The derivative of x⁰ is 0 everywhere.
 template <class C, detail::Nested X>

@@ -37,17 +37,55 @@ constexpr bool require_condition() {
   return is_constant<V>;
 }
 
-/// f(x, y) of each pair of elements of two tensors with equal placements.
+// A condition's placement beside a value's: it has no gradient, so a whole one fits whole values and terms.
+template <class Z, class C>
+using condition_beside =
+    std::conditional_t<same_piece<Z, C> && !has_terms<C>, Z, std::conditional_t<is_whole<C>, Replicated<typename C::axis>, C>>;
+template <class Z, class C>
+struct ConditionBeside {
+  using type = C;
+};
+template <class T, class U, class E, class... PZ, class... PC>
+requires(same_axes<Tensor<T, E, PZ...>, Tensor<U, E, PC...>>) struct ConditionBeside<Tensor<T, E, PZ...>, Tensor<U, E, PC...>> {
+  using type = Tensor<T, E, condition_beside<PZ, PC>...>;
+};
+/// The rule of `where`: `values` of x and y, and `all`, of these and the condition.
+template <class C, class X, class Y>
+struct WhereRule {
+  using values = Broadcast<Arithmetic::sum, X, Y>;
+  using all = Broadcast<Arithmetic::sum, typename values::type, typename ConditionBeside<typename values::type, C>::type>;
+  static constexpr bool fits = values::fits && all::fits && !any_partial<C>;
+};
+
+/// f(x, y) of each pair of elements of two tensors, in lanes; neither is Partial.
 template <class X, class Y, class F>
-X mapped_pairs(const char* operation, const X& x, const Y& y, F f) {
-  if constexpr (!require_alike_values<X, Y>()) {
+auto mapped_pairs(const char* operation, const X& x, const Y& y, F f) {
+  if constexpr (!require_pairs<X, Y>()) {
     return x;  // one error is enough
   } else {
-    require_same_shape(operation, x, y);
-    X out(x.device(), x.shape().with_cuts_of(y.shape()));
-    kernels::map<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data(), f);
-    return out;
+    if constexpr (Pairs<X, Y>::alike)
+      if (x.shape() == y.shape()) {
+        typename Pairs<X, Y>::type out(x.device(), x.shape().with_cuts_of(y.shape()));
+        kernels::map<typename X::value_type>(x.device(), x.size(), x.data(), y.data(), out.data(), f);
+        return out;
+      }
+    return broadcast<Arithmetic::other>(operation, x, y, f);
   }
+}
+/// The gradient of an operand X of this shape: f(x, y, g) of each element of the result, summed where the operand was repeated.
+template <class Own, class X, class Y, class G, class F>
+gradient_t<Own> pairs_gradient(const char* operation, const Shape& own, const X& x, const Y& y, const G& g, F f) {
+  using Z = typename Pairs<X, Y>::type;
+  return sum_repeated<Own>(own, mapped_gradient(operation, repeated<Z>(g.shape(), x), repeated<Z>(g.shape(), y), g, f));
+}
+/// z = f(x, y) on Variables, with the gradients by_x(x, y, g) and by_y(x, y, g).
+template <class C, class X, class Y, class Z, class DX, class DY>
+auto record_pairs(const Variable<C, X>& x, const Variable<C, Y>& y, Z z, DX by_x, DY by_y) {
+  if constexpr (!Pairs<X, Y>::fits) return AlreadyRefused();
+  else
+    return record(x, std::move(z),
+                  from(x, [a = x.value(), b = y.value(), by_x](const auto&, const auto& g) { return by_x(a, b, g); }),
+                  from(y, [a = x.value(), b = y.value(), by_y](const auto&, const auto& g) { return by_y(a, b, g); }));
 }
 
 }  // namespace detail
@@ -145,42 +183,49 @@ G clamp_gradient(const X& x, double lowest, double highest, const G& g) {
   return detail::mapped_gradient("clamp_gradient", x, g, kernels::ClampGradient<A>{A(lowest), A(highest)});
 }
 
-/// The larger or smaller element of two tensors with equal placements. Gradients: maximum_gradient(x, y, g) for x, (y, x, g)
-/// for y; equal elements have half each.
+/// The larger or smaller element of two tensors with equal placements, or broadcast (broadcast.hpp). Gradients:
+/// maximum_gradient(x, y, g) for x, (y, x, g) for y; equal elements have half each. Throws ShapeError for shapes that do not fit.
 template <AnyTensor X, AnyTensor Y>
-X maximum(const X& x, const Y& y) {
+auto maximum(const X& x, const Y& y) {
   return detail::mapped_pairs("maximum", x, y, kernels::Maximum());
 }
 template <AnyTensor X, AnyTensor Y>
-X minimum(const X& x, const Y& y) {
+auto minimum(const X& x, const Y& y) {
   return detail::mapped_pairs("minimum", x, y, kernels::Minimum());
 }
-template <AnyTensor X, AnyTensor G>
-G maximum_gradient(const X& x, const X& other, const G& g) {
-  return detail::mapped_gradient("maximum_gradient", x, other, g, kernels::MaximumGradient<detail::number_t<X>>{1});
+template <AnyTensor X, AnyTensor Y, AnyTensor G>
+auto maximum_gradient(const X& x, const Y& other, const G& g) {
+  return detail::pairs_gradient<X>("maximum_gradient", x.shape(), x, other, g, kernels::MaximumGradient<detail::number_t<X>>{1});
 }
-template <AnyTensor X, AnyTensor G>
-G minimum_gradient(const X& x, const X& other, const G& g) {
-  return detail::mapped_gradient("minimum_gradient", x, other, g, kernels::MaximumGradient<detail::number_t<X>>{-1});
+template <AnyTensor X, AnyTensor Y, AnyTensor G>
+auto minimum_gradient(const X& x, const Y& other, const G& g) {
+  return detail::pairs_gradient<X>("minimum_gradient", x.shape(), x, other, g, kernels::MaximumGradient<detail::number_t<X>>{-1});
 }
 
 /// x where the condition is not 0, else y. x and y have equal placements, the condition is on the same ranks (whole where they
-/// are whole or Partial, cut where they are cut). Gradients: where_gradient(condition, g, true) for x, with false for y.
+/// are whole or Partial, cut where they are cut), or they are broadcast (broadcast.hpp). Throws ShapeError for shapes that do not
+/// fit. Gradients: where_gradient(condition, g, true) for x, with false for y, summed over the dims in which the operand was
+/// repeated.
 template <AnyTensor C, AnyTensor X, AnyTensor Y>
-X where(const C& condition, const X& x, const Y& y) {
-  static_assert(std::is_same_v<X, Y>,
+auto where(const C& condition, const X& x, const Y& y) {
+  using Rule = detail::WhereRule<C, X, Y>;
+  static_assert(Rule::values::fits,
                 "weft: where: the two tensors are placed differently, or hold different element types; bring one to the other's "
                 "layout, to_layout_of(x, y), on tensors to_layout_of<X>(context, y), or type, cast<T>(y)");
-  static_assert(!std::is_same_v<X, Y> || detail::lie_alike<X, C>,
-                "weft: where: an axis cuts the condition and not the tensors, or the reverse: make it from a tensor that lies as "
-                "they do, greater(x, 0)");
-  if constexpr (std::is_same_v<X, Y> && detail::lie_alike<X, C>) {
-    detail::require_same_shape("where", x, y);
-    detail::require_same_shape("where", x, condition);
-    X out(x.device(), x.shape().with_cuts_of(y.shape()));
-    kernels::select<typename X::value_type>(x.device(), x.size(), condition.data(),
-                                            static_cast<const typename X::value_type*>(x.data()),
-                                            static_cast<const typename X::value_type*>(y.data()), out.data());
+  static_assert(
+      !Rule::values::fits || Rule::fits,
+      "weft: where: an axis cuts the condition and not the tensors, or otherwise: make it from a tensor that lies as they "
+      "do, greater(x, 0), or bring tensors that are repeated to Replicated<axis>");
+  if constexpr (Rule::fits) {
+    using T = typename X::value_type;
+    using Z = typename Rule::all::type;
+    const Shape values = detail::shape_of_pairs<detail::Arithmetic::sum>("where", x, y);
+    if constexpr (!Rule::all::repeats) detail::require_same_shape("where", values, condition);
+    Z out(x.device(), detail::broadcast_shape("where", values, condition, Rule::all::cuts));
+    const Z a = detail::repeated<Z>(out.shape(), x), b = detail::repeated<Z>(out.shape(), y);
+    const auto mask = detail::repeated<with_scalar_t<Z, typename C::value_type>>(out.shape(), condition);
+    kernels::select<T>(x.device(), out.size(), mask.data(), static_cast<const T*>(a.data()), static_cast<const T*>(b.data()),
+                       out.data());
     return out;
   } else {
     return x;  // one error is enough
@@ -188,21 +233,21 @@ X where(const C& condition, const X& x, const Y& y) {
 }
 /// The same with a number for x or y; the other one is not Partial.
 template <AnyTensor C, AnyTensor X>
-X where(const C& condition, const X& x, double number) {
+auto where(const C& condition, const X& x, double number) {
   return where(condition, x, detail::number_like(x, number));
 }
 template <AnyTensor C, AnyTensor X>
-X where(const C& condition, double number, const X& x) {
+auto where(const C& condition, double number, const X& x) {
   return where(condition, detail::number_like(x, number), x);
 }
-/// The gradient of x (`chosen`) or y in where(condition, x, y).
+/// The gradient of x (`chosen`) or y in where(condition, x, y), for each element of the result.
 template <AnyTensor C, AnyTensor G>
 G where_gradient(const C& condition, const G& g, bool chosen) {
   using T = typename G::value_type;
-  detail::require_same_shape("where_gradient", condition, g);
+  const auto mask = detail::repeated<with_scalar_t<G, typename C::value_type>>(g.shape(), condition);
   G out(g.device(), g.shape());
   const T* values = g.data();
-  kernels::select<T>(g.device(), g.size(), condition.data(), chosen ? values : nullptr, chosen ? nullptr : values, out.data());
+  kernels::select<T>(g.device(), g.size(), mask.data(), chosen ? values : nullptr, chosen ? nullptr : values, out.data());
   return out;
 }
 
@@ -255,40 +300,34 @@ auto clamp(const Variable<C, X>& x, double lowest, double highest) {
 }
 template <class C, class X, class Y>
 auto maximum(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  const auto a = x.value();
-  const auto b = y.value();
-  auto z = maximum(a, b);
-  if constexpr (!std::is_same_v<X, Y> || detail::any_partial<X>) return detail::AlreadyRefused();
-  else
-    return detail::record(x, std::move(z),
-                          detail::from(x, [a, b](const auto&, const auto& g) { return maximum_gradient(a, b, g); }),
-                          detail::from(y, [a, b](const auto&, const auto& g) { return maximum_gradient(b, a, g); }));
+  return detail::record_pairs(
+      x, y, maximum(x.value(), y.value()), [](const auto& a, const auto& b, const auto& g) { return maximum_gradient(a, b, g); },
+      [](const auto& a, const auto& b, const auto& g) { return maximum_gradient(b, a, g); });
 }
 template <class C, class X, class Y>
 auto minimum(const Variable<C, X>& x, const Variable<C, Y>& y) {
-  const auto a = x.value();
-  const auto b = y.value();
-  auto z = minimum(a, b);
-  if constexpr (!std::is_same_v<X, Y> || detail::any_partial<X>) return detail::AlreadyRefused();
-  else
-    return detail::record(x, std::move(z),
-                          detail::from(x, [a, b](const auto&, const auto& g) { return minimum_gradient(a, b, g); }),
-                          detail::from(y, [a, b](const auto&, const auto& g) { return minimum_gradient(b, a, g); }));
+  return detail::record_pairs(
+      x, y, minimum(x.value(), y.value()), [](const auto& a, const auto& b, const auto& g) { return minimum_gradient(a, b, g); },
+      [](const auto& a, const auto& b, const auto& g) { return minimum_gradient(b, a, g); });
 }
 /// The condition has no gradient: whole numbers, or x.detach().
 template <AnyVariable N, class C, class X, class Y>
 auto where(const N& condition, const Variable<C, X>& x, const Variable<C, Y>& y) {
-  using Tensor = typename N::tensor_type;
   if constexpr (!detail::require_condition<N>()) {
     return detail::AlreadyRefused();
   } else {
     const auto c = condition.value();
     auto z = where(c, x.value(), y.value());
-    if constexpr (!std::is_same_v<X, Y> || !detail::lie_alike<X, Tensor>) return detail::AlreadyRefused();
-    else
-      return detail::record(x, std::move(z),
-                            detail::from(x, [c](const auto&, const auto& g) { return where_gradient(c, g, true); }),
-                            detail::from(y, [c](const auto&, const auto& g) { return where_gradient(c, g, false); }));
+    if constexpr (!detail::WhereRule<typename N::tensor_type, X, Y>::fits) {
+      return detail::AlreadyRefused();
+    } else {
+      const auto by = [c](bool chosen, auto own) {
+        return [c, chosen, shape = own.shape()](const auto&, const auto& g) {
+          return detail::sum_repeated<decltype(own)>(shape, where_gradient(c, g, chosen));
+        };
+      };
+      return detail::record(x, std::move(z), detail::from(x, by(true, x.value())), detail::from(y, by(false, y.value())));
+    }
   }
 }
 template <AnyVariable N, class C, class X>

@@ -54,7 +54,7 @@ WEFT_NO_STANDARD(tanh, "tanh(x)")
 WEFT_NO_STANDARD(exp, "exp(x)")
 WEFT_NO_STANDARD(log, "log(x)")
 WEFT_NO_STANDARD(sqrt, "sqrt(x)")
-WEFT_NO_STANDARD(pow, "pow(x, number), or exp(y * log(x)) of two values")
+WEFT_NO_STANDARD(pow, "pow(x, number), or pow(x, y) of two values")
 WEFT_NO_STANDARD(abs, "abs(x)")
 WEFT_NO_STANDARD(fabs, "abs(x)")
 WEFT_NO_STANDARD(sin, "sin(x)")
@@ -108,7 +108,7 @@ WEFT_CHOICES_OF_EQUALS(weft::detail::Operand)
 #undef WEFT_CHOICES_OF_EQUALS
 #undef WEFT_CHOICE_OF_EQUALS
 template <weft::detail::Operand V, class N> requires std::is_arithmetic_v<N> weft::detail::AlreadyRefused pow(const N&, const V&) {
-  static_assert(weft::detail::is_silent<V>, "weft: std::pow is a function of numbers, and this is a value of a forward: write exp(std::log(number) * x)");
+  static_assert(weft::detail::is_silent<V>, "weft: std::pow is a function of numbers, and this is a value of a forward: write pow(number, x)");
   return {};
 }
 template <weft::detail::Operand V, class N> weft::detail::AlreadyRefused clamp(const V&, const N&, const N&) {

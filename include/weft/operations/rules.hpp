@@ -19,8 +19,9 @@
 //   broadcast (broadcast.hpp)       S(d) by R with one element or no such dim  S(d)                  S(d) by R with more
 //                                   S(d) by S(d - k), with k dims more       S(d)                    two dims that are not
 //                                   aligned
-//   maximum, minimum, x < y, ...    alike, not P                             alike                   P
-//   where(c, x, y)                  x and y alike, c whole or cut alike      as x                    a cut on one side only
+//   maximum, minimum, pow, x < y    alike, not P; broadcast                  alike                   P
+//   where(c, x, y)                  x and y alike, c whole or cut alike;     as x                    P by S(d) of c
+//                                   broadcast
 //   attention(q, k, v, {}, mask)    I, R, S(0); mask whole, or both S(0)     as q                    mask S(0) of whole heads
 //                                   mask I beside R, S(0) all-reduces in backward
 //   sum<d>(x), sum(x)               S(d)                                     P

@@ -8,6 +8,7 @@
 
 #include <type_traits>
 
+#include <weft/autograd/nested_variable.hpp>
 #include <weft/kernels/special_functions.hpp>
 #include <weft/operations/arithmetic.hpp>
 #include <weft/operations/functions.hpp>
@@ -70,6 +71,27 @@ G pow_gradient(const X& x, double exponent, const G& g) {
   return detail::mapped_gradient("pow_gradient", x, g, kernels::PowerGradient<A>{A(exponent)});
 }
 
+/// x to the power y of each pair of elements, as the C library's pow; neither is Partial, and they are placed alike or broadcast
+/// (broadcast.hpp). Gradients as PyTorch's: pow_gradient(x, y, g), g y x^(y - 1), 0 where y is 0, and
+/// exponent_gradient(x, y, g), g x^y log(x), 0 where x is 0 and y is not negative.
+template <AnyTensor X, AnyTensor Y>
+auto pow(const X& x, const Y& y) {
+  return detail::mapped_pairs("pow", x, y, kernels::PowerOfPairs());
+}
+template <AnyTensor X, AnyTensor Y, AnyTensor G>
+auto pow_gradient(const X& x, const Y& y, const G& g) {
+  return detail::pairs_gradient<X>("pow_gradient", x.shape(), x, y, g, kernels::BaseGradient());
+}
+template <AnyTensor X, AnyTensor Y, AnyTensor G>
+auto exponent_gradient(const X& x, const Y& y, const G& g) {
+  return detail::pairs_gradient<Y>("exponent_gradient", y.shape(), x, y, g, kernels::ExponentGradient());
+}
+/// A number to the power x.
+template <AnyTensor X>
+X pow(double base, const X& x) {
+  return pow(detail::number_like(x, base), x);
+}
+
 /// log(1 + exp(x)), which does not overflow and does not lose small results.
 template <AnyTensor X>
 X softplus(const X& x) {
@@ -126,6 +148,16 @@ template <class C, class X>
 auto pow(const Variable<C, X>& x, double exponent) {
   return detail::record_by_operand(x, pow(x.value(), exponent),
                                    [exponent](const auto& v, const auto& g) { return pow_gradient(v, exponent, g); });
+}
+template <class C, class X, class Y>
+auto pow(const Variable<C, X>& x, const Variable<C, Y>& y) {
+  return detail::record_pairs(
+      x, y, pow(x.value(), y.value()), [](const auto& a, const auto& b, const auto& g) { return pow_gradient(a, b, g); },
+      [](const auto& a, const auto& b, const auto& g) { return exponent_gradient(a, b, g); });
+}
+template <class C, class X>
+auto pow(double base, const Variable<C, X>& x) {
+  return pow(detail::constant_at(x, detail::number_like(detail::bottom_of(x), base)), x);
 }
 template <class C, class X>
 auto softplus(const Variable<C, X>& x) {

@@ -103,4 +103,14 @@ class Shape {
   std::uint16_t cuts_ = 0;  // two bits per dim
 };
 
+namespace detail {
+/// The extents as the last of as many as a Shape may have, behind ones.
+constexpr std::array<std::size_t, Shape::max_rank> aligned_extents(const Shape& shape) {
+  std::array<std::size_t, Shape::max_rank> extents{};
+  for (std::size_t dim = 0; dim < extents.size(); ++dim)
+    extents[dim] = dim + shape.rank() < extents.size() ? 1 : shape[dim + shape.rank() - extents.size()];
+  return extents;
+}
+}  // namespace detail
+
 }  // namespace weft
