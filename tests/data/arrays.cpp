@@ -3,8 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <mutex>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -14,6 +16,8 @@
 #include <weft/data/idx.hpp>
 #include <weft/data/loader.hpp>
 #include <weft/data/npy.hpp>
+#include <weft/mesh/mesh.hpp>
+#include <weft/runtime/run.hpp>
 
 #include "data/support/formats.hpp"
 #include "support/message.hpp"
@@ -27,6 +31,7 @@ inline constexpr data::Field<"image", float> image;
 inline constexpr data::Field<"label", std::int32_t> label;
 inline constexpr data::Field<"field", double> field;
 inline constexpr data::Field<"half", bfloat16> half;
+inline constexpr data::Field<"state", float, data::Cut<dx, 2>, data::Cut<dy, 3>> state;
 
 const auto images =
     data::Idx::from_bytes("images", idx_file<std::uint8_t>(8, {3, 2, 2}, {0, 51, 102, 255, 1, 2, 3, 4, 5, 6, 7, 8}));
@@ -101,6 +106,68 @@ TEST_CASE("arrays that do not fit") {
   const auto eight = data::Idx::from_bytes("eight", idx_file<std::uint8_t>(8, {1, 1, 1, 1, 1, 1, 1, 1}, {1}));
   CHECK(message<ShapeError>([&] { data::array<image, std::uint8_t>(eight); }) ==
         "weft: data: field image: 'eight' has 8 dims; samples, and up to 6 of a sample, are 1 to 7");
+}
+
+TEST_CASE("ranks read the pieces of a file, and files of pieces are checked against the whole") {
+  constexpr std::size_t samples = 3, channels = 2, rows = 7, columns = 5;
+  std::vector<double> all(samples * channels * rows * columns);
+  std::iota(all.begin(), all.end(), 0.0);
+  const auto whole = data::Npy::from_bytes("u.npy", npy_file(npy_dictionary("<f8", "(3, 2, 7, 5)"), all));
+  std::mutex mutex;
+  std::vector<int> seen(all.size());
+  std::string identity;
+  CHECK(run(RunOptions{.ranks = 4}, [&](World& world) {
+          const Mesh mesh(world, axes<dx, dy>, {.dx = 2, .dy = 2});
+          const data::Arrays dataset(data::array<state, double>(mesh, whole, {.scale = 2}));
+          data::Loader loader(data::Share{}, dataset, {.global_batch = samples, .shuffle = false});
+          const auto batch = loader.batch(0);
+          const std::size_t x = std::size_t(mesh.rank(dx{})), y = std::size_t(mesh.rank(dy{})), height = 4 - x, width = 3 - y;
+          const std::string ranks = " and rank " + std::to_string(x) + " of dx(2), rank " + std::to_string(y) + " of dy(2) has ",
+                            piece = Shape{channels, height, width}.text();
+          const std::scoped_lock lock(mutex);
+          REQUIRE(batch[state].shape() == Shape{channels, height, width});
+          std::size_t at = 0;
+          for (std::size_t n = 0; n < samples; ++n)
+            for (std::size_t c = 0; c < channels; ++c)
+              for (std::size_t i = 0; i < height; ++i)
+                for (std::size_t j = 0; j < width; ++j) {
+                  const std::size_t place = ((n * channels + c) * rows + x * 4 + i) * columns + y * 3 + j;
+                  CHECK(batch[state].values()[at++] == 2 * float(place));
+                  ++seen[place];
+                }
+          if (identity.empty()) identity = dataset.identity().text();
+          CHECK(dataset.identity().text() == identity);
+          // The rank's own file.
+          const std::string shape = "(3, 2, " + std::to_string(height) + ", " + std::to_string(width) + ")";
+          const std::vector<float> values(batch[state].values().begin(), batch[state].values().end());
+          const auto mine = data::Npy::from_bytes("mine.npy", npy_file(npy_dictionary("<f4", shape), values));
+          const auto read = data::array<state>(mesh, mine, data::PieceOf{{channels, rows, columns}});
+          std::vector<float> sample(read.shape.size());
+          read.load(2, sample);
+          CHECK(sample.back() == values.back());
+          CHECK(message<ShapeError>([&] {
+                  data::array<state>(mesh, mine, data::PieceOf{{channels, rows + 2, columns}});
+                }) == "weft: data: field state: 'mine.npy' has samples of " + piece + "," + ranks +
+                          Shape{channels, height + 1, width}.text() +
+                          " of [2, 9, 5]: pieces are as even as possible, longer ones first");
+          CHECK(message<ShapeError>([&] {
+                  data::array<state, double>(mesh, whole, data::PieceOf{{channels, rows, columns}});
+                }) == "weft: data: field state: 'u.npy' has samples of [2, 7, 5]," + ranks + piece +
+                          " of [2, 7, 5]: pieces are as even as possible, longer ones first");
+        }) == 0);
+  CHECK(std::ranges::all_of(seen, [](int count) { return count == 1; }));
+  CHECK(message<UsageError>([&] { data::array<state, double>(whole); }) ==
+        "weft: data: field state: domain axes cut it, and 'u.npy' [3, 2, 7, 5] may be the whole or a piece: give the mesh, "
+        "data::array<field>(mesh, file), and for a piece the shape of a whole sample, data::array<field>(mesh, file, "
+        "data::PieceOf{{...}})");
+  CHECK(run(RunOptions{.ranks = 6}, [&](World& world) {
+          const Mesh mesh(world, axes<dy>, {.dy = 6});
+          const std::string text = message<ShapeError>([&] { data::array<state, double>(mesh, whole); });
+          const std::scoped_lock lock(mutex);
+          CHECK(text ==
+                "weft: data: field state: 'u.npy' has samples of [2, 7, 5], of which dy(6) cannot cut dim 3: each rank "
+                "needs one place at least");
+        }) == 0);
 }
 
 TEST_CASE("the identity of a dataset is of its elements, shapes and scales") {

@@ -287,12 +287,12 @@ TEST_CASE("ranks of domain axes are next to each other, the last one fastest") {
 }
 
 TEST_CASE("bits that do not depend on the layout are refused, and different batches of one share") {
-  const auto refused = [](const ModelOptions& options, std::size_t first_sample, const std::string& text) {
+  const auto refused = [](const ModelOptions& options, std::size_t first_sample, const std::string& text, std::size_t fewer = 0) {
     std::mutex mutex;
     std::string found;
     CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
             const Mesh mesh(world, axes<dp, dx>, {.dx = 2});
-            auto batch = batch_of({0, 1}, Piece(rows, 2, mesh.rank(dx{})), {columns, 1, 0});
+            auto batch = batch_of({0, 1}, Piece(rows, 2, mesh.rank(dx{})), {columns - fewer * std::size_t(world.rank()), 1, 0});
             batch.first_sample = first_sample * std::size_t(world.rank());
             try {
               DataParallel<DomainParallel<Model, dx>> model(mesh, {}, options);
@@ -307,4 +307,8 @@ TEST_CASE("bits that do not depend on the layout are refused, and different batc
   };
   refused({.numerics = {.reproducible = true}}, 0, "reproducible: dx(2) is a domain axis");
   refused({}, 3, "first_sample is 0 on dx rank 0 and 3 on dx rank 1");
+  refused({}, 0,
+          "batch: field state has the extent 10 in dim 3 of [samples, ...] on dx rank 0 and 8 on dx rank 1: dx does not cut this "
+          "dim, so its ranks have pieces of one extent there",
+          2);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A dataset of arrays, one per field: files (Npy, Idx), and vectors, spans and Kokkos Views of the program, without a copy. An
-// element becomes a field's scalar by value * scale + shift.
+// element becomes a field's scalar by value * scale + shift. Of a file with whole fields a rank reads its piece.
 //
 //   const data::Arrays train(
 //       data::array<image, std::uint8_t>(data::Idx::open(images), {.shape = Shape{1, 28, 28}, .scale = 1 / 255.0}),
@@ -23,6 +23,8 @@
 #include <weft/core/data_identity.hpp>
 #include <weft/data/fields.hpp>
 #include <weft/data/file_bytes.hpp>
+#include <weft/mesh/axis.hpp>
+#include <weft/tensor/strided_array.hpp>
 
 namespace weft::data {
 
@@ -58,16 +60,25 @@ struct Array {
   std::size_t samples = 0;
   double scale = 1, shift = 0;
   std::shared_ptr<const void> owner = nullptr;
-  std::string file = {};  ///< empty for memory of the program
+  std::string file = {};                           ///< empty for memory of the program
+  Shape whole = {};                                ///< of a sample of `values`, of which `shape` is a piece
+  weft::detail::StridedArray<const T> piece = {};  ///< that piece of the first sample; null: `values` has the samples themselves
 
   void load(std::size_t index, std::span<typename F::scalar> out) const {
+    if (piece.data != nullptr) {
+      auto one = piece;
+      one.data += index * whole.size();
+      std::vector<T> copy(out.size());
+      weft::detail::copy_elements(one, copy.data());
+      return detail::convert_elements(std::span<const T>(copy), out, scale, shift);
+    }
     detail::convert_elements(values.subspan(index * out.size(), out.size()), out, scale, shift);
   }
   /// The identity of the current elements, with scale and shift.
   DataIdentity identity() const {
     const std::string field(F::name);
     DataIdentity identity(file.empty() ? "field " + field : file, values.data(), values.size_bytes());
-    identity.set(field + ".shape", shape.text());
+    identity.set(field + ".shape", (piece.data != nullptr ? whole : shape).text());
     identity.set(field + ".scale", scale);
     identity.set(field + ".shift", shift);
     return identity;
@@ -78,6 +89,11 @@ namespace detail {
 
 /// Throws ShapeError or UsageError for an array with unsuitable sizes.
 [[noreturn]] void refuse_array_shape(std::string_view name, const Shape& of_array, const Shape& wanted);
+[[noreturn]] void refuse_cut(std::string_view name, std::string_view file, const Shape& sample, std::size_t dim,
+                             std::string_view axis, std::size_t degree);
+[[noreturn]] void refuse_piece(std::string_view name, std::string_view file, const Shape& sample, const Shape& piece,
+                               const Shape& whole, std::string_view ranks);
+[[noreturn]] void refuse_whole_file(std::string_view name, std::string_view file, std::string_view shape);
 Shape sample_shape(std::string_view name, std::string_view file, const std::vector<std::size_t>& shape);
 [[noreturn]] void refuse_array_samples(std::string_view name, std::size_t samples, std::string_view other, std::size_t expected);
 
@@ -102,16 +118,78 @@ Array<F, T> checked_array(std::span<const T> values, Shape shape, std::size_t sa
     if (options.classes != 0)
       throw_error<UsageError>({"data: field ", F::name, ": classes are of whole numbers, the array's elements are none"});
   }
-  return {values, wanted, samples, options.scale, options.shift, std::move(owner), {}};
+  return {values, wanted, samples, options.scale, options.shift, std::move(owner)};
+}
+
+/// The rank's piece of `extent` places: pieces are as even as possible, longer ones first.
+struct EvenPiece {
+  std::size_t first, count;
+  EvenPiece(std::size_t extent, std::size_t ranks, std::size_t rank)
+      : first(extent / ranks * rank + std::min(rank, extent % ranks)), count(extent / ranks + (rank < extent % ranks ? 1 : 0)) {}
+};
+
+/// Cuts `piece`, which is whole along the dim that the field's Cut of axis A names, to that of the rank, and adds the rank to the
+/// text for messages. Throws ShapeError for a dim with fewer places than ranks.
+template <class F, class A, class T, class Mesh>
+void cut_along(const Mesh& mesh, const FileArray& file, weft::detail::StridedArray<const T>& piece, std::string& ranks) {
+  if constexpr (F::template cut_dim<A> >= 0 && Mesh::has(A{})) {
+    const std::size_t dim = F::template cut_dim<A> - 1, degree = std::size_t(mesh.size(A{})), rank = std::size_t(mesh.rank(A{}));
+    if (dim >= piece.shape.rank() || piece.shape[dim] < degree)
+      refuse_cut(F::name, file.file(), piece.shape, dim, A::name, degree);
+    const EvenPiece mine(piece.shape[dim], degree, rank);
+    piece.data += mine.first * piece.strides[dim];
+    piece.shape[dim] = mine.count;
+    weft::detail::append_to(ranks, {ranks.empty() ? "" : ", ", "rank ", rank, " of ", A::name, "(", degree, ")"});
+  }
+}
+/// The file's samples, and the rank's piece of samples of a shape.
+template <auto field, class T, class Mesh>
+auto file_and_piece(const Mesh& mesh, const FileArray& file, const ArrayOptions& options, const std::optional<Shape>& whole) {
+  using F = std::remove_cvref_t<decltype(field)>;
+  const std::span<const T> values = file.values<T>();
+  auto made =
+      checked_array<F, T>(values, sample_shape(F::name, file.file(), file.shape()), file.shape()[0], options, file.owner());
+  made.file = file.file();
+  made.whole = whole.value_or(made.shape);
+  weft::detail::StridedArray<const T> piece{values.data(), made.whole, weft::detail::row_major_strides(made.whole)};
+  std::string ranks;
+  cut_along<F, dx>(mesh, file, piece, ranks);
+  cut_along<F, dy>(mesh, file, piece, ranks);
+  cut_along<F, dz>(mesh, file, piece, ranks);
+  if (whole && !(made.shape == piece.shape)) refuse_piece(F::name, file.file(), made.shape, piece.shape, *whole, ranks);
+  return std::pair(std::move(made), piece);
 }
 
 }  // namespace detail
 
+/// The shape of a sample of which files of the ranks have a piece each.
+struct PieceOf {
+  Shape whole;
+};
+
+/// The rank's piece of a file with whole samples: each domain axis of the mesh cuts the dim that the field's data::Cut names, as
+/// evenly as possible, longer pieces first. Elements and errors as below; ShapeError for a dim with fewer places than ranks.
+template <auto field, class T = typename std::remove_cvref_t<decltype(field)>::scalar, class Mesh>
+requires requires(const Mesh& mesh) { mesh.world(); }
+auto array(const Mesh& mesh, const detail::FileArray& file, const ArrayOptions& options = {}) {
+  auto [made, piece] = detail::file_and_piece<field, T>(mesh, file, options, {});
+  made.shape = piece.shape;
+  if (!piece.row_major() || !(piece.shape == made.whole)) made.piece = piece;
+  return made;
+}
+/// A file with that piece of whole samples. Throws ShapeError for a file of another piece.
+template <auto field, class T = typename std::remove_cvref_t<decltype(field)>::scalar, class Mesh>
+requires requires(const Mesh& mesh) { mesh.world(); }
+auto array(const Mesh& mesh, const detail::FileArray& file, const PieceOf& piece, const ArrayOptions& options = {}) {
+  return detail::file_and_piece<field, T>(mesh, file, options, piece.whole).first;
+}
+
 /// A file's array as the field's values. Its elements must be the field's scalars, or T if T is given. Throws UsageError for
-/// other elements, ShapeError for an unsuitable shape.
+/// other elements, and for a field that domain axes cut, ShapeError for an unsuitable shape.
 template <auto field, class T = typename std::remove_cvref_t<decltype(field)>::scalar>
 auto array(const detail::FileArray& file, const ArrayOptions& options = {}) {
   using F = std::remove_cvref_t<decltype(field)>;
+  if (F::cut_axes != 0) detail::refuse_whole_file(F::name, file.file(), file.shape_text());
   const std::span<const T> values = file.values<T>();
   auto made = detail::checked_array<F, T>(values, detail::sample_shape(F::name, file.file(), file.shape()), file.shape()[0],
                                           options, file.owner());

@@ -61,13 +61,6 @@ struct Hdf5Array {
 
 namespace detail {
 
-/// The rank's piece of `extent` places: pieces are as even as possible, longer ones first.
-struct EvenPiece {
-  std::size_t first, count;
-  EvenPiece(std::size_t extent, std::size_t ranks, std::size_t rank)
-      : first(extent / ranks * rank + std::min(rank, extent % ranks)), count(extent / ranks + (rank < extent % ranks ? 1 : 0)) {}
-};
-
 /// The dim of the set that a sample's dim has in `whole`, [samples, whole...], which is the set's shape but for dims of one
 /// place. Throws ShapeError if it is another shape.
 inline std::size_t dim_of_set(std::string_view field, const Hdf5Set& set, const Shape& whole, std::size_t dim) {

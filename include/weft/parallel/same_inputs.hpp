@@ -126,8 +126,9 @@ struct BatchAxis {
 struct BatchWords {
   std::vector<std::uint64_t> words;
   std::vector<std::string_view> names;
-  std::size_t shown = 5;                ///< the first words are numbers with a meaning, the others hashes
-  std::vector<unsigned> cut_over = {};  ///< of each word, the axes whose ranks have a piece each; empty: none
+  std::size_t shown = 5;                  ///< the first words are numbers with a meaning, the others hashes
+  std::vector<unsigned> cut_over = {};    ///< of each word, the axes whose ranks have a piece each; empty: none
+  std::size_t extents = ~std::size_t(0);  ///< the words from here on are extents of fields that are cut, max_rank - 1 of each
 };
 BatchWords words_of(const TokenBatch& batch, std::uint64_t step);
 template <class F>
@@ -136,12 +137,28 @@ std::uint64_t hash_of_field(const F& values) {
   for (std::size_t dim = 0; dim < values.shape().rank(); ++dim) hash = hash_of(hash, values.shape()[dim]);
   return values.read([&](auto all) { return hash_of(hash, hash_bytes(all.data(), all.size_bytes())); });
 }
+/// Adds the extents of a field that domain axes cut: pieces that fit together are alike in all dims but the cut one.
+template <class F, class Values>
+void add_extents(BatchWords& words, const Values& values) {
+  if constexpr (F::cut_axes != 0) {
+    for (std::size_t dim = 1; dim < Shape::max_rank; ++dim) {
+      words.words.push_back(dim <= values.shape().rank() ? values.shape()[dim - 1] : 0);
+      words.names.push_back(F::name);
+      words.cut_over.push_back((F::template cut_dim<dx> == int(dim) ? axis_bit<dx> : 0) |
+                               (F::template cut_dim<dy> == int(dim) ? axis_bit<dy> : 0) |
+                               (F::template cut_dim<dz> == int(dim) ? axis_bit<dz> : 0));
+    }
+  }
+}
 template <auto... fields>
 BatchWords words_of(const FieldBatch<fields...>& batch, std::uint64_t step) {
-  return {{step, batch.first_sample, batch.samples, batch.micro_batches, hash_of_field(batch[fields])...},
-          {"step", "first_sample", "samples", "micro_batches", std::remove_const_t<decltype(fields)>::name...},
-          4,
-          {0, 0, 0, 0, std::remove_const_t<decltype(fields)>::cut_axes...}};
+  BatchWords words{{step, batch.first_sample, batch.samples, batch.micro_batches, hash_of_field(batch[fields])...},
+                   {"step", "first_sample", "samples", "micro_batches", std::remove_const_t<decltype(fields)>::name...},
+                   4,
+                   {0, 0, 0, 0, std::remove_const_t<decltype(fields)>::cut_axes...},
+                   4 + sizeof...(fields)};
+  (add_extents<std::remove_const_t<decltype(fields)>>(words, batch[fields]), ...);
+  return words;
 }
 
 /// Throws UsageError on all ranks of an axis that does not cut the batch if they have different batches.

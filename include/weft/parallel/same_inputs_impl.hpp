@@ -41,6 +41,11 @@ WEFT_OUT_OF_LINE WEFT_INLINE void require_same_batch(std::span<const BatchAxis> 
     const auto found = difference(*axis.ranks, words);
     if (!found) continue;
     const std::string_view name = batch.names[found->word];
+    if (found->word >= batch.extents)
+      throw_error<UsageError>({"batch: field ", name, " has the extent ", found->on_first, " in dim ",
+                               (found->word - batch.extents) % (Shape::max_rank - 1) + 1, " of [samples, ...] on ", axis.name,
+                               " rank 0 and ", found->on_rank, " on ", axis.name, " rank ", found->rank, ": ", axis.name,
+                               " does not cut this dim, so its ranks have pieces of one extent there"});
     const std::string values = found->word < batch.shown
                                    ? joined({name, " is ", found->on_first, " on ", axis.name, " rank 0 and ", found->on_rank,
                                              " on ", axis.name, " rank ", found->rank})
