@@ -55,6 +55,7 @@ int rank_main(weft::World& world, const Options& o) {
                                {"--dx", o.dx},
                                {"--dy", o.dy},
                                {"--dz", o.dz},
+                               {"--partition", o.partition},
                                {"--zero", o.zero},
                                {"--micro-batches", o.micro_batches},
                                {"--steps", o.steps},

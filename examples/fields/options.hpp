@@ -23,7 +23,7 @@
 namespace fields {
 
 struct Options {
-  std::string model = "unet", output = "runs/fields";
+  std::string model = "unet", partition = "blocks", output = "runs/fields";
   std::optional<std::size_t> dp, batch;
   std::size_t dims = 2, tp = 1, pp = 1, dx = 1, dy = 1, dz = 1, micro_batches = 1;
   std::optional<std::uint64_t> steps;
@@ -31,6 +31,9 @@ struct Options {
   int zero = 0;
   std::optional<double> learning_rate, ema;
 };
+
+/// The parts into which METIS cuts each mesh, or 0.
+inline std::size_t metis_parts(const Options& o) { return o.partition == "metis" ? o.dx : 0; }
 
 /// Nothing if help was requested. Throws UsageError. `models`: the names of all, `stacks`: those that a pipeline takes.
 inline std::optional<Options> parse(int argc, char** argv, const std::vector<std::string>& models,
@@ -52,6 +55,9 @@ inline std::optional<Options> parse(int argc, char** argv, const std::vector<std
   app.add_option("--dx", o.dx, "Ranks that cut dim x of space")->check(whole(1, most_of_dim))->capture_default_str();
   app.add_option("--dy", o.dy, "Ranks that cut dim y of space")->check(whole(1, most_of_dim))->capture_default_str();
   app.add_option("--dz", o.dz, "Ranks that cut dim z of space")->check(whole(1, most_of_dim))->capture_default_str();
+  app.add_option("--partition", o.partition, "Parts of a mesh: blocks of its nodes along x, or METIS's")
+      ->check(CLI::IsMember({"blocks", "metis"}))
+      ->capture_default_str();
   app.add_option("--zero", o.zero, "Stage of ZeRO")->check(whole(0, 3))->capture_default_str();
   app.add_option("--micro-batches", o.micro_batches, "Micro-batches of a step")->check(whole(1, most))->capture_default_str();
   app.add_option("--steps", o.steps, "Number of steps (default: the model's)")->check(whole(1));
@@ -83,6 +89,10 @@ inline std::optional<Options> parse(int argc, char** argv, const std::vector<std
                     : " takes whole fields; --model unet and fno take pieces, other models cut the samples, --dp"));
   }
   if (o.dz > 1 && o.dims == 2) refuse("--dz " + std::to_string(o.dz) + " is of three dims, --dims 3");
+  if (o.partition != "blocks" && o.model != "mesh") refuse("--partition " + o.partition + " is of meshes, --model mesh");
+#ifndef FIELDS_WITH_METIS
+  if (o.partition == "metis") refuse("--partition metis: this program was built without METIS (Debian: libmetis-dev)");
+#endif
   if (o.output.empty()) refuse("--output is empty: it needs a name");
   std::error_code unseen;
   const auto status = std::filesystem::status(o.output, unseen);

@@ -32,6 +32,7 @@ struct Wanted {
   std::size_t count = 1;
   std::size_t micro_batches = 1;   ///< into which they are divided
   std::array<Part, 3> space = {};  ///< along x, y and z
+  std::size_t metis_parts = 0;     ///< into which METIS cuts a mesh
 };
 
 /// The part of space of this rank of a mesh.

@@ -141,7 +141,7 @@ int train(World& world, const Options& o) {
   // This rank's share of so many samples.
   const auto samples_of = [&](std::uint64_t first, std::size_t count, std::size_t micro_batches) {
     const std::size_t mine = count / shares, before = mine * std::size_t(share.rank);
-    auto batch = Problem::batch({o.seed, first + before, mine, micro_batches, space_of(mesh)});
+    auto batch = Problem::batch({o.seed, first + before, mine, micro_batches, space_of(mesh), metis_parts(o)});
     batch.first_sample = before;
     batch.micro_batches = micro_batches;
     return batch;
@@ -158,6 +158,7 @@ int train(World& world, const Options& o) {
                                            {"dx", o.dx},
                                            {"dy", o.dy},
                                            {"dz", o.dz},
+                                           {"partition", o.partition},
                                            {"zero", o.zero},
                                            {"global_batch", global_batch},
                                            {"micro_batches", o.micro_batches},
@@ -183,7 +184,7 @@ int train(World& world, const Options& o) {
   // The outputs for the first `count` samples that make(wanted) gives, on every rank; the shares divide `count`.
   const auto predict = [&](std::size_t count, const auto& make) {
     const std::size_t mine = count / shares, before = mine * std::size_t(share.rank);
-    auto batch = make(Wanted{o.seed, before, mine, 1, space_of(mesh)});
+    auto batch = make(Wanted{o.seed, before, mine, 1, space_of(mesh), metis_parts(o)});
     batch.first_sample = before;
     return model.predict(batch, Gather::whole);
   };

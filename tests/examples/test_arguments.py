@@ -135,6 +135,7 @@ FIELDS = {
     **dict.fromkeys(["--learning-rate", "--ema"], (REALS, ["1e-3", "0"])),
     "--dims": (NUMBERS, ["2", "3"]),
     "--output": (FILES, ["out"]),
+    "--partition": (WORDS, ["blocks"]),
     "--model": (WORDS, ["unet", "pinn", "mesh", "fno", "potential", "diffusion"]),
 }
 GPT_60 = {"--tp": (NUMBERS, SMALL), "--pp": (NUMBERS, SMALL), "--steps": (NUMBERS, ["1"]), "--data": (FILES, [str(text)])}

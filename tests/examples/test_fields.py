@@ -33,12 +33,15 @@ def mean(losses):
 
 
 STACK = ["--dp 2 --zero 1", "--dp 1 --tp 2", "--dp 1 --pp 2 --micro-batches 2", "--dp 2 --tp 2 --zero 3"]
+# A program without METIS refuses its parts.
+METIS = "built without METIS" not in run("--model mesh --dp 1 --partition metis --steps 1").stderr
+METIS_PARTS = ["--dp 1 --dx 4 --partition metis", "--dp 2 --dx 2 --tp 2 --zero 3 --partition metis"] if METIS else []
 MODULE = ["--dp 2 --zero 2 --micro-batches 2", "--dp 1 --tp 2", "--dp 2 --tp 2 --zero 3"]
 for model, steps, falls, layouts in [
     ("unet", 24, 0.9, [*STACK, "--dp 1 --dx 2 --dy 2", "--dp 2 --dy 2 --pp 2 --zero 2"]),
     ("unet --dims 3 --batch 4", 5, 0.99, ["--dp 2 --tp 2", "--dp 1 --dx 2 --dy 2 --dz 2"]),
     ("pinn", 60, 0.8, MODULE),
-    ("mesh", 24, 0.8, [*MODULE, "--dp 1 --dx 4", "--dp 2 --dx 2 --tp 2 --zero 3"]),
+    ("mesh", 24, 0.8, [*MODULE, "--dp 1 --dx 4", "--dp 2 --dx 2 --tp 2 --zero 3", *METIS_PARTS]),
     ("fno", 24, 0.9, [*STACK, "--dp 1 --dx 2 --dy 2"]),
     ("potential", 60, 0.9, [*MODULE, "--dp 1 --dx 3 --micro-batches 2"]),
     ("diffusion", 40, 0.9, STACK),
@@ -65,6 +68,8 @@ for arguments, part in [
     ("--model fno --dx 3", "--dx 3: 32 points and 16 channels are not both equal pieces"),
     ("--model mesh --dy 2", "--dy 2: --model mesh cuts its nodes by --dx"),
     ("--model potential --dp 1 --dx 4", "--dx 4: 6 atoms are not equal parts"),
+    ("--model pinn --partition metis", "--partition metis is of meshes, --model mesh"),
+    ("--model mesh --partition scotch", "--partition: scotch not in"),
     ("--dz 2", "--dz 2 is of three dims, --dims 3"),
     ("--dx 3", "--dx 3: 32 points are not equal pieces of 4, 8, ... points"),
     ("--dims 4", "--dims"),

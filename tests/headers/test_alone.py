@@ -33,7 +33,7 @@ def is_here(header):
 # The foreign headers that a backend needs; if they are not installed, the backend's headers are left out.
 NEEDS = {"weft/comm/nccl": "nccl.h", r"weft/(\w+/)?cuda": "cuda_runtime.h", "weft/kernels/cudnn": "cudnn.h", "weft/comm/mpi": "mpi.h",
          "weft/(checkpoint|elastic|hugging_face|c_interface)": "xxhash.h", "weft/c_interface/mpi": "mpi.h", "weft/hugging_face/tokenizer": "utf8proc.h",
-         "weft/data/hdf5": "hdf5.h"}
+         "weft/data/hdf5": "hdf5.h", "weft/mesh/metis": "metis.h"}
 
 
 @functools.cache

@@ -2,7 +2,8 @@
 #pragma once
 // A division of a graph among the ranks of an axis: from the part of each node, as a partitioner such as METIS gives it or as a
 // simulation has it, the nodes and edges of each rank, and ids that count the nodes in the order of ranks, as graph_part takes
-// them (operations/graph.hpp). Each rank has the whole graph here, and loads the values of its part.
+// them (operations/graph.hpp). Each rank has the whole graph here, and loads the values of its part. mesh/metis.hpp cuts a graph
+// by METIS.
 //
 //   const GraphParts parts(mesh.comm(dx{}), {.part_of = part_of, .senders = senders, .receivers = receivers});
 //   for (const std::int32_t node : parts.nodes()) ...      // the rank's nodes, as part_of counts them: a row of a field each
@@ -22,6 +23,16 @@ namespace weft {
 struct GraphDivision {
   std::span<const std::int32_t> part_of, senders, receivers;
 };
+
+namespace detail {
+
+/// The same UsageError on each rank if their graphs differ.
+void require_one_graph(const Communicator& comm, const GraphDivision& graph);
+/// Throws UsageError for other numbers of senders than of receivers, too many nodes or edges, and the end of an edge out of
+/// range.
+void require_edges(std::size_t nodes, std::span<const std::int32_t> senders, std::span<const std::int32_t> receivers);
+
+}  // namespace detail
 
 /// The part of this rank. Nodes of a rank are in the order of the graph, and so are its edges.
 class GraphParts {

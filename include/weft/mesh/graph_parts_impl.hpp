@@ -17,7 +17,6 @@ namespace weft {
 
 namespace detail {
 
-/// The same error on each rank if their graphs differ.
 WEFT_INLINE void require_one_graph(const Communicator& comm, const GraphDivision& graph) {
   const auto hash = [](std::span<const std::int32_t> all, std::uint64_t seed = 0) {
     return hash_bytes(all.data(), all.size_bytes(), seed);
@@ -36,10 +35,19 @@ WEFT_INLINE void require_one_graph(const Communicator& comm, const GraphDivision
                                  : ""});
   }
 }
-WEFT_INLINE void require_ends(const char* end, std::span<const std::int32_t> all, std::size_t nodes) {
-  for (std::size_t edge = 0; edge < all.size(); ++edge)
-    if (std::cmp_less(all[edge], 0) || std::cmp_greater_equal(all[edge], nodes))
-      throw_error<UsageError>({"GraphParts: edge ", edge, " has ", end, " ", all[edge], ", and there are ", nodes, " nodes"});
+WEFT_INLINE void require_edges(std::size_t nodes, std::span<const std::int32_t> senders,
+                               std::span<const std::int32_t> receivers) {
+  if (senders.size() != receivers.size())
+    throw_error<UsageError>({"GraphParts: ", senders.size(), " senders and ", receivers.size(), " receivers"});
+  constexpr std::size_t most = std::numeric_limits<std::int32_t>::max();
+  if (std::max(nodes, senders.size()) > most)
+    throw_error<UsageError>({"GraphParts: ", nodes, " nodes and ", senders.size(), " edges: at most ", most, " of each"});
+  const auto require_ends = [nodes](const char* end, std::span<const std::int32_t> all) {
+    for (std::size_t edge = 0; edge < all.size(); ++edge)
+      if (std::cmp_less(all[edge], 0) || std::cmp_greater_equal(all[edge], nodes))
+        throw_error<UsageError>({"GraphParts: edge ", edge, " has ", end, " ", all[edge], ", and there are ", nodes, " nodes"});
+  };
+  require_ends("sender", senders), require_ends("receiver", receivers);
 }
 
 }  // namespace detail
@@ -47,11 +55,7 @@ WEFT_INLINE void require_ends(const char* end, std::span<const std::int32_t> all
 WEFT_INLINE GraphParts::GraphParts(const Communicator& comm, const GraphDivision& graph) {
   detail::require_one_graph(comm, graph);
   const std::size_t nodes = graph.part_of.size(), ranks = std::size_t(comm.size());
-  if (graph.senders.size() != graph.receivers.size())
-    throw_error<UsageError>({"GraphParts: ", graph.senders.size(), " senders and ", graph.receivers.size(), " receivers"});
-  constexpr std::size_t most = std::numeric_limits<std::int32_t>::max();
-  if (std::max(nodes, graph.senders.size()) > most)
-    throw_error<UsageError>({"GraphParts: ", nodes, " nodes and ", graph.senders.size(), " edges: at most ", most, " of each"});
+  detail::require_edges(nodes, graph.senders, graph.receivers);
   std::vector<std::size_t> first(ranks + 1);
   for (std::size_t node = 0; node < nodes; ++node) {
     if (std::cmp_less(graph.part_of[node], 0) || std::cmp_greater_equal(graph.part_of[node], ranks))
@@ -63,7 +67,6 @@ WEFT_INLINE GraphParts::GraphParts(const Communicator& comm, const GraphDivision
     if (first[rank + 1] == 0)
       throw_error<UsageError>(
           {"GraphParts: no node of ", nodes, " has part ", rank, ", and ", comm.axis(), " has ", ranks, " ranks"});
-  detail::require_ends("sender", graph.senders, nodes), detail::require_ends("receiver", graph.receivers, nodes);
   std::partial_sum(first.begin(), first.end(), first.begin());
   std::vector<std::int32_t> place(nodes);  // in the order of ranks
   for (std::size_t node = 0; node < nodes; ++node) {

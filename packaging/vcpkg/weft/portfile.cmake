@@ -10,7 +10,7 @@ vcpkg_check_features(OUT_FEATURE_OPTIONS features
 vcpkg_cmake_configure(
   SOURCE_PATH "${SOURCE_PATH}"
   OPTIONS ${features} -DWEFT_TESTS=OFF -DWEFT_EXAMPLES=OFF -DWEFT_BENCH=OFF -DWEFT_NATIVE=OFF -DWEFT_CUDA=OFF -DWEFT_NCCL=OFF -DWEFT_CUDNN=OFF
-          -DWEFT_HDF5=OFF)
+          -DWEFT_HDF5=OFF -DWEFT_METIS=OFF)
 vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(CONFIG_PATH lib/cmake/weft)
 vcpkg_fixup_pkgconfig()

@@ -59,6 +59,7 @@ class Weft(CMakePackage):
             self.define_from_variant("WEFT_CUDNN", "cudnn"),
             self.define_from_variant("WEFT_MPI", "mpi"),
             self.define("WEFT_HDF5", False),
+            self.define("WEFT_METIS", False),
             self.define("WEFT_NATIVE", False),  # Spack's compiler wrapper sets the processor
         ]
         return arguments + [self.define(f"WEFT_{part}", False) for part in ("TESTS", "EXAMPLES", "BENCH")]

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+# METIS 5 as weft_deps::metis: its library, and with METIS 5.2 GKlib, which it then needs. METIS_ROOT helps.
+find_path(WEFT_METIS_INCLUDE metis.h HINTS ${METIS_ROOT} ENV METIS_ROOT PATH_SUFFIXES include)
+find_library(WEFT_METIS_LIBRARY metis HINTS ${METIS_ROOT} ENV METIS_ROOT PATH_SUFFIXES lib)
+find_library(WEFT_GKLIB_LIBRARY GKlib HINTS ${METIS_ROOT} ENV METIS_ROOT PATH_SUFFIXES lib)
+mark_as_advanced(WEFT_METIS_INCLUDE WEFT_METIS_LIBRARY WEFT_GKLIB_LIBRARY)
+set(weft_metis_version)
+if(WEFT_METIS_INCLUDE)
+  file(STRINGS ${WEFT_METIS_INCLUDE}/metis.h weft_metis_version REGEX "^#define METIS_VER_MAJOR +5")
+endif()
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(weft_metis REQUIRED_VARS WEFT_METIS_LIBRARY WEFT_METIS_INCLUDE weft_metis_version)
+if(weft_metis_FOUND AND NOT TARGET weft_deps::metis)
+  add_library(weft_deps::metis INTERFACE IMPORTED GLOBAL)
+  set_target_properties(weft_deps::metis PROPERTIES INTERFACE_LINK_LIBRARIES "${WEFT_METIS_LIBRARY}")
+  if(WEFT_GKLIB_LIBRARY)
+    set_property(TARGET weft_deps::metis APPEND PROPERTY INTERFACE_LINK_LIBRARIES "${WEFT_GKLIB_LIBRARY}")
+  endif()
+  # In its own place and not among the system's folders, where gcc would look for it in another order.
+  if(NOT WEFT_METIS_INCLUDE STREQUAL "/usr/include")
+    set_target_properties(weft_deps::metis PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${WEFT_METIS_INCLUDE}")
+  endif()
+endif()
