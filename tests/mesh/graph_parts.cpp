@@ -210,18 +210,27 @@ TEST_CASE("wrong graphs") {
 }
 
 TEST_CASE("wrong edges of a rank") {
-  const auto refused = [](const std::string& text, std::size_t samples, std::size_t nodes, std::int64_t from, std::int64_t into) {
+  using Edges = std::vector<std::int64_t>;
+  const auto refused = [](const std::string& text, std::size_t samples, std::size_t nodes, Edges from, Edges into) {
     const std::string found = error_of(2, text, [&](const Communicator& comm) {
-      if (comm.rank() == 0)
-        return void(detail::plan_ghosts(comm, {2, 3}, std::vector<std::int64_t>{0}, std::vector<std::int64_t>{1}));
-      detail::plan_ghosts(comm, {samples, nodes}, std::vector<std::int64_t>{from}, std::vector<std::int64_t>{into});
+      if (comm.rank() == 0) return void(detail::plan_ghosts(comm, {2, 3}, Edges{0, 5}, Edges{1, 6}));
+      detail::plan_ghosts(comm, {samples, nodes}, from, into);
     });
     CHECK_MESSAGE(found.find(text) != std::string::npos, found);
+    CHECK(found.find('\n') == std::string::npos);
   };
-  refused("graph_part: edge 0 has sender 10, and there are 10 nodes, 5 of each sample", 2, 2, 10, 3);
-  refused("graph_part: edge 0 has receiver -1, and there are 10 nodes", 2, 2, 0, -1);
-  refused("graph_part: edge 0 of rank 1 of world has receiver 7, a node of rank 0: an edge belongs to the rank of its receiver",
-          2, 2, 0, 7);
-  refused("graph_part: 2 samples on rank 0 of world and 1 on rank 1", 1, 2, 0, 3);
-  refused("graph_part: rank 1 of world(2) has no nodes", 2, 0, 0, 3);
+  refused("graph_part: edge 0 has sender 10, and there are 10 nodes, 5 of each sample", 2, 2, {10, 5}, {3, 8});
+  refused("graph_part: edge 0 has receiver -1, and there are 10 nodes", 2, 2, {0, 5}, {-1, 8});
+  refused("graph_part: edge 1 of rank 1 of world has receiver 7, a node of rank 0: an edge belongs to the rank of its receiver",
+          2, 2, {0, 5}, {3, 7});
+  refused("graph_part: edge 1, of sample 1, has receiver 4, a node of sample 0: ids of sample 1 are 5 to 9", 2, 2, {0, 5},
+          {3, 4});
+  refused("graph_part: edge 0, of sample 0, has receiver 8, a node of sample 1: ids of sample 0 are 0 to 4", 2, 2, {0, 5},
+          {8, 8});
+  refused("graph_part: edge 3, of sample 1, has sender 0, a node of sample 0: ids of sample 1 are 5 to 9", 2, 2, {0, 4, 5, 0},
+          {3, 4, 8, 8});
+  refused("graph_part: edge 1, of sample 0, has sender 5, a node of sample 1: ids of sample 0 are 0 to 4", 2, 2, {0, 5, 5, 9},
+          {3, 4, 8, 8});
+  refused("graph_part: 2 samples on rank 0 of world and 1 on rank 1", 1, 2, {0}, {3});
+  refused("graph_part: rank 1 of world(2) has no nodes", 2, 0, {0, 5}, {3, 8});
 }

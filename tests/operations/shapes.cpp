@@ -250,6 +250,14 @@ TEST_CASE("rows by ids of each rank's own samples") {
   CHECK(weft_test::refusal_of<UsageError>([&] {
           index_select(x, weft_test::tensor_of<std::int32_t, Shard<dp, 0>>(device, {2}, {1, 4}));
         }) == "weft: index_select: id 4 at 1 is not one of 3 rows, 0 to 2");
+  // Ids of a whole graph, of which this rank has three nodes.
+  CHECK(
+      weft_test::refusal_of<UsageError>([&] {
+        index_select(F<Shard<dx, 0>>(device, {3, 2}), weft_test::tensor_of<std::int32_t, Shard<dx, 0>>(device, {2}, {1, 4}),
+                     local_ids);
+      }) ==
+      "weft: index_select: id 4 at 1 is not one of 3 rows, 0 to 2, of this rank, as local_ids counts them: nodes of other ranks "
+      "come by to<Ghosts<axis>>(x, graph), and graph.from counts them");
 }
 
 TEST_CASE("the sum over rows of a tensor cut along dim 2 is Partial") {

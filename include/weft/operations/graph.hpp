@@ -65,6 +65,16 @@ std::vector<std::int64_t> host_ids(const I& ids) {
   return {values.begin(), values.end()};
 }
 
+/// Throws UsageError for an id of another sample. On a GPU the host does not see the ids.
+template <class I>
+void require_ids_of_samples(const I& ids, const char* end, const EdgesOfSamples& edges) {
+  if constexpr (on_host<typename I::execution_space>) {
+    const std::int32_t* const data = ids.data();
+    const std::size_t known = ids.device().rehearsal() == nullptr ? ids.size() : 0;
+    for (std::size_t edge = 0; edge < known; ++edge) edges.require(edge, end, data[edge]);
+  }
+}
+
 /// x with To on A's axis, by the rows of a graph's edges; the gradient moves back.
 template <class To, class Back, class C, class X, class Rows>
 auto moved_along_edges(const Variable<C, X>& x, const Rows& rows) {
@@ -94,8 +104,9 @@ namespace operations {
 /// senders and receivers [samples, edges], whole numbers, the edges into them. Ids count the nodes of all samples of the
 /// micro-batch on all ranks of A, in their order: node n of sample s is s * (nodes of a sample) + n. Ranks may have different
 /// numbers of nodes and edges. Collective over A; the graph may differ from batch to batch. Throws UsageError for an id that is
-/// no node, an edge into a node of another rank, a rank without nodes, and in a rehearsal of several ranks of A; ShapeError for
-/// ranks with other numbers of samples. Where A is not in force, ids are those of the whole graph.
+/// no node or a node of another sample than its edge, an edge into a node of another rank, a rank without nodes, and in a
+/// rehearsal of several ranks of A; ShapeError for ranks with other numbers of samples. Where A is not in force or has one rank,
+/// ids are those of the whole graph, and are not checked if they are on a GPU.
 template <class A, class C, class X, class I>
 auto graph_part(const Variable<C, X>& nodes, const Variable<C, I>& senders, const Variable<C, I>& receivers) {
   if constexpr (!detail::cut_as_graph<A, C, X, I>()) {
@@ -119,7 +130,9 @@ auto graph_part(const Variable<C, X>& nodes, const Variable<C, I>& senders, cons
       }
     }
     const auto checked = [&](const auto& ids, const char* end) {
-      return Ids(detail::ids_of(ids.value(), samples * here, {"graph_part", end, " of edge ", " nodes"}), senders.tape());
+      auto rows = detail::ids_of(ids.value(), samples * here, {"graph_part", end, " of edge ", " nodes"});
+      detail::require_ids_of_samples(rows, end, {samples, rows.size(), here});
+      return Ids(std::move(rows), senders.tape());
     };
     return GraphPart<A, Ids>(checked(from, "sender"), checked(into, "receiver"), {});
   }

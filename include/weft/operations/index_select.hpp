@@ -100,7 +100,7 @@ void copy_ids(Device<Exec>& device, std::size_t n, const N* from, std::int32_t* 
 
 /// The words of the message for an id that is no row.
 struct IdWords {
-  const char *operation, *id, *at, *rows;
+  const char *operation, *id, *at, *rows, *hint = "";
 };
 /// The ids as std::int32_t. Throws UsageError unless each is in [0, rows), in the words of whoever asks; on a GPU, whose ids the
 /// host does not see, a wrong id gives a row of zeros. Throws ShapeError for more rows than ids can name.
@@ -116,7 +116,7 @@ auto ids_of(const I& ids, std::size_t rows, const IdWords& words) {
     for (std::size_t i = 0; i < known; ++i)
       if (std::cmp_less(data[i], 0) || std::cmp_greater_equal(data[i], rows))
         throw_error<UsageError>({words.operation, ": ", words.id, " ", data[i], words.at, i, " is not one of ", rows, words.rows,
-                                 rows == 0 ? std::string() : weft::detail::joined({", 0 to ", rows - 1})});
+                                 rows == 0 ? std::string() : weft::detail::joined({", 0 to ", rows - 1}), words.hint});
   }
   if constexpr (std::is_same_v<N, std::int32_t>) {
     return ids;
@@ -129,7 +129,14 @@ auto ids_of(const I& ids, std::size_t rows, const IdWords& words) {
   }
 }
 
-inline constexpr IdWords select_words = {"index_select", "id", " at ", " rows"};
+/// Those of index_select, whose local ids are often ids of a whole graph.
+template <class L>
+inline constexpr IdWords select_words = {
+    "index_select", "id", " at ", " rows",
+    std::is_same_v<L, LocalIds>
+        ? ", of this rank, as local_ids counts them: nodes of other ranks come by to<Ghosts<axis>>(x, graph), "
+          "and graph.from counts them"
+        : ""};
 
 // The elements of a row.
 inline std::size_t row_width(const Shape& x) {
@@ -163,7 +170,7 @@ Y rounded_sums(const S& sums) {
 template <class X, class L = CommonIds, class I, class G>
 gradient_t<X> select_gradient(const Shape& x, const I& ids, const G& g) {
   require_gradient_of<typename Selected<X, I, L>::type, G>();
-  return rounded_sums<gradient_t<X>>(sums_by_id<gradient_t<X>>(x, ids_of(ids, x[0], select_words), g));
+  return rounded_sums<gradient_t<X>>(sums_by_id<gradient_t<X>>(x, ids_of(ids, x[0], select_words<L>), g));
 }
 
 }  // namespace detail
@@ -173,8 +180,9 @@ namespace operations {
 /// Row ids[i] of x [rows, ...] as row i of the result [ids, ...]; ids [ids] are whole numbers of any type. On each axis x's rows
 /// are whole and so are the ids, or x is Replicated and the ids are cut (then the result is). An axis of samples, such as dp, may
 /// cut both: ids then count the rows of this rank's samples, of its micro-batch. Throws UsageError with the first id that is no
-/// row of x. With local_ids any axis may cut both: the program states that no id counts a row of another rank, which weft sees
-/// only if the id is beyond the rows of this rank. The gradient is index_select_gradient(x, ids, g).
+/// row of x; on a GPU, whose ids the host does not see, such a row is 0. With local_ids any axis may cut both: the program states
+/// that no id counts a row of another rank, which weft sees only if the id is beyond the rows of this rank. The gradient is
+/// index_select_gradient(x, ids, g).
 template <AnyTensor X, AnyTensor I, detail::IdScope L = CommonIds>
 auto index_select(const X& x, const I& ids, L = {}) {
   using S = detail::Selected<X, I, L>;
@@ -196,7 +204,7 @@ auto index_select(const X& x, const I& ids, L = {}) {
     if (x.shape().rank() == 0 || ids.shape().rank() != 1)
       throw_error<ShapeError>({detail::call_text("index_select", {x, ids}), ": expected ids of one dim"});
     const std::size_t rows = x.shape()[0], count = ids.size();
-    const auto wanted = detail::ids_of(ids, rows, detail::select_words);
+    const auto wanted = detail::ids_of(ids, rows, detail::select_words<L>);
     Shape shape = x.shape();
     shape[0] = count;
     shape.set_sharding(0, ids.shape().sharding(0));

@@ -42,9 +42,15 @@ struct GhostPlan {
   std::vector<GhostPeer> peers;          ///< by rank
   std::vector<std::int32_t> sent;        ///< rows that other ranks lack, peer by peer
 };
-/// The plan of a rank whose edges have these ids. An id counts the nodes of all samples in the order of ranks: node n of sample s
-/// is s * (nodes of all ranks) + n. Collective: each rank states the rows that it lacks. Throws UsageError for an id that is no
-/// node, an edge into a node of another rank and a rank without nodes, ShapeError for ranks with other numbers of samples.
+/// Throws UsageError for an id that is a node of another sample than its edge. The edges are those of all samples in order.
+struct EdgesOfSamples {
+  std::size_t samples, edges, nodes;  ///< edges of all samples, nodes of each
+  void require(std::size_t edge, const char* end, std::int64_t id) const;
+};
+/// The plan of a rank whose edges have these ids, sample by sample. An id counts the nodes of all samples in the order of ranks:
+/// node n of sample s is s * (nodes of all ranks) + n. Collective: each rank states the rows that it lacks. Throws UsageError for
+/// an id that is no node or a node of another sample, an edge into a node of another rank and a rank without nodes, ShapeError
+/// for ranks with other numbers of samples.
 GhostPlan plan_ghosts(const Communicator& comm, const GraphExtents& here, std::span<const std::int64_t> senders,
                       std::span<const std::int64_t> receivers);
 

@@ -19,6 +19,13 @@ WEFT_INLINE void require_graph_rows(const Shape& x, std::size_t rows) {
     throw_error<ShapeError>({"to<Ghosts<axis>> and back: ", x.text(), ", and the graph has ", rows, " rows on this rank"});
 }
 
+WEFT_INLINE void EdgesOfSamples::require(std::size_t edge, const char* end, std::int64_t id) const {
+  const std::size_t sample = edge * samples / edges, theirs = std::size_t(id) / nodes;
+  if (theirs != sample)
+    throw_error<UsageError>({"graph_part: edge ", edge, ", of sample ", sample, ", has ", end, " ", id, ", a node of sample ",
+                             theirs, ": ids of sample ", sample, " are ", sample * nodes, " to ", (sample + 1) * nodes - 1});
+}
+
 /// The nodes of all ranks: rank r has nodes first[r] to first[r + 1] of each sample.
 struct NodesOfRanks {
   NodesOfRanks(const Communicator& comm, const GraphExtents& here) : samples(here.samples), first(std::size_t(comm.size()) + 1) {
@@ -66,11 +73,13 @@ WEFT_INLINE GhostPlan plan_ghosts(const Communicator& comm, const GraphExtents& 
     throw_error<UsageError>(
         {"graph_part: ", senders.size(), " senders and ", receivers.size(), " receivers: an edge has one of each"});
   const NodesOfRanks all(comm, here);
+  const EdgesOfSamples edges{all.samples, senders.size(), all.of_sample()};
   const std::size_t ranks = std::size_t(comm.size()), self = std::size_t(comm.rank());
   GhostPlan plan;
   plan.own = all.samples * here.nodes;
   for (std::size_t edge = 0; edge < receivers.size(); ++edge) {
     const auto [rank, row] = all.place(receivers[edge], "receiver", edge);
+    edges.require(edge, "receiver", receivers[edge]);
     if (rank != self)
       throw_error<UsageError>({"graph_part: edge ", edge, " of rank ", self, " of ", comm.axis(), " has receiver ",
                                receivers[edge], ", a node of rank ", rank, ": an edge belongs to the rank of its receiver"});
@@ -80,6 +89,7 @@ WEFT_INLINE GhostPlan plan_ghosts(const Communicator& comm, const GraphExtents& 
   std::vector<Place> places, lacked;
   for (std::size_t edge = 0; edge < senders.size(); ++edge) {
     places.push_back(all.place(senders[edge], "sender", edge));
+    edges.require(edge, "sender", senders[edge]);
     if (places.back().first != self) lacked.push_back(places.back());
   }
   std::sort(lacked.begin(), lacked.end());
