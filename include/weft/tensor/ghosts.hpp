@@ -42,9 +42,10 @@ struct GhostPlan {
   std::vector<GhostPeer> peers;          ///< by rank
   std::vector<std::int32_t> sent;        ///< rows that other ranks lack, peer by peer
 };
-/// Throws UsageError for an id that is a node of another sample than its edge. The edges are those of all samples in order.
+/// The edges of all samples on this rank, in the order of the samples; each sample has as many.
 struct EdgesOfSamples {
-  std::size_t samples, edges, nodes;  ///< edges of all samples, nodes of each
+  std::size_t samples, edges, nodes;  ///< edges of all samples, nodes of each on all ranks
+  /// Throws UsageError for an id of this edge that is a node of another sample than the edge's.
   void require(std::size_t edge, const char* end, std::int64_t id) const;
 };
 /// The plan of a rank whose edges have these ids, sample by sample. An id counts the nodes of all samples in the order of ranks:
