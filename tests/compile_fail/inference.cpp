@@ -84,3 +84,26 @@ struct Net : Module<Net> {
 };
 
 void go(inference::ShardedModel<Net>& net, std::span<const float> in, std::span<float> out) { net(in, out); }
+
+// section: inference_on_another_space
+// An instance of another execution space than weft's.
+// expect: an inference model takes instances of the space on which weft computes, Kokkos::DefaultExecutionSpace
+inline constexpr data::Field<"x", float> x;
+struct Net : Module<Net> {
+  using scalar = float;
+  using Batch = FieldBatch<x>;
+  struct Config {};
+  Linear<> layer;
+  Net(const auto& context, const Config&) : layer(context / "layer", 3, 2) {}
+  auto forward(const auto& in) const { return layer(in); }
+};
+struct Other {
+  using execution_space = Other;
+};
+#ifdef WEFT_FAIL
+using Exec = Other;
+#else
+using Exec = Kokkos::DefaultExecutionSpace;
+#endif
+
+void go(inference::Model<Net>& net, const Exec& exec, std::span<const float> in, std::span<float> out) { net(exec, in, out); }

@@ -182,11 +182,12 @@ TEST_CASE("refused tensors are released, too") {
   };
   const auto at_once = [](const data::Dlpack&) { FAIL("the tensor was taken"); };
   check(
-      "the tensor is on a device of type 2 (DLDeviceType), number 1: copy it to host memory, x.cpu()",
+      "the tensor is on a device of type 2 (DLDeviceType), number 1: give weft's device, u.array<T>(device), or copy it to host "
+      "memory, x.cpu()",
       [](auto& f) {
         f.tensor.dl_tensor.device = {2, 1};
       },
-      at_once);
+      [](const data::Dlpack& taken) { taken.array<double>(); });
   check(
       "the tensor is of version 2.0, and weft reads version 1",
       [](auto& f) {

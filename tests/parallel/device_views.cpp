@@ -1,15 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // covers: weft/tensor/strided_copy.hpp
 // Batches that are Views of a GPU's memory, in every layout: the numbers of the same batches in host memory, without a copy
-// through the host. This program declares its space's memory not to be the host's (golden/device_paths.cpp), and its Views lie
-// there.
-#include <Kokkos_Core.hpp>
-
-#include <weft/device/parallel_for.hpp>
-#include <weft/tensor/strided_copy.hpp>
-
-template <>
-inline constexpr bool weft::detail::on_host<Kokkos::DefaultExecutionSpace> = false;
+// through the host. The Views are of support/device_views.hpp.
+#include "support/device_views.hpp"
 
 #include <doctest/doctest.h>
 
@@ -20,35 +13,11 @@ inline constexpr bool weft::detail::on_host<Kokkos::DefaultExecutionSpace> = fal
 #include <string>
 #include <vector>
 
+#include <weft/tensor/strided_copy.hpp>
 #include <weft/weft.hpp>
 
 using namespace weft;
-
-namespace {
-
-/// The memory of a device, which the host does not read, and a View of it.
-struct DeviceMemory {};
-struct HostMemory {
-  using memory_space = HostMemory;
-};
-template <class T, std::size_t dims>
-struct DeviceView {
-  using memory_space = DeviceMemory;
-  using host_mirror_space = HostMemory;
-  using value_type = T;
-  using non_const_value_type = std::remove_const_t<T>;
-  T* first;
-  std::array<std::size_t, dims> extents, strides;
-  static constexpr std::size_t rank() { return dims; }
-  std::size_t extent(std::size_t dim) const { return extents[dim]; }
-  std::size_t stride(std::size_t dim) const { return strides[dim]; }
-  T* data() const { return first; }
-};
-
-}  // namespace
-
-template <>
-inline constexpr bool weft::detail::reads_memory<Kokkos::DefaultExecutionSpace, DeviceMemory> = true;
+using namespace weft_test;
 
 namespace {
 

@@ -5,6 +5,7 @@
 //
 //   const auto u = data::Dlpack::take(tensor);            // a DLManagedTensor* or DLManagedTensorVersioned*, released once
 //   batch[state].view(u.array<double>());                 // of any strides; `u` outlives the batch's use
+//   batch[state].view(device, u.array<double>(device));   // a tensor of the GPU on which weft computes
 //   DLManagedTensor* out = data::to_dlpack<DLManagedTensor>(std::move(prediction.values), prediction.shape);
 //
 // Structs: DLPack 1.0, https://dmlc.github.io/dlpack/latest/c_api.html. Those of the program's dlpack.h have the same members and
@@ -25,6 +26,7 @@
 #include <weft/core/scalar.hpp>
 #include <weft/data/arrays.hpp>
 #include <weft/tensor/strided_array.hpp>
+#include <weft/tensor/strided_copy.hpp>
 
 namespace weft::data {
 
@@ -106,16 +108,30 @@ concept DlpackElement = (std::is_arithmetic_v<T> && sizeof(T) <= 8) || std::is_s
 }
 
 constexpr std::uint64_t dlpack_read_only = 1;  // DLPACK_FLAG_BITMASK_READ_ONLY
-constexpr std::int32_t dlpack_cpu = 1, dlpack_cuda_host = 3;
+constexpr std::int32_t dlpack_cpu = 1, dlpack_cuda = 2, dlpack_cuda_host = 3;
+
+/// The memory of an execution space's instance, by its DLDeviceType and number.
+template <class Exec>
+struct DlpackPlace {
+  static dlpack::Device of(const Exec& exec) {
+    if constexpr (requires { exec.cuda_device(); }) {
+      return {dlpack_cuda, std::int32_t(exec.cuda_device())};
+    } else {
+      static_assert(weft::detail::on_host<Exec>,
+                    "weft: DLPack tensors are of host memory or of CUDA's, and this Kokkos computes on "
+                    "other GPUs");
+      return {dlpack_cpu, 0};
+    }
+  }
+};
 
 }  // namespace detail
 
-/// A tensor of another library, in host memory. Copies share it; its deleter is called once, with the last of them.
+/// A tensor of another library, in any memory. Copies share it; its deleter is called once, with the last of them.
 class Dlpack {
  public:
-  /// Takes over a DLManagedTensor or DLManagedTensorVersioned, also if it throws. Throws UsageError for a tensor that is not in
-  /// host memory (kDLCPU or kDLCUDAHost), has more than six dims, a negative stride or an address that its elements do not fit,
-  /// or is of another major version than 1.
+  /// Takes over a DLManagedTensor or DLManagedTensorVersioned, also if it throws. Throws UsageError for a tensor that has more
+  /// than six dims or a negative stride, or is of another major version than 1.
   template <detail::DlpackTensor M>
   static Dlpack take(M* tensor) {
     if (tensor == nullptr) detail::refuse_dlpack({"the tensor is null"});
@@ -135,20 +151,35 @@ class Dlpack {
   }
 
   const Shape& shape() const { return shape_; }
-  /// The elements, to be read: valid as long as a copy of this object. Throws UsageError if they are of another type than T.
+  /// The elements, to be read: valid as long as a copy of this object. Throws UsageError if they are of another type than T, at
+  /// an address that does not fit T, or not in host memory (kDLCPU or kDLCUDAHost).
   template <detail::DlpackElement T>
   weft::detail::StridedArray<const T> array() const {
-    require(detail::dlpack_type_of<T>(), sizeof(T));
-    return {static_cast<const T*>(data_), shape_, strides_};
+    require_host();
+    return elements<const T>();
+  }
+  /// The same on the device on which weft computes: kDLCUDA with the number of its GPU; on hosts kDLCPU. They are read in the
+  /// order of device.exec(), which is the stream to name to the other library, `x.__dlpack__(stream=...)`; this object outlives
+  /// that work. Throws UsageError for a tensor of any other memory.
+  template <detail::DlpackElement T, class Exec>
+  weft::detail::DeviceArray<const T, Exec> array(const Device<Exec>& device) const {
+    require_on(detail::DlpackPlace<Exec>::of(device.exec()));
+    return {elements<const T>()};
   }
   /// The elements, to be written, as by inference::Model. Throws also for a tensor that is read-only, or in which several
   /// elements share memory.
   template <detail::DlpackElement T>
   weft::detail::StridedArray<T> writable() const {
-    require(detail::dlpack_type_of<T>(), sizeof(T));
-    if (read_only_) detail::refuse_dlpack({"the tensor is read-only"});
-    require_no_overlap();
-    return {static_cast<T*>(data_), shape_, strides_};
+    require_host();
+    require_writable();
+    return elements<T>();
+  }
+  /// The same on the device on which weft computes.
+  template <detail::DlpackElement T, class Exec>
+  weft::detail::DeviceArray<T, Exec> writable(const Device<Exec>& device) const {
+    require_on(detail::DlpackPlace<Exec>::of(device.exec()));
+    require_writable();
+    return {elements<T>()};
   }
   std::shared_ptr<const void> owner() const { return owner_; }
 
@@ -156,10 +187,7 @@ class Dlpack {
   template <class Tensor>
   void read(const Tensor& from) {
     type_ = {std::uint8_t(from.dtype.code), std::uint8_t(from.dtype.bits)};
-    const auto place = std::int32_t(from.device.device_type);
-    if (place != detail::dlpack_cpu && place != detail::dlpack_cuda_host)
-      detail::refuse_dlpack({"the tensor is on a device of type ", std::int64_t(place), " (DLDeviceType), number ",
-                             std::int64_t(from.device.device_id), ": copy it to host memory, x.cpu()"});
+    place_ = {std::int32_t(from.device.device_type), std::int32_t(from.device.device_id)};
     if (from.dtype.lanes != 1)
       detail::refuse_dlpack({"the tensor's elements are vectors of ", std::size_t(from.dtype.lanes), " ", type_.text()});
     if (from.ndim < 0 || from.ndim > std::int32_t(Shape::max_rank))
@@ -180,6 +208,27 @@ class Dlpack {
     }
     data_ = static_cast<char*>(from.data) + from.byte_offset;
     if (from.data == nullptr && shape_.size() != 0) detail::refuse_dlpack({"the tensor of ", shape_.text(), " has no memory"});
+  }
+  void require_host() const {
+    if (place_.device_type != detail::dlpack_cpu && place_.device_type != detail::dlpack_cuda_host)
+      detail::refuse_dlpack({"the tensor is on a device of type ", std::int64_t(place_.device_type), " (DLDeviceType), number ",
+                             std::int64_t(place_.device_id), ": give weft's device, u.array<T>(device), or copy it to host ",
+                             "memory, x.cpu()"});
+  }
+  void require_on(const dlpack::Device& here) const {
+    if (place_.device_type == here.device_type && place_.device_id == here.device_id) return;
+    detail::refuse_dlpack({"the tensor is on a device of type ", std::int64_t(place_.device_type), " (DLDeviceType), number ",
+                           std::int64_t(place_.device_id), ", and weft computes on type ", std::int64_t(here.device_type),
+                           ", number ", std::int64_t(here.device_id), ": copy it there"});
+  }
+  template <class T>
+  weft::detail::StridedArray<T> elements() const {
+    require(detail::dlpack_type_of<std::remove_const_t<T>>(), sizeof(T));
+    return {static_cast<T*>(data_), shape_, strides_};
+  }
+  void require_writable() const {
+    if (read_only_) detail::refuse_dlpack({"the tensor is read-only"});
+    require_no_overlap();
   }
   // Each dim's stride must exceed the span of the dims with smaller strides.
   void require_no_overlap() const {
@@ -209,6 +258,7 @@ class Dlpack {
   Shape shape_;
   weft::detail::Strides strides_{};
   detail::DlpackType type_;
+  dlpack::Device place_{};
   bool read_only_ = false;
 };
 
@@ -229,9 +279,10 @@ auto array(const Dlpack& tensor, const ArrayOptions& options = {}) {
 
 namespace detail {
 
-/// A managed tensor over memory that `owner` keeps.
+/// A managed tensor over memory of this place that `owner` keeps.
 template <class M, class T>
-M* made_dlpack(std::shared_ptr<const void> owner, const weft::detail::StridedArray<T>& of) {
+M* made_dlpack(std::shared_ptr<const void> owner, const weft::detail::StridedArray<T>& of,
+               dlpack::Device place = {dlpack_cpu, 0}) {
   struct Made {
     M tensor{};
     std::array<std::int64_t, Shape::max_rank> shape{}, strides{};
@@ -248,8 +299,8 @@ M* made_dlpack(std::shared_ptr<const void> owner, const weft::detail::StridedArr
   auto& tensor = made->tensor.dl_tensor;
   constexpr DlpackType type = dlpack_type_of<std::remove_const_t<T>>();
   tensor.data = const_cast<std::remove_const_t<T>*>(of.data);
-  tensor.device.device_type = static_cast<decltype(tensor.device.device_type)>(dlpack_cpu);
-  tensor.device.device_id = 0;
+  tensor.device.device_type = static_cast<decltype(tensor.device.device_type)>(place.device_type);
+  tensor.device.device_id = place.device_id;
   tensor.ndim = std::int32_t(of.shape.rank());
   tensor.dtype.code = type.code;
   tensor.dtype.bits = type.bits;
@@ -284,6 +335,15 @@ M* to_dlpack(std::vector<T>&& values, const Shape& shape) {
 template <detail::DlpackTensor M = dlpack::ManagedTensor, weft::detail::KokkosView V>
 requires detail::DlpackElement<typename V::non_const_value_type> M* to_dlpack(const V& view) {
   return detail::made_dlpack<M>(std::make_shared<const V>(view), weft::detail::strided_of(view));
+}
+/// The same for a View of the memory of weft's device, on a GPU kDLCUDA with its number. The consumer reads it after the work of
+/// device.exec() so far, which it or the program waits for.
+template <detail::DlpackTensor M = dlpack::ManagedTensor, class Exec, weft::detail::KokkosView V>
+requires detail::DlpackElement<typename V::non_const_value_type> M* to_dlpack(const Device<Exec>& device, const V& view) {
+  static_assert(std::is_same_v<typename V::memory_space, typename Exec::memory_space>,
+                "weft: to_dlpack: this View is not of the memory space of weft's device, Kokkos::DefaultExecutionSpace");
+  return detail::made_dlpack<M>(std::make_shared<const V>(view), weft::detail::elements_of<typename V::value_type>(view),
+                                detail::DlpackPlace<Exec>::of(device.exec()));
 }
 
 }  // namespace weft::data

@@ -204,16 +204,16 @@ class FieldValues {
     static_assert(fits, "weft: the View's elements are of another type than the field's scalars");
     if constexpr (fits) take(detail::viewed_field(view));
   }
-  /// Looks at a View of memory that kernels of the model's device read: of a GPU, or of a host on which weft computes. The model
-  /// takes it where it lies if it is row-major and of the model's scalar; else one kernel copies it. Both are work of the
+  /// Looks at a View, or Dlpack::array(device), of memory that kernels of the model's device read: of a GPU, or of a host. The
+  /// model takes it where it lies if it is row-major and of the model's scalar; else one kernel copies it. Both are work of the
   /// device's execution space instance, in whose order the program may write again after the step. The host's values are copies.
-  template <class Exec, detail::KokkosView V>
+  template <class Exec, class V>
   void view(Device<Exec>& device, const V& view) {
     constexpr bool fits = std::is_same_v<typename V::non_const_value_type, scalar> && V::rank() != 0;
     static_assert(fits, "weft: a field's View has elements of the field's scalar type, and [samples, ...] extents, at least one");
     if constexpr (fits) {
       const auto all = detail::strided_on<const scalar>(device, view);
-      take(detail::viewed_field(all));
+      this->view(all);
       strided_ = all;
       device_ = &device;
       fetch_ = [](const void* from, const detail::StridedArray<const scalar>& some, scalar* out) {

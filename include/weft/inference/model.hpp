@@ -6,10 +6,12 @@
 //
 //   inference::Model<Surrogate> net(model);   // the parameters of a model in training; or inference::load<Surrogate>("run")
 //   net(u, next);                             // next = forward(u), Kokkos Views of any layout
+//   net(exec, u, next);                       // the same in the order of the solver's instance, in device memory on a GPU
 //
 // The model is one Module. Its forward takes the first fields of its Batch, as for model.predict.
 
 #include <cstddef>
+#include <memory>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -20,14 +22,12 @@
 
 namespace weft::inference {
 
-/// A trained model of type M, on hosts. Numerics: the bits of a forward of SingleDevice<M> with as many threads, without dropout.
+/// A trained model of type M. Numerics: the bits of a forward of SingleDevice<M> with as many threads, without dropout.
 template <class M>
 class Model {
   static_assert(weft::detail::ModuleModel<M>,
                 "weft: inference::Model takes a model that is one Module, `struct Net : Module<Net>` with a Config and a scalar; "
                 "a model of several units computes with model.predict");
-  static_assert(weft::detail::on_host<std::conditional_t<std::is_void_v<M>, void, DefaultDevice::execution_space>>,
-                "weft: inference::Model computes on hosts, and this Kokkos computes on GPUs: use model.predict");
 
  public:
   using Config = typename M::Config;
@@ -39,6 +39,7 @@ class Model {
       : options_(options),
   source_(device_, config, options.model) {
     fill(source_);
+    device_.exec().fence("weft: the parameters of an inference model");  // all instances read them
   }
   /// A copy of the parameters of a model in training, in any wrapper; later steps do not change it. Collective over the ranks of
   /// `model`; each rank gets the whole model.
@@ -54,19 +55,40 @@ class Model {
   /// input. A range as output takes any shape of as many elements. Any number of threads may call it at the same time. Throws
   /// ShapeError if the output has another shape than the model returns.
   template <class... A>
-  requires(sizeof...(A) >= 2) void operator()(A&&... arrays) {
-    detail::call(*pool_.take([this] { return std::make_unique<detail::Replica<SingleDevice<M>>>(source_, options_); }),
-                 arrays...);
+  requires(sizeof...(A) >= 2 && !(detail::Instance<std::remove_cvref_t<A>> || ...)) void operator()(A&&... arrays) {
+    const auto replica = taken(pool_, [this] { return detail::instance_of<Exec>(options_.threads); });
+    detail::call(*replica, detail::HostElements(), arrays...);
+  }
+  /// net(exec, inputs..., output) as above, as work of an instance of Kokkos::DefaultExecutionSpace: after the program's earlier
+  /// kernels on it and before its later ones. Returns when the work is launched; exec.fence() waits for the output. The Views are
+  /// of memory that kernels of the instance read, on a GPU of device memory, which the host never touches. Each instance has the
+  /// memory of a forward's values, and allocates nothing once it is warm. The instance has the threads of a call on a host.
+  template <detail::Instance E, class... A>
+  requires(sizeof...(A) >= 2) void operator()(const E& exec, A&&... arrays) {
+    detail::require_instance<E>();
+    if constexpr (std::is_same_v<E, Exec>) {
+      const auto replica = taken(instances_.of(exec), [&] { return exec; });
+      detail::call(*replica, detail::DeviceElements{replica->device()}, arrays...);
+    }
   }
 
   /// The number of calls that have run at the same time; each needed the memory of a forward's values.
-  std::size_t replicas() const { return pool_.size(); }
+  std::size_t replicas() const { return pool_.size() + instances_.size(); }
 
  private:
+  using Exec = DefaultDevice::execution_space;
+  using Replica = detail::Replica<SingleDevice<M>>;
+
+  template <class Of>
+  auto taken(detail::Pool<Replica>& pool, const Of& instance) {
+    return pool.take([&] { return std::make_unique<Replica>(source_, options_, instance()); });
+  }
+
   Options options_;
   DefaultDevice device_;
   SingleDevice<M> source_;
-  detail::Pool<detail::Replica<SingleDevice<M>>> pool_;
+  detail::Pool<Replica> pool_;
+  detail::Pools<Exec, Replica> instances_;
 };
 
 }  // namespace weft::inference

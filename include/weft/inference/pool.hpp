@@ -5,6 +5,8 @@
 //
 //   Pool<Replica> pool;
 //   const auto replica = pool.take([] { return std::make_unique<Replica>(); });   // returns to the pool at the end of the scope
+//
+// Pools has one of them for each of a few keys.
 
 #include <array>
 #include <atomic>
@@ -77,6 +79,34 @@ class Pool {
   mutable std::mutex mutex_;
   std::vector<T*> idle_;
   std::vector<std::unique_ptr<T>> all_;
+};
+
+template <class Key, class T>
+class Pools {
+ public:
+  /// The pool of this key, made at its first use; any thread may call it.
+  Pool<T>& of(const Key& key) {
+    const std::lock_guard lock(mutex_);
+    for (const Keyed& one : pools_)
+      if (one.key == key) return *one.pool;
+    pools_.push_back({key, std::make_unique<Pool<T>>()});
+    return *pools_.back().pool;
+  }
+  /// The number of objects that were made, in all pools.
+  std::size_t size() const {
+    const std::lock_guard lock(mutex_);
+    std::size_t all = 0;
+    for (const Keyed& one : pools_) all += one.pool->size();
+    return all;
+  }
+
+ private:
+  struct Keyed {
+    Key key;
+    std::unique_ptr<Pool<T>> pool;
+  };
+  mutable std::mutex mutex_;
+  std::vector<Keyed> pools_;
 };
 
 }  // namespace weft::inference::detail

@@ -3,7 +3,7 @@
 // A model for one caller at a time: separate layers over the parameters of a SingleDevice or of a wrapper, with a device, so that
 // callers share only memory that nobody writes.
 //
-//   Replica<SingleDevice<Net>> replica(source, options);
+//   Replica<SingleDevice<Net>> replica(source, options, instance_of<Exec>(options.threads));
 //   replica.compute(std::tuple(strided_of(x)), strided_of(y));
 
 #include <cstddef>
@@ -30,7 +30,7 @@ namespace weft::inference {
 /// The options of a model's calls.
 struct Options {
   ModelOptions model = {};  ///< as it was trained: low-rank adapters, batch-invariant numbers
-  int threads = 1;          ///< of one call; more than one pays for batches that take longer than about 20 us
+  int threads = 1;          ///< of a call without an instance; more than one pays for batches that take longer than about 20 us
 };
 
 namespace detail {
@@ -101,8 +101,9 @@ class Replica {
   using Fields = typename weft::detail::inputs_of_t<M, Context>::First;
 
  public:
-  Replica(Source& source, const Options& options)
-      : device_(instance_of<DefaultDevice::execution_space>(options.threads)),
+  /// Its work is in the order of `instance`.
+  Replica(Source& source, const Options& options, DefaultDevice::execution_space instance)
+      : device_(std::move(instance)),
         whole_(built(source, device_, options.model)),
         context_(weft::detail::step_context(context_of(source, device_, options.model))),
         module_(&weft::detail::module_of<M, Context>(*whole_.units.front().layer)) {
@@ -114,6 +115,7 @@ class Replica {
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
+  DefaultDevice& device() { return device_; }
   /// output = forward(inputs...). The sizes of the first dims of the inputs are the samples.
   template <class... T, class Y>
   void compute(const std::tuple<StridedArray<T>...>& inputs, const StridedArray<Y>& output, bool any_shape) {
@@ -158,10 +160,58 @@ class Replica {
   M* module_;
 };
 
-/// replica.compute(inputs..., output) with arrays of the program.
-template <class Source, class... A>
-void call(Replica<Source>& replica, A&... arrays) {
-  const auto all = std::tuple(weft::detail::strided_of(arrays)...);
+/// The elements of an array of host memory.
+struct HostElements {
+  template <class A>
+  auto operator()(A& array) const {
+    static_assert(weft::detail::on_host<std::conditional_t<std::is_void_v<A>, void, DefaultDevice::execution_space>>,
+                  "weft: an inference model without an execution space instance computes on hosts, and this Kokkos computes on "
+                  "GPUs: give an instance and Views of memory that its kernels read, net(exec, u, next)");
+    return weft::detail::strided_of(array);
+  }
+  template <class T>
+  void fetch(const StridedArray<T>& from, std::remove_const_t<T>* out) const {
+    weft::detail::copy_elements(from, out);
+  }
+};
+/// The elements of an array that kernels of the device read.
+struct DeviceElements {
+  DefaultDevice& device;
+  template <class A>
+  auto operator()(A& array) const {
+    using E = DefaultDevice::execution_space;
+    if constexpr (requires {
+                    typename A::value_type;
+                    weft::detail::strided_on<typename A::value_type>(device, array);
+                  }) {
+      return weft::detail::strided_on<typename A::value_type>(device, array);
+    } else {
+      static_assert(weft::detail::on_host<std::conditional_t<std::is_void_v<A>, void, E>>,
+                    "weft: an inference model on a GPU takes Views of memory that its kernels read, and this range is of host "
+                    "memory");
+      return weft::detail::strided_of(array);
+    }
+  }
+  template <class T>
+  void fetch(const StridedArray<T>& from, std::remove_const_t<T>* out) const {
+    weft::detail::fetch_elements(device, StridedArray<const T>{from.data, from.shape, from.strides}, out);
+  }
+};
+/// An execution space instance as the first argument of a call.
+template <class E>
+concept Instance = Kokkos::is_execution_space<E>::value;
+template <class E>
+void require_instance() {
+  static_assert(
+      std::is_same_v<E, DefaultDevice::execution_space>,
+      "weft: an inference model takes instances of the space on which weft computes, Kokkos::DefaultExecutionSpace, and "
+      "this instance is of another");
+}
+
+/// replica.compute(inputs..., output) with arrays of the program; `elements(array)` are their elements.
+template <class Source, class Elements, class... A>
+void call(Replica<Source>& replica, const Elements& elements, A&... arrays) {
+  const auto all = std::tuple(elements(arrays)...);
   constexpr std::size_t inputs = sizeof...(A) - 1;
   using Last = std::tuple_element_t<inputs, std::tuple<std::remove_const_t<A>...>>;
   [&]<std::size_t... I>(std::index_sequence<I...>) {

@@ -5,8 +5,10 @@
 //
 //   inference::ShardedModel<Surrogate> net(mesh[axes<tp>], model);   // a model in training, in any wrapper
 //   net(u, next);                                                    // next = forward(u), equal on all ranks
+//   net(world.device().exec(), u, next);                             // the same in device memory on GPUs
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -16,20 +18,19 @@
 #include <weft/comm/agree.hpp>
 #include <weft/comm/in_function.hpp>
 #include <weft/core/hash.hpp>
+#include <weft/inference/pool.hpp>
 #include <weft/inference/replica.hpp>
 #include <weft/mesh/mesh.hpp>
 #include <weft/parallel/tensor_parallel.hpp>
 
 namespace weft::inference {
 
-/// A trained model of type M on the ranks of tp, on hosts. Numerics: equal to inference::Model up to the rounding of sums.
+/// A trained model of type M on the ranks of tp. Numerics: equal to inference::Model up to the rounding of sums.
 template <class M>
 class ShardedModel {
   static_assert(weft::detail::ModuleModel<M>,
                 "weft: inference::ShardedModel takes a model that is one Module, `struct Net : Module<Net>` with a Config and a "
                 "scalar, without a wrapper");
-  static_assert(weft::detail::on_host<std::conditional_t<std::is_void_v<M>, void, DefaultDevice::execution_space>>,
-                "weft: inference::ShardedModel computes on hosts, and this Kokkos computes on GPUs: use model.predict");
 
  public:
   using Config = typename M::Config;
@@ -40,7 +41,9 @@ class ShardedModel {
   template <class Fill>
   requires std::is_invocable_v<Fill&, Source&> ShardedModel(const Mesh<tp>& mesh, const Config& config, Fill&& fill,
                                                             const Options& options = {})
-      : options_(options), source_(mesh, config, options.model), replica_(filled(fill), options_) {}
+      : options_(options), source_(mesh, config, options.model) {
+    fill(source_);
+  }
   /// A copy of the parameters of a model in training; later steps do not change it. Collective over the ranks of `model`.
   template <class Trained>
   requires std::is_same_v<typename Trained::model_type, M> ShardedModel(const Mesh<tp>& mesh, Trained& model,
@@ -53,37 +56,60 @@ class ShardedModel {
   /// net(inputs..., output) as Model::operator(), called by all ranks of tp in one order with equal inputs, by one thread of a
   /// rank at a time. The first call compares the inputs and throws UsageError on all ranks if they differ.
   template <class... A>
-  requires(sizeof...(A) >= 2) void operator()(A&&... arrays) {
+  requires(sizeof...(A) >= 2 && !(detail::Instance<std::remove_cvref_t<A>> || ...)) void operator()(A&&... arrays) {
+    const auto replica = taken(pool_, [this] { return detail::instance_of<Exec>(options_.threads); });
+    call(*replica, detail::HostElements(), arrays...);
+  }
+  /// net(exec, inputs..., output) as Model::operator() with an instance, which is that of the mesh's device: the messages between
+  /// ranks are in its order. Throws UsageError for another one.
+  template <detail::Instance E, class... A>
+  requires(sizeof...(A) >= 2) void operator()(const E& exec, A&&... arrays) {
+    detail::require_instance<E>();
+    if constexpr (std::is_same_v<E, Exec>) {
+      if (!(exec == source_.device().exec())) refuse_instance();
+      const auto replica = taken(instance_pool_, [&] { return exec; });
+      call(*replica, detail::DeviceElements{replica->device()}, arrays...);
+    }
+  }
+
+ private:
+  using Exec = DefaultDevice::execution_space;
+  using Replica = detail::Replica<Source>;
+
+  template <class Of>
+  auto taken(detail::Pool<Replica>& pool, const Of& instance) {
+    return pool.take([&] { return std::make_unique<Replica>(source_, options_, instance()); });
+  }
+  template <class Elements, class... A>
+  void call(Replica& replica, const Elements& elements, A&... arrays) {
     const comm::InFunction mark(source_.communicator(), comm::ProgramFunction::predict);
     if (!compared_) {
       std::vector<NamedValue> inputs;
       const auto add = [&](auto& array) {  // the last is the output
         if (inputs.size() + 1 < sizeof...(A))
-          inputs.emplace_back("the inputs of inference::ShardedModel", hash_of(weft::detail::strided_of(array)));
+          inputs.emplace_back("the inputs of inference::ShardedModel", hash_of(elements, elements(array)));
       };
       (add(arrays), ...);
       agree(source_.communicator(), inputs, "give all ranks of tp the same inputs");
       compared_ = true;
     }
-    detail::call(replica_, arrays...);
+    detail::call(replica, elements, arrays...);
   }
-
- private:
-  template <class Fill>
-  Source& filled(Fill& fill) {
-    fill(source_);
-    return source_;
-  }
-  template <class T>
-  static std::string hash_of(const weft::detail::StridedArray<T>& array) {
+  template <class Elements, class T>
+  static std::string hash_of(const Elements& elements, const weft::detail::StridedArray<T>& array) {
     std::vector<std::remove_const_t<T>> values(array.shape.size());
-    weft::detail::copy_elements(array, values.data());
+    elements.fetch(array, values.data());
     return weft::detail::joined({array.shape.text(), ", ", weft::detail::hash_bytes(values.data(), values.size() * sizeof(T))});
+  }
+  [[noreturn]] WEFT_COLD static void refuse_instance() {
+    throw_error<UsageError>(
+        {"inference: ShardedModel was called with another execution space instance than the mesh's, in whose order its messages "
+         "are: net(world.device().exec(), u, next)"});
   }
 
   Options options_;
   Source source_;
-  detail::Replica<Source> replica_;
+  detail::Pool<Replica> pool_, instance_pool_;
   bool compared_ = false;
 };
 

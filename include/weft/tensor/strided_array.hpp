@@ -106,6 +106,18 @@ StridedArray<T> strided_of(const StridedArray<T>& array) {
 /// The same of memory that the kernels of a device read (tensor/strided_copy.hpp).
 template <class T, class Exec, KokkosView V>
 StridedArray<T> strided_on(Device<Exec>& device, const V& view);
+/// Elements that kernels of an execution space read, and a host perhaps does not.
+template <class T, class Exec>
+struct DeviceArray {
+  using value_type = T;
+  using non_const_value_type = std::remove_const_t<T>;
+  StridedArray<T> elements;
+  static constexpr std::size_t rank() { return Shape::max_rank; }  ///< at most
+};
+template <class U, class T, class Exec>
+StridedArray<U> strided_on(Device<Exec>&, const DeviceArray<T, Exec>& array) {
+  return {array.elements.data, array.elements.shape, array.elements.strides};
+}
 /// Copies elements that the device's kernels read to `out` in host memory, in row-major order (tensor/strided_copy.hpp).
 template <class Exec, class T>
 void fetch_elements(Device<Exec>& device, const StridedArray<const T>& from, T* out);
