@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# ./tests/run --gpu: kernels beside the host's, and small trainings, on one GPU; NCCL's operations and the parity of 2 and 4 ranks over
+# ./tests/run --gpu: kernels beside the host's, and small trainings and calls in situ, on one GPU; NCCL's operations and the parity of 2 and 4 ranks over
 # it (dense models and experts) on all, or on one that several processes share. Sourced by tests/run after cmake/gpu.sh; installs nothing.
 
 gpu_programs "./tests/run --gpu" "${weft_gpu_tests[@]}"
 status=0
-for program in test_gpu_kernels test_gpu_training; do
+for program in test_gpu_kernels test_gpu_training test_gpu_in_situ; do
   say "$program"
   "$weft_gpu/$program" || status=1
 done

@@ -153,11 +153,11 @@ void add_extents(BatchWords& words, const Values& values) {
 template <auto... fields>
 BatchWords words_of(const FieldBatch<fields...>& batch, std::uint64_t step) {
   BatchWords words{{step, batch.first_sample, batch.samples, batch.micro_batches, hash_of_field(batch[fields])...},
-                   {"step", "first_sample", "samples", "micro_batches", std::remove_const_t<decltype(fields)>::name...},
+                   {"step", "first_sample", "samples", "micro_batches", std::remove_cvref_t<decltype(fields)>::name...},
                    4,
-                   {0, 0, 0, 0, std::remove_const_t<decltype(fields)>::cut_axes...},
+                   {0, 0, 0, 0, std::remove_cvref_t<decltype(fields)>::cut_axes...},
                    4 + sizeof...(fields)};
-  (add_extents<std::remove_const_t<decltype(fields)>>(words, batch[fields]), ...);
+  (add_extents<std::remove_cvref_t<decltype(fields)>>(words, batch[fields]), ...);
   return words;
 }
 

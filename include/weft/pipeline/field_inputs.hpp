@@ -209,7 +209,7 @@ class FieldBatchInputs {
   using batch_type = FieldBatch<of...>;
   static constexpr bool has_tokens = false;
   using device_type = typename Context::device_type;
-  using Fields = FieldInputs<Context, std::remove_const_t<decltype(of)>...>;
+  using Fields = FieldInputs<Context, std::remove_cvref_t<decltype(of)>...>;
   using First = Fields;
   using Last = Fields;
 
@@ -242,7 +242,7 @@ class FieldBatchInputs {
       twice[field].assign(std::move(all), from.shape());
     };
     twice.samples = parts * times * count;
-    (repeat(std::remove_const_t<decltype(of)>{}), ...);
+    (repeat(std::remove_cvref_t<decltype(of)>{}), ...);
     return part_of(twice, 0, parts * times * count);
   }
 
@@ -260,7 +260,7 @@ class FieldBatchInputs {
           return typename Fields::template Source<F>{{}, batch[field].shape(), false, strided, lies != nullptr};
       return typename Fields::template Source<F>{batch[field].part(first, count), batch[field].shape()};
     };
-    return Fields(*device_, count, typename Fields::Sources{source(std::remove_const_t<decltype(of)>{})...}, part_);
+    return Fields(*device_, count, typename Fields::Sources{source(std::remove_cvref_t<decltype(of)>{})...}, part_);
   }
 
   device_type* device_;

@@ -30,7 +30,7 @@ template <class Context, class B>
 inline constexpr bool has_sequences = true;
 template <class Context, auto... fields>
 inline constexpr bool has_sequences<Context, FieldBatch<fields...>> =
-    !Context::has(cp{}) || ((decltype(fields)::sequence_dim > 0) || ...);
+    !Context::has(cp{}) || ((std::remove_cvref_t<decltype(fields)>::sequence_dim > 0) || ...);
 template <class B>
 constexpr void refuse_without_sequences() {
   static_assert(std::is_void_v<B>,
