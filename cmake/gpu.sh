@@ -36,7 +36,8 @@ has_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep
 
 # NAME=SOURCE of what ./tests/run --gpu and ./bench/run gpu build.
 weft_gpu_tests=(test_gpu_kernels=tests/gpu/kernels.cpp test_gpu_training=tests/gpu/training.cpp test_gpu_nccl=tests/comm/programs/nccl.cpp
-  test_gpu_in_situ=tests/gpu/in_situ.cpp test_gpu_aborts=tests/gpu/aborts.cpp test_gpu_parity=tests/gpu/parity.cpp test_gpu_parity_experts=tests/gpu/parity_experts.cpp)
+  test_gpu_in_situ=tests/gpu/in_situ.cpp test_gpu_aborts=tests/gpu/aborts.cpp test_gpu_parity=tests/gpu/parity.cpp
+  test_gpu_parity_experts=tests/gpu/parity_experts.cpp)
 weft_gpu_benchmarks=(bench_gpu_gpt2=bench/gpu/gpt2.cpp bench_gpu_kernels=bench/gpu/kernels.cpp)
 
 # How far they are optimised: cuda/programs, which runs nothing, asks for less.
