@@ -238,7 +238,9 @@ TEST_CASE("misuse is a code, and a text with the remedy") {
   double out[5];
   refused(weft_predict(model, out, 5), "weft_predict: there are 4 elements, and the array has 5");
   double loss = 0;
-  CHECK(weft_evaluate(model, &loss) != 0);  // no targets
+  refused(weft_evaluate(model, &loss), "weft_evaluate: the field 'target' has no values: call weft_field first");
+  REQUIRE(weft_optimizer(model, "sgd", "") == 0);
+  refused(weft_train(model, &loss), "weft_train: the field 'target' has no values: call weft_field first");
   refused(weft_learning_rate(model, -1), "learning rate -1.000000 is not a number of at least 0");
   CHECK(weft_parameter_get(model, "nobody", out, 5) != 0);
   CHECK(weft_model_free(nullptr) == 0);

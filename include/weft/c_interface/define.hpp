@@ -61,6 +61,7 @@ AnyModel& model_of(Model* model, const char* function) {
 }
 inline void make_world(Communicator communicator, weft_world** world, const char* function) {
   require(world, function, "the address of the world");
+  if (!Kokkos::is_initialized()) throw_error<UsageError>({function, ": call weft_begin first"});
   *world = new weft_world{World(std::move(communicator))};
 }
 /// Copies values to C's array. Throws UsageError if it has another size.

@@ -156,13 +156,17 @@ class ModelOf : public AnyModel {
 
   double train() override {
     if (!optimizer_) throw_error<UsageError>({"weft_train: the model has no optimizer: call weft_optimizer first"});
+    require_all_fields("weft_train");
     batch_.step = steps_;
     const double loss = model_.train_step(batch_);
     report_ = optimizer_->step(rate_);
     ++steps_;
     return loss;
   }
-  double evaluate() override { return model_.evaluate(batch_); }
+  double evaluate() override {
+    require_all_fields("weft_evaluate");
+    return model_.evaluate(batch_);
+  }
   std::vector<double> predict() override { return model_.predict(batch_).values; }
   double gradient_norm() const override { return report_.gradient_norm; }
   std::uint64_t steps() const override { return steps_; }
@@ -175,6 +179,12 @@ class ModelOf : public AnyModel {
   void set_parameter(std::string_view name, std::span<const double> values) override { model_.set_parameter(name, values); }
 
  private:
+  void require_all_fields(const char* function) const {
+    batch_.for_each([&](auto field, const auto& of_field) {
+      if (of_field.samples() == 0)
+        throw_error<UsageError>({function, ": the field '", decltype(field)::name, "' has no values: call weft_field first"});
+    });
+  }
   // The earlier optimizer stays if the options are refused.
   template <class Rule>
   void make_optimizer(const Options& given, const typename Rule::Options& options) {
