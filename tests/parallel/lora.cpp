@@ -37,6 +37,7 @@ TEST_CASE("GPT-2, adapters beside every linear layer") {
                                                          {2, {.cp = 2}, 2, "1f1b", 0},
                                                          {4, {.tp = 2, .cp = 2}, 2, "1f1b", 2},
                                                          {2, {.pp = 2}, 4, "zb-h1", 0},
+                                                         {2, {.pp = 2}, 4, "zb-h1", 3},
                                                          {8, {.tp = 2, .pp = 2}, 4, "zbv", 2}});
 }
 TEST_CASE("Llama, adapters beside some, rows cut over tp, key-value heads fewer than its ranks") {

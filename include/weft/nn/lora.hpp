@@ -87,8 +87,13 @@ class LoraLinear : public Primitive<LoraLinear<Base>> {
   template <class Context, class X, class G>
   auto backward_input(const Context& context, X x, const G& g) {
     using Low = low_t<Context, X>;
+    std::optional<entered_t<Context, Low>> low;  // here, since the parameters may be released before backward_weight
+    if (adapter_ && adapter_->up.trainable()) {
+      const auto in = adapter_->dropout.forward(context, x).output;
+      low.emplace(scale(enter(context, contract<0, 0>(in, adapter_->down.for_operand(in))), adapter_->scale));
+    }
     auto split = base.backward_input(context, std::move(x), g);
-    using D = Deferred<decltype(split.deferred), gradient_t<Low>>;
+    using D = Deferred<decltype(split.deferred), gradient_t<Low>, entered_t<Context, Low>>;
     std::optional<gradient_t<Low>> d_low;
     auto dx = std::move(split.input_gradient);
     if (adapter_) {
@@ -97,16 +102,13 @@ class LoraLinear : public Primitive<LoraLinear<Base>> {
       auto d_input = contract<0, 1>(*d_low, adapter_->down.template for_operand_type<X>(g.device()));
       dx = add(dx, to_layout_of<gradient_t<X>>(context, adapter_->dropout.backward(context, Nothing{}, d_input)));
     }
-    return InputGradient<decltype(dx), D>{std::move(dx), {std::move(split.deferred), std::move(d_low)}};
+    return InputGradient<decltype(dx), D>{std::move(dx), {std::move(split.deferred), std::move(d_low), std::move(low)}};
   }
   template <class Context, class D>
   void backward_weight(const Context& context, D deferred) {
     if (adapter_) {
+      if (deferred.low) accumulate_product(context, adapter_->up, deferred.base.gradient, *deferred.low);
       const auto x = adapter_->dropout.forward(context, deferred.base.input).output;
-      if (adapter_->up.trainable()) {
-        const auto low = scale(enter(context, contract<0, 0>(x, adapter_->down.for_operand(x))), adapter_->scale);
-        accumulate_product(context, adapter_->up, deferred.base.gradient, low);
-      }
       accumulate_product(context, adapter_->down, *deferred.d_low, x);
     }
     base.backward_weight(context, std::move(deferred.base));
@@ -127,7 +129,8 @@ class LoraLinear : public Primitive<LoraLinear<Base>> {
     using D = decltype(backward_input(context, x, g).deferred);
     if (!adapter_) {
       auto split = base.backward_input_gelu(context, std::move(x), g, before);
-      return InputGradient<decltype(split.input_gradient), D>{std::move(split.input_gradient), {std::move(split.deferred), {}}};
+      return InputGradient<decltype(split.input_gradient), D>{std::move(split.input_gradient),
+                                                              {std::move(split.deferred), {}, {}}};
     }
     auto split = backward_input(context, std::move(x), g);
     auto d_before = std::move(split.input_gradient);
@@ -147,10 +150,11 @@ class LoraLinear : public Primitive<LoraLinear<Base>> {
     Dropout dropout;
     double scale;
   };
-  template <class B, class Low>
+  template <class B, class Gradient, class Low>
   struct Deferred {
     B base;
-    std::optional<Low> d_low;
+    std::optional<Gradient> d_low;
+    std::optional<Low> low;  // the scaled x Aᵀ; empty if B is not trained
   };
   // x Aᵀ has the placement of x if A is whole; all ranks of a Column layer need all of it.
   template <class Context, class Low>
