@@ -148,6 +148,24 @@ TEST_CASE("the layouts of a program are listed, the fastest first") {
   CHECK(ending.code == 0);
   CHECK_MESSAGE(ending.out.find("layouts of 4 ranks on h100: 9 in all") != std::string::npos, ending.out);  // pp 1; 2 and 4
   CHECK(times(ending.out, " GB ") == 2);
+  {
+    const EnvironmentVariable path("WEFT_REHEARSE_JSON", "-");
+    const nlohmann::json json = nlohmann::json::parse(rehearsed("4", twice).out);
+    CHECK(json["machine"] == "h100");
+    CHECK(json["ranks"] == 4);
+    CHECK(json["all"] == 9);
+    CHECK(json["layouts"].size() + json["refused"].get<std::size_t>() == 9);  // all that fit, not only those of the table
+    CHECK(json["layouts"].size() > 2);
+    const auto& best = json["layouts"][0];
+    CHECK(ending.out.find("\n  " + best["layout"].get<std::string>() + " ") != std::string::npos);
+    CHECK(best["samples_per_second"].get<double>() >= json["layouts"][1]["samples_per_second"].get<double>());
+    CHECK(best["memory_bytes"].get<double>() > 0);
+    for (const auto& layout : json["layouts"]) {
+      CHECK(layout["degrees"]["dp"].get<int>() * layout["degrees"]["pp"].get<int>() == 4);
+      CHECK(layout.contains("schedule") == (layout["layout"].get<std::string>().find(", Z") != std::string::npos ||
+                                            layout["layout"].get<std::string>().find(", GPipe") != std::string::npos));
+    }
+  }
   const EnvironmentVariable memory("WEFT_REHEARSE_MEMORY", "1kB");
   const Ending full = rehearsed("4", twice);
   CHECK(full.code != 0);

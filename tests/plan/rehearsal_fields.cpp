@@ -170,11 +170,11 @@ TEST_CASE("ranks of domain axes share the state of a volume's model") {
 namespace {
 
 /// A program whose batches follow from its mesh: 8 samples over the data ranks, and the rank's piece of each.
-void train_pieces(World& world) {
+void train_pieces_with(const ModelOptions& options, World& world) {
   const Mesh mesh(world, axes<dp, dx, dy>);
   const std::size_t samples = 8 / mesh.size(dp{}), x = rows / mesh.size(dx{}), y = columns / mesh.size(dy{});
   if (x * y == 0) throw LayoutError("a rank without a piece");
-  FullyShardedDataParallel<DomainParallel<Model, dx, dy>> model(mesh, {});
+  FullyShardedDataParallel<DomainParallel<Model, dx, dy>> model(mesh, {}, options);
   optim::AdamW optimizer(model, {});
   for (int step = 0; step < 3; ++step) {
     Model::Batch batch{.samples = samples};
@@ -183,6 +183,7 @@ void train_pieces(World& world) {
     optimizer.step();
   }
 }
+void train_pieces(World& world) { train_pieces_with({}, world); }
 std::string refusal(const plan::LayoutLimits& limits, int ranks, const std::function<void(World&)>& f) {
   try {
     (void)plan::layouts({.ranks = ranks}, plan::known_machine("h100"), limits, f);
@@ -229,6 +230,14 @@ TEST_CASE("all layouts of a program are rehearsed, with the figures of a rehears
           if (world.size() > 1) throw LayoutError("eight is a bad number");
           train_pieces(world);
         }) == "weft: no layout of 8 ranks is possible; the first of them: weft: eight is a bad number");
+}
+
+TEST_CASE("stages vary on all layouts whose domain ranks share the state") {
+  const plan::Layouts found = plan::layouts({.ranks = 4}, plan::known_machine("h100"), {},
+                                            [](World& world) { train_pieces_with({.shard = {.over_domain = true}}, world); });
+  CHECK(found.all == 24);     // 6 factors of 4, four stages each
+  CHECK(found.refused == 6);  // stage 0 has nothing to share
+  CHECK(found.fitting.size() == 18);
 }
 
 TEST_CASE("a volume that no rank can hold is cut") {

@@ -629,6 +629,37 @@ TEST_CASE("tensors of other sizes: gradients and parameters differ, batches are 
         std::vector<std::string>{"documents: samples are missing or have other sizes", "up: this layout does not note it"});
 }
 
+TEST_CASE("kept values are compared over their own size, and between the ranks that have a copy") {
+  using runtime::ProofPhase;
+  const runtime::ProofLayout layout{.ranks = 2, .degrees = {{"dp", 2}}};
+  const auto notes_of = [&](std::vector<std::vector<double>> copies) {
+    auto notes = std::make_unique<weft::detail::ProofNotes>();
+    notes->steps = 1;
+    for (std::size_t rank = 0; rank < copies.size(); ++rank)
+      weft::detail::Proof(*notes, layout, int(rank)).note_copy(1, ProofPhase::kept, "norm.running", copies[rank]);
+    notes->tensors[{1, ProofPhase::kept, 0, "large"}].parts[0] = {1e300};
+    assemble(*notes);
+    return notes;
+  };
+  const auto difference = [&](std::vector<std::vector<double>> copies) {
+    std::string text;
+    double size = 0;
+    runtime::detail::compare(*notes_of({{1e-9, 2e-9}}), *notes_of(std::move(copies)),
+                             [&](const runtime::detail::ProofDifference& found) {
+                               if (found.size > size) size = found.size, text = found.text;
+                             });
+    return std::pair(size, text);
+  };
+  CHECK(difference({{1e-9, 2e-9}, {1e-9, 2e-9}}).first == 0);
+  CHECK(difference({{1e-9, 2.2e-9}, {1e-9, 2.2e-9}}).first == doctest::Approx(0.1));
+  CHECK(difference({{1e-9, 2.2e-9}}).second.starts_with("step 1, kept values, norm.running, element 1: "));
+  CHECK(difference({{1e-9, 2e-9}, {1e-9, 3e-9}}).first == doctest::Approx(0.5));
+  CHECK(difference({{1e-9, 2e-9}, {1e-9, 3e-9}}).second ==
+        "step 1, kept values, norm.running, ranks that must hold the same elements differ");
+  CHECK(std::isinf(difference({{1e-9, 2e-9}, {1e-9}}).first));
+  CHECK(difference({}).second == "step 1, kept values, norm.running, is missing");
+}
+
 TEST_CASE("values that a custom training loop leaves out are named, and a layout that cannot be compared is not proven") {
   std::size_t more = 0;  // samples for each rank beyond the first
   const auto loop = [&](World& world) {
@@ -651,8 +682,8 @@ TEST_CASE("values that a custom training loop leaves out are named, and a layout
   INFO(same.text());
   CHECK(same.proven());
   CHECK(same.count(Verdict::agrees) == 5);
-  CHECK(same.text().find("prove: not compared: losses, results of layers and gradients before the sums over ranks: the program "
-                         "has a custom training loop\n") != std::string::npos);
+  CHECK(same.text().find("prove: not compared: losses, results of layers, values that layers keep, and gradients before the sums "
+                         "over ranks: the program has a custom training loop\n") != std::string::npos);
   CHECK(same.certificate("net").find("a custom training loop") != std::string::npos);
   more = 4;
   const ProofReport other = runtime::prove({.ranks = 2}, loop);
@@ -710,6 +741,32 @@ TEST_CASE("a unit is named by the path that its parameters share") {
   CHECK(named({"wte.weight", "norm.gain"}) == "unit 2");
   CHECK(named({"table"}) == "unit 2");
   CHECK(named({}) == "unit 2");
+}
+
+TEST_CASE("stages of ZeRO vary where ranks share the state: data ranks, and those of domain axes if they share it") {
+  const auto layouts = [](bool over_domain) {
+    weft::detail::ProofNotes notes;
+    const runtime::ProofLayout one;
+    weft::detail::Proof proof(notes, one, 0);
+    DefaultDevice device;
+    device.prove(proof);
+    ModelOptions options{.shard = {.over_domain = over_domain}}, fixed;
+    fixed.shard.stage = weft::detail::open_stage;
+    weft::detail::choose_options(device, options, fixed, true, false);
+    notes.axes = {{"dp"}, {"tp"}, {"dx"}};
+    weft::detail::ProofNotes read;
+    REQUIRE(read.read(notes.bytes()));
+    std::vector<std::string> texts;
+    for (const runtime::ProofLayout& layout : runtime::detail::layouts_of(read, 2)) texts.push_back(layout.text());
+    return texts;
+  };
+  std::vector<std::string> wanted{
+      "dx 2", "tp 2", "dp 2, stage 0 of ZeRO", "dp 2, stage 1 of ZeRO", "dp 2, stage 2 of ZeRO", "dp 2, stage 3 of ZeRO"};
+  const auto sorted = [](std::vector<std::string> all) { return std::sort(all.begin(), all.end()), all; };
+  CHECK(sorted(layouts(false)) == sorted(wanted));
+  wanted[0] = "dx 2, stage 0 of ZeRO";  // which choose_options refuses
+  for (int stage = 1; stage <= 3; ++stage) wanted.push_back("dx 2, stage " + std::to_string(stage) + " of ZeRO");
+  CHECK(sorted(layouts(true)) == sorted(wanted));
 }
 
 TEST_CASE("a stage of ZeRO that other options of the program do not allow is no possible layout") {

@@ -42,8 +42,13 @@ struct ProofLayout {
   std::string text() const;
 };
 
+/// "GPipe", "ZB-H1" or "ZBV"; empty for a schedule that is given.
+std::string_view name_of(ProofLayout::Schedule schedule);
+
 /// The kind of a noted tensor, in the order of computation.
-enum class ProofPhase : std::uint8_t { batch, forward, loss, backward, local_gradient, gradient, updated };
+/// `kept`: values that layers keep from step to step, such as running means, and arrays that an optimizer keeps at one rank.
+enum class ProofPhase : std::uint8_t { batch, forward, loss, backward, local_gradient, gradient, norm, updated, kept };
+inline constexpr std::size_t proof_phases = 9;
 /// "gradient", "gradient before the sums over ranks", ...
 std::string_view name_of(ProofPhase phase);
 
@@ -61,10 +66,11 @@ struct ProofNotes {
   };
   struct Tensor {
     int place = 0;  ///< in its unit, in the order of computation
-    /// The whole tensor in part 0, or a part for each sample of the global batch.
+    /// The whole tensor in part 0, or a part for each sample of the global batch. Copies: a part for each rank, until `assemble`.
     std::map<std::size_t, std::vector<double>> parts = {};
     /// Ranks of tp hold pieces of a row whose order may depend on the layout: compared in the order of their values.
     bool sorted = false;
+    bool copies = false;                  ///< each rank that notes the tensor has all of it
     std::vector<ProofPiece> pieces = {};  ///< of results, until `assemble`
     double replicas = 0;                  ///< the largest relative difference between ranks that must hold the same elements
   };
@@ -77,6 +83,7 @@ struct ProofNotes {
   std::map<Key, Tensor> tensors = {};
   std::vector<Axis> axes = {};    ///< of the program's meshes
   bool stage_is_open = false;     ///< the stage of ZeRO is an option, not a part of a type
+  bool over_domain = false;       ///< ranks of domain axes share the state that the stage cuts (ShardOptions::over_domain)
   bool schedule_is_open = false;  ///< the program leaves the schedule of its pipeline to weft
   bool replaceable = true;        ///< all training steps were train_step, whose batch can be replaced
   bool cut_fields = false;        ///< domain axes cut fields of the batch, of which each rank has a piece
@@ -128,6 +135,8 @@ class Proof {
   void note_axis(std::string_view name, bool expert);
   void note_part(ProofPhase phase, std::string name, std::size_t part, std::vector<double> values);
   void note_loss(const std::string& model, double loss);
+  /// Notes values that must be the same on all ranks that note them.
+  void note_copy(int step, ProofPhase phase, std::string name, std::vector<double> values);
   /// Adds elements of a parameter: `count` of them from element `global` on, of `size` in the whole parameter.
   void add_elements(int step, ProofPhase phase, const std::string& name, int place, std::size_t size, std::size_t global,
                     std::span<const double> values);

@@ -22,14 +22,19 @@ WEFT_COLD WEFT_INLINE std::string ProofLayout::text() const {
     if (degree > 1) append_to(all, {all.empty() ? "" : " ", name, " ", degree});
   if (all.empty()) all = ranks == 1 ? "one rank" : joined({ranks, " ranks"});
   if (stage >= 0) append_to(all, {", stage ", stage, " of ZeRO"});
-  if (schedule != Schedule::given)
-    all += schedule == Schedule::gpipe ? ", GPipe" : schedule == Schedule::zbv ? ", ZBV" : ", ZB-H1";
+  if (schedule != Schedule::given) append_to(all, {", ", name_of(schedule)});
   return all;
 }
 
+WEFT_COLD WEFT_INLINE std::string_view name_of(ProofLayout::Schedule schedule) {
+  constexpr std::string_view names[] = {"", "GPipe", "ZB-H1", "ZBV"};
+  return names[std::size_t(schedule)];
+}
+
 WEFT_COLD WEFT_INLINE std::string_view name_of(ProofPhase phase) {
-  constexpr std::string_view names[] = {"batch",    "forward",          "loss", "backward", "gradient before the sums over ranks",
-                                        "gradient", "updated parameter"};
+  constexpr std::string_view names[] = {
+      "batch", "forward",           "loss",       "backward", "gradient before the sums over ranks", "gradient",
+      "norm",  "updated parameter", "kept values"};
   return names[std::size_t(phase)];
 }
 
@@ -88,7 +93,8 @@ WEFT_COLD WEFT_INLINE std::string ProofNotes::bytes() const {
   ProofWriter to;
   to.write(axes.size());
   for (const Axis& axis : axes) to.write(axis.name), to.write(axis.expert);
-  to.write(stage_is_open), to.write(schedule_is_open), to.write(replaceable), to.write(cut_fields), to.write(computed);
+  to.write(stage_is_open), to.write(over_domain), to.write(schedule_is_open), to.write(replaceable), to.write(cut_fields),
+      to.write(computed);
   to.write(steps), to.write(narrowest), to.write(ending), to.write(error);
   to.write(tensors.size());
   for (const auto& [key, tensor] : tensors) {
@@ -104,7 +110,8 @@ WEFT_COLD WEFT_INLINE bool ProofNotes::read(std::string_view bytes) {
   ProofReader from{bytes};
   axes.resize(from.count(1));
   for (Axis& axis : axes) from.read(axis.name), from.read(axis.expert);
-  from.read(stage_is_open), from.read(schedule_is_open), from.read(replaceable), from.read(cut_fields), from.read(computed);
+  from.read(stage_is_open), from.read(over_domain), from.read(schedule_is_open), from.read(replaceable), from.read(cut_fields),
+      from.read(computed);
   from.read(steps), from.read(narrowest), from.read(ending), from.read(error);
   for (std::size_t left = from.count(1); left > 0 && !from.ended_early; --left) {
     Key key;
@@ -179,6 +186,13 @@ WEFT_COLD WEFT_INLINE void Proof::note_part(ProofPhase phase, std::string name, 
 
 WEFT_COLD WEFT_INLINE void Proof::note_loss(const std::string& model, double loss) {
   if (rank_ == 0) note_part(ProofPhase::loss, model + "train_step", 0, {loss});
+}
+
+WEFT_COLD WEFT_INLINE void Proof::note_copy(int step, ProofPhase phase, std::string name, std::vector<double> values) {
+  const std::lock_guard lock(notes_->mutex);
+  ProofNotes::Tensor& tensor = notes_->tensors[{step, phase, 0, std::move(name)}];
+  tensor.copies = true;
+  tensor.parts[std::size_t(rank_)] = std::move(values);
 }
 
 WEFT_COLD WEFT_INLINE void Proof::enter_unit(bool forward, const std::string& name, int number, std::size_t first,

@@ -127,6 +127,7 @@ struct Rehearsal : RehearsedWork {
   /// program is rehearsed in the layout that it asks for.
   const detail::ProofLayout* layout = nullptr;
   bool stage_is_open = false, schedule_is_open = false;  ///< with a layout: whether options choose them, and not a type
+  bool over_domain = false;  ///< with a layout: ranks of domain axes share the state that the stage cuts
 
   /// The order of the last step, if requested. Collectives then complete when they are waited for, and sends at once, so peaks
   /// are between the early and the late ones.

@@ -8,6 +8,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <weft/device/device.hpp>
@@ -20,6 +21,11 @@ namespace weft::detail {
 /// Proof::gradients, if the run has them, so that updates do not depend on the rounding of sums.
 void prove_parameters(DefaultDevice& device, Proof& proof, ProofPhase phase, const void* optimizer,
                       std::span<ParameterState* const> states, double scale);
+/// Notes the norm of an optimizer's gradients. Returns it, or the norm of Proof::gradients, if the run has them.
+double prove_norm(Proof& proof, const void* optimizer, double norm);
+/// Notes an array of `count` elements, of the type of gradients, that an optimizer keeps at one rank for a parameter.
+void prove_kept(DefaultDevice& device, Proof& proof, const void* optimizer, const ParameterState& state, std::string_view array,
+                const Buffer& buffer, std::size_t count);
 /// Notes the gradients that this rank's layers have added, before the sums over ranks. Call it whenever these gradients are
 /// about to be reduced.
 void prove_local_gradients(Proof& proof, const Unit& unit);

@@ -72,6 +72,20 @@ WEFT_COLD WEFT_INLINE void prove_parameters(DefaultDevice& device, Proof& proof,
   if (phase == ProofPhase::updated) proof.stepped(optimizer);
 }
 
+WEFT_COLD WEFT_INLINE double prove_norm(Proof& proof, const void* optimizer, double norm) {
+  const ProofNotes::Key key{proof.steps_of(optimizer) + 1, ProofPhase::norm, 0, proof.optimizer(optimizer) + "all gradients"};
+  proof.note_copy(key.step, key.phase, key.name, {norm});
+  if (proof.gradients == nullptr) return norm;
+  const auto given = proof.gradients->tensors.find(key);
+  return given == proof.gradients->tensors.end() ? norm : given->second.parts.at(0).at(0);
+}
+
+WEFT_COLD WEFT_INLINE void prove_kept(DefaultDevice& device, Proof& proof, const void* optimizer, const ParameterState& state,
+                                      std::string_view array, const Buffer& buffer, std::size_t count) {
+  proof.note_copy(proof.steps_of(optimizer) + 1, ProofPhase::kept, joined({proof.optimizer(optimizer), state.name(), ".", array}),
+                  proof_elements(device, buffer, count, state.gradient_type()));
+}
+
 WEFT_COLD WEFT_INLINE void prove_local_gradients(Proof& proof, const Unit& unit) {
   if (!proof.in_train_step) return;
   for (ParameterState* const state : unit.parameters) {

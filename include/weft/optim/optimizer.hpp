@@ -269,6 +269,7 @@ class Optimizer {
   WEFT_COLD void require_gradients(bool own_loop) const;
   WEFT_COLD void make_state(Slot& slot);
   WEFT_COLD void make_home(Slot& slot);
+  WEFT_COLD void prove_home(weft::detail::Proof& proof);  // notes the arrays that this rank is the home of
   WEFT_COLD static Slot without_state(const Slot& slot);
 
   // Throws UsageError if ranks would update their pieces of one model with different options or step counts.

@@ -33,6 +33,8 @@ StepReport Optimizer<Rule>::step(double learning_rate) {
   using weft::detail::ProofPhase;
   weft::detail::Proof* const proof = device_->proof();
   const auto note = [&](ProofPhase phase) {
+    if constexpr (detail::has_home<Rule>)
+      if (phase == ProofPhase::updated) prove_home(*proof);
     weft::detail::prove_slots(*device_, *proof, phase, this, slots_,
                               phase == ProofPhase::gradient && loss_scale_ ? loss_scale_->applied() : 1);
   };
@@ -41,6 +43,8 @@ StepReport Optimizer<Rule>::step(double learning_rate) {
   StepReport report;
   const std::optional<double> known = update_behind_norm(learning_rate);
   report.gradient_norm = known ? *known : gradient_norm();
+  if (proof != nullptr) [[unlikely]]
+    report.gradient_norm = weft::detail::prove_norm(*proof, this, report.gradient_norm);
   report.skipped = !std::isfinite(report.gradient_norm);
   if (gradients_ && report.skipped) used_ = gradients_->use(true);
   if (report.skipped) {

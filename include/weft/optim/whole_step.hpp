@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <weft/core/text.hpp>
+#include <weft/engine/proof_parameters.hpp>
 #include <weft/optim/matrix_exchange.hpp>
 #include <weft/optim/optimizer.hpp>
 #include <weft/optim/rule_parts.hpp>
@@ -121,6 +122,15 @@ void Optimizer<Rule>::make_home([[maybe_unused]] Slot& slot) {
       kernels::fill(*device_, bytes / sizeof(float), static_cast<float*>(array.get()), 0.0f);  // double's zero has the same bits
     }
   }
+}
+
+template <class Rule>
+void Optimizer<Rule>::prove_home(weft::detail::Proof& proof) {
+  for (const Slot& slot : slots_)
+    for (std::size_t k = 0; k < slot.home.size(); ++k)
+      if (slot.home[k])
+        weft::detail::prove_kept(*device_, proof, this, *slot.state, Rule::home_names[k], slot.home[k],
+                                 Rule::home_elements(*slot.state)[k]);
 }
 
 template <class Rule>

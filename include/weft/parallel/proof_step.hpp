@@ -105,7 +105,8 @@ WEFT_COLD void begin_proven_step(Proof& proof, DefaultDevice& device, Stages& st
     stages.for_each_state([&](ParameterState& state) { prove_with_noise(device, proof, state); });
 }
 
-/// Calls train(batch), with the batch that the run is given in place of the program's if there is one, and notes the loss.
+/// Calls train(batch), with the batch that the run is given in place of the program's if there is one, and notes the loss
+/// and the values that layers keep.
 template <class Stages, class B, class F>
 WEFT_COLD double proven_step(Proof& proof, Stages& stages, const B& batch, const F& train) {
   struct Inside {
@@ -128,6 +129,8 @@ WEFT_COLD double proven_step(Proof& proof, Stages& stages, const B& batch, const
     loss = train(given);
   }
   proof.note_loss(model, loss);
+  for (const auto& buffer : stages.buffers())
+    proof.note_copy(proof.step(), ProofPhase::kept, model + buffer->name, buffer->value);
   return loss;
 }
 

@@ -30,6 +30,7 @@ WEFT_COLD WEFT_INLINE void choose_options(DefaultDevice& device, ModelOptions& o
              schedule = pipelined && fixed.pipeline.schedule == nullptr && options.pipeline.schedule == nullptr;
   const auto note = [&](auto& notes) {
     notes.stage_is_open = notes.stage_is_open || stage;
+    notes.over_domain = notes.over_domain || (stage && options.shard.over_domain);
     notes.schedule_is_open = notes.schedule_is_open || schedule;
   };
   if (Proof* const proof = device.proof(); proof != nullptr) {

@@ -51,11 +51,14 @@ Layouts layouts(RehearsedStages of, const Machine& machine, const LayoutLimits& 
 
 /// A text table of the best layouts: memory, time of a step, samples or tokens per second, share of the peak.
 std::string table_of(const Layouts& found);
+/// The same as one JSON object, with all layouts that fit in "layouts": the ranks of each axis in "degrees", the stage of ZeRO
+/// and the schedule where they vary, "memory_bytes" and "seconds".
+std::string json_of(const Layouts& found);
 
 namespace detail {
-/// The table for programs run with WEFT_REHEARSE_LAYOUTS.
-std::string layouts_for_people(const RehearsedStages& of, std::string_view machine, double memory, std::size_t listed,
-                               const std::function<void(World&)>& f);
+/// Texts for programs run with WEFT_REHEARSE_LAYOUTS.
+runtime::detail::EstimateTexts layouts_for_people(const RehearsedStages& of, std::string_view machine, double memory,
+                                                  std::size_t listed, const std::function<void(World&)>& f);
 inline const bool people_may_search = (runtime::detail::layouts_for_people = &layouts_for_people) != nullptr;
 }  // namespace detail
 

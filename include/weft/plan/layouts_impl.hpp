@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <weft/core/error.hpp>
+#include <weft/core/json_writer.hpp>
 #include <weft/core/text.hpp>
 #include <weft/plan/layouts.hpp>
 #include <weft/runtime/proof/layouts.hpp>
@@ -21,6 +22,7 @@ WEFT_COLD WEFT_INLINE std::vector<weft::detail::ProofLayout> open_layouts(const 
   const Rehearsal notes = rehearse({.ranks = 1, .threads = of.threads, .steps = 1, .layout = &one}, f);
   weft::detail::ProofNotes open;
   open.stage_is_open = notes.stage_is_open, open.schedule_is_open = notes.schedule_is_open;
+  open.over_domain = notes.over_domain;
   for (const Rehearsal::Axis& axis : notes.axes)
     if (axis.name.find('-') == axis.name.npos)  // "dp-dx" are two axes
       open.axes.push_back({axis.name, axis.name == "ep" || axis.name == "etp" || axis.name == "edp"});
@@ -102,11 +104,33 @@ WEFT_COLD WEFT_INLINE std::string table_of(const Layouts& found) {
   return text;
 }
 
-WEFT_COLD WEFT_INLINE std::string detail::layouts_for_people(const RehearsedStages& of, std::string_view name, double memory,
-                                                             std::size_t listed, const std::function<void(World&)>& f) {
+WEFT_COLD WEFT_INLINE std::string json_of(const Layouts& found) {
+  const Estimate& first = found.fitting.front().step;
+  weft::detail::JsonWriter json;
+  json.object().member("machine", first.machine).member("ranks", first.ranks).member("all", found.all);
+  json.member("too_large", found.too_large).member("refused", found.refused).member("complete", found.complete);
+  json.key("layouts").array();
+  for (const ProgramLayout& one : found.fitting) {
+    json.line().object().member("layout", one.layout.text()).key("degrees").object();
+    for (const auto& [axis, degree] : one.layout.degrees) json.member(axis, degree);
+    json.end();
+    if (one.layout.stage >= 0) json.member("stage", one.layout.stage);
+    if (one.layout.schedule != weft::detail::ProofLayout::Schedule::given)
+      json.member("schedule", weft::detail::name_of(one.layout.schedule));
+    json.member("memory_bytes", one.memory).member("seconds", one.step.seconds);
+    json.member("samples_per_second", one.step.tokens_per_second()).member("share_of_peak", one.step.share_of_peak()).end();
+  }
+  json.end().end();
+  return json.text();
+}
+
+WEFT_COLD WEFT_INLINE runtime::detail::EstimateTexts detail::layouts_for_people(const RehearsedStages& of, std::string_view name,
+                                                                                double memory, std::size_t listed,
+                                                                                const std::function<void(World&)>& f) {
   Machine machine = machine_of(name, of.ranks_per_node > 0 ? of.ranks_per_node : of.ranks);
   if (of.ranks_per_node > 0) machine.ranks_per_node = of.ranks_per_node;
-  return table_of(layouts(of, machine, {.memory = memory, .listed = listed}, f));
+  const Layouts found = layouts(of, machine, {.memory = memory, .listed = listed}, f);
+  return {table_of(found), json_of(found)};
 }
 
 }  // namespace weft::plan

@@ -200,7 +200,7 @@ class ProofRunner {
     using V = ProvenLayout::Verdict;
     ProvenLayout& layout = report_.layouts[i];
     layout.verdict = V::agrees;
-    std::array<double, 7> largest = {};
+    std::array<double, weft::detail::proof_phases> largest = {};
     std::vector<std::pair<const ProofNotes::Key*, const char*>> left_out;
     const auto leave_out = [&](const ProofNotes::Key& key, const char* reason) { left_out.push_back({&key, reason}); };
     const auto look_at = [&](const ProofDifference& found) {
@@ -245,7 +245,8 @@ class ProofRunner {
                                                            more(out.layouts.size(), ""), ": ", reason}));
     if (!one.replaceable)
       report_.not_compared.push_back(
-          "losses, results of layers and gradients before the sums over ranks: the program has a custom training loop");
+          "losses, results of layers, values that layers keep, and gradients before the sums over ranks: the program has a "
+          "custom training loop");
     if (one.cut_fields) report_.not_compared.push_back("fields that domain axes cut, and results of layers in such pieces");
     if (results_left_out_)
       report_.not_compared.push_back("results of experts in layouts with ep or etp, where a rank computes tokens of other ranks");

@@ -65,7 +65,7 @@ std::vector<RehearsedStage> rehearse_stages(const RehearsedStages& of, const std
 
 namespace detail {
 
-/// An estimate of a step's time, as a text table and as JSON.
+/// An estimate of a step's time, or the result of a search of layouts, as a text table and as JSON.
 struct EstimateTexts {
   std::string table, json;
 };
@@ -73,10 +73,10 @@ struct EstimateTexts {
 inline EstimateTexts (*estimate_for_people)(const std::vector<RehearsedStage>& stages, std::string_view machine) = nullptr;
 /// Throws UsageError if there is no machine of that name; null as above.
 inline void (*require_machine)(std::string_view machine) = nullptr;
-/// The table of the program's best layouts on the machine of that name, `listed` of them, that fit into `memory` bytes (0: any);
-/// null unless the program includes weft/plan/layouts.hpp.
-inline std::string (*layouts_for_people)(const RehearsedStages& of, std::string_view machine, double memory, std::size_t listed,
-                                         const std::function<void(World&)>& f) = nullptr;
+/// The program's layouts on the machine of that name that fit into `memory` bytes (0: any), of which the table has `listed`; null
+/// unless the program includes weft/plan/layouts.hpp.
+inline EstimateTexts (*layouts_for_people)(const RehearsedStages& of, std::string_view machine, double memory, std::size_t listed,
+                                           const std::function<void(World&)>& f) = nullptr;
 
 /// Parses "N", "N:rank" or "N:rank:early"; the rank is -1 for all distinct ranks. `name` is the option's name in errors. Throws
 /// UsageError.

@@ -123,8 +123,13 @@ WEFT_COLD void with_hint(int rank, const F& f) {
   }
 }
 
-WEFT_COLD WEFT_INLINE void write_json(const std::string& path, const std::string& text) {
-  weft::detail::write_output("WEFT_REHEARSE_JSON", path, text);
+/// Prints the table, and writes the JSON to the file that WEFT_REHEARSE_JSON names; "-": prints the JSON in place of the table.
+WEFT_COLD WEFT_INLINE void print_or_write(const EstimateTexts& texts) {
+  const char* const to = std::getenv("WEFT_REHEARSE_JSON");
+  const std::string path = to == nullptr ? "" : to, json = texts.json + "\n";
+  std::cout.flush(), std::fflush(stdout);
+  std::fputs((path == "-" ? json : texts.table).c_str(), stdout);
+  if (!path.empty() && path != "-") weft::detail::write_output("WEFT_REHEARSE_JSON", path, json);
 }
 
 WEFT_COLD WEFT_INLINE int rehearse_program(RehearsedRank rank, const RunOptions& options, const std::function<int(World&)>& f) {
@@ -167,9 +172,7 @@ WEFT_COLD WEFT_INLINE int rehearse_program(RehearsedRank rank, const RunOptions&
                      .steps = rank.steps,
                      .expert_skew = rank.expert_skew};
   if (variables.layouts > 0) {
-    const std::string table = layouts_for_people(of, machine, memory, std::size_t(variables.layouts), program);
-    std::cout.flush(), std::fflush(stdout);
-    std::fputs(table.c_str(), stdout);
+    print_or_write(layouts_for_people(of, machine, memory, std::size_t(variables.layouts), program));
     return code;
   }
   std::vector<RehearsedStage> stages;
@@ -179,19 +182,15 @@ WEFT_COLD WEFT_INLINE int rehearse_program(RehearsedRank rank, const RunOptions&
     stages.push_back({rank.rank, 0, rehearse(rank, program), 0});
     if (!std::exchange(rank.early, true)) stages.back().least_peak = rehearse(rank, program).peak;
   }
-  std::string table = all ? table_of(stages) : table_of_rank(stages.front()),
-              json = all ? json_of(stages) : json_of_rank(stages.front(), false);
+  EstimateTexts texts{all ? table_of(stages) : table_of_rank(stages.front()),
+                      all ? json_of(stages) : json_of_rank(stages.front(), false)};
   if (!machine.empty()) {  // run again, since recording the order changes the peaks
     of.both = false, of.trace = true;
     const EstimateTexts estimate = estimate_for_people(rehearse_stages(of, program), machine);
-    table += estimate.table;
-    json = "{\"stages\": " + json + ",\n \"estimate\": " + estimate.json + "}";
+    texts.table += estimate.table;
+    texts.json = "{\"stages\": " + texts.json + ",\n \"estimate\": " + estimate.json + "}";
   }
-  const char* const to = std::getenv("WEFT_REHEARSE_JSON");
-  const std::string path = to == nullptr ? "" : to;
-  std::cout.flush(), std::fflush(stdout);
-  std::fputs(path == "-" ? (json + "\n").c_str() : table.c_str(), stdout);
-  if (!path.empty() && path != "-") write_json(path, json + "\n");
+  print_or_write(texts);
   if (memory > 0) require_memory(stages, memory);
   return code;
 }

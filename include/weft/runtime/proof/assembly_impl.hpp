@@ -128,9 +128,24 @@ WEFT_COLD WEFT_INLINE void assemble(ProofNotes::Tensor& tensor) {
   tensor.pieces.clear();
 }
 
+/// Compares the copies of the ranks and leaves the first.
+WEFT_COLD WEFT_INLINE void join_copies(ProofNotes::Tensor& tensor) {
+  const std::vector<double> first = tensor.parts.begin()->second;
+  double most = 0;
+  for (const double value : first) most = std::max(most, std::abs(value));
+  for (const auto& [rank, copy] : tensor.parts)
+    for (std::size_t i = 0; i < std::max(first.size(), copy.size()); ++i)
+      tensor.replicas = std::max(tensor.replicas, first.size() == copy.size() ? replica_difference(first[i], copy[i], most)
+                                                                              : std::numeric_limits<double>::infinity());
+  tensor.parts = {{0, first}};
+  tensor.copies = false;
+}
+
 WEFT_COLD WEFT_INLINE void assemble(ProofNotes& notes) {
-  for (auto& [key, tensor] : notes.tensors)
+  for (auto& [key, tensor] : notes.tensors) {
     if (!tensor.pieces.empty()) assemble(tensor);
+    if (tensor.copies) join_copies(tensor);
+  }
 }
 
 }  // namespace weft::detail

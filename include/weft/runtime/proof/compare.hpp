@@ -18,7 +18,8 @@ using weft::detail::ProofPhase;
 struct ProofDifference {
   const ProofNotes::Key* key = nullptr;  ///< of the notes of one rank
   /// Over the tensor's largest element, or over 1e-3 of the phase's largest one: a gradient that is zero up to rounding has no
-  /// size of its own. Infinite if the tensor, or a number, is missing, and if a gradient or a parameter has another size.
+  /// size of its own. Kept values: over the tensor's largest element. Infinite if the tensor, or a number, is missing, and if a
+  /// gradient or a parameter has another size.
   double size = 0;
   std::string text = {};  ///< "step 1, gradient, blocks.0.up, element 3: 0.5 instead of 0.25"
 };

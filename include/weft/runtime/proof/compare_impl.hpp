@@ -27,9 +27,7 @@ WEFT_COLD WEFT_INLINE double largest_element(const ProofNotes::Tensor& tensor) {
 
 /// Whether every layout must note this tensor, in full size. Others may be cut in another way: batches that are padded, results
 /// of a micro-batch.
-WEFT_COLD WEFT_INLINE bool must_be_there(ProofPhase phase) {
-  return phase == ProofPhase::loss || phase == ProofPhase::gradient || phase == ProofPhase::updated;
-}
+WEFT_COLD WEFT_INLINE bool must_be_there(ProofPhase phase) { return phase == ProofPhase::loss || phase >= ProofPhase::gradient; }
 
 /// The largest difference of two tensors with that scale, and its place as text. `all`: false if a part was left out.
 WEFT_COLD WEFT_INLINE std::pair<double, std::string> difference_of(const ProofNotes::Key& key, const ProofNotes::Tensor& one,
@@ -94,7 +92,8 @@ WEFT_COLD WEFT_INLINE void compare(const ProofNotes& one, const ProofNotes& othe
     }
     ProofDifference difference{key, std::numeric_limits<double>::infinity(), "is missing"};
     if (there) {
-      const double scale = std::max({size, 1e-3 * most[{key->step, key->phase}], 1e-300});
+      const double of_phase = key->phase == ProofPhase::kept ? 0 : most[{key->step, key->phase}];  // kept values have no unit
+      const double scale = std::max({size, 1e-3 * of_phase, 1e-300});
       bool all = true;
       std::tie(difference.size, difference.text) = difference_of(*key, *tensor, at->second, scale, all);
       if (!all && left_out && !must_be_there(key->phase)) left_out(*key, "samples are missing or have other sizes");

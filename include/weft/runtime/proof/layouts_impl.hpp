@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <weft/core/inline.hpp>
+#include <weft/mesh/axis.hpp>
 #include <weft/runtime/proof/layouts.hpp>
 
 namespace weft::runtime::detail {
@@ -41,7 +42,10 @@ WEFT_COLD WEFT_INLINE std::vector<ProofLayout> layouts_of(const ProofNotes& one,
                                       : name == "edp" ? std::size_t(size) / in_expert
                                                       : degrees[i]});
     }
-    const bool stages = one.stage_is_open && layout.degree("dp") > 1, schedules = one.schedule_is_open && layout.degree("pp") > 1;
+    std::size_t sharing = layout.degree("dp");  // ranks that share the state
+    for (const auto& [name, degree] : layout.degrees)
+      if (one.over_domain && weft::detail::names_domain_axis(name)) sharing *= degree;
+    const bool stages = one.stage_is_open && sharing > 1, schedules = one.schedule_is_open && layout.degree("pp") > 1;
     for (int stage = stages ? 0 : -1; stage <= (stages ? 3 : -1); ++stage)
       for (int schedule = 0; schedule <= (schedules ? int(ProofLayout::Schedule::zbv) : 0); ++schedule) {
         layout.stage = stage;

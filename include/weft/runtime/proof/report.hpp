@@ -30,7 +30,7 @@ struct ProofReport {
   int ranks = 0, steps = 0;
   bool in_double = false;  ///< the program computed in double: bounds are 1e-11
   /// The largest difference that was allowed, by phase, over the tensor's largest element.
-  std::array<double, 7> largest = {};
+  std::array<double, weft::detail::proof_phases> largest = {};
   std::vector<std::string> not_compared = {};  ///< tensors that were left out, a text for each reason
   double seconds = 0;
 

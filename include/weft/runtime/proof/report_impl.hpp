@@ -23,7 +23,7 @@ WEFT_COLD WEFT_INLINE const char* verdict_text(ProvenLayout::Verdict verdict) {
 }
 
 /// The largest differences of loss, gradients and updated parameters: "loss 2e-16, gradient 3e-15, updated parameter 0".
-WEFT_COLD WEFT_INLINE std::string largest_text(const std::array<double, 7>& largest) {
+WEFT_COLD WEFT_INLINE std::string largest_text(const std::array<double, weft::detail::proof_phases>& largest) {
   std::string text;
   for (const ProofPhase phase : {ProofPhase::loss, ProofPhase::gradient, ProofPhase::updated}) {
     char number[32];
