@@ -21,7 +21,9 @@ ROOT = HERE.parents[3]
 sys.path.insert(0, str(HERE))
 import mutate
 
-PROGRAMS = {"net": ["net", "loop", "muon"], "gpt": ["gpt", "sequence", "copies", "secondary", "ulysses"], "experts": ["experts", "balance", "data"]}
+PROGRAMS = {"net": ["net", "loop", "muon"], "gpt": ["gpt", "sequence", "copies", "secondary", "ulysses"], "experts": ["experts", "balance", "data"],
+            "fields": ["images", "domain", "graph"],
+            "language": ["pieces", "rows", "sequence", "recomputed", "degree", "adapters"]}
 # What changes no tensor of a training step, by the place and what is done.
 EQUIVALENT = [
     (r".* idempotent twice$", "the extreme of extremes is the same"),
@@ -32,7 +34,7 @@ EQUIVALENT = [
     (r"pipeline/trainable_parameters\.hpp", "all ranks train the same parameters"),
     (r"nn/router\.hpp:\d+ \w+ all_reduce twice", "a factor of all counts cancels"),
     (r"nn/router\.hpp:\d+ tp all_reduce left_out", "ranks of tp count the same rows, and a factor of all counts cancels"),
-    (r"pipeline/stages_impl\.hpp:\d+ \w+ all_reduce twice", "signs of differences of loads do not change by a factor"),
+    (r"pipeline/stages_impl\.hpp:\d+ (?!pp )\w+ all_reduce twice", "a factor of all sums of a layer cancels: they become means, or signs of differences"),
 ]
 
 

@@ -12,7 +12,7 @@ import sys
 # These communicate for other purposes than the tensors of a step: agreement of options, benchmarks, files, generation.
 FOLDERS = ["comm", "core", "checkpoint", "dtensor", "elastic", "generation", "hugging_face", "plan", "testing", "trace"]
 COLLECTIVE = re.compile(r"(\.|->)((?:all_reduce|reduce_scatter|all_gather|all_to_all)(?:_v)?(?:_async)?\()")
-CONVERSION = re.compile(r"(?<![\w.:>])(to|to_layout_of)(<[^;\"]*>)?\((?=\w|weft::|std::|$)")
+CONVERSION = re.compile(r"(?<![\w.:>])(to<[^;\"]*>|to_layout_of(<[^;\"]*>)?)\((?=\w|weft::|std::|$)")
 NOT_COMMUNICATORS = re.compile(r"(axes|facts_\.loss)$")
 
 

@@ -27,7 +27,7 @@
 namespace weft::mutation {
 
 inline thread_local const char* collective = nullptr;  // the place of the next collective of this thread
-inline thread_local const char* conversion = nullptr;  // that of the `to` in which it is made
+inline thread_local const char* conversion = nullptr;  // that of the `to` in which it is made, for those of tensor/to.hpp
 inline thread_local const char* next_conversion = nullptr;
 
 /// A call of `to` or `to_layout_of`.
@@ -106,7 +106,8 @@ bool done_without(comm::Call& call, std::string_view axis, std::size_t rank, std
   using comm::Operation;
   const char* place = std::exchange(collective, nullptr);
   if (place == nullptr || ranks < 2) return false;
-  if (conversion != nullptr) place = conversion;
+  const bool of_every_conversion = std::string_view(place).starts_with("tensor/to.hpp:");  // others are named themselves
+  if (conversion != nullptr && of_every_conversion) place = conversion;
   const std::string name = std::string(place) + " " + std::string(axis) + " " + std::string(name_of(call.operation)) +
                            (reduces(call.operation) && call.reduction != Reduction::sum ? " idempotent" : "");
   if (asked_for(name + " left_out")) return leave_out(call, rank, ranks), true;

@@ -14,11 +14,12 @@ namespace mutations {
 using namespace weft;
 
 /// At most `most` micro-batches.
-inline TokenBatch tokens_of(std::size_t rank, std::size_t ranks, std::uint64_t step, std::size_t most = 2) {
+inline TokenBatch tokens_of(std::size_t rank, std::size_t ranks, std::uint64_t step, std::size_t most, std::size_t length) {
   const std::size_t mine = 8 / ranks;
-  TokenBatch batch{.sequences = mine, .length = 8, .micro_batches = mine % most == 0 ? most : 1, .first_sequence = rank * mine};
-  for (std::size_t i = 0; i < mine * 8; ++i) {
-    const std::size_t at = batch.first_sequence * 8 + i;
+  TokenBatch batch{
+      .sequences = mine, .length = length, .micro_batches = mine % most == 0 ? most : 1, .first_sequence = rank * mine};
+  for (std::size_t i = 0; i < mine * length; ++i) {
+    const std::size_t at = batch.first_sequence * length + i;
     batch.tokens.push_back(std::int32_t(Philox::uniform(key_of(3, step), at) * 16));
     batch.targets.push_back(at % 5 == 0 ? -1 : std::int32_t(Philox::uniform(key_of(4, step), at) * 16));
   }
@@ -31,7 +32,7 @@ void train(M& mesh, const typename Model::Config& config, const ModelOptions& op
   Model model(mesh, config, options);
   Optimizer optimizer(model, {.learning_rate = 1e-2, .clip = 0.1});
   for (std::uint64_t step = 0; step < 2; ++step) {
-    model.train_step(tokens_of(std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), step, micro_batches));
+    model.train_step(tokens_of(std::size_t(mesh.rank(dp{})), std::size_t(mesh.size(dp{})), step, micro_batches, config.sequence));
     optimizer.step();
   }
 }
