@@ -29,6 +29,7 @@ enum class Mistake { none, number_of_ranks, rank };
 Mistake mistake = Mistake::none;
 thread_local std::size_t data_ranks = 1;
 
+constexpr std::size_t inputs = 64;  // AdamW8Bit quantises the moments of 4096 elements
 inline constexpr data::Field<"input", double> input;
 inline constexpr data::Field<"wanted", double> wanted;
 
@@ -41,7 +42,7 @@ struct Net : Module<Net> {
   Linear<Row> down;
   std::shared_ptr<std::vector<double>> seen;
   Net(const auto& at, const Config&)
-      : up(at / "up", 8, 64), norm(at / "norm", 64), down(at / "down", 64, 4), seen(kept_values(at, "seen", 1)) {}
+      : up(at / "up", inputs, 64), norm(at / "norm", 64), down(at / "down", 64, 4), seen(kept_values(at, "seen", 1)) {}
   auto loss(const auto& batch) const {
     return mse(to<Invariant<tp>>(down(tanh(norm(up(to<Invariant<tp>>(batch[input])))))), to<Invariant<tp>>(batch[wanted]));
   }
@@ -84,8 +85,8 @@ runtime::ProofReport proof_of(const Change& change, int ranks = 2) {
     const std::size_t mine = samples / data_ranks, first = mine * mesh.rank(dp{});
     for (int step = 0; step < 2; ++step) {
       Net::Batch batch{.samples = mine, .first_sample = first};
-      auto x = batch[input].resize(mine, {8}), y = batch[wanted].resize(mine, {4});
-      for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(double(first * 8 + i) * 1.37 + step);
+      auto x = batch[input].resize(mine, {inputs}), y = batch[wanted].resize(mine, {4});
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(double(first * inputs + i) * 1.37 + step);
       for (std::size_t i = 0; i < y.size(); ++i) y[i] = std::sin(double(first * 4 + i) * 2.11 + step);
       model.train_step(batch);
       optimizer.step();
