@@ -20,6 +20,8 @@ namespace weft_test {
 /// A mesh that cuts nothing.
 struct WholeSpace {
   static constexpr bool has(auto) { return false; }
+  static int rank(auto) { return 0; }
+  static int size(auto) { return 1; }
 };
 inline ::fields::Flow fno_batch(const data::Share& share, const auto& mesh) {
   const std::size_t here = 4 / std::size_t(share.size), first = here * std::size_t(share.rank);
