@@ -465,6 +465,91 @@ double go(World& world, const FieldBatch<input>& batch) {
   return model.train_step(batch);
 }
 
+// section: dims_of_a_mean
+// A reduction along two dims, as torch has it.
+// expect: mean cannot be called with these arguments
+// mention: mean<1>\(mean<2>\(x\)\)
+struct Net : Module<Net> {
+  Linear<> layer;
+  explicit Net(const auto& context) : layer(context / "layer", 4, 4) {}
+#ifdef WEFT_FAIL
+  auto forward(const auto& x) const { return exp(mean<0, 1>(layer(x))); }
+#else
+  auto forward(const auto& x) const { return exp(mean<0>(mean<1>(layer(x)))); }
+#endif
+};
+auto go() {
+  return testing::check_layer([](const auto& context) { return Net(context); }, {3, 4});
+}
+
+// section: dim_of_a_maximum
+// Template arguments that an operation does not have.
+// expect: maximum cannot be called with these arguments
+// mention: maximum\(x, y\)
+struct Net : Module<Net> {
+  Linear<> layer;
+  explicit Net(const auto& context) : layer(context / "layer", 4, 4) {}
+#ifdef WEFT_FAIL
+  auto forward(const auto& x) const { return exp(maximum<1>(x, layer(x))); }
+#else
+  auto forward(const auto& x) const { return exp(maximum(x, layer(x))); }
+#endif
+};
+auto go() {
+  return testing::check_layer([](const auto& context) { return Net(context); }, {3, 4});
+}
+
+// section: power_by_a_caret
+// The power of other languages.
+// expect: operator\^: it is no power of values
+// mention: pow\(x, number\)
+struct Net : Module<Net> {
+  Linear<> layer;
+  explicit Net(const auto& context) : layer(context / "layer", 4, 4) {}
+#ifdef WEFT_FAIL
+  auto forward(const auto& x) const { return exp(layer(x) ^ 2); }
+#else
+  auto forward(const auto& x) const { return exp(pow(layer(x), 2)); }
+#endif
+};
+auto go() {
+  return testing::check_layer([](const auto& context) { return Net(context); }, {3, 4});
+}
+
+// section: both_masks
+// Masks are no conditions of the program.
+// expect: operator&&: a value is no condition of the program
+// mention: where\(a, where\(b, x, y\), y\)
+struct Net : Module<Net> {
+  Linear<> layer;
+  explicit Net(const auto& context) : layer(context / "layer", 4, 4) {}
+#ifdef WEFT_FAIL
+  auto forward(const auto& x) const { return exp(where(x > 0 && x < 1, layer(x), x)); }
+#else
+  auto forward(const auto& x) const { return exp(where(x > 0, where(x < 1, layer(x), x), x)); }
+#endif
+};
+auto go() {
+  return testing::check_layer([](const auto& context) { return Net(context); }, {3, 4});
+}
+
+// section: opposite_of_a_mask
+// The same of one mask.
+// expect: operator!: a value is no condition of the program
+// mention: x == 0 of a mask
+struct Net : Module<Net> {
+  Linear<> layer;
+  explicit Net(const auto& context) : layer(context / "layer", 4, 4) {}
+#ifdef WEFT_FAIL
+  auto forward(const auto& x) const { return exp(where(!(x > 0), layer(x), x)); }
+#else
+  auto forward(const auto& x) const { return exp(where((x > 0) == 0, layer(x), x)); }
+#endif
+};
+auto go() {
+  return testing::check_layer([](const auto& context) { return Net(context); }, {3, 4});
+}
+
 // section: where_of_real_numbers
 // A blend of two values by a third one is no choice between them: its gradient would be lost.
 // expect: where: the condition is a Variable of real numbers, whose gradient would be lost

@@ -311,11 +311,17 @@ TEST_CASE("bits that do not depend on the layout are refused, and different batc
       {}, [](std::size_t rank, Model::Batch& batch) { batch.first_sample = 3 * rank; },
       "first_sample is 0 on dx rank 0 and 3 on dx rank 1");
   refused(
-      {}, [](std::size_t rank, Model::Batch& batch) { batch[state].resize(samples, {channels, 4, 10 - 2 * rank}); },
+      {},
+      [](std::size_t rank, Model::Batch& batch) {
+        batch[state].resize(samples, {channels, 4, 10 - 2 * rank});
+      },
       "batch: field state has the extent 10 in dim 3 of [samples, ...] on dx rank 0 and 8 on dx rank 1: dx does not cut this "
       "dim, so its ranks have pieces of one extent there");
   // Only one rank's target has other extents; its error is not taken for one of few samples.
   refused(
-      {}, [](std::size_t rank, Model::Batch& batch) { batch[next].resize(samples, {channels, 5 - rank - rank, columns}); },
+      {},
+      [](std::size_t rank, Model::Batch& batch) {
+        batch[next].resize(samples, {channels, 5 - rank - rank, columns});
+      },
       "mse([");
 }

@@ -65,7 +65,9 @@ concept AnyRefused = (std::is_base_of_v<detail::AlreadyRefused, X> || ...);
   inline detail::AlreadyRefused name(as_##name, WEFT_REST) { return {}; }                                     \
   inline detail::AlreadyRefused name(detail::NoOperand, as_##name, WEFT_REST) { return {}; }                  \
   inline detail::AlreadyRefused name(detail::NoOperand, detail::NoOperand, as_##name, WEFT_REST) { return {}; } \
-  template <class... X> requires AnyRefused<X...> detail::AlreadyRefused name(const X&...) { return {}; }
+  template <class... X> requires AnyRefused<X...> detail::AlreadyRefused name(const X&...) { return {}; }        \
+  template <int, int...> detail::AlreadyRefused name(as_##name, WEFT_REST) { return {}; }                       \
+  template <int, int..., class... X> requires AnyRefused<X...> detail::AlreadyRefused name(const X&...) { return {}; }
 #define WEFT_OPERATION(name, usage)                                                                                       \
   WEFT_REFUSED_AS(as_##name, Operand, #name " cannot be called with these arguments: write " usage) \
   WEFT_REFUSED_CALLS(name)
@@ -181,24 +183,24 @@ WEFT_OPERATION(subtract, "subtract(x, y)")
 WEFT_OPERATION(times, "times(x, y)")
 WEFT_OPERATION(divide, "divide(x, y)")
 WEFT_OPERATION(matmul, "matmul(x, w), x a value and w [out, in] a value or a Parameter; a bias is added, matmul(x, w) + bias")
-WEFT_OPERATION_OF(int, sum, "sum(x) of all elements, sum<dim>(x) along a dim: dims are template arguments")
-WEFT_OPERATION_OF(int, mean, "mean(x) of all elements, mean<dim>(x) along a dim: dims are template arguments")
+WEFT_OPERATION(sum, "sum(x) of all elements, sum<dim>(x) along a dim, sum<1>(sum<2>(x)) along two: dims are template arguments")
+WEFT_OPERATION(mean, "mean(x) of all elements, mean<dim>(x) along a dim, mean<1>(mean<2>(x)) along two: dims are template arguments")
 WEFT_NO_LOSS(sum) WEFT_NO_LOSS(mean) WEFT_NO_LOSS(sum_all)
-WEFT_OPERATION_OF(int, softmax, "softmax(x) along the last dim, softmax<dim>(x) along another: dims are template arguments")
-WEFT_OPERATION_OF(int, log_softmax, "log_softmax(x) along the last dim, log_softmax<dim>(x) along another: dims are template arguments")
-WEFT_OPERATION_OF(int, max, "max<dim>(x) along a dim, maximum(x, y) of each two elements, relu(x) beside 0")
-WEFT_OPERATION_OF(int, argmax, "argmax<dim>(x): dims are template arguments")
-WEFT_OPERATION_OF(int, unflatten, "unflatten<dim>(x, inner...): dims are template arguments")
-WEFT_OPERATION_OF(int..., pad, "pad<dims...>(x, before, after, PaddingMode::periodic), the mode optional: dims are template arguments")
-WEFT_OPERATION_OF(int..., fft, "fft<dims...>(z), one to three dims and z [..., 2] with real and imaginary parts: dims are template arguments")
-WEFT_OPERATION_OF(int..., ifft, "ifft<dims...>(z), one to three dims and z [..., 2] with real and imaginary parts: dims are template arguments")
-WEFT_OPERATION_OF(int..., rfft, "rfft<dims...>(x), one to three dims: dims are template arguments")
-WEFT_OPERATION_OF(int..., irfft, "irfft<dims...>(z, n), n the elements along the last of one to three dims: dims are template arguments")
-WEFT_OPERATION_OF(int, flip, "flip<dim>(x): dims are template arguments")
-WEFT_OPERATION_OF(int, roll, "roll<dim>(x, shift): dims are template arguments")
-WEFT_OPERATION_OF(int, cumsum, "cumsum<dim>(x): dims are template arguments")
-WEFT_OPERATION_OF(int, slice, "slice<dim>(x, from, count): dims are template arguments")
-WEFT_OPERATION_OF(int, concat, "concat<dim>(x, y...), values of one type: dims are template arguments")
+WEFT_OPERATION(softmax, "softmax(x) along the last dim, softmax<dim>(x) along another: dims are template arguments")
+WEFT_OPERATION(log_softmax, "log_softmax(x) along the last dim, log_softmax<dim>(x) along another: dims are template arguments")
+WEFT_OPERATION(max, "max<dim>(x) along a dim, maximum(x, y) of each two elements, relu(x) beside 0")
+WEFT_OPERATION(argmax, "argmax<dim>(x): dims are template arguments")
+WEFT_OPERATION(unflatten, "unflatten<dim>(x, inner...): dims are template arguments")
+WEFT_OPERATION(pad, "pad<dims...>(x, before, after, PaddingMode::periodic), the mode optional: dims are template arguments")
+WEFT_OPERATION(fft, "fft<dims...>(z), one to three dims and z [..., 2] with real and imaginary parts: dims are template arguments")
+WEFT_OPERATION(ifft, "ifft<dims...>(z), one to three dims and z [..., 2] with real and imaginary parts: dims are template arguments")
+WEFT_OPERATION(rfft, "rfft<dims...>(x), one to three dims: dims are template arguments")
+WEFT_OPERATION(irfft, "irfft<dims...>(z, n), n the elements along the last of one to three dims: dims are template arguments")
+WEFT_OPERATION(flip, "flip<dim>(x): dims are template arguments")
+WEFT_OPERATION(roll, "roll<dim>(x, shift): dims are template arguments")
+WEFT_OPERATION(cumsum, "cumsum<dim>(x): dims are template arguments")
+WEFT_OPERATION(slice, "slice<dim>(x, from, count): dims are template arguments")
+WEFT_OPERATION(concat, "concat<dim>(x, y...), values of one type: dims are template arguments")
 WEFT_OPERATION_OF(class, cast, "cast<T>(x)")
 // Options in the wrong place: a braced list converts to no template argument, so the calls above do not take it.
 inline detail::AlreadyRefused attention(as_attention, detail::AnyArgument, const AttentionMask&) { return {}; }
@@ -359,6 +361,7 @@ WEFT_NO_COMPARISON(==, as_alike)
 WEFT_NO_COMPARISON(!=, as_different)
 WEFT_NO_OPERATOR(<<, as_printed, ForwardOperand, "a forward is recorded and prints nothing; copy_to_host(x.value()) has the elements of this rank")
 WEFT_NO_OPERATOR(%, as_remainder, ForwardOperand, "map(x, f, derivative) takes a function of your own")
+WEFT_NO_OPERATOR(^, as_caret, ForwardOperand, "it is no power of values: pow(x, number), pow(x, y)")
 WEFT_NO_ARITHMETIC(+, as_plus, "add(x, y)")
 WEFT_NO_ARITHMETIC(-, as_minus, "subtract(x, y)")
 WEFT_NO_ARITHMETIC(*, as_star, "times(x, y)")
@@ -368,6 +371,21 @@ WEFT_NO_ARITHMETIC(/, as_slash, "divide(x, y)")
 #undef WEFT_NO_OPERATOR
 #undef WEFT_REST
 #undef WEFT_REFUSED_AS
+// Exact matches: a built-in operator would take the operands as conditions.
+#define WEFT_NO_LOGIC(op, instead)                                                                                            \
+  template <class X, class Y> requires(detail::ForwardOperand<X> || detail::ForwardOperand<Y>)                                \
+  detail::AlreadyRefused operator op(const X&, const Y&) {                                                                    \
+    static_assert(AnyRefused<X, Y>, "weft: operator" #op ": a value is no condition of the program: write " instead);         \
+    return {};                                                                                                                \
+  }
+WEFT_NO_LOGIC(&&, "where(a, where(b, x, y), y) of two masks")
+WEFT_NO_LOGIC(||, "where(a, x, where(b, x, y)) of two masks")
+#undef WEFT_NO_LOGIC
+template <detail::ForwardOperand X>
+detail::AlreadyRefused operator!(const X&) {
+  static_assert(detail::is_silent<X>, "weft: operator!: a value is no condition of the program: write x == 0 of a mask x");
+  return {};
+}
 inline detail::AlreadyRefused operator-(detail::AlreadyRefused refused) { return refused; }
 // clang-format on
 
