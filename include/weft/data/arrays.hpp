@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // A dataset of arrays, one per field: files (Npy, Idx), and vectors, spans and Kokkos Views of the program, without a copy. An
-// element becomes a field's scalar by value * scale + shift. Of a file with whole fields a rank reads its piece.
+// element becomes a field's scalar by value * scale + shift. A rank reads its piece of a file with whole fields.
 //
 //   const data::Arrays train(
 //       data::array<image, std::uint8_t>(data::Idx::open(images), {.shape = Shape{1, 28, 28}, .scale = 1 / 255.0}),

@@ -89,8 +89,9 @@ namespace operations {
 
 // clang-format off
 /// 1 where the comparison holds, else 0, as std::uint8_t, placed as x, which is not Partial. Two values have one element type, and
-/// equal placements and shapes or ones that are broadcast (broadcast.hpp); ShapeError is thrown if they do not fit. A number is rounded to the values' accumulate_t, and whole numbers are compared in double. A
-/// comparison with a NaN is 0, but 1 of not_equal. (V is no int: clang 14 would instantiate an operator of two numbers.)
+/// equal placements and shapes or ones that are broadcast (broadcast.hpp); ShapeError is thrown if they do not fit. A number is
+/// rounded to the values' accumulate_t, and whole numbers are compared in double. A comparison with a NaN is 0, but 1 of
+/// not_equal. (V is no int: clang 14 would instantiate an operator of two numbers.)
 #define WEFT_COMPARISON(name, op, F, Exchanged)                                                                    \
   template <detail::Comparable X, detail::Comparable Y> requires(AnyTensor<X> == AnyTensor<Y>)                     \
   auto name(const X& x, const Y& y) { return detail::compared(#name, x, y, kernels::F()); }                        \
