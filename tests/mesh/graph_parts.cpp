@@ -17,6 +17,8 @@
 #include <weft/runtime/run.hpp>
 #include <weft/tensor/ghosts.hpp>
 
+#include "support/error_of_ranks.hpp"
+
 using namespace weft;
 
 namespace {
@@ -50,23 +52,6 @@ detail::GhostPlan plan_of(const Communicator& comm, const GraphParts& parts, std
       into.push_back(std::int64_t(sample * nodes) + parts.receivers()[edge]);
     }
   return detail::plan_ghosts(comm, {samples, parts.nodes().size()}, from, into);
-}
-
-/// The first error of a rank whose text has `part`, or any.
-template <class F>
-std::string error_of(int ranks, const std::string& part, F&& f) {
-  std::mutex mutex;
-  std::string found;
-  run(RunOptions{.ranks = ranks}, [&](World& world) {
-    try {
-      f(world.communicator());
-    } catch (const Error& error) {
-      const std::lock_guard lock(mutex);
-      if (found.empty() || std::string(error.what()).find(part) != std::string::npos) found = error.what();
-      throw;
-    }
-  });
-  return found;
 }
 
 }  // namespace
@@ -181,7 +166,7 @@ TEST_CASE("each edge finds the row of its sender, and gradients go home") {
 
 TEST_CASE("wrong graphs") {
   const auto refused = [](int ranks, const std::string& text, auto&& f) {
-    const std::string found = error_of(ranks, text, f);
+    const std::string found = weft_test::error_of_ranks(ranks, text, [&](World& world) { f(world.communicator()); });
     CHECK_MESSAGE(found.find(text) != std::string::npos, found);
     CHECK(found.find('\n') == std::string::npos);
   };
@@ -212,7 +197,8 @@ TEST_CASE("wrong graphs") {
 TEST_CASE("wrong edges of a rank") {
   using Edges = std::vector<std::int64_t>;
   const auto refused = [](const std::string& text, std::size_t samples, std::size_t nodes, Edges from, Edges into) {
-    const std::string found = error_of(2, text, [&](const Communicator& comm) {
+    const std::string found = weft_test::error_of_ranks(2, text, [&](World& world) {
+      const Communicator& comm = world.communicator();
       if (comm.rank() == 0) return void(detail::plan_ghosts(comm, {2, 3}, Edges{0, 5}, Edges{1, 6}));
       detail::plan_ghosts(comm, {samples, nodes}, from, into);
     });

@@ -180,7 +180,7 @@ TEST_CASE("a model on parts by METIS equals one rank") {
     std::size_t compared = 0;
     CHECK(
         run(RunOptions{.ranks = ranks}, [&](World& world) {
-          const GraphSteps reference = [&] {
+          const DomainSteps reference = [&] {
             SingleDevice<MeshNet<double>> model(world.device(), {.width = 8, .layers = 2});
             const Ids one_part(graph.nodes);
             const GraphParts all(world.communicator().split(world.rank(), 0, "one"), {one_part, graph.senders, graph.receivers});
@@ -191,7 +191,7 @@ TEST_CASE("a model on parts by METIS equals one rank") {
           FullyShardedDataParallel<TensorParallel<DomainParallel<MeshNet<double>, dx>>> model(mesh, {.width = 8, .layers = 2},
                                                                                               options);
           const double worst =
-              graph_difference(graph_steps(model, batch_of(data::share_of(mesh), parts, graph.nodes, micro_batches)), reference);
+              domain_difference(graph_steps(model, batch_of(data::share_of(mesh), parts, graph.nodes, micro_batches)), reference);
           const std::lock_guard lock(mutex);
           INFO(mesh.text(), ": ", worst);
           CHECK(worst < 1e-13);

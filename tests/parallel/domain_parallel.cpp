@@ -19,9 +19,13 @@
 #include <weft/operations/window.hpp>
 #include <weft/weft.hpp>
 
+#include "support/domain_steps.hpp"
 #include "support/temporary_folder.hpp"
 
 using namespace weft;
+using weft_test::domain_difference;
+using weft_test::DomainSteps;
+using weft_test::UnevenPiece;
 
 namespace {
 
@@ -68,16 +72,8 @@ struct Model : Module<Model> {
 constexpr std::size_t samples = 4, channels = 2, rows = 9, columns = 10;
 constexpr const char* names[] = {"net.u", "net.a", "net.v", "net.w", "net.c", "net.gate.weight", "net.gate.bias"};
 
-// The rows of a rank: the first one has what the others leave.
-struct Piece {
-  std::size_t first, count;
-  Piece(std::size_t whole, std::size_t ranks, std::size_t rank)
-      : first(rank == 0 ? 0 : whole - whole / ranks * (ranks - rank)),
-        count(rank == 0 ? whole - whole / ranks * (ranks - 1) : whole / ranks) {}
-};
-
 // A rank's part of the global batch: its samples, and its piece of each field.
-Model::Batch batch_of(const data::Share& share, const Piece& x, const Piece& y) {
+Model::Batch batch_of(const data::Share& share, const UnevenPiece& x, const UnevenPiece& y) {
   const std::size_t here = samples / std::size_t(share.size), first = here * std::size_t(share.rank);
   Model::Batch batch{.samples = here, .first_sample = first};
   const auto fill = [&](auto field, double shift) {
@@ -95,13 +91,9 @@ Model::Batch batch_of(const data::Share& share, const Piece& x, const Piece& y) 
   return batch;
 }
 
-struct Steps {
-  std::vector<double> losses;                  // and norms of the gradient
-  std::vector<std::vector<double>> gradients;  // of each step and parameter
-};
 template <class M>
-Steps train(M& model, const Model::Batch& batch) {
-  Steps all;
+DomainSteps train(M& model, const Model::Batch& batch) {
+  DomainSteps all;
   optim::AdamW step(model, {.learning_rate = 1e-2});
   for (int i = 0; i < 3; ++i) {
     all.losses.push_back(model.train_step(batch));
@@ -110,31 +102,13 @@ Steps train(M& model, const Model::Batch& batch) {
   }
   return all;
 }
-Steps of_one_rank() {
-  Steps all;
+DomainSteps of_one_rank() {
+  DomainSteps all;
   REQUIRE(run(RunOptions{.ranks = 1}, [&](World& world) {
             SingleDevice<Model> model(world.device(), {});
             all = train(model, batch_of({0, 1}, {rows, 1, 0}, {columns, 1, 0}));
           }) == 0);
   return all;
-}
-
-// The largest difference of a loss or a gradient from one rank's, of the largest value of its kind.
-double difference(const Steps& a, const Steps& b) {
-  double worst = 0;
-  for (std::size_t i = 0; i < a.losses.size(); ++i)
-    worst = std::max(worst, std::abs(a.losses[i] - b.losses[i]) / std::abs(b.losses[i]));
-  for (std::size_t i = 0; i < a.gradients.size(); ++i) {
-    double largest = 0, off = 0;
-    REQUIRE(a.gradients[i].size() == b.gradients[i].size());
-    for (std::size_t k = 0; k < a.gradients[i].size(); ++k) {
-      largest = std::max(largest, std::abs(b.gradients[i][k]));
-      off = std::max(off, std::abs(a.gradients[i][k] - b.gradients[i][k]));
-    }
-    REQUIRE(largest > 1e-6);
-    worst = std::max(worst, off / largest);
-  }
-  return worst;
 }
 
 std::vector<std::size_t> places_of(const weft::detail::Runs& runs) {
@@ -144,15 +118,15 @@ std::vector<std::size_t> places_of(const weft::detail::Runs& runs) {
 }
 
 template <class M, class A>
-void check(A, int ranks, const Degrees& degrees, const Steps& reference, const ModelOptions& options = {}) {
+void check(A, int ranks, const Degrees& degrees, const DomainSteps& reference, const ModelOptions& options = {}) {
   std::mutex mutex;
   CHECK(run(RunOptions{.ranks = ranks}, [&](World& world) {
           const Mesh mesh(world, A(), degrees);
           const auto piece = [&]<class B>(B axis, std::size_t whole) {
-            if constexpr (A::template has<B>) return Piece(whole, mesh.size(axis), mesh.rank(axis));
-            else return Piece(whole, 1, 0);
+            if constexpr (A::template has<B>) return UnevenPiece(whole, mesh.size(axis), mesh.rank(axis));
+            else return UnevenPiece(whole, 1, 0);
           };
-          const Piece x = piece(dx{}, rows), y = piece(dy{}, columns);
+          const UnevenPiece x = piece(dx{}, rows), y = piece(dy{}, columns);
           M model(mesh, {}, options);
           model.for_each_state([&](ParameterState& state) {  // all ranks can compute the elements that this one keeps
             std::size_t kept = 0;
@@ -164,7 +138,7 @@ void check(A, int ranks, const Degrees& degrees, const Steps& reference, const M
             }
             CHECK(kept == state.kept());
           });
-          const double worst = difference(train(model, batch_of(data::share_of(mesh), x, y)), reference);
+          const double worst = domain_difference(train(model, batch_of(data::share_of(mesh), x, y)), reference);
           const std::lock_guard lock(mutex);
           INFO(mesh.text(), ": ", worst);
           CHECK(worst < 1e-13);
@@ -174,7 +148,7 @@ void check(A, int ranks, const Degrees& degrees, const Steps& reference, const M
 }  // namespace
 
 TEST_CASE("a model over domain axes equals one rank") {
-  const Steps reference = of_one_rank();
+  const DomainSteps reference = of_one_rank();
   check<DataParallel<DomainParallel<Model, dx, dy>>>(axes<dp, dx, dy>, 4, {.dx = 2, .dy = 2}, reference);
   check<DataParallel<DomainParallel<Model, dx, dy>>>(axes<dp, dx, dy>, 4, {.dx = 1, .dy = 4}, reference);
   check<DataParallel<DomainParallel<Model, dx, dy>>>(axes<dp, dx, dy>, 8, {.dp = 2, .dx = 4, .dy = 1}, reference);
@@ -185,7 +159,7 @@ TEST_CASE("beside tensor parallelism and sharded state") {
 }
 
 TEST_CASE("ranks of domain axes share the state of data ranks") {
-  const Steps reference = of_one_rank();
+  const DomainSteps reference = of_one_rank();
   using Sharded = FullyShardedDataParallel<DomainParallel<Model, dx, dy>>;
   ModelOptions options{.shard = {.stage = 2, .over_domain = true}};
   for (options.shard.stage = 1; options.shard.stage <= 3; ++options.shard.stage) {
@@ -202,7 +176,7 @@ TEST_CASE("ranks of domain axes share the state of data ranks") {
 }
 
 TEST_CASE("state that ranks of domain axes share is saved and loaded in other layouts") {
-  const Steps reference = of_one_rank();
+  const DomainSteps reference = of_one_rank();
   const weft_test::TemporaryFolder folder;
   using Sharded = FullyShardedDataParallel<DomainParallel<Model, dx, dy>>;
   const auto train_in = [&](int ranks, const Degrees& degrees, const ModelOptions& options, bool saves) {
@@ -210,8 +184,8 @@ TEST_CASE("state that ranks of domain axes share is saved and loaded in other la
             const Mesh mesh(world, axes<dp, dx, dy>, degrees);
             Sharded model(mesh, {}, options);
             optim::AdamW step(model, {.learning_rate = 1e-2});
-            const auto batch = batch_of(data::share_of(mesh), Piece(rows, mesh.size(dx{}), mesh.rank(dx{})),
-                                        Piece(columns, mesh.size(dy{}), mesh.rank(dy{})));
+            const auto batch = batch_of(data::share_of(mesh), UnevenPiece(rows, mesh.size(dx{}), mesh.rank(dx{})),
+                                        UnevenPiece(columns, mesh.size(dy{}), mesh.rank(dy{})));
             if (saves) {
               for (int i = 0; i < 2; ++i) model.train_step(batch), step.step();
               checkpoint::save(folder.path.string(), model, step, 2);
@@ -219,13 +193,13 @@ TEST_CASE("state that ranks of domain axes share is saved and loaded in other la
             }
             CHECK(checkpoint::load(folder.path.string(), model, step) == 2);
             const double loss = model.train_step(batch);  // the third step of one rank
-            Steps third{{loss}, {}}, expected{{reference.losses[4]}, {}};
+            DomainSteps third{{loss}, {}, {}}, expected{{reference.losses[4]}, {}, {}};
             constexpr std::size_t count = std::size(names);
             for (std::size_t p = 0; p < count; ++p) {
               third.gradients.push_back(model.gradient(names[p]));
               expected.gradients.push_back(reference.gradients[2 * count + p]);
             }
-            CHECK(difference(third, expected) < 1e-13);
+            CHECK(domain_difference(third, expected) < 1e-13);
           }) == 0);
   };
   train_in(4, {.dx = 2, .dy = 2}, {.shard = {.stage = 2, .over_domain = true}}, true);
@@ -293,7 +267,7 @@ TEST_CASE("bits that do not depend on the layout are refused, and different batc
     std::string found;
     CHECK(run(RunOptions{.ranks = 2}, [&](World& world) {
             const Mesh mesh(world, axes<dp, dx>, {.dx = 2});
-            auto batch = batch_of({0, 1}, Piece(rows, 2, mesh.rank(dx{})), {columns, 1, 0});
+            auto batch = batch_of({0, 1}, UnevenPiece(rows, 2, mesh.rank(dx{})), {columns, 1, 0});
             change(std::size_t(world.rank()), batch);
             try {
               DataParallel<DomainParallel<Model, dx>> model(mesh, {}, options);

@@ -6,7 +6,6 @@
 //
 //   weft_test::check_graph<AttentionNet<double>>({.ranks = 4, .degrees = {.dx = 4}});
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +23,7 @@
 
 #include "examples/fields/mesh.hpp"
 #include "examples/fields/potential.hpp"
+#include "support/domain_steps.hpp"
 
 namespace weft_test {
 
@@ -59,24 +59,16 @@ struct AttentionNet : Module<AttentionNet<S>> {
   }
 };
 
-/// The nodes of a rank: the first has what the others leave.
-struct NodesOfRank {
-  NodesOfRank(std::size_t all, std::size_t ranks, std::size_t rank)
-      : first(rank == 0 ? 0 : all - all / ranks * (ranks - rank)),
-        end(rank + 1 == ranks ? all : all - all / ranks * (ranks - rank - 1)) {}
-  std::size_t first, end;
-};
-
 inline constexpr std::size_t graph_samples = 4, graph_nodes = 11;
 
 /// The samples of a share, and the nodes of each on a rank.
 template <class Batch>
 Batch graph_batch(const data::Share& share, std::size_t ranks, std::size_t rank, std::size_t micro_batches) {
   const std::size_t here = graph_samples / std::size_t(share.size), first = here * std::size_t(share.rank);
-  const NodesOfRank nodes(graph_nodes, ranks, rank);
+  const UnevenPiece nodes(graph_nodes, ranks, rank);
   const auto senders_of = [](std::size_t node) { return node == 3 ? 0 : 1 + node * 5 % 4; };
   std::size_t edges = 0;
-  for (std::size_t node = nodes.first; node < nodes.end; ++node) edges += senders_of(node);
+  for (std::size_t node = nodes.first; node < nodes.end(); ++node) edges += senders_of(node);
   Batch batch;
   batch.samples = here, batch.first_sample = first, batch.micro_batches = micro_batches;
   // Columns of each node or edge of a sample, as a function of its place in the whole.
@@ -91,13 +83,11 @@ Batch graph_batch(const data::Share& share, std::size_t ranks, std::size_t rank,
   for (std::size_t node = 0; node < nodes.first; ++node) edges_before += senders_of(node);
   constexpr bool molecules = std::is_same_v<Batch, Molecules>;
   if constexpr (molecules) {
-    fill(::fields::position, nodes.first, nodes.end - nodes.first, 3, 0),
-        fill(::fields::force, nodes.first, nodes.end - nodes.first, 3, 1);
+    fill(::fields::position, nodes.first, nodes.count, 3, 0), fill(::fields::force, nodes.first, nodes.count, 3, 1);
     auto energies = batch[::fields::energy].resize(here, {1});
     for (std::size_t i = 0; i < here; ++i) energies[i] = float(first + i) - 1;
   } else {
-    fill(::fields::value, nodes.first, nodes.end - nodes.first, 1, 0),
-        fill(::fields::next_value, nodes.first, nodes.end - nodes.first, 1, 1);
+    fill(::fields::value, nodes.first, nodes.count, 1, 0), fill(::fields::next_value, nodes.first, nodes.count, 1, 1);
     fill(::fields::edge, edges_before, edges, 3, 2);
   }
   auto [from, into] = [&] {
@@ -107,7 +97,7 @@ Batch graph_batch(const data::Share& share, std::size_t ranks, std::size_t rank,
   }();
   std::size_t at = 0;
   for (std::size_t sample = 0; sample < here; ++sample)
-    for (std::size_t node = nodes.first; node < nodes.end; ++node)
+    for (std::size_t node = nodes.first; node < nodes.end(); ++node)
       for (std::size_t i = 0; i < senders_of(node); ++i, ++at) {
         const std::size_t before = sample % (here / micro_batches) * graph_nodes;
         from[at] = std::int32_t(before + (node + 1 + (first + sample) * 3 + i * 2) % graph_nodes);
@@ -116,14 +106,9 @@ Batch graph_batch(const data::Share& share, std::size_t ranks, std::size_t rank,
   return batch;
 }
 
-struct GraphSteps {
-  std::vector<double> losses;
-  std::vector<std::string> names;
-  std::vector<std::vector<double>> gradients;  // of each step and parameter
-};
 template <class M, class Batch>
-GraphSteps graph_steps(M& model, const Batch& batch) {
-  GraphSteps all;
+DomainSteps graph_steps(M& model, const Batch& batch) {
+  DomainSteps all;
   all.names = model.parameter_names();
   optim::Sgd step(model, {.learning_rate = 0.02, .momentum = 0.9});
   for (int i = 0; i < 3; ++i) {
@@ -131,37 +116,18 @@ GraphSteps graph_steps(M& model, const Batch& batch) {
     for (const std::string& name : all.names) all.gradients.push_back(model.gradient(name));
     step.step();
   }
+  REQUIRE(all.losses.back() != all.losses.front());
   return all;
 }
 /// The same on one rank, on which no axis is in force; once for each process.
 template <class Model>
-const GraphSteps& graph_of_one_rank(DefaultDevice& device) {
-  static const GraphSteps steps = [&] {
+const DomainSteps& graph_of_one_rank(DefaultDevice& device) {
+  static const DomainSteps steps = [&] {
     SingleDevice<Model> model(device, {});
     return graph_steps(model, graph_batch<typename Model::Batch>({0, 1}, 1, 0, 1));
   }();
   return steps;
 }
-/// The largest difference of a loss or a gradient from one rank's, by the largest value of its kind.
-inline double graph_difference(const GraphSteps& a, const GraphSteps& b) {
-  double worst = 0;
-  REQUIRE(a.names == b.names);
-  REQUIRE(b.losses.back() != b.losses.front());
-  for (std::size_t i = 0; i < a.losses.size(); ++i)
-    worst = std::max(worst, std::abs(a.losses[i] - b.losses[i]) / std::abs(b.losses[i]));
-  for (std::size_t i = 0; i < a.gradients.size(); ++i) {
-    double largest = 0, off = 0;
-    REQUIRE(a.gradients[i].size() == b.gradients[i].size());
-    for (std::size_t k = 0; k < a.gradients[i].size(); ++k) {
-      largest = std::max(largest, std::abs(b.gradients[i][k]));
-      off = std::max(off, std::abs(a.gradients[i][k] - b.gradients[i][k]));
-    }
-    REQUIRE(largest > 1e-6);
-    worst = std::max(worst, off / largest);
-  }
-  return worst;
-}
-
 struct GraphLayout {
   int ranks;
   Degrees degrees;
@@ -173,12 +139,12 @@ void check_graph(const GraphLayout& layout) {
   std::mutex mutex;
   std::size_t compared = 0;
   const int code = runtime::run<Backend>(runtime::RunOptions{.ranks = layout.ranks}, [&](World& world) {
-    const GraphSteps& reference = graph_of_one_rank<Model>(world.device());
+    const DomainSteps& reference = graph_of_one_rank<Model>(world.device());
     const Mesh<dp, tp, dx> mesh(world, layout.degrees);
     FullyShardedDataParallel<TensorParallel<DomainParallel<Model, dx>>> model(mesh, {}, layout.options);
     const auto batch = graph_batch<typename Model::Batch>(data::share_of(mesh), std::size_t(mesh.size(dx())),
                                                           std::size_t(mesh.rank(dx())), layout.micro_batches);
-    const double worst = graph_difference(graph_steps(model, batch), reference);
+    const double worst = domain_difference(graph_steps(model, batch), reference);
     const std::lock_guard lock(mutex);
     INFO(mesh.text(), ": ", worst);
     CHECK(worst < 1e-13);
