@@ -34,6 +34,19 @@ void go(SingleDevice<models::Gpt>& model) {
   checkpoint::save("run", model, 100);
 }
 
+// section: checkpoint_of_lbfgs
+// Checkpoints do not hold the history of L-BFGS: a resumed run would take other steps.
+// expect: Checkpoints do not hold the history of optim::Lbfgs: save the model without it
+#include <weft/optim/lbfgs.hpp>
+void go(SingleDevice<models::Gpt>& model, optim::Lbfgs<SingleDevice<models::Gpt>>& optimizer) {
+  optimizer.step([] { return 0.0; });
+#ifdef WEFT_FAIL
+  checkpoint::save("run", model, optimizer, 100);
+#else
+  checkpoint::save("run", model, 100);
+#endif
+}
+
 // section: lora_of_a_norm
 // A low-rank adapter for a layer that is not linear.
 // expect: weft: LoraLinear<Base> is an adapter beside a linear layer

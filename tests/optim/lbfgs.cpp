@@ -4,6 +4,7 @@
 
 #include <limits>
 #include <optional>
+#include <stdexcept>
 
 #include <weft/optim/lbfgs.hpp>
 #include <weft/optim/line_search.hpp>
@@ -274,6 +275,77 @@ TEST_CASE("a loss or gradient that is not finite ends a step where both were las
           if (!wolfe || bad < 3) CHECK(values() == finite);
           for (const double value : values()) CHECK(std::isfinite(value));
         }
+}
+
+TEST_CASE("a closure that throws leaves the parameters and the history as they were") {
+  const auto run = [](int step_that_throws, int call_that_throws, bool wolfe) {
+    TwoParameters<double> model;
+    const auto values = [&] {
+      std::vector<double> all;
+      for (const ParameterState& state : model.states)
+        all.insert(all.end(), model.value(state), model.value(state) + state.size());
+      return all;
+    };
+    // Two pairs: the step that throws drops one of them.
+    optim::Lbfgs optimizer(model, {.learning_rate = 1e-3, .iterations = 4, .history = 2, .strong_wolfe = wolfe});
+    for (int step = 0; step < 3; ++step) {
+      if (step == step_that_throws) {
+        const std::vector<double> before = values();
+        const std::size_t directions = optimizer.directions();
+        int calls = 0;
+        CHECK_THROWS_AS(optimizer.step([&] {
+          const double loss = chain(model);
+          if (++calls == call_that_throws) throw std::runtime_error("of the closure");
+          return loss;
+        }),
+                        std::runtime_error);
+        CHECK(calls == call_that_throws);
+        CHECK(values() == before);
+        CHECK(optimizer.directions() == directions);
+      }
+      optimizer.step([&] { return chain(model); });
+    }
+    return values();
+  };
+  for (const bool wolfe : {false, true}) {
+    const std::vector<double> undisturbed = run(-1, 0, wolfe);
+    for (const int step : {0, 1, 2})
+      for (const int call : {1, 2, 4}) {
+        INFO("step " << step << ", call " << call << ", wolfe " << wolfe);
+        CHECK(run(step, call, wolfe) == undisturbed);
+      }
+  }
+}
+
+TEST_CASE("a closure that throws on all ranks, before or after train_step, leaves the step to be taken again") {
+  const auto run = [](World& world, bool throws, bool after) {
+    Mesh<dp, tp> mesh(world, {.tp = 2});
+    DataParallel<TensorParallel<Gpt>> model(mesh, config);
+    optim::Lbfgs optimizer(model, {.learning_rate = 0.1, .iterations = 4, .history = 2});
+    const auto data = mesh.comm(dp{});
+    for (std::uint64_t step = 0; step < 2; ++step) {
+      const Batch batch = make_batch(step, std::size_t(data.rank()), std::size_t(data.size()), 1);
+      int calls = 0;
+      if (throws)
+        CHECK_THROWS_AS(optimizer.step([&] {
+          const bool now = ++calls == 3;
+          if (now && !after) throw std::runtime_error("of the closure");
+          const double loss = model.train_step(batch);
+          if (now) throw std::runtime_error("of the closure");
+          return loss;
+        }),
+                        std::runtime_error);
+      optimizer.step([&] { return model.train_step(batch); });
+    }
+    std::vector<double> all;
+    for (const std::string& name : model.parameter_names())
+      for (const double value : model.parameter(name)) all.push_back(value);
+    return all;
+  };
+  CHECK(runtime::run(runtime::RunOptions{.ranks = 4}, [&](World& world) {
+          const std::vector<double> undisturbed = run(world, false, false);
+          for (const bool after : {false, true}) CHECK(run(world, true, after) == undisturbed);
+        }) == 0);
 }
 
 TEST_CASE("a search meets a gradient that is not finite once, and lowers the loss") {

@@ -259,7 +259,8 @@ std::uint64_t load(weft::detail::AnyArgument = {}, weft::detail::AnyArgument = {
                    weft::detail::AnyArgument = {}, weft::detail::AnyArgument = {}) {
   static_assert(!Refused,
                 "weft: checkpoint::load takes a folder, a model in its wrapper, DataParallel<Net> model(mesh, {}), and its "
-                "optimizer if it has one: checkpoint::load(\"run\", model, optimizer)");
+                "optimizer if it has one: checkpoint::load(\"run\", model, optimizer). Checkpoints do not hold the history of "
+                "optim::Lbfgs: load the model without it, checkpoint::load(\"run\", model), and make a new one");
   return 0;
 }
 // Every other call.
@@ -268,7 +269,8 @@ std::uint64_t resume(weft::detail::AnyArgument = {}, weft::detail::AnyArgument =
                      weft::detail::AnyArgument = {}, weft::detail::AnyArgument = {}) {
   static_assert(!Refused,
                 "weft: checkpoint::resume takes a folder, a model in its wrapper, DataParallel<Net> model(mesh, {}), and its "
-                "optimizer: checkpoint::resume(\"run\", model, optimizer)");
+                "optimizer: checkpoint::resume(\"run\", model, optimizer). Checkpoints do not hold the history of "
+                "optim::Lbfgs: load the model without it, checkpoint::load(\"run\", model), and make a new one");
   return 0;
 }
 

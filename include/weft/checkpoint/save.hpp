@@ -300,7 +300,8 @@ void save(weft::detail::AnyArgument = {}, weft::detail::AnyArgument = {}, weft::
           weft::detail::AnyArgument = {}, weft::detail::AnyArgument = {}) {
   static_assert(!Refused,
                 "weft: checkpoint::save takes a folder, a model in its wrapper, DataParallel<Net> model(mesh, {}), its optimizer "
-                "if it has one, and the step: checkpoint::save(\"run\", model, optimizer, step)");
+                "if it has one, and the step: checkpoint::save(\"run\", model, optimizer, step). Checkpoints do not hold the "
+                "history of optim::Lbfgs: save the model without it, checkpoint::save(\"run\", model, step)");
 }
 
 }  // namespace weft::checkpoint

@@ -84,65 +84,26 @@ class Lbfgs {
   /// number of the batch (Batch::step) may repeat. Returns the loss before the step; infinity if its gradient is not finite. A
   /// loss or gradient that is not finite ends the step where both were last finite, or shortens the length that is searched. The
   /// last of `iterations` fixed steps is taken without an evaluation after it, as in torch. Collective over the whole mesh.
-  /// Throws UsageError if the closure computes no new gradients.
+  /// Throws UsageError if the closure computes no new gradients. If the closure throws, on every rank, the parameters and the
+  /// history are those before the call, and its gradients are discarded.
   template <class Closure>
   double step(Closure&& closure) {
-    const auto evaluate = [&](const Vector& x) {
-      write(x);
-      return this->evaluated(closure);
-    };
     follow_trainable();
-    Evaluation now = evaluated(closure);
-    const double first = now.loss;
-    std::size_t evaluations = 1;
-    Vector x = values();
-    for (std::size_t k = 1; std::isfinite(now.loss) && largest(now.gradient) > options_.gradient_tolerance; ++k) {
-      direct(now.gradient);
-      const double slope = dot(now.gradient, direction_);
-      if (!(std::isfinite(slope) && slope <= -options_.change_tolerance)) {
-        direction_.clear();  // no step was taken, of which the next one would learn
-        break;
-      }
-      length_ =
-          begun_ == 1 ? std::min(1.0, 1 / sum_of_magnitudes(now.gradient)) * options_.learning_rate : options_.learning_rate;
-      const double before = now.loss;
-      Vector next;
-      const auto at = [&](double length) {
-        next = x;
-        for (std::size_t i = 0; i < next.size(); ++i) next[i] += length * direction_[i];
-        ++evaluations;
-        return evaluate(next);
-      };
-      if (options_.strong_wolfe) {
-        const auto tried = [&](double length) {
-          Evaluation there = at(length);
-          const double slope_there = dot(there.gradient, direction_);
-          return detail::LinePoint<Vector>{length, there.loss, slope_there, std::move(there.gradient)};
-        };
-        auto found = detail::strong_wolfe<Vector>({0, now.loss, slope, now.gradient}, length_, largest(direction_),
-                                                  options_.change_tolerance, tried);
-        length_ = found.at;
-        now = {found.loss, std::move(found.gradient)};
-      } else if (k < options_.iterations) {
-        if (Evaluation there = at(length_); std::isfinite(there.loss)) {
-          now = std::move(there);
-        } else {
-          write(x);
-          direction_.clear();
-          break;
-        }
-      }
-      for (std::size_t i = 0; i < x.size(); ++i) x[i] += length_ * direction_[i];
-      write(x);
-      if (k == options_.iterations || evaluations >= options_.evaluations) break;
-      if (length_ * largest(direction_) <= options_.change_tolerance) break;
-      if (std::abs(now.loss - before) < options_.change_tolerance) break;
+    const Vector before = values();
+    History history = history_;
+    try {
+      return lowered(closure, before);
+    } catch (...) {
+      history_ = std::move(history);
+      write(before);
+      if constexpr (requires { model_->discard_gradients(); })
+        if (gradients_ && (gradients_->pending() || gradients_->open)) model_->discard_gradients();
+      throw;
     }
-    return first;
   }
 
   /// Directions taken since the history began.
-  std::size_t directions() const { return begun_; }
+  std::size_t directions() const { return history_.begun; }
   const LbfgsOptions& options() const { return options_; }
 
  private:
@@ -155,34 +116,96 @@ class Lbfgs {
     Vector change, of_gradient;  // of the parameters and of the gradient, over one step
     double product;              // 1 / their dot product
   };
+  struct History {
+    std::deque<std::shared_ptr<const Pair>> pairs;  // shared: a step copies the history
+    Vector direction, gradient;                     // of the last step: its direction, and the gradient that it began with
+    double length = 0, scale = 1;
+    std::size_t begun = 0;
+  };
 
-  /// Sets direction_ to minus the inverse Hessian, as far as the pairs have it, times the gradient.
-  void direct(const Vector& gradient) {
-    if (begun_++ > 0) learn(gradient);
-    direction_ = gradient;
-    for (double& element : direction_) element = -element;
-    std::vector<double> parts(pairs_.size());
-    for (std::size_t i = pairs_.size(); i-- > 0;) {
-      parts[i] = dot(pairs_[i].change, direction_) * pairs_[i].product;
-      add(direction_, -parts[i], pairs_[i].of_gradient);
+  /// The step from the parameters `x`.
+  template <class Closure>
+  double lowered(Closure& closure, Vector x) {
+    const auto evaluate = [&](const Vector& at) {
+      write(at);
+      return this->evaluated(closure);
+    };
+    Evaluation now = evaluated(closure);
+    const double first = now.loss;
+    std::size_t evaluations = 1;
+    for (std::size_t k = 1; std::isfinite(now.loss) && largest(now.gradient) > options_.gradient_tolerance; ++k) {
+      direct(now.gradient);
+      const double slope = dot(now.gradient, history_.direction);
+      if (!(std::isfinite(slope) && slope <= -options_.change_tolerance)) {
+        history_.direction.clear();  // no step was taken, of which the next one would learn
+        break;
+      }
+      history_.length = history_.begun == 1 ? std::min(1.0, 1 / sum_of_magnitudes(now.gradient)) * options_.learning_rate
+                                            : options_.learning_rate;
+      const double before = now.loss;
+      Vector next;
+      const auto at = [&](double length) {
+        next = x;
+        for (std::size_t i = 0; i < next.size(); ++i) next[i] += length * history_.direction[i];
+        ++evaluations;
+        return evaluate(next);
+      };
+      if (options_.strong_wolfe) {
+        const auto tried = [&](double length) {
+          Evaluation there = at(length);
+          const double slope_there = dot(there.gradient, history_.direction);
+          return detail::LinePoint<Vector>{length, there.loss, slope_there, std::move(there.gradient)};
+        };
+        auto found = detail::strong_wolfe<Vector>({0, now.loss, slope, now.gradient}, history_.length,
+                                                  largest(history_.direction), options_.change_tolerance, tried);
+        history_.length = found.at;
+        now = {found.loss, std::move(found.gradient)};
+      } else if (k < options_.iterations) {
+        if (Evaluation there = at(history_.length); std::isfinite(there.loss)) {
+          now = std::move(there);
+        } else {
+          write(x);
+          history_.direction.clear();
+          break;
+        }
+      }
+      for (std::size_t i = 0; i < x.size(); ++i) x[i] += history_.length * history_.direction[i];
+      write(x);
+      if (k == options_.iterations || evaluations >= options_.evaluations) break;
+      if (history_.length * largest(history_.direction) <= options_.change_tolerance) break;
+      if (std::abs(now.loss - before) < options_.change_tolerance) break;
     }
-    for (double& element : direction_) element *= scale_;
-    for (std::size_t i = 0; i < pairs_.size(); ++i)
-      add(direction_, parts[i] - dot(pairs_[i].of_gradient, direction_) * pairs_[i].product, pairs_[i].change);
-    before_ = gradient;
+    return first;
+  }
+
+  /// Sets history_.direction to minus the inverse Hessian, as far as the pairs have it, times the gradient.
+  void direct(const Vector& gradient) {
+    if (history_.begun++ > 0) learn(gradient);
+    history_.direction = gradient;
+    for (double& element : history_.direction) element = -element;
+    const auto& pairs = history_.pairs;
+    std::vector<double> parts(pairs.size());
+    for (std::size_t i = pairs.size(); i-- > 0;) {
+      parts[i] = dot(pairs[i]->change, history_.direction) * pairs[i]->product;
+      add(history_.direction, -parts[i], pairs[i]->of_gradient);
+    }
+    for (double& element : history_.direction) element *= history_.scale;
+    for (std::size_t i = 0; i < pairs.size(); ++i)
+      add(history_.direction, parts[i] - dot(pairs[i]->of_gradient, history_.direction) * pairs[i]->product, pairs[i]->change);
+    history_.gradient = gradient;
   }
   /// Adds the pair of the last step, if the loss is convex along it.
   void learn(const Vector& gradient) {
-    if (direction_.empty()) return;
-    Pair pair{std::move(direction_), gradient, 0};
-    for (double& element : pair.change) element *= length_;
-    add(pair.of_gradient, -1, before_);
+    if (history_.direction.empty()) return;
+    Pair pair{std::move(history_.direction), gradient, 0};
+    for (double& element : pair.change) element *= history_.length;
+    add(pair.of_gradient, -1, history_.gradient);
     const double product = dot(pair.change, pair.of_gradient);
     if (!(product > 1e-10)) return;
-    scale_ = product / dot(pair.of_gradient, pair.of_gradient);
+    history_.scale = product / dot(pair.of_gradient, pair.of_gradient);
     pair.product = 1 / product;
-    if (pairs_.size() == options_.history) pairs_.pop_front();
-    pairs_.push_back(std::move(pair));
+    if (history_.pairs.size() == options_.history) history_.pairs.pop_front();
+    history_.pairs.push_back(std::make_shared<const Pair>(std::move(pair)));
   }
 
   template <class Closure>
@@ -223,10 +246,7 @@ class Lbfgs {
     double changed = before != trained_;
     model_->communicator().all_reduce(std::span<double>(&changed, 1), Reduction::max);
     if (changed == 0) return;
-    pairs_.clear();
-    direction_.clear();
-    begun_ = 0;
-    scale_ = 1;
+    history_ = {};
   }
   Vector values() {
     Vector all;
@@ -290,10 +310,7 @@ class Lbfgs {
   std::vector<ParameterState*> trained_;
   std::shared_ptr<weft::detail::StepGradients> gradients_;  // null: the model does not report gradients
   std::uint64_t used_ = 0;                                  // the step of the last evaluation's gradients
-  std::deque<Pair> pairs_;
-  Vector direction_, before_;  // of the last step: its direction, and the gradient that it began with
-  double length_ = 0, scale_ = 1;
-  std::size_t begun_ = 0;
+  History history_;
 };
 
 template <class Model>
