@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "support/error_of_ranks.hpp"
 #include "support/graphs.hpp"
 
 using namespace weft_test;
@@ -53,23 +54,6 @@ std::pair<std::size_t, std::size_t> sizes_of(const Ids& part_of, std::size_t par
   std::vector<std::size_t> sizes(parts);
   for (const std::int32_t part : part_of) ++sizes.at(std::size_t(part));
   return {*std::min_element(sizes.begin(), sizes.end()), *std::max_element(sizes.begin(), sizes.end())};
-}
-
-/// The first error of a rank whose text has `part`, or any.
-template <class F>
-std::string error_of(int ranks, const std::string& part, F&& f) {
-  std::mutex mutex;
-  std::string found;
-  run(RunOptions{.ranks = ranks}, [&](World& world) {
-    try {
-      f(world.communicator());
-    } catch (const Error& error) {
-      const std::lock_guard lock(mutex);
-      if (found.empty() || std::string(error.what()).find(part) != std::string::npos) found = error.what();
-      throw;
-    }
-  });
-  return found;
 }
 
 constexpr std::size_t samples = 2;
@@ -207,8 +191,8 @@ TEST_CASE("a model on parts by METIS equals one rank") {
 }
 TEST_CASE("wrong graphs") {
   const auto refused = [](const std::string& text, std::size_t nodes, Ids senders, Ids receivers) {
-    const std::string found = error_of(2, text, [&](const Communicator& comm) {
-      metis_parts(comm, {nodes, senders, receivers});
+    const std::string found = error_of_ranks(2, text, [&](World& world) {
+      metis_parts(world.communicator(), {nodes, senders, receivers});
     });
     CHECK_MESSAGE(found.find(text) != std::string::npos, found);
     CHECK(found.find('\n') == std::string::npos);
@@ -219,9 +203,9 @@ TEST_CASE("wrong graphs") {
   refused("metis: 2 parts of 1 nodes: each part has a node", 1, {}, {});
   const std::string text =
       "GraphParts: the ranks of world(2) have different graphs: 3 nodes and 1 edges on rank 0, 4 and 1 on rank 1";
-  const std::string found = error_of(2, text, [](const Communicator& comm) {
+  const std::string found = error_of_ranks(2, text, [](World& world) {
     const Ids end{1};
-    metis_parts(comm, {std::size_t(3 + comm.rank()), end, end});
+    metis_parts(world.communicator(), {std::size_t(3 + world.rank()), end, end});
   });
   CHECK_MESSAGE(found.find(text) != std::string::npos, found);
 }
