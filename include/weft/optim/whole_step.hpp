@@ -125,12 +125,13 @@ void Optimizer<Rule>::make_home([[maybe_unused]] Slot& slot) {
 }
 
 template <class Rule>
-void Optimizer<Rule>::prove_home(weft::detail::Proof& proof) {
-  for (const Slot& slot : slots_)
-    for (std::size_t k = 0; k < slot.home.size(); ++k)
-      if (slot.home[k])
-        weft::detail::prove_kept(*device_, proof, this, *slot.state, Rule::home_names[k], slot.home[k],
-                                 Rule::home_elements(*slot.state)[k]);
+void Optimizer<Rule>::prove_home([[maybe_unused]] weft::detail::Proof& proof) {
+  if constexpr (detail::has_home<Rule>)
+    for (const Slot& slot : slots_)
+      for (std::size_t k = 0; k < slot.home.size(); ++k)
+        if (slot.home[k])
+          weft::detail::prove_kept(*device_, proof, this, *slot.state, Rule::home_names[k], slot.home[k],
+                                   Rule::home_elements(*slot.state)[k]);
 }
 
 template <class Rule>
