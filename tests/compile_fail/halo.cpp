@@ -98,6 +98,29 @@ auto go(X<Halo<along, 2, 1>> x) { return sum_all(x); }
 auto go(X<Shard<along, 2>> x) { return sum_all(x); }
 #endif
 
+// section: sum_of_closed_and_periodic
+// Two halos of one width, of which one goes on at the other end of the domain.
+// expect: add: the two terms are placed differently
+#ifdef WEFT_FAIL
+auto go(X<Halo<along, 2, 1>> x, X<Halo<along, 2, 1, 1, Border::periodic>> y) { return add(x, y); }
+#else
+auto go(X<Halo<along, 2, 1>> x, X<Halo<along, 2, 1>> y) { return add(x, y); }
+#endif
+
+// section: periodic_halo_without_its_axis
+// Without the axis in the mesh nobody would bring the rows of the other end.
+// expect: a Halo with a periodic border needs its axis in the mesh
+struct nowhere : UserAxis<1> {
+  static constexpr std::string_view name = "nowhere";
+};
+auto go(const Over& context, X<Shard<along, 2>> x) {
+#ifdef WEFT_FAIL
+  return to<Halo<nowhere, 2, 1, 1, Border::periodic>>(context, x);
+#else
+  return to<Halo<along, 2, 1, 1, Border::periodic>>(context, x);
+#endif
+}
+
 // section: gradient_of_a_halo_dropped
 // The rows that a rank computed for its neighbours have gradients too: they go home, and are not dropped.
 // expect: backward returned a gradient that is not the dual of its input

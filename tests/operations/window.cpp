@@ -77,6 +77,25 @@ struct Line : Module<Line> {
   }
 };
 
+/// Windows over a ring of ranks. One rank pads by its own rows.
+struct PeriodicLine : Module<PeriodicLine> {
+  Parameter<> u, v, w;
+  explicit PeriodicLine(const auto& at)
+      : u(at, "u", {4, 2, 5}, normal(0.3)), v(at, "v", {4, 4, 3}, normal(0.3)), w(at, "w", {5, 4, 2}, normal(0.3)) {}
+  template <class C, class X>
+  auto forward(const Variable<C, X>& x) const {
+    if constexpr (detail::PieceOf<placement_t<X, along>>::dim == 2) {
+      const auto y = tanh(conv1d<Window{5, 1, 2}>(to<Halo<along, 2, 3, 3, Border::periodic>>(x), u));
+      const auto z = conv1d<Window{3, 1, 1}>(y, v);
+      return std::tuple(z, conv1d<Window{2, 2}>(z, w));
+    } else {
+      const auto y = tanh(conv1d(x, u, {.padding = 2, .mode = PaddingMode::periodic}));
+      const auto z = conv1d(y, v, {.padding = 1, .mode = PaddingMode::periodic});
+      return std::tuple(z, conv1d(z, w, {.stride = 2}));
+    }
+  }
+};
+
 /// Weights of another kernel than the window's.
 struct Other : Module<Other> {
   Parameter<> w;
@@ -102,6 +121,10 @@ TEST_CASE("windows in three dims and in one") {
   check_layer_on<along, Shard<along, 2>>(2, maker<Volume>(), {1, 2, 8, 4, 4}, exact);
   check_layer_on<along, Shard<along, 4>>(2, maker<Volume>(), {1, 2, 4, 4, 8}, exact);
   check_layer_on<along, Shard<along, 2>>(4, maker<Line>(), {2, 2, 16}, exact);
+}
+TEST_CASE("windows over a periodic border") {
+  for (const int ranks : {2, 3, 4})
+    check_layer_on<along, Shard<along, 2>>(ranks, maker<PeriodicLine>(), {2, 2, 24}, {.tolerance = 1e-13});
 }
 TEST_CASE("pieces and weights that do not fit the window are refused") {
   const auto refuses = [](const Shape& shape, auto make, const std::string& text) {

@@ -125,6 +125,39 @@ TEST_CASE("terms go home and are added") {
   });
 }
 
+TEST_CASE("over a periodic border the last rank is the previous one of the first, on one rank as well") {
+  using Ring = Halo<along, 1, 2, 1, Border::periodic>;
+  for (const int ranks : {1, 2, 3})
+    on_ranks(ranks, [&](World& world, const auto& context, std::mutex& mutex) {
+      const std::size_t own = rows_on(world.rank()), first = first_on(world.rank()), all = first_on(ranks);
+      const X<Shard<along, 1>> x(world.device(), {1, own, 1});
+      Numbers mine, wanted, narrow, sums;
+      for (std::size_t i = 0; i < own; ++i) mine.push_back(double(first + i));
+      copy_from_host(x, std::span<const double>(mine));
+      for (std::size_t i = 0; i < own + 3; ++i) wanted.push_back(double((first + i + all - 2) % all));
+      for (std::size_t i = 0; i < own + 1; ++i) narrow.push_back(double((first + i + all - 1) % all));
+      const auto wide = to<Ring>(context, x);
+      const Numbers got = copy_to_host(wide), of_narrow = copy_to_host(to<Halo<along, 1, 1, 0, Border::periodic>>(context, wide)),
+                    of_own = copy_to_host(to<Shard<along, 1>>(context, wide));
+      const X<HaloTerms<along, 1, 2, 1, Border::periodic>> ones(world.device(), wide.shape());
+      copy_from_host(ones, std::span<const double>(Numbers(ones.size(), 1.0)));
+      const Numbers uses = copy_to_host(to<Shard<along, 1>>(context, ones));  // how often a row is in a piece with its halo
+      sums.assign(own, 1.0);
+      sums[0] += 1, sums[own - 1] += 1, sums[own - 2] += 1;
+      const double arrives = defect<Shard<along, 1>, Ring>(world, context, {2, own, 3}),
+                   drops = defect<Ring, Shard<along, 1>>(world, context, {2, own + 3, 3}),
+                   narrows = defect<Ring, Halo<along, 1, 0, 1, Border::periodic>>(world, context, {2, own + 3, 3});
+      const std::lock_guard lock(mutex);
+      CHECK(got == wanted);
+      CHECK(of_narrow == narrow);
+      CHECK(of_own == mine);
+      CHECK(uses == sums);
+      CHECK(arrives == 0);
+      CHECK(drops == 0);
+      CHECK(narrows == 0);
+    });
+}
+
 TEST_CASE("each move is the dual of its backward") {
   for (const int ranks : {1, 2, 3})
     on_ranks(ranks, [&](World& world, const auto& context, std::mutex& mutex) {

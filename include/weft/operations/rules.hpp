@@ -168,7 +168,8 @@ inline constexpr bool same_axes<Tensor<T, E, PX...>, Tensor<U, E, PY...>> =
 /// Whether two placements give a rank the same elements.
 template <class P, class Q>
 inline constexpr bool same_piece =
-    PieceOf<P>::dim == PieceOf<Q>::dim&& PieceOf<P>::before == PieceOf<Q>::before&& PieceOf<P>::after == PieceOf<Q>::after;
+    PieceOf<P>::dim == PieceOf<Q>::dim&& PieceOf<P>::before == PieceOf<Q>::before&& PieceOf<P>::after ==
+    PieceOf<Q>::after&& PieceOf<P>::border == PieceOf<Q>::border;
 /// Whether the elements of two tensors are on the same ranks: on each axis both whole, or both cut along one dim with one halo.
 template <class X, class Y>
 inline constexpr bool lie_alike = false;

@@ -56,7 +56,7 @@ struct Windowed {
   };
   template <class Unused>
   struct Remains<true, Unused> {
-    using type = Halo<typename P::axis, Piece::dim, before, after>;
+    using type = Halo<typename P::axis, Piece::dim, before, after, Piece::border>;
   };
   // The placement of the result, if the operation gave Q for samples.
   template <class Q>
@@ -93,7 +93,7 @@ WindowSides window_sides(const char* operation, const Variable<C, X>& x) {
     using P = placement_t<X, A>;
     constexpr int dim = Windowed<w, dims, P>::Piece::dim;
     if constexpr (dim >= 2 && dim < dims + 2) {
-      const HaloRows rows(context.comm(axis), reach_of<P>);
+      const HaloRows rows = halo_rows<P>(context.comm(axis));
       if (x.shape().rank() > std::size_t(dim) && !rows.last)
         require_rows_of_stride(operation, A::name, {x.value()}, x.shape()[dim] - rows.before - rows.after, std::size_t(w.stride));
       if (!rows.first) before[dim - 2] = 0;

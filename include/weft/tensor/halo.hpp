@@ -43,9 +43,10 @@ struct HaloRows {
     rows.before = rows.to_next = reach.before;
     rows.after = rows.last ? at_end : reach.after;
     rows.to_previous = rows.first ? at_end : reach.after;
+    rows.first = rows.last = false;
     return rows;
   }
-  bool first, last;                  ///< whether the piece is the first or the last one of the domain
+  bool first, last;                  ///< whether a border of the domain is before or after the piece
   std::size_t before, after;         ///< of the neighbours, around the piece
   std::size_t to_previous, to_next;  ///< the first and the last rows of the piece, which neighbours have
   std::size_t around(std::size_t own) const { return before + own + after; }
@@ -124,7 +125,12 @@ class HaloExchange {
   /// Sends `ours`, and receives strips with `before` and `after` rows along `dim`.
   HaloExchange(const Communicator& comm, std::size_t dim, Strips<Strip> ours, std::size_t before, std::size_t after)
       : ours_(std::move(ours)), theirs_{rows_like(ours_.before, dim, before), rows_like(ours_.after, dim, after)} {
-    const int ranks = comm.size(), previous = (comm.rank() + ranks - 1) % ranks, next = (comm.rank() + 1) % ranks;
+    const int ranks = comm.size();
+    if (ranks == 1) {  // of a ring; a closed border has no strips
+      theirs_ = {ours_.after, ours_.before};
+      return;
+    }
+    const int previous = (comm.rank() + ranks - 1) % ranks, next = (comm.rank() + 1) % ranks;
     if (before != 0) requests_.push_back(comm.recv_async(theirs_.before, previous, to_next_tag));
     if (after != 0) requests_.push_back(comm.recv_async(theirs_.after, next, to_previous_tag));
     if (ours_.before.shape()[dim] != 0) requests_.push_back(comm.send_async(ours_.before, previous, to_previous_tag));
@@ -191,7 +197,11 @@ Y widen_terms(const X& x, std::size_t dim, const HaloRows& had, const HaloRows& 
 }
 
 template <class P>
-inline constexpr Reach reach_of = {PieceOf<P>::before, PieceOf<P>::after};
+HaloRows halo_rows(const Communicator& comm) {
+  constexpr Reach reach{PieceOf<P>::before, PieceOf<P>::after};
+  if constexpr (PieceOf<P>::border == Border::periodic) return HaloRows::of_ring(comm, reach, reach.after);
+  else return HaloRows(comm, reach);
+}
 
 enum class HaloMove { arrives, goes_home, narrows, widens, by_way_of_shard };
 template <class From, class To>
@@ -199,7 +209,7 @@ constexpr HaloMove halo_move() {
   constexpr Kind from = kind_of<From>, to = kind_of<To>;
   using F = PieceOf<From>;
   using T = PieceOf<To>;
-  if (F::dim != T::dim) return HaloMove::by_way_of_shard;
+  if (F::dim != T::dim || (overlaps<From> && overlaps<To> && F::border != T::border)) return HaloMove::by_way_of_shard;
   if (from == Kind::shard && to == Kind::halo) return HaloMove::arrives;
   if (from == Kind::halo_terms && to == Kind::shard) return HaloMove::goes_home;
   if (from == Kind::halo && to != Kind::halo_terms && F::before >= T::before && F::after >= T::after) return HaloMove::narrows;
@@ -213,7 +223,7 @@ using own_piece_t = Shard<typename To::axis, overlaps<From> ? PieceOf<From>::dim
 template <class Y, class From, class To, class X>
 Y move_halo(const Communicator& comm, const X& x) {
   constexpr std::size_t dim = PieceOf<To>::dim;
-  const HaloRows had(comm, reach_of<From>), rows(comm, reach_of<To>);
+  const HaloRows had = halo_rows<From>(comm), rows = halo_rows<To>(comm);
   constexpr HaloMove move = halo_move<From, To>();
   if constexpr (move == HaloMove::arrives) return bring_halo<Y>(comm, {nullptr, To::axis::name}, x, dim, rows);
   else if constexpr (move == HaloMove::goes_home) return send_halo_home<Y>(comm, {nullptr, To::axis::name}, x, dim, had);

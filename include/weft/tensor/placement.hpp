@@ -10,7 +10,8 @@
 //   Shard<A, Dim>    its own piece along Dim                                 Shard<A, Dim>
 //   Partial<A>       a term of the sum                                       Replicated<A>
 //   Halo<A, Dim, B, F>       its piece, with B rows of the rank before it    HaloTerms<A, Dim, B, F>
-//                            and F rows of the rank after it
+//                            and F rows of the rank after it; with
+//                            Border::periodic ranks are a ring
 //   HaloTerms<A, Dim, B, F>  a term of a sum for each row of such a piece    Halo<A, Dim, B, F>
 //   Ghosts<A>                its nodes of a graph, and copies of those at    GhostTerms<A>
 //                            the other ends of its edges
@@ -42,18 +43,21 @@ template <detail::Axis A>
 struct Partial {
   using axis = A;
 };
+/// The border of a domain along an axis that cuts it. `periodic`: the last rank is the previous rank of the first.
+enum class Border { closed, periodic };
+
 /// A piece along Dim as of Shard<A, Dim>, with copies of the last Before rows of the previous rank's piece and of the first After
-/// rows of the next rank's. The first rank has no rows before its piece, and the last one none after it: at the border of the
-/// domain there is nothing, not zeros, so a function of each element is right on a Halo. Operations refuse a Halo unless their
-/// row in operations/rules.hpp takes one.
-template <detail::Axis A, int Dim, int Before, int After = Before>
+/// rows of the next rank's. At a closed border the first rank has no rows before its piece, and the last one none after it: there
+/// is nothing, not zeros, so a function of each element is right on a Halo. Operations refuse a Halo unless their row in
+/// operations/rules.hpp takes one.
+template <detail::Axis A, int Dim, int Before, int After = Before, Border border = Border::closed>
 struct Halo {
   static_assert(Dim >= 0 && Before >= 0 && After >= 0 && Before + After > 0,
                 "weft: Halo<axis, dim, before, after> has at least one row of a neighbour; Shard<axis, dim> has none");
   using axis = A;
 };
 /// The terms of a sum for each row of a Halo: the contributions of this rank to its rows and to its neighbours'.
-template <detail::Axis A, int Dim, int Before, int After = Before>
+template <detail::Axis A, int Dim, int Before, int After = Before, Border border = Border::closed>
 struct HaloTerms {
   using axis = A;
 };
@@ -90,10 +94,10 @@ template <class A, int Dim>
 inline constexpr Kind kind_of<Shard<A, Dim>> = Kind::shard;
 template <class A>
 inline constexpr Kind kind_of<Partial<A>> = Kind::partial;
-template <class A, int Dim, int Before, int After>
-inline constexpr Kind kind_of<Halo<A, Dim, Before, After>> = Kind::halo;
-template <class A, int Dim, int Before, int After>
-inline constexpr Kind kind_of<HaloTerms<A, Dim, Before, After>> = Kind::halo_terms;
+template <class A, int Dim, int Before, int After, Border B>
+inline constexpr Kind kind_of<Halo<A, Dim, Before, After, B>> = Kind::halo;
+template <class A, int Dim, int Before, int After, Border B>
+inline constexpr Kind kind_of<HaloTerms<A, Dim, Before, After, B>> = Kind::halo_terms;
 template <class A>
 inline constexpr Kind kind_of<Ghosts<A>> = Kind::ghosts;
 template <class A>
@@ -141,10 +145,10 @@ template <class P>
 inline constexpr int shard_dim = -1;
 template <class A, int Dim>
 inline constexpr int shard_dim<Shard<A, Dim>> = Dim;
-template <class A, int Dim, int Before, int After>
-inline constexpr int shard_dim<Halo<A, Dim, Before, After>> = detail::refused_halo<Halo<A, Dim, Before, After>>();
-template <class A, int Dim, int Before, int After>
-inline constexpr int shard_dim<HaloTerms<A, Dim, Before, After>> = detail::refused_halo<HaloTerms<A, Dim, Before, After>>();
+template <class A, int Dim, int Before, int After, Border B>
+inline constexpr int shard_dim<Halo<A, Dim, Before, After, B>> = detail::refused_halo<Halo<A, Dim, Before, After, B>>();
+template <class A, int Dim, int Before, int After, Border B>
+inline constexpr int shard_dim<HaloTerms<A, Dim, Before, After, B>> = detail::refused_halo<HaloTerms<A, Dim, Before, After, B>>();
 template <class A>
 inline constexpr int shard_dim<Ghosts<A>> = detail::refused_ghosts<Ghosts<A>>();
 template <class A>
@@ -163,16 +167,19 @@ namespace detail {
 template <class P>
 struct PieceOf {
   static constexpr int dim = shard_dim<P>, before = 0, after = 0;
+  static constexpr Border border = Border::closed;
 };
-template <class A, int Dim, int Before, int After>
-struct PieceOf<Halo<A, Dim, Before, After>> {
+template <class A, int Dim, int Before, int After, Border B>
+struct PieceOf<Halo<A, Dim, Before, After, B>> {
   static constexpr int dim = Dim, before = Before, after = After;
+  static constexpr Border border = B;
 };
-template <class A, int Dim, int Before, int After>
-struct PieceOf<HaloTerms<A, Dim, Before, After>> : PieceOf<Halo<A, Dim, Before, After>> {};
+template <class A, int Dim, int Before, int After, Border B>
+struct PieceOf<HaloTerms<A, Dim, Before, After, B>> : PieceOf<Halo<A, Dim, Before, After, B>> {};
 template <class A>
 struct PieceOf<Ghosts<A>> {
   static constexpr int dim = 0, before = -1, after = -1;
+  static constexpr Border border = Border::closed;
 };
 template <class A>
 struct PieceOf<GhostTerms<A>> : PieceOf<Ghosts<A>> {};
@@ -189,13 +196,13 @@ template <class A>
 struct Dual<Partial<A>> {
   using type = Replicated<A>;
 };
-template <class A, int Dim, int Before, int After>
-struct Dual<Halo<A, Dim, Before, After>> {
-  using type = HaloTerms<A, Dim, Before, After>;
+template <class A, int Dim, int Before, int After, Border B>
+struct Dual<Halo<A, Dim, Before, After, B>> {
+  using type = HaloTerms<A, Dim, Before, After, B>;
 };
-template <class A, int Dim, int Before, int After>
-struct Dual<HaloTerms<A, Dim, Before, After>> {
-  using type = Halo<A, Dim, Before, After>;
+template <class A, int Dim, int Before, int After, Border B>
+struct Dual<HaloTerms<A, Dim, Before, After, B>> {
+  using type = Halo<A, Dim, Before, After, B>;
 };
 template <class A>
 struct Dual<Ghosts<A>> {

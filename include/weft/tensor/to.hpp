@@ -192,6 +192,10 @@ template <Placement To, class Context, AnyTensor X>
 auto to(const Context& context, const X& x) {
   using A = typename To::axis;
   using From = placement_t<X, A>;
+  constexpr bool wraps = detail::PieceOf<From>::border == Border::periodic || detail::PieceOf<To>::border == Border::periodic;
+  static_assert(Context::has(A{}) || !wraps,
+                "weft: a Halo with a periodic border needs its axis in the mesh, with one rank as well: Mesh<dp, dx>; without "
+                "the axis nothing would be brought");
   if constexpr (!Context::has(A{}) || std::is_same_v<From, To> || !detail::moves_without_edges<From, To>()) {
     return x;
   } else {
@@ -209,7 +213,7 @@ auto to(const Context& context, const X& x) {
     detail::refuse_sum_over_chunks<A, From>(x);
     if constexpr (is_whole<From> && is_whole<To>) {
       return relabel<Y>(x);
-    } else if (ranks == 1) {
+    } else if (ranks == 1 && !wraps) {
       return relabel<Y>(x);
     } else if constexpr (overlaps) {
       if constexpr (detail::halo_move<From, To>() != detail::HaloMove::by_way_of_shard)
