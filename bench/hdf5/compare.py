@@ -49,11 +49,13 @@ def main():
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--output", default=None, help="JSON (default: build/bench/hdf5.json)")
     a = p.parse_args()
+    if a.samples < 2 or a.samples % 2 or a.samples % 389 == 0:
+        p.error("--samples is even, so that two processes have a half each, and no multiple of 389, the step of the shuffled order")
     readers = {"weft": [a.program], "h5py": [sys.executable, str(pathlib.Path(__file__).with_name("h5py_read.py"))]}
     versions = f"h5py {h5py.__version__} with HDF5 {h5py.version.hdf5_version}"
     report = {"date": datetime.date.today().isoformat(), "processor": torch_ranks.processor(), "load_before": torch_ranks.note_load(), "versions": versions, "results": []}
     megabytes = a.samples * 4 * 128 * 128 * 4 / 1e6
-    print(f"\nMB/s, medians of {a.rounds}, {megabytes:.0f} MB, from the system's cache, {versions}, {torch_ranks.processor()}\n")
+    print(f"\nMB/s, medians of {2 * a.rounds}, {megabytes:.0f} MB, from the system's cache, {versions}, {torch_ranks.processor()}\n")
     print(f"{'storage':12}{'order':>10}{'processes':>11}{'weft':>8}{'h5py':>8}{'ratio':>8}")
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/set.h5"

@@ -115,7 +115,7 @@ TEST_CASE("ranks read the pieces of a file, and files of pieces are checked agai
   const auto whole = data::Npy::from_bytes("u.npy", npy_file(npy_dictionary("<f8", "(3, 2, 7, 5)"), all));
   std::mutex mutex;
   std::vector<int> seen(all.size());
-  std::string identity;
+  std::string identity, of_pieces;
   CHECK(run(RunOptions{.ranks = 4}, [&](World& world) {
           const Mesh mesh(world, axes<dx, dy>, {.dx = 2, .dy = 2});
           const data::Arrays dataset(data::array<state, double>(mesh, whole, {.scale = 2}));
@@ -124,6 +124,11 @@ TEST_CASE("ranks read the pieces of a file, and files of pieces are checked agai
           const std::size_t x = std::size_t(mesh.rank(dx{})), y = std::size_t(mesh.rank(dy{})), height = 4 - x, width = 3 - y;
           const std::string ranks = " and rank " + std::to_string(x) + " of dx(2), rank " + std::to_string(y) + " of dy(2) has ",
                             piece = Shape{channels, height, width}.text();
+          // The rank's own file.
+          const std::string shape = "(3, 2, " + std::to_string(height) + ", " + std::to_string(width) + ")";
+          const std::vector<float> values(batch[state].values().begin(), batch[state].values().end());
+          const auto mine = data::Npy::from_bytes("mine.npy", npy_file(npy_dictionary("<f4", shape), values));
+          const auto read = data::array<state>(mesh, mine, data::PieceOf{{channels, rows, columns}});
           const std::scoped_lock lock(mutex);
           REQUIRE(batch[state].shape() == Shape{channels, height, width});
           std::size_t at = 0;
@@ -137,11 +142,9 @@ TEST_CASE("ranks read the pieces of a file, and files of pieces are checked agai
                 }
           if (identity.empty()) identity = dataset.identity().text();
           CHECK(dataset.identity().text() == identity);
-          // The rank's own file.
-          const std::string shape = "(3, 2, " + std::to_string(height) + ", " + std::to_string(width) + ")";
-          const std::vector<float> values(batch[state].values().begin(), batch[state].values().end());
-          const auto mine = data::Npy::from_bytes("mine.npy", npy_file(npy_dictionary("<f4", shape), values));
-          const auto read = data::array<state>(mesh, mine, data::PieceOf{{channels, rows, columns}});
+          if (of_pieces.empty()) of_pieces = read.identity().text();
+          CHECK(read.identity().text() == of_pieces);  // on all ranks, so that any of them may resume
+          CHECK(read.identity().bytes == all.size() * sizeof(float));
           std::vector<float> sample(read.shape.size());
           read.load(2, sample);
           CHECK(sample.back() == values.back());

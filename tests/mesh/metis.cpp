@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <cstdlib>
 #include <mutex>
 #include <numeric>
 #include <random>
@@ -84,6 +86,15 @@ Meshes batch_of(const data::Share& share, const GraphParts& parts, std::size_t n
 
 }  // namespace
 
+TEST_CASE("numbers of rand() go on as if no graph had been cut") {
+  const std::vector<std::int32_t> from{0, 1, 2, 3, 4, 5}, into{1, 2, 3, 4, 5, 0};
+  std::srand(5);
+  const int wanted[] = {std::rand(), std::rand()};
+  std::srand(5);
+  CHECK(std::rand() == wanted[0]);
+  CHECK(metis_part_of({6, from, into}, 2).size() == 6);
+  CHECK(std::rand() == wanted[1]);
+}
 TEST_CASE("parts are equal, and few edges lie between them") {
   for (const std::size_t parts :
        {std::size_t(1), std::size_t(2), std::size_t(3), std::size_t(4), std::size_t(7), std::size_t(16)})

@@ -152,6 +152,7 @@ class ModelOf : public AnyModel {
     });
     batch_.samples = samples;
     batch_.first_sample = rank_ * samples;
+    given_ = true;
   }
 
   double train() override {
@@ -181,7 +182,7 @@ class ModelOf : public AnyModel {
  private:
   void require_all_fields(const char* function) const {
     batch_.for_each([&](auto field, const auto& of_field) {
-      if (of_field.samples() == 0)
+      if (of_field.samples() == 0 && (batch_.samples != 0 || !given_))  // a rank may have no samples
         throw_error<UsageError>({function, ": the field '", decltype(field)::name, "' has no values: call weft_field first"});
     });
   }
@@ -218,6 +219,7 @@ class ModelOf : public AnyModel {
   }
 
   std::size_t rank_;
+  bool given_ = false;  // a field
   Mesh<dp> mesh_;
   Model model_;
   Batch batch_{};

@@ -63,6 +63,7 @@ struct Array {
   std::string file = {};                           ///< empty for memory of the program
   Shape whole = {};                                ///< of a sample of `values`, of which `shape` is a piece
   weft::detail::StridedArray<const T> piece = {};  ///< that piece of the first sample; null: `values` has the samples themselves
+  std::optional<DataIdentity> of_pieces = {};      ///< of the files of all ranks, if each has a piece
 
   void load(std::size_t index, std::span<typename F::scalar> out) const {
     if (piece.data != nullptr) {
@@ -77,8 +78,9 @@ struct Array {
   /// The identity of the current elements, with scale and shift.
   DataIdentity identity() const {
     const std::string field(F::name);
-    DataIdentity identity(file.empty() ? "field " + field : file, values.data(), values.size_bytes());
-    identity.set(field + ".shape", (piece.data != nullptr ? whole : shape).text());
+    DataIdentity identity =
+        of_pieces ? *of_pieces : DataIdentity(file.empty() ? "field " + field : file, values.data(), values.size_bytes());
+    identity.set(field + ".shape", (piece.data != nullptr || of_pieces ? whole : shape).text());
     identity.set(field + ".scale", scale);
     identity.set(field + ".shift", shift);
     return identity;
@@ -142,6 +144,18 @@ void cut_along(const Mesh& mesh, const FileArray& file, weft::detail::StridedArr
     weft::detail::append_to(ranks, {ranks.empty() ? "" : ", ", "rank ", rank, " of ", A::name, "(", degree, ")"});
   }
 }
+/// The identity of the files of all ranks of an axis that cuts the field, the same on each. Collective.
+template <class F, class A, class Mesh>
+void gather_identity(const Mesh& mesh, DataIdentity& identity) {
+  if constexpr (F::template cut_dim<A> >= 0 && Mesh::has(A{})) {
+    const std::vector<std::uint64_t> own{identity.bytes, identity.digest};
+    std::vector<std::uint64_t> all(2 * std::size_t(mesh.size(A{})));
+    mesh.comm(A{}).all_gather(own, all);
+    identity.bytes = 0;
+    for (std::size_t i = 0; i < all.size(); i += 2) identity.bytes += all[i];
+    identity.digest = weft::detail::hash_bytes(all.data(), all.size() * sizeof(std::uint64_t));
+  }
+}
 /// The file's samples, and the rank's piece of samples of a shape.
 template <auto field, class T, class Mesh>
 auto file_and_piece(const Mesh& mesh, const FileArray& file, const ArrayOptions& options, const std::optional<Shape>& whole) {
@@ -177,11 +191,19 @@ auto array(const Mesh& mesh, const detail::FileArray& file, const ArrayOptions& 
   if (!piece.row_major() || !(piece.shape == made.whole)) made.piece = piece;
   return made;
 }
-/// A file with that piece of whole samples. Throws ShapeError for a file of another piece.
+/// A file with that piece of whole samples; its place among the pieces is not checked. Collective over the axes that cut the
+/// field, whose ranks have one identity of all files. Throws ShapeError for a file of another shape than the piece.
 template <auto field, class T = typename std::remove_cvref_t<decltype(field)>::scalar, class Mesh>
 requires requires(const Mesh& mesh) { mesh.world(); }
 auto array(const Mesh& mesh, const detail::FileArray& file, const PieceOf& piece, const ArrayOptions& options = {}) {
-  return detail::file_and_piece<field, T>(mesh, file, options, piece.whole).first;
+  using F = std::remove_cvref_t<decltype(field)>;
+  auto made = detail::file_and_piece<field, T>(mesh, file, options, piece.whole).first;
+  DataIdentity identity(made.file, made.values.data(), made.values.size_bytes());
+  detail::gather_identity<F, dx>(mesh, identity);
+  detail::gather_identity<F, dy>(mesh, identity);
+  detail::gather_identity<F, dz>(mesh, identity);
+  made.of_pieces = std::move(identity);
+  return made;
 }
 
 /// A file's array as the field's values. Its elements must be the field's scalars, or T if T is given. Throws UsageError for

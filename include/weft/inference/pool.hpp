@@ -81,6 +81,14 @@ class Pool {
   std::vector<std::unique_ptr<T>> all_;
 };
 
+/// Whether work of two keys, execution space instances, is in one order: instances of one stream are, also if each was made for
+/// itself.
+template <class Key>
+bool same_order(const Key& a, const Key& b) {
+  if constexpr (requires { a.cuda_stream(); }) return a.cuda_device() == b.cuda_device() && a.cuda_stream() == b.cuda_stream();
+  else return a == b;
+}
+
 template <class Key, class T>
 class Pools {
  public:
@@ -88,7 +96,7 @@ class Pools {
   Pool<T>& of(const Key& key) {
     const std::lock_guard lock(mutex_);
     for (const Keyed& one : pools_)
-      if (one.key == key) return *one.pool;
+      if (same_order(one.key, key)) return *one.pool;
     pools_.push_back({key, std::make_unique<Pool<T>>()});
     return *pools_.back().pool;
   }

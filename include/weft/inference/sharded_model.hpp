@@ -66,7 +66,7 @@ class ShardedModel {
   requires(sizeof...(A) >= 2) void operator()(const E& exec, A&&... arrays) {
     detail::require_instance<E>();
     if constexpr (std::is_same_v<E, Exec>) {
-      if (!(exec == source_.device().exec())) refuse_instance();
+      if (!detail::same_order(exec, source_.device().exec())) refuse_instance();
       const auto replica = taken(instance_pool_, [&] { return exec; });
       call(*replica, detail::DeviceElements{replica->device()}, arrays...);
     }

@@ -8,8 +8,10 @@
 #include <metis.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <mutex>
 #include <numeric>
@@ -113,6 +115,8 @@ inline std::vector<std::int32_t> metis_part_of(const WholeGraph& graph, std::siz
   } else if (parts > 1) {
     static std::mutex one_at_a_time;  // METIS draws from rand() and sets handlers of signals
     const std::lock_guard lock(one_at_a_time);
+    std::array<char, 128> numbers;  // of METIS; those of the program go on afterwards
+    char* const numbers_before = ::initstate(1, numbers.data(), numbers.size());
     idx_t nodes = idx_t(graph.nodes), constraints = 1, count = idx_t(parts), cut = 0, options[METIS_NOPTIONS];
     METIS_SetDefaultOptions(options);
     options[METIS_OPTION_SEED] = 1;
@@ -121,6 +125,7 @@ inline std::vector<std::int32_t> metis_part_of(const WholeGraph& graph, std::siz
     options[METIS_OPTION_UFACTOR] = std::max(idx_t(30), idx_t(1000 * over / graph.nodes + 1));
     const int status = METIS_PartGraphKway(&nodes, &constraints, whole.first.data(), whole.others.data(), nullptr, nullptr,
                                            whole.weights.data(), &count, nullptr, nullptr, options, &cut, part_of.data());
+    ::setstate(numbers_before);
     if (status != METIS_OK)
       throw_error<Error>({"metis: METIS_PartGraphKway failed with status ", status, " for ", graph.nodes, " nodes, ",
                           graph.senders.size(), " edges and ", parts, " parts"});
