@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps of a model of four convolutions of 3 x 3 on one field of 256 x 256 x 32 in fp32, on ranks of one thread each: the best
-// time of a step in milliseconds, without and with a delay in every exchange of halos, and the share of the delays that is hidden.
+// time of a step in milliseconds, without and with a delay in every exchange of halos, and the share of the delays that is
+// hidden.
 //
 //   bench_domain_convolutions [dx [dy [delay in milliseconds [steps]]]]
 

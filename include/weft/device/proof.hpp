@@ -48,7 +48,7 @@ std::string_view name_of(ProofLayout::Schedule schedule);
 /// The kind of a noted tensor, in the order of computation.
 /// `kept`: values that layers keep from step to step, such as running means, and arrays that an optimizer keeps at one rank.
 enum class ProofPhase : std::uint8_t { batch, forward, loss, backward, local_gradient, gradient, norm, updated, kept };
-inline constexpr std::size_t proof_phases = 9;
+inline constexpr std::size_t proof_phases = std::size_t(ProofPhase::kept) + 1;
 /// "gradient", "gradient before the sums over ranks", ...
 std::string_view name_of(ProofPhase phase);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <type_traits>
 
 #include <weft/device/proof.hpp>
@@ -35,6 +36,7 @@ WEFT_COLD WEFT_INLINE std::string_view name_of(ProofPhase phase) {
   constexpr std::string_view names[] = {
       "batch", "forward",           "loss",       "backward", "gradient before the sums over ranks", "gradient",
       "norm",  "updated parameter", "kept values"};
+  static_assert(std::size(names) == proof_phases);
   return names[std::size_t(phase)];
 }
 

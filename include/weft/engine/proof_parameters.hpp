@@ -23,9 +23,10 @@ void prove_parameters(DefaultDevice& device, Proof& proof, ProofPhase phase, con
                       std::span<ParameterState* const> states, double scale);
 /// Notes the norm of an optimizer's gradients. Returns it, or the norm of Proof::gradients, if the run has them.
 double prove_norm(Proof& proof, const void* optimizer, double norm);
-/// Notes an array of `count` elements, of the type of gradients, that an optimizer keeps at one rank for a parameter.
+/// Notes an array of `count` elements, of the type of gradients, that an optimizer keeps at one rank for a parameter. `bytes`: it
+/// holds bytes, which are compared one by one.
 void prove_kept(DefaultDevice& device, Proof& proof, const void* optimizer, const ParameterState& state, std::string_view array,
-                const Buffer& buffer, std::size_t count);
+                const Buffer& buffer, std::size_t count, bool bytes = false);
 /// Notes the gradients that this rank's layers have added, before the sums over ranks. Call it whenever these gradients are
 /// about to be reduced.
 void prove_local_gradients(Proof& proof, const Unit& unit);

@@ -81,9 +81,16 @@ WEFT_COLD WEFT_INLINE double prove_norm(Proof& proof, const void* optimizer, dou
 }
 
 WEFT_COLD WEFT_INLINE void prove_kept(DefaultDevice& device, Proof& proof, const void* optimizer, const ParameterState& state,
-                                      std::string_view array, const Buffer& buffer, std::size_t count) {
+                                      std::string_view array, const Buffer& buffer, std::size_t count, bool bytes) {
+  std::vector<double> values;
+  if (bytes) {
+    const Tensor<std::uint8_t, DefaultDevice::execution_space> codes(device, {count * size_of(state.gradient_type())}, buffer, 0);
+    for (const std::uint8_t code : copy_to_host(codes)) values.push_back(code);
+  } else {
+    values = proof_elements(device, buffer, count, state.gradient_type());
+  }
   proof.note_copy(proof.steps_of(optimizer) + 1, ProofPhase::kept, joined({proof.optimizer(optimizer), state.name(), ".", array}),
-                  proof_elements(device, buffer, count, state.gradient_type()));
+                  std::move(values));
 }
 
 WEFT_COLD WEFT_INLINE void prove_local_gradients(Proof& proof, const Unit& unit) {

@@ -134,7 +134,8 @@ struct AdamW8BitRule : DirectionRule<AdamW8BitOptions> {
   static constexpr std::array<std::string_view, 2> rules{"adamw8bit", "adamw"};
   static constexpr std::array<std::string_view, 4> home_names{"exp_avg_codes", "exp_avg_sq_codes", "exp_avg_scales",
                                                               "exp_avg_sq_scales"};
-  static constexpr std::size_t fewest = 4096;  ///< elements of a parameter whose moments are quantised
+  static constexpr std::size_t home_bytes = 2;  ///< the first arrays hold codes of a byte each, which proofs compare
+  static constexpr std::size_t fewest = 4096;   ///< elements of a parameter whose moments are quantised
 
   static bool takes_whole(const ParameterState& state, bool) {
     return state.global().rank() > 1 && state.global().size() >= fewest;

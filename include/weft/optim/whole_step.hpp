@@ -126,12 +126,15 @@ void Optimizer<Rule>::make_home([[maybe_unused]] Slot& slot) {
 
 template <class Rule>
 void Optimizer<Rule>::prove_home([[maybe_unused]] weft::detail::Proof& proof) {
-  if constexpr (detail::has_home<Rule>)
+  if constexpr (detail::has_home<Rule>) {
+    std::size_t bytes = 0;  // arrays of bytes, which are the first
+    if constexpr (requires { Rule::home_bytes; }) bytes = Rule::home_bytes;
     for (const Slot& slot : slots_)
       for (std::size_t k = 0; k < slot.home.size(); ++k)
         if (slot.home[k])
           weft::detail::prove_kept(*device_, proof, this, *slot.state, Rule::home_names[k], slot.home[k],
-                                   Rule::home_elements(*slot.state)[k]);
+                                   Rule::home_elements(*slot.state)[k], k < bytes);
+  }
 }
 
 template <class Rule>

@@ -150,9 +150,12 @@ WEFT_COLD WEFT_INLINE void Stages::check_whole_loss(const StepBatch& batch) {
           .samples = size.sequences, .unit = axes_.size(tp{}), .rehearsed = batch.device().rehearsal() != nullptr};
       if (check_some_samples(axes_, some, tolerance, loss, refuse)) return loss_checks_.settle();
     }
-  } catch (const ShapeError&) {
+  } catch (const ShapeError& error) {
     // Pieces of a field may differ between ranks: the others then wait for this one, and few samples are not the reason.
-    if (axes_.size(dx{}) * axes_.size(dy{}) * axes_.size(dz{}) > 1) throw;
+    if (axes_.size(dx{}) * axes_.size(dy{}) * axes_.size(dz{}) > 1)
+      throw_error<ShapeError>({std::string_view(error.what()).substr(std::string_view("weft: ").size()),
+                               ", in the check that the loss is a sum over samples, with few of them; a model that takes no few "
+                               "samples states `static constexpr bool loss_is_a_sum = true`"});
     loss_checks_.settle();
   }
 }

@@ -123,10 +123,13 @@ WEFT_COLD void with_hint(int rank, const F& f) {
   }
 }
 
+WEFT_COLD WEFT_INLINE std::string json_file() {
+  const char* const to = std::getenv("WEFT_REHEARSE_JSON");
+  return to == nullptr ? "" : to;
+}
 /// Prints the table, and writes the JSON to the file that WEFT_REHEARSE_JSON names; "-": prints the JSON in place of the table.
 WEFT_COLD WEFT_INLINE void print_or_write(const EstimateTexts& texts) {
-  const char* const to = std::getenv("WEFT_REHEARSE_JSON");
-  const std::string path = to == nullptr ? "" : to, json = texts.json + "\n";
+  const std::string path = json_file(), json = texts.json + "\n";
   std::cout.flush(), std::fflush(stdout);
   std::fputs((path == "-" ? json : texts.table).c_str(), stdout);
   if (!path.empty() && path != "-") weft::detail::write_output("WEFT_REHEARSE_JSON", path, json);
@@ -134,6 +137,8 @@ WEFT_COLD WEFT_INLINE void print_or_write(const EstimateTexts& texts) {
 
 WEFT_COLD WEFT_INLINE int rehearse_program(RehearsedRank rank, const RunOptions& options, const std::function<int(World&)>& f) {
   if (launched_after_another()) return 0;
+  if (const std::string file = json_file(); !file.empty() && file != "-")
+    weft::detail::require_output("WEFT_REHEARSE_JSON", file);  // before the time of a search
   const RehearsalVariables variables = rehearsal_variables();
   const auto nodes = said_of(options, &RunOptions::ranks_per_node);
   rank.ranks_per_node = nodes ? whole_number_of("--ranks-per-node", *nodes, 1, most_ranks_per_node) : variables.ranks_per_node;

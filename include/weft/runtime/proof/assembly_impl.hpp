@@ -42,12 +42,19 @@ WEFT_COLD WEFT_INLINE double replica_difference(double one, double other, double
   return std::isnan(difference) ? std::numeric_limits<double>::infinity() : difference;
 }
 
+/// The scale of differences: an infinite element would hide all others.
+WEFT_COLD WEFT_INLINE double largest_finite(const std::vector<double>& values) {
+  double most = 1e-300;
+  for (const double value : values)
+    if (std::isfinite(value)) most = std::max(most, std::abs(value));
+  return most;
+}
+
 /// The sum of the pieces, or the first one and the largest relative difference from it.
 WEFT_COLD WEFT_INLINE std::vector<double> added_pieces(const ProofPieces& pieces, double& replicas) {
   const ProofPiece& one = *pieces.begin()->second;
   std::vector<double> all = one.values;
-  double most = 1e-300;
-  for (const double value : all) most = std::max(most, std::abs(value));
+  const double most = largest_finite(all);
   for (auto at = std::next(pieces.begin()); at != pieces.end(); ++at)
     for (std::size_t i = 0; i < std::min(all.size(), at->second->values.size()); ++i)
       if (one.over_tp.kind == ProofPiece::partial) all[i] += at->second->values[i];
@@ -81,8 +88,7 @@ WEFT_COLD WEFT_INLINE std::vector<double> joined_positions(const ProofPiece& one
   for (const ProofRows& part : parts)
     if (part.values.size() != all.size()) return {};
   if (one.over_cp.kind != ProofPiece::shard) {
-    double most = 1e-300;
-    for (const double value : all) most = std::max(most, std::abs(value));
+    const double most = largest_finite(all);
     for (std::size_t rank = 1; rank < ranks; ++rank)
       for (std::size_t i = 0; i < all.size(); ++i)
         if (one.over_cp.kind == ProofPiece::partial) all[i] += parts[rank].values[i];
@@ -131,8 +137,7 @@ WEFT_COLD WEFT_INLINE void assemble(ProofNotes::Tensor& tensor) {
 /// Compares the copies of the ranks and leaves the first.
 WEFT_COLD WEFT_INLINE void join_copies(ProofNotes::Tensor& tensor) {
   const std::vector<double> first = tensor.parts.begin()->second;
-  double most = 0;
-  for (const double value : first) most = std::max(most, std::abs(value));
+  const double most = largest_finite(first);
   for (const auto& [rank, copy] : tensor.parts)
     for (std::size_t i = 0; i < std::max(first.size(), copy.size()); ++i)
       tensor.replicas = std::max(tensor.replicas, first.size() == copy.size() ? replica_difference(first[i], copy[i], most)
