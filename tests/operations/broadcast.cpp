@@ -319,6 +319,15 @@ TEST_CASE("shapes that are not broadcast") {
   CHECK(refusal([&] {
           where(X<Shard<dp, 0>>(device, {6}), X<Replicated<dp>>(device, {6}), X<Replicated<dp>>(device, {6}));
         }).find("the other one is whole") != std::string::npos);
+  // The gradient of a result has its shape.
+  for (const std::size_t size : {2, 6}) {
+    const X<> x(device, {4}), g(device, {size});
+    const Tensor<std::uint8_t, DefaultDevice::execution_space> mask(device, {4});
+    CHECK(refusal([&] { maximum_gradient(x, x, g); }).starts_with("weft: maximum_gradient("));
+    CHECK(refusal([&] { pow_gradient(x, x, g); }).starts_with("weft: pow_gradient("));
+    CHECK(refusal([&] { exponent_gradient(x, x, g); }).starts_with("weft: exponent_gradient("));
+    CHECK(refusal([&] { where_gradient(mask, g, true); }).starts_with("weft: where_gradient([4]): "));
+  }
   // A dim that an axis cuts is neither repeated nor taken for another one.
   CHECK(refusal([&] {
           X<Shard<dp, 0>>(device, {1, 6}) - X<Shard<dp, 0>>(device, {4, 6});

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <weft/nn/convolution.hpp>
@@ -44,6 +45,26 @@ TEST_CASE("derivatives of operands that are repeated, on one rank and on two") {
             x);
       },
       {4, 2});
+}
+
+namespace {
+struct SlopeOfPower : Module<SlopeOfPower> {
+  explicit SlopeOfPower(const auto&) {}
+  auto forward(const auto& x) const {
+    return grad([](const auto& p) { return pow(p, p * 0.0 + 3.0) + pow(0.0, p + 1.0); }, x);
+  }
+};
+}  // namespace
+
+TEST_CASE("the second derivative of a power is a number where its base is 0") {
+  DefaultDevice device;
+  const weft_test::Alone::context context(device, {});
+  SlopeOfPower slope(context);
+  const auto x = weft_test::tensor_of<double>(device, {3}, {0, 1, 2}),
+             ones = weft_test::tensor_of<double>(device, {3}, {1, 1, 1});
+  auto forward = weft::forward(slope, context, x);
+  CHECK(weft_test::numbers_of(forward.output) == std::vector<double>{0, 3, 12});
+  CHECK(weft_test::numbers_of(weft::backward(slope, context, std::move(forward.saved), ones)) == std::vector<double>{0, 6, 12});
 }
 
 TEST_CASE("derivatives by several arguments, on one rank and on two") {

@@ -144,13 +144,18 @@ auto broadcast(const char* operation, const X& x, const Y& y, F f) {
   return out;
 }
 
-/// x as a Z of this shape, with its missing dims and dims of one element repeated; x itself if it is one.
+/// x as a Z of this shape, with its missing dims and dims of one element repeated; x's memory if it has the shape. Throws
+/// ShapeError if it cannot be repeated to it.
 template <class Z, class X>
-Z repeated(const Shape& shape, const X& x) {
-  if constexpr (std::is_same_v<Z, X>)
-    if (x.shape() == shape) return x;
+Z repeated(const char* operation, const Shape& shape, const X& x) {
+  if (x.shape() == shape) return relabel<Z>(x);
+  const auto extents = aligned_extents(x.shape()), wanted = aligned_extents(shape);
+  for (std::size_t dim = 0; dim < wanted.size(); ++dim)
+    if (extents[dim] != 1 && extents[dim] != wanted[dim])
+      throw_error<ShapeError>(
+          {call_text(operation, {x}), ": the shape is not that of the result, nor repeated to it: ", shape.text()});
   Z out(x.device(), shape);
-  kernels::expand<typename X::value_type>(x.device(), aligned_extents(x.shape()), aligned_extents(shape), x.data(), out.data());
+  kernels::expand<typename X::value_type>(x.device(), extents, wanted, x.data(), out.data());
   return out;
 }
 

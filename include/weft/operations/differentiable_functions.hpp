@@ -37,7 +37,7 @@ gradient_t<X> summed_repeats(const Shape& operand, const G& g) {
 }
 template <class Z, AnyTensor H>
 Z with_repeats(const Shape& result, const H& h) {
-  return repeated<Z>(result, h);
+  return repeated<Z>("repeat", result, h);
 }
 template <class Z, class C, class H>
 auto with_repeats(const Shape& result, const Variable<C, H>& h);
@@ -187,7 +187,10 @@ requires(detail::Nested<X> || detail::Nested<Y>) auto pow(const Variable<C, X>& 
       },
       [](const auto& a, const auto& b, const auto& z, const auto& g) {
         const auto zero = equal(detail::bottom_of(a), 0), negative = less(detail::bottom_of(b), 0);
-        const auto slope = g * (z * log(a));
+        // The logarithm of 1 in place of 0, but for a negative exponent: a mask of log(0) would have the derivative 0 / 0.
+        const auto one = detail::number_like(detail::bottom_of(a), 1.0);
+        const auto safe = a + detail::constant_at(a, where(zero, where(negative, 0.0, one), 0.0));
+        const auto slope = g * (z * log(safe));
         return where_gradient(zero, slope, false) + where_gradient(zero, where_gradient(negative, slope, true), true);
       });
 }

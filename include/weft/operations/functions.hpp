@@ -76,7 +76,9 @@ auto mapped_pairs(const char* operation, const X& x, const Y& y, F f) {
 template <class Own, class X, class Y, class G, class F>
 gradient_t<Own> pairs_gradient(const char* operation, const Shape& own, const X& x, const Y& y, const G& g, F f) {
   using Z = typename Pairs<X, Y>::type;
-  return sum_repeated<Own>(own, mapped_gradient(operation, repeated<Z>(g.shape(), x), repeated<Z>(g.shape(), y), g, f));
+  require_same_shape(operation, shape_of_pairs<Arithmetic::other>(operation, x, y), g);
+  return sum_repeated<Own>(
+      own, mapped_gradient(operation, repeated<Z>(operation, g.shape(), x), repeated<Z>(operation, g.shape(), y), g, f));
 }
 /// z = f(x, y) on Variables, with the gradients by_x(x, y, g) and by_y(x, y, g).
 template <class C, class X, class Y, class Z, class DX, class DY>
@@ -222,8 +224,8 @@ auto where(const C& condition, const X& x, const Y& y) {
     const Shape values = detail::shape_of_pairs<detail::Arithmetic::sum>("where", x, y);
     if constexpr (!Rule::all::repeats) detail::require_same_shape("where", values, condition);
     Z out(x.device(), detail::broadcast_shape("where", values, condition, Rule::all::cuts));
-    const Z a = detail::repeated<Z>(out.shape(), x), b = detail::repeated<Z>(out.shape(), y);
-    const auto mask = detail::repeated<with_scalar_t<Z, typename C::value_type>>(out.shape(), condition);
+    const Z a = detail::repeated<Z>("where", out.shape(), x), b = detail::repeated<Z>("where", out.shape(), y);
+    const auto mask = detail::repeated<with_scalar_t<Z, typename C::value_type>>("where", out.shape(), condition);
     kernels::select<T>(x.device(), out.size(), mask.data(), static_cast<const T*>(a.data()), static_cast<const T*>(b.data()),
                        out.data());
     return out;
@@ -244,7 +246,7 @@ auto where(const C& condition, double number, const X& x) {
 template <AnyTensor C, AnyTensor G>
 G where_gradient(const C& condition, const G& g, bool chosen) {
   using T = typename G::value_type;
-  const auto mask = detail::repeated<with_scalar_t<G, typename C::value_type>>(g.shape(), condition);
+  const auto mask = detail::repeated<with_scalar_t<G, typename C::value_type>>("where_gradient", g.shape(), condition);
   G out(g.device(), g.shape());
   const T* values = g.data();
   kernels::select<T>(g.device(), g.size(), mask.data(), chosen ? values : nullptr, chosen ? nullptr : values, out.data());

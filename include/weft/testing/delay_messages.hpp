@@ -10,7 +10,8 @@
 //   testing::delayed(world.communicator())                                               // messages and seconds in transit
 //
 // Each rank may have a SimulatedClock. Messages and the rank's own pass(seconds) then take simulated time, so the times of a
-// program that computes in no other way are exact on any machine, however busy it is.
+// program that computes in no other way are exact on any machine, however busy it is, if it waits by wait(): test() does not move
+// a simulated clock, and depends on when the machine delivers a message.
 
 #include <algorithm>
 #include <atomic>
