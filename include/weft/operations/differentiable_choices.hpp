@@ -21,12 +21,14 @@ namespace detail {
 /// The gradient of a in maximum(a, other), as maximum_gradient: equal elements have half each.
 template <class A, class B, class G>
 auto larger_gradient(const A& a, const B& other, const G& g) {
-  const auto &x = bottom_of(a), &y = bottom_of(other);
+  const auto& x = bottom_of(a);
+  const auto& y = bottom_of(other);
   return 0.5 * (where_gradient(greater(x, y), g, true) + where_gradient(less(x, y), g, false));
 }
 template <class A, class B, class G>
 auto smaller_gradient(const A& a, const B& other, const G& g) {
-  const auto &x = bottom_of(a), &y = bottom_of(other);
+  const auto& x = bottom_of(a);
+  const auto& y = bottom_of(other);
   return 0.5 * (where_gradient(less(x, y), g, true) + where_gradient(greater(x, y), g, false));
 }
 

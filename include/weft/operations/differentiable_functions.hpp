@@ -186,7 +186,8 @@ requires(detail::Nested<X> || detail::Nested<Y>) auto pow(const Variable<C, X>& 
         return where_gradient(equal(detail::bottom_of(b), 0), g * (b * pow(a, b - 1.0)), false);
       },
       [](const auto& a, const auto& b, const auto& z, const auto& g) {
-        const auto zero = equal(detail::bottom_of(a), 0), negative = less(detail::bottom_of(b), 0);
+        const auto zero = equal(detail::bottom_of(a), 0);
+        const auto negative = less(detail::bottom_of(b), 0);
         // The logarithm of 1 in place of 0, but for a negative exponent: a mask of log(0) would have the derivative 0 / 0.
         const auto one = detail::number_like(detail::bottom_of(a), 1.0);
         const auto safe = a + detail::constant_at(a, where(zero, where(negative, 0.0, one), 0.0));
