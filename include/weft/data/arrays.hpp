@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <weft/core/data_identity.hpp>
+#include <weft/core/hash.hpp>
 #include <weft/data/fields.hpp>
 #include <weft/data/file_bytes.hpp>
 #include <weft/mesh/axis.hpp>
