@@ -82,6 +82,7 @@ template <AnyTensor X, AnyTensor Y, AnyTensor G>
 auto pow_gradient(const X& x, const Y& y, const G& g) {
   return detail::pairs_gradient<X>("pow_gradient", x.shape(), x, y, g, kernels::BaseGradient());
 }
+/// The gradient of y in pow(x, y), from the gradient g of the result: g x^y log(x), summed where y was repeated.
 template <AnyTensor X, AnyTensor Y, AnyTensor G>
 auto exponent_gradient(const X& x, const Y& y, const G& g) {
   return detail::pairs_gradient<Y>("exponent_gradient", y.shape(), x, y, g, kernels::ExponentGradient());
