@@ -90,8 +90,8 @@ struct AxisThatCuts<Tensor<T, E, P, R...>, Dim> {
 
 /// The largest of the numbers that the ranks have, the first of equal ones, on every rank. The place of a number that another
 /// rank has becomes -1.
-template <AnyTensor Y, AnyTensor N>
-Y largest_of_ranks(const auto& comm, const Y& own, const N& places) {
+template <class Comm, AnyTensor Y, AnyTensor N>
+Y largest_of_ranks(const Comm& comm, const Y& own, const N& places) {
   using T = typename Y::value_type;
   const std::size_t ranks = std::size_t(comm.size()), count = own.size();
   Y largest(own.device(), own.shape());
