@@ -155,7 +155,8 @@ struct RefusedInner : Refused<M> {
   auto& stages() { return *this; }
   AxesInForce axes() const { return {}; }
   void set_everyone(const Communicator&) {}
-  const std::shared_ptr<StepGradients>& gradients() const;  // never called, as in a program that does not compile
+  const std::shared_ptr<StepGradients>& gradients() const;       // never called, as in a program that does not compile
+  std::span<const std::shared_ptr<StepBuffer>> buffers() const;  // nor this
   template <class Context>
   Context bound(const Context& context) {
     return context;
