@@ -247,7 +247,7 @@ MISTAKES = {
                   ("generate", EMPTY_ENTRY, "--tokens: '1,,2' has an empty entry"), ("generate", [*generated, "--stop", "1,"], "--stop: '1,' has an empty entry"),
                   ("generate", [*generated, "--max-new-tokens", "7"], "prompt 0 of 2 tokens and max_new_tokens(7) are more than the 8 tokens"),
                   ("generate", ["--load", folder, "--tokens", "1,1,1,1,1,1,1,1,1", "--logits", "logits"], "prompt 0 of 9 tokens is more than the 8 tokens"),
-                  ("generate", ["--load", folder, "--tokens", "1", "--logits", "/nonexistent/x"], "/nonexistent/x: cannot be made"),
+                  ("generate", ["--load", folder, "--tokens", "1", "--logits", "/nonexistent/x"], "cannot write '/nonexistent/x': No such file or directory"),
                   ("generate", [*generated, "--top-p", "0.5", "--temperature", "0"], "--top-p beside --temperature 0"),
                   ("06_classify", ["--zero", "9"], "--zero"), ("08_imagenet", ["--zero", "9"], "--zero"), ("fields", ["--zero", "9"], "--zero"), ("plan", ["groups", "--world", "x"], "--world"), ("checkpoint", ["frob", folder], "the commands are"), ("flight", [""], "the argument is the folder"),
                   ("gpt_60", ["--steps", "x"], "--steps"), ("in_situ", ["--steps", "0"], "--steps"), *((name, [], "WEFT_RANKS", {"WEFT_RANKS": "x"}) for name in ("01_hello_mesh", "02_collectives", "05_dtensor"))],
