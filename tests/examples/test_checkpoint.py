@@ -85,7 +85,7 @@ check(max(abs(a - b) for name in merged[0] for a, b in zip(*(struct.unpack(f"<{l
 for words, expected in [((), "the commands are list FOLDER"), (("list",), "the commands are"), (("list", scratch / "no"), "is no folder"),
                         (("show", scratch), "holds no checkpoint"), (("merge", "a", "b", "c"), "the commands are"),
                         (("list", "x", "--stop-after", "4"), "checkpoint: unknown option '--stop-after': the commands are list"),
-                        (("merge", folder, "/nonexistent/x"), "/nonexistent/x: ")]:
+                        (("merge", folder, "/nonexistent/x"), "cannot write '/nonexistent/x': ")]:
     bad = tool(*words)
     check(bad.returncode == 2 and bad.stdout == "" and expected in bad.stderr, f"{words}: {bad}")
 shutil.rmtree(scratch)
