@@ -336,6 +336,29 @@ TEST_CASE("a router counts a micro-batch once, in its backward: forward alone ch
   CHECK(all[5] > 0);  // z-loss
 }
 
+TEST_CASE("the slots of some rows that go to an expert are one run") {
+  constexpr std::size_t experts = 5, k = 2, rows = 12;
+  std::vector<std::int32_t> chosen;
+  std::vector<char> kept;
+  for (std::size_t slot = 0; slot < rows * k; ++slot) {
+    chosen.push_back(std::int32_t(Philox::uniform(experts, slot) * double(experts - 1)));  // the last one has no slots
+    kept.push_back(slot % 7 != 3);
+  }
+  for (const std::size_t grain : {1, 4}) {
+    const detail::Assignments made = detail::assign(chosen, experts, kept, grain);
+    for (std::size_t expert = 0; expert < experts; ++expert)
+      for (std::size_t first = 0; first < rows; ++first)
+        for (std::size_t count = 0; first + count <= rows; ++count) {
+          const auto run = made.run_of(expert, first * k, count * k);
+          std::vector<std::int32_t> slots, expected;
+          for (std::size_t i = 0; i < run.second; ++i) slots.push_back(made.order.at(run.first + i));
+          for (std::size_t slot = first * k; slot < (first + count) * k; ++slot)
+            if (chosen[slot] == std::int32_t(expert) && kept[slot]) expected.push_back(std::int32_t(slot));
+          CHECK(slots == expected);
+        }
+  }
+}
+
 TEST_CASE("capacity: rounded up, and the worked examples") {
   CHECK(detail::expert_capacity(8, 2, 4, 1) == 4);
   CHECK(detail::expert_capacity(8, 2, 4, 1.25) == 5);

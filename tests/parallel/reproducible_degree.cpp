@@ -74,12 +74,31 @@ TEST_CASE("a sum over 1, 2 and 4 ranks is the tree over 4 terms") {
           }) == 0);
 }
 
+TEST_CASE("a product of a sum that every rank holds is no term of another sum") {
+  for (const int ranks : {1, 2})
+    CHECK(runtime::run(runtime::RunOptions{.ranks = ranks, .threads_per_rank = 1}, [&](World& world) {
+            using Exec = DefaultDevice::execution_space;
+            auto& device = world.device();
+            device.fix_sum_terms(std::size_t(2 / ranks));
+            const auto context =
+                Context<Compute<Exec, double>>(device, detail::Environment{}).with<Invariant<tp>>(tp{}, world.communicator());
+            Tensor<double, Exec, Partial<tp>> x(device, {1, 2});
+            const Tensor<double, Exec, Replicated<tp>> w(device, {1, 2});
+            x.data()[0] = 3, x.data()[1] = 5, w.data()[0] = 7, w.data()[1] = 11;
+            CHECK(!detail::summed_product<0>(context, x, w, Nothing{}).summed());
+            x.mark_summed(true);
+            const auto y = scale(detail::summed_product<0>(context, x, w, Nothing{}), 2);
+            CHECK(y.summed());
+            CHECK(to<Invariant<tp>>(context, y).data()[0] == 2 * (3 * 7 + 5 * 11));
+          }) == 0);
+}
+
 TEST_CASE("a sum without fixed terms is refused") {
   DefaultDevice device;
   Tensor<float, DefaultDevice::execution_space, Partial<tp>> x(device, {2, 3});
   CHECK_THROWS_WITH_AS(detail::require_summed(x),
                        "weft: numerics.reproducible_degree: the sum over tp of a tensor [2, 3] has no fixed terms, so its bits "
-                       "would depend on tp; the option covers the layers and losses of weft's dense language models under "
+                       "would depend on tp; the option covers the layers and losses of weft's language models under "
                        "TensorParallel, SequenceParallel and ContextParallel: leave it out for this model",
                        UsageError);
   CHECK_THROWS_WITH_AS(detail::require_even_terms("vocabulary", 11, 2, 2),

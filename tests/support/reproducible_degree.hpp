@@ -36,6 +36,25 @@ inline models::LlamaConfig degree_llama() {
           .standard_deviation = 0.2};
 }
 
+/// With norms of heads, padded rows of experts, and experts whose choice changes.
+inline models::MixtralConfig degree_mixtral() {
+  return {.vocabulary = degree_vocabulary,
+          .layers = 2,
+          .width = 32,
+          .heads = 8,
+          .kv_heads = 4,
+          .intermediate = 12,
+          .sequence = degree_length,
+          .experts = 4,
+          .top_k = 2,
+          .auxiliary_loss = 0.1,
+          .z_loss = 0.01,
+          .bias_rate = 0.01,
+          .dropout = 0.1,
+          .standard_deviation = 0.2,
+          .attention = {.query_key_norm = true}};
+}
+
 inline Batch degree_batch(std::uint64_t step, std::size_t rank, std::size_t ranks) {
   Batch batch;
   batch.sequences = degree_sequences / ranks;
@@ -79,6 +98,8 @@ void train_rank(World& world, const C& config, const DegreeLayout& layout, std::
   Grid mesh(world, Degrees{.tp = layout.tp, .cp = layout.cp, .pp = layout.pp});
   ModelOptions options{.shard = {.stage = layout.stage}, .numerics = {.reproducible = true, .reproducible_degree = degree}};
   options.context = ContextMethod::ulysses;
+  if constexpr (std::is_same_v<typename Composition::model_type::adapters, Lora>)
+    options.lora = {.rank = 3, .alpha = 6, .dropout = 0.1, .up_deviation = 0.2};
   Composition model(mesh, config, options);
   if (layout.threads > 1) world.device().share_short_loops();
   optim::AdamW optimizer(model, {.learning_rate = 1e-2, .clip = 0.5});
@@ -87,6 +108,7 @@ void train_rank(World& world, const C& config, const DegreeLayout& layout, std::
     note_number("loss", bits.losses, step, model.train_step(degree_batch(step, data_rank, layout.dp)));
     if (step == 0)
       model.for_each_state([&](ParameterState& state) {
+        if (!state.trainable()) return;
         std::lock_guard lock(mutex);
         auto& values = bits.gradients[state.name()];
         values.resize(state.global().size());
@@ -118,6 +140,30 @@ void train_bits(const C& config, const DegreeLayout& layout, std::size_t degree,
   CHECK(runtime::run<Backend>(runtime::RunOptions{.ranks = ranks, .threads_per_rank = layout.threads}, [&](World& world) {
           train_rank<Composition, Grid>(world, config, layout, degree, bits, names);
         }) == 0);
+}
+
+/// The numbers with the degree are those without it up to `tolerance`, of the largest of each gradient.
+template <class Composition, class Grid, class C>
+void check_same_numbers(const C& config, const DegreeLayout& layout, double tolerance) {
+  const auto number = [](std::uint64_t bits) { return std::bit_cast<double>(bits); };
+  Bits with, without;
+  train_bits<Composition, Grid>(config, {}, 0, without);
+  train_bits<Composition, Grid>(config, layout, 4, with);
+  for (std::size_t step = 0; step < without.losses.size(); ++step)
+    CHECK(number(with.losses[step]) == doctest::Approx(number(without.losses[step])).epsilon(tolerance));
+  CHECK(!without.gradients.empty());
+  for (const auto& gradient : without.gradients) {
+    const std::string& name = gradient.first;  // clang 14 captures no structured binding
+    const std::vector<std::uint64_t>& values = gradient.second;
+    INFO(name);
+    double largest = 0, apart = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      largest = std::max(largest, std::abs(number(values[i])));
+      apart = std::max(apart, std::abs(number(values[i]) - number(with.gradients[name].at(i))));
+    }
+    CHECK(largest > 0);
+    CHECK(apart <= tolerance * largest);
+  }
 }
 
 template <class Composition, class Grid, class Backend = comm::Threads, class C>

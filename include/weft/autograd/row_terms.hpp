@@ -52,8 +52,9 @@ struct RowTerms {
 
 WEFT_COLD [[noreturn]] inline void refuse_two_axes_of_rows() {
   throw_error<UsageError>(
-      {"numerics.reproducible_degree: SequenceParallel inside ContextParallel cuts rows over tp and cp, and the terms of a sum "
-       "over rows are fixed over one axis: use TensorParallel inside ContextParallel"});
+      {"numerics.reproducible_degree: SequenceParallel or a mixture of experts inside ContextParallel cuts rows over tp and cp, "
+       "and the terms of a sum over rows are fixed over one axis: use TensorParallel and layers without experts inside "
+       "ContextParallel, or leave ContextParallel out"});
 }
 WEFT_COLD inline void require_even_chunks(std::size_t sequence, std::size_t degree) {
   if (sequence % (2 * degree) != 0)

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <span>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <weft/core/standard.hpp>
@@ -54,6 +55,9 @@ struct Assignments {
   std::vector<std::int32_t> order;    ///< slots sorted by expert, then by row; -1: a row of zeros
   std::vector<std::int32_t> place;    ///< [rows · k] index in `order`; -1: dropped
   std::vector<std::uint64_t> counts;  ///< [experts] entries in `order`
+
+  /// The first entry in `order`, and the number, of the slots [first_slot, first_slot + slots) that go to an expert.
+  std::pair<std::size_t, std::size_t> run_of(std::size_t expert, std::size_t first_slot, std::size_t slots) const;
 };
 
 /// A stable sort by expert. `kept` is [rows · k]; empty: all slots are kept.

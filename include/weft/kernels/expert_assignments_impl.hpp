@@ -27,6 +27,18 @@ WEFT_INLINE Assignments assign(std::span<const std::int32_t> chosen, std::size_t
   return made;
 }
 
+WEFT_INLINE std::pair<std::size_t, std::size_t> Assignments::run_of(std::size_t expert, std::size_t first_slot,
+                                                                    std::size_t slots) const {
+  const auto at = counts.begin() + std::ptrdiff_t(expert);
+  const auto begin = order.begin() + std::ptrdiff_t(std::accumulate(counts.begin(), at, std::uint64_t(0)));
+  const auto first_from = [&](std::size_t slot) {  // rows of zeros come last, as -1 without its sign does
+    return std::lower_bound(begin, begin + std::ptrdiff_t(*at), slot,
+                            [](std::int32_t entry, std::size_t least) { return std::uint32_t(entry) < least; });
+  };
+  const auto from = first_from(first_slot);
+  return {std::size_t(from - order.begin()), std::size_t(first_from(first_slot + slots) - from)};
+}
+
 WEFT_COLD WEFT_INLINE void rehearse_choice(std::span<std::int32_t> chosen, std::size_t experts, std::size_t k, double skew) {
   const double busy = std::min(1.0, skew * double(k) / double(experts));  // rows that choose expert 0
   const auto busy_before = [&](std::size_t row) { return std::floor(busy * double(row) + 1e-9); };

@@ -105,6 +105,20 @@ class Experts {
       accumulate_product(expert.w2, rows_of(deferred.g, first, count), rows_of(deferred.active, first, count));
     });
   }
+  /// The same on a dense mesh, as sums of fixed terms over the rows of `tokens` (autograd/row_terms.hpp): run(e, first, count) is
+  /// the pair of the first and the number of the sorted rows of expert e that belong to tokens [first, first + count).
+  template <class Context, class D, AnyTensor X, class Run>
+  void backward_weight_in_terms(const Context& context, const D& deferred, const X& tokens, const Run& run) {
+    for (std::size_t e = 0; e < experts_.size(); ++e) {
+      const auto add = [&](auto& parameter, const auto& l, const auto& r) {
+        accumulate_product_of_rows(context, parameter, tokens, l, r,
+                                   [&](std::size_t first, std::size_t count) { return run(e, first, count); });
+      };
+      add(experts_[e].w1, deferred.d_gate, deferred.x);
+      add(experts_[e].w3, deferred.d_up, deferred.x);
+      add(experts_[e].w2, deferred.g, deferred.active);
+    }
+  }
 
  private:
   using In = Parameter<Shard<etp, 0>>;

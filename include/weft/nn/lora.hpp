@@ -10,6 +10,7 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <weft/autograd/layer.hpp>
 #include <weft/autograd/parameter.hpp>
@@ -19,6 +20,7 @@
 #include <weft/kernels/activation.hpp>
 #include <weft/nn/dropout.hpp>
 #include <weft/nn/linear.hpp>
+#include <weft/nn/summed_product.hpp>
 #include <weft/operations/elementwise.hpp>
 #include <weft/operations/products.hpp>
 #include <weft/tensor/to.hpp>
@@ -75,7 +77,7 @@ class LoraLinear : public Primitive<LoraLinear<Base>> {
                      row ? options.sharding : ParameterSharding{}),
                 Up(context / "lora_B", "weight", {out, lora->rank}, lora->up_deviation == 0 ? zeros : normal(lora->up_deviation),
                    column ? options.sharding : ParameterSharding{}),
-                Dropout(context / "lora_dropout", lora->dropout), lora->scale()});
+                Dropout(context / "lora_dropout", lora->dropout), lora->scale(), options.sharding.segments});
   }
 
   template <class Context, class X>
@@ -90,7 +92,7 @@ class LoraLinear : public Primitive<LoraLinear<Base>> {
     std::optional<entered_t<Context, Low>> low;  // here, since the parameters may be released before backward_weight
     if (adapter_ && adapter_->up.trainable()) {
       const auto in = adapter_->dropout.forward(context, x).output;
-      low.emplace(scale(enter(context, contract<0, 0>(in, adapter_->down.for_operand(in))), adapter_->scale));
+      low.emplace(lowered(context, in));
     }
     auto split = base.backward_input(context, std::move(x), g);
     using D = Deferred<decltype(split.deferred), gradient_t<Low>, entered_t<Context, Low>>;
@@ -98,7 +100,8 @@ class LoraLinear : public Primitive<LoraLinear<Base>> {
     auto dx = std::move(split.input_gradient);
     if (adapter_) {
       const auto up = adapter_->up.template for_operand_type<std::conditional_t<row, G, entered_t<Context, Low>>>(g.device());
-      d_low.emplace(scale(to_layout_of<gradient_t<Low>>(context, contract<0, 1>(g, up)), adapter_->scale));
+      const auto d_up = detail::summed_product<1>(context, g, up, Nothing{}, adapter_->segments);
+      d_low.emplace(scale(to_layout_of<gradient_t<Low>>(context, d_up), adapter_->scale));
       auto d_input = contract<0, 1>(*d_low, adapter_->down.template for_operand_type<X>(g.device()));
       dx = add(dx, to_layout_of<gradient_t<X>>(context, adapter_->dropout.backward(context, Nothing{}, d_input)));
     }
@@ -149,6 +152,7 @@ class LoraLinear : public Primitive<LoraLinear<Base>> {
     Up up;
     Dropout dropout;
     double scale;
+    std::vector<ParameterSharding::Segment> segments;  // of the dim that tp shards
   };
   template <class B, class Gradient, class Low>
   struct Deferred {
@@ -169,9 +173,14 @@ class LoraLinear : public Primitive<LoraLinear<Base>> {
 
   template <class Context, class X>
   auto added(const Context& context, const X& input) const {
-    const auto x = adapter_->dropout.forward(context, input).output;
-    const auto low = scale(enter(context, contract<0, 0>(x, adapter_->down.for_operand(x))), adapter_->scale);
+    const auto low = lowered(context, adapter_->dropout.forward(context, input).output);
     return contract<0, 0>(low, adapter_->up.for_operand(low));
+  }
+  // The scaled x Aᵀ.
+  template <class Context, class X>
+  auto lowered(const Context& context, const X& x) const {
+    const auto low = detail::summed_product<0>(context, x, adapter_->down.for_operand(x), Nothing{}, adapter_->segments);
+    return scale(enter(context, low), adapter_->scale);
   }
 
   std::optional<Adapter> adapter_;

@@ -13,6 +13,7 @@
 
 #include <weft/autograd/layer.hpp>
 #include <weft/autograd/primitive.hpp>
+#include <weft/autograd/row_terms.hpp>
 #include <weft/kernels/routing.hpp>
 #include <weft/mesh/layout.hpp>
 #include <weft/nn/expert_exchange.hpp>
@@ -94,12 +95,22 @@ class Mixture : public Primitive<Mixture> {
     kernels::accumulate<A, T>(device, dx.size(), gate.input_gradient.data(), dx.data());
     auto home = to_layout_of<gradient_t<X>>(context, dx);
     using D = Deferred<decltype(gate.deferred), typename decltype(split)::deferred_type>;
-    return InputGradient<decltype(home), D>{std::move(home),
-                                            {std::move(gate.deferred), std::move(split.deferred), saved.visit.counts}};
+    return InputGradient<decltype(home), D>{
+        std::move(home),
+        {std::move(gate.deferred), std::move(split.deferred), saved.visit.counts, std::move(saved.routed.assignments)}};
   }
   template <class Context, class D>
   void backward_weight(const Context& context, D deferred) {
+    const auto tokens = deferred.gate.second;
     router.backward_weight(context, std::move(deferred.gate));
+    if constexpr (!Context::has(ep{}))
+      if (detail::row_terms_of(context, tokens)) {
+        const std::size_t k = router.options().top_k;
+        return experts.backward_weight_in_terms(context, deferred.experts, tokens,
+                                                [&](std::size_t expert, std::size_t first, std::size_t count) {
+                                                  return deferred.assignments.run_of(expert, first * k, count * k);
+                                                });
+      }
     experts.backward_weight(std::move(deferred.experts), deferred.counts);
   }
 
@@ -135,6 +146,7 @@ class Mixture : public Primitive<Mixture> {
     G gate;
     E experts;
     std::vector<std::uint64_t> counts;
+    detail::Assignments assignments;
   };
 
   template <class Context>

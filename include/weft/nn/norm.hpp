@@ -21,6 +21,7 @@
 #include <weft/kernels/norm.hpp>
 #include <weft/operations/products.hpp>
 #include <weft/operations/reductions.hpp>
+#include <weft/tensor/around.hpp>
 
 namespace weft {
 
@@ -291,13 +292,19 @@ class HeadRmsNorm : public Primitive<HeadRmsNorm> {
     return InputGradient{std::move(dx), std::pair{std::move(saved), g}};
   }
   template <class Context, class D>
-  void backward_weight(const Context&, D deferred) {
+  void backward_weight(const Context& context, D deferred) {
     if (!weight.trainable()) return;
-    auto& [saved, g] = deferred;
+    const auto& saved = deferred.first;
+    const auto& g = deferred.second;
     using G = std::remove_cvref_t<decltype(g)>;
-    const auto gain = weight.template open_gradient<detail::summed_t<G, accumulate_t<typename G::value_type>>>(g.device());
-    kernels::rms_norm_backward_weight(g.device(), saved.rstd.size(), head_width_, saved.x.data(), saved.rstd.data(), g.data(),
-                                      gain.data, !gain.first);
+    using Sum = detail::summed_t<G, accumulate_t<typename G::value_type>>;
+    if constexpr (shard_dim<placement_t<G, tp>> == 1)
+      if (g.device().sum_terms() != 0) return accumulate_terms<Sum>(context, saved, g);
+    const std::size_t columns = g.columns(), heads = columns / head_width_;
+    detail::accumulate_rows<Sum>(context, weight, g, [&](std::size_t first, std::size_t count, auto* out, bool add) {
+      kernels::rms_norm_backward_weight(g.device(), count * heads, head_width_, saved.x.data() + first * columns,
+                                        saved.rstd.data() + first * heads, g.data() + first * columns, out, add);
+    });
   }
 
   Parameter<> weight;
@@ -308,6 +315,32 @@ class HeadRmsNorm : public Primitive<HeadRmsNorm> {
     X x;
     S rstd;
   };
+  // The sum over heads that tp cuts, made at once: a term is a piece of the heads.
+  template <class Sum, class Context, class Saved, class G>
+  void accumulate_terms(const Context& context, const Saved& saved, const G& g) {
+    using T = typename G::value_type;
+    using A = accumulate_t<T>;
+    using Exec = typename G::execution_space;
+    auto& device = g.device();
+    const std::size_t columns = g.columns(), heads = columns / head_width_, terms = device.sum_terms();
+    detail::require_even_terms("heads", heads, context.size(tp{}), terms);
+    const std::size_t width = columns / terms, here = heads / terms;  // of a term
+    detail::accumulate_rows<replace_t<Sum, Invariant<tp>>>(
+        context, weight, g, [&](std::size_t first, std::size_t count, A* out, bool add) {
+          const Tensor<T, Exec> x(device, {count, width}), dy(device, {count, width});
+          const Tensor<A, Exec> rstd(device, {count, here});
+          const auto sum = detail::sum_of_fixed_terms<Tensor<A, Exec, Partial<tp>>>(
+              context.comm(tp{}), device, {head_width_}, [&](std::size_t term, A* to) {
+                const std::size_t at = first * columns + term * width;
+                detail::copy_rows(device, count, width, saved.x.data() + at, columns, x.data(), width);
+                detail::copy_rows(device, count, width, g.data() + at, columns, dy.data(), width);
+                detail::copy_rows(device, count, here, saved.rstd.data() + first * heads + term * here, heads, rstd.data(), here);
+                kernels::rms_norm_backward_weight(device, count * here, head_width_, x.data(), rstd.data(), dy.data(), to, false);
+              });
+          if (add) kernels::add<A>(device, head_width_, out, sum.data(), out);
+          else kernels::cast<A, A>(device, head_width_, sum.data(), out);
+        });
+  }
   std::size_t head_width_;
   double epsilon_;
 };

@@ -163,7 +163,7 @@ class Router {
       throw_error<UsageError>(
           {"decode: experts that drop tokens (drop, capacity factor) would drop others than in a whole sequence: "
            "set drop to none, or use model.logits of the whole sequence"});
-    detail::refuse_loose_sum(rows.device(), "a router's tokens");
+    if constexpr (Context::has(ep{})) detail::refuse_loose_sum(rows.device(), "tokens under ExpertParallel");
     if (rows.device().batch_invariant() && options_.drop != nn::Drop::none)
       throw_error<UsageError>(
           {"numerics.batch_invariant: experts that drop tokens (drop, capacity factor) drop them by the other tokens of "
@@ -228,8 +228,8 @@ class Router {
     return InputGradient{std::move(dx), std::pair{std::move(d_logits), routed.input}};
   }
   template <class Context, class D>
-  void backward_weight(const Context&, D deferred) {
-    accumulate_product(weight, deferred.first, deferred.second);
+  void backward_weight(const Context& context, D deferred) {
+    accumulate_product(context, weight, deferred.first, deferred.second);
   }
 
   const RouterOptions& options() const { return options_; }

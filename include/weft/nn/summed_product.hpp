@@ -33,14 +33,15 @@ auto summed_product(const Context& context, const X& x, const W& w, const B& bia
   constexpr bool plain = std::is_same_v<B, Nothing>;
   if constexpr (contract_fits<X, W, 0, RJ> && kind_of<placement_t<Y, tp>> == Kind::partial) {
     const auto e = matmul_extents(x, w, false, RJ);
-    if (x.device().sum_terms() != 0) {
-      const T* added = nullptr;
-      if constexpr (!plain) {
-        require_extents("linear", w, e.n, bias);
-        added = bias.data();
+    if constexpr (kind_of<placement_t<X, tp>> == Kind::shard)
+      if (x.device().sum_terms() != 0) {
+        const T* added = nullptr;
+        if constexpr (!plain) {
+          require_extents("linear", w, e.n, bias);
+          added = bias.data();
+        }
+        return product_of_fixed_terms<RJ, Y>(context, e, x.data(), x.columns(), w, added, segments);
       }
-      return product_of_fixed_terms<RJ, Y>(context, e, x.data(), x.columns(), w, added, segments);
-    }
     if (const std::size_t pieces = pieces_of_rows(context, e.m, e.n * sizeof(T)); pieces > 1) {
       if constexpr (!plain) require_extents("linear", w, e.n, bias);
       auto& device = x.device();

@@ -198,6 +198,7 @@ X scale(const X& x, double factor) {
   X out(x.device(), x.shape());
   kernels::scale<typename X::value_type>(x.device(), x.size(), accumulate_t<typename X::value_type>(factor), x.data(),
                                          out.data());
+  out.mark_summed(x.summed());
   return out;
 }
 

@@ -101,6 +101,13 @@ MatmulExtents matmul_extents(const L& l, const R& r, bool l_second, bool r_secon
 }
 void require_gradient_size(const Shape& gradient, std::size_t size, const ParameterState& state);
 
+// Whether a factor is Partial over tp and holds the whole sum (tensor/fixed_terms.hpp), so that the product does, too.
+template <AnyTensor L, AnyTensor R>
+bool summed_factor(const L& l, const R& r) {
+  constexpr bool left = kind_of<placement_t<L, tp>> == Kind::partial, right = kind_of<placement_t<R, tp>> == Kind::partial;
+  return (left && l.summed()) || (right && r.summed());
+}
+
 template <int LI, int RJ, class L, class R, class C>
 void run_matmul(const L& l, const R& r, C* out, bool accumulate, const typename L::value_type* bias) {
   using T = typename L::value_type;
@@ -126,6 +133,7 @@ auto contract(const L& l, const R& r) {
   const auto e = detail::matmul_extents(l, r, LI, RJ);
   contract_t<L, R, LI, RJ> y(l.device(), e.product);
   if constexpr (detail::contract_fits<L, R, LI, RJ>) detail::run_matmul<LI, RJ>(l, r, y.data(), false, nullptr);
+  y.mark_summed(detail::summed_factor(l, r));
   return y;
 }
 
@@ -160,20 +168,35 @@ void accumulate_product(P& parameter, const L& l, const R& r) {
   if constexpr (detail::contract_fits<L, R, 1, 1>) detail::run_matmul<1, 1>(l, r, open.data, !open.first, nullptr);
 }
 
+namespace detail {
+// The same for l and r whose rows are those of x in another order: run(first, count) is the pair of the first and the number of
+// their rows that belong to rows [first, first + count) of x. Under NumericsOptions::reproducible_degree a sum over rows that cp
+// or tp cuts has fixed terms, and a summed factor gives the whole gradient.
+template <class Context, class P, AnyTensor X, AnyTensor L, AnyTensor R, class Run>
+void accumulate_product_of_rows(const Context& context, P& parameter, const X& x, const L& l, const R& r, const Run& run) {
+  using T = typename L::value_type;
+  using G = contract_t<L, R, 1, 1>;
+  const auto e = matmul_extents(l, r, true, true);
+  require_gradient_size(e.product, e.m * e.n, parameter.state());
+  if (!parameter.trainable()) return;
+  const auto sum = [&]<class C>(std::size_t first, std::size_t count, C* out, bool add) {
+    const std::pair<std::size_t, std::size_t> rows = run(first, count);
+    if constexpr (contract_fits<L, R, 1, 1>)
+      kernels::matmul<T, C>(l.device(), kernels::Transpose::yes, kernels::Transpose::no, e.m, e.n, rows.second,
+                            l.data() + rows.first * l.columns(), l.columns(), r.data() + rows.first * r.columns(), r.columns(),
+                            out, e.n, add);
+  };
+  if constexpr (kind_of<placement_t<G, tp>> == Kind::partial)
+    if (summed_factor(l, r)) return accumulate_rows<replace_t<G, Invariant<tp>>>(context, parameter, x, sum);
+  accumulate_rows<G>(context, parameter, x, sum);
+}
+}  // namespace detail
+
 /// The same in a layer. Under NumericsOptions::reproducible_degree a sum over rows that cp or tp cuts has fixed terms.
 template <class Context, class P, AnyTensor L, AnyTensor R>
 void accumulate_product(const Context& context, P& parameter, const L& l, const R& r) {
-  using T = typename L::value_type;
-  const auto e = detail::matmul_extents(l, r, true, true);
-  detail::require_gradient_size(e.product, e.m * e.n, parameter.state());
-  if (!parameter.trainable()) return;
-  detail::accumulate_rows<contract_t<L, R, 1, 1>>(
-      context, parameter, l, [&]<class C>(std::size_t first, std::size_t count, C* out, bool add) {
-        if constexpr (detail::contract_fits<L, R, 1, 1>)
-          kernels::matmul<T, C>(l.device(), kernels::Transpose::yes, kernels::Transpose::no, e.m, e.n, count,
-                                l.data() + first * l.columns(), l.columns(), r.data() + first * r.columns(), r.columns(), out,
-                                e.n, add);
-      });
+  detail::accumulate_product_of_rows(context, parameter, l, l, r,
+                                     [](std::size_t first, std::size_t count) { return std::pair(first, count); });
 }
 
 /// x [tokens, in] times w, plus bias [out]; RJ 0: w is [out, in], RJ 1: w is [in, out].

@@ -114,12 +114,13 @@ struct NumericsOptions {
   /// A reproducible run also has the same bits for every tp degree that divides this number, a power of two: each sum over tp has
   /// this many terms, which are added in one binary tree (tensor/fixed_terms.hpp). Needs TensorParallel or SequenceParallel in
   /// the type of the model, also for one rank. With ContextParallel in the type, the same holds for every cp that divides it, by
-  /// Ulysses (autograd/row_terms.hpp). Every model on the device computes so from then on. For dense language models on hosts:
-  /// Linear layers, dropout, embeddings, norms and their losses; the degree must divide the vocabulary and the widths that tp
-  /// cuts, and twice the degree a sequence that cp cuts. Other sums over tp or cp throw UsageError (but not those that your own
-  /// layer makes with a communicator), as do SequenceParallel inside ContextParallel, GPUs, and more ranks than key-value heads.
-  /// LayoutError for a ring over cp, and for ep or etp above 1. Cost: weft's blocked product in place of a library's, for each
-  /// term, and one all-reduce for each product that is a sum. 0: off.
+  /// Ulysses (autograd/row_terms.hpp). Every model on the device computes so from then on. For language models on hosts: Linear
+  /// layers, adapters, dropout, embeddings, norms and their losses, and mixtures of experts; the degree must divide the
+  /// vocabulary, the widths that tp cuts, heads that have a norm, and a micro-batch's rows that tp cuts (experts,
+  /// SequenceParallel), and twice the degree a sequence that cp cuts. Other sums over tp or cp throw UsageError (but not those
+  /// that your own layer makes with a communicator), as do ExpertParallel, SequenceParallel or experts inside ContextParallel,
+  /// GPUs, and more ranks than key-value heads. LayoutError for a ring over cp, and for ep or etp above 1. Cost: weft's blocked
+  /// product in place of a library's, for each term, and one all-reduce for each product that is a sum. 0: off.
   std::size_t reproducible_degree = 0;
   /// The numbers of a token do not depend on the other tokens that are computed with it: a forward of training, of a prompt and
   /// of one token with a KeyValueCache give a token the same bits, as does every batch size. So the log-probabilities of

@@ -83,7 +83,7 @@ X sum_of_one_number(const Communicator& comm, X x) {
 WEFT_COLD [[noreturn]] inline void refuse_loose_sum(std::string_view name, std::string_view axis = tp::name) {
   throw_error<UsageError>({"numerics.reproducible_degree: the sum over ", axis, " of ", name,
                            " has no fixed terms, so its bits would depend on ", axis,
-                           "; the option covers the layers and losses of weft's dense language models under TensorParallel, "
+                           "; the option covers the layers and losses of weft's language models under TensorParallel, "
                            "SequenceParallel and ContextParallel: leave it out for this model"});
 }
 template <class Exec>
