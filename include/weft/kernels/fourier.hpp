@@ -314,9 +314,9 @@ void fourier(Device<Exec>& device, const FourierShape& s, const T* x, T* y) {
   using V = detail::lanes_for<Exec, A>;
   if (s.n == 0 || s.outer * s.inner == 0) return;
   const std::size_t n = s.n, inner = s.inner;
-  // Groups of lines: of one outer index if that fills at least half of the lanes, so that lines of a group lie side by side.
-  const std::size_t lines = 2 * inner >= V::size ? inner : s.outer * inner, slices = s.outer * inner / lines,
-                    groups = (lines + V::size - 1) / V::size;
+  // Groups of lines that lie side by side, and behind them groups of the lines that are left of each outer index.
+  const std::size_t rest = inner % V::size, side_by_side = s.outer * (inner / V::size), left = s.outer * rest,
+                    groups = side_by_side + (left + V::size - 1) / V::size;
   const bool real_in = s.from == FourierLine::real, real_out = s.to == FourierLine::real;
   const bool packed = n % 2 == 0 && (real_in ? FourierShape::is_half(s.to) : real_out && FourierShape::is_half(s.from));
   const std::size_t numbers = packed ? n / 2 : n;  // that are transformed
@@ -324,7 +324,7 @@ void fourier(Device<Exec>& device, const FourierShape& s, const T* x, T* y) {
   // Workers take groups of lines in turn, each with memory for two of them.
   std::size_t workers = 16384;
   if constexpr (weft::detail::on_host<Exec>) workers = std::size_t(detail::threads_of(device.exec()));
-  workers = std::min(workers, slices * groups);
+  workers = std::min(workers, groups);
   const std::size_t size = 2 * V::size * (numbers + 1);
   const weft::detail::Buffer memory = device.allocate((2 * workers * size + 2 * n) * sizeof(A));
   A* const work = static_cast<A*>(memory.get());
@@ -341,17 +341,21 @@ void fourier(Device<Exec>& device, const FourierShape& s, const T* x, T* y) {
       device, traffic, workers, KOKKOS_LAMBDA(std::size_t worker) {
         const detail::FourierRoots<A> all{root, 1}, roots{root, n / numbers};
         const auto place = [&](std::size_t line, std::size_t extent) { return line / inner * extent * inner + line % inner; };
-        for (std::size_t group = worker; group < slices * groups; group += workers) {
+        for (std::size_t group = worker; group < groups; group += workers) {
           A *const a = work + 2 * worker * size, *const b = a + size;
-          const std::size_t at = group % groups * V::size, first = group / groups * lines + at,
-                            here = lines - at < V::size ? lines - at : V::size;
-          const bool full = here == V::size, adjacent = full && inner > 1 && first % inner + V::size <= inner,
-                     rows = full && inner == 1;
+          const bool adjacent = group < side_by_side;
+          const std::size_t first = (adjacent ? group : group - side_by_side) * V::size,
+                            here = adjacent || left - first > V::size ? V::size : left - first;
+          const auto line = [&](std::size_t lane) {
+            const std::size_t i = first + lane;
+            return adjacent ? i / (inner - rest) * inner + i % (inner - rest) : i / rest * inner + inner - rest + i % rest;
+          };
+          const bool rows = inner == 1 && here == V::size;
           detail::LinesInMemory<V, const T> from{{}, here, pair_in, inner * pair_in, adjacent, rows, before * pair_in};
           detail::LinesInMemory<V, T> to{{}, here, pair_out, inner * pair_out, adjacent, rows, after * pair_out};
           for (std::size_t lane = 0; lane < here; ++lane) {
-            from.line[lane] = x + place(first + lane, before) * pair_in;
-            to.line[lane] = y + place(first + lane, after) * pair_out;
+            from.line[lane] = x + place(line(lane), before) * pair_in;
+            to.line[lane] = y + place(line(lane), after) * pair_out;
           }
           const bool alone = s.from == FourierLine::half_alone;
           detail::load_words<V>(from, before * pair_in, a);
