@@ -6,6 +6,8 @@
 //   auto spectrum = rfft<2, 3>(field);       // [samples, channels, height, width] -> [..., height, width / 2 + 1, 2]
 //   auto again = irfft<2, 3>(spectrum, w);   // w: the width, which half a spectrum does not state
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <utility>
 
@@ -20,8 +22,9 @@ namespace weft {
 
 namespace detail {
 
-// One dim's transform, without the extents.
+// One dim's transform, of n numbers.
 struct FourierStep {
+  std::size_t dim, n;
   kernels::FourierLine from, to;
   bool inverse;
   double scale;
@@ -29,84 +32,121 @@ struct FourierStep {
 using kernels::FourierLine;
 
 // The shape of the result. Throws ShapeError for an operand that is not of the line's kind.
-inline Shape fourier_shape(const char* operation, NamedOperand x, int dim, std::size_t n, FourierLine from, FourierLine to) {
+inline Shape fourier_shape(const char* operation, NamedOperand x, const FourierStep& step) {
+  const auto [dim, n, from, to, inverse, scale] = step;
   const Shape& shape = x.shape();
-  const std::size_t rank = shape.rank(), at = std::size_t(dim);
+  const std::size_t rank = shape.rank();
   const bool pairs = from != FourierLine::real;
-  if (pairs && (rank < 2 || shape[rank - 1] != 2 || at + 1 >= rank))
+  if (pairs && (rank < 2 || shape[rank - 1] != 2 || dim + 1 >= rank))
     throw_error<ShapeError>(
         {call_text(operation, {x}), ": expected a last dim of 2, the real and imaginary parts, behind dim ", dim});
-  if (n == 0 || shape[at] != kernels::FourierShape::extent(from, n))
-    throw_error<ShapeError>({call_text(operation, {x}), ": dim ", dim, " has ", shape[at], " elements, and a transform of ", n,
+  if (n == 0 || shape[dim] != kernels::FourierShape::extent(from, n))
+    throw_error<ShapeError>({call_text(operation, {x}), ": dim ", dim, " has ", shape[dim], " elements, and a transform of ", n,
                              " takes ", kernels::FourierShape::extent(from, n == 0 ? 1 : n)});
   const bool more = !pairs && to != FourierLine::real, less = pairs && to == FourierLine::real;
   if (more && rank == Shape::max_rank)
     throw_error<ShapeError>({call_text(operation, {x}), ": the result would have more than ", Shape::max_rank, " dims"});
   Shape out = Shape::of_rank(rank + more - less);
   for (std::size_t d = 0; d < out.rank(); ++d) {
-    out[d] = d == at ? kernels::FourierShape::extent(to, n) : d < rank ? shape[d] : 2;
+    out[d] = d == dim ? kernels::FourierShape::extent(to, n) : d < rank ? shape[d] : 2;
     if (d < rank) out.set_sharding(d, shape.sharding(d));
   }
   return out;
 }
-template <int Dim, class X>
-X fourier(const char* operation, const X& x, std::size_t n, const FourierStep& step) {
-  require_real<typename X::value_type>();
-  along_whole<Dim>(operation, x);
-  X out(x.device(), fourier_shape(operation, x, Dim, n, step.from, step.to));
-  const auto around = along(operation, x, Dim);
-  kernels::fourier<typename X::value_type>(x.device(),
-                                           {.outer = around.outer,
-                                            .n = n,
-                                            .inner = step.from == FourierLine::real ? around.inner : around.inner / 2,
-                                            .from = step.from,
-                                            .to = step.to,
-                                            .inverse = step.inverse,
-                                            .scale = step.scale},
-                                           x.data(), out.data());
+// A slice is what the first dims hold that no step transforms. On hosts a few slices take all steps before the next ones do, so
+// that the numbers between the steps stay in a cache.
+template <int... Dims, class X>
+X fourier(const char* operation, const X& x, const std::array<FourierStep, sizeof...(Dims)>& steps) {
+  using T = typename X::value_type;
+  using Exec = typename X::execution_space;
+  constexpr std::size_t count = sizeof...(Dims), first_dim = std::size_t(std::min({Dims...})),
+                        cached = 1 << 18;  // bytes between steps
+  require_real<T>();
+  (along_whole<Dims>(operation, x), ...);
+  auto& device = x.device();
+  std::array<Shape, count> shapes;  // of the results
+  for (std::size_t i = 0; i < count; ++i)
+    shapes[i] = fourier_shape(operation, i == 0 ? NamedOperand(x) : NamedOperand(shapes[i - 1]), steps[i]);
+  const X out(device, shapes.back());
+  const std::size_t slices = Around(x.shape(), first_dim).outer;
+  if (out.size() == 0 || slices == 0) return out;
+  std::size_t between = 0, together = slices;
+  for (std::size_t i = 0; i + 1 < count; ++i) between = std::max(between, shapes[i].size() / slices);
+  if constexpr (on_host<Exec>)
+    if (count > 1) {
+      const std::size_t room = cached * std::size_t(threads_of(device.exec()));
+      together = std::clamp<std::size_t>(room / (between * sizeof(T)), 1, slices);
+    }
+  const Buffer memory = device.allocate(std::min<std::size_t>(count - 1, 2) * together * between * sizeof(T));
+  for (std::size_t slice = 0; slice < slices; slice += together) {
+    const std::size_t here = std::min(together, slices - slice);
+    const T* from = x.data() + slice * (x.size() / slices);
+    for (std::size_t i = 0; i < count; ++i) {
+      const FourierStep& step = steps[i];
+      T* const to = i + 1 == count ? out.data() + slice * (out.size() / slices)
+                                   : static_cast<T*>(memory.get()) + i % 2 * together * between;
+      const Around around(i == 0 ? x.shape() : shapes[i - 1], step.dim);
+      kernels::fourier<T>(device,
+                          {.outer = around.outer / slices * here,
+                           .n = step.n,
+                           .inner = step.from == FourierLine::real ? around.inner : around.inner / 2,
+                           .from = step.from,
+                           .to = step.to,
+                           .inverse = step.inverse,
+                           .scale = step.scale},
+                          from, to);
+      from = to;
+    }
+  }
   return out;
 }
-// The step that gives the gradient of the operand from that of the result.
-constexpr FourierStep adjoint(const FourierStep& step) {
+// The steps that give the gradient of the operand from that of the result.
+template <std::size_t N>
+std::array<FourierStep, N> adjoint(const std::array<FourierStep, N>& steps) {
   using enum FourierLine;
   const auto turned = [&](FourierLine line, bool source) { return line != half ? line : source ? half_alone : half_counted; };
-  return {turned(step.to, true), turned(step.from, false), !step.inverse, step.scale};
+  std::array<FourierStep, N> back;
+  for (std::size_t i = 0; i < N; ++i) {
+    const FourierStep& step = steps[N - 1 - i];
+    back[i] = {step.dim, step.n, turned(step.to, true), turned(step.from, false), !step.inverse, step.scale};
+  }
+  return back;
 }
 // On tensors and Variables, also inside of grad.
-template <int Dim, class V>
-auto fourier_step(const char* operation, const V& x, std::size_t n, const FourierStep& step) {
-  const auto transformed = [=](const auto& value) { return fourier<Dim>(operation, value, n, step); };
+template <int... Dims, class V>
+auto fourier_steps(const char* operation, const V& x, const std::array<FourierStep, sizeof...(Dims)>& steps) {
+  const auto transformed = [=](const auto& value) { return fourier<Dims...>(operation, value, steps); };
   if constexpr (AnyTensor<V>) return transformed(x);
   else
     return linear_pair(
-        transformed, [=](const auto& g) { return fourier<Dim>("fft_gradient", g, n, adjoint(step)); }, x);
+        transformed, [=](const auto& g) { return fourier<Dims...>("fft_gradient", g, adjoint(steps)); }, x);
 }
-template <int Dim, int... More, class V>
+template <class V>
+FourierStep complex_step(const char* operation, const V& x, int dim, bool inverse) {
+  require_dim(operation, x.shape(), dim);
+  const std::size_t n = x.shape()[std::size_t(dim)];
+  return {std::size_t(dim), n, FourierLine::complex, FourierLine::complex, inverse, inverse && n != 0 ? 1 / double(n) : 1};
+}
+template <int... Dims, class V>
 auto complex_steps(const char* operation, const V& x, bool inverse) {
-  require_dim(operation, x.shape(), Dim);
-  const std::size_t n = x.shape()[Dim];
-  auto y = fourier_step<Dim>(operation, x, n,
-                             {FourierLine::complex, FourierLine::complex, inverse, inverse && n != 0 ? 1.0 / double(n) : 1.0});
-  if constexpr (sizeof...(More) == 0) return y;
-  else return complex_steps<More...>(operation, y, inverse);
+  return fourier_steps<Dims...>(operation, x, {complex_step(operation, x, Dims, inverse)...});
 }
 // The real transform along the last of these dims, the complex one along the others.
 template <int... Dims, class V>
 auto real_steps(const V& x) {
-  constexpr int dims[] = {Dims...}, last = dims[sizeof...(Dims) - 1];
-  require_dim("rfft", x.shape(), last);
-  auto y = fourier_step<last>("rfft", x, x.shape()[last], {FourierLine::real, FourierLine::half, false, 1});
-  if constexpr (sizeof...(Dims) == 1) return y;
-  else if constexpr (sizeof...(Dims) == 2) return complex_steps<dims[0]>("rfft", y, false);
-  else return complex_steps<dims[0], dims[1]>("rfft", y, false);
+  constexpr std::size_t count = sizeof...(Dims);
+  constexpr std::array dims{Dims...};
+  std::array<FourierStep, count> steps{complex_step("rfft", x, dims.back(), false)};
+  steps[0].from = FourierLine::real, steps[0].to = FourierLine::half;
+  for (std::size_t i = 1; i < count; ++i) steps[i] = complex_step("rfft", x, dims[i - 1], false);
+  return fourier_steps<Dims...>("rfft", x, steps);
 }
 template <int... Dims, class V>
 auto real_steps_back(const V& z, std::size_t n) {
-  constexpr int dims[] = {Dims...}, last = dims[sizeof...(Dims) - 1];
-  const FourierStep step{FourierLine::half, FourierLine::real, true, n == 0 ? 1 : 1 / double(n)};
-  if constexpr (sizeof...(Dims) == 1) return fourier_step<last>("irfft", z, n, step);
-  else if constexpr (sizeof...(Dims) == 2) return fourier_step<last>("irfft", complex_steps<dims[0]>("irfft", z, true), n, step);
-  else return fourier_step<last>("irfft", complex_steps<dims[0], dims[1]>("irfft", z, true), n, step);
+  std::array steps{complex_step("irfft", z, Dims, true)...};
+  FourierStep& last = steps.back();
+  last = {last.dim, n, FourierLine::half, FourierLine::real, true, n == 0 ? 1 : 1 / double(n)};
+  return fourier_steps<Dims...>("irfft", z, steps);
 }
 
 template <class V>
