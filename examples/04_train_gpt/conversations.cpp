@@ -67,7 +67,7 @@ Data read_conversations(Options& o) {
   const auto read = [&](const std::vector<std::string>& files) {
     return std::make_shared<const Conversations>(
         files, tokenizer, chat,
-        weft::hugging_face::ConversationOptions{.sequence = std::size_t(o.sequence), .learned = o.learned});
+        weft::hugging_face::ConversationOptions{.sequence = std::size_t(o.sequence), .learned = o.learned, .cut = o.cut});
   };
   const auto sequence = std::size_t(o.sequence);
   const std::shared_ptr<const Conversations> all = read(o.data);

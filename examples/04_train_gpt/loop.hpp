@@ -58,24 +58,27 @@ inline void make_folders([[maybe_unused]] const Options& o) {
 #endif
 }
 
-/// Copies the unchanged files of --load, else those beside --tokenizer, to --export: the tokenizer, and the tokens that end a
-/// text. Only on rank 0.
+/// Copies the tokenizer that the run used to --export, --tokenizer's, else --load's, with the files beside a tokenizer.json; and
+/// the tokens that end a text, --load's. Only on rank 0.
 inline void copy_tokenizer(const Options& o) {
   namespace fs = std::filesystem;
+  if (o.export_folder.empty()) return;
   std::error_code error;
-  const fs::path source = !o.load.empty()                        ? fs::path(o.load)
-                          : fs::is_directory(o.tokenizer, error) ? fs::path(o.tokenizer)
-                                                                 : fs::absolute(o.tokenizer, error).parent_path();
-  if ((o.load.empty() && o.tokenizer.empty()) || o.export_folder.empty()) return;
-  if (fs::equivalent(source, o.export_folder, error)) return;
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-                           "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "generation_config.json"}) {
-    const fs::path from = source / name;
-    if (!fs::is_regular_file(from, error)) continue;
-    weft::detail::require_output(o.program + ": --export", (fs::path(o.export_folder) / name).string());
-    if (!fs::copy_file(from, fs::path(o.export_folder) / name, fs::copy_options::overwrite_existing, error))
+  const auto copy = [&](const fs::path& from, const char* name) {
+    const fs::path to = fs::path(o.export_folder) / name;
+    if (!fs::is_regular_file(from, error) || fs::equivalent(from, to, error)) return;
+    weft::detail::require_output(o.program + ": --export", to.string());
+    if (!fs::copy_file(from, to, fs::copy_options::overwrite_existing, error))
       throw weft::UsageError(o.program + ": --export " + o.export_folder + ": " + name + " cannot be copied: " + error.message());
-  }
+  };
+  if (!o.load.empty()) copy(fs::path(o.load) / "generation_config.json", "generation_config.json");
+  const fs::path used = fs::absolute(o.tokenizer.empty() ? o.load : o.tokenizer, error);
+  if (o.tokenizer.empty() && o.load.empty()) return;
+  const bool folder = fs::is_directory(used, error);
+  if (!folder && used.filename() != "tokenizer.json") return copy(used, "tokenizer.json");
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+                           "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "generation_config.json"})
+    copy((folder ? used : used.parent_path()) / name, name);
 }
 
 /// The mean loss over all targets of the validation sets, and of each set; nothing if there is none, or after a stop request.

@@ -142,6 +142,7 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
       ->expected(1, -1)
       ->type_name("ROLE...")
       ->capture_default_str();
+  app.add_flag("--cut", o.cut, "Cut the ends of conversations that are longer than a sequence, in place of an error");
   app.add_option("--output", o.output,
                  "Folder for metrics.jsonl, loss.svg, layout.json, sample.txt; with --pp also timeline.svg and timeline.json")
       ->type_name("FOLDER")
@@ -429,7 +430,7 @@ std::optional<Options> parse(const Options& defaults, int argc, char** argv) {
         throw weft::UsageError(who + name + " is followed by the option " + file + ", it needs at least one file");
   if (o.finetunes && o.load.empty()) throw weft::UsageError(who + "--load FOLDER is missing: the model to begin with");
   require_kinds(o, app.count("--validation-fraction") > 0);
-  for (const char* name : {"--tokenizer", "--chat", "--learned"})
+  for (const char* name : {"--tokenizer", "--chat", "--learned", "--cut"})
     if (!o.of_conversations() && app.count(name) > 0)
       throw weft::UsageError(who + name + " is of conversations: it needs --data FILE.jsonl");
   if (o.of_conversations()) {

@@ -30,6 +30,7 @@ struct Options {
   std::string tokenizer;                             ///< of conversations: a tokenizer.json, or its folder
   std::string chat = "auto";                         ///< the template of conversations
   std::vector<std::string> learned = {"assistant"};  ///< roles of conversations that have targets
+  bool cut = false;                                  ///< true: a conversation that is longer than a sequence loses its end
   std::string output = "runs/train_gpt";
   std::int64_t seed = 1, steps = 600;
   std::optional<std::int64_t> ranks, dp;

@@ -232,6 +232,19 @@ if TOKENIZER.exists():
     check(result.returncode == 0 and "validation loss of" not in result.stdout and "validation loss " in result.stdout, f"conversations: the end of the file validates: {result.stdout} {result.stderr}")
     result = run(f"{SMALL} --ranks 1 --validation {first} {second} --output {scratch}/chat_lines")
     check(f"step 6  validation loss of {first} " in result.stdout and f"validation loss of {second} " in result.stdout, f"a line for each set: {result.stdout}")
+    # The tokenizer that was used is exported, not another beside it.
+    folder = scratch / "tokenizers"
+    folder.mkdir()
+    (folder / "mine.json").write_bytes(TOKENIZER.read_bytes())
+    (folder / "tokenizer.json").write_text("{}")
+    result = run(f"--data {chat} {CHAT.rsplit(' ', 1)[0]} {folder}/mine.json --ranks 1 --export {scratch}/exported --output {scratch}/chat_export")
+    exported = scratch / "exported/tokenizer.json"
+    check(result.returncode == 0 and exported.exists() and exported.read_bytes() == TOKENIZER.read_bytes(), f"the exported tokenizer: {result.returncode} {result.stderr}")
+    short_rows = SMALL.replace("--sequence 128", "--sequence 20")
+    result = run(f"{short_rows} --output {scratch}/chat_long")
+    check(result.returncode == 2 and "make sequences longer (--sequence), or cut conversations" in result.stderr, f"a conversation that is too long: {result.stderr}")
+    result = run(f"{short_rows} --cut --ranks 1 --output {scratch}/chat_cut")
+    check(result.returncode == 0, f"--cut: {result.returncode} {result.stderr}")
     broken = scratch / "broken.jsonl"
     broken.write_text(chat.read_text().splitlines()[0] + '\n{"x": 1}\n')
     for words, expected in [(f"--data {chat} {CHAT.rsplit(' --tokenizer', 1)[0]}", "has conversations by its name: they need --tokenizer FILE"),

@@ -128,7 +128,7 @@ class ConversationReader {
     if (length > options_.sequence) {
       if (!options_.cut)
         refuse({"the conversation has ", length, " tokens, and a sequence ", options_.sequence,
-                ": make sequences longer, or cut conversations (ConversationOptions::cut)"});
+                ": make sequences longer (--sequence), or cut conversations (ConversationOptions::cut, --cut)"});
       out_.tokens.resize(first + options_.sequence);
       out_.learned.resize(first + options_.sequence);
     }
