@@ -6,7 +6,6 @@
 //   auto adapter = shared_layer(context / "adapter", [&](const auto& here) { return Linear<>(here, width, width); });
 
 #include <memory>
-#include <utility>
 
 #include <weft/context/context.hpp>
 #include <weft/core/text.hpp>

@@ -15,7 +15,6 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include <weft/core/text.hpp>
 #include <weft/engine/engine_state.hpp>

@@ -8,7 +8,6 @@
 
 #include <charconv>
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <set>
 #include <string>

@@ -9,7 +9,6 @@
 #include <limits>
 #include <numeric>
 #include <span>
-#include <string>
 #include <type_traits>
 
 #include <weft/comm/contiguous.hpp>

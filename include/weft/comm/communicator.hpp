@@ -21,7 +21,6 @@
 #include <weft/comm/calls.hpp>
 #include <weft/comm/group.hpp>
 #include <weft/comm/self.hpp>
-#include <weft/core/text.hpp>
 
 namespace weft {
 

@@ -5,10 +5,7 @@
 //
 //   if (launched_with_addresses()) connect(launch_from_environment());
 
-#include <cstdint>
-#include <cstdio>
 #include <cstdlib>
-#include <optional>
 #include <string>
 #include <string_view>
 

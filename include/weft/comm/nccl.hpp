@@ -10,7 +10,6 @@
 // Tested against a double of NCCL and the CUDA runtime, and with several ranks that share one GPU; not on several GPUs.
 
 #include <chrono>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string_view>

@@ -4,7 +4,6 @@
 // erased here, a backend needs one function for all operations and types.
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,7 +13,6 @@
 
 #include <weft/comm/program_function.hpp>
 #include <weft/core/scalar.hpp>
-#include <weft/core/text.hpp>
 
 namespace weft {
 

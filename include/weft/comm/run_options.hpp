@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <exception>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <thread>
 

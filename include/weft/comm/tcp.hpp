@@ -6,14 +6,10 @@
 //   return weft::run<comm::Threads, comm::Mpi, comm::Tcp>(argc, argv, f);     // torchrun --no-python --nproc-per-node 4 program
 
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <numeric>
-#include <optional>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>

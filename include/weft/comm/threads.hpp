@@ -6,15 +6,12 @@
 //   comm::run_threads(4, [](const Communicator& world) { world.barrier(); });
 
 #include <chrono>
-#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <string>
 #include <string_view>
 #include <system_error>
 #include <thread>
-#include <vector>
 
 #include <weft/comm/communicator.hpp>
 #include <weft/comm/run_result.hpp>

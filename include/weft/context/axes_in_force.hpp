@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <weft/comm/communicator.hpp>

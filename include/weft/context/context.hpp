@@ -9,11 +9,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/text.hpp>

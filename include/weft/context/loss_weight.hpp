@@ -10,7 +10,6 @@
 //   auto loss(const auto& b) const { return alpha * mse(forward(b[x]), b[y]); }
 
 #include <cmath>
-#include <concepts>
 #include <string>
 #include <type_traits>
 

@@ -17,7 +17,6 @@
 #include <string>
 #include <utility>
 
-#include <weft/core/error.hpp>
 #include <weft/core/philox.hpp>
 #include <weft/data/batch.hpp>
 #include <weft/data/corpus.hpp>

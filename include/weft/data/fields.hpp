@@ -24,7 +24,6 @@
 #include <utility>
 #include <vector>
 
-#include <weft/core/error.hpp>
 #include <weft/core/text_argument.hpp>
 #include <weft/data/batch_share.hpp>
 #include <weft/data/field_options.hpp>

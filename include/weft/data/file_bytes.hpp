@@ -18,7 +18,6 @@
 #include <vector>
 
 #include <weft/core/data_identity.hpp>
-#include <weft/core/error.hpp>
 #include <weft/core/scalar.hpp>
 
 namespace weft::data::detail {

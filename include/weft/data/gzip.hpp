@@ -4,7 +4,6 @@
 //
 //   if (detail::is_gzip(bytes)) bytes = detail::unzip("labels.gz", bytes);
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>

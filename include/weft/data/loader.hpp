@@ -24,7 +24,6 @@
 #include <utility>
 
 #include <weft/core/data_identity.hpp>
-#include <weft/core/error.hpp>
 #include <weft/data/dataset.hpp>
 #include <weft/data/fields.hpp>
 #include <weft/data/load_ahead.hpp>

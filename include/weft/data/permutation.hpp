@@ -9,7 +9,6 @@
 //   const std::size_t sample = order(place);   // each of 0 ... samples - 1 once
 
 #include <bit>
-#include <cstddef>
 #include <cstdint>
 
 #include <weft/core/philox.hpp>

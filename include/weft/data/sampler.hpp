@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <weft/core/error.hpp>
 #include <weft/data/batches.hpp>
 #include <weft/data/permutation.hpp>
 

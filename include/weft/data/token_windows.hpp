@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include <weft/data/batch.hpp>

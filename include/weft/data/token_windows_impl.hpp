@@ -2,8 +2,6 @@
 #pragma once
 // The windows of tokens and documents. Definitions for data/token_windows.hpp.
 
-#include <algorithm>
-
 #include <weft/core/inline.hpp>
 #include <weft/data/token_windows.hpp>
 

@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <new>
 #include <string>

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 
 #include <weft/core/text.hpp>
 #include <weft/device/device.hpp>

@@ -9,7 +9,6 @@
 #include <array>
 #include <cstddef>
 #include <memory>
-#include <span>
 #include <string_view>
 #include <tuple>
 #include <utility>

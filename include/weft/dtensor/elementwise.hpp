@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
-#include <utility>
 
 #include <weft/dtensor/apply.hpp>
 #include <weft/dtensor/expand.hpp>

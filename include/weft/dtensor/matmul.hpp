@@ -12,7 +12,6 @@
 //   partial          whole            partial; and the other way round
 
 #include <cstddef>
-#include <string_view>
 
 #include <weft/dtensor/apply.hpp>
 #include <weft/kernels/matmul.hpp>

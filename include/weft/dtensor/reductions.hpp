@@ -17,7 +17,6 @@
 #include <cstdint>
 #include <limits>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <weft/dtensor/elementwise.hpp>

@@ -5,10 +5,8 @@
 //
 //   struct Sums : Hooks { void gradients_ready(Unit& unit) override { ... } };
 
-#include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <weft/engine/parameter_state.hpp>

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/core/error.hpp>
 
 namespace weft::detail {
 

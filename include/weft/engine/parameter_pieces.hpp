@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <vector>
 
-#include <weft/core/inline.hpp>
 #include <weft/engine/parameter_state.hpp>
 #include <weft/mesh/rank_order.hpp>
 

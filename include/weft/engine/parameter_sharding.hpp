@@ -4,10 +4,7 @@
 //
 //   shard_parameter(info, 0, {.segments = {{out, heads}}}, "tp", context.size(tp{}), context.rank(tp{}));
 
-#include <algorithm>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include <weft/engine/hooks.hpp>
 

@@ -10,7 +10,6 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <weft/core/error.hpp>
 #include <weft/engine/gradient_state.hpp>

@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include <weft/core/scalar.hpp>
 #include <weft/device/arena.hpp>

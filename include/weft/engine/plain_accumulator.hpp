@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstddef>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include <weft/core/text.hpp>

@@ -10,15 +10,12 @@
 //   ... Parameter weight(context, "weight", ...); Parameter shared = front->table; ...
 //   std::vector<ParameterState*> used = registry.end_unit(unit);   // both
 
-#include <bit>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include <weft/core/error.hpp>
 #include <weft/core/hash.hpp>
 #include <weft/engine/hooks.hpp>
 

@@ -12,7 +12,6 @@
 #include <functional>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include <weft/comm/in_function.hpp>

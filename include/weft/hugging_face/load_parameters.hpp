@@ -9,7 +9,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include <weft/hugging_face/load.hpp>
 

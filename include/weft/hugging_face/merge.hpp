@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>

@@ -12,9 +12,7 @@
 
 #include <cstddef>
 #include <memory>
-#include <tuple>
 #include <type_traits>
-#include <utility>
 
 #include <weft/inference/pool.hpp>
 #include <weft/inference/replica.hpp>

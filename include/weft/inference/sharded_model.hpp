@@ -7,12 +7,9 @@
 //   net(u, next);                                                    // next = forward(u), equal on all ranks
 //   net(world.device().exec(), u, next);                             // the same in device memory on GPUs
 
-#include <cstddef>
 #include <memory>
-#include <span>
 #include <string>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include <weft/comm/agree.hpp>

@@ -10,11 +10,8 @@
 // rows of k and v have kv_heads * head_width values, so q, k and v may be slices of one array. Head h reads key-value head h /
 // (heads / kv_heads). Scores are scaled by 1 / sqrt(head_width).
 
-#include <cmath>
 #include <cstddef>
-#include <string>
 
-#include <weft/core/error.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/attention_arguments.hpp>
 #include <weft/kernels/attention_mask.hpp>

@@ -8,11 +8,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 
 #include <Kokkos_Core.hpp>
 
-#include <weft/core/error.hpp>
 #include <weft/kernels/detail/loops.hpp>
 #include <weft/mesh/zigzag.hpp>
 

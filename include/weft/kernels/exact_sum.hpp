@@ -15,7 +15,6 @@
 #include <Kokkos_Core.hpp>
 
 #include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>

@@ -8,7 +8,6 @@
 //   kernels::matmul(device, Transpose::no, Transpose::yes, rows, outputs, inputs, x, inputs, weight, inputs, y, outputs, false,
 //                   bias);
 
-#include <algorithm>
 #include <cstddef>
 #include <type_traits>
 

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include <weft/comm/communicator.hpp>
-#include <weft/core/checked.hpp>
 #include <weft/core/error.hpp>
 #include <weft/mesh/axis.hpp>
 #include <weft/mesh/rank_order.hpp>

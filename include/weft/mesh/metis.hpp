@@ -20,7 +20,6 @@
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/error.hpp>
-#include <weft/core/text.hpp>
 #include <weft/mesh/graph_parts.hpp>
 
 namespace weft {

@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <string>
-#include <vector>
 
 #include <weft/core/error.hpp>
 #include <weft/nn/attention.hpp>

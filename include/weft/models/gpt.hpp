@@ -6,7 +6,6 @@
 //   DataParallel<TensorParallel<models::Gpt>> model(mesh, {.layers = 12, .width = 768, .heads = 12});
 
 #include <cmath>
-#include <string>
 #include <vector>
 
 #include <weft/autograd/model.hpp>

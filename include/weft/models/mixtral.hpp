@@ -5,7 +5,6 @@
 //
 //   DataParallel<ExpertParallel<models::Mixtral>> model(mesh, {.experts = 8, .top_k = 2});   // Mesh<dp, ep, edp>
 
-#include <cmath>
 #include <string>
 #include <vector>
 

@@ -3,10 +3,7 @@
 // Attention while a model decodes: the layer's keys and values go into the caller's KeyValueCache, and new tokens see those that
 // are there (context/key_value_cache.hpp).
 
-#include <cstddef>
-
 #include <weft/context/key_value_cache.hpp>
-#include <weft/core/text.hpp>
 #include <weft/kernels/attention.hpp>
 #include <weft/kernels/cached_attention.hpp>
 

@@ -7,7 +7,6 @@
 //   Dropout dropout(context / "dropout", 0.1);
 
 #include <cstdint>
-#include <stdexcept>
 #include <string>
 
 #include <weft/autograd/layer.hpp>

@@ -11,7 +11,6 @@
 #include <numeric>
 #include <span>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 #include <weft/context/context.hpp>

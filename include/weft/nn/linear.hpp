@@ -7,7 +7,6 @@
 //   Sequential(Linear<Column>(context / "in", width, 4 * width), Gelu{}, Linear<Row>(context / "out", 4 * width, width))
 
 #include <optional>
-#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>

@@ -7,7 +7,6 @@
 //   Residual(Sequential(RmsNorm(...), Mixture(context / "block_sparse_moe", width, intermediate, {.experts = 8, .top_k = 2})))
 
 #include <cstddef>
-#include <string>
 #include <type_traits>
 #include <utility>
 

@@ -7,10 +7,8 @@
 //   auto routed = router.forward(context, rows);   // experts and weights of each row
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>

@@ -14,7 +14,6 @@
 #include <memory>
 #include <span>
 #include <type_traits>
-#include <utility>
 
 #include <weft/nn/fixed_product.hpp>
 #include <weft/operations/products.hpp>

@@ -6,8 +6,6 @@
 //
 //   auto slope = grad([](const auto& p) { return where(p > 0, square(p), 0.1 * p); }, x);
 
-#include <type_traits>
-
 #include <weft/autograd/nested_variable.hpp>
 #include <weft/operations/comparisons.hpp>
 #include <weft/operations/differentiable_functions.hpp>

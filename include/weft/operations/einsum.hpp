@@ -8,9 +8,7 @@
 //   auto mixed = einsum<"bixy,io->boxy">(field, weight);   // channels mixed at each point
 
 #include <cstddef>
-#include <string>
 #include <type_traits>
-#include <utility>
 
 #include <weft/autograd/nested_variable.hpp>
 #include <weft/autograd/variable.hpp>

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include <weft/core/inline.hpp>
-#include <weft/core/text.hpp>
 #include <weft/operations/exchanged_rows.hpp>
 
 namespace weft::detail {

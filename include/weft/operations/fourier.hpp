@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <utility>
 
 #include <weft/autograd/nested_variable.hpp>
 #include <weft/autograd/variable.hpp>

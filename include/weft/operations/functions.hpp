@@ -7,7 +7,6 @@
 //   auto y = silu(x);
 //   auto dx = silu_gradient(x, g);
 
-#include <cstdint>
 #include <type_traits>
 
 #include <weft/kernels/functions.hpp>

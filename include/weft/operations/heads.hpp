@@ -8,7 +8,6 @@
 //   auto y = times_heads(by_heads, gain.for_operand(by_heads));     // gain [width], Replicated<tp>
 //   gain.accumulate(context, sum_heads(times(by_heads, g), Of::gradients));   // [width], Partial<tp>
 
-#include <cstddef>
 #include <type_traits>
 
 #include <weft/kernels/elementwise.hpp>

@@ -8,7 +8,6 @@
 //   auto near = index_select(x, ids, local_ids);     // ids of the rows of this rank
 
 #include <cstdint>
-#include <limits>
 #include <type_traits>
 
 #include <weft/autograd/variable.hpp>

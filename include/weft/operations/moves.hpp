@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <utility>
 
 #include <weft/autograd/nested_variable.hpp>
 #include <weft/autograd/variable.hpp>

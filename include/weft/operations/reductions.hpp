@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <type_traits>
 
-#include <weft/core/text.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/kernels/rows.hpp>
 #include <weft/operations/elementwise.hpp>

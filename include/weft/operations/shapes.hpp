@@ -5,7 +5,6 @@
 //
 //   auto by_heads = transpose<1, 2>(unflatten<1>(x, width));   // [samples, heads * width, n] -> ...
 
-#include <array>
 #include <cstddef>
 #include <type_traits>
 #include <utility>

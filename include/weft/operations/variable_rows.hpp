@@ -6,7 +6,6 @@
 //   return times_column(x, inverse) * gain;
 
 #include <type_traits>
-#include <utility>
 
 #include <weft/autograd/variable.hpp>
 #include <weft/operations/arithmetic.hpp>

@@ -6,7 +6,6 @@
 //
 //   auto y = times_row(matmul(x, weight) + bias, gain);   // x a Variable; weight, bias and gain Parameters
 
-#include <cstddef>
 #include <type_traits>
 #include <utility>
 

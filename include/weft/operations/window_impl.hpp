@@ -3,7 +3,6 @@
 // The checks of windows over cut images. Definitions for operations/window.hpp.
 
 #include <weft/core/inline.hpp>
-#include <weft/core/text.hpp>
 #include <weft/operations/window.hpp>
 
 namespace weft::detail {

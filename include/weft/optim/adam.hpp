@@ -5,9 +5,7 @@
 //
 //   optim::Adam optimizer(model, {.learning_rate = 1e-3, .weight_decay = 1e-4});
 
-#include <array>
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include <weft/optim/adamw.hpp>

@@ -6,7 +6,6 @@
 //                                                                    {.match = "*.wte.*", .learning_rate = 1e-4}}});
 
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>

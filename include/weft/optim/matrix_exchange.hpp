@@ -10,10 +10,7 @@
 //   exchange.run<float>(device, due, arrays, 1, transform);            // each step; collective
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include <weft/comm/communicator.hpp>

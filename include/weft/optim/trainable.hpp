@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <initializer_list>
 #include <limits>
-#include <string>
 #include <string_view>
 #include <type_traits>
 

@@ -4,7 +4,6 @@
 // ranks gather them, and their step. Definitions of members declared in optim/optimizer.hpp, which includes this header.
 
 #include <algorithm>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>

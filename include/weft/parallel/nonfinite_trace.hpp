@@ -10,7 +10,6 @@
 
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>

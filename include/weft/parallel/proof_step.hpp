@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include <weft/core/error.hpp>
 #include <weft/data/batch.hpp>
 #include <weft/data/fields.hpp>
 #include <weft/device/device.hpp>

@@ -7,7 +7,6 @@
 //   require_same_construction(mesh.communicator(), options, config);   // UsageError on all ranks
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>

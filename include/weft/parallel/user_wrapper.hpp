@@ -13,7 +13,6 @@
 //   template <class M> using ReplicaParallel = weft::UserWrapper<SumReplicas, M>;
 
 #include <type_traits>
-#include <utility>
 
 #include <weft/parallel/wrapper.hpp>
 #include <weft/pipeline/unreduced_gradients.hpp>

@@ -6,9 +6,7 @@
 //
 //   DataParallel<TensorParallel<PipelineParallel<models::Gpt>>> model(mesh, config);
 
-#include <cstddef>
 #include <memory>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 

@@ -14,7 +14,6 @@
 
 #include <weft/autograd/model_check.hpp>
 #include <weft/context/key_value_cache.hpp>
-#include <weft/core/text.hpp>
 #include <weft/pipeline/logits.hpp>
 #include <weft/pipeline/model_batch.hpp>
 #include <weft/pipeline/stages.hpp>

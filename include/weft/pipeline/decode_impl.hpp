@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
 
 #include <weft/core/inline.hpp>
 #include <weft/pipeline/decode.hpp>

@@ -18,7 +18,6 @@
 
 #include <weft/autograd/variable.hpp>
 #include <weft/context/input_placement.hpp>
-#include <weft/core/text.hpp>
 #include <weft/data/batch.hpp>
 #include <weft/data/fields.hpp>
 #include <weft/pipeline/batch_inputs.hpp>

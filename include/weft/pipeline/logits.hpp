@@ -11,7 +11,6 @@
 #include <weft/autograd/model_check.hpp>
 #include <weft/autograd/tape.hpp>
 #include <weft/autograd/variable.hpp>
-#include <weft/core/text.hpp>
 #include <weft/mesh/zigzag.hpp>
 #include <weft/pipeline/model_batch.hpp>
 #include <weft/pipeline/stages.hpp>

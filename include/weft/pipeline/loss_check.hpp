@@ -12,7 +12,6 @@
 #include <functional>
 #include <memory>
 #include <set>
-#include <span>
 #include <tuple>
 #include <utility>
 

@@ -18,7 +18,6 @@
 #include <weft/autograd/stack.hpp>
 #include <weft/autograd/struct_value.hpp>
 #include <weft/context/context.hpp>
-#include <weft/core/text.hpp>
 #include <weft/pipeline/batch_inputs.hpp>
 #include <weft/pipeline/field_inputs.hpp>
 #include <weft/pipeline/loss_check.hpp>

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <limits>
 #include <memory>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 

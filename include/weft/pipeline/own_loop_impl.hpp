@@ -9,7 +9,6 @@
 #include <utility>
 
 #include <weft/core/inline.hpp>
-#include <weft/core/text.hpp>
 #include <weft/pipeline/own_loop.hpp>
 
 namespace weft::detail {

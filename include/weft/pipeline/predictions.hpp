@@ -8,12 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <weft/context/global_index.hpp>
-#include <weft/core/text.hpp>
 #include <weft/mesh/zigzag.hpp>
 #include <weft/pipeline/logits.hpp>
 #include <weft/pipeline/model_batch.hpp>

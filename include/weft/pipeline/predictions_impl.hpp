@@ -3,7 +3,6 @@
 // Definitions for pipeline/predictions.hpp, inline when weft is header-only, else compiled once in the library weft::compiled.
 
 #include <algorithm>
-#include <utility>
 
 #include <weft/core/inline.hpp>
 #include <weft/pipeline/model_aside.hpp>

@@ -10,7 +10,6 @@
 //   ...                                                   // the step
 //   recheck.after_step(stages, batch, inputs, losses);    // throws CorruptionError on every rank
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>

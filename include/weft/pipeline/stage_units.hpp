@@ -17,7 +17,6 @@
 #include <vector>
 
 #include <weft/context/axes_in_force.hpp>
-#include <weft/core/text.hpp>
 #include <weft/engine/gradient_accumulator.hpp>
 #include <weft/engine/hooks.hpp>
 #include <weft/engine/lora_options.hpp>

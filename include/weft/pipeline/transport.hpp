@@ -6,7 +6,6 @@
 //   const Transport<Exec>& transport = transport_of<Exec, Hidden>;
 //   transport.send(channel, hidden, next_rank, {stage + 1, micro, true});
 
-#include <cstddef>
 #include <tuple>
 #include <type_traits>
 #include <utility>

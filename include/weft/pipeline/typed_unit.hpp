@@ -6,7 +6,6 @@
 //   StackUnitOf<UnitTypes<Inputs, Hidden, Layer, UnitPlace::middle>, Context> unit(make);
 
 #include <algorithm>
-#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>

@@ -5,7 +5,6 @@
 //
 //   using Outputs = OutputsOf<Last, Context>;   // Outputs::layer_type, Outputs::with_inputs
 
-#include <cstddef>
 #include <tuple>
 #include <type_traits>
 

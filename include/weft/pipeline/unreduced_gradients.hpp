@@ -5,7 +5,6 @@
 // as the others.
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include <weft/autograd/parameter.hpp>

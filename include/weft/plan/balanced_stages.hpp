@@ -10,7 +10,6 @@
 #include <functional>
 #include <vector>
 
-#include <weft/core/inline.hpp>
 #include <weft/mesh/stage_layers.hpp>
 #include <weft/pipeline/schedule/any_schedule.hpp>
 #include <weft/plan/machine.hpp>

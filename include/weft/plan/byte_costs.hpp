@@ -7,7 +7,6 @@
 
 #include <vector>
 
-#include <weft/core/inline.hpp>
 #include <weft/dtensor/device_mesh.hpp>
 #include <weft/mesh/world.hpp>
 #include <weft/plan/machine.hpp>

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <map>
 
-#include <weft/core/inline.hpp>
 #include <weft/plan/candidate.hpp>
 #include <weft/plan/machine.hpp>
 #include <weft/plan/piece.hpp>

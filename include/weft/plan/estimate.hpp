@@ -12,7 +12,6 @@
 #include <string_view>
 #include <vector>
 
-#include <weft/core/inline.hpp>
 #include <weft/plan/machine.hpp>
 #include <weft/plan/replay.hpp>
 #include <weft/plan/this_machine.hpp>

@@ -3,10 +3,8 @@
 // The costs of a trace's events on a machine, and the reports of an estimate. Definitions for plan/estimate.hpp.
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 #include <set>
 

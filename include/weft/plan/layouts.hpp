@@ -14,7 +14,6 @@
 #include <string_view>
 #include <vector>
 
-#include <weft/core/inline.hpp>
 #include <weft/device/proof.hpp>
 #include <weft/plan/estimate.hpp>
 #include <weft/plan/machine.hpp>

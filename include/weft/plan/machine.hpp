@@ -10,7 +10,6 @@
 #include <cmath>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <weft/comm/operation.hpp>
 #include <weft/core/inline.hpp>

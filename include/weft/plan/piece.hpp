@@ -10,7 +10,6 @@
 #include <functional>
 #include <vector>
 
-#include <weft/core/inline.hpp>
 #include <weft/mesh/world.hpp>
 #include <weft/plan/candidate.hpp>
 #include <weft/plan/machine.hpp>

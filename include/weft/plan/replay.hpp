@@ -6,11 +6,9 @@
 //   const Replayed step = replay({&first, &last}, {.compute = ..., .message = ...});
 //   step.seconds, step.stages[0].bubble
 
-#include <cstddef>
 #include <functional>
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <weft/core/inline.hpp>

@@ -6,7 +6,6 @@
 
 #include <string_view>
 
-#include <weft/core/inline.hpp>
 #include <weft/mesh/world.hpp>
 #include <weft/plan/machine.hpp>
 

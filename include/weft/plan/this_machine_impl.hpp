@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <span>
-#include <string>
 #include <type_traits>
 #include <vector>
 

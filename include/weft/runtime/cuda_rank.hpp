@@ -4,8 +4,6 @@
 // Later, a backend with information about all ranks (comm::NcclOver) chooses again and refuses impossible choices. A rank
 // computes on its thread's current GPU.
 
-#include <cstdlib>
-
 #include <weft/comm/launcher.hpp>
 #include <weft/device/cuda/runtime.hpp>
 

@@ -11,7 +11,6 @@
 
 #include <functional>
 
-#include <weft/core/inline.hpp>
 #include <weft/mesh/world.hpp>
 #include <weft/runtime/proof/report.hpp>
 #include <weft/runtime/prover.hpp>

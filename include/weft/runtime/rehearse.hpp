@@ -15,7 +15,6 @@
 #include <vector>
 
 #include <weft/comm/run_options.hpp>
-#include <weft/core/inline.hpp>
 #include <weft/device/rehearsal.hpp>
 #include <weft/mesh/world.hpp>
 #include <weft/runtime/rehearsal_report.hpp>

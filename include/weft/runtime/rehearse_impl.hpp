@@ -3,10 +3,8 @@
 // The rehearsal of a program, and its options. Definitions for runtime/rehearse.hpp.
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <iostream>
 #include <memory>

@@ -21,7 +21,6 @@
 #include <weft/core/inline.hpp>
 #include <weft/core/json_writer.hpp>
 #include <weft/core/output_file.hpp>
-#include <weft/device/region.hpp>
 #include <weft/runtime/step_trace.hpp>
 
 namespace weft::runtime {

@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <utility>
 
 #include <weft/kernels/elementwise.hpp>
 #include <weft/tensor/pending_rows.hpp>

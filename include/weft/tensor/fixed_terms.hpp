@@ -10,7 +10,6 @@
 
 #include <cstddef>
 #include <string_view>
-#include <utility>
 
 #include <weft/comm/communicator.hpp>
 #include <weft/core/error.hpp>

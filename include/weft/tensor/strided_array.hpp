@@ -12,7 +12,6 @@
 #include <ranges>
 #include <type_traits>
 
-#include <weft/core/error.hpp>
 #include <weft/tensor/shape.hpp>
 
 namespace weft {

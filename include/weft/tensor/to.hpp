@@ -19,12 +19,10 @@
 // All other moves of a Halo or of HaloTerms go by way of Shard.
 // It is the identity on an axis that the context does not bind, so a layer needs no `if`.
 
-#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 
-#include <weft/core/text.hpp>
 #include <weft/tensor/around.hpp>
 #include <weft/tensor/fixed_terms.hpp>
 #include <weft/tensor/gather_in_pieces.hpp>

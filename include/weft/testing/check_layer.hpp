@@ -9,12 +9,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <exception>
-#include <functional>
-#include <map>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -22,7 +18,6 @@
 #include <weft/autograd/struct_value.hpp>
 #include <weft/comm/self.hpp>
 #include <weft/comm/threads.hpp>
-#include <weft/core/text.hpp>
 #include <weft/testing/layer_trial.hpp>
 #include <weft/testing/rank_comparison.hpp>
 

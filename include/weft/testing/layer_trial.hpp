@@ -5,20 +5,14 @@
 // throws an Error that names the remedy. testing/check_layer.hpp uses it.
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <limits>
 #include <memory>
 #include <string>
-#include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <weft/autograd/layer.hpp>
 #include <weft/context/context.hpp>
-#include <weft/core/error.hpp>
 #include <weft/core/philox.hpp>
 #include <weft/kernels/elementwise.hpp>
 #include <weft/tensor/to.hpp>

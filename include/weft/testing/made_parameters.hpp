@@ -3,7 +3,6 @@
 // The parameters of a layer under test, recorded at their creation.
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include <weft/engine/hooks.hpp>

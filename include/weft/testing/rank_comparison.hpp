@@ -8,14 +8,12 @@
 #include <exception>
 #include <functional>
 #include <map>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include <weft/comm/self.hpp>
 #include <weft/comm/threads.hpp>
 #include <weft/core/text.hpp>
 #include <weft/testing/layer_trial.hpp>

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <initializer_list>
-#include <string>
 #include <string_view>
 
 #include <weft/core/output_file.hpp>

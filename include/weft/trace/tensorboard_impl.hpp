@@ -8,7 +8,6 @@
 #include <atomic>
 #include <bit>
 #include <chrono>
-#include <cstddef>
 
 #include <weft/core/inline.hpp>
 #include <weft/trace/tensorboard.hpp>

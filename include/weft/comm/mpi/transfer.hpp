@@ -5,7 +5,6 @@
 // MPI adds only if the order cannot matter.
 
 #include <cstddef>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <span>

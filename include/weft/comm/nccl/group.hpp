@@ -8,7 +8,6 @@
 #include <exception>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>

@@ -5,9 +5,7 @@
 // messages of both, matches them by tag, and announces their order over the host backend. Both ranks then launch in that order,
 // on a separate stream and communicator. Types and counts are compared before any launch.
 
-#include <array>
 #include <cstdint>
-#include <cstring>
 #include <deque>
 #include <list>
 #include <memory>

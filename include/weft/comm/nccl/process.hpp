@@ -7,11 +7,9 @@
 // abort ends. The thread makes no progress for anyone; `mutex` separates it from the rank's own thread.
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>

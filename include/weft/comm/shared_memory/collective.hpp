@@ -25,7 +25,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include <weft/comm/operation.hpp>
 #include <weft/comm/reduce.hpp>

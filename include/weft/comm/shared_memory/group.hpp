@@ -8,15 +8,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 

@@ -7,9 +7,7 @@
 //   Link link = Connector("127.0.0.1", 29501, {rank, world, job}, secret, the_store).connect(deadline);
 
 #include <functional>
-#include <optional>
 #include <string>
-#include <string_view>
 
 #include <weft/comm/store/listener.hpp>
 

@@ -6,10 +6,8 @@
 //   store::Server server("127.0.0.1", 29501, {rank, world, job}, secret);
 
 #include <atomic>
-#include <cstdio>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <thread>

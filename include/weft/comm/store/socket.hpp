@@ -12,12 +12,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <memory>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 

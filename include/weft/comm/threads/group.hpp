@@ -2,7 +2,6 @@
 #pragma once
 // The Group of thread ranks: one object for each rank and communicator, over slots and mailboxes that its ranks share.
 
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>

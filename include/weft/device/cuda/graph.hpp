@@ -12,7 +12,6 @@
 //   graph.run(stream, {batch, length}, [&] { ... });   // runs twice, then is recorded, then only launched
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <span>

@@ -7,7 +7,6 @@
 //
 //   gpu::free_memory(block);   // cudaFree
 
-#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <mutex>

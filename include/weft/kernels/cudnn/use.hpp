@@ -8,7 +8,6 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
-#include <utility>
 
 #include <weft/device/device.hpp>
 #include <weft/kernels/cudnn/attention.hpp>

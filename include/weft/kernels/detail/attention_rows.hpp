@@ -4,7 +4,6 @@
 // there are no atomics and the results do not depend on scheduling.
 
 #include <cstddef>
-#include <string>
 
 #include <weft/core/error.hpp>
 #include <weft/core/scalar.hpp>

@@ -16,7 +16,6 @@
 #endif
 
 #include <weft/core/checked.hpp>
-#include <weft/core/error.hpp>
 #include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/loops.hpp>
 #include <weft/kernels/detail/matmul_loops.hpp>

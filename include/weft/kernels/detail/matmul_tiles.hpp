@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstddef>
 
-#include <weft/core/scalar.hpp>
 #include <weft/kernels/detail/attention_tiles.hpp>
 #include <weft/kernels/detail/loops.hpp>
 #include <weft/kernels/detail/matmul_loops.hpp>

@@ -5,7 +5,6 @@
 // memory, from and into two registers.
 
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <utility>
 

@@ -4,10 +4,8 @@
 // their own type, a narrower one or as integers, in rank order or in the order of a tree. For parameters in 16 bits sums may be
 // kept in 16 bits between micro-batches (decision 25).
 
-#include <cstdint>
 #include <optional>
 #include <span>
-#include <utility>
 
 #include <weft/autograd/parameter.hpp>
 #include <weft/comm/communicator.hpp>

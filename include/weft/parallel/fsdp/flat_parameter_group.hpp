@@ -3,11 +3,8 @@
 // The parameters that FullyShardedDataParallel gathers and reduces together, in one flat array of which each rank of a group
 // keeps an equal piece, so that one collective moves all of them.
 
-#include <algorithm>
 #include <utility>
-#include <vector>
 
-#include <weft/core/text.hpp>
 #include <weft/parallel/fsdp/flat_array.hpp>
 #include <weft/parallel/fsdp/flat_gradients.hpp>
 #include <weft/parallel/fsdp/flat_values.hpp>

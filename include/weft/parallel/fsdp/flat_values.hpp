@@ -3,8 +3,6 @@
 // The values of a flat array of parameters, of which each rank keeps a piece: on the device or in a store, as they are or, for
 // parameters in 16 bits, as the master copy. They are gathered as they are, as 8-bit integers, or from neighbours (decision 25).
 
-#include <cstdint>
-#include <span>
 #include <utility>
 
 #include <weft/autograd/parameter.hpp>

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <span>
 #include <vector>
 
 #include <weft/comm/communicator.hpp>

@@ -2,11 +2,9 @@
 #pragma once
 // The settings of FullyShardedDataParallel's groups: the state that a stage keeps whole, the element types, and the ranks.
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include <weft/comm/communicator.hpp>
 #include <weft/device/offload_store.hpp>

@@ -13,7 +13,6 @@
 #include <map>
 #include <memory>
 #include <span>
-#include <string>
 #include <utility>
 
 #include <weft/core/inline.hpp>

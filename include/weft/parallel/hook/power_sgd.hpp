@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <map>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <weft/core/philox.hpp>

@@ -4,8 +4,6 @@
 // (gradient_trees.hpp), the same trees over data ranks, and a norm without rounding.
 
 #include <memory>
-#include <span>
-#include <utility>
 #include <vector>
 
 #include <weft/optim/exact_norm.hpp>

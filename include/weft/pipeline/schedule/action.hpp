@@ -4,7 +4,6 @@
 //
 //   for (const schedule::Action action : schedule::GPipe::order(rank, stages, micro_batches)) ...
 
-#include <cstdint>
 #include <vector>
 
 #include <weft/core/standard.hpp>

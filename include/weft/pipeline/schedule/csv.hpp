@@ -11,9 +11,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include <weft/core/error.hpp>
 #include <weft/pipeline/schedule/check.hpp>
 #include <weft/pipeline/schedule/table.hpp>
 

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <weft/pipeline/schedule/table.hpp>

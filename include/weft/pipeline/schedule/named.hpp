@@ -6,7 +6,6 @@
 
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include <weft/core/error.hpp>
 #include <weft/pipeline/schedule/dualpipev.hpp>

@@ -11,8 +11,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstddef>
-#include <span>
 #include <vector>
 
 #include <weft/comm/communicator.hpp>

@@ -5,7 +5,6 @@
 //
 //   std::ofstream("1f1b.svg") << schedule::to_svg(table, schedule::simulate(table));
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <string>

@@ -6,7 +6,6 @@
 //
 //   assemble(notes);   // after the run
 
-#include <weft/core/inline.hpp>
 #include <weft/device/proof.hpp>
 
 namespace weft::detail {

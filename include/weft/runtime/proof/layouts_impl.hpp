@@ -3,9 +3,7 @@
 // The degrees, stages and schedules of a proof. Definitions for runtime/proof/layouts.hpp.
 
 #include <functional>
-#include <set>
 #include <string>
-#include <utility>
 
 #include <weft/core/inline.hpp>
 #include <weft/mesh/axis.hpp>
