@@ -131,31 +131,14 @@ struct EvenPiece {
       : first(extent / ranks * rank + std::min(rank, extent % ranks)), count(extent / ranks + (rank < extent % ranks ? 1 : 0)) {}
 };
 
-/// Cuts `piece`, which is whole along the dim that the field's Cut of axis A names, to that of the rank, and adds the rank to the
-/// text for messages. Throws ShapeError for a dim with fewer places than ranks.
-template <class F, class A, class T, class Mesh>
-void cut_along(const Mesh& mesh, const FileArray& file, weft::detail::StridedArray<const T>& piece, std::string& ranks) {
-  if constexpr (F::template cut_dim<A> >= 0 && Mesh::has(A{})) {
-    const std::size_t dim = F::template cut_dim<A> - 1, degree = std::size_t(mesh.size(A{})), rank = std::size_t(mesh.rank(A{}));
-    if (dim >= piece.shape.rank() || piece.shape[dim] < degree)
-      refuse_cut(F::name, file.file(), piece.shape, dim, A::name, degree);
-    const EvenPiece mine(piece.shape[dim], degree, rank);
-    piece.data += mine.first * piece.strides[dim];
-    piece.shape[dim] = mine.count;
-    weft::detail::append_to(ranks, {ranks.empty() ? "" : ", ", "rank ", rank, " of ", A::name, "(", degree, ")"});
-  }
-}
-/// The identity of the files of all ranks of an axis that cuts the field, the same on each. Collective.
-template <class F, class A, class Mesh>
-void gather_identity(const Mesh& mesh, DataIdentity& identity) {
-  if constexpr (F::template cut_dim<A> >= 0 && Mesh::has(A{})) {
-    const std::vector<std::uint64_t> own{identity.bytes, identity.digest};
-    std::vector<std::uint64_t> all(2 * std::size_t(mesh.size(A{})));
-    mesh.comm(A{}).all_gather(own, all);
-    identity.bytes = 0;
-    for (std::size_t i = 0; i < all.size(); i += 2) identity.bytes += all[i];
-    identity.digest = weft::detail::hash_bytes(all.data(), all.size() * sizeof(std::uint64_t));
-  }
+/// Calls cut(axis, dim, ranks, rank) for each domain axis of the mesh that cuts a dim of field F, [samples, ...].
+template <class F, class Mesh, class Cut>
+void for_each_cut(const Mesh& mesh, Cut&& cut) {
+  const auto along = [&]<class A>(A axis) {
+    if constexpr (F::template cut_dim<A> >= 0 && Mesh::has(A{}))
+      cut(axis, std::size_t(F::template cut_dim<A>), std::size_t(mesh.size(axis)), std::size_t(mesh.rank(axis)));
+  };
+  along(dx{}), along(dy{}), along(dz{});
 }
 /// The file's samples, and the rank's piece of samples of a shape.
 template <auto field, class T, class Mesh>
@@ -168,9 +151,14 @@ auto file_and_piece(const Mesh& mesh, const FileArray& file, const ArrayOptions&
   made.whole = whole.value_or(made.shape);
   weft::detail::StridedArray<const T> piece{values.data(), made.whole, weft::detail::row_major_strides(made.whole)};
   std::string ranks;
-  cut_along<F, dx>(mesh, file, piece, ranks);
-  cut_along<F, dy>(mesh, file, piece, ranks);
-  cut_along<F, dz>(mesh, file, piece, ranks);
+  for_each_cut<F>(mesh, [&]<class A>(A, std::size_t dim, std::size_t degree, std::size_t rank) {
+    if (dim - 1 >= piece.shape.rank() || piece.shape[dim - 1] < degree)
+      refuse_cut(F::name, file.file(), piece.shape, dim, A::name, degree);
+    const EvenPiece mine(piece.shape[dim - 1], degree, rank);
+    piece.data += mine.first * piece.strides[dim - 1];
+    piece.shape[dim - 1] = mine.count;
+    weft::detail::append_to(ranks, {ranks.empty() ? "" : ", ", "rank ", rank, " of ", A::name, "(", degree, ")"});
+  });
   if (whole && !(made.shape == piece.shape)) refuse_piece(F::name, file.file(), made.shape, piece.shape, *whole, ranks);
   return std::pair(std::move(made), piece);
 }
@@ -200,9 +188,14 @@ auto array(const Mesh& mesh, const detail::FileArray& file, const PieceOf& piece
   using F = std::remove_cvref_t<decltype(field)>;
   auto made = detail::file_and_piece<field, T>(mesh, file, options, piece.whole).first;
   DataIdentity identity(made.file, made.values.data(), made.values.size_bytes());
-  detail::gather_identity<F, dx>(mesh, identity);
-  detail::gather_identity<F, dy>(mesh, identity);
-  detail::gather_identity<F, dz>(mesh, identity);
+  detail::for_each_cut<F>(mesh, [&](auto axis, std::size_t, std::size_t degree, std::size_t) {
+    const std::vector<std::uint64_t> own{identity.bytes, identity.digest};
+    std::vector<std::uint64_t> all(2 * degree);
+    mesh.comm(axis).all_gather(own, all);
+    identity.bytes = 0;
+    for (std::size_t i = 0; i < all.size(); i += 2) identity.bytes += all[i];
+    identity.digest = weft::detail::hash_bytes(all.data(), all.size() * sizeof(std::uint64_t));
+  });
   made.of_pieces = std::move(identity);
   return made;
 }

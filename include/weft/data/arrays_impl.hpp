@@ -22,7 +22,7 @@ WEFT_COLD WEFT_INLINE void refuse_cut(std::string_view name, std::string_view fi
                                       std::string_view axis, std::size_t degree) {
   const std::string one = sample.text();
   throw_error<ShapeError>({"data: field ", name, ": '", file, "' has samples of ", one, ", of which ", axis, "(", degree,
-                           ") cannot cut dim ", dim + 1, ": each rank needs one place at least"});
+                           ") cannot cut dim ", dim, ": each rank needs one place at least"});
 }
 
 WEFT_COLD WEFT_INLINE void refuse_piece(std::string_view name, std::string_view file, const Shape& sample, const Shape& piece,

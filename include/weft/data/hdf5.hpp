@@ -81,25 +81,6 @@ inline std::size_t dim_of_set(std::string_view field, const Hdf5Set& set, const 
   return found;
 }
 
-/// The set's piece on the rank along axis A, if it cuts a dim of field F. `whole` is the shape of the samples, `shape` that of
-/// their piece, which is set in this dim.
-template <class F, class A, class Mesh>
-Hdf5Set piece_along(const Mesh& mesh, const Hdf5Set& set, const Shape& whole, Shape& shape) {
-  if constexpr (F::template cut_dim<A> < 0 || !Mesh::has(A{})) {
-    return set;
-  } else {
-    constexpr std::size_t dim = F::template cut_dim<A>;
-    const std::size_t ranks = std::size_t(mesh.size(A{})), in_set = dim_of_set(F::name, set, whole, dim),
-                      extent = set.whole_shape()[in_set];
-    if (extent < ranks)
-      throw_error<ShapeError>({"data: field ", F::name, ": set '", set.name(), "' of '", set.file(), "' has the extent ", extent,
-                               " in dim ", in_set, ", which ", A::name, "(", ranks, ") cannot cut"});
-    const EvenPiece piece(extent, ranks, std::size_t(mesh.rank(A{})));
-    shape[dim - 1] = piece.count;
-    return set.piece(in_set, piece.first, piece.count);
-  }
-}
-
 template <class F, class T>
 Hdf5Array<F, T> hdf5_array(const Hdf5Set& set, const ArrayOptions& options) {
   static_assert(element_type_of<T>().kind != 0,
@@ -144,9 +125,17 @@ auto array(const Mesh& mesh, const Hdf5Set& set, const ArrayOptions& options = {
   const Shape whole = options.shape.value_or(detail::sample_shape(F::name, set.file(), set.whole_shape()));
   ArrayOptions of_piece = options;
   of_piece.shape = whole;
-  const Hdf5Set x = detail::piece_along<F, dx>(mesh, set, whole, *of_piece.shape),
-                y = detail::piece_along<F, dy>(mesh, x, whole, *of_piece.shape);
-  return detail::hdf5_array<F, T>(detail::piece_along<F, dz>(mesh, y, whole, *of_piece.shape), of_piece);
+  Hdf5Set mine = set;
+  detail::for_each_cut<F>(mesh, [&]<class A>(A, std::size_t dim, std::size_t ranks, std::size_t rank) {
+    const std::size_t in_set = detail::dim_of_set(F::name, set, whole, dim), extent = set.whole_shape()[in_set];
+    if (extent < ranks)
+      throw_error<ShapeError>({"data: field ", F::name, ": set '", set.name(), "' of '", set.file(), "' has the extent ", extent,
+                               " in dim ", in_set, ", which ", A::name, "(", ranks, ") cannot cut"});
+    const detail::EvenPiece piece(extent, ranks, rank);
+    (*of_piece.shape)[dim - 1] = piece.count;
+    mine = mine.piece(in_set, piece.first, piece.count);
+  });
+  return detail::hdf5_array<F, T>(mine, of_piece);
 }
 
 }  // namespace weft::data
