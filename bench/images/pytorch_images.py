@@ -2,21 +2,20 @@
 """The image classifiers of examples/06_classify in PyTorch over Gloo, as fast as PyTorch's own parts make them. Started by compare.py,
 one process a rank.
 
-Choices, each the faster one where there are several: fused query, key and value; scaled_dot_product_attention; AdamW(fused=True);
-gradient_as_bucket_view; --channels-last is compare.py's to choose. BatchNorm takes the statistics of a rank's own images, which is
-less work than weft's, whose statistics are those of all ranks: PyTorch's SyncBatchNorm runs on GPUs only.
+Choices, each the faster one where there are several: fused query, key and value; scaled_dot_product_attention. BatchNorm takes the
+statistics of a rank's own images, which is less work than weft's, whose statistics are those of all ranks: PyTorch's SyncBatchNorm runs
+on GPUs only.
 """
 
-import argparse
-import json
-import os
+import pathlib
 import sys
-import time
 
 import torch
-import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import torch_steps
 
 GLOBAL_BATCH, BATCHES = 100, 8
 
@@ -78,48 +77,15 @@ def batches_of(rank, ranks):
     return pixels.view(BATCHES, share, 1, 28, 28), labels[..., 0]
 
 
-def main():
-    p = argparse.ArgumentParser()
-    p.add_argument("--model", choices=["cnn", "vit"], required=True)
-    p.add_argument("--steps", type=int, default=40)
-    p.add_argument("--warmup", type=int, default=5)
-    p.add_argument("--channels-last", action="store_true")
-    a = p.parse_args()
-    torch.set_num_threads(1)
-    torch.manual_seed(1)
-    dist.init_process_group("gloo")
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    layout = torch.channels_last if a.channels_last else torch.contiguous_format
-    bare = (Cnn if a.model == "cnn" else VisionTransformer)().to(memory_format=layout)
-    model = nn.parallel.DistributedDataParallel(bare, gradient_as_bucket_view=True, broadcast_buffers=False)
-    matrices = [q for q in bare.parameters() if q.dim() > 1]
-    vectors = [q for q in bare.parameters() if q.dim() <= 1]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.05}, {"params": vectors, "weight_decay": 0.0}], lr=1e-3, fused=True)
+def make(name, rank, ranks, layout):
+    module = {"cnn": Cnn, "vit": VisionTransformer}[name]().to(memory_format=layout)
+    matrices = [q for q in module.parameters() if q.dim() > 1]
+    vectors = [q for q in module.parameters() if q.dim() <= 1]
     images, labels = batches_of(rank, ranks)
-
-    times, losses = [], []
-    for step in range(a.warmup + a.steps):
-        image, label = images[step % BATCHES].contiguous(memory_format=layout), labels[step % BATCHES]
-        dist.barrier()
-        if step == a.warmup:
-            busy = time.process_time()
-        started = time.perf_counter()
-        loss = F.cross_entropy(model(image), label)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=False)
-        losses.append(loss.item())
-        dist.barrier()
-        if step >= a.warmup:
-            times.append(1000 * (time.perf_counter() - started))
-    busy = torch.tensor([1000 * (time.process_time() - busy) / a.steps])
-    dist.all_reduce(busy)
-    if rank == 0:
-        print(json.dumps({"images": GLOBAL_BATCH, "processor_ms": busy.item(), "ms": times, "losses": losses, "torch": torch.__version__}))
-    sys.stdout.flush()
-    dist.barrier()
-    dist.destroy_process_group()
-    os._exit(0)
+    return torch_steps.Job(
+        module, [{"params": matrices, "weight_decay": 0.05}, {"params": vectors, "weight_decay": 0.0}],
+        lambda model, batch: F.cross_entropy(model(batch[0]), batch[1]), {"images": GLOBAL_BATCH},
+        lambda step: (images[step % BATCHES].contiguous(memory_format=layout), labels[step % BATCHES]))
 
 
-main()
+torch_steps.main(["cnn", "vit"], make)
