@@ -84,10 +84,12 @@ void check_sgd(bool momentum, bool nesterov) {
   for (int step = 1; step <= 4; ++step) {
     if (step == 3) write_some(parameter, p);
     const auto gradient = normal<P>(n, unsigned(step));
-    const kernels::SgdOptions o{
-        .learning_rate = 0.1, .momentum = momentum ? 0.9 : 0, .weight_decay = 0.01, .nesterov = nesterov, .gradient_scale = 2};
-    kernels::sgd_update<P, P>(device, n, parameter.data(), std::is_same_v<P, A> ? nullptr : master.data(), gradient.data(),
-                              momentum ? buffer.data() : nullptr, o);
+    const kernels::SgdOptions o{.learning_rate = 0.1, .momentum = momentum ? 0.9 : 0, .weight_decay = 0.01, .nesterov = nesterov};
+    kernels::update_elements(
+        device,
+        kernels::UpdateArrays<P, P, 1>{
+            n, parameter.data(), std::is_same_v<P, A> ? nullptr : master.data(), gradient.data(), {buffer.data()}},
+        kernels::SgdElement<A>(o), {.value = 2});
     for (std::size_t i = 0; i < n; ++i) {
       double g = 2 * double(gradient[i]) + o.weight_decay * p[i];
       if (momentum) {
@@ -141,8 +143,10 @@ TEST_CASE_TEMPLATE("an element's bits do not depend on its place in an array", P
           device, count, s.parameter.data() + from, master, gradient.data() + from, s.m.data() + from, s.v.data() + from,
           {.weight_decay = 0.1, .bias_correction1 = 0.1, .bias_correction2 = 0.01, .gradient_scale = 0.3});
     else
-      kernels::sgd_update<P, A>(device, count, s.parameter.data() + from, master, gradient.data() + from, s.m.data() + from,
-                                {.momentum = 0.9, .weight_decay = 0.1, .nesterov = true, .gradient_scale = 0.3});
+      kernels::update_elements(
+          device,
+          kernels::UpdateArrays<P, A, 1>{count, s.parameter.data() + from, master, gradient.data() + from, {s.m.data() + from}},
+          kernels::SgdElement<A>({.momentum = 0.9, .weight_decay = 0.1, .nesterov = true}), {.value = 0.3});
   };
   for (const bool adamw : {true, false}) {
     State whole = fresh(), pieces = fresh();

@@ -142,7 +142,7 @@
                                                const T*, T*);                                                                  \
   KIND template void update_elements(Device<detail::Host>&, const UpdateArrays<T, T, 2>&, const AdamwElement<T>&,              \
                                      const GradientScale&);                                                                    \
-  KIND template void update_elements(Device<detail::Host>&, const UpdateArrays<T, T, 1>&, const SgdElement<T, true>&,          \
+  KIND template void update_elements(Device<detail::Host>&, const UpdateArrays<T, T, 1>&, const SgdElement<T>&,                \
                                      const GradientScale&);                                                                    \
   KIND template void route<T, detail::Host>(Device<detail::Host>&, std::size_t, std::size_t, std::size_t, const T*, const T*,  \
                                             bool, T*, T*, std::int32_t*, T*);                                                  \

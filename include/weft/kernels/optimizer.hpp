@@ -62,19 +62,19 @@ void adamw_update(Device<Exec>& device, std::size_t n, P* parameter, accumulate_
   update_elements(device, arrays, AdamwElement<accumulate_t<P>>(options), {.value = options.gradient_scale});
 }
 
-/// Options of sgd_update. The gradient is first multiplied by gradient_scale (clipping).
+/// Options of SgdElement.
 struct SgdOptions {
   double learning_rate = 1e-3;
   double momentum = 0;
   double weight_decay = 0;
   bool nesterov = false;
-  double gradient_scale = 1;
 };
 
-/// The arithmetic of SGD in type A; without momentum it has no buffer.
-template <class A, bool momentum>
+/// The arithmetic of SGD in type A: g += decay * p; buffer = momentum * buffer + g; p -= rate * (nesterov ? g + momentum *
+/// buffer : buffer). The buffer starts at 0.
+template <class A>
 struct SgdElement {
-  static constexpr int buffers = momentum ? 1 : 0;
+  static constexpr int buffers = 1;
   A rate, decay, factor;
   bool nesterov;
 
@@ -82,31 +82,13 @@ struct SgdElement {
       : rate(A(options.learning_rate)), decay(A(options.weight_decay)), factor(A(options.momentum)), nesterov(options.nesterov) {}
 
   template <class V>
-  KOKKOS_FORCEINLINE_FUNCTION void operator()(V gradient, V& value, [[maybe_unused]] V* kept) const {
-    V g = gradient + V(decay) * value;
-    if constexpr (momentum) {
-      kept[0] = V(factor) * kept[0] + g;
-      g = nesterov ? g + V(factor) * kept[0] : kept[0];
-    }
-    value = value - V(rate) * g;
+  KOKKOS_FORCEINLINE_FUNCTION void operator()(V gradient, V& value, V* kept) const {
+    const V g = gradient + V(decay) * value;
+    kept[0] = V(factor) * kept[0] + g;
+    value = value - V(rate) * (nesterov ? g + V(factor) * kept[0] : kept[0]);
   }
   bool operator==(const SgdElement&) const = default;
 };
-
-/// One SGD step on n elements: g += decay * p; buffer = momentum * buffer + g; p -= rate * (nesterov ? g + momentum * buffer :
-/// buffer). `momentum` may be null if options.momentum is 0; otherwise it starts at 0. `parameter` and `master` as in
-/// UpdateArrays.
-template <class P, class G, class Exec>
-void sgd_update(Device<Exec>& device, std::size_t n, P* parameter, accumulate_t<P>* master, const G* gradient,
-                accumulate_t<P>* momentum, const SgdOptions& options) {
-  using A = accumulate_t<P>;
-  const GradientScale scale{.value = options.gradient_scale};
-  if (momentum == nullptr)
-    update_elements(device, UpdateArrays<P, G, 0>{n, parameter, master, gradient, {}}, SgdElement<A, false>(options), scale);
-  else
-    update_elements(device, UpdateArrays<P, G, 1>{n, parameter, master, gradient, {momentum}}, SgdElement<A, true>(options),
-                    scale);
-}
 
 /// Momentum and the direction of an update on n elements: buffer = momentum * buffer + g; direction = nesterov ? g + momentum *
 /// buffer : buffer, with g = gradient_scale * gradient. The buffer starts at 0.

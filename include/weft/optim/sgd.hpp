@@ -38,12 +38,11 @@ struct SgdRule {
   }
 
   template <class A>
-  static kernels::SgdElement<A, true> element(const ParameterState&, const Options& options, double learning_rate,
-                                              std::uint64_t) {
-    return kernels::SgdElement<A, true>({.learning_rate = learning_rate,
-                                         .momentum = options.momentum,
-                                         .weight_decay = options.weight_decay,
-                                         .nesterov = options.nesterov});
+  static kernels::SgdElement<A> element(const ParameterState&, const Options& options, double learning_rate, std::uint64_t) {
+    return kernels::SgdElement<A>({.learning_rate = learning_rate,
+                                   .momentum = options.momentum,
+                                   .weight_decay = options.weight_decay,
+                                   .nesterov = options.nesterov});
   }
 };
 
