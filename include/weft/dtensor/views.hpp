@@ -68,8 +68,7 @@ requires(detail::is_dtensor<D>) D reshape(const D& x, const Shape& shape) {
   const detail::Choice choice = detail::choose(rule, operands, shape, x.mesh().places());
   detail::note_operation(x.mesh(), "reshape", operands, choice, shape);
   const Local local = x.moved(choice.operands[0]).to_local();
-  const Local viewed(local.device(), part_of(shape, x.mesh().places(), choice.result).shape, local.buffer(),
-                     std::size_t(local.data() - static_cast<typename D::value_type*>(local.buffer().get())));
+  const Local viewed = weft::detail::view_of<Local>(local, part_of(shape, x.mesh().places(), choice.result).shape);
   const D y = D::from_local(x.mesh(), viewed, choice.result, shape);
   if constexpr (weft::detail::Real<typename D::value_type>) {
     const Shape before = x.shape();

@@ -52,13 +52,13 @@ class Experts {
     H gate(x.device(), {rows, intermediate}), up(x.device(), {rows, intermediate});
     Y y(x.device(), {rows, width});
     each(counts, [&](const Expert& expert, std::size_t first, std::size_t count) {
-      const X part = rows_of(x, first, count);
+      const X part = matrix_rows(x, first, count);
       run_matmul<0, 0>(part, expert.w1.for_operand(x), gate.data() + first * intermediate, false, nullptr);
       run_matmul<0, 0>(part, expert.w3.for_operand(x), up.data() + first * intermediate, false, nullptr);
     });
     const H active = activate(gate, up);
     each(counts, [&](const Expert& expert, std::size_t first, std::size_t count) {
-      run_matmul<0, 0>(rows_of(active, first, count), expert.w2.for_operand(x), y.data() + first * width, false, nullptr);
+      run_matmul<0, 0>(matrix_rows(active, first, count), expert.w2.for_operand(x), y.data() + first * width, false, nullptr);
     });
     return Result{std::move(y), Saved<X, H>{x, std::move(gate), std::move(up)}};
   }
@@ -73,15 +73,15 @@ class Experts {
     const H active = activate(saved.gate, saved.up);
     H d_active(device, {rows, intermediate}), d_gate(device, {rows, intermediate}), d_up(device, {rows, intermediate});
     each(counts, [&](const Expert& expert, std::size_t first, std::size_t count) {
-      run_matmul<0, 1>(rows_of(g, first, count), expert.w2.for_operand(g), d_active.data() + first * intermediate, false,
+      run_matmul<0, 1>(matrix_rows(g, first, count), expert.w2.for_operand(g), d_active.data() + first * intermediate, false,
                        nullptr);
     });
     kernels::swiglu_backward(device, rows, intermediate, saved.gate.data(), intermediate, saved.up.data(), intermediate,
                              d_active.data(), d_gate.data(), intermediate, d_up.data(), intermediate);
     gradient_t<X> dx(device, {rows, width});
     each(counts, [&](const Expert& expert, std::size_t first, std::size_t count) {
-      run_matmul<0, 1>(rows_of(d_gate, first, count), expert.w1.for_operand(g), dx.data() + first * width, false, nullptr);
-      run_matmul<0, 1>(rows_of(d_up, first, count), expert.w3.for_operand(g), dx.data() + first * width, true, nullptr);
+      run_matmul<0, 1>(matrix_rows(d_gate, first, count), expert.w1.for_operand(g), dx.data() + first * width, false, nullptr);
+      run_matmul<0, 1>(matrix_rows(d_up, first, count), expert.w3.for_operand(g), dx.data() + first * width, true, nullptr);
     });
     return InputGradient<gradient_t<X>, Deferred<X, H, G>>{std::move(dx),
                                                            {std::move(saved.x), active, std::move(d_gate), std::move(d_up), g}};
@@ -99,10 +99,10 @@ class Experts {
         next_term(deferred.x.device(), expert.w3.state());
         next_term(deferred.x.device(), expert.w2.state());
       }
-      const auto x = rows_of(deferred.x, first, count);
-      accumulate_product(expert.w1, rows_of(deferred.d_gate, first, count), x);
-      accumulate_product(expert.w3, rows_of(deferred.d_up, first, count), x);
-      accumulate_product(expert.w2, rows_of(deferred.g, first, count), rows_of(deferred.active, first, count));
+      const auto x = matrix_rows(deferred.x, first, count);
+      accumulate_product(expert.w1, matrix_rows(deferred.d_gate, first, count), x);
+      accumulate_product(expert.w3, matrix_rows(deferred.d_up, first, count), x);
+      accumulate_product(expert.w2, matrix_rows(deferred.g, first, count), matrix_rows(deferred.active, first, count));
     });
   }
   /// The same on a dense mesh, as sums of fixed terms over the rows of `tokens` (autograd/row_terms.hpp): run(e, first, count) is
@@ -149,11 +149,6 @@ class Experts {
       f(experts_[at / terms], first, static_cast<std::size_t>(counts[at]));
       first += static_cast<std::size_t>(counts[at]);
     }
-  }
-  template <class X>
-  static X rows_of(const X& x, std::size_t first, std::size_t count) {
-    const auto before = static_cast<std::size_t>(x.data() - static_cast<typename X::value_type*>(x.buffer().get()));
-    return X(x.device(), {count, x.columns()}, x.buffer(), before + first * x.columns());
   }
   template <class H>
   static H activate(const H& gate, const H& up) {

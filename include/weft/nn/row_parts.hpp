@@ -23,10 +23,7 @@ void for_each_part(std::size_t rows, std::size_t parts, F&& f) {
 /// Rows first ... first + count - 1 of x [rows, ...], in x's memory.
 template <AnyTensor X>
 X rows_of(const X& x, std::size_t first, std::size_t count) {
-  using T = typename X::value_type;
-  const std::size_t rows = x.shape()[0], row = rows == 0 ? 0 : x.size() / rows;
-  const auto before = std::size_t(x.data() - static_cast<const T*>(x.buffer().get()));
-  return X(x.device(), with_extent(x.shape(), 0, count), x.buffer(), before + first * row);
+  return view_of<X>(x, with_extent(x.shape(), 0, count), first * Around(x.shape(), 0).inner);
 }
 
 }  // namespace weft::detail

@@ -22,11 +22,6 @@ namespace weft {
 
 namespace detail {
 
-template <class Y, class X>
-Y view_of(const X& x, const Shape& shape, std::size_t first = 0) {
-  return Y(x.device(), shape, x.buffer(),
-           static_cast<std::size_t>(x.data() - static_cast<typename X::value_type*>(x.buffer().get())) + first);
-}
 inline void require_even(const char* operation, const Shape& shape, std::size_t dim) {
   if (shape.sharding(dim) != DimSharding::even)
     throw_error<LayoutError>({operation, ": dim ", dim, " of ", shape.text(), " is padded, cut by segments or held alike"});

@@ -27,7 +27,7 @@ auto in_type_of(const G& g) {
 // x [rows, ...] as a matrix, for sums of each row.
 template <class X>
 X matrix_of(const X& x) {
-  return view_as(x, {x.shape()[0], x.shape()[0] == 0 ? 0 : x.size() / x.shape()[0]});
+  return view_of<X>(x, {x.shape()[0], x.shape()[0] == 0 ? 0 : x.size() / x.shape()[0]});
 }
 }  // namespace detail
 

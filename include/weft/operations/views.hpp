@@ -18,11 +18,6 @@ namespace weft {
 
 namespace detail {
 template <class X>
-X view_as(const X& x, const Shape& shape) {
-  return X(x.device(), shape, x.buffer(),
-           static_cast<std::size_t>(x.data() - static_cast<typename X::value_type*>(x.buffer().get())));
-}
-template <class X>
 constexpr void require_whole_columns() {
   static_assert(!columns_cut<X>,
                 "weft: this operation counts columns of the whole, but an axis cuts them, and ranks would take others: gather "
@@ -51,7 +46,7 @@ X split_heads(const X& x, std::size_t width) {
                               " is cut by segments, which need not be whole heads; make query, key and value in a Linear each"});
   Shape shape{x.shape()[0], x.columns() / width, width};
   shape.set_sharding(0, x.shape().sharding(0)).set_sharding(1, x.shape().sharding(1));
-  return detail::view_as(x, shape);
+  return detail::view_of<X>(x, shape);
 }
 
 /// x [tokens, heads, width] as [tokens, heads * width], sharing its elements. An axis may cut tokens or heads, not the width. The
@@ -63,7 +58,7 @@ X merge_heads(const X& x) {
   detail::require_dims("merge_heads", x, 3);
   Shape shape{x.shape()[0], x.shape()[1] * x.shape()[2]};
   shape.set_sharding(0, x.shape().sharding(0)).set_sharding(1, x.shape().sharding(1));
-  return detail::view_as(x, shape);
+  return detail::view_of<X>(x, shape);
 }
 
 /// x in another shape with the same number of elements, which are shared. Only dim 0 may be cut: each rank's part is then one
@@ -83,7 +78,7 @@ X reshape(const X& x, Shape shape) {
   for (std::size_t dim = 1; dim < x.shape().rank(); ++dim)
     if (x.shape().sharding(dim) != DimSharding::even)
       throw_error<LayoutError>({detail::call_text("reshape", {x}), ": dim ", dim, " is padded"});
-  return detail::view_as(x, shape.set_sharding(0, x.shape().sharding(0)));
+  return detail::view_of<X>(x, shape.set_sharding(0, x.shape().sharding(0)));
 }
 
 /// Columns [first, first + count) of x [rows, columns]; no axis may cut the columns. Partial stays Partial.
@@ -147,7 +142,7 @@ auto gather_columns(const Context& context, const Z& z, std::size_t columns) {
   } else {
     Shape even = z.shape();
     if (even.sharding(1) == DimSharding::padded) even.set_sharding(1, DimSharding::even);
-    const auto all = to<Invariant<tp>>(context, detail::view_as(z, even));
+    const auto all = to<Invariant<tp>>(context, detail::view_of<Z>(z, even));
     detail::require_columns("gather_columns", all, 0, columns);
     std::remove_const_t<decltype(all)> whole(z.device(), {all.rows(), columns});
     detail::copy_rows(z.device(), all.rows(), columns, all.data(), all.columns(), whole.data(), columns);

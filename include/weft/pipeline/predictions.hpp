@@ -109,8 +109,7 @@ void append_outputs(const Context& context, const Y& given, Prediction& all) {
     const std::size_t length = detail::sequence_length(context.env);
     if (length == 0 || given.shape().rank() == 0 || given.shape()[0] * length != context.env.rows)
       require_rows_in_order<Y>(context);  // whole samples have no order of positions
-    const Y plain(given.device(), without_cuts(given.shape()), given.buffer(),
-                  std::size_t(given.data() - static_cast<const T*>(given.buffer().get())));
+    const Y plain = view_of<Y>(given, without_cuts(given.shape()));
     const auto y = bring_all(context, plain, std::type_identity<Y>());
     const auto host = copy_to_host(y);
     std::size_t rows = y.shape()[0];

@@ -51,18 +51,10 @@ Y gather_in_pieces(const Communicator& comm, const X& x, std::size_t pieces) {
   const auto copy = [&device = x.device(), columns](const T* from, T* to, std::size_t count) {
     copy_rows(device, 1, count * columns, from, count * columns, to, count * columns);
   };
-  const auto extent = [rows, pieces](std::size_t piece) {
-    const std::size_t first = rows * piece / pieces;
-    return std::pair(first, rows * (piece + 1) / pieces - first);
-  };
-  const auto part = [columns](const Raw& whole, std::size_t first, std::size_t count) {
-    const std::size_t before = std::size_t(whole.data() - static_cast<T*>(whole.buffer().get()));
-    return Raw(whole.device(), {count, columns}, whole.buffer(), before + first * columns);
-  };
   for (std::size_t piece = 0; piece < pieces; ++piece) {
-    const auto [first, count] = extent(piece);
+    const auto [first, count] = RowPiece(rows, piece, pieces);
     gather->requests.push_back(
-        comm.all_gather_async(part(gather->x, first, count), part(gather->gathered, first * ranks, count * ranks)));
+        comm.all_gather_async(matrix_rows(gather->x, first, count), matrix_rows(gather->gathered, first * ranks, count * ranks)));
   }
   T* const data = y.data();
   copy(gather->x.data(), data + rank * rows * columns, rows);
@@ -71,7 +63,7 @@ Y gather_in_pieces(const Communicator& comm, const X& x, std::size_t pieces) {
   };
   const auto arrive = [=](std::size_t piece) {
     gather->requests[piece].wait();
-    const auto [first, count] = extent(piece);
+    const auto [first, count] = RowPiece(rows, piece, pieces);
     for (std::size_t other = 0; other < ranks; ++other)
       if (other != rank)
         copy(gather->gathered.data() + (first * ranks + other * count) * columns, data + (other * rows + first) * columns, count);

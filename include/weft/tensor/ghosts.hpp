@@ -77,10 +77,7 @@ void require_graph_rows(const Shape& x, std::size_t rows);
 /// `count` rows of x from `first` on, without a copy.
 template <class X>
 auto some_rows(const X& x, std::size_t first, std::size_t count) {
-  using Rows = decltype(raw(x));
-  const std::size_t width = Around(x.shape(), 0).inner,
-                    before = std::size_t(x.data() - static_cast<const typename X::value_type*>(x.buffer().get()));
-  return Rows(x.device(), with_extent(x.shape(), 0, count), x.buffer(), before + first * width);
+  return view_of<decltype(raw(x))>(x, with_extent(x.shape(), 0, count), first * Around(x.shape(), 0).inner);
 }
 
 /// x's rows, and behind them those of other ranks.

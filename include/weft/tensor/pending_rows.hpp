@@ -18,14 +18,21 @@
 
 namespace weft::detail {
 
+/// Piece `piece` of `pieces` of `rows` rows. The numbers of rows differ by one at most.
+struct RowPiece {
+  std::size_t first, count;
+  constexpr RowPiece(std::size_t rows, std::size_t piece, std::size_t pieces)
+      : first(rows * piece / pieces), count(rows * (piece + 1) / pieces - first) {}
+};
+
 /// The rows of all ranks, `rows` of each in rank order, that are gathered in pieces.
 class ArrivingRows {
  public:
   struct Layout {
     std::size_t ranks, rank, rows, pieces;  ///< this rank's rows lie in `data` already
   };
-  /// arrive(piece) returns when rows [rows * piece / pieces, rows * (piece + 1) / pieces) of every rank are in `data`; it is
-  /// called once for each piece, in order. progress() advances later pieces.
+  /// arrive(piece) returns when this RowPiece of every rank is in `data`; it is called once for each piece, in order. progress()
+  /// advances later pieces.
   ArrivingRows(const Layout& layout, void* data, std::function<void(std::size_t)> arrive, std::function<void()> progress)
       : layout_(layout), data_(data), arrive_(std::move(arrive)), progress_(std::move(progress)) {}
 
@@ -51,8 +58,8 @@ class ArrivingRows {
   template <class Work>
   void for_each_piece(Work&& work) {
     for (std::size_t piece = 0; piece < layout_.pieces; ++piece) {
-      const std::size_t first = layout_.rows * piece / layout_.pieces;
-      work(first, layout_.rows * (piece + 1) / layout_.pieces - first);
+      const RowPiece at(layout_.rows, piece, layout_.pieces);
+      work(at.first, at.count);
       if (progress_) progress_();
     }
   }

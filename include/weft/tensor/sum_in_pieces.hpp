@@ -33,21 +33,14 @@ class SumsUnderWay {
   std::vector<Request> sums_;
 };
 
-/// `rows` elements of y from row `first` on.
-template <class T, class Exec>
-Tensor<T, Exec> rows_of(const Tensor<T, Exec>& y, std::size_t first, std::size_t rows) {
-  const std::size_t before = std::size_t(y.data() - static_cast<T*>(y.buffer().get()));
-  return Tensor<T, Exec>(y.device(), {rows, y.columns()}, y.buffer(), before + first * y.columns());
-}
-
 /// y [rows, columns] = the sum of all ranks' x, whose rows are pending. Collective.
 template <class T, class Exec>
 void all_reduce_in_pieces(const Communicator& comm, const Tensor<T, Exec>& x, const Tensor<T, Exec>& y) {
   SumsUnderWay sums;
   const std::size_t pieces = x.pending()->pieces();
   for (std::size_t piece = 0; piece < pieces; ++piece) {
-    const std::size_t first = y.rows() * piece / pieces, count = y.rows() * (piece + 1) / pieces - first;
-    const Tensor<T, Exec> part = rows_of(y, first, count);
+    const auto [first, count] = RowPiece(y.rows(), piece, pieces);
+    const Tensor<T, Exec> part = matrix_rows(y, first, count);
     write_rows(x, first, count, part.data());
     sums.add(comm.all_reduce_async(part));
   }
@@ -61,11 +54,11 @@ void reduce_scatter_in_pieces(const Communicator& comm, const Tensor<T, Exec>& x
   const Tensor<T, Exec> terms(y.device(), {ranks * y.rows(), y.columns()});  // by piece, then by rank
   SumsUnderWay sums;
   for (std::size_t piece = 0; piece < pieces; ++piece) {
-    const std::size_t first = y.rows() * piece / pieces, count = y.rows() * (piece + 1) / pieces - first;
-    const Tensor<T, Exec> part = rows_of(terms, first * ranks, count * ranks);
+    const auto [first, count] = RowPiece(y.rows(), piece, pieces);
+    const Tensor<T, Exec> part = matrix_rows(terms, first * ranks, count * ranks);
     for (std::size_t rank = 0; rank < ranks; ++rank)
       write_rows(x, rank * y.rows() + first, count, part.data() + rank * count * y.columns());
-    sums.add(comm.reduce_scatter_async(part, rows_of(y, first, count)));
+    sums.add(comm.reduce_scatter_async(part, matrix_rows(y, first, count)));
   }
   sums.wait();
 }

@@ -313,6 +313,20 @@ Tensor<T, E> raw(const Tensor<T, E, P...>& x) {
   return relabel<Tensor<T, E>>(x);
 }
 
+namespace detail {
+/// Elements of x, from number `first` on, as a Y of this shape, in x's memory.
+template <class Y, AnyTensor X>
+Y view_of(const X& x, const Shape& shape, std::size_t first = 0) {
+  return Y(x.device(), shape, x.buffer(),
+           static_cast<std::size_t>(x.data() - static_cast<const typename X::value_type*>(x.buffer().get())) + first);
+}
+/// `count` rows of the matrix x [rows(), columns()], from row `first` on, in x's memory.
+template <AnyTensor X>
+X matrix_rows(const X& x, std::size_t first, std::size_t count) {
+  return view_of<X>(x, {count, x.columns()}, first * x.columns());
+}
+}  // namespace detail
+
 /// Refuses, at compile time, a nonlinear operation on a tensor if each rank holds only a term of a sum.
 template <AnyTensor X>
 constexpr void require_not_partial() {
