@@ -29,12 +29,18 @@ constexpr void require_number_fits() {
       "the quotient: reduce it first, to<Invariant<axis>>(x), on tensors (context, x)");
 }
 
-/// f of each element of x, with a nonlinear f that is written in lanes.
+/// f of each element of x, with an f that is written in lanes.
 template <class X, class F>
-X mapped(const X& x, F f) {
+X mapped_lanes(const X& x, F f) {
   X out(x.device(), x.shape());
   kernels::map<typename X::value_type>(x.device(), x.size(), x.data(), out.data(), f);
   return out;
+}
+/// The same with a nonlinear f; x is not Partial.
+template <class X, class F>
+X mapped(const X& x, F f) {
+  require_not_partial<X>();
+  return mapped_lanes(x, f);
 }
 /// f(x, g) of each element, the gradient of x; x may be forward's result.
 template <class X, class G, class F>
@@ -90,19 +96,19 @@ namespace operations {
 template <AnyTensor X>
 X add_number(const X& x, double number) {
   detail::require_number_fits<X>();
-  return detail::mapped(x, kernels::AddNumber<detail::number_t<X>>{detail::number_t<X>(number)});
+  return detail::mapped_lanes(x, kernels::AddNumber<detail::number_t<X>>{detail::number_t<X>(number)});
 }
 /// number - x. Gradient: scale(g, -1).
 template <AnyTensor X>
 X subtract_from(double number, const X& x) {
   detail::require_number_fits<X>();
-  return detail::mapped(x, kernels::SubtractFrom<detail::number_t<X>>{detail::number_t<X>(number)});
+  return detail::mapped_lanes(x, kernels::SubtractFrom<detail::number_t<X>>{detail::number_t<X>(number)});
 }
 /// number / x. Gradient: divisor_gradient(x, y, g), with y the result.
 template <AnyTensor X>
 X divide_number(double number, const X& x) {
   detail::require_number_fits<X>();
-  return detail::mapped(x, kernels::DivideNumber<detail::number_t<X>>{detail::number_t<X>(number)});
+  return detail::mapped_lanes(x, kernels::DivideNumber<detail::number_t<X>>{detail::number_t<X>(number)});
 }
 /// The gradient of x in y = number / x, and in y = a / x where a lies as x: -g y / x. If a is Partial and x Replicated, y and so
 /// this term of the gradient are Partial, as the gradient of a Replicated x is to be.

@@ -124,7 +124,6 @@ G sigmoid_gradient(const Y& y, const G& g) {
 /// x sigmoid(x), and its gradient by x.
 template <AnyTensor X>
 X silu(const X& x) {
-  require_not_partial<X>();
   return detail::mapped(x, kernels::Silu());
 }
 template <AnyTensor X, AnyTensor G>
@@ -151,7 +150,6 @@ G gelu_gradient(const X& x, const G& g) {
 /// GELU with the error function, x Φ(x), and its gradient by x. Slower than `gelu`: no vector erf.
 template <AnyTensor X>
 X gelu_erf(const X& x) {
-  require_not_partial<X>();
   return detail::mapped(x, kernels::GeluErf());
 }
 template <AnyTensor X, AnyTensor G>
@@ -162,7 +160,6 @@ G gelu_erf_gradient(const X& x, const G& g) {
 /// max(x, 0), and its gradient by the result y: 0 where x <= 0.
 template <AnyTensor X>
 X relu(const X& x) {
-  require_not_partial<X>();
   return detail::mapped(x, kernels::Relu());
 }
 template <AnyTensor Y, AnyTensor G>
@@ -173,7 +170,6 @@ G relu_gradient(const Y& y, const G& g) {
 /// x, but at least `lowest` and at most `highest`. The gradient by x is g inside and on the bounds, 0 outside.
 template <AnyTensor X>
 X clamp(const X& x, double lowest, double highest) {
-  require_not_partial<X>();
   if (!(lowest <= highest)) throw_error<UsageError>({"clamp: the lowest value is above the highest one, or one is NaN"});
   using A = detail::number_t<X>;
   return detail::mapped(x, kernels::Clamp<A>{A(lowest), A(highest)});

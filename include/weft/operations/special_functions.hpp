@@ -19,7 +19,6 @@ namespace weft::operations {
 /// sin(x) and cos(x) of radians.
 template <AnyTensor X>
 X sin(const X& x) {
-  require_not_partial<X>();
   return detail::mapped(x, kernels::Sin());
 }
 template <AnyTensor X, AnyTensor G>
@@ -28,7 +27,6 @@ G sin_gradient(const X& x, const G& g) {
 }
 template <AnyTensor X>
 X cos(const X& x) {
-  require_not_partial<X>();
   return detail::mapped(x, kernels::Cos());
 }
 template <AnyTensor X, AnyTensor G>
@@ -39,7 +37,6 @@ G cos_gradient(const X& x, const G& g) {
 /// |x|. The gradient is 0 where x is 0, as PyTorch's.
 template <AnyTensor X>
 X abs(const X& x) {
-  require_not_partial<X>();
   return detail::mapped(x, kernels::Abs());
 }
 template <AnyTensor X, AnyTensor G>
@@ -50,7 +47,6 @@ G abs_gradient(const X& x, const G& g) {
 /// The error function.
 template <AnyTensor X>
 X erf(const X& x) {
-  require_not_partial<X>();
   return detail::mapped(x, kernels::Erf());
 }
 template <AnyTensor X, AnyTensor G>
@@ -61,7 +57,6 @@ G erf_gradient(const X& x, const G& g) {
 /// x to the power of a number, NaN of a negative x unless the exponent is whole. The gradient of x⁰ is 0 everywhere.
 template <AnyTensor X>
 X pow(const X& x, double exponent) {
-  require_not_partial<X>();
   using A = detail::number_t<X>;
   return detail::mapped(x, kernels::Power<A>{A(exponent)});
 }
@@ -96,7 +91,6 @@ X pow(double base, const X& x) {
 /// log(1 + exp(x)), which does not overflow and does not lose small results.
 template <AnyTensor X>
 X softplus(const X& x) {
-  require_not_partial<X>();
   return detail::mapped(x, kernels::Softplus());
 }
 template <AnyTensor X, AnyTensor G>
@@ -107,7 +101,6 @@ G softplus_gradient(const X& x, const G& g) {
 /// x where positive, else alpha (exp(x) - 1).
 template <AnyTensor X>
 X elu(const X& x, double alpha = 1) {
-  require_not_partial<X>();
   using A = detail::number_t<X>;
   return detail::mapped(x, kernels::Elu<A>{A(alpha)});
 }
@@ -120,7 +113,6 @@ G elu_gradient(const X& x, double alpha, const G& g) {
 /// x tanh(softplus(x)).
 template <AnyTensor X>
 X mish(const X& x) {
-  require_not_partial<X>();
   return detail::mapped(x, kernels::Mish());
 }
 template <AnyTensor X, AnyTensor G>
