@@ -20,6 +20,7 @@
 #include <weft/dtensor/apply.hpp>
 #include <weft/dtensor/expand.hpp>
 #include <weft/dtensor/functions.hpp>
+#include <weft/kernels/special_functions.hpp>
 
 namespace weft::dtensor {
 
@@ -123,7 +124,7 @@ D silu(const D& x) {
 template <RealTensor D>
 D pow(const D& x, double exponent) {
   using A = accumulate_t<typename D::value_type>;
-  return detail::function("pow", x, detail::Power<A>{A(exponent)}, detail::PowerGradient<A>{A(exponent)},
+  return detail::function("pow", x, kernels::Power<A>{A(exponent)}, kernels::PowerGradient<A>{A(exponent)},
                           detail::GradientOf::operand);
 }
 template <RealTensor D>

@@ -2,7 +2,7 @@
 #pragma once
 // The functions of elements that dtensor/elementwise.hpp needs beside those of kernels/functions.hpp, for kernels::map.
 //
-//   kernels::map<T>(device, n, x, y, Power<T>{3});   // y[i] = x[i]^3
+//   kernels::map<T>(device, n, x, y, TimesNumber<T>{3});   // y[i] = 3 x[i]
 
 #include <cstddef>
 
@@ -70,25 +70,6 @@ struct Square {
   template <class V>
   KOKKOS_FORCEINLINE_FUNCTION V operator()(V x) const {
     return x * x;
-  }
-};
-template <class A>
-struct Power {
-  A exponent;
-  template <class V>
-  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x) const {
-    const A n = exponent;
-    return kernels::detail::each_lane(x, [n](A a) { return Kokkos::pow(a, n); });
-  }
-};
-/// g n x^(n - 1).
-template <class A>
-struct PowerGradient {
-  A exponent;
-  template <class V>
-  KOKKOS_FORCEINLINE_FUNCTION V operator()(V x, V g) const {
-    const A n = exponent;
-    return n == A(0) ? V(A(0)) : g * V(n) * kernels::detail::each_lane(x, [n](A a) { return Kokkos::pow(a, n - A(1)); });
   }
 };
 
