@@ -15,6 +15,7 @@
 #include <weft/device/parallel_for.hpp>
 #include <weft/kernels/optimizer.hpp>
 #include <weft/kernels/squared_norm.hpp>
+#include <weft/optim/adamw.hpp>
 #include <weft/optim/optimizer.hpp>
 
 namespace weft::optim {
@@ -70,12 +71,7 @@ struct LambRule {
   static constexpr int buffers = 2, sent = 2;
   static constexpr std::array<std::string_view, 2> buffer_names{"exp_avg", "exp_avg_sq"};  // names in checkpoints
 
-  static void check(const Options& options) {
-    require_option("beta1", options.beta1, 1);
-    require_option("beta2", options.beta2, 1);
-    require_option("epsilon", options.epsilon, largest_decay);
-    require_option("weight decay", options.weight_decay, largest_decay);
-  }
+  static void check(const Options& options) { AdamWRule::check(detail::adamw_part(options)); }
 
   template <class P, class Exec>
   static void prepare(Device<Exec>& device, Slot& slot, const Options& options, double gradient_scale, std::uint64_t step,

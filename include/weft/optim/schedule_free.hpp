@@ -19,6 +19,7 @@
 #include <vector>
 
 #include <weft/kernels/update_elements.hpp>
+#include <weft/optim/adamw.hpp>
 #include <weft/optim/optimizer.hpp>
 
 namespace weft::optim {
@@ -79,10 +80,7 @@ struct ScheduleFreeAdamWRule {
                                                                 "exp_avg_sq"};  // names in checkpoints, as in the authors' code
 
   static void check(const Options& options) {
-    require_option("beta1", options.beta1, 1);
-    require_option("beta2", options.beta2, 1);
-    require_option("epsilon", options.epsilon, largest_decay);
-    require_option("weight decay", options.weight_decay, largest_decay);
+    AdamWRule::check(detail::adamw_part(options));
     if (options.beta1 == 0)
       throw_error<UsageError>({"beta1 0: schedule-free AdamW computes its average from y and z, which needs a beta1 above 0"});
   }
