@@ -33,6 +33,7 @@ struct Case {
   PerDim kernel;
   ConvolutionOptions options;
   std::vector<std::vector<std::size_t>> pieces;
+  bool waits = true;  ///< whether an exchange before the padding takes these pieces, too
   Shape weights(bool depthwise) const {
     Shape shape = Shape::of_rank(images.rank());
     shape[0] = depthwise ? images[1] : out;
@@ -173,7 +174,7 @@ void equals_one_rank(const Case& c) {
       return outcome_on<dims, Layer<dims, kind, hidden>>(world.device(), c, piece, first, whole.results, mesh.comm(dx{}),
                                                          mesh.comm(dy{}), mesh.comm(dz{}));
     };
-    const Outcome waiting = outcome(std::false_type()), mine = outcome(std::true_type());
+    const Outcome mine = outcome(std::true_type()), waiting = c.waits ? outcome(std::false_type()) : mine;
     const std::lock_guard lock(mutex);
     auto results_first = first;
     for (std::size_t dim = 0; dim < dims; ++dim) results_first[dim + 2] /= c.options.stride[dim];
@@ -218,6 +219,33 @@ TEST_CASE("pieces with fewer rows than the window") {
   equals_one_rank<1>({{2, 2, 8}, 3, 5, {.padding = 2}, Sizes{{2, 4, 2}}});
   equals_one_rank<2>({{2, 2, 6, 5}, 3, 5, {.padding = 2}, Sizes{{3, 3}, {2, 3}}});
 }
+TEST_CASE("pieces with fewer rows than the halo, whose rows come from the second and third neighbours") {
+  equals_one_rank<1>({{2, 2, 8}, 3, 9, {.padding = 4}, Sizes{{2, 2, 2, 2}}});
+  equals_one_rank<1>({{2, 2, 10}, 3, 11, {.padding = 5}, Sizes{{5, 2, 3}}});
+  equals_one_rank<1>({{2, 2, 10}, 2, 9, {.padding = 4}, Sizes{{3, 1, 1, 3, 2}}});
+  equals_one_rank<1>({{2, 2, 9}, 2, 5, {.padding = 6, .dilation = 3, .padding_after = 4}, Sizes{{2, 3, 4}}});
+  equals_one_rank<1>({{2, 2, 13}, 2, 9, {.stride = 2, .padding = 4}, Sizes{{2, 4, 2, 5}}});
+  equals_one_rank<1>({{2, 2, 13}, 3, 6, {}, Sizes{{2, 1, 3, 7}}});
+  equals_one_rank<2>({{2, 2, 5, 6}, 3, {7, 9}, {.padding = {3, 4}}, Sizes{{2, 3}, {3, 3}}});
+  equals_one_rank<2, ConvolutionKind::depthwise>(
+      {{1, 2, 7, 5}, 2, {5, 3}, {.padding = 4, .dilation = {2, 4}}, Sizes{{2, 2, 3}, {2, 3}}});
+  equals_one_rank<3>({{1, 1, 4, 5, 4}, 2, 7, {.padding = 3}, Sizes{{2, 2}, {2, 3}, {1, 3}}});
+}
+TEST_CASE("the same over a ring of ranks, and with paddings that copy the border") {
+  constexpr auto ring = PaddingMode::periodic;
+  equals_one_rank<1>({{2, 2, 8}, 3, 9, {.padding = 4, .mode = ring}, Sizes{{2, 2, 2, 2}}});
+  equals_one_rank<1>({{2, 2, 10}, 3, 11, {.padding = 5, .mode = ring}, Sizes{{5, 2, 3}}});
+  equals_one_rank<1>({{2, 2, 5}, 2, 3, {.padding = 4, .dilation = 4, .mode = ring}, Sizes{{2, 3}}});
+  equals_one_rank<1>({{2, 2, 11}, 2, 9, {.stride = 2, .padding = 3, .mode = ring, .padding_after = 4}, Sizes{{2, 2, 4, 3}}});
+  equals_one_rank<2>({{2, 2, 5, 6}, 3, {7, 9}, {.padding = {3, 4}, .mode = ring}, Sizes{{2, 3}, {3, 3}}});
+  for (const PaddingMode mode : {PaddingMode::reflect, PaddingMode::replicate}) {
+    equals_one_rank<1>({{2, 2, 13}, 3, 9, {.padding = 4, .mode = mode}, Sizes{{5, 2, 1, 5}}});
+    equals_one_rank<2>({{2, 2, 13, 6}, 3, {9, 7}, {.padding = {4, 3}, .mode = mode}, Sizes{{5, 2, 1, 5}, {6}}});
+  }
+  const ConvolutionOptions replicate{.padding = 4, .mode = PaddingMode::replicate};
+  equals_one_rank<1>({{2, 2, 7}, 3, 9, replicate, Sizes{{2, 2, 3}}, false});
+  equals_one_rank<2>({{2, 2, 7, 5}, 3, 9, replicate, Sizes{{2, 2, 3}, {2, 3}}, false});
+}
 TEST_CASE("corners: two and three axes, and one sample") {
   equals_one_rank<2>({{2, 2, 9, 11}, 3, {3, 5}, {.padding = {1, 2}}, Sizes{{4, 5}, {6, 5}}});
   equals_one_rank<2>({{1, 2, 12, 9}, 3, {5, 3}, {.stride = {2, 1}, .padding = {2, 1}}, Sizes{{4, 8}, {2, 3, 4}}});
@@ -256,8 +284,7 @@ struct Seconds {
 
 /// A message takes `part` of a forward.
 template <bool hidden>
-Seconds seconds_of(std::size_t x, std::size_t y, double part) {
-  const Case c{{2, 4, 32, 64}, 4, 3, {.padding = 1}, {}};
+Seconds seconds_of(std::size_t x, std::size_t y, double part, const Case& c = {{2, 4, 32, 64}, 4, 3, {.padding = 1}, {}}) {
   const auto network = std::make_shared<testing::SlowNetwork>();
   std::vector<Rehearsal> notes(x * y);
   Seconds seconds;
@@ -309,6 +336,12 @@ TEST_CASE("80 % of the delays of messages are hidden, and none are if each excha
     CHECK(seconds.in_transit > 0.1 * seconds.fast);
     CHECK(seconds.hidden() >= 0.8);
   }
+  const Seconds ring =
+      seconds_of<true>(2, 1, 0.3, {{2, 4, 32, 64}, 4, {7, 3}, {.padding = {3, 1}, .mode = PaddingMode::periodic}, {}});
+  MESSAGE("a halo in two messages: " << ring.fast << " s, with " << ring.in_transit << " s of messages: hidden "
+                                     << ring.hidden());
+  CHECK(ring.in_transit > 0.1 * ring.fast);
+  CHECK(ring.hidden() >= 0.8);
   const Seconds waiting = seconds_of<false>(2, 1, 0.7);
   MESSAGE("waited for: hidden " << waiting.hidden());
   CHECK(waiting.hidden() <= 0.2);

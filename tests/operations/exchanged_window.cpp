@@ -79,6 +79,21 @@ struct Windows : Module<Windows> {
                       upsample(y, {.factor = {1, 2}, .mode = UpsampleMode::linear}));
   }
 };
+/// Windows that reach over several pieces of two rows.
+struct Far : Module<Far> {
+  Conv2d<> plain;
+  ConvTranspose2d<> up, dilated;
+  explicit Far(const auto& at)
+      : plain(at / "plain", 2, 2, 9, {.padding = 4}),
+        up(at / "up", 2, 2, 13, {.stride = 2, .padding = 6, .output_padding = 1}),
+        dilated(at / "dilated", 2, 3, 3, {.padding = 3, .dilation = 3}) {}
+  auto forward(const auto& x) const {
+    const auto y = x + 0.1 * square(x);
+    return std::tuple(plain(y), up(y), dilated(y), max_pool2d(y, {.kernel = 9, .stride = 1, .padding = 4}),
+                      max_pool2d(y, {.kernel = 7, .stride = 2, .padding = 3}),
+                      avg_pool2d(y, {.kernel = 9, .stride = 1, .padding = 4}));
+  }
+};
 /// Statistics of whole images.
 struct Norms : Module<Norms> {
   GroupNorm<> groups;
@@ -143,14 +158,22 @@ TEST_CASE("padding that copies elements, of the ring of ranks or at the border o
 }
 TEST_CASE("transposed convolutions") { check<Up>({2, 2, 8, 6}, {2, 2, 4, 9}); }
 TEST_CASE("pooling and enlargement") { check<Windows>({2, 2, 8, 6}, {2, 2, 4, 12}); }
+TEST_CASE("windows over pieces with fewer rows than they reach") {
+  const testing::CheckOptions exact{.tolerance = 1e-13};
+  CHECK(check_layer_on<dx, Shard<dx, 2>>(4, maker<Far>(), {2, 2, 8, 5}, exact).compared > 500);
+  check_layer_on<dy, Shard<dy, 3>>(3, maker<Far>(), {1, 2, 5, 6}, exact);
+  check_layer_on<dy, Shard<dy, 3>>(2, maker<Far>(), {1, 2, 5, 4}, exact);
+  check_layer_on<Shard<dx, 2>, Shard<dy, 3>>({2, 2}, maker<Far>(), {2, 2, 4, 4}, exact);
+}
 TEST_CASE("norms and means of whole images") { check<Norms>({3, 4, 4, 6}, {2, 4, 5, 9}); }
 TEST_CASE("a norm of rows that a domain axis cuts is refused") {
   refuses<Rows>({2, 3, 8, 1}, "layer_norm([2, 3, 4]): dx cuts dim 2, and a norm needs whole rows, the last dim");
 }
-TEST_CASE("narrow pieces are refused by the name of the layer") {
-  refuses<Block>({1, 2, 4, 8},
-                 "conv2d over images that dx cuts: [1, 4, 1, 8]: the piece of a rank of dx has 1 rows along dim 2, and a "
-                 "neighbour asks for 2");
+TEST_CASE("pieces that do not fit a layer are refused by its name") {
+  refuses<Padded<PaddingMode::periodic>>(
+      {1, 2, 2, 8},
+      "conv2d over images that dx cuts: [1, 3, 1, 8]: the piece of a rank of dx has 1 rows along "
+      "dim 2, and a neighbour asks for 2 of a ring, whose pieces have at least 2");
   refuses<Block>({1, 2, 6, 8}, "conv2d over images that an axis cuts: a window of stride 2, and a rank of dx has 3 rows");
 }
 

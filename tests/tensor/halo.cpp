@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// covers: weft/tensor/around.hpp
+// covers: weft/tensor/around.hpp weft/tensor/halo_exchange.hpp
 // Halos of a dim that an axis cuts: the rows that each rank has, their way back, corners, uneven and narrow pieces.
 #include <weft/tensor/halo.hpp>
 
@@ -13,6 +13,7 @@
 #include <weft/context/context.hpp>
 #include <weft/runtime/run.hpp>
 #include <weft/tensor/around.hpp>
+#include <weft/tensor/halo_exchange.hpp>
 #include <weft/tensor/to.hpp>
 #include <weft/tensor/transfer.hpp>
 
@@ -195,23 +196,94 @@ TEST_CASE("the second of two exchanges brings the corners") {
         }) == 0);
 }
 
-TEST_CASE("a piece narrower than the halo is refused on every rank that has one, and no rank waits") {
-  for (const std::size_t narrow : {std::size_t(0), std::size_t(1)}) {
-    std::string text;
-    std::mutex mutex;
-    CHECK(run(RunOptions{.ranks = 3}, [&](World& world) {
-            detail::Environment environment;
-            const auto context =
-                Context<Compute<Exec, double>>(world.device(), environment).with<Invariant<along>>(along{}, world.communicator());
-            const auto x = rows_of<Shard<along, 1>>(world.device(), 0, world.rank() == 1 ? narrow : 4);
-            try {
-              to<Halo<along, 1, 2>>(context, x);
-            } catch (const ShapeError& error) {
-              const std::lock_guard lock(mutex);
-              text = error.what();
-              throw;
-            }
-          }) != 0);
-    CHECK(text.find("has " + std::to_string(narrow) + " rows along dim 1, and a neighbour asks for 2") != text.npos);
-  }
+namespace {
+
+/// The rows [first, first + count) of a whole of `all` rows that repeats: row r has the value r.
+Numbers rows_around(std::ptrdiff_t first, std::size_t count, std::ptrdiff_t all) {
+  Numbers rows(count);
+  for (std::size_t i = 0; i < count; ++i) rows[i] = double(((first + std::ptrdiff_t(i)) % all + all) % all);
+  return rows;
+}
+
+/// Pieces of these rows have the right rows of their neighbours, and each move is the dual of its backward. Closed: rows that
+/// would be beyond the border are left out.
+template <int before, int after, Border border>
+void brings(const std::vector<std::size_t>& pieces) {
+  using Wide = Halo<along, 0, before, after, border>;
+  INFO(before, " and ", after, " rows, ", pieces.size(), " ranks");
+  const auto all = std::accumulate(pieces.begin(), pieces.end(), std::size_t(0));
+  on_ranks(int(pieces.size()), [&](World& world, const auto& context, std::mutex& mutex) {
+    const auto rank = std::size_t(world.rank());
+    const std::size_t own = pieces[rank], first = std::accumulate(pieces.begin(), pieces.begin() + world.rank(), std::size_t(0));
+    const bool ring = border == Border::periodic;
+    const std::size_t left = ring || rank != 0 ? before : 0, right = ring || rank + 1 != pieces.size() ? after : 0;
+    const X<Shard<along, 0>> x(world.device(), {own});
+    copy_from_host(x, std::span<const double>(rows_around(std::ptrdiff_t(first), own, std::ptrdiff_t(all))));
+    const Numbers wide = copy_to_host(to<Wide>(context, x)),
+                  wanted = rows_around(std::ptrdiff_t(first) - std::ptrdiff_t(left), left + own + right, std::ptrdiff_t(all));
+    const double there = defect<Shard<along, 0>, Wide>(world, context, {own, 2}),
+                 back = defect<Wide, Shard<along, 0>>(world, context, {left + own + right, 2});
+    const std::lock_guard lock(mutex);
+    CHECK(wide == wanted);
+    CHECK(there == 0);
+    CHECK(back == 0);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("a halo wider than the pieces has rows of the second and third neighbours") {
+  constexpr Border closed = Border::closed, ring = Border::periodic;
+  brings<3, 2, closed>({3, 1, 2, 1, 4});
+  brings<5, 5, closed>({5, 2, 2, 1, 3, 6});
+  brings<4, 0, closed>({4, 1, 1, 1, 1});
+  brings<0, 4, closed>({1, 1, 1, 4});
+  brings<4, 4, ring>({2, 2, 2, 2});
+  brings<4, 4, ring>({3, 2});
+  brings<5, 3, ring>({3, 3});
+  brings<5, 4, ring>({5, 2, 3});
+  brings<4, 5, ring>({2, 6, 2});
+  brings<6, 3, ring>({2, 2, 2});
+  brings<2, 5, ring>({2, 3, 2, 4, 2});
+  brings<1, 2, ring>({2, 3, 4});
+  brings<4, 4, ring>({4});
+}
+
+namespace {
+
+/// The error of the ranks that refuse a halo of pieces of these rows.
+template <class Wide>
+std::string refused(const std::vector<std::size_t>& pieces) {
+  std::string text;
+  std::mutex mutex;
+  CHECK(run(RunOptions{.ranks = int(pieces.size())}, [&](World& world) {
+          detail::Environment environment;
+          const auto context =
+              Context<Compute<Exec, double>>(world.device(), environment).with<Invariant<along>>(along{}, world.communicator());
+          const auto x = rows_of<Shard<along, 1>>(world.device(), 0, pieces[std::size_t(world.rank())]);
+          try {
+            to<Wide>(context, x);
+          } catch (const ShapeError& error) {
+            const std::lock_guard lock(mutex);
+            text = error.what();
+            throw;
+          }
+        }) != 0);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("pieces without rows, at a border and of a ring with one row are refused, and no rank waits") {
+  const std::string fewer = ": cut the dim over fewer ranks, or take a narrower halo";
+  const auto finds = [](const std::string& text, const std::string& part) { CHECK_MESSAGE(text.find(part) != text.npos, text); };
+  finds(refused<Halo<along, 1, 2>>({4, 0, 4}), "has 0 rows along dim 1, and a neighbour asks for 2" + fewer);
+  finds(refused<Halo<along, 1, 2>>({1, 4, 4}),
+        "has 1 rows along dim 1, and a neighbour asks for 2 at the border of the domain" + fewer);
+  finds(refused<Halo<along, 1, 2>>({4, 4, 1}),
+        "has 1 rows along dim 1, and a neighbour asks for 2 at the border of the domain" + fewer);
+  using Ring = Halo<along, 1, 4, 1, Border::periodic>;
+  finds(refused<Ring>({1, 2, 4}),
+        "has 1 rows along dim 1, and a neighbour asks for 4 of a ring, whose pieces have at least 2" + fewer);
+  finds(refused<Ring>({3}), "has 3 rows along dim 1, and a neighbour asks for 4 of a ring, whose pieces have at least 4" + fewer);
 }

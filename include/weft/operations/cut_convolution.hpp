@@ -175,12 +175,12 @@ class CutPasses {
   }
   std::unique_ptr<HaloExchange<Strip>> start_rows(std::size_t axis, const Strip& images, const std::vector<Sides>& halos) const {
     const CutAxis& cut = cut_.axes[axis];
-    const std::size_t own = images.shape()[cut.dim];
+    const std::size_t own = images.shape()[cut.dim], first = std::min(cut.rows.to_previous, own),
+                      last = std::min(cut.rows.to_next, own);
     return std::make_unique<HaloExchange<Strip>>(
-        cut.comm, cut.dim,
-        Sides{rows_with_halos(axis, images, halos, 0, cut.rows.to_previous),
-              rows_with_halos(axis, images, halos, own - cut.rows.to_next, cut.rows.to_next)},
-        cut.rows.before, cut.rows.after);
+        cut.comm, HaloWay::to_halos, cut.dim, own, cut.rows,
+        Sides{with_all_rows(rows_with_halos(axis, images, halos, 0, first), cut.dim, false, cut.rows.to_previous, 0),
+              with_all_rows(rows_with_halos(axis, images, halos, own - last, last), cut.dim, true, cut.rows.to_next, 0)});
   }
 
   // The outputs that depend on the axis' halo. Those that depend on a later one are wrong until its turn.
@@ -241,7 +241,7 @@ class CutPasses {
                        rows_of_both(rows, cut.dim, rows.before.shape()[cut.dim] - cut.rows.after, cut.rows.after));
       rows = rows_of_both(rows, cut.dim, cut.rows.before, s_.extents[at(axis)]);
     }
-    return std::make_unique<HaloExchange<Strip>>(cut.comm, cut.dim, sums, cut.rows.to_previous, cut.rows.to_next);
+    return std::make_unique<HaloExchange<Strip>>(cut.comm, HaloWay::home, cut.dim, s_.extents[at(axis)], cut.rows, sums);
   }
   static Sides rows_of_both(const Sides& sides, std::size_t dim, std::size_t first, std::size_t count) {
     return {rows_of(sides.before, dim, first, count), rows_of(sides.after, dim, first, count)};

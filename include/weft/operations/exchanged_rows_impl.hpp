@@ -41,7 +41,9 @@ WEFT_INLINE CutPlan cut_window(const CutDim& dim, const Communicator& comm, std:
                              ", and a rank of ", dim.call.axis, " has ", dim.rows,
                              " rows: all ranks but the last have a multiple of the stride"});
   if (options.mode == PaddingMode::periodic && comm.size() > 1) return {.rows = HaloRows::of_ring(comm, reach, line.behind)};
-  return {.rows = closed, .before = closed.first ? line.padding : 0, .after = closed.last ? line.behind : 0};
+  CutPlan plan{.rows = closed, .before = closed.first ? line.padding : 0, .after = closed.last ? line.behind : 0};
+  if (options.mode == PaddingMode::zeros) plan.rows.beyond = {plan.before, plan.after};
+  return plan;
 }
 
 WEFT_INLINE CutPlan cut_transposed(const CutDim& dim, const Communicator& comm, std::size_t kernel,
@@ -52,6 +54,7 @@ WEFT_INLINE CutPlan cut_transposed(const CutDim& dim, const Communicator& comm, 
   const Reach reach{line.span > line.padding ? (line.span - 1 - line.padding) / line.stride : 0,
                     (line.padding + line.stride - 1) / line.stride};
   CutPlan plan{.rows = HaloRows(comm, reach)};
+  plan.rows.beyond = {reach.before, reach.after};  // rows of zeros add nothing to the outputs
   plan.before = line.padding + plan.rows.before * line.stride;
   if (plan.rows.last) {
     plan.after = line.behind;

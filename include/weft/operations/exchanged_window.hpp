@@ -76,7 +76,8 @@ auto hidden_convolution(const char* operation, const PerDim& kernel, const Convo
       require_dim(operation, images.value(), dim);
       const HaloCall call{operation, A::name};
       const std::size_t at = std::size_t(dim) - 2, own = around[dim];
-      const CutPlan plan = cut_window({call, at, own}, context.comm(axis), kernel[at], options);
+      CutPlan plan = cut_window({call, at, own}, context.comm(axis), kernel[at], options);
+      plan.rows.beyond = {plan.before, plan.after};  // zeros, or copies that are rows of the piece before the exchange
       before[at] = plan.before, after[at] = plan.after;
       if (plan.rows.none()) return;
       require_halo_rows(call, around, std::size_t(dim), own, plan.rows);

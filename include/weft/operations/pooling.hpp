@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -121,40 +122,47 @@ auto average_pool(const char* operation, std::size_t dims, const Variable<C, X>&
                      x);
 }
 
-// f(images, options); images of Variables that domain axes cut with the rows of their neighbours.
+// f(images, options); images of Variables that domain axes cut with the rows of their neighbours, and with `beyond` in place of
+// rows beyond the border of the domain.
 template <int dims, class X, class F>
-auto over_images(const char*, const X& x, const PoolingOptions& options, F&& f) {
+auto over_images(const char*, const X& x, const PoolingOptions& options, double, F&& f) {
   return f(x, options);
 }
 template <int dims, class C, class X, class F>
-requires(cut_in_space<X>) auto over_images(const char* operation, const Variable<C, X>& x, const PoolingOptions& options, F&& f) {
+requires(cut_in_space<X>) auto over_images(const char* operation, const Variable<C, X>& x, const PoolingOptions& options,
+                                           double beyond, F&& f) {
   std::array<std::size_t, dims> stride;
   for (std::size_t dim = 0; dim < dims; ++dim) stride[dim] = options.stride[dim] == 0 ? options.kernel[dim] : options.stride[dim];
   const ConvolutionOptions window{
       .stride = PerDim::of(stride), .padding = options.padding, .padding_after = options.padding_after};
-  return exchanged<dims>(operation, window, x, plan_of(cut_window, options.kernel),
-                         [&](const auto& images, const ConvolutionOptions& sides) {
-                           return f(images, PoolingOptions{.kernel = options.kernel,
-                                                           .stride = sides.stride,
-                                                           .padding = sides.padding,
-                                                           .padding_after = sides.padding_after});
-                         });
+  const auto plan = [&](const CutDim& dim, const Communicator& comm, const ConvolutionOptions& sides) {
+    CutPlan cut = cut_window(dim, comm, options.kernel[dim.at], sides);
+    cut.rows.beyond.value = beyond;
+    return cut;
+  };
+  return exchanged<dims>(operation, window, x, plan, [&](const auto& images, const ConvolutionOptions& sides) {
+    return f(
+        images,
+        PoolingOptions{
+            .kernel = options.kernel, .stride = sides.stride, .padding = sides.padding, .padding_after = sides.padding_after});
+  });
 }
 template <int dims, class C, class X, class F>
 requires(Nested<X>&& cut_in_space<bottom_t<X>>) AlreadyRefused
-    over_images(const char*, const Variable<C, X>&, const PoolingOptions&, F&&) {
+    over_images(const char*, const Variable<C, X>&, const PoolingOptions&, double, F&&) {
   refuse_cut_images_inside_grad<X>();
   return {};
 }
 template <int dims, class X>
 auto max_pool_over_images(const char* operation, const X& x, const PoolingOptions& options) {
-  return over_images<dims>(operation, x, options, [operation](const auto& images, const PoolingOptions& sides) {
+  constexpr double beyond = -std::numeric_limits<double>::infinity();
+  return over_images<dims>(operation, x, options, beyond, [operation](const auto& images, const PoolingOptions& sides) {
     return max_pool(operation, dims, images, sides);
   });
 }
 template <int dims, class X>
 auto average_pool_over_images(const char* operation, const X& x, const PoolingOptions& options) {
-  return over_images<dims>(operation, x, options, [operation](const auto& images, const PoolingOptions& sides) {
+  return over_images<dims>(operation, x, options, 0, [operation](const auto& images, const PoolingOptions& sides) {
     return average_pool(operation, dims, images, sides);
   });
 }

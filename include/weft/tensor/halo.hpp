@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 // The exchange of rows between neighbours along a dim that an axis cuts. A piece with halos is a tensor of more rows. Pieces may
-// have different extents. Along two axes one exchange follows the other, and the second brings the corners.
+// have different extents, also fewer rows than a halo. Along two axes one exchange follows the other, and the second brings the
+// corners.
 //
 //   const HaloRows rows(comm, {.before = 1, .after = 1});                 // 0 at the border of the domain
 //   const HaloCall call{"conv2d", "dx"};                                  // for messages
@@ -18,41 +19,10 @@
 #include <weft/comm/communicator.hpp>
 #include <weft/core/text.hpp>
 #include <weft/tensor/around.hpp>
+#include <weft/tensor/halo_exchange.hpp>
 #include <weft/tensor/tensor.hpp>
 
 namespace weft::detail {
-
-/// The rows of a halo on both sides of a piece.
-struct Reach {
-  std::size_t before = 0, after = 0;
-};
-
-/// The rows that a rank has of its neighbours, and those that they have of it.
-struct HaloRows {
-  HaloRows(const Communicator& comm, Reach reach)
-      : first(comm.rank() == 0),
-        last(comm.rank() + 1 == comm.size()),
-        before(first ? 0 : reach.before),
-        after(last ? 0 : reach.after),
-        to_previous(first ? 0 : reach.after),
-        to_next(last ? 0 : reach.before) {}
-  /// The rows of a ring, whose last rank is the neighbour of the first: a domain without a border. The last rank has `at_end`
-  /// rows after its piece.
-  static HaloRows of_ring(const Communicator& comm, Reach reach, std::size_t at_end) {
-    HaloRows rows(comm, reach);
-    rows.before = rows.to_next = reach.before;
-    rows.after = rows.last ? at_end : reach.after;
-    rows.to_previous = rows.first ? at_end : reach.after;
-    rows.first = rows.last = false;
-    return rows;
-  }
-  bool first, last;                  ///< whether a border of the domain is before or after the piece
-  std::size_t before, after;         ///< of the neighbours, around the piece
-  std::size_t to_previous, to_next;  ///< the first and the last rows of the piece, which neighbours have
-  std::size_t around(std::size_t own) const { return before + own + after; }
-  /// Whether this rank has no rows of neighbours, and they have none of it.
-  bool none() const { return before + after + to_previous + to_next == 0; }
-};
 
 /// The caller of an exchange, for messages: an operation, or null for to<Halo>, and the axis.
 struct HaloCall {
@@ -60,48 +30,9 @@ struct HaloCall {
   std::string_view axis;
 };
 
-/// Tags of the two directions, beside those of a program's messages.
-inline constexpr int to_previous_tag = 0x4a10, to_next_tag = 0x4a11;
-
-/// Throws ShapeError for a piece with fewer rows than a neighbour asks for.
+/// Throws ShapeError for a piece without rows, and for one with fewer rows than a neighbour asks for that cannot pass on rows of
+/// other ranks: at a closed border without padding, or in a ring around which the halo would go more than once.
 void require_halo_rows(const HaloCall& call, const Shape& shape, std::size_t dim, std::size_t own, const HaloRows& rows);
-
-/// y's rows along dim from y_first on = x's rows from x_first on, or with `add`, their sum.
-template <bool add, class X, class Y>
-void move_rows(const X& x, std::size_t dim, std::size_t x_first, const Y& y, std::size_t y_first, std::size_t count) {
-  if (count == 0) return;
-  const Around from(x.shape(), dim), to(y.shape(), dim);
-  const std::size_t in = from.extent * from.inner, out = to.extent * to.inner, width = count * to.inner;
-  using T = typename X::value_type;
-  const T* const source = x.data() + x_first * from.inner;
-  T* const target = y.data() + y_first * to.inner;
-  if constexpr (!add) return copy_rows(x.device(), from.outer, width, source, in, target, out);
-  else
-    for_each_entry(
-        x.device(), {"copy", 3 * from.outer * width * sizeof(T)}, from.outer, width,
-        KOKKOS_LAMBDA(const std::size_t row, const std::size_t i) {
-          using A = accumulate_t<T>;
-          target[row * out + i] = T(A(target[row * out + i]) + A(source[row * in + i]));
-        });
-}
-
-/// A tensor without placements, of rows along one dim.
-template <class X>
-using strip_t = decltype(raw(std::declval<const X&>()));
-
-/// `count` rows of x from `first` on, in memory of their own.
-template <class X>
-strip_t<X> rows_of(const X& x, std::size_t dim, std::size_t first, std::size_t count) {
-  const strip_t<X> strip(x.device(), with_extent(x.shape(), dim, count));
-  move_rows<false>(x, dim, first, strip, 0, count);
-  return strip;
-}
-
-/// Strips of rows along a dim: those of both neighbours, or those that they have of this rank.
-template <class Strip>
-struct Strips {
-  Strip before, after;
-};
 
 /// x with room for rows on both sides.
 template <class Y, class X>
@@ -111,54 +42,43 @@ Y with_room(const X& x, std::size_t dim, std::size_t before, std::size_t after) 
   move_rows<false>(x, dim, 0, y, before, own);
   return y;
 }
-/// The first and the last rows of y = strips, or with `add`, they are added.
+/// The first and the last rows of y = strips, or with `add`, they are added. Rows of a strip that y lacks are left out.
 template <bool add, class Y>
 void put_strips(const Y& y, std::size_t dim, const Strips<strip_t<Y>>& strips) {
-  const std::size_t first = strips.before.shape()[dim], last = strips.after.shape()[dim];
+  const std::size_t own = y.shape()[dim], all = strips.after.shape()[dim];
+  const std::size_t first = std::min(strips.before.shape()[dim], own), last = std::min(all, own);
   move_rows<add>(strips.before, dim, 0, y, 0, first);
-  move_rows<add>(strips.after, dim, 0, y, y.shape()[dim] - last, last);
+  move_rows<add>(strips.after, dim, all - last, y, own - last, last);
 }
-/// Strips that travel to both neighbours while those of the neighbours arrive.
+/// The rows of a strip beside an edge of the piece, with room for all that a neighbour asks for. `value` is in place of the
+/// others.
 template <class Strip>
-class HaloExchange {
- public:
-  /// Sends `ours`, and receives strips with `before` and `after` rows along `dim`.
-  HaloExchange(const Communicator& comm, std::size_t dim, Strips<Strip> ours, std::size_t before, std::size_t after)
-      : ours_(std::move(ours)), theirs_{rows_like(ours_.before, dim, before), rows_like(ours_.after, dim, after)} {
-    const int ranks = comm.size();
-    if (ranks == 1) {  // of a ring; a closed border has no strips
-      theirs_ = {ours_.after, ours_.before};
-      return;
-    }
-    const int previous = (comm.rank() + ranks - 1) % ranks, next = (comm.rank() + 1) % ranks;
-    if (before != 0) requests_.push_back(comm.recv_async(theirs_.before, previous, to_next_tag));
-    if (after != 0) requests_.push_back(comm.recv_async(theirs_.after, next, to_previous_tag));
-    if (ours_.before.shape()[dim] != 0) requests_.push_back(comm.send_async(ours_.before, previous, to_previous_tag));
-    if (ours_.after.shape()[dim] != 0) requests_.push_back(comm.send_async(ours_.after, next, to_next_tag));
-  }
-  /// The neighbours' strips, once they are here and the rank's own strips have left.
-  const Strips<Strip>& wait() {
-    for (Request& request : requests_) request.wait();
-    return theirs_;
-  }
-
- private:
-  static Strip rows_like(const Strip& x, std::size_t dim, std::size_t rows) {
-    return Strip(x.device(), with_extent(x.shape(), dim, rows));
-  }
-
-  Strips<Strip> ours_, theirs_;
-  std::vector<Request> requests_;  // they end before the strips do
-};
+Strip with_all_rows(const Strip& strip, std::size_t dim, bool at_end, std::size_t rows, double value) {
+  const std::size_t own = strip.shape()[dim];
+  if (own >= rows) return strip;
+  using T = typename Strip::value_type;
+  const Strip all(strip.device(), with_extent(strip.shape(), dim, rows));
+  T* const data = all.data();
+  for_each_index(
+      all.device(), {"fill", all.size() * sizeof(T)}, all.size(),
+      KOKKOS_LAMBDA(const std::size_t i) { data[i] = T(accumulate_t<T>(value)); });
+  move_rows<false>(strip, dim, 0, all, at_end ? rows - own : 0, own);
+  return all;
+}
+/// The rows of x that the neighbours ask for.
+template <class X>
+Strips<strip_t<X>> asked_rows(const X& x, std::size_t dim, const HaloRows& rows) {
+  const std::size_t own = x.shape()[dim], first = std::min(rows.to_previous, own), last = std::min(rows.to_next, own);
+  return {with_all_rows(rows_of(x, dim, 0, first), dim, false, rows.to_previous, rows.beyond.value),
+          with_all_rows(rows_of(x, dim, own - last, last), dim, true, rows.to_next, rows.beyond.value)};
+}
 
 /// x and its neighbours' rows around it.
 template <class Y, class X>
 Y bring_halo(const Communicator& comm, const HaloCall& call, const X& x, std::size_t dim, const HaloRows& rows) {
   const std::size_t own = x.shape()[dim];
   require_halo_rows(call, x.shape(), dim, own, rows);
-  HaloExchange<strip_t<X>> exchange(comm, dim,
-                                    {rows_of(x, dim, 0, rows.to_previous), rows_of(x, dim, own - rows.to_next, rows.to_next)},
-                                    rows.before, rows.after);
+  HaloExchange<strip_t<X>> exchange(comm, HaloWay::to_halos, dim, own, rows, asked_rows(x, dim, rows));
   const Y y = with_room<Y>(x, dim, rows.before, rows.after);
   put_strips<false>(y, dim, exchange.wait());
   return y;
@@ -169,8 +89,8 @@ template <class Y, class X>
 Y send_halo_home(const Communicator& comm, const HaloCall& call, const X& x, std::size_t dim, const HaloRows& rows) {
   const std::size_t own = x.shape()[dim] - rows.before - rows.after;
   require_halo_rows(call, x.shape(), dim, own, rows);
-  HaloExchange<strip_t<X>> exchange(comm, dim, {rows_of(x, dim, 0, rows.before), rows_of(x, dim, rows.before + own, rows.after)},
-                                    rows.to_previous, rows.to_next);
+  HaloExchange<strip_t<X>> exchange(comm, HaloWay::home, dim, own, rows,
+                                    {rows_of(x, dim, 0, rows.before), rows_of(x, dim, rows.before + own, rows.after)});
   const Y y(x.device(), with_extent(x.shape(), dim, own));
   move_rows<false>(x, dim, rows.before, y, 0, own);
   put_strips<true>(y, dim, exchange.wait());

@@ -46,10 +46,10 @@ struct Partial {
 /// The border of a domain along an axis that cuts it. `periodic`: the last rank is the previous rank of the first.
 enum class Border { closed, periodic };
 
-/// A piece along Dim as of Shard<A, Dim>, with copies of the last Before rows of the previous rank's piece and of the first After
-/// rows of the next rank's. At a closed border the first rank has no rows before its piece, and the last one none after it: there
-/// is nothing, not zeros, so a function of each element is right on a Halo. Operations refuse a Halo unless their row in
-/// operations/rules.hpp takes one.
+/// A piece along Dim as of Shard<A, Dim>, with copies of the Before rows in front of it and of the After rows behind it, which
+/// are rows of the previous and the next rank, or of ranks behind them if these have fewer. At a closed border the first rank has
+/// no rows before its piece, and the last one none after it: there is nothing, not zeros, so a function of each element is right
+/// on a Halo. Operations refuse a Halo unless their row in operations/rules.hpp takes one.
 template <detail::Axis A, int Dim, int Before, int After = Before, Border border = Border::closed>
 struct Halo {
   static_assert(Dim >= 0 && Before >= 0 && After >= 0 && Before + After > 0,

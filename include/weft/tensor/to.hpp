@@ -181,10 +181,12 @@ constexpr bool moves_without_edges() {
 
 /// x with the placement `To` on To's axis. Shapes are this rank's; a sharded dim must be divisible by the degree (ShapeError). A
 /// gathered dim must be divided evenly: throws LayoutError if a ParameterSharding divides it by segments, repeats or pads it. The
-/// pieces of a Halo may have different extents; throws ShapeError for one with fewer rows than a neighbour asks for.
-/// A Partial product whose rows are pending is computed and summed in pieces (tensor/sum_in_pieces.hpp). With
-/// TensorOptions::piece_bytes the rows that tp shards are gathered in pieces, which arrive while a product multiplies the rows
-/// that are there (tensor/gather_in_pieces.hpp). Numerics: sums are in rank order, so every rank has the same bits. Under
+/// pieces of a Halo may have different extents, and fewer rows than the halo: rows of further ranks come then. Throws ShapeError
+/// for a piece without rows, for a first or last piece with fewer rows than the halo at a closed border, and over a periodic
+/// border for a piece with fewer than 2 rows or than the halo's divided by the ranks, if the halo has more. A Partial product
+/// whose rows are pending is computed and summed in pieces (tensor/sum_in_pieces.hpp). With TensorOptions::piece_bytes the rows
+/// that tp shards are gathered in pieces, which arrive while a product multiplies the rows that are there
+/// (tensor/gather_in_pieces.hpp). Numerics: sums are in rank order, so every rank has the same bits. Under
 /// NumericsOptions::reproducible_degree a Partial tensor is summed already.
 template <Placement To, class Context, AnyTensor X>
 auto to(const Context& context, const X& x) {
