@@ -124,7 +124,8 @@ TEST_CASE("windows in three dims and in one") {
 }
 TEST_CASE("windows over a periodic border") {
   for (const int ranks : {2, 3, 4})
-    check_layer_on<along, Shard<along, 2>>(ranks, maker<PeriodicLine>(), {2, 2, 24}, {.tolerance = 1e-13});
+    for (const std::size_t rows : {std::size_t(24), std::size_t(2 * ranks)})  // pieces of two rows are narrower than the halo
+      check_layer_on<along, Shard<along, 2>>(ranks, maker<PeriodicLine>(), {2, 2, rows}, {.tolerance = 1e-13});
 }
 TEST_CASE("pieces and weights that do not fit the window are refused") {
   const auto refuses = [](const Shape& shape, auto make, const std::string& text) {

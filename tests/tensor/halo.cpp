@@ -11,27 +11,24 @@
 #include <doctest/doctest.h>
 
 #include <weft/context/context.hpp>
+#include <weft/runtime/rehearse.hpp>
 #include <weft/runtime/run.hpp>
 #include <weft/tensor/around.hpp>
 #include <weft/tensor/halo_exchange.hpp>
 #include <weft/tensor/to.hpp>
 #include <weft/tensor/transfer.hpp>
 
+#include "support/counted_group.hpp"
+#include "support/halos.hpp"
+
 using namespace weft;
+using namespace weft_test;
 
 namespace {
 
-using Exec = DefaultDevice::execution_space;
-using Numbers = std::vector<double>;
-struct along : UserAxis<0> {
-  static constexpr std::string_view name = "along";
-};
 struct across : UserAxis<1> {
   static constexpr std::string_view name = "across";
 };
-
-template <class... P>
-using X = Tensor<double, Exec, P...>;
 
 // The value of row r of the whole, and the column.
 double value_of(std::size_t outer, std::size_t row, std::size_t inner) { return double(100 * outer + 10 * row + inner); }
@@ -51,41 +48,6 @@ X<P> rows_of(DefaultDevice& device, std::size_t first, std::size_t count) {
 // The pieces of a whole of 3, 5, 4, ... rows.
 std::size_t rows_on(int rank) { return rank == 0 ? 3 : rank == 1 ? 5 : 4; }
 std::size_t first_on(int rank) { return rank == 0 ? 0 : first_on(rank - 1) + rows_on(rank - 1); }
-
-template <class F>
-void on_ranks(int ranks, F&& f) {
-  std::mutex mutex;
-  CHECK(run(RunOptions{.ranks = ranks}, [&](World& world) {
-          detail::Environment environment;
-          const auto context =
-              Context<Compute<Exec, double>>(world.device(), environment).with<Invariant<along>>(along{}, world.communicator());
-          f(world, context, mutex);
-        }) == 0);
-}
-
-double dot(const Numbers& a, const Numbers& b) { return std::inner_product(a.begin(), a.end(), b.begin(), 0.0); }
-
-Numbers drawn(std::size_t count, int seed) {
-  Numbers values(count);
-  for (std::size_t i = 0; i < count; ++i) values[i] = double((i * 37 + std::size_t(seed) * 11) % 17) - 8;
-  return values;
-}
-
-// <move(x), g> - <x, dual move(g)> over all ranks, and the dual's type. A value that all ranks hold counts once.
-template <class From, class To, class Context>
-double defect(World& world, const Context& context, const Shape& from_shape) {
-  const X<From> x(world.device(), from_shape);
-  copy_from_host(x, std::span<const double>(drawn(x.size(), is_whole<From> ? 0 : world.rank())));
-  const auto y = to<To>(context, x);
-  const gradient_t<X<To>> g(world.device(), y.shape());
-  copy_from_host(g, std::span<const double>(drawn(g.size(), 5 + world.rank())));
-  const auto back = to<dual_t<From>>(context, g);
-  static_assert(std::is_same_v<std::remove_const_t<decltype(back)>, gradient_t<X<From>>>);
-  const bool counts = !is_whole<From> || world.rank() == 0;
-  Numbers difference{dot(copy_to_host(y), copy_to_host(g)) - (counts ? dot(copy_to_host(x), copy_to_host(back)) : 0)};
-  world.communicator().all_reduce(difference);
-  return difference[0];
-}
 
 }  // namespace
 
@@ -196,42 +158,6 @@ TEST_CASE("the second of two exchanges brings the corners") {
         }) == 0);
 }
 
-namespace {
-
-/// The rows [first, first + count) of a whole of `all` rows that repeats: row r has the value r.
-Numbers rows_around(std::ptrdiff_t first, std::size_t count, std::ptrdiff_t all) {
-  Numbers rows(count);
-  for (std::size_t i = 0; i < count; ++i) rows[i] = double(((first + std::ptrdiff_t(i)) % all + all) % all);
-  return rows;
-}
-
-/// Pieces of these rows have the right rows of their neighbours, and each move is the dual of its backward. Closed: rows that
-/// would be beyond the border are left out.
-template <int before, int after, Border border>
-void brings(const std::vector<std::size_t>& pieces) {
-  using Wide = Halo<along, 0, before, after, border>;
-  INFO(before, " and ", after, " rows, ", pieces.size(), " ranks");
-  const auto all = std::accumulate(pieces.begin(), pieces.end(), std::size_t(0));
-  on_ranks(int(pieces.size()), [&](World& world, const auto& context, std::mutex& mutex) {
-    const auto rank = std::size_t(world.rank());
-    const std::size_t own = pieces[rank], first = std::accumulate(pieces.begin(), pieces.begin() + world.rank(), std::size_t(0));
-    const bool ring = border == Border::periodic;
-    const std::size_t left = ring || rank != 0 ? before : 0, right = ring || rank + 1 != pieces.size() ? after : 0;
-    const X<Shard<along, 0>> x(world.device(), {own});
-    copy_from_host(x, std::span<const double>(rows_around(std::ptrdiff_t(first), own, std::ptrdiff_t(all))));
-    const Numbers wide = copy_to_host(to<Wide>(context, x)),
-                  wanted = rows_around(std::ptrdiff_t(first) - std::ptrdiff_t(left), left + own + right, std::ptrdiff_t(all));
-    const double there = defect<Shard<along, 0>, Wide>(world, context, {own, 2}),
-                 back = defect<Wide, Shard<along, 0>>(world, context, {left + own + right, 2});
-    const std::lock_guard lock(mutex);
-    CHECK(wide == wanted);
-    CHECK(there == 0);
-    CHECK(back == 0);
-  });
-}
-
-}  // namespace
-
 TEST_CASE("a halo wider than the pieces has rows of the second and third neighbours") {
   constexpr Border closed = Border::closed, ring = Border::periodic;
   brings<3, 2, closed>({3, 1, 2, 1, 4});
@@ -286,4 +212,30 @@ TEST_CASE("pieces without rows, at a border and of a ring with one row are refus
   finds(refused<Ring>({1, 2, 4}),
         "has 1 rows along dim 1, and a neighbour asks for 4 of a ring, whose pieces have at least 2" + fewer);
   finds(refused<Ring>({3}), "has 3 rows along dim 1, and a neighbour asks for 4 of a ring, whose pieces have at least 4" + fewer);
+}
+
+TEST_CASE("a rehearsed rank with a narrow piece sends the messages of a real one") {
+  using Closed = Halo<along, 1, 5>;
+  using Ring = Halo<along, 1, 5, 3, Border::periodic>;
+  const std::vector<std::size_t> pieces{5, 2, 6};
+  const auto exchange = [&](World& world, const Communicator& comm) {
+    detail::Environment environment;
+    const auto context = Context<Compute<Exec, double>>(world.device(), environment).with<Invariant<along>>(along{}, comm);
+    const X<Shard<along, 1>> x(world.device(), {2, pieces[std::size_t(comm.rank())], 3});
+    const auto terms = [&](const auto& y) { return relabel<gradient_t<std::remove_cvref_t<decltype(y)>>>(y); };
+    to<Shard<along, 1>>(context, terms(to<Closed>(context, x)));
+    to<Shard<along, 1>>(context, terms(to<Ring>(context, x)));
+  };
+  std::vector<Rehearsal> real(3);
+  CHECK(run(RunOptions{.ranks = 3},
+            [&](World& world) { exchange(world, counted(world.communicator(), real[std::size_t(world.rank())])); }) == 0);
+  for (const int rank : {0, 1, 2}) {
+    const Rehearsal notes = rehearse({.rank = rank, .ranks = 3}, [&](World& world) { exchange(world, world.communicator()); });
+    const auto sent = notes.of("world", "send"), wanted = real[std::size_t(rank)].of("world", "send");
+    CHECK(sent.calls == wanted.calls);
+    CHECK(sent.bytes == wanted.bytes);
+    // Rows of 6 doubles: 5 to each neighbour at a closed border, 8 around a ring, in messages of 2; there and back.
+    CHECK(sent.bytes == 2 * (rank == 1 ? 18 : 13) * 6 * sizeof(double));
+    CHECK(sent.calls == 2 * (rank == 1 ? 2 + 5 : 1 + 5));
+  }
 }
